@@ -1,4 +1,4 @@
-//! spin-echo, from outside: two processes, as a reader of the README starts them.
+//! spin-echo from outside: two processes, started as in the README.
 
 mod common;
 

@@ -3,7 +3,7 @@
 use crate::nfs::mount3::Mountstat3;
 use crate::nfs::protocol::Nfsstat3;
 
-/// Meaning of a status of NFS (RFC 1813 section 2.6), and advice.
+/// Meaning of an NFS status (RFC 1813 section 2.6), and advice.
 pub fn meaning(status: Nfsstat3) -> (&'static str, &'static str) {
     use Nfsstat3::*;
     match status {
@@ -45,7 +45,7 @@ pub fn meaning(status: Nfsstat3) -> (&'static str, &'static str) {
     }
 }
 
-/// The same for MOUNT (RFC 1813 section 5.1.6).
+/// Meaning of a MOUNT status (RFC 1813 section 5.1.6), and advice.
 pub fn mount_meaning(status: Mountstat3) -> (&'static str, &'static str) {
     use Mountstat3::*;
     match status {

@@ -1,4 +1,4 @@
-//! Servers that do less than asked, forget, refuse, or lie.
+//! Servers that do less than requested, forget, reject, or lie.
 
 use crate::files::local_file;
 use crate::server::{Faults, Server};
@@ -16,13 +16,13 @@ fn server(name: &str, faults: Faults) -> io::Result<(Server, Vec<u8>)> {
     Ok((server, content))
 }
 
-/// What reading the file from such a server ends with.
+/// Result of reading the file from such a server.
 fn cat(name: &str, faults: Faults) -> io::Result<(Option<i32>, String)> {
     let (server, _) = server(name, faults)?;
     refused(&["cat", &server.target("/file")])
 }
 
-/// What writing to such a server ends with.
+/// Result of writing to such a server.
 fn put(name: &str, faults: Faults) -> io::Result<(Option<i32>, String)> {
     let (server, _) = server(name, faults)?;
     let (path, _) = local_file(name, 200_000)?;
@@ -214,7 +214,7 @@ fn receive_a_transfer_size_of_zero_expect_refusal() -> io::Result<()> {
     Ok(())
 }
 
-/// Words of results, as they stand on the wire.
+/// Words of results in wire form.
 fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
@@ -222,19 +222,19 @@ fn words(words: &[u32]) -> Vec<u8> {
 #[test]
 fn receive_lengths_of_4_gib_expect_refusal_and_no_memory_for_them() -> io::Result<()> {
     let hostile = [
-        // The handle that a name leads to.
+        // The handle of a name.
         ("cat", NFS_PROGRAM::NFSPROC3_LOOKUP, words(&[0, u32::MAX])),
         // The data.
         ("cat", NFS_PROGRAM::NFSPROC3_READ, words(&[0, 0, 4, 1, u32::MAX])),
         // The first name of a directory.
         ("ls", NFS_PROGRAM::NFSPROC3_READDIRPLUS, words(&[0, 0, 0, 0, 1, 0, 9, u32::MAX, 0, 0])),
-        // Entries without end.
+        // Endless entries.
         ("ls", NFS_PROGRAM::NFSPROC3_READDIRPLUS, words(&[&[0, 0, 0, 0][..], &[1; 100]].concat())),
-        // A status, a type of file and a boolean that do not exist.
+        // Invalid values of a status, a file type and a boolean.
         ("ls", NFS_PROGRAM::NFSPROC3_READDIRPLUS, words(&[12345])),
         ("cat", NFS_PROGRAM::NFSPROC3_GETATTR, words(&[&[0, 99][..], &[0; 20]].concat())),
         ("cat", NFS_PROGRAM::NFSPROC3_READ, words(&[0, 7])),
-        // Results that end early, and none at all.
+        // Truncated and empty results.
         ("cat", NFS_PROGRAM::NFSPROC3_LOOKUP, words(&[0])),
         ("cat", NFS_PROGRAM::NFSPROC3_LOOKUP, Vec::new()),
     ];

@@ -1,4 +1,4 @@
-//! How long NULL takes, and how it is said.
+//! Round-trip times of NULL, and their output.
 
 use crate::server::{Faults, Server};
 use crate::{PROGRAM, refused, spin_nfs, text};

@@ -1,4 +1,4 @@
-//! Says what is served, and to whom.
+//! Announces the exports and their clients.
 
 use crate::export_spec::ExportSpec;
 use crate::setup::Setup;
@@ -6,7 +6,7 @@ use spinrpc::AuthFlavor;
 use spinrpc_apps::nfs::server::exports::{Client, ExportOptions, Squash};
 use std::fmt::Display;
 
-/// One line for each export.
+/// One line per export.
 pub(crate) fn exports(setup: &Setup) -> Vec<String> {
     setup.exports.iter().map(export).collect()
 }

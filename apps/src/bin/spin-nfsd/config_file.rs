@@ -15,7 +15,7 @@
 //! bytes = "4G"
 //! ```
 //!
-//! Keys that are not known are refused, with the one that was probably meant.
+//! Unknown keys are rejected, with a suggestion.
 
 use crate::cli::Options;
 use crate::export_spec::{ExportSpec, What};
@@ -27,10 +27,10 @@ use std::io::{self, Read};
 use std::path::Path;
 use toml::{Table, Value};
 
-/// Longest file, in bytes: a wrong path, to a device say, ends in an error.
+/// Maximum length of a file, in bytes, so that a wrong path, such as a device, causes an error.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What a file may say, as a command line.
+/// The options of a file, parsed like a command line.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true, disable_help_flag = true)]
 struct FileOptions {
@@ -68,14 +68,14 @@ fn parse(text: &str) -> Result<Options, String> {
     Ok(options)
 }
 
-/// Where, and what is wrong.
+/// Location and problem.
 fn one_line(error: &toml::de::Error) -> String {
     let shown = error.to_string();
     let place = shown.lines().next().unwrap_or_default();
     format!("{}: {}", place.trim_start_matches("TOML parse "), error.message())
 }
 
-/// The tables `[[name]]`, taken out; what has another form stays, to be parsed as an option.
+/// Removes and returns the tables `[[name]]`; another form stays, to be parsed as an option.
 fn tables(table: &mut Table, name: &str) -> Result<Vec<Table>, String> {
     let is_tables = |value: &Value| {
         value.as_array().is_some_and(|values| values.iter().any(Value::is_table))
@@ -94,7 +94,7 @@ fn tables(table: &mut Table, name: &str) -> Result<Vec<Table>, String> {
     }
 }
 
-/// All else, as words of a command line.
+/// Parses all other keys as command-line words.
 fn parse_plain(table: &Table) -> Result<Options, String> {
     let mut words = Vec::new();
     for (key, value) in table {
@@ -121,7 +121,7 @@ fn check_key(key: &str) -> Result<(), String> {
     Err(format!("unknown key {key:?}{}", did_you_mean(key, known.iter().copied(), &all)))
 }
 
-/// One or several values of a key, as they stand on a command line.
+/// The values of a key in command-line form.
 fn values(key: &str, value: &Value) -> Result<Vec<String>, String> {
     match value {
         Value::String(text) => Ok(vec![text.clone()]),
@@ -135,7 +135,7 @@ fn values(key: &str, value: &Value) -> Result<Vec<String>, String> {
     }
 }
 
-/// An export of a table; `name` is the key of what is exported.
+/// An export from a table; `name` is the key of the exported object.
 fn export_of(table: &Table, kind: &str, name: &str) -> Result<ExportSpec, String> {
     let what = table.get(name).and_then(Value::as_str);
     let what = what.ok_or_else(|| format!("[[{kind}]] wants {name} = \"...\""))?;
@@ -154,7 +154,7 @@ fn set(settings: &mut Settings, key: &str, value: &Value) -> Result<(), String> 
     };
     match value {
         Value::Boolean(true) => set(settings, None),
-        // "ro = false" is what holds anyway, but a key that is not known stays an error.
+        // "ro = false" is the default and has no effect, but an unknown key stays an error.
         Value::Boolean(false) if KEYS.iter().any(|(known, _)| *known == key) => Ok(()),
         Value::Boolean(false) => set(settings, None),
         value => values(key, value)?.iter().try_for_each(|value| set(settings, Some(value))),

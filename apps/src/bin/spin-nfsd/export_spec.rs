@@ -1,24 +1,24 @@
-//! An export as it is asked for: `DIR[:OPTIONS]`, `NAME[:OPTIONS]`.
+//! An export on the command line: `DIR[:OPTIONS]`, `NAME[:OPTIONS]`.
 //!
-//! Options begin behind the first colon, so a directory with one in its name is asked for by the
+//! Options begin after the first colon, so a directory with a colon in its name needs the
 //! configuration file.
 
 use spinrpc_apps::nfs::server::exports::{Settings, id_of};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What is to be exported, and how.
+/// The object to export, with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExportSpec {
     pub(crate) what: What,
     pub(crate) settings: Settings,
 }
 
-/// What is behind an export.
+/// The exported object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Directory(PathBuf),
-    /// A tree in memory, by its name.
+    /// An in-memory tree with this name.
     Memory(String),
 }
 
@@ -58,7 +58,7 @@ impl ExportSpec {
         }
     }
 
-    /// What marks its handles.
+    /// Number in its handles.
     pub(crate) fn id(&self) -> Result<u32, String> {
         self.settings.id.map_or_else(|| self.path().map(|path| id_of(&path)), Ok)
     }
@@ -82,7 +82,7 @@ fn split(text: &str) -> Result<(&str, Settings), String> {
     Ok((name, settings.unwrap_or_default()))
 }
 
-/// The directory as a path from the root, as it was written: a link in it stays one.
+/// The directory as an absolute path, as written: symbolic links are kept.
 fn path_of(directory: &Path) -> Result<String, String> {
     let shown = directory.display();
     let absolute = std::path::absolute(directory).map_err(|error| format!("{shown}: {error}"))?;

@@ -1,4 +1,4 @@
-//! From options to what is to be done: every default is filled in, and what does not fit is refused.
+//! From options to a setup: fills in every default, and rejects options that do not fit.
 
 use crate::cli::{Cli, MountAt, Options, Register};
 use crate::config_file;
@@ -11,20 +11,20 @@ use spinrpc_tuning::{DEFAULT_PROFILE, Loader, load_for_program};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Clients whose replies are kept, where the profile keeps none: NFS has procedures that must not be
-/// executed twice (RFC 1813 section 4.7).
+/// Clients with cached replies if the profile has no reply cache: NFS has procedures that must not
+/// be executed twice (RFC 1813 section 4.7).
 const REPLY_CACHE_CLIENTS: u64 = 128;
-/// Replies kept for each of them, at least. The kernel's clients have as many calls under way as
-/// credits on each of up to 16 connections (`nconnect`), which share the places: of eight there are
-/// enough. With a KiB for each that is 0.5 MiB of a client, from its first call on.
+/// Minimum number of cached replies per client. The kernel's clients have as many calls in flight
+/// as credits on each of up to 16 connections (`nconnect`), which share the entries: enough for
+/// eight. At a KiB each, that is 0.5 MiB per client, from its first call on.
 const REPLY_CACHE_ENTRIES: u64 = 512;
 const THREADS: u16 = 4;
 
-/// What the program does.
+/// The program's task.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) exports: Vec<ExportSpec>,
-    /// At least one; all of one fabric.
+    /// At least one; all on the same fabric.
     pub(crate) listen: Vec<String>,
     pub(crate) mount: MountAt,
     pub(crate) register: Register,
@@ -36,7 +36,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Reads the files that the command line names.
+    /// Reads the files named on the command line.
     pub(crate) fn of(cli: Cli) -> Result<Self, Failure> {
         let file = cli.config.as_deref().map(config_file::read).transpose();
         let options = cli.options.over(file.map_err(Failure::Usage)?.unwrap_or_default());

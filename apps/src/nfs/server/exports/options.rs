@@ -1,32 +1,32 @@
-//! Options of an export in their textual form: `client=192.0.2.0/24,ro,squash=all`.
+//! Options of an export in text form: `client=192.0.2.0/24,ro,squash=all`.
 //!
-//! Words with commas between them, so that addresses may have their colons; the command line and the
-//! configuration file set the same keys, by [`Settings::set`]. Called by `spin-nfsd`.
+//! Words are separated by commas, because addresses may contain colons. The command line and the
+//! configuration file set the same keys, through [`Settings::set`]. Called by `spin-nfsd`.
 
 use super::clients::{Client, decimal};
 use spinrpc::AuthFlavor;
 use spinrpc_tuning::did_you_mean;
 use std::fmt;
 
-/// Most clients of an export.
+/// Maximum number of clients of an export.
 pub const CLIENTS_MAX: usize = 256;
 
-/// The user and group of nobody, as Linux has it.
+/// User and group `nobody` on Linux.
 const NOBODY: u32 = 65_534;
 
-/// Access options of an export. By default it may be written to, root is squashed to
-/// nobody, AUTH_SYS is taken, and nobody may come in.
+/// Access options of an export. By default it is writable, squashes root to `nobody`, accepts
+/// AUTH_SYS, and admits no clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportOptions {
-    /// Nothing is changed.
+    /// True if changes are rejected.
     pub read_only: bool,
     /// Callers that act as [`ExportOptions::anonymous`].
     pub squash: Squash,
-    /// User and group of those who lose their own, and of AUTH_NONE.
+    /// User and group of squashed callers, and of AUTH_NONE.
     pub anonymous: (u32, u32),
     /// Clients that may connect; none if empty.
     pub clients: Vec<Client>,
-    /// Credentials that are taken, the favourite first.
+    /// Accepted credentials, preferred one first.
     pub flavors: Vec<AuthFlavor>,
 }
 
@@ -45,12 +45,12 @@ impl Default for ExportOptions {
 /// Callers of an export that lose their identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Squash {
-    /// Those of user 0 and group 0.
+    /// User 0 and group 0.
     #[default]
     Root,
-    /// All.
+    /// All callers.
     All,
-    /// Nobody's.
+    /// No caller.
     None,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for Squash {
     }
 }
 
-/// All that can be said of an export.
+/// All settings of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Access options.
@@ -73,18 +73,18 @@ pub struct Settings {
     pub path: Option<String>,
     /// Number in its handles, if it is not derived from the path.
     pub id: Option<u32>,
-    /// Most bytes of an in-memory tree.
+    /// Maximum size of an in-memory tree in bytes.
     pub bytes_max: Option<u64>,
-    /// Most files of an in-memory tree.
+    /// Maximum number of files in an in-memory tree.
     pub files_max: Option<u64>,
-    /// Flavors were named, so that those by default do not count any more.
+    /// Flavors were given, so the default ones no longer apply.
     has_flavors: bool,
 }
 
-/// Words that were not understood.
+/// Malformed options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// There is no such option.
+    /// Unknown option.
     #[error("unknown option {key:?}{meant}")]
     Unknown {
         /// The key as written.
@@ -92,17 +92,17 @@ pub enum OptionError {
         /// The key that was probably meant, or all keys.
         meant: String,
     },
-    /// It does not take that.
+    /// Invalid value.
     #[error("{key}: {problem}")]
     Value {
         /// The option.
         key: String,
-        /// The mistake, and the values that are allowed.
+        /// The problem, and the allowed values.
         problem: String,
     },
 }
 
-/// Every option, with what it takes, for help and errors.
+/// Every option with its values, for help and errors.
 pub const KEYS: [(&str, &str); 10] = [
     ("client", "who may come in, again for each: ADDRESS, NETWORK/BITS, local, local:UID, any"),
     ("ro", "nothing is changed"),
@@ -117,10 +117,10 @@ pub const KEYS: [(&str, &str); 10] = [
 ];
 
 impl Settings {
-    /// Reads words with commas between them.
+    /// Parses words separated by commas.
     ///
     /// # Errors
-    /// [`OptionError`] for the first that is wrong.
+    /// [`OptionError`] for the first invalid one.
     pub fn parse(text: &str) -> Result<Self, OptionError> {
         let mut settings = Self::default();
         for word in text.split(',') {
@@ -132,10 +132,10 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Sets one key; `client` and `sec` add to what they were given before.
+    /// Sets one key; `client` and `sec` add to previous values.
     ///
     /// # Errors
-    /// [`OptionError`] says what is allowed.
+    /// [`OptionError`] has the allowed values.
     pub fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), OptionError> {
         if !KEYS.iter().any(|(known, _)| *known == key) {
             return Err(unknown(key));
@@ -210,14 +210,14 @@ fn squash(text: &str) -> Option<Squash> {
     [Squash::Root, Squash::All, Squash::None].into_iter().find(|squash| squash.to_string() == text)
 }
 
-/// Nobody's number is no number of somebody who acts (see [`Export::caller`](super::Export::caller)).
+/// Rejects the number that is not a valid id (see [`Export::caller`](super::Export::caller)).
 fn user_and_group(text: &str) -> Option<(u32, u32)> {
     let (uid, gid) = text.split_once(':')?;
     let id = |text: &str| decimal(text).filter(|id| *id < u32::MAX);
     Some((id(uid)?, id(gid)?))
 }
 
-/// Bytes, or KiB, MiB, GiB, TiB by their first letter.
+/// Parses bytes, with K, M, G or T for KiB, MiB, GiB or TiB.
 fn size(text: &str) -> Option<u64> {
     let number = text.trim_end_matches(|unit: char| !unit.is_ascii_digit());
     let shift = match text.strip_prefix(number)?.trim_end_matches("iB") {

@@ -1,4 +1,4 @@
-//! Exports beside each other, and as whom callers act.
+//! Sets of exports, and identities of callers.
 
 use super::*;
 use crate::nfs::protocol::{Createhow3, Fattr3, Nfsstat3, Nfstime3, Sattr3, WccData};
@@ -8,7 +8,7 @@ use crate::nfs::server::file_system::{
 };
 use spinrpc::CoreContext;
 
-/// A file system that is never asked.
+/// A file system that is never used.
 struct Nothing;
 
 const NOTSUPP: Nfsstat3 = Nfsstat3::Nfs3errNotsupp;
@@ -130,7 +130,7 @@ impl FileSystem for Nothing {
     }
 }
 
-/// An export of nothing.
+/// An export without a file system.
 pub(in crate::nfs::server) fn export(id: u32, path: &str, options: &str) -> Export {
     let options = Settings::parse(options).unwrap().options;
     Export { id, path: path.to_owned(), file_system: Arc::new(Nothing), options }
@@ -234,7 +234,7 @@ fn an_export_is_found_by_its_id_and_path() {
     assert!(only.by_id(7).is_some() && only.by_id(6).is_none());
 }
 
-/// Vectors published with the algorithm.
+/// Test vectors published with the algorithm.
 #[test]
 fn an_id_is_fnv_1a_of_the_path() {
     assert_eq!((id_of(""), id_of("a"), id_of("foobar")), (0x811c_9dc5, 0xe40c_292c, 0xbf9c_f968));
