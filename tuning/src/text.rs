@@ -66,8 +66,8 @@ pub fn is_harmless(letter: char) -> bool {
     !letter.is_control() && !reorders
 }
 
-/// One word of a POSIX shell, which stands for exactly these bytes. It has no control characters but, at
-/// its end, the line feeds of a name that ends in them.
+/// One word of a POSIX shell that stands for exactly these bytes. It contains no control characters
+/// except line feeds at its end, if the bytes end in them.
 ///
 /// ```
 /// use spinrpc_tuning::text::shell_word;

@@ -57,8 +57,8 @@ impl fmt::Display for Operation {
             Self::Write { offset, bytes } => write!(f, "write  {offset:#8x} {bytes:#8x} bytes"),
             Self::Resize { bytes, before } => write!(f, "resize {before:#8x} -> {bytes:#x}"),
             Self::Sync => f.write_str("sync"),
-            Self::Forget => f.write_str("forget what is cached"),
-            Self::Reopen => f.write_str("close and open"),
+            Self::Forget => f.write_str("drop caches"),
+            Self::Reopen => f.write_str("close and reopen"),
         }
     }
 }

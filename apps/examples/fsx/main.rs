@@ -61,7 +61,10 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
     let seed = cli.seed.unwrap_or_else(some_seed);
     let path = cli.file.display();
-    println!("fsx: {path}, seed {seed}{}", if cli.direct { ", past the page cache" } else { "" });
+    println!(
+        "fsx: {path}, seed {seed}{}",
+        if cli.direct { ", bypassing the page cache" } else { "" }
+    );
     let file =
         RealFile::create(&cli.file, cli.direct).map_err(|error| format!("{path}: {error}"))?;
     let limits = Limits { file_bytes: cli.length as usize, block_bytes: cli.block as usize };
@@ -80,7 +83,7 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
             if cli.direct { " --direct" } else { "" },
             found.operations
         );
-        format!("{path}: {found}\nthe same again: {again}")
+        format!("{path}: {found}\nto repeat: {again}")
     })?;
     std::fs::remove_file(&cli.file)?;
     println!("fsx: {done} operations, no difference");

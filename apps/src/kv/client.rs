@@ -22,10 +22,10 @@ pub enum Error {
     #[error("{0}")]
     Call(#[from] CallError),
     /// A key of the wrong length.
-    #[error("a key of {0} bytes: allowed are 1 to {KEY_BYTES_MAX}")]
+    #[error("a key of {0} bytes: expected 1 to {KEY_BYTES_MAX}")]
     Key(usize),
     /// A value that is too long.
-    #[error("a value of {0} bytes: allowed are at most {VALUE_BYTES_MAX}")]
+    #[error("a value of {0} bytes: expected at most {VALUE_BYTES_MAX}")]
     Value(usize),
     /// The connection has no memory left for a value.
     #[error("no memory for a value of {0} bytes: the connection's arena is too small")]
@@ -40,8 +40,8 @@ fn explain(status: Status) -> &'static str {
         Status::KvOk => "as asked",
         Status::KvNotFound => "no such key",
         Status::KvNoSpace => "the store is full: delete something",
-        Status::KvInvalidKey => "a key has at least one byte",
-        Status::KvBusy => "too many scans or watches at a time: try again",
+        Status::KvInvalidKey => "a key must have at least one byte",
+        Status::KvBusy => "too many concurrent scans or watches: try again",
     }
 }
 

@@ -126,7 +126,7 @@ fn what_cannot_be_measured_is_refused() -> io::Result<()> {
     for (arguments, words) in [
         (bench("read", &short, &[]), "100 bytes, less than one READ of 4096"),
         (bench("read", &server.target(""), &[]), "not a regular file"),
-        (bench("read", &file, &["--size", "128K"]), "65536 bytes at most at a time (rtmax)"),
+        (bench("read", &file, &["--size", "128K"]), "at most 65536 bytes at a time (rtmax)"),
         (bench("getattr", &server.target("/none"), &[]), "NFS3ERR_NOENT"),
     ] {
         let (code, line) = refused(&arguments)?;

@@ -216,12 +216,12 @@ fn what_is_wrong_here_is_said_in_one_line() -> io::Result<()> {
     for (arguments, code, word) in [
         (&["put", &target, "/nonexistent"][..], 1, "/nonexistent"),
         (&["put", &target, directory], 1, "not a regular file"),
-        (&["put", &server.target("/.."), "/etc/hostname"], 4, "no name"),
+        (&["put", &server.target("/.."), "/etc/hostname"], 4, "does not end with the name"),
         (&["cat", "file"], 2, "rdma://HOST"),
         (&["cat", "shm:name/export"], 2, "two slashes"),
         (&["cat", &target, "--inline", "1000"], 2, "multiple of 1024"),
         (&["cat", &target, "--handle", "abc"], 2, "hexadecimal"),
-        (&["null", "shm:nfs-nobody"], 3, "no connection"),
+        (&["null", "shm:nfs-absent"], 3, "no connection"),
     ] {
         let (got, line) = refused(arguments)?;
         assert_eq!(got, Some(code), "{line}");

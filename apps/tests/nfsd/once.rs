@@ -31,7 +31,7 @@ fn send_mkdir_again_on_another_connection_expect_the_reply_of_the_first() {
     let spec = CallSpec::new().resend(Resend::AtMostOnce).reply_bytes_max(512);
     let operation = NFS_PROGRAM::NFSPROC3_MKDIR as u32;
     let reply = session.start(operation, spec, |to| arguments.encode(to), only_status);
-    session.run_until("the call to be under way", || gate.waiting() == 1);
+    session.run_until("the call to be in progress", || gate.waiting() == 1);
     session.client.reconnect();
     session.run_until("the connection to be lost", || !session.client.is_up());
     session.run_until("another connection", || session.client.is_up());
@@ -65,7 +65,7 @@ fn send_write_again_while_it_is_under_way_expect_it_begun_once() {
         let spec = CallSpec::new().resend(Resend::AtMostOnce).argument(data);
         let reply = session.start(operation, spec, encode, only_status);
         let calls = || host.server.stats().procedures[operation as usize].calls;
-        session.run_until("the call to be under way", || calls() == begun);
+        session.run_until("the call to be in progress", || calls() == begun);
         session.client.reconnect();
         session.run_until("the connection to be lost", || !session.client.is_up());
         session.run_until("another connection", || session.client.is_up());

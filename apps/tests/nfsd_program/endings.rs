@@ -87,7 +87,7 @@ fn calls_that_do_not_end_in_time_are_given_up_and_said() -> io::Result<()> {
     let (server, _client) = busy(&place, &mut command)?;
     assert_eq!(server.end_by(Signal::TERM)?.0, Some(1));
     let said = fs::read_to_string(&complaints)?;
-    assert!(said.contains("1 calls were not done within 15s, and were given up"), "{said}");
+    assert!(said.contains("1 calls did not finish within 15s, and were abandoned"), "{said}");
     Ok(())
 }
 

@@ -70,7 +70,7 @@ fn who_was_not_named_does_not_come_in() -> io::Result<()> {
     let memories = ["--memory=mine:client=local", "--memory=none"];
     let server = place.serve(&[&export, memories[0], memories[1], "--stats-socket", &socket])?;
     assert!(server.said[0].contains("to 192.0.2.0/24"), "{:?}", server.said);
-    assert!(server.said[2].contains("to NOBODY"), "{:?}", server.said);
+    assert!(server.said[2].contains("to NO CLIENTS"), "{:?}", server.said);
     let mine = format!("{}//mine", place.address());
     for target in [place.target(""), format!("{}//none", place.address())] {
         let (code, line) = refused(&["ls", &target])?;

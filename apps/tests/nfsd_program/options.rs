@@ -24,7 +24,7 @@ fn a_check_says_what_would_be_served_and_leaves_no_trace() -> io::Result<()> {
         lines[0].contains("read-only to local:") && lines[0].contains("192.0.2.0/24"),
         "{said}"
     );
-    assert!(lines[1].contains("/none (memory none) read-write to NOBODY"), "{said}");
+    assert!(lines[1].contains("/none (memory none) read-write to NO CLIENTS"), "{said}");
     assert_eq!(lines[2], format!("would listen on {}", place.address()));
     assert!(!Path::new(&place.path("state")).exists());
     Ok(())

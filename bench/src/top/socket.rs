@@ -1,6 +1,6 @@
-//! Control sockets of this host: lists them, and asks one. Any user may take such a name. Only a server
-//! of the own user or of root is asked; root asks servers of all users. Answers have limits of size and
-//! time, and descriptors that come with them are closed by other threads.
+//! Control sockets of this host: lists them, and queries one. Any user may bind such a name, so
+//! only a server of the same user or of root is queried; root queries servers of all users. Answers
+//! have limits of size and time, and descriptors that come with them are closed on other threads.
 
 use super::snapshot::{Latencies, Snapshot};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,28 +14,28 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Longest wait for room in a socket's queue. An engine's is empty nearly always; another user's may be
-/// full for ever, and there may be many of them.
+/// Maximum wait for room in a socket's queue. An engine's is nearly always empty; another user's
+/// may stay full forever, and there may be many of them.
 const QUEUE_PATIENCE: Duration = Duration::from_millis(2);
-/// In which an engine must have answered.
+/// Maximum time for an engine to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest answer: two hundred cores with all their connections.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
-/// The process that a socket belongs to, by the word of the kernel.
+/// The process that a socket belongs to, according to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) pid: u32,
     pub(crate) user: u32,
 }
 
-/// Why there is no snapshot.
+/// Reason for a missing snapshot.
 #[derive(Debug)]
 pub(crate) enum Silence {
-    /// Nobody is there any more.
+    /// The process has exited.
     Gone,
-    /// The server does not answer this user, or this user does not ask it.
+    /// The server rejects this user, or belongs to a user that this one does not query.
     Refused(Owner),
-    /// Somebody is, who gives no sensible answer; says what is wrong.
+    /// The process gives no sensible answer; the text says what is wrong.
     Broken(Owner, String),
 }
 
@@ -48,7 +48,8 @@ pub(crate) fn names() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The last column of the table; connected sockets stand there, too, under the name of their listener.
+/// The last column of the table; connected sockets appear there, too, under the name of their
+/// listener.
 fn names_in(table: &str) -> Vec<String> {
     let name = |line: &str| {
         let name = line.split_whitespace().nth(7)?.strip_prefix('@')?;
@@ -57,7 +58,8 @@ fn names_in(table: &str) -> Vec<String> {
     table.lines().filter_map(name).collect()
 }
 
-/// Whether an engine may have that name: user, process and a number below 256, each written in one way.
+/// Returns whether an engine may have that name: user, process and a number below 256, each in
+/// canonical form.
 fn is_control_name(name: &str) -> bool {
     let Some(numbers) = name.strip_prefix(NAME_PREFIX) else { return false };
     let is_number = |text: &str| text.parse::<u32>().is_ok_and(|it| it.to_string() == text);
@@ -81,7 +83,7 @@ fn connect(name: &str, is_meant: impl Fn(Owner) -> bool) -> Result<(PeerSocket, 
     Ok((socket, owner))
 }
 
-/// Asks who listens under that name, if that is one who is meant.
+/// Queries the server of that name, if its process is the intended one.
 pub(crate) fn ask(
     name: &str,
     is_meant: impl Fn(Owner) -> bool,
@@ -92,13 +94,13 @@ pub(crate) fn ask(
         Silence::Broken(owner, format!("its answer is not a snapshot: {error}"))
     })?;
     if snapshot.schema != SCHEMA {
-        let what = format!("it answers with {:?}, and {SCHEMA} is known here", snapshot.schema);
+        let what = format!("it answers with schema {:?}, expected {SCHEMA}", snapshot.schema);
         return Err(Silence::Broken(owner, what));
     }
     Ok((owner, snapshot))
 }
 
-/// Has an engine measure latencies, and takes those that it has counted.
+/// Makes an engine measure latencies, and returns those it has counted.
 pub(crate) fn ask_latencies(
     name: &str,
     is_meant: impl Fn(Owner) -> bool,
@@ -109,17 +111,17 @@ pub(crate) fn ask_latencies(
         Ok(latencies) if latencies.schema == LATENCY_SCHEMA => Ok(latencies),
         Ok(latencies) => {
             let what = format!(
-                "it tells latencies as {:?}, and {LATENCY_SCHEMA} is known here",
+                "it sends latencies with schema {:?}, expected {LATENCY_SCHEMA}",
                 latencies.schema
             );
             Err(Silence::Broken(owner, what))
         }
-        // An engine of an earlier release says so.
-        Err(error) => Err(Silence::Broken(owner, format!("it tells no latencies: {error}"))),
+        // An engine of an earlier release answers with an error.
+        Err(error) => Err(Silence::Broken(owner, format!("it does not report latencies: {error}"))),
     }
 }
 
-/// Has the cores of an engine idle like this, if its process is meant.
+/// Sets the idle policy of an engine's cores, if its process is the intended one.
 pub(crate) fn set_idle(
     name: &str,
     policy: IdlePolicy,
@@ -145,7 +147,7 @@ fn silence(owner: Owner, error: &io::Error) -> Silence {
     }
 }
 
-/// Sends a request and takes one line.
+/// Sends a request and reads one line.
 fn exchange(socket: &PeerSocket, request: &str) -> io::Result<Vec<u8>> {
     let end = Instant::now() + PATIENCE;
     let request = format!("{request}\n").into_bytes();
@@ -168,7 +170,7 @@ fn exchange(socket: &PeerSocket, request: &str) -> io::Result<Vec<u8>> {
             other => answer.extend_from_slice(&part[..other?]),
         }
         if answer.len() as u64 > ANSWER_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer has no end"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer is endless"));
         }
     }
     Ok(answer)
@@ -178,7 +180,7 @@ fn is_to_be_tried_again(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Waits until the socket is ready, or for `TimedOut`.
+/// Waits until the socket is ready; fails with `TimedOut`.
 fn wait(socket: &PeerSocket, what: PollFlags, end: Instant) -> io::Result<()> {
     let left = end.saturating_duration_since(Instant::now());
     let left = Timespec::try_from(left).map_err(io::Error::other)?;
@@ -201,7 +203,7 @@ mod tests {
     use std::os::unix::net::{SocketAddr, UnixListener};
     use std::thread;
 
-    fn anybody(_: Owner) -> bool {
+    fn any_owner(_: Owner) -> bool {
         true
     }
 
@@ -218,7 +220,7 @@ mod tests {
         assert_eq!(names_in(table), ["spinrpc-control/0/1/0"]);
     }
 
-    /// There may be hundreds of those, and all of them are asked.
+    /// There may be hundreds of those, and all of them are queried.
     #[test]
     fn a_socket_whose_queue_is_full_is_not_waited_for() {
         let name = format!("spinrpc-control/test-full/{}", std::process::id());
@@ -229,17 +231,17 @@ mod tests {
         let queued = net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         net::connect(&queued, &address).unwrap();
         let begin = Instant::now();
-        assert!(matches!(ask(&name, anybody), Err(Silence::Gone)));
+        assert!(matches!(ask(&name, any_owner), Err(Silence::Gone)));
         assert!(begin.elapsed() < PATIENCE, "waited {:?}", begin.elapsed());
     }
 
-    /// A peer that says so once to whoever connects.
+    /// A peer that sends this answer to one connection.
     fn answering(name: &str, answer: &'static [u8]) -> thread::JoinHandle<()> {
         let address = SocketAddr::from_abstract_name(name).unwrap();
         let listener = UnixListener::bind_addr(&address).unwrap();
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // Who asks may have hung up.
+            // The client may have hung up.
             let _ = stream.read(&mut [0; 64]);
             let _ = stream.write_all(answer);
         })
@@ -254,7 +256,7 @@ mod tests {
         ] {
             let name = format!("spinperf-test/{}/{number}", std::process::id());
             let peer = answering(&name, answer);
-            match ask(&name, anybody) {
+            match ask(&name, any_owner) {
                 Err(Silence::Broken(owner, what)) => {
                     assert!(what.contains(expected), "{what}");
                     assert_eq!(owner.pid, std::process::id());
@@ -269,7 +271,7 @@ mod tests {
         \"fabric\":\"\",\"uptime_ns\":0,\"ticks_per_second\":1,\"listens\":[],\"settings\":{},\
         \"cores\":[]}\n";
 
-    /// TCP socket whose close takes ten seconds while its far end, which comes second, is not read.
+    /// A TCP socket whose close takes ten seconds while its far end, the second item, is not read.
     fn lingering() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -303,7 +305,7 @@ mod tests {
             (far, kept)
         });
         let began = Instant::now();
-        let answer = ask(&name, anybody);
+        let answer = ask(&name, any_owner);
         let elapsed = began.elapsed();
         drop(server.join().unwrap());
         assert!(answer.is_err());
@@ -319,7 +321,7 @@ mod tests {
             let _ = writeln!(io::stderr(), "NOT TESTED: another user, which only root can become");
             return;
         }
-        // Of this thread alone, as a server thread here has another user than its client.
+        // Changes this thread only: a server thread here has another user than its client.
         let become_user = |uid| {
             let uid = Uid::from_raw(uid);
             set_thread_res_uid(uid, uid, uid).unwrap();
@@ -340,7 +342,7 @@ mod tests {
             });
             let client = thread::spawn(move || {
                 become_user(client);
-                ask(&name, anybody).map(drop)
+                ask(&name, any_owner).map(drop)
             });
             match client.join().unwrap() {
                 Err(Silence::Refused(owner)) => assert_eq!((owner.user, is_asked), (12_345, false)),
@@ -355,8 +357,8 @@ mod tests {
     fn a_peer_that_hangs_up_refuses_and_a_name_without_one_is_gone() {
         let name = format!("spinperf-test/{}/closed", std::process::id());
         let peer = answering(&name, b"");
-        assert!(matches!(ask(&name, anybody), Err(Silence::Refused(_))));
+        assert!(matches!(ask(&name, any_owner), Err(Silence::Refused(_))));
         peer.join().unwrap();
-        assert!(matches!(ask(&name, anybody), Err(Silence::Gone)));
+        assert!(matches!(ask(&name, any_owner), Err(Silence::Gone)));
     }
 }

@@ -32,7 +32,7 @@ pub struct Port {
     pub link_layer: String,
     /// Transport protocol.
     pub transport: Transport,
-    /// In the kernel's words: `100 Gb/sec (4X EDR)`. A software device makes one up.
+    /// In the kernel's words: `100 Gb/sec (4X EDR)`. A software device reports an invented one.
     pub rate: Option<String>,
     /// Network interfaces of the port.
     pub netdevs: Vec<String>,

@@ -44,7 +44,7 @@ Examples:
   spin-echo serve shm:echo --set rpc.protocol=rfc5666
   spin-echo call shm:echo hello --profile ./site.toml --set rpc.protocol=rfc5666
 
-Exit status: 0 done, 1 it failed, 2 the command line or the profile is wrong.";
+Exit status: 0 success, 1 failure, 2 usage error or invalid profile.";
 
 #[derive(Subcommand)]
 enum Command {

@@ -39,7 +39,7 @@ pub(crate) fn register(daemon: &Daemon, address: &str) -> Result<Registration, B
     let registration = Registration::new(daemon, PROGRAM, VERSION, &endpoint)?;
     if let Some(before) = registration.replaced() {
         eprintln!(
-            "rpcbind sent callers to {before:?} before; a server there is not found any more"
+            "rpcbind sent callers to {before:?} before; a server there can no longer be found"
         );
     }
     Ok(registration)

@@ -28,7 +28,7 @@ pub(crate) fn run(
     let registration = register(daemon, address)?;
     say(format_args!("listening on {address}"))?;
     running.join()?;
-    registration.end().map_err(|error| format!("the registration was not taken back: {error}"))?;
+    registration.end().map_err(|error| format!("cannot unregister from rpcbind: {error}"))?;
     Ok(())
 }
 

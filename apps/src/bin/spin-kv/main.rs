@@ -34,7 +34,7 @@ Examples:
   spin-kv serve rdma://0.0.0.0:20049 --profile verbs-mlx5 --set rpc.credits=128
   spin-kv get shm:kv colour --set rpc.protocol=rfc5666
 
-Exit status: 0 done, 1 it failed, 2 the command line or the profile is wrong.";
+Exit status: 0 success, 1 failure, 2 usage error or invalid profile.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -138,7 +138,7 @@ fn serve(profile: &ProfileArgs, address: &str) -> Result<(), Box<dyn Error>> {
         1 => kv::serve(address, config),
         cores => {
             let wrong = format!(
-                "a store is on one core, and the profile names {cores}: --set cores.list=CPU"
+                "a store uses one core, but the profile names {cores}: --set cores.list=CPU"
             );
             Err(Usage(wrong).into())
         }

@@ -73,7 +73,7 @@ fn file_for(
         }
         Operation::Read => Ok((found.handle, options.span.min(bytes))),
         Operation::Write if bytes > 0 && !options.overwrite => {
-            wrong(format!("{bytes} bytes are there already: write over them? (--overwrite)"))
+            wrong(format!("the file already has {bytes} bytes; use --overwrite to overwrite them"))
         }
         Operation::Write => Ok((found.handle, options.span)),
     }

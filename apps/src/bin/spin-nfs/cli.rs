@@ -41,14 +41,14 @@ Examples:
   spin-nfs cat shm:nfs//export/file --profile ./site.toml --set rpc.protocol=rfc5666
 
 Exit codes:
-  0  done
-  1  this host: a file, memory, or the engine
-  2  the command line or the profile is wrong
-  3  no connection: to the NFS server, to rpcbind, or to the MOUNT service
-  4  the server refused (NFS3ERR_..., MNT3ERR_..., or the call itself)
-  5  no answer in time, or the connection was lost
-  6  the server broke the protocol
-130  bench was interrupted (Ctrl-C, SIGTERM); it has printed what was measured until then";
+  0  success
+  1  error of this host: a file, memory, or the engine
+  2  usage error or invalid profile
+  3  no connection to the NFS server, to rpcbind, or to the MOUNT service
+  4  rejected by the server (NFS3ERR_..., MNT3ERR_..., or the call itself)
+  5  no reply in time, or the connection was lost
+  6  the server violated the protocol
+130  bench was interrupted (Ctrl-C, SIGTERM); it has printed the results so far";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -353,7 +353,7 @@ impl Place {
 
 fn handle(text: &str) -> Result<FileHandle, String> {
     let most = 2 * HANDLE_BYTES_MAX;
-    let wrong = || format!("2 to {most} hexadecimal digits, an even number of them");
+    let wrong = || format!("an even number of hexadecimal digits, 2 to {most}");
     let is_hex = text.bytes().all(|digit| digit.is_ascii_hexdigit());
     if !is_hex || !text.len().is_multiple_of(2) || !(2..=most).contains(&text.len()) {
         return Err(wrong());
@@ -372,7 +372,8 @@ fn inline_bytes(text: &str) -> Result<u32, String> {
 
 /// Parses bytes, with K, M or G for powers of 1024.
 fn size(text: &str) -> Result<u64, String> {
-    let wrong = || "bytes, or a number with K, M or G (powers of 1024): 4096, 4K, 1M".to_owned();
+    let wrong =
+        || "expected bytes, or a number with K, M or G (powers of 1024): 4096, 4K, 1M".to_owned();
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let factor = match &text[digits.len()..] {
         "" => 1,

@@ -35,7 +35,7 @@ pub(crate) fn put(nfs: &Nfs, opened: &Opened<'_>, path: &Path) -> Result<(), Err
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
-        return Err(failed(io::Error::other("not a regular file, which could be read twice")));
+        return Err(failed(io::Error::other("not a regular file")));
     }
     let (parent, new_name) = nfs.find_parent(&opened.root, &opened.below)?;
     let source = Source { file: &file, name: &name, size: metadata.len() };

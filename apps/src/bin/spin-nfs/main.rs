@@ -96,7 +96,7 @@ impl<'a> Opened<'a> {
     fn close(self) {
         if let Some(Err(error)) = self.mount.map(Mount::end) {
             let why = printable(&error.to_string());
-            eprintln!("spin-nfs: the directory was not given back: {why}");
+            eprintln!("spin-nfs: cannot unmount the directory: {why}");
         }
     }
 }

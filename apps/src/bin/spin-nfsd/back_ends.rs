@@ -59,10 +59,13 @@ fn open_directory(
 fn warn(path: &Path, ways: &Ways) {
     let path = path.display();
     if let Some(why) = &ways.ring_denied {
-        warn!("{path}: read and written by threads instead of io_uring, which is slower: {why}");
+        warn!("{path}: uses threads instead of io_uring, which is slower: {why}");
     }
     if !ways.acts_as_callers {
-        warn!("{path}: all clients act as the user of this process; only root can act as they are");
+        warn!(
+            "{path}: all clients act as the user of this process; only root can act as its \
+               callers"
+        );
     }
 }
 

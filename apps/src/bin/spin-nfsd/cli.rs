@@ -74,17 +74,17 @@ pub(crate) struct Options {
 }
 
 const AFTER_HELP: &str = "\
-Options of an export, with commas between them:
-  client=WHO           who may come in, again for each; nobody who was not named:
-                       192.0.2.7, 192.0.2.0/24, 2001:db8::/32, local (by shm:, as who runs this),
+Options of an export, separated by commas:
+  client=CLIENT        admitted client, may be repeated; others are rejected:
+                       192.0.2.7, 192.0.2.0/24, 2001:db8::/32, local (over shm:, the server's user),
                        local:UID, any
-  ro, rw               whether files may be changed [rw]
-  squash=root|all|none who acts as nobody [root]
-  anon=UID:GID         who nobody is [65534:65534]
-  sec=sys|none         credentials taken, again for each [sys]
-  path=/PATH           what clients mount [the directory's own path]
-  id=NUMBER            what marks its handles [reckoned from the path]
-  bytes=SIZE, files=N  most of --memory: 512M, 4G [1G, 1000000]
+  ro, rw               reject or allow changes [rw]
+  squash=root|all|none users mapped to the anonymous user [root]
+  anon=UID:GID         the anonymous user [65534:65534]
+  sec=sys|none         accepted credentials, may be repeated [sys]
+  path=/PATH           path that clients mount [the directory's own path]
+  id=NUMBER            number in its handles [derived from the path]
+  bytes=SIZE, files=N  limits of --memory: 512M, 4G [1G, 1000000]
 
 Examples:
   spin-nfsd --export /srv/data:client=192.0.2.0/24 --listen rdma://0.0.0.0:20049
@@ -94,9 +94,9 @@ Examples:
   spin-nfsd --config /etc/spin-nfsd.toml --check
 
 Exit codes:
-  0  ended by SIGTERM, SIGINT or SIGHUP, in good order
-  1  it failed, or calls that ran at its end were given up
-  2  the command line, the file or the profile is wrong";
+  0  graceful shutdown by SIGTERM, SIGINT or SIGHUP
+  1  failure, or calls in progress were abandoned at shutdown
+  2  usage error, or invalid file or profile";
 
 /// Address of MOUNT over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl FromStr for MountAt {
         }
         let port = text.parse().ok().filter(|_| !text.starts_with('+')).map(Self::every);
         let address = || text.parse().ok().map(Self::Address);
-        let wrong = || "allowed are a port, IP:PORT (port 0: any that is free) and no".to_owned();
+        let wrong = || "expected a port, IP:PORT (port 0: any free port), or no".to_owned();
         port.or_else(address).ok_or_else(wrong)
     }
 }
@@ -134,7 +134,7 @@ pub(crate) enum Register {
     /// The daemon of this host, if it is running and there is something to register.
     #[default]
     Auto,
-    Nobody,
+    No,
     Daemon(Daemon),
 }
 
@@ -144,11 +144,11 @@ impl FromStr for Register {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "auto" => Ok(Self::Auto),
-            "no" => Ok(Self::Nobody),
+            "no" => Ok(Self::No),
             daemon => daemon
                 .parse()
                 .map(Self::Daemon)
-                .map_err(|_| "allowed are auto, no, local, unix:/path and IP:PORT".to_owned()),
+                .map_err(|_| "expected auto, no, local, unix:/path or IP:PORT".to_owned()),
         }
     }
 }
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn rpcbind_is_one_daemon_or_none() {
         assert_eq!("auto".parse(), Ok(Register::Auto));
-        assert_eq!("no".parse(), Ok(Register::Nobody));
+        assert_eq!("no".parse(), Ok(Register::No));
         assert_eq!("local".parse(), Ok(Register::Daemon(Daemon::Local)));
         assert!("yes".parse::<Register>().unwrap_err().contains("unix:/path"));
     }

@@ -84,7 +84,7 @@ fn tables(table: &mut Table, name: &str) -> Result<Vec<Table>, String> {
     if !table.get(name).is_some_and(is_tables) {
         return Ok(Vec::new());
     }
-    let wrong = || format!("{name} is a list of tables: [[{name}]]");
+    let wrong = || format!("{name}: expected a list of tables: [[{name}]]");
     match table.remove(name) {
         Some(Value::Array(values)) => values
             .into_iter()
@@ -117,7 +117,7 @@ fn check_key(key: &str) -> Result<(), String> {
     if known.contains(&key) {
         return Ok(());
     }
-    let all = format!("there are {}", known.join(", "));
+    let all = format!("known keys are {}", known.join(", "));
     Err(format!("unknown key {key:?}{}", did_you_mean(key, known.iter().copied(), &all)))
 }
 
@@ -131,14 +131,14 @@ fn values(key: &str, value: &Value) -> Result<Vec<String>, String> {
             let each = all.iter().map(|value| values(key, value));
             Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
         }
-        other => Err(format!("{key}: {} is not what it takes", other.type_str())),
+        other => Err(format!("{key}: {} is not a valid type", other.type_str())),
     }
 }
 
 /// An export from a table; `name` is the key of the exported object.
 fn export_of(table: &Table, kind: &str, name: &str) -> Result<ExportSpec, String> {
     let what = table.get(name).and_then(Value::as_str);
-    let what = what.ok_or_else(|| format!("[[{kind}]] wants {name} = \"...\""))?;
+    let what = what.ok_or_else(|| format!("[[{kind}]] needs {name} = \"...\""))?;
     let mut settings = Settings::default();
     for (key, value) in table.iter().filter(|(key, _)| *key != name) {
         set(&mut settings, key, value).map_err(|problem| format!("{kind} {what}: {problem}"))?;
@@ -201,7 +201,7 @@ mod tests {
         let options = parse(text).unwrap();
         assert_eq!((options.listen.len(), options.threads), (2, Some(8)));
         assert_eq!(options.mount, Some(MountAt::USUAL));
-        assert_eq!(options.register, Some(Register::Nobody));
+        assert_eq!(options.register, Some(Register::No));
         assert_eq!(options.stats, Some(Duration::from_millis(500)));
         let [export] = &options.export[..] else { panic!("{options:?}") };
         assert_eq!(export.what, What::Directory("/srv/a:b".into()));
@@ -230,7 +230,7 @@ mod tests {
     fn what_is_not_known_is_refused_with_the_nearest() {
         assert!(refused("lisen = \"shm:a\"").contains("did you mean \"listen\"?"));
         assert!(refused("stats_sockt = \"/x\"").contains("did you mean \"stats-socket\"?"));
-        assert!(refused("config = \"x\"").contains("there are"));
+        assert!(refused("config = \"x\"").contains("known keys are"));
         assert!(refused("[server]\nx = 1").contains("unknown key \"server\""));
         let export = refused("[[export]]\ndirectory = \"/srv\"\nclients = \"any\"");
         assert!(export.contains("/srv") && export.contains("did you mean \"client\"?"), "{export}");

@@ -37,13 +37,15 @@ impl ExportSpec {
         let has_size = settings.bytes_max.is_some() || settings.files_max.is_some();
         match &what {
             What::Directory(_) if has_size => {
-                Err("bytes and files are of exports in memory; a directory has its disk's".into())
+                Err("bytes and files only apply to in-memory exports; a directory has the limits \
+                     of its disk"
+                    .into())
             }
             What::Directory(path) if path.as_os_str().is_empty() => {
-                Err("a directory has to be named".into())
+                Err("the directory is missing".into())
             }
             What::Memory(name) if name.is_empty() || name.contains('/') => {
-                Err("a tree in memory needs a name without slashes".into())
+                Err("an in-memory tree needs a name without slashes".into())
             }
             _ => Ok(Self { what, settings }),
         }
@@ -88,7 +90,7 @@ fn path_of(directory: &Path) -> Result<String, String> {
     let absolute = std::path::absolute(directory).map_err(|error| format!("{shown}: {error}"))?;
     let parts: Option<Vec<&str>> = absolute.iter().skip(1).map(|part| part.to_str()).collect();
     let parts = parts.ok_or_else(|| {
-        format!("{shown}: its name is no text; say what clients mount by path=/PATH")
+        format!("{shown}: its name is not UTF-8; set the path for clients with path=/PATH")
     })?;
     Ok(format!("/{}", parts.join("/")))
 }

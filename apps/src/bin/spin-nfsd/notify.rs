@@ -14,7 +14,7 @@ pub(crate) const STOPPING: &str = "STOPPING=1";
 pub(crate) fn notify(state: &str) {
     let Some(place) = env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(place.as_bytes(), state) {
-        tracing::warn!(%error, state, "systemd was not told");
+        tracing::warn!(%error, state, "cannot notify systemd");
     }
 }
 

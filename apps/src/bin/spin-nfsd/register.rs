@@ -28,7 +28,7 @@ impl Registered {
     ) -> Result<Self, Failure> {
         let all = endpoints(listen, mount)?;
         match how {
-            Register::Nobody => Ok(Self::default()),
+            Register::No => Ok(Self::default()),
             Register::Daemon(daemon) => {
                 let each = all.iter().map(|(program, endpoint)| set(daemon, *program, endpoint));
                 let all = each.collect::<Result<_, _>>();
@@ -80,7 +80,7 @@ fn set(
     if let Some(before) = registration.replaced().filter(|before| *before != endpoint.universal()) {
         tracing::warn!(
             %program, netid = %endpoint.netid(), before,
-            "rpcbind sent callers elsewhere before; a server there is not found any more"
+            "rpcbind sent callers elsewhere before; a server there can no longer be found"
         );
     }
     Ok(registration)
@@ -94,7 +94,7 @@ fn register_what_can_be(all: &[Service]) -> Vec<Registration> {
             Ok(Some(registration)) => registered.push(registration),
             Ok(None) => {}
             Err(error @ RpcbindError::NotRunning { .. }) => {
-                tracing::info!(%error, "not registered; clients name the ports themselves");
+                tracing::info!(%error, "not registered; clients must name the ports themselves");
                 break;
             }
             Err(error) => tracing::warn!(%error, "not registered"),
@@ -116,8 +116,8 @@ fn set_if_free(
         Ok(held) if held != *endpoint && answers(&held) => {
             tracing::warn!(
                 program = %program.0, at = %held, here = %endpoint,
-                "rpcbind sends callers to another server of this host; clients of this one name its \
-                 ports themselves (port=, mountport=), or use --register=local"
+                "rpcbind sends callers to another server on this host; clients of this one must \
+                 name its ports (port=, mountport=), or use --register=local"
             );
             Ok(None)
         }

@@ -125,7 +125,7 @@ impl Front {
             MountAt::Nowhere => None,
             MountAt::Address(address) => {
                 Some(TcpServer::listen(address, registry).map_err(|error| {
-                    let what = format!("MOUNT at {address} (another place is chosen by --mount)");
+                    let what = format!("MOUNT at {address} (choose another address with --mount)");
                     Failure::failed(what, error)
                 })?)
             }
@@ -178,7 +178,7 @@ fn end(
         calls => {
             let also = left.err().map(|failure| format!("; {failure}")).unwrap_or_default();
             Err(Failure::Failed(format!(
-                "{calls} calls were not done within {DRAIN_TIMEOUT:?}, and were given up{also}"
+                "{calls} calls did not finish within {DRAIN_TIMEOUT:?}, and were abandoned{also}"
             )))
         }
     }
@@ -202,8 +202,8 @@ fn leave(
     match leaving.map_err(|error| Failure::failed("a thread", error))? {
         Some(ended) => ended.map_err(|error| failed(&error)),
         None => Err(Failure::Failed(format!(
-            "threads that wait for the kernel were not back within {LEAVE_TIMEOUT:?}, and were left \
-             there; see whether all disks answer"
+            "threads blocked in the kernel did not return within {LEAVE_TIMEOUT:?}, and were \
+             abandoned; check whether all disks respond"
         ))),
     }
 }
@@ -260,7 +260,7 @@ fn give_up_quota_override() {
         set_capabilities(None, sets)
     });
     if let Err(error) = given_up {
-        warn!("clients' writes may pass quotas: CAP_SYS_RESOURCE could not be given up: {error}");
+        warn!("clients' writes may exceed quotas: cannot drop CAP_SYS_RESOURCE: {error}");
     }
 }
 

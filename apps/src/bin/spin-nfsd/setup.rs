@@ -42,7 +42,8 @@ impl Setup {
         let options = cli.options.over(file.map_err(Failure::Usage)?.unwrap_or_default());
         let driver = driver(&options.listen).map_err(Failure::Usage)?;
         if options.export.is_empty() && options.memory.is_empty() {
-            let message = "nothing to serve: name a directory by --export DIR, or --memory NAME";
+            let message = "nothing to serve: name a directory with --export DIR, or use --memory \
+                           NAME";
             return Err(Failure::Usage(message.to_owned()));
         }
         let config = config(&options, driver).map_err(Failure::Usage)?;
@@ -66,12 +67,16 @@ fn driver(listen: &[String]) -> Result<Driver, String> {
     let of = |address: &String| driver_of(address).map_err(|error| error.to_string());
     let drivers = listen.iter().map(of).collect::<Result<Vec<_>, _>>()?;
     match &drivers[..] {
-        [] => Err("nowhere to listen: name an address by --listen rdma://0.0.0.0:20049, or \
-                   --listen shm:NAME"
-            .to_owned()),
+        [] => {
+            Err("no address to listen at: use --listen rdma://0.0.0.0:20049, or --listen shm:NAME"
+                .to_owned())
+        }
         [first, others @ ..] if others.iter().all(|other| other == first) => Ok(*first),
-        _ => Err("--listen takes addresses of one kind, rdma: or shm: (start one server for each)"
-            .to_owned()),
+        _ => {
+            Err("all addresses of --listen must be of one kind, rdma: or shm: (start a server for \
+                  each)"
+                .to_owned())
+        }
     }
 }
 

@@ -20,7 +20,7 @@ const NAME: &str = "handle-key";
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 const RIGHTS_OF_OTHERS: u32 = 0o077;
-const REMOVE: &str = "remove it (clients then have to mount anew)";
+const REMOVE: &str = "remove it (clients must then mount again)";
 
 /// The given directory, or the default one: systemd's, root's, or this user's.
 pub(crate) fn directory(named: Option<PathBuf>) -> Result<PathBuf, String> {
@@ -32,7 +32,8 @@ pub(crate) fn directory(named: Option<PathBuf>) -> Result<PathBuf, String> {
     };
     let usual = || variable("STATE_DIRECTORY").or_else(of_root).or_else(of_user);
     named.or_else(usual).ok_or_else(|| {
-        "no place for the key of handles, as HOME is not set: name one by --state DIR".to_owned()
+        "no directory for the key of handles, because HOME is not set: set one with --state DIR"
+            .to_owned()
     })
 }
 
@@ -66,7 +67,7 @@ fn known_to_alone(user: Uid, directory: &Path) -> Result<Option<Key>, Failure> {
 }
 
 fn failed(directory: &Path, error: &io::Error) -> Failure {
-    let what_to_do = "let this user write there, or name another directory by --state DIR";
+    let what_to_do = "let this user write there, or set another directory with --state DIR";
     Failure::Failed(format!("{}: {error}: {what_to_do}", directory.display()))
 }
 
@@ -83,7 +84,7 @@ fn read(mut file: &File, user: Uid) -> Result<Key, String> {
     let mut key = Key::default();
     let length_is_right = metadata.is_file() && metadata.len() == key.len() as u64;
     if !length_is_right || file.read_exact(&mut key).is_err() {
-        return Err(format!("it is no key of handles: {REMOVE}"));
+        return Err(format!("it is not a key of handles: {REMOVE}"));
     }
     Ok(key)
 }
@@ -188,7 +189,7 @@ mod tests {
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
         let error = key(&place.0).unwrap_err().to_string();
-        assert!(error.contains("no key of handles"), "{error}");
+        assert!(error.contains("not a key of handles"), "{error}");
     }
 
     #[test]

@@ -165,7 +165,7 @@ impl Listing<'_> {
             None => wrong("neither an entry nor the end of the directory".to_owned()),
             Some(cookie) => {
                 if self.circle.closes(cookie) {
-                    return wrong(format!("cookie {cookie} again: the list would never end"));
+                    return wrong(format!("cookie {cookie} repeated: the list would never end"));
                 }
                 self.cookie = cookie;
                 Ok(())

@@ -15,7 +15,7 @@ pub enum Error {
     #[error("{0}")]
     Local(String),
     /// Interrupted by a signal; the results so far are printed.
-    #[error("interrupted; the figures are of the time until then")]
+    #[error("interrupted; these are the figures up to then")]
     Interrupted,
     /// The profile, or the value of a key, is invalid.
     #[error("{0}")]
@@ -41,12 +41,12 @@ pub enum Error {
     },
     /// The MOUNT service is unreachable.
     #[error(
-        "the MOUNT service cannot be asked: {0}; give its port (--mount-port), or the handle of \
-         the directory (--handle)"
+        "cannot reach the MOUNT service: {0}; set its port (--mount-port), or the handle of the \
+         directory (--handle)"
     )]
     MountUnreachable(String),
     /// The MOUNT service refuses the directory.
-    #[error("MOUNT of {path}: {status}: {}, says the server: {}{exports}",
+    #[error("MOUNT of {path}: {status}: {}: {}{exports}",
         mount_meaning(*.status).0, mount_meaning(*.status).1)]
     MountRefused {
         /// The requested path.
@@ -57,7 +57,7 @@ pub enum Error {
         exports: String,
     },
     /// Status returned by the server.
-    #[error("{status}: {}, says the server to {}: {}",
+    #[error("{status}: {} ({}): {}",
         meaning(*.status).0, nfs3::name(*.operation), meaning(*.status).1)]
     Status {
         /// Procedure that was called.
@@ -74,7 +74,7 @@ pub enum Error {
         source: CallError,
     },
     /// The server violated RFC 1813.
-    #[error("the server breaks the protocol: to {operation} it says {problem}")]
+    #[error("the server violates the protocol in {operation}: {problem}")]
     Misbehaved {
         /// Procedure that was called.
         operation: String,

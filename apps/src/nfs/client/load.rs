@@ -120,7 +120,7 @@ impl Nfs {
         match load.block_bytes <= most {
             true => Ok(()),
             false => Err(Error::Path(format!(
-                "the server takes {most} bytes at most at a time ({name}), not {}",
+                "the server accepts at most {most} bytes at a time ({name}), not {}",
                 load.block_bytes
             ))),
         }
@@ -376,7 +376,7 @@ impl Slot {
         let memory = self.memory.take().or_else(|| client.bulk(count));
         let Some(mut memory) = memory else {
             return Err(Error::Local(format!(
-                "no memory for another {count} bytes: take a smaller --size or --depth"
+                "no memory for another {count} bytes: use a smaller --size or --depth"
             )));
         };
         memory.set_len(count);
@@ -425,7 +425,10 @@ fn take_read(memory: &mut Option<Bulk>, wanted: u32, from: &mut Decoder<'_>) -> 
     let Read3resok { count, data, .. } = results(operation, from)?;
     let length = data.bytes().len();
     if count != wanted || length != wanted as usize {
-        let problem = format!("a count of {count}, and {length} bytes of data, of {wanted}");
+        let problem = format!(
+            "a count of {count} and {length} bytes of data, of {wanted} \
+                               requested"
+        );
         return Err(Error::misbehaved(operation, problem));
     }
     match data {
@@ -445,7 +448,7 @@ fn check_written(asked: u32, stable: StableHow, from: &mut Decoder<'_>) -> Resul
     if count == asked && is_safe {
         return Ok(());
     }
-    let problem = format!("that it took {count} bytes {committed}, of {asked} {stable}");
+    let problem = format!("a count of {count} bytes {committed}, of {asked} {stable} requested");
     Err(Error::misbehaved(operation, problem))
 }
 

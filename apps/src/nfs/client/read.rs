@@ -74,7 +74,7 @@ impl Nfs {
         let limits = self.server_limits(&root.handle)?;
         let operation = ProcedureId::Nfsproc3Read;
         if limits.rtmax == 0 {
-            return Err(Error::misbehaved(operation, "that it gives at most 0 bytes (rtmax)"));
+            return Err(Error::misbehaved(operation, "an rtmax of 0 bytes"));
         }
         let block_bytes = self.options.block_bytes.min(limits.rtmax);
         let mut reading = Reading {
@@ -163,13 +163,10 @@ impl Reading<'_> {
         let wrong = |problem| Err(Error::misbehaved(ProcedureId::Nfsproc3Read, problem));
         let length = part.data.bytes().len();
         if length != part.count as usize {
-            return wrong(format!("a count of {}, and {length} bytes of data", part.count));
+            return wrong(format!("a count of {} and {length} bytes of data", part.count));
         }
         if part.count == 0 && !part.eof {
-            return wrong(format!(
-                "nothing at offset {}, which is not the end of the file either",
-                piece.offset
-            ));
+            return wrong(format!("no data at offset {}, and no end of file", piece.offset));
         }
         let behind = piece.offset + u64::from(part.count);
         if part.eof {
@@ -205,7 +202,7 @@ impl Reading<'_> {
         if self.given < size {
             let size = self.nfs.attributes(self.file)?.size;
             if size > self.given {
-                let problem = format!("end of file at {}, and a size of {size}", self.given);
+                let problem = format!("an end of file at {} and a size of {size}", self.given);
                 return Err(Error::misbehaved(ProcedureId::Nfsproc3Read, problem));
             }
         }

@@ -17,7 +17,7 @@ pub struct Target {
 /// Malformed target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{text}\" names no NFS server: {reason}; write rdma://HOST[:PORT]/EXPORT/PATH (IPv6 in \
+    "\"{text}\" is not an NFS server: {reason}; expected rdma://HOST[:PORT]/EXPORT/PATH (IPv6 in \
      brackets), or shm:NAME//EXPORT/PATH with two slashes before the path"
 )]
 pub struct TargetError {

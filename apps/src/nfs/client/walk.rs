@@ -57,7 +57,7 @@ impl Nfs {
     pub fn find_parent<'p>(&self, root: &Root, path: &'p str) -> Result<(Found, &'p [u8]), Error> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         if matches!(name, "" | "." | "..") {
-            return Err(Error::Path(format!("\"{path}\" ends with no name for a file")));
+            return Err(Error::Path(format!("\"{path}\" does not end with the name of a file")));
         }
         Ok((self.find(root, parent, true)?, name.as_bytes()))
     }
@@ -98,7 +98,7 @@ impl Walk<'_> {
         self.links += 1;
         if self.links > LINKS_MAX {
             return Err(Error::Path(format!(
-                "{shown}: more than {LINKS_MAX} symbolic links on the path: they go in a circle"
+                "{shown}: more than {LINKS_MAX} symbolic links on the path, probably a loop"
             )));
         }
         let target = self.nfs.link_target(link).map_err(|error| error.at(shown))?;

@@ -77,7 +77,7 @@ impl Nfs {
         let all = (0..self.options.depth).map_while(|_| self.caller.bulk(bytes as usize));
         match all.collect::<Vec<_>>().len() {
             0 => Err(Error::Local(format!(
-                "no memory for a piece of {bytes} bytes: take smaller ones (--block)"
+                "no memory for a piece of {bytes} bytes: use a smaller --block"
             ))),
             depth => Ok(depth),
         }

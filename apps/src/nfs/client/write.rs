@@ -67,7 +67,7 @@ impl Nfs {
         let operation = ProcedureId::Nfsproc3Write;
         let limits = self.server_limits(&root.handle)?;
         if limits.wtmax == 0 {
-            return Err(Error::misbehaved(operation, "that it takes at most 0 bytes (wtmax)"));
+            return Err(Error::misbehaved(operation, "a wtmax of 0 bytes"));
         }
         let block_bytes = self.options.block_bytes.min(limits.wtmax);
         let depth = self.depth_for(block_bytes)?;
@@ -98,7 +98,7 @@ impl Writing<'_> {
             let forgotten = self.taken.drain(..).filter(|taken| taken.verifier != verifier);
             self.left = forgotten.map(|taken| taken.range).collect();
         }
-        let problem = format!("another verifier {REWRITES_MAX} times: it forgets what it took");
+        let problem = format!("{REWRITES_MAX} changes of the verifier: it keeps losing data");
         Err(Error::misbehaved(ProcedureId::Nfsproc3Commit, problem))
     }
 
@@ -144,7 +144,10 @@ impl Writing<'_> {
         let read = self.source.file.read_exact_at(data.bytes_mut(), offset);
         read.map_err(|error| {
             let source = match error.kind() {
-                io::ErrorKind::UnexpectedEof => io::Error::other("it became shorter meanwhile"),
+                io::ErrorKind::UnexpectedEof => io::Error::other(
+                    "the file became shorter while it \
+                    was read",
+                ),
                 _ => error,
             };
             Error::File { subject: self.source.name.to_owned(), source }
@@ -167,7 +170,7 @@ impl Writing<'_> {
     fn take(&mut self, piece: Piece, results: &Write3resok) -> Result<u64, Error> {
         let Piece { offset, count } = piece;
         if results.count == 0 || results.count > count {
-            let problem = format!("that it took {} bytes of {count}", results.count);
+            let problem = format!("a count of {} bytes of {count} requested", results.count);
             return Err(Error::misbehaved(ProcedureId::Nfsproc3Write, problem));
         }
         let (taken, end) = (offset + u64::from(results.count), offset + u64::from(count));

@@ -14,7 +14,12 @@ use std::sync::Once;
 pub(super) fn contained<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     static SAID: Once = Once::new();
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        SAID.call_once(|| tracing::error!("a panic: its call fails with NFS3ERR_SERVERFAULT"));
+        SAID.call_once(|| {
+            tracing::error!(
+                "a back end panicked: its call fails with \
+                                           NFS3ERR_SERVERFAULT"
+            )
+        });
         Err(Nfsstat3::Nfs3errServerfault)
     })
 }

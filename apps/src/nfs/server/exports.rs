@@ -147,14 +147,14 @@ pub struct Exports {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
     /// Two have the same path.
-    #[error("two exports have the path {path}: give one of them another by path=/PATH")]
+    #[error("two exports have the path {path}: set another one with path=/PATH")]
     SamePath {
         /// The path.
         path: String,
     },
     /// Two have the same id, which is derived from the path by default.
     #[error(
-        "the exports {first} and {second} have both the id {id}: give one another by id=NUMBER"
+        "the exports {first} and {second} both have the id {id}: set another one with id=NUMBER"
     )]
     SameId {
         /// The id.
@@ -166,15 +166,15 @@ pub enum ExportError {
     },
     /// Clients cannot mount this path.
     #[error(
-        "{path:?} is no path to mount: it has to begin with / and be of {MNTPATHLEN} bytes at \
-         most, without empty parts, . and .."
+        "{path:?} cannot be mounted: a path must begin with / and have at most {MNTPATHLEN} bytes, \
+         without empty parts, . and .."
     )]
     BadPath {
         /// The path.
         path: String,
     },
     /// There are too many.
-    #[error("{count} exports are too many: {EXPORTS_MAX} can be")]
+    #[error("{count} exports are too many: the limit is {EXPORTS_MAX}")]
     TooMany {
         /// Their number.
         count: usize,

@@ -107,7 +107,7 @@ impl Server {
             (options.write_bytes_max, config.write_bytes_max(), "rpc.max_write_bytes"),
         ] {
             if promised as usize > limit {
-                let why = format!("{promised} bytes in one call are more than {key} = {limit}");
+                let why = format!("{promised} bytes in one call exceed {key} = {limit}");
                 return Err(EngineError::ApiMisuse(why));
             }
         }

@@ -77,7 +77,7 @@ impl TcpCaller {
                 decode(&mut Decoder::plain(results)).map_err(|error| misbehaved(error.to_string()))
             }
             Ok(Answer::OtherVersions) => Err(unreachable(format!(
-                "what listens at {} does not have version 3 of MOUNT",
+                "the server at {} does not have version 3 of MOUNT",
                 self.place
             ))),
             Ok(Answer::Accepted(status)) => Err(failed(CallError::Accepted(status))),
@@ -138,7 +138,7 @@ fn ask_rpcbind(place: SocketAddr) -> Result<u16, String> {
     })?;
     port_of(&address).ok_or_else(|| {
         let address = address.escape_debug();
-        format!("rpcbind at {place} says \"{address}\", which is no address")
+        format!("rpcbind at {place} returned \"{address}\", which is not an address")
     })
 }
 

@@ -321,11 +321,11 @@ impl Slots {
 
 /// A ring for the memory of a core, and for that of connections as they appear. If the kernel may
 /// not pin it (RLIMIT_MEMLOCK), each request takes somewhat longer. Writes for users other than
-/// root run as nobody, who may use neither the blocks reserved for root nor keep set-user-ID bits.
+/// root run as `nobody`, who can neither use the blocks reserved for root nor keep set-user-ID bits.
 fn ring(depth: u32, memory: &CoreContext) -> Option<Ring> {
     let mut ring = Ring::with_nobody(depth).ok()?;
     if let Err(error) = ring.register(memory.memory()) {
-        debug!("the memory of core {} is not registered with its ring: {error}", memory.index());
+        debug!("cannot register the memory of core {} with its ring: {error}", memory.index());
     }
     Some(ring)
 }

@@ -120,8 +120,8 @@ fn given(time: Nfstime3) -> Timespec {
 
 /// 2^32 - 1 is not a valid id: the kernel takes it as "no change".
 pub(super) fn check_owner(new: &Sattr3) -> Outcome<()> {
-    let nobody = Some(u32::MAX);
-    match new.uid == nobody || new.gid == nobody {
+    let invalid = Some(u32::MAX);
+    match new.uid == invalid || new.gid == invalid {
         true => Err(Nfsstat3::Nfs3errInval),
         false => Ok(()),
     }

@@ -121,13 +121,14 @@ fn is_network(address: IpAddr, bits: u8) -> bool {
 pub enum ParseClientError {
     /// It has none of the allowed forms.
     #[error(
-        "{0:?} is no client; allowed are an IP address, a network such as 192.0.2.0/24 or \
-         2001:db8::/32, local (who runs the server), local:UID and any"
+        "{0:?} is not a client; expected an IP address, a network such as 192.0.2.0/24 or \
+         2001:db8::/32, local (the server's user), local:UID or any"
     )]
     Unknown(String),
     /// An address with bits beyond the network: one of the two is wrong.
     #[error(
-        "{0:?} is no network: it has bits set beyond the first {1}; write ADDRESS for one host"
+        "{0:?} is not a network: it has bits set beyond the first {1}; use ADDRESS for a single \
+         host"
     )]
     NotANetwork(String, u8),
     /// The user of this process is indistinguishable from others, which `local` would admit.
@@ -270,7 +271,7 @@ mod tests {
             assert!(error.contains("192.0.2.0/24"), "{text}: {error}");
         }
         let error = "10.0.0.1/8".parse::<Client>().unwrap_err().to_string();
-        assert!(error.contains("no network"), "{error}");
+        assert!(error.contains("not a network"), "{error}");
     }
 
     /// The address with its last bits cleared.

@@ -104,16 +104,16 @@ pub enum OptionError {
 
 /// Every option with its values, for help and errors.
 pub const KEYS: [(&str, &str); 10] = [
-    ("client", "who may come in, again for each: ADDRESS, NETWORK/BITS, local, local:UID, any"),
-    ("ro", "nothing is changed"),
-    ("rw", "files may be changed (the default)"),
-    ("squash", "who acts as nobody: root (the default), all, none"),
-    ("anon", "who nobody is: UID:GID (65534:65534)"),
-    ("sec", "credentials that are taken, again for each: sys (the default), none"),
+    ("client", "admitted clients, may be repeated: ADDRESS, NETWORK/BITS, local, local:UID, any"),
+    ("ro", "reject changes"),
+    ("rw", "allow changes (the default)"),
+    ("squash", "users mapped to the anonymous user: root (the default), all, none"),
+    ("anon", "the anonymous user: UID:GID (65534:65534)"),
+    ("sec", "accepted credentials, may be repeated: sys (the default), none"),
     ("path", "the path that clients mount"),
-    ("id", "what marks the handles: 0 to 4294967295 (reckoned from the path)"),
-    ("bytes", "most bytes in memory: 512M, 4G"),
-    ("files", "most files in memory"),
+    ("id", "number in the handles: 0 to 4294967295 (derived from the path)"),
+    ("bytes", "maximum bytes in memory: 512M, 4G"),
+    ("files", "maximum number of files in memory"),
 ];
 
 impl Settings {
@@ -146,14 +146,14 @@ impl Settings {
                 Ok(())
             }
             ("ro" | "rw", Some(_)) => Err("takes no value".to_owned()),
-            (_, None) => Err(format!("wants a value: {}", takes(key))),
+            (_, None) => Err(format!("needs a value: {}", takes(key))),
             (_, Some(value)) => self.assign(key, value),
         };
         set.map_err(|problem| OptionError::Value { key: key.to_owned(), problem })
     }
 
     fn assign(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let refuse = || format!("{value:?} is not allowed: {}", takes(key));
+        let refuse = || format!("{value:?} is not valid: {}", takes(key));
         match key {
             "client" => self.add_client(value)?,
             "sec" => self.add_flavor(flavor(value).ok_or_else(refuse)?),
@@ -170,7 +170,7 @@ impl Settings {
     fn add_client(&mut self, text: &str) -> Result<(), String> {
         let client = text.parse::<Client>().map_err(|error| error.to_string())?;
         if self.options.clients.len() == CLIENTS_MAX {
-            return Err(format!("{CLIENTS_MAX} can be named, and no more: name networks"));
+            return Err(format!("at most {CLIENTS_MAX} can be named: use networks"));
         }
         if !self.options.clients.contains(&client) {
             self.options.clients.push(client);
@@ -194,7 +194,7 @@ fn takes(key: &str) -> &'static str {
 
 fn unknown(key: &str) -> OptionError {
     let names = || KEYS.iter().map(|(name, _)| *name);
-    let all = format!("there are {}", names().collect::<Vec<_>>().join(", "));
+    let all = format!("the options are {}", names().collect::<Vec<_>>().join(", "));
     OptionError::Unknown { key: key.to_owned(), meant: did_you_mean(key, names(), &all) }
 }
 
@@ -275,7 +275,7 @@ mod tests {
     fn an_unknown_option_names_the_nearest() {
         assert!(refused("clients=any").contains("did you mean \"client\"?"));
         assert!(refused("sqash=all").contains("did you mean \"squash\"?"));
-        assert!(refused("no_root_squash").contains("there are client, ro, rw, squash"));
+        assert!(refused("no_root_squash").contains("the options are client, ro, rw, squash"));
         assert!(refused("").contains("unknown option \"\""));
     }
 
@@ -283,7 +283,7 @@ mod tests {
     fn a_wrong_value_names_the_option_and_what_it_takes() {
         for (text, says) in [
             ("ro=1", "ro: takes no value"),
-            ("client", "client: wants a value"),
+            ("client", "client: needs a value"),
             ("client=host", "2001:db8::/32"),
             ("squash=some", "root (the default), all, none"),
             ("sec=krb5", "sys (the default), none"),
@@ -292,7 +292,7 @@ mod tests {
             ("id=-1", "0 to 4294967295"),
             ("id=4294967296", "0 to 4294967295"),
             ("bytes=1x", "512M, 4G"),
-            ("files=+1", "most files"),
+            ("files=+1", "maximum number of files"),
         ] {
             assert!(refused(text).contains(says), "{text}: {}", refused(text));
         }
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn clients_have_a_bound() {
         let all = (0..=CLIENTS_MAX as u32).map(|uid| format!("client=local:{uid}"));
-        assert!(refused(&all.collect::<Vec<_>>().join(",")).contains("name networks"));
+        assert!(refused(&all.collect::<Vec<_>>().join(",")).contains("use networks"));
     }
 
     proptest! {

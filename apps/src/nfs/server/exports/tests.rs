@@ -164,7 +164,7 @@ fn root_alone_is_squashed_by_default_in_groups_too() {
 }
 
 #[test]
-fn the_highest_number_is_nobodys_whatever_is_squashed() {
+fn the_highest_number_is_always_squashed() {
     let highest = u32::MAX;
     for squash in ["root", "none"] {
         let caller = admitted(&format!("squash={squash}"), highest, highest, &[highest]);
@@ -177,10 +177,10 @@ fn who_was_not_named_does_not_come_in() {
     let host = |text: &str| Peer::Host(text.parse().unwrap());
     let body = sys_body(1000, 100, &[]);
     let credential = OpaqueAuth { flavor: AuthFlavor::Sys, body: &body };
-    let nobody = export(1, "/", "rw");
+    let none = export(1, "/", "rw");
     let some = export(1, "/", "client=192.0.2.0/24,client=local:7");
     for peer in [host("192.0.2.1"), Peer::Local { uid: 7 }] {
-        assert_eq!(nobody.admit(&peer, credential), Err(Refused::NotAClient));
+        assert_eq!(none.admit(&peer, credential), Err(Refused::NotAClient));
         assert!(some.admit(&peer, credential).is_ok());
     }
     for peer in [host("198.51.100.1"), Peer::Local { uid: 0 }, Peer::Unknown] {

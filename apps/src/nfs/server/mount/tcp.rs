@@ -151,7 +151,7 @@ impl Shared {
             if let Err(error) = taken
                 && !self.is_stopped.load(Ordering::Acquire)
             {
-                tracing::warn!(%error, "a connection to MOUNT was not taken");
+                tracing::warn!(%error, "cannot accept a connection to MOUNT");
                 thread::sleep(PAUSE);
             }
         }
@@ -163,7 +163,8 @@ impl Shared {
         let peer = Peer::Host(host);
         if !self.registry.has_client(&peer) {
             if lock(&self.places).may_log() {
-                tracing::info!(%host, "refused a connection to MOUNT: no export names this address");
+                tracing::info!(%host, "rejected a connection to MOUNT: no export names this \
+                                       address");
             }
             return Ok(());
         }
@@ -283,7 +284,7 @@ fn results(
     let answer = registry.answer(peer, header.procedure, Decoder::plain(args))?;
     if matches!(answer, Answer::NotMounted(Mountstat3::Mnt3errAcces)) {
         let path = path_of(Decoder::plain(args)).unwrap_or_default();
-        tracing::info!(%peer, path, "refused: it is no client of this export");
+        tracing::info!(%peer, path, "rejected: not a client of this export");
     }
     Ok(bytes_of(|to| answer.encode(to)))
 }

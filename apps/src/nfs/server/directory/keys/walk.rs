@@ -58,7 +58,7 @@ impl WalkKeys {
     /// Checks with the root that the file system has birth times.
     pub(super) fn new(root: &Statx) -> io::Result<Self> {
         if !StatxFlags::from_bits_retain(root.stx_mask).contains(StatxFlags::BTIME) {
-            let reason = "the file system keeps no times of birth";
+            let reason = "the file system has no birth times";
             return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         }
         Ok(Self { seen: Mutex::default(), search: Mutex::default() })

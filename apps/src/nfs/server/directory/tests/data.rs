@@ -418,7 +418,7 @@ fn a_commit_waits_for_what_it_overlaps_with() {
             panic!("it takes a while")
         };
         for _ in 0..1000 {
-            assert!(data.path.poll(&mut |_, done| panic!("{done:?}")), "it is under way");
+            assert!(data.path.poll(&mut |_, done| panic!("{done:?}")), "it is in progress");
             thread::yield_now();
         }
         let result = Err(Nfsstat3::Nfs3errIo);

@@ -186,12 +186,12 @@ fn create_has_the_mode_and_size_that_were_asked_for() {
 }
 
 #[test]
-fn nothing_is_made_for_an_owner_that_nobody_is() {
+fn nothing_is_made_for_an_invalid_owner() {
     let export = Export::new();
     let (root, wcc) = (export.root(), &mut WccData::default());
-    let nobody = Some(u32::MAX);
+    let invalid = Some(u32::MAX);
     for new in
-        [Sattr3 { uid: nobody, ..Sattr3::default() }, Sattr3 { gid: nobody, ..Sattr3::default() }]
+        [Sattr3 { uid: invalid, ..Sattr3::default() }, Sattr3 { gid: invalid, ..Sattr3::default() }]
     {
         let directory = &export.directory;
         let special = super::super::SpecialFile {

@@ -39,7 +39,7 @@ fn access_says_what_the_mode_says() {
     assert_eq!(access(&user(BOB), &file), 0);
     let of_group = Caller { groups: Groups::new(&[7, ANN]).unwrap(), ..user(BOB) };
     assert_eq!(access(&of_group, &file), ACCESS3_READ);
-    assert_eq!(access(&ROOT, &file), ACCESS3_READ | writes, "root may, but nobody may execute");
+    assert_eq!(access(&ROOT, &file), ACCESS3_READ | writes, "root may, but no user may execute");
     let root = export.root();
     let on_directory = ACCESS3_READ | ACCESS3_LOOKUP | writes | ACCESS3_DELETE;
     assert_eq!(access(&user(BOB), &root), on_directory);
@@ -95,10 +95,10 @@ fn the_thread_is_itself_again_behind_each_call() {
 }
 
 #[test]
-fn nobody_becomes_root_by_being_minus_one() {
+fn a_caller_with_id_minus_one_does_not_become_root() {
     let Some((export, file)) = of_ann(0o600) else { return };
-    let nobody = Caller { uid: u32::MAX, gid: u32::MAX, groups: Groups::default() };
-    for caller in [nobody, Caller { gid: 0, ..nobody }, Caller { uid: 0, ..nobody }] {
+    let invalid = Caller { uid: u32::MAX, gid: u32::MAX, groups: Groups::default() };
+    for caller in [invalid, Caller { gid: 0, ..invalid }, Caller { uid: 0, ..invalid }] {
         let access = export.directory.access(&caller, &file, ACCESS3_READ);
         assert_eq!(status(access), Nfsstat3::Nfs3errAcces);
         let read = export.data().read_as(&caller, &file, (0, 1));
