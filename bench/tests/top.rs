@@ -169,7 +169,7 @@ fn cores_idle_as_they_are_told() {
 fn the_end_of_the_process_is_a_good_end_unless_more_was_asked_for() {
     let _cores = cores();
     for (options, code, expected) in
-        [(&[][..], 0, "has ended"), (&["--count", "1000"][..], 1, "of 1000 intervals")]
+        [(&[][..], 0, "has exited"), (&["--count", "1000"][..], 1, "of 1000 intervals")]
     {
         let server = Server::start("top-end");
         let pid = server.child.id().to_string();
