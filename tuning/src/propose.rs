@@ -333,7 +333,7 @@ impl<'a> Plan<'a> {
                 quoted("off"),
                 format!(
                     "{free} pages are free but {pages} are needed, and transparent huge pages \
-                         are off."
+                     are not available."
                 ),
             ),
             Some(_) => entry(
