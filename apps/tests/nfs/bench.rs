@@ -139,7 +139,7 @@ fn what_cannot_be_measured_is_refused() -> io::Result<()> {
 fn receive_fewer_bytes_than_asked_for_expect_no_figures() -> io::Result<()> {
     let faults = [
         ("read", Faults { read_bytes_max: Some(4095), ..Faults::default() }, "4095 bytes"),
-        ("write", Faults { write_count: Some(4095), ..Faults::default() }, "took 4095 bytes"),
+        ("write", Faults { write_count: Some(4095), ..Faults::default() }, "a count of 4095 bytes"),
     ];
     for (operation, faults, words) in faults {
         let server = server(&format!("fewer-{operation}"), faults)?;

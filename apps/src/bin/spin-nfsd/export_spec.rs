@@ -37,7 +37,7 @@ impl ExportSpec {
         let has_size = settings.bytes_max.is_some() || settings.files_max.is_some();
         match &what {
             What::Directory(_) if has_size => {
-                Err("bytes and files only apply to in-memory exports; a directory has the limits \
+                Err("bytes and files only apply to exports in memory; a directory has the limits \
                      of its disk"
                     .into())
             }
