@@ -121,7 +121,7 @@ fn the_help_has_options_of_exports_examples_and_exit_codes() -> io::Result<()> {
     let output = run(PROGRAM, &["--help"])?;
     let help = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0));
-    for words in ["client=WHO", "Examples:", "mount -t nfs -o rdma", "Exit codes:"] {
+    for words in ["client=CLIENT", "Examples:", "mount -t nfs -o rdma", "Exit codes:"] {
         assert!(help.contains(words), "{help}");
     }
     Ok(())
