@@ -1,4 +1,4 @@
-//! What is called of MIT's libraries, declared by hand: fourteen functions of the GSS-API and four of Kerberos, which
+//! What is called of MIT's libraries, declared by hand: thirteen functions of the GSS-API and four of Kerberos, which
 //! have had these types since krb5 1.11 (2012). A generated binding would need libclang wherever the crate is built.
 //!
 //! `tests/kerberos/declarations.c` has the compiler of the C headers compare each line of this.

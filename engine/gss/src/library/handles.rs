@@ -134,6 +134,10 @@ impl Name {
     }
 
     fn import(text: &str, kind: &'static [u8]) -> Result<Self, KerberosError> {
+        // The library takes a length, and yet reads to the first NUL.
+        if text.contains('\0') {
+            return Err(KerberosError::refused("a path or name contains a NUL"));
+        }
         let (mut minor, mut name) = (0, Self(ptr::null_mut()));
         let (mut text, mut kind) = (input(text.as_bytes()), oid(kind));
         // SAFETY: all point to what lives for the call; the library copies the text.

@@ -39,6 +39,22 @@ fn no_ticket() {
     });
 }
 
+/// The part before the NUL is a name that the server has.
+#[test]
+fn names_with_a_nul_are_refused() {
+    in_realm("errors::names_with_a_nul_are_refused", AES, |home| {
+        let cache = home.kinit("alice", &[]);
+        let target = initiator(&cache).begin(&format!("{TARGET}\0.evil"), NOW).unwrap_err();
+        assert_reads(&target, Fault::Other, &["a path or name contains a NUL"]);
+        let options = InitiatorOptions::new().cache(cache).principal("alice\0bob");
+        let refused = match Kerberos::initiator(options) {
+            Err(error) => error.to_string(),
+            Ok(client) => client.begin(TARGET, NOW).unwrap_err().to_string(),
+        };
+        assert!(refused.contains("contains a NUL"), "{refused}");
+    });
+}
+
 /// The client's side of it, and then a server that is given a token of a ticket which is over.
 #[test]
 fn the_ticket_has_expired() {
