@@ -11,7 +11,8 @@ use common::{LIMIT, PROGRAM, VERSION, unique_address, valid};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::{
-    Backpressure, CallError, CallSpec, ConnectError, ConnectionEvent, DownCause, Engine, Token,
+    Backpressure, CallEnded, CallError, CallSpec, ConnectError, ConnectionEvent, DownCause, Engine,
+    Token,
 };
 use spinrpc_proto::output::PeerMisbehaved;
 use spinrpc_proto::rdma::RdmaError;
@@ -389,13 +390,13 @@ fn a_server_that_connects_and_says_nothing_times_out() {
 #[test]
 fn a_call_cancelled_as_the_server_goes_ends_once() {
     let mut pair = Pair::new();
-    for token in 1..=10 {
-        pair.call(token);
-    }
+    let calls: Vec<_> =
+        (1..=10).map(|token| pair.caller.start(NULL, token, |_| {}).unwrap()).collect();
+    pair.caller.core.poll_once();
     pair.peer.close();
-    for token in 1..=5 {
-        assert!(pair.caller.client.cancel(Token(token)));
-        assert!(!pair.caller.client.cancel(Token(token)), "cancelled before");
+    for call in &calls[..5] {
+        assert_eq!(pair.caller.client.cancel(*call), Ok(()));
+        assert_eq!(pair.caller.client.cancel(*call), Err(CallEnded), "cancelled before");
     }
     pair.caller.down();
     let ends: HashMap<u64, CallError> =

@@ -6,10 +6,52 @@ use crate::mem::Bulk;
 use crate::reactor::words::padded::Padded;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
-use spinrpc_proto::output::{CallFailure, SlotId};
+use spinrpc_proto::output::{CallFailure, DeliveredReply, SlotId};
 use spinrpc_proto::payload::StreamWriter;
+use spinrpc_proto::requester::CallNumber;
 use spinrpc_proto::rpc::{AcceptStatus, CallHeader, OpaqueAuth, RejectStatus};
 use std::time::Duration;
+
+/// Names a call that was started, for the [`Client`](crate::Client) that started it and its clones: one call and no
+/// other, also after the call has ended and over reconnects, until the client has started 2^32 more.
+///
+/// ```no_run
+/// # use spinrpc::{Backpressure, CallSpec, Client, Procedure, Token};
+/// # fn example(client: &Client) -> Result<(), Backpressure> {
+/// let call = client.call(Procedure(1), Token(7), &mut CallSpec::new(), |args| args.u32(20))?;
+/// if client.cancel(call).is_err() {
+///     // Its handler has been told, or is told in this turn.
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallId(pub(in crate::reactor) CallNumber);
+
+impl CallId {
+    pub(in crate::reactor) fn of(slot: SlotId) -> Self {
+        Self(slot.into())
+    }
+
+    /// Its place at the requester.
+    pub(crate) fn slot(self) -> SlotId {
+        self.0.slot()
+    }
+}
+
+/// A call that was started, by the requester's name and by the application's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallKey {
+    pub(crate) slot: SlotId,
+    pub(crate) token: u64,
+}
+
+impl CallKey {
+    /// The call that was answered.
+    pub(crate) fn of(reply: &DeliveredReply) -> Self {
+        Self { slot: reply.slot, token: reply.token }
+    }
+}
 
 /// Which procedure a call goes to, and who calls.
 pub(crate) struct CallTarget<'a> {
