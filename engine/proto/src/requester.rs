@@ -48,7 +48,7 @@ use crate::rdma::v2;
 use crate::rdma::{ReadSegment, Segment, emit_msg_header};
 use crate::rpc::{self, Direction};
 use crate::version::{Negotiation, Refused, TransportVersion, Verdict};
-pub use plain::NextCall;
+pub use plain::{CallNumber, NextCall};
 
 /// XID = generation and slot index; so many low bits are the index.
 pub const INDEX_BITS: u32 = 11;
@@ -162,34 +162,6 @@ pub enum CallRefused {
     NoCredit,
     /// Every slot is taken.
     NoSlot,
-}
-
-/// A [`SlotId`] in one word, whose low half is the transaction id: the generation is its upper bits, all 32 of
-/// them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CallNumber(u64);
-
-impl CallNumber {
-    #[inline(always)]
-    fn new(index: u16, generation: u32) -> Self {
-        Self(u64::from(generation) << INDEX_BITS | u64::from(index))
-    }
-
-    #[inline(always)]
-    fn xid(self) -> Xid {
-        Xid(self.0 as u32)
-    }
-
-    /// The call's place.
-    pub fn slot(self) -> SlotId {
-        SlotId { index: index_of(self.xid()), generation: (self.0 >> INDEX_BITS) as u32 }
-    }
-}
-
-impl From<SlotId> for CallNumber {
-    fn from(slot: SlotId) -> Self {
-        Self::new(slot.index, slot.generation)
-    }
 }
 
 /// A call that has its slot and XID.

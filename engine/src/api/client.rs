@@ -189,7 +189,7 @@ impl Link {
     }
 
     /// Tells a connection that is down for good from one that another one will follow.
-    #[inline]
+    #[inline(always)]
     fn explain(&self, outcome: &mut Result<CallId, Backpressure>) {
         if let Err(Backpressure::Down) = outcome {
             *outcome = Err(self.refusal_when_down());
@@ -269,6 +269,15 @@ impl Client {
 
     /// Calls as this user from now on (AUTH_SYS, RFC 5531 appendix A); `None`: as nobody
     /// (AUTH_NONE).
+    ///
+    /// ```no_run
+    /// use spinrpc::{AuthSys, Backpressure, Client, Groups};
+    ///
+    /// fn call_as(client: &Client, uid: u32, gid: u32) -> Result<(), Backpressure> {
+    ///     let groups = Groups::new(&[gid, 100]).unwrap_or_default();
+    ///     client.set_auth_sys(Some(&AuthSys { stamp: 0, machine_name: b"host", uid, gid, groups }))
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`Backpressure::Misuse`], and nothing changes, if it is too long for a credential, and inside the

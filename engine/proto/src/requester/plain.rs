@@ -1,12 +1,40 @@
 //! Plain calls and replies of version one: what a lane of short messages asks for, in as few steps as
 //! possible. Does nothing that the general functions do not do.
 
-use super::{CallNumber, CallRefused, CallSlot, Requester, State, index_of, xid_of};
+use super::{CallRefused, CallSlot, INDEX_BITS, Requester, State, index_of, xid_of};
 use crate::credit::Credits;
 use crate::ids::{Instant, Xid};
 use crate::output::SlotId;
 use crate::plain::PlainReply;
 use crate::version::TransportVersion;
+
+/// A [`SlotId`] in one word, whose low half is the transaction id: the generation is its upper bits, all 32 of
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallNumber(u64);
+
+impl CallNumber {
+    #[inline(always)]
+    fn new(index: u16, generation: u32) -> Self {
+        Self(u64::from(generation) << INDEX_BITS | u64::from(index))
+    }
+
+    #[inline(always)]
+    fn xid(self) -> Xid {
+        Xid(self.0 as u32)
+    }
+
+    /// The call's place.
+    pub fn slot(self) -> SlotId {
+        SlotId { index: index_of(self.xid()), generation: (self.0 >> INDEX_BITS) as u32 }
+    }
+}
+
+impl From<SlotId> for CallNumber {
+    fn from(slot: SlotId) -> Self {
+        Self::new(slot.index, slot.generation)
+    }
+}
 
 /// A call that may start now.
 #[derive(Debug)]
