@@ -381,7 +381,7 @@ fn a_server_that_connects_and_says_nothing_times_out() {
     let engine = Engine::new(valid(raw)).unwrap();
     let mut core = engine.core(0).unwrap();
     let error = common::caller::open(&mut core, &address, all_words).err().unwrap();
-    assert!(matches!(error, ConnectError::FirstCall(_)), "{error:?}");
+    assert!(matches!(error, ConnectError::FirstCall(CallError::TimedOut)), "{error:?}");
     run_core(&mut core, "the end", || engine.stats(0).unwrap().connections_closed == 1);
     ended.send(()).unwrap();
     serving.join().unwrap();

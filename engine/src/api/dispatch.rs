@@ -564,7 +564,7 @@ impl Upcalls for Dispatch {
         let Some(entry) = self.client(conn) else { return };
         if entry.link.state.get() == LinkState::Down {
             entry.link.ops.close(conn);
-            return entry.fail(ConnectError::FirstCall("closed while connecting".into()));
+            return entry.fail(ConnectError::Closed);
         }
         if let Some(comeback) = &entry.comeback {
             entry.link.ops.make_lasting(conn, comeback.resends_max());

@@ -146,7 +146,7 @@ impl Dispatch {
                 CallError::Rdma(RdmaError::Version { low, high }) => {
                     ConnectError::NoCommonVersion { low, high }
                 }
-                other => ConnectError::FirstCall(other.to_string()),
+                other => ConnectError::FirstCall(other),
             });
         }
         entry.link.ops.close(conn);

@@ -125,6 +125,30 @@ pub(crate) enum RpcRefusal {
 
 /// What the application gives with a call besides its stream: the deadline, the room for its reply,
 /// and registered buffers for direct data placement.
+///
+/// ```no_run
+/// use spinrpc::{Backpressure, CallSpec, Client, Procedure, Resend, Token};
+/// use std::time::Duration;
+///
+/// /// Sends a block, and has the answer placed into another one. Each of them goes without a copy.
+/// fn exchange(client: &Client) -> Result<(), Backpressure> {
+///     let mut block = client.bulk(64 << 10).ok_or(Backpressure::NoBuffer)?;
+///     block.bytes_mut().fill(7);
+///     let room = client.bulk(64 << 10).ok_or(Backpressure::NoBuffer)?;
+///     let mut spec = CallSpec::new()
+///         .deadline(Duration::from_millis(5))
+///         .propagate_deadline()
+///         .resend(Resend::AtMostOnce)
+///         .reply_bytes_max(4096)
+///         .argument(block)
+///         .result_into(room);
+///     match client.call(Procedure(3), Token(1), &mut spec, |args| args.bulk()) {
+///         Err(refused) if refused.is_transient() => println!("{refused}; try again after a reply"),
+///         started => println!("{:?}, {} calls in flight", started?, client.in_flight()),
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug, Default)]
 // What plain calls have lies together: threads that make calls send it on to their core.
 #[repr(C)]
