@@ -14,6 +14,7 @@ use crate::mem::Slab;
 use crate::reactor::Negotiated;
 use crate::reactor::words::instance::Instance;
 use spinrpc_proto::ids::{Program, Version};
+use spinrpc_proto::output::SlotId;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub(super) struct ClientEntry {
     /// The connection it has asked for.
     pub(super) request: Option<u64>,
     pub(super) up: Option<(Peer, Negotiated)>,
+    /// The call with which the connection begins, until it has ended.
+    pub(super) opening: Option<SlotId>,
     pub(super) failed_calls: usize,
     pub(super) address: String,
     /// Which version its connections begin with.
@@ -75,6 +78,7 @@ impl ClientEntry {
             conn: None,
             request: None,
             up: None,
+            opening: None,
             failed_calls: 0,
             address: address.to_owned(),
             offer: Offer::default(),

@@ -22,7 +22,7 @@ use crate::reactor::pending::sinks::Sinks;
 use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::{
-    Admitted, CallEnd, CallOutcome, ReplyFrame, ReplyTarget, RpcRefusal,
+    Admitted, CallEnd, CallKey, CallOutcome, ReplyFrame, ReplyTarget, RpcRefusal,
 };
 use crate::reactor::words::padded::Padded;
 use crate::reactor::{Negotiated, Progress};
@@ -516,7 +516,7 @@ impl Upcalls for Dispatch {
         entry.handler.on_reply(token, Ok(reply));
     }
 
-    fn on_call_failed(&mut self, conn: ConnId, token: u64, end: CallEnd) {
+    fn on_call_failed(&mut self, conn: ConnId, call: CallKey, end: CallEnd) {
         let Some(entry) = self.client_of_calls(conn) else { return };
         let error = match end {
             CallEnd::Failed(failure) => CallError::from(failure),
@@ -529,11 +529,10 @@ impl Upcalls for Dispatch {
                 CallError::NotExecuted(cause)
             }
         };
-        let is_probing = matches!(entry.link.state.get(), LinkState::Probing(_));
-        if is_probing && token == Token::OPENING.0 {
+        if entry.opening.take_if(|opening| *opening == call.slot).is_some() {
             return Self::on_opening_failed(entry, conn, error);
         }
-        entry.handler.on_reply(Token(token), Err(error));
+        entry.handler.on_reply(Token(call.token), Err(error));
     }
 
     fn on_connected(&mut self, request: u64, result: Result<ConnId, FabricError>) {
@@ -565,7 +564,7 @@ impl Upcalls for Dispatch {
         let Some(entry) = self.client(conn) else { return };
         if entry.link.state.get() == LinkState::Down {
             entry.link.ops.close(conn);
-            return entry.fail(ConnectError::FirstCall("closed while connecting".into()));
+            return entry.fail(ConnectError::Closed);
         }
         if let Some(comeback) = &entry.comeback {
             entry.link.ops.make_lasting(conn, comeback.resends_max());

@@ -9,7 +9,7 @@ use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{
-    Backpressure, CallSpec, Deadline, PulledChunks, ReplyBuffers, ReplyFrame, Resend,
+    Backpressure, CallId, CallSpec, Deadline, PulledChunks, ReplyBuffers, ReplyFrame, Resend,
 };
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::memory::longest_block_bytes;
@@ -90,11 +90,11 @@ impl CoreCell {
         token: u64,
         spec: &mut CallSpec,
         draft: &Draft<'_>,
-    ) -> Result<(), Backpressure> {
+    ) -> Result<CallId, Backpressure> {
         if spec.resend != Resend::Never && self.reactor().is_lasting(conn) {
             return self.start_kept_call(conn, token, spec, draft);
         }
-        self.start_special_call(conn, Start::New(token), spec, draft).map(drop)
+        self.start_special_call(conn, Start::New(token), spec, draft).map(CallId::of)
     }
 
     /// As [`CoreCell::start_any_call`], of one that is not kept.
