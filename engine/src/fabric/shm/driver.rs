@@ -75,6 +75,8 @@ pub struct ShmFabric {
     listed: Rc<Listed>,
     /// Have a send queue that is not empty.
     waiting: Vec<u32>,
+    /// Have told their peers to fetch what these have not fetched yet, as far as is known.
+    lending: Vec<u32>,
     /// Went down, and have completions to give back.
     ending: VecDeque<QpId>,
     /// Have given back everything. Their memory is given up in the next poll, when nobody has their ends any
@@ -132,6 +134,7 @@ impl ShmFabric {
             longs: Vec::with_capacity(conns),
             listed: Listed::new(conns),
             waiting: Vec::with_capacity(conns),
+            lending: Vec::with_capacity(conns),
             ending: VecDeque::with_capacity(conns),
             over: Vec::with_capacity(conns),
             done: VecDeque::with_capacity(READS_DONE_MAX),
@@ -362,6 +365,7 @@ impl ShmFabric {
         }
         self.poll_hot(out);
         if self.polls.is_multiple_of(CLOCK_POLLS) {
+            self.release_fetched();
             self.go_round(out);
         }
         room - out.room()
@@ -523,6 +527,7 @@ impl ShmFabric {
         let id = pair.id;
         self.longs.retain(|other| *other != place);
         self.waiting.retain(|other| *other != place);
+        self.lending.retain(|other| *other != place);
         if let Some(at) = self.place_in_hot(place) {
             self.hot.remove(at);
             self.hot_at -= usize::from(at < self.hot_at);
@@ -549,7 +554,31 @@ impl ShmFabric {
         let pair = self.places.get_mut(place as usize).and_then(|place| place.pair.as_deref_mut());
         let Some(pair) = pair else { return Ok(Progress::Empty) };
         pair.ends.note_sent();
-        pair.progress(&mut self.done)
+        let progress = pair.progress(&mut self.done);
+        if pair.begins_to_lend() {
+            self.lending.push(place);
+        }
+        progress
+    }
+
+    /// Gives up what peers have fetched meanwhile.
+    fn release_fetched(&mut self) {
+        let mut at = 0;
+        while let Some(place) = self.lending.get(at).copied() {
+            match self.pair_at(place).map_or(Ok(false), QueuePair::release_fetched) {
+                Ok(true) => at += 1,
+                Ok(false) => self.stop_lending(at, place),
+                // Takes it off the list, too.
+                Err(cause) => self.take_down(place, cause),
+            }
+        }
+    }
+
+    fn stop_lending(&mut self, at: usize, place: u32) {
+        self.lending.swap_remove(at);
+        if let Some(pair) = self.pair_at(place) {
+            pair.lends = false;
+        }
     }
 
     fn stop_waiting(&mut self, at: usize, place: u32) {
@@ -743,6 +772,14 @@ impl Fabric for ShmFabric {
         Revoked::Now
     }
 
+    fn set_home(&mut self, qp: QpId, handle: u32, home: Lease) -> bool {
+        self.pair(qp).is_some_and(|pair| pair.set_home(handle, home))
+    }
+
+    fn is_home(&self, qp: QpId, handle: u32) -> bool {
+        self.pair_ref(qp).is_some_and(|pair| pair.is_home(handle))
+    }
+
     fn park(&mut self, at_most: Duration) {
         self.flush();
         if !self.go_all_idle() {
@@ -758,6 +795,7 @@ impl Fabric for ShmFabric {
             if !self.core.park(left.min(ROUND_TIME)) || self.look_at_all() {
                 return;
             }
+            self.release_fetched();
         }
     }
 
@@ -770,8 +808,10 @@ impl Fabric for ShmFabric {
         for index in 0..self.places.len() {
             self.take_down(index as u32, DownCause::Local);
         }
-        // The links go with the places; the peers have been told.
-        self.places.clear();
+        // The peers have been told.
+        for pair in self.places.drain(..).filter_map(|place| place.pair) {
+            self.control.mailbox().retire(pair.into_link());
+        }
     }
 }
 
