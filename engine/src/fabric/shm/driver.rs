@@ -19,10 +19,10 @@ use super::endpoint::ShmEndpoint;
 use super::ends::{Listed, ShmEnds};
 use super::layout::Layout;
 use super::queue_pair::{Progress, QueuePair, Seen};
+use super::round::{ROUND_TIME, Round};
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::ring::Look;
-use crate::sys::clock::{Clock, Ticks};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,11 +30,6 @@ use std::time::{Duration, Instant};
 
 /// Reads that may be over before the reactor asks; further ones wait.
 const READS_DONE_MAX: usize = 1024;
-
-/// Time in which every connection is looked at once, whatever the bell says. Together with the turns
-/// between two readings of the clock that is 10 ms at most, unless a turn takes a quarter of a
-/// millisecond or more.
-const ROUND_TIME: Duration = Duration::from_millis(8);
 
 /// Polls between two readings of the clock: it costs as much as a look.
 const CLOCK_POLLS: u32 = 8;
@@ -87,12 +82,8 @@ pub struct ShmFabric {
     polls: u32,
     /// Places with a connection, in no order.
     live: Vec<u32>,
-    /// Where in `live` the next look of the round goes.
-    round: usize,
-    /// Time until which the round has got so far.
-    round_at: Ticks,
-    clock: Clock,
-    round_ticks: u64,
+    /// Of looks at those in `live`.
+    round: Round,
     /// Short messages go by value.
     takes_shorts: bool,
     /// Memory for one that is sent from elsewhere.
@@ -115,7 +106,6 @@ impl ShmFabric {
     ) -> Self {
         let conns = config.conns_max as usize;
         let places = (0..conns).map(|_| Place::default()).collect();
-        let clock = Clock::shared();
         Self {
             caps: Caps {
                 message_bytes_max: layout.message_bytes_max(),
@@ -140,10 +130,7 @@ impl ShmFabric {
             done: VecDeque::with_capacity(READS_DONE_MAX),
             polls: 0,
             live: Vec::with_capacity(conns),
-            round: 0,
-            round_at: clock.now(),
-            clock,
-            round_ticks: clock.from_duration(ROUND_TIME).max(1),
+            round: Round::new(),
             takes_shorts: false,
             short: Box::new(Short::EMPTY),
             core,
@@ -478,28 +465,13 @@ impl ShmFabric {
     /// Looks at as many connections, in turn, as the time since the last call allows for.
     #[cold]
     fn go_round(&mut self, out: &mut Completions) {
-        for _ in 0..self.looks_due() {
-            self.round = if self.round + 1 < self.live.len() { self.round + 1 } else { 0 };
-            let place = self.live[self.round];
+        for _ in 0..self.round.due(self.live.len()) {
+            let place = self.live[self.round.step(self.live.len())];
             // Hot connections are looked at in every poll.
             if self.pair_at(place).is_some_and(|pair| !pair.hot) {
                 self.answer(place, out);
             }
         }
-    }
-
-    /// Looks of the round that are due now; never more than there are connections.
-    fn looks_due(&mut self) -> u64 {
-        let now = self.clock.now();
-        let live = self.live.len() as u64;
-        let elapsed = now.0.saturating_sub(self.round_at.0);
-        if live == 0 || elapsed >= self.round_ticks {
-            self.round_at = now;
-            return live;
-        }
-        let due = elapsed * live / self.round_ticks;
-        self.round_at.0 += due * self.round_ticks / live;
-        due
     }
 
     /// Notifies the core of each connection with a message or an end. True if there was one.
@@ -555,7 +527,7 @@ impl ShmFabric {
         let Some(pair) = pair else { return Ok(Progress::Empty) };
         pair.ends.note_sent();
         let progress = pair.progress(&mut self.done);
-        if pair.begins_to_lend() {
+        if pair.lends() && !self.lending.contains(&place) {
             self.lending.push(place);
         }
         progress
@@ -567,17 +539,12 @@ impl ShmFabric {
         while let Some(place) = self.lending.get(at).copied() {
             match self.pair_at(place).map_or(Ok(false), QueuePair::release_fetched) {
                 Ok(true) => at += 1,
-                Ok(false) => self.stop_lending(at, place),
+                Ok(false) => {
+                    self.lending.swap_remove(at);
+                }
                 // Takes it off the list, too.
                 Err(cause) => self.take_down(place, cause),
             }
-        }
-    }
-
-    fn stop_lending(&mut self, at: usize, place: u32) {
-        self.lending.swap_remove(at);
-        if let Some(pair) = self.pair_at(place) {
-            pair.lends = false;
         }
     }
 

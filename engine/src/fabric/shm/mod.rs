@@ -25,6 +25,7 @@ mod fetch;
 mod handshake;
 mod layout;
 mod queue_pair;
+mod round;
 mod socket;
 #[cfg(all(test, not(loom)))]
 pub(super) mod tests;

@@ -74,8 +74,6 @@ pub(super) struct QueuePair {
     link: Link,
     /// Given up after the link has said that the connection is over.
     lent: Lent,
-    /// In the core's list of those with something in `lent`.
-    pub(super) lends: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +124,6 @@ impl QueuePair {
             limits,
             link,
             lent: Lent::new(),
-            lends: false,
         })
     }
 
@@ -472,10 +469,9 @@ impl QueuePair {
         Ok(None)
     }
 
-    /// It has told the peer to fetch something, and is not in the list of those yet.
-    pub(super) fn begins_to_lend(&mut self) -> bool {
-        let lends = !self.lent.is_empty();
-        lends && !std::mem::replace(&mut self.lends, lends)
+    /// It has told the peer to fetch what this has not fetched yet, as far as is known.
+    pub(super) fn lends(&self) -> bool {
+        !self.lent.is_empty()
     }
 
     /// Gives up what the peer has fetched. True if there is more that it has not.
