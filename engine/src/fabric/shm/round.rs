@@ -8,6 +8,18 @@ use std::time::Duration;
 /// millisecond or more.
 pub(super) const ROUND_TIME: Duration = Duration::from_millis(8);
 
+/// Hot connections beyond which silent ones go cold earlier.
+const HOT_FEW: usize = 32;
+
+/// Polls without a message in which a connection stays hot at least.
+const IDLE_POLLS_MIN: u32 = 16;
+
+/// Polls without a message after which one of `hot` connections goes cold, `most` if they are few.
+pub(super) fn idle_polls(hot: usize, most: u32) -> u32 {
+    let share = hot.div_ceil(HOT_FEW).max(1) as u32;
+    (most / share).max(IDLE_POLLS_MIN.min(most))
+}
+
 /// How far the round has got.
 #[derive(Debug)]
 pub(super) struct Round {
