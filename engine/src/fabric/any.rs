@@ -14,7 +14,7 @@ use super::{
     Acceptor, Access, Caps, Completions, ConnectRequest, Connector, Endpoint, Ends, ExposeError,
     Fabric, FabricError, Full, NextShort, Peer, QpId, RemoteSlice, Revoked, SendWr, Short, Wake,
 };
-use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Region, Slab};
 use crate::sys::clock::{Clock, Ticks};
 use crate::sys::random::Random;
 use std::sync::Arc;

@@ -6,6 +6,7 @@ use super::driver::Capture;
 use super::record::Kind;
 use super::session::{CaptureSink, Session};
 use super::wire::{PRIVATE_BYTES, PrivateData};
+use crate::mem::Slab;
 use crate::sys::random::Random;
 use std::sync::Arc;
 

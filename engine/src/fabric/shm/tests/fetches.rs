@@ -4,7 +4,9 @@
 use super::super::fetch::FETCHES_MAX;
 use super::super::{ShmConfig, ShmConnector, ShmFabric};
 use crate::fabric::conformance::{End, Event, accept_into_channel, pattern};
-use crate::fabric::{Access, Connector, DownCause, Fabric, QpId, RemoteSlice, SendWr};
+use crate::fabric::{
+    Access, ConnectRequest, Connector, DownCause, Fabric, QpId, RemoteSlice, SendWr,
+};
 use crate::mem::{Bulk, Slab};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sys::mmap::PageRequest;
@@ -42,7 +44,7 @@ impl Lending {
         let (acceptor, endpoints) = accept_into_channel(Some(0));
         let lent = std::slice::from_ref(&slab);
         let listener = far.listen_lending(&address, &[], acceptor, lent).unwrap();
-        let endpoint = near.connect(&address, 0, &[], PATIENCE).unwrap();
+        let endpoint = near.connect(&ConnectRequest::new(&address, PATIENCE)).unwrap();
         let accepted = endpoints.recv_timeout(PATIENCE).unwrap();
         let mut near = End::new(near.fabric(0).unwrap());
         let mut far = End::new(far.fabric(0).unwrap());
