@@ -15,7 +15,11 @@ use std::collections::VecDeque;
 /// those of its send queue.
 pub(super) const FETCHES_MAX: usize = 64;
 
-/// An order to fetch: 32 bytes in the ring, in the byte order of the host.
+/// An order costs as much as a copy of so many bytes at least, so that a peer cannot keep the core in one poll by
+/// short ones.
+pub(super) const FETCH_COST_BYTES: usize = 4096;
+
+/// An order to fetch, one byte or more: 32 bytes in the ring, in the byte order of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fetch {
     /// Key of the receiver's memory, which is exposed to be written.

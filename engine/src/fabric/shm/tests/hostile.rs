@@ -572,7 +572,7 @@ fn exposures_beyond_the_arena_are_refused() {
 fn orders_to_fetch_that_name_nothing_end_the_connection() {
     let slab = Slab::new(4096, 1, PageRequest::default()).unwrap();
     let good = Fetch { handle: 0, slab: 0, length: 64, to: 0, from: 0 };
-    let wrong: [fn(&mut Fetch, RemoteSlice); 12] = [
+    let wrong: [fn(&mut Fetch, RemoteSlice); 13] = [
         |order, _| order.handle ^= 1,
         |order, _| order.handle ^= 1 << 31,
         |order, other| (order.handle, order.to) = (other.handle, other.offset),
@@ -581,6 +581,7 @@ fn orders_to_fetch_that_name_nothing_end_the_connection() {
         |order, _| order.to = u64::MAX,
         |order, _| order.length = 65,
         |order, _| order.length = u32::MAX,
+        |order, _| order.length = 0,
         |order, _| order.slab = 1,
         |order, _| order.slab = u32::MAX,
         |order, _| order.from = 4033,
