@@ -693,6 +693,7 @@ impl Fabric for ShmFabric {
 
     fn park(&mut self, at_most: Duration) {
         self.flush();
+        self.release_fetched();
         if !self.go_all_idle() {
             return;
         }
@@ -707,6 +708,10 @@ impl Fabric for ShmFabric {
                 return;
             }
             self.release_fetched();
+            // Of a connection that it has taken down.
+            if self.has_ended() {
+                return;
+            }
         }
     }
 
@@ -723,6 +728,9 @@ impl Fabric for ShmFabric {
         for pair in self.places.drain(..).filter_map(|place| place.pair) {
             self.control.mailbox().retire(pair.into_link());
         }
+        self.live.clear();
+        self.ending.clear();
+        self.over.clear();
     }
 }
 

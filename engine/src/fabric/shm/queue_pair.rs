@@ -82,6 +82,7 @@ struct Limits {
     send_queue_depth: usize,
     copy_bytes_per_flush: usize,
     rnr_timeout: Duration,
+    fetch_timeout: Duration,
 }
 
 impl QueuePair {
@@ -106,6 +107,7 @@ impl QueuePair {
             send_queue_depth: config.send_queue_depth.into(),
             copy_bytes_per_flush: config.copy_bytes_per_flush,
             rnr_timeout: config.rnr_timeout,
+            fetch_timeout: config.fetch_timeout,
         };
         Ok(Self {
             id,
@@ -483,10 +485,14 @@ impl QueuePair {
         !self.lent.is_empty()
     }
 
-    /// Gives up what the peer has fetched. True if there is more that it has not.
+    /// Gives up what the peer has fetched. True if there is more that it has not; a peer that takes too long to fetch,
+    /// as one that is stopped, loses the connection.
     pub(super) fn release_fetched(&mut self) -> Result<bool, DownCause> {
         if !self.lent.is_empty() {
             self.lent.release(self.ends.tx.consumed()?);
+        }
+        if self.lent.is_late(self.limits.fetch_timeout) {
+            return Err(DownCause::ReceiverNotReady);
         }
         Ok(!self.lent.is_empty())
     }

@@ -383,3 +383,28 @@ fn long_orders_of_several_connections_expect_a_bounded_sum_in_a_turn() {
         before = after;
     }
 }
+
+#[test]
+fn a_peer_that_never_looks_expect_the_end_of_its_connection_and_the_blocks_back() {
+    let fetch_timeout = Duration::from_millis(50);
+    let far = ShmConfig { fetch_timeout, ..ShmConfig::default() };
+    let mut lending = Lending::between(ShmConfig::default(), far);
+    let blocks = lending.slab.free();
+    let (_memory, slice) = lending.expose(8);
+    // More than may be in the ring.
+    (0..FETCHES_MAX + 5).for_each(|_| lending.order(slice, 0, 1));
+    let start = Instant::now();
+    lending.far.turn();
+    let down = loop {
+        assert!(start.elapsed() < PATIENCE);
+        lending.far.fabric.park(Duration::from_millis(1));
+        lending.far.turn();
+        if let Some(event) = lending.far.next(lending.at_far) {
+            break event;
+        }
+    };
+    assert_eq!(down, Event::Down(DownCause::ReceiverNotReady));
+    assert_eq!(lending.slab.free(), blocks);
+    assert!(start.elapsed() > fetch_timeout);
+    assert_eq!(lending.near_event(), Event::Down(DownCause::ReceiverNotReady));
+}
