@@ -28,8 +28,8 @@ impl ListenOptions {
     /// at most 64 blocks, and those of replies that wait to be sent, for 30 seconds: then the connection ends.
     ///
     /// At most 4 slabs. In each connection they count in full toward the client's limits (`limits.peer_slabs`,
-    /// `limits.peer_slab_mib`), beyond which it is lent none, and `limits.peer_mib`, beyond which it does not connect.
-    /// With `shm.bulk = "copy"`, and over RDMA, nothing is lent.
+    /// `limits.peer_slab_mib`, `limits.peer_mib`, `limits.core_mib`). A client that has no room for all of them is lent
+    /// none. With `shm.bulk = "copy"`, and over RDMA, nothing is lent.
     ///
     /// ```
     /// use spinrpc::{Call, CallSpec, Config, CoreContext, Engine, ListenOptions, Procedure, Program};

@@ -215,6 +215,9 @@ fn a_peer_that_accepts_no_slabs_is_lent_none_and_written_to() {
     for config in [
         ShmConfig { peer_slabs_max: 0, ..ShmConfig::default() },
         ShmConfig { peer_slab_bytes_max: BLOCK_BYTES, ..ShmConfig::default() },
+        // With room for the connection, and not for the slab.
+        ShmConfig { peer_memory_bytes_max: 36 << 20, ..ShmConfig::default() },
+        ShmConfig { core_memory_bytes_max: 36 << 20, ..ShmConfig::default() },
     ] {
         let mut lending = Lending::with(config);
         lending.near.post_recvs(lending.at_near, 1);
@@ -384,27 +387,57 @@ fn long_orders_of_several_connections_expect_a_bounded_sum_in_a_turn() {
     }
 }
 
+/// With some orders the lender sleeps, with more than the ring may have it does not.
 #[test]
 fn a_peer_that_never_looks_expect_the_end_of_its_connection_and_the_blocks_back() {
     let fetch_timeout = Duration::from_millis(50);
-    let far = ShmConfig { fetch_timeout, ..ShmConfig::default() };
-    let mut lending = Lending::between(ShmConfig::default(), far);
-    let blocks = lending.slab.free();
-    let (_memory, slice) = lending.expose(8);
-    // More than may be in the ring.
-    (0..FETCHES_MAX + 5).for_each(|_| lending.order(slice, 0, 1));
-    let start = Instant::now();
-    lending.far.turn();
-    let down = loop {
-        assert!(start.elapsed() < PATIENCE);
-        lending.far.fabric.park(Duration::from_millis(1));
+    for orders in [3, FETCHES_MAX + 5] {
+        let far = ShmConfig { fetch_timeout, ..ShmConfig::default() };
+        let mut lending = Lending::between(ShmConfig::default(), far);
+        let blocks = lending.slab.free();
+        let (_memory, slice) = lending.expose(8);
+        (0..orders).for_each(|_| lending.order(slice, 0, 1));
+        let start = Instant::now();
         lending.far.turn();
-        if let Some(event) = lending.far.next(lending.at_far) {
-            break event;
-        }
-    };
-    assert_eq!(down, Event::Down(DownCause::ReceiverNotReady));
+        let down = loop {
+            lending.far.fabric.park(PATIENCE);
+            assert!(start.elapsed() < PATIENCE, "it slept on");
+            lending.far.turn();
+            if let Some(event) = lending.far.next(lending.at_far) {
+                break event;
+            }
+        };
+        assert_eq!(down, Event::Down(DownCause::ReceiverNotReady));
+        assert_eq!(lending.slab.free(), blocks);
+        assert!(start.elapsed() > fetch_timeout);
+        assert_eq!(lending.near_event(), Event::Down(DownCause::ReceiverNotReady));
+    }
+}
+
+#[test]
+fn a_lender_is_about_to_sleep_expect_what_was_fetched_back() {
+    let mut lending = Lending::new();
+    let blocks = lending.slab.free();
+    lending.near.post_recvs(lending.at_near, 1);
+    let (_memory, slice) = lending.expose(8);
+    lending.write(slice, 1, false);
+    lending.far.turn();
+    let start = Instant::now();
+    while lending.near.next(lending.at_near).is_none() {
+        assert!(start.elapsed() < PATIENCE);
+        lending.near.turn();
+    }
+    assert_eq!(lending.slab.free(), blocks - 1);
+    lending.far.fabric.park(Duration::ZERO);
     assert_eq!(lending.slab.free(), blocks);
-    assert!(start.elapsed() > fetch_timeout);
-    assert_eq!(lending.near_event(), Event::Down(DownCause::ReceiverNotReady));
+}
+
+#[test]
+fn a_data_plane_has_ended_expect_nothing_left_to_look_at() {
+    let mut lending = Lending::new();
+    lending.far.turn();
+    lending.far.fabric.end();
+    lending.far.turn();
+    lending.far.fabric.park(Duration::from_millis(20));
+    assert!(lending.far.next(lending.at_far).is_none());
 }
