@@ -543,7 +543,7 @@ impl Fabric for ShmFabric {
         if !self.has_rung() && self.skip_poll() { 0 } else { self.poll_all(out) }
     }
 
-    /// Those who rang wait for the next poll: it is one of the next [`CLOCK_POLLS`] turns.
+    /// Those who rang wait for the next poll: it is one of the next `CLOCK_POLLS` turns.
     #[inline(always)]
     fn skip_poll(&mut self) -> bool {
         let polls = self.polls.wrapping_add(1);
