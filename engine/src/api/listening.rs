@@ -45,6 +45,9 @@ impl ListenOptions {
     /// server.serve(program, version, move |_: &CoreContext| {
     ///     let block: SharedBulk = block.clone();
     ///     move |call: Call<'_>| {
+    ///         if call.procedure() == Procedure(0) {
+    ///             return call.reply(|_| {});
+    ///         }
     ///         let data = ReplyData::new().shared(&block, 0..100_000);
     ///         call.reply_with(data, |results| results.bulk());
     ///     }
