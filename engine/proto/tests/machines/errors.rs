@@ -101,6 +101,7 @@ fn what_a_peer_did_is_said_in_words() {
         (PeerMisbehaved::ReadListInReply, "reply with a Read list"),
         (PeerMisbehaved::MalformedHeaders, "too many malformed transport headers"),
         (PeerMisbehaved::ForeignKey, "invalidated a key of another call"),
+        (PeerMisbehaved::ResultNotFetched, "reply that places more than could be fetched"),
     ] {
         assert_eq!((why.as_str(), why.to_string().as_str()), (words, words));
     }
