@@ -170,7 +170,7 @@ impl Context {
         let verifier = &header.verifier;
         let signed = message.get(..signed_bytes(arguments_at, verifier));
         let signed = signed.filter(|_| verifier.flavor == AuthFlavor::Gss);
-        if !signed.is_some_and(|signed| self.receive.verify(signed, verifier.body).is_ok()) {
+        if signed.is_none_or(|signed| self.receive.verify(signed, verifier.body).is_err()) {
             return Err(GssFault::Verifier);
         }
         let admission = self.lock().admit(sequence);

@@ -243,6 +243,19 @@ fn keys_of_other_contexts_open_nothing() {
     }
 }
 
+#[test]
+fn a_buffer_without_room_is_not_sealed() {
+    for enctype in Enctype::ALL {
+        let (send, _) = ends(enctype, Role::Initiator, true);
+        let least = send.wrap_bytes(0);
+        for length in 0..least {
+            let refused = send.wrap(&mut vec![0; length], 1, CONFOUNDER);
+            assert_eq!(refused, Err(TokenError::Length), "{length} bytes");
+        }
+        assert_eq!(send.wrap(&mut vec![0; least], 1, CONFOUNDER), Ok(()));
+    }
+}
+
 /// A token that has been opened or refused does not open once more.
 #[test]
 fn a_step_after_the_last_one_passes_nothing() {
