@@ -11,7 +11,6 @@
 
 use core::fmt;
 use spinrpc_proto::ids::Instant;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use subtle::ConstantTimeEq;
 
@@ -35,13 +34,14 @@ pub struct TableLimits {
     pub idle: u64,
 }
 
-/// The contexts of a process. Looking one up locks its slot for a few instructions; adding one locks
-/// the table and belongs on the thread that establishes contexts.
+/// The contexts of a process. To find or remove one locks its slot for a few instructions. To add one
+/// looks at every slot, and belongs on a thread that establishes contexts.
 pub struct ContextTable {
     slots: Box<[Mutex<Slot>]>,
     process: [u8; 8],
     limits: TableLimits,
-    hosts: Mutex<HashMap<u64, usize>>,
+    /// Held while a context is added.
+    adding: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -61,21 +61,15 @@ impl ContextTable {
     #[must_use]
     pub fn new(limits: TableLimits, process: [u8; 8]) -> Self {
         let slots = (0..limits.contexts.max(1)).map(|_| Mutex::new(Slot::default()));
-        Self { slots: slots.collect(), process, limits, hosts: Mutex::new(HashMap::new()) }
+        Self { slots: slots.collect(), process, limits, adding: Mutex::new(()) }
     }
 
     /// Adds a context that was established from `host`. Where a bound is reached, that of the host
     /// or of the table, the context that has been idle longest goes.
     pub fn insert(&self, context: Arc<Context>, host: u64, now: Instant) -> Handle {
-        let mut hosts = lock(&self.hosts);
-        let held = hosts.get(&host).copied().unwrap_or(0);
-        let only = (held >= self.host_max()).then_some(host);
-        let index = self.longest_idle(now, only);
+        let _adding = lock(&self.adding);
+        let index = self.place(host, now);
         let mut slot = lock(&self.slots[index]);
-        if let Some(evicted) = slot.entry.take() {
-            leave(&mut hosts, evicted.host);
-        }
-        *hosts.entry(host).or_insert(0) += 1;
         slot.generation = slot.generation.wrapping_add(1);
         slot.entry = Some(Entry { context, host, last_used: now });
         self.handle(index, slot.generation)
@@ -98,33 +92,22 @@ impl ContextTable {
     pub fn remove(&self, handle: &[u8]) -> bool {
         let Some((index, generation)) = self.parse(handle) else { return false };
         let Some(slot) = self.slots.get(index) else { return false };
-        let mut hosts = lock(&self.hosts);
         let mut slot = lock(slot);
-        let found = if slot.generation == generation { slot.entry.take() } else { None };
-        found.is_some_and(|entry| {
-            leave(&mut hosts, entry.host);
-            true
-        })
+        slot.generation == generation && slot.entry.take().is_some()
     }
 
     /// Removes all contexts that have expired or been idle for too long; returns their number.
     pub fn sweep(&self, now: Instant) -> usize {
-        let mut hosts = lock(&self.hosts);
-        let mut removed = 0;
-        for slot in &self.slots {
-            let mut slot = lock(slot);
-            if let Some(entry) = slot.entry.take_if(|entry| !self.is_live(entry, now)) {
-                leave(&mut hosts, entry.host);
-                removed += 1;
-            }
-        }
-        removed
+        let dead = |slot: &Mutex<Slot>| {
+            lock(slot).entry.take_if(|entry| !self.is_live(entry, now)).is_some()
+        };
+        self.slots.iter().filter(|slot| dead(slot)).count()
     }
 
     /// Contexts in the table.
     #[must_use]
     pub fn len(&self) -> usize {
-        lock(&self.hosts).values().sum()
+        self.slots.iter().filter(|slot| lock(slot).entry.is_some()).count()
     }
 
     /// There are none.
@@ -142,17 +125,22 @@ impl ContextTable {
         !entry.context.is_expired(now) && idle < self.limits.idle
     }
 
-    /// The slot to use next: one that is empty or has a dead context, else that of the context idle
-    /// longest. With `only` among the contexts of this host.
-    fn longest_idle(&self, now: Instant, only: Option<u64>) -> usize {
-        let rank = |slot: &Mutex<Slot>| match &lock(slot).entry {
-            None if only.is_some() => u128::MAX,
-            Some(entry) if only.is_some_and(|host| host != entry.host) => u128::MAX,
-            Some(entry) if self.is_live(entry, now) => 1 + u128::from(entry.last_used.0),
-            _ => 0,
-        };
-        let ranked = self.slots.iter().map(rank).enumerate();
-        ranked.min_by_key(|(_, rank)| *rank).map_or(0, |(index, _)| index)
+    /// The slot for a new context of `host`: one that is empty or has a dead context, else that of
+    /// the context idle longest; of a host at its bound, among its own.
+    fn place(&self, host: u64, now: Instant) -> usize {
+        let (mut held, mut own, mut any) = (0, None, None);
+        for (index, slot) in self.slots.iter().enumerate() {
+            let slot = lock(slot);
+            let live = slot.entry.as_ref().filter(|entry| self.is_live(entry, now));
+            let used = live.map(|entry| entry.last_used);
+            any = earlier(any, (used, index));
+            if live.is_some_and(|entry| entry.host == host) {
+                held += 1;
+                own = earlier(own, (used, index));
+            }
+        }
+        let chosen = if held >= self.host_max() { own } else { any };
+        chosen.map_or(0, |(_, index)| index)
     }
 
     fn handle(&self, index: usize, generation: u32) -> Handle {
@@ -181,14 +169,12 @@ impl fmt::Debug for ContextTable {
     }
 }
 
-/// One context of a host less.
-fn leave(hosts: &mut HashMap<u64, usize>, host: u64) {
-    if let Some(held) = hosts.get_mut(&host) {
-        *held -= 1;
-        if *held == 0 {
-            hosts.remove(&host);
-        }
-    }
+/// When a slot was used last, if it is in use, and its place.
+type Candidate = (Option<Instant>, usize);
+
+/// The one used earlier; unused ones first.
+fn earlier(best: Option<Candidate>, other: Candidate) -> Option<Candidate> {
+    best.filter(|best| best.0 <= other.0).or(Some(other))
 }
 
 /// Locks without a system call: no holder of these locks waits for anything, nor can it panic.
