@@ -1,4 +1,4 @@
-//! Bodies under integrity and privacy that were altered on their way, or that nobody sealed: they
+//! Bodies under integrity and privacy that were altered in flight, or that were never sealed: they
 //! open as they were or not at all.
 
 use spinrpc_gss::random::AesConfounders;
@@ -20,13 +20,13 @@ pub fn run(data: &[u8]) {
     let service = if script.flag() { GssService::Privacy } else { GssService::Integrity };
     let step_bytes = script.below(64);
     let is_sealed = !script.flag();
-    // A key of its own for what nobody sealed: else a fuzzer finds bodies that were sealed before.
+    // Raw input has a key of its own: otherwise the fuzzer presents bodies that it saw sealed.
     let byte = if is_sealed { 0x5a } else { 0x5b };
     let key = SessionKey::new(enctype, &vec![byte; enctype.key_bytes()]).unwrap();
     let receive = ReceiveKeys::new(&key, Role::Acceptor, true);
     if !is_sealed {
         let body = script.bytes(usize::MAX);
-        assert!(open(&receive, service, body, step_bytes).is_err(), "opened what nobody sealed");
+        assert!(open(&receive, service, body, step_bytes).is_err(), "opened what was never sealed");
         return;
     }
     let send = SendKeys::new(&key, Role::Initiator, true);

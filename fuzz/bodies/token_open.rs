@@ -1,4 +1,4 @@
-//! Tokens of RFC 4121 that were altered on their way, or that nobody made: they open as they were or
+//! Tokens of RFC 4121 that were altered in flight, or that were never made: they open as they were or
 //! not at all.
 
 use spinrpc_gss::{Enctype, ReceiveKeys, Role, SendKeys, SessionKey, TokenError, WRAP_HEAD_BYTES};
@@ -11,7 +11,7 @@ pub fn run(data: &[u8]) {
     let mut script = Script::new(data);
     let enctype = Enctype::ALL[script.below(4)];
     let (is_wrap, is_made, subkey) = (script.flag(), script.flag(), script.flag());
-    // A key of its own for what nobody made: else a fuzzer finds tokens that were made before.
+    // Raw input has a key of its own: otherwise the fuzzer presents tokens that it saw made.
     let byte = if is_made { 0xa5 } else { 0xa6 };
     let key = SessionKey::new(enctype, &vec![byte; enctype.key_bytes()]).unwrap();
     let receive = ReceiveKeys::new(&key, Role::Initiator, subkey);
@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) {
         let token = script.bytes(usize::MAX);
         let opened =
             if is_wrap { unwrap(&receive, token) } else { verify(&receive, &plain, token) };
-        assert!(opened.is_err(), "opened what nobody made");
+        assert!(opened.is_err(), "opened what was never made");
         return;
     }
     let send = SendKeys::new(&key, Role::Acceptor, subkey);

@@ -42,7 +42,7 @@ pub enum Progress {
     Done,
 }
 
-/// What is wrong with a body that was received. A call deserves GARBAGE_ARGS.
+/// Flaw of a received body. A call with it deserves GARBAGE_ARGS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyError {
     /// Not framed as the service says.
@@ -109,7 +109,8 @@ impl BodySealing {
     /// `sequence` is that of the credential, `counter` that of the tokens of the context.
     ///
     /// # Errors
-    /// [`TokenError::Length`] if the body is not [`sealed_bytes`] long.
+    /// [`TokenError::Length`] if the body is not [`sealed_bytes`] long, [`TokenError::Protection`] for
+    /// an unknown service.
     pub fn begin(
         service: GssService,
         keys: &SendKeys,
@@ -123,7 +124,8 @@ impl BodySealing {
             return Err(TokenError::Length);
         }
         match service {
-            GssService::None | GssService::Other(_) => Ok(Self(Seal::Plain)),
+            GssService::None => Ok(Self(Seal::Plain)),
+            GssService::Other(_) => Err(TokenError::Protection),
             GssService::Integrity => {
                 let frame = integrity_frame(keys, content_bytes);
                 frame.emit(sequence, body).map_err(|_| TokenError::Length)?;
@@ -189,7 +191,8 @@ impl BodyOpening {
         sequence: u32,
     ) -> Result<Self, BodyError> {
         let state = match service {
-            GssService::None | GssService::Other(_) => Open::Plain,
+            GssService::None => Open::Plain,
+            GssService::Other(_) => return Err(TokenError::Protection.into()),
             GssService::Integrity => {
                 let frame = IntegrityFrame::parse(body)?;
                 let done = frame.covered.start;
@@ -205,7 +208,7 @@ impl BodyOpening {
     }
 
     /// Opens about `step_bytes` more of the body and with the keys with which it began; the place of
-    /// arguments or results when all has been checked. Until then nothing in the body may be used.
+    /// arguments or results when all has been checked. Until then the body must not be used.
     ///
     /// # Errors
     /// [`BodyError`].

@@ -114,7 +114,7 @@ mod given {
         pub enctype: Enctype,
         /// The key, as long as the encryption type says.
         pub key: Vec<u8>,
-        /// What the initiator calls itself.
+        /// Name of this end.
         pub name: String,
         /// Tokens of the initiator that a context takes, at least one.
         pub tokens: u8,

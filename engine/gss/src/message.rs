@@ -102,7 +102,7 @@ impl Work {
     }
 
     /// Decrypts about `step_bytes` more of the text; `true` at its end, when `checksum` has been
-    /// compared. Until then the text may not be used.
+    /// compared. Until then the text must not be used.
     pub(crate) fn open(
         &mut self,
         keys: &OpenKeys,

@@ -22,8 +22,8 @@ pub trait Confounders {
     fn next(&mut self) -> [u8; BLOCK_BYTES];
 }
 
-/// AES-256 in counter mode. Every pool of blocks brings its own successor's key, so that whoever
-/// reads this memory learns nothing of confounders that were handed out.
+/// AES-256 in counter mode. Every pool of blocks contains the key of the next pool, so that this
+/// memory says nothing about confounders that were handed out before.
 pub struct AesConfounders {
     key: EncryptKey,
     pool: Pool,

@@ -1,4 +1,4 @@
-//! Per-message tokens of Kerberos (RFC 4121 section 4.2): MIC tokens beside a message, Wrap tokens
+//! Per-message tokens of Kerberos (RFC 4121 section 4.2): MIC tokens for a message, Wrap tokens
 //! around it, both in place.
 //!
 //! A Wrap token lies in one buffer; the plain text has its place behind the header and confounder:
@@ -429,7 +429,7 @@ pub struct Opening {
 
 impl Opening {
     /// Decrypts about `step_bytes` more of the token with which it began; the place of the plain text
-    /// when that has been checked. Until then nothing in the buffer may be used. The keys are
+    /// when that has been checked. Until then the buffer must not be used. The keys are
     /// those it began with, too.
     ///
     /// # Errors

@@ -90,6 +90,18 @@ fn without_protection_a_body_stands_as_ever() {
     assert_eq!(opened(&receive, GssService::None, &body, SEQUENCE, 1), Ok(plain));
 }
 
+/// An unknown service protects nothing, so nothing passes as if it did.
+#[test]
+fn a_body_under_an_unknown_service_is_refused() {
+    let (send, receive) = ends(Enctype::Aes256Sha1);
+    let (service, mut body) = (GssService::Other(4), content(3));
+    let opened = opened(&receive, service, &body, SEQUENCE, 1);
+    assert_eq!(opened, Err(BodyError::Token(TokenError::Protection)));
+    let mut confounders = AesConfounders::new(&[5; 32]);
+    let begun = BodySealing::begin(service, &send, &mut body, 12, 1, 1, &mut confounders);
+    assert!(matches!(begun, Err(TokenError::Protection)));
+}
+
 /// Bits of the roundup mean nothing, those of the token's rotation no more than they rotate.
 #[test]
 fn a_body_with_any_flipped_bit_is_refused() {
@@ -141,7 +153,7 @@ fn lengths_that_lie_are_refused() {
     }
 }
 
-/// What is signed only is not what rpc_gss_svc_privacy asks for.
+/// rpc_gss_svc_privacy asks for encryption: a token that is signed only is refused.
 #[test]
 fn a_body_of_one_service_is_refused_under_the_other() {
     let (send, receive) = ends(Enctype::Aes256Sha1);

@@ -211,7 +211,7 @@ fn sequence_numbers_and_counters_never_repeat() {
     assert_eq!(counters.len(), 100);
 }
 
-/// Many threads, one context: each call is admitted once, whoever brings it.
+/// Many threads, one context: each call is admitted once, on any of them.
 #[test]
 fn a_call_that_arrives_on_many_threads_is_admitted_once() {
     let (initiator, acceptor) = pair();

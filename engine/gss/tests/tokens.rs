@@ -289,12 +289,12 @@ fn encryption_types_have_their_numbers() {
     }
 }
 
-/// How tokens begin.
+/// First bytes of tokens.
 const STARTS: &[&[u8]] = &[&[4, 4, 4, 0xff, 0xff, 0xff, 0xff, 0xff], &[5, 4, 6, 0xff]];
 
 proptest! {
     #[test]
-    fn no_bytes_open_that_nobody_sealed(
+    fn bytes_that_were_not_sealed_do_not_open(
         enctype in select(&Enctype::ALL[..]), start in select(STARTS),
         rest in vec(any::<u8>(), 0..200),
     ) {

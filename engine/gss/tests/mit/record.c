@@ -3,7 +3,7 @@
  *   record SERVICE            prints session key and tokens of a new context with SERVICE
  *   record SERVICE COMMAND    runs COMMAND with the session key as arguments, and verifies the tokens it prints
  *
- * Both ends are in this process. Needs a ticket and a keytab: see `record` beside this file. */
+ * Both ends are in this process. Needs a ticket and a keytab: see the script `record`. */
 #include <gssapi/gssapi.h>
 #include <gssapi/gssapi_krb5.h>
 #include <stdio.h>

@@ -167,7 +167,7 @@ impl<'a> GssCredential<'a> {
     /// Reads the body of a credential of flavor [`super::AuthFlavor::Gss`].
     ///
     /// # Errors
-    /// What is wrong with the body, with offsets from its start. The call it came with deserves
+    /// Its first flaw, with offsets from its start. The call it came with deserves
     /// [`AuthStat::BadCred`].
     pub fn parse(body: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
@@ -236,7 +236,7 @@ pub const fn signed_bytes(arguments_at: usize, verifier: &OpaqueAuth<'_>) -> usi
 /// 5.2.2).
 ///
 /// # Errors
-/// What is wrong with them; the call deserves GARBAGE_ARGS.
+/// Their first flaw; the call deserves GARBAGE_ARGS.
 pub fn parse_init_arguments(arguments: &[u8]) -> Result<&[u8], DecodeError> {
     let mut reader = Reader::new(arguments);
     let token = reader.opaque(GSS_TOKEN_MAX_BYTES)?;
@@ -269,7 +269,7 @@ impl<'a> GssInitResult<'a> {
     /// Reads the results.
     ///
     /// # Errors
-    /// What is wrong with them; the context is not usable.
+    /// Their first flaw; the context is not usable.
     pub fn parse(results: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(results);
         let parsed = Self {
@@ -330,7 +330,7 @@ impl IntegrityFrame {
     /// checksum.
     ///
     /// # Errors
-    /// What is wrong with the body; GARBAGE_ARGS in a call.
+    /// Its first flaw; GARBAGE_ARGS in a call.
     pub fn parse(body: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
         let covered = opaque_range(&mut reader, body.len())?;
@@ -392,7 +392,7 @@ impl PrivacyFrame {
     /// Finds the token in a body.
     ///
     /// # Errors
-    /// What is wrong with the body; GARBAGE_ARGS in a call.
+    /// Its first flaw; GARBAGE_ARGS in a call.
     pub fn parse(body: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
         let token = opaque_range(&mut reader, body.len())?;
@@ -433,7 +433,7 @@ pub fn content(protected: &[u8], sequence: u32) -> Result<&[u8], ContentError> {
     Ok(reader.rest())
 }
 
-/// What is wrong with bytes that were protected.
+/// Flaw of bytes that were protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentError {
     /// Not a sequence number and whole words.
@@ -466,7 +466,7 @@ impl fmt::Display for ContentError {
 
 impl core::error::Error for ContentError {}
 
-/// What is wrong with a call under RPCSEC_GSS.
+/// Flaw of a call under RPCSEC_GSS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GssFault {
     /// The credential cannot be read, or has an unknown version, procedure or service.

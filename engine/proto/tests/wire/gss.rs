@@ -40,7 +40,7 @@ fn with_word(index: usize, value: u32) -> Vec<u8> {
     wire(&words)
 }
 
-/// What is wrong with the body of a credential.
+/// The first flaw of a credential's body.
 fn refusal(body: &[u8]) -> DecodeError {
     GssCredential::parse(body).unwrap_err()
 }

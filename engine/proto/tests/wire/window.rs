@@ -1,4 +1,4 @@
-//! The window of sequence numbers (RFC 2203 section 5.3.3.1), beside a set of all numbers seen.
+//! The window of sequence numbers (RFC 2203 section 5.3.3.1), compared with a set of all numbers seen.
 
 use std::collections::HashSet;
 
