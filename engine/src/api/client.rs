@@ -174,6 +174,11 @@ impl Link {
             // There is a connection: it is for its token that the call is refused.
             LinkState::Up(_) => Backpressure::Misuse("u64::MAX is no token of an application"),
             _ if !self.was_up.get() => Backpressure::Connecting,
+            // Another security context is being established.
+            #[cfg(feature = "gss")]
+            LinkState::Probing(_) if !self.is_closed.get() && !self.reconnects => {
+                Backpressure::Connecting
+            }
             _ => self.refusal_when_down(),
         }
     }

@@ -1,10 +1,14 @@
 //! A client as its core keeps it: its connection, how that opens and what becomes of it when it is
 //! lost, and whom to tell. The dispatch owns all of a core's.
 
+#[cfg(feature = "gss")]
+use super::client::Token;
 use super::client::{Link, LinkState, ReplyHandler};
 use super::config_protocol::Asking;
 use super::contained::ContainedHandler;
 use super::errors::ConnectError;
+#[cfg(feature = "gss")]
+use super::gss::Securing;
 use super::reconnect::{Comeback, ConnectOptions};
 use super::service::{ConnectionEvent, ConnectionId};
 use super::versions::Offer;
@@ -60,6 +64,9 @@ pub(super) struct ClientEntry {
     pub(super) takes_reverse: bool,
     /// Slabs that the server may read.
     pub(super) lent: Arc<[Slab]>,
+    /// There if its calls go under RPCSEC_GSS.
+    #[cfg(feature = "gss")]
+    pub(super) securing: Option<Box<Securing>>,
 }
 
 impl ClientEntry {
@@ -88,6 +95,8 @@ impl ClientEntry {
             is_in_reverse: false,
             takes_reverse: false,
             lent: Arc::default(),
+            #[cfg(feature = "gss")]
+            securing: None,
         }
     }
 
@@ -110,6 +119,12 @@ impl ClientEntry {
     /// Calls arrive by its connection, of which services hear.
     pub(super) fn is_served(&self) -> bool {
         self.is_in_reverse || self.takes_reverse
+    }
+
+    /// This is the token of a call that makes its connection ready, and it is not yet.
+    #[cfg(feature = "gss")]
+    pub(super) fn awaits(&self, token: u64) -> bool {
+        token == Token::OPENING.0 && matches!(self.link.state.get(), LinkState::Probing(_))
     }
 
     pub(super) fn instance(&self) -> Instance {

@@ -148,6 +148,8 @@ impl ServeOnce {
             arguments: Cell::new(outer.arguments.take()),
             padded: Cell::new(padded.as_mut()),
             outcome: Cell::new(None),
+            #[cfg(feature = "gss")]
+            caller: outer.caller,
         };
         let inner = &mut self.inner;
         let called = catch_unwind(AssertUnwindSafe(|| inner.call(Call(&state))));
@@ -249,6 +251,12 @@ fn key_of(state: &CallState<'_>) -> CallKey {
     let Called { xid, program, version, procedure } = state.called;
     let mut opening = Opening::default();
     opening.push(state.credential.map_or(&[][..], |credential| credential.body));
+    // Of a call under RPCSEC_GSS the credential is another one each time; the user is not.
+    #[cfg(feature = "gss")]
+    if let Some(caller) = state.caller {
+        opening.push(&caller.service.to_wire().to_be_bytes());
+        opening.push(caller.context.peer().as_bytes());
+    }
     let credential = opening.checksum();
     CallKey { xid, program, version, procedure, credential, arguments: arguments_of(state) }
 }

@@ -236,6 +236,8 @@ impl CoreCell {
                 Mail::Accepted(endpoint) => self.on_accepted(endpoint, up),
                 Mail::Reply(reply) => self.reactor().finish_deferred(reply),
                 Mail::Orders => up.on_orders(),
+                #[cfg(feature = "gss")]
+                Mail::Context => up.on_context(),
                 Mail::Observe(observation) => self.reactor().observe(observation),
                 Mail::Measure(latencies) => {
                     let is_on = self.reactor().measure(&latencies);

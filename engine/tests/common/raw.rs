@@ -122,6 +122,11 @@ impl RawPeer {
         }
     }
 
+    /// Has a message heard again.
+    pub(crate) fn unhear(&mut self, message: Vec<u8>) {
+        self.heard.push_front(Said::Message(message));
+    }
+
     /// What the other side has said, if it has.
     pub(crate) fn poll(&mut self) -> Option<Said> {
         if self.heard.is_empty() {

@@ -4,6 +4,8 @@ use crate::config::BulkView;
 use crate::fabric::{ConnId, Fabric};
 use crate::mem::{Buf, Bulk, ExposedBulk};
 use crate::reactor::client::offering::Offering;
+#[cfg(feature = "gss")]
+use crate::reactor::client::protect::Under;
 use crate::reactor::pending::call_table::{CallHold, private_bytes};
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::connection::Conn;
@@ -13,6 +15,8 @@ use crate::reactor::words::calls::{
 };
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::memory::longest_block_bytes;
+#[cfg(feature = "gss")]
+use crate::reactor::words::messages::OPENING;
 use crate::reactor::words::messages::{is_plain, no_block, put_xid};
 use crate::reactor::words::option_message::is_optional;
 use crate::reactor::words::stats::StatsSnapshot;
@@ -99,6 +103,27 @@ impl CoreCell {
 
     /// As [`CoreCell::start_any_call`], of one that is not kept.
     pub(in crate::reactor) fn start_special_call(
+        &self,
+        conn: ConnId,
+        start: Start,
+        spec: &mut CallSpec,
+        draft: &Draft<'_>,
+    ) -> Result<SlotId, Backpressure> {
+        #[cfg(feature = "gss")]
+        match self.under(conn) {
+            Under::Context(context) => {
+                return self.start_protected_call(conn, start, spec, draft, &context);
+            }
+            Under::Missing if !matches!(start, Start::New(OPENING)) => {
+                return Err(Backpressure::Connecting);
+            }
+            Under::Missing | Under::Nothing => {}
+        }
+        self.start_open_call(conn, start, spec, draft)
+    }
+
+    /// The same, as the message stands.
+    pub(in crate::reactor) fn start_open_call(
         &self,
         conn: ConnId,
         start: Start,
