@@ -6,15 +6,15 @@ mod common;
 mod hostile;
 
 use common::caller::{Caller, Read, SharedHeard, client_config, one_opaque, recorder, run_core};
-use common::{PROGRAM, VERSION, pattern, small, unique_address, valid};
-use spinrpc::config::RawConfig;
+use common::{PROGRAM, VERSION, pattern, small, small_with, unique_address, valid};
+use spinrpc::config::{RawConfig, Versions};
 use spinrpc::gss::mechanism::GivenKeys;
 use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
 use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, Backpressure, Call, CallError, CallSpec, ConnectError, ConnectOptions,
-    ConnectionEvent, CoreContext, DecodeError, Deferred, Engine, Identity, Procedure, Reply,
-    ReplyData, Running, Service, Token,
+    ConnectionEvent, Core, CoreContext, DecodeError, Deferred, Engine, Identity, Procedure,
+    Reconnect, Reply, ReplyData, Resend, Running, Service, Token,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -49,6 +49,9 @@ struct Program {
     context: CoreContext,
     seen: Arc<Seen>,
 }
+
+/// Makes the service of a core.
+type Factory = Box<dyn Fn(&CoreContext) -> Program + Send + Sync>;
 
 impl Service for Program {
     fn call(&mut self, mut call: Call<'_>) {
@@ -110,16 +113,39 @@ impl Server {
         Self::start_as(small(), acceptor)
     }
 
-    fn start_as(mut raw: RawConfig, acceptor: Option<GssAcceptor>) -> Self {
+    fn start_as(raw: RawConfig, acceptor: Option<GssAcceptor>) -> Self {
+        Self::start_serving(raw, acceptor, |engine, service| {
+            engine.serve(PROGRAM, VERSION, service);
+        })
+    }
+
+    /// Each call is executed once.
+    fn start_once(acceptor: GssAcceptor) -> Self {
+        let raw = small_with(|raw| {
+            // An eighth of them for this process.
+            raw.rpc.reply_cache_clients = 64;
+            raw.rpc.reply_cache_bytes = 16_384;
+        });
+        Self::start_serving(raw, Some(acceptor), |engine, service| {
+            engine.serve_once(PROGRAM, VERSION, service).unwrap();
+        })
+    }
+
+    fn start_serving(
+        mut raw: RawConfig,
+        acceptor: Option<GssAcceptor>,
+        serve: impl FnOnce(&Engine, Factory),
+    ) -> Self {
         raw.rpc.on_panic = spinrpc::config::OnPanic::Answer;
         raw.mem.arena_mib = 64;
         let engine = Engine::new(valid(raw)).unwrap();
         let (address, seen) = (unique_address(), Arc::<Seen>::default());
         let of_service = Arc::clone(&seen);
-        engine.serve(PROGRAM, VERSION, move |context: &CoreContext| Program {
+        let factory = move |context: &CoreContext| Program {
             context: context.clone(),
             seen: Arc::clone(&of_service),
-        });
+        };
+        serve(&engine, Box::new(factory));
         if let Some(acceptor) = acceptor {
             engine.gss(acceptor).unwrap();
         }
@@ -159,7 +185,16 @@ fn asked_to_read(address: &str, options: &ConnectOptions, read: Read<Vec<u8>>) -
     let mut raw = client_config();
     raw.mem.arena_mib = 64;
     let engine = Engine::new(valid(raw)).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let core = engine.core(0).unwrap();
+    asked_by((engine, core), address, options, read)
+}
+
+fn asked_by(
+    (engine, mut core): (Engine, Core),
+    address: &str,
+    options: &ConnectOptions,
+    read: Read<Vec<u8>>,
+) -> Caller<Vec<u8>> {
     let heard = SharedHeard::default();
     let handler = recorder(&heard, read);
     let client = core.connect_with(address, PROGRAM, VERSION, options, |_| handler).unwrap();
@@ -448,4 +483,84 @@ fn nothing_secret_is_in_what_is_printed() {
         assert!(printed.len() > 10 && !printed.contains("90"), "{printed}");
         assert!(!printed.to_lowercase().contains("5a"), "{printed}");
     }
+}
+
+/// The reply of a call whose connection is lost while it is executed, and the number of its executions.
+fn lose_a_connection(
+    server: &Server,
+    service: GssService,
+    (resend, data): (Resend, &[u8]),
+) -> (Vec<u8>, u64) {
+    let with = options(keys(Enctype::Aes256Sha1, "alice"), service);
+    let mut caller = connect(server, &with.reconnect(Reconnect::default()));
+    let (seen, before) = (Arc::clone(&server.seen), server.calls());
+    let mut spec = CallSpec::new().reply_bytes_max(10_000).resend(resend);
+    caller.client.call(LATER, Token(1), &mut spec, |args| args.opaque(data)).unwrap();
+    run_core(&mut caller.core, "the call", || !lock(&seen.deferred).is_empty());
+    caller.client.reconnect();
+    let client = caller.client.clone();
+    run_core(&mut caller.core, "another connection", || client.is_up());
+    if resend == Resend::AtLeastOnce {
+        run_core(&mut caller.core, "the call again", || lock(&seen.deferred).len() == 2);
+    }
+    for (data, deferred) in lock(&seen.deferred).drain(..) {
+        deferred.reply(|results| results.opaque(&data));
+    }
+    (caller.reply().unwrap(), server.calls() - before)
+}
+
+#[test]
+fn calls_go_on_by_another_connection_under_another_context() {
+    let data = pattern(9, 9000);
+    let acceptor = || GssAcceptor::new(keys(Enctype::Aes256Sha1, "server"));
+    let (server, once) = (Server::start(Some(acceptor())), Server::start_once(acceptor()));
+    for service in SERVICES {
+        let heard = lose_a_connection(&server, service, (Resend::AtLeastOnce, &data));
+        assert_eq!(heard, (data.clone(), 2), "{service:?}");
+        let heard = lose_a_connection(&once, service, (Resend::AtMostOnce, &data));
+        assert_eq!(heard, (data.clone(), 1), "{service:?}");
+    }
+}
+
+#[test]
+fn either_version_carries_protected_calls() {
+    for versions in [Versions::Two, Versions::Both] {
+        let raw = small_with(|raw| raw.rpc.version = versions);
+        let acceptor = GssAcceptor::new(keys(Enctype::Aes128Sha1, "server"));
+        let server = Server::start_as(raw, Some(acceptor));
+        for service in SERVICES {
+            let mut raw = client_config();
+            raw.rpc.version = versions;
+            let engine = Engine::new(valid(raw)).unwrap();
+            let core = engine.core(0).unwrap();
+            let with = options(keys(Enctype::Aes128Sha1, "alice"), service);
+            let mut caller = asked_by((engine, core), &server.address, &with, one_opaque);
+            let client = caller.client.clone();
+            run_core(&mut caller.core, "a context", || client.is_up());
+            for length in [0, 300, 3000, 70_000] {
+                let data = pattern(2, length);
+                assert_eq!(call(&mut caller, ECHO, &data).unwrap(), data, "{service:?} {length}");
+            }
+        }
+    }
+}
+
+/// Threads that are no cores call by handles.
+#[test]
+fn handles_call_under_a_context() {
+    let server = Server::with_keys(Enctype::Aes256Sha384);
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let running = engine.start().unwrap();
+    for service in SERVICES {
+        let with = options(keys(Enctype::Aes256Sha384, "alice"), service);
+        let handle = engine.connect(0, &server.address, PROGRAM, VERSION, &with).unwrap();
+        handle.wait_up(common::LIMIT).unwrap();
+        let data = pattern(5, 5000);
+        let spec = CallSpec::new().reply_bytes_max(6000);
+        let pending = handle.start(ECHO, spec, |args| args.opaque(&data)).unwrap();
+        let mut answer = pending.wait().unwrap();
+        assert_eq!(answer.results().opaque(LONGEST).unwrap(), data, "{service:?}");
+    }
+    engine.shutdown();
+    running.join().unwrap();
 }

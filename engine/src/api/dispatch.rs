@@ -509,6 +509,11 @@ impl Upcalls for Dispatch {
         else {
             return false;
         };
+        // The lane lets none through; one that it did would be refused as it has no verifier.
+        #[cfg(feature = "gss")]
+        if entry.securing.is_some() {
+            return false;
+        }
         let reply = Reply { stream: results, beside: None };
         entry.handler.on_reply(Token(token), Ok(reply));
         true

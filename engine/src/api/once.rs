@@ -3,6 +3,8 @@
 //! without it know nothing of it.
 
 use super::CoreContext;
+#[cfg(feature = "gss")]
+use super::call::GssCaller;
 use super::call::{Arguments, Call, CallState, Called};
 use super::service::{ConnectionEvent, ConnectionId, Service};
 use crate::fabric::ConnId;
@@ -22,9 +24,13 @@ use spinrpc_proto::output::SlotId;
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::xdr::roundup4;
 use std::cell::Cell;
+#[cfg(feature = "gss")]
+use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
+#[cfg(feature = "gss")]
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// So many bytes of credential and arguments go into their checksums, besides their lengths.
@@ -251,14 +257,19 @@ fn key_of(state: &CallState<'_>) -> CallKey {
     let Called { xid, program, version, procedure } = state.called;
     let mut opening = Opening::default();
     opening.push(state.credential.map_or(&[][..], |credential| credential.body));
-    // Of a call under RPCSEC_GSS the credential is another one each time; the user is not.
-    #[cfg(feature = "gss")]
-    if let Some(caller) = state.caller {
-        opening.push(&caller.service.to_wire().to_be_bytes());
-        opening.push(caller.context.peer().as_bytes());
-    }
     let credential = opening.checksum();
+    #[cfg(feature = "gss")]
+    let credential = state.caller.map_or(credential, proved_user);
     CallKey { xid, program, version, procedure, credential, arguments: arguments_of(state) }
+}
+
+/// Of a call under RPCSEC_GSS, whose credential is another one each time. Nobody can know it who does not see this
+/// memory: a call without a context cannot be made to get the reply that is kept of one with.
+#[cfg(feature = "gss")]
+fn proved_user(caller: GssCaller<'_>) -> u64 {
+    static KEYS: OnceLock<RandomState> = OnceLock::new();
+    let user = (caller.context.peer(), caller.service.to_wire());
+    KEYS.get_or_init(RandomState::new).hash_one(user)
 }
 
 /// The checksum of the arguments, unless they have padding.

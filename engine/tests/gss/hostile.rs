@@ -389,6 +389,42 @@ fn tokens_that_are_none_leave_nothing_behind() {
     assert_eq!(call(&mut client, ECHO, b"data").unwrap(), b"data");
 }
 
+/// The server keeps replies for a peer by XID, program, arguments and user.
+#[test]
+fn a_reply_that_is_kept_of_a_call_is_not_given_to_another_user() {
+    let server = Server::start_once(GssAcceptor::new(keys(ENCTYPE, "server")));
+    for service in [GssService::None, GssService::Privacy] {
+        let mut foe = Foe::connect(&server);
+        foe.xid += 100 * service.to_wire();
+        let with = foe.credential(service);
+        let message = foe.message(with, WHO, &[]);
+        assert_eq!(foe.ask(with.0, &message), Answer::Verified(AcceptStatus::Success));
+        let executed = server.calls();
+        // The same call again is not executed again, and has another sequence number.
+        let with = foe.credential(service);
+        foe.xid -= 1;
+        let message = foe.message(with, WHO, &[]);
+        assert_eq!(foe.ask(with.0, &message), Answer::Verified(AcceptStatus::Success));
+        assert_eq!(server.calls(), executed);
+        // Nor is it that of who calls without a context, whatever the credential.
+        for body in [&[][..], b"mallory\0", b"\0\0\0\x01mallory\0"] {
+            let credential = match body {
+                [] => OpaqueAuth::NONE,
+                body => OpaqueAuth { flavor: AuthFlavor::Short, body },
+            };
+            let (xid, verifier) = (Xid(foe.xid), OpaqueAuth::NONE);
+            let (program, version, procedure) = (PROGRAM, VERSION, WHO);
+            let call = CallHeader { xid, program, version, procedure, credential, verifier };
+            let mut bytes = vec![0; call.buffer_len()];
+            call.emit(&mut bytes);
+            foe.peer.send(&[transport(foe.xid, MSG, &[0; 3]), bytes].concat());
+            let Said::Message(message) = foe.peer.hear() else { panic!("the connection ended") };
+            assert_eq!(message[HEADER_BYTES + 24..], opaque(b"None"), "{service:?}");
+        }
+        assert_eq!(server.calls(), executed + 3);
+    }
+}
+
 /// How a server spoils a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spoils {

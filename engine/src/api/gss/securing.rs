@@ -52,7 +52,7 @@ pub(super) struct Outcome {
 
 enum Done {
     Token(Box<dyn Negotiation>, Vec<u8>),
-    Context(ClientContext),
+    Context(Arc<ClientContext>),
 }
 
 /// The answer to a token: what the thread needs of it.
@@ -76,8 +76,9 @@ impl Securing {
         self.negotiation.is_some()
     }
 
-    fn usable(&self) -> Option<&Arc<ClientContext>> {
-        self.context.as_ref().filter(|context| {
+    /// The context can be used for a while.
+    fn is_usable(&self) -> bool {
+        self.context.as_ref().is_some_and(|context| {
             let inner = &context.context;
             !inner.is_expired(now()) && inner.sequences_left() > SEQUENCES_SPARE
         })
@@ -109,7 +110,7 @@ impl Securing {
                     let verified = context.verify_reply(answer.window, &verifier);
                     verified.map_err(|_| "the server does not have the key of the context")?;
                     let handle = answer.handle;
-                    Ok(Done::Context(ClientContext { context, handle, service }))
+                    Ok(Done::Context(Arc::new(ClientContext { context, handle, service })))
                 }
                 _ => Err("the ends disagree whether the context is established".into()),
             }
@@ -129,13 +130,10 @@ impl Securing {
 }
 
 impl Dispatch {
-    /// The first call was answered: a context is needed before any other.
+    /// The first call was answered: a context is needed before any other. Another connection gets another one, because calls
+    /// that are sent again are to find a context that the server knows, be it another process.
     pub(in crate::api) fn secure(entry: &mut ClientEntry, conn: ConnId) {
         let Some(securing) = &mut entry.securing else { return };
-        if let Some(context) = securing.usable() {
-            entry.link.ops.set_context(conn, Some(Arc::clone(context)));
-            return Self::finish_opening(entry, conn);
-        }
         if let Err(reason) = securing.begin(conn) {
             Self::fail_securing(entry, conn, reason);
         }
@@ -170,7 +168,6 @@ impl Dispatch {
                 Self::send_token(entry, conn, &handle, &token)
             }
             Done::Context(context) => {
-                let context = Arc::new(context);
                 securing.context = Some(Arc::clone(&context));
                 entry.link.ops.set_context(conn, Some(context));
                 Self::finish_opening(entry, conn);
@@ -308,7 +305,7 @@ impl Dispatch {
             && sent
                 .zip(securing.context.as_ref())
                 .is_some_and(|(sent, context)| Arc::ptr_eq(&sent.context, context));
-        if !is_forgotten && securing.usable().is_some() {
+        if !is_forgotten && securing.is_usable() {
             return;
         }
         entry.link.ops.set_context(conn, None);
