@@ -37,8 +37,7 @@ struct Wanted {
 
 impl Wanted {
     fn look(&self, watched: &Watched) -> Vec<Found> {
-        let found = if self.latency { watched.look_with_latencies() } else { watched.look() };
-        found.unwrap_or_default()
+        watched.look_at_cores(self.latency).unwrap_or_default()
     }
 
     /// The metrics of all engines that are there now, which may be none.

@@ -19,8 +19,32 @@ use std::time::{Duration, Instant};
 const QUEUE_PATIENCE: Duration = Duration::from_millis(2);
 /// In which an engine must have answered.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest answer: two hundred cores with all their connections.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// Longest answer, and all answers of one look together: two hundred cores with all their connections.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Longest answer without connections: a thousand cores.
+const SUMMARY_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes of answers that may still be taken. Any user may listen under a name like an engine's, many
+/// times, and root asks all of them.
+#[derive(Debug)]
+pub(crate) struct Allowance(usize);
+
+impl Allowance {
+    /// For one look at all engines.
+    pub(crate) fn of_a_look() -> Self {
+        Self(ANSWER_BYTES_MAX)
+    }
+}
+
+/// Rows that a snapshot is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// Cores only.
+    Cores,
+    /// Cores, and their connections with the most calls.
+    Connections,
+}
+
 /// The process that a socket belongs to, by the word of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
@@ -84,10 +108,17 @@ fn connect(name: &str, is_meant: impl Fn(Owner) -> bool) -> Result<(PeerSocket, 
 /// Asks who listens under that name, if that is one who is meant.
 pub(crate) fn ask(
     name: &str,
+    detail: Detail,
+    allowance: &mut Allowance,
     is_meant: impl Fn(Owner) -> bool,
 ) -> Result<(Owner, Snapshot), Silence> {
     let (socket, owner) = connect(name, is_meant)?;
-    let answer = exchange(&socket, "snapshot").map_err(|error| silence(owner, &error))?;
+    let (request, longest) = match detail {
+        Detail::Cores => ("snapshot 0", SUMMARY_BYTES_MAX),
+        Detail::Connections => ("snapshot", ANSWER_BYTES_MAX),
+    };
+    let answer = exchange(&socket, request, longest, allowance);
+    let answer = answer.map_err(|error| silence(owner, &error))?;
     let snapshot: Snapshot = serde_json::from_slice(&answer).map_err(|error| {
         Silence::Broken(owner, format!("its answer is not a snapshot: {error}"))
     })?;
@@ -101,10 +132,12 @@ pub(crate) fn ask(
 /// Has an engine measure latencies, and takes those that it has counted.
 pub(crate) fn ask_latencies(
     name: &str,
+    allowance: &mut Allowance,
     is_meant: impl Fn(Owner) -> bool,
 ) -> Result<Latencies, Silence> {
     let (socket, owner) = connect(name, is_meant)?;
-    let answer = exchange(&socket, "latency").map_err(|error| silence(owner, &error))?;
+    let answer = exchange(&socket, "latency", ANSWER_BYTES_MAX, allowance);
+    let answer = answer.map_err(|error| silence(owner, &error))?;
     match serde_json::from_slice::<Latencies>(&answer) {
         Ok(latencies) if latencies.schema == LATENCY_SCHEMA => Ok(latencies),
         Ok(latencies) => {
@@ -127,7 +160,8 @@ pub(crate) fn set_idle(
 ) -> Result<(), Silence> {
     let (socket, owner) = connect(name, is_meant)?;
     let request = format!("idle {}", policy.name());
-    let answer = exchange(&socket, &request).map_err(|error| silence(owner, &error))?;
+    let answer = exchange(&socket, &request, SUMMARY_BYTES_MAX, &mut Allowance::of_a_look());
+    let answer = answer.map_err(|error| silence(owner, &error))?;
     let is_done = |answer: &serde_json::Value| answer["idle"] == policy.name();
     match serde_json::from_slice(&answer) {
         Ok(answer) if is_done(&answer) => Ok(()),
@@ -145,8 +179,13 @@ fn silence(owner: Owner, error: &io::Error) -> Silence {
     }
 }
 
-/// Sends a request and takes one line.
-fn exchange(socket: &PeerSocket, request: &str) -> io::Result<Vec<u8>> {
+/// Sends a request and takes one line, of no more bytes than `longest` and what is left of the allowance.
+fn exchange(
+    socket: &PeerSocket,
+    request: &str,
+    longest: usize,
+    allowance: &mut Allowance,
+) -> io::Result<Vec<u8>> {
     let end = Instant::now() + PATIENCE;
     let request = format!("{request}\n").into_bytes();
     let mut sent = 0;
@@ -165,10 +204,18 @@ fn exchange(socket: &PeerSocket, request: &str) -> io::Result<Vec<u8>> {
         match socket.read(&mut part) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) if is_to_be_tried_again(&error) => wait(socket, PollFlags::IN, end)?,
-            other => answer.extend_from_slice(&part[..other?]),
-        }
-        if answer.len() as u64 > ANSWER_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer has no end"));
+            Ok(bytes) if bytes > longest - answer.len() => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer has no end"));
+            }
+            Ok(bytes) if bytes > allowance.0 => {
+                let text = "engines asked before it have answered all that is taken at a time";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
+            Ok(bytes) => {
+                allowance.0 -= bytes;
+                answer.extend_from_slice(&part[..bytes]);
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(answer)
@@ -201,8 +248,8 @@ mod tests {
     use std::os::unix::net::{SocketAddr, UnixListener};
     use std::thread;
 
-    fn anybody(_: Owner) -> bool {
-        true
+    fn ask_anybody(name: &str) -> Result<(Owner, Snapshot), Silence> {
+        ask(name, Detail::Connections, &mut Allowance::of_a_look(), |_| true)
     }
 
     #[test]
@@ -229,7 +276,7 @@ mod tests {
         let queued = net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         net::connect(&queued, &address).unwrap();
         let begin = Instant::now();
-        assert!(matches!(ask(&name, anybody), Err(Silence::Gone)));
+        assert!(matches!(ask_anybody(&name), Err(Silence::Gone)));
         assert!(begin.elapsed() < PATIENCE, "waited {:?}", begin.elapsed());
     }
 
@@ -254,7 +301,7 @@ mod tests {
         ] {
             let name = format!("spinperf-test/{}/{number}", std::process::id());
             let peer = answering(&name, answer);
-            match ask(&name, anybody) {
+            match ask_anybody(&name) {
                 Err(Silence::Broken(owner, what)) => {
                     assert!(what.contains(expected), "{what}");
                     assert_eq!(owner.pid, std::process::id());
@@ -263,6 +310,46 @@ mod tests {
             }
             peer.join().unwrap();
         }
+    }
+
+    /// Answers of 5 and 6 bytes where 10 are allowed, then one where as many are allowed as there are. Expect
+    /// the second refused and what it sent before not counted twice.
+    #[test]
+    fn answers_of_one_look_have_one_allowance() {
+        let ask = |number: u32, allowance: &mut Allowance, answer: &'static [u8]| {
+            let name = format!("spinperf-test/{}/allowance-{number}", std::process::id());
+            let peer = answering(&name, answer);
+            let Err(Silence::Broken(_, what)) = ask(&name, Detail::Cores, allowance, |_| true)
+            else {
+                panic!("{number} is no snapshot")
+            };
+            peer.join().unwrap();
+            what
+        };
+        let mut allowance = Allowance(10);
+        assert!(ask(0, &mut allowance, b"abcd\n").contains("not a snapshot"));
+        assert!(ask(1, &mut allowance, b"abcde\n").contains("engines asked before it"));
+        assert!(ask(2, &mut allowance, b"abcd\n").contains("not a snapshot"));
+        assert_eq!(allowance.0, 0);
+    }
+
+    #[test]
+    fn an_answer_without_an_end_is_not_taken() {
+        let name = format!("spinperf-test/{}/endless", std::process::id());
+        let listener =
+            UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.write_all(&[b'a'; 1 << 16]).is_ok() {}
+        });
+        let mut allowance = Allowance::of_a_look();
+        let Err(Silence::Broken(_, what)) = ask(&name, Detail::Cores, &mut allowance, |_| true)
+        else {
+            panic!("no end is no snapshot")
+        };
+        server.join().unwrap();
+        assert_eq!(what, "its answer has no end");
+        assert!(ANSWER_BYTES_MAX - allowance.0 <= SUMMARY_BYTES_MAX);
     }
 
     const OTHER_SCHEMA: &[u8] = b"{\"schema\":\"spinrpc-control/9\",\"engine\":0,\"version\":\"\",\
@@ -303,7 +390,7 @@ mod tests {
             (far, kept)
         });
         let began = Instant::now();
-        let answer = ask(&name, anybody);
+        let answer = ask_anybody(&name);
         let elapsed = began.elapsed();
         drop(server.join().unwrap());
         assert!(answer.is_err());
@@ -340,7 +427,7 @@ mod tests {
             });
             let client = thread::spawn(move || {
                 become_user(client);
-                ask(&name, anybody).map(drop)
+                ask_anybody(&name).map(drop)
             });
             match client.join().unwrap() {
                 Err(Silence::Refused(owner)) => assert_eq!((owner.user, is_asked), (12_345, false)),
@@ -355,8 +442,8 @@ mod tests {
     fn a_peer_that_hangs_up_refuses_and_a_name_without_one_is_gone() {
         let name = format!("spinperf-test/{}/closed", std::process::id());
         let peer = answering(&name, b"");
-        assert!(matches!(ask(&name, anybody), Err(Silence::Refused(_))));
+        assert!(matches!(ask_anybody(&name), Err(Silence::Refused(_))));
         peer.join().unwrap();
-        assert!(matches!(ask(&name, anybody), Err(Silence::Gone)));
+        assert!(matches!(ask_anybody(&name), Err(Silence::Gone)));
     }
 }

@@ -2,7 +2,7 @@
 //! there are none.
 
 use super::snapshot::{Core, Latencies, Snapshot};
-use super::socket::{self, Owner, Silence};
+use super::socket::{self, Allowance, Detail, Owner, Silence};
 use crate::failure::Failure;
 use rustix::process::geteuid;
 use spinrpc::config::IdlePolicy;
@@ -89,9 +89,9 @@ impl Watched {
             names.sort_by_key(|name| !name.contains(&format!("/{pid}/")));
         }
         let mut watched = Self { stems: Vec::new(), owners: Vec::new() };
-        let mut silent = Vec::new();
+        let (mut silent, mut allowance) = (Vec::new(), Allowance::of_a_look());
         for name in in_time(names, Instant::now() + FIND_PATIENCE) {
-            match socket::ask(&name, |_| true) {
+            match socket::ask(&name, Detail::Cores, &mut allowance, |_| true) {
                 Ok((owner, snapshot)) if is_meant(target, owner, &snapshot) => {
                     watched.add(&name, owner);
                 }
@@ -156,20 +156,22 @@ impl Watched {
 
     /// Their engines that answer now; `None` when all have ended.
     pub(crate) fn look(&self) -> Option<Vec<Found>> {
-        self.look_for(false)
+        self.look_for(Detail::Connections, false)
     }
 
-    /// The same, with the latencies that they measure from now on.
-    pub(crate) fn look_with_latencies(&self) -> Option<Vec<Found>> {
-        self.look_for(true)
+    /// The same without their connections; on request with the latencies that they measure from now on.
+    pub(crate) fn look_at_cores(&self, with_latencies: bool) -> Option<Vec<Found>> {
+        self.look_for(Detail::Cores, with_latencies)
     }
 
-    fn look_for(&self, with_latencies: bool) -> Option<Vec<Found>> {
+    fn look_for(&self, detail: Detail, with_latencies: bool) -> Option<Vec<Found>> {
         let (mut found, mut is_anybody_there) = (Vec::new(), false);
+        let mut allowance = Allowance::of_a_look();
         for name in self.names() {
-            match socket::ask(&name, |owner| self.is_watched(owner)) {
+            match socket::ask(&name, detail, &mut allowance, |owner| self.is_watched(owner)) {
                 Ok((owner, snapshot)) => {
-                    let latencies = with_latencies.then(|| latencies(&name, owner)).flatten();
+                    let measured = || latencies(&name, owner, &mut allowance);
+                    let latencies = with_latencies.then(measured).flatten();
                     let program = program(owner.pid);
                     found.push(Found { owner, program, snapshot, latencies });
                 }
@@ -236,8 +238,8 @@ fn may_listen(user: u32, address: &str) -> bool {
 }
 
 /// Of the engine of that process; says why where there are none.
-fn latencies(name: &str, owner: Owner) -> Option<Latencies> {
-    match socket::ask_latencies(name, |other| other == owner) {
+fn latencies(name: &str, owner: Owner, allowance: &mut Allowance) -> Option<Latencies> {
+    match socket::ask_latencies(name, allowance, |other| other == owner) {
         Ok(latencies) => Some(latencies),
         Err(Silence::Broken(owner, what)) => {
             eprintln!("spinperf: process {}: {}", owner.pid, printable(&what));

@@ -1,7 +1,8 @@
 //! C programs against each other and against Rust: servers and clients in processes of their own.
 //!
-//! SPINRPC_CAPI_CFLAGS adds options of the compiler, and SPINRPC_CAPI_RUN has the programs run under another one,
-//! as `valgrind`. All programs end by themselves, in any case after five minutes.
+//! SPINRPC_CAPI_CC names the compiler (`cc` if unset), SPINRPC_CAPI_CFLAGS adds options of the compiler, and
+//! SPINRPC_CAPI_RUN has the programs run under another one, as `valgrind`. All programs end by themselves, in any
+//! case after five minutes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
 mod rust_server;
@@ -33,7 +34,7 @@ fn words(variable: &str) -> Vec<String> {
 fn compile(source: &Path, test: &str) -> PathBuf {
     let stem = source.file_stem().unwrap().to_str().unwrap();
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{stem}"));
-    let mut compiler = Command::new(env::var("CC").unwrap_or_else(|_| "cc".to_owned()));
+    let mut compiler = Command::new(env::var("SPINRPC_CAPI_CC").unwrap_or_else(|_| "cc".to_owned()));
     compiler.args(["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-g"]);
     compiler.args(words("SPINRPC_CAPI_CFLAGS"));
     compiler.arg("-I").arg(crate_path("include")).arg(source).arg("-o").arg(&program);
