@@ -341,6 +341,8 @@ impl Client {
         self.0.is_closed.set(true);
         match self.0.state.get() {
             LinkState::Up(conn) | LinkState::Probing(conn) | LinkState::Resending(conn) => {
+                #[cfg(feature = "gss")]
+                self.0.ops.destroy_context(conn, self.0.called());
                 self.0.ops.close(conn);
             }
             // Gone, or going.

@@ -127,6 +127,12 @@ impl ClientEntry {
         token == Token::OPENING.0 && matches!(self.link.state.get(), LinkState::Probing(_))
     }
 
+    /// This is the token of the call that ends its context, whose answer means nothing.
+    #[cfg(feature = "gss")]
+    pub(super) fn is_farewell(&self, token: u64) -> bool {
+        self.securing.is_some() && token == Token::OPENING.0 && !self.awaits(token)
+    }
+
     pub(super) fn instance(&self) -> Instance {
         self.comeback.as_ref().map_or(Instance::Passing, |comeback| comeback.instance)
     }

@@ -563,6 +563,10 @@ impl Upcalls for Dispatch {
 
     fn on_call_failed(&mut self, conn: ConnId, token: u64, end: CallEnd) {
         let Some(entry) = self.client_of_calls(conn) else { return };
+        #[cfg(feature = "gss")]
+        if entry.is_farewell(token) {
+            return;
+        }
         let error = match end {
             CallEnd::Failed(failure) => CallError::from(failure),
             CallEnd::Down(cause) => {

@@ -1,12 +1,13 @@
 //! A client that has keys and breaks the rules, and a server that does.
 
+use crate::common::caller::run_core;
 use crate::common::raw::{RawListener, RawPeer, Said, bytes_of};
 use crate::common::{PROGRAM, VERSION, small_with, unique_address};
 use crate::{ECHO, Server, WHO, asked, call, caller, keys, options};
 use spinrpc::fabric::Access;
 use spinrpc::gss::GssAcceptor;
 use spinrpc::{AcceptStatus, AuthFlavor, AuthStat, CallError, OpaqueAuth, Procedure, RejectStatus};
-use spinrpc::{CallSpec, Token, Xid};
+use spinrpc::{CallSpec, ConnectionEvent, Token, Xid};
 use spinrpc_gss::context::Context;
 use spinrpc_gss::mechanism::{Acceptance, Initiation, Mechanism};
 use spinrpc_gss::random::AesConfounders;
@@ -447,6 +448,8 @@ enum Spoils {
 struct FalseServer {
     peer: RawPeer,
     context: Option<Context>,
+    /// Contexts that were destroyed.
+    destroyed: usize,
 }
 
 impl FalseServer {
@@ -476,6 +479,13 @@ impl FalseServer {
             self.context = Some(context);
             let verifier = OpaqueAuth { flavor: AuthFlavor::Gss, body: mic.as_slice() };
             return self.reply(call.xid, verifier, &bytes);
+        }
+        if credential.procedure == GssProcedure::Destroy {
+            let context = self.context.as_ref().unwrap();
+            let (sequence, now) = (credential.sequence, Instant(0));
+            context.admit_call(now, stream, (&call, at), sequence).unwrap();
+            self.destroyed += 1;
+            return;
         }
         self.answer_data(call.xid, credential.sequence, service, spoils);
     }
@@ -533,7 +543,7 @@ fn a_reply_that_is_not_the_servers_reaches_no_handler() {
             client.core.poll_once();
             server = listener.try_accept();
         }
-        let mut server = FalseServer { peer: server.unwrap(), context: None };
+        let mut server = FalseServer { peer: server.unwrap(), context: None, destroyed: 0 };
         while !client.client.is_up() {
             client.core.poll_once();
             if let Some(Said::Message(message)) = server.peer.poll() {
@@ -555,5 +565,15 @@ fn a_reply_that_is_not_the_servers_reaches_no_handler() {
                 (_, other) => panic!("{service:?} {spoils:?}: {other:?}"),
             }
         }
+        // At its end the client says that it is one.
+        client.client.close();
+        client.core.poll_once();
+        server.answer(service, Nothing);
+        assert_eq!(server.destroyed, 1);
+        let heard = std::rc::Rc::clone(&client.heard);
+        run_core(&mut client.core, "the end", || {
+            matches!(heard.borrow().events[..], [_, ConnectionEvent::Down { in_flight: 0, .. }])
+        });
+        assert!(heard.borrow().replies.is_empty());
     }
 }

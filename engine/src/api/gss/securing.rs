@@ -238,6 +238,9 @@ impl Dispatch {
         let sent = xid.and_then(|xid| self.ops.take_sent(conn, xid));
         let pool = self.ops.pool();
         let Some(entry) = self.client_of_calls(conn) else { return };
+        if entry.is_farewell(frame.token) {
+            return;
+        }
         let checked = match &sent {
             None => Err(NOT_AUTHENTIC),
             Some(_) if frame.padded.is_some() => Err(NOT_AUTHENTIC),

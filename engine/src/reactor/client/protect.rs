@@ -1,7 +1,7 @@
 //! Calls under RPCSEC_GSS: each is protected when it is sent, with a sequence number of its own, so that a call that
 //! is sent again has another (RFC 2203 section 5.3.3.1). What is kept of calls is not protected.
 
-use crate::fabric::ConnId;
+use crate::fabric::{ConnId, Fabric};
 use crate::mem::Bulk;
 use crate::reactor::client::calls::Start;
 use crate::reactor::pending::gss_calls::{GssCalls, SentCall};
@@ -10,11 +10,12 @@ use crate::reactor::words::calls::{Backpressure, CallSpec};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::gate::Gate;
 use crate::reactor::words::memory::longest_block_bytes;
-use crate::reactor::words::messages::no_block;
-use crate::reactor::words::protection::{ClientContext, FRAME_BYTES, Unprotected};
-use spinrpc_proto::ids::Xid;
+use crate::reactor::words::messages::{OPENING, no_block};
+use crate::reactor::words::protection::{CALL_HEAD_BYTES, ClientContext, FRAME_BYTES, Unprotected};
+use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
 use spinrpc_proto::output::SlotId;
+use spinrpc_proto::rpc::{CallHeader, OpaqueAuth};
 use spinrpc_proto::xdr::roundup4;
 use std::mem::take;
 use std::sync::Arc;
@@ -42,6 +43,27 @@ impl CoreCell {
         let slots = c.calls.slots();
         c.gss.get_or_insert_with(|| Box::new(GssCalls::new(slots))).context = context;
         c.lane.gate.set(Gate::UNKNOWN);
+    }
+
+    /// Tells the server of a connection that is to be closed that its context is not needed any more. Does not wait for the
+    /// answer, and does nothing where there is no room for the call: the server forgets idle contexts.
+    pub(crate) fn destroy_context(&self, conn: ConnId, (program, version): (Program, Version)) {
+        let Under::Context(context) = self.under(conn) else { return };
+        self.set_context(conn, None);
+        let start = Start::New(OPENING);
+        let (Ok(xid), Ok(sequence)) = (self.next_xid(conn, start), context.context.next_sequence())
+        else {
+            return;
+        };
+        let (procedure, none) = (Procedure(0), OpaqueAuth::NONE);
+        let header =
+            CallHeader { xid, program, version, procedure, credential: none, verifier: none };
+        let mut bytes = [0; CALL_HEAD_BYTES];
+        let Ok(length) = context.emit_destroy(sequence, &header, &mut bytes) else { return };
+        let draft = Draft::plain(&bytes[..length]);
+        if self.start_open_call(conn, start, &mut CallSpec::new(), &draft).is_ok() {
+            self.reactor().fabric.flush();
+        }
     }
 
     /// What the reply with this XID has to be under.

@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 /// The RPC header of a reply with the longest verifier of a mechanism.
 const REPLY_HEAD_BYTES: usize = 24 + roundup4(MIC_MAX_BYTES);
 /// The RPC header of a call with the longest credential, and the longest verifier of a mechanism.
-const CALL_HEAD_BYTES: usize = 40 + 400 + roundup4(MIC_MAX_BYTES);
+pub(in crate::reactor) const CALL_HEAD_BYTES: usize = 40 + 400 + roundup4(MIC_MAX_BYTES);
 /// Longest frame around a body: lengths, token header, confounder, sequence number, encrypted header, checksum and
 /// roundup.
 pub(in crate::reactor) const FRAME_BYTES: usize = 4 + 16 + 16 + 4 + 16 + 24 + 4;
@@ -153,6 +153,16 @@ impl ClientContext {
         place.copy_from_slice(head);
         behind.copy_from_slice(rest);
         Ok(start(&Draft::new(stream.bytes(), draft.cuts().moved(at, length))))
+    }
+
+    /// Writes a call that destroys the context, of which `plain` has program and version; returns its length.
+    pub(in crate::reactor) fn emit_destroy(
+        &self,
+        sequence: u32,
+        plain: &CallHeader<'_>,
+        bytes: &mut [u8; CALL_HEAD_BYTES],
+    ) -> Result<usize, Unprotected> {
+        self.emit_header(GssProcedure::Destroy, sequence, plain.xid, plain, bytes)
     }
 
     /// Writes the RPC header of a call, with credential and verifier.
