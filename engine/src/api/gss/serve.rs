@@ -54,10 +54,36 @@ impl Dispatch {
             return self.deny(serving, AuthStat::BadCred);
         };
         let Ok(mut message) = take(&self.ops.pool(), stream.len()) else {
-            return self.refuse(serving, &SYSTEM_ERR);
+            return self.refuse_without_memory(serving, &acceptor, stream);
         };
         message.bytes_mut().copy_from_slice(stream);
         self.serve_copied(serving, &acceptor, message.bytes_mut(), beside)
+    }
+
+    /// The call cannot be opened. If its header is verified, so is the answer.
+    fn refuse_without_memory(
+        &self,
+        serving: &Serving<'_>,
+        acceptor: &Acceptor,
+        stream: &[u8],
+    ) -> CallOutcome {
+        let admitted = CallHeader::parse(stream).ok().and_then(|(header, at)| {
+            let credential = GssCredential::parse(header.credential.body).ok()?;
+            let context = acceptor.table.find(credential.handle, now())?;
+            let GssCredential { sequence, service, .. } = credential;
+            let admitted = context.admit_call(now(), stream, (&header, at), sequence);
+            Some(admitted.map(|()| Protection { context, service, sequence }))
+        });
+        match admitted {
+            Some(Err(fault)) => return self.answer_fault(serving, fault),
+            Some(Ok(protection)) => {
+                if let Some(to) = serving.target(&*self.ops) {
+                    self.ops.protect(&to, protection);
+                }
+            }
+            None => {}
+        }
+        self.refuse(serving, &SYSTEM_ERR)
     }
 
     fn serve_copied(

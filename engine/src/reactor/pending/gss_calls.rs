@@ -4,6 +4,7 @@
 use crate::reactor::words::protection::ClientContext;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::requester::index_of;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// See the module.
@@ -12,6 +13,9 @@ pub(crate) struct GssCalls {
     pub(in crate::reactor) context: Option<Arc<ClientContext>>,
     /// By the index of the slot.
     sent: Box<[Option<SentCall>]>,
+    /// Calls whose slots others have since, the oldest first: their replies may be here, and wait until keys are dead. As many
+    /// as there are slots at most.
+    earlier: VecDeque<SentCall>,
 }
 
 /// A call on its way.
@@ -23,7 +27,8 @@ pub(crate) struct SentCall {
 
 impl GssCalls {
     pub(in crate::reactor) fn new(slots: usize) -> Self {
-        Self { context: None, sent: (0..slots).map(|_| None).collect() }
+        let sent = (0..slots).map(|_| None).collect();
+        Self { context: None, sent, earlier: VecDeque::with_capacity(slots) }
     }
 
     pub(in crate::reactor) fn note(
@@ -32,14 +37,23 @@ impl GssCalls {
         context: Arc<ClientContext>,
         sequence: u32,
     ) {
-        if let Some(place) = self.sent.get_mut(usize::from(index_of(xid))) {
-            *place = Some(SentCall { xid, context, sequence });
+        let Some(place) = self.sent.get_mut(usize::from(index_of(xid))) else { return };
+        let before = place.replace(SentCall { xid, context, sequence });
+        if let Some(before) = before.filter(|before| before.xid != xid) {
+            if self.earlier.len() == self.sent.len() {
+                self.earlier.pop_front();
+            }
+            self.earlier.push_back(before);
         }
     }
 
     /// What the reply to this call has to be under.
     pub(in crate::reactor) fn take(&mut self, xid: Xid) -> Option<SentCall> {
         let place = self.sent.get_mut(usize::from(index_of(xid)))?;
-        place.take_if(|sent| sent.xid == xid)
+        if let Some(sent) = place.take_if(|sent| sent.xid == xid) {
+            return Some(sent);
+        }
+        let index = self.earlier.iter().position(|sent| sent.xid == xid)?;
+        self.earlier.remove(index)
     }
 }
