@@ -1,5 +1,5 @@
-//! Names the source revision in the binary, so that a result can be traced to the code it measured.
-//! Outside a git checkout the crate version has to do.
+//! Embeds the source revision in the binary, so that a result can be traced to the code it
+//! measured. Falls back to the crate version outside a git checkout.
 
 use std::process::Command;
 

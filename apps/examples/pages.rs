@@ -139,7 +139,7 @@ impl Tally {
     }
 }
 
-/// The same number at random for the same `count` (SplitMix64).
+/// A reproducible pseudo-random number for each `count` (SplitMix64).
 fn scattered(count: u64) -> u64 {
     let mut z = count.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

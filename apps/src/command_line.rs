@@ -1,4 +1,4 @@
-//! Command lines that are refused in one line, saying what is wrong and what is allowed.
+//! Command lines that are rejected in one line, with the problem and the allowed values.
 //!
 //! Called by the `main` of each program.
 
@@ -16,20 +16,20 @@ use std::io::{self, ErrorKind as IoErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// A command line that cannot be obeyed, as shows only after it was parsed: exit code 2.
+/// A usage error that is only found after parsing: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// Parses the command line and runs the program on it.
+/// Parses the command line and runs the program.
 ///
-/// The exit code is 0 when all went well, 1 when the program failed, 2 when the command line is
-/// wrong; a failure prints one line on standard error.
+/// The exit code is 0 for success, 1 for a failure, 2 for a usage error; a failure prints one line
+/// on standard error.
 pub fn run<C: Parser>(program: impl FnOnce(C) -> Result<(), Box<dyn Error>>) -> ExitCode {
     run_with(program, |error| if error.is::<Usage>() { 2 } else { 1 })
 }
 
-/// As [`run`], for a program whose failures have exit codes of their own.
+/// Like [`run`], for a program whose failures have their own exit codes.
 pub fn run_with<C: Parser, E: Display>(
     program: impl FnOnce(C) -> Result<(), E>,
     code: impl FnOnce(&E) -> u8,
@@ -43,7 +43,7 @@ pub fn run_with<C: Parser, E: Display>(
             Err(error) => refuse::<C>(&error.to_string(), code(&error)),
         },
         Err(error) if is_answer(error.kind()) => {
-            // A reader that has gone, as `head` does, has read what it wanted.
+            // A closed pipe, as from `head`, is not an error.
             drop(write!(io::stdout(), "{error}"));
             ExitCode::SUCCESS
         }
@@ -51,25 +51,26 @@ pub fn run_with<C: Parser, E: Display>(
     }
 }
 
-/// Beyond the limit of file sizes (`ulimit -f`), writes fail with EFBIG, of which a server tells its
-/// client. Without a handler of SIGXFSZ the process would end, also by memory of a connection that is
+/// Beyond the limit of file sizes (`ulimit -f`), writes fail with EFBIG, which a server reports to
+/// its client. Without a handler for SIGXFSZ the process would be killed, also by connection memory
 /// longer than the limit.
 fn outlive_file_size_limit() -> io::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
 
-/// `--help` and `--version` come as errors, but are what was asked for.
+/// `--help` and `--version` arrive as errors, but are requested output.
 fn is_answer(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
 }
 
 fn refuse<C: Parser>(message: &str, code: u8) -> ExitCode {
-    // It may hold what a server or a file says. Without a reader the exit code says it.
+    // The message may contain text from a server or a file. Without a reader, the exit code is all
+    // that remains.
     drop(writeln!(io::stderr(), "{}", printable(&prefixed::<C>(message))));
     ExitCode::from(code)
 }
 
-/// A message with the name of the program that says it.
+/// A message prefixed with the name of the program.
 fn prefixed<C: Parser>(message: &str) -> String {
     let program = C::command();
     let name = program.get_name();
@@ -80,10 +81,10 @@ fn prefixed<C: Parser>(message: &str) -> String {
     }
 }
 
-/// Prints a line; `false` when its reader has gone, as `head` does.
+/// Prints a line; returns `false` if its reader has gone, as `head` does.
 ///
 /// # Errors
-/// Why it could not be written otherwise.
+/// The line cannot be written for another reason.
 pub fn say(line: impl Display) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{line}").and_then(|()| out.flush()) {
@@ -93,21 +94,21 @@ pub fn say(line: impl Display) -> io::Result<bool> {
     }
 }
 
-/// Side of a connection that a program is.
+/// The program's side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Polls on the next best core, unless the profile says which, so that a server of the same host
+    /// Polls on the next best core, unless the profile names one, so that a server on the same host
     /// keeps its own.
     Client,
     /// Polls on the best core.
     Server,
 }
 
-/// Configuration of an engine for `address`, by the profile that the command line names. `own` values
-/// (`KEY=VALUE`) are those of the program, where the profile and `--set` say nothing of the key.
+/// Configuration of an engine for `address`, from the profile on the command line. `own` values
+/// (`KEY=VALUE`) are the program's defaults for keys that neither the profile nor `--set` sets.
 ///
 /// # Errors
-/// [`Usage`]: the profile, or a value, cannot be used.
+/// [`Usage`]: the profile or a value is invalid.
 pub fn config(
     profile: &ProfileArgs,
     address: &str,
@@ -123,7 +124,7 @@ pub fn config(
     Ok(loaded.config().clone())
 }
 
-/// What is wrong and what is allowed. For an unknown command clap says the first part only.
+/// The problem and the allowed values. For an unknown command, clap only reports the problem.
 fn explain<C: Parser>(error: &clap::Error) -> String {
     let wrong = one_line(&error.to_string());
     if error.kind() != ErrorKind::InvalidSubcommand {
@@ -140,10 +141,10 @@ fn one_line(message: &str) -> String {
     paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Checks that `text` is an address as the engine understands it.
+/// Checks that `text` is an address that the engine accepts.
 ///
 /// # Errors
-/// What is allowed, when it is not.
+/// The allowed forms, if it is not.
 pub fn address(text: &str) -> Result<String, String> {
     check_address(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }

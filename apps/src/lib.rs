@@ -1,7 +1,7 @@
 //! Code shared by the programs of this package: command line, key-value store, and NFS.
 //!
-//! Uses the public API of `spinrpc` only, as any application would, and `spinrpc_tuning` for words that
-//! are nearly known.
+//! Uses only the public API of `spinrpc`, like any application, and `spinrpc_tuning` for
+//! suggestions.
 
 pub mod command_line;
 pub mod kv;

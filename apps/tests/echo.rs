@@ -1,4 +1,4 @@
-//! spin-echo, from outside: two processes, as a reader of the README starts them.
+//! spin-echo from outside: two processes, started as in the README.
 
 mod common;
 
@@ -44,9 +44,9 @@ fn wrong_arguments_are_refused_in_one_line() -> io::Result<()> {
 
 #[test]
 fn a_missing_server_is_one_line_too() -> io::Result<()> {
-    let output = std::process::Command::new(PROGRAM).args(["call", "shm:nobody", "x"]).output()?;
+    let output = std::process::Command::new(PROGRAM).args(["call", "shm:absent", "x"]).output()?;
     let (code, line) = refusal(&output);
     assert_eq!((code, line.lines().count()), (Some(1), 1), "{line}");
-    assert!(line.contains("nobody"), "{line}");
+    assert!(line.contains("absent"), "{line}");
     Ok(())
 }

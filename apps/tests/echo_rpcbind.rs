@@ -1,4 +1,4 @@
-//! spin-echo with a rpcbind daemon: the client needs no address.
+//! spin-echo with an rpcbind daemon: the client needs no address.
 
 mod common;
 #[path = "../../engine/tests/common/rpcbind_daemon.rs"]
@@ -25,7 +25,7 @@ fn call(daemon: &RpcbindDaemon) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The address registered, and under which netid.
+/// The registered addresses, with their netids.
 fn registered(daemon: &RpcbindDaemon) -> Vec<(String, String)> {
     daemon.rows().into_iter().map(|row| (row.2, row.3)).collect()
 }

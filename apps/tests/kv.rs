@@ -1,4 +1,4 @@
-//! spin-kv, from outside: a store in one process, and what others put into it and get back.
+//! spin-kv from outside: a store in one process, and values of other processes.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_spin-kv");
 
-/// A file of `bytes` bytes in which no two words are alike.
+/// A file of `bytes` bytes whose words are all different.
 fn value_file(name: &str, bytes: u32) -> io::Result<(PathBuf, Vec<u8>)> {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut content: Vec<u8> = (0..=bytes / 4).flat_map(u32::to_le_bytes).collect();
@@ -42,7 +42,7 @@ fn a_value_is_there_from_put_to_delete() -> io::Result<()> {
 #[test]
 fn values_of_every_path_come_back_whole() -> io::Result<()> {
     let server = Server::start(PROGRAM, "kv-sizes")?;
-    // Empty, small, the border of small, inline, around the inline threshold, chunks, the limit.
+    // Empty, small, the limit of small, inline, around the inline threshold, chunks, the maximum.
     for bytes in [0, 1, 512, 513, 3000, 4096, 70_001, 1 << 20] {
         let (path, content) = value_file(&format!("value-{bytes}"), bytes)?;
         let path = path.to_string_lossy();
@@ -123,7 +123,7 @@ impl Watch {
         self.lines.recv_timeout(PATIENCE).map_err(|_| io::ErrorKind::TimedOut.into())
     }
 
-    /// Waits for the end; the exit code.
+    /// Waits for the exit; returns the exit code.
     fn code(&mut self) -> io::Result<Option<i32>> {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
@@ -180,7 +180,7 @@ fn a_watch_ends_with_its_store() -> io::Result<()> {
     Ok(())
 }
 
-/// Names of files and of keys may hold what a terminal obeys.
+/// Names of files and keys may contain terminal control characters.
 #[test]
 fn nothing_that_is_printed_commands_a_terminal() -> io::Result<()> {
     let server = Server::start(PROGRAM, "kv-terminal")?;

@@ -1,5 +1,5 @@
-//! `--profile` and `--set` of spin-echo, spin-kv and spin-nfs, from outside: both ends of every protocol
-//! that a profile can ask for, by the real programs over shared memory.
+//! `--profile` and `--set` of spin-echo, spin-kv and spin-nfs from outside: both ends of every
+//! protocol that a profile can select, with the real programs over shared memory.
 
 mod common;
 
@@ -12,7 +12,7 @@ const ECHO: &str = env!("CARGO_BIN_EXE_spin-echo");
 const KV: &str = env!("CARGO_BIN_EXE_spin-kv");
 const NFS: &str = env!("CARGO_BIN_EXE_spin-nfs");
 
-/// Values that both ends are given, over the defaults.
+/// Values for both ends, over the defaults.
 const PROTOCOLS: [&[&str]; 8] = [
     &["rpc.protocol=rfc8166"],
     &["rpc.protocol=rfc5666"],
@@ -28,7 +28,7 @@ fn sets<'a>(values: &[&'a str]) -> Vec<&'a str> {
     values.iter().flat_map(|value| ["--set", value]).collect()
 }
 
-/// A profile in a file of its own.
+/// A profile in its own file.
 fn profile(name: &str, keys: &str) -> io::Result<PathBuf> {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.toml"));
     fs::write(&path, format!("schema = 1\n{keys}\n"))?;
@@ -52,7 +52,7 @@ fn values_of_every_length_travel_by_every_protocol() -> io::Result<()> {
             with(&["put", "key", "--file", &file])?;
             assert_eq!(with(&["get", "key"])?, content, "{values:?}, {bytes} bytes");
         }
-        // More keys than one page of a scan has, so that replies are long.
+        // More keys than fit in one page of a scan, so that replies are long.
         let listed = server.answer("scan", &sets(values))?;
         assert!(String::from_utf8_lossy(&listed).contains(" key\n"), "{values:?}");
     }
@@ -70,7 +70,7 @@ fn texts_travel_by_every_protocol() -> io::Result<()> {
     Ok(())
 }
 
-/// A version that the other end does not speak shows that the options have their effect.
+/// An unsupported version at the other end shows that the options take effect.
 #[test]
 fn a_profile_in_a_file_and_values_over_it_have_their_effect() -> io::Result<()> {
     let two = profile("version-two", "include = [\"base\"]\n[rpc]\nversion = \"2\"")?;

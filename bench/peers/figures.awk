@@ -3,8 +3,8 @@
 #   host KEY TEXT                     about the machine and the run
 #   row ROW                           in the order of the table
 #   about ROW KEY TEXT                beside, operation, reported, differs (any number of times)
-#   status ROW absent|failed TEXT     why it has no figures: packages, or what was said
-#   figure ROUND ROW KEY VALUE        KEY is version, note (one more of differs), or one of KEYS
+#   status ROW absent|failed TEXT     reason for missing figures: packages, or the tool's message
+#   figure ROUND ROW KEY VALUE        KEY is version, note (like differs), or one of KEYS
 BEGIN {
     split("round_trip_ns rate_per_second bandwidth_bytes_per_second", KEYS, " ")
     keys = 3
@@ -43,7 +43,7 @@ function unknown(what) {
 }
 
 # collect(): fills values[1..n] with a row's figures, or with their ratios to those of another row in
-# the same round, and returns n.
+# the same round; returns n.
 function collect(row, key, base,    round, n) {
     n = 0
     for (round = 1; round <= rounds; round++) {
@@ -62,13 +62,13 @@ function sort_values(n,    i, j, v) {
     }
 }
 
-# median(): of what collect filled in, which is sorted then.
+# median(): median of the collected values, which it sorts.
 function median(n) {
     sort_values(n)
     return n % 2 ? values[(n + 1) / 2] : (values[n / 2] + values[n / 2 + 1]) / 2
 }
 
-# ratio(): to the row that this one stands beside; 0 without one.
+# ratio(): ratio to the row that this one is compared with; 0 without one.
 function ratio(row, key,    n) {
     n = collect(row, key, about[row, "beside"])
     return n ? median(n) : 0

@@ -1,4 +1,4 @@
-# The document for programs, schema spinperf-peers/1. Reads what figures.awk has collected.
+# The document for programs, schema spinperf-peers/1. Reads the data of figures.awk.
 function quoted(text) {
     gsub(/\\/, "\\\\", text)
     gsub(/"/, "\\\"", text)
@@ -6,8 +6,8 @@ function quoted(text) {
     return "\"" text "\""
 }
 
-# list(): a row's values, or their ratios, with median and spread. Sorting would lose the rounds, so
-# they are printed before.
+# list(): a row's values, or their ratios, with median and spread. Prints the values first, because
+# sorting loses the order of the rounds.
 function list(row, key, base,    n, i, text) {
     n = collect(row, key, base)
     for (i = 1; i <= n; i++) text = text (i > 1 ? ", " : "") sprintf("%.6g", values[i])

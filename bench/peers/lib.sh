@@ -1,21 +1,21 @@
 # shellcheck shell=bash
-# What the files `measure` and `prepare` of the peers share. They are started by run, which sets
+# Functions shared by the files `measure` and `prepare` of the peers. run starts them and sets
 #
-#   PEERS_CLIENT_CORE, PEERS_SERVER_CORE   where the two ends run
-#   PEERS_WORK                             an empty directory, for this tool and round alone
-#   PEERS_TARGET, PEERS_REPOSITORY         where programs are built, and from what
+#   PEERS_CLIENT_CORE, PEERS_SERVER_CORE   cores of the two ends
+#   PEERS_WORK                             an empty directory for this tool and round
+#   PEERS_TARGET, PEERS_REPOSITORY         build directory, and sources
 #
-# and end with the figures of one round on standard output: lines of ROW KEY VALUE (see README.md).
+# They print the figures of one round: lines of ROW KEY VALUE (see README.md).
 set -euo pipefail
 export LC_ALL=C
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 peer=$(basename "$(dirname "$(readlink -f "$0")")")
 : "${PEERS_TARGET:?is set by bench/peers/run}"
 # Programs of our own.
-# shellcheck disable=SC2034 # for those who source this
+# shellcheck disable=SC2034 # for the files that source this one
 programs=$PEERS_TARGET/peers
 
-# One tool's run, a second or two of work where the machine does no other.
+# Limit of one tool's run, which takes a second or two on an idle machine.
 TOOL_SECONDS=120
 READY_SECONDS=20
 server='' elapsed_s=''
@@ -25,35 +25,35 @@ fail() {
     exit 1
 }
 
-# serve COMMAND...: on the server's core, in the background, until stop_server or server_ends. In the
-# foreground group of run, so that its time-out ends this one, too.
+# serve COMMAND...: runs it on the server's core in the background, until stop_server or server_ends.
+# It stays in the foreground group of run, whose timeout therefore ends it, too.
 serve() {
     timeout --foreground -k 5 $TOOL_SECONDS taskset -c "$PEERS_SERVER_CORE" "$@" >"$PEERS_WORK/server" 2>&1 &
     server=$!
 }
 
-# ready COMMAND...: waits until the command succeeds, which is when the server can be called.
+# ready COMMAND...: waits until the command succeeds, which means that the server can be called.
 ready() {
     local deadline=$((SECONDS + READY_SECONDS))
     until "$@"; do
-        kill -0 "$server" 2>/dev/null || fail "the server ended: $(tail -1 "$PEERS_WORK/server")"
+        kill -0 "$server" 2>/dev/null || fail "the server exited: $(tail -1 "$PEERS_WORK/server")"
         [ $SECONDS -lt $deadline ] || fail "the server is not ready after $READY_SECONDS s: $*"
         sleep 0.05
     done
 }
 
-# said PATTERN: whether the server has.
+# said PATTERN: succeeds if the server has printed it.
 said() {
     grep -q -e "$1" "$PEERS_WORK/server"
 }
 
-# listening PORT: whether somebody does, by TCP. The client that asks by connecting would be taken for
-# the one that measures.
+# listening PORT: succeeds if there is a TCP listener. Does not connect, because the server would take
+# this connection for that of the measuring client.
 listening() {
     grep -qi "$(printf ':%04X [0-9A-F]*:0000 0A' "$1")" /proc/net/tcp /proc/net/tcp6
 }
 
-# free_port: outside of the range that the kernel gives to clients.
+# free_port: a free port outside of the kernel's ephemeral range.
 free_port() {
     local port
     for _ in {1..100}; do
@@ -63,8 +63,8 @@ free_port() {
     fail "no free port"
 }
 
-# call FILE COMMAND...: on the client's core; what it prints goes to the file, and $elapsed_s is how
-# long it took.
+# call FILE COMMAND...: runs it on the client's core with its output in the file; sets $elapsed_s to
+# its running time.
 call() {
     local file=$PEERS_WORK/$1 began=$EPOCHREALTIME
     shift
@@ -73,7 +73,7 @@ call() {
     elapsed_s=$(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { print b - a }')
 }
 
-# server_ends: by itself, when its client has; in time, since it runs under timeout.
+# server_ends: waits for the server to exit after its client; timeout bounds the wait.
 server_ends() {
     wait "$server" || fail "the server: status $?: $(tail -1 "$PEERS_WORK/server")"
     server=''
@@ -86,7 +86,7 @@ stop_server() {
     server=''
 }
 
-# figures ROW FILE WHAT [NAME=VALUE...]: what the tool printed there, as lines of ROW KEY VALUE.
+# figures ROW FILE WHAT [NAME=VALUE...]: the tool's output in the file, as lines of ROW KEY VALUE.
 figures() {
     local row=$1 file=$PEERS_WORK/$2
     shift 2

@@ -1,29 +1,29 @@
-# What the parsers of all peers share. `peer` and `what` are set by parse.
+# Functions shared by the parsers of all peers. parse sets `peer` and `what`.
 
-# refuse(): ends without a figure.
+# refuse(): exits without a figure.
 function refuse(why) {
     printf "%s: %s: %s\n", peer, what, why > "/dev/stderr"
     refused = 1
     exit 1
 }
 
-# agree(): two figures that say the same thing differ by no more than rounding does.
+# agree(): two redundant figures differ by no more than rounding.
 function agree(name, a, b, tolerance) {
     if (a <= 0 || b <= 0) refuse(name ": not positive: " a ", " b)
     if (a > b * (1 + tolerance) || b > a * (1 + tolerance)) refuse(name ": " a " is not " b ", one has another unit")
 }
 
-# rounding(): by how much a figure can be off that is printed with two decimals, as a part of it.
+# rounding(): relative error of a figure that is printed with two decimals.
 function rounding(value) {
     return value > 0 ? 0.005 / value : 0
 }
 
-# at_most(): a figure is not larger than what it is a part of.
+# at_most(): a part does not exceed its whole.
 function at_most(name, a, b) {
     if (a <= 0 || a > b * 1.02) refuse(name ": " a " does not fit in " b)
 }
 
-# figure(): KEY VALUE, if nothing was wrong. Called by END, which runs after exit as well.
+# figure(): prints KEY VALUE, unless there was an error. Called by END, which also runs after exit.
 function figure(key, value) {
     if (refused) exit 1
     if (!(value > 0)) refuse("no figure for " key)
@@ -31,15 +31,15 @@ function figure(key, value) {
 }
 
 # own(): the figure of a program of ours, which prints KEY VALUE lines: count, elapsed_ns and
-# rate_per_second; depth, the operations under way; min_ns and p50_ns of full round trips, where depth is
-# 1; bytes of an operation, where it is a transfer.
+# rate_per_second; depth, the operations in flight; min_ns and p50_ns of full round trips, if depth is
+# 1; bytes of an operation, if it is a transfer.
 function own(value) {
     agree("rate", value["rate_per_second"], 1e9 * value["count"] / (value["elapsed_ns"] > 0 ? value["elapsed_ns"] : 1), 0.01)
-    at_most("its time in that which was taken", value["elapsed_ns"] / 1e9, elapsed_s)
+    at_most("its time in the elapsed time", value["elapsed_ns"] / 1e9, elapsed_s)
     if (what == "round_trip") {
         if (value["depth"] != 1) refuse("depth is not 1")
         at_most("the shortest and the median", value["min_ns"], value["p50_ns"])
-        # Half of all take at least the median.
+        # Half of all calls take at least the median.
         at_most("half a p50 in the mean", value["p50_ns"] / 2, value["elapsed_ns"] / value["count"])
         figure("round_trip_ns", value["p50_ns"])
     }

@@ -1,4 +1,4 @@
-# The table for people. Reads what figures.awk has collected.
+# The table for people. Reads the data of figures.awk.
 BEGIN {
     WIDTH = 118
     FORMAT = "%-17s  %-20s  %-10s  %s  %s  %s\n"
@@ -8,7 +8,7 @@ BEGIN {
     scale["bandwidth_bytes_per_second"] = 1e-9
 }
 
-# digits(): three of them that count. A byte is a column here, but for the one micro sign.
+# digits(): three significant digits. A byte is one column here, except for the micro sign.
 function digits(value) {
     if (value >= 100) return sprintf("%.0f", value)
     if (value >= 10) return sprintf("%.1f", value)
@@ -17,7 +17,7 @@ function digits(value) {
     return sprintf("%.2g", value)
 }
 
-# cell(): "median (min-max) ratio", the ratio at the right.
+# cell(): "median (min-max) ratio", with the ratio right-aligned.
 function cell(row, key,    n, middle, text) {
     n = collect(row, key, "")
     if (!n) return sprintf("%-" CELL "s", "-")
@@ -35,7 +35,7 @@ function line(row) {
     }
 }
 
-# wrapped(): text from a column on, in lines of WIDTH.
+# wrapped(): prints text indented and wrapped at WIDTH.
 function wrapped(text, indent,    words, n, i, line_now) {
     n = split(text, words, " ")
     for (i = 1; i <= n; i++) {
@@ -50,11 +50,11 @@ function wrapped(text, indent,    words, n, i, line_now) {
 
 function notes(row,    i) {
     printf "\n%s%s\n", row, row in version ? " " version[row] : ""
-    if (row in state) wrapped("Failed in a round, and has the figures of the others: " why[row], 4)
+    if (row in state) wrapped("Failed in a round; the figures are those of the others: " why[row], 4)
     for (i = 1; i <= differences[row]; i++) wrapped(differs[row, i], 4)
 }
 
-# The figure of merit that spinrpc sets itself beside UCX.
+# The performance goal of spinrpc compared with UCX.
 function goal(    round, n) {
     for (round = 1; round <= rounds; round++) {
         if (!(("ucx", KEYS[2], round) in figures) || !(("spinperf-null", KEYS[2], round) in figures)) continue
@@ -71,7 +71,7 @@ END {
         host["kernel"], host["date"], host["load_before"], host["load_after"], host["steal_ms"]
     printf FORMAT, "", "an operation is", "latency is", sprintf("%-" (CELL + 1) "s", "64 B round trip, µs"),
         sprintf("%-" CELL "s", "64 B operations/s, 10^6"), "1 MiB, 10^9 bytes/s"
-    printf FORMAT, "tool", "a ...", "printed as", sprintf("%-" CELL "s", "(all full)"), sprintf("%-" CELL "s", "32 under way"), ""
+    printf FORMAT, "tool", "a ...", "printed as", sprintf("%-" CELL "s", "(all full)"), sprintf("%-" CELL "s", "32 in flight"), ""
     for (i = 1; i <= rows; i++) line(names[i])
     goal()
     print "\nx: times spinperf's of the same round (on a device: spinperf's on that device)"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# What version two of RPC-over-RDMA costs: spinperf calls the same server in version one and in version
-# two, in turns, and prints the medians of each and of the ratios within a round: of the p50, and of the
-# mean, which is finer than the clock but counts every disturbance.
+# Measures the cost of version two of RPC-over-RDMA. spinperf calls the same server alternately in
+# version one and version two. Prints the medians of each, and of the ratios within a round: of the p50,
+# and of the mean, which is finer than the clock but includes every disturbance.
 #
 #   bench/peers/versions.sh [ROUNDS [CLIENT_CORE [SERVER_CORE [DURATION]]]]     (15 0 1 300ms)
 #
-# Ends with status 1 when version two takes more than 3 % longer, null call or 64-byte echo. Needs
+# Exits with status 1 if a null call or a 64-byte echo takes more than 3 % longer in version two. Needs
 # target/release/spinperf (cargo build --release -p spinrpc-bench), or SPINPERF=PATH.
-# shellcheck disable=SC2016 # the fields are of awk
+# shellcheck disable=SC2016 # the fields are awk's
 set -euo pipefail
 
 rounds=${1:-15}
@@ -35,11 +35,11 @@ done
 latency() {
     "$spinperf" run --address "$address" --cores "$client_core" --op "$1" --set "rpc.version=$2" \
         --duration "$duration" --warmup 50ms --json "$work/run.json" >/dev/null
-    grep -q "\"rpc_version\": $2," "$work/run.json" || fail "the connection is not of version $2"
+    grep -q "\"rpc_version\": $2," "$work/run.json" || fail "the connection does not use version $2"
     awk -F '[:,]' '$1 ~ /"p50_ns"/ { p50 = $2 } $1 ~ /"calls_per_second"/ { rate = $2 } END { print p50, 1e9 / rate }' "$work/run.json"
 }
 
-# Whoever comes second finds the caches warm: they take turns in that as well.
+# The second run of a round finds warm caches, so the order alternates, too.
 for ((round = 0; round < rounds; round++)); do
     [ ! -t 2 ] || printf '\rround %d of %d' $((round + 1)) "$rounds" >&2
     for op in null echo; do
@@ -51,7 +51,8 @@ for ((round = 0; round < rounds; round++)); do
 done
 [ ! -t 2 ] || echo >&2
 
-# median EXPRESSION: of the rows of $op, whose fields are p50 and mean in version 1, and in version 2.
+# median EXPRESSION: median over the rows of $op, whose fields are p50 and mean in version 1, then in
+# version 2.
 median() {
     awk -v op="$op" "\$1 == op { print $1 }" "$work/rounds" | sort -g |
         awk '{ value[NR] = $1 } END { print (value[int((NR + 1) / 2)] + value[int(NR / 2) + 1]) / 2 }'

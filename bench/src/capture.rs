@@ -1,4 +1,4 @@
-//! `--capture FILE`: has the engine capture to the file, and says what became of it.
+//! `--capture FILE`: makes the engine capture to the file, and reports the result.
 
 use crate::failure::Failure;
 use crate::report::sink::is_standard_output;
@@ -12,7 +12,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Opens the file, if one was asked for; the sink is for the engine.
+    /// Opens the file, if one was requested; the sink is for the engine.
     pub(crate) fn open(path: Option<&Path>) -> Result<Option<(Self, CaptureSink)>, Failure> {
         let Some(path) = path else { return Ok(None) };
         if is_standard_output(path) {
@@ -23,10 +23,10 @@ impl Capture {
         Ok(Some((Self { path: path.to_owned(), counters: sink.counters() }, sink)))
     }
 
-    /// What is in the file, and what is missing, once the cores have ended.
+    /// Summary of the file's contents and of lost packets, after the cores have stopped.
     ///
     /// # Errors
-    /// If it could not be written.
+    /// The file could not be written.
     pub(crate) fn outcome(&self) -> Result<String, Failure> {
         let path = self.path.display();
         if let Some(failure) = self.counters.failure() {
@@ -41,4 +41,4 @@ impl Capture {
 }
 
 const NOT_TO_OUTPUT: &str =
-    "--capture takes a file or a named pipe, not - for standard output, where the table goes";
+    "--capture takes a file or a named pipe, not - for standard output, which has the table";

@@ -1,6 +1,6 @@
 //! The server process of the main job: this program again, on another core.
 //!
-//! It ends with its handle, and by itself when this process is gone, however that came about.
+//! It exits when its handle is dropped, and also if this process dies for any reason.
 
 use crate::cores::CoreList;
 use crate::failure::Failure;
@@ -43,13 +43,12 @@ impl ServerProcess {
         self.child.id()
     }
 
-    /// Takes the server off its core until [`ServerProcess::resume`], so that the core is free for
-    /// the floor.
+    /// Suspends the server until [`ServerProcess::resume`], so that its core is free for the floor.
     pub(crate) fn pause(&self) -> Result<(), Failure> {
         self.signal(Signal::STOP)
     }
 
-    /// Puts it back to work.
+    /// Resumes the server.
     pub(crate) fn resume(&self) -> Result<(), Failure> {
         self.signal(Signal::CONT)
     }
@@ -59,7 +58,7 @@ impl ServerProcess {
         let line = output.and_then(|output| output.lines().next()?.ok());
         match line {
             Some(line) if line.contains(LISTENING) => Ok(()),
-            _ => Err(Failure::Measurement("the server process ended early".to_owned())),
+            _ => Err(Failure::Measurement("the server process exited early".to_owned())),
         }
     }
 
@@ -73,11 +72,11 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // It may have ended already; either way nothing is left to wait for afterwards.
+        // It may have exited already; either way there is nothing to wait for afterwards.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a server prints once it can be called.
+/// Printed by a server as soon as it can be called.
 pub(crate) const LISTENING: &str = "listening on";

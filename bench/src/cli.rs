@@ -1,5 +1,5 @@
 //! The command line. Only the client has workload options: operation and sizes travel in the
-//! arguments of each call, so a server needs no flags that must match.
+//! arguments of each call, so a server needs no matching flags.
 
 mod lists;
 mod metrics;
@@ -23,9 +23,9 @@ use spinrpc::fabric::check_address;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Measures spinrpc: ONC RPC over RDMA between two processes, by shared memory with this host's own
-/// limits beside every result, or by RDMA devices. Without a command it does the whole job on this
-/// host in under a minute.
+/// Measure spinrpc: ONC RPC over RDMA between two processes, over shared memory, with this host's
+/// own limits next to every result, or over RDMA devices. Without a command, run the whole job on
+/// this host in under a minute.
 #[derive(Debug, Parser)]
 #[command(name = "spinperf", version, args_conflicts_with_subcommands = true)]
 #[command(after_help = MAIN_EXAMPLES)]
@@ -44,21 +44,21 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Measure what this machine itself allows: cache line, bare ring, memcpy.
     Floor(FloorArgs),
-    /// Say which differences between two reports are more than noise.
+    /// Compare two reports, and print the differences that exceed noise.
     Compare(CompareArgs),
-    /// List the RDMA devices of this host, and what keeps connections from them.
+    /// List the RDMA devices of this host, and obstacles to connections.
     Devices(DevicesArgs),
-    /// Watch running engines: what each core and connection does, waits for, and holds.
+    /// Watch running engines: activity, waits and resources of each core and connection.
     Top(TopArgs),
-    /// Print what running engines have counted as OpenMetrics text, or serve it to Prometheus.
+    /// Print the counters of running engines as OpenMetrics text, or serve them to Prometheus.
     Metrics(MetricsArgs),
 }
 
-/// Options of the whole job.
+/// Options of the main job.
 #[derive(Args, Debug)]
 pub(crate) struct MainJobArgs {
-    /// Where the server of the job listens: rdma://HOST:PORT, an address of an RDMA device of this
-    /// host [default: shared memory]
+    /// Address where the job's server listens: rdma://HOST:PORT, an address of an RDMA device of
+    /// this host [default: shared memory]
     #[arg(long, value_parser = parse_address)]
     pub(crate) address: Option<String>,
     /// Core of the client and core of the server, such as 0,1 [default: the last two allowed]
@@ -67,10 +67,10 @@ pub(crate) struct MainJobArgs {
     /// Profile of both processes
     #[arg(long, default_value = PROFILE)]
     pub(crate) profile: String,
-    /// A key of the profile with another value, such as rpc.version=2; may be given several times
+    /// Override a key of the profile, such as rpc.version=2; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// How often everything is measured; results are medians
+    /// Number of repeats; results are medians
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) repeats: u32,
     /// Time per measurement
@@ -83,7 +83,7 @@ pub(crate) struct MainJobArgs {
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// Where to listen: shm:NAME, or rdma://HOST:PORT (0.0.0.0 for every address of this host)
+    /// Address to listen at: shm:NAME, or rdma://HOST:PORT (0.0.0.0 for every address of this host)
     #[arg(long, value_parser = parse_address)]
     pub(crate) address: String,
     /// Cores to poll on, one thread each [default: the profile's]
@@ -92,17 +92,17 @@ pub(crate) struct ServeArgs {
     /// Profile: a name, or the path of a TOML file
     #[arg(long, default_value = PROFILE)]
     pub(crate) profile: String,
-    /// A key of the profile with another value, such as rpc.version=2; may be given several times
+    /// Override a key of the profile, such as rpc.version=2; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Write what this end sends and receives to this file, as pcapng for Wireshark
     #[arg(long)]
     pub(crate) capture: Option<PathBuf>,
-    /// Keep no room for calls in reverse: clients cannot ask for them then, and the round trip of a plain
-    /// call is some nanoseconds shorter
+    /// Reserve no resources for calls in reverse: clients cannot use them, and the round trip of a
+    /// plain call is some nanoseconds shorter
     #[arg(long)]
     pub(crate) no_reverse: bool,
-    /// End when standard input does, and with the parent process
+    /// Exit when standard input is closed, and with the parent process
     #[arg(long, hide = true)]
     pub(crate) attached: bool,
 }
@@ -113,14 +113,14 @@ pub(crate) struct FloorArgs {
     /// The two cores, such as 0,1 [default: the last two allowed]
     #[arg(long)]
     pub(crate) cores: Option<CoreList>,
-    /// How often everything is measured; results are medians
+    /// Number of repeats; results are medians
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) repeats: u32,
     /// Time per measurement
     #[arg(long, default_value = "100ms", value_parser = parse_time)]
     pub(crate) duration: Duration,
-    /// Also write everything to this file, schema spinperf/2; - is standard output, and the table goes
-    /// to standard error then
+    /// Also write all results to this file, schema spinperf/2; - is standard output, and the table
+    /// then goes to standard error
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
 }
@@ -128,25 +128,25 @@ pub(crate) struct FloorArgs {
 #[derive(Args, Debug)]
 #[command(after_help = DEVICES_EXAMPLES)]
 pub(crate) struct DevicesArgs {
-    /// Profile whose need of locked memory is looked at
+    /// Profile whose need of locked memory is checked
     #[arg(long, default_value = PROFILE)]
     pub(crate) profile: String,
-    /// Also write everything to this file, schema spinperf-devices/1; - is standard output, and the list
-    /// goes to standard error then
+    /// Also write all results to this file, schema spinperf-devices/1; - is standard output, and
+    /// the list then goes to standard error
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
 }
 
-/// What to do, or the text that ends the program at once.
+/// The parsed command, or text to print before exiting.
 #[derive(Debug)]
 pub(crate) enum Parsed {
-    /// Do this.
+    /// Run this command.
     Run(Box<Cli>),
-    /// Print this help or version text and end well.
+    /// Print this help or version text and exit successfully.
     Text(String),
 }
 
-/// Reads the command line; a wrong one is one line that says what is allowed.
+/// Parses the command line. The error is one line with the allowed values.
 pub(crate) fn parse<I, T>(arguments: I) -> Result<Parsed, Failure>
 where
     I: IntoIterator<Item = T>,
@@ -159,7 +159,7 @@ where
     }
 }
 
-/// The first paragraph of a message of clap on one line, without its `error: `.
+/// The first paragraph of a clap message on one line, without its `error: `.
 fn one_line(message: &str) -> String {
     let body = message.strip_prefix("error: ").unwrap_or(message);
     let kept = body.lines().take_while(|line| !line.starts_with("Usage:"));
@@ -187,27 +187,27 @@ Examples:
   spinperf --json today.json --baseline yesterday.json --fail-if \"p99>+10%\"
   spinperf run --help                       # one workload, a sweep, the highest rate, a soak
 
-Exit codes: 0 measured, 1 not to be measured, calls that were never answered, wrong data, or a --fail-if
-is met, 2 a wrong command line";
+Exit codes: 0 success, 1 measurement failed, calls never answered, wrong data, or a --fail-if is met,
+2 usage error";
 const SERVE_EXAMPLES: &str = "\
 Examples:
   spinperf serve --address shm:perf
   spinperf serve --address rdma://0.0.0.0:20049 --cores 2,3 --profile throughput
   spinperf serve --address shm:perf --capture calls.pcapng
 
-Exit codes: 1 nothing can be served there, 2 a wrong command line; a signal ends it otherwise";
+Exit codes: 1 cannot serve at this address, 2 usage error; otherwise it runs until a signal";
 const FLOOR_EXAMPLES: &str = "\
 Examples:
   spinperf floor
   spinperf floor --cores 2,3 --repeats 9 --json floor.json
 
-Exit codes: 0 measured, 1 not to be measured, 2 a wrong command line";
+Exit codes: 0 success, 1 measurement failed, 2 usage error";
 const DEVICES_EXAMPLES: &str = "\
 Examples:
   spinperf devices
   spinperf devices --profile throughput --json devices.json
 
-Exit codes: 0 listed, even if there are none, 1 not to be listed, 2 a wrong command line";
+Exit codes: 0 success, even without devices, 1 listing failed, 2 usage error";
 const PROFILE: &str = "latency";
 const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 
@@ -331,7 +331,10 @@ mod tests {
             ("run --address shm:x --op read --reply-size 4", "--op echo"),
             ("run --address shm:x --bidir --connections 2", "one connection"),
             ("run --address shm:x --program 100003 --version 3", "--op null"),
-            ("run --address shm:x --op null --bidir --program 100003 --version 3", "one way"),
+            (
+                "run --address shm:x --op null --bidir --program 100003 --version 3",
+                "without --bidir",
+            ),
             ("run --address shm:x --op null --program 100003", "--version"),
             ("run --address shm:x --bidir --rate 10k", "closed"),
             ("run --address shm:x --mode open", "--rate"),
@@ -350,14 +353,14 @@ mod tests {
             ("run --address shm:x --op echo:1,read:1 --size 1,2", "read=1MiB"),
             ("run --address shm:x --core-counts 3", "2"),
             ("run --address shm:x --duration 0s", "--duration"),
-            ("run --address shm:x --p99-max 0s", "--p99-max takes more than nothing"),
-            ("run --address shm:x --mode soak --window 0s", "--window takes more than nothing"),
-            ("run --address shm:x --cooldown 99999999h", "--cooldown takes at most 1000h"),
-            ("run --address shm:x --warmup 99999999h", "--warmup takes at most 1000h"),
-            ("run --address shm:x --ramp 99999999h", "--ramp takes at most 1000h"),
+            ("run --address shm:x --p99-max 0s", "--p99-max must be more than zero"),
+            ("run --address shm:x --mode soak --window 0s", "--window must be more than zero"),
+            ("run --address shm:x --cooldown 99999999h", "--cooldown must be at most 1000h"),
+            ("run --address shm:x --warmup 99999999h", "--warmup must be at most 1000h"),
+            ("run --address shm:x --ramp 99999999h", "--ramp must be at most 1000h"),
             ("run", "--address"),
             ("floor --cores 1,1", "0,2"),
-            ("top nobody", "process id"),
+            ("top unknown", "process id"),
             ("top --interval 1ms", "100ms"),
             ("top --sort age", "in-flight"),
             ("top --idle never", "busy, adaptive, sleep"),

@@ -1,6 +1,7 @@
-//! Which cores a measurement runs on, and pinning to them.
+//! Selection of the cores of a measurement, and pinning.
 //!
-//! Picks by the engine's own rules; `cli` parses lists with it, the commands choose with it.
+//! Follows the engine's own rules. `cli` parses lists with it, and the commands choose cores with
+//! it.
 
 use crate::failure::Failure;
 use spinrpc::config::{self, Host, RawConfig, SmtPolicy};
@@ -12,12 +13,12 @@ use std::str::FromStr;
 pub(crate) struct CoreList(Vec<usize>);
 
 impl CoreList {
-    /// The numbers, at least one, each once.
+    /// The numbers: at least one, no duplicates.
     pub(crate) fn as_slice(&self) -> &[usize] {
         &self.0
     }
 
-    /// As the command line takes it.
+    /// The list in command-line syntax.
     pub(crate) fn show(&self) -> String {
         let numbers: Vec<String> = self.0.iter().map(ToString::to_string).collect();
         numbers.join(",")
@@ -53,23 +54,25 @@ impl FromStr for CoreList {
     }
 }
 
-/// A core list that could not be read.
+/// A malformed core list.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a list of cores; give numbers, each once, with commas and ranges: 1 or 0,2 or 4-7")]
+#[error(
+    "not a list of cores; expected numbers, each once, with commas and ranges: 1 or 0,2 or 4-7"
+)]
 pub(crate) struct CoreListError;
 
 /// The two cores of a measurement between two processes or threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct CorePair {
-    /// Where calls are made.
+    /// Core that makes the calls.
     pub(crate) client: usize,
-    /// Where they are answered.
+    /// Core that answers them.
     pub(crate) server: usize,
 }
 
 impl CorePair {
-    /// The wanted pair, or the two that profiles take when they leave it open: the best core for
-    /// the server, the next best for the client.
+    /// The requested pair, or the two that profiles choose by default: the best core for the
+    /// server, the next best for the client.
     pub(crate) fn choose(wanted: Option<&CoreList>) -> Result<Self, Failure> {
         let host = Host::current();
         let Some(wanted) = wanted else { return Self::automatic(&host) };
@@ -97,12 +100,12 @@ impl CorePair {
     }
 }
 
-/// Refuses cores this process may not run on, naming those it may.
+/// Rejects cores that this process may not run on, and names those it may.
 fn check_allowed(wanted: &[usize], host: &Host) -> Result<(), Failure> {
     match wanted.iter().find(|core| !host.allowed.contains(core)) {
         None => Ok(()),
         Some(core) => Err(Failure::Usage(format!(
-            "core {core} is not available to this process; it may use {}",
+            "this process is not allowed to run on core {core}, only on {}",
             config::CoreList::Cpus(host.allowed.clone())
         ))),
     }
@@ -114,8 +117,8 @@ pub(crate) fn pin(core: usize) -> Result<(), Failure> {
         .map_err(|error| Failure::system(format!("pinning a thread to core {core}"), error))
 }
 
-const PAIR_WANTED: &str = "--cores takes two cores here: CLIENT,SERVER, such as 0,1";
-const TWO_NEEDED: &str = "this process may use one core only; client and server need one each";
+const PAIR_WANTED: &str = "--cores needs two cores: CLIENT,SERVER, such as 0,1";
+const TWO_NEEDED: &str = "this process may use only one core; client and server need one each";
 
 #[cfg(test)]
 mod tests {
@@ -149,7 +152,7 @@ mod tests {
     fn a_core_outside_the_mask_is_named_with_those_inside() {
         let host = Host { allowed: vec![0, 1, 2], ..Host::default() };
         let message = check_allowed(&[1, 7], &host).unwrap_err().to_string();
-        assert_eq!(message, "core 7 is not available to this process; it may use 0-2");
+        assert_eq!(message, "this process is not allowed to run on core 7, only on 0-2");
     }
 
     #[test]

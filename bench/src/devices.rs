@@ -1,7 +1,7 @@
-//! `spinperf devices`: the RDMA devices of this host, and what stands between them and a connection.
+//! `spinperf devices`: the RDMA devices of this host, and the obstacles to a connection.
 //!
-//! Says it in words, as those who ask have no connection: no device, no address, no driver in this
-//! program, or too little memory that may be locked.
+//! Explains each obstacle in words: no device, no address, no driver in this program, or too little
+//! lockable memory.
 
 use crate::cli::DevicesArgs;
 use crate::failure::Failure;
@@ -16,48 +16,48 @@ use spinrpc::fabric::RDMA_PORT;
 use spinrpc_tuning::rdma::{Device, Memlock, Port};
 use std::net::{IpAddr, SocketAddr};
 
-/// Everything the command found out: `bench/schema/spinperf-devices-1.schema.json`.
+/// Results of the command: `bench/schema/spinperf-devices-1.schema.json`.
 #[derive(Debug, Serialize)]
 struct Listing {
-    /// Which document this is; changes when a field changes its meaning or goes away.
+    /// Name of the document; changes when a field changes its meaning or is removed.
     schema: &'static str,
-    /// Whether this program can use the devices.
+    /// True if this program can use the devices.
     built_with_verbs: bool,
     devices: Vec<Device>,
-    /// What rdma-core says of each; empty without it.
+    /// Limits of each device from rdma-core; empty without it.
     limits: Vec<Limits>,
     memory: Memory,
-    /// What to do before a connection can be made; empty if nothing.
+    /// Remedies for obstacles to a connection.
     advice: Vec<String>,
 }
 
-/// What a device can do.
+/// Limits of a device.
 #[derive(Debug, Serialize)]
 struct Limits {
     device: String,
-    /// Of one queue.
+    /// Per queue.
     work_requests: u32,
-    /// Of one completion queue.
+    /// Per completion queue.
     completions: u32,
-    /// Of one work request, and of one RDMA Read.
+    /// Per work request, and per RDMA Read.
     sges: u32,
     read_sges: u32,
-    /// That may be under way from and at this side of a connection.
+    /// Maximum number in flight per connection, from and at this side.
     reads_out: u8,
     reads_in: u8,
-    /// Of type 2; 0 if it has none.
+    /// Of type 2; 0 if there are none.
     memory_windows: u32,
     message_bytes: u32,
 }
 
-/// Memory to lock, and how much of it may be locked.
+/// Memory that connections lock, and the limit.
 #[derive(Debug, Serialize)]
 struct Memory {
     #[serde(flatten)]
     limit: Memlock,
-    /// The profile that it is reckoned for.
+    /// The profile used for the calculation.
     profile: String,
-    /// What each connection registers, at most.
+    /// Upper bound of the memory that each connection registers.
     connection_bytes: u64,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
 }
 
 impl Listing {
-    /// `limits` are what rdma-core says; `None` in a program without it.
+    /// `limits` come from rdma-core; `None` in a program without it.
     fn new(devices: Vec<Device>, limits: Option<Asked>, memory: Memory) -> Self {
         let advice = advice(&devices, limits.as_ref(), &memory);
         let built_with_verbs = limits.is_some();
@@ -93,11 +93,11 @@ impl Listing {
             table::push_section(&mut text, "devices", &self.device_lines());
         }
         if !self.limits.is_empty() {
-            table::push_section(&mut text, "limits, as rdma-core tells them", &self.limit_lines());
+            table::push_section(&mut text, "limits reported by rdma-core", &self.limit_lines());
         }
         table::push_section(&mut text, "memory", &self.memory.lines());
         if !self.advice.is_empty() {
-            table::push_section(&mut text, "before a connection can be made", &self.advice);
+            table::push_section(&mut text, "needed for connections", &self.advice);
         }
         text
     }
@@ -137,7 +137,7 @@ impl Limits {
     }
 }
 
-/// What rdma-core answers, or why it does not.
+/// Answer of rdma-core, or the reason for its failure.
 type Asked = Result<Vec<Limits>, String>;
 
 #[cfg(not(feature = "verbs"))]
@@ -173,19 +173,19 @@ impl Memory {
     fn lines(&self) -> Vec<String> {
         let Self { limit, profile, connection_bytes } = self;
         let privileged = match limit.limit_bytes.is_some() && limit.is_privileged {
-            true => "; this process is privileged, and that does not bind it",
+            true => "; does not apply, because this process is privileged",
             false => "",
         };
         vec![
             format!("may be locked            {}{privileged}", limit.show()),
             format!(
-                "registered by connection {} MiB at most, with profile {profile}",
+                "registered per connection {} MiB at most, with profile {profile}",
                 connection_bytes.div_ceil(1 << 20)
             ),
         ]
     }
 
-    /// Whether a connection would fail for it.
+    /// Returns whether a connection would fail because of the limit.
     fn is_short(&self) -> bool {
         !self.limit.is_privileged && !self.limit.allows(self.connection_bytes)
     }
@@ -207,7 +207,7 @@ fn cells(device: &Device, port: &Port) -> Vec<String> {
     ]
 }
 
-/// As `--address` takes it; an address of one link needs the interface to it.
+/// Address in the syntax of `--address`; a link-local address needs its interface.
 fn address(ip: IpAddr, port: &Port) -> String {
     match ip {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => {
@@ -217,13 +217,13 @@ fn address(ip: IpAddr, port: &Port) -> String {
     }
 }
 
-/// What to do, most urgent first.
+/// Remedies, most urgent first.
 fn advice(devices: &[Device], limits: Option<&Asked>, memory: &Memory) -> Vec<String> {
     let mut advice = Vec::new();
     if devices.is_empty() {
         advice.extend(NO_DEVICE.map(str::to_owned));
     } else if !devices.iter().any(Device::is_active) {
-        advice.push("no port is ACTIVE: bring its network interface up".to_owned());
+        advice.push("no port is ACTIVE: bring the network interface up".to_owned());
     }
     match limits {
         None => advice.push(NOT_BUILT.to_owned()),
@@ -235,7 +235,7 @@ fn advice(devices: &[Device], limits: Option<&Asked>, memory: &Memory) -> Vec<St
     advice.extend(devices.iter().filter_map(nameless));
     if memory.is_short() {
         advice.push(format!(
-            "{} may be locked, less than a connection registers: {}",
+            "only {} may be locked, less than a connection registers: {}",
             memory.limit.show(),
             Memlock::REMEDY
         ));
@@ -243,12 +243,12 @@ fn advice(devices: &[Device], limits: Option<&Asked>, memory: &Memory) -> Vec<St
     advice
 }
 
-/// The kernel has a device, and rdma-core has nothing to drive it with.
+/// The kernel has a device, but rdma-core has no driver for it.
 fn unknown(device: &Device, known: &[Limits]) -> Option<String> {
     let is_unknown = !known.iter().any(|limits| limits.device == device.name);
     is_unknown.then(|| {
         format!(
-            "rdma-core does not know {}: load ib_uverbs, and install its provider (Debian: \
+            "rdma-core does not support {}: load ib_uverbs, and install its provider (Debian: \
              ibverbs-providers)",
             device.name
         )
@@ -259,8 +259,8 @@ fn nameless(device: &Device) -> Option<String> {
     let is_nameless = device.ports.iter().all(|port| port.addresses.is_empty());
     (device.is_active() && is_nameless).then(|| {
         format!(
-            "{} has no IP address, and connections are made by address: ip address add \
-             ADDRESS/BITS dev INTERFACE",
+            "{} has no IP address, but connections need one: ip address add ADDRESS/BITS dev \
+             INTERFACE",
             device.name
         )
     })
@@ -282,15 +282,15 @@ const LIMITS_HEADER: [&str; 7] = [
     "device",
     "work requests",
     "completions",
-    "SGEs/of a Read",
+    "SGEs/per Read",
     "Reads out/in",
     "message",
-    "windows of type 2",
+    "type-2 windows",
 ];
-const NOT_BUILT: &str = "this spinperf was built without RDMA; with rdma-core's libraries: \
-                         cargo build --release --features verbs --bin spinperf";
+const NOT_BUILT: &str = "this spinperf is built without RDMA; with rdma-core's libraries \
+                         installed: cargo build --release --features verbs --bin spinperf";
 const NO_DEVICE: [&str; 4] = [
-    "a device in software needs three commands of root, for a network interface such as eth0:",
+    "a software device needs three commands as root, for a network interface such as eth0:",
     "  modprobe rdma_rxe                           (RoCE; siw for iWARP, not in Debian's kernels)",
     "  rdma link add rxe0 type rxe netdev eth0     (type siw for iWARP)",
     "  ip -brief address show dev eth0             (its address is that of the device)",
@@ -316,7 +316,7 @@ mod tests {
         }
     }
 
-    /// What rdma-core says of `rxe0`.
+    /// Limits of `rxe0` as rdma-core reports them.
     fn known() -> Option<Asked> {
         Some(Ok(vec![Limits {
             device: "rxe0".to_owned(),
@@ -331,7 +331,7 @@ mod tests {
         }]))
     }
 
-    /// What it says where there is no device.
+    /// Limits on a host without devices.
     const NONE: Option<Asked> = Some(Ok(Vec::new()));
 
     fn device(name: &str, state: &str, addresses: &[&str]) -> Device {

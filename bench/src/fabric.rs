@@ -1,6 +1,6 @@
-//! What an address leads to: the driver, and with RDMA the device.
+//! The fabric behind an address: the driver and, with RDMA, the device.
 //!
-//! The commands ask before they start an engine; what a device is called goes into the report.
+//! The commands ask before they start an engine; the device's name goes into the report.
 
 use crate::failure::Failure;
 use spinrpc::config::Driver;
@@ -10,26 +10,26 @@ use spinrpc_tuning::host::Tree;
 use spinrpc_tuning::rdma::{self, Device, Memlock};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// What connections to an address go by.
+/// Transport of connections to an address.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fabric {
     pub(crate) driver: Driver,
-    /// With RDMA, the device that leads there and what it is, as far as that is known.
+    /// With RDMA, the local device on the route and its properties, as far as known.
     pub(crate) device: Option<String>,
     pub(crate) link: Option<Link>,
 }
 
-/// What a device is connected by.
+/// Link of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Link {
     pub(crate) device: String,
-    /// Absent of software, which has no link and makes up its rate.
+    /// Absent for a software device, which has no link and reports an invented rate.
     pub(crate) bytes_per_second: Option<f64>,
 }
 
 impl Fabric {
-    /// That of an address. Asks the resolver for a name and the kernel for its devices, but sends
-    /// nothing to the peer.
+    /// The fabric of an address. Queries the resolver for a name and the kernel for its devices,
+    /// but sends nothing to the peer.
     pub(crate) fn of(address: &str) -> Result<Self, Failure> {
         let driver = driver_of(address).map_err(|error| Failure::Usage(error.to_string()))?;
         let (device, link) = match Address::parse(address) {
@@ -49,14 +49,14 @@ impl Fabric {
     }
 }
 
-/// Every device of this host; none where they cannot be listed.
+/// Every device of this host; empty if they cannot be listed.
 pub(crate) fn devices() -> Vec<Device> {
     let interfaces = rdma::interfaces().unwrap_or_default();
     rdma::devices(&Tree::host(), &interfaces)
 }
 
-/// Lets this process lock and open as much as it may: connections need descriptors, and those of
-/// RDMA devices locked memory.
+/// Raises this process's limits of locked memory and descriptors to the maximum: connections need
+/// descriptors, and those of RDMA devices locked memory.
 pub(crate) fn raise_limits(driver: Driver) {
     crate::profile::raise_descriptor_limit();
     if driver == Driver::Verbs {
@@ -64,7 +64,8 @@ pub(crate) fn raise_limits(driver: Driver) {
     }
 }
 
-/// Says on standard error what the first connection may fail for, here or at the peer.
+/// Warns on standard error if the first connection may fail for lack of locked memory, here or at
+/// the peer.
 pub(crate) fn warn_of_memlock(config: &Config) {
     let (limit, needed_bytes) = (Memlock::current(), Memlock::connection_bytes(config));
     if config.driver() == Driver::Verbs && !limit.is_privileged && !limit.allows(needed_bytes) {
@@ -82,8 +83,8 @@ fn device_towards(address: &RdmaAddress) -> Option<(String, Link)> {
     describe(&devices(), local)
 }
 
-/// The address that packets to `peer` leave this host with: what the kernel's routes say, and what
-/// decides about the device. A connected UDP socket sends nothing.
+/// The local address for packets to `peer` according to the kernel's routes; it determines the
+/// device. A connected UDP socket sends nothing.
 fn local_address(peer: &SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match peer {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -94,7 +95,7 @@ fn local_address(peer: &SocketAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// The device with that address: `rxe0: RoCE by rdma_rxe, port 1 ACTIVE, d0 10.9.0.1`.
+/// The device with this address: `rxe0: RoCE by rdma_rxe, port 1 ACTIVE, d0 10.9.0.1`.
 fn describe(devices: &[Device], local: IpAddr) -> Option<(String, Link)> {
     let device = devices.iter().find(|device| device.has_address(local))?;
     let port = device.ports.iter().find(|port| port.addresses.contains(&local))?;
@@ -115,7 +116,7 @@ fn describe(devices: &[Device], local: IpAddr) -> Option<(String, Link)> {
     Some((shown, link))
 }
 
-/// Reads a rate in the kernel's words: `100 Gb/sec (4X EDR)`.
+/// Parses a rate in the kernel's words: `100 Gb/sec (4X EDR)`.
 fn bytes_per_second(rate: &str) -> Option<f64> {
     let gigabits: f64 = rate.split_once(" Gb/sec")?.0.parse().ok()?;
     Some(gigabits * 1e9 / 8.0)
@@ -137,7 +138,7 @@ mod tests {
     #[test]
     fn packets_to_this_host_leave_it_with_its_own_address() {
         for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
-            // A host may be without IPv6.
+            // The host may lack IPv6.
             let local = local_address(&SocketAddr::new(ip, 20049));
             assert!(local.is_none_or(|local| local == ip), "{local:?}");
         }

@@ -1,46 +1,46 @@
-//! Why spinperf ends without a result, and the exit code that says so to scripts.
+//! Errors that end spinperf without a result, and their exit codes.
 //!
-//! Every command returns it; only `main` prints it, on one line.
+//! Every command returns this type; only `main` prints it, on one line.
 
 use crate::pattern::Mismatch;
 use signal_hook::consts::SIGINT;
 use std::process::ExitCode;
 
-/// What ended a command. The message is one line and says what is allowed where that helps.
+/// Reason why a command ended. The message is one line, with the allowed values where that helps.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The command line cannot be obeyed.
+    /// Usage error.
     #[error("{0}")]
     Usage(String),
-    /// The measurement could not be made, or its connection was lost.
+    /// The measurement failed, or its connection was lost.
     #[error("{0}")]
     Measurement(String),
-    /// A result is worse than a condition of the command line allows.
+    /// A result is worse than a condition on the command line allows.
     #[error("{0}")]
     Regression(String),
-    /// A signal ended it, of this number. What was measured until then has been printed.
+    /// Interrupted by the signal with this number. The results so far have been printed.
     #[error("interrupted by {}", if *.0 == SIGINT { "SIGINT" } else { "SIGTERM" })]
     Interrupted(i32),
-    /// Data came back different from what was sent.
+    /// Received data differs from the data sent.
     #[error("verification failed: {0}")]
     Verification(#[from] Mismatch),
-    /// The operating system refused something.
+    /// The operating system reported an error.
     #[error("{what}: {source}")]
     System {
-        /// What was attempted.
+        /// The attempted operation.
         what: String,
-        /// Its answer.
+        /// The error.
         source: std::io::Error,
     },
 }
 
 impl Failure {
-    /// Wraps an answer of the operating system with what was attempted.
+    /// Wraps an error of the operating system with the attempted operation.
     pub(crate) fn system(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         Self::System { what: what.into(), source: source.into() }
     }
 
-    /// 2 for a wrong command line, 128 and its number for a signal, 1 for everything else.
+    /// 2 for a usage error, 128 plus its number for a signal, 1 for everything else.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Usage(_) => 2,

@@ -1,4 +1,4 @@
-//! `spinperf floor`: the limits of this machine by themselves.
+//! `spinperf floor`: measures only the limits of this machine.
 
 use crate::cli::FloorArgs;
 use crate::cores::{CoreList, CorePair};
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
     say_to_people(is_output_taken, &table::render(&report))
 }
 
-/// The limits that the workloads of the main job are compared with.
+/// The limits that the main job compares its workloads with.
 fn probes() -> Vec<Probe> {
     let null = Workload::ping_pong(Operation::Null, 0);
     let mut probes = null.probes();
@@ -46,4 +46,4 @@ fn probes() -> Vec<Probe> {
     probes
 }
 
-const NOTE: &str = "two threads stand in for two processes: caches do not tell them apart";
+const NOTE: &str = "two threads stand in for two processes: caches do not distinguish them";

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM during a measurement: the first ends it early, and what was measured is printed;
+//! SIGINT and SIGTERM during a measurement: the first ends it early and prints the results so far;
 //! the second ends the program at once.
 
 use crate::failure::Failure;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Number of the signal that came, or 0.
+/// Number of the received signal, or 0.
 static SIGNAL: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// Catches the signals from now on.
@@ -26,7 +26,7 @@ pub(crate) fn catch() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The signal that has come since [`catch`], if any.
+/// The signal received since [`catch`], if any.
 pub(crate) fn signal() -> Option<i32> {
     let number = SIGNAL.get()?.load(Ordering::Relaxed);
     (number != 0).then_some(number as i32)

@@ -1,14 +1,14 @@
-//! Latencies of single calls: every sample recorded, percentiles at the end.
+//! Latencies of single calls: every sample is recorded, and percentiles are computed at the end.
 //!
-//! Samples are clock ticks, since converting each to nanoseconds would cost as much as recording
+//! Samples are clock ticks, because converting each to nanoseconds would cost as much as recording
 //! it. `load` records; `report` reads the summary.
 
 use crate::failure::Failure;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Records the round trips of one core, in clock ticks: a histogram for each interval of a drive, all
-/// made beforehand, so that a sample is recorded once and the next interval is another index.
+/// Records the round trips of one core, in clock ticks. Has a preallocated histogram for each
+/// interval of a drive, so that a sample is recorded once and the next interval is another index.
 #[derive(Clone)]
 pub(crate) struct Recorder {
     intervals: Vec<Histogram<u64>>,
@@ -16,12 +16,12 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder of at least one interval, for up to an hour per sample of a clock of at most
-    /// 10 GHz; anything longer counts as that. Allocates here, never while recording.
+    /// A recorder with at least one interval, for up to an hour per sample at a clock of at most 10
+    /// GHz; longer samples are clamped. Allocates here, never while recording.
     pub(crate) fn new(intervals: usize) -> Result<Self, Failure> {
         let interval = || {
             let mut histogram = Histogram::new_with_bounds(1, TICKS_MAX, SIGNIFICANT_DIGITS)?;
-            // The pages are the kernel's until they are written to.
+            // Touches the pages, which the kernel would otherwise allocate at the first write.
             histogram.reset();
             Ok(histogram)
         };
@@ -29,7 +29,7 @@ impl Recorder {
             (0..intervals.max(1)).map(|_| interval()).collect();
         intervals
             .map(|intervals| Self { intervals, current: 0 })
-            .map_err(|error| Failure::Measurement(format!("no histogram: {error}")))
+            .map_err(|error| Failure::Measurement(format!("cannot create a histogram: {error}")))
     }
 
     /// Records one round trip.
@@ -38,12 +38,12 @@ impl Recorder {
         self.intervals[self.current].saturating_record(ticks);
     }
 
-    /// Records from now on for this interval, or the last there is.
+    /// Records from now on into this interval, or the last one.
     pub(crate) fn select(&mut self, interval: usize) {
         self.current = interval.min(self.intervals.len() - 1);
     }
 
-    /// How many were recorded.
+    /// Number of recorded samples.
     pub(crate) fn samples(&self) -> u64 {
         self.intervals.iter().map(Histogram::len).sum()
     }
@@ -56,7 +56,7 @@ impl Recorder {
         }
     }
 
-    /// The intervals in the order of time, in ticks.
+    /// The intervals in order of time, in ticks.
     pub(crate) fn intervals(&self) -> &[Histogram<u64>] {
         &self.intervals
     }
@@ -71,18 +71,17 @@ impl Recorder {
         total
     }
 
-    /// The percentiles, with `ns_per_tick` of the clock that gave the samples, of these calls and of
-    /// `lost` ones that were never answered, or never sent in their time.
+    /// The percentiles of these calls and of `lost` ones that were never answered, or never sent in
+    /// time. `ns_per_tick` is that of the samples' clock.
     pub(crate) fn summary(&self, ns_per_tick: f64, lost: u64) -> LatencySummary {
         LatencySummary::of(&self.total(), ns_per_tick, lost)
     }
 }
 
-/// Full round trips, from call to reply handler, in nanoseconds. A figure that there is no sample for
-/// is not a number.
+/// Full round trips, from call to reply handler, in nanoseconds. Figures without samples are NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct LatencySummary {
-    /// Number of calls that were recorded: all that were answered.
+    /// Number of recorded calls: all that were answered.
     pub(crate) samples: u64,
     pub(crate) p50_ns: f64,
     pub(crate) p90_ns: f64,
@@ -95,9 +94,9 @@ pub(crate) struct LatencySummary {
 }
 
 impl LatencySummary {
-    /// Of a histogram whose values are to be multiplied by `ns_per_unit`. Calls that were `lost` rank
-    /// as slower than every sample: a percentile that falls among them, the maximum and the mean are
-    /// not known. Neither is a percentile that so few calls cannot tell from the maximum.
+    /// Summary of a histogram whose values are multiplied by `ns_per_unit`. Calls that were `lost`
+    /// rank as slower than every sample: a percentile among them, the maximum and the mean are
+    /// unknown. So is a percentile that cannot be told from the maximum with so few calls.
     pub(crate) fn of(histogram: &Histogram<u64>, ns_per_unit: f64, lost: u64) -> Self {
         let answered = histogram.len();
         if answered == 0 {
@@ -105,7 +104,7 @@ impl LatencySummary {
         }
         let at = |percent: f64| match rank(percent, answered.saturating_add(lost)) {
             Some(rank) if rank <= answered => {
-                // Half a sample below, so that rounding cannot make it the next rank.
+                // Half a sample below, so that rounding does not yield the next rank.
                 let quantile = (rank as f64 - 0.5) / answered as f64;
                 histogram.value_at_quantile(quantile) as f64 * ns_per_unit
             }
@@ -125,21 +124,21 @@ impl LatencySummary {
         }
     }
 
-    /// The percentiles, the largest, and the mean of so many samples.
+    /// A summary of so many samples with these percentiles, maximum and mean.
     pub(crate) fn from_figures(samples: u64, figures: [f64; 8]) -> Self {
         let [p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns, max_ns, mean_ns] = figures;
         Self { samples, p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns, max_ns, mean_ns }
     }
 
-    /// A summary that says how many samples there were and nothing else: every figure is not a
-    /// number, which a document writes as null and a table as a dash.
+    /// A summary with the number of samples only: every figure is NaN, which a document writes as
+    /// null and a table as a dash.
     pub(crate) fn refused(samples: u64) -> Self {
         Self::from_figures(samples, [f64::NAN; 8])
     }
 }
 
-/// Rank of the call, of all in rising order, at which a percentile is; `None` where no whole call lies
-/// beyond it, so that it would be the maximum by another name. The median is that of any number.
+/// Rank of the call at a percentile, in ascending order. `None` if no whole call lies beyond it,
+/// because it would then equal the maximum. The median exists for any number of calls.
 fn rank(percent: f64, calls: u64) -> Option<u64> {
     let is_median = percent <= 50.0;
     let beyond = calls as f64 * (1.0 - percent / 100.0);
@@ -147,31 +146,32 @@ fn rank(percent: f64, calls: u64) -> Option<u64> {
         .then(|| (calls - (beyond + ROUNDING).floor() as u64).max(1))
 }
 
-/// Returns true if at least one call lies beyond the percentile, which tells it from the maximum.
+/// Returns true if at least one call lies beyond the percentile, which distinguishes it from the
+/// maximum.
 pub(crate) fn has_calls_beyond(percent: f64, calls: u64) -> bool {
     calls as f64 * (1.0 - percent / 100.0) + ROUNDING >= 1.0
 }
 
-/// Whether enough samples lie beyond a percentile for it to mean anything.
+/// Returns whether enough samples lie beyond a percentile to make it meaningful.
 pub(crate) fn is_supported(percent: f64, samples: u64) -> bool {
     let beyond = samples as f64 * (1.0 - percent / 100.0);
     beyond + ROUNDING >= BEYOND_MIN
 }
 
-/// Median of rates: always one of the values, the lower of the two in the middle if their number is
-/// even. Not a number if there are none, or if one of them is not.
+/// Median of rates: always one of the values, the lower of the two middle ones for an even number.
+/// NaN if there are none, or if one of them is NaN.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     middle(values, |count| count.saturating_sub(1) / 2)
 }
 
-/// Median of latencies and other costs: the upper of the two in the middle if their number is even, so
-/// that an even number of repeats flatters nothing. Otherwise as [`median`].
+/// Median of latencies and other costs: the upper of the two middle values for an even number, so
+/// that an even number of repeats does not flatter. Otherwise like [`median`].
 pub(crate) fn upper_median(values: impl IntoIterator<Item = f64>) -> f64 {
     middle(values, |count| count / 2)
 }
 
-/// Median of values of which low ones or high ones are better: the worse of the two in the middle if
-/// their number is even.
+/// Median of values of which low or high ones are better: the worse of the two middle ones for an
+/// even number.
 pub(crate) fn worse_median(values: impl IntoIterator<Item = f64>, lower_is_better: bool) -> f64 {
     if lower_is_better { upper_median(values) } else { median(values) }
 }
@@ -185,7 +185,7 @@ fn middle(values: impl IntoIterator<Item = f64>, index: fn(usize) -> usize) -> f
     sorted.get(index(sorted.len())).copied().unwrap_or(f64::NAN)
 }
 
-/// Fewest samples beyond a percentile for which it is printed without parentheses.
+/// Minimum number of samples beyond a percentile for it to be printed without parentheses.
 const BEYOND_MIN: f64 = 10.0;
 /// 1 - 0.9999 is not exactly 0.0001 in binary.
 const ROUNDING: f64 = 1e-6;
@@ -232,7 +232,7 @@ mod tests {
         recorder.record(10);
         recorder.select(1);
         recorder.record(20);
-        // A clock that has run on beyond the last interval.
+        // The clock has advanced past the last interval.
         recorder.select(9);
         recorder.record(30);
         assert_eq!(recorder.intervals().iter().map(Histogram::len).collect::<Vec<_>>(), [1, 2]);
@@ -254,7 +254,7 @@ mod tests {
         assert!(recorder.summary(0.25, 0).max_ns > 599e9, "{:?}", recorder.summary(0.25, 0));
     }
 
-    /// Summarise few samples. Expect the percentiles that they can tell from the maximum, and no others.
+    /// Summarise few samples. Expect only the percentiles that differ from the maximum.
     #[test]
     fn percentiles_that_no_sample_lies_beyond_are_not_known() {
         let summary = |samples: u64, lost| {

@@ -1,10 +1,10 @@
-//! spinperf: measures spinrpc between two processes, on one host beside the host's own limits.
+//! spinperf: measures spinrpc between two processes, together with the limits of the host.
 //!
-//! `cli` reads the command line; `main_job`, `serve`, `run`, `floor_job`, `devices` and `compare`
-//! are the commands, as is `top`, which watches other processes; `modes` is what `run` does beyond one
-//! workload; `load` is the only module that talks to the engine; `floor` measures what the machine
-//! allows; `report` shows, by the `output` options. Results go to standard output, progress and
-//! errors to standard error.
+//! `cli` parses the command line; `main_job`, `serve`, `run`, `floor_job`, `devices` and `compare`
+//! are the commands, as is `top`, which watches other processes; `modes` implements the modes of
+//! `run` with several workloads; `load` is the only module that uses the engine; `floor` measures
+//! the limits of the machine; `report` renders results for the `output` options. Results go to
+//! standard output, progress and errors to standard error.
 
 mod capture;
 mod child;
@@ -48,7 +48,7 @@ use std::sync::Arc;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Beyond `ulimit -f` a capture or a report fails with EFBIG, and does not end the measurement.
+    // Beyond `ulimit -f`, a capture or report fails with EFBIG instead of killing the measurement.
     let handled = signal_hook::flag::register(SIGXFSZ, Arc::default())
         .map_err(|error| Failure::system("handling SIGXFSZ", error));
     match handled.and_then(|_| cli::parse(std::env::args_os())).and_then(obey) {

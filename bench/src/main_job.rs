@@ -1,9 +1,9 @@
-//! `spinperf` without a command: everything a reader wants to know of this machine, in a minute.
+//! `spinperf` without a command: a complete picture of this machine in a minute.
 //!
 //! This process is the client, a child is the server, each on its own core. Every repeat measures
 //! every workload, and just before each the limits it is compared with, on the same two cores,
-//! while the server is stopped: so a ratio compares results of the same second. By a device there
-//! are no such limits to measure: memory and cores are not what it is bounded by.
+//! while the server is stopped: so a ratio compares results of the same second. Over a device there
+//! are no such limits to measure: memory and cores do not bound it.
 
 use crate::child::ServerProcess;
 use crate::cli::MainJobArgs;
@@ -39,11 +39,11 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     report.environment.examine(&profile.placed);
     let outputs = Outputs::open(&args.output)?;
     let steal = StealMeter::start(&cores);
-    // First what may say that there is no such fabric here, in words of this process.
+    // First, because it may fail: this process explains best why there is no such fabric here.
     let engine = profile::engine(&profile.config, None)?;
     let server = ServerProcess::start(&address, pair.server, &args.profile, &args.set)?;
     let session = Session::open(&engine, 0, Callee::spinperf(&address))?;
-    // Beside them there are the measured connection and the one that asks the server for its counts.
+    // The measured connection and the one for questions to the server come on top.
     let idle = idle_connections(fabric.driver).min(profile.config.conns_max().saturating_sub(2));
     let driver = fabric.driver;
     let mut job = MainJob { pair, args, driver, server, session, idle_bytes: Vec::new() };
@@ -67,10 +67,10 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     measured
 }
 
-/// On a thread of its own, which becomes a core.
+/// Runs on its own thread, which becomes a core.
 fn measure_handles(pair: CorePair, repeats: u32) -> Result<Vec<HandleRow>, Failure> {
     let measured = std::thread::spawn(move || handles::measure(pair, repeats)).join();
-    let lost = || Failure::Measurement("a thread that measured handles panicked".to_owned());
+    let lost = || Failure::Measurement("the thread that measures handles panicked".to_owned());
     measured.map_err(|_| lost())?
 }
 
@@ -80,12 +80,12 @@ struct MainJob<'a> {
     driver: Driver,
     server: ServerProcess,
     session: Session<'a>,
-    /// Memory that each idle connection took, in each repeat.
+    /// Memory per idle connection, in each repeat.
     idle_bytes: Vec<f64>,
 }
 
 impl MainJob<'_> {
-    /// Sends known data every way there is and compares every byte at both ends; says how much.
+    /// Sends known data over every path and verifies every byte at both ends; returns the amount.
     fn verify(&mut self) -> Result<String, Failure> {
         let mut done = Vec::new();
         for (workload, calls) in verified_workloads() {
@@ -97,8 +97,8 @@ impl MainJob<'_> {
             done.push(format!("{} x {}", measured.calls, workload.name()));
         }
         Ok(format!(
-            "before measuring, every byte was compared at both ends: {}; \
-             the measured rows check lengths only",
+            "before the measurements, every byte was verified at both ends: {}; the measured rows \
+             only check lengths",
             done.join(", ")
         ))
     }
@@ -134,7 +134,7 @@ impl MainJob<'_> {
         Ok(Repeat::new(measured, floor))
     }
 
-    /// The limits of a workload, with the server off its core.
+    /// The limits of a workload, measured while the server is suspended.
     fn floor(&self, workload: &Workload) -> Result<Vec<FloorValue>, Failure> {
         if self.driver != Driver::Shm {
             return Ok(Vec::new());
@@ -149,13 +149,13 @@ impl MainJob<'_> {
         floor
     }
 
-    /// Memory of client and server together, what they share counted once.
+    /// Memory of client and server together; shared memory counts once.
     fn memory_bytes(&self) -> f64 {
         memory_bytes(std::process::id()) + memory_bytes(self.server.id())
     }
 }
 
-/// Refuses to go on with a server that has lost calls of the verification, or has stopped answering.
+/// Fails if the server has lost calls of the verification, or has stopped answering.
 fn check_answered(workload: &Workload, measured: &Measurement) -> Result<(), Failure> {
     if measured.lost == 0 && !measured.cut_short.is_stuck {
         return Ok(());
@@ -165,7 +165,7 @@ fn check_answered(workload: &Workload, measured: &Measurement) -> Result<(), Fai
     Err(Failure::Measurement(format!("{lost} of {of} calls were never answered: {name}")))
 }
 
-/// Measures a workload that is no mix.
+/// Measures a workload that is not a mix.
 fn measure(
     session: &mut Session<'_>,
     load: &Load,
@@ -177,15 +177,15 @@ fn measure(
     Ok(measurement)
 }
 
-/// A name that no other process has, and that none can guess and take first: the kernel gives names to
-/// whoever asks.
+/// An unused name that other processes cannot guess: the kernel gives a name to the first process
+/// that binds it.
 pub(crate) fn own_address() -> Result<String, Failure> {
     let random = Random::from_system().map(|mut random| random.next_u64());
-    let number = random.map_err(|error| Failure::system("asking for a random number", error))?;
+    let number = random.map_err(|error| Failure::system("getting a random number", error))?;
     Ok(format!("shm:spinperf-{number:016x}"))
 }
 
-/// A connection by a device registers its memory with it, which takes time and may be limited.
+/// A connection over a device registers its memory, which takes time and may be limited.
 fn idle_connections(driver: Driver) -> usize {
     match driver {
         Driver::Shm => 1000,
@@ -193,7 +193,7 @@ fn idle_connections(driver: Driver) -> usize {
     }
 }
 
-/// What is verified before anything is measured, and how many calls of it.
+/// Workloads to verify before anything is measured, with their numbers of calls.
 fn verified_workloads() -> [(Workload, u64); 4] {
     let of = Workload::ping_pong;
     [
@@ -204,21 +204,21 @@ fn verified_workloads() -> [(Workload, u64); 4] {
     ]
 }
 
-/// What is measured, in this order.
+/// Workloads to measure, in order.
 fn workloads(idle: usize) -> Vec<Workload> {
     let null = Workload::ping_pong(Operation::Null, 0);
     let echo = Workload::ping_pong(Operation::Echo, 64);
-    let mut all = vec![echo, echo.beside(idle), null];
+    let mut all = vec![echo, echo.with_idle(idle), null];
     all.extend([2, 4, 8, 16, 32, 64].map(|depth| null.at_depth(depth)));
     let bulk = |op| Workload::ping_pong(op, BULK_BYTES).at_depth(BULK_DEPTH);
     all.extend([bulk(Operation::Read), bulk(Operation::Write)]);
     all
 }
 
-/// Compares the echo beside idle connections with the one alone, repeat by repeat.
+/// Compares the echo with idle connections to the one without, repeat by repeat.
 fn add_idle_ratio(workloads: &[Workload], repeats: &mut [Vec<Repeat>]) {
     let Some(crowded) = workloads.iter().position(|one| one.idle_connections > 0) else { return };
-    let without = workloads[crowded].beside(0);
+    let without = workloads[crowded].with_idle(0);
     let Some(alone) = workloads.iter().position(|one| *one == without) else { return };
     for repeat in 0..repeats[alone].len() {
         let p50_ns = repeats[alone][repeat].measurement.latency.p50_ns;
@@ -242,8 +242,8 @@ fn goals(rows: &[Row], idle: usize, idle_bytes: &[f64]) -> Vec<Goal> {
         }),
         copy(Operation::Read).map(|r| Goal::at_least("1 MiB read, x memcpy", r, 0.8)),
         copy(Operation::Write).map(|r| Goal::at_least("1 MiB write, x memcpy", r, 0.8)),
-        ratio(echo.beside(idle), ALONE)
-            .map(|r| Goal::at_most(format!("echo p50 beside {idle} idle, x alone"), r, 1.2)),
+        ratio(echo.with_idle(idle), ALONE)
+            .map(|r| Goal::at_most(format!("echo p50 with {idle} idle, x alone"), r, 1.2)),
         (!idle_bytes.is_empty()).then(|| {
             let mib = upper_median(idle_bytes.iter().copied()) / f64::from(1 << 20);
             Goal::at_most("memory per idle connection, both ends, MiB", mib, 1.0)
@@ -254,15 +254,15 @@ fn goals(rows: &[Row], idle: usize, idle_bytes: &[f64]) -> Vec<Goal> {
     .collect()
 }
 
-/// What the reader must know about the figures.
+/// Notes that the reader needs to interpret the figures.
 fn notes(driver: Driver) -> Vec<String> {
     let own: &[&str] = match driver {
         Driver::Shm => &[
-            "ratios are taken within each repeat, against limits measured just before it on the \
-             same cores",
-            "calls from other threads: client and server of this process, on one CPU where they are busy, so \
-             that callers have the other one; the limit of the rate is that of the core itself",
-            "null calls at depth 32 beside UCX messages: bench/peers/run --only ucx",
+            "ratios compare each repeat with limits measured just before it on the same cores",
+            "calls from other threads: client and server are in this process; busy ones share a \
+             CPU, so that callers have the other one; the limit of the rate is that of the core \
+             itself",
+            "null calls at depth 32 compared with UCX messages: bench/peers/run --only ucx",
         ],
         Driver::Verbs => &[limits_note(Driver::Verbs)],
     };
@@ -270,12 +270,12 @@ fn notes(driver: Driver) -> Vec<String> {
 }
 
 const BULK_BYTES: usize = 1 << 20;
-/// One transfer under way while the reply to another is handled.
+/// One transfer in flight while the reply to another is handled.
 const BULK_DEPTH: usize = 2;
-/// Every probe gets this part of the time of a measurement.
+/// Every probe gets this fraction of the time of a measurement.
 const FLOOR_SHARE: u32 = 6;
-/// Verification ends by its number of calls; this ends it on a machine that is in trouble.
+/// Verification ends by its number of calls; this limit ends it on a machine in trouble.
 const VERIFY_TIME: Duration = Duration::from_secs(10);
 const ALONE: &str = "alone";
 const TAILS: &str =
-    "tails on a virtual or shared machine tell more about the host than about this program";
+    "tails on a virtual or shared machine say more about the host than about this program";

@@ -1,7 +1,7 @@
-//! What a measuring command does with its report: prints it, writes it to files, and compares it
-//! with an earlier one.
+//! Output of a report: prints it, writes it to files, and compares it with an earlier one.
 //!
-//! The commands open the [`Outputs`] before they measure and deliver the report to them after.
+//! The commands open the [`Outputs`] before they measure, and deliver the report to them
+//! afterwards.
 
 use crate::compare::{Comparison, Condition, Document};
 use crate::failure::Failure;
@@ -12,12 +12,12 @@ use spinrpc_tuning::text::printable_lines;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Prints a text for people. A reader that has gone, as `head` does, has read what it wanted.
+/// Prints text for people. A closed pipe, as from `head`, is not an error.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
     say_to(&mut std::io::stdout().lock(), &printable_lines(text))
 }
 
-/// Prints a text for people, to standard error where a document goes to standard output.
+/// Prints text for people; to standard error if a document goes to standard output.
 pub(crate) fn say_to_people(is_output_taken: bool, text: &str) -> Result<(), Failure> {
     match is_output_taken {
         true => say_to(&mut std::io::stderr().lock(), &printable_lines(text)),
@@ -39,45 +39,46 @@ fn say_to(output: &mut impl Write, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Options that say where results go besides standard output.
+/// Options for results in addition to standard output.
 #[derive(Args, Debug, Default)]
 #[command(
-    next_help_heading = "Output (one FILE may be -, standard output: the table goes to standard error then)"
+    next_help_heading = "Output (one FILE may be -, standard output: the table then goes to \
+                         standard error)"
 )]
 pub(crate) struct OutputArgs {
-    /// Also write everything to this file, schema spinperf/2
+    /// Also write all results to this file, schema spinperf/2
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// Also write a line per row and repeat to this file, as comma-separated values with a header
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
-    /// Also write the percentile spectrum to this file, in µs, in HdrHistogram's text format; with
-    /// several rows to one file each, such as out.1-null.hgrm
+    /// Also write the percentile spectrum to this file, in µs, in HdrHistogram's text format;
+    /// several rows go to one file each, such as out.1-null.hgrm
     #[arg(long, value_name = "FILE")]
     pub(crate) hgrm: Option<PathBuf>,
     /// Also write every interval to this file, as an HdrHistogram interval log (V2)
     #[arg(long, value_name = "FILE")]
     pub(crate) hlog: Option<PathBuf>,
-    /// Also write a page with tables and plots to this file: one HTML file that needs nothing else
+    /// Also write a page with tables and plots to this file: one self-contained HTML file
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
-    /// Compare the result with this report, which --json wrote
+    /// Compare the result with this report, written by --json
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
-    /// End with exit code 1 when this change against the baseline is more than noise, such as
-    /// "p99>+10%", "rate<-5%" or "p50>+3% in echo"; see spinperf compare --help
+    /// End with exit code 1 if this change against the baseline exceeds noise, such as "p99>+10%",
+    /// "rate<-5%" or "p50>+3% in echo"; see spinperf compare --help
     #[arg(long, value_name = "CONDITION", requires = "baseline")]
     pub(crate) fail_if: Vec<Condition>,
 }
 
-/// Everything that a report goes to.
+/// All destinations of a report.
 pub(crate) struct Outputs {
     json: Sink,
     csv: Sink,
     hgrm: Option<PathBuf>,
     hlog: Sink,
     page: Sink,
-    /// One of them is standard output.
+    /// One of the files is standard output.
     is_output_taken: bool,
     baseline: Option<(String, Document)>,
     conditions: Vec<Condition>,
@@ -88,7 +89,7 @@ impl OutputArgs {
         [&self.json, &self.csv, &self.hgrm, &self.hlog, &self.report].into_iter().flatten()
     }
 
-    /// Refuses one file for two outputs, before any of them is written to.
+    /// Rejects a file used for two outputs, before any of them is written.
     ///
     /// # Errors
     /// [`Failure::Usage`], with both names.
@@ -99,7 +100,7 @@ impl OutputArgs {
             let Some(place) = place_of(path) else { continue };
             if let Some((_, other)) = seen.iter().find(|(taken, _)| *taken == place) {
                 return Err(Failure::Usage(format!(
-                    "{} and {} are one file; each output needs one of its own",
+                    "{} and {} are the same file; each output needs its own",
                     other.display(),
                     path.display()
                 )));
@@ -110,8 +111,8 @@ impl OutputArgs {
     }
 }
 
-/// The same for all names of one file, be it there or not; `None` for pipes and devices, which may
-/// take several.
+/// A canonical path, also for a file that does not exist yet; `None` for pipes and devices, which
+/// may take several outputs.
 fn place_of(path: &Path) -> Option<PathBuf> {
     match path.canonicalize() {
         Ok(there) => there.is_file().then_some(there),
@@ -146,7 +147,8 @@ impl Outputs {
         })
     }
 
-    /// Writes a report to its files, prints it, and then judges it by the baseline, if there is one.
+    /// Writes a report to its files, prints it, and then compares it with the baseline, if there is
+    /// one.
     pub(crate) fn deliver(self, mut report: Report) -> Result<(), Failure> {
         report.explain();
         let report = &report;
@@ -167,7 +169,7 @@ impl Outputs {
     }
 }
 
-/// Refuses a file whose folder cannot be written to: which files there will be shows at the end.
+/// Rejects a file in an unwritable folder; the number of files is only known at the end.
 fn checked_folder(path: &Path) -> Result<PathBuf, Failure> {
     let folder = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -178,7 +180,7 @@ fn checked_folder(path: &Path) -> Result<PathBuf, Failure> {
     Ok(path.to_owned())
 }
 
-/// Writes a file for each row that has samples.
+/// Writes a file for each row with samples.
 fn write_spectra(path: &Path, report: &Report) -> Result<(), Failure> {
     let several = report.rows.len() > 1;
     for (index, row) in report.rows.iter().enumerate() {
@@ -205,15 +207,15 @@ fn write_spectra(path: &Path, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-const ONE_OUTPUT: &str = "only one of --json, --csv, --hgrm, --hlog and --report can be -, standard \
-                          output; give files to the others";
+const ONE_OUTPUT: &str = "only one of --json, --csv, --hgrm, --hlog and --report can be - \
+                          (standard output); use files for the others";
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io;
 
-    /// A reader that answers everything like this.
+    /// A reader that fails with this error.
     struct Reader(ErrorKind);
 
     impl Write for Reader {

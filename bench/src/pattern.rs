@@ -1,11 +1,11 @@
-//! Data that proves where it came from: every byte depends on a seed and on its own position.
+//! Data that proves its origin: every byte depends on a seed and on its own position.
 //!
-//! A reply of an earlier call, a page that was never copied, bytes shifted by one or cut short all
-//! differ from what this module expects. Client and server share it; it uses nothing of the rest.
+//! A reply of an earlier call, a page that was never copied, and bytes shifted by one or truncated
+//! all differ from the expected data. Shared by client and server; independent of other modules.
 
 use std::fmt;
 
-/// How much of every payload is compared with what it must be.
+/// Part of every payload that is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verify {
@@ -18,7 +18,7 @@ pub(crate) enum Verify {
 }
 
 impl Verify {
-    /// As it travels in an argument word.
+    /// Encoding in an argument word.
     pub(crate) fn to_wire(self) -> u32 {
         match self {
             Self::Off => 0,
@@ -27,18 +27,18 @@ impl Verify {
         }
     }
 
-    /// From an argument word; `None` for a word no client of this version sends.
+    /// Decodes an argument word; `None` for a word that no client of this version sends.
     pub(crate) fn from_wire(word: u32) -> Option<Self> {
         [Self::Off, Self::Touch, Self::Full].into_iter().find(|mode| mode.to_wire() == word)
     }
 }
 
-/// The first byte that is not what it must be.
+/// The first wrong byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mismatch {
-    /// Index within the payload; equal to `length` when the payload ended too early.
+    /// Index within the payload; equal to `length` if the payload ended early.
     pub(crate) index: u64,
-    /// Length the payload must have, in bytes.
+    /// Expected length of the payload, in bytes.
     pub(crate) length: u64,
     /// Seed of the pattern: the number of the call.
     pub(crate) seed: u64,

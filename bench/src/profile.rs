@@ -9,17 +9,17 @@ use spinrpc::config::{Driver, Host};
 use spinrpc::{CaptureSink, Config, Engine};
 use spinrpc_tuning::{Loader, load_for_program};
 
-/// A configuration with the name it goes by in reports.
+/// A configuration with its name in reports.
 #[derive(Clone)]
 pub(crate) struct Profile {
     pub(crate) config: Config,
     pub(crate) id: ProfileId,
-    /// With its cores, for an examination of the host.
+    /// The profile with its cores, for examining the host.
     pub(crate) placed: spinrpc_tuning::Profile,
 }
 
 impl Profile {
-    /// The same with room for as many calls in reverse as forward.
+    /// The same profile with room for as many calls in reverse as forward.
     pub(crate) fn with_reverse_calls(self) -> Result<Self, Failure> {
         let mut raw = self.config.raw().clone();
         raw.rpc.reverse_calls = raw.rpc.credits;
@@ -28,9 +28,9 @@ impl Profile {
     }
 }
 
-/// Loads a profile for the side of a client or a server, so that the two take different cores when
-/// the profile leaves the choice open; `cores` take the place of the profile's own, the driver is
-/// that of the address, and `set` (`KEY=VALUE`) is laid over all but that.
+/// Loads a profile for a client or a server, so that the two use different cores if the profile
+/// leaves the choice open. `cores` replaces those of the profile, the driver is that of the
+/// address, and `set` (`KEY=VALUE`) overrides everything but the driver.
 pub(crate) fn load(
     name: &str,
     set: &[String],
@@ -46,7 +46,8 @@ pub(crate) fn load(
         (None, Side::Server) => "cores.skip=0".to_owned(),
         (None, Side::Client) => "cores.skip=1".to_owned(),
     };
-    // All connections of a measurement are between two processes, so one peer may fill a core.
+    // All connections of a measurement are between two processes, so one peer may use all of a
+    // core's memory.
     let whole_core = format!("limits.peer_mib={}", plain.config().raw().limits.core_mib);
     let placed = with_all(Loader::new(&host).set(own).unless_set(whole_core))?;
     let name = [&[plain.name().to_owned()], set].concat().join(" ");
@@ -54,21 +55,21 @@ pub(crate) fn load(
     Ok(Profile { config: placed.config().clone(), id, placed })
 }
 
-/// The configuration of a profile with this driver, whatever the cores.
+/// The configuration of a profile with this driver and any cores.
 pub(crate) fn for_driver(name: &str, driver: Driver) -> Result<Config, Failure> {
     load(name, &[], Side::Server, None, driver).map(|profile| profile.config)
 }
 
-/// Who loads a profile.
+/// Side of a connection that loads a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Comes second, and takes the next best core.
+    /// Starts second, and takes the next best core.
     Client,
-    /// Comes first.
+    /// Starts first.
     Server,
 }
 
-/// An engine with this configuration, without cores yet; captured if there is a sink for that.
+/// An engine with this configuration, not yet running; captures if there is a sink.
 pub(crate) fn engine(config: &Config, capture: Option<CaptureSink>) -> Result<Engine, Failure> {
     let config = config.clone();
     let engine = match capture {
@@ -78,15 +79,15 @@ pub(crate) fn engine(config: &Config, capture: Option<CaptureSink>) -> Result<En
     engine.map_err(|error| Failure::Measurement(format!("starting the engine: {error}")))
 }
 
-/// Refuses payloads beyond what the profile lets a call carry.
+/// Rejects payloads that exceed the profile's limits.
 pub(crate) fn check_fits(config: &Config, workload: &Workload) -> Result<(), Failure> {
     let refusal = workload.shares().iter().find_map(|share| refusal_of_size(share, config));
     refusal.map_or(Ok(()), |refusal| Err(Failure::Usage(refusal)))
 }
 
-/// Lets this process open as many descriptors as it may: connections need some each.
+/// Raises this process's limit of descriptors to the maximum: each connection needs some.
 pub(crate) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // What is refused here shows later, as a connection that cannot be made.
+    // A failure shows later, as a connection that cannot be made.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

@@ -1,8 +1,8 @@
-//! Progress lines on standard error, for whatever takes longer than people like to wait in the dark.
+//! Progress lines on standard error for long operations.
 
 use std::time::{Duration, Instant};
 
-/// Says what is being done, at most every two seconds and never in the first two.
+/// Reports progress at most every two seconds and never in the first two.
 pub(crate) struct Progress {
     steps: usize,
     done: usize,
@@ -11,13 +11,13 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Begins something of so many steps.
+    /// Starts an operation with this number of steps.
     pub(crate) fn start(steps: usize) -> Self {
         let now = Instant::now();
         Self { steps, done: 0, started: now, said: now }
     }
 
-    /// Begins the next step.
+    /// Starts the next step.
     pub(crate) fn step(&mut self, what: &str) {
         self.done += 1;
         if self.said.elapsed() < INTERVAL {

@@ -19,7 +19,7 @@ use spinrpc::sys::clock::{Clock, Ticks};
 use spinrpc::{Config, Engine};
 use std::time::Instant;
 
-/// Measures what the options say and prints it.
+/// Measures the workloads of the options and prints the results.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     args.output.check_files(args.capture.as_ref())?;
     let fabric = Fabric::of(&args.address)?;
@@ -78,14 +78,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
 }
 
-/// What was found out, and which way the bytes went.
+/// The outcome, and the paths that the bytes took.
 fn measure(
     engine: &Engine,
     args: &RunArgs,
     plan: &Plan,
 ) -> Result<(Outcome, Vec<String>), Failure> {
     load::with_fleet(engine, args.callee(), |fleet| {
-        // One that is refused ends a sweep before it has begun.
+        // A rejected workload ends a sweep before it has started.
         let mut inline = InlineBytes { call: 0, reply: 0 };
         for workload in &plan.workloads {
             let Some([takes, sends]) = fleet.announce(workload)? else { continue };
@@ -100,7 +100,7 @@ fn measure(
     })
 }
 
-/// A row of the calls forward, and one of those in reverse at the same time.
+/// A row of the forward calls, and one of the simultaneous calls in reverse.
 fn measure_both(
     engine: &Engine,
     config: &Config,
@@ -123,16 +123,19 @@ fn announce(plan: &Plan) {
     }
 }
 
-/// Once for each way that the bytes of an operation take.
+/// One note for each path that the bytes of an operation take.
 fn path_notes(workloads: &[Workload], inline: InlineBytes) -> Vec<String> {
     let shares: Vec<Share> = workloads.iter().flat_map(Workload::shares).collect();
     let ways = load::describe_paths(&shares, inline);
     let InlineBytes { call, reply } = inline;
-    let limits = format!("messages of at most {call} bytes forward and {reply} back go inline");
+    let limits = format!(
+        "messages of at most {call} bytes forward and {reply} back are sent \
+                          inline"
+    );
     ways.into_iter().chain([limits]).collect()
 }
 
-/// Says so where the figures of the server include the calls of others.
+/// Notes that the figures of the server include the calls of other clients.
 fn others_note(row: &Row) -> Option<String> {
     let (answered, made) = row.repeats.iter().fold((0, 0), |(answered, made), one| {
         let one = &one.measurement;
@@ -141,24 +144,25 @@ fn others_note(row: &Row) -> Option<String> {
     (made > 0 && answered > made + made / 20 + QUESTIONS).then(|| {
         let own = made as f64 * 100.0 / answered as f64;
         format!(
-            "the server answered other clients as well: {own:.0} % of its calls were of this one; \
-             its busy share and polls are of all of them"
+            "the server also answered other clients: {own:.0} % of its calls were from this one; \
+             its busy share and polls cover all of them"
         )
     })
 }
 
-/// Says so where both ends of one host poll on the same CPU, by turns of the scheduler's.
+/// Notes that both ends on one host poll on the same CPU, and the scheduler alternates between
+/// them.
 fn shared_cpu_note(row: &Row) -> Option<String> {
     let one = &row.repeats.first()?.measurement;
     let mut servers = one.server_cores.iter().filter_map(|core| core.cpu);
     let cpu = servers.find(|cpu| one.client_cores.iter().any(|core| core.cpu == Some(*cpu)))?;
     Some(format!(
-        "client and server share CPU {cpu}: most of a round trip is the scheduler's time; give them \
-         CPUs of their own (--cores)"
+        "client and server share CPU {cpu}: most of a round trip is scheduling; give them their \
+         own CPUs (--cores)"
     ))
 }
 
-/// Says so where a call from before the measured time, which is not counted, took a good part of it.
+/// Notes that a call from before the measured time, which is not counted, used a large part of it.
 fn carried_in_note(row: &Row) -> Option<String> {
     let measured = row.repeats.iter().map(|repeat| &repeat.measurement);
     let part = |one: &Measurement| one.carried_in_ns / (one.elapsed_s * 1e9);
@@ -166,8 +170,8 @@ fn carried_in_note(row: &Row) -> Option<String> {
     (!row.workload.of_mix && part(worst) > CARRIED_IN_NOTICED).then(|| {
         let us = show_us(worst.carried_in_ns);
         format!(
-            "{}: a call of the warm-up lasted {us} µs into the measured time; it is not counted, \
-             since it did not start there: lengthen --warmup",
+            "{}: a call of the warm-up lasted {us} µs into the measured time, and is not counted \
+             because it did not start there: lengthen --warmup",
             row.name
         )
     })
@@ -177,34 +181,34 @@ fn notes(args: &RunArgs, plan: &Plan, driver: Driver) -> Vec<String> {
     let mut notes = vec![limits_note(driver).to_owned()];
     if args.bidir {
         notes.push(
-            "both directions of one connection at once; in the reverse row the server is the client: \
-             it calls (rpc.reverse_calls = rpc.credits at both ends)"
+            "both directions of one connection at once; in the reverse row the server is the \
+             caller (rpc.reverse_calls = rpc.credits at both ends)"
                 .to_owned(),
         );
     }
     if !args.callee().is_spinperf() {
-        notes.push(format!("the calls are to {}, which is asked nothing else", args.callee()));
+        notes.push(format!("the calls are to {}, whose server is not queried", args.callee()));
     }
     let is_null = args.op.0.iter().all(|(op, _)| *op == Operation::Null);
     match (is_null, args.verify) {
         (true, _) => {}
         (_, Verify::Off) => notes.push("lengths checked, contents not (--verify off)".to_owned()),
         (_, verify) => notes.push(format!(
-            "contents checked at both ends (--verify {}): rates and latencies include making \
+            "contents checked at both ends (--verify {}): rates and latencies include generating \
              and comparing the data",
             if verify == Verify::Full { "full" } else { "touch" }
         )),
     }
     if plan.workloads.len() > 1 && plan.repeats > 1 {
         notes.push(format!(
-            "measured by turns, in an order of its own each time (--seed {})",
+            "repeats are interleaved, each time in another order (--seed {})",
             plan.seed
         ));
     }
     notes
 }
 
-/// Watches the clock of the measurement against the kernel's.
+/// Compares the clock of the measurement with the kernel's.
 struct ClockCheck {
     began: Instant,
     ticks: Ticks,
@@ -217,7 +221,7 @@ impl ClockCheck {
         Self { began: Instant::now(), ticks: clock.now() }
     }
 
-    /// Says so if the clocks have run at different rates, and every figure is off by that.
+    /// Notes that the clocks ran at different rates, and every figure is off by that.
     fn note(&self) -> Option<String> {
         let clock = Clock::shared();
         let ticks = clock.now().0.saturating_sub(self.ticks.0);
@@ -231,30 +235,31 @@ fn clock_note(kernel_s: f64, own_s: f64) -> Option<String> {
     let is_off = kernel_s > 0.1 && off_percent.abs() > CLOCK_OFF_PERCENT;
     is_off.then(|| {
         format!(
-            "the clock of these figures ran {off_percent:+.2} % off the kernel's: times and rates are \
-             wrong by that (clock source of the host, or a suspended virtual machine)"
+            "the clock of these figures deviated {off_percent:+.2} % from the kernel's: times and \
+             rates are wrong by that (clock source of the host, or a suspended virtual machine)"
         )
     })
 }
 
-/// Where to find what the result can be compared with.
+/// Hint at limits that the result can be compared with.
 pub(crate) fn limits_note(driver: Driver) -> &'static str {
     match driver {
         Driver::Shm => "this machine's limits: spinperf floor",
         Driver::Verbs => {
-            "limits of memory and cores say nothing about a device; its own are those of perftest \
+            "limits of memory and cores do not apply to a device; measure its own with perftest \
              between the same hosts: ib_send_lat -R, ib_read_bw -R, ib_write_bw -R"
         }
     }
 }
 
-/// Part of the measured time that one call of the warm-up takes.
+/// Noticeable part of the measured time for one call of the warm-up.
 const CARRIED_IN_NOTICED: f64 = 0.05;
-/// More than the kernel's clock is slewed by (500 ppm), and calibration is off by.
+/// More than the kernel slews its clock (500 ppm) plus the error of the calibration.
 const CLOCK_OFF_PERCENT: f64 = 0.2;
-const INTERRUPTED: &str = "INTERRUPTED by a signal: these are the figures until then";
+const INTERRUPTED: &str = "INTERRUPTED by a signal: these are the figures up to then";
 const INTERRUPTED_EARLY: &str = "INTERRUPTED by a signal before anything was measured";
-/// What the client asks the server beside what it measures, and what its counts lag behind.
+/// Allowance for the client's questions in addition to the measured calls, and for the lag of
+/// counters.
 const QUESTIONS: u64 = 1000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `spinperf serve`: answers calls until it is interrupted.
+//! `spinperf serve`: answers calls until interrupted.
 
 use crate::capture::Capture;
 use crate::child::LISTENING;
@@ -15,8 +15,8 @@ use std::thread;
 /// Serves at the address; returns when the engine is told to stop.
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     if args.attached {
-        // The death signal comes first: should the parent be gone already, the end of standard
-        // input tells.
+        // The death signal comes first: if the parent has died already, the end of standard input
+        // shows it.
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(|error| Failure::system("binding to the parent process", error))?;
     }
@@ -25,7 +25,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let mut profile =
         profile::load(&args.profile, &args.set, Side::Server, args.cores.as_ref(), driver)?;
     if !args.no_reverse {
-        // A profile without the room serves all but calls in reverse, and says so to who asks.
+        // A profile without the room serves everything but calls in reverse, and tells clients that
+        // request them.
         profile = profile.clone().with_reverse_calls().unwrap_or(profile);
     }
     let (capture, sink) = Capture::open(args.capture.as_deref())?.unzip();
@@ -55,7 +56,7 @@ fn announce(address: &str) -> Result<(), Failure> {
 fn stop_at_end_of_input(engine: Engine) -> Result<(), Failure> {
     let wait = move || {
         let mut rest = Vec::new();
-        // An input that cannot be read is one that has ended.
+        // Unreadable input counts as closed.
         let _ = std::io::stdin().read_to_end(&mut rest);
         engine.shutdown();
     };

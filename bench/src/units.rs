@@ -1,23 +1,28 @@
 //! Sizes and times as people write them, for the command line, and as people read them, for tables.
 //!
-//! Uses nothing of the rest; `cli` parses with it, `report` prints with it.
+//! Independent of other modules; `cli` parses with it, `report` prints with it.
 
 use std::time::Duration;
 
-/// A quantity that could not be read; the message says what is allowed.
+/// A malformed quantity; the message lists the allowed forms.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UnitError {
-    #[error("not a size; give bytes, or a number with k, M or G (powers of 1024): 64, 4k, 1MiB")]
+    #[error(
+        "not a size; expected bytes, or a number with k, M or G (powers of 1024): 64, 4k, 1MiB"
+    )]
     Size,
-    #[error("not a time; give a number with ns, us, ms, s, m or h: 500ms, 3s, 4h")]
+    #[error("not a time; expected a number with ns, us, ms, s, m or h: 500ms, 3s, 4h")]
     Time,
-    #[error("not a rate; give calls per second, with k or M for thousands or millions: 500, 20k")]
+    #[error(
+        "not a rate; expected calls per second, with k or M for thousands or millions: 500, \
+             20k"
+    )]
     Rate,
     #[error("too large")]
     TooLarge,
 }
 
-/// Reads a size in bytes: `64`, `4k`, `1MiB`. Units are powers of 1024.
+/// Parses a size in bytes: `64`, `4k`, `1MiB`. Units are powers of 1024.
 pub(crate) fn parse_size(text: &str) -> Result<usize, UnitError> {
     let (number, unit) = split(text).ok_or(UnitError::Size)?;
     let factor: usize = match unit.to_ascii_lowercase().as_str() {
@@ -31,7 +36,7 @@ pub(crate) fn parse_size(text: &str) -> Result<usize, UnitError> {
     count.checked_mul(factor).ok_or(UnitError::TooLarge)
 }
 
-/// Reads a time: `500ms`, `3s`, `1.5s`. A bare number is refused, since nobody knows its unit.
+/// Parses a time: `500ms`, `3s`, `1.5s`. Rejects a bare number, whose unit would be ambiguous.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, UnitError> {
     let (number, unit) = split(text).ok_or(UnitError::Time)?;
     let unit_seconds = match unit {
@@ -47,7 +52,7 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, UnitError> {
     Duration::try_from_secs_f64(count * unit_seconds).map_err(|_| UnitError::TooLarge)
 }
 
-/// Reads a rate in calls per second: `500`, `20k`, `1.5M`. Units are powers of 1000.
+/// Parses a rate in calls per second: `500`, `20k`, `1.5M`. Units are powers of 1000.
 pub(crate) fn parse_rate(text: &str) -> Result<u64, UnitError> {
     let (number, unit) = split(text).ok_or(UnitError::Rate)?;
     let factor = match unit {
@@ -75,8 +80,7 @@ pub(crate) fn show_size(bytes: usize) -> String {
     }
 }
 
-/// A time in microseconds, with as many decimals as four digits leave room for; a dash for what is
-/// not a number.
+/// A time in microseconds with about four digits; a dash for NaN.
 pub(crate) fn show_us(ns: f64) -> String {
     let us = ns / 1000.0;
     match us {
@@ -101,8 +105,8 @@ pub(crate) fn show_count(count: f64) -> String {
 /// A point in time, given in seconds since 1970: `2026-11-21 13:57:03 UTC`.
 pub(crate) fn show_utc(unix_s: u64) -> String {
     let (day, second) = (unix_s / 86_400, unix_s % 86_400);
-    // Years are counted from March, so that a leap day is the last of its year, and in eras of 400
-    // years, which all have the same number of days.
+    // Years start in March, so that a leap day is the last of its year, and form eras of 400 years,
+    // which all have the same number of days.
     let shifted = day + DAYS_FROM_MARCH_0000_TO_1970;
     let (era, of_era) = (shifted / DAYS_OF_ERA, shifted % DAYS_OF_ERA);
     let leaps = of_era / 1460 - of_era / 36_524 + of_era / (DAYS_OF_ERA - 1);
@@ -116,14 +120,14 @@ pub(crate) fn show_utc(unix_s: u64) -> String {
     format!("{year:04}-{month:02}-{day_of_month:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// Parts a quantity into its number and its unit; `None` when it does not begin with a digit.
+/// Splits a quantity into its number and its unit; `None` if it does not begin with a digit.
 fn split(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     (end > 0).then(|| (&text[..end], text[end..].trim_start()))
 }
 
-/// More than any core can begin.
+/// More than any core can start.
 const RATE_MAX: f64 = 1e9;
 const DAYS_FROM_MARCH_0000_TO_1970: u64 = 719_468;
 const DAYS_OF_ERA: u64 = 146_097;

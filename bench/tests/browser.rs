@@ -1,6 +1,6 @@
-//! The page of a real run, in a real browser: every plot has its points, nothing is fetched, logged
+//! The page of a real run in a real browser: every plot has its points, nothing is fetched, logged
 //! or cut off, in light and in dark, on a wide screen and a narrow one. Needs Chromium (Debian
-//! package chromium), so that it runs on request only: `cargo test -p spinrpc-bench --test browser`.
+//! package chromium), so it only runs on request: `cargo test -p spinrpc-bench --test browser`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -11,14 +11,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Looks at the page and writes down what it sees.
+/// Inspects the page and records what it finds.
 const PROBE: &str = include_str!("common/probe.js");
-/// What the page allows, and what looking at it needs besides.
+/// The page's policy; the probe needs a wider one.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 const POLICY_OF_PROBE: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
-/// A folder for pages and for the browser's own files; gone when dropped.
+/// A temporary folder for pages and for the browser's own files; removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -33,7 +33,7 @@ impl Folder {
         self.0.join(name).to_str().unwrap().to_owned()
     }
 
-    /// What the browser has of a page in the end, and what it logged of the page's doings.
+    /// The final DOM of a page, and the browser's log about it.
     fn open(&self, html: &str, options: &[&str]) -> (String, String) {
         let page = self.path("page.html");
         fs::write(&page, html).unwrap();
@@ -52,7 +52,7 @@ impl Folder {
         (text(&output.stdout), console.collect::<Vec<_>>().join("\n"))
     }
 
-    /// What the probe sees of a page.
+    /// The probe's report about a page.
     fn seen(&self, html: &str, options: &[&str]) -> Value {
         let probed = html
             .replace(POLICY, POLICY_OF_PROBE)
@@ -71,7 +71,7 @@ impl Drop for Folder {
     }
 }
 
-/// The page of the whole job, which has every kind of plot.
+/// The page of the main job, which has every kind of plot.
 fn page(folder: &Folder) -> String {
     let _cores = cores();
     let path = folder.path("report.html");
@@ -108,7 +108,7 @@ fn a_browser_shows_every_plot_and_finds_nothing_wrong() {
     }
 }
 
-/// Plants what must not be. Expect each to be found, or silence about the real page means nothing.
+/// Plant errors. Expect each to be found, or silence about the real page means nothing.
 #[test]
 fn what_must_not_be_in_a_page_is_found() {
     let folder = Folder::new("planted");
@@ -118,7 +118,7 @@ fn what_must_not_be_in_a_page_is_found() {
          <p style=\"width:9000px\">too wide</p><img src=\"http://127.0.0.1:9/x\">\
          <svg viewBox=\"0 0 10 10\"><text x=\"50\">far out</text>\
          <polyline data-points=\"3\" points=\"0,0 -1,1\"/></svg></main>\
-         <!-- {POLICY} --><script>nobody.knows</script></body></html>"
+         <!-- {POLICY} --><script>absent.knows</script></body></html>"
     );
     let seen = folder.seen(&planted, &["--window-size=1280,900"]);
     for (what, found) in seen["wrong"].as_object().unwrap() {
@@ -126,5 +126,5 @@ fn what_must_not_be_in_a_page_is_found() {
     }
     assert_eq!(seen["unnamed"], 1, "{seen}");
     let (_, console) = folder.open(&planted, &[]);
-    assert!(console.contains("nobody"), "{console}");
+    assert!(console.contains("absent"), "{console}");
 }

@@ -1,4 +1,4 @@
-//! What spinperf says to people and scripts: one-line errors, exit codes, help.
+//! spinperf for people and scripts: one-line errors, exit codes, help.
 
 mod common;
 #[path = "common/schema.rs"]
@@ -12,7 +12,7 @@ use std::fs;
 fn a_wrong_command_line_is_one_line_and_exit_code_2() {
     for (arguments, allowed) in [
         (vec!["run"], "--address"),
-        (vec!["run", "--address", "shm:x", "--op", "nil"], "null, echo, read, write"),
+        (vec!["run", "--address", "shm:x", "--op", "nil"], "null, echo, read or write"),
         (vec!["run", "--address", "shm:x", "--size", "4q"], "1MiB"),
         (vec!["run", "--address", "shm:x", "--duration", "3"], "500ms"),
         (vec!["run", "--address", "shm:x", "--size", "32MiB"], "rpc.max_write_bytes"),
@@ -21,7 +21,7 @@ fn a_wrong_command_line_is_one_line_and_exit_code_2() {
         (vec!["serve", "--address", "shm:x", "--set", "rpc.versoin=2"], "rpc.version"),
         (vec!["--set", "rpc.version"], "KEY=VALUE"),
         (vec!["floor", "--cores", "0"], "CLIENT,SERVER"),
-        (vec!["floor", "--cores", "0,4000"], "may use"),
+        (vec!["floor", "--cores", "0,4000"], "allowed to run"),
         (vec!["--repeats", "0"], "1..=99"),
         (vec!["fly"], "fly"),
     ] {
@@ -37,12 +37,12 @@ fn a_wrong_command_line_is_one_line_and_exit_code_2() {
 
 #[test]
 fn a_server_that_is_not_there_is_one_line_and_exit_code_1() {
-    let arguments = ["run", "--address", "shm:spinperf-test-nobody", "--profile", "dev-vm"];
+    let arguments = ["run", "--address", "shm:spinperf-test-absent", "--profile", "dev-vm"];
     let output = spinperf(&arguments);
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     let message = error.lines().last().unwrap_or_default();
-    assert!(message.contains("shm:spinperf-test-nobody"), "{error}");
+    assert!(message.contains("shm:spinperf-test-absent"), "{error}");
 }
 
 #[test]
@@ -63,8 +63,8 @@ fn devices_are_listed_on_every_host_and_one_without_any_is_told_so() {
     assert!(listing.contains("may be locked"), "{listing}");
 }
 
-/// Nobody listens there; before that matters, a program built without RDMA, or on a host without a
-/// device, says that.
+/// There is no listener; a program built without RDMA, or a host without a device, reports that
+/// first.
 #[test]
 fn an_address_of_a_device_is_refused_in_one_line_where_there_is_no_way_to_it() {
     let told =

@@ -1,4 +1,4 @@
-//! `spinperf floor`: what it prints and writes.
+//! `spinperf floor`: printed and written output.
 
 mod common;
 

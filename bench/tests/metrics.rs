@@ -1,4 +1,5 @@
-//! `spinperf metrics` tells Prometheus of real engines, and is not held up by who asks wrongly or not at all.
+//! `spinperf metrics` reports real engines to Prometheus, and malformed or missing requests do not
+//! block it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
@@ -10,10 +11,10 @@ use std::net::{Shutdown, TcpStream};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-/// No answer takes nearly as long, however loaded the machine is.
+/// Far longer than any answer takes, even on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The value of a metric of the server's first core.
+/// Value of a metric of the server's first core.
 fn value(metrics: &str, name: &str, pid: u32) -> f64 {
     let begins = format!("{name}{{");
     let of_process = format!("pid=\"{pid}\"");
@@ -42,7 +43,7 @@ fn a_server_is_called_expect_its_counts() {
     );
 }
 
-/// Ask twice, and call between. Expect the histogram of what was called, whole.
+/// Ask twice, with calls in between. Expect the complete histogram of these calls.
 #[test]
 fn a_server_is_called_while_it_measures_expect_histograms_of_latencies() {
     let _cores = cores();
@@ -68,7 +69,7 @@ fn a_server_is_called_while_it_measures_expect_histograms_of_latencies() {
     };
     assert!(of("count{") >= 1.0 && of("sum{") > 0.0);
     assert_eq!(of("bucket{le=\"+Inf\""), of("count{"));
-    // Every call since the first asking, which none came before.
+    // Every call since the first request; there were none before.
     assert_eq!(of("count{"), value(&after, "spinrpc_calls_received_total", pid));
 }
 
@@ -79,7 +80,7 @@ fn there_is_no_such_process_expect_it_said_and_status_1() {
     assert!(text(&printed.stderr).contains("no such process"));
 }
 
-/// A server of metrics that is killed when it goes out of scope.
+/// A metrics server that is killed when it goes out of scope.
 struct Exporter {
     child: Child,
     address: String,
@@ -107,7 +108,7 @@ impl Exporter {
         let mut stream = self.connect();
         stream.write_all(request).unwrap();
         let mut answer = Vec::new();
-        // One who asks too long a question finds the connection reset.
+        // A client with an overlong request finds the connection reset.
         let _ = stream.read_to_end(&mut answer);
         text(&answer)
     }
@@ -125,7 +126,7 @@ fn prometheus_asks_by_http_expect_an_answer_whatever_others_do() {
     let _cores = cores();
     let server = Server::start("metrics-http");
     let exporter = Exporter::start();
-    // More than are served at a time: some say nothing, some half a line, some too much.
+    // More than are served at a time: some send nothing, some half a line, some too much.
     let silent: Vec<_> = (0..12).map(|_| exporter.connect()).collect();
     let halves: Vec<_> = (0..4)
         .map(|_| {

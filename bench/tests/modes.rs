@@ -1,5 +1,5 @@
-//! Every mode of `spinperf run`, by the real binary. Counts are asserted, and what was refused; never
-//! speeds, which are those of the machine.
+//! Every mode of `spinperf run`, with the real binary. Asserts counts and refusals, never speeds,
+//! which depend on the machine.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-/// Runs with these options, and returns what it said and its document.
+/// Runs with these options; returns the output and the document.
 fn run(server: &Server, name: &str, options: &[&str]) -> (Output, Value) {
     let path = std::env::temp_dir().join(format!("spinperf-{name}-{}.json", std::process::id()));
     let mut arguments = vec!["run", "--address", &server.address, "--profile", "dev-vm"];
@@ -27,7 +27,7 @@ fn run(server: &Server, name: &str, options: &[&str]) -> (Output, Value) {
     (output, document)
 }
 
-/// The same of a run that ends well.
+/// The document of a successful run.
 fn report(server: &Server, name: &str, options: &[&str]) -> Value {
     let (output, report) = run(server, name, options);
     assert!(output.status.success(), "{options:?}: {}", text(&output.stderr));
@@ -58,7 +58,8 @@ fn one_call_at_a_time_is_ping_pong_whatever_it_is_called() {
     }
 }
 
-/// Expect every call that was to start, its latency from that time, and its service time beside it.
+/// Expect every planned call, its latency from the intended start, and its service time in
+/// addition.
 #[test]
 fn an_open_loop_at_a_low_rate_keeps_to_it() {
     let _cores = cores();
@@ -76,7 +77,8 @@ fn an_open_loop_at_a_low_rate_keeps_to_it() {
     assert!(number(&repeat["latency"]["p50_ns"]) >= number(&repeat["service"]["p50_ns"]));
 }
 
-/// Ask for more than can be. Expect no percentiles but the reason, and that they can be forced.
+/// Request more than is possible. Expect a reason instead of percentiles, and that they can be
+/// forced.
 #[test]
 fn an_open_loop_that_falls_behind_is_refused_percentiles() {
     let _cores = cores();
@@ -97,10 +99,10 @@ fn an_open_loop_that_falls_behind_is_refused_percentiles() {
     let forced = self::report(&server, "forced", &[&options[..], &["--force"]].concat());
     let repeat = &rows(&forced)[0]["repeats"][0];
     assert!(number(&repeat["service"]["max_ns"]) > 0.0 && repeat["open"]["refused"].is_null());
-    assert!(repeat["latency"]["max_ns"].is_null(), "calls that were never sent waited for longest");
+    assert!(repeat["latency"]["max_ns"].is_null(), "calls that were never sent waited longest");
 }
 
-/// Expect the calls of the measured time and no others, whatever comes before and after it.
+/// Expect exactly the calls of the measured time, whatever comes before and after it.
 #[test]
 fn neither_ramp_nor_warm_up_nor_cool_down_is_measured() {
     let _cores = cores();
@@ -121,8 +123,8 @@ fn neither_ramp_nor_warm_up_nor_cool_down_is_measured() {
     assert_eq!(rows(&closed)[0]["median"]["calls"], 100);
 }
 
-/// Chance decides when Poisson arrivals come, and not how many there are in the measured time: that is
-/// the rate's, whatever the seed.
+/// Chance decides when Poisson arrivals come, but not their number in the measured time, which
+/// follows from the rate, whatever the seed.
 #[test]
 fn poisson_arrivals_keep_the_rate_whatever_their_seed() {
     let _cores = cores();
@@ -155,7 +157,8 @@ fn a_sweep_measures_the_product_of_its_lists() {
     assert_eq!(measured, [(64, 1), (64, 2), (64, 4), (1024, 1), (1024, 2), (1024, 4)]);
 }
 
-/// Expect rows of one core and of two, both that take part named, in one direction and in both.
+/// Expect rows of one core and of two, with the participating cores named, in one direction and in
+/// both.
 #[test]
 fn cores_measure_together() {
     let _cores = two_cores();
@@ -177,7 +180,7 @@ fn cores_measure_together() {
     }
 }
 
-/// Expect every operation as often as its weight says, by count, and all of them together.
+/// Expect every operation in proportion to its weight, by count, and all of them together.
 #[test]
 fn a_mix_keeps_its_weights() {
     let _cores = cores();
@@ -206,7 +209,7 @@ fn a_saturation_ends_with_an_answer() {
     let never = ["--mode", "saturate", "--p99-max", "1ns"];
     let (output, report) = run(&server, "never", &[&never[..], &step].concat());
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("no rate holds"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no rate keeps"), "{}", text(&output.stderr));
     let saturation = &report["saturation"];
     assert_eq!(saturation["highest_per_second"], Value::Null);
     assert!(saturation["steps"].as_array().unwrap().iter().all(|step| step["held"] == false));
@@ -245,7 +248,7 @@ fn a_soak_tells_its_windows_and_its_verdict() {
     assert!(verdicts.iter().sum::<usize>() >= 5, "{}", text(&output.stdout));
 }
 
-/// Interrupt a soak. Expect it to end with the windows it has, rather than with nothing.
+/// Interrupt a soak. Expect the windows so far instead of nothing.
 #[test]
 fn an_interrupted_soak_delivers_what_there_is() {
     let _cores = cores();
@@ -269,8 +272,8 @@ fn an_interrupted_soak_delivers_what_there_is() {
     assert!((1..600).contains(&windows), "{windows}");
 }
 
-/// Two clients of one server. Expect its figures to be of all calls it answered, and a note that says
-/// so; and those of each core that took part.
+/// Run two clients of one server. Expect its figures to cover all calls it answered, a note about
+/// that, and figures for each participating core.
 #[test]
 fn a_server_says_what_it_did_for_all_of_its_clients() {
     let _cores = cores();
@@ -284,7 +287,7 @@ fn a_server_says_what_it_did_for_all_of_its_clients() {
         .unwrap();
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     let (mut answered, mut made, mut notes) = (0.0, 0.0, String::new());
-    // Until the other has begun.
+    // Until the other client has started.
     while answered < made + 2000.0 && std::time::Instant::now() < deadline {
         let report = report(&server, "clients", &["--calls", "200", "--duration", "20s"]);
         let repeat = &rows(&report)[0]["repeats"][0];
@@ -303,7 +306,7 @@ fn a_server_says_what_it_did_for_all_of_its_clients() {
     assert!(notes.contains("other clients"), "{notes}");
 }
 
-/// The server's profile takes less than the client's. Expect its reason, in one line.
+/// The server's profile allows less than the client's. Expect its reason, in one line.
 #[test]
 fn a_server_refuses_what_it_has_no_memory_for() {
     let _cores = cores();
@@ -316,7 +319,8 @@ fn a_server_refuses_what_it_has_no_memory_for() {
     let run = ["run", "--address", &server.address, "--profile", "dev-vm", "--op", "write"];
     let output = spinperf(&[&run[..], &["--size", "128k"]].concat());
     let said = text(&output.stderr);
-    let told = "the server refuses: a payload of 128 KiB is too large: rpc.max_write_bytes allows";
+    let told =
+        "the server rejects it: a payload of 128 KiB is too large: rpc.max_write_bytes allows";
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains(told), "{said}");
 }
@@ -332,7 +336,7 @@ fn options_that_do_not_go_together_are_one_line() {
         (&["--op", "echo:70,echo:30"], "each operation once"),
         (&["--bidir", "--rate", "1k"], "closed"),
     ] {
-        let run = ["run", "--address", "shm:nobody", "--profile", "dev-vm"];
+        let run = ["run", "--address", "shm:absent", "--profile", "dev-vm"];
         let output = spinperf(&[&run[..], options].concat());
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{options:?}: {error}");

@@ -1,5 +1,5 @@
-//! What a run leaves behind: documents that their schemas describe, tables, spectra, logs, pages,
-//! and its judgement of a baseline.
+//! Outputs of a run: documents that conform to their schemas, tables, spectra, logs, pages, and the
+//! comparison with a baseline.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -15,7 +15,7 @@ use std::process::Output;
 const REPORT: &str = include_str!("../schema/spinperf-2.schema.json");
 const COMPARISON: &str = include_str!("../schema/spinperf-compare-1.schema.json");
 
-/// A folder for the files of one test; gone when dropped.
+/// A temporary folder for one test; removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -78,21 +78,24 @@ fn every_file_that_is_asked_for_is_written_and_valid() {
     assert!(read(&hlog).contains("Tag=1-echo-64-B-depth-2.r2,"), "{}", read(&hlog));
     let page = read(&html);
     assert!(page.starts_with("<!doctype html>") && page.contains("</html>"), "{page}");
-    for part in
-        ["Latency by percentile", "Latency over time", "echo 64 B, depth 2", "What bound each row"]
-    {
+    for part in [
+        "Latency by percentile",
+        "Latency over time",
+        "echo 64 B, depth 2",
+        "Bottleneck of each row",
+    ] {
         assert!(page.contains(part), "no {part}");
     }
 }
 
-/// No server listens at the address. Expect no new file, and one that was there as it was.
+/// No server listens at the address. Expect no new file, and an existing one unchanged.
 #[test]
 fn a_run_that_fails_leaves_no_empty_document() {
     let folder = Folder::new("failed");
     let (new, old) = (folder.file("new.json"), folder.file("old.csv"));
     fs::write(&old, "kept").unwrap();
-    let nobody = format!("shm:spinperf-nobody-{}", std::process::id());
-    let output = spinperf(&["run", "--address", &nobody, "--json", &new, "--csv", &old]);
+    let absent = format!("shm:spinperf-absent-{}", std::process::id());
+    let output = spinperf(&["run", "--address", &absent, "--json", &new, "--csv", &old]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     assert!(!Path::new(&new).exists());
     assert_eq!(read(&old), "kept");
@@ -102,7 +105,7 @@ fn a_run_that_fails_leaves_no_empty_document() {
 fn assert_csv(text: &str) {
     let lines: Vec<&str> = text.split_terminator("\r\n").collect();
     assert_eq!(lines.len(), 3, "{text}");
-    // The only field with a comma is quoted: the name.
+    // The name is the only field with a comma, and is quoted.
     let fields = |line: &str| line.replace("\"echo 64 B, depth 2\"", "name").split(',').count();
     assert!(lines.iter().all(|line| fields(line) == fields(lines[0])), "{text}");
     assert!(lines[0].contains(",p99_9_ns,"), "{text}");
@@ -134,7 +137,7 @@ fn documents_of_floor_and_of_the_whole_job_are_valid() {
     }
 }
 
-/// A check that finds nothing wrong must be able to find something.
+/// A validator that finds no errors must be able to find some.
 #[test]
 fn a_document_that_is_not_as_described_is_found_out() {
     let schema = json!({
@@ -160,7 +163,7 @@ fn a_document_that_is_not_as_described_is_found_out() {
     }
 }
 
-/// Five repeats of a row with these latencies, as a valid report of this program would have it.
+/// Five repeats of a row with these latencies, as a valid report of this program.
 fn synthetic(folder: &Folder, name: &str, p99_ns: [f64; 5]) -> String {
     let repeat = |ns: f64| {
         json!({
@@ -221,8 +224,8 @@ fn what_cannot_be_compared_is_one_line_and_exit_code_2() {
         (vec!["compare", &good, &broken], "not JSON"),
         (vec!["compare", &good, &other], "spinperf/2"),
         (vec!["compare", &good, &good, "--fail-if", "p98>+1%"], "p99.9"),
-        (vec!["compare", &good, &good, "--fail-if", "rate<5%"], "with its sign"),
-        (vec!["compare", &good, &good, "--fail-if", "p99>+1% in read"], "about nothing"),
+        (vec!["compare", &good, &good, "--fail-if", "rate<5%"], "a signed change"),
+        (vec!["compare", &good, &good, "--fail-if", "p99>+1% in read"], "applies to nothing"),
         (vec!["--fail-if", "p99>+1%"], "--baseline"),
         (vec!["--baseline", &none], "No such file"),
     ] {
@@ -234,8 +237,8 @@ fn what_cannot_be_compared_is_one_line_and_exit_code_2() {
     }
 }
 
-/// The second run is compared with the first. That a rate is less than a hundred times as high is
-/// met by every result, unless it is noise: so the condition is about what cannot be.
+/// The second run is compared with the first. Every result has a rate less than a hundred times as
+/// high, unless the difference is noise: so the condition is about something impossible.
 #[test]
 fn a_run_is_judged_by_its_baseline() {
     let _cores = cores();

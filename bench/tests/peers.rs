@@ -1,5 +1,5 @@
-//! bench/peers: what other tools printed is read with its units, and refused with any other; the table
-//! and the document say what was measured. Nothing is measured here.
+//! bench/peers: the output of other tools is parsed with its units, and rejected with any other;
+//! the table and the document contain what was measured. Nothing is measured here.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 #[path = "common/schema.rs"]
@@ -19,7 +19,7 @@ fn recorded(file: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Runs a command with a text as its input.
+/// Runs a command with this text as its input.
 fn fed(mut command: Command, input: &str) -> Output {
     let mut child = command
         .stdin(Stdio::piped())
@@ -27,7 +27,7 @@ fn fed(mut command: Command, input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // One that refuses early reads no more.
+    // A command that fails early stops reading.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
@@ -43,8 +43,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// What was recorded, how its tool was run, and what it says: full round trips in nanoseconds, rates per
-/// second, bytes per second.
+/// Recorded output, the command of its tool, and the expected values: full round trips in
+/// nanoseconds, rates per second, bytes per second.
 const RECORDED: &[(&str, &str, &str, f64)] = &[
     ("spinperf/latency", "spinperf round_trip", "round_trip_ns", 260.388_4),
     ("spinperf/rate", "spinperf rate", "rate_per_second", 193_968.0),
@@ -70,7 +70,7 @@ const RECORDED: &[(&str, &str, &str, f64)] = &[
         "round_trip_ns",
         114_120.0,
     ),
-    // 0.10 s stands for 97.9 ms, and 0.24 us for 0.2449: what is printed differs by 4 %.
+    // 0.10 s stands for 97.9 ms, and 0.24 us for 0.2449: the printed values differ by 4 %.
     (
         "libfabric/fast_round_trip",
         "libfabric round_trip bytes=64 count=200000 ways=2 elapsed_s=1.2",
@@ -207,7 +207,7 @@ fn a_wrong_unit_is_refused() {
     }
 }
 
-/// Doubling what is a full round trip already would take longer than the tool has run.
+/// Doubling a full round trip would give a time longer than the tool has run.
 #[test]
 fn half_a_round_trip_that_is_a_whole_one_is_refused() {
     for (file, call) in [
@@ -229,8 +229,8 @@ fn nothing_at_all_is_refused() {
     }
 }
 
-/// Three rounds in which the peer is twice as slow, as fast, and four times as slow: the ratio is taken
-/// in each of them, so that a slow round does not count where both were slow.
+/// Three rounds in which the peer is twice as slow, as fast, and four times as slow: the ratio is
+/// taken in each of them, so that a slow round does not count if both were slow.
 const FACTS: &str = "\
 host cpu An \"EPYC\"
 host kernel 6.1
@@ -306,7 +306,7 @@ fn a_failed_round_leaves_the_figures_of_the_others() {
     let facts = format!("{FACTS}status other failed round 4: it fell\n");
     let table = text(&written("table.awk", &facts).stdout);
     assert!(line(&table, "other ").contains("2.00x"), "{table}");
-    assert!(table.contains("Failed in a round") && table.contains("round 4: it fell"), "{table}");
+    assert!(table.contains("Failed in a round;") && table.contains("round 4: it fell"), "{table}");
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn the_document_is_as_its_schema_says() {
     assert_eq!(document["rows"][2]["reason"], "its-package");
 }
 
-/// Adding a peer is adding a folder: with these files, and every one of its figures tested.
+/// A peer is added as a folder: with these files, and a test for every one of its figures.
 #[test]
 fn every_peer_has_what_a_peer_needs() {
     let mut count = 0;
@@ -387,7 +387,9 @@ fn help_names_the_options_and_the_tools() {
     let output = run(&["--help"]);
     assert!(output.status.success());
     let help = text(&output.stdout);
-    for said in ["--repeats", "--only", "--cores", "--json", "--install", "Status:", "iceoryx2"] {
+    for said in
+        ["--repeats", "--only", "--cores", "--json", "--install", "Exit status:", "iceoryx2"]
+    {
         assert!(help.contains(said), "{said}");
     }
 }

@@ -1,4 +1,4 @@
-//! `spinperf top` watches real processes: a server under load, its client, and their end.
+//! `spinperf top` watches real processes: a server under load, its client, and their exit.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// No step takes nearly as long, however loaded the machine is.
+/// Far longer than any step takes, even on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A process that is killed when it goes out of scope.
@@ -30,7 +30,7 @@ impl Running {
         Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// A client that calls without a pause.
+    /// A client that calls without pause.
     fn load(server: &Server, operation: &[&str]) -> Self {
         let always = ["run", "--address", &server.address, "--profile", "dev-vm"];
         Self::start(&[&always[..], &["--duration", "60s", "--op"], operation].concat())
@@ -42,7 +42,7 @@ impl Running {
         line
     }
 
-    /// Its exit code, and what it said on standard error.
+    /// Exit code and standard error.
     fn end(&mut self) -> (Option<i32>, String) {
         let code = wait_at_most(&mut self.0, LIMIT);
         let mut said = String::new();
@@ -62,7 +62,7 @@ fn watched(arguments: &[&str]) -> Vec<Value> {
     text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Two looks, repeated until the second is as expected: what is watched has to get going.
+/// Two updates, repeated until the second is as expected: the load needs time to start.
 #[track_caller]
 fn watched_until(target: &str, is_expected: impl Fn(&Value) -> bool) -> Vec<Value> {
     let began = Instant::now();
@@ -80,7 +80,7 @@ fn rate(line: &Value, name: &str) -> f64 {
     line["engines"][0]["cores"][0]["per_second"][name].as_f64().unwrap()
 }
 
-/// Watch a server under load, and its client. Expect the same calls seen from both ends.
+/// Watch a server under load, and its client. Expect the same calls at both ends.
 #[test]
 fn both_ends_of_a_connection_are_seen_with_their_rates() {
     let _cores = cores();
@@ -104,8 +104,8 @@ fn both_ends_of_a_connection_are_seen_with_their_rates() {
     watched_until(&client.id(), |line| rate(line, "replies_received") > 0.0);
 }
 
-/// Read and write by chunks. Expect the bytes at the core and at the connection, and at the client the
-/// memory that calls under way hold.
+/// Read and write through chunks. Expect the bytes at the core and at the connection, and at the
+/// client the memory held by calls in flight.
 #[test]
 fn bulk_data_and_who_holds_memory_are_seen() {
     let _cores = cores();
@@ -142,7 +142,7 @@ fn text_has_a_block_for_each_interval_with_no_control_characters() {
     assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{said:?}");
 }
 
-/// Expect each server in what a look without a target tells.
+/// Expect each server in an update without a target.
 #[test]
 fn without_a_target_every_engine_is_watched() {
     let _cores = cores();
@@ -169,7 +169,7 @@ fn cores_idle_as_they_are_told() {
 fn the_end_of_the_process_is_a_good_end_unless_more_was_asked_for() {
     let _cores = cores();
     for (options, code, expected) in
-        [(&[][..], 0, "has ended"), (&["--count", "1000"][..], 1, "of 1000 intervals")]
+        [(&[][..], 0, "has exited"), (&["--count", "1000"][..], 1, "of 1000 intervals")]
     {
         let server = Server::start("top-end");
         let pid = server.child.id().to_string();
@@ -177,7 +177,7 @@ fn the_end_of_the_process_is_a_good_end_unless_more_was_asked_for() {
         let mut top = Running::start(&top);
         assert!(top.first_line().contains(&server.address));
         drop(server);
-        // Whatever it prints meanwhile fits the pipe.
+        // Its output so far fits the pipe.
         let (ended, said) = top.end();
         assert_eq!(ended, Some(code), "{said}");
         assert!(said.contains(expected) && said.contains(&pid), "{said}");
@@ -196,13 +196,13 @@ fn an_interrupt_is_a_good_end() {
     }
 }
 
-/// Stop the process for a while. Expect that it is said, and that watching goes on behind it.
+/// Stop the process for a while. Expect a message, and that watching continues afterwards.
 #[test]
 fn a_process_that_is_stopped_has_not_ended() {
     let _cores = cores();
     let server = Server::start("top-stopped");
     let pid = Pid::from_child(&server.child);
-    // What it prints fits the pipe, which nobody empties.
+    // Its output fits the pipe, which is not read.
     let options = ["--interval", "100ms", "--count", "15", "--json"];
     let mut top = Running::start(&[&["top", &server.address], &options[..]].concat());
     assert!(top.first_line().starts_with('{'));
@@ -214,7 +214,7 @@ fn a_process_that_is_stopped_has_not_ended() {
     assert_eq!(top.end().0, Some(0));
 }
 
-/// Expect an end without an error when who reads has read enough.
+/// Expect a successful exit when the reader closes the pipe.
 #[test]
 fn a_reader_that_goes_is_a_good_end() {
     let _cores = cores();
@@ -231,7 +231,7 @@ fn what_cannot_be_watched_is_said_in_one_line() {
     for (target, code, expected) in [
         ("4000000000", 1, "no such process: 4000000000"),
         (&own, 1, "has no engine, or one with stats.export = none"),
-        ("shm:nobody-listens-here", 1, "nobody who may be looked at listens at"),
+        ("shm:no-listener-here", 1, "no process that may be inspected listens at"),
         ("0", 2, "a process id is a number from 1"),
         ("tcp:x", 2, "neither a process id nor an address"),
     ] {

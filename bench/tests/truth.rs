@@ -1,5 +1,5 @@
-//! Figures of runs in which something goes wrong: a server that is stopped for a while or for good, an
-//! interrupt, a time too short for a call. Counts, relations and exit codes are asserted, never speeds.
+//! Figures of runs with faults: a server that is stopped temporarily or permanently, an interrupt,
+//! a time too short for a call. Asserts counts, relations and exit codes, never speeds.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 const REPORT: &str = include_str!("../schema/spinperf-2.schema.json");
 const TIMES: [&str; 4] = ["--warmup", "0ms", "--duration", "2s"];
-/// Longer than what is measured: it lasts until after the end whenever it begins.
+/// Longer than the measured time: it ends after the measurement, whenever it starts.
 const STALL: Duration = Duration::from_millis(2500);
 
-/// Files of a run; gone when dropped.
+/// Files of a run; removed on drop.
 struct Files {
     json: PathBuf,
     csv: PathBuf,
@@ -82,8 +82,8 @@ fn run(server: &Server, files: &Files, options: &[&str]) -> Output {
     start(server, files, options).wait_with_output().unwrap()
 }
 
-/// Waits until a run calls the server, stops the server, and, unless it is to stay so until the test
-/// ends, lets it go on after a time longer than what is measured. It is a child of this test.
+/// Waits until a run calls the server, then stops the server. Resumes it after more than the
+/// measured time, or leaves it stopped until the test ends. The server is a child of this test.
 fn stop_while_called(server: &Server, time: Option<Duration>) -> JoinHandle<()> {
     let pid = Pid::from_child(&server.child);
     spawn(move || {
@@ -96,7 +96,7 @@ fn stop_while_called(server: &Server, time: Option<Duration>) -> JoinHandle<()> 
     })
 }
 
-/// Waits until a server answers more calls than those that come before a measurement.
+/// Waits until a server answers more calls than precede a measurement.
 fn wait_for_calls(server: Pid) {
     let pid = server.as_raw_nonzero().to_string();
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -131,10 +131,10 @@ fn assert_agreement(row: &Value) {
     }
 }
 
-/// Stop the server within the measured time, and let it go on when that is over: in a closed loop of a
-/// mix, on several connections and with a cool-down, in an open loop, and in both directions, where one
-/// of the loops is the stopped server's own. Expect the stall in every maximum that is known, the time until it ended
-/// in the rate, and a success.
+/// Stop the server within the measured time, and resume it afterwards: in a closed loop of a mix,
+/// on several connections and with a cool-down, in an open loop, and in both directions, where one
+/// of the loops is the stopped server's own. Expect the stall in every known maximum, its time in
+/// the rate, and success.
 #[test]
 fn a_stall_at_the_end_of_the_measured_time_is_in_the_figures() {
     let _cores = cores();
@@ -154,7 +154,8 @@ fn a_stall_at_the_end_of_the_measured_time_is_in_the_figures() {
         for row in report["rows"].as_array().unwrap() {
             let repeat = &row["repeats"][0];
             let stall_s = STALL.as_secs_f64();
-            // Calls that were to be sent meanwhile, and were not, are slower still, by nobody knows how much.
+            // Calls that should have been sent meanwhile, but were not, are even slower, by an
+            // unknown time.
             let never_sent = &repeat["open"]["never_sent"];
             let of = if never_sent.as_u64() > Some(0) { "service" } else { "latency" };
             assert!(number(&repeat[of]["max_ns"]) > stall_s * 0.9e9, "{name}: {row}");
@@ -166,8 +167,8 @@ fn a_stall_at_the_end_of_the_measured_time_is_in_the_figures() {
     }
 }
 
-/// Stop the server for longer than calls are waited for. Expect a bounded wait, exit code 1, a table,
-/// columns and a page that name the calls that were never answered, no maximum, and no spectrum.
+/// Stop the server for longer than calls are waited for. Expect a bounded wait, exit code 1, a
+/// table, columns and a page that name the unanswered calls, no maximum, and no spectrum.
 #[test]
 fn calls_that_are_never_answered_are_a_row_of_their_own_and_exit_code_1() {
     let _cores = cores();
@@ -209,8 +210,8 @@ fn calls_that_are_never_answered_are_a_row_of_their_own_and_exit_code_1() {
     }
 }
 
-/// A report with a call that was never answered, as the later of two. Expect every condition about the
-/// row to be met, and a note.
+/// The later of two reports has an unanswered call. Expect every condition about the row to be met,
+/// and a note.
 #[test]
 fn a_comparison_with_calls_that_were_never_answered_meets_its_conditions() {
     let [good, bad] = ["good", "bad"].map(Files::new);
@@ -236,8 +237,8 @@ fn a_comparison_with_calls_that_were_never_answered_meets_its_conditions() {
     assert!(spinperf(&["compare", bad, good, "--fail-if", "p50>+10%"]).status.success());
 }
 
-/// Measure for a time without a call. Expect empty figures rather than zeroes, and exit code 1 with what
-/// to do about it.
+/// Measure for a time without a call. Expect empty figures instead of zeroes, and exit code 1 with
+/// a remedy.
 #[test]
 fn a_run_too_short_for_a_call_has_no_figures_and_fails() {
     let _cores = cores();
@@ -295,8 +296,8 @@ fn a_median_is_a_measured_figure_and_few_calls_have_no_far_percentiles() {
     }
 }
 
-/// Ask for rates that do not divide the time evenly, of both kinds of arrivals. Expect an achieved rate
-/// that is not above the target, and calls that the rate brings.
+/// Request rates that do not divide the time evenly, with both kinds of arrivals. Expect an
+/// achieved rate that does not exceed the target, and the number of calls that the rate yields.
 #[test]
 fn an_open_loop_never_achieves_more_than_its_target() {
     let _cores = cores();
@@ -320,8 +321,8 @@ fn an_open_loop_never_achieves_more_than_its_target() {
     }
 }
 
-/// Interrupt runs of one workload and of many. Expect the figures until then, marked, and the exit code
-/// of an interrupted program.
+/// Interrupt runs of one workload and of many. Expect the figures so far, marked as interrupted,
+/// and the exit code of an interrupted program.
 #[test]
 fn an_interrupted_run_prints_what_was_measured() {
     let _cores = cores();
@@ -354,8 +355,8 @@ fn an_interrupted_run_prints_what_was_measured() {
     }
 }
 
-/// Have the document go to standard output. Expect nothing else there, the table on standard error, and
-/// a refusal of two such documents.
+/// Send the document to standard output. Expect nothing else there, the table on standard error,
+/// and two such documents to be rejected.
 #[test]
 fn a_minus_is_standard_output_for_one_document() {
     let _cores = cores();
@@ -387,7 +388,7 @@ fn a_minus_is_standard_output_for_one_document() {
     for other in ["--csv", "--hgrm", "--capture"] {
         let refused = run(&["--json", name, other, &other_name]);
         assert_eq!(refused.status.code(), Some(2), "{other}");
-        assert!(text(&refused.stderr).contains("are one file"), "{}", text(&refused.stderr));
+        assert!(text(&refused.stderr).contains("are the same file"), "{}", text(&refused.stderr));
         assert!(!file.exists(), "nothing is written");
     }
     let devices = spinperf(&["devices", "--json", "-"]);

@@ -15,17 +15,17 @@ use std::time::Duration;
 
 const CALLS: u64 = 300;
 
-/// Runs a verified workload bounded by its number of calls, and returns its row.
+/// Runs a verified workload limited by its number of calls, and returns its row.
 fn measured(server: &Server, name: &str, options: &[&str]) -> Value {
     rows(server, name, options)[0].clone()
 }
 
-/// The same with all rows.
+/// All rows of such a run.
 fn rows(server: &Server, name: &str, options: &[&str]) -> Value {
     report(&server.address, name, options)["rows"].clone()
 }
 
-/// The same with everything, of any server.
+/// The whole report of such a run, with any server.
 fn report(address: &str, name: &str, options: &[&str]) -> Value {
     let path = std::env::temp_dir().join(format!("spinperf-{name}-{}.json", std::process::id()));
     let calls = CALLS.to_string();
@@ -40,8 +40,8 @@ fn report(address: &str, name: &str, options: &[&str]) -> Value {
     report
 }
 
-/// Set keys at both ends, or at one. Expect the version that they have in common, and that the report
-/// names it and the key.
+/// Set keys at both ends, or at one. Expect the common version, and the report to name it and the
+/// key.
 #[test]
 fn keys_that_are_set_decide_about_the_version() {
     let _cores = cores();
@@ -68,7 +68,7 @@ impl Service for Nothing {
     }
 }
 
-/// Expect calls of NULL and no other procedure, and nothing said of a server that is not asked.
+/// Expect calls of NULL and no other procedure, and no figures of a server that cannot be asked.
 #[test]
 fn null_calls_go_to_any_program() {
     let _cores = cores();
@@ -89,7 +89,7 @@ fn null_calls_go_to_any_program() {
     assert!(report["notes"].to_string().contains("program 100003 version 3"), "{report}");
 }
 
-/// Expect a row for each direction, every byte of both verified at both ends.
+/// Expect a row for each direction, with every byte of both verified at both ends.
 #[test]
 fn both_directions_of_a_connection_are_measured_at_once() {
     let _cores = cores();
@@ -113,12 +113,12 @@ fn both_directions_of_a_connection_are_measured_at_once() {
 
 /// Expect one line with the reason of the server.
 #[test]
-fn a_server_that_calls_nobody_back_is_an_error() {
+fn a_server_without_calls_in_reverse_is_an_error() {
     let _cores = cores();
     let server = Server::start_with("forward-only", &["--no-reverse"]);
     let output = spinperf(&["run", "--address", &server.address, "--profile", "dev-vm", "--bidir"]);
     let said = text(&output.stderr);
-    let told = "the server refuses: its profile has no memory for calls in reverse";
+    let told = "the server rejects it: its profile reserves no memory for calls in reverse";
     assert!(!output.status.success() && said.contains(told), "{said}");
 }
 
@@ -147,8 +147,8 @@ fn every_operation_brings_every_byte_back() {
     }
 }
 
-/// Ask for an echo that needs more memory than its connection will ever have. Expect an error that
-/// says what to raise, and no wait without end.
+/// Request an echo that needs more memory than its connection will ever have. Expect an error that
+/// names the key to raise, and no endless wait.
 #[test]
 fn a_call_for_which_there_is_never_memory_is_an_error() {
     let _cores = cores();
@@ -174,7 +174,8 @@ fn repeats_are_all_in_the_document() {
     assert_eq!(row["median"]["calls"], 3 * CALLS);
 }
 
-/// Expect a capture of each end, begun with pcapng's section header, and what it has in the report.
+/// Expect a capture of each end that begins with pcapng's section header, and its summary in the
+/// report.
 #[test]
 fn both_ends_can_be_captured() {
     let _cores = cores();
@@ -208,12 +209,12 @@ fn both_ends_can_be_captured() {
 
 #[test]
 fn a_capture_that_cannot_be_written_is_an_error() {
-    let output = spinperf(&["run", "--address", "shm:nobody", "--capture", "/nowhere/x.pcapng"]);
+    let output = spinperf(&["run", "--address", "shm:absent", "--capture", "/nowhere/x.pcapng"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("opening /nowhere/x.pcapng"), "{output:?}");
 }
 
-/// The client hears of a killed server within a second and says so.
+/// The client detects a killed server within a second and reports it.
 #[test]
 fn a_killed_server_ends_the_run_with_exit_code_1() {
     let _cores = cores();
@@ -262,7 +263,7 @@ fn the_whole_job_verifies_measures_and_judges() {
         "x memcpy",
         "calls from other threads",
         "goals",
-        "every byte was compared at both ends",
+        "every byte was verified at both ends",
     ] {
         assert!(table.contains(part), "no {part} in\n{table}");
     }

@@ -552,9 +552,9 @@ fn nothing_is_allocated(
         (Kind::Null, 1, 10_000),
         (Kind::Echo(64), 32, 100_000),
         (Kind::Echo(3000), 64, 20_000),
-        (Kind::Read(1 << 20), 4, 10_000),
-        (Kind::Write(1 << 20), 2, 10_000),
-        (Kind::Lent(1 << 20), 2, 10_000),
+        (Kind::Read(1 << 20), 4, 2_000),
+        (Kind::Write(1 << 20), 2, 2_000),
+        (Kind::Lent(1 << 20), 2, 2_000),
         (Kind::Long(60_000), 4, 5000),
         (Kind::Deferred, 32, 50_000),
     ] {

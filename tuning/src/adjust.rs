@@ -1,4 +1,4 @@
-//! `spintune plan`, `apply` and `revert`: what has a host fit a profile.
+//! `spintune plan`, `apply` and `revert`: apply a profile to a host, and undo it.
 
 use crate::report::{table, to_json};
 use crate::{Outcome, Target};
@@ -9,7 +9,7 @@ use spinrpc_tuning::host::Cpus;
 use spinrpc_tuning::text::{shell_comment, shell_word};
 use std::path::PathBuf;
 
-/// What `spintune plan` and `spintune apply` take.
+/// Arguments of `spintune plan` and `spintune apply`.
 #[derive(clap::Args)]
 pub(crate) struct PlanArguments {
     /// Name of a shipped profile, or path of a file
@@ -21,7 +21,7 @@ pub(crate) struct PlanArguments {
     target: Target,
 }
 
-/// What `spintune revert` takes.
+/// Arguments of `spintune revert`.
 #[derive(clap::Args)]
 pub(crate) struct RevertArguments {
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub(crate) struct RevertArguments {
 
 #[derive(clap::Args)]
 struct Place {
-    /// The host whose files lie below this directory, instead of this one
+    /// Use the host whose files lie below this directory instead of this one
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
     /// Print JSON
@@ -40,31 +40,31 @@ struct Place {
 
 pub(crate) const PLAN_EXAMPLES: &str = "\
 Examples:
-  spintune plan --profile latency                to look at
-  spintune plan --profile site.toml | sudo sh    to run without keeping what was there before
+  spintune plan --profile latency                show the changes
+  spintune plan --profile site.toml | sudo sh    make them, without keeping the previous values
   spintune plan --profile site.toml --json       as tuning/schema/spintune-plan-1.schema.json says
 
-Exit status: 0 the host fits the profile, 1 something is to be changed or the profile is invalid,
-2 the command line is wrong.";
+Exit status: 0 the host fits the profile, 1 changes are needed or the profile is invalid, 2 usage
+error.";
 
 pub(crate) const APPLY_EXAMPLES: &str = "\
 Examples:
   sudo spintune apply --profile site.toml
-  sudo spintune revert                           takes it back
+  sudo spintune revert                           undo it
 
-A second apply changes nothing. What was there before is kept in /run/spinrpc/tuned.json; whatever
-takes a boot is only printed, by spintune plan.
+A second apply changes nothing. The previous values are kept in /run/spinrpc/tuned.json. Changes
+that need a reboot are only printed by spintune plan.
 
-Exit status: 0 the host fits the profile, 1 not all could be changed or the profile is invalid,
-2 the command line is wrong.";
+Exit status: 0 the host fits the profile, 1 a change failed or the profile is invalid, 2 usage
+error.";
 
 pub(crate) const REVERT_EXAMPLES: &str = "\
 Examples:
   sudo spintune revert
 
-What somebody else has changed since is left alone.
+Values that another program has changed since are left alone.
 
-Exit status: 0 all is as before, 1 something is not, 2 the command line is wrong.";
+Exit status: 0 everything is restored, 1 something is not, 2 usage error.";
 
 pub(crate) fn plan(arguments: &PlanArguments) -> Outcome {
     let (site, profile) = match arguments.read() {
@@ -115,7 +115,7 @@ impl Place {
     }
 }
 
-/// Runs what only root may do.
+/// Runs a command that only root may run on this host.
 fn changed(
     place: &Place,
     site: &Site,
@@ -139,7 +139,7 @@ fn told(place: &Place, site: &Site, steps: &[Step]) -> Outcome {
     let (good, bad): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|step| step.is_good());
     let answer = match place.json {
         true => steps_json(steps),
-        false if steps.is_empty() => "nothing to do\n".to_owned(),
+        false if steps.is_empty() => "nothing to change\n".to_owned(),
         false => {
             let row = |step: &&Step| {
                 let file = site.path(&step.path).display().to_string();
@@ -157,19 +157,21 @@ fn problem(site: &Site, step: &Step) -> String {
     let file = site.path(path).display().to_string();
     match outcome {
         fit::Outcome::Set => format!("{item}: {file}: {from} -> {to}"),
-        fit::Outcome::Partly(now) => format!("{item}: {file}: says {now} where {to} was written"),
+        fit::Outcome::Partly(now) => {
+            format!("{item}: {file}: has {now}, although {to} was written")
+        }
         fit::Outcome::Failed(why) => format!("{item}: {file}: still {from}, not {to}: {why}"),
-        _ => format!("{item}: {file}: somebody else has set it to {from}; left so, not {to}"),
+        _ => format!("{item}: {file}: another program has set it to {from}; not changed to {to}"),
     }
 }
 
-/// A script for sh, in which each change has a line that undoes it.
+/// A shell script; each change has a comment with the line that undoes it.
 fn script(site: &Site, profile: &Profile, plan: &Plan) -> String {
     let (name, hash) = (profile.name(), profile.hash());
-    let head = format!("What this host lacks to fit profile {name} ({hash:016x}).");
+    let head = format!("Changes that this host needs to fit profile {name} ({hash:016x}).");
     let mut text = shell_comment(&head);
     if plan.is_empty() {
-        text.push_str(&shell_comment("Nothing is to be changed."));
+        text.push_str(&shell_comment("Nothing to change."));
     }
     for Change { item, path, from, to, reason, .. } in &plan.changes {
         let file = shell_word(site.path(path));

@@ -1,19 +1,19 @@
-//! What the table of keys does not say of a key: the document it comes from, and the keys to look
-//! at together with it.
+//! Facts about keys that the table of keys does not hold: the defining document and the related
+//! keys.
 
 use spinrpc::config::Key;
 
-/// A key among others.
+/// Origin of a key and its related keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Background {
-    /// Where the protocol has it from; empty for what is this engine's own affair.
+    /// Document that defines the key; empty for keys that only concern this engine.
     pub origin: &'static str,
-    /// Full names of keys that limit it, or that it limits.
+    /// Full names of keys that limit this key or that it limits.
     pub related: &'static [&'static str],
 }
 
-/// What there is to know of a key beside its row in the table.
+/// Returns the background of a key.
 pub fn background(key: &Key) -> Background {
     let (_, origin, related) =
         BACKGROUNDS.iter().find(|(name, ..)| *name == key.name).unwrap_or(&("", "", &[]));

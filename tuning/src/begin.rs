@@ -7,16 +7,16 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// What `spintune init` takes.
+/// Arguments of `spintune init`.
 #[derive(clap::Args)]
 pub(crate) struct InitArguments {
-    /// File to write, which must not exist; standard output without it
+    /// File to create, which must not exist yet [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// What programs will call each other by
+    /// Transport between the programs
     #[arg(long, value_enum, default_value_t = Fabric::Shm)]
     fabric: Fabric,
-    /// Look at the host whose files lie below this directory, or at a record of spintune record
+    /// Use the host whose files lie below this directory, or a file of spintune record
     #[arg(long, value_name = "DIR|FILE", default_value = "/")]
     root: PathBuf,
 }
@@ -31,12 +31,12 @@ enum Fabric {
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  spintune init                                  to look at
+  spintune init                                  print the profile
   spintune init --output site.toml && spintune check site.toml
   spintune init --fabric verbs --output fast.toml
-  spintune init --root host.txt                  for a host that somebody recorded
+  spintune init --root host.txt                  for a recorded host
 
-Exit status: 0 written, 1 not written, 2 the command line is wrong.";
+Exit status: 0 written, 1 not written, 2 usage error.";
 
 pub(crate) fn init(arguments: &InitArguments) -> Outcome {
     let tree = match Tree::open(&arguments.root) {
@@ -57,7 +57,7 @@ pub(crate) fn init(arguments: &InitArguments) -> Outcome {
     }
 }
 
-/// Somebody may have worked on what is there.
+/// Never overwrites: an existing file may have been edited.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
     file.write_all(text.as_bytes())
@@ -67,7 +67,7 @@ fn failed(path: &Path, error: &io::Error) -> Outcome {
     let path = path.display();
     let problem = match error.kind() {
         io::ErrorKind::AlreadyExists => {
-            format!("{path}: is there already, and is left as it is; name another file")
+            format!("{path} already exists and is not overwritten; name another file")
         }
         _ => format!("{path}: {error}"),
     };

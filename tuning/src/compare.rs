@@ -1,16 +1,16 @@
-//! `spintune diff`: in what two profiles differ.
+//! `spintune diff`: compares two profiles.
 
 use crate::report::{JsonSetting, shown, table, to_json};
 use crate::{Outcome, Target};
 use serde::Serialize;
 use spinrpc_tuning::{Profile, Setting};
 
-/// What `spintune diff` takes.
+/// Arguments of `spintune diff`.
 #[derive(clap::Args)]
 pub(crate) struct DiffArguments {
     /// Name of a shipped profile, or path of a file
     a: String,
-    /// What to compare it with
+    /// Profile to compare it with
     b: String,
     /// Print JSON
     #[arg(long)]
@@ -22,9 +22,9 @@ pub(crate) struct DiffArguments {
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   spintune diff latency throughput
-  spintune diff base site.toml --json            what a site sets beside the defaults
+  spintune diff base site.toml --json            how a site differs from the defaults
 
-Exit status: 0 they are the same, 1 they differ or one is invalid, 2 the command line is wrong.";
+Exit status: 0 the profiles are equal, 1 they differ or one is invalid, 2 usage error.";
 
 /// A key that two profiles set to different values.
 type Pair<'a> = (Setting<'a>, Setting<'a>);

@@ -1,5 +1,5 @@
-//! One file: TOML text -> located entries, checked one by one. What an entry means together with
-//! others is not known here.
+//! Parses one file: TOML text -> located entries, each checked by itself. Relations between entries
+//! are checked elsewhere.
 
 use crate::error::{Location, Problem};
 use crate::nearest::unknown_key;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-/// What one file says.
+/// Contents of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Document {
     pub(crate) description: Option<String>,
@@ -17,7 +17,7 @@ pub(crate) struct Document {
     pub(crate) entries: Vec<Entry>,
 }
 
-/// One key with a value that it takes.
+/// One key with a value of its type.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) key: &'static Key,
@@ -25,7 +25,7 @@ pub(crate) struct Entry {
     pub(crate) location: Location,
 }
 
-/// Reads a document; `file` is what to call it. Everything that is wrong is added to `problems`.
+/// Parses a document; `file` is its name in messages. Adds all problems to `problems`.
 pub(crate) fn parse(file: &Arc<str>, text: &str, problems: &mut Vec<Problem>) -> Document {
     let mut reader = Reader { file, text, problems, document: Document::default() };
     match DeTable::parse(text) {
@@ -92,7 +92,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A table is a group of keys; the full name of a key joins both by a dot.
+    /// A table is a group of keys; a dot joins the names of group and key.
     fn group(&mut self, path: &str, name: &Spanned<DeString<'_>>, node: &Node<'_>) {
         match node.get_ref().as_table() {
             Some(table) if !table.is_empty() && Key::find(path).is_none() => {
@@ -131,7 +131,7 @@ impl Reader<'_> {
         Location::of(self.file, self.text, offset)
     }
 
-    /// A value as it stands in the file, cut where it would make a message unreadable.
+    /// A value as written in the file, truncated to keep messages readable.
     fn written(&self, span: Range<usize>) -> String {
         let written = self.text.get(span).unwrap_or_default();
         match written.char_indices().nth(WRITTEN_CHARS_MAX) {
@@ -143,7 +143,7 @@ impl Reader<'_> {
 
 const WRITTEN_CHARS_MAX: usize = 40;
 
-/// The entries of a table as they follow each other in the file.
+/// The entries of a table in file order.
 fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<(&'a Spanned<DeString<'i>>, &'a Node<'i>)> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(name, _)| name.span().start);

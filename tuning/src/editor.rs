@@ -1,11 +1,11 @@
-//! The form of a profile as a JSON Schema, by which editors complete and check what is written
-//! (taplo and Even Better TOML take one for TOML).
+//! The format of a profile as a JSON Schema, which editors use for completion and checks (taplo and
+//! Even Better TOML accept it for TOML).
 
 use serde_json::{Map, Value as Json, json};
 use spinrpc::config::{Field, KEYS, Key, Limits, Step, Value};
 
-/// A JSON Schema (draft 2020-12) of profiles: every key with its limits, its default and what it
-/// does. Relations between keys are for `spintune check`.
+/// A JSON Schema (draft 2020-12) for profiles: every key with its limits, default and description.
+/// Relations between keys are checked by `spintune check`.
 pub fn json_schema() -> String {
     let mut groups = Map::new();
     for key in KEYS {
@@ -28,14 +28,15 @@ pub fn json_schema() -> String {
     format!("{schema:#}\n")
 }
 
-/// What stands in front of the keys.
+/// The members before the keys.
 fn head() -> Map<String, Json> {
     let head = json!({
         "schema": { "const": 1, "description": "The format; always 1." },
         "include": {
             "type": "array",
             "items": { "type": "string" },
-            "description": "Profiles taken first: beside this file, else shipped ones.",
+            "description": "Profiles to include first: files in the same folder, or else shipped \
+                            ones.",
         },
         "description": { "type": "string", "description": "Shown in listings." },
     });

@@ -1,14 +1,13 @@
-//! What can be wrong with a profile, and where.
+//! Problems of a profile, and their locations.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A place in a profile: `site.toml:12:3`, or `shipped:base.toml:12:3` for one that came with the
-/// program.
+/// A location in a profile: `site.toml:12:3`, or `shipped:base.toml:12:3` for a shipped profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Location {
-    /// The file, as it was named.
+    /// The file, under the name that the user gave.
     pub file: Arc<str>,
     /// Line, from 1.
     pub line: usize,
@@ -17,12 +16,12 @@ pub struct Location {
 }
 
 impl Location {
-    /// Whether the file came with the program.
+    /// Returns whether the file is a shipped profile.
     pub fn is_shipped(&self) -> bool {
         self.file.starts_with(SHIPPED)
     }
 
-    /// The place of byte `offset` of `text`.
+    /// The location of byte `offset` of `text`.
     pub(crate) fn of(file: &Arc<str>, text: &str, offset: usize) -> Self {
         let before = text.get(..offset).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -34,7 +33,7 @@ impl Location {
     }
 }
 
-/// Before the names of files that came with the program.
+/// Prefix of the names of shipped files.
 pub(crate) const SHIPPED: &str = "shipped:";
 
 impl fmt::Display for Location {
@@ -43,13 +42,13 @@ impl fmt::Display for Location {
     }
 }
 
-/// One thing that is wrong; shown on one line.
+/// One problem, displayed on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
-    /// Where, if it is in a file.
+    /// Location, if it is in a file.
     pub location: Option<Location>,
-    /// What is wrong and what is allowed.
+    /// The problem, and the allowed values.
     pub message: String,
 }
 
@@ -76,7 +75,7 @@ fn one_line(message: &str) -> String {
     message.split('\n').map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// A profile that cannot be used; shown with one line for each problem.
+/// A profile that cannot be used; displayed with one line for each problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileError {
     problems: Vec<Problem>,
@@ -87,13 +86,13 @@ impl ProfileError {
         Self { problems }
     }
 
-    /// Everything that was found, in the order of reading; never empty.
+    /// All problems in reading order; never empty.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// Whether something is wrong with what was asked for, and not with what a file says: a name
-    /// that no profile has, a file that cannot be read, a value that was laid over.
+    /// Returns whether the request is at fault rather than the contents of a file: an unknown
+    /// profile name, an unreadable file, an invalid override.
     pub fn is_usage(&self) -> bool {
         self.problems.iter().any(|problem| problem.location.is_none())
     }

@@ -1,4 +1,4 @@
-//! The commands that look at a host: `doctor` and `record`.
+//! `spintune doctor` and `spintune record`, which examine a host.
 
 use crate::Outcome;
 use crate::report::to_json;
@@ -9,48 +9,49 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What `spintune doctor` takes.
+/// Arguments of `spintune doctor`.
 #[derive(clap::Args)]
 #[command(after_help = DOCTOR_HELP)]
 pub(crate) struct DoctorArguments {
-    /// Name of a shipped profile, or path of a file: what is to run here
+    /// Name of a shipped profile, or path of a file, to run on this host
     #[arg(long, default_value = "base", value_name = "PROFILE")]
     profile: String,
-    /// Lay a value over the profile; may be repeated
+    /// Override a value of the profile; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Say what to do about notes, too
+    /// Print the remedies of notes, too
     #[arg(long, conflicts_with = "json")]
     all: bool,
-    /// Have warnings count as failures
+    /// Treat warnings as failures
     #[arg(long)]
     strict: bool,
-    /// Only read, and leave out what takes the poll cores for some seconds
+    /// Only read, and skip the tests that occupy the poll cores for some seconds
     #[arg(long)]
     passive: bool,
-    /// Look at the record of a host, or at a copy of its files, instead of at this host
+    /// Examine a record or a copy of a host's files instead of this host
     #[arg(long, value_name = "RECORD|DIR")]
     root: Option<PathBuf>,
 }
 
 const DOCTOR_HELP: &str = "\
 Examples:
-  spintune doctor                              is this host fit for the defaults?
-  spintune doctor --profile latency --strict   and for cores that poll without end?
+  spintune doctor                              check this host for the defaults
+  spintune doctor --profile latency --strict   and for cores that poll without pause
   spintune doctor --profile ./site.toml --set cores.list=2-3 --json
-  spintune doctor --root host.txt              what spintune record wrote on another host
+  spintune doctor --root host.txt              check another host from its record
 
-Verdicts: ok; info, worth knowing; warn, slower or less even than it could be; fail, does not work as
-the profile says; unknown, the host does not tell or it was not tried. What gets in the way of polling
-is a warning with poll.mode=busy, and a note otherwise. Nothing is changed; the remedies are for you.
+Verdicts: ok; info, informational; warn, slower or less even than possible; fail, does not work as
+the profile specifies; unknown, not reported by the host or not tested. Work that competes with
+polling is a warning with poll.mode=busy, and a note otherwise. Doctor changes nothing: apply the
+remedies yourself.
 
-Exit status: 0 nothing fails (with --strict: nor is warned of), 1 something does or the profile is
-invalid, 2 the command line is wrong.";
+Exit status: 0 no failures (with --strict: nor warnings), 1 failures or an invalid profile, 2 usage
+error.";
 
-/// What `spintune record` takes.
+/// Arguments of `spintune record`.
 #[derive(clap::Args)]
 pub(crate) struct RecordArguments {
     /// File to write; - is standard output
@@ -60,10 +61,10 @@ pub(crate) struct RecordArguments {
 pub(crate) const RECORD_EXAMPLES: &str = "\
 Examples:
   spintune record host.txt
-  spintune record - | less                       to look through it first
-  spintune doctor --root host.txt                what others then see
+  spintune record - | less                       review it first
+  spintune doctor --root host.txt                analyse it elsewhere
 
-Exit status: 0 written, 1 not written, 2 the command line is wrong.";
+Exit status: 0 written, 1 not written, 2 usage error.";
 
 pub(crate) fn doctor(arguments: &DoctorArguments) -> Outcome {
     match report(arguments) {
@@ -97,7 +98,7 @@ fn report(arguments: &DoctorArguments) -> Result<Report, Outcome> {
     Ok(examine(&Patient { facts: &facts, profile: &profile, tried: tried.as_ref() }))
 }
 
-/// Says what is being done, from two seconds on.
+/// Reports progress, after the first two seconds.
 fn progress() -> impl FnMut(&str) {
     let started = Instant::now();
     move |what| {

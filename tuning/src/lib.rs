@@ -1,10 +1,10 @@
-//! Host profiles: TOML files that say how an engine runs on a host.
+//! Host profiles: TOML files that configure an engine for a host.
 //!
-//! The engine takes a checked [`Config`] and never opens a file; finding, reading, merging and
-//! explaining files is done here. The data flows one way: a name -> documents (`include` chain)
-//! -> layers over the defaults -> [`Profile`]. Beside that, [`host`] reads what a host says
-//! of itself, [`rdma`] looks at its devices, [`doctor`] judges whether it is fit for a profile, and
-//! [`text`] makes foreign text safe to print.
+//! The engine takes a checked [`Config`] and never opens a file; this crate finds, reads, merges
+//! and explains the files. The data flows one way: a name -> documents (`include` chain)
+//! -> layers over the defaults -> [`Profile`]. In addition, [`host`] reads the facts of a host,
+//! [`rdma`] lists its devices, [`doctor`] judges whether it suits a profile, [`fit`] changes it to
+//! fit one, and [`text`] makes untrusted text safe to print.
 //! The programs of this workspace and `spintune` call it; it may use the engine's public API and
 //! the file system.
 //!
@@ -19,11 +19,11 @@
 //! A profile:
 //! ```toml
 //! schema = 1                    # the format; always 1
-//! include = ["latency"]         # taken first: beside this file, else a shipped profile
+//! include = ["latency"]         # read first: a file in the same folder, or else a shipped profile
 //! description = "my server"     # shown in listings
 //!
 //! [rpc]
-//! credits = 128                 # the rest stays as included, else as in the defaults
+//! credits = 128                 # other keys stay as included, or else at their defaults
 //! ```
 
 mod background;

@@ -1,4 +1,4 @@
-//! From a name to a profile: finds the files, follows `include`, lays one over the other.
+//! Resolves a name to a profile: finds the files, follows `include`, and merges them.
 
 use crate::document::{self, Document, Entry};
 use crate::error::{Location, Problem, ProfileError, SHIPPED};
@@ -12,17 +12,17 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Loads a profile for a host: a shipped one by its name, or a file by its path.
+/// Loads a profile for a host: a shipped one by name, or a file by path.
 ///
 /// A name with a `/`, or one that ends in `.toml`, is a path. Blocks while files are read.
 ///
 /// # Errors
-/// Everything that is wrong in the file and in what it includes, each with its place.
+/// All problems in the file and in its includes, with their locations.
 pub fn load(name: &str, host: &Host) -> Result<Profile, ProfileError> {
     Loader::new(host).load(name)
 }
 
-/// Loads profiles, with values of the caller's laid over them.
+/// Loads profiles with overrides from the caller.
 #[derive(Debug)]
 pub struct Loader<'a> {
     host: &'a Host,
@@ -31,22 +31,22 @@ pub struct Loader<'a> {
 }
 
 impl<'a> Loader<'a> {
-    /// A loader for that host.
+    /// A loader for this host.
     pub fn new(host: &'a Host) -> Self {
         Self { host, defaults: Vec::new(), overrides: Vec::new() }
     }
 
-    /// Lays one value, as [`Loader::set`], under what is said of its key: it counts if neither the
-    /// profile nor `set` has the key. The shipped profile `base`, which has every key with its default,
-    /// says nothing in this sense.
+    /// Adds a default, in the form of [`Loader::set`]: it applies if neither the profile nor `set`
+    /// sets the key. The shipped profile `base`, which lists every key with its default, does not
+    /// count as setting a key.
     #[must_use]
     pub fn unless_set(mut self, key_and_value: impl Into<String>) -> Self {
         self.defaults.push(key_and_value.into());
         self
     }
 
-    /// Lays one value, `KEY=VALUE` as from a command line, over whatever is loaded: `poll.mode=busy`.
-    /// What is wrong with it, `load` says.
+    /// Overrides a value of the loaded profile with `KEY=VALUE`, as on a command line:
+    /// `poll.mode=busy`. `load` reports invalid overrides.
     #[must_use]
     pub fn set(mut self, key_and_value: impl Into<String>) -> Self {
         self.overrides.push(key_and_value.into());
@@ -56,7 +56,7 @@ impl<'a> Loader<'a> {
     /// Loads a profile like [`load`].
     ///
     /// # Errors
-    /// Everything that is wrong in the file, in what it includes, and in the overrides.
+    /// All problems in the file, in its includes, and in the overrides.
     pub fn load(&self, name: &str) -> Result<Profile, ProfileError> {
         let origin = Origin::named(name).map_err(Problem::general)?;
         let mut layers = Layers::default();
@@ -77,9 +77,8 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// Where to look: where the key at fault was set, or else the one that it does not go together
-/// with, which the error names. Nowhere where a value that was laid over is one of them, and no file
-/// of the user's has the other.
+/// Location to report: where the key at fault was set, or else the conflicting key that the error
+/// names. `None` if one of them is an override and no user file sets the other.
 fn place<'a>(
     error: &ConfigError,
     sources: &'a BTreeMap<&'static str, Source>,
@@ -94,7 +93,7 @@ fn place<'a>(
     at_fault.filter(own).or_else(|| others().find(own)).or(shipped)
 }
 
-/// Where a document comes from.
+/// Origin of a document.
 #[derive(Clone, Debug)]
 enum Origin {
     Shipped(&'static Shipped),
@@ -116,7 +115,8 @@ impl Origin {
         Ok(Self::File { shown: path.to_owned(), canonical: path.canonicalize()? })
     }
 
-    /// What `include` names in this document: a file beside it, else a shipped profile.
+    /// Resolves an `include` of this document: a file in the same folder, or else a shipped
+    /// profile.
     fn included(&self, name: &str) -> Result<Self, String> {
         if let Self::File { shown, .. } = self {
             let mut path = shown.with_file_name(name);
@@ -155,13 +155,13 @@ impl Origin {
     }
 }
 
-/// Reads a file that is no longer than a profile can sensibly be, so that a wrong path, say to a
-/// device or a core dump, ends in an error and not in using up memory.
+/// Reads a file of bounded size, so that a wrong path, such as a device or a core dump, causes an
+/// error instead of exhausting memory.
 fn read_bounded(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_BYTES_MAX {
-        let message = format!("longer than {FILE_BYTES_MAX} bytes, so not a profile");
+        let message = format!("not a profile: longer than {FILE_BYTES_MAX} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     Ok(text)
@@ -172,11 +172,11 @@ const INCLUDE_DEPTH_MAX: usize = 16;
 
 fn no_such_profile(name: &str) -> String {
     let names: Vec<_> = shipped().iter().map(|profile| profile.name).collect();
-    let otherwise = format!("shipped are {}; a file is named by its path", names.join(", "));
+    let otherwise = format!("shipped profiles are {}; use a path for a file", names.join(", "));
     format!("no profile {name:?}{}", did_you_mean(name, names.iter().copied(), &otherwise))
 }
 
-/// Documents laid over the defaults, each over those it includes.
+/// Documents merged over the defaults, each over its includes.
 #[derive(Default)]
 struct Layers {
     raw: RawConfig,
@@ -188,7 +188,7 @@ struct Layers {
 }
 
 impl Layers {
-    /// Lays a document, and before it what it includes, over the rest; returns its description.
+    /// Merges the includes of a document, then the document itself; returns its description.
     fn add(&mut self, origin: &Origin) -> Result<Option<String>, String> {
         let file = Arc::from(origin.shown());
         let text = origin.text().map_err(|error| format!("{file}: {error}"))?;
@@ -212,18 +212,18 @@ impl Layers {
         }
     }
 
-    /// A document that is included on two ways counts once, where it comes first: the second time
-    /// it would undo what was laid over it in between.
+    /// A document that is included twice counts once, at its first place: the second time it would
+    /// undo changes made in between.
     fn include(&mut self, included: &Origin) -> Result<(), String> {
         if self.done.iter().any(|done| done.is(included)) {
             return Ok(());
         }
         if let Some(start) = self.open.iter().position(|open| open.is(included)) {
             let cycle = self.open[start..].iter().chain([included]).map(Origin::shown);
-            return Err(format!("a cycle: {}", cycle.collect::<Vec<_>>().join(" -> ")));
+            return Err(format!("cycle: {}", cycle.collect::<Vec<_>>().join(" -> ")));
         }
         if self.open.len() >= INCLUDE_DEPTH_MAX {
-            return Err(format!("more than {INCLUDE_DEPTH_MAX} files deep"));
+            return Err(format!("nested deeper than {INCLUDE_DEPTH_MAX} files"));
         }
         self.add(included).map(drop)
     }
@@ -235,7 +235,7 @@ impl Layers {
         }
     }
 
-    /// Before any `overlay`.
+    /// Must come before any `overlay`.
     fn underlay(&mut self, assignment: &str) {
         let base = |location: &Location| *location.file == *format!("{SHIPPED}base.toml");
         let key = assignment.split('=').next().unwrap_or_default().trim();

@@ -1,6 +1,6 @@
-//! spintune: shows, checks, explains and writes profiles, and has hosts fit them.
+//! spintune: shows, checks, explains and writes profiles, and applies them to hosts.
 //!
-//! Answers go to standard output, problems to standard error, one line each.
+//! Answers go to standard output, problems to standard error, one per line.
 
 mod adjust;
 mod begin;
@@ -19,8 +19,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Shows, checks, explains and writes the profiles that spinrpc programs run with, says whether a
-/// host is fit for them, and has it fit.
+/// Show, check, explain and write the profiles of spinrpc programs, and tune hosts for them
 #[derive(Parser)]
 #[command(name = "spintune", version, arg_required_else_help = false, after_help = EXAMPLES)]
 struct Arguments {
@@ -31,66 +30,67 @@ struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   spintune list                                  the shipped profiles
-  spintune show latency                          every value and where it comes from
+  spintune show latency                          every value and its origin
   spintune show ./site.toml --set rpc.credits=128 --json
   spintune check site/*.toml --cpus 0-63         as if on a host with 64 CPUs
-  spintune diff latency site.toml                keys that differ, and who set them
-  spintune explain rpc.credits                   what one key does and takes
+  spintune diff latency site.toml                keys that differ, and their origins
+  spintune explain rpc.credits                   effect and allowed values of one key
   spintune explain > site.toml                   all keys, as a profile to edit
-  spintune doctor --profile latency              is this host fit for it, and if not, why
+  spintune doctor --profile latency              problems of this host for it, with remedies
   spintune init --output site.toml               a profile for this host, with reasons
-  spintune plan --profile latency                what would have this host fit it, as a script
-  spintune record host.txt                       what this host says of itself, for a bug report
+  spintune plan --profile latency                a script that applies it to this host
+  spintune record host.txt                       the facts of this host, for a bug report
 
-Exit status: 0 all is well, 1 a profile is invalid or a host not fit for it, 2 the command line is
-wrong: also a profile or a root that is not there, and a value of --set that no key takes.";
+Exit status: 0 success, 1 a profile is invalid or the host does not fit it, 2 usage error. A profile
+or root that does not exist, and an invalid value for --set, are usage errors.";
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print every key of a profile with its value, its unit and where it comes from
+    /// Print every key of a profile with its value, unit and origin
     #[command(after_help = tell::SHOW_EXAMPLES)]
     Show(tell::ShowArguments),
     /// Print the names of the shipped profiles
     #[command(after_help = tell::LIST_EXAMPLES)]
     List(tell::ListArguments),
-    /// Check profiles, and print what is wrong with its place, and what is set without effect
+    /// Check profiles; print problems with their locations, and settings without effect
     #[command(after_help = tell::CHECK_EXAMPLES)]
     Check(tell::CheckArguments),
-    /// Print the keys in which two profiles differ, with both values and where they come from
+    /// Print the keys in which two profiles differ, with both values and their origins
     #[command(after_help = compare::EXAMPLES)]
     Diff(compare::DiffArguments),
-    /// Print what a key does, what it takes and its default; all keys, as a profile, without KEY
+    /// Print what a key does, its allowed values and its default; without KEY, all keys as a
+    /// profile
     #[command(after_help = tell::EXPLAIN_EXAMPLES)]
     Explain(tell::ExplainArguments),
-    /// Say whether this host is fit for a profile, why not, and what to do about it
+    /// Check whether this host suits a profile, and print problems with remedies
     Doctor(examine::DoctorArguments),
-    /// Write a profile for this host, with the reason of each value beside it
+    /// Write a profile for this host, with the reason for each value
     #[command(after_help = begin::EXAMPLES)]
     Init(begin::InitArguments),
-    /// Print what would have this host fit a profile, as a script; changes nothing
+    /// Print a script that applies a profile to this host; changes nothing
     #[command(after_help = adjust::PLAN_EXAMPLES)]
     Plan(adjust::PlanArguments),
-    /// Have this host fit a profile, until the next boot (root); keeps what was there before
+    /// Apply a profile to this host until the next boot (root); keeps the previous values
     #[command(after_help = adjust::APPLY_EXAMPLES)]
     Apply(adjust::PlanArguments),
-    /// Take back what apply has changed (root)
+    /// Undo the changes of apply (root)
     #[command(after_help = adjust::REVERT_EXAMPLES)]
     Revert(adjust::RevertArguments),
-    /// Write down what this host says of itself in sysfs and procfs, for others to look at
+    /// Save what this host reports in sysfs and procfs, for analysis elsewhere
     ///
-    /// One text file, with what doctor reads and no more. It has names and addresses of RDMA
-    /// devices and of the host: look through it before you give it away.
+    /// The record is a text file with exactly what doctor reads. It contains names and addresses of
+    /// RDMA devices and of the host: review it before you share it.
     #[command(after_help = examine::RECORD_EXAMPLES)]
     Record(examine::RecordArguments),
 }
 
-/// What a profile is resolved for.
+/// Overrides and host that a profile is resolved for.
 #[derive(clap::Args)]
 struct Target {
-    /// Lay a value over the profile; may be repeated
+    /// Override a value of the profile; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
-    /// Resolve for a host with these CPUs instead of this one
+    /// Resolve for a host with these CPUs instead of this host
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     cpus: Option<Cpus>,
 }
@@ -113,7 +113,7 @@ impl Target {
         self.load_on(profile, Host::current)
     }
 
-    /// For another host than this one, unless the command line names its CPUs.
+    /// Resolves for this other host, unless the command line names its CPUs.
     fn load_on(&self, profile: &str, host: impl FnOnce() -> Host) -> Result<Profile, ProfileError> {
         let host = match &self.cpus {
             Some(Cpus(cpus)) => Host { allowed: cpus.clone(), ..Host::default() },
@@ -124,7 +124,7 @@ impl Target {
     }
 }
 
-/// What a run of the program comes to.
+/// Result of a run.
 struct Outcome {
     answer: String,
     problems: Vec<String>,
@@ -162,7 +162,7 @@ fn main() -> ExitCode {
     for problem in &outcome.problems {
         eprintln!("spintune: {}", printable(problem));
     }
-    // A reader that has seen enough (`spintune explain | head`) is no failure.
+    // A reader that closes the pipe early (`spintune explain | head`) is not a failure.
     let written = io::stdout().write_all(printable_lines(&outcome.answer).as_bytes());
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -193,7 +193,7 @@ fn status_of(error: &ProfileError) -> u8 {
     if error.is_usage() { USAGE } else { INVALID }
 }
 
-/// Help and version as they are; mistakes in one line, without the usage that follows them.
+/// Prints help and version unchanged; reduces usage errors to one line.
 fn explain_usage(error: &clap::Error) -> Outcome {
     let text = error.to_string();
     if !error.use_stderr() {

@@ -1,14 +1,14 @@
-//! Finds the name that was probably meant.
+//! Suggestions for misspelled names.
 
 use spinrpc::config::KEYS;
 
-/// Says that a key does not exist, and which one was probably meant.
+/// Message for an unknown key, with the closest known one.
 pub fn unknown_key(name: &str) -> String {
     let known = KEYS.iter().map(|key| key.name);
-    format!("unknown key {name:?}{}", did_you_mean(name, known, "no key is like it"))
+    format!("unknown key {name:?}{}", did_you_mean(name, known, "no key has a similar name"))
 }
 
-/// `; did you mean "rpc.credits"?`, or `; ` and `otherwise` where none of the known names is near.
+/// `; did you mean "rpc.credits"?`, or `; ` and `otherwise` if no known name is close.
 pub fn did_you_mean<'a>(
     name: &str,
     known: impl Iterator<Item = &'a str>,
@@ -20,15 +20,14 @@ pub fn did_you_mean<'a>(
     }
 }
 
-/// The known name closest to `name`, if it is close enough to be worth proposing.
+/// The known name closest to `name`, if it is close enough to suggest.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known.map(|candidate| (distance(name, candidate), candidate));
     let (steps, candidate) = scored.min_by_key(|&(steps, _)| steps)?;
     (steps <= (name.chars().count() / 3).max(1)).then_some(candidate)
 }
 
-/// How far apart two names are. A name without its group, or without the unit at its end, is only
-/// one step from the full one.
+/// Distance of two names. Omitting the group or the unit at the end costs a single step.
 fn distance(name: &str, candidate: &str) -> usize {
     let shortened = candidate.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
     let whole = if shortened { 1 } else { edits(name, candidate) };
@@ -38,9 +37,9 @@ fn distance(name: &str, candidate: &str) -> usize {
     }
 }
 
-/// Insertions, removals, replacements and swaps of neighbours that turn `a` into `b`
-/// (optimal string alignment), quadratic; unknown names come from files of bounded size, and are
-/// cut to a length that no key reaches.
+/// Insertions, deletions, replacements and transpositions that turn `a` into `b` (optimal string
+/// alignment), quadratic; unknown names come from files of bounded size, and are cut to a length
+/// that no key reaches.
 fn edits(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().take(NAME_CHARS_MAX).collect();
     let b: Vec<char> = b.chars().collect();
@@ -91,7 +90,10 @@ mod tests {
     #[test]
     fn far_names_get_no_proposal() {
         for typed in ["colour", "tcp.nodelay", "", "zzzzzzzzzzzzzzzzzzzz"] {
-            assert_eq!(unknown_key(typed), format!("unknown key {typed:?}; no key is like it"));
+            assert_eq!(
+                unknown_key(typed),
+                format!("unknown key {typed:?}; no key has a similar name")
+            );
         }
     }
 

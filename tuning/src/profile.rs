@@ -14,10 +14,10 @@ pub struct Profile {
     sources: BTreeMap<&'static str, Source>,
 }
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Nobody set it.
+    /// Default of the engine.
     Default,
     /// The last file that set it.
     File(Location),
@@ -26,7 +26,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The place in a file.
+    /// The location in a file.
     pub fn location(&self) -> Option<&Location> {
         match self {
             Self::File(location) => Some(location),
@@ -41,11 +41,11 @@ impl Source {
 pub struct Setting<'a> {
     /// The key.
     pub key: &'static Key,
-    /// Its value as it was set.
+    /// The value as set.
     pub value: Value,
-    /// What the value stands for on this host, where that is something else: `auto`.
+    /// The resolved value on this host, if it differs: for `auto`.
     pub resolved: Option<String>,
-    /// Who set it.
+    /// Origin of the value.
     pub source: &'a Source,
 }
 
@@ -59,17 +59,17 @@ impl Profile {
         Self { name: name.to_owned(), description, config, sources }
     }
 
-    /// The name or path it was loaded by.
+    /// The name or path that it was loaded by.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it says of itself.
+    /// The description in the file.
     pub fn description(&self) -> Option<&str> {
         self.description.as_deref()
     }
 
-    /// What the engine takes.
+    /// The configuration for the engine.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -84,15 +84,16 @@ impl Profile {
         })
     }
 
-    /// Tells profiles apart in reports: two with equal values, from whatever files, have equal
-    /// hashes on every host and in every build. `auto` counts as such, not as what it stands for.
+    /// Identifies a profile in reports. Profiles with equal values have equal hashes, whatever
+    /// their files, on every host and in every build. `auto` is hashed as such, not as its resolved
+    /// value.
     pub fn hash(&self) -> u64 {
         let lines =
             KEYS.iter().map(|key| format!("{}={}\n", key.name, key.value(self.config.raw())));
         lines.fold(FNV_OFFSET, |hash, line| fnv1a(hash, line.as_bytes()))
     }
 
-    /// The CPUs are known at start; other keys with `auto` are decided connection by connection.
+    /// CPUs are known at start; other keys with `auto` are resolved for each connection.
     fn resolved(&self, key: &Key) -> Option<String> {
         let is_auto = key.value(self.config.raw()) == Value::Text("auto".to_owned());
         let is_cores = key.name == "cores.list";
@@ -100,7 +101,7 @@ impl Profile {
     }
 }
 
-/// FNV-1a: the hashers of the standard library may change with its version.
+/// FNV-1a, because the hashers of the standard library may change between versions.
 fn fnv1a(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME))
 }
@@ -122,7 +123,7 @@ impl fmt::Display for Source {
 mod tests {
     use super::*;
 
-    /// Vectors published with the algorithm.
+    /// Test vectors published with the algorithm.
     #[test]
     fn hash_is_fnv_1a() {
         assert_eq!(fnv1a(FNV_OFFSET, b""), 0xcbf2_9ce4_8422_2325);

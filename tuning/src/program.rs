@@ -1,16 +1,16 @@
-//! Profiles as the programs of this workspace take them on their command lines: all in the same way.
+//! Profile options shared by the command lines of all programs in this workspace.
 
 use crate::loader::Loader;
 use crate::profile::Profile;
 use spinrpc::config::{Choice, Driver};
 
-/// Options `--profile` and `--set`, for a command line made with clap.
+/// Options `--profile` and `--set` for clap.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ProfileArgs {
     /// Profile of the engine: a name, or the path of a TOML file [default: base]
     #[arg(long, value_name = "NAME|FILE", global = true)]
     pub profile: Option<String>,
-    /// A key of the profile with another value, such as rpc.version=2; may be given several times
+    /// Override a key of the profile, such as rpc.version=2; may be repeated
     #[arg(long, value_name = "KEY=VALUE", global = true)]
     pub set: Vec<String>,
 }
@@ -19,22 +19,22 @@ impl ProfileArgs {
     /// Loads the profile, as [`load_for_program`].
     ///
     /// # Errors
-    /// One line that says what is wrong with the profile or a value.
+    /// One line that describes the problem of the profile or a value.
     pub fn load(&self, loader: Loader<'_>, driver: Driver) -> Result<Profile, String> {
         let name = self.profile.as_deref().unwrap_or(DEFAULT_PROFILE);
         load_for_program(name, &self.set, loader, driver)
     }
 }
 
-/// Profile of a program that is told of none: the defaults of every key.
+/// Profile of a program when none is given: the defaults of every key.
 pub const DEFAULT_PROFILE: &str = "base";
 
-/// Loads the profile that a command line names. Values of `loader` are those that the program itself
-/// asks for, `set` (`KEY=VALUE`) is laid over them, and the driver of the program's address over all.
-/// Blocks while files are read.
+/// Loads the profile that a command line names. Precedence, from lowest: the program's own values
+/// in `loader`, `set` (`KEY=VALUE`), and the driver of the program's address. Blocks while files
+/// are read.
 ///
 /// # Errors
-/// One line that says what is wrong with the profile or a value.
+/// One line that describes the problem of the profile or a value.
 pub fn load_for_program(
     name: &str,
     set: &[String],

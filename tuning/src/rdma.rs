@@ -1,8 +1,8 @@
-//! The RDMA devices of a host and what stands in their way, as the kernel tells it without
-//! rdma-core: programs show it to people who want to know why there is no connection.
+//! The RDMA devices of a host and obstacles to using them, as reported by the kernel without
+//! rdma-core. Programs print this to explain why a connection fails.
 //!
-//! Reads sysfs, `/proc` and, for the addresses of network interfaces, a netlink socket. Nothing is
-//! changed. `spinperf` calls it.
+//! Reads sysfs, `/proc` and, for the addresses of network interfaces, a netlink socket. Changes
+//! nothing. `spinperf` calls it.
 
 mod addresses;
 mod device;

@@ -1,10 +1,10 @@
-//! The reference of all keys: as a profile that can be copied and edited, and as a document.
+//! Reference of all keys: as a profile to copy and edit, and as a document.
 
 use crate::background::background;
 use spinrpc::config::{KEYS, Key};
 
-/// A profile that sets every key to its default and says of each what it does, what is allowed and
-/// why the default is what it is. The shipped profile `base` is this text.
+/// A profile that sets every key to its default and documents its purpose, its allowed values and
+/// the reason for the default. The shipped profile `base` is this text.
 pub fn reference() -> String {
     let mut text = String::from(HEAD);
     let mut group = "";
@@ -25,7 +25,7 @@ fn entry(key: &Key) -> String {
     format!("{effect}{allowed}{} = {}\n", key.parts().1, key.default_value())
 }
 
-/// The same as a document in Markdown: the file `REFERENCE.md` of this package.
+/// The reference in Markdown: the file `REFERENCE.md` of this package.
 pub fn markdown() -> String {
     let mut text = String::from(TITLE);
     let mut group = "";
@@ -55,7 +55,7 @@ fn section(key: &Key) -> String {
     format!("\n### {}\n\n{}\n\n{rows}", key.name, key.effect)
 }
 
-/// A sentence that goes on after a colon; words in capitals and names of keys stay as they are.
+/// Lower-cases a sentence that follows a colon; keeps acronyms and names of keys.
 fn lower(sentence: &str) -> String {
     let mut letters = sentence.chars();
     match (letters.next(), letters.clone().next()) {
@@ -66,7 +66,7 @@ fn lower(sentence: &str) -> String {
     }
 }
 
-/// Words as comment lines no wider than the rest of the sources.
+/// Wraps text into comment lines no wider than the rest of the sources.
 pub(crate) fn comment(words: &str) -> String {
     let mut lines = vec![String::from("#")];
     for word in words.split_whitespace() {
@@ -85,17 +85,17 @@ pub(crate) fn comment(words: &str) -> String {
 const TITLE: &str = "\
 # Keys of a profile
 
-Every key with what it does, what it takes, its default and why that is the default. This file is
-what `spintune explain --markdown` prints, and a test keeps it so; `spintune explain KEY` tells the
-same of one key, and `spintune explain` all of them as a profile to edit.
+Every key with its effect, its allowed values, its default and the reason for the default. This file
+is the output of `spintune explain --markdown`, which a test verifies. `spintune explain KEY` explains
+one key, and `spintune explain` prints all keys as a profile to edit.
 
-A profile is TOML: `schema = 1`, then `include = [\"NAME\"]` for the profiles it builds upon, a
-`description`, and keys by group. Whatever is not set stays as included, else as the default.
+A profile is TOML: `schema = 1`, then `include = [\"NAME\"]` for the profiles it builds on, a
+`description`, and keys by group. A key that is not set has the included value, or else the default.
 ";
 const WIDTH: usize = 100;
 const HEAD: &str = "\
-# Every key with its default: what it does, what it takes, and why the default is what it is.
-# To make a profile, include this one and set what differs.
+# Every key with its effect, its allowed values, its default and the reason for the default.
+# To make a profile, include this one and set the keys that differ.
 schema = 1
 description = \"the defaults of every key\"
 ";

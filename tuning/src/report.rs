@@ -1,4 +1,4 @@
-//! What spintune prints.
+//! Output of spintune.
 
 use serde::Serialize;
 use spinrpc::config::{Host, Key, Value};
@@ -7,13 +7,13 @@ use spinrpc_tuning::text::{self, printable};
 use spinrpc_tuning::{Profile, Setting, Source, background, load, shipped};
 use std::collections::BTreeMap;
 
-/// The shipped profiles, one a line.
+/// The shipped profiles, one per line.
 pub(crate) fn list() -> String {
     let row = |(name, description)| format!("{name:<21}  {description}\n");
     described().map(row).collect()
 }
 
-/// The shipped profiles for programs.
+/// The shipped profiles as JSON.
 pub(crate) fn list_json() -> String {
     #[derive(Serialize)]
     struct Listed {
@@ -29,7 +29,7 @@ pub(crate) fn list_json() -> String {
     to_json(&List { schema: 1, profiles: listed.collect() })
 }
 
-/// The shipped profiles with what they say of themselves.
+/// The shipped profiles with their descriptions.
 fn described() -> impl Iterator<Item = (&'static str, String)> {
     // Examples name CPUs that only their hosts have.
     let host = Host { allowed: (0..64).collect(), ..Host::default() };
@@ -40,7 +40,7 @@ fn described() -> impl Iterator<Item = (&'static str, String)> {
     })
 }
 
-/// Keys for programs.
+/// Explanations of keys as JSON.
 pub(crate) fn explanations(keys: impl IntoIterator<Item = &'static Key>) -> String {
     #[derive(Serialize)]
     struct Explained {
@@ -71,7 +71,7 @@ pub(crate) fn explanations(keys: impl IntoIterator<Item = &'static Key>) -> Stri
     to_json(&Explanations { schema: 1, keys: keys.into_iter().map(explained).collect() })
 }
 
-/// One key.
+/// Explanation of one key.
 pub(crate) fn explanation(key: &Key) -> String {
     let unit = if key.unit.is_empty() { String::new() } else { format!(" ({})", key.unit) };
     let background = background(key);
@@ -95,7 +95,7 @@ pub(crate) fn text(profile: &Profile) -> String {
     let derived = derived(profile);
     let facts = derived.iter().map(|fact| format!("{:<32}{:>9}\n", fact.label, fact.value));
     format!(
-        "profile {}, hash {:016x}\n\n{}\nWhat follows from it\n{}",
+        "profile {}, hash {:016x}\n\n{}\nDerived values\n{}",
         printable(profile.name()),
         profile.hash(),
         table(&rows),
@@ -108,7 +108,7 @@ fn row(setting: &Setting<'_>) -> [String; 4] {
     [key, shown(setting), unit, setting.source.to_string()]
 }
 
-/// A value with what it stands for on this host.
+/// A value with its resolved form on this host.
 pub(crate) fn shown(setting: &Setting<'_>) -> String {
     let value = plain(&setting.value);
     match &setting.resolved {
@@ -117,7 +117,7 @@ pub(crate) fn shown(setting: &Setting<'_>) -> String {
     }
 }
 
-/// Without the quotes a profile needs.
+/// A value without the quotes that a profile needs.
 fn plain(value: &Value) -> String {
     match value {
         Value::Text(text) => text.clone(),
@@ -125,7 +125,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// Columns side by side, each as wide as its widest cell. Cells may have foreign text.
+/// Aligned columns, each as wide as its widest cell. Cells may contain untrusted text.
 pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| printable(cell))).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
@@ -150,10 +150,10 @@ fn derived(profile: &Profile) -> Vec<Derived> {
     [
         ("cores", "cores", config.cores()),
         ("recv_buffers_per_conn", "receive buffers per connection", recv),
-        ("recv_buffer_bytes", "bytes of a receive buffer", config.recv_buffer_bytes()),
+        ("recv_buffer_bytes", "bytes per receive buffer", config.recv_buffer_bytes()),
         ("send_buffers_per_conn", "send buffers per connection", send),
-        ("send_buffer_bytes", "bytes of a send buffer", config.send_buffer_bytes()),
-        ("headroom_bytes", "bytes of it for the header", config.headroom_bytes()),
+        ("send_buffer_bytes", "bytes per send buffer", config.send_buffer_bytes()),
+        ("headroom_bytes", "bytes of these for the header", config.headroom_bytes()),
         ("buffers_per_conn_bytes", "buffer bytes per connection", buffers_bytes),
     ]
     .map(|(name, label, value)| Derived { name, label, value })
@@ -164,7 +164,7 @@ fn buffers(budget: &impl Budget) -> usize {
     usize::try_from(budget.total()).unwrap_or(usize::MAX)
 }
 
-/// A profile for programs.
+/// A profile as JSON.
 pub(crate) fn json(profile: &Profile) -> String {
     let document = Document {
         schema: 1,
@@ -178,7 +178,7 @@ pub(crate) fn json(profile: &Profile) -> String {
     to_json(&document)
 }
 
-/// A document for programs. What is written here has no part that JSON does not know.
+/// Serializes a document. All values written here have a JSON form.
 pub(crate) fn to_json(document: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(document);
     text::json(&text.unwrap_or_else(|error| format!("{{\"error\": {:?}}}", error.to_string())))
@@ -204,7 +204,7 @@ struct JsonKey {
     setting: JsonSetting,
 }
 
-/// A value and where it comes from.
+/// A value and its origin.
 #[derive(Serialize)]
 pub(crate) struct JsonSetting {
     value: JsonValue,

@@ -1,24 +1,24 @@
 //! The profiles that are part of the program.
 
-/// A profile that needs no file.
+/// A profile that is part of the program.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Shipped {
-    /// Its name, for `include` and `--profile`.
+    /// Name, for `include` and `--profile`.
     pub name: &'static str,
-    /// Its text.
+    /// TOML text.
     pub toml: &'static str,
 }
 
 impl Shipped {
-    /// Whether it is an example for one host, with CPUs and devices that others do not have: to
-    /// copy, and not to run with.
+    /// Returns whether it is an example for one host, with CPUs and devices that others do not
+    /// have: to copy, not to run with.
     pub fn is_example(&self) -> bool {
         self.name.starts_with("hosts/")
     }
 }
 
-/// All shipped profiles, in the order of their names.
+/// All shipped profiles, ordered by name.
 pub fn shipped() -> &'static [Shipped] {
     &[
         Shipped { name: "base", toml: include_str!("../profiles/base.toml") },

@@ -1,4 +1,4 @@
-//! `spintune list`, `show`, `check` and `explain`: what there is, and whether it is right.
+//! `spintune list`, `show`, `check` and `explain`.
 
 use crate::report::{self, to_json};
 use crate::{Outcome, Target, status_of};
@@ -7,7 +7,7 @@ use spinrpc::config::{KEYS, Key};
 use spinrpc_tuning::text::printable;
 use spinrpc_tuning::{Location, Profile, ProfileError, WithoutEffect};
 
-/// What `spintune show` takes.
+/// Arguments of `spintune show`.
 #[derive(clap::Args)]
 pub(crate) struct ShowArguments {
     /// Name of a shipped profile, or path of a file
@@ -19,7 +19,7 @@ pub(crate) struct ShowArguments {
     target: Target,
 }
 
-/// What `spintune list` takes.
+/// Arguments of `spintune list`.
 #[derive(clap::Args)]
 pub(crate) struct ListArguments {
     /// Print JSON
@@ -27,29 +27,29 @@ pub(crate) struct ListArguments {
     json: bool,
 }
 
-/// What `spintune check` takes.
+/// Arguments of `spintune check`.
 #[derive(clap::Args)]
 pub(crate) struct CheckArguments {
     /// Names of shipped profiles, or paths of files
     #[arg(required = true, value_name = "FILE")]
     profiles: Vec<String>,
-    /// Print JSON, with all that is wrong
+    /// Print JSON, with all problems
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     target: Target,
 }
 
-/// What `spintune explain` takes.
+/// Arguments of `spintune explain`.
 #[derive(clap::Args)]
 pub(crate) struct ExplainArguments {
     /// Full name of the key, such as rpc.credits
     #[arg(conflicts_with_all = ["markdown", "json_schema"])]
     key: Option<String>,
-    /// All keys as a document in Markdown
+    /// Print all keys as a Markdown document
     #[arg(long, conflicts_with = "json_schema")]
     markdown: bool,
-    /// The form of a profile as a JSON Schema, for editors
+    /// Print the format of profiles as a JSON Schema, for editors
     #[arg(long)]
     json_schema: bool,
     /// Print JSON: the key, or all keys
@@ -63,31 +63,31 @@ Examples:
   spintune show ./site.toml --set rpc.credits=128 --json
   spintune show verbs-mlx5 --cpus 0-63           as if on a host with 64 CPUs
 
-Exit status: 0 shown, 1 the profile is invalid, 2 the command line is wrong.";
+Exit status: 0 success, 1 the profile is invalid, 2 usage error.";
 
 pub(crate) const LIST_EXAMPLES: &str = "\
 Examples:
   spintune list
   spintune list --json
 
-Exit status: 0 listed, 2 the command line is wrong.";
+Exit status: 0 success, 2 usage error.";
 
 pub(crate) const CHECK_EXAMPLES: &str = "\
 Examples:
   spintune check site.toml
   spintune check site/*.toml --cpus 0-63         as if on a host with 64 CPUs
-  spintune check site.toml --json                with places, for editors and CI
+  spintune check site.toml --json                with locations, for editors and CI
 
-Exit status: 0 all are valid, 1 one is not, 2 the command line is wrong.";
+Exit status: 0 all are valid, 1 one is not, 2 usage error.";
 
 pub(crate) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
-  spintune explain rpc.credits                   what one key does and takes
+  spintune explain rpc.credits                   effect and allowed values of one key
   spintune explain > site.toml                   all keys, as a profile to edit
   spintune explain rpc.credits --json
-  spintune explain --json-schema > profile.json  has editors complete and check profiles
+  spintune explain --json-schema > profile.json  completion and checks in editors
 
-Exit status: 0 explained, 2 the command line is wrong or there is no such key.";
+Exit status: 0 success, 2 usage error or unknown key.";
 
 pub(crate) fn show(arguments: &ShowArguments) -> Outcome {
     match arguments.target.load(&arguments.profile) {
@@ -119,7 +119,7 @@ fn explain_one(name: &str, json: bool) -> Outcome {
     }
 }
 
-/// What came of one profile.
+/// Result of checking one profile.
 #[derive(Serialize)]
 struct Verdict<'a> {
     profile: &'a str,
@@ -130,7 +130,7 @@ struct Verdict<'a> {
     status: u8,
 }
 
-/// Something about a place in a profile.
+/// A problem or note about a location in a profile.
 #[derive(Serialize)]
 struct Remark {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,7 +140,7 @@ struct Remark {
     #[serde(skip_serializing_if = "Option::is_none")]
     column: Option<usize>,
     message: String,
-    /// With its place, as people read it.
+    /// The message with its location, for people.
     #[serde(skip)]
     whole: String,
 }

@@ -1,9 +1,9 @@
-//! Text from elsewhere, made safe to print.
+//! Makes untrusted text safe to print.
 //!
-//! Names of files, hosts, devices and programs, and whatever a file, a peer or another process says, may
-//! hold anything: bytes that a terminal obeys, ends of lines, words of a shell. Everything that a program
-//! of this workspace prints of them goes through [`printable`], or through [`shell_word`] and
-//! [`shell_comment`] where the output is a script.
+//! Names of files, hosts, devices and programs, and the contents of files and messages from peers
+//! and processes, may contain anything: terminal control sequences, line feeds, shell syntax. All
+//! programs of this workspace print such text through [`printable`], or through [`shell_word`] and
+//! [`shell_comment`] in scripts.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -30,7 +30,7 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// The same of text with several lines: line feeds and tabs stay.
+/// Like [`printable`] for text with several lines: line feeds and tabs stay.
 #[must_use]
 pub fn printable_lines(text: &str) -> String {
     let is_kept = |letter: char| matches!(letter, '\n' | '\t');
@@ -41,8 +41,8 @@ pub fn printable_lines(text: &str) -> String {
     parts.collect()
 }
 
-/// JSON with the same meaning, in which characters that are not harmless to a terminal are escaped; line
-/// feeds stay.
+/// JSON with the same meaning, in which characters that are not harmless to a terminal are escaped;
+/// line feeds stay.
 #[must_use]
 pub fn json(document: &str) -> String {
     let mut safe = String::with_capacity(document.len());
@@ -56,7 +56,7 @@ pub fn json(document: &str) -> String {
     safe
 }
 
-/// Returns whether a terminal shows the character, and does nothing else with it.
+/// Returns whether a terminal only displays the character.
 #[must_use]
 pub fn is_harmless(letter: char) -> bool {
     let reorders = matches!(
@@ -66,8 +66,8 @@ pub fn is_harmless(letter: char) -> bool {
     !letter.is_control() && !reorders
 }
 
-/// One word of a POSIX shell, which stands for exactly these bytes. It has no control characters but, at
-/// its end, the line feeds of a name that ends in them.
+/// One word of a POSIX shell that stands for exactly these bytes. It contains no control characters
+/// except line feeds at its end, if the bytes end in them.
 ///
 /// ```
 /// use spinrpc_tuning::text::shell_word;
@@ -86,14 +86,14 @@ pub fn shell_word(word: impl AsRef<OsStr>) -> String {
     }
 }
 
-/// Needs no quotes, and cannot be taken for an option or a comment.
+/// Returns whether the text needs no quotes and cannot be taken for an option or a comment.
 fn is_plain(text: &str) -> bool {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/-_.:@,+".contains(letter);
     !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain)
 }
 
-/// The shell makes the bytes from octal numbers. It drops line feeds at the end of what a command prints,
-/// so these follow as they are.
+/// The shell makes the bytes from octal numbers. It drops trailing line feeds of a command
+/// substitution, so these follow as they are.
 fn printed_by_shell(bytes: &[u8]) -> String {
     let end = bytes.iter().rposition(|byte| *byte != b'\n').map_or(0, |last| last + 1);
     let mut word = String::from("\"$(printf '");
@@ -113,7 +113,7 @@ fn printed_by_shell(bytes: &[u8]) -> String {
     word
 }
 
-/// A line of a script that a shell ignores, whatever the text; ends with the line.
+/// A shell comment line with the text, which is made safe; ends with a line feed.
 #[must_use]
 pub fn shell_comment(text: &str) -> String {
     format!("# {}\n", printable(text))
@@ -128,8 +128,8 @@ mod tests {
     use std::os::unix::ffi::OsStringExt;
     use std::process::Command;
 
-    /// Bytes that shells and terminals care about, more often than others; no NUL, which no word of a
-    /// command line has.
+    /// Arguments with many bytes that are special to shells and terminals; without NUL, which
+    /// arguments cannot contain.
     fn hostile() -> impl Strategy<Value = Vec<u8>> {
         let special =
             b"\n\r\t\x1b\x07\x9b'\"\\$`(){}[]<>|&;*?~#!=%- \x7f\xc2\xe2\x80\xae\xff".to_vec();
@@ -137,7 +137,7 @@ mod tests {
         prop::collection::vec(byte, 0..20)
     }
 
-    /// Arguments that a shell makes of the words.
+    /// The arguments that a shell passes on for these words.
     fn obeyed(words: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut script = String::from("printf '%s\\0'");
         for word in words {

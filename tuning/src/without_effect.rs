@@ -1,22 +1,22 @@
-//! Settings that do nothing, because another key of the same profile decides otherwise: no mistakes,
-//! but whoever wrote them probably expects something.
+//! Settings without effect, because another key of the profile overrides them. They are valid, but
+//! probably not intended.
 
 use crate::error::Location;
 use crate::profile::{Profile, Source};
 use spinrpc::config::{CoreList, Driver, IdlePolicy, KEYS, RawConfig, Registration, Versions};
 use std::fmt;
 
-/// A setting that does nothing.
+/// A setting without effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WithoutEffect {
-    /// Where it is, if in a file.
+    /// Location, if it is in a file.
     pub location: Option<Location>,
-    /// The key that is set.
+    /// The ineffective key.
     pub key: &'static str,
-    /// The key that decides.
+    /// The key that overrides it.
     pub because_of: &'static str,
-    /// What that is set to, as it would stand in a profile.
+    /// Value of the overriding key, in profile syntax.
     pub value: String,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for WithoutEffect {
 }
 
 impl WithoutEffect {
-    /// The same in words, without its place.
+    /// Message without the location.
     pub fn message(&self) -> String {
         let Self { key, because_of, value, .. } = self;
         format!("{key} has no effect with {because_of} = {value}")
@@ -38,8 +38,8 @@ impl WithoutEffect {
 }
 
 impl Profile {
-    /// What its own files and overrides set in vain, in the order of the table of keys. Shipped
-    /// profiles set for others what these may want.
+    /// Settings without effect in the user's own files and overrides, in the order of the table of
+    /// keys. Shipped profiles are excluded: they may set values for profiles that include them.
     pub fn without_effect(&self) -> Vec<WithoutEffect> {
         let raw = self.config().raw();
         let vain = |key: &str| VAIN.iter().find(|(vain, _, is)| vain.contains(&key) && is(raw));
@@ -63,7 +63,7 @@ impl Profile {
     }
 }
 
-/// Keys, what decides over them, and when they are in vain.
+/// Keys, the key that overrides them, and the condition under which it does.
 type Vain = (&'static [&'static str], &'static str, fn(&RawConfig) -> bool);
 
 const VAIN: &[Vain] = &[

@@ -1,4 +1,4 @@
-//! The checks, each on hosts where all is well and on hosts where it is not.
+//! The checks, each on hosts without and with the problem.
 #![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
 
 #[path = "doctor/patients.rs"]
@@ -19,7 +19,7 @@ fn a_server_that_is_set_up_well_has_nothing_to_be_warned_of() {
     let report = Case::of(RIGHT, "verbs-mlx5").tried(calm(32)).report();
     let bad = |verdict| [Warn, Fail].contains(&verdict);
     let bad: Vec<_> = report.checks.iter().filter(|check| bad(check.finding.verdict)).collect();
-    // This test is a debug build, which it should say.
+    // The test is a debug build, which the report must say.
     let ids: Vec<_> = bad.iter().map(|check| check.id).collect();
     assert!(ids == ["build.release"] || ids.is_empty(), "{}", report.render(true));
     assert_eq!((report.host.as_str(), &report.cores[..]), ("node7", &[10][..]));
@@ -37,7 +37,7 @@ fn the_same_server_as_installed_fails_and_says_what_to_do() {
     assert!(text.contains("fail memory.lock: each connection registers up to"), "{text}");
     assert!(text.contains("$ echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"));
     assert!(text.contains("cores.list=\"8\""), "{text}");
-    assert!(!text.contains("vm.stat_interval=10"), "notes need no remedy: {text}");
+    assert!(!text.contains("vm.stat_interval=10"), "notes have no remedies here: {text}");
     assert!(report.render(true).contains("$ sysctl -w vm.stat_interval=10"));
     let failure = text.find("  fail memory.lock:").unwrap();
     assert!(failure < text.find("  warn cpus.tick:").unwrap(), "the worst comes first");
@@ -74,7 +74,7 @@ fn a_host_that_tells_nothing_is_unknown_and_no_failure() {
     assert_eq!(report.host, "(no name)");
 }
 
-/// Somebody may send a record that means harm: it is examined like any other.
+/// A record may be malicious; it is examined like any other.
 #[test]
 fn odd_contents_are_examined_without_harm() {
     let odd = ["", "-1", "18446744073709551615", "0-1023", "max 0", "1 0", "[always]", "a:b\\nc:d"];
@@ -105,7 +105,7 @@ fn names_of_a_host_are_harmless_in_commands_and_on_a_terminal() {
 fn cores_that_must_not_be_used_are_named_with_those_that_may() {
     let finding = Case::of(CONTAINER, "latency").set("cores.list=4-6").finding("cpus.allowed");
     assert_eq!(finding.verdict, Fail);
-    assert_eq!(finding.says, "poll core 6 must not be used: this process may run on CPUs 2-5");
+    assert_eq!(finding.says, "this process is not allowed to run on poll core 6, only on CPUs 2-5");
     assert_eq!(finding.evidence[0].source, "/proc/self/status Cpus_allowed_list");
     assert_eq!(finding.evidence[1].value, "2-5");
     let (says, commands) = remedy(&finding);
@@ -113,7 +113,7 @@ fn cores_that_must_not_be_used_are_named_with_those_that_may() {
     assert_eq!(commands, ["taskset -c 4-6 COMMAND"]);
     let few = Case::of(VM, "throughput").finding("cpus.allowed");
     assert_eq!(few.verdict, Info);
-    assert_eq!(few.says, "room for 2 of the 4 cores that cores.max asks for");
+    assert_eq!(few.says, "2 of the 4 cores that cores.max requests fit");
     assert_eq!(Case::of(VM, "base").verdict("cpus.allowed"), Good);
 }
 
@@ -149,7 +149,7 @@ fn a_cpu_must_be_left_for_the_rest() {
 #[test]
 fn cores_to_isolate_are_named_with_their_threads_and_the_rest() {
     let finding = Case::of(LAPTOP, "latency").set("cores.list=4,6").finding("cpus.isolated");
-    assert_eq!(finding.says, "poll cores 4,6 are open to every task of the host");
+    assert_eq!(finding.says, "poll cores 4,6 are not isolated: any task may run there");
     let (says, _) = remedy(&finding);
     let wanted = "isolcpus=managed_irq,domain,4-7 nohz_full=4-7 rcu_nocbs=4-7 irqaffinity=0-3,8-15";
     assert!(says.ends_with(wanted), "{says}");
@@ -167,7 +167,7 @@ fn cores_to_isolate_are_named_with_their_threads_and_the_rest() {
 fn cpu_0_is_no_place_to_poll() {
     let finding = Case::of(LAPTOP, "latency").set("cores.list=0").finding("cpus.zero");
     assert_eq!(finding.verdict, Warn);
-    assert_eq!(remedy(&finding).0, "Put another one into cores.list, such as 1");
+    assert_eq!(remedy(&finding).0, "Set cores.list to another CPU, such as 1");
     assert_eq!(Case::of(LAPTOP, "latency").verdict("cpus.zero"), Good);
 }
 
@@ -179,10 +179,10 @@ fn threads_of_one_physical_core_are_not_two_cores() {
     let both = smt("2-3");
     assert_eq!(both.verdict, Warn);
     assert_eq!(both.says, "poll cores 2-3 share physical cores with each other");
-    let beside = smt("2");
-    assert_eq!(beside.says, "CPU 3 takes turns with poll cores in the same physical cores");
+    let shared = smt("2");
+    assert_eq!(shared.says, "CPU 3 shares physical cores with poll cores");
     let file = "/sys/devices/system/cpu/cpu3/online";
-    assert_eq!(remedy(&beside).1, [format!("echo 0 > {file}  # to undo: echo 1 > {file}")]);
+    assert_eq!(remedy(&shared).1, [format!("echo 0 > {file}  # to undo: echo 1 > {file}")]);
     assert!(remedy(&smt("1")).1.is_empty(), "CPU 0 cannot be taken offline");
     assert_eq!(Case::of(RIGHT, "latency").verdict("cpus.smt"), Good);
     assert_eq!(Case::of(VM, "latency").verdict("cpus.smt"), Good);
@@ -198,7 +198,7 @@ fn interrupts_on_poll_cores_are_named_and_sent_to_cpus_that_nobody_polls_on() {
     assert_eq!(remedy(&finding).1, [command], "and not to isolated ones");
     assert_eq!(Case::of(RIGHT, "latency").verdict("irqs.cores"), Good);
     let all = Case::of(VM, "latency").set("cores.list=0-1").finding("irqs.cores");
-    assert!(remedy(&all).1.is_empty(), "there is nowhere to send them");
+    assert!(remedy(&all).1.is_empty(), "there is no other CPU");
     let none = Case::of(VM, "latency").without("proc/irq");
     assert_eq!(none.verdict("irqs.cores"), Unknown);
 }
@@ -227,7 +227,11 @@ fn frequencies_and_sleep_states_of_poll_cores() {
     for id in ["power.governor", "power.boost", "power.idle"] {
         assert_eq!(right.verdict(id), Good, "{id}");
     }
-    assert_eq!(Case::of(VM, "latency").verdict("power.governor"), Good, "the hypervisor's");
+    assert_eq!(
+        Case::of(VM, "latency").verdict("power.governor"),
+        Good,
+        "managed by the hypervisor"
+    );
     let silent = Case::of(VM, "latency").without("proc/cpuinfo");
     assert_eq!(silent.verdict("power.governor"), Unknown);
 }
@@ -276,10 +280,10 @@ fn memory_that_cannot_be_locked_is_none_for_a_device() {
         Case::of(WRONG, "latency").set(&format!("mem.lock={lock}")).verdict("memory.lock")
     };
     assert_eq!(["off", "try", "require"].map(shm), [Good, Info, Fail]);
-    assert_eq!(Case::of(VM, "latency").verdict("memory.lock"), Good, "root may lock all");
+    assert_eq!(Case::of(VM, "latency").verdict("memory.lock"), Good, "root may lock any amount");
     let hard = "Max locked memory 65536 unlimited bytes";
     let raised = Case::of(WRONG, "verbs-mlx5").with("proc/self/limits", hard);
-    assert_eq!(raised.verdict("memory.lock"), Good, "programs raise it by themselves");
+    assert_eq!(raised.verdict("memory.lock"), Good, "programs raise it themselves");
 }
 
 #[test]
@@ -290,7 +294,7 @@ fn huge_pages_are_reserved_on_the_nodes_of_cores() {
     };
     let tried = want("try");
     assert_eq!(tried.verdict, Warn);
-    assert_eq!(tried.says, "arenas take small pages: 0 of 64 pages of 2 MiB are free on node 1");
+    assert_eq!(tried.says, "arenas use small pages: 0 of 64 pages of 2 MiB are free on node 1");
     let file = "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages";
     assert_eq!(remedy(&tried).1, [format!("echo 64 > {file}")]);
     assert_eq!((want("require").verdict, want("off").verdict), (Fail, Good));
@@ -347,7 +351,7 @@ fn a_device_without_its_files_or_with_another_name_is_of_no_use() {
     let (_, _, says) = finding(Case::of(GUEST, "verbs-rxe").set("verbs.device=mlx5_0"));
     assert_eq!(says, "no device mlx5_0 (verbs.device), but rxe0, siw0");
     let shm = Case::of(GUEST, "latency").without("dev/infiniband").verdict("rdma.devices");
-    assert_eq!(shm, Info, "only those that go by it fail");
+    assert_eq!(shm, Info, "only profiles for verbs fail");
 }
 
 #[test]
@@ -355,12 +359,15 @@ fn a_port_must_work() {
     let port = "sys/class/infiniband/mlx5_0/ports/1/state";
     let down = |profile| Case::of(RIGHT, profile).with(port, "1: DOWN");
     let finding = down("verbs-mlx5").finding("rdma.ports");
-    assert_eq!((finding.verdict, finding.says.as_str()), (Fail, "no port works: mlx5_0/1 is DOWN"));
+    assert_eq!(
+        (finding.verdict, finding.says.as_str()),
+        (Fail, "no active port: mlx5_0/1 is DOWN")
+    );
     assert_eq!(down("latency").verdict("rdma.ports"), Info);
     assert_eq!(Case::of(RIGHT, "verbs-mlx5").verdict("rdma.ports"), Good);
     let one =
         Case::of(GUEST, "verbs-rxe").with("sys/class/infiniband/siw0/ports/1/state", "1: DOWN");
-    assert_eq!(one.finding("rdma.ports").says, "some work; siw0/1 is DOWN");
+    assert_eq!(one.finding("rdma.ports").says, "some active; siw0/1 is DOWN");
     assert_eq!(Case::of(VM, "verbs-rxe").verdict("rdma.ports"), Unknown);
 }
 
@@ -372,7 +379,7 @@ fn roce_goes_by_addresses_of_its_network_interface() {
         .without(&format!("{types}/1"))
         .without(&format!("{types}/3"))
         .finding("rdma.gids");
-    assert_eq!((old.verdict, old.says.as_str()), (Fail, "port mlx5_0/1 has no address for it"));
+    assert_eq!((old.verdict, old.says.as_str()), (Fail, "port mlx5_0/1 has none"));
     assert_eq!(remedy(&old).1[1], "ip address add ADDRESS/24 dev ens8np0");
     let mtu = Case::of(WRONG, "verbs-mlx5").finding("rdma.mtu");
     assert_eq!(mtu.verdict, Info);
@@ -385,12 +392,16 @@ fn roce_goes_by_addresses_of_its_network_interface() {
 fn cores_lie_beside_their_device() {
     let finding = Case::of(WRONG, "verbs-mlx5").set("cores.list=1-2,10").finding("rdma.node");
     assert_eq!(finding.verdict, Warn);
-    assert_eq!(finding.says, "mlx5_0 sits on node 1, and poll cores 1-2 do not");
-    assert_eq!(remedy(&finding).0, "Poll beside the device: cores.list=\"8-10\"");
-    assert_eq!(Case::of(WRONG, "latency").verdict("rdma.node"), Info, "that goes by shm");
+    assert_eq!(finding.says, "mlx5_0 is on node 1, and poll cores 1-2 are not");
+    assert_eq!(remedy(&finding).0, "Poll on CPUs near the device: cores.list=\"8-10\"");
+    assert_eq!(Case::of(WRONG, "latency").verdict("rdma.node"), Info, "the profile uses shm");
     assert_eq!(Case::of(RIGHT, "verbs-mlx5").verdict("rdma.node"), Good);
     let far = Case::of(RIGHT, "verbs-mlx5").set("cores.list=3").finding("rdma.node");
-    assert_eq!(remedy(&far).0, "Poll beside the device: cores.list=\"10\"", "an isolated one");
+    assert_eq!(
+        remedy(&far).0,
+        "Poll on CPUs near the device: cores.list=\"10\"",
+        "an isolated one"
+    );
 }
 
 #[test]
@@ -398,21 +409,21 @@ fn a_device_has_all_of_its_connection() {
     let finding = Case::of(WRONG, "verbs-mlx5").finding("rdma.pcie");
     assert_eq!(
         (finding.verdict, finding.says.as_str()),
-        (Warn, "mlx5_0 is connected by 8 of 16 lanes")
+        (Warn, "mlx5_0 is connected with 8 of 16 lanes")
     );
     assert_eq!(Case::of(RIGHT, "verbs-mlx5").verdict("rdma.pcie"), Good);
     let folder = "sys/class/infiniband/mlx5_0/device";
     let slow = Case::of(RIGHT, "verbs-mlx5")
         .with(&format!("{folder}/current_link_speed"), "8.0 GT/s PCIe")
         .finding("rdma.pcie");
-    assert_eq!(slow.says, "mlx5_0 is connected by 8 of 16 GT/s");
+    assert_eq!(slow.says, "mlx5_0 is connected with 8 of 16 GT/s");
     let record = std::fs::read_to_string(patients::record_path(RIGHT)).unwrap();
     let config = record.lines().find_map(|line| line.split_once("/device/config = ")).unwrap().1;
     // Device Control, eight bytes into the capability at 0x60: 128 bytes for a read.
     let short = config[..0x69 * 2].to_owned() + "09" + &config[0x6a * 2..];
     let short = Case::of(RIGHT, "verbs-mlx5").with(&format!("{folder}/config"), &short);
     let short = short.finding("rdma.pcie");
-    assert_eq!(short.says, "mlx5_0 reads memory by 128 bytes at a time");
+    assert_eq!(short.says, "mlx5_0 reads memory 128 bytes at a time");
     assert_eq!(remedy(&short).1, ["setpci -s 0000:98:00.0 CAP_EXP+8.w=5000:7000"]);
 }
 
@@ -423,7 +434,7 @@ fn counters_that_rise_are_named() {
     (tried.counters_before, tried.counters_after) = (counters(5120), counters(5127));
     let finding = Case::of(WRONG, "verbs-mlx5").tried(tried.clone()).finding("rdma.counters");
     assert_eq!(finding.verdict, Warn);
-    assert_eq!(finding.says, "rose over 1000 ms: mlx5_0/1 out_of_sequence +7");
+    assert_eq!(finding.says, "increased over 1000 ms: mlx5_0/1 out_of_sequence +7");
     tried.counters_after = counters(5120);
     let still = Case::of(WRONG, "verbs-mlx5").tried(tried).finding("rdma.counters");
     assert_eq!(still.verdict, Good);
@@ -473,7 +484,7 @@ fn a_device_must_be_up_to_the_profile() {
     assert!(few.says.contains("mlx5_0 has no memory windows"), "{}", few.says);
     let fewer_reads = with(Caps { reads_out: 4, ..mlx5 });
     assert_eq!(fewer_reads.verdict, Info);
-    assert_eq!(fewer_reads.says, "less than asked for: verbs.ord is 16, mlx5_0 has 4");
+    assert_eq!(fewer_reads.says, "less than requested: verbs.ord is 16, mlx5_0 has 4");
     assert_eq!(finding(Some(Err("no".to_owned()))).verdict, Fail);
     let without = finding(None);
     let words = "this spintune is built without verbs";
@@ -499,11 +510,11 @@ fn work_on_poll_cores_and_time_taken_from_them() {
     let busy = with(40, 0, 1).finding("load.cores");
     assert_eq!(busy.verdict, Warn);
     assert_eq!(busy.says, "other work ran on poll cores over 1000 ms: CPU 1 40 %");
-    assert_eq!(with(40, 0, 0).verdict("load.cores"), Good, "nobody polls on CPU 0");
+    assert_eq!(with(40, 0, 0).verdict("load.cores"), Good, "CPU 0 is not polled on");
     let stolen = with(0, 3, 1).finding("load.steal");
     assert_eq!(
         (stolen.verdict, stolen.says.as_str()),
-        (Warn, "30 ms were taken from poll core 1 in 1000 ms")
+        (Warn, "30 ms were stolen from poll core 1 in 1000 ms")
     );
     assert_eq!(with(0, 3, 0).verdict("load.steal"), Good);
 }
@@ -531,7 +542,7 @@ fn what_a_container_may_refuse() {
     for id in ["process.memfd", "process.pidfd", "process.descriptors"] {
         let shm = Case::of(RIGHT, "latency").tried(tried.clone()).finding(id);
         assert_eq!(shm.verdict, Fail, "{id}");
-        assert!(shm.says.contains("is refused: Operation not permitted"), "{}", shm.says);
+        assert!(shm.says.contains("is rejected: Operation not permitted"), "{}", shm.says);
         assert!(remedy(&shm).0.contains("seccomp"));
         assert_eq!(Case::of(RIGHT, "verbs-mlx5").tried(tried.clone()).verdict(id), Warn, "{id}");
         assert_eq!(Case::of(RIGHT, "latency").tried(calm(32)).verdict(id), Good, "{id}");
@@ -544,7 +555,7 @@ fn sockets_that_were_left_behind() {
     let mut tried = calm(2);
     tried.listeners = vec!["shm:echo".to_owned()];
     let none = Case::of(VM, "base").tried(tried.clone()).finding("process.sockets");
-    assert_eq!((none.verdict, none.says.as_str()), (Good, "none left behind; listening: shm:echo"));
+    assert_eq!((none.verdict, none.says.as_str()), (Good, "none; listening: shm:echo"));
     tried.stale_sockets = vec!["/run/spin-kv.sock".to_owned()];
     let stale = Case::of(VM, "base").tried(tried).finding("process.sockets");
     assert_eq!(stale.verdict, Info);
@@ -559,8 +570,8 @@ fn gaps_in_time_are_judged_by_the_longest() {
         Case::of(VM, "latency").tried(tried).finding("probe.jitter")
     };
     assert_eq!((with(19_999).verdict, with(187_000).verdict), (Good, Warn));
-    assert_eq!(with(187_000).says, "core 1 lost 187.0 µs at once");
-    let evidence = "CPU 1: longest 187.0 µs, 3 gaps over 20 µs, 90.0 µs lost in all";
+    assert_eq!(with(187_000).says, "CPU 1 lost 187.0 µs at once");
+    let evidence = "CPU 1: longest 187.0 µs, 3 gaps over 20 µs, 90.0 µs lost in total";
     assert_eq!(with(187_000).evidence[0].value, evidence);
     let tried = Tried { jitter: vec![Err("CPU 1: no".to_owned())], ..calm(2) };
     let refused = Case::of(VM, "latency").tried(tried).finding("probe.jitter");
@@ -580,7 +591,7 @@ fn hops_are_told_best_first() {
     assert_eq!(Case::of(LAPTOP, "latency").tried(none).verdict("probe.hops"), Unknown);
 }
 
-/// Every check that can be good was seen good, and seen otherwise, on some host.
+/// Every check that can pass was seen both passing and not passing on some host.
 #[test]
 fn no_check_always_says_the_same() {
     let mut seen: BTreeMap<&str, BTreeSet<Verdict>> = BTreeMap::new();
@@ -593,7 +604,7 @@ fn no_check_always_says_the_same() {
         seen.entry(check.id).or_default().insert(check.finding.verdict);
     }
     let constant: Vec<_> = seen.iter().filter(|(_, verdicts)| verdicts.len() < 2).collect();
-    // Those have tests of their own above: the records have nothing that changes them.
+    // These have their own tests above: no record changes them.
     let known =
         ["clock.source", "cpus.allowed", "cpus.spare", "cpus.zero", "rdma.gids", "rdma.library"];
     let ids: Vec<_> =

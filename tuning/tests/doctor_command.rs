@@ -1,4 +1,4 @@
-//! `spintune doctor` and `spintune record` as their users run them.
+//! `spintune doctor` and `spintune record`, run as a user does.
 #![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
 
 mod common;
@@ -25,7 +25,7 @@ fn host(name: &str) -> String {
     hosts.join(name).with_extension("txt").to_str().unwrap().to_owned()
 }
 
-/// Runs doctor on a record, and returns its status and what it says.
+/// Runs doctor on a record; returns its status and output.
 fn doctor(record: &str, arguments: &[&str]) -> (i32, String) {
     let root = host(record);
     let output = spintune(&[&["doctor", "--root", &root], arguments].concat());
@@ -47,11 +47,11 @@ fn the_status_says_whether_something_fails() {
 #[test]
 fn people_get_a_table_a_summary_and_what_to_do() {
     let (_, answer) = doctor("server-2s-mlx5-wrong", &["--profile", "verbs-mlx5"]);
-    assert!(answer.starts_with("host node7, only read, nothing tried\nprofile verbs-mlx5 ("));
+    assert!(answer.starts_with("host node7, read only, without tests\nprofile verbs-mlx5 ("));
     assert!(answer.contains("\nInterrupts\n  ok       irqs.cores "), "{answer}");
     let summary = answer.lines().find(|line| line.starts_with("doctor: ")).unwrap();
     assert!(summary.ends_with(" on node7 for profile verbs-mlx5"), "{summary}");
-    assert!(answer.contains("\nWhat to do\n\n  fail memory.lock: "), "{answer}");
+    assert!(answer.contains("\nRemedies\n\n  fail memory.lock: "), "{answer}");
     assert!(answer.contains("    seen  /sys/kernel/mm/ksm/run: 1\n"), "{answer}");
     assert!(!answer.contains("info kernel.watchdogs:"), "{answer}");
     let (_, all) = doctor("server-2s-mlx5-wrong", &["--profile", "verbs-mlx5", "--all"]);
@@ -92,9 +92,9 @@ fn this_host_is_tried_out() {
     }
     assert_ne!(check("probe.jitter")["verdict"], "unknown");
     assert!(
-        check("probe.jitter")["evidence"][0]["value"].as_str().unwrap().contains(" lost in all")
+        check("probe.jitter")["evidence"][0]["value"].as_str().unwrap().contains(" lost in total")
     );
-    assert!(check("build.release")["says"].as_str().unwrap().contains("memory by mimalloc"));
+    assert!(check("build.release")["says"].as_str().unwrap().contains("allocator mimalloc"));
     let progress = text(output.stderr);
     assert!(progress.lines().all(|line| line.starts_with("spintune: ")), "{progress}");
 }
@@ -137,7 +137,7 @@ fn what_is_wrong_gets_one_line_and_status_2() {
         (&["--set", "poll.mode=fast"], "poll.mode = fast: expected one of"),
         (&["--set", "poll.mode"], "expected KEY=VALUE"),
         (&["--root", "/nowhere/host.txt"], "/nowhere/host.txt: No such file"),
-        (&["--root", &record], "not a record of a host, which begins with"),
+        (&["--root", &record], "not a record of a host: a record begins with"),
         (&["--jsn"], "unexpected argument '--jsn'"),
         (&["--all", "--json"], "cannot be used with"),
         (&["latency"], "unexpected argument 'latency'"),
@@ -159,7 +159,7 @@ fn what_is_wrong_gets_one_line_and_status_2() {
 fn cores_that_the_host_does_not_have_are_a_finding_and_no_mistake() {
     let (status, answer) = doctor("vm-2", &["--set", "cores.list=1,7"]);
     assert_eq!(status, 1);
-    assert!(answer.contains("poll core 7 must not be used"), "{answer}");
+    assert!(answer.contains("not allowed to run on poll core 7"), "{answer}");
 }
 
 #[test]
@@ -168,11 +168,12 @@ fn help_shows_examples_verdicts_and_exit_status() {
     for words in ["Examples:", "Verdicts:", "Exit status: 0", "--profile latency --strict"] {
         assert!(help.contains(words), "{help}");
     }
-    assert!(text(spintune(&["record", "--help"]).stdout).contains("look through it before"));
+    assert!(text(spintune(&["record", "--help"]).stdout).contains("review it before"));
     assert!(text(spintune(&["--help"]).stdout).contains("spintune doctor --profile latency"));
 }
 
-/// Targets of links and texts of a record that a terminal would obey, where people look at them.
+/// Link targets and texts of a record with terminal control characters, in all places where they
+/// are printed.
 #[test]
 fn nothing_of_a_record_commands_a_terminal() {
     let record = std::fs::read_to_string(host("server-2s-mlx5-right")).unwrap();

@@ -1,4 +1,4 @@
-//! What spintune tells of keys and of the difference between profiles.
+//! `spintune explain` and `spintune diff`.
 #![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
 
 mod common;

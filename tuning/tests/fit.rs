@@ -24,7 +24,7 @@ const PLAN: &str = include_str!("../schema/spintune-plan-1.schema.json");
 const STEPS: &str = include_str!("../schema/spintune-steps-1.schema.json");
 const GOVERNOR: &str = "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor";
 
-/// A copy of a host, which spintune is told to take for one.
+/// A copy of a host, used through `--root`.
 struct Copy(PathBuf);
 
 impl Copy {
@@ -38,7 +38,7 @@ impl Copy {
             let text = |content: &str| content.replace("\\n", "\n").replace("\\\\", "\\") + "\n";
             match line.split_once(" = ") {
                 Some((path, content)) => copy.write(path, &text(content)),
-                // Links say where devices belong, which is no matter here.
+                // Links only say where devices belong, which does not matter here.
                 None if line.contains(" -> ") => {}
                 None => copy.write(line, ""),
             }
@@ -73,7 +73,7 @@ impl Copy {
         files
     }
 
-    /// Runs `spintune COMMAND` there; the status, the answer and the problems.
+    /// Runs `spintune COMMAND` there; returns status, answer and problems.
     fn run(&self, arguments: &[&str]) -> (i32, String, String) {
         let output = spintune(&[arguments, &["--root", self.0.to_str().unwrap()]].concat());
         let [answer, problems] =
@@ -90,7 +90,7 @@ impl Copy {
     }
 }
 
-/// A server as it was installed.
+/// A server with the defaults of its installation.
 fn wrong(test: &str) -> Copy {
     Copy::of("server-2s-mlx5-wrong", test)
 }
@@ -121,7 +121,7 @@ fn what_takes_a_boot_is_only_told() {
     assert!(script.contains(told), "{script}");
 }
 
-/// The files of the copy lose their brackets by that, which a kernel's would not.
+/// The script removes the brackets in the copy's files; the kernel would keep them.
 #[test]
 fn the_script_of_a_plan_has_the_host_fit() {
     let copy = wrong("script");
@@ -130,12 +130,12 @@ fn the_script_of_a_plan_has_the_host_fit() {
     assert!(status.success());
     let (status, left, _) = copy.plan(&["--json"]);
     let left: Json = serde_json::from_str(&left).unwrap();
-    // Nobody frees pages in a copy, and without a journal they count as those of others.
+    // A copy has no one to free pages; without a journal they count as used by others.
     let items: Vec<_> = left["changes"].as_array().unwrap().iter().map(|c| &c["item"]).collect();
     assert!(items.iter().all(|item| **item == "hugepages"), "{status}: {left:#}");
 }
 
-/// Names that do something else where they are printed as they are.
+/// Names that have side effects if printed unescaped.
 const HOSTILE: [&[u8]; 9] = [
     b"a\ntouch pwned #",
     b"$(touch pwned)",
@@ -148,7 +148,7 @@ const HOSTILE: [&[u8]; 9] = [
     b"> pwned",
 ];
 
-/// Side effects of the script would show in the folder where it runs.
+/// Side effects of the script would show in its working folder.
 #[test]
 fn a_script_with_hostile_names_does_what_it_says_and_nothing_else() {
     for (number, name) in HOSTILE.into_iter().enumerate() {
@@ -192,7 +192,7 @@ fn apply_has_the_host_fit_and_a_second_one_changes_nothing() {
     assert_eq!(copy.read(GOVERNOR), "performance\n");
     assert_eq!(copy.plan(&[]).0, 0, "{}", copy.plan(&[]).1);
     let once = copy.files();
-    assert_eq!(copy.apply(&[]), (0, "nothing to do\n".to_owned(), String::new()));
+    assert_eq!(copy.apply(&[]), (0, "nothing to change\n".to_owned(), String::new()));
     assert_eq!(copy.files(), once);
 }
 
@@ -213,7 +213,7 @@ fn isolated_cpus_are_given_interrupts_only_where_no_others_are_left() {
     assert_eq!(copy.read("proc/irq/140/smp_affinity_list"), "0-1,4-31\n");
 }
 
-/// The kernel's own timer, for one.
+/// The kernel's own timer, for example.
 #[test]
 fn an_interrupt_that_cannot_be_moved_is_left_out() {
     let copy = wrong("unmovable");
@@ -237,10 +237,10 @@ fn revert_restores_every_byte_and_leaves_no_journal() {
         "{said}"
     );
     assert_eq!(copy.files(), before);
-    assert_eq!(copy.run(&["revert"]), (0, "nothing to do\n".to_owned(), String::new()));
+    assert_eq!(copy.run(&["revert"]), (0, "nothing to change\n".to_owned(), String::new()));
 }
 
-/// The kernel has nmi_watchdog say 0, whatever is written to it, as long as watchdog says 0.
+/// The kernel shows 0 in nmi_watchdog, whatever is written to it, while watchdog is 0.
 #[test]
 fn the_watchdog_that_needs_the_other_is_the_first_to_go_and_the_last_to_come_back() {
     let copy = wrong("watchdogs");
@@ -273,12 +273,15 @@ fn what_somebody_changed_after_apply_is_left_alone_by_revert() {
     copy.write(GOVERNOR, "schedutil\n");
     let (status, _, problems) = copy.run(&["revert"]);
     assert_eq!((status, problems.lines().count()), (1, 1), "{problems}");
-    assert!(problems.contains("somebody else has set it to schedutil; left so"), "{problems}");
+    assert!(
+        problems.contains("another program has set it to schedutil; not changed"),
+        "{problems}"
+    );
     assert_eq!(copy.read(GOVERNOR), "schedutil\n");
-    assert_eq!(copy.run(&["revert"]).0, 0, "it is nobody's business any more");
+    assert_eq!(copy.run(&["revert"]).0, 0, "spintune no longer tracks it");
 }
 
-/// The folder of its journal is that of another host.
+/// The folder of its journal belongs to another host.
 #[test]
 fn a_copy_whose_folders_lead_out_of_it_is_left_alone_and_so_is_what_they_lead_to() {
     let (copy, other) = (wrong("run-link"), Folder::new("other-host"));
@@ -295,7 +298,7 @@ fn a_copy_whose_folders_lead_out_of_it_is_left_alone_and_so_is_what_they_lead_to
     assert_eq!(copy.read(GOVERNOR), "powersave\n");
 }
 
-/// One that reads a pipe waits for who writes to it.
+/// Opening a pipe for reading blocks until a writer opens it.
 #[test]
 fn a_pipe_in_the_place_of_a_file_does_not_block() {
     let copy = wrong("pipe");
@@ -351,7 +354,7 @@ fn pages_are_reserved_for_a_profile_once_and_anew_for_another() {
     assert_eq!(copy.apply(&[]).0, 0);
     assert_eq!(pool(&copy), 10 + 64 - 4);
     copy.write(&format!("{path}/free_hugepages"), "0\n");
-    assert_eq!(copy.apply(&[]).1, "nothing to do\n", "an engine uses them");
+    assert_eq!(copy.apply(&[]).1, "nothing to change\n", "an engine uses them");
     copy.write(&format!("{path}/free_hugepages"), "64\n");
     assert_eq!(copy.apply(&["--set", "mem.arena_mib=128"]).0, 0);
     assert_eq!(pool(&copy), 10 + 128 - 4);
@@ -361,7 +364,7 @@ fn pages_are_reserved_for_a_profile_once_and_anew_for_another() {
     assert!(!plan.contains("hugepages"), "{plan}");
 }
 
-/// The second apply wrote its journal, and ended before it wrote to the file.
+/// The second apply was killed after it wrote its journal, before it wrote to the file.
 #[test]
 fn what_an_apply_that_was_killed_left_behind_is_taken_back() {
     let copy = wrong("killed");
@@ -373,8 +376,8 @@ fn what_an_apply_that_was_killed_left_behind_is_taken_back() {
     let journal = copy.read(JOURNAL);
     let settled = format!("\"to\": \"{reserved}\"");
     assert!(journal.contains(&settled), "{journal}");
-    let anew = format!("\"to\": \"{}\", \"was\": \"{reserved}\"", reserved + 64);
-    copy.write(JOURNAL, &journal.replacen(&settled, &anew, 1));
+    let unsettled = format!("\"to\": \"{}\", \"was\": \"{reserved}\"", reserved + 64);
+    copy.write(JOURNAL, &journal.replacen(&settled, &unsettled, 1));
     let (status, _, problems) = copy.run(&["revert"]);
     assert_eq!((status, problems.as_str(), pool(&copy)), (0, "", 10));
 }
@@ -389,10 +392,10 @@ fn a_journal_or_a_folder_of_others_is_refused_and_nothing_is_changed() {
             fs::set_permissions(path, fs::Permissions::from_mode(mode | more)).unwrap();
             let (status, answer, problems) = copy.run(&["revert"]);
             assert_eq!((status, answer.as_str(), problems.lines().count()), (1, "", 1));
-            assert!(problems.contains("others may write to it"), "{problems}");
+            assert!(problems.contains("is writable by others"), "{problems}");
         }
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-        // Only root can give a file away.
+        // Only root can change the owner of a file.
         if rustix::process::geteuid().is_root() {
             chown(path, Some(65534), None).unwrap();
             assert_eq!(copy.run(&["revert"]).0, 1);

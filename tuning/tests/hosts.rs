@@ -1,4 +1,4 @@
-//! The readers of facts, against records of hosts. `hosts/README.md` says which.
+//! The readers of facts, against records of hosts. See `hosts/README.md`.
 #![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
 
 mod common;
@@ -21,7 +21,7 @@ fn facts(name: &str) -> HostFacts {
     HostFacts::read(&tree(name))
 }
 
-/// A host of these lines only.
+/// A host with these lines only.
 fn lines(lines: &str) -> Tree {
     Tree::record(format!("# spintune record 1\n{lines}").parse().unwrap())
 }
@@ -66,7 +66,7 @@ fn a_copy_of_the_files_gives_the_same_facts_as_the_record() {
     let text = std::fs::read_to_string(path_of("server-2s-mlx5-wrong")).unwrap();
     let files = text.lines().filter(|line| !line.starts_with('#'));
     for (path, content) in files.filter_map(|line| line.split_once(" = ")) {
-        // What is read as bytes, and what a record knows by links, has tests of its own.
+        // Binary files and links in records have their own tests.
         if !path.ends_with("/config") {
             let path = PathBuf::from(folder.path(path));
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -158,7 +158,7 @@ fn interrupts_of_an_older_kernel_are_named_by_directories() {
          proc/irq/14/smp_affinity_list = all\nproc/irq/14/ata\n",
     );
     let irqs = Irq::read_all(&tree);
-    assert_eq!(irqs.len(), 2, "nobody handles 13: {irqs:?}");
+    assert_eq!(irqs.len(), 2, "13 has no handler: {irqs:?}");
     assert_eq!((irqs[0].name.as_str(), irqs[0].cpus()), ("i8042", cpus("0-3").as_ref()));
     assert_eq!(irqs[1].cpus(), None);
 }
@@ -382,7 +382,7 @@ fn tasks_that_stand_in_the_way() {
     assert!(!facts("server-2s-mlx5-right").tasks.has_irqbalance);
 }
 
-/// Whatever a tree holds, reading it ends, and says nothing that it does not know.
+/// Reading always terminates and reports no unknown facts, whatever a tree contains.
 #[test]
 fn odd_contents_are_not_known_and_do_no_harm() {
     let text = std::fs::read_to_string(path_of("server-2s-mlx5-wrong")).unwrap();

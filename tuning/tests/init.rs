@@ -1,4 +1,4 @@
-//! Profiles that spintune writes for hosts: valid there, explained, and fit for what the host has.
+//! Generated profiles: valid on their hosts, explained, and within the hosts' resources.
 #![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
 
 mod common;
@@ -20,7 +20,7 @@ fn facts(host: &str) -> HostFacts {
     HostFacts::read(&Tree::open(&record(host)).unwrap())
 }
 
-/// The profile that is proposed for a recorded host, resolved for that.
+/// The profile generated for a recorded host, resolved for it.
 fn proposed(host: &str, driver: Driver) -> Profile {
     let facts = facts(host);
     let folder = Folder::new(&format!("proposed_{host}_{driver:?}"));
@@ -129,7 +129,7 @@ fn what_is_written_for_this_host_passes_check_here_and_is_not_overwritten() {
     let written = std::fs::read_to_string(&path).unwrap();
     assert_eq!(written, answer(&["init"]));
     let message = problems(&["init", "--fabric", "verbs", "--output", &path], 1);
-    assert!(message.contains("is there already"), "{message}");
+    assert!(message.contains("already exists"), "{message}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), written);
 }
 

@@ -1,4 +1,4 @@
-//! Profiles through the library: what is shipped, what `include` means, what is refused and where.
+//! Profiles through the library: shipped profiles, `include`, and rejected files with locations.
 #![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
 
 mod common;
@@ -16,7 +16,7 @@ fn value(profile: &Profile, key: &str) -> (String, String) {
     (setting.value.to_string(), setting.source.to_string())
 }
 
-/// The message for a profile that must be refused, with the folder's name taken out.
+/// The message for a profile that must be rejected, without the folder's name.
 fn refusal(folder: &Folder, name: &str) -> String {
     let path = folder.path(name);
     let message = load(&path, &host()).unwrap_err().to_string();
@@ -135,7 +135,7 @@ fn a_profile_included_on_two_ways_undoes_nothing() {
 
 #[test]
 fn a_file_beside_the_including_one_goes_before_a_shipped_profile() {
-    let folder = Folder::new("beside");
+    let folder = Folder::new("same-folder");
     folder.write("base.toml", "schema = 1\nrpc.credits = 3\n");
     folder.write("top.toml", "schema = 1\ninclude = [\"base\"]\n");
     assert_eq!(load(&folder.path("top.toml"), &host()).unwrap().config().credits(), 3);
@@ -149,11 +149,11 @@ fn a_cycle_is_shown_and_refused() {
     folder.write("self.toml", "schema = 1\ninclude = [\"./self\"]\n");
     assert_eq!(
         refusal(&folder, "a.toml"),
-        "b.toml:2:23: include: a cycle: a.toml -> b.toml -> a.toml"
+        "b.toml:2:23: include: cycle: a.toml -> b.toml -> a.toml"
     );
     assert_eq!(
         refusal(&folder, "self.toml"),
-        "self.toml:2:12: include: a cycle: self.toml -> ./self.toml"
+        "self.toml:2:12: include: cycle: self.toml -> ./self.toml"
     );
 }
 
@@ -164,7 +164,7 @@ fn a_chain_of_includes_has_an_end() {
         let text = format!("schema = 1\ninclude = [\"{}\"]\n", link + 1);
         folder.write(&format!("{link}.toml"), &text);
     }
-    assert_eq!(refusal(&folder, "0.toml"), "15.toml:2:12: include: more than 16 files deep");
+    assert_eq!(refusal(&folder, "0.toml"), "15.toml:2:12: include: nested deeper than 16 files");
 }
 
 #[test]
@@ -174,9 +174,9 @@ fn an_unknown_include_names_what_there_is() {
     assert_eq!(
         refusal(&folder, "a.toml"),
         "a.toml:2:12: include: no profile \"latencies\"; did you mean \"latency\"?\n\
-         a.toml:2:25: include: no profile \"nope\"; shipped are base, dev-vm, \
+         a.toml:2:25: include: no profile \"nope\"; shipped profiles are base, dev-vm, \
          hosts/two-socket-mlx5, hosts/vm-2-vcpus, latency, shm-local, throughput, verbs-mlx5, \
-         verbs-rxe, verbs-siw; a file is named by its path"
+         verbs-rxe, verbs-siw; use a path for a file"
     );
 }
 
@@ -209,7 +209,7 @@ fn everything_wrong_is_reported_at_once_in_the_order_of_the_file() {
          65536\n\
          bad.toml:9:8: poll.mode = \"lazy\": expected one of \"busy\", \"adaptive\", \"sleep\"\n\
          bad.toml:11:12: mem.prefault = 1: expected true or false\n\
-         bad.toml:13:10: unknown key \"colour.deep.blue\"; no key is like it"
+         bad.toml:13:10: unknown key \"colour.deep.blue\"; no key has a similar name"
     );
 }
 
@@ -219,9 +219,9 @@ fn a_table_is_no_value_and_a_value_is_no_table() {
     folder.write("a.toml", "schema = 1\nrpc = 3\n[poll.mode]\nbusy = true\n[rcp]\n");
     assert_eq!(
         refusal(&folder, "a.toml"),
-        "a.toml:2:1: unknown key \"rpc\"; no key is like it\n\
+        "a.toml:2:1: unknown key \"rpc\"; no key has a similar name\n\
          a.toml:3:1: poll.mode = [poll.mode]: expected one of \"busy\", \"adaptive\", \"sleep\"\n\
-         a.toml:5:2: unknown key \"rcp\"; no key is like it"
+         a.toml:5:2: unknown key \"rcp\"; no key has a similar name"
     );
 }
 
@@ -277,7 +277,7 @@ fn what_is_no_file_of_text_is_refused() {
     std::fs::write(folder.path("bytes.toml"), [0xff, 0xfe]).unwrap();
     assert_eq!(
         refusal(&folder, "large.toml"),
-        "large.toml: longer than 1048576 bytes, so not a profile"
+        "large.toml: not a profile: longer than 1048576 bytes"
     );
     assert!(refusal(&folder, "bytes.toml").starts_with("bytes.toml: "));
     assert!(refusal(&folder, "absent.toml").starts_with("absent.toml: No such file"));

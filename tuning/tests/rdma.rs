@@ -48,7 +48,7 @@ fn soft_devices_have_the_addresses_of_the_interfaces_below_them() {
     assert_eq!((rxe.name.as_str(), rxe.driver.as_deref()), ("rxe0", Some("rdma_rxe")));
     assert_eq!(addresses(rxe), ["10.9.0.1", "fe80::94e9:46ff:fe46:b3fb"]);
     assert_eq!((siw.name.as_str(), siw.driver.as_deref()), ("siw0", Some("siw")));
-    assert_eq!(addresses(siw), ["10.8.0.1"], "127.0.0.1 is nobody else's way here");
+    assert_eq!(addresses(siw), ["10.8.0.1"], "no other device has 127.0.0.1");
     for device in [rxe, siw] {
         assert!(device.is_software && device.is_active() && device.firmware.is_none());
         assert!(!device.has_address("192.0.2.1".parse().unwrap()));

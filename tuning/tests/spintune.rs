@@ -1,4 +1,4 @@
-//! spintune as its users run it.
+//! spintune, run as a user does.
 #![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
 
 mod common;
@@ -141,7 +141,7 @@ fn help_shows_examples_and_exit_status() {
     }
 }
 
-/// Every way to name a profile, before and after it.
+/// Arguments before and after a profile, for every command that takes one.
 const LOADING: [(&[&str], &[&str]); 7] = [
     (&["show"], &[]),
     (&["check"], &[]),
@@ -162,7 +162,7 @@ fn what_is_wrong_with_the_command_line_ends_with_2_whatever_the_command() {
             (&["base", "--set", "rpc.credit=1"], "did you mean \"rpc.credits\"?"),
             (&["base", "--set", "rpc.credits"], "expected KEY=VALUE"),
         ] {
-            // diff loads two, and --set is for both.
+            // diff loads two profiles, and --set applies to both.
             let message = problems(&[command, &wrong[..1], rest, &wrong[1..]].concat(), 2);
             assert!(message.contains(words), "{command:?} {wrong:?}: {message}");
         }

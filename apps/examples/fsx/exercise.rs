@@ -1,14 +1,15 @@
-//! Operations at random, and a model of what they make of the file. Pure but for its [`Storage`].
+//! Random operations on a file, and a model of its expected content. Pure except for its
+//! [`Storage`].
 
 use crate::random::Random;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 
-/// Operations that are remembered for a report.
+/// Number of operations kept for a report.
 const REMEMBERED: usize = 50;
 
-/// What is exercised: a file that can be read and written anywhere.
+/// The file under test, with random access.
 pub(crate) trait Storage {
     fn size(&self) -> io::Result<u64>;
     /// Reads until the bytes are full or the file ends.
@@ -16,12 +17,12 @@ pub(crate) trait Storage {
     fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
     fn resize(&mut self, bytes: u64) -> io::Result<()>;
     fn sync(&mut self) -> io::Result<()>;
-    /// Has the next read go to where the file really is.
+    /// Makes the next read bypass caches.
     fn forget(&mut self) -> io::Result<()>;
     fn reopen(&mut self) -> io::Result<()>;
 }
 
-/// How large things become, in bytes.
+/// Size limits, in bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) file_bytes: usize,
@@ -39,7 +40,7 @@ enum Operation {
 }
 
 impl Operation {
-    /// It decided, or may have decided, what the byte is.
+    /// Returns whether the operation changed the byte, or may have.
     fn changed(self, at: usize) -> bool {
         match self {
             Self::Write { offset, bytes } => (offset..offset + bytes).contains(&at),
@@ -56,13 +57,13 @@ impl fmt::Display for Operation {
             Self::Write { offset, bytes } => write!(f, "write  {offset:#8x} {bytes:#8x} bytes"),
             Self::Resize { bytes, before } => write!(f, "resize {before:#8x} -> {bytes:#x}"),
             Self::Sync => f.write_str("sync"),
-            Self::Forget => f.write_str("forget what is cached"),
-            Self::Reopen => f.write_str("close and open"),
+            Self::Forget => f.write_str("drop caches"),
+            Self::Reopen => f.write_str("close and reopen"),
         }
     }
 }
 
-/// What was wrong.
+/// The kind of failure.
 #[derive(Debug)]
 enum Problem {
     Failed(io::Error),
@@ -86,11 +87,11 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A difference, and how it came about.
+/// A difference, with the operations that led to it.
 #[derive(Debug)]
 pub(crate) struct Found {
     problem: Problem,
-    /// How many operations were done, the last of which showed it.
+    /// Number of operations, the last of which showed it.
     pub(crate) operations: u64,
     history: VecDeque<(u64, Operation)>,
 }
@@ -110,12 +111,12 @@ impl fmt::Display for Found {
     }
 }
 
-/// A file under exercise.
+/// A file under test.
 pub(crate) struct Exercise<S> {
     storage: S,
     random: Random,
     limits: Limits,
-    /// What the file must be.
+    /// Expected content of the file.
     model: Vec<u8>,
     buffer: Vec<u8>,
     done: u64,
@@ -136,8 +137,8 @@ impl<S: Storage> Exercise<S> {
         }
     }
 
-    /// Goes on until `is_over`, given how many operations were done, or something is wrong. Returns
-    /// how many operations were done.
+    /// Runs until `is_over`, which gets the number of operations so far, or until there is a
+    /// difference. Returns the number of operations.
     pub(crate) fn run(&mut self, is_over: impl Fn(u64) -> bool) -> Result<u64, Found> {
         while !is_over(self.done) {
             let operation = self.choose();
@@ -220,7 +221,7 @@ impl<S: Storage> Exercise<S> {
 
     fn check(&mut self, offset: usize, bytes: usize) -> Result<(), Problem> {
         let buffer = &mut self.buffer[..bytes];
-        // What is not read must not look as if it were.
+        // Bytes that are not read must not look as if they were.
         buffer.fill(0xee);
         let is = self.storage.read(buffer, offset as u64).map_err(Problem::Failed)?;
         if is != bytes {
@@ -251,7 +252,7 @@ mod tests {
 
     const LIMITS: Limits = Limits { file_bytes: 10_000, block_bytes: 3_000 };
 
-    /// A file in memory, with one thing wrong after so many writes and resizes.
+    /// A file in memory with a single fault after a number of writes and resizes.
     #[derive(Default)]
     struct Memory {
         bytes: Vec<u8>,
@@ -270,7 +271,7 @@ mod tests {
     }
 
     impl Memory {
-        /// Whether this goes wrong now.
+        /// Returns whether this fault occurs now.
         fn is(&mut self, wrong: Wrong) -> bool {
             if self.wrong != Some(wrong) {
                 return false;

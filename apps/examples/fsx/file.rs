@@ -1,4 +1,4 @@
-//! A file of the system that is exercised. Used by `main`.
+//! A real file as storage. Used by `main`.
 
 use crate::exercise::Storage;
 use rustix::fs::{Advice, OFlags, fadvise};
@@ -14,7 +14,7 @@ pub(crate) struct RealFile {
 }
 
 impl RealFile {
-    /// An empty file, whatever was there.
+    /// Creates or truncates the file.
     pub(crate) fn create(path: &Path, is_direct: bool) -> io::Result<Self> {
         let mut options = options(is_direct);
         let file = options.create(true).truncate(true).open(path)?;
@@ -59,7 +59,7 @@ impl Storage for RealFile {
         self.file.sync_all()
     }
 
-    /// What is written stays in no cache of this host, so that it comes from the server next.
+    /// Removes the written data from this host's caches, so that the next read asks the server.
     fn forget(&mut self) -> io::Result<()> {
         self.file.sync_data()?;
         Ok(fadvise(&self.file, 0, None, Advice::DontNeed)?)

@@ -1,9 +1,9 @@
-//! fsx: reads, writes and cuts one file at random, and compares it with what it must be.
+//! fsx: reads, writes and truncates a file at random, and compares it with its expected content.
 //!
-//! The job is that of the program of this name which file systems have been tested with since 1991: a
-//! sequence of operations that depends on a seed only, each checked against a model of the file in
-//! memory. Nothing here knows of NFS; it is run on a file of a mounted export. `exercise` has the
-//! operations and the model, `file` the real file.
+//! Does the same job as the program of this name that has tested file systems since 1991: a
+//! sequence of operations that depends only on a seed, each checked against a model of the file in
+//! memory. Independent of NFS; run it on a file of a mounted export. `exercise` has the operations
+//! and the model, `file` the real file.
 
 mod exercise;
 mod file;
@@ -18,10 +18,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Reads, writes and cuts FILE at random, and compares it with what it must be.
+/// Read, write and truncate FILE at random, and compare it with its expected content.
 ///
-/// Ends with code 1 at the first difference, after the last operations and how to repeat them.
-/// FILE is made anew; it is removed at the end, unless there was a difference.
+/// Exits with code 1 at the first difference, after printing the last operations and the command
+/// that repeats them. FILE is created or truncated; it is removed at the end, unless there was a
+/// difference.
 #[derive(Parser)]
 #[command(
     name = "fsx",
@@ -31,24 +32,24 @@ Examples:
   fsx /mnt/file --seed 7 --operations 5000 --direct"
 )]
 struct Cli {
-    /// The file; its directory must be there
+    /// File to use; its directory must exist
     file: PathBuf,
-    /// How long
+    /// Duration in seconds
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// So many operations, however long they take
+    /// Number of operations, instead of a duration
     #[arg(long, conflicts_with = "seconds")]
     operations: Option<u64>,
-    /// The same operations again; another each time without it
+    /// Seed, to repeat a run [default: different each time]
     #[arg(long)]
     seed: Option<u64>,
-    /// Longest file, in bytes
+    /// Maximum length of the file, in bytes
     #[arg(long, default_value_t = 256 << 10, value_parser = clap::value_parser!(u32).range(1..))]
     length: u32,
-    /// Longest read or write, in bytes
+    /// Maximum length of a read or write, in bytes
     #[arg(long, default_value_t = 64 << 10, value_parser = clap::value_parser!(u32).range(1..))]
     block: u32,
-    /// Past the page cache (O_DIRECT), on a file system to which alignment does not matter
+    /// Bypass the page cache (O_DIRECT), on a file system without alignment requirements
     #[arg(long)]
     direct: bool,
 }
@@ -60,7 +61,10 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
     let seed = cli.seed.unwrap_or_else(some_seed);
     let path = cli.file.display();
-    println!("fsx: {path}, seed {seed}{}", if cli.direct { ", past the page cache" } else { "" });
+    println!(
+        "fsx: {path}, seed {seed}{}",
+        if cli.direct { ", bypassing the page cache" } else { "" }
+    );
     let file =
         RealFile::create(&cli.file, cli.direct).map_err(|error| format!("{path}: {error}"))?;
     let limits = Limits { file_bytes: cli.length as usize, block_bytes: cli.block as usize };
@@ -79,14 +83,14 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
             if cli.direct { " --direct" } else { "" },
             found.operations
         );
-        format!("{path}: {found}\nthe same again: {again}")
+        format!("{path}: {found}\nto repeat: {again}")
     })?;
     std::fs::remove_file(&cli.file)?;
     println!("fsx: {done} operations, no difference");
     Ok(())
 }
 
-/// A seed that is another one at the next start.
+/// A seed that differs between runs.
 fn some_seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_nanos() as u64 ^ u64::from(std::process::id()) << 40

@@ -1,4 +1,4 @@
-//! Numbers at random, the same for the same seed. Used by `exercise`.
+//! Random numbers, reproducible from a seed. Used by `exercise`.
 
 /// SplitMix64.
 pub(crate) struct Random(u64);
@@ -16,7 +16,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 up to `end`, without it, which is not 0.
+    /// A number below `end`, which must not be 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }

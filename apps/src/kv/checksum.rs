@@ -1,4 +1,4 @@
-//! CRC-32 as zip and gzip use it, so that `crc32 FILE` shows the same number. Used by scans.
+//! CRC-32 of zip and gzip; `crc32 FILE` shows the same number. Used by scans.
 
 const POLYNOMIAL: u32 = 0xedb8_8320;
 

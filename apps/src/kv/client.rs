@@ -1,6 +1,6 @@
-//! A client of the store that waits for each reply, for tools.
+//! A blocking client of the store, for tools.
 //!
-//! Values travel by direct data placement: the engine puts them into chunks where they do not fit
+//! Values use direct data placement: the engine moves them through chunks if they do not fit
 //! inline.
 
 use crate::kv::protocol::kv_v1::{self, KvDelete, KvGet, KvPut, KvScan};
@@ -12,7 +12,7 @@ use spinrpc::{Bulk, CallError, CallSpec, Config, ConnectError, blocking};
 use spinrpc_xdr::rpc::call_wait;
 use spinrpc_xdr::{Opaque, Placed};
 
-/// Why the store did not do as asked.
+/// Reason why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no connection.
@@ -22,15 +22,15 @@ pub enum Error {
     #[error("{0}")]
     Call(#[from] CallError),
     /// A key of the wrong length.
-    #[error("a key of {0} bytes: allowed are 1 to {KEY_BYTES_MAX}")]
+    #[error("a key of {0} bytes: expected 1 to {KEY_BYTES_MAX}")]
     Key(usize),
     /// A value that is too long.
-    #[error("a value of {0} bytes: allowed are at most {VALUE_BYTES_MAX}")]
+    #[error("a value of {0} bytes: expected at most {VALUE_BYTES_MAX}")]
     Value(usize),
     /// The connection has no memory left for a value.
     #[error("no memory for a value of {0} bytes: the connection's arena is too small")]
     Memory(usize),
-    /// The store's own answer.
+    /// The store's status.
     #[error("{}", explain(*.0))]
     Status(Status),
 }
@@ -40,8 +40,8 @@ fn explain(status: Status) -> &'static str {
         Status::KvOk => "as asked",
         Status::KvNotFound => "no such key",
         Status::KvNoSpace => "the store is full: delete something",
-        Status::KvInvalidKey => "a key has at least one byte",
-        Status::KvBusy => "too many scans or watches at a time: try again",
+        Status::KvInvalidKey => "a key must have at least one byte",
+        Status::KvBusy => "too many concurrent scans or watches: try again",
     }
 }
 
@@ -51,17 +51,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the store at `address` with the default configuration, as
+    /// Connects to the store at `address` with the default configuration, like
     /// [`Client::connect_with`].
     ///
     /// # Errors
-    /// When no server listens there, or not this program.
+    /// No server listens there, or it does not have this program.
     pub fn connect(address: &str) -> Result<Self, Error> {
         let rpc = blocking::Client::connect(address, kv_v1::PROGRAM, kv_v1::VERSION)?;
         Ok(Self { rpc })
     }
 
-    /// Connects to the store at `address`; blocks until it is there or refused.
+    /// Connects to the store at `address`; blocks until connected or rejected.
     ///
     /// # Errors
     /// No server listens there, or it does not have this program.
@@ -70,10 +70,10 @@ impl Client {
         Ok(Self { rpc: blocking::Client::connect_with(config, address, program, version)? })
     }
 
-    /// Fetches the value of `key` and gives it to `take`, where it was placed.
+    /// Fetches the value of `key` and passes it to `take`, in place.
     ///
     /// # Errors
-    /// [`Status::KvNotFound`], and what can go wrong with any call.
+    /// [`Status::KvNotFound`], and errors of any call.
     pub fn get<T>(&mut self, key: &[u8], take: impl FnOnce(&[u8]) -> T) -> Result<T, Error> {
         let key = checked(key)?;
         let mut spec = CallSpec::new().result_into(self.memory(VALUE_BYTES_MAX)?);
@@ -83,10 +83,10 @@ impl Client {
         })?
     }
 
-    /// Stores `value` under `key`, over an older one.
+    /// Stores `value` under `key`, replacing an older one.
     ///
     /// # Errors
-    /// [`Status::KvNoSpace`], and what can go wrong with any call.
+    /// [`Status::KvNoSpace`], and errors of any call.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let key = checked(key)?;
         if value.len() > VALUE_BYTES_MAX {
@@ -100,19 +100,19 @@ impl Client {
         done(call_wait::<KvPut, _>(&mut self.rpc, &mut spec, &args, |status| status)?)
     }
 
-    /// Forgets the value of `key`.
+    /// Deletes `key`.
     ///
     /// # Errors
-    /// [`Status::KvNotFound`], and what can go wrong with any call.
+    /// [`Status::KvNotFound`], and errors of any call.
     pub fn delete(&mut self, key: &[u8]) -> Result<(), Error> {
         let (key, mut spec) = (checked(key)?, CallSpec::new());
         done(call_wait::<KvDelete, _>(&mut self.rpc, &mut spec, &key, |status| status)?)
     }
 
-    /// Lists keys that begin with `prefix` and are greater than `after`, a page at a time.
+    /// Lists keys that begin with `prefix` and are greater than `after`, one page.
     ///
     /// # Errors
-    /// [`Status::KvBusy`], and what can go wrong with any call.
+    /// [`Status::KvBusy`], and errors of any call.
     pub fn scan(&mut self, prefix: &[u8], after: &[u8]) -> Result<Page, Error> {
         let (prefix, after) = (bounded(prefix)?, bounded(after)?);
         let args = KvScanArgs { prefix, after, entries_max: KV_SCAN_ENTRIES_MAX };
@@ -144,12 +144,12 @@ pub struct Entry {
 pub struct Page {
     /// In the order of their keys.
     pub entries: Vec<Entry>,
-    /// There are keys behind the last entry.
+    /// True if there are more keys.
     pub more: bool,
 }
 
 impl Page {
-    /// Copies a page out of its message.
+    /// Copies a page from its message.
     fn of(page: &KvPage<'_>) -> Self {
         let entries = page.entries.iter().map(|entry| Entry {
             key: entry.key.to_vec(),
@@ -160,7 +160,7 @@ impl Page {
     }
 }
 
-/// A key that a value can have.
+/// Checks the length of a key.
 fn checked(key: &[u8]) -> Result<KvKey<'_>, Error> {
     if key.is_empty() { Err(Error::Key(0)) } else { bounded(key) }
 }

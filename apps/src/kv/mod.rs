@@ -1,9 +1,9 @@
 //! The key-value store: its protocol (`kv.x`), the store, the service on an engine, and a client.
 //!
-//! `protocol` is generated from `kv.x`; `store` knows nothing of RPC; `service` puts
-//! it behind calls and `scanner` answers the slow ones from a second thread; `watch` calls clients
-//! back whose keys change. `client` is the other end, and `watcher` that which is called back. Called
-//! by the program `spin-kv`.
+//! `protocol` is generated from `kv.x`; `store` is independent of RPC; `service` exposes it, and
+//! `scanner` answers slow calls on a second thread; `watch` notifies clients of changed keys.
+//! `client` is the other end, and `watcher` receives the notifications. Used by the program
+//! `spin-kv`.
 
 mod checksum;
 mod client;

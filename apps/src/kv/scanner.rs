@@ -1,8 +1,8 @@
-//! Answers scans from a second thread.
+//! Answers scans on a second thread.
 //!
-//! A checksum reads the whole value, of up to a megabyte, and a scan may want a hundred of them:
-//! on the polling thread every other call would wait for that. So the service picks the entries,
-//! which is quick, and a thread of its own does the arithmetic and sends the reply.
+//! A checksum reads the whole value, of up to a megabyte, and a scan may need a hundred of them: on
+//! the polling thread, all other calls would wait. So the service selects the entries, which is
+//! fast, and a thread computes the checksums and sends the reply.
 
 use crate::kv::checksum::crc32;
 use crate::kv::protocol::kv_v1::KvScan;
@@ -14,20 +14,20 @@ use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
-/// Scans waiting at a time; a further one is answered [`Status::KvBusy`].
+/// Maximum number of waiting scans; further ones are answered [`Status::KvBusy`].
 const JOBS_MAX: usize = 64;
 
-/// One scan: what it found, and the call to answer.
+/// One scan: its entries, and the call to answer.
 pub(crate) struct Job {
     /// Keys and values of the page, in order.
     pub(crate) found: Vec<(Vec<u8>, Value)>,
-    /// There are keys behind the last one.
+    /// True if there are more keys.
     pub(crate) more: bool,
     /// The call.
     pub(crate) call: TypedDeferred<KvScan>,
 }
 
-/// The service's end of the thread. Dropping it waits for the thread to finish what it has.
+/// The service's end of the thread. Dropping it waits for queued scans.
 pub(crate) struct Scanner {
     jobs: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -42,7 +42,7 @@ impl Scanner {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Hands a scan over; never blocks.
+    /// Queues a scan; never blocks.
     pub(crate) fn submit(&self, job: Job) {
         let Some(jobs) = &self.jobs else { return };
         if let Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) = jobs.try_send(job) {
@@ -63,7 +63,7 @@ impl Drop for Scanner {
 fn answer_all(queue: &Receiver<Job>) {
     while let Ok(job) = queue.recv() {
         let entries: Vec<KvEntry<'_>> = job.found.iter().filter_map(entry).collect();
-        // The service takes no more keys than a page has places.
+        // The service selects at most a page of keys.
         let entries = Array::new(&entries).unwrap_or_default();
         job.call.reply(&KvScanResult::KvOk(KvPage { entries, more: job.more }));
     }

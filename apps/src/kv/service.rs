@@ -1,7 +1,7 @@
-//! The store behind calls.
+//! The RPC service of the store.
 //!
-//! One core owns all keys: a put and a get of the same key then need no lock, and one core makes
-//! millions of them a second. The service is called on that core's thread only.
+//! One core owns all keys, so that operations on the same key need no lock, and one core handles
+//! millions of them per second. The service is only used on that core's thread.
 
 use crate::command_line::say;
 use crate::kv::protocol::kv_v1::{self, KvDelete, KvGet, KvPut, KvScan, KvWatch};
@@ -18,16 +18,17 @@ use spinrpc_xdr::Placed;
 use spinrpc_xdr::rpc::TypedCall;
 use std::error::Error;
 
-/// Most keys of a store.
+/// Maximum number of keys in a store.
 const ENTRIES_MAX: usize = 1 << 20;
 /// Values up to this length live on the heap. They fit inline whatever the peer's threshold is.
 const SMALL_BYTES_MAX: usize = 512;
 
-/// Serves an empty store at `address` until the process is ended, and says so when it listens. The
-/// configuration has one core, and room for [`WATCHES_MAX`] calls in reverse for watches.
+/// Serves an empty store at `address` until the process is killed, and prints a line when it
+/// listens. The configuration has one core, and room for [`WATCHES_MAX`] calls in reverse for
+/// watches.
 ///
 /// # Errors
-/// When the engine does not start, or cannot listen there.
+/// The engine does not start, or cannot listen there.
 ///
 /// [`WATCHES_MAX`]: crate::kv::WATCHES_MAX
 pub fn serve(address: &str, config: Config) -> Result<(), Box<dyn Error>> {
@@ -37,7 +38,7 @@ pub fn serve(address: &str, config: Config) -> Result<(), Box<dyn Error>> {
     engine.serve(kv_v1::PROGRAM, kv_v1::VERSION, move |core| KvService::new(core, capacity));
     engine.listen(address)?;
     let running = engine.start()?;
-    // Its cores run: it answers from here on.
+    // The cores are running: calls are answered from now on.
     say(format_args!("listening on {address}"))?;
     Ok(running.join()?)
 }
@@ -46,7 +47,7 @@ pub fn serve(address: &str, config: Config) -> Result<(), Box<dyn Error>> {
 pub struct KvService {
     store: Store,
     memory: CoreContext,
-    /// `None` when the system gave no thread: then scans are refused.
+    /// `None` if the thread could not be started: scans are then rejected.
     scanner: Option<Scanner>,
     watchers: Watchers,
 }
@@ -129,7 +130,8 @@ impl kv_v1::Service for KvService {
 }
 
 impl KvService {
-    /// Keeps what arrived: a Read chunk's buffer as it is, a small value on the heap.
+    /// Stores received data: keeps the buffer of a Read chunk, and copies a small value to the
+    /// heap.
     fn value(&self, data: KvValue<'_>) -> Option<Value> {
         match data {
             Placed::Bulk(bulk) if bulk.len() > SMALL_BYTES_MAX => Some(Value::large(bulk)),
@@ -142,7 +144,7 @@ impl KvService {
         }
     }
 
-    /// A copy of `bytes` in memory that can be sent from; `None` when none is left.
+    /// A copy of `bytes` in registered memory; `None` if there is none left.
     fn registered(&self, bytes: &[u8]) -> Option<Bulk> {
         let mut bulk = self.memory.bulk(bytes.len())?;
         bulk.set_len(bytes.len());

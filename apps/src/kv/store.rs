@@ -1,4 +1,4 @@
-//! The store: an ordered map with limits. Knows nothing of RPC; one thread owns it.
+//! The store: an ordered map with limits. Independent of RPC; owned by one thread.
 
 use crate::kv::protocol::Status;
 use spinrpc::{Bulk, SharedBulk};
@@ -6,22 +6,22 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// A value at rest. Cloning it makes another reference to the same bytes.
+/// A stored value. Clones share the bytes.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// On the heap: a block of registered memory would be mostly empty.
     Small(Arc<[u8]>),
-    /// In the registered memory it arrived in, from where it is sent again without a copy.
+    /// In the registered memory it arrived in, from which it is sent without a copy.
     Large {
         /// The bytes.
         bytes: SharedBulk,
-        /// Length of the block they lie in.
+        /// Length of their block.
         block_bytes: usize,
     },
 }
 
 impl Value {
-    /// Keeps `bulk`, which nobody changes from now on.
+    /// Keeps `bulk`, which no longer changes.
     pub fn large(bulk: Bulk) -> Self {
         let block_bytes = bulk.capacity();
         Self::Large { bytes: bulk.freeze(), block_bytes }
@@ -43,12 +43,12 @@ impl Value {
     }
 }
 
-/// Limits of a store. What would pass one of them is refused with [`Status::KvNoSpace`].
+/// Limits of a store. Anything beyond is rejected with [`Status::KvNoSpace`].
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
-    /// Most keys.
+    /// Maximum number of keys.
     pub entries: usize,
-    /// Most registered memory, in bytes, counted in whole blocks.
+    /// Maximum registered memory, in bytes, counted in whole blocks.
     pub block_bytes: usize,
 }
 
@@ -71,7 +71,7 @@ impl Store {
         self.entries.get(key)
     }
 
-    /// Stores `value`, over an older one.
+    /// Stores `value`, replacing an older one.
     pub fn put(&mut self, key: &[u8], value: Value) -> Status {
         if key.is_empty() {
             return Status::KvInvalidKey;
@@ -88,7 +88,7 @@ impl Store {
         Status::KvOk
     }
 
-    /// Forgets `key` and its value.
+    /// Deletes `key` and its value.
     pub fn delete(&mut self, key: &[u8]) -> Status {
         match self.entries.remove(key) {
             Some(value) => {
@@ -99,7 +99,7 @@ impl Store {
         }
     }
 
-    /// Keys which begin with `prefix` and are greater than `after`, in order, with their values.
+    /// Keys that begin with `prefix` and are greater than `after`, in order, with their values.
     pub fn scan<'a>(
         &'a self,
         prefix: &'a [u8],

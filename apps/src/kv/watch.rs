@@ -1,8 +1,8 @@
-//! Clients that watch keys, on the server: for each connection the keys it watches, and the
-//! client that calls it back. Called by the service.
+//! Watches on the server: the watched keys of each connection, and the client that notifies it.
+//! Called by the service.
 //!
-//! Nothing queues up behind a client that is slow: of each key it has one call at a time, and what
-//! has changed meanwhile is told in the next one, by the newest state alone.
+//! Nothing queues up for a slow client: there is one call per key at a time, and the next one only
+//! has the latest state.
 
 use crate::kv::protocol::kv_callback_v1::{self as callback, KvChanged};
 use crate::kv::protocol::{KvChange, Status};
@@ -13,7 +13,7 @@ use spinrpc_xdr::{Opaque, rpc};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Keys that one connection may watch; one more is answered [`Status::KvBusy`].
+/// Maximum number of watched keys per connection; a further one is answered [`Status::KvBusy`].
 pub const WATCHES_MAX: usize = 16;
 
 /// The connections that watch keys.
@@ -28,16 +28,16 @@ struct Watcher {
 
 type Watches = Rc<RefCell<Vec<Watch>>>;
 
-/// A key that a connection watches.
+/// A key watched by a connection.
 struct Watch {
     key: Box<[u8]>,
     /// State that the client does not know yet: the length of the value, if there is one.
     news: Option<Option<u32>>,
-    /// It is being called.
+    /// A notification is in flight.
     is_calling: bool,
 }
 
-/// Hears that a client knows.
+/// Handles replies to notifications.
 struct Told {
     client: Client,
     watches: Watches,
@@ -50,7 +50,7 @@ impl ReplyHandler for Told {
             match (reply, watches.get_mut(token.0 as usize)) {
                 (Ok(_), Some(watch)) => watch.is_calling = false,
                 (Ok(_), None) => {}
-                // A client that does not answer is not called again, unless it asks again.
+                // A client that does not answer is not notified again, unless it asks again.
                 (Err(_), _) => watches.clear(),
             }
         }
@@ -58,14 +58,14 @@ impl ReplyHandler for Told {
     }
 }
 
-/// Calls a client for each key of which it does not know the newest.
+/// Notifies a client of each key with news.
 fn tell(client: &Client, watches: &Watches) {
     for (index, watch) in watches.borrow_mut().iter_mut().enumerate() {
         let Some(value_bytes) = watch.news.filter(|_| !watch.is_calling) else { continue };
-        // The key came with a call: it is not too long.
+        // The key came with a call, so it is not too long.
         let Ok(key) = Opaque::new(&watch.key) else { continue };
         let (change, token) = (KvChange { key, state: value_bytes }, Token(index as u64));
-        // Without a credit it is tried again with the next reply.
+        // Without a credit it is retried with the next reply.
         if rpc::call::<KvChanged>(client, token, &mut CallSpec::new(), &change).is_ok() {
             (watch.news, watch.is_calling) = (None, true);
         }
@@ -73,8 +73,8 @@ fn tell(client: &Client, watches: &Watches) {
 }
 
 impl Watchers {
-    /// The caller wants to hear of `key` from now on, and at once how long its value is, if it has
-    /// one. `None` if it cannot be called.
+    /// Watches `key` for the caller, and sends the length of its current value, if there is one.
+    /// `None` if it cannot be called.
     pub(crate) fn add(
         &mut self,
         call: &Call<'_>,
@@ -114,7 +114,7 @@ impl Watchers {
         self.0.last()
     }
 
-    /// The value of `key` has changed: it has this length now, or is gone.
+    /// The value of `key` has changed: to this length, or it was deleted.
     pub(crate) fn changed(&mut self, key: &[u8], value_bytes: Option<u32>) {
         for Watcher { client, watches, .. } in &self.0 {
             let mut all = watches.borrow_mut();
@@ -125,7 +125,7 @@ impl Watchers {
         }
     }
 
-    /// A connection is down.
+    /// A connection was closed or lost.
     pub(crate) fn forget(&mut self, connection: ConnectionId) {
         self.0.retain(|watcher| watcher.connection != connection);
     }

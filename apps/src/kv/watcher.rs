@@ -14,12 +14,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc::{Sender, channel};
 
-/// Watches `key` in the store at `address`: `each` gets the length of its value, or `None` if it has
-/// none, at once and after every change; changes that follow each other fast come as one. Blocks
-/// until `each` returns `false`. The configuration has one core, and room for a call in reverse.
+/// Watches `key` in the store at `address`: `each` gets the length of its value, or `None` if there
+/// is none, at once and after every change; rapid changes are combined. Blocks until `each` returns
+/// `false`. The configuration has one core, and room for a call in reverse.
 ///
 /// # Errors
-/// When no server listens there, the store refuses, or the connection is lost.
+/// No server listens there, the store rejects the watch, or the connection is lost.
 pub fn watch(
     config: Config,
     address: &str,
@@ -53,18 +53,18 @@ pub fn watch(
     end.take().filter(|_| goes_on).map_or(Ok(()), Err)
 }
 
-/// Hears from the store.
+/// Receives notifications.
 struct Listener(Sender<Option<u32>>);
 
 impl callback::Service for Listener {
     fn kv_changed(&mut self, change: KvChange<'_>, call: TypedCall<'_, KvChanged>) {
-        // An error says that nobody listens any more: the watch has ended.
+        // The send only fails after the watch has ended.
         let _ = self.0.send(change.state);
         call.reply(&());
     }
 }
 
-/// Hears why the watch ends, if it does not because enough was seen.
+/// Receives the reason for the end of the watch, unless `each` ended it.
 struct Asking(Rc<RefCell<Option<Error>>>);
 
 impl ReplyHandler for Asking {

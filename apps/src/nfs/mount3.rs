@@ -1,5 +1,5 @@
-//! The MOUNT protocol, version 3 (RFC 1813 appendix I), which names the root of an export: types and stubs of
-//! `mount.x`, generated when this package is built, and the answer to MNT as this host keeps it.
+//! The MOUNT protocol, version 3 (RFC 1813 appendix I), which returns the root handle of an export:
+//! types and stubs of `mount.x`, generated when this package is built, and an owned reply to MNT.
 
 include!(concat!(env!("OUT_DIR"), "/mount.rs"));
 
@@ -12,35 +12,35 @@ use spinrpc_xdr::{Decode, DecodeError, Decoder, Encode, Encoder, TooLong};
 
 /// Does nothing.
 pub const NULL: Procedure = number::<mount_v3::Mountproc3Null>();
-/// Gives the handle of a directory.
+/// Returns the handle of a directory.
 pub const MNT: Procedure = number::<mount_v3::Mountproc3Mnt>();
-/// Lists what clients have mounted, as far as that is known.
+/// Lists known mounts.
 pub const DUMP: Procedure = number::<mount_v3::Mountproc3Dump>();
-/// Says that the handle is not used any more.
+/// Ends the use of a handle.
 pub const UMNT: Procedure = number::<mount_v3::Mountproc3Umnt>();
-/// The same of all that the client has mounted.
+/// Ends the use of all handles by the client.
 pub const UMNTALL: Procedure = number::<mount_v3::Mountproc3Umntall>();
-/// Lists what is exported, and to whom.
+/// Lists the exports and their clients.
 pub const EXPORT: Procedure = number::<mount_v3::Mountproc3Export>();
 
 const fn number<P: Described>() -> Procedure {
     Procedure(P::NUMBER)
 }
 
-/// Most flavors of credentials that are taken from an answer; a few exist.
+/// Maximum number of credential flavors kept from a reply; few exist.
 const FLAVORS_MAX: usize = 64;
 
-/// The answer to MNT where it is no error.
+/// A successful reply to MNT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
     /// The handle of the directory.
     pub handle: FileHandle,
-    /// Flavors of credentials that the server takes, its favourite first.
+    /// Credential flavors that the server accepts, preferred one first.
     pub flavors: Vec<u32>,
 }
 
 impl Mounted {
-    /// Writes it as the results of MNT without their status.
+    /// Encodes it as the results of MNT without their status.
     pub fn encode(&self, to: &mut Encoder<'_>) {
         let flavors: Vec<i32> = self.flavors.iter().map(|flavor| flavor.cast_signed()).collect();
         let results = Mountres3Ok {
@@ -51,7 +51,7 @@ impl Mounted {
     }
 }
 
-/// Reads the results of MNT.
+/// Decodes the results of MNT.
 ///
 /// # Errors
 /// [`DecodeError`] if the bytes are not an encoding of the type.
@@ -72,7 +72,7 @@ pub fn outcome(from: &mut Decoder<'_>) -> Result<Result<Mounted, Mountstat3>, De
     Ok(Ok(Mounted { handle, flavors }))
 }
 
-/// The path of a directory, as it is sent.
+/// The path of a directory, in wire form.
 ///
 /// # Errors
 /// [`TooLong`] if it has more than [`MNTPATHLEN`] bytes.

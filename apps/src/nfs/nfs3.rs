@@ -1,11 +1,12 @@
-//! NFS version 3 as client and server have it in common: names of procedures, room for results, and results that
-//! are read as far as they are of use.
+//! Common code for NFS version 3: names of procedures, sizes of results, and partial decoding of
+//! results.
 //!
-//! Behind a status that is not NFS3_OK there are, for all procedures, attributes that may be missing: of one file
-//! (`post_op_attr`), from before and after (`wcc_data`), or two of these. Results that are the same on the wire
-//! are one type here: those of MKDIR, SYMLINK and MKNOD are a [`Create3resok`](crate::nfs::protocol::Create3resok),
-//! those of SETATTR, REMOVE and RMDIR a [`WccData`](crate::nfs::protocol::WccData), those of RENAME two, those of
-//! LINK a [`PostOpAttr`](crate::nfs::protocol::PostOpAttr) and a `WccData`.
+//! After a status other than NFS3_OK, all procedures return optional attributes: of one file
+//! (`post_op_attr`), from before and after (`wcc_data`), or two of these. Results with the same
+//! encoding share a type here: those of MKDIR, SYMLINK and MKNOD are a
+//! [`Create3resok`](crate::nfs::protocol::Create3resok), those of SETATTR, REMOVE and RMDIR a
+//! [`WccData`](crate::nfs::protocol::WccData), those of RENAME two, those of LINK a
+//! [`PostOpAttr`](crate::nfs::protocol::PostOpAttr) and a `WccData`.
 
 use crate::nfs::protocol::{Nfsstat3, PATH_BYTES_MAX, ProcedureId};
 use spinrpc::{DecodeError, Decoder, Procedure};
@@ -13,15 +14,15 @@ use spinrpc_xdr::Decode;
 
 pub use crate::nfs::protocol::nfs_v3::{PROGRAM, VERSION};
 
-/// Procedures of the version, NULL included.
+/// Number of procedures, including NULL.
 pub const PROCEDURES: usize = ProcedureId::Nfsproc3Commit as usize + 1;
 
-/// Room for the results of a procedure with neither data nor a list: the longest are those of
-/// CREATE, a status, a handle, attributes, and attributes before and after.
+/// Maximum length of results without data or a list: the longest are those of CREATE, a status, a
+/// handle, attributes, and attributes before and after.
 pub const PLAIN_RESULT_BYTES_MAX: usize = 512;
-/// Results of READLINK: status, attributes, and the path.
+/// Maximum length of the results of READLINK: status, attributes, and the path.
 pub const READLINK_RESULT_BYTES_MAX: usize = 96 + PATH_BYTES_MAX as usize;
-/// Results of READ without their data.
+/// Maximum length of the results of READ without their data.
 pub const READ_RESULT_HEAD_BYTES: usize = 128;
 
 /// The number of a procedure.
@@ -34,8 +35,8 @@ pub fn name(operation: ProcedureId) -> &'static str {
     operation.name().trim_start_matches("NFSPROC3_")
 }
 
-/// Reads the results of a procedure: a status, and what follows NFS3_OK. What follows any other
-/// status is attributes at most, which a client has no use for.
+/// Decodes the results of a procedure: a status, and the rest after NFS3_OK. After any other status
+/// there are only attributes, which the client does not use.
 ///
 /// # Errors
 /// [`DecodeError`] if the bytes are not such results.
@@ -48,7 +49,7 @@ pub fn outcome<'a, T: Decode<'a>>(
     }
 }
 
-/// As [`outcome`], for results that borrow nothing from the message.
+/// Like [`outcome`], for results that do not borrow from the message.
 ///
 /// # Errors
 /// [`DecodeError`] if the bytes are not such results.

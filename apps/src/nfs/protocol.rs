@@ -1,6 +1,6 @@
-//! Types and stubs of `nfs_prot.x`, NFS version 3 (RFC 1813), generated when this package is built, and what is
-//! added to them by hand: handles that are kept, and defaults. Their codec borrows from the message and is used
-//! by client and server.
+//! Types and stubs of `nfs_prot.x`, NFS version 3 (RFC 1813), generated when this package is built,
+//! with additions: owned handles, and defaults. The codec borrows from the message; client and
+//! server use it.
 
 include!(concat!(env!("OUT_DIR"), "/nfs_prot.rs"));
 
@@ -10,10 +10,10 @@ use spinrpc_xdr::TooLong;
 use std::fmt;
 use std::time::SystemTime;
 
-/// Longest file handle, in bytes.
+/// Maximum length of a file handle, in bytes.
 pub const HANDLE_BYTES_MAX: usize = NFS3_FHSIZE as usize;
 
-/// A file handle that is kept: an [`NfsFh3`] borrows from its message.
+/// An owned file handle: an [`NfsFh3`] borrows from its message.
 #[derive(Clone, Copy)]
 pub struct FileHandle {
     bytes: [u8; HANDLE_BYTES_MAX],
@@ -21,7 +21,7 @@ pub struct FileHandle {
 }
 
 impl FileHandle {
-    /// The handle that has these bytes.
+    /// The handle with these bytes.
     ///
     /// # Errors
     /// [`TooLong`] if there are more than [`NFS3_FHSIZE`].
@@ -29,12 +29,12 @@ impl FileHandle {
         Opaque::new(bytes).map(|data| Self::from(NfsFh3 { data }))
     }
 
-    /// A handle without bytes, to which they are appended.
+    /// An empty handle, to append to.
     pub(super) const fn empty() -> Self {
         Self { bytes: [0; HANDLE_BYTES_MAX], length: 0 }
     }
 
-    /// Appends as many of `bytes` as there is room for.
+    /// Appends as many of `bytes` as fit.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         let places = self.bytes.iter_mut().skip(self.length.into());
         for (place, byte) in places.zip(bytes) {
@@ -49,7 +49,7 @@ impl FileHandle {
         self.bytes.get(..usize::from(self.length)).unwrap_or(&self.bytes)
     }
 
-    /// The handle as it stands in arguments and results.
+    /// The handle in wire form.
     #[must_use]
     pub fn wire(&self) -> NfsFh3<'_> {
         NfsFh3 { data: Opaque::new(self.as_bytes()).unwrap_or_default() }
@@ -86,7 +86,7 @@ impl Default for Sattr3 {
     }
 }
 
-/// No time before 1970 or after 2106 can be said.
+/// Clamps times before 1970 or after 2106.
 impl From<SystemTime> for Nfstime3 {
     fn from(time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -95,7 +95,7 @@ impl From<SystemTime> for Nfstime3 {
     }
 }
 
-/// The name of a file, as it is sent.
+/// The name of a file, in wire form.
 ///
 /// # Errors
 /// [`TooLong`] if it has more than [`NAME_BYTES_MAX`] bytes.

@@ -1,10 +1,10 @@
-//! A connection of TCP on which everything ends by a deadline. Called by both ends of MOUNT.
+//! A TCP connection with a deadline for everything. Used by both ends of MOUNT.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// One deadline for all that is read and written: a peer that sends byte by byte gains no time.
+/// One deadline for all reads and writes: a peer that sends byte by byte gains no time.
 pub(crate) struct DeadlineStream<'a> {
     stream: &'a TcpStream,
     deadline: Instant,
@@ -39,7 +39,7 @@ impl Write for DeadlineStream<'_> {
     }
 }
 
-/// Maps the errors for a timeout of a socket to one.
+/// Maps the different timeout errors of a socket to one.
 fn timed_out(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),

@@ -1,4 +1,4 @@
-//! Two processes for a test: a server that is ended with it, and clients that must end in time.
+//! Two processes for a test: a server that stops with it, and clients with a timeout.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -8,10 +8,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// No step of a test takes nearly as long, however loaded the machine is.
+/// Far longer than any step of a test takes, even on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server process at an address of its own.
+/// A server process at its own address.
 pub(crate) struct Server {
     program: &'static str,
     address: String,
@@ -40,12 +40,12 @@ impl Server {
         if line == listening { Ok(server) } else { Err(io::Error::other(line)) }
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Sends a signal, and waits for the end; the exit code, of one that ends by itself.
+    /// Sends a signal, and waits for the exit; returns the exit code, if it was not killed.
     pub(crate) fn end_by(mut self, signal: Signal) -> io::Result<Option<i32>> {
         let pid = Pid::from_child(&self.process);
         kill_process(pid, signal)?;
@@ -68,12 +68,12 @@ impl Server {
         })
     }
 
-    /// The client process `program VERB ADDRESS ARGUMENTS…`, at its end.
+    /// The client process `program VERB ADDRESS ARGUMENTS…`, after its exit.
     pub(crate) fn client(&self, verb: &str, arguments: &[&str]) -> io::Result<Output> {
         run(self.program, &[&[verb, &self.address][..], arguments].concat())
     }
 
-    /// Standard output of a client that must end well.
+    /// Standard output of a client that must succeed.
     pub(crate) fn answer(&self, verb: &str, arguments: &[&str]) -> io::Result<Vec<u8>> {
         let output = self.client(verb, arguments)?;
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -88,14 +88,14 @@ impl Drop for Server {
     }
 }
 
-/// The process `program ARGUMENTS…`, at its end.
+/// The process `program ARGUMENTS…`, after its exit.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> io::Result<Output> {
     let mut command = Command::new(program);
     command.args(arguments);
     in_time(move || command.output())
 }
 
-/// `work` on another thread, given up when it takes too long.
+/// Runs `work` on another thread, with a timeout.
 fn in_time<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -104,7 +104,7 @@ fn in_time<T: Send + 'static>(
     result.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// One line of complaint, which begins with the name of the program, and the exit code.
+/// Exit code and the error line, which begins with the name of the program.
 pub(crate) fn refusal(output: &Output) -> (Option<i32>, String) {
     let line = String::from_utf8_lossy(&output.stderr).into_owned();
     let named = ["spin-echo: ", "spin-kv: ", "spin-nfs: ", "spin-nfsd: "]

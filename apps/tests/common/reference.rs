@@ -1,11 +1,11 @@
-//! NFS by another implementation, the crate `nfs3_types`: what tests send and what they make of the answers
-//! does not depend on the code under test.
+//! NFS by another implementation, the crate `nfs3_types`, so that the data that tests send and
+//! check do not depend on the code under test.
 
 use nfs3_types::nfs3::*;
 use nfs3_types::xdr_codec::{Pack, Unpack};
 use spinrpc::{DecodeError, Decoder, Encoder};
 
-/// A value that is written by its own crate's codec.
+/// A value encoded by its own crate's codec.
 pub(crate) trait ToXdr {
     fn encode(&self, to: &mut Encoder<'_>);
 }
@@ -18,7 +18,7 @@ impl<T: Pack> ToXdr for T {
     }
 }
 
-/// A value that is read by its own crate's codec.
+/// A value decoded by its own crate's codec.
 pub(crate) trait FromXdr: Sized {
     fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError>;
 }

@@ -1,4 +1,4 @@
-//! How many calls are answered, and what must be right for them to count.
+//! Rates, and the conditions for calls to count.
 
 use crate::server::{Faults, Server};
 use crate::tree::Content;
@@ -20,7 +20,7 @@ fn server(name: &str, faults: Faults) -> io::Result<Server> {
     Ok(server)
 }
 
-/// A short run on it.
+/// A short benchmark of it.
 fn bench<'a>(operation: &'a str, target: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let mut arguments = vec!["bench", operation, target, "--calls", "100", "--warmup", "0"];
     arguments.extend(more);
@@ -49,7 +49,7 @@ fn every_operation_is_counted_and_timed() -> io::Result<()> {
         assert!((json["bytes_per_second"].as_f64().unwrap() - rate * f64::from(bytes)).abs() < 1.0);
         assert!((rate * json["seconds"].as_f64().unwrap() - 100.0).abs() < 0.01, "{json}");
     }
-    // Those in flight when the last one counted was answered are waited for.
+    // Calls in flight after the last measured one are waited for.
     for operation in [NFS_PROGRAM::NFSPROC3_READ, NFS_PROGRAM::NFSPROC3_WRITE] {
         assert!((100..=104).contains(&server.calls(operation)), "{operation}");
     }
@@ -126,7 +126,7 @@ fn what_cannot_be_measured_is_refused() -> io::Result<()> {
     for (arguments, words) in [
         (bench("read", &short, &[]), "100 bytes, less than one READ of 4096"),
         (bench("read", &server.target(""), &[]), "not a regular file"),
-        (bench("read", &file, &["--size", "128K"]), "65536 bytes at most at a time (rtmax)"),
+        (bench("read", &file, &["--size", "128K"]), "at most 65536 bytes at a time (rtmax)"),
         (bench("getattr", &server.target("/none"), &[]), "NFS3ERR_NOENT"),
     ] {
         let (code, line) = refused(&arguments)?;
@@ -139,7 +139,7 @@ fn what_cannot_be_measured_is_refused() -> io::Result<()> {
 fn receive_fewer_bytes_than_asked_for_expect_no_figures() -> io::Result<()> {
     let faults = [
         ("read", Faults { read_bytes_max: Some(4095), ..Faults::default() }, "4095 bytes"),
-        ("write", Faults { write_count: Some(4095), ..Faults::default() }, "took 4095 bytes"),
+        ("write", Faults { write_count: Some(4095), ..Faults::default() }, "a count of 4095 bytes"),
     ];
     for (operation, faults, words) in faults {
         let server = server(&format!("fewer-{operation}"), faults)?;

@@ -1,4 +1,4 @@
-//! Files: what they are, out of the server, and into it.
+//! Files: attributes, reading and writing.
 
 use crate::server::{BLOCK_BYTES, EXPORTED, Server};
 use crate::tree::{Content, ROOT};
@@ -9,14 +9,14 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// Bytes of which no two words are alike.
+/// Bytes whose words are all different.
 fn content(bytes: usize) -> Vec<u8> {
     let mut content: Vec<u8> = (0..=bytes as u32 / 4).flat_map(u32::to_le_bytes).collect();
     content.truncate(bytes);
     content
 }
 
-/// A file of this host with them.
+/// A local file with such bytes.
 pub(crate) fn local_file(name: &str, bytes: usize) -> io::Result<(PathBuf, Vec<u8>)> {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("nfs-{name}"));
     let content = content(bytes);
@@ -34,7 +34,7 @@ fn file(server: &Server, path: &str, bytes: usize) -> Vec<u8> {
 fn null_goes_there_and_back() -> io::Result<()> {
     let server = Server::start("null")?;
     assert_eq!(answer(&["null", server.address()])?, b"");
-    // One by the engine, when it connects.
+    // One of them by the engine, when it connects.
     assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_NULL), 2);
     Ok(())
 }
@@ -216,12 +216,12 @@ fn what_is_wrong_here_is_said_in_one_line() -> io::Result<()> {
     for (arguments, code, word) in [
         (&["put", &target, "/nonexistent"][..], 1, "/nonexistent"),
         (&["put", &target, directory], 1, "not a regular file"),
-        (&["put", &server.target("/.."), "/etc/hostname"], 4, "no name"),
+        (&["put", &server.target("/.."), "/etc/hostname"], 4, "does not end with the name"),
         (&["cat", "file"], 2, "rdma://HOST"),
         (&["cat", "shm:name/export"], 2, "two slashes"),
         (&["cat", &target, "--inline", "1000"], 2, "multiple of 1024"),
         (&["cat", &target, "--handle", "abc"], 2, "hexadecimal"),
-        (&["null", "shm:nfs-nobody"], 3, "no connection"),
+        (&["null", "shm:nfs-absent"], 3, "no connection"),
     ] {
         let (got, line) = refused(arguments)?;
         assert_eq!(got, Some(code), "{line}");
@@ -232,7 +232,7 @@ fn what_is_wrong_here_is_said_in_one_line() -> io::Result<()> {
 
 #[test]
 fn without_a_device_rdma_is_refused_in_one_line() -> io::Result<()> {
-    // 3 on a host that has one, where nobody listens at this address.
+    // 3 on a host with a device, without a listener at this address.
     let (code, line) = refused(&["null", "rdma://127.0.0.1:1"])?;
     assert!(matches!(code, Some(1 | 3)), "{line}");
     Ok(())

@@ -1,4 +1,4 @@
-//! Directories: all entries, however many pages, and none of what a faulty server makes of them.
+//! Directories: complete listings over any number of pages, and the errors of a faulty server.
 
 use crate::server::Server;
 use crate::tree::Content;

@@ -1,4 +1,4 @@
-//! spin-nfs, from outside: the program against a server of these tests, over shared memory.
+//! spin-nfs from outside: the program against a server in this process, over shared memory.
 #![allow(clippy::unwrap_used, reason = "a test ends here")]
 
 mod bench;
@@ -20,12 +20,12 @@ use std::process::Output;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_spin-nfs");
 
-/// The program, at its end.
+/// The program, after its exit.
 fn spin_nfs(arguments: &[&str]) -> io::Result<Output> {
     common::run(PROGRAM, arguments)
 }
 
-/// Standard output of a run that must end well.
+/// Standard output of a run that must succeed.
 fn answer(arguments: &[&str]) -> io::Result<Vec<u8>> {
     let output = spin_nfs(arguments)?;
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -36,7 +36,7 @@ fn text(arguments: &[&str]) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&answer(arguments)?).into_owned())
 }
 
-/// Exit code and complaint of a run that must be refused in one line.
+/// Exit code and error of a run that must fail with one line.
 fn refused(arguments: &[&str]) -> io::Result<(Option<i32>, String)> {
     let (code, line) = common::refusal(&spin_nfs(arguments)?);
     assert_ne!(code, Some(0), "{arguments:?}");

@@ -1,4 +1,4 @@
-//! How long NULL takes, and how it is said.
+//! Round-trip times of NULL, and their output.
 
 use crate::server::{Faults, Server};
 use crate::{PROGRAM, refused, spin_nfs, text};
@@ -88,7 +88,7 @@ fn calls_without_reply_are_counted() -> io::Result<()> {
 
 #[test]
 fn a_server_that_is_not_there_is_one_line() -> io::Result<()> {
-    let (code, line) = refused(&["ping", "shm:nfs-nobody"])?;
+    let (code, line) = refused(&["ping", "shm:nfs-absent"])?;
     assert!(code == Some(3) && line.contains("check the address"), "{line}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A server of NFS and MOUNT, version 3, in a thread of the test: obedient, or faulty as told.
+//! A server of NFS and MOUNT, version 3, in a thread of the test: correct, or faulty on request.
 
 use crate::reference::{FromXdr, ToXdr, to_bytes};
 use crate::reference::{ReadHead, WriteHead};
@@ -27,43 +27,44 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 pub(crate) const EXPORTED: &str = "/export";
-/// Largest READ and WRITE of a server that was told nothing else.
+/// Default maximum of READ and WRITE.
 pub(crate) const BLOCK_BYTES: u32 = 64 << 10;
 
-/// What is wrong with a server, if anything.
+/// Faults of a server.
 #[derive(Default)]
 pub(crate) struct Faults {
-    /// READ gives so many bytes at most.
+    /// Maximum bytes returned by READ.
     pub(crate) read_bytes_max: Option<usize>,
-    /// WRITE takes so many bytes at most.
+    /// Maximum bytes accepted by WRITE.
     pub(crate) write_bytes_max: Option<usize>,
-    /// So many calls of a procedure are answered NFS3ERR_JUKEBOX.
+    /// Number of calls by procedure that are answered NFS3ERR_JUKEBOX.
     pub(crate) jukebox: BTreeMap<u32, u32>,
-    /// Calls of a procedure are answered with this.
+    /// Status of all calls by procedure.
     pub(crate) status: BTreeMap<u32, nfsstat3>,
-    /// The results of a procedure are these bytes.
+    /// Raw results by procedure.
     pub(crate) raw: BTreeMap<u32, Vec<u8>>,
-    /// Calls of a procedure are not answered after so many of them.
+    /// A procedure whose calls are no longer answered after this number.
     pub(crate) mute: Option<(u32, u32)>,
-    /// READ says this of the end of the file, and gives this in the place of its count.
+    /// End-of-file flag of READ, and its count.
     pub(crate) eof: Option<bool>,
     pub(crate) read_count: Option<u32>,
-    /// WRITE says that it took this, and that it is as stable as this.
+    /// Count and stability returned by WRITE.
     pub(crate) write_count: Option<u32>,
     pub(crate) write_committed: Option<stable_how>,
-    /// The server restarts after so many WRITEs, again and again if told so.
+    /// Number of WRITEs after which the server restarts, repeatedly if requested.
     pub(crate) crash_after_writes: Option<u32>,
     pub(crate) crashes_again: bool,
-    /// Most entries of a page, which has the cookies of the first page always if told so.
+    /// Maximum number of entries per page, with the cookies of the first page on every page if
+    /// requested.
     pub(crate) page_entries: Option<usize>,
     pub(crate) cookies_repeat: bool,
-    /// Nothing that RFC 1813 leaves to the server's choice is given.
+    /// Omits everything that is optional in RFC 1813.
     pub(crate) no_options: bool,
-    /// Data of READ are not placed, though memory for them was offered.
+    /// READ returns data inline, although memory for them was offered.
     pub(crate) reads_inline: bool,
 }
 
-/// What the server is and was asked.
+/// State of the server, and its observations.
 pub(crate) struct State {
     pub(crate) tree: Tree,
     pub(crate) faults: Faults,
@@ -72,12 +73,12 @@ pub(crate) struct State {
     /// User and group of the last call.
     pub(crate) caller: Option<(u32, u32)>,
     pub(crate) block_bytes: u32,
-    /// How stable the last WRITE was to be.
+    /// Requested stability of the last WRITE.
     pub(crate) stable: Option<stable_how>,
     writes: u32,
 }
 
-/// A server that is ended with the test.
+/// A server that stops with the test.
 pub(crate) struct Server {
     engine: Engine,
     running: Option<Running>,
@@ -115,7 +116,7 @@ impl Server {
         Ok(Self { engine, running, state, address })
     }
 
-    /// What it serves, and how; the server waits meanwhile.
+    /// State and faults; the server waits meanwhile.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -124,7 +125,7 @@ impl Server {
         &self.address
     }
 
-    /// A path on it, as the command line has it.
+    /// A path on it, in command-line form.
     pub(crate) fn target(&self, path: &str) -> String {
         format!("{}/{EXPORTED}{path}", self.address)
     }
@@ -183,7 +184,7 @@ struct NfsService {
     unanswered: Vec<Deferred>,
 }
 
-/// Results behind NFS3_OK.
+/// Results after NFS3_OK.
 type Results = Result<Vec<u8>, nfsstat3>;
 
 impl Service for NfsService {
@@ -253,7 +254,7 @@ fn reply(call: Call<'_>, results: Results) {
             nfsstat3::NFS3_OK.encode(to);
             to.fixed(bytes);
         }
-        // As many attributes as an error has at most, none given.
+        // The maximum number of attributes of an error, all absent.
         Err(status) => {
             status.encode(to);
             to.u64(0);
@@ -304,7 +305,7 @@ impl State {
         })
     }
 
-    /// What a server may leave out.
+    /// An optional value.
     fn optional<T: nfs3_types::xdr_codec::Pack + nfs3_types::xdr_codec::Unpack>(
         &self,
         value: T,
@@ -417,7 +418,7 @@ impl State {
         }))
     }
 
-    /// Name, number and cookie of a page of entries, and whether it is the last.
+    /// Name, number and cookie of the entries of a page, and whether it is the last.
     #[expect(clippy::type_complexity, reason = "it is taken apart at once")]
     fn page(
         &self,
@@ -474,7 +475,7 @@ impl State {
     }
 }
 
-/// A cookie comes with the verifier it was given with (RFC 1813 section 3.3.16).
+/// A cookie comes with its verifier (RFC 1813 section 3.3.16).
 fn verified(cookie: u64, verifier: cookieverf3) -> Result<(), nfsstat3> {
     let expected = if cookie == 0 { cookieverf3::default() } else { cookieverf3(*b"verifier") };
     if verifier == expected { Ok(()) } else { Err(nfsstat3::NFS3ERR_BAD_COOKIE) }

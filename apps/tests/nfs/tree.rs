@@ -1,4 +1,4 @@
-//! A small file system in memory, for the server of these tests.
+//! A small in-memory file system for the test server.
 
 use nfs3_types::nfs3::{
     Nfs3Option, fattr3, ftype3, nfs_fh3, nfsstat3, nfstime3, post_op_attr, specdata3, wcc_data,
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 pub(crate) const ROOT: u64 = 1;
-/// Handles begin with it, so that others are told apart.
+/// Prefix of handles, which distinguishes them from others.
 const MARK: &[u8; 4] = b"tree";
 
 pub(crate) enum Content {
@@ -23,7 +23,7 @@ pub(crate) struct Node {
     pub(crate) mode: u32,
 }
 
-/// Files by number, and what of them is not on stable storage.
+/// Files by number, with their unstable data.
 pub(crate) struct Tree {
     pub(crate) nodes: BTreeMap<u64, Node>,
     pub(crate) verifier: u64,
@@ -36,7 +36,7 @@ impl Tree {
         Self { nodes: BTreeMap::from([(ROOT, root)]), verifier: 7, uncommitted: Vec::new() }
     }
 
-    /// Puts something at a path of existing directories; returns its number.
+    /// Stores something at a path of existing directories; returns its number.
     pub(crate) fn put(&mut self, path: &str, content: Content) -> u64 {
         let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
         let directory = directory.split('/').filter(|name| !name.is_empty());
@@ -93,7 +93,7 @@ impl Tree {
         self.file(number).unwrap().clone()
     }
 
-    /// Writes, and remembers that it may be lost.
+    /// Writes unstable data.
     pub(crate) fn write(
         &mut self,
         number: u64,
@@ -117,7 +117,7 @@ impl Tree {
         self.verifier()
     }
 
-    /// What a server loses that is started anew.
+    /// Loses unstable data, like a server that restarts.
     pub(crate) fn crash(&mut self) {
         self.verifier += 1;
         for (number, range) in std::mem::take(&mut self.uncommitted) {

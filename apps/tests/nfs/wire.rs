@@ -1,4 +1,5 @@
-//! The bytes of the generated NFS types: the same as those of the crate `nfs3_types`, another implementation.
+//! The encoding of the generated NFS types: the same as that of the crate `nfs3_types`, another
+//! implementation.
 
 use nfs3_types::nfs3::{
     ACCESS3args, ACCESS3resok, COMMIT3resok, CREATE3args, CREATE3resok, FSINFO3resok, FSSTAT3args,
@@ -18,7 +19,8 @@ use spinrpc_apps::nfs::protocol::{self, FileHandle, PATH_BYTES_MAX};
 use spinrpc_apps::nfs::{mount3, nfs3};
 use spinrpc_xdr::{Decode, Encode, bytes_of, to_bytes};
 
-/// `value` as its crate writes it is read and written again by the generated type `T`, to the last byte.
+/// The encoding of `value` by its crate is decoded and encoded again by the generated type `T`, to
+/// the last byte.
 fn agree<'a, T: Decode<'a> + Encode>(value: &impl Pack, room: &'a mut Vec<u8>) {
     value.pack(room).unwrap();
     let mut decoder = Decoder::plain(room);
@@ -178,7 +180,7 @@ fn results_are_as_the_types_write_them() {
     );
 }
 
-/// A status, and what stands behind it: results, or what is known of the failure.
+/// A status, and its results: those of success or of failure.
 #[test]
 fn outcomes_are_as_the_types_write_them() {
     type Link = Nfs3Result<LINK3resok, LINK3resfail>;
@@ -212,7 +214,7 @@ fn lists_are_as_the_types_write_them() {
     }
 }
 
-/// The longest results for which no more room is offered.
+/// The longest results, for which the offered room just suffices.
 #[test]
 fn results_fit_the_room_that_is_offered_for_them() {
     let all = || Nfs3Option::Some(attributes());

@@ -1,4 +1,4 @@
-//! Who may come in, as whom, and to what: exports, handles and credentials.
+//! Admission and identity: exports, handles and credentials.
 
 use crate::back_end;
 use crate::host::{self, Host, MAIN, OTHER, READ_ONLY, SEAL_KEY, export, open};
@@ -64,7 +64,7 @@ fn a_peer_that_was_not_named_expect_acces_and_nothing_of_the_root() {
     assert_eq!(session.getattr(&host.root()).unwrap_err(), acces);
     assert_eq!(status(session.try_mkdir(&host.root(), "x")), acces);
     assert_eq!(session.read(&host.root(), 0, 1).unwrap_err(), acces);
-    // NULL is for everybody.
+    // NULL is always allowed.
     session.raw(0, CallSpec::new(), |_| {}, |_| Ok(())).unwrap();
 }
 
@@ -139,7 +139,7 @@ fn a_handle_of_an_export_that_is_gone_expect_stale() {
     assert_eq!(session.getattr(&gone).unwrap_err(), nfsstat3::NFS3ERR_STALE);
 }
 
-/// A handle says which export it is of: the same file by another export is another handle.
+/// A handle names its export: the same file in another export has another handle.
 #[test]
 fn a_key_of_one_export_in_a_handle_of_another_expect_stale() {
     let host = Host::start(back_end::memory());
@@ -150,7 +150,7 @@ fn a_key_of_one_export_in_a_handle_of_another_expect_stale() {
     assert_eq!(session.getattr(&elsewhere).unwrap_err(), nfsstat3::NFS3ERR_STALE);
 }
 
-/// The tree in memory is another one after a restart.
+/// The in-memory tree is another one after a restart.
 #[test]
 fn a_handle_of_memory_that_is_gone_expect_stale() {
     let (first, second) = (only(open()), only(open()));

@@ -78,7 +78,7 @@ pub(crate) fn a_file_that_is_gone(host: &Host) {
     let (file, directory) = (session.create(&root, "file"), session.mkdir(&root, "directory"));
     session.remove(&root, "file").unwrap();
     session.rmdir(&root, "directory").unwrap();
-    // One with the same name is another file.
+    // A new file with the same name is another file.
     session.create(&root, "file");
     for gone in [&file, &directory] {
         let stale = nfsstat3::NFS3ERR_STALE;

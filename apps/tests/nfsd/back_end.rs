@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A file system that is empty, and that whoever runs the test may write to.
+/// An empty file system that the test's user may write to.
 pub(crate) struct BackEnd {
     pub(crate) file_system: Arc<dyn FileSystem>,
-    /// What has to be kept, or cleaned up when it is dropped.
+    /// Resources to keep, or to clean up on drop.
     _keep: Box<dyn Any>,
 }
 
@@ -31,12 +31,12 @@ pub(crate) fn small_memory(options: &MemoryOptions) -> BackEnd {
     BackEnd::new(Memory::new(options).unwrap(), ())
 }
 
-/// Memory that says that it may wait, and answers READ, WRITE and COMMIT later.
+/// Memory that claims to block, and answers READ, WRITE and COMMIT later.
 pub(crate) fn waiting() -> BackEnd {
     gated(&Gate::open())
 }
 
-/// The same, which does what changes something only when the gate is open.
+/// The same with a gate: changes only proceed when it is open.
 pub(crate) fn gated(gate: &Arc<Gate>) -> BackEnd {
     BackEnd::new(Gated::new(memory().file_system, gate), ())
 }
@@ -46,7 +46,7 @@ pub(crate) fn directory() -> BackEnd {
     a_directory(&DirectoryOptions::default())
 }
 
-/// The same with neither io_uring nor handles of the kernel, as in a container.
+/// The same without io_uring and kernel handles, as in a container.
 pub(crate) fn modest_directory() -> BackEnd {
     let (io, keys) = (IoMode::Threads, KeyMode::Walk);
     a_directory(&DirectoryOptions { io, keys, ..DirectoryOptions::default() })
@@ -60,7 +60,7 @@ fn a_directory(options: &DirectoryOptions) -> BackEnd {
     BackEnd::new(Directory::open(&path, options).unwrap(), Removed(path))
 }
 
-/// Away when the test is over.
+/// Removed after the test.
 struct Removed(PathBuf);
 
 impl Drop for Removed {

@@ -8,14 +8,14 @@ use crate::session::{only_status, some, status};
 use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3, stable_how};
 use spinrpc::CallSpec;
 
-/// Bytes of which no two words are alike.
+/// Bytes whose words are all different.
 fn content(bytes: usize) -> Vec<u8> {
     let mut content: Vec<u8> = (0..=bytes as u32 / 4).flat_map(u32::to_le_bytes).collect();
     content.truncate(bytes);
     content
 }
 
-/// Lengths with each remainder of four, by Write chunk and in the reply.
+/// All lengths modulo four, through a Write chunk and in the reply.
 pub(crate) fn what_is_written_is_read(host: &Host) {
     let session = host.session();
     let file = session.create(&host.root(), "file");
@@ -30,7 +30,7 @@ pub(crate) fn what_is_written_is_read(host: &Host) {
     }
 }
 
-/// RFC 8267 section 2: the data of READ by Write chunk, those of WRITE by Read chunk.
+/// RFC 8267 section 2: the data of READ in a Write chunk, those of WRITE in a Read chunk.
 pub(crate) fn data_by_chunks(host: &Host) {
     let session = host.session();
     let file = session.create(&host.root(), "file");

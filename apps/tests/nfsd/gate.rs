@@ -1,4 +1,4 @@
-//! A back end that waits when it is told to.
+//! A back end that blocks on request.
 
 use spinrpc::sync::lock;
 use spinrpc::{Bulk, CoreContext};
@@ -11,14 +11,14 @@ use spinrpc_apps::nfs::server::file_system::{
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// What is in the way.
+/// Obstacles in the way of calls.
 #[derive(Default)]
 pub(crate) struct Gate {
-    /// How often the back end says that it has lost unstable data.
+    /// Number of losses of unstable data that the back end reports.
     pub(crate) losses: AtomicU64,
-    /// Losses that come while the next request for data is under way.
+    /// Losses while the next data request is in progress.
     pub(crate) losses_under_way: AtomicU64,
-    /// The next who would pass panics.
+    /// The next call through the gate panics.
     pub(crate) is_trap: AtomicBool,
     cores: Mutex<Vec<CoreContext>>,
     state: Mutex<State>,
@@ -55,7 +55,7 @@ impl Gate {
         lock(&self.state).is_open
     }
 
-    /// Takes the memory of all cores, so that nothing can be put off.
+    /// Takes the memory of all cores, so that nothing can be deferred.
     pub(crate) fn take_memory(&self) -> Vec<Bulk> {
         let of = |core: &CoreContext, bytes| {
             let core = core.clone();
@@ -66,7 +66,7 @@ impl Gate {
         cores.iter().flat_map(|core| sizes.into_iter().flat_map(|size| of(core, size))).collect()
     }
 
-    /// How many are there and wait.
+    /// Number of waiting calls.
     pub(crate) fn waiting(&self) -> usize {
         lock(&self.state).waiting
     }
@@ -91,7 +91,7 @@ impl Gated {
         Arc::new(Self { inner, gate: Arc::clone(gate) })
     }
 
-    /// The file system, behind the gate.
+    /// The file system behind the gate.
     fn inner(&self) -> &dyn FileSystem {
         self.gate.pass();
         &*self.inner
@@ -232,7 +232,7 @@ impl FileSystem for Gated {
     }
 }
 
-/// Hands over in the next turn with an open gate what was done in this one.
+/// Delivers completions one turn later, and only with an open gate.
 struct Later {
     inner: Box<dyn DataPath>,
     gate: Arc<Gate>,

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) const SEAL_KEY: [u8; 16] = *b"of these tests..";
 
-/// As small as READ and WRITE get by in these tests.
+/// The minimum for READ and WRITE in these tests.
 pub(crate) const BLOCK_BYTES: u32 = 128 << 10;
 
-/// Ended with the test.
+/// Stopped with the test.
 pub(crate) struct Host {
     pub(crate) server: Arc<Server>,
     engine: Engine,
@@ -25,7 +25,7 @@ pub(crate) struct Host {
     _back_ends: Vec<BackEnd>,
 }
 
-/// The number of the export that cases work in.
+/// The number of the export that the cases use.
 pub(crate) const MAIN: u32 = 1;
 /// The same file system, read-only.
 pub(crate) const READ_ONLY: u32 = 2;
@@ -33,7 +33,7 @@ pub(crate) const READ_ONLY: u32 = 2;
 pub(crate) const OTHER: u32 = 3;
 
 impl Host {
-    /// Three exports of a back end and one of another, for everybody, as whoever they say they are.
+    /// Three exports of a back end and one of another, for everyone, without squashing.
     pub(crate) fn start(main: BackEnd) -> Self {
         let other = back_end::memory();
         let exports = vec![
@@ -64,7 +64,7 @@ impl Host {
         &self.address
     }
 
-    /// A connection by whoever runs the test.
+    /// A connection of the test's user.
     pub(crate) fn session(&self) -> Session {
         Session::connect(&self.address)
     }
@@ -92,7 +92,7 @@ pub(crate) fn export(id: u32, of: &BackEnd, options: ExportOptions) -> Export {
     Export { id, path: format!("/export-{id}"), file_system, options }
 }
 
-/// For everybody, as whoever they say they are.
+/// For everyone, without squashing.
 pub(crate) fn open() -> ExportOptions {
     ExportOptions {
         squash: Squash::None,
@@ -111,7 +111,7 @@ pub(crate) fn options() -> ServerOptions {
     }
 }
 
-/// Small, as many tests run at a time.
+/// Small, because many tests run at a time.
 pub(crate) fn config() -> Config {
     let mut raw = RawConfig::default();
     raw.cores.max = 1;

@@ -1,4 +1,4 @@
-//! A client that means harm: what it gets is an error, and the server goes on.
+//! A hostile client: it gets errors, and the server continues.
 
 use crate::back_end;
 use crate::host::{BLOCK_BYTES, Host};
@@ -22,12 +22,12 @@ fn start() -> (Host, Session) {
     (host, session)
 }
 
-/// Whatever came before, the next one is served.
+/// The next client is served, whatever came before.
 fn goes_on(host: &Host) {
     assert!(host.session().getattr(&host.root()).is_ok());
 }
 
-/// A call with these bytes for arguments.
+/// A call with these bytes as arguments.
 fn send(session: &Session, procedure: u32, arguments: &[u8]) -> Result<(), CallError> {
     let spec = CallSpec::new().reply_bytes_max(70_000);
     session.raw(procedure, spec, |to| to.fixed(arguments), |_| Ok(()))
@@ -41,7 +41,7 @@ fn bytes(arguments: &impl ToXdr) -> Vec<u8> {
     to_bytes(|to| arguments.encode(to))
 }
 
-/// Arguments of every procedure but NULL that can be read.
+/// Decodable arguments of every procedure but NULL.
 fn readable(root: &nfs_fh3) -> Vec<(NFS_PROGRAM, Vec<u8>)> {
     use NFS_PROGRAM::*;
     let handle = GETATTR3args { object: root.clone() };
@@ -123,7 +123,7 @@ fn procedures_that_are_none_expect_proc_unavail() {
     goes_on(&host);
 }
 
-/// A length of 4 GiB and less, of a handle, a name, a path and data that are not there.
+/// Lengths of up to 4 GiB, for a handle, a name, a path and data that are missing.
 #[test]
 fn lengths_beyond_the_message_expect_garbage_args() {
     let (host, session) = start();
@@ -148,7 +148,7 @@ fn lengths_beyond_the_message_expect_garbage_args() {
     goes_on(&host);
 }
 
-/// Words at random behind a handle that is right: read or not, they are answered.
+/// Random words after a valid handle: decodable or not, they are answered.
 #[test]
 fn arguments_at_random_expect_an_answer_each_time() {
     let (host, session) = start();
@@ -166,7 +166,7 @@ fn arguments_at_random_expect_an_answer_each_time() {
     goes_on(&host);
 }
 
-/// Words that mean something more often than not.
+/// Words that are meaningful more often than not.
 fn words(random: &mut Random) -> Vec<u8> {
     let words = random.at_most(12) as usize;
     let word = |random: &mut Random| match random.at_most(5) {
@@ -177,7 +177,7 @@ fn words(random: &mut Random) -> Vec<u8> {
     (0..words).flat_map(|_| word(random).to_be_bytes()).collect()
 }
 
-/// READ of all sizes: at most what FSINFO says is given.
+/// READs of all sizes return at most the FSINFO limit.
 #[test]
 fn read_of_4_gib_expect_what_there_is() {
     let (host, session) = start();
@@ -195,8 +195,8 @@ fn read_of_4_gib_expect_what_there_is() {
     goes_on(&host);
 }
 
-/// The client's chunk has less room than it asks for: an error of the transport or of RPC (RFC 8166
-/// section 4.5.3), and not one byte beyond the chunk.
+/// The client's chunk is smaller than the requested data: an error of the transport or of RPC (RFC
+/// 8166 section 4.5.3), and not one byte beyond the chunk.
 #[test]
 fn read_with_a_chunk_that_is_too_small_expect_an_error_and_no_byte_beyond_it() {
     let (host, session) = start();
@@ -213,7 +213,7 @@ fn read_with_a_chunk_that_is_too_small_expect_an_error_and_no_byte_beyond_it() {
     }
 }
 
-/// A listing that has no room in the reply.
+/// A listing that does not fit in the reply.
 #[test]
 fn readdir_without_a_reply_chunk_expect_an_error() {
     let (host, session) = start();
@@ -228,7 +228,7 @@ fn readdir_without_a_reply_chunk_expect_an_error() {
     goes_on(&host);
 }
 
-/// Data in a chunk whose length is not what the count says.
+/// Data in a chunk whose length differs from the count.
 #[test]
 fn write_whose_chunk_is_longer_than_its_count_expect_inval_and_no_byte_written() {
     let (host, session) = start();

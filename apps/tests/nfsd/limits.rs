@@ -48,7 +48,7 @@ pub(crate) fn limits_of_what_is_gone(host: &Host) {
     assert_eq!(status(pathconf(&session, &gone)), stale);
 }
 
-/// Bits that mean nothing for a type of file are not given.
+/// Bits that are meaningless for a file type are not set.
 pub(crate) fn access_by_type(host: &Host) {
     let (session, root) = (host.session(), host.root());
     let directory = session.mkdir(&root, "directory");
@@ -59,7 +59,7 @@ pub(crate) fn access_by_type(host: &Host) {
     let file = session.create(&root, "file");
     let given = session.access(&file, u32::MAX).unwrap().access;
     let all = ACCESS3_READ | ACCESS3_MODIFY | ACCESS3_EXTEND;
-    // DELETE "may be ignored" of what is no directory (section 3.3.4).
+    // DELETE "may be ignored" for anything but a directory (section 3.3.4).
     assert_eq!(given & !ACCESS3_DELETE, all);
     session.setattr(&file, crate::session::mode(0o755), None).unwrap();
     assert_eq!(session.access(&file, ACCESS3_EXECUTE).unwrap().access, ACCESS3_EXECUTE);

@@ -10,7 +10,7 @@ use nfs3_types::nfs3::{
 use spinrpc::{CallSpec, DecodeError, Decoder};
 use std::collections::BTreeSet;
 
-/// An entry, with what READDIRPLUS has besides.
+/// An entry, with the additional data of READDIRPLUS.
 struct Entry {
     fileid: u64,
     name: String,
@@ -22,7 +22,7 @@ struct Page {
     verifier: cookieverf3,
     entries: Vec<Entry>,
     is_end: bool,
-    /// Of all results behind the status.
+    /// Length of all results after the status.
     bytes: usize,
 }
 
@@ -92,7 +92,7 @@ fn readdirplus(
 
 const BEGINNING: (u64, cookieverf3) = (0, cookieverf3([0; 8]));
 
-/// A directory of so many files, and their names.
+/// A directory with this many files, and their names.
 fn full(session: &Session, host: &Host, count: usize) -> (nfs_fh3, BTreeSet<String>) {
     let directory = session.mkdir(&host.root(), "full");
     let names: BTreeSet<_> = (0..count).map(|number| format!("{number:0>9}")).collect();
@@ -102,7 +102,7 @@ fn full(session: &Session, host: &Host, count: usize) -> (nfs_fh3, BTreeSet<Stri
     (directory, names)
 }
 
-/// All names, page by page, as often as they come.
+/// All names, page by page, including duplicates.
 fn names(session: &Session, dir: &nfs_fh3, count: u32, plus: bool) -> Vec<String> {
     let (mut from, mut names) = (BEGINNING, Vec::new());
     loop {
@@ -152,8 +152,8 @@ pub(crate) fn entries_with_their_files(host: &Host) {
     }
 }
 
-/// A page takes the entry that fills it to the last byte, and not the one after: for READDIR by count,
-/// for READDIRPLUS by maxcount and by dircount.
+/// A page includes the entry that fills it to the last byte, and not the next: for READDIR by
+/// count, for READDIRPLUS by maxcount and by dircount.
 pub(crate) fn pages_are_filled(host: &Host) {
     let session = host.session();
     let (directory, _) = full(&session, host, 8);
@@ -167,13 +167,13 @@ pub(crate) fn pages_are_filled(host: &Host) {
     let bytes = plus((60_000, 60_000)).ok().unwrap().bytes as u32;
     assert_eq!(count(plus((60_000, bytes))), all);
     assert_eq!(count(plus((60_000, bytes - 1))), all - 1);
-    // Each entry has two cookies' worth of numbers, a word before, and the name with its length.
+    // Each entry has two 64-bit numbers, a word before, and the name with its length.
     let dircount = 2 * (4 + 8 + 4 + 4 + 8) + 8 * (4 + 8 + 4 + 12 + 8);
     assert_eq!(count(plus((dircount, 60_000))), all);
     assert_eq!(count(plus((dircount - 1, 60_000))), all - 1);
 }
 
-/// "NFS3ERR_TOOSMALL" where not even one entry fits.
+/// "NFS3ERR_TOOSMALL" if not even one entry fits.
 pub(crate) fn a_page_too_small_for_one_entry(host: &Host) {
     let session = host.session();
     let (directory, _) = full(&session, host, 2);
@@ -182,13 +182,13 @@ pub(crate) fn a_page_too_small_for_one_entry(host: &Host) {
         assert_eq!(status(readdir(&session, &directory, BEGINNING, count)), too_small, "{count}");
         let listed = readdirplus(&session, &directory, BEGINNING, (60_000, count));
         assert_eq!(status(listed), too_small, "{count}");
-        // A "dircount" that no name fits in does not keep a client from getting on.
+        // A "dircount" smaller than any name does not keep a client from continuing.
         let page = readdirplus(&session, &directory, BEGINNING, (count.min(20), 60_000));
         assert_eq!(page.ok().unwrap().entries.len(), 1, "{count}");
     }
 }
 
-/// As `rm -r` does it: what was not removed yet comes later.
+/// Like `rm -r`: names that were not removed yet come later.
 pub(crate) fn names_removed_while_listing(host: &Host) {
     let session = host.session();
     let (directory, made) = full(&session, host, 30);
@@ -215,14 +215,14 @@ pub(crate) fn a_wrong_cookie(host: &Host) {
     let (directory, _) = full(&session, host, 2);
     let page = readdir(&session, &directory, BEGINNING, 4096).ok().unwrap();
     let cookie = page.entries[0].cookie;
-    // A verifier that is always zero is one that has nothing to say.
+    // A verifier that is always zero carries no information.
     if page.verifier != cookieverf3([0; 8]) {
         let mut other = page.verifier;
         other.0[7] ^= 1;
         let listed = readdir(&session, &directory, (cookie, other), 4096);
         assert_eq!(status(listed), nfsstat3::NFS3ERR_BAD_COOKIE);
     }
-    // The server goes on, whatever the cookie is.
+    // The server continues, whatever the cookie is.
     let listed = readdir(&session, &directory, (u64::MAX, page.verifier), 4096);
     let is_empty = listed.as_ref().is_ok_and(|page| page.entries.is_empty());
     assert!(is_empty || status(listed) == nfsstat3::NFS3ERR_BAD_COOKIE);

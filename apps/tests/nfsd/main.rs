@@ -1,10 +1,10 @@
-//! The NFS server, from a client over shared memory: every procedure, whatever back end is behind it.
+//! The NFS server, tested by a client over shared memory: every procedure, with every back end.
 //!
-//! A case is a function that takes a [`Host`](host::Host) and is named in the macro `suite`, which
-//! makes a test of each for a back end. To have the whole suite for another back end, write a function
-//! `fn() -> BackEnd` for it in `back_end`, and add a module with `suite!(…)` to the end of this file.
-//! What is the same for all back ends, as it is about the server itself, are plain tests in `admission`,
-//! `hostile`, `once` and `wire`.
+//! A case is a function that takes a [`Host`](host::Host) and is listed in the macro `suite`, which
+//! makes a test of each for a back end. To run the suite on another back end, write a function
+//! `fn() -> BackEnd` for it in `back_end`, and add a module with `suite!(…)` to the end of this
+//! file. Tests of the server itself, independent of the back end, are in `admission`, `hostile`,
+//! `once` and `wire`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 #![allow(clippy::result_large_err, reason = "what a server says of a failure is looked at")]
 
@@ -64,17 +64,17 @@ mod memory {
     suite!(crate::back_end::memory);
 }
 
-/// The same as one that waits: by the pool of threads, and by data paths that are polled.
+/// The same, but blocking: through the thread pool, and polled data paths.
 mod waiting {
     suite!(crate::back_end::waiting);
 }
 
-/// Files, by the kernel's handles and io_uring where they are to be had.
+/// Files, with the kernel's handles and io_uring if available.
 mod directory {
     suite!(crate::back_end::directory);
 }
 
-/// Files, as for a server without privileges, in a container without io_uring.
+/// Files, for a server without privileges, in a container without io_uring.
 mod modest_directory {
     suite!(crate::back_end::modest_directory);
 }

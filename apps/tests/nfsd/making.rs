@@ -21,7 +21,7 @@ pub(crate) fn lookup_finds(host: &Host) {
     assert_eq!(some(found.dir_attributes).type_, ftype3::NF3DIR);
     assert_eq!(session.lookup(&directory, ".").unwrap().object, directory);
     assert_eq!(session.lookup(&directory, "..").unwrap().object, root);
-    // Nothing leads out of an export.
+    // There is no way out of an export.
     assert_eq!(session.lookup(&root, "..").unwrap().object, root);
     let Err((nfsstat3::NFS3ERR_NOENT, attributes)) = session.lookup(&root, "none") else {
         panic!("found what is not there");
@@ -68,7 +68,7 @@ pub(crate) fn names_that_are_none(host: &Host) {
     assert_eq!(status(session.rmdir(&root, ".")), inval);
     assert_eq!(status(session.rmdir(&root, "..")), nfsstat3::NFS3ERR_EXIST);
     session.create(&root, &"y".repeat(255));
-    // Bytes that are no text are a name as well.
+    // Bytes that are not UTF-8 are a valid name.
     let name = diropargs3 { dir: root.clone(), name: (&b"\xff\xfe\n "[..]).into() };
     let found: crate::session::Res<LOOKUP3resok, post_op_attr> =
         session.call(NFS_PROGRAM::NFSPROC3_LOOKUP, &LOOKUP3args { what: name });
@@ -146,7 +146,7 @@ pub(crate) fn directories(host: &Host) {
 
 pub(crate) fn symbolic_links(host: &Host) {
     let (session, root) = (host.session(), host.root());
-    // Wherever it leads: the server does not follow it, nor look at it.
+    // Wherever it leads: the server neither follows nor checks it.
     for (name, text) in
         [("a", "file"), ("b", "/etc/passwd"), ("c", "../../.."), ("d", &"x/".repeat(2000))]
     {
@@ -155,7 +155,7 @@ pub(crate) fn symbolic_links(host: &Host) {
         let link = some(results.obj);
         assert_eq!(session.getattr(&link).unwrap().size, text.len() as u64);
         assert_eq!(session.readlink(&link).unwrap(), text.as_bytes());
-        // The text goes by a Write chunk if there is one (RFC 8267 section 2).
+        // The text uses a Write chunk if there is one (RFC 8267 section 2).
         let chunk = session.client.bulk(4096).unwrap();
         let spec = CallSpec::new().reply_bytes_max(READLINK_RESULT_BYTES_MAX).result_into(chunk);
         assert_eq!(session.readlink_with(&link, spec).unwrap(), text.as_bytes());
@@ -171,7 +171,7 @@ pub(crate) fn symbolic_links(host: &Host) {
     assert_eq!(status(session.readlink(&file)), nfsstat3::NFS3ERR_INVAL);
 }
 
-/// The text comes in a Read chunk of its own (RFC 8267 section 2).
+/// The text comes in its own Read chunk (RFC 8267 section 2).
 fn symlink_by_chunk(session: &Session, root: &nfs_fh3, name: &str, text: &[u8]) -> nfs_fh3 {
     let mut bulk = session.client.bulk(text.len()).unwrap();
     bulk.bytes_mut().copy_from_slice(text);
@@ -196,7 +196,7 @@ pub(crate) fn special_files(host: &Host) {
     assert_eq!(some(socket.obj_attributes).type_, ftype3::NF3SOCK);
     let spec = specdata3 { specdata1: 1, specdata2: 3 };
     let device = || devicedata3 { dev_attributes: mode(0o600), spec: spec.clone() };
-    // Only root makes devices, and not in every directory.
+    // Only root creates devices, and not in every directory.
     match session.mknod(&root, "device", mknoddata3::NF3CHR(device())) {
         Ok(made) => {
             let attributes = some(made.obj_attributes);
@@ -247,7 +247,7 @@ pub(crate) fn removal(host: &Host) {
     assert!(matches!(refused, nfsstat3::NFS3ERR_ISDIR | nfsstat3::NFS3ERR_PERM), "{refused}");
 }
 
-/// What changes a directory says what it was like before and is like after.
+/// Changes of a directory return its attributes from before and after.
 pub(crate) fn wcc_of_directories(host: &Host) {
     let (session, root) = (host.session(), host.root());
     let mut before = session.getattr(&root).unwrap();

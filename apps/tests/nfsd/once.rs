@@ -1,4 +1,4 @@
-//! Calls that must not be done twice, by a client that lost its connection and sends them again
+//! Calls that must not be executed twice, by a client that lost its connection and retransmits them
 //! (RFC 1813 section 4.6: the duplicate request cache).
 
 use crate::back_end;
@@ -21,7 +21,7 @@ fn gated() -> (Host, std::sync::Arc<Gate>) {
     (Host::with(exports, vec![back_end], &host::options()), gate)
 }
 
-/// MKDIR is under way when the connection is lost. Done again, it would answer NFS3ERR_EXIST.
+/// MKDIR is in progress when the connection is lost. Executed again, it would answer NFS3ERR_EXIST.
 #[test]
 fn send_mkdir_again_on_another_connection_expect_the_reply_of_the_first() {
     let (host, gate) = gated();
@@ -31,7 +31,7 @@ fn send_mkdir_again_on_another_connection_expect_the_reply_of_the_first() {
     let spec = CallSpec::new().resend(Resend::AtMostOnce).reply_bytes_max(512);
     let operation = NFS_PROGRAM::NFSPROC3_MKDIR as u32;
     let reply = session.start(operation, spec, |to| arguments.encode(to), only_status);
-    session.run_until("the call to be under way", || gate.waiting() == 1);
+    session.run_until("the call to be in progress", || gate.waiting() == 1);
     session.client.reconnect();
     session.run_until("the connection to be lost", || !session.client.is_up());
     session.run_until("another connection", || session.client.is_up());
@@ -42,8 +42,8 @@ fn send_mkdir_again_on_another_connection_expect_the_reply_of_the_first() {
     assert!(session.lookup(&host.root(), "once").is_ok());
 }
 
-/// WRITE is under way when the connection is lost. Begun again, it could end before the first, and
-/// that one undo what the client writes next. The data come in a Read chunk, too.
+/// WRITE is in progress when the connection is lost. A second one could end before the first, which
+/// could then undo a later write of the client. The data come in a Read chunk, too.
 #[test]
 fn send_write_again_while_it_is_under_way_expect_it_begun_once() {
     let (host, gate) = gated();
@@ -65,7 +65,7 @@ fn send_write_again_while_it_is_under_way_expect_it_begun_once() {
         let spec = CallSpec::new().resend(Resend::AtMostOnce).argument(data);
         let reply = session.start(operation, spec, encode, only_status);
         let calls = || host.server.stats().procedures[operation as usize].calls;
-        session.run_until("the call to be under way", || calls() == begun);
+        session.run_until("the call to be in progress", || calls() == begun);
         session.client.reconnect();
         session.run_until("the connection to be lost", || !session.client.is_up());
         session.run_until("another connection", || session.client.is_up());
@@ -76,8 +76,8 @@ fn send_write_again_while_it_is_under_way_expect_it_begun_once() {
     }
 }
 
-/// No memory is left for replies that come later: what changes something, and data that go by a path
-/// that may wait, are to come again.
+/// No memory is left for deferred replies: calls that change something, and data on a path that may
+/// block, must be retried.
 #[test]
 fn calls_that_cannot_be_put_off_expect_jukebox_and_nothing_done() {
     let (host, gate) = gated();
@@ -111,8 +111,8 @@ fn a_back_end_that_lost_data_expect_another_verifier() {
     assert_ne!(write(), before);
 }
 
-/// A loss while a WRITE is under way may have taken its data: the COMMIT behind it must show another
-/// verifier than the WRITE. One while a COMMIT is under way may have taken what was written before.
+/// A loss while a WRITE is in progress may include its data: the following COMMIT must have another
+/// verifier than the WRITE. A loss while a COMMIT is in progress may include earlier writes.
 #[test]
 fn data_lost_under_way_expect_write_with_the_verifier_before_and_commit_with_the_one_after() {
     let (host, gate) = gated();
@@ -129,8 +129,8 @@ fn data_lost_under_way_expect_write_with_the_verifier_before_and_commit_with_the
     assert_ne!(session.commit(&file, 0, 0).unwrap().verf, before);
 }
 
-/// The engine's end was not in time: a client takes the call that waits elsewhere, and what is done
-/// there must not be undone here.
+/// The engine missed its shutdown deadline: a client retries the waiting call elsewhere, and its
+/// effect there must not be undone here.
 #[test]
 fn a_call_that_waits_for_a_thread_when_the_server_stops_expect_it_not_done() {
     let gate = Gate::closed();
@@ -166,13 +166,13 @@ fn start_mkdir(host: &Host, session: &Session, name: &str) -> Status {
     session.start(operation, spec, |to| arguments.encode(to), only_status)
 }
 
-/// How many came in.
+/// Number of calls received.
 fn mkdirs(host: &Host) -> u64 {
     host.server.stats().procedures[NFS_PROGRAM::NFSPROC3_MKDIR as usize].calls
 }
 
-/// "An error occurred on the server which does not map to any of the legal NFS version 3 protocol error
-/// values" (section 2.6): the only thread does the next call as ever.
+/// "An error occurred on the server which does not map to any of the legal NFS version 3 protocol
+/// error values" (section 2.6): the only thread continues with the next call.
 #[test]
 fn a_back_end_that_panics_expect_serverfault_for_that_call_alone() {
     let gate = Gate::open();
@@ -190,7 +190,7 @@ fn a_back_end_that_panics_expect_serverfault_for_that_call_alone() {
     assert_eq!(host.server.stats().procedures[NFS_PROGRAM::NFSPROC3_MKDIR as usize].errors, 2);
 }
 
-/// The pool and its queue take only so many calls; further ones are told to come later.
+/// The pool and its queue have a limit; further calls are to be retried later.
 #[test]
 fn more_calls_than_the_queue_takes_expect_jukebox() {
     let gate = Gate::closed();

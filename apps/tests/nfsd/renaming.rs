@@ -16,7 +16,7 @@ pub(crate) fn to_another_name(host: &Host) {
     assert_eq!(session.lookup(&two, "file").unwrap().object, file, "the same handle");
     assert_eq!(status(session.lookup(&one, "other")), nfsstat3::NFS3ERR_NOENT);
     assert_eq!(status(session.rename((&one, "file"), (&two, "x"))), nfsstat3::NFS3ERR_NOENT);
-    // A directory knows where it is.
+    // A directory knows its parent.
     session.rename((&root, "one"), (&two, "one")).unwrap();
     assert_eq!(session.lookup(&one, "..").unwrap().object, two);
     assert_eq!(session.getattr(&two).unwrap().nlink, 3);
@@ -58,7 +58,7 @@ pub(crate) fn of_a_directory_below_itself(host: &Host) {
     assert_eq!(session.lookup(&root, "above").unwrap().object, above);
 }
 
-/// Nothing is done where both names are those of one file, and that is a success.
+/// If both names are those of one file, the call succeeds without any effect.
 pub(crate) fn onto_itself(host: &Host) {
     let (session, root) = (host.session(), host.root());
     let file = session.create(&root, "file");
@@ -87,7 +87,7 @@ pub(crate) fn with_names_that_are_none(host: &Host) {
         assert_eq!(status(session.rename((&root, "file"), (&root, name))), expected, "{name:?}");
         assert_eq!(status(session.rename((&root, name), (&root, "x"))), expected, "{name:?}");
     }
-    // Between exports nothing is moved or linked.
+    // Moves and links between exports are rejected.
     let other = host.root_of(OTHER);
     let xdev = nfsstat3::NFS3ERR_XDEV;
     assert_eq!(status(session.rename((&root, "file"), (&other, "file"))), xdev);

@@ -1,4 +1,4 @@
-//! What mode bits allow whom, and what a full file system answers: the back end in memory.
+//! Permissions by mode bits, and a full file system: the back end in memory.
 
 use crate::back_end;
 use crate::host::{self, Host, MAIN};

@@ -1,4 +1,4 @@
-//! A client: typed calls over one connection, one after the other.
+//! A client: typed calls over one connection, one at a time.
 
 use crate::host;
 use crate::reference::{FromXdr, ToXdr};
@@ -19,16 +19,16 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// No step of a test takes nearly as long, however loaded the machine is.
+/// Far longer than any step of a test takes, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Results, or a status and what stands behind it.
+/// Results, or a status with its results.
 pub(crate) type Res<T, E> = Result<T, (nfsstat3, E)>;
 
-/// Room for the results of whatever has no data.
+/// Maximum length of results without data.
 const RESULT_BYTES_MAX: usize = 1024;
 
-/// What is done with a reply.
+/// Handler of a reply.
 type Ended = Box<dyn FnOnce(Result<Reply<'_>, CallError>)>;
 
 #[derive(Clone, Default)]
@@ -51,17 +51,17 @@ pub(crate) struct Session {
     _engine: Engine,
 }
 
-/// Reads the status of results, and no more.
+/// Decodes only the status of results.
 pub(crate) fn only_status(from: &mut Decoder<'_>) -> Result<nfsstat3, DecodeError> {
     nfsstat3::decode(from)
 }
 
-/// Status alone.
+/// Only the status.
 pub(crate) fn status<T, E>(outcome: Res<T, E>) -> nfsstat3 {
     outcome.err().map_or(nfsstat3::NFS3_OK, |(status, _)| status)
 }
 
-/// What must be there.
+/// A value that must be present.
 pub(crate) fn some<T: nfs3_types::xdr_codec::Pack + nfs3_types::xdr_codec::Unpack>(
     option: Nfs3Option<T>,
 ) -> T {
@@ -96,7 +96,7 @@ impl Session {
         session
     }
 
-    /// Calls as this user from now on, or as nobody.
+    /// Makes later calls as this user, or with AUTH_NONE.
     pub(crate) fn act_as(&self, user: Option<(u32, u32)>) {
         let groups = spinrpc::Groups::default();
         let user =
@@ -110,7 +110,7 @@ impl Session {
         assert!(done(), "waited {PATIENCE:?} for {what}");
     }
 
-    /// Starts a call; the reply comes to the place that is returned.
+    /// Starts a call; the reply arrives in the returned place.
     pub(crate) fn start<T: 'static>(
         &self,
         procedure: u32,
@@ -141,7 +141,7 @@ impl Session {
         place.take().unwrap()
     }
 
-    /// A call whose results are read to their end.
+    /// A call whose results are decoded to their end.
     pub(crate) fn try_call<T, E>(
         &self,
         operation: NFS_PROGRAM,
@@ -311,7 +311,7 @@ impl Session {
         self.raw(procedure, spec, |to| arguments.encode(to), results).unwrap()
     }
 
-    /// The bytes, and whether they reach to the end.
+    /// The bytes, and whether they extend to the end.
     pub(crate) fn read(
         &self,
         file: &nfs_fh3,
@@ -327,7 +327,7 @@ impl Session {
         }
     }
 
-    /// WRITE of registered memory, which comes as a Read chunk if it is long.
+    /// WRITE of registered memory, in a Read chunk if it is long.
     pub(crate) fn write_as(
         &self,
         file: &nfs_fh3,
@@ -361,7 +361,7 @@ impl Session {
     }
 }
 
-/// Results to their end.
+/// Decodes results to their end.
 fn whole<T: FromXdr, E: FromXdr>(from: &mut Decoder<'_>) -> Result<Res<T, E>, DecodeError> {
     match nfsstat3::decode(from)? {
         nfsstat3::NFS3_OK => T::decode(from).map(Ok),
@@ -369,7 +369,7 @@ fn whole<T: FromXdr, E: FromXdr>(from: &mut Decoder<'_>) -> Result<Res<T, E>, De
     }
 }
 
-/// The handle of what was made.
+/// The handle of the created file.
 pub(crate) fn made(outcome: Res<CREATE3resok, wcc_data>) -> nfs_fh3 {
     match outcome {
         Ok(made) => some(made.obj),

@@ -1,5 +1,5 @@
-//! What can be written can be read again, for the arguments of every procedure; and nothing that
-//! cannot be read makes the decoder panic.
+//! Encoded arguments of every procedure can be decoded; undecodable bytes do not make the decoder
+//! panic.
 
 use crate::reference::to_bytes;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ mod body;
 #[path = "../../../fuzz/bodies/replay.rs"]
 mod replay;
 
-/// What the fuzz target `nfs` found worth keeping.
+/// The corpus of the fuzz target `nfs`.
 #[test]
 fn the_corpus_of_the_fuzz_target() {
     replay::replay("nfs", body::run);

@@ -1,4 +1,4 @@
-//! A server whose process has limits, or whose log has lost its reader.
+//! A server with resource limits, or whose log has lost its reader.
 
 use crate::mount::status_of_mnt;
 use crate::server::{PROGRAM, Place, Server, answer, file, refused};
@@ -9,8 +9,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
-/// The same command, in a process whose files have at most 65,536 blocks of 512 bytes: enough for the
-/// memory of a connection.
+/// The same command, in a process whose files have at most 65,536 blocks of 512 bytes: enough for
+/// the memory of a connection.
 fn with_short_files(command: &Command) -> Command {
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -f 65536; exec \"$0\" \"$@\"", PROGRAM]).args(command.get_args());
@@ -33,7 +33,7 @@ fn a_write_beyond_the_size_limit_of_the_process_is_fbig_and_the_server_goes_on()
     Ok(())
 }
 
-/// A connection's memory is a file to the kernel.
+/// A connection's memory counts as a file.
 #[test]
 fn a_limit_below_the_memory_of_a_connection_refuses_it_and_the_server_goes_on() -> io::Result<()> {
     let place = Place::new("ulimit-small")?;
@@ -47,7 +47,7 @@ fn a_limit_below_the_memory_of_a_connection_refuses_it_and_the_server_goes_on() 
     Ok(())
 }
 
-/// Standard error is a socket whose other end is closed, as of a logger that has died.
+/// Standard error is a socket whose other end is closed, like that of a dead logger.
 #[test]
 fn log_lines_without_a_reader_end_no_thread() -> io::Result<()> {
     let place = Place::new("no-log")?;
@@ -58,7 +58,7 @@ fn log_lines_without_a_reader_end_no_thread() -> io::Result<()> {
     drop(ours);
     let server = Server::start(command.stderr(Stdio::from(OwnedFd::from(theirs))))?;
     for _ in 0..3 {
-        // Refused, and logged.
+        // Rejected, and logged.
         assert_eq!(status_of_mnt(server.mount_address(), "/others")?, 13);
     }
     answer(&["ls", &place.target("")]).map(drop)

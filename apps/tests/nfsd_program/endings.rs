@@ -1,4 +1,4 @@
-//! The end of the program, whatever runs.
+//! Shutdown of the program, whatever is in progress.
 
 use crate::reluctant::Reluctant;
 use crate::server::{PATIENCE, Place, Server, answer, file, handle, in_background, in_time};
@@ -9,11 +9,11 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
-/// Where a program says how it is, as to systemd.
+/// Receives notifications like systemd.
 struct Notices(UnixDatagram);
 
 impl Notices {
-    /// Those of the program that `command` starts.
+    /// Notifications of the program that `command` starts.
     fn of(place: &Place, command: &mut Command) -> io::Result<Self> {
         let path = place.root.join("notify");
         let socket = UnixDatagram::bind(&path)?;
@@ -42,7 +42,7 @@ fn a_signal_ends_it_in_good_order() -> io::Result<()> {
 
 #[test]
 fn a_signal_during_a_transfer_ends_both_sides_and_the_next_server_goes_on() -> io::Result<()> {
-    /// A hole, which takes longer to send than the signal takes to come.
+    /// A hole, which takes longer to send than the signal takes to arrive.
     const ENDLESS_BYTES: u64 = 1 << 40;
     let place = Place::new("transfer")?;
     let (source, socket) = (place.root.join("source"), place.path("stats"));
@@ -67,7 +67,7 @@ fn a_signal_during_a_transfer_ends_both_sides_and_the_next_server_goes_on() -> i
     Ok(())
 }
 
-/// A server with a call that does not end, of a client that is kept with it.
+/// A server with an endless call, and the client that makes it.
 fn busy(place: &Place, command: &mut Command) -> io::Result<(Server, Reluctant)> {
     let socket = place.path("stats");
     command.args(["--set=rpc.protocol=draft03", "--stats-socket", &socket]);
@@ -87,7 +87,7 @@ fn calls_that_do_not_end_in_time_are_given_up_and_said() -> io::Result<()> {
     let (server, _client) = busy(&place, &mut command)?;
     assert_eq!(server.end_by(Signal::TERM)?.0, Some(1));
     let said = fs::read_to_string(&complaints)?;
-    assert!(said.contains("1 calls were not done within 15s, and were given up"), "{said}");
+    assert!(said.contains("1 calls did not finish within 15s, and were abandoned"), "{said}");
     Ok(())
 }
 
@@ -100,7 +100,7 @@ fn a_second_signal_ends_it_at_once() -> io::Result<()> {
     assert_eq!(notices.next()?, "READY=1");
     server.signal(Signal::TERM)?;
     assert_eq!(notices.next()?, "STOPPING=1");
-    // It would end by itself with a code, and later.
+    // It would exit by itself with a code, and later.
     assert_eq!(server.end_by(Signal::INT)?.0, None);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Files of a directory and of a tree in memory, and who may touch them.
+//! Files of a directory and of an in-memory tree, and access to them.
 
 use crate::server::{Place, answer, attributes, file, handle, refused};
 use crate::stats::document;
@@ -51,7 +51,7 @@ fn files_are_made_by_who_calls_and_root_is_nobody() -> io::Result<()> {
     put(&format!("{in_memory}roots"), "0")?;
     let owner = |name: &str| attributes(&format!("{in_memory}{name}"));
     assert_eq!((&owner("theirs")?["uid"], &owner("roots")?["uid"]), (&1234.into(), &65534.into()));
-    // Who is not root cannot act as others.
+    // Only root can act as other users.
     if rustix::process::geteuid().is_root() {
         put(&place.target("/theirs"), "1234")?;
         put(&place.target("/roots"), "0")?;
@@ -70,7 +70,7 @@ fn who_was_not_named_does_not_come_in() -> io::Result<()> {
     let memories = ["--memory=mine:client=local", "--memory=none"];
     let server = place.serve(&[&export, memories[0], memories[1], "--stats-socket", &socket])?;
     assert!(server.said[0].contains("to 192.0.2.0/24"), "{:?}", server.said);
-    assert!(server.said[2].contains("to NOBODY"), "{:?}", server.said);
+    assert!(server.said[2].contains("to NO CLIENTS"), "{:?}", server.said);
     let mine = format!("{}//mine", place.address());
     for target in [place.target(""), format!("{}//none", place.address())] {
         let (code, line) = refused(&["ls", &target])?;

@@ -1,4 +1,4 @@
-//! spin-nfsd, from outside: the program, asked by spin-nfs over shared memory, and by MOUNT over TCP.
+//! spin-nfsd from outside: the program, used by spin-nfs over shared memory, and by MOUNT over TCP.
 #![allow(clippy::unwrap_used, reason = "a test ends here")]
 
 mod adversity;

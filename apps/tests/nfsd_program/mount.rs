@@ -1,4 +1,4 @@
-//! MOUNT by TCP, and what rpcbind is told of it.
+//! MOUNT over TCP, and its registration with rpcbind.
 
 use crate::rpcbind_daemon::RpcbindDaemon;
 use crate::server::{Place, answer, handle, in_time};
@@ -11,7 +11,7 @@ use std::time::Duration;
 const MNT: u32 = 1;
 const EXPORT: u32 = 5;
 
-/// The words of a reply's results to a call of MOUNT without credentials, for `path` if there is one.
+/// The words of the results of a MOUNT call without credentials, for `path` if there is one.
 fn call(address: SocketAddr, procedure: u32, path: Option<&str>) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
@@ -24,7 +24,7 @@ fn call(address: SocketAddr, procedure: u32, path: Option<&str>) -> io::Result<V
     }
     stream.write_all(&record::mark(&message).map_err(io::Error::other)?)?;
     let reply = record::read(&mut stream).map_err(io::Error::other)?;
-    // XID, REPLY, MSG_ACCEPTED, AUTH_NONE with no body, SUCCESS.
+    // XID, REPLY, MSG_ACCEPTED, AUTH_NONE with an empty body, SUCCESS.
     let header: Vec<u8> = [7, 1, 0, 0, 0, 0].into_iter().flat_map(u32::to_be_bytes).collect();
     reply
         .strip_prefix(&header[..])
@@ -121,6 +121,6 @@ fn a_port_that_is_taken_is_an_error_that_says_what_to_do() -> io::Result<()> {
         complaint.contains("MOUNT at 127.0.0.1") && complaint.contains("--mount"),
         "{complaint}"
     );
-    // Nobody was left behind at the address.
+    // The address is free again.
     in_time(|| Ok(place.serve(&[&place.export("")]).ok())).map(drop)
 }

@@ -1,4 +1,4 @@
-//! What the program is told, rightly and wrongly.
+//! Valid and invalid options of the program.
 
 use crate::common::{refusal, run};
 use crate::server::{PROGRAM, Place, answer, file};
@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Exit code and complaint.
+/// Exit code and error.
 fn refused(arguments: &[&str]) -> io::Result<(Option<i32>, String)> {
     Ok(refusal(&run(PROGRAM, arguments)?))
 }
@@ -24,7 +24,7 @@ fn a_check_says_what_would_be_served_and_leaves_no_trace() -> io::Result<()> {
         lines[0].contains("read-only to local:") && lines[0].contains("192.0.2.0/24"),
         "{said}"
     );
-    assert!(lines[1].contains("/none (memory none) read-write to NOBODY"), "{said}");
+    assert!(lines[1].contains("/none (memory none) read-write to NO CLIENTS"), "{said}");
     assert_eq!(lines[2], format!("would listen on {}", place.address()));
     assert!(!Path::new(&place.path("state")).exists());
     Ok(())
@@ -39,7 +39,7 @@ fn a_check_refuses_what_serving_would() -> io::Result<()> {
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
         Ok::<_, io::Error>((output.status.code(), complaint))
     };
-    // All that READ may give is what a listing may.
+    // A listing may return as much as READ.
     for bytes in [4096, 65_535, 65_536] {
         let set = format!("--set=rpc.max_read_bytes={bytes}");
         assert_eq!(check(&["--memory=a", &set])?, (Some(0), String::new()), "{bytes}");
@@ -121,13 +121,13 @@ fn the_help_has_options_of_exports_examples_and_exit_codes() -> io::Result<()> {
     let output = run(PROGRAM, &["--help"])?;
     let help = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0));
-    for words in ["client=WHO", "Examples:", "mount -t nfs -o rdma", "Exit codes:"] {
+    for words in ["client=CLIENT", "Examples:", "mount -t nfs -o rdma", "Exit codes:"] {
         assert!(help.contains(words), "{help}");
     }
     Ok(())
 }
 
-/// Data by chunks in both directions, names in listings, and NULL.
+/// Data in chunks in both directions, names in listings, and NULL.
 #[test]
 fn files_travel_by_every_protocol_that_both_ends_are_set_to() -> io::Result<()> {
     for (number, sets) in [
@@ -155,7 +155,7 @@ fn files_travel_by_every_protocol_that_both_ends_are_set_to() -> io::Result<()> 
     Ok(())
 }
 
-/// In a user namespace without a map each user is shown as 65534, and so is that of the server.
+/// In a user namespace without a map, all users appear as 65534, including the server's.
 #[test]
 fn local_is_refused_where_all_users_look_alike() -> io::Result<()> {
     let place = Place::new("overflow-user")?;

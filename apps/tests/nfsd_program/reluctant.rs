@@ -1,4 +1,4 @@
-//! A client that keeps a server from ending in good order.
+//! A client that prevents a graceful shutdown of the server.
 
 use crate::server::PATIENCE;
 use spinrpc::config::Host;
@@ -9,8 +9,8 @@ use spinrpc_apps::nfs::nfs3::{self, procedure};
 use spinrpc_apps::nfs::protocol::ProcedureId;
 use spinrpc_tuning::Loader;
 
-/// It has asked for more than fits a message, of a server that keeps such replies until they are
-/// fetched (RFC 5666 section 4.2), and takes no turn in which it could fetch it.
+/// It has requested more than fits in a message, from a server that keeps such replies until they
+/// are fetched (RFC 5666 section 4.2), and runs no turn in which it could fetch it.
 pub(crate) struct Reluctant {
     _client: Client,
     _core: Core,

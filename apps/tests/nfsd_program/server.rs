@@ -1,4 +1,4 @@
-//! The program in a process of its own, with a directory to serve and one for its state.
+//! The program in its own process, with a directory to serve and one for its state.
 
 use crate::common;
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_spin-nfsd");
 const CLIENT: &str = env!("CARGO_BIN_EXE_spin-nfs");
 
-/// No step of a test takes nearly as long, however loaded the machine is.
+/// Far longer than any step of a test takes, even on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Directories of one test, empty at first.
+/// Directories of one test, initially empty.
 pub(crate) struct Place {
     pub(crate) root: PathBuf,
     name: &'static str,
@@ -29,12 +29,12 @@ impl Place {
         let root = std::env::temp_dir().join(format!("spin-nfsd-{name}-{}", std::process::id()));
         drop(fs::remove_dir_all(&root));
         fs::create_dir_all(root.join("data"))?;
-        // As root the server acts for others as nobody, who has to be able to write there.
+        // As root, the server acts as nobody for others, who must be able to write there.
         fs::set_permissions(root.join("data"), fs::Permissions::from_mode(0o777))?;
         Ok(Self { root, name })
     }
 
-    /// What is served.
+    /// The served directory.
     pub(crate) fn data(&self) -> PathBuf {
         self.root.join("data")
     }
@@ -47,7 +47,7 @@ impl Place {
         format!("shm:nfsd-{}-{}", self.name, std::process::id())
     }
 
-    /// `--export` of the directory, for this user by shared memory, and more.
+    /// `--export` of the directory, for this user over shared memory, with more options.
     pub(crate) fn export(&self, options: &str) -> String {
         format!("--export={}:client=local{options}", self.data().display())
     }
@@ -66,12 +66,12 @@ impl Place {
         command
     }
 
-    /// A server, once it listens.
+    /// A server, as soon as it listens.
     pub(crate) fn serve(&self, options: &[&str]) -> io::Result<Server> {
         Server::start(&mut self.command(options))
     }
 
-    /// A path below the directory, as spin-nfs takes it.
+    /// A path below the directory, as a target for spin-nfs.
     pub(crate) fn target(&self, path: &str) -> String {
         format!("{}/{}{path}", self.address(), self.data().display())
     }
@@ -83,11 +83,11 @@ impl Drop for Place {
     }
 }
 
-/// The process, killed with this.
+/// The process; killed on drop.
 pub(crate) struct Server {
     process: Child,
     out: BufReader<ChildStdout>,
-    /// What it said when it began.
+    /// Lines printed at startup.
     pub(crate) said: Vec<String>,
 }
 
@@ -112,7 +112,7 @@ impl Server {
         }
     }
 
-    /// Where it serves MOUNT by TCP.
+    /// TCP address of MOUNT.
     pub(crate) fn mount_address(&self) -> SocketAddr {
         let line = self.said.iter().find_map(|line| line.strip_prefix("mount by tcp at "));
         line.unwrap().parse().unwrap()
@@ -122,7 +122,7 @@ impl Server {
         Ok(kill_process(Pid::from_child(&self.process), signal)?)
     }
 
-    /// The exit code, of one that ends by itself, and what it had still said.
+    /// The exit code, if it was not killed, and the remaining output.
     pub(crate) fn end_by(mut self, signal: Signal) -> io::Result<(Option<i32>, String)> {
         self.signal(signal)?;
         self.ended()
@@ -143,7 +143,7 @@ impl Drop for Server {
     }
 }
 
-/// What `look` finds, asked again and again.
+/// Repeats `look` until it finds something.
 pub(crate) fn in_time<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
@@ -155,26 +155,26 @@ pub(crate) fn in_time<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> io:
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// spin-nfs, at its end.
+/// spin-nfs, after its exit.
 pub(crate) fn spin_nfs(arguments: &[&str]) -> io::Result<Output> {
     common::run(CLIENT, arguments)
 }
 
-/// Standard output of a spin-nfs that must end well.
+/// Standard output of a spin-nfs that must succeed.
 pub(crate) fn answer(arguments: &[&str]) -> io::Result<Vec<u8>> {
     let output = spin_nfs(arguments)?;
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.success() { Ok(output.stdout) } else { Err(io::Error::other(complaint)) }
 }
 
-/// Exit code and complaint of a spin-nfs that must not.
+/// Exit code and error of a spin-nfs that must fail.
 pub(crate) fn refused(arguments: &[&str]) -> io::Result<(Option<i32>, String)> {
     let (code, line) = common::refusal(&spin_nfs(arguments)?);
     assert_ne!(code, Some(0), "{arguments:?}");
     Ok((code, line))
 }
 
-/// What spin-nfs getattr says of a path.
+/// Output of spin-nfs getattr for a path.
 pub(crate) fn attributes(target: &str) -> io::Result<serde_json::Value> {
     Ok(serde_json::from_slice(&answer(&["getattr", "--json", target])?)?)
 }
@@ -184,7 +184,7 @@ pub(crate) fn handle(target: &str) -> io::Result<String> {
     Ok(attributes(target)?["handle"].as_str().unwrap_or_default().to_owned())
 }
 
-/// A spin-nfs that runs; what became of it, on the receiver.
+/// A running spin-nfs; the receiver gets its output.
 pub(crate) fn in_background(arguments: &[&str]) -> mpsc::Receiver<io::Result<Output>> {
     let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
     let (done, result) = mpsc::channel();
@@ -195,7 +195,7 @@ pub(crate) fn in_background(arguments: &[&str]) -> mpsc::Receiver<io::Result<Out
     result
 }
 
-/// A file with bytes of which no two words are alike.
+/// A file whose words are all different.
 pub(crate) fn file(path: &Path, bytes: usize) -> io::Result<Vec<u8>> {
     let mut content: Vec<u8> = (0..=bytes as u32 / 4).flat_map(u32::to_le_bytes).collect();
     content.truncate(bytes);

@@ -1,4 +1,4 @@
-//! What the program says of what it has done.
+//! Statistics of the program.
 
 use crate::server::{Place, answer};
 use rustix::net::{
@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What the socket says.
+/// Document from the socket.
 pub(crate) fn document(socket: &str) -> io::Result<Value> {
     let mut text = String::new();
     UnixStream::connect(socket)?.read_to_string(&mut text)?;
@@ -45,7 +45,7 @@ fn a_socket_of_this_user_alone_gives_one_document_of_json() -> io::Result<()> {
     Ok(())
 }
 
-/// TCP socket whose close takes a minute while its far end, which comes second, is not read.
+/// A TCP socket whose close takes a minute while its far end, the second item, is not read.
 fn lingering() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut near = TcpStream::connect(listener.local_addr()?)?;
@@ -57,7 +57,7 @@ fn lingering() -> io::Result<(TcpStream, TcpStream)> {
     Ok((near, far))
 }
 
-/// Sends a descriptor; the receiver may refuse it or hang up.
+/// Sends a descriptor; the receiver may reject it or hang up.
 fn send(socket: &UnixStream, fd: &TcpStream) {
     let fds = [fd.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -66,8 +66,8 @@ fn send(socket: &UnixStream, fd: &TcpStream) {
     let _ = sendmsg(socket, &[IoSlice::new(b"x")], &mut control, SendFlags::NOSIGNAL);
 }
 
-/// Leave descriptors whose close blocks for a minute in the stats socket. Expect other readers to be
-/// answered, and a shutdown that does not wait.
+/// Leave descriptors whose close blocks for a minute in the stats socket. Expect other readers to
+/// be answered, and a shutdown that does not wait.
 #[test]
 fn descriptors_that_readers_send_delay_neither_others_nor_the_shutdown() -> io::Result<()> {
     const SOON: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Which version of RPC-over-RDMA the server and its clients come to speak.
+//! Version of RPC-over-RDMA that the server and its clients negotiate.
 
 use crate::server::{Place, Server, answer, file, refused, spin_nfs};
 use std::io;
@@ -7,7 +7,7 @@ fn server_of(place: &Place, version: &str) -> io::Result<Server> {
     place.serve(&[&place.export(""), &format!("--set=rpc.version={version}")])
 }
 
-/// A file's bytes, and whether both connections, that of MOUNT and that of NFS, were of version two.
+/// A file's bytes, and whether both connections, for MOUNT and for NFS, used version two.
 fn fetched(place: &Place, version: &str) -> io::Result<(Vec<u8>, bool)> {
     let target = place.target("/file");
     let output = spin_nfs(&["cat", &target, "--stats", "--rpc-version", version])?;

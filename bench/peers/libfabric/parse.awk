@@ -1,11 +1,11 @@
-# fi_pingpong and fabtests: `usec/xfer` is the time of one message, so half a round trip where there is
-# one; MB are 10^6 bytes. Three figures say one thing, each with two decimals: those of fast messages
-# differ by more than a few percent (0.10 s for 104 ms), and the largest is the best. Sizes and counts are abbreviated (1m, 200k), so they are given by the caller,
-# with the messages (ways) of an iteration.
+# fi_pingpong and fabtests: `usec/xfer` is the time of one message, which is half a round trip if there
+# is one; MB are 10^6 bytes. Three figures are redundant, each with two decimals: those of fast messages
+# differ by more than a few percent (0.10 s for 104 ms), and the largest is the most precise. Sizes and
+# counts are abbreviated (1m, 200k), so the caller passes them, with the messages (ways) per iteration.
 $1 == "bytes" && /time +MB\/sec +usec\/xfer +Mxfers\/sec$/ { units = 1; next }
 units && NF >= 7 && $(NF - 3) ~ /s$/ { time_s = $(NF - 3) + 0; mb = $(NF - 2); usec = $(NF - 1); mrate = $NF; size = $1 }
 
-# abbreviated(): as both tools print sizes.
+# abbreviated(): a size as both tools print it.
 function abbreviated(n) {
     if (n >= 1048576 && n % 1048576 == 0) return n / 1048576 "m"
     if (n >= 1024 && n % 1024 == 0) return n / 1024 "k"

@@ -1,4 +1,4 @@
-# perftest: half round trips in microseconds; what it calls MB is 2^20 bytes.
+# perftest: half round trips in microseconds; its MB is 2^20 bytes.
 /#bytes +#iterations +t_min\[usec\] +t_max\[usec\] +t_typical\[usec\] +t_avg\[usec\]/ { kind = "latency"; next }
 /#bytes +#iterations +BW peak\[MB\/sec\] +BW average\[MB\/sec\] +MsgRate\[Mpps\]/ { kind = "bandwidth"; next }
 kind == "latency" && $1 == bytes { made = $2; least = $3; typical = $5; average = $6 }
@@ -16,7 +16,7 @@ END {
         figure("round_trip_ns", 2000 * typical)
     } else {
         if (kind != "bandwidth") refuse("no bandwidth")
-        # It rounds the rate to whole messages a second.
+        # It rounds the rate to whole messages per second.
         if (mpps >= 1e-4) agree("MB/sec and Mpps", mib, mpps * 1e6 * bytes / 1048576, 0.05)
         at_most("all bytes in the time that was taken", count * bytes / (mib * 1048576), elapsed_s)
         if (what == "rate") figure("rate_per_second", mpps * 1e6)

@@ -1,5 +1,5 @@
-# spinperf's JSON: times in nanoseconds, full round trips. There is one row, of one repeat; the medians
-# come after it, and each key's own before those of what it is made of.
+# spinperf's JSON: times in nanoseconds, full round trips. There is one row with one repeat; the medians
+# come after it, each key before those of its parts.
 /"median": \{/ { median = 1 }
 $1 == "\"schema\":" || $1 == "\"elapsed_s\":" || median {
     key = $1
@@ -15,9 +15,9 @@ function number(key,    text) {
 
 END {
     if (refused) exit 1
-    # What is read here is the same in both.
+    # The keys read here are the same in both.
     if (value["schema"] !~ /^"spinperf\/[12]",$/) refuse("this is neither schema spinperf/1 nor spinperf/2: " value["schema"])
-    if (number("calls") < 1) refuse("no call was answered in the time")
+    if (number("calls") < 1) refuse("no call was answered")
     mean_s = number("elapsed_s") / number("calls")
     agree("calls/s and the mean", number("calls_per_second") * mean_s, 1, 0.02)
     if (what == "round_trip") {

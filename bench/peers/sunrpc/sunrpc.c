@@ -1,12 +1,12 @@
 /*
- * ONC RPC over TCP by libtirpc, measured as spinperf measures itself: `serve` answers on a port of
- * 127.0.0.1 that it prints, until it is killed; `run` measures for a second and prints `key value`
- * lines. Called by bench/peers/sunrpc/measure, on a core each.
+ * ONC RPC over TCP with libtirpc, measured like spinperf: `serve` answers on a port of 127.0.0.1
+ * that it prints, until it is killed; `run` measures for a second and prints `key value` lines.
+ * bench/peers/sunrpc/measure runs each on its own core.
  *
  *     sunrpc serve
  *     sunrpc run PORT null|echo|read DEPTH
  *
- * A client of libtirpc has one call under way, so DEPTH of them need as many threads and connections.
+ * A libtirpc client has one call in flight, so DEPTH calls need as many threads and connections.
  */
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum {
-    PROGRAM = 0x20005666, /* of the range that sites give out themselves */
+    PROGRAM = 0x20005666, /* in the range assigned by sites */
     VERSION = 1,
     ECHO = 1,
     READ = 2,
@@ -48,7 +48,7 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* What is not sent at once waits for an acknowledgement that is delayed. */
+/* Without TCP_NODELAY, data waits for a delayed acknowledgement. */
 static void send_at_once(int socket)
 {
     int yes = 1;
@@ -56,7 +56,7 @@ static void send_at_once(int socket)
         die("TCP_NODELAY");
 }
 
-/* Opaque data of variable length, in memory that is there already. */
+/* Opaque data of variable length, in preallocated memory. */
 struct data {
     char *bytes;
     u_int length;
@@ -116,7 +116,7 @@ static int serve(void)
         die("cannot listen");
     send_at_once(listener); /* connections inherit it */
     transport = svc_vc_create(listener, 0, 0);
-    /* Protocol 0: rpcbind is not told, and need not run. */
+    /* Protocol 0: does not register with rpcbind, which need not run. */
     if (transport == NULL || !svc_reg(transport, PROGRAM, VERSION, dispatch, NULL))
         die("cannot serve");
     printf("listening %d\n", ntohs(address.sin_port));

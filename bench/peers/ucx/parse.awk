@@ -1,4 +1,4 @@
-# ucx_perftest: half round trips in microseconds; what it calls MB is 2^20 bytes. The last line has
+# ucx_perftest: half round trips in microseconds; its MB is 2^20 bytes. The last line has
 # iterations, latency (p50, average, overall), bandwidth and rate (average, overall each).
 /overhead \(usec\)|latency \(usec\)/ && /bandwidth \(MB\/s\)/ && /message rate \(msg\/s\)/ { units = 1 }
 /50\.0%ile/ { rank = 1 }
@@ -11,7 +11,7 @@ END {
     agree("msg/s and overall usec", rate, 1e6 / (overall_us > 0 ? overall_us : 1), 0.03)
     agree("MB/s and msg/s", mib, rate * bytes / 1048576, 0.03)
     if (what == "round_trip") {
-        # Were what it prints not a half, this would take longer than it did.
+        # If it printed full round trips, this would exceed its running time.
         at_most("all round trips in the time that was taken", 2e-6 * overall_us * count, elapsed_s)
         at_most("half a p50 in the mean", p50_us / 2, overall_us)
         figure("round_trip_ns", 2000 * p50_us)

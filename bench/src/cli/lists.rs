@@ -1,5 +1,5 @@
-//! Options that take several values: sizes, depths, rates, and operations with their weights.
-//! Used by the options of `spinperf run`.
+//! Options with several values: sizes, depths, rates, and operations with their weights. Used by
+//! the options of `spinperf run`.
 
 use super::parse_payload;
 use crate::load::Operation;
@@ -14,7 +14,7 @@ pub(crate) struct List<T>(pub(crate) Vec<T>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Operations(pub(crate) Vec<(Operation, u32)>);
 
-/// Payloads of every call, to be measured one after the other, or of each operation of a mix.
+/// Payload sizes of all calls, to measure one after the other, or of each operation of a mix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sizes {
     /// `64`, `64,4KiB`, `64..1MiB`.
@@ -24,7 +24,7 @@ pub(crate) enum Sizes {
 }
 
 impl Sizes {
-    /// That of this operation, unless there are several.
+    /// The size for this operation, if there is only one.
     pub(crate) fn of(&self, op: Operation) -> Option<usize> {
         match self {
             _ if op == Operation::Null => Some(0),
@@ -63,7 +63,7 @@ pub(super) fn rates(text: &str) -> Result<List<u64>, String> {
     list(text, |rate| parse_rate(rate).map_err(|error| error.to_string()))
 }
 
-/// Depths, and numbers of cores.
+/// Parses depths, and numbers of cores.
 pub(super) fn counts(text: &str) -> Result<List<usize>, String> {
     let count = |text: &str| match text.trim().parse() {
         Ok(count @ 1..=COUNT_MAX) => Ok(count),
@@ -74,7 +74,7 @@ pub(super) fn counts(text: &str) -> Result<List<usize>, String> {
 
 fn operation(name: &str) -> Result<Operation, String> {
     Operation::from_str(name.trim(), false)
-        .map_err(|_| format!("no operation {name:?}; there are null, echo, read, write"))
+        .map_err(|_| format!("unknown operation {name:?}; expected null, echo, read or write"))
 }
 
 /// A number that can be doubled.
@@ -107,15 +107,15 @@ fn list<T: Doubled>(
     }
     match values.len() {
         1..=LIST_MAX => Ok(List(values)),
-        _ => Err(format!("{} values are too many: {LIST_MAX} at most", values.len())),
+        _ => Err(format!("too many values: {} given, at most {LIST_MAX} allowed", values.len())),
     }
 }
 
-/// From the first to the last by doubling; the last is there in any case.
+/// From the first to the last by doubling; always includes the last.
 fn doubling<T: Doubled>(first: T, last: T) -> Result<Vec<T>, String> {
     let next = |value: &T| value.doubled().filter(|next| *next < last);
     if first >= last || first.doubled().is_none() {
-        return Err("a range goes from a number above zero to a larger one: 64..1MiB".to_owned());
+        return Err("a range goes from a positive number to a larger one: 64..1MiB".to_owned());
     }
     let mut values: Vec<T> = std::iter::successors(Some(first), next).collect();
     values.push(last);
@@ -123,8 +123,8 @@ fn doubling<T: Doubled>(first: T, last: T) -> Result<Vec<T>, String> {
 }
 
 const WEIGHTS: &str =
-    "not a mix; give each operation once, with a weight: echo:70,read:20,write:10";
-const SIZES: &str = "not sizes of operations; give each with its own: read=1MiB,echo=64";
+    "not a mix; list each operation once, with a weight: echo:70,read:20,write:10";
+const SIZES: &str = "not sizes of operations; list each operation with its size: read=1MiB,echo=64";
 const WEIGHT_MAX: u32 = 1_000_000;
 const COUNT_MAX: usize = 4096;
 const LIST_MAX: usize = 64;
@@ -152,7 +152,7 @@ mod tests {
             assert!(error.contains(told), "{text}: {error}");
         }
         let many = vec!["1"; 65].join(",");
-        assert!(counts(&many).unwrap_err().contains("64 at most"));
+        assert!(counts(&many).unwrap_err().contains("at most 64"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Options of `spinperf metrics`. Used by the command line.
+//! Options of `spinperf metrics`.
 
 use crate::top;
 use clap::Args;
@@ -7,38 +7,39 @@ use std::net::SocketAddr;
 #[derive(Args, Debug)]
 #[command(after_help = METRICS_EXAMPLES)]
 pub(crate) struct MetricsArgs {
-    /// A process, by its id, or the one that listens at an address such as shm:NAME [default: every
-    /// engine here that this user may look at]
+    /// Process id, or the address of a listening process, such as shm:NAME [default: every engine
+    /// here that this user may inspect]
     #[arg(value_name = "ADDRESS|PID", value_parser = top::Target::parse)]
     pub(crate) target: Option<top::Target>,
-    /// Serve them by HTTP there, at /metrics, until ended; anyone who can reach the port may ask
+    /// Serve them over HTTP at this address, path /metrics, until interrupted; anyone who can reach
+    /// the port may read them
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) listen: Option<SocketAddr>,
-    /// With latency histograms of each procedure that was called: engines measure from the first
-    /// time they are asked, and for 60 seconds after the last
+    /// Include latency histograms of each called procedure. Engines record latencies from the first
+    /// request until 60 seconds after the last
     #[arg(long)]
     pub(crate) latency: bool,
 }
 
 const METRICS_EXAMPLES: &str = "\
 Examples:
-  spinperf metrics                               once, of every engine on this host
-  spinperf metrics 4711                          those of a process
+  spinperf metrics                               every engine on this host, once
+  spinperf metrics 4711                          the engines of a process
   spinperf metrics --listen 127.0.0.1:9469       for Prometheus
-  spinperf metrics --latency                     twice within a minute: with the latencies between
+  spinperf metrics --latency                     run twice within a minute: includes latencies
 
   # prometheus.yml
   scrape_configs:
     - job_name: spinrpc
       static_configs: [{targets: ['127.0.0.1:9469']}]
 
-The text is OpenMetrics 1.0. Counts are since the start of each engine; connections are summed up for
-each core. Engines come and go while it serves; without one the answer has no values. Only engines of
-this user are asked, and of all users if this is root.
+The text is OpenMetrics 1.0. Counters start with each engine; connections are summed for each core.
+Engines may come and go while it serves; without any, the answer has no values. Only engines of this
+user are queried, or of all users if run as root.
 
-With --latency there is spinrpc_call_duration_seconds: how long services take to answer, by
-rpc_program, rpc_version and rpc_procedure (from 64 on: other), and not what callers wait for.
-Measuring costs each call two readings of the clock. It ends 60 seconds after the last request;
-counts are kept, and grow again when somebody asks. An engine shows 1024 histograms of each core.
+With --latency there is spinrpc_call_duration_seconds: the time that services take to answer, by
+rpc_program, rpc_version and rpc_procedure (from 64 on: other), not the time that callers wait.
+Measuring costs each call two clock reads. It ends 60 seconds after the last request; counters are
+kept, and grow again after the next request. An engine shows 1024 histograms of each core.
 
-Exit code: 0 it was printed, 1 there is no such engine or the port cannot be had, 2 wrong usage.";
+Exit codes: 0 success, 1 no such engine or the port is not available, 2 usage error";

@@ -1,4 +1,4 @@
-//! What `spinperf run` is to do, from options that go together: the mode, the workloads, how long.
+//! The plan of `spinperf run`, from options that go together: mode, workloads and durations.
 
 use super::lists::{List, Sizes};
 use super::modes::ModeArgs;
@@ -7,29 +7,29 @@ use crate::failure::Failure;
 use crate::load::{IN_FLIGHT_MAX, Limits, Mix, Mode, Operation, Rate, Share, Workload};
 use std::time::Duration;
 
-/// What to measure, and how.
+/// The workloads to measure, and the way to measure them.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) address: String,
     pub(crate) mode: Mode,
-    /// At least one; several of a sweep.
+    /// At least one; several for a sweep.
     pub(crate) workloads: Vec<Workload>,
-    /// Of one repeat, one step, or all of a soak.
+    /// Limits of one repeat, of one step, or of a whole soak.
     pub(crate) limits: Limits,
     pub(crate) repeats: u32,
-    /// Of the order of a sweep.
+    /// Seed for the order of a sweep.
     pub(crate) seed: u64,
-    /// What a saturation looks for.
+    /// Target of a saturation.
     pub(crate) p99_max: Option<Duration>,
-    /// Of a soak.
+    /// Window of a soak.
     pub(crate) window: Duration,
 }
 
 impl Plan {
-    /// What the options ask for, with so many client cores.
+    /// Makes the plan of the options for this number of client cores.
     ///
     /// # Errors
-    /// One line if they do not go together.
+    /// One line if the options do not go together.
     pub(crate) fn new(args: &RunArgs, cores: usize) -> Result<Self, Failure> {
         let mode = mode_of(args);
         check(args, mode)?;
@@ -40,7 +40,7 @@ impl Plan {
         let window = modes.window.unwrap_or(limits.duration / SOAK_WINDOWS);
         Ok(Self {
             address: args.address.clone(),
-            // One call at a time is that, whatever it is called.
+            // One call at a time is pingpong, whatever the option says.
             mode: if mode == Mode::Closed { workloads[0].mode } else { mode },
             workloads,
             limits,
@@ -51,7 +51,7 @@ impl Plan {
         })
     }
 
-    /// How long all of it takes, if nothing is searched for.
+    /// Total duration, without searches.
     pub(crate) fn total(&self) -> Duration {
         self.limits.total() * self.repeats * self.workloads.len() as u32
     }
@@ -68,7 +68,7 @@ fn mode_of(args: &RunArgs) -> Mode {
     }
 }
 
-/// Some option has several values.
+/// Returns whether some option has several values.
 fn lists(args: &RunArgs) -> bool {
     let several = |list: &Option<List<usize>>| list.as_ref().is_some_and(|list| list.0.len() > 1);
     let sizes = matches!(&args.size, Sizes::Any(sizes) if sizes.len() > 1);
@@ -76,7 +76,7 @@ fn lists(args: &RunArgs) -> bool {
     sizes || rates || several(&args.depth) || several(&args.modes.core_counts)
 }
 
-/// Refuses what does not go together, with what would.
+/// Rejects options that do not go together, and names those that do.
 fn check(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
     let modes = &args.modes;
     let (rate, depth) = (modes.rate.is_some(), args.depth.is_some());
@@ -88,58 +88,59 @@ fn check(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
     let only_null = args.op.0.iter().all(|(op, _)| *op == Operation::Null);
     let echoes = args.op.0.iter().any(|(op, _)| *op == Operation::Echo);
     let wrong: &[(bool, &str)] = &[
-        (lists(args) && mode != Mode::Sweep, "several values of an option go with --mode sweep"),
+        (lists(args) && mode != Mode::Sweep, "several values of an option need --mode sweep"),
         (mode == Mode::Open && !rate, "--mode open needs --rate, in calls per second: 500, 20k"),
-        (plain && rate, "--rate goes with --mode open, sweep or soak"),
-        (mode == Mode::PingPong && deep, "--depth goes with --mode closed; pingpong has one call"),
-        (paced && depth, "--depth goes with closed loops; open ones take --in-flight-max"),
-        (!paced && modes.in_flight_max.is_some(), "--in-flight-max goes with --rate"),
+        (plain && rate, "--rate needs --mode open, sweep or soak"),
+        (mode == Mode::PingPong && deep, "--depth needs --mode closed; pingpong has one call"),
+        (paced && depth, "--depth applies to closed loops; open loops use --in-flight-max"),
+        (!paced && modes.in_flight_max.is_some(), "--in-flight-max needs --rate"),
         (
             mode == Mode::Saturate && modes.p99_max.is_none(),
             "--mode saturate needs --p99-max, such as 20us",
         ),
-        (modes.p99_max.is_some() && mode != Mode::Saturate, "--p99-max goes with --mode saturate"),
-        (modes.window.is_some() && mode != Mode::Soak, "--window goes with --mode soak"),
+        (modes.p99_max.is_some() && mode != Mode::Saturate, "--p99-max needs --mode saturate"),
+        (modes.window.is_some() && mode != Mode::Soak, "--window needs --mode soak"),
         (
             modes.repeats > 1 && matches!(mode, Mode::Soak | Mode::Saturate),
-            "--repeats does not go with --mode soak or saturate, which repeat in their own way",
+            "--repeats cannot be used with --mode soak or saturate, which have their own repeats",
         ),
         (
             modes.calls.is_some() && matches!(mode, Mode::Soak | Mode::Saturate),
-            "--calls does not go with --mode soak or saturate",
+            "--calls cannot be used with --mode soak or saturate",
         ),
         (
             is_mix && matches!(&args.size, Sizes::Any(sizes) if sizes.len() > 1),
-            "a mix takes one size for each operation: --size read=1MiB,echo=64",
+            "a mix needs one size for each operation: --size read=1MiB,echo=64",
         ),
         (
             args.bidir && (args.connections > 1 || args.idle_connections > 0),
-            "--bidir goes with one connection",
+            "--bidir needs exactly one connection",
         ),
         (
             args.program.is_some() && (args.bidir || !only_null),
-            "--program goes with --op null, one way",
+            "--program needs --op null, without --bidir",
         ),
         (
             args.program.is_some() && mode == Mode::Soak,
-            "--program does not go with --mode soak, which asks the server what it holds",
+            "--program cannot be used with --mode soak, which asks the server for its resources",
         ),
         (
             args.bidir && (is_mix || !plain),
-            "--bidir goes with a closed loop of one operation, --mode pingpong or closed",
+            "--bidir needs a closed loop of one operation, --mode pingpong or closed",
         ),
     ];
     if let Some((_, why)) = wrong.iter().find(|(is_wrong, _)| *is_wrong) {
         return Err(Failure::Usage((*why).to_owned()));
     }
     if args.reply_size.is_some() && !echoes {
-        let message = format!("--reply-size goes with --op echo only, not with {first}");
+        let message = format!("--reply-size needs --op echo, not {first}");
         return Err(Failure::Usage(message));
     }
     Ok(())
 }
 
-/// Refuses times in which nothing can happen, and those that clock ticks cannot count.
+/// Rejects times that are too short to measure anything, and those that exceed the range of clock
+/// ticks.
 fn check_times(modes: &ModeArgs) -> Result<(), Failure> {
     let needed = [
         ("--duration", modes.duration),
@@ -155,9 +156,9 @@ fn check_times(modes: &ModeArgs) -> Result<(), Failure> {
     let is_nothing = |(_, time): &&(&str, Option<Duration>)| time.is_some_and(|t| t.is_zero());
     let is_long = |(_, time): &&(&str, Option<Duration>)| time.is_some_and(|t| t > DURATION_MAX);
     let wrong = needed.iter().find(is_nothing).or_else(|| needed.iter().find(is_long));
-    let needs = wrong.map(|(name, _)| format!("{name} takes more than nothing and at most 1000h"));
+    let needs = wrong.map(|(name, _)| format!("{name} must be more than zero and at most 1000h"));
     let long = others.iter().find(is_long);
-    let message = needs.or_else(|| long.map(|(name, _)| format!("{name} takes at most 1000h")));
+    let message = needs.or_else(|| long.map(|(name, _)| format!("{name} must be at most 1000h")));
     message.map_or(Ok(()), |message| Err(Failure::Usage(message)))
 }
 
@@ -179,7 +180,7 @@ fn limits(args: &RunArgs, mode: Mode) -> Result<Limits, Failure> {
         duration,
         cooldown: modes.cooldown,
         grace: modes.grace,
-        // A soak ends with a whole window.
+        // A soak ends with a complete window.
         can_be_interrupted: mode != Mode::Soak,
         calls: modes.calls,
         intervals_max,
@@ -187,19 +188,22 @@ fn limits(args: &RunArgs, mode: Mode) -> Result<Limits, Failure> {
     })
 }
 
-/// Every combination of what was given, in the order of the options.
+/// All combinations of the option values, in the order of the options.
 fn workloads(args: &RunArgs, mode: Mode, cores: usize) -> Result<Vec<Workload>, Failure> {
     let modes = &args.modes;
     let core_counts = modes.core_counts.as_ref().map_or(vec![cores], |list| list.0.clone());
     if core_counts.iter().any(|count| *count > cores) {
-        let message = format!("--core-counts goes up to the {cores} of --cores or the profile");
+        let message = format!(
+            "--core-counts must be at most {cores}, the cores of --cores or the \
+                               profile"
+        );
         return Err(Failure::Usage(message));
     }
     let depths = args.depth.as_ref().map_or(vec![1], |list| list.0.clone());
     let rates = modes.rate.as_ref().map(|list| list.0.clone());
     let sizes = match &args.size {
         Sizes::Any(sizes) => sizes.clone(),
-        // One row, whose operations have their own.
+        // One row, whose operations have their own sizes.
         Sizes::Each(_) => vec![0],
     };
     let mut all = Vec::new();
@@ -244,7 +248,7 @@ fn share(args: &RunArgs, op: Operation, weight: u32, size: usize) -> Result<Shar
         Sizes::Any(_) => size,
         sizes @ Sizes::Each(_) => sizes.of(op).ok_or_else(|| {
             let op = op.name();
-            Failure::Usage(format!("no size for {op}: add it to --size {op}=64"))
+            Failure::Usage(format!("no size for {op}: add --size {op}=64"))
         })?,
     };
     let echo_bytes = args.reply_size.filter(|_| op == Operation::Echo);
@@ -262,9 +266,9 @@ const WARMUP: Duration = Duration::from_millis(500);
 const STEP_DURATION: Duration = Duration::from_secs(1);
 const STEP_WARMUP: Duration = Duration::from_millis(200);
 const SOAK_DURATION: Duration = Duration::from_secs(600);
-/// Times in nanoseconds and clock ticks fit into their numbers by far.
+/// Far below the range of nanoseconds and clock ticks.
 const DURATION_MAX: Duration = Duration::from_secs(3_600_000);
-/// Histograms over time, for a picture of it.
+/// Histograms over time, for a plot.
 const INTERVALS_MAX: u32 = 60;
 const SOAK_WINDOWS: u32 = 60;
 /// Bounds the memory of a soak.

@@ -1,4 +1,4 @@
-//! Options of `spinperf run`. Used by the command line; `plan` makes of them what is to be done.
+//! Options of `spinperf run`. `plan` makes the plan from them.
 
 use super::lists::{List, Operations, Sizes, counts, operations, sizes};
 use super::modes::{EXAMPLES, ModeArgs};
@@ -13,29 +13,29 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// Where the server listens: shm:NAME or rdma://HOST:PORT
+    /// Address of the server: shm:NAME or rdma://HOST:PORT
     #[arg(long, value_parser = parse_address)]
     pub(crate) address: String,
-    /// What calls do: null, echo, read or write, or several of them by weight, such as
+    /// Operation of the calls: null, echo, read or write, or several with weights, such as
     /// echo:70,read:20,write:10
     #[arg(long, default_value = "echo", value_parser = operations)]
     pub(crate) op: Operations,
     /// With --op null: the RPC program to call instead of spinperf's own, such as 100003 for NFS.
-    /// Any server that has it will do; what its cores do is not known then
+    /// Any server that has it will do; the activity of its cores is then unknown
     #[arg(long, value_name = "NUMBER", requires = "version")]
     pub(crate) program: Option<u32>,
     /// Version of that program
     #[arg(long, value_name = "NUMBER", requires = "program")]
     pub(crate) version: Option<u32>,
-    /// Payload of a call (null has none): bytes echoed, read or written. A list such as 64,4KiB,1MiB
-    /// or a range such as 64..1MiB sweeps; a mix takes one for each operation: read=1MiB,echo=64
+    /// Payload of a call (null has none): bytes echoed, read or written. A list such as
+    /// 64,4KiB,1MiB or a range such as 64..1MiB sweeps; a mix has one for each operation:
+    /// read=1MiB,echo=64
     #[arg(long, default_value = "64", value_parser = sizes)]
     pub(crate) size: Sizes,
     /// Payload of the reply to an echo [default: that of the call]
     #[arg(long, value_parser = parse_payload)]
     pub(crate) reply_size: Option<usize>,
-    /// Calls under way at a time, per connection, each reply starting the next; a list sweeps
-    /// [default: 1]
+    /// Calls in flight per connection; each reply starts the next call; a list sweeps [default: 1]
     #[arg(long, value_parser = counts)]
     pub(crate) depth: Option<List<usize>>,
     /// Connections per core, all of them busy
@@ -50,13 +50,14 @@ pub(crate) struct RunArgs {
     /// Profile: a name, or the path of a TOML file
     #[arg(long, default_value = PROFILE)]
     pub(crate) profile: String,
-    /// A key of the profile with another value, such as rpc.version=2; may be given several times
+    /// Override a key of the profile, such as rpc.version=2; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// What of every payload is checked, at both ends
+    /// Part of every payload to verify, at both ends
     #[arg(long, value_enum, default_value_t = Verify::Off)]
     pub(crate) verify: Verify,
-    /// Measure both directions of one connection at once: the server makes the same calls in reverse
+    /// Measure both directions of one connection at once: the server makes the same calls in
+    /// reverse
     #[arg(long)]
     pub(crate) bidir: bool,
     /// Write what this end sends and receives to this file, as pcapng for Wireshark
@@ -69,7 +70,7 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// The server, and what is called there.
+    /// The server, and the program called there.
     pub(crate) fn callee(&self) -> Callee<'_> {
         match (self.program, self.version) {
             (Some(program), Some(version)) => Callee::other(&self.address, program, version),

@@ -1,4 +1,4 @@
-//! Options of `spinperf top`. Used by the command line.
+//! Options of `spinperf top`.
 
 use crate::top;
 use crate::units::parse_time;
@@ -9,26 +9,26 @@ use std::time::Duration;
 #[derive(Args, Debug)]
 #[command(after_help = TOP_EXAMPLES)]
 pub(crate) struct TopArgs {
-    /// A process, by its id, or whoever listens at an address such as shm:NAME [default: every
-    /// engine here that this user may look at]
+    /// Process id, or the address of a listening process, such as shm:NAME [default: every engine
+    /// here that this user may inspect]
     #[arg(value_name = "ADDRESS|PID", value_parser = top::Target::parse)]
     pub(crate) target: Option<top::Target>,
-    /// Time between two looks; rates are of that time
+    /// Time between two updates; rates refer to it
     #[arg(long, default_value = "1s", value_parser = parse_interval)]
     pub(crate) interval: Duration,
-    /// How often to show; then end [default: until interrupted, or the engines have ended]
+    /// Number of updates [default: until interrupted, or until the engines exit]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: Option<u32>,
-    /// One line of JSON each time, schema spinperf-top/1
+    /// Print one line of JSON per update, schema spinperf-top/1
     #[arg(long)]
     pub(crate) json: bool,
-    /// What connections are sorted by
+    /// Sort order of connections
     #[arg(long, value_enum, default_value_t = top::Order::Calls)]
     pub(crate) sort: top::Order,
-    /// First have all cores idle like this from now on, in the place of poll.mode
+    /// Switch all cores to this idle policy first, instead of poll.mode
     #[arg(long, value_parser = parse_idle)]
     pub(crate) idle: Option<IdlePolicy>,
-    /// Connections shown of each core; JSON has 256, those that have had most calls
+    /// Number of connections shown for each core; JSON has the 256 with most calls
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(0..=256))]
     pub(crate) connections: u16,
 }
@@ -36,21 +36,19 @@ pub(crate) struct TopArgs {
 const TOP_EXAMPLES: &str = "\
 Examples:
   spinperf top                         every engine on this host
-  spinperf top 4711                    those of a process
-  spinperf top shm:storage             whoever listens there
+  spinperf top 4711                    the engines of a process
+  spinperf top shm:storage             the process that listens there
   spinperf top 4711 --json --count 60 >minute.jsonl
-  spinperf top 4711 --idle sleep       and let its cores sleep when they have nothing to do
+  spinperf top 4711 --idle sleep       let its idle cores sleep
 
-All is per second but for what stands as used/all. served are calls answered, called calls made.
-busy is the share of time in turns that did something, empty that of polls that found nothing,
-ticks/call the ticks of the time-stamp counter for each call. Calls had to wait as they had no
-credit, the queue was full, or there was no buffer; late ones came with their time over. receives
-and sends are message buffers held; blocks are those of registered memory held for calls, arguments
-that are fetched, replies that are pulled, and replies exported. A core without an answer has been
-in one turn for a tenth of a second.
+All values are per second, except those shown as used/all. served: calls answered. called: calls
+made. busy: share of time in turns that found work. empty: share of polls without work. ticks/call:
+ticks of the time-stamp counter per call. Calls wait for a credit, for room in the queue, or for a
+buffer; late calls arrived after their deadline. receives and sends: message buffers in use. blocks:
+registered memory held for calls, arguments being fetched, replies being pulled, and exported
+replies. A core without an answer has been in one turn for a tenth of a second.
 
-Exit code: 0 it was shown as often as asked, or until the engines ended; 1 there is no such engine,
-or it ended before; 2 wrong usage.";
+Exit codes: 0 success; 1 no such engine, or it exited before the last update; 2 usage error";
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
     let interval = parse_time(text).map_err(|error| error.to_string())?;

@@ -4,19 +4,19 @@ use super::metric::Metric;
 use std::fmt;
 use std::str::FromStr;
 
-/// A change that is not wanted.
+/// An unwanted change.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Condition {
     pub(crate) metric: Metric,
-    /// Met above the bound, rather than below it.
+    /// Met above the bound rather than below it.
     pub(crate) above: bool,
     pub(crate) bound_percent: f64,
-    /// Only rows whose name has this in it; all where empty.
+    /// Applies to rows whose name contains this text; to all if empty.
     pub(crate) rows: String,
 }
 
 impl Condition {
-    /// Whether a change goes beyond the bound.
+    /// Returns whether a change exceeds the bound.
     pub(crate) fn is_met(&self, change_percent: f64) -> bool {
         match self.above {
             true => change_percent > self.bound_percent,
@@ -24,7 +24,7 @@ impl Condition {
         }
     }
 
-    /// Whether it is about the row of this name.
+    /// Returns whether the condition applies to the row of this name.
     pub(crate) fn is_about(&self, row: &str) -> bool {
         row.contains(&self.rows)
     }
@@ -58,7 +58,7 @@ impl FromStr for Condition {
     }
 }
 
-/// A number with its sign: `<5%` would leave open whether a loss is meant or a small gain.
+/// A number with its sign: without one, `<5%` could mean a loss or a small gain.
 fn signed(text: &str) -> Option<f64> {
     let number = text.strip_prefix(['+', '-'])?;
     let plain = number.starts_with(|c: char| c.is_ascii_digit())
@@ -66,10 +66,10 @@ fn signed(text: &str) -> Option<f64> {
     plain.then(|| text.parse().ok())?
 }
 
-/// A condition that could not be read.
+/// A malformed condition.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "not a condition; give METRIC, < or >, and a change in percent with its sign, such as \
+    "not a condition; expected METRIC, < or >, and a signed change in percent, such as \
      \"p99>+10%\", \"rate<-5%\" or \"p50>+3% in echo\"; METRIC is rate, bytes, p50, p90, p99, \
      p99.9, or ratio (to a limit of the machine, such as \"ratio:memcpy<-5%\")"
 )]

@@ -1,5 +1,5 @@
-//! A report as it is read from a file: what is compared of it, and nothing else, so that keys may be
-//! added to reports.
+//! A report as read from a file. Only the compared parts are read, so that reports may get new
+//! keys.
 
 use crate::latency::median;
 use crate::report::Report;
@@ -15,7 +15,7 @@ use std::path::Path;
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Document {
     pub(crate) environment: Map<String, Value>,
-    /// A signal ended it early.
+    /// A signal ended the run early.
     #[serde(default)]
     pub(crate) interrupted: bool,
     pub(crate) rows: Vec<Row>,
@@ -32,19 +32,19 @@ pub(crate) struct Row {
 /// One measurement.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Repeat {
-    /// Absent without calls, as are all figures below.
+    /// Absent without calls, like all figures below.
     pub(crate) calls_per_second: Option<f64>,
     pub(crate) bytes_per_second: Option<f64>,
-    /// Calls that were never answered.
+    /// Calls without a reply.
     #[serde(default)]
     pub(crate) lost: u64,
-    /// Absent in reports of before it was looked at.
+    /// Absent in older reports.
     pub(crate) elapsed_s: Option<f64>,
     pub(crate) latency: Latency,
     pub(crate) ratios: Vec<Ratio>,
 }
 
-/// Percentiles in nanoseconds; absent where a load was not kept up, so that they would mislead.
+/// Percentiles in nanoseconds; absent where a load fell behind schedule and they would mislead.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Latency {
     pub(crate) samples: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Latency {
     pub(crate) p99_9_ns: Option<f64>,
 }
 
-/// A result as a multiple of something measured in the same minute.
+/// A result as a multiple of a limit measured in the same minute.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Ratio {
     pub(crate) to: String,
@@ -70,7 +70,7 @@ impl Document {
         Self::parse(file, FILE_BYTES_MAX).map_err(|error| format!("{shown}: {error}"))
     }
 
-    /// Reads a report that anybody may have written.
+    /// Reads a report from an untrusted source.
     fn parse(input: impl Read, bytes_max: u64) -> Result<Self, String> {
         let mut text = String::new();
         let read = input.take(bytes_max + 1).read_to_string(&mut text);
@@ -84,11 +84,11 @@ impl Document {
         let mut repeats = document.rows.iter().flat_map(|row| &row.repeats);
         match repeats.all(Repeat::is_credible) {
             true => Ok(document),
-            false => Err("a figure of it is below 0 or above 1e18".to_owned()),
+            false => Err("it has a figure below 0 or above 1e18".to_owned()),
         }
     }
 
-    /// The same of a report that was just made.
+    /// Converts a report that was just made.
     pub(crate) fn of(report: &Report) -> Result<Self, String> {
         serde_json::to_value(report).map_err(|error| error.to_string()).and_then(Self::from_value)
     }
@@ -97,23 +97,23 @@ impl Document {
         match value.get("schema").and_then(Value::as_str) {
             Some(SCHEMA) => serde_json::from_value(value).map_err(|error| error.to_string()),
             Some(other) => Err(format!("its schema is {other:?}; this program compares {SCHEMA}")),
-            None => Err(format!("not a report of spinperf, which names its schema {SCHEMA}")),
+            None => Err(format!("not a report of spinperf, whose schema is {SCHEMA}")),
         }
     }
 
-    /// The most repeats of a row.
+    /// Largest number of repeats of any row.
     pub(crate) fn repeats(&self) -> usize {
         self.rows.iter().map(|row| row.repeats.len()).max().unwrap_or(0)
     }
 }
 
 impl Row {
-    /// Calls that were never answered, of all repeats.
+    /// Calls without a reply, over all repeats.
     pub(crate) fn lost(&self) -> u64 {
         self.repeats.iter().fold(0, |sum, repeat| sum.saturating_add(repeat.lost))
     }
 
-    /// Middle of the measured times, where they are known.
+    /// Median of the measured times, where they are known.
     pub(crate) fn elapsed_s(&self) -> f64 {
         median(self.repeats.iter().filter_map(|repeat| repeat.elapsed_s))
     }
@@ -131,7 +131,7 @@ impl Repeat {
     }
 }
 
-/// Goes through all texts: a terminal that shows a report must not obey it.
+/// Escapes all texts, because a terminal must not obey those of a report.
 fn make_printable(value: &mut Value) {
     match value {
         Value::String(text) => *text = printable(text),
@@ -141,7 +141,7 @@ fn make_printable(value: &mut Value) {
     }
 }
 
-/// Longest report that is read: a sweep of thousands of rows.
+/// Longest accepted report: a sweep of thousands of rows.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Thirty years in nanoseconds; no rate comes near it.
 const FIGURE_MAX: f64 = 1e18;

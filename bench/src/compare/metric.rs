@@ -1,4 +1,4 @@
-//! What is compared of two reports.
+//! Metrics that are compared.
 
 use super::document::{Repeat, Row};
 use crate::units::{show_count, show_us};
@@ -12,16 +12,17 @@ pub(crate) enum Metric {
     P90,
     P99,
     P99_9,
-    /// A result as a multiple of a limit measured in the same second. Without a name, every one.
+    /// A result as a multiple of a limit measured in the same second. An empty name stands for
+    /// every limit.
     Ratio(String),
 }
 
 impl Metric {
-    /// Those of every row.
+    /// Metrics of every row.
     pub(crate) const FIXED: [Self; 6] =
         [Self::Rate, Self::Bytes, Self::P50, Self::P90, Self::P99, Self::P99_9];
 
-    /// As conditions and documents spell it.
+    /// Name in conditions and documents.
     pub(crate) fn key(&self) -> String {
         match self {
             Self::Rate => "rate".to_owned(),
@@ -35,7 +36,7 @@ impl Metric {
         }
     }
 
-    /// The metric of a key.
+    /// The metric with this name.
     pub(crate) fn from_key(key: &str) -> Option<Self> {
         match key.strip_prefix("ratio:") {
             Some(to) if !to.trim().is_empty() => Some(Self::Ratio(to.trim().to_owned())),
@@ -45,13 +46,13 @@ impl Metric {
         }
     }
 
-    /// Whether a condition about this is about `other`.
+    /// Returns whether a condition about this metric applies to `other`.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let every_ratio = *self == Self::Ratio(String::new());
         self == other || (every_ratio && matches!(other, Self::Ratio(_)))
     }
 
-    /// With its unit, for a table.
+    /// Name with unit, for a table.
     pub(crate) fn label(&self) -> String {
         match self {
             Self::Rate => "calls/s".to_owned(),
@@ -61,7 +62,7 @@ impl Metric {
         }
     }
 
-    /// The unit of its values in documents.
+    /// Unit of its values in documents.
     pub(crate) fn unit(&self) -> &'static str {
         match self {
             Self::Rate => "1/s",
@@ -71,7 +72,7 @@ impl Metric {
         }
     }
 
-    /// A value, as tables write it under the label.
+    /// Formats a value for a table with this label.
     pub(crate) fn show(&self, value: f64) -> String {
         match self {
             Self::Rate => show_count(value),
@@ -81,7 +82,7 @@ impl Metric {
         }
     }
 
-    /// Its value in a repeat.
+    /// Value of the metric in a repeat.
     pub(crate) fn of(&self, repeat: &Repeat) -> Option<f64> {
         let latency = &repeat.latency;
         match self {
@@ -95,12 +96,12 @@ impl Metric {
         }
     }
 
-    /// Its values in the repeats that have it.
+    /// Values of the repeats that have the metric.
     pub(crate) fn values(&self, row: &Row) -> Vec<f64> {
         row.repeats.iter().filter_map(|repeat| self.of(repeat)).collect()
     }
 
-    /// The share of samples below it, in percent, where it is a percentile.
+    /// For a percentile, the share of samples below it, in percent.
     pub(crate) fn percent(&self) -> Option<f64> {
         match self {
             Self::P50 => Some(50.0),

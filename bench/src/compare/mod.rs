@@ -1,9 +1,9 @@
-//! Two reports beside each other: which differences are more than noise, and which are too much.
+//! Compares two reports, and judges which differences exceed noise and which exceed a limit.
 //!
 //! `spinperf compare` reads both; `--baseline` reads one and takes the other from the run. Rows are
-//! matched by their workload. A difference counts when the spread of the repeats does not explain
-//! it; what changed between the two runs besides (another hour, another kernel) is listed, for no
-//! arithmetic can tell it from a change of the program.
+//! matched by their workload. A difference counts if the spread of the repeats does not explain it.
+//! Other differences between the runs (another hour, another kernel) are listed, because no
+//! arithmetic can separate them from a change of the program.
 
 mod condition;
 mod document;
@@ -30,13 +30,13 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompareArgs {
-    /// The report to compare with, as `--json` wrote it
+    /// The report to compare with, as written by `--json`
     pub(crate) before: PathBuf,
     /// The report to judge
     pub(crate) after: PathBuf,
-    /// End with exit code 1 when this change is more than noise: METRIC, < or >, a signed percentage
-    /// and, for some rows only, `in` with a part of their names. METRIC is rate, bytes, p50, p90,
-    /// p99, p99.9, or ratio (to a limit of the machine: ratio:memcpy). May be given several times
+    /// End with exit code 1 if this change exceeds noise: METRIC, < or >, a signed percentage and,
+    /// to select rows, `in` with a part of their names. METRIC is rate, bytes, p50, p90, p99,
+    /// p99.9, or ratio (to a limit of the machine: ratio:memcpy). May be repeated
     #[arg(long, value_name = "CONDITION")]
     pub(crate) fail_if: Vec<Condition>,
     /// Print a document for programs instead, schema spinperf-compare/1
@@ -44,7 +44,7 @@ pub(crate) struct CompareArgs {
     pub(crate) json: bool,
 }
 
-/// Compares two files and prints what came of it.
+/// Compares two files and prints the result.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let [before, after] = [&args.before, &args.after].map(|path| Document::read(path));
     let (before, after) = (before.map_err(Failure::Usage)?, after.map_err(Failure::Usage)?);
@@ -63,10 +63,10 @@ pub(crate) struct Comparison {
     schema: &'static str,
     before: Side,
     after: Side,
-    /// What of the environment differs and matters to speed.
+    /// Differences of the environment that affect speed.
     environment: Vec<Difference>,
     rows: Vec<RowChange>,
-    /// Rows that only one side has.
+    /// Rows that exist on one side only.
     only_before: Vec<String>,
     only_after: Vec<String>,
     lost: Vec<Lost>,
@@ -83,18 +83,18 @@ struct Unanswered {
     after: u64,
 }
 
-/// Where one of two reports comes from.
+/// Origin of one report.
 #[derive(Debug, Serialize)]
 struct Side {
     source: String,
     revision: Value,
     started_unix_s: Value,
     repeats: usize,
-    /// A signal ended it early.
+    /// A signal ended the run early.
     interrupted: bool,
 }
 
-/// A fact of the environment that is not the same on both sides.
+/// A fact of the environment that differs between the sides.
 #[derive(Debug, PartialEq, Serialize)]
 struct Difference {
     key: &'static str,
@@ -107,12 +107,12 @@ struct Difference {
 struct RowChange {
     name: String,
     workload: Value,
-    /// Median of the measured times of each side, in seconds; absent where a report does not say.
+    /// Median of the measured times of each side, in seconds; absent if a report does not have it.
     elapsed_s: [Option<f64>; 2],
     metrics: Vec<Change>,
 }
 
-/// One metric of a row: medians over the repeats, and whether they differ.
+/// One metric of a row: medians over the repeats, and the verdict on their difference.
 #[derive(Debug, Serialize)]
 struct Change {
     #[serde(serialize_with = "as_key")]
@@ -120,16 +120,16 @@ struct Change {
     unit: &'static str,
     before: f64,
     after: f64,
-    /// Of the medians.
+    /// Change of the medians.
     change_percent: f64,
-    /// What the repeats leave open of the change; absent with fewer than five on a side.
+    /// Confidence interval of the change; absent with fewer than five repeats on a side.
     interval_percent: Option<[f64; 2]>,
     verdict: Verdict,
-    /// Whether ten samples at least are beyond the percentile in every repeat.
+    /// True if at least ten samples lie beyond the percentile in every repeat.
     supported: bool,
 }
 
-/// A figure that the first report has, and the second not at all or in a smaller part of its repeats.
+/// A figure that the second report lacks, or has in a smaller part of its repeats than the first.
 #[derive(Debug, Serialize)]
 struct Lost {
     row: String,
@@ -137,15 +137,15 @@ struct Lost {
     metric: Metric,
 }
 
-/// What a change means.
+/// Meaning of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Better,
     Worse,
-    /// The repeats differ among themselves by as much.
+    /// The repeats differ as much among themselves.
     Noise,
-    /// Too few repeats to tell.
+    /// Too few repeats to decide.
     Unknown,
 }
 
@@ -156,20 +156,20 @@ struct Judged {
     met_by: Vec<Met>,
 }
 
-/// A change that a condition does not want.
+/// A change that meets a condition.
 #[derive(Debug, Serialize)]
 struct Met {
     row: String,
     metric: String,
-    /// Absent where the figure is lost.
+    /// Absent if the figure is lost.
     change_percent: Option<f64>,
 }
 
 impl Comparison {
-    /// Compares the second with the first.
+    /// Compares the second report with the first.
     ///
     /// # Errors
-    /// `Usage` when a condition is about nothing that the first has: it would never be met.
+    /// `Usage` if a condition applies to nothing in the first report: it could never be met.
     pub(crate) fn new(
         names: [String; 2],
         [before, after]: [&Document; 2],
@@ -194,7 +194,7 @@ impl Comparison {
         })
     }
 
-    /// As text for people.
+    /// The comparison as text.
     pub(crate) fn render(&self) -> String {
         table::render(self)
     }
@@ -204,7 +204,7 @@ impl Comparison {
             .map_err(|error| Failure::Measurement(format!("not JSON: {error}")))
     }
 
-    /// An error when a condition is met, in one line.
+    /// Returns an error of one line if a condition is met.
     pub(crate) fn verdict(&self) -> Result<(), Failure> {
         let met = |judged: &Judged| {
             let first = judged.met_by.first()?.describe();
@@ -236,7 +236,7 @@ impl Side {
     }
 }
 
-/// The rows of two reports, side by side.
+/// The rows of two reports, matched.
 #[derive(Default)]
 struct Matched {
     rows: Vec<RowChange>,
@@ -247,7 +247,7 @@ struct Matched {
 }
 
 impl Matched {
-    /// Pairs rows of the same workload, the first of one side with the first of the other.
+    /// Pairs rows of the same workload in order of appearance.
     fn of(before: &[Row], after: &[Row]) -> Self {
         let mut left: Vec<&Row> = after.iter().collect();
         let mut matched = Self::default();
@@ -270,7 +270,7 @@ impl Matched {
     }
 }
 
-/// What a row had and its partner, if there is one, has not.
+/// Figures that a row has, and its partner, if there is one, lacks.
 fn lost<'a>(before: &'a Row, after: Option<&'a Row>) -> impl Iterator<Item = Lost> {
     let name = &after.unwrap_or(before).name;
     let metrics = metrics_of(before).filter(move |metric| is_lost(metric, before, after));
@@ -288,7 +288,7 @@ fn is_lost(metric: &Metric, before: &Row, after: Option<&Row>) -> bool {
     fewer || !is_figure(median(new))
 }
 
-/// Something was measured, and has a size.
+/// Returns whether the value was measured and is positive.
 fn is_figure(value: f64) -> bool {
     value > 0.0
 }
@@ -298,7 +298,7 @@ fn metrics_of(row: &Row) -> impl Iterator<Item = Metric> {
     Metric::FIXED.into_iter().chain(ratios.map(|ratio| Metric::Ratio(ratio.to.clone())))
 }
 
-/// What is absent and what is null is the same.
+/// Removes nulls: absent and null mean the same.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -322,7 +322,7 @@ impl RowChange {
 }
 
 impl Change {
-    /// `None` where a side has no such figure, or one without size.
+    /// `None` if a side lacks the figure, or has a zero.
     fn new(metric: Metric, before: &Row, after: &Row) -> Option<Self> {
         let [old, new] = [before, after].map(|row| metric.values(row));
         let lower_is_better = is_lower_better(&metric, before);
@@ -369,8 +369,8 @@ fn supports(row: &Row, metric: &Metric) -> bool {
 }
 
 impl Judged {
-    /// A figure that is lost meets every condition about it: it cannot be shown to be as good as it was. So do
-    /// rows that lose a call now.
+    /// A lost figure meets every condition about it, because it cannot be shown to be as good as
+    /// before. So do rows with lost calls in the second report only.
     fn new(condition: &Condition, matched: &Matched) -> Result<Self, Failure> {
         let Matched { rows, lost, unanswered, .. } = matched;
         let about = rows.iter().filter(|row| condition.is_about(&row.name)).flat_map(|row| {
@@ -382,7 +382,7 @@ impl Judged {
             lost.iter().filter(|lost| lost.is_covered_by(condition)).map(Met::by_loss).collect();
         if changes.is_empty() && met_by.is_empty() {
             return Err(Failure::Usage(format!(
-                "--fail-if \"{condition}\" is about nothing that the report compared with has"
+                "--fail-if \"{condition}\" applies to nothing in the earlier report"
             )));
         }
         let is_met = |change: &Change| {
@@ -427,7 +427,7 @@ impl Met {
         match change_percent {
             None if metric == UNANSWERED => format!("{row} has calls that were never answered"),
             Some(change) => format!("{row} {metric} {change:+.1} %"),
-            None => format!("{row} {metric} not to be had any more"),
+            None => format!("{row} {metric} no longer available"),
         }
     }
 }
@@ -445,11 +445,11 @@ fn as_key<S: serde::Serializer>(metric: &Metric, serializer: S) -> Result<S::Ok,
     serializer.serialize_str(&metric.key())
 }
 
-/// Metric of a condition that is met by calls that were never answered.
+/// Metric of a condition that is met by calls without a reply.
 const UNANSWERED: &str = "calls never answered";
 /// Name and version of the document.
 const SCHEMA: &str = "spinperf-compare/1";
-/// What of an environment changes speeds. Revisions are meant to differ.
+/// Facts of an environment that affect speed. Revisions are expected to differ.
 const FACTS_THAT_MATTER: &[&str] = &[
     "build",
     "features",
@@ -477,16 +477,16 @@ Examples:
   spinperf compare a.json b.json --fail-if \"p99>+10%\" --fail-if \"rate<-5%\"
   spinperf compare a.json b.json --fail-if \"p50>+3% in echo\" --fail-if \"ratio:memcpy<-5%\" --json
 
-Five repeats on each side or more tell noise from a difference: spinperf run --repeats 10 --json a.json
+At least five repeats on each side tell noise from a difference: spinperf run --repeats 10 --json a.json
 
-Exit codes: 0 no condition is met, 1 one is, 2 a wrong command line or file";
+Exit codes: 0 no condition is met, 1 a condition is met, 2 usage error or invalid file";
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A report with one row of these median latencies in nanoseconds, a repeat each.
+    /// A report with one row of these median latencies in nanoseconds, one per repeat.
     fn document(kernel: &str, p99_ns: &[f64]) -> Document {
         let repeat = |ns: &f64| {
             json!({
@@ -560,7 +560,7 @@ mod tests {
     fn verdict_of(after: &Document, condition: &str) -> String {
         let comparison = compare(&document("6.1", &STEADY), after, &[condition]);
         let Err(Failure::Regression(told)) = comparison.verdict() else { panic!("not met") };
-        assert!(comparison.render().contains("not to be had any more"));
+        assert!(comparison.render().contains("no longer available"));
         told
     }
 
@@ -570,7 +570,7 @@ mod tests {
             let mut after = document("6.1", &STEADY);
             after.rows[0].repeats[refused].iter_mut().for_each(|r| r.latency.p99_ns = None);
             let told = verdict_of(&after, "p99>+10%");
-            assert_eq!(told, "p99>+10%: echo 64 B p99 not to be had any more");
+            assert_eq!(told, "p99>+10%: echo 64 B p99 no longer available");
             let others = compare(&document("6.1", &STEADY), &after, &["p50>+10%", "rate<-5%"]);
             assert!(others.verdict().is_ok());
         }
@@ -580,10 +580,7 @@ mod tests {
     fn rows_and_rates_that_are_gone_meet_every_condition_about_them() {
         let mut gone = document("6.1", &STEADY);
         gone.rows.clear();
-        assert_eq!(
-            verdict_of(&gone, "rate<-5%"),
-            "rate<-5%: echo 64 B rate not to be had any more"
-        );
+        assert_eq!(verdict_of(&gone, "rate<-5%"), "rate<-5%: echo 64 B rate no longer available");
         let mut stopped = document("6.1", &STEADY);
         stopped.rows[0].repeats.iter_mut().for_each(|r| r.calls_per_second = Some(0.0));
         verdict_of(&stopped, "rate<-5% in echo");

@@ -1,19 +1,18 @@
-//! Whether two sets of repeats differ by more than repeats differ anyway.
+//! Decides whether two sets of repeats differ by more than repeats of the same program do.
 //!
-//! Pure arithmetic without chance: the same values give the same answer.
+//! Deterministic: the same values give the same answer.
 
-/// Fewest repeats on each side from which noise can be told from a difference: of all orders in
-/// which 5 and 5 values can fall, 2 in 252 keep the sides apart, which is just under 1 %.
+/// Minimum number of repeats on each side to tell noise from a difference: of all orders of 5 and 5
+/// values, 2 in 252 separate the sides, which is just under 1 %.
 pub(crate) const REPEATS_MIN: usize = 5;
 
-/// In how many comparisons of equals, of 100, chance passes for a difference, at most.
+/// Maximum percentage of comparisons of equals that report a difference by chance.
 pub(crate) const FALSE_PERCENT: f64 = 1.0;
 
-/// Bounds of the change from `before` to `after` in percent, such that the two are taken for
-/// different exactly when 0 is outside: the confidence interval that belongs to the test of Mann
-/// and Whitney, made of the ratios between the sides. It asks nothing of how repeats are
-/// distributed, and an outlier weighs no more than any other value. `None` with too few repeats,
-/// or where a value before is not positive.
+/// Confidence interval of the change from `before` to `after` in percent; the two differ exactly if
+/// it excludes 0. The interval belongs to the Mann-Whitney test, applied to the ratios between the
+/// sides. It assumes no distribution of the repeats, and an outlier weighs no more than any other
+/// value. `None` with too few repeats, or if a value before is not positive.
 pub(crate) fn change_percent(before: &[f64], after: &[f64]) -> Option<[f64; 2]> {
     let usable = before.len().min(after.len()) >= REPEATS_MIN && before.iter().all(|v| *v > 0.0);
     let cut = usable.then(|| extremes_to_drop(before.len(), after.len()))?.checked_sub(1)?;
@@ -24,8 +23,8 @@ pub(crate) fn change_percent(before: &[f64], after: &[f64]) -> Option<[f64; 2]> 
     Some([low, high].map(|ratio| (ratio - 1.0) * 100.0))
 }
 
-/// How many ratios, counted from an end, lie beyond the interval or on its bound: so many that the
-/// statistic U of equals is smaller in half of `FALSE_PERCENT` of all orders at most.
+/// Number of ratios, counted from an end, that lie outside the interval or on its bound. For equal
+/// sides, the statistic U is smaller in at most half of `FALSE_PERCENT` of all orders.
 fn extremes_to_drop(n: usize, m: usize) -> usize {
     let orders = orders_by_u(n, m);
     let allowed = orders.iter().sum::<f64>() * FALSE_PERCENT / 200.0;
@@ -37,8 +36,8 @@ fn extremes_to_drop(n: usize, m: usize) -> usize {
     orders.iter().take_while(within).count()
 }
 
-/// In how many orders of `n` and `m` values U is 0, 1, and so on: the coefficients of the Gaussian
-/// binomial, built as the product of (1 - q^(m+i)) / (1 - q^i).
+/// Number of orders of `n` and `m` values with U = 0, 1, and so on: the coefficients of the
+/// Gaussian binomial, computed as the product of (1 - q^(m+i)) / (1 - q^i).
 fn orders_by_u(n: usize, m: usize) -> Vec<f64> {
     let mut orders = vec![0.0; n * m + 1];
     orders[0] = 1.0;

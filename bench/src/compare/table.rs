@@ -1,4 +1,4 @@
-//! A comparison as aligned text.
+//! Renders a comparison as aligned text.
 
 use super::{Change, Comparison, Difference, Judged, Met, RowChange, Side, Verdict};
 use super::{REPEATS_MIN, statistics::FALSE_PERCENT};
@@ -18,7 +18,7 @@ pub(super) fn render(comparison: &Comparison) -> String {
     push_section(&mut text, "environment", &environment_lines(&comparison.environment));
     let lines = row_lines(&comparison.rows);
     if !lines.is_empty() {
-        push_section(&mut text, "medians of the repeats, and what they leave open", &lines);
+        push_section(&mut text, "medians of the repeats, with confidence intervals", &lines);
     }
     if !comparison.conditions.is_empty() {
         let cells = comparison.conditions.iter().map(condition_cells).collect();
@@ -105,27 +105,27 @@ fn notes(comparison: &Comparison) -> Vec<String> {
     let changes = comparison.changes().count();
     if comparison.before.repeats.min(comparison.after.repeats) < REPEATS_MIN {
         notes.push(format!(
-            "with fewer than {REPEATS_MIN} repeats on each side nothing can tell a difference from \
-             noise (--repeats {REPEATS_MIN}); conditions go by the bare difference"
+            "with fewer than {REPEATS_MIN} repeats on each side, a difference cannot be told from \
+             noise (--repeats {REPEATS_MIN}); conditions use the plain difference"
         ));
     } else {
         notes.push(format!(
-            "noise: the repeats of both sides mix too much to tell them apart (Mann and Whitney, \
-             {FALSE_PERCENT} %); of {changes} comparisons of equals, chance would call about {:.1} different",
+            "noise: not significant at the {FALSE_PERCENT} % level (Mann-Whitney); of {changes} \
+             comparisons of equals, about {:.1} would differ by chance",
             changes as f64 * FALSE_PERCENT / 100.0
         ));
     }
     notes.push(
-        "repeats know nothing of what changed between the runs, such as the load of the host; \
-         ratios to limits measured in the same second suffer least from it"
+        "repeats cannot show changes between the runs, such as the load of the host; ratios to \
+         limits measured in the same second are least affected"
             .to_owned(),
     );
     if comparison.changes().any(|change| !change.supported) {
-        notes.push("(in parentheses) = fewer than 10 samples beyond in a repeat".to_owned());
+        notes.push("(in parentheses) = fewer than 10 samples beyond it in a repeat".to_owned());
     }
     for (name, side) in [("before", &comparison.before), ("after", &comparison.after)] {
         if side.interrupted {
-            notes.push(format!("{name} was interrupted: it has the figures until then"));
+            notes.push(format!("{name} was interrupted: it has the figures up to then"));
         }
     }
     for one in &comparison.unanswered {
@@ -138,7 +138,7 @@ fn notes(comparison: &Comparison) -> Vec<String> {
     let lost: Vec<String> =
         lost.map(|lost| format!("{} {}", lost.row, lost.metric.key())).collect();
     if !lost.is_empty() {
-        notes.push(format!("not to be had any more: {}", lost.join("; ")));
+        notes.push(format!("no longer available: {}", lost.join("; ")));
     }
     for (side, names) in [("before", &comparison.only_before), ("after", &comparison.only_after)] {
         if !names.is_empty() {
@@ -148,20 +148,20 @@ fn notes(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-/// Says so where one side measured for much longer: its tail and its maximum saw more.
+/// Notes that one side measured for much longer: its tail and maximum cover more events.
 fn duration_note(row: &RowChange) -> Option<String> {
     let [Some(before), Some(after)] = row.elapsed_s else { return None };
     let is_unlike = before.max(after) > before.min(after) * UNLIKE;
     is_unlike.then(|| {
         format!(
-            "{}: measured for {before:.3} s before and {after:.3} s after, and a longer time has a \
-             longer tail",
+            "{}: measured for {before:.3} s before and {after:.3} s after; a longer measurement \
+             has a longer tail",
             row.name
         )
     })
 }
 
-/// Measured times that differ by more are not alike.
+/// Measured times that differ by a larger factor are noted.
 const UNLIKE: f64 = 1.5;
 const HEADER: [&str; 7] =
     ["workload", "metric", "before", "after", "change", "99% interval", "verdict"];

@@ -1,6 +1,6 @@
-//! What changes speeds of all that a host tells of itself, as `spinrpc-tuning` reads it.
+//! The host facts that affect speed, as read by `spinrpc-tuning`.
 //!
-//! What a host does not tell is left out, never guessed.
+//! Unknown facts are omitted, never guessed.
 
 use serde::Serialize;
 use spinrpc::sys::affinity::CpuSet;
@@ -15,29 +15,28 @@ pub(crate) struct Machine {
     pub(crate) cpu: Option<String>,
     pub(crate) microcode: Option<String>,
     pub(crate) cpus_online: Option<String>,
-    /// CPUs that the scheduler leaves alone; absent where there are none.
+    /// Isolated CPUs; absent if there are none.
     pub(crate) cpus_isolated: Option<String>,
-    /// Whether cores run several threads.
+    /// True if physical cores run several threads.
     pub(crate) smt: Option<bool>,
     pub(crate) kernel: Option<String>,
-    /// Parameters of the kernel that are about CPUs, clocks, interrupts and huge pages; others may
-    /// be secrets.
+    /// Kernel parameters for CPUs, clocks, interrupts and huge pages; others may contain secrets.
     pub(crate) kernel_parameters: Option<String>,
     /// Frequency governor of the first core; absent on most virtual machines.
     pub(crate) governor: Option<String>,
-    /// Whether CPUs may go beyond their nominal frequency.
+    /// True if CPUs may exceed their nominal frequency.
     pub(crate) boost: Option<bool>,
     pub(crate) idle_driver: Option<String>,
-    /// Idle states of the first core, with the time it takes to leave each.
+    /// Idle states of the first core, with exit latencies.
     pub(crate) idle_states: Option<String>,
     pub(crate) clock_source: Option<String>,
     /// Transparent huge pages: `always`, `madvise` or `never`.
     pub(crate) thp: Option<String>,
     /// Huge pages reserved, with their size.
     pub(crate) huge_pages: Option<String>,
-    /// Whether the kernel moves pages after those who use them.
+    /// True if the kernel migrates pages to the nodes that use them.
     pub(crate) numa_balancing: Option<bool>,
-    /// NUMA node of each core of the run, in its order; empty where the kernel tells of none.
+    /// NUMA node of each core of the run, in its order; empty if the kernel reports none.
     pub(crate) core_nodes: Vec<u32>,
     /// NUMA node of the RDMA device.
     pub(crate) device_node: Option<u32>,
@@ -48,7 +47,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Looks around on a host. Reads some hundred small files.
+    /// Observes a host. Reads some hundred small files.
     pub(crate) fn observe(tree: &Tree, cores: &[usize], device: Option<&str>) -> Self {
         let facts = HostFacts::read(tree);
         let first = cores.first().copied().unwrap_or_default();
@@ -82,7 +81,7 @@ impl Machine {
     }
 }
 
-/// `/proc/cpuinfo` has it on x86.
+/// On x86, `/proc/cpuinfo` has it.
 fn microcode(tree: &Tree) -> Option<String> {
     let text = tree.peek("proc/cpuinfo")?;
     let line = text.lines().find(|line| line.starts_with("microcode"))?;
@@ -122,28 +121,28 @@ pub(super) fn load_average() -> Option<f64> {
     Tree::host().line("proc/loadavg")?.split(' ').next()?.parse().ok()
 }
 
-/// For how long the hypervisor has run something else instead of each core since it started.
+/// Steal time of each core since boot.
 pub(crate) struct StealTimes(BTreeMap<usize, CpuTimes>);
 
 impl StealTimes {
-    /// Reads them; a system call or two.
+    /// Reads the times; takes a system call or two.
     pub(crate) fn now() -> Self {
         Self(CpuTimes::read_all(&Tree::host()))
     }
 
-    /// Those of `cores` together, in milliseconds. Linux counts them in hundredths of a second.
+    /// Total of `cores` in milliseconds. Linux counts in hundredths of a second.
     pub(crate) fn ms(&self, cores: &[usize]) -> f64 {
         let ticks: u64 = cores.iter().filter_map(|core| Some(self.0.get(core)?.steal)).sum();
         ticks as f64 * 1000.0 / rustix::param::clock_ticks_per_second() as f64
     }
 }
 
-/// What `spintune doctor` says of this host and a profile, without trying anything.
+/// Result of `spintune doctor` for this host and a profile, without active tests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Examination {
-    /// The worst: `ok`, `unknown`, `info`, `warn` or `fail`.
+    /// The worst verdict: `ok`, `unknown`, `info`, `warn` or `fail`.
     pub(crate) verdict: Verdict,
-    /// Checks that failed, by their names there.
+    /// Names of failed checks.
     pub(crate) failures: Vec<&'static str>,
     pub(crate) warnings: Vec<&'static str>,
 }
@@ -161,7 +160,7 @@ impl Examination {
         Self { verdict: report.verdict, failures, warnings }
     }
 
-    /// For people.
+    /// Summary for people.
     pub(crate) fn fact(&self) -> String {
         let named = |what: &str, checks: &[&str]| {
             (!checks.is_empty()).then(|| format!("{what} {}", checks.join(", ")))
@@ -169,7 +168,7 @@ impl Examination {
         let found = [named("fails", &self.failures), named("warns of", &self.warnings)];
         let found: Vec<String> = found.into_iter().flatten().collect();
         match found.is_empty() {
-            true => "fit for the profile, as far as reading tells".to_owned(),
+            true => "suits the profile (passive checks only)".to_owned(),
             false => format!("{} (spintune doctor has the remedies)", found.join("; ")),
         }
     }

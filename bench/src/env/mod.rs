@@ -1,7 +1,7 @@
-//! Where and on what a result was measured: everything a reader needs to doubt it.
+//! The environment of a result: everything a reader needs to doubt it.
 //!
 //! The commands take one [`Environment`] before and the interference after a run; `report` shows
-//! both. `host` picks from what the host tells, `process` asks what processes hold of it.
+//! both. `host` selects facts of the host, `process` reads the resources of processes.
 
 mod host;
 mod process;
@@ -27,17 +27,17 @@ pub(crate) struct Environment {
     pub(crate) revision: Option<&'static str>,
     /// `release` or `debug`.
     pub(crate) build: &'static str,
-    /// Optional parts that were built in.
+    /// Optional features that were built in.
     pub(crate) features: Vec<&'static str>,
     /// Name of the profile.
     pub(crate) profile: String,
-    /// Hash of the resolved profile, so that equal names with other contents can be told apart.
+    /// Hash of the resolved profile, which distinguishes profiles of the same name.
     pub(crate) profile_hash: String,
-    /// What the calls went by, and the device if it is one; absent where no calls are made.
+    /// Transport of the calls, with its device if any; absent if no calls are made.
     pub(crate) fabric: Option<String>,
-    /// What the device's link carries; absent of software and of shared memory.
+    /// Bandwidth of the device's link; absent for software devices and shared memory.
     pub(crate) link_bytes_per_second: Option<f64>,
-    /// Version of RPC-over-RDMA that connections spoke; absent until that is known.
+    /// Version of RPC-over-RDMA on the connections; absent until it is known.
     pub(crate) rpc_version: Option<u32>,
     /// Start of the run, in seconds since 1970-01-01 UTC.
     pub(crate) started_unix_s: u64,
@@ -46,15 +46,15 @@ pub(crate) struct Environment {
     /// The host, before the run.
     #[serde(flatten)]
     pub(crate) host: Machine,
-    /// What is known to spoil a run on this host; absent where no profile is run.
+    /// Known problems of this host; absent if no profile is used.
     pub(crate) doctor: Option<Examination>,
-    /// Bytes this process may lock; absent when unlimited.
+    /// Limit of locked memory of this process, in bytes; absent if unlimited.
     pub(crate) memlock_bytes: Option<u64>,
-    /// Time stolen from the cores since the host started, before the run, in milliseconds.
+    /// Time stolen from the cores between boot and the run, in milliseconds.
     pub(crate) steal_ms_before: f64,
 }
 
-/// Name and hash of the profile a run used.
+/// Name and hash of the profile of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct ProfileId {
     pub(crate) name: String,
@@ -62,7 +62,7 @@ pub(crate) struct ProfileId {
 }
 
 impl Environment {
-    /// Looks around. Reads two dozen small files; not for the data path.
+    /// Observes the environment. Reads two dozen small files; not for the data path.
     pub(crate) fn observe(cores: &CoreList, profile: ProfileId, fabric: Option<&Fabric>) -> Self {
         let link = fabric.and_then(|fabric| fabric.link.as_ref());
         let device = link.map(|link| link.device.as_str());
@@ -85,19 +85,19 @@ impl Environment {
         }
     }
 
-    /// Notes which version the connections of this engine, all to one server, have come to speak.
+    /// Records the version that the connections of this engine, all to one server, have negotiated.
     pub(crate) fn note_version(&mut self, engine: &Engine) {
         let speaks_two =
             |core| engine.stats(core).is_ok_and(|stats| stats.connections_version_two > 0);
         self.rpc_version = Some(if (0..engine.cores()).any(speaks_two) { 2 } else { 1 });
     }
 
-    /// Notes whether the host is fit for a profile, as far as reading tells.
+    /// Records whether the host suits a profile, without active tests.
     pub(crate) fn examine(&mut self, profile: &spinrpc_tuning::Profile) {
         self.doctor = Some(Examination::of(profile));
     }
 
-    /// For people: what a line is about, and a few facts.
+    /// For people: the subject of each line, and a few facts.
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
         let features = match self.features.as_slice() {
             [] => String::new(),
@@ -182,30 +182,28 @@ impl Environment {
         let load =
             self.host.load_average.map_or_else(|| "-".to_owned(), |load| format!("{load:.2}"));
         let steal_ms = self.steal_ms_before;
-        format!(
-            "load {load} (1 min), {steal_ms:.0} ms stolen from the cores since the host started"
-        )
+        format!("load {load} (1 min), {steal_ms:.0} ms stolen from the cores since boot")
     }
 }
 
-/// What the host did to the measured cores during a run.
+/// Interference with the measured cores during a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Interference {
-    /// Time the hypervisor ran something else instead of the measured cores, in milliseconds.
+    /// Time that the hypervisor ran something else instead of the measured cores, in milliseconds.
     pub(crate) steal_ms: f64,
     /// Load average over one minute, after the run.
     pub(crate) load_average_after: f64,
 }
 
 impl Interference {
-    /// For people.
+    /// Summary for people.
     pub(crate) fn fact(&self) -> (&'static str, String) {
         let (steal_ms, load) = (self.steal_ms, self.load_average_after);
         ("during", format!("{steal_ms:.0} ms stolen from the cores, load after {load:.2}"))
     }
 }
 
-/// Counts steal time from its creation on.
+/// Measures steal time from its creation on.
 pub(crate) struct StealMeter {
     cores: Vec<usize>,
     start_ms: f64,
@@ -219,7 +217,7 @@ impl StealMeter {
         Self { cores, start_ms }
     }
 
-    /// What happened since.
+    /// Interference since the start.
     pub(crate) fn stop(self) -> Interference {
         Interference {
             steal_ms: (StealTimes::now().ms(&self.cores) - self.start_ms).max(0.0),

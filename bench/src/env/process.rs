@@ -1,24 +1,24 @@
-//! What a process holds of its host, as `/proc` tells.
+//! Resources of a process, from `/proc`.
 
 use serde::Serialize;
 use std::fs;
 
-/// Memory of a process, what it shares with others counted in shares (see proc_pid_smaps(5)); 0
-/// when the kernel does not tell.
+/// Proportional memory of a process (Pss, see proc_pid_smaps(5)); 0 if the kernel does not report
+/// it.
 pub(crate) fn memory_bytes(process: u32) -> f64 {
     kib(&format!("/proc/{process}/smaps_rollup"), "Pss:").unwrap_or(0) as f64 * 1024.0
 }
 
-/// What a process holds of its host.
+/// Resources that a process holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Holdings {
-    /// Memory that is resident.
+    /// Resident memory.
     pub(crate) resident_bytes: u64,
     /// Open file descriptors.
     pub(crate) descriptors: u64,
 }
 
-/// What this process holds now; zero where the kernel does not tell.
+/// Current resources of a process; zero if the kernel does not report them.
 pub(crate) fn holdings(process: u32) -> Holdings {
     let descriptors = fs::read_dir(format!("/proc/{process}/fd"));
     Holdings {
@@ -27,7 +27,7 @@ pub(crate) fn holdings(process: u32) -> Holdings {
     }
 }
 
-/// The number behind the first line that begins with `key`.
+/// The number on the first line that begins with `key`.
 fn kib(path: &str, key: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(key))?;

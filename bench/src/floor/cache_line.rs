@@ -1,5 +1,5 @@
-//! The shortest round trip two cores can have: one writes a line, the other sees it and writes one
-//! back. No message format can be faster than this.
+//! The shortest possible round trip between two cores: one writes a cache line, the other sees it
+//! and writes one back. No message format can be faster.
 
 use super::on_two_cores;
 use crate::cores::CorePair;
@@ -8,7 +8,7 @@ use crate::latency::median;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Median over batches of the mean round trip of a batch, in nanoseconds.
+/// Median over batches of a batch's mean round trip, in nanoseconds.
 pub(super) fn round_trip_ns(cores: CorePair, duration: Duration) -> Result<f64, Failure> {
     let (there, back) = (Line::default(), Line::default());
     on_two_cores(cores, |stop| answer(&there, &back, stop), || ask(&there, &back, duration))

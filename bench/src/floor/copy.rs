@@ -1,5 +1,5 @@
-//! How fast the server's core copies: a bulk transfer over shared memory is one copy, so nothing
-//! that copies once can be faster.
+//! Copy rate of the server's core. A bulk transfer over shared memory is one copy, so this is its
+//! upper limit.
 
 use crate::cores::pin;
 use crate::failure::Failure;
@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes per second of copies of `block_bytes` from one block into `blocks` others in turn.
+/// Bytes per second of copies of `block_bytes` from one block to `blocks` others in turn.
 pub(super) fn bytes_per_second(
     core: usize,
     duration: Duration,

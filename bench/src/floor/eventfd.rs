@@ -1,5 +1,5 @@
-//! The shortest time in which two sleeping threads wake each other: one writes to an eventfd, the other one wakes and
-//! writes to another. What wakes a thread on another CPU takes as long at least.
+//! The shortest round trip between two sleeping threads: one writes to an eventfd, and the other
+//! wakes up and writes to another. Waking a thread on another CPU takes at least this long.
 
 use super::on_two_cores;
 use crate::cores::CorePair;
@@ -35,15 +35,15 @@ pub(super) fn round_trip_ns(cores: CorePair, duration: Duration) -> Result<f64, 
 }
 
 fn event() -> Result<OwnedFd, Failure> {
-    eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| Failure::system("making an eventfd", error))
+    eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| Failure::system("creating an eventfd", error))
 }
 
-/// Answers until the last write, by the shortest way there is: a read that blocks.
+/// Answers until the last write, in the fastest way: with a blocking read.
 fn answer(there: &OwnedFd, back: &OwnedFd, is_over: &AtomicBool) {
     while take(there).is_ok() && !is_over.load(Ordering::Acquire) && give(back).is_ok() {}
 }
 
-/// Ends the read of the thread that answers, even if nothing was asked.
+/// Unblocks the answering thread's read, even if nothing was sent.
 struct LastWrite<'a> {
     there: &'a OwnedFd,
     is_over: &'a AtomicBool,

@@ -1,8 +1,8 @@
-//! The limits of this machine, measured in the same minute as what is compared with them.
+//! The limits of this machine, measured in the same minute as the results compared with them.
 //!
-//! Two threads stand in for two processes: caches do not know address spaces, so a line travels
-//! between two pinned threads as it does between two pinned processes. Nothing here uses the
-//! reactor or the protocol. `main_job` and the `floor` command call [`Probe::measure`].
+//! Two threads stand in for two processes: caches ignore address spaces, so a line travels between
+//! two pinned threads as between two pinned processes. Neither the reactor nor the protocol is
+//! involved. `main_job` and the `floor` command call [`Probe::measure`].
 
 mod cache_line;
 mod copy;
@@ -24,20 +24,21 @@ use std::time::Duration;
 pub(crate) enum Probe {
     /// Round trip of a cache line between the two cores, in nanoseconds.
     CacheLine,
-    /// Round trip of two threads on the two cores that wake each other by eventfds, in nanoseconds.
+    /// Round trip between two threads on the two cores that wake each other through eventfds, in
+    /// nanoseconds.
     EventfdPingPong,
     /// Round trip over a bare ring, with messages of these sizes, in nanoseconds.
     RingRoundTrip {
-        /// Length of the message there.
+        /// Length of the message to the server.
         call_bytes: usize,
         /// Length of the message back.
         reply_bytes: usize,
     },
-    /// Exchanges per second over a bare ring with this many under way.
+    /// Exchanges per second over a bare ring at this depth.
     RingRate {
-        /// Exchanges under way.
+        /// Exchanges in flight.
         depth: usize,
-        /// Length of the message there.
+        /// Length of the message to the server.
         call_bytes: usize,
         /// Length of the message back.
         reply_bytes: usize,
@@ -46,7 +47,7 @@ pub(crate) enum Probe {
     Copy {
         /// Size of one copy.
         block_bytes: usize,
-        /// Destinations used in turn, as many as the compared workload has calls under way.
+        /// Number of destinations used in turn: the compared workload's calls in flight.
         blocks: usize,
     },
 }
@@ -71,7 +72,7 @@ impl Probe {
         }
     }
 
-    /// What it is, for a table.
+    /// Name, for a table.
     pub(crate) fn name(self) -> String {
         match self {
             Self::CacheLine => "cache line round trip".to_owned(),
@@ -86,7 +87,7 @@ impl Probe {
         }
     }
 
-    /// The unit of a ratio to it: what "1.5 x" is a multiple of.
+    /// Unit of a ratio to it, as in "1.5 x".
     pub(crate) fn short_name(self) -> &'static str {
         match self {
             Self::CacheLine => "cache-line RTT",
@@ -97,7 +98,7 @@ impl Probe {
         }
     }
 
-    /// It measures a time, not a rate.
+    /// Returns true for a time, false for a rate.
     pub(crate) fn is_time(self) -> bool {
         matches!(self, Self::CacheLine | Self::EventfdPingPong | Self::RingRoundTrip { .. })
     }
@@ -114,8 +115,8 @@ impl Probe {
     }
 }
 
-/// Runs `answer` on the server's core and `ask` on the client's, until `ask` has its result.
-/// `answer` is told to stop by the flag and may look at it seldom.
+/// Runs `answer` on the server's core and `ask` on the client's, until `ask` has its result. The
+/// flag tells `answer` to stop; it may be checked rarely.
 fn on_two_cores<T: Send>(
     cores: CorePair,
     answer: impl FnOnce(&AtomicBool) + Send,
@@ -133,7 +134,7 @@ fn on_two_cores<T: Send>(
             }
         });
         let asker = scope.spawn(move || {
-            // Without a partner on its own core, asking would never end.
+            // Without a partner on its own core, `ask` would never return.
             answerer_pinned.recv().map_err(|_| lost())??;
             let result = pin(cores.client).map(|()| ask());
             stop.store(true, Ordering::Relaxed);
@@ -144,7 +145,7 @@ fn on_two_cores<T: Send>(
 }
 
 fn lost() -> Failure {
-    Failure::Measurement("a thread of the floor measurement ended early".to_owned())
+    Failure::Measurement("a thread of the floor measurement exited early".to_owned())
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! A bare ring with messages as long as an RPC call and its reply: what is left of an exchange
-//! when headers, credits and dispatch are taken away.
+//! A bare ring with messages as long as an RPC call and its reply: an exchange without headers,
+//! credits and dispatch.
 //!
-//! Every slot carries the number of the message it holds, published last. There are no shared
-//! indices: a closed loop of at most [`SLOTS`] exchanges never overwrites a message not yet read.
+//! Every slot holds the number of its message, published last. There are no shared indices: a
+//! closed loop of at most [`SLOTS`] exchanges never overwrites an unread message.
 
 use super::on_two_cores;
 use crate::cores::CorePair;
@@ -18,7 +18,7 @@ pub(super) struct Messages {
     pub(super) reply_bytes: usize,
 }
 
-/// Exchanges per second with `depth` under way (at most [`SLOTS`]).
+/// Exchanges per second at `depth` (at most [`SLOTS`]).
 pub(super) fn exchanges_per_second(
     cores: CorePair,
     duration: Duration,
@@ -59,7 +59,7 @@ impl Ring {
         &self.lines[first..first + self.slot_lines]
     }
 
-    /// A message in private memory, to send from or to receive into.
+    /// A message in private memory, as source or destination of copies.
     fn message(&self) -> Vec<u64> {
         vec![0x5a; self.payload_words]
     }
@@ -71,11 +71,12 @@ impl Ring {
         for (index, &payload) in (1..).zip(black_box(message)) {
             word(slot, index).store(payload, Ordering::Relaxed);
         }
-        // Pairs with the acquire in `receive`: who sees the number sees the payload.
+        // Release pairs with the acquire in `receive`: a thread that sees the number also sees the
+        // payload.
         word(slot, 0).store(number, Ordering::Release);
     }
 
-    /// Copies the message out of its slot, if it is there.
+    /// Copies the message out of its slot if it has arrived.
     #[inline]
     fn receive(&self, number: u64, message: &mut [u64]) -> bool {
         let slot = self.slot(number);
@@ -133,7 +134,7 @@ fn ask(calls: &Ring, replies: &Ring, depth: u64, duration: Duration) -> f64 {
     count as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Slots of one direction, and so the largest depth.
+/// Slots of one direction, and so the maximum depth.
 const SLOTS: usize = 64;
 const BATCH: u64 = 1000;
 const POLLS_PER_STOP_CHECK: u32 = 64;

@@ -1,4 +1,5 @@
-//! Where all cores poll: both ends of the connection on this thread, callers on the other CPU.
+//! Measurement with busy cores: both ends of the connection on this thread, callers on the other
+//! CPU.
 
 use super::{
     Count, DEPTH, HandleValue, NULL, PROGRAM, THREADS, VERSION, engine, failed, latency_ns, serve,
@@ -15,7 +16,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The latency, whose floor is left to the caller, and the rate.
+/// The latency, whose floor the caller measures, and the rate.
 pub(super) struct Busy {
     pub(super) latency: HandleValue,
     pub(super) rate: HandleValue,
@@ -39,7 +40,7 @@ pub(super) fn measure(pair: CorePair) -> Result<Busy, Failure> {
     while !(own.is_up() && handle.is_up()) {
         ends.turn();
         if began.elapsed() > CONNECT_TIME {
-            return Err(failed("connecting")("it takes too long"));
+            return Err(failed("connecting")("it took too long"));
         }
     }
     let own_ns = ends.own_latency_ns(&own, &ended);
@@ -65,7 +66,7 @@ impl Ends {
         self.server.poll_once();
     }
 
-    /// Moves both ends while a thread on the other CPU does something.
+    /// Runs both ends while a thread on the other CPU does something.
     fn while_runs<T: Send>(
         &mut self,
         pair: CorePair,
@@ -106,7 +107,7 @@ impl Ends {
         f64::from(RATE_CALLS) / began.elapsed().as_secs_f64()
     }
 
-    /// With as many in flight as all threads have together.
+    /// Keeps as many calls in flight as all threads have together.
     fn own_calls(&mut self, client: &Client, ended: &Cell<u32>, calls: u32) {
         let (first, mut started) = (ended.get(), 0);
         while ended.get() - first < calls {
@@ -119,8 +120,8 @@ impl Ends {
     }
 }
 
-/// Calls per second of all threads together, from this thread's CPU: from when the first of them begins, after all have
-/// warmed up, until the last one ends.
+/// Calls per second of all threads together, from this thread's CPU. Measured from the first
+/// thread's start, after all have warmed up, to the last thread's end.
 fn rate(handle: &ClientHandle) -> Result<f64, Failure> {
     let are_warm = Barrier::new(THREADS as usize);
     let times = std::thread::scope(|scope| {
@@ -137,19 +138,19 @@ fn rate(handle: &ClientHandle) -> Result<f64, Failure> {
     Ok(f64::from(RATE_CALLS / THREADS * THREADS) / time.as_secs_f64())
 }
 
-/// The part of one thread: when it began and ended.
+/// The part of one thread; returns its start and end.
 fn part(handle: &ClientHandle, are_warm: &Barrier) -> Result<(Instant, Instant), Failure> {
-    let queue = AnswerQueue::new(DEPTH as usize).map_err(failed("making a queue"));
+    let queue = AnswerQueue::new(DEPTH as usize).map_err(failed("creating a queue"));
     let warm =
         queue.and_then(|queue| many(handle, &queue, WARM_UP_CALLS / THREADS).map(|()| queue));
-    // Also after an error, or the others would wait for ever.
+    // Also after an error, or the other threads would wait forever.
     are_warm.wait();
     let (queue, began) = (warm?, Instant::now());
     many(handle, &queue, RATE_CALLS / THREADS)?;
     Ok((began, Instant::now()))
 }
 
-/// Lets the other threads run when all calls of this one are in flight.
+/// Yields to the other threads when all calls of this one are in flight.
 fn many(handle: &ClientHandle, queue: &AnswerQueue, calls: u32) -> Result<(), Failure> {
     let (mut started, mut ended) = (0, 0);
     while ended < calls {

@@ -1,4 +1,5 @@
-//! Where all cores sleep: client and server have a CPU each, and the caller runs where there is room.
+//! Measurement with sleeping cores: client and server have a CPU each, and the caller is not
+//! pinned.
 
 use super::{Count, HandleValue, NULL, PROGRAM, VERSION, engine, failed, latency_ns, serve, start};
 use crate::cores::CorePair;
@@ -10,7 +11,7 @@ use spinrpc::{CallSpec, Client, ConnectOptions, Core, spawn_helper};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// The latency; its floor is left to the caller.
+/// The latency; the caller measures its floor.
 pub(super) fn measure(pair: CorePair) -> Result<HandleValue, Failure> {
     let (server, address) = (engine(pair.server, IdlePolicy::Sleep)?, own_address()?);
     serve(&server, &address)?;
@@ -30,7 +31,7 @@ pub(super) fn measure(pair: CorePair) -> Result<HandleValue, Failure> {
     let waker = handle.clone();
     let thread = spawn_helper("caller", move || {
         let _ = done.send(latency_ns(&handle, CALLS));
-        // So that the core looks once more.
+        // Makes the core run one more turn.
         let _ = waker.start(NULL, CallSpec::new(), |_| {});
     })
     .map_err(|error| Failure::system("starting a thread", error))?;
@@ -41,7 +42,7 @@ pub(super) fn measure(pair: CorePair) -> Result<HandleValue, Failure> {
     });
     drop(thread.join());
     server.shutdown();
-    running.join().map_err(failed("ending the server"))?;
+    running.join().map_err(failed("stopping the server"))?;
     let handle_ns =
         measured.map_or(Ok(f64::NAN), |measured| measured.map_err(failed("calling")))?;
     Ok(HandleValue { own: own_ns, handle: handle_ns, floor: f64::NAN })

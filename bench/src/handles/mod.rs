@@ -1,9 +1,9 @@
-//! Calls from other threads: what a `ClientHandle` costs beside calls of the core itself, and beside the least that
-//! threads on two CPUs need to talk to each other.
+//! Calls from other threads: the cost of a `ClientHandle` compared with calls on the core itself,
+//! and with the minimum for communication between threads on two CPUs.
 //!
-//! Client and server are of this process, because the callers need a CPU, too. Where cores are busy both share one
-//! thread and one CPU, so that a call of the core itself crosses none, and callers have the other CPU. Where they
-//! sleep each has a CPU of its own.
+//! Client and server are in this process, because the callers need a CPU, too. Busy cores share one
+//! thread and one CPU, so that a call on the core itself crosses none, and callers have the other
+//! CPU. Sleeping cores have a CPU each.
 
 mod busy;
 mod idle;
@@ -25,13 +25,13 @@ use std::fmt::Display;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// What a row tells.
+/// Meaning of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Figure {
-    /// Median latency where all cores poll, in nanoseconds; the limit is a cache-line round trip.
+    /// Median latency with polling cores, in nanoseconds; the limit is a cache-line round trip.
     BusyLatency,
-    /// Median latency where all cores sleep, in nanoseconds; the limit is an eventfd ping-pong.
+    /// Median latency with sleeping cores, in nanoseconds; the limit is an eventfd ping-pong.
     IdleLatency,
     /// Calls per second; the limit is the rate of the core itself.
     Rate,
@@ -40,11 +40,11 @@ pub(crate) enum Figure {
 /// One measurement.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct HandleValue {
-    /// Of the core itself.
+    /// Calls made on the core itself.
     pub(crate) own: f64,
-    /// By handles.
+    /// Calls made through handles.
     pub(crate) handle: f64,
-    /// What it is compared with.
+    /// Limit to compare with.
     pub(crate) floor: f64,
 }
 
@@ -68,7 +68,7 @@ impl Figure {
         }
     }
 
-    /// The unit of the ratio.
+    /// Unit of the ratio.
     pub(crate) fn ratio_name(self) -> &'static str {
         match self {
             Self::BusyLatency => "cache-line RTT more",
@@ -101,19 +101,21 @@ impl HandleRow {
         Self { name, figure, values, median, ratio }
     }
 
-    /// What is promised of it.
+    /// Target of the figure.
     pub(crate) fn goal(&self) -> Goal {
         match self.figure {
-            Figure::BusyLatency => {
-                Goal::at_most("call by a handle, busy cores: cache-line RTT more", self.ratio, 3.0)
-            }
+            Figure::BusyLatency => Goal::at_most(
+                "call through a handle, busy cores: cache-line RTT more",
+                self.ratio,
+                3.0,
+            ),
             Figure::IdleLatency => Goal::at_most(
-                "call by a handle, idle cores: eventfd ping-pong more",
+                "call through a handle, idle cores: eventfd ping-pong more",
                 self.ratio,
                 1.5,
             ),
             Figure::Rate => Goal::at_least(
-                format!("calls/s by handles, {THREADS} threads, x the core itself"),
+                format!("calls/s through handles, {THREADS} threads, x the core itself"),
                 self.ratio,
                 0.8,
             ),
@@ -121,7 +123,8 @@ impl HandleRow {
     }
 }
 
-/// Measures everything `repeats` times. The calling thread becomes the client's core and is left on its CPU.
+/// Measures everything `repeats` times. Pins the calling thread to the client's CPU and leaves it
+/// there.
 pub(crate) fn measure(pair: CorePair, repeats: u32) -> Result<Vec<HandleRow>, Failure> {
     let [mut latency, mut rate, mut idle] = [const { Vec::new() }; 3];
     for _ in 0..repeats {
@@ -169,12 +172,12 @@ impl ReplyHandler for Count {
     }
 }
 
-/// Starts a null call of the core itself; false if it cannot yet.
+/// Starts a null call on the core itself; returns false if that is not possible yet.
 fn start(client: &Client) -> bool {
     client.call(NULL, Token(0), &mut CallSpec::new(), |_| {}).is_ok()
 }
 
-/// Median latency of null calls by a handle, one at a time, in nanoseconds.
+/// Median latency of null calls through a handle, one at a time, in nanoseconds.
 fn latency_ns(handle: &ClientHandle, calls: u32) -> Result<f64, CallError> {
     let one = |_| {
         let began = Instant::now();
@@ -188,7 +191,7 @@ const PROGRAM: Program = Program(0x2000_0003);
 const VERSION: Version = Version(1);
 const NULL: Procedure = Procedure(0);
 const ARENA_MIB: u64 = 8;
-/// Threads whose rate is measured, and calls that each of them, or the core itself, has in flight.
+/// Number of measured threads, and calls in flight of each thread or of the core itself.
 const THREADS: u32 = 4;
 const DEPTH: u32 = 32;
 const FLOOR_TIME: Duration = Duration::from_millis(20);

@@ -1,5 +1,5 @@
-//! The server's half of a measurement in both directions: a closed loop of its own, of calls in reverse
-//! (RFC 8167) by the connection that asked for it. Used by the server's program.
+//! The server's half of a bidirectional measurement: its own closed loop of calls in reverse (RFC
+//! 8167) over the connection that requested it. Used by the server's program.
 
 use super::control::{BackPlan, Figures};
 use super::driver::{Driver, LaneHandler};
@@ -26,7 +26,7 @@ struct Back {
     end: Rc<RefCell<End>>,
 }
 
-/// What a drive came to, and who waits for that.
+/// Result of a drive, and the call that waits for it.
 #[derive(Default)]
 struct End {
     waiting: Option<Deferred>,
@@ -34,7 +34,7 @@ struct End {
 }
 
 impl End {
-    /// Answers who waits, when the drive is over.
+    /// Answers the waiting call when the drive is over.
     fn settle(&mut self) {
         if self.figures.is_none() {
             return;
@@ -47,7 +47,7 @@ impl End {
     }
 }
 
-/// Hears the replies of one loop.
+/// Handles the replies of one loop.
 struct BackHandler {
     lane: LaneHandler,
     end: Rc<RefCell<End>>,
@@ -64,7 +64,7 @@ impl ReplyHandler for BackHandler {
     }
 }
 
-/// Lets stalled calls go on, and notices the end of the drive.
+/// Retries stalled calls, and detects the end of the drive.
 fn look(driver: &RefCell<Driver>, end: &RefCell<End>) {
     let mut driver = driver.borrow_mut();
     if !driver.turn() {
@@ -76,10 +76,10 @@ fn look(driver: &RefCell<Driver>, end: &RefCell<End>) {
 }
 
 impl Backs {
-    /// Begins to call the caller.
+    /// Starts calling the caller.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason for rejecting the request.
     pub(super) fn start(&mut self, call: &Call<'_>, plan: &BackPlan) -> Result<(), String> {
         let back = self.back(call, plan.workload)?;
         let clock = Clock::shared();
@@ -101,7 +101,7 @@ impl Backs {
         Ok(())
     }
 
-    /// Answers with the figures, when the drive is over; ends it first if the call says so.
+    /// Answers with the figures when the drive is over; ends it first if the call says so.
     pub(super) fn finish(&mut self, mut call: Call<'_>) {
         let connection = call.connection();
         let at_once = call.args().u32().is_ok_and(|word| word != 0);
@@ -122,7 +122,7 @@ impl Backs {
         self.0.retain(|back| back.connection != connection);
     }
 
-    /// The loop of this connection: there is one, of one workload.
+    /// The loop of this connection: there is one, with one workload.
     fn back(&mut self, call: &Call<'_>, workload: Workload) -> Result<&Back, String> {
         let connection = call.connection();
         let known = self.0.iter().position(|back| back.connection == connection);
@@ -131,7 +131,7 @@ impl Backs {
             None => self.add(call, workload)?,
         };
         let back = self.0.get(index).filter(|back| back.workload == workload);
-        back.ok_or_else(|| "this connection has another loop already".to_owned())
+        back.ok_or_else(|| "this connection already has another loop".to_owned())
     }
 
     fn add(&mut self, call: &Call<'_>, workload: Workload) -> Result<usize, String> {

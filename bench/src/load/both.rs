@@ -1,5 +1,5 @@
-//! The client's half of a measurement in both directions: while a core drives its loop, the server
-//! drives one by the same connection.
+//! The client's half of a bidirectional measurement: while a core drives its loop, the server
+//! drives one over the same connection.
 
 use super::control::{BackPlan, FIGURES_BYTES_MAX, Figures, Intent, Welcome};
 use super::driver::{Driver, LaneHandler};
@@ -15,11 +15,11 @@ use spinrpc::{
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Of questions to the server, beyond those of a loop's slots.
+/// Token of questions to the server, above those of a loop's slots.
 const BEGIN: Token = Token(1 << 32);
 const END: Token = Token(BEGIN.0 + 1);
 
-/// What the server answered: that it has begun, without figures, or what came of it.
+/// Answer of the server: the loop has started, without figures, or has ended, with its figures.
 type Answer = Rc<RefCell<Option<Result<Option<Figures>, String>>>>;
 
 /// The connection of both loops.
@@ -28,7 +28,7 @@ pub(super) struct Both {
     answer: Answer,
 }
 
-/// Hears the replies of the loop, and the answers of the server.
+/// Handles the replies of the loop, and the answers of the server.
 struct BothHandler {
     lane: LaneHandler,
     answer: Answer,
@@ -66,7 +66,7 @@ fn decode_answer(token: Token, results: Decoder<'_>) -> Result<Option<Figures>, 
 }
 
 impl Session<'_> {
-    /// Opens the connection of a workload in both directions, if the server can take it.
+    /// Opens the connection of a bidirectional workload, if the server has room for it.
     pub(super) fn load_both(&mut self, workload: Workload) -> Result<(Load, Both), Failure> {
         self.announce(&Intent::of(&workload, true))?;
         let driver = Driver::new(workload);
@@ -87,7 +87,7 @@ impl Session<'_> {
         Ok((Load { workload, driver, idle: Vec::new() }, Both { client, answer }))
     }
 
-    /// Drives a load once, and has the server drive it in reverse meanwhile; its figures, unless it has
+    /// Drives a load once while the server drives it in reverse; returns its figures, unless it has
     /// stopped answering.
     pub(super) fn drive_both(
         &mut self,
@@ -106,7 +106,7 @@ impl Session<'_> {
         let driven = self.drive(load, limits, rank)?;
         let tally = &driven.tally;
         if tally.is_stuck {
-            // The question would not be answered either.
+            // The server would not answer the question either.
             return Ok((driven, None));
         }
         let at_once = u32::from(tally.is_interrupted);
@@ -114,7 +114,7 @@ impl Session<'_> {
         Ok((driven, figures))
     }
 
-    /// Asks the server by the measured connection. Blocks until it has answered.
+    /// Asks the server over the measured connection. Blocks until it has answered.
     fn ask_both(
         &mut self,
         both: &Both,

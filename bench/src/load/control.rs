@@ -1,6 +1,6 @@
-//! What travels beside the measured calls: what a client is about to do and whether the server can
-//! take it, what the server is to do in reverse, and what came of that. Both ends use it; nothing a
-//! peer sends here is believed before it is within bounds.
+//! Control data in addition to the measured calls: the client's intent, the server's answer, the
+//! loop that the server is to run in reverse, and its results. Used by both ends. Everything from a
+//! peer is checked against bounds before use.
 
 use super::driver::Tally;
 use super::program::SHARES_MAX;
@@ -11,7 +11,7 @@ use crate::units::show_size;
 use spinrpc::sys::clock::Clock;
 use spinrpc::{Config, DecodeError, Decoder, Encoder};
 
-/// What a client is about to do.
+/// The load that a client is about to apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Intent {
     shares: Vec<Share>,
@@ -22,7 +22,7 @@ pub(super) struct Intent {
 }
 
 impl Intent {
-    /// What a client core does with this workload, in both directions or one.
+    /// Intent of a client core with this workload, in both directions or one.
     pub(super) fn of(workload: &Workload, reverse: bool) -> Self {
         Self {
             shares: workload.shares(),
@@ -46,7 +46,7 @@ impl Intent {
         args.u32(u32::from(self.reverse));
     }
 
-    /// `None` for what this version does not know.
+    /// `None` for an intent that this version does not know.
     pub(super) fn decode(mut args: Decoder<'_>) -> Result<Option<Self>, DecodeError> {
         let count = args.u32()?;
         if count > SHARES_MAX {
@@ -63,7 +63,7 @@ impl Intent {
         Ok(Some(Self { shares, depth, connections, verify, reverse }))
     }
 
-    /// Why a server with this configuration cannot take it.
+    /// Reason why a server with this configuration cannot accept it.
     pub(super) fn refusal(&self, config: &Config) -> Option<String> {
         let too_large = self.shares.iter().find_map(|share| refusal_of_size(share, config));
         too_large
@@ -75,14 +75,14 @@ impl Intent {
         let most = config.conns_max();
         (self.connections > most).then(|| {
             let wanted = self.connections;
-            format!("{wanted} connections are too many: limits.conns allows {most} for each core")
+            format!("{wanted} connections are too many: limits.conns allows {most} per core")
         })
     }
 
-    /// A server that calls needs memory of its own for every call under way.
+    /// A server that calls needs memory of its own for every call in flight.
     fn refusal_of_reverse(&self, config: &Config) -> Option<String> {
         if config.reverse_calls() == 0 {
-            return Some("its profile has no memory for calls in reverse".to_owned());
+            return Some("its profile reserves no memory for calls in reverse".to_owned());
         }
         if !(1..=DEPTH_MAX).contains(&self.depth) {
             return Some(format!("a depth of {} is not within 1 to {DEPTH_MAX}", self.depth));
@@ -92,7 +92,7 @@ impl Intent {
         let most = config.arena_bytes();
         (bytes > most).then(|| {
             let (bytes, most) = (show_size(bytes), show_size(most));
-            format!("calls in reverse would take {bytes}: mem.arena_mib allows {most}")
+            format!("calls in reverse would need {bytes}: mem.arena_mib allows {most}")
         })
     }
 }
@@ -103,7 +103,7 @@ fn decode_share(args: &mut Decoder<'_>) -> Result<Option<Share>, DecodeError> {
     Ok(op.map(|op| Share { op, weight: 1, call_bytes, reply_bytes }))
 }
 
-/// Why a profile does not let calls carry so much.
+/// Reason why a profile does not let calls carry this much.
 pub(crate) fn refusal_of_size(share: &Share, config: &Config) -> Option<String> {
     let (key, most) = match share.op {
         Operation::Read => ("rpc.max_read_bytes", config.read_bytes_max()),
@@ -116,7 +116,7 @@ pub(crate) fn refusal_of_size(share: &Share, config: &Config) -> Option<String> 
     })
 }
 
-/// What a server says to an intent: why it refuses, and otherwise what it takes and sends inline.
+/// Answer of a server to an intent: a refusal, or its inline sizes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Welcome {
     pub(super) refusal: String,
@@ -142,7 +142,7 @@ impl Welcome {
     }
 }
 
-/// What a server is to do in reverse.
+/// Reverse load that a server is to apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BackPlan {
     pub(super) workload: Workload,
@@ -152,7 +152,7 @@ pub(super) struct BackPlan {
 }
 
 impl BackPlan {
-    /// Reads what a client asks for; `None` for what this version does not know.
+    /// Decodes the request of a client; `None` for one that this version does not know.
     pub(super) fn decode(mut args: Decoder<'_>) -> Result<Option<Self>, DecodeError> {
         let share = decode_share(&mut args)?;
         let depth = args.u32()? as usize;
@@ -179,18 +179,18 @@ impl BackPlan {
         args.u64(self.calls_max.unwrap_or(0));
     }
 
-    /// Why a server with this configuration does not do it.
+    /// Reason why a server with this configuration rejects it.
     pub(super) fn refusal(&self, config: &Config) -> Option<String> {
         Intent::of(&self.workload, true).refusal(config)
     }
 }
 
-/// What came of it: measured time and every latency, as the buckets of a histogram.
+/// Results: measured time and every latency, as the buckets of a histogram.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Figures {
     pub(super) elapsed_ns: u64,
     pub(super) lost: u64,
-    /// Nanoseconds, and how many calls took so long; in rising order.
+    /// Nanoseconds, and the number of calls with this latency; in ascending order.
     pub(super) buckets: Vec<(u64, u64)>,
 }
 
@@ -228,17 +228,18 @@ impl Figures {
     }
 }
 
-/// Neighbours as one: as long as the longest of them.
+/// Merges neighbours, with the longest latency of them.
 fn joined(buckets: &[(u64, u64)]) -> (u64, u64) {
     let longest = buckets.iter().map(|bucket| bucket.0).max().unwrap_or(0);
     (longest, buckets.iter().map(|bucket| bucket.1).sum())
 }
 
-/// Bounds what is sent of a histogram; a thousandth of precision takes fewer up to milliseconds.
+/// Limits the transmitted buckets of a histogram; a precision of a thousandth needs fewer up to
+/// milliseconds.
 const BUCKETS_MAX: usize = 8192;
-/// The longest figures there are.
+/// Maximum length of figures.
 pub(super) const FIGURES_BYTES_MAX: usize = 20 + BUCKETS_MAX * 16;
-/// As deep as the command line lets a loop be.
+/// The maximum depth on the command line.
 const DEPTH_MAX: usize = 4096;
 /// Longer than any reason here.
 const REFUSAL_BYTES_MAX: usize = 512;
@@ -263,7 +264,7 @@ mod tests {
         assert_eq!(Intent::of(&echo(64), true).refusal(&config()), None);
     }
 
-    /// Ask for more than there is. Expect a reason that names the key.
+    /// Ask for more than is available. Expect a reason that names the key.
     #[test]
     fn a_server_refuses_what_exceeds_its_memory_with_a_reason() {
         let many = Workload { connections: 1 << 20, ..echo(64) };

@@ -1,10 +1,10 @@
 //! The client's loop. Closed: every slot of every lane has one call in flight; its reply starts the
-//! next, and one clock read per reply serves as end of one call and start of the next. Open: calls
-//! start when a [`Pacer`](super::schedule::Pacer) says, looked at in every turn of the core.
+//! next, and one clock read per reply is the end of one call and the start of the next. Open: calls
+//! start when a [`Pacer`](super::schedule::Pacer) says, which is checked in every turn of the core.
 //!
-//! A call counts if it starts in the measured time, whenever it ends: those in flight at the end of
-//! that time are waited for, as long as the grace of the drive lasts, and are lost after it. The drive
-//! takes until the last of them is answered, so that calls that end late do not raise its rate.
+//! A call counts if it starts in the measured time, whenever it ends. Calls in flight at the end of
+//! that time are waited for during the grace of the drive, and are lost afterwards. The drive lasts
+//! until the last of them is answered, so that calls that end late do not raise its rate.
 //!
 //! A lane is a busy connection. All lanes of a core share one [`Driver`], which the reply handlers
 //! reach through a `RefCell`: the engine never runs two handlers of a core at a time, and runs none
@@ -31,25 +31,25 @@ pub(super) struct Driver {
     workload: Workload,
     clock: Clock,
     lanes: Vec<Lane>,
-    /// Calls that could not start for want of credits or room, oldest first.
+    /// Calls that could not start for lack of credits or room, oldest first.
     stalled: VecDeque<Place>,
     in_flight: usize,
-    /// Since when calls have found no memory, with none under way that could give some back.
+    /// Time since which calls have found no memory, with no call in flight that could return some.
     starved_since: Option<Ticks>,
-    /// Number of the last call; stays 0 when nothing is verified.
+    /// Number of the last call; stays 0 if nothing is verified.
     last_seed: u64,
     schedule: Schedule,
-    /// Longest wait for measured calls when nothing more starts, in ticks.
+    /// Maximum wait for measured calls when no more start, in ticks.
     grace: u64,
-    /// Relation of the drive to signals.
+    /// Reaction of the drive to signals.
     interrupt: Interrupt,
-    /// Turns of the core, of which few look at the time.
+    /// Turns of the core, few of which read the clock.
     turns: u32,
     /// Measured calls of a closed loop that may still start.
     calls_left: u64,
     mixer: Option<Mixer>,
     open: Option<Open>,
-    /// Slots of a closed loop that have not begun yet, and when they do.
+    /// Slots of a closed loop that have not started yet, with their start times.
     ramp: VecDeque<(u64, Place)>,
     /// One for each share of the workload.
     recorders: Vec<Recorder>,
@@ -57,24 +57,24 @@ pub(super) struct Driver {
     lost: Vec<u64>,
     /// End of the measured call that was answered last.
     last_reply: u64,
-    /// Part of the measured time that a call from before it took.
+    /// Part of the measured time used by an earlier call.
     carried_in: u64,
     failure: Option<Failure>,
-    /// Connections may go down without that being a failure.
+    /// True while connections may be lost without that being a failure.
     closing: bool,
 }
 
-/// Relation of a drive to SIGINT and SIGTERM.
+/// Reaction of a drive to SIGINT and SIGTERM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Interrupt {
-    /// It goes on to its end.
+    /// The drive continues to its end.
     Ignored,
     Awaited,
-    /// It has ended the drive early.
+    /// The signal has ended the drive early.
     Happened,
 }
 
-/// A slot of a lane, by their numbers.
+/// Indices of a lane and a slot in it.
 pub(super) type Place = (usize, usize);
 
 /// A busy connection.
@@ -83,19 +83,19 @@ struct Lane {
     slots: Vec<Slot>,
 }
 
-/// What a drive yields.
+/// Result of a drive.
 pub(super) struct Tally {
     /// The samples of each share of the workload; their number is the number of calls.
     pub(super) recorders: Vec<Recorder>,
     /// Measured calls of each share that were never answered, or after their deadline.
     pub(super) lost: Vec<u64>,
-    /// Calls are still in flight: the connections are of no more use.
+    /// Calls are still in flight: the connections are unusable.
     pub(super) is_stuck: bool,
-    /// It was ended early by a signal.
+    /// A signal ended the drive early.
     pub(super) is_interrupted: bool,
-    /// Part of the measured time that a call from before it took, in ticks.
+    /// Part of the measured time used by an earlier call, in ticks.
     pub(super) carried_in: u64,
-    /// Beginning of the measured time, and its end or that of its last call.
+    /// Start of the measured time, and its end or that of its last call.
     pub(super) span: [u64; 2],
     /// Length of the recorders' intervals.
     pub(super) interval_ticks: u64,
@@ -139,7 +139,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Begins a drive. A closed loop starts the first call of every slot, in the course of the ramp.
+    /// Starts a drive. A closed loop starts the first call of every slot, spread over the ramp.
     pub(super) fn start(&mut self, drive: &Drive) -> Result<(), Failure> {
         if self.in_flight > 0 {
             let still = "calls of the last drive are still in flight";
@@ -176,7 +176,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Slot by slot, and within that lane by lane.
+    /// Iterates by slot, then by lane.
     fn places(&self) -> impl Iterator<Item = Place> + use<> {
         let (lanes, depth) = (self.lanes.len(), self.workload.depth);
         (0..depth).flat_map(move |slot| (0..lanes).map(move |lane| (lane, slot)))
@@ -189,8 +189,8 @@ impl Driver {
         self.ramp_up(drive.begin);
     }
 
-    /// Tries stalled calls again and starts those whose time has come; says whether the drive is
-    /// over. Called every turn.
+    /// Retries stalled calls and starts calls that are due; returns whether the drive is over.
+    /// Called every turn.
     #[inline]
     pub(super) fn turn(&mut self) -> bool {
         if !self.stalled.is_empty() {
@@ -208,8 +208,8 @@ impl Driver {
             && (self.schedule.phase == Phase::Over || (self.open.is_none() && self.ramp.is_empty()))
     }
 
-    /// Heeds an interrupt, and returns true when calls in flight have been waited for long enough. Where
-    /// no reply comes, nothing else looks at the time.
+    /// Handles an interrupt, and returns true when calls in flight have been waited for long
+    /// enough. Without replies, only this reads the clock.
     #[cold]
     fn is_waiting_over(&mut self) -> bool {
         let now = self.clock.now().0;
@@ -219,14 +219,14 @@ impl Driver {
         now > self.schedule.stop.saturating_add(self.grace)
     }
 
-    /// Ends the drive now, with what was measured so far.
+    /// Ends the drive now, with the results so far.
     #[cold]
     pub(super) fn interrupt(&mut self, now: u64) {
         self.interrupt = Interrupt::Happened;
         self.grace = self.grace.min(self.clock.from_duration(GRACE_OF_INTERRUPT));
         self.ramp.clear();
         if now >= self.schedule.end {
-            // Only the waiting is cut short.
+            // Only shortens the wait.
             self.schedule.stop = self.schedule.stop.min(now);
             (self.schedule.phase, self.grace) = (Phase::Over, 0);
         } else {
@@ -261,7 +261,7 @@ impl Driver {
         }
     }
 
-    /// Counts the measured calls that have not been answered, and forgets them.
+    /// Counts the unanswered measured calls as lost, and forgets them.
     #[cold]
     fn lose_pending(&mut self) {
         self.give_up_measured();
@@ -279,7 +279,7 @@ impl Driver {
         self.lanes.drain(..).map(|lane| lane.client)
     }
 
-    /// Starts what is to start by now, without waiting for any reply.
+    /// Starts the calls that are due, without waiting for replies.
     fn pace(&mut self) {
         let now = self.clock.now().0;
         if self.schedule.is_due(now) {
@@ -311,10 +311,10 @@ impl Driver {
         }
     }
 
-    /// Goes to the next phase, or the next interval of this.
+    /// Advances to the next phase, or to the next interval.
     #[cold]
     fn cross(&mut self, now: u64) {
-        // What ends after the measured time is in the last of its intervals.
+        // Calls that end after the measured time are recorded in its last interval.
         let was_before = self.schedule.phase <= Phase::Measured;
         let selected = self.schedule.advance(now);
         let is_after = self.schedule.phase > Phase::Measured;
@@ -344,8 +344,8 @@ impl Driver {
         });
     }
 
-    /// Goes on until the first refusal, which puts its call at the end: the next turn begins with
-    /// another, perhaps of a lane that has credits.
+    /// Stops at the first call that cannot start, which moves to the end: the next turn begins with
+    /// another one, perhaps of a lane with credits.
     fn retry_stalled(&mut self) {
         while let Some((lane, slot)) = self.stalled.pop_front() {
             if !self.attempt(lane, slot) {
@@ -355,8 +355,8 @@ impl Driver {
         }
     }
 
-    /// Returns true if the call of a closed loop that starts now is a measured one. The last that may be
-    /// ends the measured time.
+    /// Returns true if the closed-loop call that starts now is measured. The last allowed one ends
+    /// the measured time.
     #[inline]
     fn next_counts(&mut self, now: u64) -> bool {
         let counts = self.schedule.phase == Phase::Measured;
@@ -383,7 +383,7 @@ impl Driver {
         self.attempt(lane, slot);
     }
 
-    /// Starts the call that is next in a slot, or puts it off and says `false`.
+    /// Starts the prepared call of a slot, or postpones it and returns `false`.
     #[inline]
     fn attempt(&mut self, lane_index: usize, slot_index: usize) -> bool {
         let Some(lane) = self.lanes.get_mut(lane_index) else { return false };
@@ -430,12 +430,12 @@ impl Driver {
             Backpressure::NoCredit | Backpressure::NoBuffer | Backpressure::SendQueueFull => {
                 self.stalled.push_back((lane, slot));
             }
-            _ => self.fail(Failure::Measurement(format!("a call was refused: {refused}"))),
+            _ => self.fail(Failure::Measurement(format!("a call was rejected: {refused}"))),
         }
     }
 
-    /// Calls have found no memory for so long that they never will. What the last calls used comes back
-    /// a little after their replies.
+    /// Returns true if calls have found no memory for so long that they never will. Memory of the
+    /// last calls is returned a little after their replies.
     fn is_starved(&mut self) -> bool {
         if self.in_flight > 0 {
             self.starved_since = None;
@@ -480,7 +480,7 @@ impl Driver {
                 self.issue(lane, slot_index, counts);
             }
         }
-        // After the next call has left: the histogram is not part of the round trip.
+        // After the next call has left: recording is not part of the round trip.
         self.count(&ended, now);
     }
 
@@ -502,7 +502,7 @@ impl Driver {
         self.recorders[share].record(now.saturating_sub(started));
     }
 
-    /// Keeps the first failure and starts nothing more.
+    /// Keeps the first failure and starts no more calls.
     #[cold]
     fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
@@ -518,7 +518,7 @@ struct Ended {
     share: usize,
     started: u64,
     counts: bool,
-    /// Its deadline came first.
+    /// Its deadline expired first.
     is_late: bool,
 }
 
@@ -544,15 +544,15 @@ impl ReplyHandler for LaneHandler {
     }
 }
 
-/// Calls of an open loop that are behind their time at its end may still start for so long: their
-/// latency counts, with all the time they have waited.
+/// Grace at the end of an open loop for calls behind schedule to start. Their latency counts, with
+/// all the time they have waited.
 const LATE_MIN: Duration = Duration::from_millis(20);
-/// Or for this part of the measured time, if that is longer.
+/// Or this fraction of the measured time, if that is longer.
 const LATE_SHARE: u64 = 100;
-/// Longest wait for calls in flight after an interrupt.
+/// Maximum wait for calls in flight after an interrupt.
 const GRACE_OF_INTERRUPT: Duration = Duration::from_millis(500);
-/// So few looks at the time cost a round trip nothing, and even a core that sleeps in each turn has
-/// several a second.
+/// Rare enough not to affect a round trip, and still several per second on a core that sleeps in
+/// each turn.
 const TURNS_PER_LOOK: u32 = 32;
-/// Longer than what a finished call used takes to come back.
+/// Longer than it takes for the memory of a finished call to be returned.
 const STARVED_AFTER: Duration = Duration::from_secs(2);

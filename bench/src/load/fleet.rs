@@ -1,5 +1,5 @@
-//! Several client cores at once, each on its own thread, led by one that measures nothing: it tells
-//! them what to load and when to begin, and puts together what they bring.
+//! Several client cores at once, each on its own thread. A leader that measures nothing tells them
+//! what to load and when to start, and combines their results.
 
 use super::both::Both;
 use super::callee::Callee;
@@ -20,7 +20,7 @@ use std::time::Duration;
 pub(crate) struct Fleet {
     members: Vec<Member>,
     workload: Option<Workload>,
-    /// What is loaded goes in both directions.
+    /// The load goes in both directions.
     both: bool,
 }
 
@@ -63,14 +63,14 @@ pub(crate) fn with_fleet<T>(
         };
         let members = (0..engine.cores()).map(start).collect();
         let mut fleet = Fleet { members, workload: None, both: false };
-        // The first answer of each says that it is connected.
+        // The first answer of each means that it is connected.
         fleet.members.iter().try_for_each(|member| member.answer().map(drop))?;
         work(&mut fleet)
     })
 }
 
 impl Fleet {
-    /// What the server takes and sends inline, if it tells; an error if it refuses this workload.
+    /// The server's inline sizes, if it reports them; an error if it rejects this workload.
     pub(crate) fn announce(&mut self, workload: &Workload) -> Result<Option<[usize; 2]>, Failure> {
         match self.first()?.ask(Order::Announce(Intent::of(workload, false)))? {
             Answer::Welcome(welcome) => {
@@ -86,18 +86,18 @@ impl Fleet {
         self.all(|_| Order::Load(*workload)).map(drop)
     }
 
-    /// The same, to be driven in both directions at once: by the server as well.
+    /// Opens the connections of a workload to be driven in both directions at once.
     pub(crate) fn load_both(&mut self, workload: &Workload) -> Result<(), Failure> {
         (self.workload, self.both) = (Some(*workload), true);
         self.all(|_| Order::LoadBoth(*workload)).map(drop)
     }
 
-    /// Drives what is loaded once. What was loaded for both directions comes back as two.
+    /// Drives the load once. A load in both directions returns two results.
     pub(crate) fn measure(&mut self, limits: &Limits) -> Result<Vec<Measured>, Failure> {
         let Some(workload) = self.workload else { return Ok(Vec::new()) };
         let before = self.server_status()?;
         let of = workload.cores;
-        // Time for every thread to wake up, so that all begin together.
+        // Time for every thread to wake up, so that all start together.
         let lead = if of > 1 { LEAD } else { Duration::ZERO };
         let clock = Clock::shared();
         let begin = clock.now().0 + clock.from_duration(lead);
@@ -123,14 +123,14 @@ impl Fleet {
         Ok(measured)
     }
 
-    /// Closes the connections of what is loaded.
+    /// Closes the connections of the load.
     pub(crate) fn unload(&mut self) -> Result<(), Failure> {
         self.all(|_| Order::Unload)?;
         self.workload = None;
         Ok(())
     }
 
-    /// What the server holds of its host.
+    /// Resources that the server holds.
     pub(crate) fn server_holdings(&mut self) -> Result<Holdings, Failure> {
         match self.first()?.ask(Order::Holdings)? {
             Answer::Holdings(holdings) => Ok(holdings),
@@ -145,12 +145,12 @@ impl Fleet {
         }
     }
 
-    /// Has the cores of the workload do something at the same time, and waits for all of them.
+    /// Makes the cores of the workload do something at the same time, and waits for all of them.
     fn all(&self, order: impl Fn(usize) -> Order) -> Result<Vec<Answer>, Failure> {
         let cores = self.workload.map_or(0, |workload| workload.cores);
         let members = || self.members.iter().take(cores);
         members().enumerate().try_for_each(|(index, member)| member.tell(order(index)))?;
-        // Every answer is taken, whatever the others are.
+        // Takes every answer, whatever the others are.
         let answers: Vec<_> = members().map(Member::answer).collect();
         answers.into_iter().collect()
     }
@@ -175,7 +175,7 @@ impl Member {
     }
 }
 
-/// A core's thread: connects, and does as it is told until nobody tells it any more.
+/// A core's thread: connects, and obeys orders until the leader hangs up.
 fn serve(
     engine: &Engine,
     index: usize,
@@ -186,7 +186,7 @@ fn serve(
     let mut session = match Session::open(engine, index, callee) {
         Ok(session) => session,
         Err(failure) => {
-            // Nobody waits for it only if the leader has failed already.
+            // If nothing receives it, the leader has failed already.
             let _ = answers.send(Err(failure));
             return;
         }
@@ -201,7 +201,7 @@ fn serve(
     }
 }
 
-/// What a core has loaded, and the server's loop if there is one.
+/// The load of a core, and the server's loop if there is one.
 type Loaded = (Load, Option<Both>);
 
 fn obey(
@@ -239,7 +239,7 @@ fn obey(
 }
 
 fn thread_lost() -> Failure {
-    Failure::Measurement("a client core ended early".to_owned())
+    Failure::Measurement("a client core exited early".to_owned())
 }
 
 const LEAD: Duration = Duration::from_millis(2);

@@ -1,4 +1,4 @@
-//! What a measurement yields. Plain data: `session` and `fleet` fill it, reports print it.
+//! Results of a measurement. Plain data: `session` and `fleet` fill it, reports print it.
 
 use crate::failure::Failure;
 use crate::latency::LatencySummary;
@@ -8,42 +8,42 @@ use serde::Serialize;
 /// One repeat of one workload.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Measurement {
-    /// Whole calls: started in the measured time, answered, and their reply handler run.
+    /// Complete calls: started in the measured time, answered, and their reply handler run.
     pub(crate) calls: u64,
     /// Calls that started in the measured time and were never answered, or after their deadline.
     pub(crate) lost: u64,
-    /// Time they took together, in seconds: the measured time, and what it took longer until the last
-    /// of them was answered.
+    /// Time of all calls together, in seconds: the measured time, extended until the last of them
+    /// was answered.
     pub(crate) elapsed_s: f64,
-    /// Calls divided by that time; not a number without calls.
+    /// Calls divided by that time; NaN without calls.
     pub(crate) calls_per_second: f64,
-    /// Payload there and back, of those calls.
+    /// Payload of these calls, in both directions.
     pub(crate) bytes_per_second: f64,
-    /// Of every call: its full round trip, in an open loop from its intended start.
+    /// Full round trip of every call; in an open loop from its intended start.
     pub(crate) latency: LatencySummary,
-    /// Part of the measured time that a call from before it took, which is not counted, in nanoseconds.
+    /// Part of the measured time used by an earlier call, which is not counted, in nanoseconds.
     pub(crate) carried_in_ns: f64,
-    /// Of every call of an open loop: its round trip from its actual start.
+    /// Round trip of every call of an open loop from its actual start.
     pub(crate) service: Option<LatencySummary>,
-    /// How well an open loop kept to its rate.
+    /// Adherence of an open loop to its rate.
     pub(crate) open: Option<OpenLoop>,
-    /// What the client's cores did meanwhile, together.
+    /// Activity of the client's cores together.
     pub(crate) client: CoreUse,
-    /// What the server's cores did meanwhile, together, if it told.
+    /// Activity of the server's cores together, if it reported it.
     pub(crate) server: Option<CoreUse>,
     /// The client's cores one by one.
     pub(crate) client_cores: Vec<CoreUse>,
-    /// Those of the server that served anybody.
+    /// The server's cores that served any calls.
     pub(crate) server_cores: Vec<CoreUse>,
-    /// Where the percentiles come from; nothing is left of those that were refused.
+    /// The samples behind the percentiles; empty if these were refused.
     #[serde(skip)]
     pub(crate) samples: Samples,
-    /// Reason why it is not a whole one, and has no other after it.
+    /// Reason why the measurement is incomplete and the last one.
     #[serde(skip)]
     pub(crate) cut_short: CutShort,
 }
 
-/// Reasons why a measurement ended before its time, or leaves its connections of no use.
+/// Reasons why a measurement ended early, or leaves its connections unusable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CutShort {
     /// Calls are still in flight.
@@ -53,7 +53,7 @@ pub(crate) struct CutShort {
 }
 
 impl CutShort {
-    /// Something did.
+    /// Returns whether there is any reason.
     pub(crate) fn is_any(self) -> bool {
         self.is_stuck || self.is_interrupted
     }
@@ -62,9 +62,9 @@ impl CutShort {
 /// Every sample of a measurement, of all cores.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
-    /// Of the whole measurement, in nanoseconds.
+    /// Samples of the whole measurement, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
-    /// The same, part by part, in the order of time.
+    /// The same samples in intervals, in order of time.
     pub(crate) intervals: Vec<Interval>,
 }
 
@@ -78,7 +78,7 @@ impl Samples {
 /// The samples of a part of a measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Interval {
-    /// Since the measurement began, in seconds.
+    /// Start relative to that of the measurement, in seconds.
     pub(crate) start_s: f64,
     pub(crate) elapsed_s: f64,
     /// In nanoseconds.
@@ -88,51 +88,51 @@ pub(crate) struct Interval {
 /// A histogram of nanoseconds, as large as its samples need.
 pub(crate) fn nanoseconds() -> Result<Histogram<u64>, Failure> {
     Histogram::new(SIGNIFICANT_DIGITS)
-        .map_err(|error| Failure::Measurement(format!("no histogram: {error}")))
+        .map_err(|error| Failure::Measurement(format!("cannot create a histogram: {error}")))
 }
 
-/// How calls of an open loop follow one another.
+/// Arrivals of an open loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Arrivals {
     /// At equal distances.
     #[default]
     Fixed,
-    /// Independently of one another, at random places; as many in all as the rate brings.
+    /// Independent, at random times; the total is what the rate yields.
     Poisson,
 }
 
-/// How well an open loop kept to its rate.
+/// Adherence of an open loop to its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct OpenLoop {
     pub(crate) target_per_second: f64,
-    /// Calls intended for the measured time and answered, divided by the time that took.
+    /// Answered calls intended for the measured time, divided by the time they took.
     pub(crate) achieved_per_second: f64,
     /// Calls intended for the measured time.
     pub(crate) intended: u64,
-    /// Of the calls intended for the measured time, those that were started in it.
+    /// Percentage of these that started in the measured time.
     pub(crate) adherence_percent: f64,
-    /// Calls started more than five microseconds behind their time.
+    /// Calls that started more than five microseconds behind schedule.
     pub(crate) late: u64,
-    /// Calls started after the measured time they were intended for, in the short grace that follows.
+    /// Calls that started in the short grace after the measured time they were intended for.
     pub(crate) overran: u64,
-    /// Calls that the measured time and its grace ended before.
+    /// Calls that had not started when the measured time and its grace ended.
     pub(crate) never_sent: u64,
     pub(crate) arrivals: Arrivals,
-    /// Why there are no percentiles, if they were refused.
+    /// Reason why percentiles were refused, if they were.
     pub(crate) refused: Option<&'static str>,
 }
 
-/// What the cores of one side, or one of them, did from the first call of a run to the last, with its ramp
-/// and warm-up.
+/// Activity of the cores of one side, or one of them, from the first call of a run to the last,
+/// including ramp and warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct CoreUse {
-    /// The CPU it is pinned to; absent for several together.
+    /// The pinned CPU; absent for several together.
     pub(crate) cpu: Option<usize>,
-    /// Calls it made or answered; a server's include those of other clients.
+    /// Calls made or answered; a server's include those of other clients.
     pub(crate) calls: u64,
     pub(crate) calls_per_second: f64,
-    /// Clock ticks of turns that found work, for each call; absent without calls.
+    /// Clock ticks of turns that found work, per call; absent without calls.
     pub(crate) busy_ticks_per_call: Option<f64>,
     /// Share of the time spent in turns that found work.
     pub(crate) busy_percent: f64,
@@ -140,19 +140,20 @@ pub(crate) struct CoreUse {
     pub(crate) polls: u64,
     /// Turns that found nothing.
     pub(crate) empty_polls: u64,
-    /// Calls put off because the responder had granted no credit for them.
+    /// Calls postponed because the responder had granted no credit for them.
     pub(crate) credit_stalls: u64,
-    /// Times a send queue or ring had no room.
+    /// Times that a send queue or ring had no room.
     pub(crate) queue_full: u64,
     /// Bulk copies made.
     pub(crate) copies: u64,
-    /// Time for which the hypervisor ran something else instead of the CPU, in milliseconds; counted in
-    /// tens. A server's is what it says itself.
+    /// Time that the hypervisor ran something else instead of the CPU, in milliseconds with a
+    /// resolution of ten. A server reports its own.
     pub(crate) steal_ms: u64,
 }
 
 impl CoreUse {
-    /// Sums what a core, or several together, did in two times of these lengths, one after the other.
+    /// Sums the activity of a core, or several together, over two consecutive periods of these
+    /// lengths.
     pub(crate) fn and_then(&self, next: &Self, [own_s, next_s]: [f64; 2]) -> Self {
         let both = Self::sum(&[*self, *next]);
         let mean = |own: f64, next: f64| {
@@ -166,13 +167,13 @@ impl CoreUse {
         }
     }
 
-    /// What these did together: counts and rates add up, busy shares to their mean.
+    /// Sum of the activity of cores: counts and rates add up, busy shares are averaged.
     pub(crate) fn sum(cores: &[Self]) -> Self {
         let count = |of: fn(&Self) -> u64| cores.iter().map(of).sum();
         let calls: u64 = count(|core| core.calls);
         let ticks = |core: &Self| core.busy_ticks_per_call.unwrap_or(0.0) * core.calls as f64;
         let ticks: f64 = cores.iter().map(ticks).sum();
-        // The sum of nothing is -0.0 otherwise.
+        // The empty sum would be -0.0 otherwise.
         let busy_percent: f64 = cores.iter().map(|core| core.busy_percent).sum::<f64>() + 0.0;
         Self {
             cpu: None,

@@ -1,9 +1,9 @@
-//! The benchmark program and both of its ends: the only part of spinperf that talks to the engine.
+//! The benchmark program and both of its ends: the only part of spinperf that uses the engine.
 //!
-//! `workload` says what is measured, `measurement` what that yields, `program` and `control` how
-//! both travel. `server` answers. `driver` is the client's loop, of `slot`s, by a `schedule`, `open`
-//! or closed; `session` is one client core, `fleet` several, `outcome` what came of them; `both`
-//! drives both directions of a connection, with `back` at the server.
+//! `workload` describes a measurement, `measurement` its results, `program` and `control` their
+//! encoding. `server` answers. `driver` is the client's loop, made of `slot`s and driven by a
+//! `schedule`, `open` or closed; `session` is one client core, `fleet` several, `outcome` combines
+//! their results; `both` drives both directions of a connection, with `back` at the server.
 
 mod back;
 mod both;

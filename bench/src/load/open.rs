@@ -1,5 +1,5 @@
-//! What an open loop keeps beside the slots: when the next call starts, which slots are free for it,
-//! and how well it keeps to its rate. Used by the driver.
+//! Additional state of an open loop: the start of the next call, the free slots, and the adherence
+//! to the rate. Used by the driver.
 
 use super::driver::Place;
 use super::schedule::{Drive, Pacer};
@@ -13,17 +13,17 @@ use std::time::Duration;
 /// The open loop of one core.
 pub(super) struct Open {
     pacer: Pacer,
-    /// Slots without a call, the one that has been so for longest first.
+    /// Slots without a call, the longest idle one first.
     free: VecDeque<Place>,
     tally: OpenTally,
-    /// Measured calls that a slot has taken so far.
+    /// Measured calls that slots have taken so far.
     taken: u64,
-    /// Time that they take, where their number ends the measured time.
+    /// Time that they take, if their number ends the measured time.
     early_end: Option<u64>,
     late_ticks: u64,
 }
 
-/// How well it kept to its rate.
+/// Adherence to the rate.
 pub(super) struct OpenTally {
     /// Round trips from the actual start.
     pub(super) service: Recorder,
@@ -31,11 +31,11 @@ pub(super) struct OpenTally {
     pub(super) planned: u64,
     /// Measured calls: those that were to start in the measured time, and did start.
     pub(super) sent: u64,
-    /// Of them, those that started late.
+    /// Number of these that started late.
     pub(super) late: u64,
-    /// Of them, those that started when the measured time was over, within its grace.
+    /// Number of these that started in the grace after the measured time.
     pub(super) overran: u64,
-    /// Calls that the measured time and its grace ended before.
+    /// Calls that had not started when the measured time and its grace ended.
     pub(super) never_sent: u64,
 }
 
@@ -62,22 +62,22 @@ impl Open {
         })
     }
 
-    /// Measured time of whole calls, in ticks: what was asked for, or less by a part of the distance
-    /// between two calls.
+    /// Measured time of whole calls, in ticks: the requested time, rounded down to a whole number
+    /// of calls.
     pub(super) fn measured_ticks(rate: Rate, drive: &Drive, clock: &Clock) -> u64 {
         let per_tick = per_tick(rate, drive, clock);
         (whole_calls(per_tick, drive) as f64 / per_tick).ceil() as u64
     }
 
-    /// Time that the planned calls take at their rate, in ticks, once all of them have started and there
-    /// are to be no more.
+    /// Time of the planned calls at their rate, in ticks, once all of them have started and no more
+    /// are to follow.
     #[inline]
     pub(super) fn early_end(&self) -> Option<u64> {
         self.early_end.filter(|_| self.tally.sent == self.tally.planned)
     }
 
-    /// A call that was to start by now, with its intended start and whether it is measured, and a slot
-    /// for it; none while every slot has a call. What is not taken now is due later, with the same
+    /// A call that is due, with its intended start and whether it is measured, and a slot for it;
+    /// none while every slot has a call. A call that is not taken now is due later, with the same
     /// intended start.
     #[inline]
     pub(super) fn due(&mut self, now: u64) -> Option<(u64, bool, Place)> {
@@ -123,7 +123,7 @@ impl Open {
         self.taken = self.tally.planned;
     }
 
-    /// Makes the measured time end now; how long it was, in ticks.
+    /// Ends the measured time now; returns its length in ticks.
     pub(super) fn cut(&mut self, now: u64) -> u64 {
         let (calls, ticks) = self.pacer.measured_by(now);
         self.tally.planned = calls.max(self.taken);
@@ -136,7 +136,7 @@ impl Open {
 }
 
 impl OpenTally {
-    /// Adds another core's.
+    /// Adds the tally of another core.
     pub(super) fn merge(&mut self, other: &Self) {
         self.service.merge(&other.service);
         self.planned += other.planned;
@@ -151,7 +151,7 @@ impl OpenTally {
         self.sent + self.never_sent
     }
 
-    /// Of the calls that were to start in the measured time, those that did.
+    /// Percentage of the calls intended for the measured time that started in it.
     pub(super) fn adherence_percent(&self) -> f64 {
         let in_time = (self.sent - self.overran) as f64;
         match self.intended() {
@@ -161,18 +161,18 @@ impl OpenTally {
     }
 }
 
-/// Calls of a core in each tick, at full rate.
+/// Calls of a core per tick, at full rate.
 fn per_tick(rate: Rate, drive: &Drive, clock: &Clock) -> f64 {
     let per_second = rate.per_second as f64 / drive.core.1.max(1) as f64;
     per_second / clock.ticks_per_second() as f64
 }
 
-/// Number of whole calls that the measured time has at this rate.
+/// Number of whole calls in the measured time at this rate.
 fn whole_calls(per_tick: f64, drive: &Drive) -> u64 {
     (drive.measured as f64 * per_tick + ROUNDING) as u64
 }
 
-/// Ticks are rounded down, so that ten seconds may be a tick short of their last call.
+/// Ticks are rounded down, so ten seconds may lack a tick for their last call.
 const ROUNDING: f64 = 1e-3;
-/// From here on a start is late.
+/// Starts after this delay are late.
 pub(super) const LATE_AFTER: Duration = Duration::from_micros(5);

@@ -1,4 +1,4 @@
-//! From what the cores of one repeat tallied to what a measurement says.
+//! Combines the tallies of the cores of one repeat into a measurement.
 
 use super::control::Figures;
 use super::driver::Tally;
@@ -19,11 +19,11 @@ pub(super) struct Driven {
     pub(super) client: CoreUse,
 }
 
-/// A workload, or of a mix the part of one operation, with what was measured of it.
+/// A workload, or one operation of a mix, with its results.
 pub(crate) type Measured = (Workload, Measurement);
 
-/// Puts the cores of one repeat together; `driven` must not be empty. The whole comes first, then
-/// each operation of a mix.
+/// Combines the cores of one repeat; `driven` must not be empty. The whole comes first, then each
+/// operation of a mix.
 pub(super) fn combine(
     workload: &Workload,
     limits: &Limits,
@@ -33,7 +33,7 @@ pub(super) fn combine(
     let sides = Sides {
         client: driven.iter().map(|core| core.client).collect(),
         server: server_cores.map(|cores| {
-            // What only answered the questions of this client served nobody.
+            // A core that only answered the questions of this client served no calls.
             cores.into_iter().filter(|core| core.calls > QUESTIONS).collect()
         }),
     };
@@ -55,8 +55,8 @@ pub(super) fn combine(
     Ok(measured)
 }
 
-/// What the server's loops came to, beside those of the client. Who calls is named first: that is the
-/// server.
+/// Results of the server's loops, in addition to those of the client. The caller is named first:
+/// here that is the server.
 pub(super) fn reversed(
     workload: &Workload,
     forward: &Measurement,
@@ -68,7 +68,7 @@ pub(super) fn reversed(
         elapsed_s = f64::max(elapsed_s, one.elapsed_ns as f64 / 1e9);
         lost = lost.saturating_add(one.lost);
         for (ns, count) in &one.buckets {
-            // A latency that no histogram holds is none.
+            // Drops a latency that no histogram can hold.
             let _ = latency.record_n((*ns).clamp(1, LATENCY_NS_MAX), *count);
         }
     }
@@ -96,23 +96,23 @@ pub(super) fn reversed(
     })
 }
 
-/// Calls or bytes by the time they took; not a number where there were none.
+/// Calls or bytes divided by time; NaN if there are none.
 fn rate(count: f64, elapsed_s: f64) -> f64 {
     if count > 0.0 && elapsed_s > 0.0 { count / elapsed_s } else { f64::NAN }
 }
 
-/// What the cores of both sides did.
+/// Activity of the cores of both sides.
 struct Sides {
     client: Vec<CoreUse>,
-    /// None if it did not tell.
+    /// `None` if the server did not report it.
     server: Option<Vec<CoreUse>>,
 }
 
-/// The tallies of all cores, operation by operation.
+/// The tallies of all cores by operation.
 struct Sum {
     recorders: Vec<Recorder>,
     lost: Vec<u64>,
-    /// From the beginning of the first core to the end of the last, in seconds.
+    /// From the start of the first core to the end of the last, in seconds.
     elapsed_s: f64,
     interval_s: f64,
     carried_in_ns: f64,
@@ -158,7 +158,7 @@ impl Sum {
         }
     }
 
-    /// Makes the measurement of these shares, which moved so many bytes.
+    /// The measurement of these shares, which moved this many bytes.
     fn measurement(
         &self,
         workload: &Workload,
@@ -180,17 +180,17 @@ impl Sum {
             true => LatencySummary::refused(recorder.samples()),
             false => recorder.summary(ns_per_tick, unknown),
         };
-        // Those that were never sent have waited for longest. Which operation of a mix they were to be is
-        // not known, so that they count for each.
+        // Calls that were never sent have waited longest. Their operation in a mix is unknown, so
+        // they count for each.
         let never_sent = open.map_or(0, |open| open.never_sent);
-        // Neither the service time of a part is kept apart, nor how well it kept to its rate.
+        // Service time and adherence are not kept per operation.
         let service = self.open.as_ref().filter(|_| !workload.of_mix);
         Ok(Measurement {
             calls: all.samples(),
             lost,
             elapsed_s: self.elapsed_s,
             calls_per_second,
-            // A null call moves nothing, which is a figure.
+            // A null call moves nothing, which is a valid figure.
             bytes_per_second: if bytes > 0.0 { rate(bytes, self.elapsed_s) } else { 0.0 },
             latency: summary(&all, lost + never_sent),
             carried_in_ns: self.carried_in_ns,
@@ -235,11 +235,11 @@ impl Sum {
         let mut intervals = Vec::with_capacity(count);
         for (index, ticks) in recorder.intervals().iter().enumerate() {
             let start_s = index as f64 * self.interval_s;
-            // The last has what ended later.
+            // The last interval includes calls that ended later.
             let is_last = index + 1 == count;
             let most_s = if is_last { f64::INFINITY } else { self.interval_s };
             let elapsed_s = most_s.min(self.elapsed_s - start_s);
-            // A drive that was ended by its calls has not come to the others.
+            // A drive that ended by its number of calls has not reached the other intervals.
             if elapsed_s > 0.0 {
                 let histogram = to_nanoseconds(ticks, ns_per_tick)?;
                 intervals.push(Interval { start_s, elapsed_s, histogram });
@@ -254,19 +254,19 @@ fn to_nanoseconds(ticks: &Histogram<u64>, ns_per_tick: f64) -> Result<Histogram<
     let mut histogram = nanoseconds()?;
     for step in ticks.iter_recorded() {
         let ns = (step.value_iterated_to() as f64 * ns_per_tick) as u64;
-        // Cannot fail: it grows as far as it must.
+        // Cannot fail: the histogram grows as needed.
         let _ = histogram.record_n(ns.max(1), step.count_at_value());
     }
     Ok(histogram)
 }
 
-/// An open loop that keeps less of its schedule has measured something else than it was asked for.
+/// An open loop below this adherence has measured a load other than the requested one.
 const ADHERENCE_MIN_PERCENT: f64 = 99.9;
-const REFUSED: &str = "less than 99.9 % of the calls were started in time to be measured: \
-                       the percentiles would be of another, lower load (--force prints them)";
-/// An hour: a peer may name any number.
+const REFUSED: &str = "less than 99.9 % of the calls started within the measured time: the \
+                       percentiles would be those of a lower load (--force prints them)";
+/// An hour: limits values from a peer.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
-/// What a client asks a server between two looks at its counts.
+/// Number of questions that a client asks a server between two reads of its counters.
 const QUESTIONS: u64 = 3;
 
 #[cfg(test)]
@@ -373,7 +373,7 @@ mod tests {
         assert!(forced.latency.p99_ns.is_nan(), "it lies among those that were never sent");
     }
 
-    /// 0.1 % were never sent: the percentiles that lie among them are not known, nor is the longest.
+    /// 0.1 % were never sent: percentiles among them and the maximum are unknown.
     #[test]
     fn calls_that_were_never_sent_are_slower_than_every_sample() {
         let measured = open(9990, 10, false);
@@ -394,8 +394,8 @@ mod tests {
         assert!(overrun(1000, 100, 0, false).latency.p99_ns.is_nan());
     }
 
-    /// Lose a call of one core, and have none of another. Expect figures that say so, and null for those
-    /// that there are no calls for.
+    /// Lose a call of one core, and make none on another. Expect figures that show it, and null for
+    /// those without calls.
     #[test]
     fn lost_calls_are_counted_and_no_calls_are_no_figures() {
         let mut lossy = driven(&[&[1e3, 2e3, 3e3]], None);

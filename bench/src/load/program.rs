@@ -36,18 +36,17 @@
 //! ```
 //!
 //! `check` is 0, or a verify mode in its two high bits and the number of the call, which seeds the
-//! data, in the others. `wrong_at` is the index of the first byte the server found wrong, or all
-//! ones. A reply to an echo is the start of what was sent; a longer one is the start of the data
-//! that READ serves, whose seed is [`SERVED_SEED`]. INTENT says what a client is about to do, so that
-//! a server can refuse what it has no memory for; an empty refusal is none. BACK has the server call
-//! this very program in reverse, by the same connection (RFC 8167), and BACK_END is answered with
-//! what came of it when it is over, or at once where its argument is true; a `calls_max` of zero is
-//! none.
+//! data, in the others. `wrong_at` is the index of the first wrong byte, or all ones. A reply to an
+//! echo is the start of the data sent; a longer one is the start of the data that READ serves, whose
+//! seed is [`SERVED_SEED`]. INTENT announces a client's load, so that a server without enough memory
+//! can reject it; an empty `refusal` accepts it. BACK makes the server call this very program in
+//! reverse, over the same connection (RFC 8167). BACK_END is answered with the results at the end of
+//! that load, or at once if its argument is true. A `calls_max` of zero means no limit.
 
 use crate::pattern::Verify;
 use spinrpc::{Procedure, Program, Version};
 
-/// In the range that RFC 5531 section 13 leaves to users.
+/// In the user-defined range of RFC 5531 section 13.
 pub(super) const PROGRAM: Program = Program(0x2000_5350);
 pub(super) const VERSION: Version = Version(2);
 
@@ -65,19 +64,19 @@ pub(super) const HOLDINGS: Procedure = Procedure(8);
 pub(super) const SHARES_MAX: u32 = 4;
 /// Cores in a status.
 pub(super) const CORES_MAX: usize = 256;
-/// The longest status there is.
+/// Maximum length of a status.
 pub(super) const STATUS_BYTES_MAX: usize = 20 + CORES_MAX * 72;
 
 /// Seed of the data that READ serves.
 pub(super) const SERVED_SEED: u64 = 0;
-/// Verified reads begin at one of so many offsets, [`READ_STRIDE_BYTES`] apart, so that the data of
-/// one call differs from that of the next.
+/// Number of offsets where verified reads may begin, [`READ_STRIDE_BYTES`] apart, so that the data
+/// of successive calls differs.
 pub(super) const READ_OFFSETS: u64 = 1024;
 pub(super) const READ_STRIDE_BYTES: u64 = 64;
-/// What the server has to serve beyond the longest read.
+/// Bytes that the server serves beyond the longest read.
 pub(super) const READ_WINDOW_BYTES: usize = (READ_OFFSETS * READ_STRIDE_BYTES) as usize;
 
-/// What the receiver of data compares it with.
+/// Expected content of received data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Check {
     pub(super) verify: Verify,
@@ -85,7 +84,7 @@ pub(super) struct Check {
 }
 
 impl Check {
-    /// The check of call number `seed`, which counts modulo 2^30.
+    /// The check of call number `seed`, modulo 2^30.
     pub(super) fn new(verify: Verify, seed: u64) -> Self {
         Self { verify, seed: seed & SEED_MASK }
     }
@@ -101,7 +100,7 @@ impl Check {
     }
 }
 
-/// Says in a result that no byte was wrong.
+/// Value in a result that means no wrong byte.
 pub(super) const NONE_WRONG: u32 = u32::MAX;
 
 const SEED_BITS: u32 = 30;

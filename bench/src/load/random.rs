@@ -1,8 +1,8 @@
-//! Seeded chance: which operation comes next, and when.
+//! Seeded random numbers for the next operation and its time.
 
 use super::workload::Share;
 
-/// Numbers that the same seed gives again (splitmix64).
+/// Reproducible pseudo-random numbers (splitmix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -27,7 +27,7 @@ impl Random {
         ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
     }
 
-    /// A positive number whose mean is 1, exponentially distributed.
+    /// A positive number, exponentially distributed with mean 1.
     #[inline]
     pub(crate) fn exponential(&mut self) -> f64 {
         // In (0, 1]: 53 bits, and never zero.
@@ -35,7 +35,7 @@ impl Random {
         -uniform.ln()
     }
 
-    /// Puts the items into an order of its own.
+    /// Shuffles the items.
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);
@@ -47,13 +47,14 @@ impl Random {
 #[derive(Clone, Debug)]
 pub(super) struct Mixer {
     random: Random,
-    /// Up to which number each share is chosen.
+    /// Cumulative weights: upper bound of the numbers that select each share.
     ends: Vec<u64>,
 }
 
 impl Mixer {
-    /// Of these shares; `None` of a single one, which needs no choice. The sequence is another than
-    /// that of the arrivals, which have the same seed: no operation may prefer the longer gaps.
+    /// Creates a mixer of these shares; `None` for a single one, which needs no choice. Its
+    /// sequence differs from that of the arrivals with the same seed: no operation may prefer the
+    /// longer gaps.
     pub(super) fn new(shares: &[Share], seed: u64) -> Option<Self> {
         let sum = |end: &mut u64, share: &Share| {
             *end += u64::from(share.weight);
@@ -63,7 +64,7 @@ impl Mixer {
         (shares.len() > 1).then(|| Self { random: Random::new(seed ^ MIX_SEED), ends })
     }
 
-    /// The index of the next one.
+    /// The index of the next share.
     #[inline]
     pub(super) fn pick(&mut self) -> usize {
         let number = self.random.below(self.ends.last().copied().unwrap_or(1));
@@ -71,7 +72,7 @@ impl Mixer {
     }
 }
 
-/// Tells the seeds of mixes from those of arrivals.
+/// Separates the seeds of mixes from those of arrivals.
 const MIX_SEED: u64 = 0x6d69_785f_7365_6564;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! When the calls of a drive count, and when those of an open loop start. All times are clock ticks.
-//! Used by the driver, which asks with the time it has read anyway.
+//! Phases of a drive, and start times of an open loop. All times are clock ticks. The driver passes
+//! in the time that it reads anyway.
 
 use super::measurement::Arrivals;
 use super::random::Random;
@@ -8,43 +8,43 @@ use super::random::Random;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drive {
     pub(super) begin: u64,
-    /// Until all of the load is there.
+    /// Time until the full load is reached.
     pub(super) ramp: u64,
-    /// After it, not measured.
+    /// Time after that, not measured.
     pub(super) warmup: u64,
     /// Measured.
     pub(super) measured: u64,
-    /// After it, not measured.
+    /// Time after that, not measured.
     pub(super) cooldown: u64,
-    /// Longest wait for measured calls when nothing more starts.
+    /// Maximum wait for measured calls when no more start.
     pub(super) grace: u64,
-    /// SIGINT and SIGTERM end it.
+    /// SIGINT and SIGTERM end the drive.
     pub(super) can_be_interrupted: bool,
-    /// Of the measured time, what has a histogram of its own.
+    /// Length of the parts of the measured time that have their own histogram.
     pub(super) interval: u64,
-    /// Measured calls that end it earlier.
+    /// Number of measured calls that ends it earlier.
     pub(super) calls_max: Option<u64>,
-    /// Number of the core among the clients', and how many there are.
+    /// Index of the core among the client's, and their number.
     pub(super) core: (usize, usize),
 }
 
 impl Drive {
-    /// How many intervals there are.
+    /// Number of intervals.
     pub(super) fn intervals(&self) -> usize {
         self.measured.div_ceil(self.interval.max(1)) as usize
     }
 }
 
-/// Phase of a drive. A call counts by the phase that it starts in, whenever it ends.
+/// Phase of a drive. A call counts according to the phase it starts in, whenever it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
-    /// It does not count.
+    /// Calls do not count.
     WarmUp,
-    /// It counts.
+    /// Calls count.
     Measured,
-    /// It does not count any more.
+    /// Calls no longer count.
     CoolDown,
-    /// It does not start.
+    /// Calls do not start.
     #[default]
     Over,
 }
@@ -52,19 +52,19 @@ pub(super) enum Phase {
 /// The phases of a drive, and the intervals of its measured time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Schedule {
-    /// When something of this changes.
+    /// Time of the next change.
     next: u64,
     pub(super) phase: Phase,
     pub(super) start: u64,
     pub(super) end: u64,
     give_up: u64,
-    /// From here on nothing starts.
+    /// No calls start from this time on.
     pub(super) stop: u64,
     interval: u64,
 }
 
 impl Schedule {
-    /// Measured calls that are behind their time may still start for `grace` ticks.
+    /// Measured calls behind schedule may still start for `grace` ticks.
     pub(super) fn new(drive: &Drive, grace: u64) -> Self {
         let start = drive.begin.saturating_add(drive.ramp).saturating_add(drive.warmup);
         let end = start.saturating_add(drive.measured);
@@ -74,13 +74,13 @@ impl Schedule {
         Self { next: start, phase: Phase::WarmUp, start, end, give_up, stop, interval }
     }
 
-    /// Whether [`Schedule::advance`] has something to do.
+    /// Returns whether [`Schedule::advance`] has something to do.
     #[inline]
     pub(super) fn is_due(&self, now: u64) -> bool {
         now >= self.next
     }
 
-    /// Goes to the phase that `now` is in; the interval in which calls count from now on, if they do.
+    /// Advances to the phase at `now`; returns the interval for calls from now on, if they count.
     pub(super) fn advance(&mut self, now: u64) -> Option<usize> {
         (self.phase, self.next) = match now {
             _ if self.phase == Phase::Over || now >= self.stop => (Phase::Over, u64::MAX),
@@ -116,10 +116,10 @@ impl Schedule {
     }
 }
 
-/// When the calls of an open loop start: a sequence that depends on nothing but rate and seed. The
-/// measured time has exactly as many as its rate brings: at equal distances, or, of Poisson arrivals,
-/// at random places that are independent of one another. Otherwise chance, or where the time happens
-/// to begin between two calls, would decide by how much the rate differs from the one asked for.
+/// Start times of the calls of an open loop: a sequence that depends only on rate and seed. The
+/// measured time has exactly as many calls as its rate yields: at equal distances, or for Poisson
+/// arrivals at independent random times. Otherwise the actual rate would differ from the requested
+/// one by chance, or by where the measured time begins between two calls.
 #[derive(Clone, Debug)]
 pub(super) struct Pacer {
     arrivals: Arrivals,
@@ -128,21 +128,22 @@ pub(super) struct Pacer {
     /// Ticks until the full rate is reached.
     ramp: f64,
     per_tick: f64,
-    /// Calls that a load of this rate has brought so far, as a number that need not be whole.
+    /// Calls due so far at this rate; need not be a whole number.
     load: f64,
     /// Load at the beginning and at the end of the measured time.
     window: [f64; 2],
     /// Measured calls after the next.
     left: u64,
-    /// The next call is a measured one.
+    /// The next call is measured.
     counts: bool,
-    /// Part of a distance between two calls at which those of this core are, if distances are equal.
+    /// Position of this core's calls in the distance between two calls, if distances are equal.
     place: f64,
     next: u64,
 }
 
 impl Pacer {
-    /// One core's part of the calls: `per_tick` of them at full rate, `planned` in the measured time.
+    /// One core's part of the calls: `per_tick` of them at full rate, `planned` in the measured
+    /// time.
     pub(super) fn new(
         drive: &Drive,
         per_tick: f64,
@@ -151,7 +152,7 @@ impl Pacer {
         planned: u64,
     ) -> Self {
         let (core, cores) = drive.core;
-        // Cores that keep the same distances call at different times, and none on the bounds.
+        // Cores with equal distances call at different times, and none on the bounds.
         let place = (core as f64 + 0.5) / cores.max(1) as f64;
         let random = Random::new(seed.wrapping_add(core as u64));
         let (begin, ramp) = (drive.begin, drive.ramp as f64);
@@ -177,26 +178,26 @@ impl Pacer {
         pacer
     }
 
-    /// Returns true if the next call is one of the measured time.
+    /// Returns true if the next call is measured.
     #[inline]
     pub(super) fn counts(&self) -> bool {
         self.counts
     }
 
-    /// When the next call is to start.
+    /// Start time of the next call.
     #[inline]
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Goes on to the call after it.
+    /// Advances to the next call.
     #[inline]
     pub(super) fn step(&mut self) {
         let [start, end] = self.window;
         let mut next = self.load + self.distance();
         self.counts = false;
         if self.left > 0 && next >= start {
-            // The measured time begins afresh, whatever came before it.
+            // The measured time starts afresh, whatever came before it.
             let (from, is_first) = (self.load.max(start), self.load < start);
             next = match self.arrivals {
                 Arrivals::Fixed if is_first => start + self.place,
@@ -225,7 +226,7 @@ impl Pacer {
         }
     }
 
-    /// Goes on to the first call after the measured time.
+    /// Advances to the first call after the measured time.
     pub(super) fn skip_measured(&mut self) {
         if self.load < self.window[1] {
             (self.left, self.load) = (0, self.window[0].max(self.load));
@@ -233,8 +234,8 @@ impl Pacer {
         }
     }
 
-    /// Number of measured calls that this load has brought by `now`, measured time that it takes, in
-    /// ticks: never less than `now` itself.
+    /// Number of measured calls due by `now`, and the measured time they take, in ticks: never less
+    /// than `now` itself.
     pub(super) fn measured_by(&self, now: u64) -> (u64, u64) {
         let [start, end] = self.window;
         let from = self.begin.saturating_add(self.when(start) as u64);
@@ -243,7 +244,7 @@ impl Pacer {
         (calls as u64, ticks.max((calls / self.per_tick).ceil() as u64))
     }
 
-    /// The time until which this load has come: the rate grows linearly to the end of the ramp.
+    /// The time when this load is reached: the rate grows linearly to the end of the ramp.
     #[inline]
     fn when(&self, load: f64) -> f64 {
         let ramped = self.per_tick * self.ramp / 2.0;
@@ -327,8 +328,8 @@ mod tests {
         assert_eq!((&of(0)[..2], &of(1)[..2]), (&[1025, 1125][..], &[1075, 1175][..]));
     }
 
-    /// Go through measured times that begin anywhere between two calls. Expect exactly the calls that
-    /// the rate brings, all within the time, and others before and after it.
+    /// Try measured times that begin anywhere between two calls. Expect exactly the calls that the
+    /// rate yields, all within the time, and others before and after it.
     #[test]
     fn the_measured_time_has_as_many_calls_as_its_rate_brings() {
         for (arrivals, warmup) in [Arrivals::Fixed, Arrivals::Poisson]

@@ -1,4 +1,4 @@
-//! The server's end: one service per core, which holds nothing but the data it serves.
+//! The server's end: one service per core, which holds only the data it serves.
 
 use super::back::Backs;
 use super::control::{BackPlan, Intent, Welcome};
@@ -21,7 +21,7 @@ pub(crate) fn serve(engine: &Engine, config: &Config, address: &str) -> Result<(
     engine.listen(address).map_err(|error| Failure::Measurement(error.to_string()))
 }
 
-/// Answers the benchmark program on every core of `engine`, by whatever connections it has.
+/// Answers the benchmark program on every core of `engine`, over whatever connections it has.
 pub(crate) fn register(engine: &Engine, config: &Config) {
     let served = served_data(config.read_bytes_max() + READ_WINDOW_BYTES);
     let write_bytes_max = config.write_bytes_max();
@@ -34,7 +34,7 @@ pub(crate) fn register(engine: &Engine, config: &Config) {
     });
 }
 
-/// What READ sends: made once, so that a measured read is one copy by the engine and nothing else.
+/// Data that READ sends: made once, so that a measured read is a single copy by the engine.
 fn served_data(bytes: usize) -> SharedBulk {
     let mut data = vec![0; bytes];
     fill(&mut data, SERVED_SEED, 0);
@@ -176,7 +176,7 @@ fn decode_write<'a>(
     Ok(check.map(|check| (check, data)))
 }
 
-/// The client checks the length, so only the content counts here.
+/// The client checks the length, so only the content matters here.
 fn first_wrong(bytes: &[u8], expected: Check) -> u32 {
     match check(bytes, bytes.len(), expected.seed, 0, expected.verify) {
         Ok(()) => NONE_WRONG,

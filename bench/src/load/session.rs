@@ -1,5 +1,5 @@
-//! One client core at work: opens the connections of a workload, drives them, asks the server what
-//! it did meanwhile, and closes them again.
+//! One client core: opens the connections of a workload, drives them, asks the server for its
+//! activity, and closes them.
 
 use super::callee::Callee;
 use super::control::{Intent, Welcome};
@@ -31,7 +31,7 @@ pub(crate) struct Session<'a> {
     answer: AnswerPlace,
 }
 
-/// What the server says to a question.
+/// Answer of the server to a question.
 enum Answer {
     Status(Status),
     Welcome(Welcome),
@@ -45,12 +45,12 @@ type AnswerPlace = Rc<RefCell<Option<Result<Answer, String>>>>;
 pub(super) struct Rank {
     pub(super) index: usize,
     pub(super) of: usize,
-    /// When to begin, in ticks; at once if that is over.
+    /// Start time in ticks; a time in the past means at once.
     pub(super) begin: u64,
 }
 
 impl Rank {
-    /// Alone, and at once.
+    /// A single core that starts at once.
     pub(super) fn alone() -> Self {
         Self { index: 0, of: 1, begin: Clock::shared().now().0 }
     }
@@ -71,7 +71,7 @@ impl<'a> Session<'a> {
         Ok(Self { engine: engine.clone(), core, index, callee, questions, answer })
     }
 
-    /// Opens the connections of a workload, if the server can take it.
+    /// Opens the connections of a workload, if the server has room for it.
     pub(crate) fn load(&mut self, workload: Workload) -> Result<Load, Failure> {
         self.announce(&Intent::of(&workload, false))?;
         let driver = Driver::new(workload);
@@ -87,7 +87,7 @@ impl<'a> Session<'a> {
         Ok(Load { workload, driver, idle })
     }
 
-    /// Drives a load once and says what both sides did.
+    /// Drives a load once and returns the activity of both sides.
     pub(crate) fn measure(
         &mut self,
         load: &Load,
@@ -153,7 +153,7 @@ impl<'a> Session<'a> {
         self.core.run_until(|| !clients.iter().any(Client::is_up) || Instant::now() > deadline);
     }
 
-    /// A turn that finds nothing makes known what the core counted before, and so does the last of many.
+    /// Counters are published by a turn without work, and by the last of many turns.
     fn own_status(&mut self) -> Status {
         for _ in 0..SETTLING_TURNS {
             if self.core.poll_once().events == 0 {
@@ -163,7 +163,7 @@ impl<'a> Session<'a> {
         Status::observe(&self.engine, std::iter::once(self.index))
     }
 
-    /// What all cores of the server have counted, if it can be asked. Blocks for a round trip.
+    /// Counters of all the server's cores, if it can be asked. Blocks for a round trip.
     pub(super) fn server_status(&mut self) -> Result<Option<Status>, Failure> {
         if !self.callee.is_spinperf() {
             return Ok(None);
@@ -174,7 +174,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What the server holds of its host. Blocks for a round trip.
+    /// Resources that the server holds. Blocks for a round trip.
     pub(super) fn server_holdings(&mut self) -> Result<Holdings, Failure> {
         match self.ask(HOLDINGS, |_| {})? {
             Answer::Holdings(holdings) => Ok(holdings),
@@ -182,8 +182,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Says what is to come, if the server is one that listens; an error if it has no room for it.
-    /// Blocks for a round trip.
+    /// Announces the load to a spinperf server; an error if it has no room for it. Blocks for a
+    /// round trip.
     pub(super) fn announce(&mut self, intent: &Intent) -> Result<Option<Welcome>, Failure> {
         if !self.callee.is_spinperf() {
             return Ok(None);
@@ -191,7 +191,7 @@ impl<'a> Session<'a> {
         match self.ask(INTENT, |args| intent.encode(args))? {
             Answer::Welcome(welcome) if welcome.refusal.is_empty() => Ok(Some(welcome)),
             Answer::Welcome(Welcome { refusal, .. }) => {
-                Err(Failure::Measurement(format!("the server refuses: {refusal}")))
+                Err(Failure::Measurement(format!("the server rejects it: {refusal}")))
             }
             _ => Err(server_lost()),
         }
@@ -213,13 +213,13 @@ impl<'a> Session<'a> {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(why)) => Err(Failure::Measurement(format!("asking the server: {why}"))),
             None => Err(Failure::Measurement(format!(
-                "the server has not answered a question for {} s",
+                "the server has not answered a query for {} s",
                 ANSWER_TIMEOUT.as_secs()
             ))),
         }
     }
 
-    /// Turns until the server has answered, for a bounded time.
+    /// Runs turns until the server has answered, for a bounded time.
     pub(super) fn wait_for(&mut self, is_answered: impl Fn() -> bool) {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         self.core.run_until(|| is_answered() || Instant::now() > deadline);
@@ -243,7 +243,7 @@ pub(crate) struct Load {
     pub(super) idle: Vec<Client>,
 }
 
-/// Hears the answers to questions, whose tokens are the procedures asked.
+/// Handles the answers to questions, whose tokens are the procedures asked.
 struct QuestionHandler(AnswerPlace);
 
 impl ReplyHandler for QuestionHandler {
@@ -272,10 +272,10 @@ impl ReplyHandler for IdleHandler {
 }
 
 fn server_lost() -> Failure {
-    Failure::Measurement("the server was lost".to_owned())
+    Failure::Measurement("the connection to the server was lost".to_owned())
 }
 
-/// Replies or calls in reverse may still come.
+/// Number of turns in which replies or calls in reverse may still arrive.
 const SETTLING_TURNS: usize = 100;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);

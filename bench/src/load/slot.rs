@@ -1,5 +1,5 @@
-//! One call at a time, again and again: what it sends, what it lends, and what must come back.
-//! Used by the driver, which decides when.
+//! One call at a time, repeated: the data it sends, the memory it lends, and the expected reply.
+//! Used by the driver, which decides when to call.
 
 use super::program::{
     Check, ECHO, NONE_WRONG, NULL, READ, READ_OFFSETS, READ_STRIDE_BYTES, SERVED_SEED, WRITE,
@@ -17,35 +17,36 @@ pub(super) struct Slot {
     parts: Vec<Part>,
     part: usize,
     is_prepared: bool,
-    /// When the call under way was to start, in ticks. In a closed loop it did.
+    /// Intended start of the call in flight, in ticks. In a closed loop this is the actual start.
     pub(super) started: u64,
-    /// When it did start, in an open loop.
+    /// Actual start, in an open loop.
     pub(super) sent: u64,
-    /// It started in the measured time, or in an open loop was to.
+    /// The call counts: it started in the measured time, or in an open loop was to.
     pub(super) counts: bool,
-    /// The call has begun, and neither ended nor been given up.
+    /// The call has started, and has neither ended nor been given up.
     pub(super) is_pending: bool,
 }
 
-/// What a slot has for one operation.
+/// State of a slot for one operation.
 struct Part {
     share: Share,
     verify: Verify,
     spec: CallSpec,
-    /// Payload of an echo. Of a read or write, what is copied to or from exposed memory.
+    /// Payload of an echo. For a read or write, the data copied to or from exposed memory.
     payload: Vec<u8>,
-    /// What a write sends from or a read receives into, while no call has it.
+    /// Source of a write or destination of a read, while no call uses it.
     memory: Option<Memory>,
-    /// What a call has brought back is for the next.
+    /// Memory returned by a call is kept for the next.
     keeps_memory: bool,
     seed: u64,
 }
 
 /// Memory of a read or write.
 enum Memory {
-    /// The server cannot write it; its bytes are copied between it and the connection's memory.
+    /// Private memory, which the server cannot write; its bytes are copied to or from the
+    /// connection's memory.
     Private(Bulk),
-    /// Memory of the connection, as `shm.bulk = lent` allows.
+    /// Memory of the connection, with `shm.bulk = lent`.
     Exposed(ExposedBulk),
 }
 
@@ -55,7 +56,7 @@ impl Memory {
         exposed.or_else(|| client.bulk(bytes).map(Self::Private))
     }
 
-    /// Fills it with the pattern of `seed`, by way of `scratch` if need be.
+    /// Fills it with the pattern of `seed`, through `scratch` if needed.
     fn fill(&mut self, seed: u64, scratch: &mut Vec<u8>) {
         match self {
             Self::Private(bulk) => fill(bulk.bytes_mut(), seed, 0),
@@ -71,7 +72,8 @@ impl Memory {
 impl Slot {
     pub(super) fn new(workload: &Workload, client: &Client) -> Result<Self, Failure> {
         let shares = workload.shares();
-        // Operations of a mix have their memory by turns: there may not be enough for all at once.
+        // Operations of a mix allocate their memory in turns: there may not be enough for all at
+        // once.
         let keeps_memory = shares.len() == 1;
         let part = |share| Part::new(share, workload.verify, keeps_memory, client);
         let parts = shares.into_iter().map(part).collect::<Result<_, _>>()?;
@@ -86,27 +88,27 @@ impl Slot {
         })
     }
 
-    /// Makes the next call one of this share of the workload.
+    /// Selects the share of the workload for the next call.
     #[inline]
     pub(super) fn choose(&mut self, share: usize) {
         self.part = share;
     }
 
-    /// Which share of the workload the call is of.
+    /// Share of the workload of the current call.
     #[inline]
     pub(super) fn share(&self) -> usize {
         self.part
     }
 
-    /// Says which call comes next, by the number that seeds its data.
+    /// Sets the number of the next call, which seeds its data.
     #[inline]
     pub(super) fn renew(&mut self, seed: u64) {
         self.parts[self.part].seed = seed;
         self.is_prepared = false;
     }
 
-    /// Starts the next call: fills what it sends, if it is to be verified, and lends it memory. One
-    /// that is refused is tried again as it is.
+    /// Starts the next call: fills the data to send, if it is verified, and lends memory. A call
+    /// that is rejected is retried unchanged.
     #[inline]
     pub(super) fn call(&mut self, client: &Client, token: Token) -> Result<(), Backpressure> {
         let part = &mut self.parts[self.part];
@@ -126,14 +128,14 @@ impl Slot {
         self.parts[self.part].take_reply(reply)
     }
 
-    /// Why there is never memory for the call that was prepared.
+    /// Error if there can never be memory for the prepared call.
     #[cold]
     pub(super) fn no_memory(&self) -> Failure {
         let Share { op, call_bytes, reply_bytes, .. } = self.parts[self.part].share;
         Failure::Measurement(format!(
-            "a connection has no memory for one {} call of {call_bytes} bytes with a reply of \
-             {reply_bytes}: lower --size, or raise shm.arena_mib and mem.arena_mib (RDMA devices: \
-             mem.arena_mib and verbs.arena_mib) in the profile",
+            "a connection has too little memory for one {} call of {call_bytes} bytes with a reply \
+             of {reply_bytes}: lower --size, or raise shm.arena_mib and mem.arena_mib (RDMA \
+             devices: mem.arena_mib and verbs.arena_mib) in the profile",
             op.name()
         ))
     }
@@ -204,7 +206,7 @@ impl Part {
         Ok(())
     }
 
-    /// The memory of the last call, or other memory where it went back to the connection.
+    /// The memory of the last call, or other memory if that was returned to the connection.
     fn take_memory(&mut self, client: &Client) -> Result<Memory, Backpressure> {
         let bytes = self.share.call_bytes;
         let other = || Memory::take(client, bytes).ok_or(Backpressure::NoBuffer);
@@ -274,7 +276,7 @@ impl Part {
         Ok(checked?)
     }
 
-    /// Checks what was read into exposed memory, in a copy if its bytes are to be looked at.
+    /// Checks data read into exposed memory, in a copy if its bytes are to be verified.
     fn take_exposed(&mut self, bulk: ExposedBulk, at: u64) -> Result<(), Failure> {
         let call_bytes = self.share.call_bytes;
         let checked = if self.verify == Verify::Off {
@@ -305,7 +307,7 @@ impl Part {
         self.check_sent(wrong_at)
     }
 
-    /// Fails if the server found a wrong byte in what this slot sent.
+    /// Fails if the server found a wrong byte in the data this slot sent.
     fn check_sent(&self, wrong_at: u32) -> Result<(), Failure> {
         if wrong_at == NONE_WRONG {
             return Ok(());
@@ -315,12 +317,12 @@ impl Part {
     }
 }
 
-/// Where the data of a verified read begins; unverified reads have seed 0 and so begin at 0.
+/// Start of the data of a verified read; unverified reads have seed 0 and start at 0.
 fn read_offset(seed: u64) -> u64 {
     seed % READ_OFFSETS * READ_STRIDE_BYTES
 }
 
-/// Puts fresh data where the receiver will look at it.
+/// Writes fresh data to the bytes that the receiver verifies.
 fn refresh(bytes: &mut [u8], check: Check) {
     if check.verify != Verify::Off {
         fill(bytes, check.seed, 0);
@@ -330,9 +332,9 @@ fn refresh(bytes: &mut [u8], check: Check) {
 fn bulk(client: &Client, bytes: usize) -> Result<Memory, Failure> {
     Memory::take(client, bytes).ok_or_else(|| {
         Failure::Measurement(format!(
-            "the connection has no {bytes} bytes left for bulk data: \
-             lower --size or --depth, or raise shm.arena_mib and mem.arena_mib (RDMA devices: \
-             mem.arena_mib and verbs.arena_mib) in the profile"
+            "the connection has less than {bytes} bytes left for bulk data: lower --size or \
+             --depth, or raise shm.arena_mib and mem.arena_mib (RDMA devices: mem.arena_mib and \
+             verbs.arena_mib) in the profile"
         ))
     })
 }
@@ -342,11 +344,8 @@ fn call_failed(op: Operation, error: &CallError) -> Failure {
 }
 
 fn garbled(op: Operation, error: &spinrpc::DecodeError) -> Failure {
-    Failure::Measurement(format!(
-        "results of {} are not what the program defines: {error}",
-        op.name()
-    ))
+    Failure::Measurement(format!("malformed results of {}: {error}", op.name()))
 }
 
-/// `wrong_at`, the count of the data, and its roundup at most.
+/// `wrong_at`, the count of the data, and padding.
 const ECHO_RESULT_BYTES: usize = 12;

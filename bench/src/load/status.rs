@@ -1,5 +1,5 @@
-//! What cores have counted, and what they did between two looks. The server says it of every core,
-//! so that one answer is enough; a client looks at its own.
+//! Counters of cores, and their activity between two reads. One answer of the server covers all its
+//! cores; a client reads its own.
 
 use super::measurement::CoreUse;
 use super::program::CORES_MAX;
@@ -7,23 +7,23 @@ use crate::env::{Holdings, StealTimes};
 use spinrpc::sys::clock::Clock;
 use spinrpc::{DecodeError, Decoder, Encoder, Engine};
 
-/// What a core has counted.
+/// Counters of a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CoreStatus {
     cpu: u64,
     busy_ticks: u64,
     polls: u64,
     empty_polls: u64,
-    /// Made and answered.
+    /// Calls made and answered.
     calls: u64,
     credit_stalls: u64,
     queue_full: u64,
     copies: u64,
-    /// Time for which the hypervisor ran something else instead of the CPU.
+    /// Time that the hypervisor ran something else instead of the CPU.
     steal_ms: u64,
 }
 
-/// What all cores of a process have counted, and when.
+/// Counters of all cores of a process, and their time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Status {
     ticks: u64,
@@ -32,7 +32,7 @@ pub(super) struct Status {
 }
 
 impl Status {
-    /// Of these cores of an engine, now.
+    /// Reads these cores of an engine.
     pub(super) fn observe(engine: &Engine, cores: impl Iterator<Item = usize>) -> Self {
         let clock = Clock::shared();
         let cpus = engine.config().cpus();
@@ -53,14 +53,14 @@ impl Status {
         };
         let (ticks, ticks_per_second) = (clock.now().0, clock.ticks_per_second());
         let mut cores: Vec<_> = cores.take(CORES_MAX).map(core).collect();
-        // Last, as it takes long, and a core counts the time to its next turn with work as busy: what was
-        // before `ticks` would make it busier than the time there was.
+        // Last, because it takes long, and a core counts the time to its next turn with work as
+        // busy: before `ticks` it would make the core busier than the elapsed time.
         let steal = StealTimes::now();
         cores.iter_mut().for_each(|core| core.steal_ms = steal.ms(&[core.cpu as usize]) as u64);
         Self { ticks, ticks_per_second, cores }
     }
 
-    /// What each core did from `self` to `after`.
+    /// Activity of each core between `self` and `after`.
     pub(super) fn until(&self, after: &Self) -> Vec<CoreUse> {
         let ticks = after.ticks.saturating_sub(self.ticks).max(1);
         let seconds = ticks as f64 / self.ticks_per_second.max(1) as f64;

@@ -1,5 +1,5 @@
-//! What is measured, and what a measurement yields. Plain data: the command line makes workloads,
-//! the client turns them into measurements, reports print both.
+//! Workloads. Plain data: the command line makes workloads, the client turns them into
+//! measurements, reports print both.
 
 use super::measurement::Arrivals;
 use crate::floor::Probe;
@@ -8,22 +8,22 @@ use crate::units::{show_count, show_size};
 use serde::Serialize;
 use std::time::Duration;
 
-/// What every call of a workload does.
+/// Operation of the calls of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Operation {
-    /// Nothing: no arguments, no results.
+    /// No arguments and no results.
     Null,
-    /// Sends bytes and gets bytes back, inline as long as they fit.
+    /// Sends bytes and receives bytes, inline if they fit.
     Echo,
-    /// Gets bytes by a Write chunk.
+    /// Receives bytes through a Write chunk.
     Read,
-    /// Sends bytes by a Read chunk.
+    /// Sends bytes through a Read chunk.
     Write,
 }
 
 impl Operation {
-    /// As the command line spells it.
+    /// Name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -33,19 +33,19 @@ impl Operation {
         }
     }
 
-    /// The number of its procedure.
+    /// Number of its procedure.
     pub(super) fn to_wire(self) -> u32 {
         self as u32
     }
 
-    /// The operation of this number, if there is one.
+    /// The operation with this number, if there is one.
     pub(super) fn from_wire(number: u32) -> Option<Self> {
         let all = [Self::Null, Self::Echo, Self::Read, Self::Write];
         all.into_iter().find(|op| op.to_wire() == number)
     }
 }
 
-/// How calls follow one another.
+/// Load model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
@@ -54,20 +54,20 @@ pub(crate) enum Mode {
     PingPong,
     /// A closed loop: every reply starts the next call.
     Closed,
-    /// Calls start at times of their own, whatever the replies do.
+    /// Calls start on schedule, independently of replies.
     Open,
-    /// Every combination of lists of sizes, depths, cores and rates.
+    /// All combinations of lists of sizes, depths, cores and rates.
     Sweep,
     /// The highest rate that keeps a percentile below a limit.
     Saturate,
-    /// Hours of the same, watched for drift and leaks.
+    /// The same load for hours, watched for drift and leaks.
     Soak,
 }
 
-/// When calls of an open loop start.
+/// Rate of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Rate {
-    /// Of all cores and connections together.
+    /// Total of all cores and connections.
     pub(crate) per_second: u64,
     pub(crate) arrivals: Arrivals,
 }
@@ -76,14 +76,14 @@ pub(crate) struct Rate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Share {
     pub(crate) op: Operation,
-    /// Its part of the calls, among the weights of all shares.
+    /// Weight among all shares.
     pub(crate) weight: u32,
     pub(crate) call_bytes: usize,
     pub(crate) reply_bytes: usize,
 }
 
 impl Share {
-    /// Payload that one call moves, there and back, in bytes.
+    /// Payload of one call in both directions, in bytes.
     pub(crate) fn payload_bytes(&self) -> usize {
         match self.op {
             Operation::Null => 0,
@@ -92,9 +92,9 @@ impl Share {
         }
     }
 
-    /// Lengths of the messages of one call, when everything is inline: a version-one transport
-    /// header without chunks (RFC 8166 section 4.2), an RPC header with AUTH_NONE twice (RFC 5531
-    /// section 9), and the arguments or results; the data of a read never is.
+    /// Lengths of the messages of one call if everything is inline: a version-one transport header
+    /// without chunks (RFC 8166 section 4.2), an RPC header with AUTH_NONE twice (RFC 5531 section
+    /// 9), and the arguments or results. The data of a read is never inline.
     pub(crate) fn message_bytes(&self) -> (usize, usize) {
         let (call, reply) = (TRANSPORT_BYTES + CALL_BYTES, TRANSPORT_BYTES + REPLY_BYTES);
         let data = |bytes: usize| XDR_COUNT_BYTES + bytes.next_multiple_of(4);
@@ -121,24 +121,24 @@ impl Share {
     }
 }
 
-/// Operations that are mixed by weight; of a plain workload it is empty.
+/// Operations that are mixed by weight; empty for a plain workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mix([Option<Share>; OPERATIONS]);
 
 impl Mix {
-    /// These shares, at most one for each operation.
+    /// A mix of these shares, at most one for each operation.
     pub(crate) fn new(shares: &[Share]) -> Self {
         let mut mix = Self::default();
         mix.0.iter_mut().zip(shares).for_each(|(place, share)| *place = Some(*share));
         mix
     }
 
-    /// What is mixed.
+    /// The shares of the mix.
     pub(crate) fn shares(&self) -> impl Iterator<Item = Share> + use<> {
         self.0.into_iter().flatten()
     }
 
-    /// Nothing is mixed: the workload is its operation alone.
+    /// Returns whether there is no mix: the workload is its operation alone.
     pub(crate) fn is_empty(&self) -> bool {
         self.shares().next().is_none()
     }
@@ -150,36 +150,36 @@ impl Serialize for Mix {
     }
 }
 
-/// What a client does to a server.
+/// Load of a client on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Workload {
-    /// How calls follow one another: pingpong, closed or open.
+    /// Load model: pingpong, closed or open.
     pub(crate) mode: Mode,
-    /// What each call does; of a mix, what the first of its shares does.
+    /// Operation of each call; for a mix, that of its first share.
     pub(crate) op: Operation,
-    /// Of an open loop.
+    /// Rate of an open loop.
     pub(crate) rate: Option<Rate>,
-    /// What calls do by turns, if it is not always the same.
+    /// Operations in turn, if there are several.
     pub(crate) mix: Mix,
-    /// This is the part of a mix that one operation has, beside the others.
+    /// This is one operation's part of a mix.
     pub(crate) of_mix: bool,
-    /// Seed of what is random: which operation of a mix comes next, when Poisson arrivals come.
+    /// Seed of random choices: the next operation of a mix, Poisson arrivals.
     pub(crate) seed: u64,
-    /// Payload of a call; for a read, the bytes asked for.
+    /// Payload of a call; for a read, the requested bytes.
     pub(crate) call_bytes: usize,
     /// Payload of the reply to an echo.
     pub(crate) reply_bytes: usize,
-    /// Calls under way on each busy connection.
+    /// Calls in flight on each busy connection.
     pub(crate) depth: usize,
     /// Busy connections of each client core.
     pub(crate) connections: usize,
     /// Client cores.
     pub(crate) cores: usize,
-    /// Connections of each client core that exist and do nothing.
+    /// Idle connections of each client core.
     pub(crate) idle_connections: usize,
-    /// What of each payload is compared with what it must be.
+    /// Part of each payload that is verified.
     pub(crate) verify: Verify,
-    /// The server calls, by the connections of the client.
+    /// The server calls, over the connections of the client.
     pub(crate) reverse: bool,
 }
 
@@ -204,33 +204,33 @@ impl Workload {
         }
     }
 
-    /// The same, called by the server.
+    /// The same workload, called by the server.
     pub(crate) fn in_reverse(self) -> Self {
         Self { reverse: true, ..self }
     }
 
-    /// The same with `depth` calls under way.
+    /// The same workload with `depth` calls in flight.
     pub(crate) fn at_depth(self, depth: usize) -> Self {
         let mode = if depth == 1 { Mode::PingPong } else { Mode::Closed };
         Self { mode, depth, ..self }
     }
 
-    /// The same with `verify` checking the data.
+    /// The same workload with `verify` checking the data.
     pub(crate) fn verified(self, verify: Verify) -> Self {
         Self { verify, ..self }
     }
 
-    /// The same beside `idle_connections` that do nothing.
-    pub(crate) fn beside(self, idle_connections: usize) -> Self {
+    /// The same workload with additional `idle_connections`.
+    pub(crate) fn with_idle(self, idle_connections: usize) -> Self {
         Self { idle_connections, ..self }
     }
 
-    /// The same as an open loop.
+    /// The same workload as an open loop.
     pub(crate) fn at_rate(self, rate: Rate) -> Self {
         Self { mode: Mode::Open, rate: Some(rate), ..self }
     }
 
-    /// What its calls do: the operations of the mix, or the only one.
+    /// The operations of the mix, or the only one.
     pub(crate) fn shares(&self) -> Vec<Share> {
         let Self { op, call_bytes, reply_bytes, .. } = *self;
         match self.mix.is_empty() {
@@ -239,19 +239,19 @@ impl Workload {
         }
     }
 
-    /// The part of the mix that this share of it is.
+    /// The part of the mix with this share.
     pub(crate) fn part(&self, share: Share) -> Self {
         let Share { op, call_bytes, reply_bytes, .. } = share;
         Self { op, call_bytes, reply_bytes, mix: Mix::default(), of_mix: true, ..*self }
     }
 
-    /// Payload that one call of an operation moves, there and back, in bytes.
+    /// Payload of one call of an operation in both directions, in bytes.
     pub(crate) fn payload_bytes(&self) -> usize {
         let [share] = *self.shares() else { return 0 };
         share.payload_bytes()
     }
 
-    /// The limits of the machine this workload is bounded by, to measure beside it.
+    /// The machine limits that bound this workload, to measure with it.
     pub(crate) fn probes(&self) -> Vec<Probe> {
         let [share] = *self.shares() else { return Vec::new() };
         let (call_bytes, reply_bytes) = share.message_bytes();
@@ -282,7 +282,7 @@ impl Workload {
                 let poisson = if rate.arrivals == Arrivals::Poisson { " poisson" } else { "" };
                 name += &format!(", {per_second}/s{poisson}");
                 if depth != IN_FLIGHT_MAX {
-                    name += &format!(", at most {depth} under way");
+                    name += &format!(", at most {depth} in flight");
                 }
             }
             (None, 1) => {}
@@ -305,10 +305,10 @@ impl Workload {
     }
 }
 
-/// When a repeat begins to count and when it ends.
+/// Start and end conditions of a repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Time in which the load grows to what it is to be.
+    /// Time in which the load grows to its full rate.
     pub(crate) ramp: Duration,
     /// Unmeasured time after it.
     pub(crate) warmup: Duration,
@@ -316,17 +316,17 @@ pub(crate) struct Limits {
     pub(crate) duration: Duration,
     /// Unmeasured time at the end, under the same load.
     pub(crate) cooldown: Duration,
-    /// Longest time to wait for measured calls that are in flight when nothing more starts. Those that
-    /// are not answered by then are lost.
+    /// Maximum wait for measured calls in flight when no more start. Calls without a reply by then
+    /// are lost.
     pub(crate) grace: Duration,
     /// SIGINT and SIGTERM end it early.
     pub(crate) can_be_interrupted: bool,
-    /// Ends the repeat earlier, after so many measured calls of each core.
+    /// Ends the repeat early after this many measured calls of each core.
     pub(crate) calls: Option<u64>,
-    /// Into how many intervals the measured time is divided at most. Each takes a quarter of a
-    /// megabyte per operation.
+    /// Maximum number of intervals of the measured time. Each takes a quarter of a megabyte per
+    /// operation.
     pub(crate) intervals_max: u32,
-    /// Percentiles are not refused, however far an open loop falls behind its rate.
+    /// Do not refuse percentiles, however far an open loop falls behind its rate.
     pub(crate) force: bool,
 }
 
@@ -347,12 +347,12 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// All of a repeat, if nothing ends it earlier.
+    /// Total time of a repeat, if nothing ends it earlier.
     pub(crate) fn total(&self) -> Duration {
         self.ramp + self.warmup + self.duration + self.cooldown
     }
 
-    /// The part of the measured time that has a histogram of its own.
+    /// Length of the parts of the measured time with their own histogram.
     pub(crate) fn interval(&self) -> Duration {
         (self.duration / self.intervals_max.max(1)).max(INTERVAL_MIN)
     }
@@ -361,7 +361,8 @@ impl Limits {
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Default of `--grace`: the default deadline of a call (`rpc.timeout_ms`).
 const GRACE: Duration = Duration::from_secs(10);
-/// Calls of an open loop in flight at most on a connection, unless `--in-flight-max` says otherwise.
+/// Maximum number of open-loop calls in flight on a connection, unless `--in-flight-max` says
+/// otherwise.
 pub(crate) const IN_FLIGHT_MAX: usize = 64;
 const OPERATIONS: usize = 4;
 const TRANSPORT_BYTES: usize = 28;
@@ -402,7 +403,7 @@ mod tests {
     fn a_name_tells_what_differs_from_a_plain_call() {
         let echo = Workload::ping_pong(Operation::Echo, 64);
         assert_eq!(echo.name(), "echo 64 B");
-        let many = echo.at_depth(8).beside(1000).verified(Verify::Full);
+        let many = echo.at_depth(8).with_idle(1000).verified(Verify::Full);
         assert_eq!(many.name(), "echo 64 B, depth 8, 1000 idle, verify full");
     }
 }

@@ -1,9 +1,9 @@
-//! As much of HTTP as Prometheus asks for: `GET /metrics`, one answer for each connection.
+//! The subset of HTTP that Prometheus needs: `GET /metrics`, one answer per connection.
 //!
-//! Anyone who can reach the port may ask, and may be hostile: the number of connections served at a time, the time of
-//! each and the length of a request are bounded, and one answer is made at a time. Other connections wait in the queue of
-//! the kernel. A library for HTTP
-//! would bring a thread for each connection, or an executor.
+//! Anyone who can reach the port may connect, and may be hostile. Therefore the number of
+//! connections served at a time, the time of each and the length of a request are bounded, and one
+//! answer is made at a time. Other connections wait in the kernel's queue. An HTTP library would
+//! bring a thread for each connection, or an executor.
 
 use super::Wanted;
 use crate::failure::Failure;
@@ -12,20 +12,20 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Connections that are served at a time.
+/// Maximum number of connections served at a time.
 const WORKERS: usize = 8;
-/// In which a request must have come, and in which its answer must be taken.
+/// Maximum time to receive a request, and to send its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest request, header included.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
-/// After a connection could not be accepted, as where there are no descriptors.
+/// Pause after accept has failed, for example for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves until the process ends.
+/// Serves until the process exits.
 ///
 /// # Errors
-/// The address cannot be listened on.
+/// The server cannot listen at the address.
 pub(super) fn serve(address: SocketAddr, wanted: Wanted) -> Result<(), Failure> {
     let failed = |error| Failure::system(format!("listening on {address}"), error);
     let listener = TcpListener::bind(address).map_err(failed)?;
@@ -42,7 +42,7 @@ pub(super) fn serve(address: SocketAddr, wanted: Wanted) -> Result<(), Failure> 
 fn work(listener: &TcpListener, wanted: &Wanted) {
     loop {
         match listener.accept() {
-            // A wrong request, or a connection that ends early, concerns its client alone.
+            // A malformed request or a closed connection only affects its own client.
             Ok((stream, _)) => drop(answer(&stream, wanted)),
             Err(_) => thread::sleep(PAUSE),
         }
@@ -54,9 +54,9 @@ fn answer(stream: &TcpStream, wanted: &Wanted) -> io::Result<()> {
     let (status, body) = match request_line(&request) {
         Some(("GET" | "HEAD", "/metrics")) => ("200 OK", wanted.now()),
         Some(("GET" | "HEAD", "/")) => ("200 OK", "spinrpc engines: /metrics\n".to_owned()),
-        Some(("GET" | "HEAD", _)) => ("404 Not Found", "only /metrics is here\n".to_owned()),
-        Some(_) => ("405 Method Not Allowed", "only GET and HEAD\n".to_owned()),
-        None => ("400 Bad Request", "not a request of HTTP/1\n".to_owned()),
+        Some(("GET" | "HEAD", _)) => ("404 Not Found", "the only path is /metrics\n".to_owned()),
+        Some(_) => ("405 Method Not Allowed", "only GET and HEAD are supported\n".to_owned()),
+        None => ("400 Bad Request", "not an HTTP/1 request\n".to_owned()),
     };
     let kind = if body.ends_with("# EOF\n") { CONTENT_TYPE } else { "text/plain" };
     let length = body.len();
@@ -70,7 +70,7 @@ fn answer(stream: &TcpStream, wanted: &Wanted) -> io::Result<()> {
     write_until(stream, if is_head { b"" } else { body.as_bytes() }, end)
 }
 
-/// All of `bytes`, which a slow reader must have taken by `end`.
+/// Sends all of `bytes`; a slow reader must have received them by `end`.
 fn write_until(mut stream: &TcpStream, mut bytes: &[u8], end: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         let left = end.saturating_duration_since(Instant::now());
@@ -86,7 +86,7 @@ fn write_until(mut stream: &TcpStream, mut bytes: &[u8], end: Instant) -> io::Re
     Ok(())
 }
 
-/// All of a request without a body: up to its empty line.
+/// Reads a request without a body, up to its empty line.
 fn read_request(mut stream: &TcpStream) -> io::Result<Vec<u8>> {
     let end = Instant::now() + PATIENCE;
     let mut request = Vec::new();

@@ -1,7 +1,8 @@
-//! `spinperf metrics`: what running engines have counted, as OpenMetrics text for Prometheus.
+//! `spinperf metrics`: counters of running engines, as OpenMetrics text for Prometheus.
 //!
-//! `top` finds the engines and asks them by their control sockets; `text` says it in OpenMetrics, and `http` to those who
-//! ask by HTTP. `main` is the caller. Nothing is kept between two questions: engines count since their start.
+//! `top` finds the engines and asks them over their control sockets; `text` formats the answers,
+//! and `http` serves them. `main` is the caller. No state is kept between two requests: engines
+//! count since their start.
 
 mod http;
 mod text;
@@ -12,10 +13,10 @@ use crate::top::{Found, Target, Watched};
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 
-/// Prints the metrics once, or serves them until it is ended.
+/// Prints the metrics once, or serves them until interrupted.
 ///
 /// # Errors
-/// There is no such engine, or the address cannot be listened on.
+/// There is no such engine, or the server cannot listen at the address.
 pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     let wanted =
         Wanted { target: args.target.clone(), latency: args.latency, turn: Mutex::new(()) };
@@ -27,11 +28,11 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::system("printing", error))
 }
 
-/// Of whom metrics are wanted, and which.
+/// Engines and metrics to show.
 struct Wanted {
     target: Option<Target>,
     latency: bool,
-    /// One answer is made at a time: what engines say may be long.
+    /// Serializes answers, because snapshots of engines may be long.
     turn: Mutex<()>,
 }
 
@@ -40,7 +41,7 @@ impl Wanted {
         watched.look_at_cores(self.latency).unwrap_or_default()
     }
 
-    /// The metrics of all engines that are there now, which may be none.
+    /// The metrics of all current engines, possibly none.
     fn now(&self) -> String {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let found = match Watched::find(self.target.as_ref()) {

@@ -1,8 +1,10 @@
-//! What engines have counted, in OpenMetrics. Names and help of each metric are here; the crate writes and escapes them.
+//! Counters of engines in OpenMetrics. Names and help of each metric are here; the crate formats
+//! and escapes them.
 //!
-//! What another process says is not believed: names of programs and versions are escaped, numbers that do not add up stay
-//! numbers; counts that this release does not know, wrong histograms and what is said twice are left out. Connections are
-//! summed up for each core, so that the number of series does not grow with them.
+//! Other processes are not trusted: names of programs and versions are escaped, and inconsistent
+//! numbers are passed on. Counters that this release does not know, malformed histograms and
+//! duplicates are omitted. Connections are summed for each core, so that the number of series does
+//! not grow with them.
 
 use crate::top::Found;
 use crate::top::snapshot::{Core, Latencies, Latency, Snapshot};
@@ -15,63 +17,64 @@ use std::collections::BTreeMap;
 use std::collections::HashSet;
 use std::fmt;
 
-/// A count of [`spinrpc::StatsSnapshot`], what it is called here, its unit, and what it counts.
+/// A counter of [`spinrpc::StatsSnapshot`], its metric name, its unit, and its help.
 type Count = (&'static str, &'static str, Option<Unit>, &'static str);
 
 const COUNTS: &[Count] = &[
     ("polls", "turns", None, "Turns of the core"),
-    ("empty_polls", "empty_turns", None, "Turns that found nothing to do"),
-    ("parks", "sleeps", None, "Times the core slept"),
+    ("empty_polls", "empty_turns", None, "Turns without work"),
+    ("parks", "sleeps", None, "Times that the core slept"),
     ("calls_sent", "calls_sent", None, "Calls sent"),
     ("replies_received", "replies_received", None, "Replies received that matched a call"),
     ("calls_received", "calls_received", None, "Calls received and handed to a service"),
     ("replies_sent", "replies_sent", None, "Replies sent, error replies included"),
-    ("credit_stalls", "credit_stalls", None, "Calls refused for want of a credit of the peer"),
-    ("queue_full", "queue_full", None, "Calls refused or put off, as the send queue was full"),
-    ("no_buffer", "no_buffer", None, "Calls refused or put off, as buffers were lent out"),
+    ("credit_stalls", "credit_stalls", None, "Calls rejected for lack of a credit from the peer"),
+    (
+        "queue_full",
+        "queue_full",
+        None,
+        "Calls rejected or postponed because the send queue was \
+                                        full",
+    ),
+    ("no_buffer", "no_buffer", None, "Calls rejected or postponed because all buffers were in use"),
     ("bytes_inline", "sent", Some(Unit::Bytes), "Bytes of messages sent, headers included"),
     ("bytes_read", "rdma_read", Some(Unit::Bytes), "Bytes fetched by RDMA Read"),
     ("bytes_written", "rdma_written", Some(Unit::Bytes), "Bytes placed by RDMA Write"),
     ("copies", "copied_items", None, "Data items copied instead of being placed"),
     ("timeouts", "timeouts", None, "Calls that passed their deadline"),
-    ("calls_left", "calls_left", None, "Calls left without an answer by a graceful shutdown"),
-    (
-        "calls_late",
-        "calls_late",
-        None,
-        "Calls refused, as their time was over before they were served",
-    ),
-    ("calls_dropped", "calls_dropped", None, "Calls that their handler dropped"),
-    ("handler_panics", "handler_panics", None, "Panics of handlers that were caught"),
-    ("calls_refused", "calls_refused", None, "Calls refused, as they went beyond the grant"),
+    ("calls_left", "calls_left", None, "Calls left unanswered by a graceful shutdown"),
+    ("calls_late", "calls_late", None, "Calls rejected because their deadline had expired"),
+    ("calls_dropped", "calls_dropped", None, "Calls dropped by their handler"),
+    ("handler_panics", "handler_panics", None, "Caught panics of handlers"),
+    ("calls_refused", "calls_refused", None, "Calls rejected because they exceeded the grant"),
     ("errors_sent", "errors_sent", None, "RDMA_ERROR messages sent"),
     ("messages_dropped", "messages_dropped", None, "Messages dropped without an answer"),
-    ("stale", "stale", None, "Replies and letters for calls or connections that were gone"),
+    ("stale", "stale", None, "Replies and messages for calls or connections that no longer exist"),
     (
         "exports_expired",
         "exports_expired",
         None,
-        "Replies taken back, as nobody fetched them in time",
+        "Replies withdrawn because the peer did not fetch them in time",
     ),
     ("connections_opened", "connections_opened", None, "Connections opened"),
-    ("connections_closed", "connections_closed", None, "Connections that went down"),
-    ("reconnects", "reconnects", None, "Connections made in the place of lost ones"),
-    ("calls_resent", "calls_resent", None, "Calls sent again on another connection"),
-    ("replies_replayed", "replies_replayed", None, "Calls answered with a kept reply"),
+    ("connections_closed", "connections_closed", None, "Connections that were closed or lost"),
+    ("reconnects", "reconnects", None, "Reconnects"),
+    ("calls_resent", "calls_resent", None, "Calls retransmitted on another connection"),
+    ("replies_replayed", "replies_replayed", None, "Calls answered from the reply cache"),
 ];
 
-/// What a core has, or is, now.
+/// A current value of a core.
 type Gauge = (&'static str, &'static str, fn(&Core) -> Option<u64>);
 
 const GAUGES: &[Gauge] = &[
-    ("core_running", "1 if a thread is this core", |core| Some(core.running.into())),
+    ("core_running", "1 if a thread runs this core", |core| Some(core.running.into())),
     ("core_answered", "1 if the core answered in time", |core| Some(core.answered.into())),
-    ("connections", "Connections that are open", |core| told(core, core.connections_open)),
-    ("calls_deferred", "Calls that services answer later", |core| told(core, core.deferred)),
-    ("calls_put_off", "Calls that wait for memory or room", |core| told(core, core.put_off)),
+    ("connections", "Open connections", |core| told(core, core.connections_open)),
+    ("calls_deferred", "Calls deferred by services", |core| told(core, core.deferred)),
+    ("calls_put_off", "Calls waiting for memory or room", |core| told(core, core.put_off)),
 ];
 
-/// Only a core that has answered has told of it.
+/// `None` for a core that has not answered.
 fn told(core: &Core, count: u64) -> Option<u64> {
     core.answered.then_some(count)
 }
@@ -89,12 +92,12 @@ pub(super) fn render(found: Vec<Found>) -> String {
     let mut written = String::new();
     match text::encode(&mut written, &registry) {
         Ok(()) => written,
-        // A String takes what is written to it.
+        // Formatting into a String cannot fail.
         Err(fmt::Error) => String::new(),
     }
 }
 
-/// Without what an engine has said twice: a series may be there once.
+/// Removes duplicates: a series may appear only once.
 fn once_each(engines: impl Iterator<Item = Engine>) -> Vec<Engine> {
     let mut seen = HashSet::new();
     let mut engines: Vec<_> =
@@ -147,7 +150,7 @@ impl Engine {
         [("program", self.program.clone()), ("pid", pid), ("engine", engine)]
     }
 
-    /// Latencies by their labels, each of which there is once, whatever the engine says.
+    /// Latencies by their labels, which are unique, whatever the engine sends.
     fn latencies(&self) -> BTreeMap<[(&'static str, String); 4], &Latency> {
         let cores = self.latencies.iter().flat_map(|latencies| &latencies.cores);
         let all = cores.flat_map(|core| core.procedures.iter().map(move |one| (core.index, one)));
@@ -172,12 +175,12 @@ impl Engine {
 struct Histogram {
     sum: f64,
     count: u64,
-    /// Upper bounds, and counts of each bucket alone.
+    /// Upper bounds, and counts of each bucket by itself.
     buckets: Vec<(f64, u64)>,
 }
 
 impl Histogram {
-    /// `None` for one that cannot be: with other buckets, or too many calls for a number.
+    /// `None` for an invalid one: with other buckets, or with a sum of calls that overflows.
     fn of(latency: &Latency) -> Option<Self> {
         if latency.buckets.len() != LATENCY_BUCKETS {
             return None;
@@ -200,7 +203,7 @@ impl Collector for Engines {
                 encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
             self.of_cores(metric, |_, core| core.stats.get(*stat).copied(), counter)?;
         }
-        let help = "Time in turns that did something";
+        let help = "Time in turns that found work";
         let seconds = Some(&Unit::Seconds);
         let metric = encoder.encode_descriptor("busy", help, seconds, MetricType::Counter)?;
         let busy = |engine: &Engine, core: &Core| Some(engine.busy_seconds(core));
@@ -218,9 +221,9 @@ impl Collector for Engines {
 }
 
 impl Engines {
-    /// What is of an engine as a whole.
+    /// Metrics of an engine as a whole.
     fn encode_engines(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Time since the engine was made";
+        let help = "Time since the engine was created";
         let seconds = Some(&Unit::Seconds);
         let mut metric = encoder.encode_descriptor("uptime", help, seconds, MetricType::Gauge)?;
         for engine in &self.0 {
@@ -237,7 +240,7 @@ impl Engines {
         Ok(())
     }
 
-    /// How long services take to answer, if that was asked for.
+    /// Service times, if they were requested.
     fn encode_latencies(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         if self.0.iter().all(|engine| engine.latencies.is_none()) {
             return Ok(());
@@ -382,7 +385,7 @@ mod tests {
             }
         }
         assert!(text.contains(&format!("# TYPE {name} histogram\n# UNIT {name} seconds\n")));
-        assert!(!written(vec![engine("x", CORE)]).contains(name), "nobody asked");
+        assert!(!written(vec![engine("x", CORE)]).contains(name), "not requested");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! The modes of `spinperf run`: workloads known beforehand, the search for the highest rate, the soak.
+//! The modes of `spinperf run`: lists of workloads, the search for the highest rate, the soak.
 //!
-//! `run` calls it, `load` measures for it, `report` prints what it found out.
+//! `run` calls it, `load` measures for it, `report` prints the outcome.
 
 mod rows;
 mod saturate;
@@ -15,13 +15,13 @@ use crate::load::{Fleet, Mode};
 use crate::report::Row;
 use serde::Serialize;
 
-/// What a mode found out.
+/// Outcome of a mode.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) rows: Vec<Row>,
     pub(crate) saturation: Option<Saturation>,
     pub(crate) soak: Option<Soak>,
-    /// Why the answer to what was asked is no, if it is.
+    /// Reason for a negative answer, if there is one.
     pub(crate) verdict: Result<(), String>,
 }
 
@@ -31,7 +31,7 @@ impl Default for Outcome {
     }
 }
 
-/// Does what the plan says, with cores that are connected.
+/// Carries out the plan on connected cores.
 pub(crate) fn measure(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     interrupt::catch()?;
     match plan.mode {
@@ -47,12 +47,12 @@ pub(crate) fn measure_both(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Fa
     rows::measure_both(fleet, plan)
 }
 
-/// What the search for the highest rate found.
+/// Result of the search for the highest rate.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Saturation {
-    /// What the 99th percentile must not exceed.
+    /// Limit of the 99th percentile.
     pub(crate) p99_limit_ns: f64,
-    /// Every rate tried, in the order of trying.
+    /// Every rate tried, in order.
     pub(crate) steps: Vec<SaturationStep>,
     /// The highest rate that held, in calls per second; absent if none did.
     pub(crate) highest_per_second: Option<f64>,
@@ -63,36 +63,36 @@ pub(crate) struct Saturation {
 pub(crate) struct SaturationStep {
     pub(crate) target_per_second: f64,
     pub(crate) achieved_per_second: f64,
-    /// Calls that were never answered.
+    /// Calls without a reply.
     pub(crate) lost: u64,
-    /// From the intended start of each call.
+    /// Measured from the intended start of each call.
     pub(crate) p99_ns: f64,
     pub(crate) adherence_percent: f64,
-    /// The percentile kept its limit, and the loop its rate.
+    /// The percentile stayed within its limit, and the loop kept its rate.
     pub(crate) held: bool,
 }
 
-/// What became of figures and holdings in the course of a soak.
+/// Figures and resources in the course of a soak.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Soak {
     pub(crate) windows: Vec<SoakWindow>,
-    /// Windows that kept less of their rate than percentiles are given for.
+    /// Windows whose adherence was too low for percentiles.
     pub(crate) refused_windows: usize,
-    /// Calls that were never answered.
+    /// Calls without a reply.
     pub(crate) lost: u64,
-    /// How each figure changed from window to window.
+    /// Change of each figure over the windows.
     pub(crate) trends: Vec<Trend>,
-    /// Nothing drifted, nothing leaked, every call was answered, and every window kept to its rate, if it
-    /// had one.
+    /// Nothing drifted, nothing leaked, every call was answered, and every window kept its rate, if
+    /// it had one.
     pub(crate) held: bool,
-    /// Why the server's buffers were not watched for leaks, if they were not.
+    /// Reason why the server's buffers were not watched for leaks, if they were not.
     pub(crate) buffers_not_watched: Option<String>,
 }
 
 /// A part of a soak.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct SoakWindow {
-    /// Since the soak began, in seconds.
+    /// Start relative to that of the soak, in seconds.
     pub(crate) start_s: f64,
     pub(crate) elapsed_s: f64,
     pub(crate) calls: u64,
@@ -106,7 +106,7 @@ pub(crate) struct SoakWindow {
     pub(crate) server: Holdings,
 }
 
-/// What a figure of windows is counted in.
+/// Unit of a figure of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TrendUnit {
@@ -118,17 +118,17 @@ pub(crate) enum TrendUnit {
 /// A straight line through a figure of all windows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Trend {
-    /// Which figure: `p50`, `server memory` and so on.
+    /// Name of the figure: `p50`, `server memory` and so on.
     pub(crate) what: &'static str,
-    /// Of its mean and change.
+    /// Unit of mean and change.
     pub(crate) unit: TrendUnit,
     /// Its mean over the windows.
     pub(crate) mean: f64,
-    /// What the line changes by from the first window to the last.
+    /// Change of the line from the first window to the last.
     pub(crate) change: f64,
-    /// Standard error of that.
+    /// Standard error of the change.
     pub(crate) change_error: f64,
-    /// The change is too large to bear and too clear to be chance.
+    /// The change exceeds the tolerance, and is too significant to be chance.
     pub(crate) is_drift: bool,
 }
 

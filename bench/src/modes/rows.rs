@@ -1,6 +1,6 @@
-//! Workloads that are known beforehand: one, or all of a sweep. What is measured several times is
-//! measured by turns, each time in another order, so that what changes on the machine meanwhile
-//! favours none of them. A signal ends it, as does a server that has stopped answering.
+//! Predetermined workloads: one, or all of a sweep. Repeats are interleaved, each time in another
+//! order, so that changes of the machine favour none of the workloads. A signal ends it, as does a
+//! server that stops answering.
 
 use super::Outcome;
 use crate::cli::Plan;
@@ -10,7 +10,7 @@ use crate::load::{CutShort, Fleet, Measured, Random, Workload};
 use crate::progress::Progress;
 use crate::report::{Repeat, Row};
 
-/// Measures every workload of the plan as often as it says.
+/// Measures every workload of the plan with all its repeats.
 pub(super) fn measure(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     let measured = match plan.workloads.as_slice() {
         [workload] => {
@@ -30,7 +30,7 @@ pub(super) fn measure_both(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Fa
     Ok(Outcome { rows: rows(measured), ..Outcome::default() })
 }
 
-/// What is loaded, with the same connections each time.
+/// Repeats the loaded workload over the same connections.
 fn repeatedly(
     fleet: &mut Fleet,
     plan: &Plan,
@@ -48,8 +48,8 @@ fn repeatedly(
     Ok(measured)
 }
 
-/// Adds a repeat, unless an interrupt has left a part of it only and there is a whole one; whether no
-/// other can follow.
+/// Adds a repeat, unless it was interrupted and there is a complete one already; returns whether it
+/// is the last.
 fn keep(repeats: &mut Vec<Vec<Measured>>, one: Vec<Measured>) -> bool {
     let cut_short = one.first().map_or(CutShort::default(), |(_, first)| first.cut_short);
     let has_calls = one.iter().any(|(_, part)| part.calls + part.lost > 0);
@@ -80,8 +80,8 @@ fn by_turns(fleet: &mut Fleet, plan: &Plan) -> Result<Vec<Vec<Vec<Measured>>>, F
     Ok(measured)
 }
 
-/// The rows of one workload from all of its repeats: one, or of a mix one for all of it and one for
-/// each operation.
+/// The rows of one workload from all of its repeats: one, or for a mix one for the whole and one
+/// for each operation.
 pub(super) fn rows(repeats: Vec<Vec<Measured>>) -> Vec<Row> {
     let workloads: Vec<Workload> =
         repeats.first().into_iter().flatten().map(|(workload, _)| *workload).collect();

@@ -1,8 +1,8 @@
-//! The search for the highest rate: doubled until it does not hold, then narrowed down between the
-//! last that did and the first that did not. A rate holds if the 99th percentile, from the intended
-//! start of each call, stays within its limit, the loop keeps to the rate, and there are enough calls
-//! for that percentile, for which a step takes as long as it must. One that does not hold is tried
-//! once more: the machine may have done something else meanwhile.
+//! The search for the highest rate: doubles the rate until it does not hold, then bisects between
+//! the last that held and the first that did not. A rate holds if the 99th percentile, from the
+//! intended start of each call, stays within its limit, the loop keeps the rate, and there are
+//! enough calls for that percentile; a step takes as long as that needs. A rate that does not hold
+//! is tried once more, because the machine may have been disturbed.
 
 use super::rows::rows;
 use super::{Outcome, Saturation, SaturationStep};
@@ -19,7 +19,7 @@ pub(super) fn search(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure>
     let (steps, best) = (Vec::new(), None);
     let mut search = Search { fleet, plan, p99_limit_ns, steps, best, stuck: false };
     let highest = match find(|rate| search.holds(rate)) {
-        // What it has found until then.
+        // The best result so far.
         Err(Failure::Interrupted(_)) => search.best.as_deref().map(rate_of),
         found => found?,
     };
@@ -29,7 +29,9 @@ pub(super) fn search(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure>
         _ if interrupt::signal().is_some() => Ok(()),
         _ if stuck => Err("the server has stopped answering".to_owned()),
         Some(_) => Ok(()),
-        None => Err(format!("no rate holds a 99th percentile of {} µs", show_us(p99_limit_ns))),
+        None => {
+            Err(format!("no rate keeps the 99th percentile within {} µs", show_us(p99_limit_ns)))
+        }
     };
     Ok(Outcome {
         rows: best.map_or_else(Vec::new, |best| rows(vec![best])),
@@ -44,9 +46,9 @@ struct Search<'a> {
     plan: &'a Plan,
     p99_limit_ns: f64,
     steps: Vec<SaturationStep>,
-    /// Of the highest rate that held so far.
+    /// Results at the highest rate that has held so far.
     best: Option<Vec<Measured>>,
-    /// The server has stopped answering: no rate holds any more.
+    /// The server has stopped answering, so no rate holds any more.
     stuck: bool,
 }
 
@@ -85,7 +87,7 @@ impl Search<'_> {
     }
 }
 
-/// The time of a step, or as much more as a low rate needs for enough calls.
+/// The time of a step, extended for a low rate until it yields enough calls.
 fn limits_at(workload: &Workload, limits: &Limits) -> Limits {
     let per_second = workload.rate.map_or(u64::MAX, |rate| rate.per_second.max(1));
     let needed = Duration::from_secs_f64(CALLS_PLANNED / per_second as f64);
@@ -135,7 +137,8 @@ pub(super) fn describe(step: &SaturationStep) -> String {
     )
 }
 
-/// The highest rate that holds, to a twentieth; `None` if not even the lowest does.
+/// The highest rate that holds, with a precision of a twentieth; `None` if even the lowest does
+/// not.
 fn find(mut holds: impl FnMut(u64) -> Result<bool, Failure>) -> Result<Option<u64>, Failure> {
     let mut rate = RATE_FIRST;
     let (mut low, mut high) = if holds(rate)? {
@@ -167,12 +170,13 @@ fn find(mut holds: impl FnMut(u64) -> Result<bool, Failure>) -> Result<Option<u6
 
 const RATE_FIRST: u64 = 10_000;
 const RATE_LOWEST: u64 = 10;
-/// More than any client could make.
+/// More than any client can make.
 const RATE_LAST: u64 = 1_000_000_000;
 const PRECISION: u64 = 20;
-/// The 99th percentile of fewer is their largest, or nothing.
+/// With fewer calls, the 99th percentile is the maximum or does not exist.
 const CALLS_MIN: u64 = 100;
-/// So many on average: chance brings fewer than `CALLS_MIN` in one of a hundred thousand steps.
+/// Average number of calls: chance yields fewer than `CALLS_MIN` in one of a hundred thousand
+/// steps.
 const CALLS_PLANNED: f64 = 150.0;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The soak: the same load for hours, window by window, watched for what should stay as it is. What
-//! is kept of a window is a line of figures, and all memory is taken at the beginning: a watch for
-//! leaks must not leak itself. SIGINT and SIGTERM end it after the window that is under way.
+//! The soak: the same load for hours in windows, watched for drift and leaks. Each window leaves a
+//! line of figures, and all memory is allocated at the beginning, because a leak detector must not
+//! leak itself. SIGINT and SIGTERM end it after the current window.
 
 use super::rows::rows;
 use super::trend::Line;
@@ -53,19 +53,21 @@ fn limits_of(plan: &Plan, window: usize, windows: usize) -> Limits {
     }
 }
 
-/// What is kept of all windows.
+/// Data kept about all windows.
 struct Watch {
     begin: Instant,
     windows: Vec<SoakWindow>,
     planned: usize,
-    /// Windows that kept less of their rate than percentiles are given for.
+    /// Windows whose adherence was too low for percentiles.
     refused: usize,
     samples: Vec<Histogram<u64>>,
-    /// All of it and its operations: the sums of their counts, and what else the last window said.
+    /// The whole and its operations: the sums of their counters, and other data from the last
+    /// window.
     sums: Vec<Measured>,
-    /// The server's engine by its control socket, or why it cannot be looked at.
+    /// The server's engine, seen through its control socket, or the reason why it cannot be
+    /// watched.
     server: Result<Watched, String>,
-    /// What that has in use after each window; not a number where it did not tell.
+    /// Buffers that it has in use after each window; NaN if unknown.
     buffers: Vec<f64>,
     said: Instant,
 }
@@ -74,7 +76,7 @@ impl Watch {
     fn new(planned: usize, address: &str) -> Result<Self, Failure> {
         let histogram = || {
             let mut histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)?;
-            // The pages are the kernel's until they are written to.
+            // Touches the pages, which the kernel would otherwise allocate at the first write.
             histogram.reset();
             Ok(histogram)
         };
@@ -85,8 +87,9 @@ impl Watch {
             windows: Vec::with_capacity(planned),
             planned,
             refused: 0,
-            samples: samples
-                .map_err(|error| Failure::Measurement(format!("no histogram: {error}")))?,
+            samples: samples.map_err(|error| {
+                Failure::Measurement(format!("cannot create a histogram: {error}"))
+            })?,
             sums: Vec::new(),
             server: Watched::find(Some(&Target::Address(address.to_owned())))
                 .map_err(|failure| failure.to_string()),
@@ -95,13 +98,13 @@ impl Watch {
         })
     }
 
-    /// Adds a window; without what the server holds if it has stopped answering.
+    /// Adds a window; without the server's resources if it has stopped answering.
     fn add(&mut self, measured: Vec<Measured>, server: Option<Holdings>) {
         if let Some((_, all)) = measured.first() {
             self.refused += usize::from(all.open.is_some_and(|open| open.refused.is_some()));
             let end_s = self.begin.elapsed().as_secs_f64();
             let latency = all.latency;
-            // The last that is known.
+            // The last known value.
             let before = self.windows.last().map(|window| window.server);
             let server = server.or(before).unwrap_or_default();
             let window = SoakWindow {
@@ -118,7 +121,7 @@ impl Watch {
             self.say(&window);
             let place = self.windows.len() * self.samples.len() / self.planned;
             if let Some(samples) = self.samples.get_mut(place) {
-                // Cannot fail: no latency is longer than these are made for.
+                // Cannot fail: these histograms cover every latency.
                 let _ = samples.add(&all.samples.latency);
             }
             self.windows.push(window);
@@ -151,7 +154,7 @@ impl Watch {
             trends.iter().filter(|trend| trend.is_drift).map(Trend::describe).collect();
         let (refused_windows, count) = (self.refused, self.windows.len());
         if refused_windows > 0 {
-            reasons.push(format!("{refused_windows} of {count} windows did not keep to the rate"));
+            reasons.push(format!("{refused_windows} of {count} windows did not keep the rate"));
         }
         let lost = self.sums.first().map_or(0, |(_, all)| all.lost);
         if lost > 0 {
@@ -187,7 +190,7 @@ impl Watch {
     }
 }
 
-/// The percentiles of all windows together, or none of them where a window was refused its own.
+/// The percentiles of all windows together, or none if a window was refused its own.
 fn summarise(one: &mut Measurement, is_refused: bool) -> Result<(), Failure> {
     if is_refused {
         (one.samples, one.latency) = (Samples::none()?, LatencySummary::refused(one.calls));
@@ -198,12 +201,12 @@ fn summarise(one: &mut Measurement, is_refused: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The counts and samples of both; the percentiles come at the end, of all samples. The service times
-/// of a window are not kept.
+/// The sum of counters and samples; percentiles are computed at the end, from all samples. The
+/// service times of a window are not kept.
 fn add_up(((workload, mut sum), (_, next)): (Measured, Measured)) -> Measured {
     let elapsed_s = sum.elapsed_s + next.elapsed_s;
     let mean = |of: fn(&Measurement) -> f64| {
-        // Nothing was done in a window without a figure.
+        // A window without a figure did nothing.
         let done = |one: &Measurement| Some(of(one) * one.elapsed_s).filter(|done| !done.is_nan());
         let done = [done(&sum), done(&next)].into_iter().flatten().reduce(|one, two| one + two);
         done.map_or(f64::NAN, |done| done / elapsed_s.max(f64::MIN_POSITIVE))
@@ -211,7 +214,7 @@ fn add_up(((workload, mut sum), (_, next)): (Measured, Measured)) -> Measured {
     let (calls_per_second, bytes_per_second) =
         (mean(|one| one.calls_per_second), mean(|one| one.bytes_per_second));
     let open = sum.open.zip(next.open).map(|loops| add_up_loops(loops, mean));
-    // Cannot fail: it grows with what is added.
+    // Cannot fail: the histogram grows as needed.
     let _ = sum.samples.latency.add(&next.samples.latency);
     sum.samples.intervals.clear();
     let cores = |one: &[CoreUse], two: &[CoreUse]| {
@@ -240,7 +243,7 @@ fn add_up(((workload, mut sum), (_, next)): (Measured, Measured)) -> Measured {
     (workload, measurement)
 }
 
-/// The counts of both, and adherence by them; what was achieved is the mean over the time.
+/// The sum of the counters, with the resulting adherence; the achieved rate is the mean over time.
 fn add_up_loops(
     (sum, next): (OpenLoop, OpenLoop),
     mean: impl Fn(fn(&Measurement) -> f64) -> f64,
@@ -263,7 +266,7 @@ fn add_up_loops(
     }
 }
 
-/// The histograms, which were made for all windows planned, with the times of those there were.
+/// The histograms, allocated for all planned windows, with the times of the actual ones.
 fn samples(windows: &[SoakWindow], parts: Vec<Histogram<u64>>, planned: usize) -> Vec<Interval> {
     let mut intervals = Vec::new();
     let count = parts.len();
@@ -281,13 +284,13 @@ fn samples(windows: &[SoakWindow], parts: Vec<Histogram<u64>>, planned: usize) -
 /// A figure of a window.
 type Figure = fn(&SoakWindow) -> f64;
 
-/// How much of a change of a figure is a drift.
+/// Bounds beyond which a change of a figure is a drift.
 struct Bounds {
     what: &'static str,
     unit: TrendUnit,
-    /// Falling is bad, rather than growing.
+    /// A fall is bad, rather than growth.
     falls: bool,
-    /// Part of its mean, and at least so much.
+    /// Fraction of the mean, and an absolute minimum.
     tolerance: (f64, f64),
 }
 
@@ -315,7 +318,7 @@ impl Bounds {
     }
 }
 
-/// How each figure went. The first window is left out: what is there for the first time is no drift.
+/// Trend of each figure. Skips the first window: initial allocations are not a drift.
 fn trends(windows: &[SoakWindow], buffers: &[f64]) -> Vec<Trend> {
     if windows.len() <= TREND_WINDOWS_MIN {
         return Vec::new();
@@ -360,12 +363,12 @@ pub(super) fn describe(window: &SoakWindow) -> String {
 const INTERVALS_MAX: usize = 60;
 const LATENCY_NS_MAX: u64 = 1 << 40;
 const SAY_EVERY: Duration = Duration::from_secs(2);
-/// Fewer do not make a line.
+/// Minimum number of windows for a line.
 const TREND_WINDOWS_MIN: usize = 4;
-/// So many standard errors are no chance.
+/// Number of standard errors that rules out chance.
 const ERRORS_CLEAR: f64 = 4.0;
 const LEAK_BYTES: f64 = 1_048_576.0;
-/// Of descriptors and buffers.
+/// Bound for descriptors and buffers.
 const LEAK_COUNT: f64 = 2.0;
 
 #[cfg(test)]
@@ -433,7 +436,7 @@ mod tests {
         assert_eq!(of(&[f64::NAN; 20]), None);
     }
 
-    /// A window of an open loop of 1000 calls, of which some were never sent.
+    /// A window of an open loop with 1000 calls, some of which were never sent.
     fn open_window(never_sent: u64, elapsed_s: f64) -> Measured {
         use crate::load::{Arrivals, CoreUse, CutShort, Operation, Workload};
         let refused = (never_sent > 0).then_some("behind");
@@ -482,7 +485,7 @@ mod tests {
     }
 
     fn soaked_of(planned: usize, windows: [Measured; 3]) -> Outcome {
-        let mut watch = Watch::new(planned, "shm:nobody").unwrap();
+        let mut watch = Watch::new(planned, "shm:absent").unwrap();
         let holdings = window(0).server;
         windows.into_iter().for_each(|one| watch.add(vec![one], Some(holdings)));
         watch.outcome().unwrap()
@@ -502,7 +505,7 @@ mod tests {
     fn a_soak_whose_server_cannot_be_looked_at_says_so() {
         let soak = soaked([open_window(100, 1.0), open_window(0, 1.0), open_window(0, 2.0)]).soak;
         let why = soak.unwrap().buffers_not_watched.unwrap();
-        assert!(why.contains("shm:nobody"), "{why}");
+        assert!(why.contains("shm:absent"), "{why}");
     }
 
     #[test]
@@ -510,7 +513,7 @@ mod tests {
         let outcome = soaked([open_window(0, 1.0), open_window(100, 1.0), open_window(0, 1.0)]);
         let soak = outcome.soak.unwrap();
         assert_eq!((soak.held, soak.refused_windows), (false, 1));
-        assert!(outcome.verdict.unwrap_err().contains("1 of 3 windows did not keep to the rate"));
+        assert!(outcome.verdict.unwrap_err().contains("1 of 3 windows did not keep the rate"));
         let kept = soaked([open_window(0, 1.0), open_window(0, 1.0), open_window(0, 1.0)]);
         assert!(kept.soak.unwrap().held && kept.verdict.is_ok());
     }

@@ -1,19 +1,19 @@
-//! A straight line through points, by least squares, and how sure it is.
+//! A straight line through points by least squares, with its standard error.
 
-/// What a line says of the points it goes through.
+/// Properties of a fitted line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Line {
-    /// Of the values.
+    /// Mean of the values.
     pub(super) mean: f64,
-    /// From the first point to the last, on the line.
+    /// Change along the line from the first point to the last.
     pub(super) change: f64,
-    /// Standard error of that.
+    /// Standard error of the change.
     pub(super) change_error: f64,
 }
 
 impl Line {
-    /// Through points in the order of time, but for those that are not a number; `None` of fewer than
-    /// three, or of points at one time.
+    /// Fits points in order of time, ignoring NaN; `None` with fewer than three points, or with all
+    /// at one time.
     pub(super) fn through(points: impl Iterator<Item = (f64, f64)>) -> Option<Self> {
         let points: Vec<(f64, f64)> = points.filter(|(_, value)| !value.is_nan()).collect();
         let (first, last) = (points.first()?.0, points.last()?.0);

@@ -1,12 +1,11 @@
 //! The report as comma-separated values (RFC 4180): a line for each repeat of each row, with a
-//! header. Columns are named as in the JSON document, units last; what a repeat does not have is
-//! empty.
+//! header. Columns are named as in the JSON document, units last; missing values are empty.
 
 use super::Report;
 use crate::failure::Failure;
 use serde_json::Value;
 
-/// All repeats; lines end as RFC 4180 section 2 has it.
+/// All repeats; lines end as RFC 4180 section 2 requires.
 pub(crate) fn render(report: &Report) -> Result<String, Failure> {
     let names: Vec<&str> = INDICES
         .iter()
@@ -41,7 +40,7 @@ fn cell(value: &Value, pointer: &str) -> String {
     }
 }
 
-/// A field in quotes where it must be (RFC 4180 section 2).
+/// Quotes a field if necessary (RFC 4180 section 2).
 fn quoted(text: &str) -> String {
     match text.contains(['"', ',', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
@@ -52,7 +51,7 @@ fn quoted(text: &str) -> String {
 const LINE_END: &str = "\r\n";
 /// Both counted from 1.
 const INDICES: [&str; 2] = ["row", "repeat"];
-/// Columns with where their values are in a row.
+/// Columns, with the locations of their values in a row.
 const OF_ROW: &[(&str, &str)] = &[
     ("name", "/name"),
     ("mode", "/workload/mode"),
@@ -68,7 +67,7 @@ const OF_ROW: &[(&str, &str)] = &[
     ("verify", "/workload/verify"),
     ("reverse", "/workload/reverse"),
 ];
-/// Columns with where their values are in a repeat.
+/// Columns, with the locations of their values in a repeat.
 const OF_REPEAT: &[(&str, &str)] = &[
     ("calls", "/calls"),
     ("lost", "/lost"),

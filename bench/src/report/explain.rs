@@ -1,43 +1,43 @@
-//! What bound a row: the reason why its rate was not higher, with the figures that say so.
+//! The bottleneck of a row: the reason why its rate was not higher, with evidence.
 
 use super::{Row, Summary};
 use crate::units::show_count;
 use serde::Serialize;
 
-/// Why a rate was not higher.
+/// Bottleneck of a rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Bound {
     pub(crate) limit: Limit,
-    /// The figures that tell, for people.
+    /// The supporting figures, for people.
     pub(crate) evidence: String,
 }
 
-/// What can keep a rate down.
+/// Possible bottlenecks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Limit {
-    /// An open loop that kept up: no more was asked for.
+    /// An open loop that kept its rate: no more was requested.
     OfferedRate,
     /// The responder grants fewer calls at a time than were wanted.
     Credits,
     /// Send queues or rings had no room.
     Queue,
-    /// Copying the payload takes all the time there is.
+    /// Copying the payload takes all the time.
     Memory,
-    /// The device's link carries no more.
+    /// The device's link is at its capacity.
     Wire,
     ClientCore,
     ServerCore,
     BothCores,
-    /// Nothing is saturated: each call waits for its reply, and for nothing else.
+    /// Nothing is saturated: each call only waits for its reply.
     RoundTrip,
 }
 
 impl Limit {
-    /// In words.
+    /// Name for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::OfferedRate => "the rate asked for",
+            Self::OfferedRate => "the requested rate",
             Self::Credits => "credits",
             Self::Queue => "full queues",
             Self::Memory => "memory",
@@ -51,7 +51,8 @@ impl Limit {
 }
 
 impl Bound {
-    /// The bound of a row, with what the link carries in bytes per second, if there is one.
+    /// The bottleneck of a row, given the capacity of the link in bytes per second, if there is
+    /// one.
     pub(crate) fn of(row: &Row, wire_bytes_per_second: Option<f64>) -> Self {
         let median = &row.median;
         let link_percent = wire_bytes_per_second.map(|wire| median.bytes_per_second / wire * 100.0);
@@ -78,7 +79,7 @@ fn saturated_core(median: &Summary) -> Limit {
     }
 }
 
-/// Whether an open loop got what it asked for, in every repeat.
+/// Returns whether an open loop kept its rate in every repeat.
 fn kept_up(row: &Row) -> bool {
     let mut loops = row.repeats.iter().map(|repeat| repeat.measurement.open);
     loops.all(|open| open.is_some_and(|open| open.adherence_percent >= ADHERENCE_PERCENT))
@@ -94,10 +95,10 @@ fn evidence(row: &Row, limit: Limit, link_percent: Option<f64>) -> String {
     let first = match limit {
         Limit::OfferedRate => {
             let target = row.repeats.first().and_then(|repeat| repeat.measurement.open);
-            target.map(|open| format!("asked for {} calls/s", show_count(open.target_per_second)))
+            target.map(|open| format!("{} calls/s requested", show_count(open.target_per_second)))
         }
         Limit::Credits => Some(format!("{:.2} stalls per call", median.credit_stalls_per_call)),
-        Limit::Queue => Some(format!("{:.2} refusals per call", median.queue_full_per_call)),
+        Limit::Queue => Some(format!("{:.2} rejections per call", median.queue_full_per_call)),
         Limit::Wire => link_percent.map(|percent| format!("{percent:.0}% of the link")),
         Limit::Memory => copy_ratio(median).map(|ratio| format!("{ratio:.2} x memcpy")),
         _ => None,
@@ -114,13 +115,13 @@ fn evidence(row: &Row, limit: Limit, link_percent: Option<f64>) -> String {
     first.into_iter().chain(cores.into_iter().filter_map(core)).collect::<Vec<_>>().join("; ")
 }
 
-/// From here on a core has no time left for more calls.
+/// A core this busy has no time left for more calls.
 const SATURATED_PERCENT: f64 = 90.0;
-/// Stalls per call from which on they, and not a core, set the pace.
+/// With at least this many stalls per call, stalls limit the rate instead of a core.
 const STALLS_NOTICED: f64 = 0.01;
-/// Share of the rate asked for from which on an open loop counts as kept.
+/// Minimum percentage of the requested rate for an open loop to count as kept.
 const ADHERENCE_PERCENT: f64 = 99.9;
-/// As a share of what a bare copy does; the rest is the price of a call.
+/// Fraction of the rate of a bare copy; the rest is the cost of a call.
 const COPY_BOUND: f64 = 0.7;
 /// Headers and gaps take the rest of a link.
 const LINK_FULL_PERCENT: f64 = 85.0;

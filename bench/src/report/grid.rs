@@ -1,5 +1,5 @@
-//! The tables of a report as cells: `table` sets them as text, `html` as HTML, so that both say the
-//! same.
+//! The tables of a report as cells. `table` renders them as text, `html` as HTML, so that both have
+//! the same content.
 
 use super::{FloorRow, Goal, Report, Row, spread};
 use crate::handles::{HandleRow, HandleValue};
@@ -8,11 +8,11 @@ use crate::load::CoreUse;
 use crate::modes::{Trend, TrendUnit};
 use crate::units::{show_count, show_us};
 
-/// A table: a title, what to know before reading, and cells.
+/// A table: title, introduction and cells.
 pub(crate) struct Grid {
     pub(crate) title: &'static str,
     pub(crate) lead: String,
-    /// Empty where cells speak for themselves.
+    /// Empty if the cells need no header.
     pub(crate) header: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
 }
@@ -28,7 +28,7 @@ impl Grid {
     }
 }
 
-/// What the machine itself does.
+/// Limits of the machine.
 pub(crate) fn limits(report: &Report) -> Option<Grid> {
     let cells = |row: &FloorRow| {
         let [low, high] = spread(row.values.iter().copied()).map(|value| row.probe.show(value));
@@ -43,11 +43,11 @@ pub(crate) fn results(report: &Report) -> Option<Grid> {
     let repeats = report.rows.iter().map(|row| row.repeats.len()).max().unwrap_or(0);
     let of = match repeats {
         1 => "one repeat".to_owned(),
-        n => format!("medians of {n} repeats, maximum, calls and seconds of all"),
+        n => format!("medians of {n} repeats; maximum, calls and seconds of all"),
     };
     let lead = format!(
-        "{of}; latency in µs is the full round trip of every call; \
-         (in parentheses) = fewer than 10 samples beyond, - = none; MB = 10^6 bytes"
+        "{of}; latency in µs is the full round trip of every call; (in parentheses) = fewer than \
+         10 samples beyond it, - = none; MB = 10^6 bytes"
     );
     let rows = report.rows.iter().map(result_cells).collect();
     Some(Grid::new("results", &RESULTS, rows)?.led_by(lead))
@@ -71,7 +71,7 @@ fn result_cells(row: &Row) -> Vec<String> {
     cells
 }
 
-/// Calls that were never answered, of each row that has any.
+/// Calls without a reply, for each row that has any.
 pub(crate) fn lost(report: &Report) -> Option<Grid> {
     let cells = |row: &Row| {
         let (lost, calls) = (row.median.lost, row.median.calls);
@@ -84,8 +84,8 @@ pub(crate) fn lost(report: &Report) -> Option<Grid> {
         ]
     };
     let rows = report.rows.iter().filter(|row| row.median.lost > 0).map(cells).collect();
-    let lead = "or after their deadline; they rank as slower than every other, so that the maximum, and \
-                percentiles among them, are not known";
+    let lead = "or after their deadline; they rank as slower than all others, so the maximum, and \
+                percentiles among them, are unknown";
     Some(Grid::new("calls never answered", &LOST, rows)?.led_by(lead))
 }
 
@@ -93,7 +93,7 @@ fn show_rate(per_second: f64) -> String {
     if per_second.is_nan() { "-".to_owned() } else { show_count(per_second) }
 }
 
-/// With as many digits as calls divided by it need.
+/// Formats with the digits that a division of the calls needs.
 fn show_seconds(seconds: f64) -> String {
     match seconds {
         _ if seconds < 1.0 => format!("{seconds:.6}"),
@@ -118,7 +118,7 @@ fn latency_cells(latency: &LatencySummary, samples_min: u64) -> Vec<String> {
     percentiles.into_iter().map(cell).chain([show_us(latency.max_ns)]).collect()
 }
 
-/// Results as multiples of what the machine itself does.
+/// Results as multiples of the machine's limits.
 pub(crate) fn ratios(report: &Report) -> Option<Grid> {
     let cells = |row: &Row| {
         let shown = row.median.ratios.iter().map(|ratio| {
@@ -132,17 +132,18 @@ pub(crate) fn ratios(report: &Report) -> Option<Grid> {
         (!shown.is_empty()).then(|| vec![row.name.clone(), shown.join(", ")])
     };
     let rows = report.rows.iter().filter_map(cells).collect();
-    let lead = "each repeat beside limits measured just before it: medians (smallest to largest)";
-    Some(Grid::new("beside this machine's limits", &[], rows)?.led_by(lead))
+    let lead = "each repeat compared with limits measured just before it: medians (smallest to \
+                largest)";
+    Some(Grid::new("compared with this machine's limits", &[], rows)?.led_by(lead))
 }
 
-/// How open loops kept to their rates, and what calls took from their actual start.
+/// Adherence of open loops, and round trips from the actual start.
 pub(crate) fn loops(report: &Report) -> Option<Grid> {
     let rows = report.rows.iter().filter_map(loop_cells).collect();
-    let lead = "latency counts from the intended start of a call, service time from the actual one; \
-                adherence: calls that started before the measured time was over; late: of them, those \
-                that started 5 µs or more after their time; overran and never sent: those that started \
-                after the end, and those that did not";
+    let lead = "latency counts from the intended start of a call, service time from the actual \
+                one; adherence: calls that started within the measured time; late: those of them \
+                that started 5 µs or more behind schedule; overran: calls that started after the \
+                measured time; never sent: calls that did not start";
     Some(Grid::new("open loops", &LOOPS, rows)?.led_by(lead))
 }
 
@@ -169,19 +170,18 @@ fn loop_cells(row: &Row) -> Option<Vec<String>> {
     ])
 }
 
-/// What each core did: medians over the repeats. What it did for one operation of a mix nobody
-/// counts.
+/// Activity of each core: medians over the repeats. It is not counted for one operation of a mix.
 pub(crate) fn cores(report: &Report) -> Option<Grid> {
     let rows = report.rows.iter().filter(|row| !row.workload.of_mix).flat_map(|row| {
         let client = core_rows(row, "client", |m| &m.client_cores);
         let server = core_rows(row, "server", |m| &m.server_cores);
         client.into_iter().chain(server)
     });
-    let lead = "from the first call to the last, ramp and warm-up included; a server's calls are those of all \
-                its clients; cycles/RPC: clock ticks of turns that found work, by the calls of the core; they and busy \
-                include what else ran on the core within such a turn; \
-                useful and empty: polls that found work, and those that did not; stolen: by the \
-                hypervisor, in all repeats";
+    let lead = "from the first call to the last, ramp and warm-up included; a server's calls are \
+                those of all its clients; cycles/RPC: clock ticks of turns that found work, per \
+                call of the core; it and busy include other work that ran on the core during such \
+                a turn; useful and empty: polls with and without work; stolen: by the hypervisor, \
+                in all repeats";
     Some(Grid::new("cores", &CORES, rows.collect())?.led_by(lead))
 }
 
@@ -218,17 +218,17 @@ fn empty_percent(core: &CoreUse) -> f64 {
     core.empty_polls as f64 * 100.0 / core.polls.max(1) as f64
 }
 
-/// Why each rate was not higher.
+/// Bottleneck of each row.
 pub(crate) fn bounds(report: &Report) -> Option<Grid> {
     let cells = |row: &Row| {
         let bound = row.bounded_by.as_ref()?;
         Some(vec![row.name.clone(), bound.limit.name().to_owned(), bound.evidence.clone()])
     };
     let rows = report.rows.iter().filter_map(cells).collect();
-    Grid::new("what bound each row", &["workload", "bound by", "evidence"], rows)
+    Grid::new("bottleneck of each row", &["workload", "bound by", "evidence"], rows)
 }
 
-/// Every rate that the search for the highest one tried.
+/// All rates tried by the search for the highest one.
 pub(crate) fn saturation(report: &Report) -> Option<Grid> {
     let found = report.saturation.as_ref()?;
     let rows = found.steps.iter().map(|step| {
@@ -256,7 +256,7 @@ fn show_mean(trend: &Trend) -> String {
     }
 }
 
-/// What changed in the course of a soak.
+/// Changes in the course of a soak.
 pub(crate) fn soak(report: &Report) -> Option<Grid> {
     let soak = report.soak.as_ref()?;
     let rows = soak.trends.iter().map(|trend| {
@@ -270,7 +270,7 @@ pub(crate) fn soak(report: &Report) -> Option<Grid> {
     });
     let verdict = match (soak.trends.is_empty(), soak.held) {
         (_, false) => "did NOT hold",
-        (true, true) => "too few to tell a drift",
+        (true, true) => "too few to detect a drift",
         (false, true) => "held: no drift, no leak",
     };
     let behind = match soak.refused_windows {
@@ -285,7 +285,7 @@ pub(crate) fn soak(report: &Report) -> Option<Grid> {
     Some(Grid { title: "soak", lead, header, rows: rows.collect() })
 }
 
-/// Calls from other threads than the core's, beside its own.
+/// Calls from other threads, compared with calls on the core itself.
 pub(crate) fn handles(report: &Report) -> Option<Grid> {
     let cells = |row: &HandleRow| {
         let HandleValue { own, handle, floor } = row.median;
@@ -296,7 +296,7 @@ pub(crate) fn handles(report: &Report) -> Option<Grid> {
     Grid::new("calls from other threads", &HANDLES, report.handles.iter().map(cells).collect())
 }
 
-/// Promises, and whether they were kept.
+/// Goals, and whether they were met.
 pub(crate) fn goals(report: &Report) -> Option<Grid> {
     Grid::new("goals", &[], report.goals.iter().map(goal_cells).collect())
 }

@@ -1,5 +1,5 @@
-//! Percentile spectra in the text format of HdrHistogram, which its plotter and others read: one
-//! histogram to a file, in microseconds.
+//! Percentile spectra in the text format of HdrHistogram, for its plotter and other tools: one
+//! histogram per file, in microseconds.
 
 use hdrhistogram::Histogram;
 use std::fmt::Write;
@@ -15,7 +15,8 @@ pub(crate) fn render(samples: &Histogram<u64>) -> String {
     for step in samples.iter_quantiles(TICKS_PER_HALF_DISTANCE) {
         total += step.count_since_last_iteration();
         let (us, quantile) = (step.value_iterated_to() as f64 / 1e3, step.quantile_iterated_to());
-        // Writing to a string cannot fail. The last line has no last column, which would be infinite.
+        // Writing to a string cannot fail. The last line lacks the last column, which would be
+        // infinite.
         let _ = match quantile < 1.0 {
             true => writeln!(
                 text,
@@ -40,14 +41,14 @@ pub(crate) fn path_of_row(path: &Path, number: usize, name: &str) -> PathBuf {
     path.with_file_name(format!("{stem}.{number}-{}{end}", slug(name)))
 }
 
-/// A name without anything that a shell or a log would stumble over.
+/// A name without characters that are special in shells or logs.
 pub(crate) fn slug(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { ' ' };
     let plain: String = name.chars().map(plain).collect();
     plain.split_whitespace().collect::<Vec<_>>().join("-")
 }
 
-/// Lines for each halving of the distance to 100 %, as HdrHistogram has by default.
+/// Lines for each halving of the distance to 100 %; HdrHistogram's default.
 const TICKS_PER_HALF_DISTANCE: u32 = 5;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Every interval of every row as an HdrHistogram interval log, version 2, which HistogramLogAnalyzer
-//! and the tools of HdrHistogram read. Values are nanoseconds; the tag of a line names its row and
-//! repeat; largest values are in milliseconds, as the format has it.
+//! Every interval of every row as an HdrHistogram interval log, version 2, for HistogramLogAnalyzer
+//! and other HdrHistogram tools. Values are nanoseconds; the tag of a line names its row and
+//! repeat; maxima are in milliseconds, as the format requires.
 
 use super::Report;
 use super::hgrm::slug;
@@ -9,7 +9,7 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The log of a report; one repeat follows the other, as far as is known without its warm-up.
+/// The log of a report. Repeats follow each other without their warm-ups.
 pub(crate) fn render(report: &Report) -> Result<String, Failure> {
     let mut serializer = V2DeflateSerializer::new();
     let mut bytes = Vec::new();
@@ -44,7 +44,7 @@ pub(crate) fn render(report: &Report) -> Result<String, Failure> {
 }
 
 fn unwritten(error: &impl std::fmt::Debug) -> Failure {
-    Failure::Measurement(format!("the interval log could not be made: {error:?}"))
+    Failure::Measurement(format!("cannot create the interval log: {error:?}"))
 }
 
 const NS_PER_MS: f64 = 1e6;

@@ -1,8 +1,8 @@
-//! From measurements to what is printed and written: medians, ratios, goals.
+//! From measurements to printed and written results: medians, ratios, goals.
 //!
-//! The commands fill a [`Report`]; `explain` says what bound its rows; `grid` makes tables of it,
-//! which `table` prints and `html` draws plots beside; `json`, `csv`, `hgrm` and `hlog` are for
-//! programs; a `sink` is the file that any of them goes to.
+//! The commands fill a [`Report`]; `explain` finds the bottlenecks of its rows; `grid` makes tables
+//! of it, which `table` prints and `html` shows with plots; `json`, `csv`, `hgrm` and `hlog` are
+//! for programs; a `sink` is a file that any of them is written to.
 
 pub(crate) mod csv;
 mod explain;
@@ -25,28 +25,28 @@ use explain::Bound;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Everything one command found out.
+/// Results of one command.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// Which document this is; changes when a field changes its meaning or goes away.
+    /// Name of the document; changes when a field changes its meaning or is removed.
     pub(crate) schema: &'static str,
     pub(crate) environment: Environment,
     pub(crate) interference: Interference,
     /// Limits of the machine, each over all its repeats.
     pub(crate) floor: Vec<FloorRow>,
-    /// What a run was asked for; absent where nothing runs, and of the whole job.
+    /// Mode of a run; absent for the main job and if nothing runs.
     pub(crate) mode: Option<Mode>,
     pub(crate) rows: Vec<Row>,
-    /// Calls from other threads than the core's.
+    /// Calls from threads other than the core's.
     pub(crate) handles: Vec<HandleRow>,
-    /// What the search for the highest rate found.
+    /// Result of the search for the highest rate.
     pub(crate) saturation: Option<Saturation>,
-    /// What became of figures and holdings in the course of a soak.
+    /// Figures and resources in the course of a soak.
     pub(crate) soak: Option<Soak>,
     pub(crate) goals: Vec<Goal>,
-    /// What the reader must know about these figures.
+    /// Notes that the reader needs to interpret the figures.
     pub(crate) notes: Vec<String>,
-    /// A signal ended it early: these are the figures until then.
+    /// A signal ended it early: these are the figures so far.
     pub(crate) interrupted: bool,
 }
 
@@ -91,14 +91,14 @@ impl Report {
             let remedy =
                 if row.workload.rate.is_some() { "--rate or --duration" } else { "--duration" };
             return Err(Failure::Measurement(format!(
-                "no call completed in the measured time: {}; increase {remedy}",
+                "no call completed within the measured time: {}; increase {remedy}",
                 row.name
             )));
         }
         Ok(())
     }
 
-    /// Names the bound of each row again, now that the link is known.
+    /// Determines the bottleneck of each row again, now that the link is known.
     pub(crate) fn explain(&mut self) {
         let wire = self.environment.link_bytes_per_second;
         for row in &mut self.rows {
@@ -106,7 +106,7 @@ impl Report {
         }
     }
 
-    /// Adds every limit that was measured beside the rows, each probe once.
+    /// Adds every limit that was measured with the rows, each probe once.
     pub(crate) fn collect_floor(&mut self) {
         let measured = self.rows.iter().flat_map(|row| &row.repeats).flat_map(|r| &r.floor);
         for value in measured {
@@ -118,7 +118,7 @@ impl Report {
     }
 }
 
-/// Facts of the environment, and what happened to the measured cores, for people.
+/// Facts of the environment, and interference with the measured cores, for people.
 fn environment_facts(report: &Report) -> Vec<(String, String)> {
     let mut facts = report.environment.facts();
     facts.push(report.interference.fact());
@@ -143,7 +143,7 @@ impl FloorRow {
         Self { name: probe.name(), probe, values, median }
     }
 
-    /// Adds one more value.
+    /// Adds a value.
     pub(crate) fn add(&mut self, value: f64) {
         self.values.push(value);
         self.median = worse_median(self.values.iter().copied(), self.probe.is_time());
@@ -174,13 +174,13 @@ impl FloorValue {
     }
 }
 
-/// A result as a multiple of something measured in the same minute.
+/// A result as a multiple of a limit measured in the same minute.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Ratio {
-    /// What it is a multiple of.
+    /// Name of the limit.
     pub(crate) to: &'static str,
     pub(crate) ratio: f64,
-    /// Whether it is one of times, rather than of rates.
+    /// True for a ratio of times, false for one of rates.
     pub(crate) lower_is_better: bool,
 }
 
@@ -208,13 +208,13 @@ pub(crate) struct Row {
     pub(crate) workload: Workload,
     pub(crate) repeats: Vec<Repeat>,
     pub(crate) median: Summary,
-    /// Limit that kept the rate from being higher; absent for one operation of a mix, since cores, queues and
-    /// credits are those of the mix, and where calls were lost.
+    /// Bottleneck of the rate. Absent for one operation of a mix, because cores, queues and credits
+    /// are those of the whole mix, and if calls were lost.
     pub(crate) bounded_by: Option<Bound>,
 }
 
 fn bound(row: &Row, wire_bytes_per_second: Option<f64>) -> Option<Bound> {
-    // Where calls were lost or there were none, that is what kept the rate down.
+    // Lost calls, or the absence of calls, limited the rate instead.
     let is_measured = row.median.lost == 0 && row.median.calls_per_second > 0.0;
     (is_measured && !row.workload.of_mix).then(|| Bound::of(row, wire_bytes_per_second))
 }
@@ -234,24 +234,24 @@ impl Row {
         let mut repeats = self.repeats.iter().map(|repeat| &repeat.measurement.samples.latency);
         let mut all = repeats.next()?.clone();
         for other in repeats {
-            // Cannot fail: it grows with what is added.
+            // Cannot fail: the histogram grows as needed.
             let _ = all.add(other);
         }
         Some(all)
     }
 }
 
-/// Medians over the repeats of a row: of rates the lower of the two in the middle if the number of
-/// repeats is even, of latencies and costs the upper one.
+/// Medians over the repeats of a row. For an even number of repeats, the lower of the two middle
+/// values of rates, and the upper one of latencies and costs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Summary {
     /// Calls of all repeats together.
     pub(crate) calls: u64,
-    /// Those that were never answered, or after their deadline.
+    /// Calls without a reply, or with one after their deadline.
     pub(crate) lost: u64,
     /// Time of all repeats together.
     pub(crate) elapsed_s: f64,
-    /// Samples of the smallest repeat: what supports the percentiles.
+    /// Samples of the smallest repeat, which determine whether percentiles are supported.
     pub(crate) samples_min: u64,
     pub(crate) calls_per_second: f64,
     /// Slowest and fastest repeat.
@@ -261,14 +261,14 @@ pub(crate) struct Summary {
     pub(crate) latency: LatencySummary,
     pub(crate) ratios: Vec<RatioSummary>,
     pub(crate) client_busy_percent: f64,
-    /// Absent where the server did not tell.
+    /// Absent if the server did not report it.
     pub(crate) server_busy_percent: Option<f64>,
-    /// Credit stalls for each call of the client.
+    /// Credit stalls per call of the client.
     pub(crate) credit_stalls_per_call: f64,
-    /// Clock ticks of turns that found work, for each call; absent where nobody counted.
+    /// Clock ticks of turns that found work, per call; absent if not counted.
     pub(crate) client_ticks_per_call: Option<f64>,
     pub(crate) server_ticks_per_call: Option<f64>,
-    /// Refusals of a full queue, on both sides, for each call.
+    /// Rejections by a full queue, on both sides, per call.
     pub(crate) queue_full_per_call: f64,
 }
 
@@ -277,7 +277,7 @@ pub(crate) struct Summary {
 pub(crate) struct RatioSummary {
     pub(crate) to: &'static str,
     pub(crate) median: f64,
-    /// Smallest and largest.
+    /// Minimum and maximum.
     pub(crate) spread: [f64; 2],
 }
 
@@ -289,7 +289,8 @@ impl Summary {
         let cost_of = |value: fn(&Measurement) -> f64| {
             upper_median(repeats.iter().map(|repeat| value(&repeat.measurement)))
         };
-        // Each side counts since its own warm-up began, a server for all of its clients.
+        // Each side counts from the start of its own warm-up; a server counts for all of its
+        // clients.
         let per_call = |count: fn(&CoreUse) -> u64, m: &Measurement| {
             let of = |side: &CoreUse| count(side) as f64 / side.calls.max(1) as f64;
             of(&m.client) + m.server.as_ref().map_or(0.0, of)
@@ -357,7 +358,7 @@ fn ratio_medians(repeats: &[Repeat]) -> Vec<RatioSummary> {
     first.ratios.iter().enumerate().map(summarise).collect()
 }
 
-/// Neither end is a number if one of the values is not.
+/// Both ends are NaN if one of the values is.
 fn spread(values: impl Iterator<Item = f64>) -> [f64; 2] {
     let values: Vec<f64> = values.collect();
     if values.iter().any(|value| value.is_nan()) {
@@ -369,15 +370,15 @@ fn spread(values: impl Iterator<Item = f64>) -> [f64; 2] {
     if low.is_finite() { [low, high] } else { [f64::NAN; 2] }
 }
 
-/// A promise about speed, as a bound on one result.
+/// A performance goal, as a bound on one result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Goal {
     pub(crate) name: String,
     pub(crate) measured: f64,
-    /// What `measured` must not be above (or below, see `at_most`).
+    /// Upper bound of `measured`, or lower bound (see `at_most`).
     pub(crate) bound: f64,
     pub(crate) at_most: bool,
-    /// What is hoped for beyond the bound.
+    /// Stretch goal beyond the bound.
     pub(crate) aim: Option<f64>,
     pub(crate) met: bool,
 }
@@ -395,7 +396,7 @@ impl Goal {
         Self { name: name.into(), measured, bound, at_most: false, aim: None, met }
     }
 
-    /// Names what is hoped for beyond the bound.
+    /// Sets the stretch goal beyond the bound.
     pub(crate) fn aiming_for(self, aim: f64) -> Self {
         Self { aim: Some(aim), ..self }
     }
@@ -408,7 +409,7 @@ pub(crate) mod tests {
     use crate::env::ProfileId;
     use crate::load::{CutShort, Operation, Samples};
 
-    /// A report of nothing, about this host.
+    /// A report without results, about this host.
     pub(crate) fn empty() -> Report {
         let profile = ProfileId { name: "latency".to_owned(), hash: "0".to_owned() };
         Report::new(Environment::observe(&CoreList::from(0), profile, None))

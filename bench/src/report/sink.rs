@@ -1,5 +1,6 @@
-//! Files that results go to, opened before anything is measured: a wrong path costs no measurement.
-//! The path `-` is standard output, which is then for programs: text for people goes to standard error.
+//! Output files, opened before anything is measured, so that a wrong path does not cost a
+//! measurement. The path `-` is standard output, which is then for programs: text for people goes
+//! to standard error.
 
 use crate::failure::Failure;
 use crate::output::write_document;
@@ -8,16 +9,16 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file to be written at the end, if one was asked for. A run that fails before
-/// there is anything to write leaves no new file: an empty one would look like a document.
+/// A file to be written at the end, if one was requested. A run that fails before there is anything
+/// to write leaves no new file: an empty one would look like a document.
 pub(crate) struct Sink(Target);
 
 enum Target {
     Nothing,
     StandardOutput,
-    /// It can be made, and is when there is something to write.
+    /// It can be created, and is when there is something to write.
     New(PathBuf),
-    /// It was there before: a pipe has to stay open, or its reader would see an end.
+    /// It existed before: a pipe has to stay open, or its reader would see its end.
     Existing {
         path: PathBuf,
         file: File,
@@ -30,7 +31,7 @@ pub(crate) fn is_standard_output(path: &Path) -> bool {
 }
 
 impl Sink {
-    /// Opens the file. What it held is gone when something is written, not before.
+    /// Opens the file. Its contents are kept until something is written.
     pub(crate) fn open(path: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = path else { return Ok(Self(Target::Nothing)) };
         if is_standard_output(path) {
@@ -41,7 +42,7 @@ impl Sink {
         Ok(Self(target))
     }
 
-    /// Writes a report, or whatever else a command has found out, as JSON.
+    /// Writes a report, or other results of a command, as JSON.
     pub(crate) fn write_json(self, document: &impl Serialize) -> Result<(), Failure> {
         self.write(|| {
             serde_json::to_string_pretty(document)
@@ -50,7 +51,7 @@ impl Sink {
         })
     }
 
-    /// Writes a text, which is made only if there is a file for it.
+    /// Writes text, which is only made if there is a file for it.
     pub(crate) fn write(
         self,
         text: impl FnOnce() -> Result<String, Failure>,
@@ -73,7 +74,7 @@ impl Sink {
     }
 }
 
-/// Finds out if the file can be written, and leaves everything as it was.
+/// Checks that the file can be written, without changing anything.
 fn find(path: &Path) -> io::Result<Target> {
     let path = path.to_owned();
     match File::options().create_new(true).write(true).open(&path) {
@@ -82,7 +83,7 @@ fn find(path: &Path) -> io::Result<Target> {
             Ok(Target::New(path))
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // Makes the file that a symbolic link points to, if it has to.
+            // Creates the target of a symbolic link if necessary.
             let file = File::options().create(true).truncate(false).write(true).open(&path)?;
             Ok(Target::Existing { path, file })
         }
@@ -90,7 +91,7 @@ fn find(path: &Path) -> io::Result<Target> {
     }
 }
 
-/// Writes `text` in the place of what a file holds. Devices and pipes cannot be cut, and need not be.
+/// Replaces the contents of a file. Devices and pipes cannot be truncated, and need not be.
 fn replace(mut file: File, text: &str) -> io::Result<()> {
     if file.metadata().is_ok_and(|meta| meta.is_file()) {
         file.set_len(0)?;

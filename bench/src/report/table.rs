@@ -19,7 +19,7 @@ pub(crate) fn render(report: &Report) -> String {
         grid::loops(report),
         grid::saturation(report),
         grid::soak(report),
-        // Of many rows only what bound them: it names the cores as well.
+        // With many rows, only their bottlenecks, which name the cores as well.
         (report.rows.len() <= ROWS_WITH_CORES_MAX).then(|| grid::cores(report)).flatten(),
         grid::bounds(report),
         grid::goals(report),
@@ -40,7 +40,7 @@ fn push_grid(text: &mut String, grid: Grid) {
     push_section(text, &title, &aligned(header.into_iter().chain(grid.rows).collect()));
 }
 
-/// Lines whose columns line up: the first and the last columns to the left, numbers to the right.
+/// Lines with aligned columns: the first and the last columns to the left, numbers to the right.
 pub(crate) fn aligned(rows: Vec<Vec<String>>) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width_of = |column: usize| {
@@ -61,27 +61,27 @@ pub(crate) fn aligned(rows: Vec<Vec<String>>) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// Whether the last cell of a column begins like a number and ends in no words.
+/// Returns whether the last cell of a column begins like a number and does not end in words.
 fn is_numeric(rows: &[Vec<String>], column: usize) -> bool {
     let cell = rows.last().and_then(|row| row.get(column)).map_or("", String::as_str);
     let begins = cell.starts_with(|c: char| c.is_ascii_digit() || c == '(' || c == '-');
     begins && !cell.contains(' ')
 }
 
-/// A title with its lines under it, an empty line before it.
+/// An empty line, a title, and lines under it.
 pub(crate) fn push_section(text: &mut String, title: &str, lines: &[String]) {
     push_line(text, "");
     push_line(text, title);
     lines.iter().for_each(|line| push_line(text, &format!("  {line}")));
 }
 
-/// A line with its end.
+/// A line with its line feed.
 pub(crate) fn push_line(text: &mut String, line: &str) {
     text.push_str(line);
     text.push('\n');
 }
 
-/// More rows than these are told of in a line each.
+/// With more rows than this, each has a single line.
 const ROWS_WITH_CORES_MAX: usize = 4;
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! `spinperf top`: watches running engines by their control sockets, and prints what they do.
+//! `spinperf top`: watches running engines through their control sockets, and prints their
+//! activity.
 //!
-//! `target` finds engines, `socket` asks them, `snapshot` is what they answer, `view` what two answers
-//! say of the time between, and `table` how that looks to people. `main` is the caller, and the soak,
-//! which watches the buffers of its server; no engine runs in the process of `top`.
+//! `target` finds engines, `socket` asks them, `snapshot` is their answer, `view` the difference
+//! between two answers, and `table` its form for people. Used by `main`, and by the soak, which
+//! watches the buffers of its server; no engine runs in the process of `top`.
 
 pub(crate) mod snapshot;
 mod socket;
@@ -24,10 +25,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use view::View;
 
-/// Watches until it is interrupted, the engines have ended, or it has shown as often as asked.
+/// Watches until interrupted, until the engines exit, or for the requested number of updates.
 ///
 /// # Errors
-/// Nothing can be watched, or the engines ended before they were shown as often as asked.
+/// Nothing can be watched, or the engines exited before the requested number of updates.
 pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     let interrupts = interrupts()?;
     let watched = Watched::find(args.target.as_ref())?;
@@ -56,29 +57,29 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whoever watches until the end has what was wanted.
+/// The exit of the engines is only an error before the requested number of updates.
 fn ended(watched: &Watched, shown: u32, count: Option<u32>) -> Result<(), Failure> {
     let who = watched.who();
     match count {
         None => {
-            eprintln!("spinperf: {who} has ended");
+            eprintln!("spinperf: {who} has exited");
             Ok(())
         }
         Some(count) => {
-            let what = format!("{who} ended after {shown} of {count} intervals");
+            let what = format!("{who} exited after {shown} of {count} intervals");
             Err(Failure::Measurement(what))
         }
     }
 }
 
-/// Tells of SIGINT and SIGTERM.
+/// Sends a message on SIGINT and SIGTERM.
 fn interrupts() -> Result<Receiver<()>, Failure> {
     let failed = |error| Failure::system("watching for signals", error);
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
     let (tell, told) = channel();
     let wait = move || {
         signals.forever().next();
-        // Who does not listen any more is at its end.
+        // A closed channel means that the program is exiting.
         let _ = tell.send(());
     };
     thread::Builder::new().name("signals".to_owned()).spawn(wait).map_err(failed)?;
@@ -90,7 +91,7 @@ fn is_interrupted(interrupts: &Receiver<()>, due: Instant) -> bool {
     interrupts.recv_timeout(left) != Err(RecvTimeoutError::Timeout)
 }
 
-/// Standard output: a terminal is written over, anything else gets one block, or one line of JSON,
+/// Standard output: a terminal is redrawn; anything else receives blocks, or lines of JSON, one
 /// after the other.
 struct Screen<'a> {
     args: &'a TopArgs,
@@ -102,7 +103,7 @@ impl<'a> Screen<'a> {
         Self { args, is_terminal: io::stdout().is_terminal() }
     }
 
-    /// False when nobody reads any more.
+    /// Returns false if the reader has closed the pipe.
     fn show(&mut self, before: &[Found], now: &[Found]) -> Result<bool, Failure> {
         let view = View::between(before, now, self.args.sort);
         let text = if self.args.json {
@@ -136,7 +137,7 @@ const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// Rows and columns; where the terminal does not say, those of a usual one.
+/// Rows and columns; defaults if the terminal does not report them.
 fn terminal_size() -> (usize, usize) {
     match rustix::termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_row > 0 && size.ws_col > 0 => {
@@ -146,7 +147,7 @@ fn terminal_size() -> (usize, usize) {
     }
 }
 
-/// Shortest time between two looks: engines answer with the same snapshot for 10 ms.
+/// Minimum time between two updates: engines return the same snapshot for 10 ms.
 pub(crate) const INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// Longest one.
+/// Maximum time between two updates.
 pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(3600);

@@ -1,5 +1,5 @@
-//! A snapshot, and latencies, as an engine sends them (`spinrpc::control`). What this release does not know is skipped.
-//! `socket` reads it, `view` compares two.
+//! A snapshot, and latencies, as sent by an engine (`spinrpc::control`). Unknown fields are
+//! skipped. `socket` reads it, `view` compares two.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ pub(crate) struct Connection {
     pub(crate) memory_bytes: usize,
 }
 
-/// What is called over a connection.
+/// Calls made over a connection.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Requester {
     pub(crate) calls: u64,
@@ -77,7 +77,7 @@ pub(crate) struct Requester {
     pub(crate) credits_in_flight: u64,
 }
 
-/// What is served over it.
+/// Calls served over it.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Responder {
     pub(crate) calls: u64,
@@ -142,7 +142,7 @@ impl fmt::Display for ProcedureName {
 }
 
 impl Core {
-    /// A count; zero for one that the engine does not have.
+    /// A counter; zero if the engine does not have it.
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.stats.get(name).copied().unwrap_or(0)
     }

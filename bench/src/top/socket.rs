@@ -1,6 +1,6 @@
-//! Control sockets of this host: lists them, and asks one. Any user may take such a name. Only a server
-//! of the own user or of root is asked; root asks servers of all users. Answers have limits of size and
-//! time, and descriptors that come with them are closed by other threads.
+//! Control sockets of this host: lists them, and queries one. Any user may bind such a name, so
+//! only a server of the same user or of root is queried; root queries servers of all users. Answers
+//! have limits of size and time, and descriptors that come with them are closed on other threads.
 
 use super::snapshot::{Latencies, Snapshot};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,52 +14,53 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Longest wait for room in a socket's queue. An engine's is empty nearly always; another user's may be
-/// full for ever, and there may be many of them.
+/// Maximum wait for room in a socket's queue. An engine's is nearly always empty; another user's
+/// may stay full forever, and there may be many of them.
 const QUEUE_PATIENCE: Duration = Duration::from_millis(2);
-/// In which an engine must have answered.
+/// Maximum time for an engine to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest answer, and all answers of one look together: two hundred cores with all their connections.
+/// Longest answer, and total of all answers to one query: two hundred cores with all their
+/// connections.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Longest answer without connections: a thousand cores.
 const SUMMARY_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes of answers that may still be taken. Any user may listen under a name like an engine's, many
-/// times, and root asks all of them.
+/// Bytes of answers that may still be read. Any user may bind many names like an engine's, and root
+/// queries all of them.
 #[derive(Debug)]
 pub(crate) struct Allowance(usize);
 
 impl Allowance {
-    /// For one look at all engines.
+    /// For one query of all engines.
     pub(crate) fn of_a_look() -> Self {
         Self(ANSWER_BYTES_MAX)
     }
 }
 
-/// Rows that a snapshot is to have.
+/// Requested rows of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
     /// Cores only.
     Cores,
-    /// Cores, and their connections with the most calls.
+    /// Cores, and their connections with most calls.
     Connections,
 }
 
-/// The process that a socket belongs to, by the word of the kernel.
+/// The process that a socket belongs to, according to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) pid: u32,
     pub(crate) user: u32,
 }
 
-/// Why there is no snapshot.
+/// Reason for a missing snapshot.
 #[derive(Debug)]
 pub(crate) enum Silence {
-    /// Nobody is there any more.
+    /// The process has exited.
     Gone,
-    /// The server does not answer this user, or this user does not ask it.
+    /// The server rejects this user, or belongs to a user that this one does not query.
     Refused(Owner),
-    /// Somebody is, who gives no sensible answer; says what is wrong.
+    /// The process gives no sensible answer; the text says what is wrong.
     Broken(Owner, String),
 }
 
@@ -72,7 +73,8 @@ pub(crate) fn names() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The last column of the table; connected sockets stand there, too, under the name of their listener.
+/// The last column of the table; connected sockets appear there, too, under the name of their
+/// listener.
 fn names_in(table: &str) -> Vec<String> {
     let name = |line: &str| {
         let name = line.split_whitespace().nth(7)?.strip_prefix('@')?;
@@ -81,7 +83,8 @@ fn names_in(table: &str) -> Vec<String> {
     table.lines().filter_map(name).collect()
 }
 
-/// Whether an engine may have that name: user, process and a number below 256, each written in one way.
+/// Returns whether an engine may have that name: user, process and a number below 256, each in
+/// canonical form.
 fn is_control_name(name: &str) -> bool {
     let Some(numbers) = name.strip_prefix(NAME_PREFIX) else { return false };
     let is_number = |text: &str| text.parse::<u32>().is_ok_and(|it| it.to_string() == text);
@@ -105,7 +108,7 @@ fn connect(name: &str, is_meant: impl Fn(Owner) -> bool) -> Result<(PeerSocket, 
     Ok((socket, owner))
 }
 
-/// Asks who listens under that name, if that is one who is meant.
+/// Queries the server of that name, if its process is the intended one.
 pub(crate) fn ask(
     name: &str,
     detail: Detail,
@@ -123,13 +126,13 @@ pub(crate) fn ask(
         Silence::Broken(owner, format!("its answer is not a snapshot: {error}"))
     })?;
     if snapshot.schema != SCHEMA {
-        let what = format!("it answers with {:?}, and {SCHEMA} is known here", snapshot.schema);
+        let what = format!("it answers with schema {:?}, expected {SCHEMA}", snapshot.schema);
         return Err(Silence::Broken(owner, what));
     }
     Ok((owner, snapshot))
 }
 
-/// Has an engine measure latencies, and takes those that it has counted.
+/// Makes an engine measure latencies, and returns those it has counted.
 pub(crate) fn ask_latencies(
     name: &str,
     allowance: &mut Allowance,
@@ -142,17 +145,17 @@ pub(crate) fn ask_latencies(
         Ok(latencies) if latencies.schema == LATENCY_SCHEMA => Ok(latencies),
         Ok(latencies) => {
             let what = format!(
-                "it tells latencies as {:?}, and {LATENCY_SCHEMA} is known here",
+                "it sends latencies with schema {:?}, expected {LATENCY_SCHEMA}",
                 latencies.schema
             );
             Err(Silence::Broken(owner, what))
         }
-        // An engine of an earlier release says so.
-        Err(error) => Err(Silence::Broken(owner, format!("it tells no latencies: {error}"))),
+        // An engine of an earlier release answers with an error.
+        Err(error) => Err(Silence::Broken(owner, format!("it does not report latencies: {error}"))),
     }
 }
 
-/// Has the cores of an engine idle like this, if its process is meant.
+/// Sets the idle policy of an engine's cores, if its process is the intended one.
 pub(crate) fn set_idle(
     name: &str,
     policy: IdlePolicy,
@@ -179,7 +182,7 @@ fn silence(owner: Owner, error: &io::Error) -> Silence {
     }
 }
 
-/// Sends a request and takes one line, of no more bytes than `longest` and what is left of the allowance.
+/// Sends a request and reads one line, limited by `longest` and the rest of the allowance.
 fn exchange(
     socket: &PeerSocket,
     request: &str,
@@ -205,10 +208,10 @@ fn exchange(
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) if is_to_be_tried_again(&error) => wait(socket, PollFlags::IN, end)?,
             Ok(bytes) if bytes > longest - answer.len() => {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer has no end"));
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer is endless"));
             }
             Ok(bytes) if bytes > allowance.0 => {
-                let text = "engines asked before it have answered all that is taken at a time";
+                let text = "the answers of other engines have used up the limit of one query";
                 return Err(io::Error::new(io::ErrorKind::InvalidData, text));
             }
             Ok(bytes) => {
@@ -225,7 +228,7 @@ fn is_to_be_tried_again(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Waits until the socket is ready, or for `TimedOut`.
+/// Waits until the socket is ready; fails with `TimedOut`.
 fn wait(socket: &PeerSocket, what: PollFlags, end: Instant) -> io::Result<()> {
     let left = end.saturating_duration_since(Instant::now());
     let left = Timespec::try_from(left).map_err(io::Error::other)?;
@@ -248,7 +251,7 @@ mod tests {
     use std::os::unix::net::{SocketAddr, UnixListener};
     use std::thread;
 
-    fn ask_anybody(name: &str) -> Result<(Owner, Snapshot), Silence> {
+    fn ask_any(name: &str) -> Result<(Owner, Snapshot), Silence> {
         ask(name, Detail::Connections, &mut Allowance::of_a_look(), |_| true)
     }
 
@@ -265,7 +268,7 @@ mod tests {
         assert_eq!(names_in(table), ["spinrpc-control/0/1/0"]);
     }
 
-    /// There may be hundreds of those, and all of them are asked.
+    /// There may be hundreds of those, and all of them are queried.
     #[test]
     fn a_socket_whose_queue_is_full_is_not_waited_for() {
         let name = format!("spinrpc-control/test-full/{}", std::process::id());
@@ -276,17 +279,17 @@ mod tests {
         let queued = net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         net::connect(&queued, &address).unwrap();
         let begin = Instant::now();
-        assert!(matches!(ask_anybody(&name), Err(Silence::Gone)));
+        assert!(matches!(ask_any(&name), Err(Silence::Gone)));
         assert!(begin.elapsed() < PATIENCE, "waited {:?}", begin.elapsed());
     }
 
-    /// A peer that says so once to whoever connects.
+    /// A peer that sends this answer to one connection.
     fn answering(name: &str, answer: &'static [u8]) -> thread::JoinHandle<()> {
         let address = SocketAddr::from_abstract_name(name).unwrap();
         let listener = UnixListener::bind_addr(&address).unwrap();
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // Who asks may have hung up.
+            // The client may have hung up.
             let _ = stream.read(&mut [0; 64]);
             let _ = stream.write_all(answer);
         })
@@ -301,7 +304,7 @@ mod tests {
         ] {
             let name = format!("spinperf-test/{}/{number}", std::process::id());
             let peer = answering(&name, answer);
-            match ask_anybody(&name) {
+            match ask_any(&name) {
                 Err(Silence::Broken(owner, what)) => {
                     assert!(what.contains(expected), "{what}");
                     assert_eq!(owner.pid, std::process::id());
@@ -312,8 +315,8 @@ mod tests {
         }
     }
 
-    /// Answers of 5 and 6 bytes where 10 are allowed, then one where as many are allowed as there are. Expect
-    /// the second refused and what it sent before not counted twice.
+    /// Answers of 5 and 6 bytes with an allowance of 10, then one that fits exactly. Expect the second
+    /// to be rejected, and only accepted bytes to be counted.
     #[test]
     fn answers_of_one_look_have_one_allowance() {
         let ask = |number: u32, allowance: &mut Allowance, answer: &'static [u8]| {
@@ -328,7 +331,7 @@ mod tests {
         };
         let mut allowance = Allowance(10);
         assert!(ask(0, &mut allowance, b"abcd\n").contains("not a snapshot"));
-        assert!(ask(1, &mut allowance, b"abcde\n").contains("engines asked before it"));
+        assert!(ask(1, &mut allowance, b"abcde\n").contains("other engines"));
         assert!(ask(2, &mut allowance, b"abcd\n").contains("not a snapshot"));
         assert_eq!(allowance.0, 0);
     }
@@ -348,7 +351,7 @@ mod tests {
             panic!("no end is no snapshot")
         };
         server.join().unwrap();
-        assert_eq!(what, "its answer has no end");
+        assert_eq!(what, "its answer is endless");
         assert!(ANSWER_BYTES_MAX - allowance.0 <= SUMMARY_BYTES_MAX);
     }
 
@@ -356,7 +359,7 @@ mod tests {
         \"fabric\":\"\",\"uptime_ns\":0,\"ticks_per_second\":1,\"listens\":[],\"settings\":{},\
         \"cores\":[]}\n";
 
-    /// TCP socket whose close takes ten seconds while its far end, which comes second, is not read.
+    /// A TCP socket whose close takes ten seconds while its far end, the second item, is not read.
     fn lingering() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -390,7 +393,7 @@ mod tests {
             (far, kept)
         });
         let began = Instant::now();
-        let answer = ask_anybody(&name);
+        let answer = ask_any(&name);
         let elapsed = began.elapsed();
         drop(server.join().unwrap());
         assert!(answer.is_err());
@@ -406,7 +409,7 @@ mod tests {
             let _ = writeln!(io::stderr(), "NOT TESTED: another user, which only root can become");
             return;
         }
-        // Of this thread alone, as a server thread here has another user than its client.
+        // Changes this thread only: a server thread here has another user than its client.
         let become_user = |uid| {
             let uid = Uid::from_raw(uid);
             set_thread_res_uid(uid, uid, uid).unwrap();
@@ -427,7 +430,7 @@ mod tests {
             });
             let client = thread::spawn(move || {
                 become_user(client);
-                ask_anybody(&name).map(drop)
+                ask_any(&name).map(drop)
             });
             match client.join().unwrap() {
                 Err(Silence::Refused(owner)) => assert_eq!((owner.user, is_asked), (12_345, false)),
@@ -442,8 +445,8 @@ mod tests {
     fn a_peer_that_hangs_up_refuses_and_a_name_without_one_is_gone() {
         let name = format!("spinperf-test/{}/closed", std::process::id());
         let peer = answering(&name, b"");
-        assert!(matches!(ask_anybody(&name), Err(Silence::Refused(_))));
+        assert!(matches!(ask_any(&name), Err(Silence::Refused(_))));
         peer.join().unwrap();
-        assert!(matches!(ask_anybody(&name), Err(Silence::Gone)));
+        assert!(matches!(ask_any(&name), Err(Silence::Gone)));
     }
 }

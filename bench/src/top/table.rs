@@ -5,7 +5,7 @@ use super::view::{BlocksView, ConnectionView, CoreView, EngineView, View};
 use crate::units::{show_count, show_size};
 use spinrpc_tuning::text::printable;
 
-/// Everything that is watched; of each core so many connections.
+/// Everything that is watched; with this many connections for each core.
 pub(super) fn lines(view: &View, connections: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for (index, engine) in view.engines.iter().enumerate() {
@@ -33,7 +33,7 @@ fn engine_lines(engine: &EngineView, connections: usize) -> Vec<String> {
     let shown: usize =
         engine.cores.iter().map(|core| core.connections.len().min(connections)).sum();
     if open > shown as u64 {
-        lines.push(format!("and {} connections more", open - shown as u64));
+        lines.push(format!("and {} more connections", open - shown as u64));
     }
     lines
 }
@@ -78,7 +78,7 @@ fn core_cells(core: &CoreView) -> Vec<String> {
     ]
 }
 
-/// What moved, and what had to wait, each second.
+/// Traffic and waits per second.
 const WAIT_HEAD: [&str; 10] = [
     "core",
     "inline B/s",
@@ -103,8 +103,8 @@ fn rate(core: &CoreView, name: &str) -> String {
     show_count(core.per_second.get(name).copied().unwrap_or(0.0))
 }
 
-/// `core 0 blocks used: 8 KiB 4/64, 128 KiB 0/8; deferred 1, waiting 0`; nothing of a core that has
-/// not answered.
+/// `core 0 blocks used: 8 KiB 4/64, 128 KiB 0/8; deferred 1, waiting 0`; nothing for a core that
+/// has not answered.
 fn memory_line(core: &CoreView) -> Option<String> {
     let class = |blocks: &BlocksView| {
         format!("{} {}/{}", show_size(blocks.block_bytes), blocks.used, blocks.total)
@@ -157,7 +157,7 @@ fn connection_cells(core: u32, row: &ConnectionView) -> Vec<String> {
     ]
 }
 
-/// Of the connection's own, if it has any.
+/// The connection's own memory, if it has any.
 fn memory(row: &ConnectionView) -> String {
     match row.memory_bytes {
         0 => "-".to_owned(),
@@ -165,7 +165,7 @@ fn memory(row: &ConnectionView) -> String {
     }
 }
 
-/// Who asked for it; and its state, if it is not up.
+/// The side that opened the connection; and its state, if it is not up.
 fn made_by(row: &ConnectionView) -> String {
     match row.state.as_str() {
         "up" => printable(&row.made_by),
@@ -178,7 +178,7 @@ fn with_head(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Vec<Vec<
     std::iter::once(head).chain(rows).collect()
 }
 
-/// Columns line up at their right end.
+/// Right-aligned columns.
 fn aligned(rows: Vec<Vec<String>>) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
@@ -233,7 +233,7 @@ mod tests {
     fn connections_that_are_not_shown_are_counted() {
         let view = View::between(&[], &[found(1)], Order::Calls);
         let text = lines(&view, 1).join("\n");
-        assert!(text.ends_with("and 1 connections more"), "{text}");
+        assert!(text.ends_with("and 1 more connections"), "{text}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What is watched: finds the engines of a process, of an address, or all, and says in one line why
-//! there are none.
+//! Selection of engines: those of a process, of an address, or all; explains in one line if there
+//! are none.
 
 use super::snapshot::{Core, Latencies, Snapshot};
 use super::socket::{self, Allowance, Detail, Owner, Silence};
@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Whom to watch.
+/// Engines to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// All engines of a process.
@@ -23,7 +23,7 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// For the command line.
+    /// Parses a command-line argument.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text.parse() {
             Ok(0) => Err("a process id is a number from 1".to_owned()),
@@ -42,13 +42,13 @@ pub(crate) struct Found {
     /// The name of the process.
     pub(crate) program: String,
     pub(crate) snapshot: Snapshot,
-    /// There if they were asked for, and told.
+    /// Present if they were requested, and the engine sent them.
     pub(crate) latencies: Option<Latencies>,
 }
 
 impl Found {
-    /// Blocks of registered memory, and buffers of messages to send, that are not in their pools;
-    /// `None` if a core that runs has not told.
+    /// Blocks of registered memory and send buffers that are in use; `None` if a running core has
+    /// not answered.
     fn buffers_in_use(&self) -> Option<u64> {
         let running = || self.snapshot.cores.iter().filter(|core| core.running);
         let blocks = |core: &Core| {
@@ -63,14 +63,14 @@ impl Found {
     }
 }
 
-/// What another process says need not add up.
+/// Saturating, because counters of another process need not be consistent.
 pub(super) fn total(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
 /// The processes that are watched.
 pub(crate) struct Watched {
-    /// Of the names of their control sockets all but the engine's number.
+    /// The names of their control sockets without the engine's number.
     stems: Vec<String>,
     owners: Vec<Owner>,
 }
@@ -79,13 +79,13 @@ impl Watched {
     /// Finds the processes; all of this host that may be watched, if there is no target.
     ///
     /// # Errors
-    /// [`Failure::Measurement`]: there is none, with the reason.
+    /// [`Failure::Measurement`]: there are none, with the reason.
     pub(crate) fn find(target: Option<&Target>) -> Result<Self, Failure> {
         let mut names =
             socket::names().map_err(|error| Failure::system("reading /proc/net/unix", error))?;
         if let Some(Target::Process(pid)) = target {
-            // Its own come first: other users may have taken more names than there is time for. Those of
-            // another process namespace say another number.
+            // Its own names come first: other users may have bound more names than there is time
+            // for. Processes of another PID namespace have another number in their names.
             names.sort_by_key(|name| !name.contains(&format!("/{pid}/")));
         }
         let mut watched = Self { stems: Vec::new(), owners: Vec::new() };
@@ -100,7 +100,7 @@ impl Watched {
             }
         }
         if watched.owners.is_empty() {
-            return Err(Failure::Measurement(why_nobody(target, &silent)));
+            return Err(Failure::Measurement(why_none(target, &silent)));
         }
         Ok(watched)
     }
@@ -115,13 +115,14 @@ impl Watched {
         }
     }
 
-    /// Names of their engines' sockets now, as far as there is time: any user may take such names, too.
+    /// Current socket names of their engines, as far as time allows: any user may bind such names,
+    /// too.
     fn names(&self) -> impl Iterator<Item = String> {
         let is_watched = |name: &String| {
             let is_of = |(stem, _)| self.stems.iter().any(|watched| watched == stem);
             name.rsplit_once('/').is_some_and(is_of)
         };
-        // Without the table nobody can be seen any more.
+        // Without the table, no engine is visible.
         let names = socket::names().unwrap_or_default().into_iter().filter(is_watched).collect();
         in_time(names, Instant::now() + FIND_PATIENCE)
     }
@@ -130,10 +131,10 @@ impl Watched {
         self.owners.contains(&owner)
     }
 
-    /// Has all their cores idle like this.
+    /// Sets the idle policy of all their cores.
     ///
     /// # Errors
-    /// [`Failure::Measurement`]: the first engine that does not do it, or that none is there any more.
+    /// [`Failure::Measurement`]: the first engine that fails, or that all have exited.
     pub(crate) fn set_idle(&self, policy: IdlePolicy) -> Result<(), Failure> {
         let mut told = 0;
         for name in self.names() {
@@ -141,25 +142,26 @@ impl Watched {
                 Ok(()) => told += 1,
                 Err(Silence::Broken(owner, what)) => {
                     let what = printable(&what);
-                    let text = format!("process {} does not idle as it is told: {what}", owner.pid);
+                    let text = format!("process {} did not set its idle policy: {what}", owner.pid);
                     return Err(Failure::Measurement(text));
                 }
-                // Another process under a name like theirs, or an engine that has just ended.
+                // Another process under such a name, or an engine that has just exited.
                 Err(Silence::Refused(_) | Silence::Gone) => {}
             }
         }
         match told {
-            0 => Err(Failure::Measurement(format!("{} has ended", self.who()))),
+            0 => Err(Failure::Measurement(format!("{} has exited", self.who()))),
             _ => Ok(()),
         }
     }
 
-    /// Their engines that answer now; `None` when all have ended.
+    /// Their engines that answer now; `None` when all have exited.
     pub(crate) fn look(&self) -> Option<Vec<Found>> {
         self.look_for(Detail::Connections, false)
     }
 
-    /// The same without their connections; on request with the latencies that they measure from now on.
+    /// The same without their connections; optionally with the latencies that they measure from now
+    /// on.
     pub(crate) fn look_at_cores(&self, with_latencies: bool) -> Option<Vec<Found>> {
         self.look_for(Detail::Cores, with_latencies)
     }
@@ -185,7 +187,7 @@ impl Watched {
         (is_anybody_there || !found.is_empty()).then_some(found)
     }
 
-    /// Buffers that their engines have in use now, where all of them tell.
+    /// Buffers that their engines have in use now, if all of them answer.
     pub(crate) fn buffers_in_use(&self) -> Option<u64> {
         let found = self.look()?;
         let sum: Option<u64> = found.iter().map(Found::buffers_in_use).sum();
@@ -202,13 +204,13 @@ impl Watched {
     }
 }
 
-/// Those that can still be asked; says so when there are others, since any process of this host may
-/// listen without ever answering.
+/// The names that can still be queried in time; reports that there are others, because any process
+/// of this host may listen without ever answering.
 fn in_time(names: Vec<String>, end: Instant) -> impl Iterator<Item = String> {
     let mut left = names.len();
     names.into_iter().map_while(move |name| {
         if Instant::now() >= end {
-            eprintln!("spinperf: {left} control sockets were not asked: others took too long");
+            eprintln!("spinperf: {left} control sockets were not queried: others took too long");
             return None;
         }
         left -= 1;
@@ -226,7 +228,8 @@ fn is_meant(target: Option<&Target>, owner: Owner, snapshot: &Snapshot) -> bool 
     }
 }
 
-/// Whether that user's process can be the one at `address` for this user: any engine says what it likes.
+/// Returns whether that user's process can be the one at `address` for this user: an engine may
+/// claim any address.
 fn may_listen(user: u32, address: &str) -> bool {
     match address.strip_prefix("shm:") {
         None => true,
@@ -237,7 +240,7 @@ fn may_listen(user: u32, address: &str) -> bool {
     }
 }
 
-/// Of the engine of that process; says why where there are none.
+/// Latencies of the engine of that process; prints the reason if there are none.
 fn latencies(name: &str, owner: Owner, allowance: &mut Allowance) -> Option<Latencies> {
     match socket::ask_latencies(name, allowance, |other| other == owner) {
         Ok(latencies) => Some(latencies),
@@ -254,16 +257,17 @@ fn program(pid: u32) -> String {
     name.trim_end().to_owned()
 }
 
-/// One line, with what to do where that is known.
-fn why_nobody(target: Option<&Target>, silent: &[Silence]) -> String {
+/// One line, with a remedy if one is known.
+fn why_none(target: Option<&Target>, silent: &[Silence]) -> String {
     match target {
         Some(Target::Process(pid)) => why_not_process(*pid, silent),
         Some(Target::Address(address)) => format!(
-            "nobody who may be looked at listens at {address}; spinperf top without an address \
-             shows who may: engines of this user (or, for root, all) with stats.export = socket"
+            "no process that may be inspected listens at {address}; spinperf top without an \
+             address shows those that may: engines of this user (or, for root, all) with \
+             stats.export = socket"
         ),
         None => format!(
-            "no engine runs here that may be looked at: of this user (or, for root, of any), with \
+            "no engine that may be inspected runs here: of this user (or, for root, of any), with \
              stats.export = socket{}",
             if silent.is_empty() { "" } else { "; others do not answer this user" }
         ),
@@ -276,7 +280,7 @@ fn why_not_process(pid: u32, silent: &[Silence]) -> String {
             Silence::Refused(owner) if owner.pid == pid => {
                 let user = owner.user;
                 return format!(
-                    "process {pid} is of user {user}: only that user and root may look at it"
+                    "process {pid} belongs to user {user}: only that user and root may inspect it"
                 );
             }
             Silence::Broken(owner, what) if owner.pid == pid => {
@@ -297,14 +301,14 @@ fn why_not_process(pid: u32, silent: &[Silence]) -> String {
     format!("process {pid} ({name}) has no engine, or one with stats.export = none")
 }
 
-/// Control sockets are seen within one network namespace.
+/// Control sockets are visible within one network namespace.
 fn is_elsewhere(pid: u32) -> bool {
     let space = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
     let (own, other) = (space("self"), space(&pid.to_string()));
     own.is_some() && other.is_some() && own != other
 }
 
-/// In which all engines of this host are looked for.
+/// Maximum time to search for all engines of this host.
 const FIND_PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -312,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_asked_when_the_time_is_over() {
+    fn no_engine_is_queried_when_the_time_is_over() {
         let names = || vec!["a".to_owned(), "b".to_owned()];
         let now = Instant::now();
         assert_eq!(in_time(names(), now).count(), 0);
@@ -352,7 +356,7 @@ mod tests {
         assert!(why_not_process(own, &[]).contains("has no engine"));
         assert_eq!(why_not_process(u32::MAX, &[]), format!("no such process: {}", u32::MAX));
         let owner = Owner { pid: own, user: 77 };
-        assert!(why_not_process(own, &[Silence::Refused(owner)]).contains("of user 77"));
+        assert!(why_not_process(own, &[Silence::Refused(owner)]).contains("to user 77"));
         let broken = Silence::Broken(owner, "it does not answer".to_owned());
         assert!(why_not_process(own, &[broken]).contains("does not answer"));
     }

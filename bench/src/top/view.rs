@@ -1,6 +1,6 @@
-//! What engines did between two looks: rates, and how things stood at the second one. `mod` makes it,
-//! `table` shows it, and as JSON it is what `--json` prints: schema `spinperf-top/1`,
-//! described in `bench/schema/spinperf-top-1.schema.json`.
+//! Activity of engines between two snapshots: rates, and the state at the second one. `mod` makes
+//! it, `table` shows it, and `--json` prints it as JSON: schema `spinperf-top/1`, described in
+//! `bench/schema/spinperf-top-1.schema.json`.
 
 use super::snapshot::{Blocks, Connection, Core, Snapshot};
 use super::target::{Found, total};
@@ -13,21 +13,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Name and version of the lines of `--json`.
 const SCHEMA: &str = "spinperf-top/1";
 
-/// What connections are sorted by, the largest first.
+/// Sort order of connections, largest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Order {
     /// Calls per second, in both directions
     #[default]
     Calls,
-    /// Calls under way: sent and unanswered, or received and not answered yet
+    /// Calls in flight: sent and unanswered, or received and not answered yet
     InFlight,
     /// Message buffers and blocks of memory held
     Memory,
-    /// Their place at the core, the first one first
+    /// Position at the core, lowest first
     Place,
 }
 
-/// All that is watched.
+/// Everything that is watched.
 #[derive(Debug, Serialize)]
 pub(crate) struct View {
     schema: &'static str,
@@ -45,7 +45,7 @@ pub(crate) struct EngineView {
     pub(super) version: String,
     pub(super) fabric: String,
     pub(super) uptime_s: f64,
-    /// Seconds that rates are of; zero, as are the rates, the first time that an engine is seen.
+    /// Period of the rates in seconds; zero, as are the rates, for a new engine.
     pub(super) interval_s: f64,
     pub(super) listens: Vec<String>,
     pub(super) settings: BTreeMap<String, String>,
@@ -60,12 +60,12 @@ pub(crate) struct CoreView {
     pub(super) idle: String,
     pub(super) running: bool,
     pub(super) answered: bool,
-    /// Turns that did something, of the time.
+    /// Percentage of the time in turns that found work.
     pub(super) busy_percent: f64,
     pub(super) empty_polls_percent: f64,
-    /// Ticks of the time-stamp counter per call served or answered; `null` without one.
+    /// Ticks of the time-stamp counter per call served or answered; `null` without calls.
     pub(super) ticks_per_call: Option<f64>,
-    /// Of everything that the core counts.
+    /// Rates of all counters of the core.
     pub(super) per_second: BTreeMap<String, f64>,
     pub(super) totals: BTreeMap<String, u64>,
     pub(super) deferred: u64,
@@ -95,29 +95,29 @@ pub(crate) struct ConnectionView {
     pub(super) called_per_second: f64,
     pub(super) served: u64,
     pub(super) called: u64,
-    /// By RDMA of the engine's side.
+    /// Moved by RDMA operations of the engine's side.
     pub(super) read_bytes_per_second: f64,
     pub(super) written_bytes_per_second: f64,
     pub(super) credits_in_flight: u64,
     pub(super) credits_granted: u64,
     pub(super) serving: u64,
     pub(super) credits_given: u64,
-    /// Message buffers with calls and replies that are worked on, and all there are.
+    /// Receive buffers with calls and replies in progress, and their total number.
     pub(super) receives_kept: u64,
     pub(super) receives: u64,
-    /// Message buffers on their way, those kept for deferred calls, and all there are.
+    /// Send buffers in flight, those kept for deferred calls, and their total number.
     pub(super) sends_out: u64,
     pub(super) sends_kept: u64,
     pub(super) sends: u64,
-    /// Blocks of memory by who holds them.
+    /// Blocks of memory by holder.
     pub(super) blocks: BTreeMap<String, u64>,
-    /// Memory that is the connection's own, in use and all; zero where it is the core's.
+    /// The connection's own memory, in use and in total; zero if it uses the core's.
     pub(super) memory_used_bytes: usize,
     pub(super) memory_bytes: usize,
 }
 
 impl View {
-    /// Engines that are there at the second look.
+    /// Engines in the second snapshot.
     pub(super) fn between(before: &[Found], now: &[Found], order: Order) -> Self {
         let engines = now.iter().map(|now| {
             let before = before.iter().find(|before| is_same(before, now));
@@ -128,7 +128,7 @@ impl View {
     }
 }
 
-/// One that began anew in the meantime is another.
+/// A process that restarted in the meantime is another engine.
 fn is_same(before: &Found, now: &Found) -> bool {
     before.owner == now.owner
         && before.snapshot.engine == now.snapshot.engine
@@ -164,7 +164,7 @@ impl EngineView {
     }
 }
 
-/// The time between two looks.
+/// The time between two snapshots.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     seconds: f64,
@@ -178,7 +178,7 @@ impl Span {
 
     fn core(self, before: &Core, now: &Core, order: Order) -> CoreView {
         let rates = now.stats.iter().map(|(name, count)| {
-            // A tick is no event: what share of them was busy stands beside.
+            // Ticks are not events; the busy percentage is shown separately.
             (name.clone(), self.rate(before.count(name), *count))
         });
         let grown = |name| now.count(name).saturating_sub(before.count(name)) as f64;
@@ -271,7 +271,7 @@ impl ConnectionView {
     }
 }
 
-/// `12.3`, place and generation, as a number to sort by.
+/// The place in `12.3` (place and generation), as a sort key.
 fn place(id: &str) -> u64 {
     id.split('.').next().and_then(|place| place.parse().ok()).unwrap_or(u64::MAX)
 }
@@ -287,7 +287,7 @@ pub(super) mod tests {
     use crate::schema;
     use serde_json::{Value, json};
 
-    /// An engine after so many seconds, of which each second had the same.
+    /// An engine after this many seconds, each of which had the same activity.
     pub(in super::super) fn found(seconds: u64) -> Found {
         let connection = |id: &str, served: u64| {
             json!({"id": id, "peer": "user 7, process 8", "made_by": "peer", "state": "up",

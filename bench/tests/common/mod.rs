@@ -1,4 +1,4 @@
-//! Starting spinperf and reading what it says.
+//! Starts spinperf and reads its output.
 #![allow(dead_code, reason = "not every test binary uses all of it")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
@@ -7,25 +7,25 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Runs spinperf to its end.
+/// Runs spinperf to completion.
 pub(crate) fn spinperf(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
 }
 
-/// A spinperf that has not started yet.
+/// A spinperf command that has not started yet.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spinperf"));
     command.args(arguments);
     command
 }
 
-/// One polling pair at a time: more would only take each other's cores.
+/// One polling pair at a time: more would compete for cores.
 pub(crate) fn cores() -> MutexGuard<'static, ()> {
     static CORES: Mutex<()> = Mutex::new(());
     CORES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// [`cores`], for a test in which client and server have a core each.
+/// [`cores`], for a test in which client and server need a core each.
 #[track_caller]
 pub(crate) fn two_cores() -> MutexGuard<'static, ()> {
     let here = std::thread::available_parallelism().unwrap().get();
@@ -37,7 +37,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A server that listens; killed when dropped.
+/// A listening server; killed on drop.
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) address: String,
@@ -73,7 +73,7 @@ impl Drop for Server {
     }
 }
 
-/// Waits for a process to end by itself; kills it and fails when it does not.
+/// Waits for a process to exit; kills it and fails on timeout.
 pub(crate) fn wait_at_most(child: &mut Child, limit: Duration) -> Option<i32> {
     let start = Instant::now();
     while start.elapsed() < limit {

@@ -1,4 +1,4 @@
-// What a browser sees of a report: written into an attribute, for a test that has its DOM dumped.
+// Findings of a browser about a report, written into an attribute for a test that dumps the DOM.
 (() => {
   const errors = [];
   addEventListener("error", (event) => errors.push(event.message || "a resource"), true);
@@ -11,7 +11,7 @@
         path.getAttribute("d").split("M").length - 1 !== Number(path.dataset.cells)),
     ];
     const misplaced = all("polyline").filter((line) => [...line.points].some((point) => !(point.x >= 0 && point.y >= 0)));
-    // A text may touch the edge of its plot, by what rounding does.
+    // Rounding may make a text touch the edge of its plot.
     const outside = all("svg text").filter((text) => {
       const [inner, outer] = [text.getBoundingClientRect(), text.ownerSVGElement.getBoundingClientRect()];
       return inner.left < outer.left - 1 || inner.right > outer.right + 1

@@ -1,12 +1,12 @@
 //! Checks documents against the JSON Schemas of this repository.
 //!
-//! Knows the keywords that those use, and refuses a schema with any other: what it would not check
-//! it must not promise. Stricter than JSON Schema in one thing: every key must be described.
+//! Supports the keywords that they use, and rejects a schema with any other. Stricter than JSON
+//! Schema in one way: every key must be described.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
 use serde_json::{Map, Value};
 
-/// What is wrong with a document, one line for each place; nothing if it is valid.
+/// Violations in a document, one line for each location; empty if it is valid.
 pub(crate) fn violations(document: &Value, schema: &str) -> Vec<String> {
     let root: Value = serde_json::from_str(schema).unwrap();
     let mut found = Vec::new();
@@ -26,7 +26,7 @@ impl Checker<'_> {
                 "$schema" | "$defs" | "title" | "description" => {}
                 "$ref" => self.check(value, self.definition(rule), at, found),
                 "type" if !has_type(value, rule) => {
-                    found.push(format!("{at}: {value} is no {rule}"))
+                    found.push(format!("{at}: {value} is not {rule}"))
                 }
                 "const" if value != rule => found.push(format!("{at}: {value} is not {rule}")),
                 "enum" if !rule.as_array().unwrap().contains(value) => {

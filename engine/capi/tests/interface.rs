@@ -34,7 +34,8 @@ fn words(variable: &str) -> Vec<String> {
 fn compile(source: &Path, test: &str) -> PathBuf {
     let stem = source.file_stem().unwrap().to_str().unwrap();
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{stem}"));
-    let mut compiler = Command::new(env::var("SPINRPC_CAPI_CC").unwrap_or_else(|_| "cc".to_owned()));
+    let mut compiler =
+        Command::new(env::var("SPINRPC_CAPI_CC").unwrap_or_else(|_| "cc".to_owned()));
     compiler.args(["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-g"]);
     compiler.args(words("SPINRPC_CAPI_CFLAGS"));
     compiler.arg("-I").arg(crate_path("include")).arg(source).arg("-o").arg(&program);

@@ -1,21 +1,24 @@
 //! RPCSEC_GSS for spinrpc: contexts, and the Kerberos tokens that protect messages under them.
 //!
 //! Messages are signed, sealed and opened in the caller's buffers, without allocation, lock or system
-//! call, and long ones in steps of a bounded size. Contexts are established elsewhere, by a
-//! [`mechanism::Mechanism`] on a thread of its own; this crate takes the session key that results.
+//! call, and long ones in steps of a bounded size. Contexts are established by a [`mechanism::Mechanism`] on
+//! a thread of its own; message protection takes the session key that results. With the feature
+//! `krb5-library` there is one for Kerberos, `library`, by MIT's library.
 //!
 //! Encryption types are those of RFC 3962 (17, 18) and RFC 8009 (19, 20); tokens are those of
 //! RFC 4121 section 4.2. There is nothing older here.
 //!
 //! ```text
-//! mechanism <- context <- body <- token <- message <- mac, cipher <- enctype        random
+//! library <- mechanism <- context <- body <- token <- message <- mac, cipher <- enctype    random
 //! ```
-#![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "krb5-library"), forbid(unsafe_code))]
 
 mod body;
 mod cipher;
 pub mod context;
 mod enctype;
+#[cfg(feature = "krb5-library")]
+pub mod library;
 mod mac;
 pub mod mechanism;
 mod message;

@@ -12,7 +12,7 @@ use super::sim::{SimConnector, SimEndpoint, SimFabric};
 use super::verbs::{VerbsConnector, VerbsEndpoint, VerbsFabric};
 use super::{
     Acceptor, Access, Caps, Completions, Connector, Endpoint, Ends, ExposeError, Fabric,
-    FabricError, Full, NextLane, Peer, QpId, RemoteSlice, Revoked, SendWr, Wake,
+    FabricError, Full, NextShort, Peer, QpId, RemoteSlice, Revoked, SendWr, Short, Wake,
 };
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Region, Slab};
 use crate::sys::clock::{Clock, Ticks};
@@ -214,8 +214,8 @@ impl AnyFabric {
     }
 
     #[inline(never)]
-    fn next_lane_elsewhere(&mut self) -> Option<NextLane> {
-        each!(Self: self, fabric => fabric.next_lane())
+    fn next_short_elsewhere(&mut self, message: &mut Short) -> Option<NextShort> {
+        each!(Self: self, fabric => fabric.next_short(message))
     }
 
     #[inline(never)]
@@ -288,8 +288,8 @@ impl Fabric for AnyFabric {
     }
 
     #[inline(always)]
-    fn next_lane(&mut self) -> Option<NextLane> {
-        in_place!(self, fabric => fabric.next_lane(), self.next_lane_elsewhere())
+    fn next_short(&mut self, message: &mut Short) -> Option<NextShort> {
+        in_place!(self, fabric => fabric.next_short(message), self.next_short_elsewhere(message))
     }
 
     #[inline(always)]

@@ -7,11 +7,13 @@ use super::sim::SimEnds;
 use super::{Head, QpId, Short};
 use std::rc::Rc;
 
-/// A connection on which a short message waits.
+/// A connection of which a short message was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NextLane {
+pub struct NextShort {
     /// The connection.
     pub qp: QpId,
+    /// There may be more messages of it.
+    pub goes_on: bool,
     /// The scan of this turn ends behind it.
     pub is_last: bool,
 }
@@ -49,12 +51,11 @@ impl Ends {
     /// there itself. `false` where that cannot be done now, or ever; then nothing has happened, and the message is
     /// to be posted.
     #[inline(always)]
-    pub fn send<const HEAD: usize>(&self, head: &Head<HEAD>, message: &Short) -> bool {
+    pub fn send<const HEAD: usize>(&self, head: impl Into<Head<HEAD>>, message: &Short) -> bool {
         match self {
             Self::Shm(ends) => ends.send(head, message),
-            // Of a copy: the head itself need not lie in memory.
             #[cfg(feature = "sim")]
-            Self::Sim(ends) => ends.send(&{ *head }, message),
+            Self::Sim(ends) => ends.send(&head.into(), message),
         }
     }
 

@@ -24,7 +24,7 @@ mod wr;
 
 pub use address::{Address, AddressError, RDMA_PORT, RdmaAddress, check_address};
 pub(crate) use any::{AnyConnector, AnyEndpoint, AnyFabric};
-pub use ends::{Ends, NextLane};
+pub use ends::{Ends, NextShort};
 pub use origin::Origin;
 pub use peer::Peer;
 pub use short::{Head, LINE_PAIRS, LineHead, LongHead, SHORT_BYTES_MAX, Short};
@@ -111,18 +111,18 @@ pub trait Fabric: Sized + 'static {
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>>;
 
     /// From now on messages of at most [`SHORT_BYTES_MAX`] bytes that invalidate no key come by value
-    /// ([`Fabric::next_lane`]), where the driver can: each as if its receive were posted again at once.
+    /// ([`Fabric::next_short`]), where the driver can: each as if its receive were posted again at once.
     /// The receives are not chained. The caller then asks for short messages before each poll: that is
     /// when a driver may find out what the poll has to bring. `false` where the driver cannot.
     fn take_shorts(&mut self) -> bool {
         false
     }
 
-    /// Returns the next connection on which a short message waits; its [`Ends`] take it, and those behind it. `None`
-    /// ends the scan of this turn. Messages that arrive later, follow a long message, or end a silence are delivered by
-    /// the next poll or a later turn.
+    /// Takes a short message of the next connection on which one waits; its [`Ends`] take those behind it. `None` ends
+    /// the scan of this turn. Messages that arrive later, follow a long message, or end a silence are delivered by the
+    /// next poll or a later turn.
     #[inline(always)]
-    fn next_lane(&mut self) -> Option<NextLane> {
+    fn next_short(&mut self, _message: &mut Short) -> Option<NextShort> {
         None
     }
 

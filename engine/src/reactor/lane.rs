@@ -6,7 +6,7 @@
 //! value; anything else is put into the receive that it was taken for, and goes the general way.
 
 use crate::fabric::{
-    ConnId, DownCause, Ends, Fabric, Head, LINE_PAIRS, LineHead, LongHead, NextLane, Received,
+    ConnId, DownCause, Ends, Fabric, Head, LINE_PAIRS, LineHead, LongHead, NextShort, Received,
     Short,
 };
 use crate::mem::Buf;
@@ -25,7 +25,7 @@ use crate::reactor::words::messages::{ITEMS_DIFFER, is_plain, plain_header_bytes
 use crate::reactor::words::reply_plan::ReplyData;
 use crate::reactor::words::sink::{Event, EventSink};
 use crate::sys::clock::Ticks;
-use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::ids::{Instant, Program, Version, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{DeliveredReply, ReplyStream, SlotId};
 use spinrpc_proto::payload::StreamWriter;
@@ -104,7 +104,7 @@ impl Drop for Served<'_> {
 
 impl CoreCell {
     /// Handles at most `at_most` short messages that have arrived, and returns their number.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn take_shorts(
         &self,
         short: &mut Short,
@@ -113,16 +113,19 @@ impl CoreCell {
     ) -> usize {
         let mut left = at_most;
         while left > 0 {
-            let Some((lane, is_last)) = self.reactor().next_lane() else { break };
+            let Some((lane, first)) = self.reactor().next_lane(short) else { break };
             let Some(ends) = &lane.ends else { break };
-            while let Some(goes_on) = ends.take(short) {
+            let mut goes_on = first.goes_on;
+            loop {
                 left -= 1;
                 self.handle_short(&lane, ends, short, up);
                 if !goes_on || left == 0 {
                     break;
                 }
+                let Some(more) = ends.take(short) else { break };
+                goes_on = more;
             }
-            if is_last {
+            if first.is_last {
                 break;
             }
         }
@@ -384,16 +387,18 @@ impl CoreCell {
     fn send_without_credential(
         &self,
         lane: &ConnLane,
+        (program, version): (Program, Version),
         target: &CallTarget<'_>,
         spec: &CallSpec,
         message: &Short,
     ) -> bool {
-        let Some((program, version)) = target.header.plain() else { return false };
         let (token, procedure) = (target.token, target.procedure);
-        self.send_short_call(lane, token, spec, message, |xid, credits, _| {
-            let call = PlainCall { xid, credits, program, version, procedure };
-            let (first, pairs) = call.emit();
-            LongHead::new(first, pairs)
+        self.send_short_call(lane, token, spec, message, |xid, credits, _| PlainCall {
+            xid,
+            credits,
+            program,
+            version,
+            procedure,
         })
     }
 
@@ -415,24 +420,24 @@ impl CoreCell {
 
     /// Sends the call in `message`, whose first words `head` makes of its XID and credits.
     #[inline(always)]
-    fn send_short_call<const HEAD: usize>(
+    fn send_short_call<const HEAD: usize, H: Into<Head<HEAD>>>(
         &self,
         lane: &ConnLane,
         token: u64,
         spec: &CallSpec,
         message: &Short,
-        head: impl FnOnce(Xid, u32, &Short) -> Head<HEAD>,
+        head: impl FnOnce(Xid, u32, &Short) -> H,
     ) -> bool {
         let Some(ends) = lane.ends.as_ref().filter(|_| self.lets(lane, Way::SendCalls)) else {
             return false;
         };
-        let deadline = self.lane_deadline(spec);
         let mut proto = lane.proto();
         let Ok(next) = proto.requester.next_call() else { return false };
-        let head = head(next.xid, next.requested(), message);
-        if !ends.send(&head, message) {
+        if !ends.send(head(next.xid, next.requested(), message), message) {
             return false;
         }
+        // Behind the message, which does not wait for the clock.
+        let deadline = self.lane_deadline(spec);
         next.start(token, deadline);
         self.lane.next_deadline.set(self.lane.next_deadline.get().min(deadline));
         count(&self.lane.counts.calls_sent, 1);
@@ -467,7 +472,7 @@ impl CoreCell {
     #[inline(always)]
     fn send_short_reply(&self, lane: &ConnLane, ends: &Ends, xid: Xid, message: &mut Short) {
         let reply = PlainReply { xid, credits: lane.proto().responder.grant() };
-        if !ends.send(&reply_head(&reply), message) {
+        if !ends.send(reply, message) {
             return self.queue_short_reply(lane.id, reply, message);
         }
         count(&self.lane.counts.replies_sent, 1);
@@ -478,15 +483,25 @@ impl CoreCell {
     /// taken while there was a buffer for it, and a place in the send queue.
     #[cold]
     fn queue_short_reply(&self, conn: ConnId, reply: PlainReply, message: &mut Short) {
-        message.set_head(&reply_head(&reply));
+        message.set_head(&LineHead::from(reply));
         self.reactor().queue_short_reply(conn, message);
     }
 }
 
-#[inline(always)]
-fn reply_head(reply: &PlainReply) -> LineHead {
-    let (first, pairs) = reply.emit();
-    LineHead::new(first, pairs)
+impl From<PlainCall> for LongHead {
+    #[inline(always)]
+    fn from(call: PlainCall) -> Self {
+        let (first, pairs) = call.emit();
+        Self::new(first, pairs)
+    }
+}
+
+impl From<PlainReply> for LineHead {
+    #[inline(always)]
+    fn from(reply: PlainReply) -> Self {
+        let (first, pairs) = reply.emit();
+        Self::new(first, pairs)
+    }
 }
 
 /// The transaction id of a message.
@@ -495,11 +510,11 @@ fn xid_in(message: &[u8]) -> Option<Xid> {
 }
 
 impl Reactor {
-    /// The next connection with a short message, and whether it is the last of this turn.
+    /// Takes a short message of the next connection that has one.
     #[inline(always)]
-    fn next_lane(&mut self) -> Option<(Rc<ConnLane>, bool)> {
-        let NextLane { qp, is_last } = self.fabric.next_lane()?;
-        Some((Rc::clone(&self.conns.find_for_lane(qp)?.lane), is_last))
+    fn next_lane(&mut self, short: &mut Short) -> Option<(Rc<ConnLane>, NextShort)> {
+        let next = self.fabric.next_short(short)?;
+        Some((Rc::clone(&self.conns.find_for_lane(next.qp)?.lane), next))
     }
 
     /// The lane of a connection, and whether a short message on it may be as long as any is.
@@ -697,12 +712,14 @@ impl CoreCell {
     ) -> Result<(), Backpressure> {
         let Ok(mut memory) = self.lane.call.try_borrow_mut() else { return Err(NESTED) };
         let is_plain = spec.is_plain() && self.lane.takes_calls;
-        let Some(lane) = lane.filter(|_| is_plain && target.header.plain().is_some()) else {
+        let plain = lane.zip(target.header.plain()).filter(|_| is_plain);
+        let Some((lane, called)) = plain else {
             let to = (conn, lane);
             return self.start_other_call(to, target, spec, &mut memory, &mut once(encode));
         };
         let is_short = memory.encode::<CALL_BYTES>(encode);
-        let is_sent = is_short && self.send_without_credential(lane, target, spec, &memory.short);
+        let is_sent =
+            is_short && self.send_without_credential(lane, called, target, spec, &memory.short);
         drop(memory);
         if is_sent {
             return Ok(());

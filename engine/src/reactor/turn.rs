@@ -44,32 +44,45 @@ pub(crate) struct ArrivedMessages {
     short: Short,
     /// Short messages of one turn.
     shorts_max: usize,
+    /// Short messages that may be handled before the next whole turn.
+    shorts_left: usize,
 }
 
 impl ArrivedMessages {
     /// At most `limit` completions in a turn, and as many short messages.
     pub(crate) fn with_limit(limit: usize) -> Self {
-        Self { batch: Completions::with_limit(limit), short: Short::EMPTY, shorts_max: limit }
+        let (batch, short) = (Completions::with_limit(limit), Short::EMPTY);
+        Self { batch, short, shorts_max: limit, shorts_left: limit }
     }
 }
 
 impl CoreCell {
     /// One turn. Returns how many completions, letters and events of services it handled, and whether
     /// a service has to be polled again.
+    #[inline(never)]
     pub(crate) fn turn(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> Progress {
-        let ArrivedMessages { batch, short, shorts_max } = arrived;
         // A handler that panicked may have left this, where that ends the turn.
         self.close_if_asked();
-        self.begin_turn();
-        let left = self.lane.shorts_left.replace(*shorts_max).min(*shorts_max);
-        let shorts = self.take_shorts(short, left, up);
-        if self.ends_early(shorts, left, up) {
-            return Progress { events: shorts, is_waiting: false };
+        self.lane.in_turn.set(true);
+        self.lane.stamp.set(None);
+        let shorts = self.take_shorts(&mut arrived.short, arrived.shorts_left, up);
+        match self.ends_early(shorts, arrived, up) {
+            true => Progress { events: shorts, is_waiting: false },
+            false => self.finish_turn(shorts, arrived, up),
         }
-        if shorts == 0 && left < *shorts_max {
-            self.reactor().end_busy_time();
-        }
-        let mut events = shorts + self.reactor().fabric.poll(batch);
+    }
+
+    /// All that a turn does behind its short messages.
+    #[inline(never)]
+    fn finish_turn(
+        &self,
+        shorts: usize,
+        arrived: &mut ArrivedMessages,
+        up: &mut impl Upcalls,
+    ) -> Progress {
+        let ArrivedMessages { batch, shorts_max, shorts_left, .. } = arrived;
+        let left = std::mem::replace(shorts_left, *shorts_max);
+        let mut events = shorts + self.begin_whole_turn(shorts == 0 && left < *shorts_max, batch);
         while let Some(received) = batch.next_received() {
             self.on_message(received, up);
         }
@@ -97,30 +110,39 @@ impl CoreCell {
         Progress { events, is_waiting }
     }
 
+    /// Polls. `was_busy`: turns that ended early have handled messages since the last look at the clock.
     #[inline(always)]
-    fn begin_turn(&self) {
-        self.reactor().in_turn = true;
-        self.lane.in_turn.set(true);
-        self.lane.stamp.set(None);
+    fn begin_whole_turn(&self, was_busy: bool, batch: &mut Completions) -> usize {
+        let mut reactor = self.reactor();
+        reactor.in_turn = true;
+        if was_busy {
+            reactor.end_busy_time();
+        }
+        reactor.fabric.poll(batch)
     }
 
     /// A turn that has handled short messages leaves all else to the next one that has none, so that who waits for a
     /// reply does not wait for the rest of the turn. Between two whole turns no more of them are handled than one turn
-    /// may handle, and none go before letters and messages of silent connections that are known to be there.
+    /// may handle, and none go before letters and longer messages that are known to be there. Peers that ring wait for
+    /// the next whole turn, which the fabric has follow after a few ([`Fabric::skip_poll`]).
     #[inline(always)]
-    fn ends_early(&self, shorts: usize, left: usize, up: &mut impl Upcalls) -> bool {
-        if shorts == 0 || shorts >= left || up.polls() {
+    fn ends_early(
+        &self,
+        shorts: usize,
+        arrived: &mut ArrivedMessages,
+        up: &mut impl Upcalls,
+    ) -> bool {
+        if shorts == 0 || shorts >= arrived.shorts_left || up.polls() {
             return false;
         }
         let mut reactor = self.reactor();
         if !reactor.inbox.is_empty() || !reactor.fabric.skip_poll() {
             return false;
         }
-        self.lane.shorts_left.set(left - shorts);
+        arrived.shorts_left -= shorts;
         self.lane.in_turn.set(false);
         self.lane.stamp.set(None);
         reactor.fabric.flush();
-        reactor.in_turn = false;
         reactor.stats.polls += 1;
         reactor.unpublished += 1;
         true

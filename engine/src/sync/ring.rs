@@ -451,12 +451,6 @@ impl<W: Words> Consumer<W> {
         self.next_slot().map(|(_, header)| header)
     }
 
-    /// Looks for a message that one slot holds.
-    #[inline(always)]
-    pub fn look(&self) -> Look {
-        self.waiting().map_or(Look::Empty, Look::of)
-    }
-
     /// Looks for a message that one slot holds, and takes it. Behind it the image may hold anything. `ahead`: there
     /// may be more behind it, which are asked for.
     #[inline(always)]

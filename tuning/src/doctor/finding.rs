@@ -1,26 +1,26 @@
-//! What a check comes to.
+//! The result of a check.
 
 use serde::Serialize;
 use std::fmt;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// The host does not say, or it was not tried.
+    /// The host does not report it, or the test did not run.
     Unknown,
-    /// Worth knowing; nothing need be done for this profile.
+    /// Informational; this profile needs no action.
     Info,
-    /// Works, but slower or less evenly than it could.
+    /// Works, but slower or less evenly than possible.
     Warn,
-    /// Does not work, or not as the profile says.
+    /// Does not work, or not as the profile specifies.
     Fail,
 }
 
 impl Verdict {
-    /// In lower case, as in JSON.
+    /// The lower-case name, as in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,37 +39,37 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A verdict with what it rests on and what to do about it.
+/// A verdict with its evidence and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity.
     pub verdict: Verdict,
-    /// What was found, in a sentence without a full stop.
+    /// The finding, as a sentence without a full stop.
     pub says: String,
-    /// What was read or measured.
+    /// Values that were read or measured.
     pub evidence: Vec<Evidence>,
-    /// What to do, where there is something to do.
+    /// Remedy, if there is one.
     pub remedy: Option<Remedy>,
 }
 
-/// Something that was read or measured.
+/// A value that was read or measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Evidence {
-    /// The file, or what was tried.
+    /// The file, or the test.
     pub source: String,
-    /// What it said.
+    /// Its content or result.
     pub value: String,
 }
 
-/// What to do about a finding.
+/// Remedy for a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Remedy {
-    /// In words.
+    /// Description.
     pub says: String,
-    /// Commands of a shell, with the values of this host; most need root.
+    /// Shell commands with the values of this host; most need root.
     pub commands: Vec<String>,
 }
 
@@ -86,19 +86,19 @@ impl Finding {
         Self::new(Verdict::Unknown, says)
     }
 
-    /// Something that was read or measured.
+    /// Adds evidence.
     pub(super) fn seen(mut self, source: impl Into<String>, value: impl fmt::Display) -> Self {
         self.evidence.push(Evidence { source: source.into(), value: value.to_string() });
         self
     }
 
-    /// What to do, in words.
+    /// Sets the description of the remedy.
     pub(super) fn remedy(mut self, says: impl Into<String>) -> Self {
         self.remedy.get_or_insert_default().says = says.into();
         self
     }
 
-    /// What to type.
+    /// Adds a command to the remedy.
     pub(super) fn command(mut self, command: impl Into<String>) -> Self {
         self.remedy.get_or_insert_default().commands.push(command.into());
         self

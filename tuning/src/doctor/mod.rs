@@ -1,8 +1,8 @@
-//! Whether a host is fit for a profile: one finding for each thing that is known to spoil a run.
+//! Judges whether a host suits a profile: one finding for each known cause of bad results.
 //!
-//! The checks judge facts of [`crate::host`] and, on the host itself, what [`Tried`] found by trying;
-//! what counts how much follows from the profile: work that gets in the way is a warning to cores
-//! that poll without end, and a note to others. Nothing is changed here. `spintune doctor` prints
+//! The checks judge the facts of [`crate::host`] and, on the host itself, the test results in
+//! [`Tried`]. Severity depends on the profile: competing work is a warning for cores that poll
+//! without pause, and informational otherwise. Nothing is changed here. `spintune doctor` prints
 //! the [`Report`].
 
 mod checks;
@@ -17,7 +17,7 @@ pub use patient::{Patient, profile_for};
 pub use report::{Check, Counts, Report};
 pub use tried::{Caps, Hop, Jitter, Patience, Permission, Tried, counters_risen};
 
-/// Makes all checks.
+/// Runs all checks.
 #[must_use]
 pub fn examine(patient: &Patient<'_>) -> Report {
     let checks = checks::ALL.iter().map(|check| Check {

@@ -1,4 +1,4 @@
-//! A host, a profile, and what the one means for the other.
+//! The host to examine, and the profile's demands on it.
 
 use super::{Tried, Verdict};
 use crate::host::{Adapter, HostFacts};
@@ -6,22 +6,22 @@ use crate::{Loader, Profile, ProfileError};
 use spinrpc::config::{Config, CoreList, Driver, Host, IdlePolicy};
 use spinrpc::sys::affinity::{CPUS_MAX, CpuSet};
 
-/// What is examined.
+/// Input of the checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Patient<'a> {
-    /// What the host says.
+    /// Facts of the host.
     pub facts: &'a HostFacts,
-    /// What is to run on it.
+    /// The profile to run on it.
     pub profile: &'a Profile,
-    /// What trying found; `None` for a host that cannot be tried.
+    /// Test results; `None` for a host that cannot be tested.
     pub tried: Option<&'a Tried>,
 }
 
-/// Loads a profile for a host that is to be examined. A list of cores that the host does not have is
-/// taken as it is here: the examination will say so.
+/// Loads a profile for a host to examine. A core list with CPUs that the host does not have is
+/// accepted here, because a check reports it.
 ///
 /// # Errors
-/// Everything else that is wrong in the profile.
+/// All other problems of the profile.
 pub fn profile_for(
     facts: &HostFacts,
     name: &str,
@@ -48,7 +48,7 @@ impl<'a> Patient<'a> {
         self.config().cpus().iter().copied().collect()
     }
 
-    /// The CPUs that are left for everything else.
+    /// The online CPUs without the cores.
     pub(super) fn rest(&self) -> CpuSet {
         minus(&self.facts.cpus.online.clone().unwrap_or_default(), &self.cores())
     }
@@ -57,8 +57,8 @@ impl<'a> Patient<'a> {
         self.config().idle_policy()
     }
 
-    /// What work that gets in the way of polling counts: cores that never give way suffer from it,
-    /// others give way to it.
+    /// Severity of work that competes with polling: busy cores suffer from it, other modes yield to
+    /// it.
     pub(super) fn interference(&self) -> Verdict {
         match self.mode() {
             IdlePolicy::Busy => Verdict::Warn,
@@ -70,15 +70,15 @@ impl<'a> Patient<'a> {
         self.config().driver() == Driver::Verbs
     }
 
-    /// The devices that the profile may go by: that which it names, else all.
+    /// The devices that the profile may use: the one that it names, or all.
     pub(super) fn adapters(&self) -> Vec<&'a Adapter> {
         let wanted = self.config().verbs().device.to_string();
         let is_wanted = |adapter: &&Adapter| wanted == "auto" || adapter.device.name == wanted;
         self.facts.rdma.adapters.iter().filter(is_wanted).collect()
     }
 
-    /// Programs choose devices by the address they are given, so a host that has some is looked at
-    /// whatever the profile says; what is wrong with them fails only those that go by them.
+    /// Severity of an RDMA problem. A program chooses its transport by address, so devices are
+    /// checked whatever the profile says, but only fail profiles for verbs.
     pub(super) fn rdma_failure(&self) -> Verdict {
         if self.goes_by_rdma() { Verdict::Fail } else { Verdict::Info }
     }
@@ -89,12 +89,12 @@ pub(super) fn minus(all: &CpuSet, others: &CpuSet) -> CpuSet {
     all.iter().filter(|cpu| !others.contains(*cpu)).collect()
 }
 
-/// The CPUs in both.
+/// The intersection.
 pub(super) fn both(one: &CpuSet, other: &CpuSet) -> CpuSet {
     one.iter().filter(|cpu| other.contains(*cpu)).collect()
 }
 
-/// The form of a verb that goes with one CPU or with several.
+/// Selects the verb form for one CPU or for several.
 pub(super) fn agree(set: &CpuSet, one: &'static str, several: &'static str) -> &'static str {
     if set.len() == 1 { one } else { several }
 }

@@ -1,12 +1,12 @@
-//! A report for people: a line for each check, a summary, and what to do, the worst first.
+//! Reports for people: one line for each check, a summary, and remedies, the worst first.
 
 use super::{Check, Report, Verdict};
 use crate::text::printable;
 use std::fmt::Write;
 
 impl Report {
-    /// As text; ends with a line's end. What to do is said of failures and warnings, and with
-    /// `all` of notes, too.
+    /// Renders the report as text that ends with a line feed. Failures and warnings have their
+    /// remedies; with `all`, notes have theirs, too.
     #[must_use]
     pub fn render(&self, all: bool) -> String {
         let mut text = self.head();
@@ -19,9 +19,9 @@ impl Report {
 
     fn head(&self) -> String {
         let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
-        let tried = if self.tried { "" } else { ", only read, nothing tried" };
+        let tried = if self.tried { "" } else { ", read only, without tests" };
         format!(
-            "host {}{tried}\nprofile {} ({}): polls on {} ({}), goes by {}\n",
+            "host {}{tried}\nprofile {} ({}): polls on {} ({}), uses {}\n",
             printable(&self.host),
             printable(&self.profile),
             self.profile_hash,
@@ -62,7 +62,7 @@ impl Report {
             counted(counts.unknown, "unknown", "unknown"),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
-        let counts = if parts.is_empty() { "all is well".to_owned() } else { parts.join(", ") };
+        let counts = if parts.is_empty() { "no problems".to_owned() } else { parts.join(", ") };
         let (host, profile) = (printable(&self.host), printable(&self.profile));
         format!("doctor: {counts} on {host} for profile {profile}")
     }
@@ -73,7 +73,7 @@ impl Report {
         let mut checks: Vec<&Check> = self.checks.iter().filter(counts).collect();
         checks.sort_by_key(|check| std::cmp::Reverse(check.finding.verdict));
         let advice: String = checks.into_iter().map(advice).collect();
-        if advice.is_empty() { advice } else { format!("\nWhat to do\n{advice}") }
+        if advice.is_empty() { advice } else { format!("\nRemedies\n{advice}") }
     }
 }
 

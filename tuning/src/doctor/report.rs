@@ -1,4 +1,4 @@
-//! All findings together.
+//! All findings of an examination.
 
 use super::{Finding, Patient, Verdict};
 use serde::Serialize;
@@ -7,19 +7,19 @@ use serde::Serialize;
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Check {
-    /// Its name for programs, which stays: `cpus.isolated`.
+    /// Stable name for programs: `cpus.isolated`.
     pub id: &'static str,
-    /// What it belongs to, for people.
+    /// Group, for people.
     pub group: &'static str,
-    /// What it is about, for people.
+    /// Title, for people.
     pub title: &'static str,
-    /// What it comes to.
+    /// Result.
     #[serde(flatten)]
     pub finding: Finding,
 }
 
-/// What an examination comes to. As JSON it is version [`Report::SCHEMA`]; fields may be added to
-/// that, but keep their names and meanings.
+/// Result of an examination. Its JSON form is version [`Report::SCHEMA`]: fields may be added, but
+/// keep their names and meanings.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
@@ -29,33 +29,33 @@ pub struct Report {
     pub host: String,
     /// Name or path of the profile.
     pub profile: String,
-    /// Its hash, which tells profiles apart.
+    /// Hash of the profile's values.
     pub profile_hash: String,
     /// CPUs that are polled on.
     pub cores: Vec<usize>,
-    /// How: `poll.mode`.
+    /// Poll mode: `poll.mode`.
     pub poll_mode: &'static str,
-    /// What connections go by: `fabric.driver`.
+    /// Driver of connections: `fabric.driver`.
     pub fabric: &'static str,
-    /// Whether the host was tried out, and not only read.
+    /// True if active tests ran.
     pub tried: bool,
     /// The worst verdict.
     pub verdict: Verdict,
-    /// How many checks came to each verdict.
+    /// Number of checks by verdict.
     pub counts: Counts,
     /// The checks, in their order.
     pub checks: Vec<Check>,
 }
 
-/// How many checks came to each verdict.
+/// Number of checks by verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
-    /// As it should be.
+    /// Passed.
     pub ok: usize,
-    /// Not known.
+    /// Unknown.
     pub unknown: usize,
-    /// Worth knowing.
+    /// Informational.
     pub info: usize,
     /// Warnings.
     pub warn: usize,
@@ -93,14 +93,14 @@ impl Report {
         }
     }
 
-    /// Whether the host is fit for the profile: nothing fails, and when `strict` nothing is warned
-    /// of either.
+    /// Returns whether the host suits the profile: no failures, and with `strict` no warnings
+    /// either.
     #[must_use]
     pub fn is_good(&self, strict: bool) -> bool {
         self.verdict < if strict { Verdict::Warn } else { Verdict::Fail }
     }
 
-    /// A check by its name.
+    /// Returns the check with this name.
     #[must_use]
     pub fn check(&self, id: &str) -> Option<&Check> {
         self.checks.iter().find(|check| check.id == id)

@@ -1,7 +1,8 @@
-//! Changes a host, and takes the changes back.
+//! Applies changes to a host and reverts them.
 //!
-//! The journal is written before the first change: whatever happens then, `revert` knows of it. What
-//! a file says afterwards counts, and not that the write was taken.
+//! The journal is written before the first change, so `revert` knows of every change, whatever
+//! happens later. A change counts by what the file says afterwards, not by the success of the
+//! write.
 
 use super::FitError;
 use super::journal::{Journal, Turn};
@@ -10,49 +11,49 @@ use super::site::Site;
 use crate::profile::Profile;
 use std::io;
 
-/// What became of one file.
+/// Result of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Step {
     /// Name of the item.
     pub item: String,
-    /// Relative to the root.
+    /// Path relative to the root.
     pub path: String,
-    /// What it said.
+    /// Value before.
     pub from: String,
-    /// What it was to say.
+    /// Requested value.
     pub to: String,
-    /// What came of it.
+    /// Result.
     pub outcome: Outcome,
 }
 
-/// See [`Step`].
+/// Result of a [`Step`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It says what it was to say.
+    /// The file has the requested value.
     Set,
-    /// It says something else than before and than it was to: that.
+    /// The file has this value, which is neither the old nor the requested one.
     Partly(String),
-    /// It says what it said before; why.
+    /// The file still has the old value, for this reason.
     Failed(String),
-    /// Somebody else had set it to what it says, so it was left alone (`revert`).
+    /// Another program had changed the value since, so `revert` left it alone.
     Foreign,
 }
 
 impl Step {
-    /// Whether it came as it was to.
+    /// Returns whether the requested value is set.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.outcome == Outcome::Set
     }
 }
 
-/// Has the host fit the profile, as [`Plan::of`] says, and keeps a journal. A host that fits is left
-/// as it is.
+/// Applies the changes of [`Plan::of`] to the host and keeps a journal. Leaves a host that already
+/// fits the profile as it is.
 ///
 /// # Errors
-/// Nothing was changed. What cannot be changed while the rest can is told in its [`Step`].
+/// Nothing was changed. A change that fails while others succeed is reported in its [`Step`].
 pub fn apply(site: &Site, profile: &Profile) -> Result<Vec<Step>, FitError> {
     let _turn = Turn::take(site)?;
     let mut journal = Journal::load(site)?;
@@ -79,15 +80,16 @@ pub fn apply(site: &Site, profile: &Profile) -> Result<Vec<Step>, FitError> {
         });
     }
     if !steps.iter().all(Step::is_good) {
-        // The next one has to look again at what this one did not get.
+        // Not all changes succeeded, so the next `apply` has to retry.
         journal.hash.clear();
     }
     steps.extend(unsaved(&mut journal, site));
     Ok(steps)
 }
 
-/// Takes back what [`apply`] has changed, the last change first. What somebody else has changed since
-/// is left alone, and forgotten. What cannot be taken back stays in the journal.
+/// Reverts the changes of [`apply`], the last change first. A value that another program has
+/// changed since is left alone and dropped from the journal. A value that cannot be restored stays
+/// in the journal.
 ///
 /// # Errors
 /// Nothing was changed.
@@ -126,7 +128,7 @@ fn not_saved(site: &Site, source: io::Error) -> FitError {
     FitError::File { file: site.path(super::JOURNAL).display().to_string(), source }
 }
 
-/// Brings the journal up to date. If that fails, it names more than was changed, which is harmless.
+/// Updates the journal. If that fails, the journal lists more than was changed, which is harmless.
 fn unsaved(journal: &mut Journal, site: &Site) -> Option<Step> {
     let error = journal.save(site).err()?;
     Some(Step {

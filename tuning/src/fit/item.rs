@@ -1,32 +1,32 @@
-//! What can be changed of a host: each item with the files that it may write to, and no others.
+//! The settings of a host that can be changed. Each item lists the files that it may write to.
 
 use std::fmt;
 
-/// Something that is set on a host.
+/// A setting of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Item {
-    /// Which frequency a CPU runs at.
+    /// Frequency governor of a CPU.
     Governor,
     /// Reserved pages of 2 MiB.
     HugePages,
     /// Transparent huge pages.
     TransparentHugePages,
-    /// Merging of equal pages.
+    /// Merging of equal pages (KSM).
     Ksm,
-    /// Moving of pages between nodes.
+    /// Migration of pages between nodes.
     NumaBalancing,
-    /// Watching over CPUs that hang.
+    /// Detection of CPUs that hang.
     Watchdog,
-    /// Statistics of memory, on every CPU.
+    /// Memory statistics, updated on every CPU.
     StatInterval,
-    /// Moving of timers to busy CPUs.
+    /// Migration of timers to busy CPUs.
     TimerMigration,
-    /// Where an interrupt is sent to.
+    /// CPU affinity of an interrupt.
     Interrupt,
 }
 
-/// Item, name, beginning and end of its files; between them is a number, or nothing at all.
+/// Item, name, prefix and suffix of its files; between them is a number or nothing.
 const ITEMS: &[(Item, &str, &str, &str)] = &[
     (Item::Governor, "governor", "sys/devices/system/cpu/cpu", "/cpufreq/scaling_governor"),
     (
@@ -54,13 +54,13 @@ impl Item {
         ITEMS.iter().find(|(item, ..)| *item == self).map_or("", |(_, name, ..)| name)
     }
 
-    /// The item of that name.
+    /// Returns the item with this name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         ITEMS.iter().find(|(_, own, ..)| *own == name).map(|(item, ..)| *item)
     }
 
-    /// Whether it is set by this file, whose path is relative to the root.
+    /// Returns whether this file belongs to the item. `path` is relative to the root.
     #[must_use]
     pub fn owns(self, path: &str) -> bool {
         let own = ITEMS.iter().filter(|(item, ..)| *item == self);

@@ -1,5 +1,5 @@
-//! What was changed, and what was there before: a file that `revert` goes by, and that somebody
-//! hostile may have written. It names items and files that spintune changes, or it is refused.
+//! Changes and previous values, in a file that `revert` reads. The file may have been written by an
+//! attacker: it is rejected unless all its items and files are ones that spintune changes.
 
 use super::item::Item;
 use super::site::{Site, is_value};
@@ -11,46 +11,46 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
-/// Where it is, relative to the root.
+/// Path of the journal relative to the root.
 pub const JOURNAL: &str = "run/spinrpc/tuned.json";
 const FOLDER: &str = "run/spinrpc";
 const FRESH: &str = "run/spinrpc/tuned.json.new";
 
-/// What spintune has changed of a host.
+/// Changes that spintune made to a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Journal {
     schema: u32,
-    /// The profile that the host was to fit last.
+    /// The profile that was applied last.
     pub profile: String,
-    /// Its hash; empty where the host did not take all of it.
+    /// Its hash; empty if not all changes succeeded.
     pub hash: String,
-    /// In the order of the changes.
+    /// In order of the changes.
     pub changes: Vec<Entry>,
 }
 
-/// One file that was changed.
+/// One changed file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Entry {
-    /// What it sets.
+    /// Name of the item.
     pub item: String,
-    /// Relative to the root.
+    /// Path relative to the root.
     pub path: String,
-    /// What it said before, and shall say again.
+    /// Previous value, which `revert` restores.
     pub from: String,
-    /// What it was set to.
+    /// Value that was set.
     pub to: String,
-    /// While it is changed anew: what it was set to before. Whoever ends in the middle of that leaves
-    /// a file that says either.
+    /// While the value is being changed again: the value set before. If the process is killed in
+    /// the middle, the file has one of the two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was: Option<String>,
 }
 
 impl Journal {
-    /// That of a host; an empty one where nothing is changed.
+    /// Loads the journal of a host; empty if nothing is changed.
     ///
     /// # Errors
     /// [`FitError::Journal`] for anything that spintune does not write.
@@ -65,22 +65,24 @@ impl Journal {
         };
         let journal: Self = serde_json::from_str(&text).map_err(|e| refused(e.to_string()))?;
         if journal.schema != SCHEMA {
-            return Err(refused(format!("schema {}, where {SCHEMA} is known", journal.schema)));
+            return Err(refused(format!("schema {}, expected {SCHEMA}", journal.schema)));
         }
         match journal.changes.iter().find(|entry| !entry.is_ours()) {
-            Some(entry) => Err(refused(format!("{:?} is nothing that spintune sets", entry.path))),
+            Some(entry) => {
+                Err(refused(format!("{:?} is not a file that spintune sets", entry.path)))
+            }
             None => Ok(journal),
         }
     }
 
-    /// The change of a file.
+    /// Returns the entry of a file.
     #[must_use]
     pub fn entry(&self, path: &str) -> Option<&Entry> {
         self.changes.iter().find(|entry| entry.path == path)
     }
 
-    /// Takes up a change. What was there before our own last one is what is gone back to; if
-    /// somebody else has set it since, that is.
+    /// Records a change. The value to restore is the one before our first change, or the current
+    /// value if another program has changed the file since our last change.
     pub(super) fn add(&mut self, change: &Change) {
         let entry = self.changes.iter_mut().find(|entry| entry.path == change.path);
         let (from, to) = (change.from.clone(), change.to.clone());
@@ -94,7 +96,7 @@ impl Journal {
         }
     }
 
-    /// Notes what a file says after it was written to, whatever that was.
+    /// Records the value that a file has after the write, whatever it is.
     pub(super) fn settle(&mut self, path: &str, now: &str) {
         if let Some(entry) = self.changes.iter_mut().find(|entry| entry.path == path) {
             now.clone_into(&mut entry.to);
@@ -107,7 +109,7 @@ impl Journal {
         self.changes.retain(|entry| entry.path != path);
     }
 
-    /// Puts it in the place of the one before, whole or not at all. Without changes it is removed.
+    /// Replaces the journal file atomically. Removes it if there are no changes.
     pub(super) fn save(&mut self, site: &Site) -> io::Result<()> {
         let path = site.path(JOURNAL);
         if self.changes.is_empty() {
@@ -129,7 +131,7 @@ impl Journal {
 }
 
 impl Entry {
-    /// Whether a file that says this has it from spintune.
+    /// Returns whether spintune wrote this value to the file.
     #[must_use]
     pub fn wrote(&self, value: &str) -> bool {
         self.to == value || self.was.as_deref() == Some(value)
@@ -143,19 +145,20 @@ impl Entry {
     }
 }
 
-/// Held while a host is changed.
+/// Lock held while a host is changed.
 pub(super) struct Turn {
     #[expect(dead_code, reason = "locked as long as it is open")]
     folder: File,
 }
 
 impl Turn {
-    /// Makes the journal's folder, too. One that others may write to is refused: they could have
-    /// the files of the host set to what they like.
+    /// Also creates the journal's folder. A folder that others may write to is rejected: with it
+    /// they could set the host's files to values of their choice.
     pub(super) fn take(site: &Site) -> Result<Self, FitError> {
         let path = site.path(FOLDER);
         let file = path.display().to_string();
-        // The first folders of a copy may be links to those of this host, whose journal is not the copy's.
+        // The upper folders of a copy may be links to those of this host, whose journal is not the
+        // copy's.
         let escapes = path.ancestors().find_map(|folder| folder.canonicalize().ok());
         if escapes.is_some_and(|folder| !folder.starts_with(site.path(""))) {
             let source = io::ErrorKind::PermissionDenied.into();
@@ -176,22 +179,23 @@ impl Turn {
     }
 }
 
-/// What belongs to somebody else than root and the caller, or what others may write to.
+/// Rejects a file that belongs to someone other than root or the caller, or that others may write
+/// to.
 fn refuse_of_others(metadata: &Metadata) -> io::Result<()> {
     let owners = [0, rustix::process::geteuid().as_raw()];
     let is_safe = owners.contains(&metadata.uid()) && metadata.mode() & OTHERS_WRITE == 0;
     is_safe.then_some(()).ok_or_else(|| {
-        let reason = "belongs to another user, or others may write to it";
+        let reason = "belongs to another user, or is writable by others";
         io::Error::new(io::ErrorKind::PermissionDenied, reason)
     })
 }
 
-/// A plain file, no link, of bounded length, that nobody else can have written.
+/// Reads a regular file of bounded length, not a link, that no other user can have written.
 fn read(path: &Path) -> io::Result<String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a plain file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
     }
     refuse_of_others(&file.metadata()?)?;
     let mut text = String::new();
@@ -203,9 +207,9 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 const SCHEMA: u32 = 1;
-/// Mode bits of the group and of everybody.
+/// Write permission for the group and for others.
 const OTHERS_WRITE: u32 = 0o022;
-/// Some thousand interrupts.
+/// Enough for some thousand interrupts.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 #[cfg(test)]
@@ -232,7 +236,7 @@ mod tests {
         journal.settle(&path, "200");
         assert!(journal.changes[0].wrote("200") && !journal.changes[0].wrote("70"));
         journal.add(&change("33", "200"));
-        assert_eq!(journal.changes[0].from, "33", "somebody else's");
+        assert_eq!(journal.changes[0].from, "33", "the other program's value");
         journal.settle(&path, "33");
         assert_eq!(journal.changes, []);
     }

@@ -1,10 +1,11 @@
-//! Has a host fit a profile: what is to be changed, the changes, and the way back.
+//! Applies a profile to a host: computes the changes, makes them, and reverts them.
 //!
 //! [`Plan::of`] compares facts with a profile and changes nothing. [`apply`] writes the values of a
-//! plan and keeps in a journal what was there before; [`revert`] writes that back. All of it goes by
-//! the files of sysfs and procfs below a root directory: that of this host, or a copy, which is
-//! treated as the kernel treats its own. What takes a boot, or somebody's word, is only told
-//! ([`Advice`]). `spintune plan`, `apply` and `revert` call it; an engine never changes its host.
+//! plan and keeps the previous values in a journal; [`revert`] restores them. All access goes
+//! through the files of sysfs and procfs below a root directory: that of this host, or a copy,
+//! which behaves as the kernel's own files do. Changes that need a reboot or a decision are only
+//! described ([`Advice`]). `spintune plan`, `apply` and `revert` call this module; an engine never
+//! changes its host.
 //!
 //! Changes last until the next boot, and so does the journal, which lies below `/run`.
 
@@ -20,28 +21,28 @@ pub use journal::{Entry, JOURNAL, Journal};
 pub use plan::{Advice, Change, Plan};
 pub use site::Site;
 
-/// Why nothing was done at all.
+/// Reason why nothing was done.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FitError {
-    /// Somebody else is at it.
+    /// Another process is changing the host.
     #[error("{0}: another spintune is changing this host")]
     Busy(String),
-    /// The journal is not what spintune writes: whoever knows what was changed has to undo it, and
-    /// then remove the file.
-    #[error("{file}: {reason}; nothing was changed: undo by hand what it names, then remove it")]
+    /// The journal has contents that spintune does not write. Undo the changes by hand, then remove
+    /// the file.
+    #[error("{file}: {reason}; nothing was changed: undo its changes by hand, then remove it")]
     Journal {
-        /// Its path.
+        /// Path of the journal.
         file: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A file could not be read or written; it says which.
+    /// A file could not be read or written.
     #[error("{file}: {source}; nothing was changed")]
     File {
-        /// Its path.
+        /// Path of the file.
         file: String,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! What a host lacks to fit a profile.
+//! The changes that a host needs to fit a profile.
 
 use super::item::Item;
 use super::journal::Journal;
@@ -9,43 +9,43 @@ use spinrpc::config::{Driver, IdlePolicy};
 use spinrpc::sys::affinity::CpuSet;
 use spinrpc::sys::mmap::HugePages;
 
-/// One file to write to.
+/// A write to one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
-    /// What it sets.
+    /// The item.
     pub item: Item,
-    /// Relative to the root.
+    /// Path relative to the root.
     pub path: String,
-    /// What it says.
+    /// Current value.
     pub from: String,
-    /// What it shall say.
+    /// Requested value.
     pub to: String,
-    /// Why, in a sentence.
+    /// Reason, as a sentence.
     pub reason: String,
 }
 
-/// Something that spintune leaves to people: it takes a boot, or is a matter of their files.
+/// A change that spintune leaves to people: it needs a reboot, or concerns files of theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Advice {
-    /// Why, in a sentence.
+    /// Reason, as a sentence.
     pub reason: String,
-    /// What to write where.
+    /// Text to write, and where.
     pub what: String,
 }
 
-/// What is to be done.
+/// Changes to make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// By items, and by number within them.
+    /// By item, then by number.
     pub changes: Vec<Change>,
-    /// What else would be good.
+    /// Changes to make by hand.
     pub advice: Vec<Advice>,
 }
 
-/// A value that a file should have.
+/// Requested value of a file.
 struct Wish {
     item: Item,
     path: String,
@@ -54,9 +54,9 @@ struct Wish {
 }
 
 impl Plan {
-    /// What the host lacks. Files that are not there, that nobody may write to (interrupts that
-    /// cannot be sent elsewhere), or that are as they should be, are left out. The journal says what
-    /// of the host spintune has set already.
+    /// Computes the changes that the host needs. Leaves out files that do not exist, files that
+    /// cannot be written (interrupts that cannot be moved), and files that already have the value.
+    /// The journal says which values spintune has set already.
     #[must_use]
     pub fn of(site: &Site, profile: &Profile, journal: &Journal) -> Self {
         let facts = HostFacts::read(&site.tree());
@@ -69,7 +69,7 @@ impl Plan {
         Self { changes: changes.collect(), advice: needs.advice() }
     }
 
-    /// Nothing is to be changed. There may be advice.
+    /// Returns whether nothing has to be changed. There may still be advice.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
@@ -82,8 +82,8 @@ struct Needs<'a> {
     journal: &'a Journal,
     /// CPUs of the cores.
     cores: CpuSet,
-    /// The others that run, without those that are isolated: they may be another engine's. All the
-    /// others where none is left by that.
+    /// The other online CPUs without the isolated ones, which may belong to another engine. All the
+    /// others if that leaves none.
     rest: CpuSet,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Needs<'a> {
     fn wishes(&self) -> Vec<Wish> {
         let mut wishes = self.memory();
         wishes.extend(self.hugepages());
-        // A core that sleeps wherever it can has nothing that others could disturb.
+        // Competing work does not disturb a core that sleeps when idle.
         if self.profile.config().idle_policy() != IdlePolicy::Sleep {
             wishes.extend(self.governors());
             wishes.extend(quiet());
@@ -116,7 +116,7 @@ impl<'a> Needs<'a> {
             item: Item::Governor,
             path: format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"),
             to: "performance".to_owned(),
-            reason: format!("CPU {cpu} polls, and shall not change its frequency over it."),
+            reason: format!("CPU {cpu} polls, and must keep its frequency."),
         })
     }
 
@@ -128,11 +128,12 @@ impl<'a> Needs<'a> {
         };
         let memory = &self.facts.memory;
         if memory.thp.as_deref() == Some("always") {
-            let why = "Whoever asks for transparent huge pages gets them, and nobody else waits.";
+            let why = "Only programs that request transparent huge pages get them; others do not \
+                       stall for them.";
             wish(Item::TransparentHugePages, THP_ENABLED, "madvise", why);
         }
         if memory.thp_defrag.as_deref() == Some("always") {
-            let why = "A page fault shall not wait for memory to be compacted.";
+            let why = "A page fault must not wait for memory compaction.";
             wish(Item::TransparentHugePages, THP_DEFRAG, "madvise", why);
         }
         if memory.ksm == Some(true) {
@@ -140,14 +141,14 @@ impl<'a> Needs<'a> {
             wish(Item::Ksm, "sys/kernel/mm/ksm/run", "0", why);
         }
         if memory.numa_balancing == Some(true) {
-            let why =
-                "Pages are unmapped to see who uses them: page faults in the middle of calls.";
+            let why = "Pages are unmapped to find out which node uses them, which causes page faults \
+                 during calls.";
             wish(Item::NumaBalancing, "proc/sys/kernel/numa_balancing", "0", why);
         }
         wishes
     }
 
-    /// On each node that has cores, as many pages as their arenas take, beside those that others
+    /// On each node with cores, as many pages as their arenas need, in addition to those already in
     /// use.
     fn hugepages(&self) -> Vec<Wish> {
         let config = self.profile.config();
@@ -166,16 +167,16 @@ impl<'a> Needs<'a> {
             let to = self.pages_in_all(&path, needed, pool.total, pool.free)?;
             let where_ = pool.node.map_or(String::new(), |node| format!(" of node {node}"));
             let reason = format!(
-                "Cores{where_} want {needed} pages of 2 MiB for their arenas ({cores} of {pages} \
-                 pages), beside what others use."
+                "The arenas of the cores{where_} need {needed} pages of 2 MiB ({cores} of {pages} \
+                 pages), besides those already in use."
             );
             Some(Wish { item: Item::HugePages, path, to: to.to_string(), reason })
         });
         wishes.collect()
     }
 
-    /// `None` if there are enough. Pages that were reserved for this very profile are taken as its
-    /// own: an engine that runs uses them, which is no reason for more.
+    /// `None` if there are enough. Pages reserved for this very profile count as its own: a running
+    /// engine uses them and needs no more.
     fn pages_in_all(&self, path: &str, needed: u64, total: u64, free: u64) -> Option<u64> {
         let now = total.to_string();
         let own = self.journal.entry(path).filter(|entry| entry.wrote(&now));
@@ -189,7 +190,7 @@ impl<'a> Needs<'a> {
         (wanted > total).then_some(wanted)
     }
 
-    /// Off the cores, as far as anything is left to send them to.
+    /// Moves interrupts off the cores, if other CPUs are left.
     fn interrupts(&self) -> Vec<Wish> {
         let wishes = self.facts.irqs.iter().filter_map(|irq| {
             let affinity = irq.affinity.as_ref()?;
@@ -221,7 +222,7 @@ impl<'a> Needs<'a> {
         let is_worth_it =
             polls && !rest.is_empty() && cores.iter().any(|cpu| !isolated.contains(cpu));
         is_worth_it.then(|| Advice {
-            reason: format!("The kernel may run anything beside the cores on CPUs {cores}."),
+            reason: format!("The kernel may run any task on CPUs {cores}, where the cores poll."),
             what: format!(
                 "kernel command line, at the next boot: isolcpus=managed_irq,domain,{cores} \
                  nohz_full={cores} rcu_nocbs={cores} irqaffinity={rest}"
@@ -232,7 +233,7 @@ impl<'a> Needs<'a> {
     fn irqbalance(&self) -> Option<Advice> {
         let polls = self.profile.config().idle_policy() != IdlePolicy::Sleep;
         (self.facts.tasks.has_irqbalance && polls).then(|| Advice {
-            reason: "irqbalance runs, and moves interrupts back to the cores.".to_owned(),
+            reason: "irqbalance is running, and moves interrupts back to the cores.".to_owned(),
             what: format!(
                 "/etc/default/irqbalance or /etc/sysconfig/irqbalance: IRQBALANCE_BANNED_CPULIST={}",
                 self.cores
@@ -249,7 +250,7 @@ impl<'a> Needs<'a> {
             config.driver() == Driver::Verbs || config.lock() == spinrpc::config::Want::Require;
         (locks && limit < needed).then(|| Advice {
             reason: format!(
-                "Arenas of {} MiB are to be locked, and this user may lock {}.",
+                "Arenas of {} MiB must be locked, and this user may lock {} MiB.",
                 needed >> 20,
                 limit >> 20
             ),
@@ -260,25 +261,24 @@ impl<'a> Needs<'a> {
     }
 }
 
-/// What keeps the kernel from work of its own on every CPU.
+/// Turns off periodic kernel work on every CPU.
 fn quiet() -> impl Iterator<Item = Wish> {
     let wishes = [
-        // The first to be set, and so the last to be set back: as long as watchdog is 0, the kernel
-        // takes no 1 here.
+        // Set first, and so restored last: while watchdog is 0, the kernel does not accept 1 here.
         (Item::Watchdog, "nmi_watchdog", "0", "It interrupts even CPUs that take no interrupts."),
-        (Item::Watchdog, "watchdog", "0", "It looks at every CPU once in some seconds."),
+        (Item::Watchdog, "watchdog", "0", "It checks every CPU every few seconds."),
         (
             Item::TimerMigration,
             "timer_migration",
             "0",
-            "Timers of idle CPUs shall not come to busy ones.",
+            "Timers of idle CPUs must not migrate to busy ones.",
         ),
     ];
     let stat = Wish {
         item: Item::StatInterval,
         path: "proc/sys/vm/stat_interval".to_owned(),
         to: "10".to_owned(),
-        reason: "Each CPU updates its statistics once in so many seconds.".to_owned(),
+        reason: "Each CPU updates its statistics at this interval, in seconds.".to_owned(),
     };
     let kernel = wishes.map(|(item, file, to, reason)| Wish {
         item,
@@ -289,7 +289,7 @@ fn quiet() -> impl Iterator<Item = Wish> {
     kernel.into_iter().chain([stat])
 }
 
-/// As a journal has it.
+/// The hash as written in a journal.
 pub(super) fn hash_of(profile: &Profile) -> String {
     format!("{:016x}", profile.hash())
 }

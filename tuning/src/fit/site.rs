@@ -1,4 +1,4 @@
-//! The files that are changed, below a root.
+//! The files that are changed, below a root directory.
 
 use crate::host::Tree;
 use rustix::fs::{self, Mode, OFlags, ResolveFlags};
@@ -7,17 +7,17 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// A host's files by the directory that is its root: `/`, or that of a copy.
+/// The files of a host below its root directory: `/`, or that of a copy.
 #[derive(Clone, Debug)]
 pub struct Site {
     root: PathBuf,
 }
 
 impl Site {
-    /// The host with this root directory.
+    /// Opens the host with this root directory.
     ///
     /// # Errors
-    /// There is no such directory.
+    /// The directory does not exist.
     pub fn new(root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
         match root.is_dir() {
@@ -26,28 +26,29 @@ impl Site {
         }
     }
 
-    /// To read facts from.
+    /// The tree to read facts from.
     #[must_use]
     pub fn tree(&self) -> Tree {
         Tree::directory(&self.root)
     }
 
-    /// Whether it is the host that this process runs on.
+    /// Returns whether this is the host that the process runs on.
     #[must_use]
     pub fn is_this_host(&self) -> bool {
         self.root == Path::new("/")
     }
 
-    /// Where a file of it is.
+    /// Absolute path of a file.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
 
-    /// What is set: the first line of a file, or the word in brackets of one that offers several.
+    /// Reads the current value: the first line of a file, or the word in brackets if it offers
+    /// several.
     ///
     /// # Errors
-    /// What the system reports; `InvalidData` for what is no short line of text.
+    /// Errors of the system; `InvalidData` if the content is not a short line of text.
     pub fn read(&self, path: &str) -> io::Result<String> {
         let text = self.text(path)?;
         let line = text.lines().next().unwrap_or_default().trim();
@@ -59,15 +60,16 @@ impl Site {
         }
     }
 
-    /// Whether anybody may write to a file: the kernel takes that away from what cannot be set.
+    /// Returns whether the file is writable: the kernel clears the write bits of what cannot be
+    /// set.
     pub(super) fn may_be_set(&self, path: &str) -> bool {
         std::fs::metadata(self.path(path)).is_ok_and(|metadata| !metadata.permissions().readonly())
     }
 
-    /// Sets a value; a copy gets the form that the kernel gives its own file.
+    /// Sets a value. A file of a copy gets the form that the kernel gives its own file.
     ///
     /// # Errors
-    /// What the system reports; `PermissionDenied` also for a link that leads out of a copy.
+    /// Errors of the system; `PermissionDenied` also for a link that leads out of a copy.
     pub fn write(&self, path: &str, value: &str) -> io::Result<()> {
         let text = match self.is_this_host() {
             true => format!("{value}\n"),
@@ -78,7 +80,7 @@ impl Site {
             false => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
         };
         let mut file = self.open(path, OFlags::WRONLY | OFlags::TRUNC, within)?;
-        // One write: the kernel takes each as a value of its own.
+        // A single write: the kernel parses each write as a separate value.
         file.write_all(text.as_bytes())
     }
 
@@ -89,11 +91,11 @@ impl Site {
         Ok(text)
     }
 
-    /// Opens a plain file. The kernel itself keeps `within` the root: the owner of a copy could replace a
-    /// file, or a folder, by a link between a check and its use.
+    /// Opens a regular file. The kernel keeps the path below the root (`within`): the owner of a copy
+    /// could replace a file or folder by a link between check and use.
     fn open(&self, path: &str, how: OFlags, within: ResolveFlags) -> io::Result<File> {
         let root = fs::open(&self.root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        // What is not a plain file is known before it is changed, and does not block.
+        // O_NONBLOCK keeps a pipe from blocking; the type is checked before any change.
         let how = how | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = fs::openat2(&root, path, how, Mode::empty(), within);
         let file = File::from(file.map_err(|error| match error {
@@ -107,7 +109,7 @@ impl Site {
     }
 }
 
-/// What a file shows that showed `before`, once `value` has been written to it.
+/// Content of a file that had `before`, after `value` was written to it.
 fn as_kernel(before: &str, value: &str) -> String {
     let newline = if before.ends_with('\n') { "\n" } else { "" };
     if !before.contains('[') {
@@ -120,15 +122,15 @@ fn as_kernel(before: &str, value: &str) -> String {
     words.collect::<Vec<_>>().join(" ") + newline
 }
 
-/// One short line of plain letters, as all values here are.
+/// One short line of plain characters, as all values here are.
 pub(super) fn is_value(text: &str) -> bool {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_,.+".contains(letter);
-    // Of `-n`, the echo of a script would make an option.
+    // A script's `echo` would take `-n` for an option.
     let is_option = text.starts_with('-');
     (1..=VALUE_BYTES_MAX).contains(&text.len()) && !is_option && text.chars().all(is_plain)
 }
 
-/// A list of every second CPU of the largest hosts is not longer.
+/// Enough for a list of every second CPU on the largest hosts.
 const VALUE_BYTES_MAX: usize = 1 << 15;
 const TEXT_BYTES_MAX: u64 = 1 << 16;
 

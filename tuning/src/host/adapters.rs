@@ -1,26 +1,26 @@
-//! RDMA devices beyond their ports: where they sit, how they are connected, what they counted, and
-//! what programs need to get at them.
+//! RDMA devices beyond their ports: location, PCI link, counters, and the files and libraries that
+//! programs need.
 
 use super::Tree;
 use crate::rdma::{self, Device, Interface};
 use spinrpc::sys::affinity::CpuSet;
 use std::collections::BTreeMap;
 
-/// The RDMA side of a host.
+/// The RDMA devices and software of a host.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Rdma {
     /// Devices, by name.
     pub adapters: Vec<Adapter>,
-    /// Device files that verbs go by: `uverbs0`.
+    /// Device files of verbs: `uverbs0`.
     pub uverbs: Vec<String>,
-    /// Whether there is the device file that connections are made by.
+    /// True if the device file of the connection manager exists.
     pub has_rdma_cm: bool,
-    /// Version of rdma-core whose libibverbs is installed: `44.0`.
+    /// Version of rdma-core that libibverbs was installed from: `44.0`.
     pub library_version: Option<String>,
-    /// Where that is.
+    /// Path of that library.
     pub library_path: Option<String>,
-    /// Network interfaces of the host that are up, which a device in software could be made on.
+    /// Network interfaces that are up, on which a software device could be created.
     pub interfaces_up: Vec<String>,
 }
 
@@ -30,32 +30,32 @@ pub struct Rdma {
 pub struct Adapter {
     /// Name, driver, ports.
     pub device: Device,
-    /// NUMA node that it is connected to.
+    /// NUMA node that it is attached to.
     pub node: Option<u32>,
     /// CPUs of that node.
     pub local_cpus: Option<CpuSet>,
-    /// Its connection, of a device in a slot.
+    /// PCI link, if the device has one.
     pub pci: Option<PciLink>,
-    /// Longest packets of its network interfaces, in bytes (MTU).
+    /// MTU of each of its network interfaces, in bytes.
     pub mtu_bytes: BTreeMap<String, u64>,
 }
 
-/// A PCI Express connection.
+/// A PCI Express link.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PciLink {
     /// `0000:3b:00.0`.
     pub address: String,
-    /// Lanes in use, and that the device has.
+    /// Current and maximum number of lanes.
     pub width: Option<(u32, u32)>,
-    /// Speed in GT/s in use, and that the device can.
+    /// Current and maximum speed in GT/s.
     pub speed: Option<(f64, f64)>,
-    /// Longest read that it may ask of memory, in bytes; known to the superuser only.
+    /// Maximum read request size in bytes; only root can read it.
     pub read_request_bytes: Option<u32>,
 }
 
 impl Rdma {
-    /// Reads them. `interfaces` are the network interfaces of the host.
+    /// Reads the facts. `interfaces` are the network interfaces of the host.
     #[must_use]
     pub fn read(tree: &Tree, interfaces: &[Interface]) -> Self {
         let adapters = rdma::devices(tree, interfaces).into_iter();
@@ -85,7 +85,7 @@ impl Adapter {
             |name: &String| Some((name.clone(), tree.value(&format!("sys/class/net/{name}/mtu"))?));
         let netdevs = device.ports.iter().flat_map(|port| &port.netdevs);
         Self {
-            // -1 where the kernel does not know.
+            // -1 if the kernel does not know.
             node: tree.value(&format!("{folder}/numa_node")),
             local_cpus: tree.cpus(&format!("{folder}/local_cpulist")),
             pci: PciLink::read(tree, &folder),
@@ -94,7 +94,7 @@ impl Adapter {
         }
     }
 
-    /// The smallest of the longest packets of its interfaces, in bytes.
+    /// Smallest MTU of its interfaces, in bytes.
     #[must_use]
     pub fn smallest_mtu_bytes(&self) -> Option<u64> {
         self.mtu_bytes.values().min().copied()
@@ -116,14 +116,14 @@ impl PciLink {
     }
 }
 
-/// `8.0 GT/s PCIe`.
+/// Parses `8.0 GT/s PCIe`.
 fn giga_transfers(line: &str) -> Option<f64> {
     let number: f64 = line.split_once(" GT/s")?.0.trim().parse().ok()?;
     number.is_finite().then_some(number)
 }
 
-/// Max_Read_Request_Size of the PCI Express capability: bits 14 to 12 of the register Device Control,
-/// eight bytes into it. Capabilities are a list that begins at the offset in byte 0x34.
+/// Max_Read_Request_Size of the PCI Express capability: bits 14 to 12 of the Device Control
+/// register, eight bytes into it. Capabilities form a list that begins at the offset in byte 0x34.
 fn read_request_bytes(config: &[u8]) -> Option<u32> {
     let mut at = usize::from(*config.get(0x34)?) & 0xfc;
     for _ in 0..CAPABILITIES_MAX {
@@ -142,10 +142,10 @@ fn read_request_bytes(config: &[u8]) -> Option<u32> {
 
 const PCI_EXPRESS: u8 = 0x10;
 
-/// As many as the standard part of the configuration has room for.
+/// As many as fit into the standard configuration space.
 const CAPABILITIES_MAX: usize = 48;
 
-/// Counters of errors and retries of each port, by name: `mlx5_0/1 out_of_sequence`.
+/// Error and retry counters of each port, by name: `mlx5_0/1 out_of_sequence`.
 #[must_use]
 pub fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
@@ -162,7 +162,7 @@ pub fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     counters
 }
 
-/// Those that count what should not happen; of drivers mlx5, bnxt_re and rxe.
+/// Counters of unwanted events, from the drivers mlx5, bnxt_re and rxe.
 const HW_COUNTERS: &[&str] = &[
     "ack_deffered",
     "completer_retry_err",
@@ -199,8 +199,8 @@ const PORT_COUNTERS: &[&str] = &[
     "symbol_error",
 ];
 
-/// Path and version of the libibverbs that programs would load. The file behind the link is named
-/// `libibverbs.so.1.ABI.VERSION` by rdma-core.
+/// Path and version of the libibverbs that programs would load. rdma-core names the file behind the
+/// link `libibverbs.so.1.ABI.VERSION`.
 fn library(tree: &Tree) -> Option<(String, String)> {
     LIBRARY_FOLDERS.iter().find_map(|folder| {
         let path = format!("{folder}/libibverbs.so.1");

@@ -1,39 +1,38 @@
-//! What the control groups of the process which reads this let it have: version 2, version 1, or
-//! both side by side.
+//! Control-group limits of the reading process: version 2, version 1, or both.
 
 use super::Tree;
 use spinrpc::sys::affinity::CpuSet;
 
-/// The limits that hold, the tightest of the group and those above it that can be seen.
+/// Effective limits: the tightest of the group and its visible ancestors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cgroup {
     /// CPUs it may run on.
     pub cpus: Option<CpuSet>,
-    /// CPU time it may take; `None` is without limit.
+    /// CPU time limit; `None` means unlimited.
     pub quota: Option<Quota>,
-    /// How often it was stopped because it had used up its CPU time.
+    /// Number of times it was throttled after using up its CPU time.
     pub throttled: Option<u64>,
-    /// Most memory it may use, in bytes, and the file that says so; `None` is without limit.
+    /// Memory limit in bytes and the file that sets it; `None` means unlimited.
     pub memory_max: Option<Limit>,
-    /// Memory it uses, in bytes.
+    /// Memory in use, in bytes.
     pub memory_bytes: Option<u64>,
 }
 
-/// CPU time in a period.
+/// CPU time per period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quota {
-    /// Time that may be used, in microseconds.
+    /// Allowed CPU time in a period, in microseconds.
     pub quota_us: u64,
-    /// Of which time, in microseconds.
+    /// Length of the period, in microseconds.
     pub period_us: u64,
-    /// The file that says so.
+    /// The file that sets it.
     pub file: String,
 }
 
 impl Quota {
-    /// How many CPUs that is.
+    /// The quota in CPUs.
     #[must_use]
     pub fn cpus(&self) -> f64 {
         self.quota_us as f64 / self.period_us.max(1) as f64
@@ -44,14 +43,14 @@ impl Quota {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limit {
-    /// How many.
+    /// The number of bytes.
     pub bytes: u64,
-    /// The file that says so.
+    /// The file that sets it.
     pub file: String,
 }
 
 impl Cgroup {
-    /// Reads them.
+    /// Reads the limits.
     #[must_use]
     pub fn read(tree: &Tree) -> Self {
         let [cpu, cpuset, memory] = ["cpu", "cpuset", "memory"].map(|name| Group::find(tree, name));
@@ -75,7 +74,7 @@ impl Cgroup {
     }
 }
 
-/// The directory of a group, and of the uppermost that is mounted.
+/// Directory of a group, and of the topmost mounted group.
 #[derive(Debug)]
 struct Group {
     mount: String,
@@ -83,7 +82,7 @@ struct Group {
 }
 
 impl Group {
-    /// The group of version 1 for that controller, else the one of version 2.
+    /// The group of version 1 for that controller, or else the one of version 2.
     fn find(tree: &Tree, controller: &str) -> Option<Self> {
         let mounts = tree.reduced("proc/self/mountinfo", cgroup_mounts)?;
         let groups = tree.text("proc/self/cgroup")?;
@@ -107,7 +106,7 @@ impl Group {
         Some(Self { directory: directory.trim_end_matches('/').to_owned(), mount })
     }
 
-    /// Its directory and those above it.
+    /// The group's directory and its ancestors.
     fn upwards(&self) -> Vec<String> {
         let mut directories = vec![self.directory.clone()];
         let mut rest = self.directory.as_str();
@@ -122,7 +121,7 @@ impl Group {
     }
 }
 
-/// Deeper than groups are nested anywhere.
+/// Deeper than groups are nested in practice.
 const DEPTH_MAX: usize = 64;
 
 fn cgroup_mounts(text: &str) -> String {
@@ -167,7 +166,7 @@ fn limit(tree: &Tree, directory: &str) -> Option<Limit> {
     (limit.bytes < UNLIMITED_BYTES).then_some(limit)
 }
 
-/// Version 1 says "without limit" by the longest length in pages.
+/// Version 1 reports "unlimited" as the largest length in pages.
 const UNLIMITED_BYTES: u64 = 1 << 62;
 
 fn throttled(tree: &Tree, directory: &str) -> Option<u64> {

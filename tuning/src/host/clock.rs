@@ -1,26 +1,26 @@
-//! What the kernel keeps time by, and what the processor says of its counter.
+//! Clock source of the kernel, and properties of the processor's counter.
 
 use super::Tree;
 
-/// A host's clock, as far as it tells.
+/// Clock facts that the host reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockFacts {
     /// The kernel's clock source: `tsc`, `kvm-clock`, `hpet`.
     pub source: Option<String>,
-    /// Others it could use.
+    /// Other available clock sources.
     pub available: Vec<String>,
-    /// The time-stamp counter runs at one rate at every frequency; `None` where the processor tells
-    /// nothing (it is no x86).
+    /// The time-stamp counter has the same rate at every frequency; `None` if the processor does
+    /// not report it (not an x86).
     pub constant_tsc: Option<bool>,
-    /// It runs on in every sleep state.
+    /// The time-stamp counter runs in every sleep state.
     pub nonstop_tsc: Option<bool>,
     /// The host is a virtual machine.
     pub is_guest: Option<bool>,
 }
 
 impl ClockFacts {
-    /// Reads them.
+    /// Reads the facts.
     #[must_use]
     pub fn read(tree: &Tree) -> Self {
         let processor = first_processor(tree).unwrap_or_default();
@@ -37,8 +37,7 @@ impl ClockFacts {
     }
 }
 
-/// Of the first processor its model, and of its flags those about time: `/proc/cpuinfo` says it all
-/// again for each CPU.
+/// Model and clock-related flags of the first processor; `/proc/cpuinfo` repeats them for each CPU.
 pub(super) fn first_processor(tree: &Tree) -> Option<String> {
     tree.reduced("proc/cpuinfo", |text| {
         let model = super::field(text, "model name").map(|model| format!("model name : {model}\n"));

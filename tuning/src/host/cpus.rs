@@ -1,34 +1,35 @@
-//! CPUs: which there are, how they lie, and which the kernel leaves alone.
+//! CPUs: numbers, topology and isolation.
 
 use super::Tree;
 use spinrpc::config;
 use spinrpc::sys::affinity::CpuSet;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The CPUs of a host, as far as it tells. `None` is not known.
+/// CPU facts that the host reports. `None` means unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cpus {
-    /// What the processor calls itself.
+    /// Model name of the processor.
     pub model: Option<String>,
-    /// CPUs that run.
+    /// Online CPUs.
     pub online: Option<CpuSet>,
-    /// CPUs that the process which read this may run on (sched_getaffinity and cpuset).
+    /// CPUs that the reading process may run on (sched_getaffinity and cpuset).
     pub allowed: Option<CpuSet>,
-    /// CPUs that the scheduler leaves alone (kernel parameter `isolcpus`).
+    /// CPUs excluded from scheduling (kernel parameter `isolcpus`).
     pub isolated: Option<CpuSet>,
-    /// CPUs without a timer tick while one task runs; `None` on kernels that are not built for it.
+    /// CPUs without a timer tick while one task runs; `None` if the kernel is built without
+    /// support.
     pub nohz_full: Option<CpuSet>,
-    /// NUMA nodes with their CPUs; one node 0 where the kernel knows no nodes.
+    /// NUMA nodes with their CPUs; a single node 0 on a kernel without NUMA.
     pub nodes: BTreeMap<u32, CpuSet>,
-    /// Hardware threads of the physical core that a CPU is one of, itself among them.
+    /// Hardware threads of the physical core of a CPU, including the CPU itself.
     pub siblings: BTreeMap<usize, CpuSet>,
-    /// Number of the socket that a CPU sits in.
+    /// Socket of a CPU.
     pub packages: BTreeMap<usize, u32>,
 }
 
 impl Cpus {
-    /// Reads them.
+    /// Reads the facts.
     #[must_use]
     pub fn read(tree: &Tree) -> Self {
         let online = tree.cpus(&format!("{CPU}/online"));
@@ -48,7 +49,7 @@ impl Cpus {
         }
     }
 
-    /// The NUMA node of a CPU.
+    /// NUMA node of a CPU.
     #[must_use]
     pub fn node_of(&self, cpu: usize) -> Option<u32> {
         self.nodes.iter().find(|(_, cpus)| cpus.contains(cpu)).map(|(node, _)| *node)
@@ -62,7 +63,8 @@ impl Cpus {
         cores.into_iter().collect()
     }
 
-    /// What resolving `cores.list = "auto"` takes. A host that tells nothing is taken to have CPU 0.
+    /// Input for resolving `cores.list = "auto"`. A host that reports nothing counts as having CPU
+    /// 0.
     #[must_use]
     pub fn for_engine(&self) -> config::Host {
         let list = |set: &Option<CpuSet>| set.iter().flat_map(CpuSet::iter).collect::<Vec<_>>();
@@ -75,7 +77,7 @@ impl Cpus {
     }
 }
 
-/// The list that sysfs has, or `(null)`, as kernels say where nothing was asked for at boot.
+/// The list in sysfs, or `(null)`, which kernels show if the boot parameter was not set.
 fn nohz_full(tree: &Tree) -> Option<CpuSet> {
     let list = tree.text(&format!("{CPU}/nohz_full"))?;
     Some(list.parse().unwrap_or_default())

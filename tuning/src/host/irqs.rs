@@ -3,23 +3,23 @@
 use super::Tree;
 use spinrpc::sys::affinity::CpuSet;
 
-/// One interrupt that somebody handles.
+/// One interrupt with a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Irq {
-    /// Its number, below `/proc/irq`.
+    /// Number below `/proc/irq`.
     pub number: u32,
-    /// Who handles it: `mlx5_comp3@pci:0000:3b:00.0`.
+    /// Name of the handler: `mlx5_comp3@pci:0000:3b:00.0`.
     pub name: String,
     /// CPUs that it may be sent to.
     pub affinity: Option<CpuSet>,
-    /// Those of them that it is sent to now, where the kernel says so.
+    /// CPUs of these that it is sent to now, if the kernel reports them.
     pub effective: Option<CpuSet>,
 }
 
 impl Irq {
-    /// All that are handled by somebody, by number. A kernel without `/sys/kernel/irq` tells their
-    /// names as directories below `/proc/irq`.
+    /// Reads all interrupts with a handler, by number. On a kernel without `/sys/kernel/irq`, the
+    /// names are directories below `/proc/irq`.
     #[must_use]
     pub fn read_all(tree: &Tree) -> Vec<Self> {
         let numbers = super::numbered(&tree.names(PROC), "");
@@ -34,7 +34,7 @@ impl Irq {
         Some(Self { number, name, affinity, effective })
     }
 
-    /// CPUs that take it now: where the kernel does not say, all that may.
+    /// CPUs that receive it now; all allowed ones if the kernel does not report them.
     #[must_use]
     pub fn cpus(&self) -> Option<&CpuSet> {
         let effective = self.effective.as_ref().filter(|cpus| !cpus.is_empty());
@@ -51,7 +51,7 @@ fn handler(tree: &Tree, number: u32) -> Option<String> {
 
 const PROC: &str = "proc/irq";
 
-/// What lies beside the handlers.
+/// Entries next to the handlers.
 const KNOWN_FILES: &[&str] = &[
     "affinity_hint",
     "effective_affinity",

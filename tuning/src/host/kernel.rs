@@ -1,39 +1,39 @@
-//! The kernel: its release, what it was started with, and the work it does of its own accord.
+//! The kernel: release, parameters and periodic work.
 
 use super::Tree;
 
-/// A host's kernel, as far as it tells.
+/// Kernel facts that the host reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Kernel {
     /// The host's name.
     pub host_name: Option<String>,
-    /// Its release: `6.12.9-amd64`.
+    /// Release: `6.12.9-amd64`.
     pub release: Option<String>,
-    /// Those of its parameters that are about CPUs, clocks, interrupts and huge pages.
+    /// The parameters that concern CPUs, clocks, interrupts and huge pages.
     pub parameters: Vec<Parameter>,
-    /// Whether it looks for CPUs that hang, once in some seconds on each.
+    /// True if the watchdog checks every CPU for hangs, every few seconds.
     pub watchdog: Option<bool>,
-    /// Whether it does so by non-maskable interrupts, too.
+    /// True if the watchdog also uses non-maskable interrupts.
     pub nmi_watchdog: Option<bool>,
-    /// Seconds between its updates of the statistics of memory on each CPU.
+    /// Seconds between updates of the memory statistics on each CPU.
     pub stat_interval_s: Option<u64>,
-    /// Whether timers of an idle CPU move to a busy one.
+    /// True if timers of an idle CPU migrate to a busy one.
     pub timer_migration: Option<bool>,
 }
 
-/// A kernel parameter as it was given at boot.
+/// A kernel parameter from the boot command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parameter {
-    /// Before the equals sign.
+    /// Part before the equals sign.
     pub name: String,
-    /// After it.
+    /// Part after it.
     pub value: Option<String>,
 }
 
 impl Kernel {
-    /// Reads them.
+    /// Reads the facts.
     #[must_use]
     pub fn read(tree: &Tree) -> Self {
         let flag = |file| tree.value::<u64>(&format!("{SYSCTL}/{file}")).map(|value| value != 0);
@@ -49,7 +49,7 @@ impl Kernel {
         }
     }
 
-    /// The value of a parameter, where it was given one.
+    /// Value of a parameter, if it has one.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<&str> {
         let mut named = self.parameters.iter().filter(|parameter| parameter.name == name);
@@ -57,7 +57,7 @@ impl Kernel {
     }
 }
 
-/// The rest says nothing to us, and may well be a secret.
+/// Drops all other parameters, which may contain secrets.
 fn relevant(command_line: &str) -> String {
     let is_relevant = |word: &&str| {
         let name = word.split('=').next().unwrap_or_default();

@@ -1,22 +1,22 @@
-//! What a host is busy with.
+//! Load of a host.
 
 use super::Tree;
 use std::collections::BTreeMap;
 
-/// How long CPUs have been doing what since the host was started, in clock ticks (proc_stat(5)).
+/// CPU times since boot, in clock ticks (proc_stat(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CpuTimes {
-    /// In total.
+    /// Total.
     pub total: u64,
-    /// With nothing to do.
+    /// Idle.
     pub idle: u64,
-    /// When it would have run, but the hypervisor ran something else.
+    /// Ready to run while the hypervisor ran something else.
     pub steal: u64,
 }
 
 impl CpuTimes {
-    /// Those of every CPU.
+    /// Reads the times of every CPU.
     #[must_use]
     pub fn read_all(tree: &Tree) -> BTreeMap<usize, Self> {
         let stat = tree.reduced("proc/stat", |text| super::lines(text, &["cpu"]));
@@ -29,13 +29,13 @@ impl CpuTimes {
         let cpu = name.strip_prefix("cpu")?.parse().ok()?;
         let numbers: Vec<u64> =
             numbers.split_whitespace().map_while(|number| number.parse().ok()).collect();
-        // The times of guests, at the end, are counted as those of users, too.
+        // The guest times at the end are already part of the user times.
         let total = numbers.iter().take(8).fold(0, |sum: u64, ticks| sum.saturating_add(*ticks));
         let idle = numbers.get(3)?.saturating_add(*numbers.get(4)?);
         Some((cpu, Self { total, idle, steal: *numbers.get(7)? }))
     }
 
-    /// What has been added since.
+    /// Difference from an earlier sample.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -46,15 +46,15 @@ impl CpuTimes {
     }
 }
 
-/// Processes that stand in the way of others, as far as they can be seen.
+/// Processes that may disturb others, as far as they are visible.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Tasks {
-    /// Average number of tasks that wanted to run, over the last minute.
+    /// Average number of runnable tasks over the last minute.
     pub load_average: Option<f64>,
-    /// irqbalance runs, which moves interrupts from CPU to CPU.
+    /// True if irqbalance runs, which moves interrupts between CPUs.
     pub has_irqbalance: bool,
-    /// Threads of programs (not of the kernel) that run before all ordinary ones.
+    /// User-space threads with a real-time priority.
     pub realtime: Vec<RealtimeTask>,
 }
 
@@ -62,18 +62,18 @@ pub struct Tasks {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RealtimeTask {
-    /// Its number.
+    /// Thread number.
     pub thread: u32,
-    /// Its name.
+    /// Thread name.
     pub name: String,
     /// From 1 to 99; higher runs first.
     pub priority: u32,
-    /// The CPU that it ran on last.
+    /// CPU that it ran on last.
     pub cpu: usize,
 }
 
 impl Tasks {
-    /// Looks through all threads in `/proc`, up to [`super::tree::NAMES_MAX`] processes with as many
+    /// Reads all threads in `/proc`: up to [`super::tree::NAMES_MAX`] processes with as many
     /// threads each.
     #[must_use]
     pub fn read(tree: &Tree) -> Self {
@@ -102,7 +102,7 @@ impl Tasks {
     }
 }
 
-/// The fields of proc_pid_stat(5) that matter here.
+/// The fields of proc_pid_stat(5) that are used here.
 struct Stat {
     task: RealtimeTask,
     is_kernel: bool,
@@ -110,7 +110,7 @@ struct Stat {
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        // The name may have blanks and brackets in it.
+        // The name may contain blanks and brackets.
         let (head, tail) = text.rsplit_once(')')?;
         let (thread, name) = head.split_once(" (")?;
         let fields: Vec<&str> = tail.split_whitespace().collect();

@@ -1,26 +1,26 @@
-//! Memory: how much there is, huge pages, and what moves pages about behind a process's back.
+//! Memory: size, huge pages, and mechanisms that move pages.
 
 use super::Tree;
 
-/// A host's memory, as far as it tells.
+/// Memory facts that the host reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Memory {
-    /// All of it, in bytes.
+    /// Total, in bytes.
     pub total_bytes: Option<u64>,
-    /// What could be taken without swapping, in bytes.
+    /// Available without swapping, in bytes.
     pub available_bytes: Option<u64>,
-    /// Pools of huge pages: one for each size, on each node where the kernel knows nodes.
+    /// Pools of huge pages: one for each size, and one for each node if the kernel has NUMA nodes.
     pub huge_pages: Vec<HugePages>,
     /// Transparent huge pages: `always`, `madvise` or `never`.
     pub thp: Option<String>,
-    /// What is done to have one at a page fault: `always` waits for it.
+    /// Effort at a page fault to get one: `always` stalls for it.
     pub thp_defrag: Option<String>,
-    /// Whether khugepaged compacts memory on its own.
+    /// True if khugepaged compacts memory itself.
     pub khugepaged_defrag: Option<bool>,
-    /// Whether KSM merges equal pages.
+    /// True if KSM merges equal pages.
     pub ksm: Option<bool>,
-    /// Whether the kernel unmaps pages to see which node uses them.
+    /// True if the kernel unmaps pages to find out which node uses them.
     pub numa_balancing: Option<bool>,
 }
 
@@ -28,18 +28,18 @@ pub struct Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HugePages {
-    /// Where they are; `None` on a kernel without nodes.
+    /// NUMA node; `None` on a kernel without nodes.
     pub node: Option<u32>,
-    /// Of one page, in bytes.
+    /// Page size in bytes.
     pub page_bytes: u64,
-    /// How many are reserved.
+    /// Number of reserved pages.
     pub total: u64,
-    /// How many of them nobody uses.
+    /// Number of free pages.
     pub free: u64,
 }
 
 impl HugePages {
-    /// The file that says how many are to be reserved, and takes how many shall be.
+    /// The file that reads and sets the number of reserved pages.
     #[must_use]
     pub fn file(&self) -> String {
         format!("/{}/nr_hugepages", pool(self.node, self.page_bytes))
@@ -47,7 +47,7 @@ impl HugePages {
 }
 
 impl Memory {
-    /// Reads them.
+    /// Reads the facts.
     #[must_use]
     pub fn read(tree: &Tree) -> Self {
         let info = tree.reduced("proc/meminfo", |text| super::lines(text, MEMINFO));
@@ -66,7 +66,7 @@ impl Memory {
         }
     }
 
-    /// Free huge pages of this size on a node, or on the host where it does not tell nodes apart.
+    /// Free huge pages of this size on a node, or on the host if it does not separate nodes.
     #[must_use]
     pub fn free_huge_pages(&self, node: u32, page_bytes: u64) -> Option<u64> {
         let fits = |pool: &&HugePages| {
@@ -113,7 +113,7 @@ fn pool(node: Option<u32>, page_bytes: u64) -> String {
     format!("{}/hugepages-{}kB", pools_folder(node), page_bytes >> 10)
 }
 
-/// A line such as `MemTotal:  16303456 kB`, in bytes.
+/// Parses a line such as `MemTotal:  16303456 kB` and returns bytes.
 fn kib(text: &str, key: &str) -> Option<u64> {
     let kib: u64 = super::field(text, key)?.strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1 << 10)

@@ -1,9 +1,8 @@
-//! What a host says of itself in sysfs and procfs, as typed facts.
+//! Facts that a host reports in sysfs and procfs, as Rust types.
 //!
-//! The readers are functions over a [`Tree`], which is this host or what was recorded of another
-//! one; none of them fails, as what a host does not tell is not known. Nothing is changed. The
-//! checks of `spintune doctor` judge these facts, and whatever writes profiles for a host or
-//! changes a host begins with them, too.
+//! The readers are functions over a [`Tree`], which is this host or the record of another one.
+//! They never fail: facts that a host does not report are unknown. They change nothing. `spintune
+//! doctor`, `init` and `plan` are based on these facts.
 //!
 //! ```
 //! use spinrpc_tuning::host::{HostFacts, Tree};
@@ -42,11 +41,11 @@ pub use tree::Tree;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// Everything.
+/// All facts.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct HostFacts {
-    /// CPUs and how they lie.
+    /// CPUs and their topology.
     pub cpus: Cpus,
     /// Interrupts.
     pub irqs: Vec<Irq>,
@@ -58,23 +57,23 @@ pub struct HostFacts {
     pub memory: Memory,
     /// Kernel.
     pub kernel: Kernel,
-    /// Control groups of the process that read this.
+    /// Control groups of the reading process.
     pub cgroup: Cgroup,
-    /// Limits of the process that read this.
+    /// Limits of the reading process.
     pub process: Process,
     /// RDMA devices.
     pub rdma: Rdma,
-    /// What CPUs have done so far.
+    /// CPU times since boot.
     pub times: BTreeMap<usize, CpuTimes>,
-    /// What stands in the way.
+    /// Competing tasks.
     pub tasks: Tasks,
-    /// Counters of errors of RDMA devices, as of [`adapters::counters`].
+    /// Error counters of RDMA devices, from [`adapters::counters`].
     pub counters: BTreeMap<String, u64>,
 }
 
 impl HostFacts {
-    /// Reads some hundred small files, some thousand on a large host, which takes milliseconds. Of
-    /// this host it also asks the network interfaces for their addresses.
+    /// Reads some hundred small files (some thousand on a large host), which takes milliseconds. On
+    /// this host it also queries the addresses of the network interfaces.
     #[must_use]
     pub fn read(tree: &Tree) -> Self {
         let ask = || crate::rdma::interfaces().unwrap_or_default();
@@ -95,17 +94,17 @@ impl HostFacts {
         }
     }
 
-    /// What is read of a host, as a record that gives the same facts again.
+    /// Records everything that is read from a host. The record yields the same facts again.
     #[must_use]
     pub fn record(tree: Tree) -> Record {
         let tree = tree.recorded();
-        // Only what was read matters here.
+        // Read for the record only.
         let _ = Self::read(&tree);
         tree.into_record()
     }
 }
 
-/// The value of the first line `KEY : VALUE`.
+/// Value of the first line `KEY : VALUE`.
 fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
@@ -119,7 +118,7 @@ fn lines(text: &str, beginnings: &[&str]) -> String {
     text.lines().filter(is_wanted).map(|line| format!("{line}\n")).collect()
 }
 
-/// The numbers of names such as `cpu7`; other names are left out.
+/// Numbers in names such as `cpu7`; skips other names.
 fn numbered<T: FromStr>(names: &[String], prefix: &str) -> Vec<T> {
     names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect()
 }

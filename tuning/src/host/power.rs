@@ -3,22 +3,22 @@
 use super::Tree;
 use std::collections::BTreeMap;
 
-/// How a host saves power, as far as it tells. Virtual machines mostly tell nothing.
+/// Power facts that the host reports. Most virtual machines report nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Power {
-    /// The kernel's driver of frequencies: `intel_pstate`.
+    /// Driver of CPU frequencies: `intel_pstate`.
     pub frequency_driver: Option<String>,
     /// Frequency governor of each CPU that has one.
     pub governors: BTreeMap<usize, String>,
-    /// Whether CPUs may go beyond their nominal frequency.
+    /// True if CPUs may exceed their nominal frequency.
     pub boost: Option<bool>,
-    /// The kernel's driver of sleep states: `intel_idle`.
+    /// Driver of sleep states: `intel_idle`.
     pub idle_driver: Option<String>,
-    /// Sleep states of each CPU that has some.
+    /// Sleep states of each CPU that has any.
     pub idle_states: BTreeMap<usize, Vec<IdleState>>,
-    /// Whether the process which read this may write to `/dev/cpu_dma_latency`, which holds CPUs
-    /// out of slow sleep states as long as it is open; `None` if it is not there.
+    /// True if the reading process may write to `/dev/cpu_dma_latency`, which keeps CPUs out of
+    /// slow sleep states while it is open; `None` if the file does not exist.
     pub dma_latency_writable: Option<bool>,
 }
 
@@ -28,14 +28,14 @@ pub struct Power {
 pub struct IdleState {
     /// `POLL`, `C1E`, `C6`.
     pub name: String,
-    /// What it takes to wake up from it, in microseconds.
+    /// Exit latency in microseconds.
     pub exit_latency_us: u64,
-    /// Switched off.
+    /// True if the state is disabled.
     pub is_disabled: bool,
 }
 
 impl Power {
-    /// Reads them.
+    /// Reads the facts.
     #[must_use]
     pub fn read(tree: &Tree) -> Self {
         let cpus = super::numbered(&tree.names(CPU), "cpu");
@@ -55,8 +55,7 @@ impl Power {
         }
     }
 
-    /// The longest that a CPU takes to wake up from a state that is not switched off, in
-    /// microseconds, with the name of that state.
+    /// The enabled sleep state of a CPU with the longest exit latency.
     #[must_use]
     pub fn slowest_state(&self, cpu: usize) -> Option<&IdleState> {
         let allowed = self.idle_states.get(&cpu)?.iter().filter(|state| !state.is_disabled);

@@ -1,4 +1,4 @@
-//! What the process which reads this may do: limits and privileges.
+//! Limits and privileges of the reading process.
 
 use super::Tree;
 
@@ -6,13 +6,13 @@ use super::Tree;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Process {
-    /// User it acts as.
+    /// Effective user.
     pub user: Option<u32>,
-    /// Whether it has CAP_IPC_LOCK: it may lock any amount of memory.
+    /// True if it has CAP_IPC_LOCK and may lock any amount of memory.
     pub may_lock_all: bool,
-    /// Bytes it may lock.
+    /// Limit of locked memory in bytes.
     pub memlock: Option<Bounds>,
-    /// Files and sockets it may have open.
+    /// Limit of open files and sockets.
     pub open_files: Option<Bounds>,
 }
 
@@ -20,14 +20,14 @@ pub struct Process {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bounds {
-    /// What holds; `None` is without limit.
+    /// Effective limit; `None` means unlimited.
     pub soft: Option<u64>,
-    /// Up to where the process may raise that by itself.
+    /// Maximum to which the process may raise the soft limit.
     pub hard: Option<u64>,
 }
 
 impl Process {
-    /// Reads them.
+    /// Reads the facts.
     #[must_use]
     pub fn read(tree: &Tree) -> Self {
         let status = status(tree).unwrap_or_default();
@@ -43,12 +43,12 @@ impl Process {
     }
 }
 
-/// The lines of `/proc/self/status` that somebody here wants.
+/// The lines of `/proc/self/status` that the readers use.
 pub(super) fn status(tree: &Tree) -> Option<String> {
     tree.reduced("proc/self/status", |text| super::lines(text, STATUS))
 }
 
-/// In another user namespace a privilege over memory counts for nothing.
+/// In another user namespace a privilege over memory has no effect.
 fn is_first_namespace(tree: &Tree) -> bool {
     let map = tree.text("proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().eq(["0", "0", "4294967295"])
@@ -59,7 +59,8 @@ fn capabilities(status: &str) -> u64 {
     set.unwrap_or_default()
 }
 
-/// A line such as `Max locked memory         8388608              unlimited            bytes`.
+/// Parses a line such as `Max locked memory         8388608              unlimited
+/// bytes`.
 fn bounds(limits: &str, name: &str) -> Option<Bounds> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     let mut words = line.split_whitespace();

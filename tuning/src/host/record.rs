@@ -1,4 +1,4 @@
-//! What was read of a host, in one file: to look at it elsewhere, and to test readers against it.
+//! Facts of a host in one file, for analysis elsewhere and for testing the readers.
 //!
 //! ```text
 //! # spintune record 1
@@ -7,9 +7,9 @@
 //! proc/self/limits = Limit  Soft  Hard  Units\nMax locked memory  8388608  8388608  bytes
 //! dev/infiniband/rdma_cm
 //! ```
-//! A line each: a file with its text (`\n` and `\\` stand for a line's end and a backslash, as in the
-//! target of a link), a symbolic link, or something that is there. Lines that begin with `#` are for people, the first
-//! excepted.
+//! Each line is a file with its text, a symbolic link, or a path that exists. In texts and link
+//! targets, `\n` and `\\` stand for a line feed and a backslash. Lines that begin with `#` are
+//! comments, except the first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,11 +18,11 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::str::FromStr;
 
-/// Paths of a host, relative to its root, with what is there.
+/// Paths of a host relative to its root, with their contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record(BTreeMap<String, Entry>);
 
-/// What is at a path.
+/// Content of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Entry {
     Present,
@@ -31,10 +31,10 @@ pub(super) enum Entry {
 }
 
 impl Record {
-    /// Reads a file.
+    /// Loads a record from a file.
     ///
     /// # Errors
-    /// It cannot be read, is longer than 16 MiB or no record (`InvalidData`).
+    /// The file cannot be read, is longer than 16 MiB, or is not a record (`InvalidData`).
     pub fn load(path: &Path) -> io::Result<Self> {
         let mut text = String::new();
         File::open(path)?.take(RECORD_BYTES_MAX + 1).read_to_string(&mut text)?;
@@ -68,7 +68,7 @@ impl Record {
         self.0.contains_key(path) || self.below(path).next().is_some()
     }
 
-    /// What paths begin with this one, without it.
+    /// Paths below this one, with the prefix removed.
     fn below(&self, path: &str) -> impl Iterator<Item = &str> {
         let folder = format!("{path}/");
         let paths = self.0.range(folder.clone()..).map(|(path, _)| path.as_str());
@@ -128,7 +128,7 @@ impl fmt::Display for Record {
 
 /// A file that is not a record of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a record of a host, which begins with \"{HEADER}\" and has 16 MiB at most")]
+#[error("not a record of a host: a record begins with \"{HEADER}\" and has at most 16 MiB")]
 pub struct NotARecord;
 
 const HEADER: &str = "# spintune record 1";

@@ -1,8 +1,8 @@
-//! Where facts come from: this host's file system, a copy of parts of one, or a record.
+//! Source of facts: this host's file system, a copy of parts of one, or a record.
 //!
-//! Everything that is read from a host goes through here, bounded in length and rid of what would
-//! disturb a terminal. What is not there, or cannot be read, is `None` and never an error: hosts
-//! differ in what they tell.
+//! All reads from a host go through here. They are bounded in length, and characters that would
+//! disturb a terminal are removed. Anything missing or unreadable is `None` and never an error:
+//! hosts differ in what they report.
 
 use super::record::{Entry, Record};
 use crate::text::is_harmless;
@@ -14,12 +14,12 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// A host's files. Paths are relative to its root, without a slash before them:
+/// A host's files. Paths are relative to its root and have no leading slash:
 /// `sys/devices/system/cpu/online`.
 #[derive(Debug)]
 pub struct Tree {
     source: Source,
-    /// What was read so far, of a tree that is being recorded.
+    /// Everything read so far, if the tree is being recorded.
     log: Option<RefCell<Record>>,
 }
 
@@ -36,22 +36,22 @@ impl Tree {
         Self::directory("/")
     }
 
-    /// The files below a directory, which stands for a host's root.
+    /// The files below a directory that stands for a host's root.
     #[must_use]
     pub fn directory(root: impl Into<PathBuf>) -> Self {
         Self { source: Source::Directory(root.into()), log: None }
     }
 
-    /// What a record says of a host.
+    /// The files in a record of a host.
     #[must_use]
     pub fn record(record: Record) -> Self {
         Self { source: Source::Record(record), log: None }
     }
 
-    /// A directory that stands for a host's root, or the file of a record.
+    /// Opens a directory that stands for a host's root, or a record.
     ///
     /// # Errors
-    /// There is no such file, or it is no record (`InvalidData`).
+    /// The file does not exist or is not a record (`InvalidData`).
     pub fn open(path: &Path) -> io::Result<Self> {
         match fs::metadata(path)?.is_dir() {
             true => Ok(Self::directory(path)),
@@ -59,31 +59,31 @@ impl Tree {
         }
     }
 
-    /// The same tree, which from now on keeps what is read; [`Tree::into_record`] gives it.
+    /// The same tree, which now records what is read; see [`Tree::into_record`].
     #[must_use]
     pub fn recorded(self) -> Self {
         Self { log: Some(RefCell::default()), ..self }
     }
 
-    /// What was read since [`Tree::recorded`]; nothing without it.
+    /// Everything read since [`Tree::recorded`]; empty without it.
     #[must_use]
     pub fn into_record(self) -> Record {
         self.log.map(RefCell::into_inner).unwrap_or_default()
     }
 
-    /// Whether it is the host that this process runs on, which can be tried out, and not only read.
+    /// Returns whether this is the running host, which can be tested and not only read.
     #[must_use]
     pub fn is_this_host(&self) -> bool {
         matches!(&self.source, Source::Directory(root) if root == Path::new("/"))
     }
 
-    /// A file's text, without the white space at its end: what fits [`TEXT_BYTES_MAX`] of it.
+    /// A file's text without trailing white space, up to [`TEXT_BYTES_MAX`].
     #[must_use]
     pub fn text(&self, path: &str) -> Option<String> {
         self.reduced(path, str::to_owned)
     }
 
-    /// A file's first line, without white space around it; `None` also where that is empty.
+    /// A file's first line without surrounding white space; `None` if it is empty.
     #[must_use]
     pub fn line(&self, path: &str) -> Option<String> {
         let text = self.text(path)?;
@@ -91,7 +91,7 @@ impl Tree {
         (!line.is_empty()).then(|| line.to_owned())
     }
 
-    /// What a file's first line says, if it says that.
+    /// A file's first line, parsed; `None` if it does not parse.
     #[must_use]
     pub fn value<T: FromStr>(&self, path: &str) -> Option<T> {
         self.line(path)?.parse().ok()
@@ -103,7 +103,7 @@ impl Tree {
         self.text(path)?.parse().ok()
     }
 
-    /// The word in brackets of a file that offers several: `always [madvise] never`.
+    /// The word in brackets in a file that offers several: `always [madvise] never`.
     #[must_use]
     pub fn chosen(&self, path: &str) -> Option<String> {
         let line = self.line(path)?;
@@ -111,8 +111,8 @@ impl Tree {
         Some(rest.split_once(']')?.0.to_owned())
     }
 
-    /// Like [`Tree::text`], and only what `reduce` leaves of it: a record keeps no more. `reduce`
-    /// must leave as it is what it has made itself.
+    /// Like [`Tree::text`], reduced by `reduce`; a record keeps only the reduced text. `reduce`
+    /// must be idempotent.
     #[must_use]
     pub fn reduced(&self, path: &str, reduce: impl Fn(&str) -> String) -> Option<String> {
         let text = reduce(&self.peek(path)?).trim_end().to_owned();
@@ -120,7 +120,7 @@ impl Tree {
         Some(text)
     }
 
-    /// Like [`Tree::text`], for looking at what a record need not keep.
+    /// Like [`Tree::text`], but not recorded.
     #[must_use]
     pub fn peek(&self, path: &str) -> Option<String> {
         match &self.source {
@@ -129,7 +129,7 @@ impl Tree {
         }
     }
 
-    /// The first bytes of a file that is no text, [`BYTES_MAX`] at most. A record has them in
+    /// The first bytes of a binary file, at most [`BYTES_MAX`]. A record stores them in
     /// hexadecimal.
     #[must_use]
     pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
@@ -141,9 +141,9 @@ impl Tree {
         Some(bytes)
     }
 
-    /// What lies in a directory, numbers in their order, [`NAMES_MAX`] at most; nothing if there is
-    /// no such directory. Names that would disturb a terminal are left out. A record knows what was
-    /// read below it.
+    /// Names in a directory, numbers in numeric order, at most [`NAMES_MAX`]; empty if the
+    /// directory does not exist. Omits names that would disturb a terminal. A record knows the
+    /// names that were read below it.
     #[must_use]
     pub fn names(&self, path: &str) -> Vec<String> {
         let mut names = match &self.source {
@@ -156,7 +156,7 @@ impl Tree {
         names
     }
 
-    /// Whether something is there.
+    /// Returns whether the path exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         let exists = match &self.source {
@@ -169,7 +169,7 @@ impl Tree {
         exists
     }
 
-    /// The last part of what a symbolic link points at.
+    /// Last component of a symbolic link's target.
     #[must_use]
     pub fn link_name(&self, path: &str) -> Option<String> {
         let target = match &self.source {
@@ -182,7 +182,7 @@ impl Tree {
         Some(target.rsplit('/').next()?.to_owned())
     }
 
-    /// Whether this process may write to something; `None` if it is not there.
+    /// Returns whether this process may write to the path; `None` if it does not exist.
     #[must_use]
     pub fn is_writable(&self, path: &str) -> Option<bool> {
         if !self.exists(path) {
@@ -200,7 +200,7 @@ impl Tree {
         Some(writable)
     }
 
-    /// What is known better stays: text goes before mere presence.
+    /// Keeps the more specific entry: text takes precedence over mere presence.
     fn note(&self, path: &str, entry: impl FnOnce() -> Entry) {
         if let Some(log) = &self.log {
             log.borrow_mut().add(path, entry());
@@ -208,23 +208,23 @@ impl Tree {
     }
 }
 
-/// How a record marks what may be written to.
+/// Marks writable files in a record.
 const WRITABLE: &str = "writable";
 
-/// Longest text that is read of a file. Files of the kernel that grow with the host (one line per
-/// CPU) are shorter on all but the largest, and say what matters first.
+/// Longest text that is read from a file. Kernel files that grow with the host (one line per CPU)
+/// are shorter on all but the largest, and begin with what matters.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Most bytes that are read of a file which is no text: the standard part of a PCI function's
-/// configuration.
+/// Maximum number of bytes read from a binary file: the standard configuration space of a PCI
+/// function.
 pub const BYTES_MAX: usize = 256;
 
-/// Most names that are taken from a directory.
+/// Maximum number of names read from a directory.
 pub const NAMES_MAX: usize = 1 << 16;
 
-/// Only of plain files: a pipe would block, a device do something.
+/// Reads regular files only: a pipe would block, and reading a device can have side effects.
 fn read(path: &Path, bytes_max: usize) -> Option<Vec<u8>> {
-    // Opened before it is looked at: what is there may change in between.
+    // Opened before the type is checked: the path may change in between.
     let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, how, Mode::empty()).ok()?);
     if !file.metadata().ok()?.is_file() {
@@ -240,7 +240,7 @@ fn names_in(folder: &Path) -> Vec<String> {
     entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
 }
 
-/// Rid of what is no text, and of control characters that a terminal would obey.
+/// Removes invalid UTF-8 and control characters that a terminal would obey.
 fn clean(bytes: &[u8]) -> String {
     let disturbs = |letter: char| !is_harmless(letter) && !matches!(letter, '\n' | '\t');
     let text = String::from_utf8_lossy(bytes);
@@ -250,7 +250,7 @@ fn clean(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// `cpu10` comes after `cpu9`.
+/// Sort key that puts `cpu10` after `cpu9`.
 fn natural(name: &str) -> (String, u64, String) {
     let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
     let number = name[stem.len()..].parse().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The addresses of the network interfaces, from the kernel by netlink (RFC 3549).
+//! Addresses of the network interfaces, read from the kernel over netlink (RFC 3549).
 
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{self, AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -16,17 +16,17 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// One of that name with that address.
+    /// Creates an interface with this name and address.
     #[must_use]
     pub fn new(name: impl Into<String>, address: IpAddr) -> Self {
         Self { name: name.into(), address }
     }
 }
 
-/// Every address of every network interface of this host's network namespace.
+/// Every address of every network interface in the current network namespace.
 ///
 /// # Errors
-/// The system's, where it grants no netlink socket.
+/// The system's error if a netlink socket cannot be opened.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
     let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, NETLINK_ROUTE)?;
@@ -39,16 +39,16 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
         match parse(&buffer[..bytes], &mut found) {
             More::Comes => {}
             More::Done => break,
-            More::Failed => return Err(io::Error::other("the kernel's answer makes no sense")),
+            More::Failed => return Err(io::Error::other("the kernel's answer is malformed")),
         }
     }
-    // A name that cannot be had is that of an interface that has just gone.
+    // Fails only if the interface has just been removed.
     let name = |index| net::netdevice::index_to_name(&socket, index).ok();
     let named = |(index, address)| Some(Interface { name: name(index)?, address });
     Ok(found.into_iter().filter_map(named).collect())
 }
 
-/// Whether the kernel has more to say.
+/// Tells whether more datagrams follow.
 #[derive(Debug, PartialEq, Eq)]
 enum More {
     Comes,
@@ -66,7 +66,7 @@ fn dump_request() -> Vec<u8> {
     request
 }
 
-/// The addresses in one datagram of the answer, each with the number of its interface.
+/// The addresses in one datagram of the answer, each with its interface index.
 fn parse(mut datagram: &[u8], found: &mut Vec<(u32, IpAddr)>) -> More {
     while datagram.len() >= HEADER_BYTES {
         let (length, kind) = (u32_at(datagram, 0) as usize, u16_at(datagram, 4));
@@ -82,8 +82,8 @@ fn parse(mut datagram: &[u8], found: &mut Vec<(u32, IpAddr)>) -> More {
     More::Comes
 }
 
-/// `struct ifaddrmsg` and its attributes: the local address, or on a link of more than two ends
-/// the address.
+/// `struct ifaddrmsg` and its attributes: the local address, or the address on a link with more
+/// than two ends.
 fn address(message: &[u8]) -> Option<(u32, IpAddr)> {
     let family = *message.first()?;
     let mut attributes = message.get(ADDRESS_BYTES..)?;
@@ -113,7 +113,7 @@ fn ip(family: u8, value: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The callers have looked that there are as many bytes.
+/// The callers have checked the length.
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes([bytes[at], bytes[at + 1]])
 }
@@ -122,12 +122,12 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Messages and attributes begin at multiples of four bytes.
+/// Messages and attributes are aligned to four bytes.
 fn aligned(length: usize) -> usize {
     length.next_multiple_of(4).max(4)
 }
 
-/// What netlink(7) recommends.
+/// Buffer size recommended by netlink(7).
 const ANSWER_BYTES_MAX: usize = 32 << 10;
 /// Protocol 0 of this family.
 const NETLINK_ROUTE: Option<Protocol> = None;

@@ -11,11 +11,11 @@ use std::net::{IpAddr, Ipv6Addr};
 pub struct Device {
     /// Its name, as `verbs.device` takes it: `mlx5_0`.
     pub name: String,
-    /// The kernel's driver.
+    /// The kernel driver.
     pub driver: Option<String>,
-    /// Made by software over a network interface (rdma_rxe, siw).
+    /// True for a device in software over a network interface (rdma_rxe, siw).
     pub is_software: bool,
-    /// Version of its firmware, where it has any.
+    /// Firmware version, if it has any.
     pub firmware: Option<String>,
     /// Its ports, by number.
     pub ports: Vec<Port>,
@@ -24,25 +24,25 @@ pub struct Device {
 /// A port of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Port {
-    /// From 1.
+    /// Port number, from 1.
     pub number: u32,
-    /// In the kernel's word: `ACTIVE` when it works.
+    /// State in the kernel's words: `ACTIVE` if it works.
     pub state: String,
-    /// What is below it: `Ethernet` or `InfiniBand`.
+    /// Link layer: `Ethernet` or `InfiniBand`.
     pub link_layer: String,
-    /// How it transports.
+    /// Transport protocol.
     pub transport: Transport,
-    /// In the kernel's words: `100 Gb/sec (4X EDR)`. A software device makes one up.
+    /// In the kernel's words: `100 Gb/sec (4X EDR)`. A software device reports an invented one.
     pub rate: Option<String>,
-    /// The network interfaces it goes with.
+    /// Network interfaces of the port.
     pub netdevs: Vec<String>,
-    /// The addresses of those, which connections are made and accepted by.
+    /// Addresses of these interfaces, which connections use.
     pub addresses: Vec<IpAddr>,
-    /// Its entries in the table of global identifiers.
+    /// GID table entries in use.
     pub gids: Vec<Gid>,
 }
 
-/// How a port transports.
+/// Transport protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Transport {
     /// InfiniBand over its own link layer.
@@ -53,24 +53,24 @@ pub enum Transport {
     /// RDMA over TCP.
     #[serde(rename = "iWARP")]
     Iwarp,
-    /// Something that verbs do not go by.
+    /// A transport that verbs do not support.
     Other,
 }
 
-/// One entry of a port's table of global identifiers.
+/// One entry of a port's GID table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Gid {
-    /// Its place in the table.
+    /// Index in the table.
     pub index: usize,
-    /// The identifier, which looks like an IPv6 address; that of RoCE v2 is one.
+    /// The identifier, written as an IPv6 address; for RoCE v2 it is one.
     pub gid: Ipv6Addr,
-    /// In the kernel's words: `RoCE v2`, `IB/RoCE v1`.
+    /// Type in the kernel's words: `RoCE v2`, `IB/RoCE v1`.
     pub kind: Option<String>,
 }
 
-/// The devices of a host, by name; none where its kernel knows no RDMA. `interfaces` are the network
-/// interfaces of the host. Reads a few files for each entry of each port's table, of which there are
-/// up to a thousand.
+/// Devices of a host by name; empty if the kernel has no RDMA support. `interfaces` are the network
+/// interfaces of the host. Reads a few files for each entry of each port's GID table, which has up
+/// to a thousand entries.
 #[must_use]
 pub fn devices(tree: &Tree, interfaces: &[Interface]) -> Vec<Device> {
     let mut names = tree.names(CLASS);
@@ -79,13 +79,13 @@ pub fn devices(tree: &Tree, interfaces: &[Interface]) -> Vec<Device> {
 }
 
 impl Device {
-    /// Whether one of its ports works.
+    /// Returns whether one of its ports is active.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.ports.iter().any(Port::is_active)
     }
 
-    /// Whether connections from or to this address of the host go by this device.
+    /// Returns whether connections from or to this local address use this device.
     #[must_use]
     pub fn has_address(&self, address: IpAddr) -> bool {
         self.ports.iter().any(|port| port.addresses.contains(&address))
@@ -93,7 +93,7 @@ impl Device {
 }
 
 impl Port {
-    /// Whether it works.
+    /// Returns whether the port is active.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state == "ACTIVE"
@@ -101,7 +101,7 @@ impl Port {
 }
 
 impl Transport {
-    /// As people write it.
+    /// The usual name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -160,14 +160,14 @@ fn port(tree: &Tree, device: &str, number: u32, node_type: Option<&str>) -> Port
     }
 }
 
-/// The entries in use of a port's table, and the network interfaces they belong to.
+/// The used entries of a port's GID table, and their network interfaces.
 fn gid_table(tree: &Tree, port: &str) -> (Vec<Gid>, Vec<String>) {
     let (mut gids, mut netdevs) = (Vec::new(), Vec::new());
     for index in 0..GIDS_MAX {
         let path = format!("{port}/gids/{index}");
         let Some(text) = tree.peek(&path) else { break };
         let Ok(gid) = text.parse::<Ipv6Addr>() else { continue };
-        // Not many are in use, and a record need not have the others.
+        // Few entries are in use; the others are left out of the record.
         if gid.is_unspecified() || tree.text(&path).is_none() {
             continue;
         }
@@ -178,8 +178,8 @@ fn gid_table(tree: &Tree, port: &str) -> (Vec<Gid>, Vec<String>) {
     (gids, netdevs)
 }
 
-/// The network interfaces on the same function of the same bus as a device, for those whose table
-/// does not name them (IP over InfiniBand); with several ports the one of this port.
+/// The network interfaces on the same bus function as a device whose table does not name them (IP
+/// over InfiniBand); with several ports, the one of this port.
 fn netdevs_of_function(tree: &Tree, device: &str, port: u32) -> Vec<String> {
     let net = format!("{device}/device/net");
     let of_port = |name: &String| {
@@ -191,7 +191,7 @@ fn netdevs_of_function(tree: &Tree, device: &str, port: u32) -> Vec<String> {
     names
 }
 
-/// The kernel has one driver of each kind, which sysfs does not name.
+/// The kernel has one driver of each type, which sysfs does not name.
 fn software_driver(ports: &[Port]) -> Option<String> {
     match ports.first()?.transport {
         Transport::Roce => Some("rdma_rxe".to_owned()),
@@ -200,7 +200,7 @@ fn software_driver(ports: &[Port]) -> Option<String> {
     }
 }
 
-/// The word behind the number of an attribute such as `4: ACTIVE`.
+/// The word after the number of an attribute such as `4: ACTIVE`.
 fn code_name(tree: &Tree, path: &str) -> Option<String> {
     let text = tree.line(path)?;
     let (_, name) = text.split_once(": ")?;
@@ -209,5 +209,5 @@ fn code_name(tree: &Tree, path: &str) -> Option<String> {
 
 const CLASS: &str = "sys/class/infiniband";
 
-/// More than the table of any driver of the kernel has.
+/// More entries than any kernel driver has.
 const GIDS_MAX: usize = 4096;

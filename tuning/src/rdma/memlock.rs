@@ -1,4 +1,4 @@
-//! How much memory a process may lock, which is what registering memory with a device does to it.
+//! Limit of locked memory, which registering memory with a device counts against.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
@@ -7,39 +7,38 @@ use spinrpc::config::Registration;
 use spinrpc::mem::budget::Budget;
 use std::fs;
 
-/// What RLIMIT_MEMLOCK says of this process.
+/// RLIMIT_MEMLOCK of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Memlock {
-    /// Bytes it may lock; `None` is without limit.
+    /// Limit in bytes; `None` means unlimited.
     pub limit_bytes: Option<u64>,
-    /// Whether it has CAP_IPC_LOCK, which the limit does not bind.
+    /// True with CAP_IPC_LOCK, which lifts the limit.
     pub is_privileged: bool,
 }
 
 impl Memlock {
-    /// As it is now.
+    /// Reads the current limit.
     #[must_use]
     pub fn current() -> Self {
         let limit_bytes = getrlimit(Resource::Memlock).current;
         Self { limit_bytes, is_privileged: has_ipc_lock() }
     }
 
-    /// Lets this process lock as much as it may without asking anybody: raises its limit to the
-    /// hard limit or, where it has the privilege for that, removes it. It stays as it is where that
-    /// is refused.
+    /// Raises this process's limit to the hard limit, or removes it if the process has the
+    /// privilege. Leaves the limit unchanged if that is refused.
     pub fn raise() {
         let unlimited = Rlimit { current: None, maximum: None };
         if setrlimit(Resource::Memlock, unlimited).is_err() {
             let hard = getrlimit(Resource::Memlock).maximum;
-            // What is refused here shows later, as memory that cannot be registered.
+            // A failure shows later, when memory cannot be registered.
             let _ = setrlimit(Resource::Memlock, Rlimit { current: hard, maximum: hard });
         }
     }
 
-    /// What a connection of an engine with this configuration registers at most, in bytes. The
-    /// system counts it for each connection, also what they have in common: the core's memory. With
-    /// registration `buffer`, and with `auto` on a device without memory windows, a connection's own
-    /// memory counts three times: for this side, for reading and for writing.
+    /// Upper bound of the memory that a connection of an engine with this configuration registers,
+    /// in bytes. The system counts the core's memory once for each connection, although connections
+    /// share it. With registration `buffer`, and with `auto` on a device without memory windows, a
+    /// connection's own memory counts three times: for local use, for reads and for writes.
     #[must_use]
     pub fn connection_bytes(config: &Config) -> u64 {
         let own = match config.verbs().registration {
@@ -53,7 +52,7 @@ impl Memlock {
         config.arena_bytes() as u64 + 3 * own + messages
     }
 
-    /// Whether `bytes` are within the limit.
+    /// Returns whether `bytes` are within the limit.
     #[must_use]
     pub fn allows(&self, bytes: u64) -> bool {
         self.limit_bytes.is_none_or(|limit| bytes <= limit)
@@ -69,15 +68,15 @@ impl Memlock {
         }
     }
 
-    /// What to do about a limit that is too low.
-    pub const REMEDY: &str = "raise it with \"ulimit -l unlimited\" in the shell, a line \
-        \"USER - memlock unlimited\" in /etc/security/limits.conf, LimitMEMLOCK=infinity in a \
-        systemd unit, or \"docker run --ulimit memlock=-1\"; or shrink mem.arena_mib and \
-        verbs.arena_mib";
+    /// Remedy for a limit that is too low.
+    pub const REMEDY: &str = "raise it with \"ulimit -l unlimited\" in the shell, a line \"USER - \
+                              memlock unlimited\" in /etc/security/limits.conf, \
+                              LimitMEMLOCK=infinity in a systemd unit, or \"docker run --ulimit \
+                              memlock=-1\"; or reduce mem.arena_mib and verbs.arena_mib";
 }
 
-/// Bit CAP_IPC_LOCK of the effective set, in the first user namespace: in another one it counts for
-/// nothing here.
+/// Tests bit CAP_IPC_LOCK of the effective set in the initial user namespace; in another namespace
+/// it has no effect on the limit.
 fn has_ipc_lock() -> bool {
     let first_namespace = fs::read_to_string("/proc/self/uid_map")
         .is_ok_and(|map| map.split_ascii_whitespace().eq(["0", "0", "4294967295"]));

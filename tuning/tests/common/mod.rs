@@ -1,17 +1,17 @@
-//! A folder for the files of one test.
+//! A temporary folder for one test.
 
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Tests that run side by side may make the same profile of the same host.
+/// Parallel tests may make the same profile of the same host.
 static MADE: AtomicUsize = AtomicUsize::new(0);
 
-/// Emptied when made, below cargo's directory for the files of tests.
+/// Emptied when created, below cargo's directory for test files.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// Each call makes another one; `name` tells people which.
+    /// Creates a new folder on each call; `name` is for people.
     pub(crate) fn new(name: &str) -> Self {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
@@ -26,7 +26,7 @@ impl Folder {
         fs::write(self.0.join(name), text).unwrap();
     }
 
-    /// Of a file in it; of the folder, with a slash at its end, for an empty name.
+    /// Path of a file in the folder; for an empty name, of the folder with a trailing slash.
     pub(crate) fn path(&self, name: &str) -> String {
         self.0.join(name).to_str().unwrap().to_owned()
     }

@@ -1,13 +1,12 @@
-//! spintune as its users run it.
+//! Runs spintune as a user does.
 
 use std::process::{Command, Output};
 
-/// Runs it.
 pub(crate) fn spintune(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_spintune")).args(arguments).output().unwrap()
 }
 
-/// What it says when all is well.
+/// Runs it successfully and returns standard output.
 pub(crate) fn answer(arguments: &[&str]) -> String {
     let output = spintune(arguments);
     let problems = String::from_utf8(output.stderr).unwrap();
@@ -15,7 +14,7 @@ pub(crate) fn answer(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it says on standard error when it ends with that status.
+/// Runs it, checks the exit status, and returns standard error.
 pub(crate) fn problems(arguments: &[&str], status: i32) -> String {
     let output = spintune(arguments);
     let problems = String::from_utf8(output.stderr).unwrap();

@@ -1,4 +1,4 @@
-//! Hosts to examine: the records, as they are or with some lines changed.
+//! Hosts to examine: the records, unchanged or with some lines changed.
 
 use spinrpc_tuning::doctor::{
     Finding, Hop, Jitter, Patient, Report, Tried, Verdict, examine, profile_for,
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// A host, what is to run on it, and what trying it found.
+/// A host, a profile for it, and its test results.
 pub(crate) struct Case {
     record: String,
     profile: &'static str,
@@ -40,14 +40,14 @@ impl Case {
         self
     }
 
-    /// With that in a file.
+    /// Sets the content of a file.
     pub(crate) fn with(self, path: &str, value: &str) -> Self {
         let mut case = self.without(path);
         case.record.push_str(&format!("{path} = {value}\n"));
         case
     }
 
-    /// Without that file, and what is below it.
+    /// Removes a file and everything below it.
     pub(crate) fn without(mut self, path: &str) -> Self {
         let stays = |line: &&str| {
             !line
@@ -58,7 +58,7 @@ impl Case {
         self
     }
 
-    /// With that in every file.
+    /// Sets the content of every file.
     pub(crate) fn bent(mut self, value: &str) -> Self {
         let bent = |line: &str| match line.split_once(" = ") {
             Some((path, _)) => format!("{path} = {value}\n"),
@@ -88,7 +88,7 @@ impl Case {
     }
 }
 
-/// What trying finds on a host that is all one could wish for.
+/// Test results of a host without any problem.
 pub(crate) fn calm(cpus: usize) -> Tried {
     let times = |idle: u64| -> BTreeMap<usize, CpuTimes> {
         let line = |cpu| format!("cpu{cpu} 0 0 0 {idle} 0 0 0 0 0 0\\n");
@@ -109,7 +109,7 @@ pub(crate) fn calm(cpus: usize) -> Tried {
     }
 }
 
-/// Adds busy and stolen ticks to what a CPU did.
+/// Adds busy and stolen ticks to a CPU.
 pub(crate) fn disturb(tried: &mut Tried, cpu: usize, busy: u64, stolen: u64) {
     let before = tried.times_before[&cpu];
     let record = format!(

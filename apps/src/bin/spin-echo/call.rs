@@ -1,4 +1,4 @@
-//! The client: one call, waiting for its reply.
+//! The client: a single call, and its reply.
 //!
 //! Programs that make many calls use `Core::connect` and a `ReplyHandler` instead.
 
@@ -8,7 +8,7 @@ use spinrpc_apps::command_line::say;
 use spinrpc_tuning::text::printable_lines;
 use std::error::Error;
 
-/// Prints what the server makes of `text`.
+/// Prints the server's reply to `text`.
 pub(crate) fn run(config: Config, address: &str, text: &str) -> Result<(), Box<dyn Error>> {
     let mut client = blocking::Client::connect_with(config, address, PROGRAM, VERSION)?;
     let echoed = client.call(
@@ -16,7 +16,7 @@ pub(crate) fn run(config: Config, address: &str, text: &str) -> Result<(), Box<d
         |args| args.string(text),
         |results| results.string(TEXT_BYTES_MAX).map(str::to_owned),
     )?;
-    // A server may answer anything: nothing that a terminal obeys.
+    // The reply may contain terminal control characters.
     say(printable_lines(&echoed))?;
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! spin-echo: the smallest server and the smallest client on spinrpc. Copy it.
+//! spin-echo: a minimal server and client on spinrpc, meant to be copied.
 //!
-//! `serve.rs` is the server, `call.rs` the client, `rpcbind.rs` what both do only with `--rpcbind`.
-//! What they must agree on stands here.
+//! `serve.rs` is the server, `call.rs` the client, `rpcbind.rs` the part of both for `--rpcbind`.
+//! Definitions common to both are here.
 
 mod call;
 mod rpcbind;
@@ -14,20 +14,20 @@ use spinrpc_apps::command_line::{self, Side};
 use spinrpc_tuning::ProfileArgs;
 use std::process::ExitCode;
 
-/// Numbers from 0x20000000 to 0x3fffffff are for everybody's own use (RFC 5531 section 13.3).
+/// Numbers from 0x20000000 to 0x3fffffff are user-defined (RFC 5531 section 13.3).
 const PROGRAM: Program = Program(0x2000_ec40);
 const VERSION: Version = Version(1);
-/// Does nothing, as procedure 0 of every program (RFC 5531 section 12.1).
+/// Does nothing, like procedure 0 of every program (RFC 5531 section 12.1).
 const NULL: Procedure = Procedure(0);
-/// Answers with its argument, a string.
+/// Returns its argument, a string.
 const ECHO: Procedure = Procedure(1);
-/// Longest text, in bytes. It travels inline in both directions.
+/// Maximum length of the text, in bytes. It is sent inline in both directions.
 const TEXT_BYTES_MAX: usize = 512;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Sends a text to another process and back, by RPC-over-RDMA.
+/// Send a text to another process and back over RPC-over-RDMA.
 #[derive(Parser)]
 #[command(name = "spin-echo", version, arg_required_else_help = false, after_help = EXAMPLES)]
 struct Arguments {
@@ -44,30 +44,30 @@ Examples:
   spin-echo serve shm:echo --set rpc.protocol=rfc5666
   spin-echo call shm:echo hello --profile ./site.toml --set rpc.protocol=rfc5666
 
-Exit status: 0 done, 1 it failed, 2 the command line or the profile is wrong.";
+Exit status: 0 success, 1 failure, 2 usage error or invalid profile.";
 
 #[derive(Subcommand)]
 enum Command {
-    /// Echoes texts until it is interrupted.
+    /// Echo texts until interrupted.
     Serve {
-        /// Where to listen: shm:NAME or rdma://HOST:PORT
+        /// Address to listen at: shm:NAME or rdma://HOST:PORT
         #[arg(value_parser = command_line::address)]
         address: String,
-        /// Registers with rpcbind while it serves: local (the default), unix:/path or IP:PORT
+        /// Register with rpcbind while serving: local (the default), unix:/path or IP:PORT
         #[arg(long, value_name = "DAEMON", num_args = 0..=1, require_equals = true,
             default_missing_value = "local")]
         rpcbind: Option<Daemon>,
     },
-    /// Sends one text and prints what comes back.
+    /// Send a text and print the reply.
     #[command(allow_missing_positional = true)]
     Call {
-        /// Where the server listens: shm:NAME or rdma://HOST:PORT
+        /// Address of the server: shm:NAME or rdma://HOST:PORT
         #[arg(value_parser = command_line::address, required_unless_present = "rpcbind")]
         address: Option<String>,
         /// The text, of at most 512 bytes
         #[arg(value_parser = text)]
         text: String,
-        /// Asks rpcbind for the address: local (the default), unix:/path or IP:PORT
+        /// Ask rpcbind for the address: local (the default), unix:/path or IP:PORT
         #[arg(long, value_name = "DAEMON", num_args = 0..=1, require_equals = true,
             default_missing_value = "local", conflicts_with = "address")]
         rpcbind: Option<Daemon>,

@@ -1,4 +1,4 @@
-//! Being found without an address: the server registers with rpcbind, the client asks it.
+//! Service discovery: the server registers with rpcbind, and the client asks it.
 
 use crate::{PROGRAM, VERSION};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -11,7 +11,7 @@ use std::error::Error;
 use std::io;
 use std::net::Ipv4Addr;
 
-/// Where the server listens, as rpcbind says: by shared memory, or else by RDMA.
+/// Address of the server according to rpcbind: shared memory, or else RDMA.
 pub(crate) fn find(daemon: &Daemon) -> Result<String, RpcbindError> {
     let asked = match daemon {
         Daemon::Tcp(address) => address.ip(),
@@ -25,7 +25,7 @@ pub(crate) fn find(daemon: &Daemon) -> Result<String, RpcbindError> {
 
 type Found = Result<Endpoint, RpcbindError>;
 
-/// What is not registered under one netid may be under the next.
+/// Tries the next netid if nothing is registered under this one.
 fn or_else_by(found: Found, next: impl FnOnce() -> Found) -> Found {
     match found {
         Err(RpcbindError::NotRegistered { .. }) => next(),
@@ -33,20 +33,20 @@ fn or_else_by(found: Found, next: impl FnOnce() -> Found) -> Found {
     }
 }
 
-/// Tells rpcbind that the server listens at `address`, for as long as the registration is kept.
+/// Registers the server's `address` with rpcbind, for the lifetime of the registration.
 pub(crate) fn register(daemon: &Daemon, address: &str) -> Result<Registration, Box<dyn Error>> {
     let endpoint = Endpoint::resolve(&Address::parse(address)?)?;
     let registration = Registration::new(daemon, PROGRAM, VERSION, &endpoint)?;
     if let Some(before) = registration.replaced() {
         eprintln!(
-            "rpcbind sent callers to {before:?} before; a server there is not found any more"
+            "rpcbind sent callers to {before:?} before; a server there can no longer be found"
         );
     }
     Ok(registration)
 }
 
-/// Ends `engine` on the first SIGINT or SIGTERM, so that the registration can be taken back, and
-/// the process on the second.
+/// Stops `engine` on the first SIGINT or SIGTERM, so that the server can unregister, and exits on
+/// the second.
 pub(crate) fn shut_down_on_signals(engine: Engine) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let wait = move || {

@@ -7,8 +7,8 @@ use spinrpc::{AcceptStatus, Call, Config, DecodeError, Engine, Service};
 use spinrpc_apps::command_line::say;
 use std::error::Error;
 
-/// Echoes until the process is ended. Nothing is left behind then, not even after a kill, but what
-/// rpcbind was told; and that is taken back on SIGINT and SIGTERM.
+/// Echoes until the process is killed. Nothing is left behind, even after SIGKILL, except the
+/// registration with rpcbind, which SIGINT and SIGTERM remove.
 pub(crate) fn run(
     config: Config,
     address: &str,
@@ -19,7 +19,7 @@ pub(crate) fn run(
     engine.listen(address)?;
     let Some(daemon) = rpcbind else {
         let running = engine.start()?;
-        // Its cores run: it answers from here on.
+        // The cores are running: calls are answered from now on.
         say(format_args!("listening on {address}"))?;
         return Ok(running.join()?);
     };
@@ -28,11 +28,11 @@ pub(crate) fn run(
     let registration = register(daemon, address)?;
     say(format_args!("listening on {address}"))?;
     running.join()?;
-    registration.end().map_err(|error| format!("the registration was not taken back: {error}"))?;
+    registration.end().map_err(|error| format!("cannot unregister from rpcbind: {error}"))?;
     Ok(())
 }
 
-/// One is made for each core, and is only ever called on that core's thread.
+/// Created for each core, and only used on that core's thread.
 struct Echo;
 
 impl Service for Echo {
@@ -48,7 +48,7 @@ impl Service for Echo {
     }
 }
 
-/// The argument lies in the receive buffer; nothing is copied until the reply is written.
+/// The argument stays in the receive buffer; nothing is copied until the reply is written.
 fn text<'a>(call: &mut Call<'a>) -> Result<&'a str, DecodeError> {
     let mut args = call.args();
     let text = args.string(TEXT_BYTES_MAX)?;

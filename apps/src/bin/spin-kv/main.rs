@@ -1,6 +1,6 @@
 //! spin-kv: a small in-memory key-value store on spinrpc, and its client.
 //!
-//! The store and its protocol are in the library of this package; here is the command line only.
+//! The store and its protocol are in the library of this package; this is only the command line.
 
 use clap::{Parser, Subcommand};
 use spinrpc_apps::command_line::{self, Side, Usage, say};
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Keeps values in the memory of one process for others, of this host or by RDMA.
+/// Keep values in the memory of a process for other processes, on this host or over RDMA.
 #[derive(Parser)]
 #[command(name = "spin-kv", version, arg_required_else_help = false, after_help = EXAMPLES)]
 struct Arguments {
@@ -34,17 +34,17 @@ Examples:
   spin-kv serve rdma://0.0.0.0:20049 --profile verbs-mlx5 --set rpc.credits=128
   spin-kv get shm:kv colour --set rpc.protocol=rfc5666
 
-Exit status: 0 done, 1 it failed, 2 the command line or the profile is wrong.";
+Exit status: 0 success, 1 failure, 2 usage error or invalid profile.";
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serves an empty store until it is interrupted.
+    /// Serve an empty store until interrupted.
     Serve {
-        /// Where to listen: shm:NAME or rdma://HOST:PORT
+        /// Address to listen at: shm:NAME or rdma://HOST:PORT
         #[arg(value_parser = command_line::address)]
         address: String,
     },
-    /// Writes the value of a key to standard output, or to a file.
+    /// Write the value of a key to standard output, or to a file.
     Get {
         #[command(flatten)]
         place: Place,
@@ -52,41 +52,41 @@ enum Command {
         #[arg(long)]
         file: Option<PathBuf>,
     },
-    /// Stores a value under a key, over an older one.
+    /// Store a value under a key, replacing an older one.
     Put {
         #[command(flatten)]
         place: Place,
         #[command(flatten)]
         source: Source,
     },
-    /// Forgets the value of a key.
+    /// Delete a key.
     Delete {
         #[command(flatten)]
         place: Place,
     },
-    /// Writes how long the value of a key is, now and whenever it changes, until it is interrupted.
+    /// Print the length of a key's value, now and after every change, until interrupted.
     Watch {
         #[command(flatten)]
         place: Place,
-        /// Lines to write before it ends
+        /// Number of lines to print before exiting
         #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
         lines: Option<u64>,
     },
-    /// Lists keys in order, with length and CRC-32 of their values.
+    /// List keys in order, with the length and CRC-32 of their values.
     Scan {
-        /// Where the store listens: shm:NAME or rdma://HOST:PORT
+        /// Address of the store: shm:NAME or rdma://HOST:PORT
         #[arg(value_parser = command_line::address)]
         address: String,
-        /// What the keys begin with
+        /// Prefix of the keys
         #[arg(default_value = "")]
         prefix: String,
     },
 }
 
-/// Which key of which store.
+/// A store and a key.
 #[derive(clap::Args)]
 struct Place {
-    /// Where the store listens: shm:NAME or rdma://HOST:PORT
+    /// Address of the store: shm:NAME or rdma://HOST:PORT
     #[arg(value_parser = command_line::address)]
     address: String,
     /// The key, of 1 to 255 bytes
@@ -99,13 +99,13 @@ fn key(text: &str) -> Result<String, String> {
     fits.then(|| text.to_owned()).ok_or_else(|| format!("1 to {KEY_BYTES_MAX} bytes"))
 }
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct Source {
     /// The value, of at most 1 MiB
     value: Option<String>,
-    /// File that holds it
+    /// File with the value
     #[arg(long)]
     file: Option<PathBuf>,
 }
@@ -130,7 +130,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// One core has all keys.
+/// A single core owns all keys.
 fn serve(profile: &ProfileArgs, address: &str) -> Result<(), Box<dyn Error>> {
     let calls = format!("rpc.reverse_calls={}", kv::WATCHES_MAX);
     let config = command_line::config(profile, address, Side::Server, &["cores.max=1", &calls])?;
@@ -138,7 +138,7 @@ fn serve(profile: &ProfileArgs, address: &str) -> Result<(), Box<dyn Error>> {
         1 => kv::serve(address, config),
         cores => {
             let wrong = format!(
-                "a store is on one core, and the profile names {cores}: --set cores.list=CPU"
+                "a store uses one core, but the profile names {cores}: --set cores.list=CPU"
             );
             Err(Usage(wrong).into())
         }
@@ -182,7 +182,7 @@ fn watch(profile: &ProfileArgs, place: &Place, lines: Option<u64>) -> Result<(),
     printed.map(drop).map_err(Into::into)
 }
 
-/// Page by page, each from behind the last key of the one before.
+/// Page by page, each after the last key of the previous one.
 fn scan(profile: &ProfileArgs, address: &str, prefix: &[u8]) -> Result<(), Box<dyn Error>> {
     let mut client = client(profile, address)?;
     let (mut after, mut more) = (Vec::new(), true);

@@ -1,4 +1,4 @@
-//! One procedure again and again: how many calls are answered, and how long that takes.
+//! One procedure repeatedly: rate and latency of the calls.
 
 use crate::cli::{BenchOptions, Operation, Stable};
 use crate::{Opened, interruption, print, show};
@@ -8,7 +8,7 @@ use spinrpc_apps::nfs::nfs3;
 use spinrpc_apps::nfs::protocol::{FileHandle, Ftype3, Nfsstat3, StableHow};
 use std::sync::atomic::Ordering;
 
-/// Mode of a file that is made.
+/// Mode of a created file.
 const NEW_MODE: u32 = 0o644;
 
 pub(crate) fn run(
@@ -48,7 +48,7 @@ fn work(operation: Operation, stable: Stable) -> Work {
     }
 }
 
-/// The file, and how far in it calls may go.
+/// The file, and the range that calls use.
 fn file_for(
     nfs: &Nfs,
     opened: &Opened<'_>,
@@ -73,7 +73,7 @@ fn file_for(
         }
         Operation::Read => Ok((found.handle, options.span.min(bytes))),
         Operation::Write if bytes > 0 && !options.overwrite => {
-            wrong(format!("{bytes} bytes are there already: write over them? (--overwrite)"))
+            wrong(format!("the file already has {bytes} bytes; use --overwrite to overwrite them"))
         }
         Operation::Write => Ok((found.handle, options.span)),
     }
@@ -88,7 +88,7 @@ fn bytes_per_call(load: &Load) -> u32 {
     if load.work == Work::Getattr { 0 } else { load.block_bytes }
 }
 
-/// Calls per second, and bytes.
+/// Calls and bytes per second.
 fn rates(load: &Load, loaded: &Loaded) -> (f64, f64) {
     let seconds = loaded.elapsed.as_secs_f64();
     let calls = if seconds > 0.0 { loaded.round_trips.len() as f64 / seconds } else { 0.0 };
@@ -130,7 +130,7 @@ fn json(path: &str, load: &Load, loaded: &Loaded) -> String {
     .to_string()
 }
 
-/// The procedure, and how stable a WRITE is.
+/// The procedure, and the stability of a WRITE.
 fn name(work: Work) -> String {
     let procedure = nfs3::name(work.operation());
     match work {

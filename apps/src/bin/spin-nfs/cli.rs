@@ -9,10 +9,11 @@ use spinrpc_tuning::ProfileArgs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A client of NFS version 3 over RDMA, and over shared memory of this host.
+/// A client for NFS version 3 over RDMA, and over shared memory on this host.
 ///
-/// TARGET is rdma://HOST:PORT/EXPORT/PATH (without a port 20049; IPv6 addresses in brackets), or
-/// shm:NAME//EXPORT/PATH with two slashes before the path. Where the export ends the server says.
+/// TARGET is rdma://HOST:PORT/EXPORT/PATH (default port 20049; IPv6 addresses in brackets), or
+/// shm:NAME//EXPORT/PATH with two slashes before the path. The server determines where the export
+/// ends.
 #[derive(Parser)]
 #[command(name = "spin-nfs", version, arg_required_else_help = false, after_long_help = MORE)]
 pub(crate) struct Cli {
@@ -22,7 +23,7 @@ pub(crate) struct Cli {
     pub(crate) session: Session,
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Counts calls by procedure and bytes by path, in one line on standard error at the end
+    /// Count calls by procedure and bytes by path; print them to standard error at the end
     #[arg(long, global = true)]
     pub(crate) stats: bool,
 }
@@ -40,75 +41,74 @@ Examples:
   spin-nfs cat shm:nfs//export/file --profile ./site.toml --set rpc.protocol=rfc5666
 
 Exit codes:
-  0  done
-  1  this host: a file, memory, or the engine
-  2  the command line or the profile is wrong
-  3  no connection: to the NFS server, to rpcbind, or to the MOUNT service
-  4  the server refused (NFS3ERR_..., MNT3ERR_..., or the call itself)
-  5  no answer in time, or the connection was lost
-  6  the server broke the protocol
-130  bench was interrupted (Ctrl-C, SIGTERM); it has printed what was measured until then";
+  0  success
+  1  error of this host: a file, memory, or the engine
+  2  usage error or invalid profile
+  3  no connection to the NFS server, to rpcbind, or to the MOUNT service
+  4  rejected by the server (NFS3ERR_..., MNT3ERR_..., or the call itself)
+  5  no reply in time, or the connection was lost
+  6  the server violated the protocol
+130  bench was interrupted (Ctrl-C, SIGTERM); it has printed the results so far";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Calls the procedure that does nothing, once.
+    /// Call the NULL procedure once.
     Null {
-        /// The server; a path is not looked at
+        /// The server; a path is ignored
         #[arg(value_name = "TARGET", value_parser = Target::parse)]
         target: Target,
     },
-    /// Calls it again and again, and says how long that takes.
+    /// Repeatedly call NULL and report latency.
     Ping {
-        /// The server; a path is not looked at
+        /// The server; a path is ignored
         #[arg(value_name = "TARGET", value_parser = Target::parse)]
         target: Target,
         #[command(flatten)]
         ping: PingOptions,
     },
-    /// Says what a file is: type, mode, owner, size, times, and its handle.
+    /// Print a file's type, mode, owner, size, times and handle.
     Getattr {
         /// The file or directory
         #[arg(value_name = "TARGET", value_parser = Target::parse)]
         target: Target,
-        /// As one line of JSON
+        /// Print one line of JSON
         #[arg(long)]
         json: bool,
     },
-    /// Lists a directory, in the server's order.
+    /// List a directory, in the server's order.
     Ls {
         /// The directory
         #[arg(value_name = "TARGET", value_parser = Target::parse)]
         target: Target,
-        /// The entries "." and ".." too
+        /// Include the entries "." and ".."
         #[arg(long, short)]
         all: bool,
-        /// As one line of JSON for each entry
+        /// Print one line of JSON per entry
         #[arg(long)]
         json: bool,
     },
-    /// Writes a file to standard output, as it is when this begins.
+    /// Write a file to standard output, up to its size at the start.
     Cat {
         /// The file
         #[arg(value_name = "TARGET", value_parser = Target::parse)]
         target: Target,
     },
-    /// Writes a file of this host to the server, over one that is there; when it ends, the data
-    /// are on stable storage.
+    /// Copy a local file to the server, replacing an existing file. The data are on stable storage
+    /// when the command exits.
     Put {
-        /// Where to
+        /// Destination
         #[arg(value_name = "TARGET", value_parser = Target::parse)]
         target: Target,
-        /// Where from: a file that can be read twice
+        /// Local file, which must be seekable
         file: PathBuf,
     },
-    /// Calls one procedure again and again, with so many calls in flight (--depth, of which 1 is
-    /// the default here), and says how many are answered and how long that takes. A server on the
-    /// same host should poll on another CPU: see taskset(1).
+    /// Repeatedly call one procedure at a given depth (--depth, 1 by default), and report rate and
+    /// latency. A server on the same host should poll on another CPU: see taskset(1).
     Bench {
-        /// What every call does
+        /// Operation of every call
         operation: Operation,
-        /// The file: for getattr any, for read one of --size bytes or more, for write one that is
-        /// made where there is none
+        /// The file: any for getattr, one of at least --size bytes for read; write creates it if it
+        /// does not exist
         #[arg(value_name = "TARGET", value_parser = Target::parse)]
         target: Target,
         #[command(flatten)]
@@ -130,79 +130,79 @@ impl Command {
     }
 }
 
-/// When to ping, and how to say it.
+/// Options of pings and their output.
 #[derive(Args)]
 pub(crate) struct PingOptions {
-    /// Calls to make; without it, until Ctrl-C
+    /// Number of calls [default: until Ctrl-C]
     #[arg(long, short, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
-    /// Seconds after which to end, however many calls were made
+    /// Maximum duration in seconds, whatever the number of calls
     #[arg(long, short = 'w', value_name = "SECONDS", value_parser = seconds)]
     pub(crate) duration: Option<Duration>,
-    /// Seconds from one call to the next; 0: the next as soon as the reply is there
+    /// Seconds between calls; 0: each reply starts the next call
     #[arg(long, short, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(crate) interval: Duration,
-    /// Says nothing before the summary
+    /// Print only the summary
     #[arg(long, short)]
     pub(crate) quiet: bool,
-    /// The summary as one line of JSON, and nothing else
+    /// Print only the summary, as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// What a benchmark does.
+/// Operation of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Operation {
-    /// Asks for the file's attributes
+    /// Get the file's attributes
     Getattr,
-    /// Reads, the data placed by the server
+    /// Read; the server places the data
     Read,
-    /// Writes, the data fetched by the server
+    /// Write; the server fetches the data
     Write,
 }
 
-/// What a benchmark does, how long, and how to say it.
+/// Operation, duration and output of a benchmark.
 #[derive(Args)]
 pub(crate) struct BenchOptions {
     /// Bytes of each READ or WRITE, at most 1M
     #[arg(long, value_name = "BYTES", default_value = "4K", value_parser = block_bytes)]
     pub(crate) size: u32,
-    /// Reads or writes block by block as far as this, then from the beginning of the file again
+    /// Read or write blocks in order up to this offset, then start again at 0
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = size)]
     pub(crate) span: u64,
-    /// Seconds that count
+    /// Measured seconds
     #[arg(long, short = 'w', value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     pub(crate) duration: Duration,
-    /// Seconds before, which do not
+    /// Seconds before that, not measured
     #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = seconds)]
     pub(crate) warmup: Duration,
-    /// Ends it earlier, after so many calls that count
+    /// End early, after this many measured calls
     #[arg(long, short, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) calls: Option<u64>,
-    /// What is to be on stable storage when a WRITE is answered; of unstable ones, a COMMIT
-    /// follows at the end, which does not count
+    /// Data that must be on stable storage before the reply to a WRITE; after unstable ones, an
+    /// unmeasured COMMIT follows
     #[arg(long, value_enum, default_value = "unstable")]
     pub(crate) stable: Stable,
-    /// What the client's core does while it waits: busy, which takes all of a CPU, shows what the
-    /// server takes and no more [default: the profile's, or adaptive]
+    /// Idle policy of the client's core: busy, which occupies a whole CPU, shows the server's
+    /// latency alone [default: the profile's, or adaptive]
     #[arg(long, value_enum)]
     poll: Option<Poll>,
-    /// Writes over a file that is there already, and not empty
+    /// Overwrite an existing, non-empty file
     #[arg(long)]
     pub(crate) overwrite: bool,
-    /// As one line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// The values of `poll.mode` in profiles.
+/// Values of `poll.mode` in profiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Poll {
-    /// Polls on
+    /// Keep polling
     Busy,
-    /// Spins, yields, then sleeps until there is something
+    /// Spin, yield, then sleep until there is work
     Adaptive,
-    /// Sleeps at once
+    /// Sleep at once
     Sleep,
 }
 
@@ -216,53 +216,53 @@ impl Poll {
     }
 }
 
-/// The names of stable_how (RFC 1813 section 3.3.7), in short.
+/// Short names of stable_how (RFC 1813 section 3.3.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Stable {
-    /// Nothing yet
+    /// Nothing
     Unstable,
-    /// The data, and what is needed to find them
+    /// The data, and the metadata needed to read them
     Data,
     /// The data and all attributes
     File,
 }
 
-/// How the session is to be.
+/// Options of the session.
 #[derive(Args)]
 pub(crate) struct Session {
     #[command(flatten)]
     profile: ProfileArgs,
-    /// Longest message sent and received inline, in bytes: 1024 to 65536, a multiple of 1024
-    /// [default: the profile's, or 4096]
+    /// Maximum length of inline messages in both directions, in bytes: 1024 to 65536, a multiple of
+    /// 1024 [default: the profile's, or 4096]
     #[arg(long, value_name = "BYTES", global = true, value_parser = inline_bytes)]
     inline: Option<u32>,
     /// Version of RPC-over-RDMA; auto offers version two, and falls back [default: the profile's, or 1]
     #[arg(long, value_enum, global = true)]
     rpc_version: Option<RpcVersion>,
-    /// Calls in flight: 8 for cat and put, 1 for bench
+    /// Calls in flight [default: 8 for cat and put, 1 for bench]
     #[arg(long, value_name = "CALLS", global = true,
         value_parser = clap::value_parser!(u16).range(1..=64))]
     depth: Option<u16>,
-    /// Most bytes of one READ or WRITE, for cat and put; the server may take less
+    /// Maximum bytes of one READ or WRITE, for cat and put; the server may have a lower limit
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, global = true,
         value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     block: u32,
-    /// Seconds to wait for each reply, and for a server that says it needs more time
+    /// Seconds to wait for each reply, and for a server that asks for more time
     #[arg(long, value_name = "SECONDS", default_value = "30", global = true,
         value_parser = timeout)]
     timeout: Duration,
-    /// Who calls: the user by number, or nobody
+    /// Credential of the calls: the user by number, or none
     #[arg(long, value_enum, default_value = "sys", global = true)]
     auth: Auth,
-    /// Calls as this user instead of the one who runs it
+    /// User id of the calls, instead of the current user's
     #[arg(long, value_name = "NUMBER", global = true)]
     uid: Option<u32>,
-    /// Calls as this group instead
+    /// Group id of the calls
     #[arg(long, value_name = "NUMBER", global = true)]
     gid: Option<u32>,
 }
 
-/// The values of `rpc.version` in profiles.
+/// Values of `rpc.version` in profiles.
 #[derive(Clone, Copy, ValueEnum)]
 enum RpcVersion {
     Auto,
@@ -282,7 +282,7 @@ impl RpcVersion {
     }
 }
 
-/// READs or WRITEs in flight, of cat and put.
+/// READs or WRITEs in flight, for cat and put.
 const DEPTH: u16 = 8;
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -292,7 +292,7 @@ enum Auth {
 }
 
 impl Session {
-    /// With memory for what the command moves.
+    /// Options with memory for the command's data.
     pub(crate) fn options(&self, command: &Command) -> Options {
         let user = match self.auth {
             Auth::Sys => Some(User::current().with_ids(self.uid, self.gid)),
@@ -315,19 +315,20 @@ impl Session {
         Options { profile, inline_bytes, versions, timeout, user, depth, block_bytes, idle }
     }
 
-    /// Calls that a benchmark has in flight.
+    /// Calls in flight of a benchmark.
     pub(crate) fn bench_depth(&self) -> usize {
         self.depth.unwrap_or(1).into()
     }
 }
 
-/// How the path is to be understood.
+/// Interpretation of the path.
 #[derive(Args)]
 pub(crate) struct Place {
-    /// The export, when the server is not to be asked for it; the path of TARGET is below it then
+    /// Export to use without asking the server; the path of TARGET is then relative to it
     #[arg(long, value_name = "PATH", global = true)]
     pub(crate) export: Option<String>,
-    /// The handle of the directory that the path of TARGET is below, in hexadecimal: no MOUNT
+    /// Handle, in hexadecimal, of the directory that the path of TARGET is relative to; does not
+    /// use MOUNT
     #[arg(long, value_name = "HEX", global = true, value_parser = handle,
         conflicts_with_all = ["export", "mount_port", "mount_on_fabric"])]
     pub(crate) handle: Option<FileHandle>,
@@ -335,7 +336,7 @@ pub(crate) struct Place {
     #[arg(long, value_name = "PORT", global = true,
         value_parser = clap::value_parser!(u16).range(1..))]
     mount_port: Option<u16>,
-    /// Asks the NFS server itself for MOUNT, over RDMA; of shm: servers that is always so
+    /// Ask the NFS server itself for MOUNT, over RDMA; always so for shm: servers
     #[arg(long, global = true, conflicts_with = "mount_port")]
     mount_on_fabric: bool,
 }
@@ -352,7 +353,7 @@ impl Place {
 
 fn handle(text: &str) -> Result<FileHandle, String> {
     let most = 2 * HANDLE_BYTES_MAX;
-    let wrong = || format!("2 to {most} hexadecimal digits, an even number of them");
+    let wrong = || format!("an even number of hexadecimal digits, 2 to {most}");
     let is_hex = text.bytes().all(|digit| digit.is_ascii_hexdigit());
     if !is_hex || !text.len().is_multiple_of(2) || !(2..=most).contains(&text.len()) {
         return Err(wrong());
@@ -369,9 +370,10 @@ fn inline_bytes(text: &str) -> Result<u32, String> {
     allowed.ok_or_else(|| "1024 to 65536, a multiple of 1024".to_owned())
 }
 
-/// Bytes, with K, M or G for powers of 1024.
+/// Parses bytes, with K, M or G for powers of 1024.
 fn size(text: &str) -> Result<u64, String> {
-    let wrong = || "bytes, or a number with K, M or G (powers of 1024): 4096, 4K, 1M".to_owned();
+    let wrong =
+        || "expected bytes, or a number with K, M or G (powers of 1024): 4096, 4K, 1M".to_owned();
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let factor = match &text[digits.len()..] {
         "" => 1,
@@ -390,7 +392,7 @@ fn block_bytes(text: &str) -> Result<u32, String> {
     bytes.ok_or_else(|| "1 byte to 1M".to_owned())
 }
 
-/// A time: in seconds, unless it has a unit.
+/// Parses a time: in seconds, unless it has a unit.
 fn seconds(text: &str) -> Result<Duration, String> {
     const LONGEST: f64 = 1e9;
     let (number, unit) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {

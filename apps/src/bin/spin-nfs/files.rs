@@ -1,4 +1,4 @@
-//! One file: what it is, out of the server, and into it.
+//! Commands for a single file: getattr, cat and put.
 
 use crate::progress::Progress;
 use crate::{Opened, print, show, written};
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Permission bits that a new file takes over.
+/// Permission bits copied to a new file.
 const MODE_BITS: u32 = 0o777;
 
 pub(crate) fn getattr(nfs: &Nfs, opened: &Opened<'_>, json: bool) -> Result<(), Error> {
@@ -35,7 +35,7 @@ pub(crate) fn put(nfs: &Nfs, opened: &Opened<'_>, path: &Path) -> Result<(), Err
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
-        return Err(failed(io::Error::other("not a regular file, which could be read twice")));
+        return Err(failed(io::Error::other("not a regular file")));
     }
     let (parent, new_name) = nfs.find_parent(&opened.root, &opened.below)?;
     let source = Source { file: &file, name: &name, size: metadata.len() };

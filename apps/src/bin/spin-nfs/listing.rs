@@ -1,4 +1,4 @@
-//! A directory, page by page as it arrives: however long it is, no more than a page is in memory.
+//! A directory listing, page by page: only one page is in memory at a time.
 
 use crate::{Opened, show, written};
 use spinrpc_apps::nfs::client::{Entry, Error, Nfs};
@@ -30,7 +30,7 @@ fn is_dots(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// Where a symbolic link points; nothing for one that may not be read.
+/// Target of a symbolic link; `None` if it cannot be read.
 fn link_target(nfs: &Nfs, entry: &Entry) -> Result<Option<Vec<u8>>, Error> {
     let is_link = |entry: &&Entry| {
         entry.attributes.as_ref().is_some_and(|found| found.r#type == Ftype3::Nf3lnk)

@@ -1,6 +1,6 @@
-//! spin-nfs: looks at, reads and writes files of an NFS server, by RPC-over-RDMA.
+//! spin-nfs: shows, reads and writes files of an NFS server over RPC-over-RDMA.
 //!
-//! The client is in the library of this package; here are the command line and what is printed.
+//! The client is in the library of this package; this is the command line and the output.
 
 mod bench;
 mod cli;
@@ -58,7 +58,7 @@ fn obey(nfs: &Nfs, cli: &Cli) -> Result<(), Error> {
     }
 }
 
-/// Does `work` with a path on the server, between MNT and UMNT.
+/// Runs `work` with a path on the server, between MNT and UMNT.
 fn at(
     nfs: &Nfs,
     place: &Place,
@@ -71,9 +71,9 @@ fn at(
     done
 }
 
-/// A path on the server, and the root it is below.
+/// A path on the server, and its root.
 struct Opened<'a> {
-    /// As it was given.
+    /// The path as given.
     path: &'a str,
     root: Root,
     below: String,
@@ -91,16 +91,17 @@ impl<'a> Opened<'a> {
         Ok(Self { path, root, below, mount: Some(mount) })
     }
 
-    /// Gives the directory back. The server would forget it anyway, so that what was done is done.
+    /// Unmounts. An error is only a warning: the server forgets the mount in any case, and the work
+    /// is done.
     fn close(self) {
         if let Some(Err(error)) = self.mount.map(Mount::end) {
             let why = printable(&error.to_string());
-            eprintln!("spin-nfs: the directory was not given back: {why}");
+            eprintln!("spin-nfs: cannot unmount the directory: {why}");
         }
     }
 }
 
-/// Becomes true by Ctrl-C, and by SIGTERM: what was measured until then is still said.
+/// A flag set by Ctrl-C and SIGTERM; the results so far are still printed.
 fn interruption() -> Result<Arc<AtomicBool>, Error> {
     let is_interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -110,7 +111,7 @@ fn interruption() -> Result<Arc<AtomicBool>, Error> {
     Ok(is_interrupted)
 }
 
-/// Prints, and says so when nobody listens any more.
+/// Prints a line; reports a closed pipe.
 fn print(line: &str) -> Result<(), Error> {
     written(writeln!(io::stdout().lock(), "{line}"))
 }

@@ -1,4 +1,4 @@
-//! How long NULL takes, there and back.
+//! Round-trip time of NULL.
 
 use crate::cli::PingOptions;
 use crate::{interruption, print, show};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Shortest interval at which every reply has a line: faster than that nobody reads.
+/// Minimum interval for printing every reply: faster output is unreadable.
 const LINES_INTERVAL: Duration = Duration::from_millis(200);
 
 struct Run<'a> {
@@ -22,7 +22,7 @@ struct Run<'a> {
     round_trips: RoundTrips,
 }
 
-/// Pings until it is enough, then says how it went, on Ctrl-C too.
+/// Pings until finished or Ctrl-C, then prints the summary.
 pub(crate) fn run(nfs: &Nfs, server: &Address, options: &PingOptions) -> Result<(), Error> {
     let mut run = Run {
         nfs,
@@ -39,8 +39,8 @@ pub(crate) fn run(nfs: &Nfs, server: &Address, options: &PingOptions) -> Result<
 }
 
 impl Run<'_> {
-    /// Ends with the error of a call that had no reply, if there was none at all or the connection
-    /// is gone.
+    /// Fails with the error of a call without a reply, if there was no reply at all or the
+    /// connection is lost.
     fn ping(&mut self) -> Result<(), Error> {
         let mut last_error = None;
         while !self.is_over() && self.options.count.is_none_or(|count| self.calls < count) {
@@ -73,7 +73,7 @@ impl Run<'_> {
         print(&format!("NULL {} to {}: {}", self.calls, self.server, show::time(ns as f64)))
     }
 
-    /// Waits until the next call is due. The last one is not waited for.
+    /// Waits until the next call is due, but not after the last one.
     fn rest(&self, sent: Instant) {
         let is_last = self.options.count.is_some_and(|count| self.calls >= count);
         let left = self.options.interval.saturating_sub(sent.elapsed());

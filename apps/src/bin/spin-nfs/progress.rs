@@ -1,10 +1,10 @@
-//! Lines on standard error for what takes longer than people like to wait in the dark.
+//! Progress lines on standard error for long operations.
 
 use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Says how many bytes have gone, at most every two seconds and never in the first two.
+/// Reports the bytes transferred, at most every two seconds and never in the first two.
 pub(crate) struct Progress {
     bytes: u64,
     done_bytes: u64,
@@ -13,13 +13,13 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Begins with so many bytes to go.
+    /// Starts a transfer of this many bytes.
     pub(crate) fn start(bytes: u64) -> Self {
         let now = Instant::now();
         Self { bytes, done_bytes: 0, began: now, said: now }
     }
 
-    /// So many more have gone.
+    /// Adds transferred bytes.
     pub(crate) fn add(&mut self, bytes: u64) {
         self.done_bytes += bytes;
         if self.said.elapsed() < INTERVAL {

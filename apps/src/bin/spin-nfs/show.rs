@@ -1,4 +1,4 @@
-//! What people and scripts get to read.
+//! Output for people and scripts.
 
 use serde_json::{Map, Value, json};
 use spinrpc_apps::nfs::client::{Entry, Found, Nfs, RoundTrips};
@@ -6,7 +6,7 @@ use spinrpc_apps::nfs::protocol::{Fattr3, FileHandle, Ftype3, Nfstime3};
 use spinrpc_tuning::text;
 use std::fmt::Write;
 
-/// All that is known of a file, a line each.
+/// All facts about a file, one per line.
 pub(crate) fn file(path: &str, found: &Found) -> String {
     let found_type = type_name(found.attributes.r#type);
     let mut text = format!("{}\n  type    {found_type}", path.escape_debug());
@@ -31,7 +31,7 @@ pub(crate) fn file(path: &str, found: &Found) -> String {
     text
 }
 
-/// The same as one line of JSON.
+/// The facts as one line of JSON.
 pub(crate) fn json_file(path: &str, found: &Found) -> String {
     let mut object = json_attributes(&found.attributes);
     object.insert("path".to_owned(), path.into());
@@ -61,8 +61,8 @@ pub(crate) fn entry(entry: &Entry, target: Option<&[u8]>) -> String {
     text
 }
 
-/// The same as one line of JSON. Bytes of names that are no UTF-8 are replaced; `fileid` tells such
-/// names apart.
+/// The entry as one line of JSON. Invalid UTF-8 in names is replaced; `fileid` distinguishes such
+/// names.
 pub(crate) fn json_entry(entry: &Entry, target: Option<&[u8]>) -> String {
     let mut object = entry.attributes.as_ref().map(json_attributes).unwrap_or_default();
     object.insert("name".to_owned(), String::from_utf8_lossy(&entry.name).into());
@@ -94,8 +94,8 @@ fn json_attributes(a: &Fattr3) -> Map<String, Value> {
     }
 }
 
-/// What was counted, in one line: calls by procedure and bytes of data by their way, then the
-/// engine's own counters that are not zero.
+/// Counters in one line: calls by procedure and bytes of data by path, then the engine's nonzero
+/// counters.
 pub(crate) fn stats(nfs: &Nfs) -> String {
     let mut text = "stats:".to_owned();
     for (name, value) in nfs.counters() {
@@ -107,7 +107,7 @@ pub(crate) fn stats(nfs: &Nfs) -> String {
     text
 }
 
-/// A line of how long calls took, with the line feed before it; nothing of none.
+/// A line with round-trip times, preceded by a line feed; empty if there are none.
 pub(crate) fn round_trips(times: &RoundTrips) -> String {
     let known = |ns: Option<f64>| ns.map_or("-".to_owned(), time);
     let all = times.summary().into_iter().map(|(name, ns)| format!("{name} {}", known(ns)));
@@ -117,7 +117,7 @@ pub(crate) fn round_trips(times: &RoundTrips) -> String {
     }
 }
 
-/// The same in nanoseconds, the mean with its fraction; null for what is not known.
+/// Round-trip times in nanoseconds, the mean with its fraction; null if unknown.
 pub(crate) fn json_round_trips(times: &RoundTrips) -> Map<String, Value> {
     let value = |name, ns: Option<f64>| match ns {
         None => Value::Null,
@@ -128,7 +128,7 @@ pub(crate) fn json_round_trips(times: &RoundTrips) -> Map<String, Value> {
     all.map(|(name, ns)| (name.replace('.', "_"), value(name, ns))).collect()
 }
 
-/// A time in the unit that suits it.
+/// A time in a suitable unit.
 pub(crate) fn time(ns: f64) -> String {
     match ns {
         _ if ns < 1e6 => format!("{:.2} us", ns / 1e3),
@@ -161,7 +161,7 @@ fn type_letter(of: Ftype3) -> char {
     }
 }
 
-/// `rwxr-xr-x`, with the bits for set-user, set-group and sticky where `ls` has them.
+/// `rwxr-xr-x`, with the set-user-ID, set-group-ID and sticky bits as in `ls`.
 fn permissions(mode: u32) -> String {
     let special = [(0o4000, 's'), (0o2000, 's'), (0o1000, 't')];
     let mut text = String::with_capacity(9);
@@ -184,11 +184,11 @@ fn utc(time: Nfstime3) -> String {
     format!("{}.{:09}Z", seconds.trim_end_matches('Z'), time.nseconds)
 }
 
-/// Seconds since 1970 as date and time of day. The date by eras of 400 years that begin in March,
+/// Seconds since 1970 as date and time of day. The date uses eras of 400 years that begin in March,
 /// so that the leap day is the last of its year.
 fn utc_seconds(seconds: u32) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // From 0000-03-01 on.
+    // Days since 0000-03-01.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era =

@@ -1,4 +1,4 @@
-//! Says what is served, and to whom.
+//! Announces the exports and their clients.
 
 use crate::export_spec::ExportSpec;
 use crate::setup::Setup;
@@ -6,7 +6,7 @@ use spinrpc::AuthFlavor;
 use spinrpc_apps::nfs::server::exports::{Client, ExportOptions, Squash};
 use std::fmt::Display;
 
-/// One line for each export.
+/// One line per export.
 pub(crate) fn exports(setup: &Setup) -> Vec<String> {
     setup.exports.iter().map(export).collect()
 }
@@ -20,15 +20,15 @@ fn export(spec: &ExportSpec) -> String {
     let as_whom = as_whom(&spec.settings.options);
     if clients.is_empty() {
         return format!(
-            "export {path}{what} {access} to NOBODY, as no client was named: add :client=ADDRESS, \
-             client=NETWORK/BITS, client=local (by shm:) or client=any"
+            "export {path}{what} {access} to NO CLIENTS: add :client=ADDRESS, client=NETWORK/BITS, \
+             client=local (for shm:) or client=any"
         );
     }
     format!("export {path}{what} {access} to {}; {as_whom}", to_whom(clients))
 }
 
 fn to_whom(clients: &[Client]) -> String {
-    if clients.contains(&Client::Any) { "EVERYBODY".to_owned() } else { listed(clients) }
+    if clients.contains(&Client::Any) { "EVERYONE".to_owned() } else { listed(clients) }
 }
 
 fn as_whom(options: &ExportOptions) -> String {
@@ -66,8 +66,8 @@ mod tests {
         assert_eq!(shown, expected);
         let shown = line("/srv:client=any,squash=none,sec=sys,sec=none,path=/data");
         let expected =
-            "export /data (/srv) read-write to EVERYBODY; root acts as root; sec sys, none";
+            "export /data (/srv) read-write to EVERYONE; root acts as root; sec sys, none";
         assert_eq!(shown, expected);
-        assert!(line("/srv").contains("to NOBODY") && line("/srv").contains("client="));
+        assert!(line("/srv").contains("to NO CLIENTS") && line("/srv").contains("client="));
     }
 }

@@ -1,4 +1,4 @@
-//! Opens what is to be exported.
+//! Opens the exports.
 
 use crate::export_spec::{ExportSpec, What};
 use crate::failure::Failure;
@@ -12,14 +12,15 @@ use std::path::Path;
 use std::sync::Arc;
 use tracing::warn;
 
-/// Room of a tree in memory of which nothing was said.
+/// Default size limit of an in-memory tree.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
 const MEMORY_FILES_MAX: u64 = 1_000_000;
-/// Of a tree in memory: everybody who may come in may write there, and only take away what is his.
+/// Root mode of an in-memory tree: every admitted user may create files there, but only remove
+/// their own.
 const MEMORY_ROOT_MODE: u32 = 0o1777;
 
-/// Everything that `specs` name, opened; directories have so many threads each, and share the
-/// descriptors that the process may have.
+/// Opens everything in `specs`. Each directory has this many threads, and directories share the
+/// process's descriptors.
 pub(crate) fn open(specs: &[ExportSpec], threads: usize) -> Result<Exports, Failure> {
     let directories = specs.iter().filter(|spec| matches!(spec.what, What::Directory(_))).count();
     let open_files_max = open_files_of_each(directories, open_files_affordable());
@@ -54,14 +55,17 @@ fn open_directory(
     Ok(directory)
 }
 
-/// Says what is not as it is at its best, and why.
+/// Warns about fallbacks, with the reason.
 fn warn(path: &Path, ways: &Ways) {
     let path = path.display();
     if let Some(why) = &ways.ring_denied {
-        warn!("{path}: read and written by threads instead of io_uring, which is slower: {why}");
+        warn!("{path}: uses threads instead of io_uring, which is slower: {why}");
     }
     if !ways.acts_as_callers {
-        warn!("{path}: all clients act as the user of this process; only root can act as they are");
+        warn!(
+            "{path}: all clients act as the user of this process; only root can act as its \
+               callers"
+        );
     }
 }
 

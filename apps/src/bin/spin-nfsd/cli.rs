@@ -1,7 +1,7 @@
-//! The command line, and what of it a configuration file may say.
+//! The command line, and the options that a configuration file may set.
 //!
-//! A file's keys are the options without their dashes; `config_file` makes words of them that are
-//! parsed here again, so that both take the same and refuse the same.
+//! A file's keys are the options without their dashes. `config_file` turns them into words that are
+//! parsed here, so that both accept and reject the same.
 
 use crate::export_spec::ExportSpec;
 use clap::{Args, Parser};
@@ -12,78 +12,79 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Where ordinary clients look for MOUNT where rpcbind is not asked (`mountport` of nfs(5)).
+/// Default port of MOUNT for clients that do not ask rpcbind (`mountport` of nfs(5)).
 const MOUNT_PORT: u16 = 20048;
 
-/// Serves directories and in-memory trees by NFS version 3 over RDMA, and over shared memory.
+/// Serve directories and in-memory trees over NFS version 3, on RDMA and shared memory.
 #[derive(Debug, Parser)]
 #[command(name = "spin-nfsd", version, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) options: Options,
-    /// Takes the same options from a TOML file; those of the command line count more
+    /// Read the same options from a TOML file; the command line takes precedence
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Makes all ready but the places to listen, says what would be served and to whom, and ends
+    /// Validate the configuration, print the exports and their clients, and exit without listening
     #[arg(long)]
     pub(crate) check: bool,
 }
 
-/// What can be said on the command line and in a file.
+/// Options for the command line and the file.
 #[derive(Args, Debug, Default)]
 pub(crate) struct Options {
-    /// A directory to serve; for each another one
+    /// Directory to serve; may be repeated
     #[arg(long, value_name = "DIR[:OPTIONS]", value_parser = ExportSpec::directory)]
     pub(crate) export: Vec<ExportSpec>,
-    /// A tree in memory to serve at /NAME, empty at first and gone with the process
+    /// In-memory tree to serve at /NAME, initially empty and lost when the process exits
     #[arg(long, value_name = "NAME[:OPTIONS]", value_parser = ExportSpec::memory)]
     pub(crate) memory: Vec<ExportSpec>,
-    /// Where to listen: rdma://HOST:PORT or shm:NAME; again for others of that kind
+    /// Address to listen at: rdma://HOST:PORT or shm:NAME; may be repeated with the same kind
     #[arg(long, value_name = "ADDRESS", value_parser = command_line::address)]
     pub(crate) listen: Vec<String>,
-    /// Where MOUNT is served by TCP: a port, IP:PORT, or no [default: 20048; no for shm: alone]
+    /// Address of MOUNT over TCP: a port, IP:PORT, or no [default: 20048; no with shm: only]
     #[arg(long, value_name = "WHERE")]
     pub(crate) mount: Option<MountAt>,
-    /// Registers with rpcbind: auto, no, local, unix:/path or IP:PORT [default: auto]
+    /// Register with rpcbind: auto, no, local, unix:/path or IP:PORT [default: auto]
     #[arg(long, value_name = "DAEMON")]
     pub(crate) register: Option<Register>,
     /// Profile of the engine: a name, or the path of a TOML file [default: base]
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) profile: Option<String>,
-    /// A key of the profile with another value, such as rpc.version=2; may be given several times
+    /// Override a key of the profile, such as rpc.version=2; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// CPUs to poll on, 2,3 or 4-7, one core each [default: the profile's]
     #[arg(long, value_name = "LIST")]
     pub(crate) cores: Option<String>,
-    /// Threads for what may wait for a disk, and as many for each directory [default: 4]
+    /// Threads for operations that may wait for a disk, and the same number for each directory
+    /// [default: 4]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Option<u16>,
-    /// Directory of the key that seals handles [default: /var/lib/spin-nfsd, or below the home of
-    /// another user than root]
+    /// Directory of the key that seals handles [default: /var/lib/spin-nfsd, or below the home of a
+    /// user other than root]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// Prints what is done, every so many seconds
+    /// Print statistics at this interval, in seconds
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
         default_missing_value = "1", value_parser = seconds)]
     pub(crate) stats: Option<Duration>,
-    /// A Unix socket on which whoever connects, as this user, gets the same as JSON
+    /// Unix socket that sends statistics as JSON to each connection of this user
     #[arg(long, value_name = "PATH")]
     pub(crate) stats_socket: Option<PathBuf>,
 }
 
 const AFTER_HELP: &str = "\
-Options of an export, with commas between them:
-  client=WHO           who may come in, again for each; nobody who was not named:
-                       192.0.2.7, 192.0.2.0/24, 2001:db8::/32, local (by shm:, as who runs this),
+Options of an export, separated by commas:
+  client=CLIENT        admitted client, may be repeated; others are rejected:
+                       192.0.2.7, 192.0.2.0/24, 2001:db8::/32, local (over shm:, the server's user),
                        local:UID, any
-  ro, rw               whether files may be changed [rw]
-  squash=root|all|none who acts as nobody [root]
-  anon=UID:GID         who nobody is [65534:65534]
-  sec=sys|none         credentials taken, again for each [sys]
-  path=/PATH           what clients mount [the directory's own path]
-  id=NUMBER            what marks its handles [reckoned from the path]
-  bytes=SIZE, files=N  most of --memory: 512M, 4G [1G, 1000000]
+  ro, rw               reject or allow changes [rw]
+  squash=root|all|none users mapped to the anonymous user [root]
+  anon=UID:GID         the anonymous user [65534:65534]
+  sec=sys|none         accepted credentials, may be repeated [sys]
+  path=/PATH           path that clients mount [the directory's own path]
+  id=NUMBER            number in its handles [derived from the path]
+  bytes=SIZE, files=N  limits of --memory: 512M, 4G [1G, 1000000]
 
 Examples:
   spin-nfsd --export /srv/data:client=192.0.2.0/24 --listen rdma://0.0.0.0:20049
@@ -93,11 +94,11 @@ Examples:
   spin-nfsd --config /etc/spin-nfsd.toml --check
 
 Exit codes:
-  0  ended by SIGTERM, SIGINT or SIGHUP, in good order
-  1  it failed, or calls that ran at its end were given up
-  2  the command line, the file or the profile is wrong";
+  0  graceful shutdown by SIGTERM, SIGINT or SIGHUP
+  1  failure, or calls in progress were abandoned at shutdown
+  2  usage error, or invalid file or profile";
 
-/// Where MOUNT is served by TCP.
+/// Address of MOUNT over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MountAt {
     Nowhere,
@@ -107,7 +108,7 @@ pub(crate) enum MountAt {
 impl MountAt {
     pub(crate) const USUAL: Self = Self::every(MOUNT_PORT);
 
-    /// At every address, of IPv4 too.
+    /// All addresses, IPv4 included.
     const fn every(port: u16) -> Self {
         Self::Address(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port))
     }
@@ -122,18 +123,18 @@ impl FromStr for MountAt {
         }
         let port = text.parse().ok().filter(|_| !text.starts_with('+')).map(Self::every);
         let address = || text.parse().ok().map(Self::Address);
-        let wrong = || "allowed are a port, IP:PORT (port 0: any that is free) and no".to_owned();
+        let wrong = || "expected a port, IP:PORT (port 0: any free port), or no".to_owned();
         port.or_else(address).ok_or_else(wrong)
     }
 }
 
-/// Whom to tell where the programs listen.
+/// The rpcbind daemon to register with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Register {
-    /// The daemon of this host, if it is there and there is anything for it to know.
+    /// The daemon of this host, if it is running and there is something to register.
     #[default]
     Auto,
-    Nobody,
+    No,
     Daemon(Daemon),
 }
 
@@ -143,11 +144,11 @@ impl FromStr for Register {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "auto" => Ok(Self::Auto),
-            "no" => Ok(Self::Nobody),
+            "no" => Ok(Self::No),
             daemon => daemon
                 .parse()
                 .map(Self::Daemon)
-                .map_err(|_| "allowed are auto, no, local, unix:/path and IP:PORT".to_owned()),
+                .map_err(|_| "expected auto, no, local, unix:/path or IP:PORT".to_owned()),
         }
     }
 }
@@ -159,7 +160,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Options {
-    /// These over those of a file. Exports and keys of the profile add up.
+    /// Combines these with those of a file, which they override. Exports and keys of the profile
+    /// are added.
     pub(crate) fn over(self, mut file: Self) -> Self {
         file.export.extend(self.export);
         file.memory.extend(self.memory);
@@ -205,7 +207,7 @@ mod tests {
     #[test]
     fn rpcbind_is_one_daemon_or_none() {
         assert_eq!("auto".parse(), Ok(Register::Auto));
-        assert_eq!("no".parse(), Ok(Register::Nobody));
+        assert_eq!("no".parse(), Ok(Register::No));
         assert_eq!("local".parse(), Ok(Register::Daemon(Daemon::Local)));
         assert!("yes".parse::<Register>().unwrap_err().contains("unix:/path"));
     }

@@ -15,7 +15,7 @@
 //! bytes = "4G"
 //! ```
 //!
-//! Keys that are not known are refused, with the one that was probably meant.
+//! Unknown keys are rejected, with a suggestion.
 
 use crate::cli::Options;
 use crate::export_spec::{ExportSpec, What};
@@ -27,10 +27,10 @@ use std::io::{self, Read};
 use std::path::Path;
 use toml::{Table, Value};
 
-/// Longest file, in bytes: a wrong path, to a device say, ends in an error.
+/// Maximum length of a file, in bytes, so that a wrong path, such as a device, causes an error.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What a file may say, as a command line.
+/// The options of a file, parsed like a command line.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true, disable_help_flag = true)]
 struct FileOptions {
@@ -68,14 +68,14 @@ fn parse(text: &str) -> Result<Options, String> {
     Ok(options)
 }
 
-/// Where, and what is wrong.
+/// Location and problem.
 fn one_line(error: &toml::de::Error) -> String {
     let shown = error.to_string();
     let place = shown.lines().next().unwrap_or_default();
     format!("{}: {}", place.trim_start_matches("TOML parse "), error.message())
 }
 
-/// The tables `[[name]]`, taken out; what has another form stays, to be parsed as an option.
+/// Removes and returns the tables `[[name]]`; another form stays, to be parsed as an option.
 fn tables(table: &mut Table, name: &str) -> Result<Vec<Table>, String> {
     let is_tables = |value: &Value| {
         value.as_array().is_some_and(|values| values.iter().any(Value::is_table))
@@ -84,7 +84,7 @@ fn tables(table: &mut Table, name: &str) -> Result<Vec<Table>, String> {
     if !table.get(name).is_some_and(is_tables) {
         return Ok(Vec::new());
     }
-    let wrong = || format!("{name} is a list of tables: [[{name}]]");
+    let wrong = || format!("{name}: expected a list of tables: [[{name}]]");
     match table.remove(name) {
         Some(Value::Array(values)) => values
             .into_iter()
@@ -94,7 +94,7 @@ fn tables(table: &mut Table, name: &str) -> Result<Vec<Table>, String> {
     }
 }
 
-/// All else, as words of a command line.
+/// Parses all other keys as command-line words.
 fn parse_plain(table: &Table) -> Result<Options, String> {
     let mut words = Vec::new();
     for (key, value) in table {
@@ -117,11 +117,11 @@ fn check_key(key: &str) -> Result<(), String> {
     if known.contains(&key) {
         return Ok(());
     }
-    let all = format!("there are {}", known.join(", "));
+    let all = format!("known keys are {}", known.join(", "));
     Err(format!("unknown key {key:?}{}", did_you_mean(key, known.iter().copied(), &all)))
 }
 
-/// One or several values of a key, as they stand on a command line.
+/// The values of a key in command-line form.
 fn values(key: &str, value: &Value) -> Result<Vec<String>, String> {
     match value {
         Value::String(text) => Ok(vec![text.clone()]),
@@ -131,14 +131,14 @@ fn values(key: &str, value: &Value) -> Result<Vec<String>, String> {
             let each = all.iter().map(|value| values(key, value));
             Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
         }
-        other => Err(format!("{key}: {} is not what it takes", other.type_str())),
+        other => Err(format!("{key}: {} is not a valid type", other.type_str())),
     }
 }
 
-/// An export of a table; `name` is the key of what is exported.
+/// An export from a table; `name` is the key of the exported object.
 fn export_of(table: &Table, kind: &str, name: &str) -> Result<ExportSpec, String> {
     let what = table.get(name).and_then(Value::as_str);
-    let what = what.ok_or_else(|| format!("[[{kind}]] wants {name} = \"...\""))?;
+    let what = what.ok_or_else(|| format!("[[{kind}]] needs {name} = \"...\""))?;
     let mut settings = Settings::default();
     for (key, value) in table.iter().filter(|(key, _)| *key != name) {
         set(&mut settings, key, value).map_err(|problem| format!("{kind} {what}: {problem}"))?;
@@ -154,7 +154,7 @@ fn set(settings: &mut Settings, key: &str, value: &Value) -> Result<(), String> 
     };
     match value {
         Value::Boolean(true) => set(settings, None),
-        // "ro = false" is what holds anyway, but a key that is not known stays an error.
+        // "ro = false" is the default and has no effect, but an unknown key stays an error.
         Value::Boolean(false) if KEYS.iter().any(|(known, _)| *known == key) => Ok(()),
         Value::Boolean(false) => set(settings, None),
         value => values(key, value)?.iter().try_for_each(|value| set(settings, Some(value))),
@@ -201,7 +201,7 @@ mod tests {
         let options = parse(text).unwrap();
         assert_eq!((options.listen.len(), options.threads), (2, Some(8)));
         assert_eq!(options.mount, Some(MountAt::USUAL));
-        assert_eq!(options.register, Some(Register::Nobody));
+        assert_eq!(options.register, Some(Register::No));
         assert_eq!(options.stats, Some(Duration::from_millis(500)));
         let [export] = &options.export[..] else { panic!("{options:?}") };
         assert_eq!(export.what, What::Directory("/srv/a:b".into()));
@@ -230,7 +230,7 @@ mod tests {
     fn what_is_not_known_is_refused_with_the_nearest() {
         assert!(refused("lisen = \"shm:a\"").contains("did you mean \"listen\"?"));
         assert!(refused("stats_sockt = \"/x\"").contains("did you mean \"stats-socket\"?"));
-        assert!(refused("config = \"x\"").contains("there are"));
+        assert!(refused("config = \"x\"").contains("known keys are"));
         assert!(refused("[server]\nx = 1").contains("unknown key \"server\""));
         let export = refused("[[export]]\ndirectory = \"/srv\"\nclients = \"any\"");
         assert!(export.contains("/srv") && export.contains("did you mean \"client\"?"), "{export}");

@@ -1,24 +1,24 @@
-//! An export as it is asked for: `DIR[:OPTIONS]`, `NAME[:OPTIONS]`.
+//! An export on the command line: `DIR[:OPTIONS]`, `NAME[:OPTIONS]`.
 //!
-//! Options begin behind the first colon, so a directory with one in its name is asked for by the
+//! Options begin after the first colon, so a directory with a colon in its name needs the
 //! configuration file.
 
 use spinrpc_apps::nfs::server::exports::{Settings, id_of};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What is to be exported, and how.
+/// The object to export, with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExportSpec {
     pub(crate) what: What,
     pub(crate) settings: Settings,
 }
 
-/// What is behind an export.
+/// The exported object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Directory(PathBuf),
-    /// A tree in memory, by its name.
+    /// An in-memory tree with this name.
     Memory(String),
 }
 
@@ -37,13 +37,15 @@ impl ExportSpec {
         let has_size = settings.bytes_max.is_some() || settings.files_max.is_some();
         match &what {
             What::Directory(_) if has_size => {
-                Err("bytes and files are of exports in memory; a directory has its disk's".into())
+                Err("bytes and files only apply to exports in memory; a directory has the limits \
+                     of its disk"
+                    .into())
             }
             What::Directory(path) if path.as_os_str().is_empty() => {
-                Err("a directory has to be named".into())
+                Err("the directory is missing".into())
             }
             What::Memory(name) if name.is_empty() || name.contains('/') => {
-                Err("a tree in memory needs a name without slashes".into())
+                Err("an in-memory tree needs a name without slashes".into())
             }
             _ => Ok(Self { what, settings }),
         }
@@ -58,7 +60,7 @@ impl ExportSpec {
         }
     }
 
-    /// What marks its handles.
+    /// Number in its handles.
     pub(crate) fn id(&self) -> Result<u32, String> {
         self.settings.id.map_or_else(|| self.path().map(|path| id_of(&path)), Ok)
     }
@@ -82,13 +84,13 @@ fn split(text: &str) -> Result<(&str, Settings), String> {
     Ok((name, settings.unwrap_or_default()))
 }
 
-/// The directory as a path from the root, as it was written: a link in it stays one.
+/// The directory as an absolute path, as written: symbolic links are kept.
 fn path_of(directory: &Path) -> Result<String, String> {
     let shown = directory.display();
     let absolute = std::path::absolute(directory).map_err(|error| format!("{shown}: {error}"))?;
     let parts: Option<Vec<&str>> = absolute.iter().skip(1).map(|part| part.to_str()).collect();
     let parts = parts.ok_or_else(|| {
-        format!("{shown}: its name is no text; say what clients mount by path=/PATH")
+        format!("{shown}: its name is not UTF-8; set the path for clients with path=/PATH")
     })?;
     Ok(format!("/{}", parts.join("/")))
 }

@@ -1,13 +1,13 @@
-//! Why the program ends otherwise than it was told to.
+//! Errors that end the program.
 
 use std::fmt;
 
-/// One line that says what is wrong and what to do.
+/// One line with the problem and the remedy.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What it was told cannot be: exit code 2.
+    /// Usage error: exit code 2.
     Usage(String),
-    /// It could not be done here, or not any more: exit code 1.
+    /// Runtime error: exit code 1.
     Failed(String),
 }
 
@@ -19,7 +19,7 @@ impl Failure {
         }
     }
 
-    /// `what: error`, which the host is to blame for.
+    /// `what: error`, for errors of the host.
     pub(crate) fn failed(what: impl fmt::Display, error: impl fmt::Display) -> Self {
         Self::Failed(format!("{what}: {error}"))
     }

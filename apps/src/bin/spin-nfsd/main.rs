@@ -1,8 +1,8 @@
-//! spin-nfsd: serves directories and in-memory trees by NFS version 3, over RDMA and shared memory.
+//! spin-nfsd: serves directories and in-memory trees over NFS version 3, on RDMA and shared memory.
 //!
-//! The server is in the library of this package; here is what a person says of it (`cli`,
-//! `config_file`, `export_spec`, `setup`), what the host gives (`state`, `back_ends`), and a process
-//! that starts, is watched and ends (`serve`, `register`, `announce`, `stats`, `notify`).
+//! The server is in the library of this package. Here are its options (`cli`, `config_file`,
+//! `export_spec`, `setup`), the resources of the host (`state`, `back_ends`), and a process that
+//! starts, reports and exits (`serve`, `register`, `announce`, `stats`, `notify`).
 
 mod announce;
 mod back_ends;
@@ -39,15 +39,15 @@ fn run(cli: Cli) -> Result<(), Failure> {
     if only_check { check(&setup) } else { serve::run(&setup) }
 }
 
-/// Logs to standard error; RUST_LOG chooses what. A line that cannot be written, as its
-/// reader has gone, is lost: the complaint about that would be a panic of the thread that logs.
+/// Logs to standard error; RUST_LOG is the filter. A line that cannot be written, because its
+/// reader has gone, is dropped: reporting that would panic the logging thread.
 fn log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     log.without_time().with_target(false).log_internal_errors(false).init();
 }
 
-/// Makes ready what would serve, and says what that would be.
+/// Validates the setup and prints what would be served.
 fn check(setup: &Setup) -> Result<(), Failure> {
     serve::check(setup)?;
     let mut lines = announce::exports(setup);

@@ -1,4 +1,5 @@
-//! Tells systemd, if it started this, when the server is ready and when it ends (sd_notify(3)).
+//! Notifies systemd, if it started this process, when the server is ready and when it stops
+//! (sd_notify(3)).
 
 use std::env;
 use std::io;
@@ -9,11 +10,11 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 pub(crate) const READY: &str = "READY=1";
 pub(crate) const STOPPING: &str = "STOPPING=1";
 
-/// Nobody else is told of an error: the server serves, whether systemd knows it or not.
+/// Ignores errors: the server works without systemd.
 pub(crate) fn notify(state: &str) {
     let Some(place) = env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(place.as_bytes(), state) {
-        tracing::warn!(%error, state, "systemd was not told");
+        tracing::warn!(%error, state, "cannot notify systemd");
     }
 }
 

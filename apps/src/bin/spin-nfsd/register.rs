@@ -1,4 +1,4 @@
-//! Tells rpcbind where NFS and MOUNT listen, for as long as they do.
+//! Registers NFS and MOUNT with rpcbind while they are served.
 
 use crate::cli::Register;
 use crate::failure::Failure;
@@ -11,16 +11,16 @@ use std::time::Duration;
 
 const NFS: (Program, Version) = (nfs3::PROGRAM, nfs3::VERSION);
 const MOUNT: (Program, Version) = (mount3::PROGRAM, mount3::VERSION);
-/// How long somebody who listens on this host needs at most to take a connection.
+/// Maximum time for a live listener on this host to accept a connection.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is registered; ends with it.
+/// The registrations; dropping it removes them.
 #[derive(Debug, Default)]
 pub(crate) struct Registered(Vec<Registration>);
 
 impl Registered {
-    /// Registers NFS and MOUNT at `listen`, and MOUNT at `mount`. Where that was left to the program
-    /// it does without rpcbind if it must, and says so.
+    /// Registers NFS and MOUNT at `listen`, and MOUNT at `mount`. With `auto`, a failure is only a
+    /// warning.
     pub(crate) fn new(
         how: &Register,
         listen: &[String],
@@ -28,7 +28,7 @@ impl Registered {
     ) -> Result<Self, Failure> {
         let all = endpoints(listen, mount)?;
         match how {
-            Register::Nobody => Ok(Self::default()),
+            Register::No => Ok(Self::default()),
             Register::Daemon(daemon) => {
                 let each = all.iter().map(|(program, endpoint)| set(daemon, *program, endpoint));
                 let all = each.collect::<Result<_, _>>();
@@ -38,7 +38,7 @@ impl Registered {
         }
     }
 
-    /// Of how many places of programs rpcbind was told.
+    /// Number of registered addresses.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
@@ -60,7 +60,7 @@ fn endpoints(listen: &[String], mount: Option<SocketAddr>) -> Result<Vec<Service
     Ok(all)
 }
 
-/// A listener at every IPv6 address is at every IPv4 address as well.
+/// A listener at every IPv6 address also covers every IPv4 address.
 fn tcp_endpoints(address: SocketAddr) -> Vec<Endpoint> {
     let at = |ip: IpAddr| Endpoint::Tcp(SocketAddr::new(ip, address.port()));
     match address.ip() {
@@ -80,13 +80,13 @@ fn set(
     if let Some(before) = registration.replaced().filter(|before| *before != endpoint.universal()) {
         tracing::warn!(
             %program, netid = %endpoint.netid(), before,
-            "rpcbind sent callers elsewhere before; a server there is not found any more"
+            "rpcbind sent callers elsewhere before; a server there can no longer be found"
         );
     }
     Ok(registration)
 }
 
-/// As much as rpcbind takes of what others are to find by it: of shared memory there is no need.
+/// Registers as many services as rpcbind accepts; shared memory does not need it.
 fn register_what_can_be(all: &[Service]) -> Vec<Registration> {
     let mut registered = Vec::new();
     for (program, endpoint) in all.iter().filter(|(_, endpoint)| endpoint.port().is_some()) {
@@ -94,7 +94,7 @@ fn register_what_can_be(all: &[Service]) -> Vec<Registration> {
             Ok(Some(registration)) => registered.push(registration),
             Ok(None) => {}
             Err(error @ RpcbindError::NotRunning { .. }) => {
-                tracing::info!(%error, "not registered; clients name the ports themselves");
+                tracing::info!(%error, "not registered; clients must name the ports themselves");
                 break;
             }
             Err(error) => tracing::warn!(%error, "not registered"),
@@ -103,7 +103,8 @@ fn register_what_can_be(all: &[Service]) -> Vec<Registration> {
     registered
 }
 
-/// Leaves alone who is there and answers: another server's clients would be sent here.
+/// Keeps an existing registration that answers: otherwise another server's clients would be sent
+/// here.
 fn set_if_free(
     program: (Program, Version),
     endpoint: &Endpoint,
@@ -115,8 +116,8 @@ fn set_if_free(
         Ok(held) if held != *endpoint && answers(&held) => {
             tracing::warn!(
                 program = %program.0, at = %held, here = %endpoint,
-                "rpcbind sends callers to another server of this host; clients of this one name its \
-                 ports themselves (port=, mountport=), or use --register=local"
+                "rpcbind sends callers to another server on this host; clients of this one must \
+                 name its ports (port=, mountport=), or use --register=local"
             );
             Ok(None)
         }
@@ -127,8 +128,8 @@ fn set_if_free(
     }
 }
 
-/// Whether somebody takes connections there. Of RDMA it is not known, as nothing can be asked that
-/// has no device; who was there first is replaced.
+/// Returns whether a listener accepts connections there. Unknown for RDMA, which cannot be probed
+/// without a device: an existing registration is replaced.
 fn answers(held: &Endpoint) -> bool {
     let loopback = |ip: &IpAddr| match ip {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -1,4 +1,4 @@
-//! From what is to be done to a server that runs, and to its end.
+//! Runs a server from its setup until it exits.
 
 use crate::announce;
 use crate::back_ends;
@@ -23,14 +23,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// How long calls that run are waited for at the end. Systemd waits longer: TimeoutStopSec of
+/// Maximum wait at shutdown for calls in progress. Systemd waits longer: TimeoutStopSec of
 /// `spin-nfsd.service`.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long cores and threads are waited for behind that. One that the kernel keeps, as for a disk that
-/// does not answer, must not keep the process.
+/// Maximum wait for cores and threads after that. A thread stuck in the kernel, for example on a
+/// disk that does not answer, must not keep the process alive.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the main thread waits for.
+/// Events of the main thread.
 enum Event {
     Signal,
     Ended(Result<(), EngineError>),
@@ -44,7 +44,7 @@ pub(crate) fn run(setup: &Setup) -> Result<(), Failure> {
     for address in &setup.listen {
         engine.listen(address).map_err(|error| Failure::failed(address, error))?;
     }
-    // Before any core runs: what arrives while it is set up is not lost.
+    // Before any core runs, so that signals during setup are not lost.
     let (events, arriving) = channel();
     watch_signals(events.clone()).map_err(|error| Failure::failed("signals", error))?;
     let running = engine.start().map_err(|error| failed(&error))?;
@@ -65,13 +65,13 @@ pub(crate) fn run(setup: &Setup) -> Result<(), Failure> {
     }
 }
 
-/// Fails where serving would, before it listens; keeps nothing.
+/// Fails if serving would fail before listening; keeps nothing.
 pub(crate) fn check(setup: &Setup) -> Result<(), Failure> {
     let key = state::present(&setup.state)?.unwrap_or_default();
     make(setup, key).map(drop)
 }
 
-/// All that serves, before it listens.
+/// Creates everything that serves, without listening.
 fn make(setup: &Setup, key: state::Key) -> Result<(Arc<Server>, Engine, Arc<Registry>), Failure> {
     let exports = back_ends::open(&setup.exports, setup.threads)?;
     let server = Server::new(exports, key, &options(setup));
@@ -81,7 +81,7 @@ fn make(setup: &Setup, key: state::Key) -> Result<(Arc<Server>, Engine, Arc<Regi
     Ok((server, engine, registry))
 }
 
-/// As much in a call as the engine moves.
+/// Limits a call to what the engine can move.
 fn options(setup: &Setup) -> ServerOptions {
     let usual = ServerOptions::default();
     let bytes = |most: usize| u32::try_from(most).unwrap_or(u32::MAX);
@@ -95,7 +95,7 @@ fn options(setup: &Setup) -> ServerOptions {
     }
 }
 
-/// Has the engine serve NFS and MOUNT.
+/// Registers NFS and MOUNT with the engine.
 fn serve(server: &Arc<Server>, engine: &Engine) -> Result<Arc<Registry>, Failure> {
     server.serve(engine).map_err(|error| failed(&error))?;
     let exports = Arc::new(server.exports().clone());
@@ -111,7 +111,7 @@ fn failed(error: &EngineError) -> Failure {
     Failure::Failed(error.to_string())
 }
 
-/// What is beside the engine.
+/// The parts in addition to the engine.
 struct Front {
     mount: Option<TcpServer>,
     registered: Registered,
@@ -125,7 +125,7 @@ impl Front {
             MountAt::Nowhere => None,
             MountAt::Address(address) => {
                 Some(TcpServer::listen(address, registry).map_err(|error| {
-                    let what = format!("MOUNT at {address} (another place is chosen by --mount)");
+                    let what = format!("MOUNT at {address} (choose another address with --mount)");
                     Failure::failed(what, error)
                 })?)
             }
@@ -142,7 +142,7 @@ impl Front {
         Ok(Self { mount, registered, socket, table })
     }
 
-    /// What is served, to whom and where; the last line says that it is.
+    /// Prints exports, clients and addresses; the last line says that the server is ready.
     fn announce(&self, setup: &Setup) -> Result<(), Failure> {
         let mut lines = announce::exports(setup);
         if let Some(mount) = &self.mount {
@@ -157,7 +157,7 @@ impl Front {
     }
 }
 
-/// Waits until what runs is done, and then leaves. MOUNT by TCP ends first.
+/// Waits for calls in progress, then exits. MOUNT over TCP stops first.
 fn end(
     mut front: Front,
     engine: Engine,
@@ -167,7 +167,7 @@ fn end(
     notify(STOPPING);
     drop(front.mount.take());
     let unfinished = engine.drain(DRAIN_TIMEOUT);
-    // Clients take their calls elsewhere now.
+    // Clients retry their calls elsewhere from now on.
     server.stop();
     let left = leave(front, engine, server, move || match arriving.recv() {
         Ok(Event::Ended(ended)) => ended,
@@ -178,14 +178,14 @@ fn end(
         calls => {
             let also = left.err().map(|failure| format!("; {failure}")).unwrap_or_default();
             Err(Failure::Failed(format!(
-                "{calls} calls were not done within {DRAIN_TIMEOUT:?}, and were given up{also}"
+                "{calls} calls did not finish within {DRAIN_TIMEOUT:?}, and were abandoned{also}"
             )))
         }
     }
 }
 
-/// Waits for the cores, and for the threads of whatever else there is, as long as may be: whatever is
-/// not done is to be left alone when this returns. Rpcbind is told last, as it may take its time.
+/// Waits for the cores and all other threads within the limit. The caller must not touch unfinished
+/// ones afterwards. Unregisters from rpcbind last, because that may take long.
 fn leave(
     front: Front,
     engine: Engine,
@@ -202,31 +202,31 @@ fn leave(
     match leaving.map_err(|error| Failure::failed("a thread", error))? {
         Some(ended) => ended.map_err(|error| failed(&error)),
         None => Err(Failure::Failed(format!(
-            "threads that wait for the kernel were not back within {LEAVE_TIMEOUT:?}, and were left \
-             there; see whether all disks answer"
+            "threads blocked in the kernel did not return within {LEAVE_TIMEOUT:?}, and were \
+             abandoned; check whether all disks respond"
         ))),
     }
 }
 
-/// What `work` comes to on a thread of its own, which is left alone if it takes longer.
+/// Result of `work` on its own thread, which is abandoned if it takes longer.
 fn within<T: Send + 'static>(
     at_most: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<Option<T>> {
     let (done, outcome) = channel();
-    // Nobody waits for what comes too late.
+    // Nothing receives a late result.
     let work = move || drop(done.send(work()));
     thread::Builder::new().name("end".into()).spawn(work)?;
     Ok(outcome.recv_timeout(at_most).ok())
 }
 
-/// The first signal ends the server, the second one the process, whatever runs.
+/// The first signal stops the server; the second one kills the process.
 fn watch_signals(events: Sender<Event>) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let watch = move || {
         let mut arriving = signals.forever();
         if arriving.next().is_some() {
-            // Nobody waits for it any more when the cores have ended.
+            // Nothing receives it after the cores have stopped.
             drop(events.send(Event::Signal));
         }
         if let Some(signal) = arriving.next() {
@@ -245,14 +245,14 @@ fn watch_cores(running: Running, events: Sender<Event>) -> io::Result<()> {
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    // What is refused here shows later, as a file or connection that cannot be opened.
+    // A failure shows later, as a file or connection that cannot be opened.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// Root's threads may pass quotas, and take the blocks that a file system reserves for root
-/// (CAP_SYS_RESOURCE). What they write for clients must not. User 0 gets those blocks by his number: a
-/// client's root, and others only where the kernel refuses a ring that writes as nobody. Before there
-/// are other threads.
+/// Root's threads may exceed quotas, and use the blocks that a file system reserves for root
+/// (CAP_SYS_RESOURCE). Writes for clients must not. User 0 gets those blocks by user id: a root
+/// client, and other users only if the kernel rejects a ring that writes as nobody. Must run before
+/// other threads start.
 fn give_up_quota_override() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     let given_up = capabilities(None).and_then(|mut sets| {
@@ -260,7 +260,7 @@ fn give_up_quota_override() {
         set_capabilities(None, sets)
     });
     if let Err(error) = given_up {
-        warn!("clients' writes may pass quotas: CAP_SYS_RESOURCE could not be given up: {error}");
+        warn!("clients' writes may exceed quotas: cannot drop CAP_SYS_RESOURCE: {error}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! From options to what is to be done: every default is filled in, and what does not fit is refused.
+//! From options to a setup: fills in every default, and rejects options that do not fit.
 
 use crate::cli::{Cli, MountAt, Options, Register};
 use crate::config_file;
@@ -11,20 +11,20 @@ use spinrpc_tuning::{DEFAULT_PROFILE, Loader, load_for_program};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Clients whose replies are kept, where the profile keeps none: NFS has procedures that must not be
-/// executed twice (RFC 1813 section 4.7).
+/// Clients with cached replies if the profile has no reply cache: NFS has procedures that must not
+/// be executed twice (RFC 1813 section 4.7).
 const REPLY_CACHE_CLIENTS: u64 = 128;
-/// Replies kept for each of them, at least. The kernel's clients have as many calls under way as
-/// credits on each of up to 16 connections (`nconnect`), which share the places: of eight there are
-/// enough. With a KiB for each that is 0.5 MiB of a client, from its first call on.
+/// Minimum number of cached replies per client. The kernel's clients have as many calls in flight
+/// as credits on each of up to 16 connections (`nconnect`), which share the entries: enough for
+/// eight. At a KiB each, that is 0.5 MiB per client, from its first call on.
 const REPLY_CACHE_ENTRIES: u64 = 512;
 const THREADS: u16 = 4;
 
-/// What the program does.
+/// The program's task.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) exports: Vec<ExportSpec>,
-    /// At least one; all of one fabric.
+    /// At least one; all on the same fabric.
     pub(crate) listen: Vec<String>,
     pub(crate) mount: MountAt,
     pub(crate) register: Register,
@@ -36,13 +36,14 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Reads the files that the command line names.
+    /// Reads the files named on the command line.
     pub(crate) fn of(cli: Cli) -> Result<Self, Failure> {
         let file = cli.config.as_deref().map(config_file::read).transpose();
         let options = cli.options.over(file.map_err(Failure::Usage)?.unwrap_or_default());
         let driver = driver(&options.listen).map_err(Failure::Usage)?;
         if options.export.is_empty() && options.memory.is_empty() {
-            let message = "nothing to serve: name a directory by --export DIR, or --memory NAME";
+            let message = "nothing to serve: name a directory with --export DIR, or use --memory \
+                           NAME";
             return Err(Failure::Usage(message.to_owned()));
         }
         let config = config(&options, driver).map_err(Failure::Usage)?;
@@ -66,12 +67,16 @@ fn driver(listen: &[String]) -> Result<Driver, String> {
     let of = |address: &String| driver_of(address).map_err(|error| error.to_string());
     let drivers = listen.iter().map(of).collect::<Result<Vec<_>, _>>()?;
     match &drivers[..] {
-        [] => Err("nowhere to listen: name an address by --listen rdma://0.0.0.0:20049, or \
-                   --listen shm:NAME"
-            .to_owned()),
+        [] => {
+            Err("no address to listen at: use --listen rdma://0.0.0.0:20049, or --listen shm:NAME"
+                .to_owned())
+        }
         [first, others @ ..] if others.iter().all(|other| other == first) => Ok(*first),
-        _ => Err("--listen takes addresses of one kind, rdma: or shm: (start one server for each)"
-            .to_owned()),
+        _ => {
+            Err("all addresses of --listen must be of one kind, rdma: or shm: (start a server for \
+                  each)"
+                .to_owned())
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The directory in which a server keeps the key that seals handles, so that clients go on with the
-//! handles they have when it is started anew.
+//! The directory of the key that seals handles, so that handles stay valid when the server
+//! restarts.
 
 use crate::failure::Failure;
 use rustix::fs::{Mode, OFlags, Uid, fsync, open};
@@ -12,17 +12,17 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Whoever knows the key can make handles of every export.
+/// Knowing the key allows making handles for every export.
 pub(crate) type Key = [u8; 16];
 
 const NAME: &str = "handle-key";
-/// Rights of the owner alone.
+/// Access for the owner only.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 const RIGHTS_OF_OTHERS: u32 = 0o077;
-const REMOVE: &str = "remove it (clients then have to mount anew)";
+const REMOVE: &str = "remove it (clients must then mount again)";
 
-/// The directory that was named, or the usual one: of systemd, of root, or of this user.
+/// The given directory, or the default one: systemd's, root's, or this user's.
 pub(crate) fn directory(named: Option<PathBuf>) -> Result<PathBuf, String> {
     let variable = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let of_root = || geteuid().is_root().then(|| "/var/lib/spin-nfsd".into());
@@ -32,11 +32,12 @@ pub(crate) fn directory(named: Option<PathBuf>) -> Result<PathBuf, String> {
     };
     let usual = || variable("STATE_DIRECTORY").or_else(of_root).or_else(of_user);
     named.or_else(usual).ok_or_else(|| {
-        "no place for the key of handles, as HOME is not set: name one by --state DIR".to_owned()
+        "no directory for the key of handles, because HOME is not set: set one with --state DIR"
+            .to_owned()
     })
 }
 
-/// The key in this directory; one is made if there is none.
+/// Returns the key in this directory; creates it if it does not exist.
 pub(crate) fn key(directory: &Path) -> Result<Key, Failure> {
     if let Some(key) = present(directory)? {
         return Ok(key);
@@ -46,13 +47,13 @@ pub(crate) fn key(directory: &Path) -> Result<Key, Failure> {
     present(directory)?.ok_or_else(vanished)
 }
 
-/// The key in this directory, if there is one. Makes nothing.
+/// Returns the key in this directory, if it exists. Creates nothing.
 pub(crate) fn present(directory: &Path) -> Result<Option<Key>, Failure> {
     known_to_alone(geteuid(), directory)
 }
 
-/// The key, if nobody but `user` can have read it or put it there. A link is not followed, as whoever
-/// made it may have chosen what it leads to; nor does another kind of file keep anybody waiting.
+/// Reads the key if only `user` can have read or written it. Does not follow a link, whose creator
+/// may have chosen its target, and does not block on other file types.
 fn known_to_alone(user: Uid, directory: &Path) -> Result<Option<Key>, Failure> {
     let path = directory.join(NAME);
     let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -66,11 +67,11 @@ fn known_to_alone(user: Uid, directory: &Path) -> Result<Option<Key>, Failure> {
 }
 
 fn failed(directory: &Path, error: &io::Error) -> Failure {
-    let what_to_do = "let this user write there, or name another directory by --state DIR";
+    let what_to_do = "let this user write there, or set another directory with --state DIR";
     Failure::Failed(format!("{}: {error}: {what_to_do}", directory.display()))
 }
 
-/// What is wrong with it, otherwise, and what to do.
+/// Reads and checks the key; the error has the problem and the remedy.
 fn read(mut file: &File, user: Uid) -> Result<Key, String> {
     let metadata = file.metadata().map_err(|error| error.to_string())?;
     if metadata.uid() != user.as_raw() {
@@ -83,7 +84,7 @@ fn read(mut file: &File, user: Uid) -> Result<Key, String> {
     let mut key = Key::default();
     let length_is_right = metadata.is_file() && metadata.len() == key.len() as u64;
     if !length_is_right || file.read_exact(&mut key).is_err() {
-        return Err(format!("it is no key of handles: {REMOVE}"));
+        return Err(format!("it is not a key of handles: {REMOVE}"));
     }
     Ok(key)
 }
@@ -93,12 +94,12 @@ fn make(directory: &Path) -> io::Result<()> {
     create(directory, &directory.join(NAME))
 }
 
-/// A file that is whole, and on the disk, when it gets its name; two servers that begin at a time get
-/// one key.
+/// The file is complete and on disk when it gets its name; two servers that start at the same time
+/// get one key.
 fn create(directory: &Path, path: &Path) -> io::Result<()> {
     let mut key = Key::default();
     getrandom(&mut key, GetRandomFlags::empty())?;
-    // Of another name each time, as one that is killed here leaves its draft.
+    // A new name each time, because a process killed here leaves its draft.
     let mut number = [0; 8];
     getrandom(&mut number, GetRandomFlags::empty())?;
     let draft = directory.join(format!("{NAME}.{:016x}", u64::from_ne_bytes(number)));
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    /// A path where nothing is, nor will be when the test is over.
+    /// An unused path, cleaned up after the test.
     struct Fresh(PathBuf);
 
     impl Drop for Fresh {
@@ -188,7 +189,7 @@ mod tests {
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
         let error = key(&place.0).unwrap_err().to_string();
-        assert!(error.contains("no key of handles"), "{error}");
+        assert!(error.contains("not a key of handles"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the server has done, as a table and as JSON.
+//! Server statistics, as a table and as JSON.
 
 mod socket;
 
@@ -18,7 +18,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Where samples come from.
+/// Sources of samples.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) server: Arc<Server>,
@@ -27,7 +27,7 @@ pub(crate) struct Source {
     pub(crate) began: Instant,
 }
 
-/// What was counted up to one moment.
+/// Counters at one time.
 struct Sample {
     seconds: f64,
     server: ServerStats,
@@ -54,7 +54,7 @@ impl Source {
         each.collect()
     }
 
-    /// All there is to say, in one document.
+    /// All statistics in one document.
     fn json(&self) -> Value {
         let sample = self.sample();
         let ServerStats {
@@ -95,7 +95,7 @@ impl Sample {
         each.collect()
     }
 
-    /// The rates since `earlier`, and all that was done.
+    /// The rates since `earlier`, and the totals.
     fn table(&self, earlier: &Self) -> String {
         let seconds = (self.seconds - earlier.seconds).max(f64::MIN_POSITIVE);
         let rate = |now: u64, then: u64| now.wrapping_sub(then) as f64 / seconds;
@@ -125,13 +125,13 @@ impl Sample {
     }
 }
 
-/// As in RFC 1813, without what all names have.
+/// Name in RFC 1813 without the common prefix.
 fn name(number: usize) -> String {
     let operation = ProcedureId::new(number as u32);
     operation.map_or_else(|| number.to_string(), |operation| nfs3::name(operation).to_owned())
 }
 
-/// Prints the table until it is dropped.
+/// Prints the table until dropped.
 pub(crate) struct LiveTable {
     end: Option<Sender<()>>,
     printer: Option<JoinHandle<()>>,
@@ -162,7 +162,7 @@ impl Drop for LiveTable {
     }
 }
 
-/// On a terminal in the place of the one before.
+/// On a terminal, replaces the previous table.
 fn show(table: &str) -> io::Result<()> {
     const CLEAR: &str = "\x1b[H\x1b[2J";
     let mut out = io::stdout().lock();

@@ -1,7 +1,7 @@
-//! Calls to one program over one connection: waited for one by one, or several in flight.
+//! Calls to one program over one connection: one at a time, or several in flight.
 //!
-//! Replies are decoded in the turn in which they arrive, where they arrive. Everything belongs to
-//! the thread of the core. Called by the rest of the client.
+//! Replies are decoded in place, in the turn in which they arrive. Everything belongs to the core's
+//! thread. Used by the rest of the client.
 
 use spinrpc::{
     Bulk, CallError, CallSpec, Client, ConnectError, Core, DecodeError, Decoder, Encoder,
@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Time limit for a connection to go down.
+/// Time limit for closing a connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Decoder of results.
@@ -58,10 +58,10 @@ impl ReplyHandler for Waiting {
 }
 
 impl Caller {
-    /// Connects; blocks for `timeout` at most, which is also the deadline for starting a call.
+    /// Connects; blocks for at most `timeout`, which is also the deadline for starting a call.
     ///
     /// # Errors
-    /// [`ConnectError`] says why there is no connection.
+    /// [`ConnectError`] is the reason for the failure.
     pub fn connect(
         core: &Rc<RefCell<Core>>,
         address: &str,
@@ -80,24 +80,24 @@ impl Caller {
         &self.client
     }
 
-    /// Memory for data, which the server reaches directly.
+    /// Memory for data, which the server accesses directly.
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
         self.client.bulk(bytes)
     }
 
-    /// Turns the core until `done`.
+    /// Runs turns of the core until `done`.
     pub fn run_until(&self, done: impl FnMut() -> bool) {
         self.core.borrow_mut().run_until(done);
     }
 
-    /// Turns the core for `time`, or until `done`.
+    /// Runs turns of the core for `time`, or until `done`.
     pub fn pause(&self, time: Duration, mut done: impl FnMut() -> bool) {
         let end = Instant::now() + time;
         self.run_until(|| done() || Instant::now() >= end);
     }
 
-    /// Starts a call, waiting for others to end where there is no room for it; `ended` gets the
-    /// reply in a later turn.
+    /// Starts a call, waiting for others to end if there is no room for it; `ended` gets the reply
+    /// in a later turn.
     ///
     /// # Errors
     /// [`CallError::NotStarted`], and `ended` is dropped.
@@ -125,7 +125,7 @@ impl Caller {
     /// Calls, and waits for the reply.
     ///
     /// # Errors
-    /// [`CallError`] says why there are no results.
+    /// [`CallError`] is the reason for missing results.
     pub fn call<T: 'static>(
         &self,
         procedure: Procedure,
@@ -144,14 +144,14 @@ impl Caller {
         place.take().unwrap_or(Err(CallError::Cancelled))
     }
 
-    /// One turn of the core, and the rest behind it if it was idle.
+    /// One turn of the core, and a pause if it was idle.
     fn turn(&self) {
         let mut is_over = false;
         self.run_until(|| std::mem::replace(&mut is_over, true));
     }
 }
 
-/// Closes the connection, so that the server hears of it, and waits until it is down, or for a
+/// Closes the connection, so that the server is notified, and waits until it is closed, or for a
 /// second.
 impl Drop for Caller {
     fn drop(&mut self) {
@@ -164,7 +164,7 @@ impl Drop for Caller {
 /// The results of a reply.
 ///
 /// # Errors
-/// Why there are none.
+/// The reason for missing results.
 pub(super) fn decoded<T>(
     reply: Result<Reply<'_>, CallError>,
     decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,

@@ -1,4 +1,4 @@
-//! Listings: READDIRPLUS page by page, or READDIR where a server has no other.
+//! Listings: READDIRPLUS page by page, or READDIR if the server does not support it.
 
 use super::{Error, Nfs, Outcome};
 use crate::nfs::nfs3;
@@ -11,23 +11,24 @@ use spinrpc_xdr::{Decode, Encode, List};
 
 /// Initial size limit of a page, in bytes of results.
 const PAGE_BYTES: u32 = 32 << 10;
-/// Greatest size limit of a page, for a server that finds the initial one too small.
+/// Maximum size limit of a page, for a server that finds the initial one too small.
 const PAGE_BYTES_MAX: u32 = 1 << 19;
-/// The status before the page, and what a server may count differently.
+/// The status before the page, and differences in how a server counts.
 const PAGE_SLACK_BYTES: usize = 512;
-/// Most entries of one directory: a server that lists more is not believed.
+/// Maximum number of entries of one directory: a longer listing is treated as an error.
 const ENTRIES_MAX: u64 = 100_000_000;
 
 /// One name in a directory.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// As the server has it: any bytes.
+    /// As the server sent it: any bytes.
     pub name: Vec<u8>,
     /// The file's number.
     pub fileid: u64,
-    /// Its attributes; unknown only of a file that was removed meanwhile, or that the caller may not look at.
+    /// Its attributes; only unknown for a file that was removed meanwhile, or that the caller may
+    /// not access.
     pub attributes: Option<Fattr3>,
-    /// Its handle, where the server gave it.
+    /// Its handle, if the server sent it.
     pub handle: Option<FileHandle>,
 }
 
@@ -50,19 +51,19 @@ struct Listing<'a> {
     entries: u64,
 }
 
-/// Finds out that cookies go in a circle, and remembers only one of them (Brent's algorithm): a
-/// server that never repeats one must not make us remember all.
+/// Detects cycles of cookies while remembering only one (Brent's algorithm): a server that never
+/// repeats one must not make the client remember all.
 #[derive(Default)]
 struct Circle {
-    /// The cookie that would come back; the first page is asked for with 0.
+    /// The cookie that would be repeated; the first page is requested with 0.
     remembered: u64,
-    /// Cookies since the beginning. At each power of two another one is remembered, so that it
-    /// lies in the circle sooner or later, and long enough for a circle of any length.
+    /// Number of cookies so far. At each power of two another one is remembered, so that it lies in
+    /// the cycle sooner or later, and long enough for a cycle of any length.
     pages: u64,
 }
 
 impl Circle {
-    /// Returns whether the cookie of the next page was there before.
+    /// Returns whether the cookie of the next page repeats.
     fn closes(&mut self, cookie: u64) -> bool {
         if cookie == self.remembered {
             return true;
@@ -76,10 +77,10 @@ impl Circle {
 }
 
 impl Nfs {
-    /// Gives the entries of a directory to `each`, a page at a time, in the server's order.
+    /// Passes the entries of a directory to `each`, a page at a time, in the server's order.
     ///
     /// # Errors
-    /// Those of `each`, and [`Error::Misbehaved`] for a listing that would never end.
+    /// Those of `each`, and [`Error::Misbehaved`] for an endless listing.
     pub fn list(
         &self,
         directory: &FileHandle,
@@ -108,7 +109,7 @@ impl Nfs {
         }
     }
 
-    /// Looks up what the listing did not say.
+    /// Looks up data missing from the listing.
     fn complete(&self, directory: &FileHandle, entry: &mut Entry) -> Result<(), Error> {
         if entry.attributes.is_some() {
             return Ok(());
@@ -123,7 +124,7 @@ impl Nfs {
                 entry.attributes = Some(attributes);
                 Ok(())
             }
-            // Gone since, or not for this user: the name is all there is to say.
+            // Removed since, or not accessible for this user: only the name is known.
             Err(error) if error.status().is_some() => Ok(()),
             Err(error) => Err(error),
         }
@@ -138,7 +139,7 @@ impl Listing<'_> {
         }
     }
 
-    /// The next page, asked for again where the server cannot answer it as it was asked.
+    /// Requests the next page, and retries in a way that the server supports.
     fn page(&mut self) -> Result<Page, Error> {
         loop {
             let page = self.ask();
@@ -152,7 +153,7 @@ impl Listing<'_> {
         }
     }
 
-    /// Goes behind a page that makes sense.
+    /// Advances past a valid page.
     fn advance(&mut self, page: &Page) -> Result<(), Error> {
         self.entries += page.entries.len() as u64;
         self.verifier = page.verifier;
@@ -164,7 +165,7 @@ impl Listing<'_> {
             None => wrong("neither an entry nor the end of the directory".to_owned()),
             Some(cookie) => {
                 if self.circle.closes(cookie) {
-                    return wrong(format!("cookie {cookie} again: the list would never end"));
+                    return wrong(format!("cookie {cookie} repeated: the list would never end"));
                 }
                 self.cookie = cookie;
                 Ok(())
@@ -172,7 +173,7 @@ impl Listing<'_> {
         }
     }
 
-    /// Asks once, by the procedure that is in use.
+    /// Requests a page once, with the procedure in use.
     fn ask(&self) -> Result<Page, Error> {
         let (dir, bytes) = (self.directory, self.page_bytes);
         let (cookie, cookieverf) = (self.cookie, self.verifier);
@@ -253,7 +254,7 @@ impl From<Entry3<'_>> for Entry {
 mod tests {
     use super::*;
 
-    /// Number of pages that are asked for, of a list that goes from cookie `last` to cookie `back`.
+    /// Number of requested pages, for a list that goes from cookie `last` back to cookie `back`.
     fn pages(last: u64, back: u64) -> u64 {
         let (mut circle, mut cookie, mut pages) = (Circle::default(), 0, 0);
         loop {

@@ -1,6 +1,6 @@
-//! The engine of a client: which driver by the address, which sizes by the options.
+//! The engine of a client: its driver follows from the address, its sizes from the options.
 //!
-//! Called when a session begins.
+//! Called when a session starts.
 
 use super::Options;
 use super::error::Error;
@@ -9,21 +9,21 @@ use spinrpc::fabric::Address;
 use spinrpc::{Config, Engine, RawConfig, driver_of};
 use spinrpc_tuning::Loader;
 
-/// Memory for what is not data of READ and WRITE: listings above all, in MiB.
+/// Memory for everything but the data of READ and WRITE, mainly listings, in MiB.
 const OTHER_MIB: u64 = 4;
-/// Calls beside those that move data.
+/// Calls in addition to those that move data.
 const OTHER_CALLS: u64 = 4;
-/// Bytes of a message for each slot of a ring that takes it: a message fills half of the slots at most,
-/// and most of their 256 bytes.
+/// Bytes of a message for each slot of a ring that holds it: a message uses at most half of the
+/// slots, and most of their 256 bytes.
 const RING_SLOT_BYTES: u64 = 64;
 
-/// Longest message sent and received inline, in bytes, unless the session or the profile has another.
+/// Maximum length of inline messages, in bytes, unless the session or the profile sets it.
 const INLINE_BYTES: u32 = 4096;
 
-/// An engine that reaches `server`.
+/// An engine that can reach `server`.
 ///
 /// # Errors
-/// [`Error::Local`] or [`Error::Usage`] for a feature that the engine or the host does not have.
+/// [`Error::Local`] or [`Error::Usage`] for a feature that the engine or the host lacks.
 pub(super) fn engine_for(server: &Address, options: &Options) -> Result<Engine, Error> {
     Engine::new(config(server, options)?).map_err(|error| Error::Local(error.to_string()))
 }
@@ -42,7 +42,7 @@ fn config(server: &Address, options: &Options) -> Result<Config, Error> {
     Ok(profile.config().clone())
 }
 
-/// Values that the session asks for, whatever the profile says.
+/// Values requested by the session, which override the profile.
 fn asked(options: &Options) -> Vec<(&'static str, String)> {
     let asked = [
         ("rpc.version", options.versions.map(|versions| versions.name().to_owned())),
@@ -58,10 +58,10 @@ fn asked(options: &Options) -> Vec<(&'static str, String)> {
 fn needs(options: &Options) -> Vec<(&'static str, String)> {
     let usual = RawConfig::default();
     // Two blocks for each call in flight, so that one may be in use while the next arrives. All of
-    // it is locked for a device, which takes time: a tool that lives for a moment takes no more.
+    // it is locked for a device, which takes time: a short-lived tool uses no more.
     let data_bytes = 2 * options.depth as u64 * u64::from(options.block_bytes);
     let arena_mib = data_bytes.div_ceil(1 << 20) + OTHER_MIB;
-    // Calls with a chunk have one, of one segment; its key may take its time to end.
+    // A call has at most one chunk of one segment; invalidating its key may take time.
     let credits = options.depth as u64 + OTHER_CALLS;
     let inline_bytes = u64::from(options.inline_bytes.unwrap_or(INLINE_BYTES));
     let ring_slots = inline_bytes.div_ceil(RING_SLOT_BYTES).next_power_of_two();

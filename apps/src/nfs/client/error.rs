@@ -1,4 +1,4 @@
-//! Why something was not done: who is to blame, what to do, and the exit code for scripts.
+//! Errors with cause and remedy, and the exit codes for scripts.
 
 use crate::nfs::mount3::Mountstat3;
 use crate::nfs::nfs3;
@@ -11,16 +11,16 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// This host: memory, or the engine.
+    /// A problem of this host: memory, or the engine.
     #[error("{0}")]
     Local(String),
-    /// A signal ended it before its time; what was measured until then is said.
-    #[error("interrupted; the figures are of the time until then")]
+    /// Interrupted by a signal; the results so far are printed.
+    #[error("interrupted; these are the figures up to then")]
     Interrupted,
-    /// The profile, or a value of a key, cannot be used.
+    /// The profile, or the value of a key, is invalid.
     #[error("{0}")]
     Usage(String),
-    /// A file of this host.
+    /// Error of a local file.
     #[error("{subject}: {source}")]
     File {
         /// Name of the file.
@@ -36,33 +36,33 @@ pub enum Error {
     Connect {
         /// Address of the server.
         address: String,
-        /// Why not.
+        /// The reason.
         source: ConnectError,
     },
-    /// The MOUNT service cannot be asked.
+    /// The MOUNT service is unreachable.
     #[error(
-        "the MOUNT service cannot be asked: {0}; give its port (--mount-port), or the handle of \
-         the directory (--handle)"
+        "cannot reach the MOUNT service: {0}; set its port (--mount-port), or the handle of the \
+         directory (--handle)"
     )]
     MountUnreachable(String),
-    /// The MOUNT service does not give the directory out.
-    #[error("MOUNT of {path}: {status}: {}, says the server: {}{exports}",
+    /// The MOUNT service refuses the directory.
+    #[error("MOUNT of {path}: {status}: {}: {}{exports}",
         mount_meaning(*.status).0, mount_meaning(*.status).1)]
     MountRefused {
-        /// Path that was asked for.
+        /// The requested path.
         path: String,
-        /// Its answer.
+        /// Status of the reply.
         status: Mountstat3,
-        /// Its exports, as far as it lists them, as the end of the message.
+        /// Its exports, as far as listed, as the end of the message.
         exports: String,
     },
-    /// The server's own answer to a call.
-    #[error("{status}: {}, says the server to {}: {}",
+    /// Status returned by the server.
+    #[error("{status}: {} ({}): {}",
         meaning(*.status).0, nfs3::name(*.operation), meaning(*.status).1)]
     Status {
         /// Procedure that was called.
         operation: ProcedureId,
-        /// Its answer.
+        /// Status of the reply.
         status: Nfsstat3,
     },
     /// The call itself failed.
@@ -70,21 +70,21 @@ pub enum Error {
     Call {
         /// Procedure that was called.
         operation: String,
-        /// Why there is no answer.
+        /// The reason.
         source: CallError,
     },
-    /// The server answered what RFC 1813 does not allow.
-    #[error("the server breaks the protocol: to {operation} it says {problem}")]
+    /// The server violated RFC 1813.
+    #[error("the server violates the protocol in {operation}: {problem}")]
     Misbehaved {
         /// Procedure that was called.
         operation: String,
-        /// The answer that breaks the protocol.
+        /// The violation.
         problem: String,
     },
-    /// The path leads nowhere, for reasons of its own.
+    /// The path is invalid.
     #[error("{0}")]
     Path(String),
-    /// One of the above, and what it is about.
+    /// One of the above, with its subject.
     #[error("{subject}: {source}")]
     At {
         /// A path on the server.
@@ -95,7 +95,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The same, about `subject`.
+    /// Adds the `subject`.
     #[must_use]
     pub fn at(self, subject: &str) -> Self {
         Self::At { subject: subject.to_owned(), source: Box::new(self) }
@@ -106,12 +106,12 @@ impl Error {
         Self::Call { operation: nfs3::name(operation).to_owned(), source }
     }
 
-    /// A server that says what makes no sense.
+    /// A protocol violation by the server.
     pub fn misbehaved(operation: ProcedureId, problem: impl Into<String>) -> Self {
         Self::Misbehaved { operation: nfs3::name(operation).to_owned(), problem: problem.into() }
     }
 
-    /// The status, if it is the server's answer to a call of NFS.
+    /// The status, if it is the server's reply to an NFS call.
     pub fn status(&self) -> Option<Nfsstat3> {
         match self {
             Self::Status { status, .. } => Some(*status),
@@ -120,8 +120,8 @@ impl Error {
         }
     }
 
-    /// For scripts: 1 this host, 3 no connection, 4 the server refused, 5 no answer, 6 the server
-    /// broke the protocol. (0 is success, 2 a wrong command line or profile.)
+    /// Exit code for scripts: 1 this host, 3 no connection, 4 rejected by the server, 5 no reply, 6
+    /// protocol violation by the server. (0 is success, 2 a usage error or an invalid profile.)
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Local(_) | Self::File { .. } => 1,

@@ -13,14 +13,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// A file's handle, and its attributes where the server gave them unasked.
+/// A file's handle, and its attributes if the server sent them.
 pub(super) struct Node {
     pub(super) handle: FileHandle,
     pub(super) attributes: Option<Fattr3>,
 }
 
 impl Nfs {
-    /// Does nothing, there and back; how long that took. `None` if `stop` said so meanwhile.
+    /// Calls NULL and returns the round-trip time. `None` if `stop` returned true meanwhile.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -47,7 +47,7 @@ impl Nfs {
     /// Attributes of a file.
     ///
     /// # Errors
-    /// [`Error::Status`], and what can go wrong with any call.
+    /// [`Error::Status`], and errors of any call.
     pub fn attributes(&self, file: &FileHandle) -> Result<Fattr3, Error> {
         let args = Getattr3args { object: file.wire() };
         let results: Getattr3resok = self.plain_call(ProcedureId::Nfsproc3Getattr, &args)?;
@@ -71,11 +71,11 @@ impl Nfs {
         )
     }
 
-    /// Target of a symbolic link. The path is asked for by a Reply chunk: as an item of its own
-    /// it would need one too, since nobody knows its length.
+    /// Target of a symbolic link. The path is requested through a Reply chunk: a Write chunk would
+    /// need a known length, too.
     ///
     /// # Errors
-    /// [`Error::Status`], and what can go wrong with any call.
+    /// [`Error::Status`], and errors of any call.
     pub fn link_target(&self, link: &FileHandle) -> Result<Vec<u8>, Error> {
         let args = Readlink3args { symlink: link.wire() };
         self.call(
@@ -92,10 +92,10 @@ impl Nfs {
         self.plain_call(ProcedureId::Nfsproc3Fsinfo, &args)
     }
 
-    /// An empty file of this name, whatever was there (UNCHECKED, size 0).
+    /// Creates an empty file, or truncates an existing one (UNCHECKED, size 0).
     ///
     /// # Errors
-    /// [`Error::Status`], and what can go wrong with any call.
+    /// [`Error::Status`], and errors of any call.
     pub fn create(
         &self,
         directory: &FileHandle,
@@ -114,14 +114,14 @@ impl Nfs {
                 Ok(made.map(|made| made.obj.map(FileHandle::from)))
             },
         )?;
-        // A server need not give the handle.
+        // A server need not return the handle.
         match made {
             Some(handle) => Ok(handle),
             None => Ok(self.lookup(directory, name)?.handle),
         }
     }
 
-    /// Has the server put all of a file on stable storage.
+    /// Commits all of a file to stable storage.
     pub(super) fn commit(&self, file: &FileHandle) -> Result<Writeverf3, Error> {
         let args = Commit3args { file: file.wire(), offset: 0, count: 0 };
         let results: Commit3resok = self.plain_call(ProcedureId::Nfsproc3Commit, &args)?;
@@ -129,7 +129,7 @@ impl Nfs {
     }
 }
 
-/// A name in a directory, as it is sent.
+/// A name in a directory, in wire form.
 fn at<'a>(directory: &'a FileHandle, name: &'a [u8]) -> Result<Diropargs3<'a>, Error> {
     let sent = protocol::name(name);
     let name =

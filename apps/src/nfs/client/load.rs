@@ -1,5 +1,5 @@
-//! One procedure called again and again, with so many calls in flight: every reply starts the next
-//! call. It has a connection of its own, so that its replies go past the bookkeeping of [`Caller`].
+//! One procedure called repeatedly at a given depth: every reply starts the next call. It has its
+//! own connection, so that replies bypass the bookkeeping of [`Caller`].
 //!
 //! [`Caller`]: super::Caller
 
@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Time limit for a connection to go down.
+/// Time limit for closing a connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Operation of every call of a load.
@@ -29,40 +29,40 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 pub enum Work {
     /// GETATTR.
     Getattr,
-    /// READ, the data placed by the server.
+    /// READ; the server places the data.
     Read,
-    /// WRITE, the data fetched by the server, and what is to be true of them at the reply.
+    /// WRITE with this stability; the server fetches the data.
     Write(StableHow),
 }
 
 /// A load.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Of each call.
+    /// Operation of each call.
     pub work: Work,
     /// Bytes of each READ or WRITE.
     pub block_bytes: u32,
-    /// Blocks are read or written one after the other as far as this in the file, in bytes, and from its
+    /// Blocks are read or written in order up to this offset in the file, in bytes, then from its
     /// beginning again.
     pub span_bytes: u64,
     /// Calls in flight.
     pub depth: usize,
-    /// Time at the beginning that does not count.
+    /// Time at the beginning that is not measured.
     pub warmup: Duration,
-    /// Time that counts.
+    /// Measured time.
     pub duration: Duration,
-    /// Ends it earlier, after so many calls that count.
+    /// Ends the load early after this many measured calls.
     pub calls: Option<u64>,
 }
 
 /// Result of a load.
 #[derive(Debug)]
 pub struct Loaded {
-    /// Of all calls that count.
+    /// Round trips of all measured calls.
     pub round_trips: RoundTrips,
     /// Time in which they were answered.
     pub elapsed: Duration,
-    /// Duration of the COMMIT at the end, where one was due: it is not part of the above.
+    /// Duration of the final COMMIT, if one was needed; not part of the above.
     pub commit: Option<Duration>,
 }
 
@@ -78,13 +78,13 @@ impl Work {
 }
 
 impl Nfs {
-    /// Loads the server with calls about one file, until `load` says that it is enough, or `stop`
-    /// does. The session must have been made for as many calls of that size
-    /// ([`Options`](super::Options)). A READ must find its block full, and a WRITE is to be taken
+    /// Loads the server with calls on one file, until `load` or `stop` says that it is enough. The
+    /// session must have been created for this many calls of this size
+    /// ([`Options`](super::Options)). A READ must return a full block, and a WRITE must be accepted
     /// whole. Blocks this thread.
     ///
     /// # Errors
-    /// That of the first call that was not answered as it should be.
+    /// That of the first call without the expected reply.
     pub fn load(
         &self,
         root: &Root,
@@ -107,7 +107,7 @@ impl Nfs {
         Ok(Loaded { commit: commit.transpose()?, ..loaded })
     }
 
-    /// Refuses blocks that the server would split: they would not be what is measured.
+    /// Rejects blocks that the server would split, because other sizes would be measured.
     fn check_size(&self, root: &Root, load: &Load) -> Result<(), Error> {
         let limits = match load.work {
             Work::Getattr => return Ok(()),
@@ -120,7 +120,7 @@ impl Nfs {
         match load.block_bytes <= most {
             true => Ok(()),
             false => Err(Error::Path(format!(
-                "the server takes {most} bytes at most at a time ({name}), not {}",
+                "the server accepts at most {most} bytes at a time ({name}), not {}",
                 load.block_bytes
             ))),
         }
@@ -166,10 +166,10 @@ struct Driver {
     span_bytes: u64,
     clock: Clock,
     window: Window,
-    /// Set once it is connected.
+    /// Set once connected.
     client: Option<Client>,
     slots: Vec<Slot>,
-    /// Slots whose calls could not start for want of credits or room, the oldest first.
+    /// Slots whose calls could not start for lack of credits or room, oldest first.
     stalled: VecDeque<usize>,
     in_flight: usize,
     /// Offset of the next block.
@@ -180,7 +180,7 @@ struct Driver {
     failure: Option<Error>,
 }
 
-/// When replies count: until `end`, in ticks of the clock, from `start` on.
+/// Replies count from `start` until `end`, in clock ticks.
 #[derive(Clone, Copy)]
 struct Window {
     start: u64,
@@ -190,16 +190,16 @@ struct Window {
     calls_left: u64,
 }
 
-/// One call at a time, again and again.
+/// One call at a time, repeatedly.
 struct Slot {
     args: Args,
     spec: CallSpec,
-    /// Buffer that a WRITE sends or a READ fills, while no call has it.
+    /// Buffer that a WRITE sends or a READ fills, while no call uses it.
     memory: Option<Bulk>,
     started: u64,
 }
 
-/// Arguments of a call, whose handle is kept.
+/// Arguments of a call; the handle is kept.
 struct Args {
     work: Work,
     file: FileHandle,
@@ -249,7 +249,7 @@ impl Driver {
         }
     }
 
-    /// Tries stalled calls again; whether it is over. Called every turn.
+    /// Retries stalled calls; returns whether the load is over. Called every turn.
     fn turn(&mut self, is_stopped: bool) -> bool {
         if is_stopped {
             self.window.end = self.window.end.min(self.clock.now().0);
@@ -287,7 +287,7 @@ impl Driver {
         }
     }
 
-    /// Starts the call that a slot has prepared, or puts it off and says `false`.
+    /// Starts the prepared call of a slot, or postpones it and returns `false`.
     #[inline]
     fn attempt(&mut self, index: usize) -> bool {
         let Some(client) = &self.client else { return false };
@@ -338,13 +338,13 @@ impl Driver {
         } else {
             self.issue(index);
         }
-        // After the next call has left: the histogram is not part of the round trip.
+        // After the next call has left: recording is not part of the round trip.
         if counts {
             self.round_trips.record(self.clock.to_ns(now - started));
         }
     }
 
-    /// Keeps the first failure, and starts nothing more.
+    /// Keeps the first failure, and starts no more calls.
     #[cold]
     fn fail(&mut self, failure: Error) {
         self.failure.get_or_insert(failure);
@@ -365,7 +365,7 @@ impl Slot {
         Self { args, spec, memory: None, started: 0 }
     }
 
-    /// Lends the next call its memory.
+    /// Lends memory to the next call.
     #[inline]
     fn prepare(&mut self, client: &Client, at: u64) -> Result<(), Error> {
         if self.args.work == Work::Getattr {
@@ -376,7 +376,7 @@ impl Slot {
         let memory = self.memory.take().or_else(|| client.bulk(count));
         let Some(mut memory) = memory else {
             return Err(Error::Local(format!(
-                "no memory for another {count} bytes: take a smaller --size or --depth"
+                "no memory for another {count} bytes: use a smaller --size or --depth"
             )));
         };
         memory.set_len(count);
@@ -387,8 +387,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Checks a reply, and takes back its memory for the next call. Returns how many bytes of data
-    /// came in the message instead of where they were wanted.
+    /// Checks a reply, and takes back its memory for the next call. Returns the bytes of data that
+    /// arrived in the message instead of the chunk.
     #[inline]
     fn take(&mut self, mut reply: Reply<'_>) -> Result<u64, Error> {
         let Self { args, memory, .. } = self;
@@ -425,7 +425,10 @@ fn take_read(memory: &mut Option<Bulk>, wanted: u32, from: &mut Decoder<'_>) -> 
     let Read3resok { count, data, .. } = results(operation, from)?;
     let length = data.bytes().len();
     if count != wanted || length != wanted as usize {
-        let problem = format!("a count of {count}, and {length} bytes of data, of {wanted}");
+        let problem = format!(
+            "a count of {count} and {length} bytes of data, of {wanted} \
+                               requested"
+        );
         return Err(Error::misbehaved(operation, problem));
     }
     match data {
@@ -437,7 +440,7 @@ fn take_read(memory: &mut Option<Bulk>, wanted: u32, from: &mut Decoder<'_>) -> 
     }
 }
 
-/// All was taken, and is at least as safe as was asked for (RFC 1813 section 3.3.7).
+/// Checks that all data were accepted, at least as safely as requested (RFC 1813 section 3.3.7).
 fn check_written(asked: u32, stable: StableHow, from: &mut Decoder<'_>) -> Result<(), Error> {
     let operation = ProcedureId::Nfsproc3Write;
     let Write3resok { count, committed, .. } = results(operation, from)?;
@@ -445,7 +448,7 @@ fn check_written(asked: u32, stable: StableHow, from: &mut Decoder<'_>) -> Resul
     if count == asked && is_safe {
         return Ok(());
     }
-    let problem = format!("that it took {count} bytes {committed}, of {asked} {stable}");
+    let problem = format!("a count of {count} bytes {committed}, of {asked} {stable} requested");
     Err(Error::misbehaved(operation, problem))
 }
 
@@ -459,8 +462,8 @@ fn undecodable(operation: ProcedureId, error: DecodeError) -> Error {
     Error::call(operation, error.into())
 }
 
-/// Gets the replies. The engine never runs two handlers of a core at a time, and runs none within
-/// [`Client::call`].
+/// Handles the replies. The engine never runs two handlers of a core at a time, and runs none
+/// within [`Client::call`].
 struct Handler(Rc<RefCell<Driver>>);
 
 impl ReplyHandler for Handler {

@@ -1,10 +1,10 @@
-//! A client of NFS version 3 for tools: it waits, on the calling thread, with several READs and
-//! WRITEs in flight where they pay.
+//! A client of NFS version 3 for tools: it blocks the calling thread, with several READs and WRITEs
+//! in flight where that helps.
 //!
-//! [`Nfs`] is a session with one server; its methods are spread by what they do over `files`
-//! (single calls), `walk` (paths), `directory` (listings), `read` and `write` (whole files), `load`
-//! (one call again and again). `mount` finds the handle everything begins with. A server is not trusted: what it sends is bounded,
-//! checked for sense, and never makes the client run for ever.
+//! [`Nfs`] is a session with one server; its methods are in `files` (single calls), `walk` (paths),
+//! `directory` (listings), `read` and `write` (whole files), and `load` (repeated calls). `mount`
+//! finds the root handle. A server is not trusted: its replies are bounded and validated, and never
+//! make the client run forever.
 
 mod caller;
 mod directory;
@@ -48,9 +48,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Shortest wait for a connection: setting one up takes several exchanges, and work on both hosts.
+/// Minimum wait for a connection: setup takes several exchanges, and work on both hosts.
 const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(5);
-/// Turns in which a core without calls comes to rest.
+/// Number of turns after which a core without calls is idle.
 const TURNS_MAX: usize = 1000;
 
 /// Options of a session.
@@ -58,22 +58,22 @@ const TURNS_MAX: usize = 1000;
 pub struct Options {
     /// Profile of the engine, and values of its keys.
     pub profile: ProfileArgs,
-    /// Longest message sent and received inline, in bytes; both sides keep to the smaller. `None`:
-    /// what the profile sets, or 4096.
+    /// Maximum length of inline messages, in bytes; both sides use the smaller value. `None`: the
+    /// profile's value, or 4096.
     pub inline_bytes: Option<u32>,
-    /// Versions of RPC-over-RDMA that are spoken; the highest is offered. `None`: what the profile sets,
-    /// or version one.
+    /// Supported versions of RPC-over-RDMA; the highest is offered. `None`: the profile's value, or
+    /// version one.
     pub versions: Option<Versions>,
-    /// Deadline of a call, and how long a server is asked again that needs more time.
+    /// Deadline of a call, and the time for retries with a server that needs longer.
     pub timeout: Duration,
     /// User of the calls; `None` for AUTH_NONE.
     pub user: Option<User>,
-    /// READs or WRITEs in flight, for which there is memory: 0 for a session without any. A
-    /// [`Load`] may have as many calls in flight, of any kind.
+    /// READs or WRITEs in flight that have memory: 0 for a session without any. A [`Load`] may have
+    /// as many calls in flight, of any kind.
     pub depth: usize,
-    /// Most bytes of one READ or WRITE; the server may take less.
+    /// Maximum bytes of one READ or WRITE; the server may have a lower limit.
     pub block_bytes: u32,
-    /// Idle policy of the core. `None`: what the profile sets, or adaptive.
+    /// Idle policy of the core. `None`: the profile's value, or adaptive.
     pub idle: Option<IdlePolicy>,
 }
 
@@ -119,11 +119,11 @@ fn add(cell: &Cell<u64>, more: u64) {
 pub(crate) type Outcome<T> = fn(&mut Decoder<'_>) -> Result<Result<T, Nfsstat3>, DecodeError>;
 
 impl Nfs {
-    /// Connects to `server`; blocks for the timeout at most. The calling thread is pinned to the
-    /// CPU of the engine's core.
+    /// Connects to `server`; blocks for at most the timeout. Pins the calling thread to the CPU of
+    /// the engine's core.
     ///
     /// # Errors
-    /// [`Error`] says why there is no session.
+    /// [`Error`] is the reason for the failure.
     pub fn connect(server: &Address, options: Options) -> Result<Self, Error> {
         let engine = engine::engine_for(server, &options)?;
         let core = engine.core(0).map_err(|error| Error::Local(error.to_string()))?;
@@ -138,12 +138,12 @@ impl Nfs {
         Ok(Self { caller, core, engine, server: server.clone(), options, counts })
     }
 
-    /// The connection's calls.
+    /// The caller of the connection.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
 
-    /// Calls a procedure again and again while the server says that it needs more time.
+    /// Calls a procedure repeatedly while the server asks for more time.
     fn call<T: 'static>(
         &self,
         operation: ProcedureId,
@@ -177,7 +177,7 @@ impl Nfs {
         add(&self.counts.calls[operation as usize], 1);
     }
 
-    /// Statistics of the engine. It publishes them when it is idle, so that it gets the turns for that.
+    /// Statistics of the engine. Runs idle turns first, in which the engine publishes them.
     pub fn stats(&self) -> StatsSnapshot {
         let mut core = self.core.borrow_mut();
         let _is_idle = (0..TURNS_MAX).any(|_| core.poll_once().events == 0);
@@ -185,8 +185,8 @@ impl Nfs {
         self.engine.stats(0).unwrap_or_default()
     }
 
-    /// Counters of the session: calls by procedure, then bytes of data by their way. WRITEs are
-    /// counted as they are answered.
+    /// Counters of the session: calls by procedure, then bytes of data by path. WRITEs are counted
+    /// by their replies.
     pub fn counters(&self) -> Vec<(String, u64)> {
         let name = |number: usize| {
             ProcedureId::new(number as u32)
@@ -221,14 +221,14 @@ fn connect_timeout(options: &Options) -> Duration {
     options.timeout.max(CONNECT_TIMEOUT_MIN)
 }
 
-/// Has all calls of a connection made as the user of the session.
+/// Makes all calls of a connection use the session's user.
 fn set_user(client: &Client, options: &Options) -> Result<(), Error> {
     let credential = options.user.as_ref().map(User::credential);
     let set = client.set_auth_sys(credential.as_ref());
     set.map_err(|refused| Error::Local(format!("the user of the calls: {refused}")))
 }
 
-/// A call that could not even be started, or was given up, is an error of this client.
+/// A call that could not be started, or was given up, is an error of this client.
 fn failed(operation: ProcedureId) -> impl Fn(CallError) -> Error {
     move |source| Error::call(operation, source)
 }

@@ -1,5 +1,4 @@
-//! Finding the handle that everything begins with: MOUNT (RFC 1813 appendix I), by TCP or on the
-//! fabric.
+//! Finding the root handle: MOUNT (RFC 1813 appendix I), over TCP or over the fabric.
 
 mod tcp;
 
@@ -13,29 +12,29 @@ use spinrpc::{CallSpec, DecodeError, Decoder, Encoder, Procedure};
 use spinrpc_xdr::{Decode, Encode};
 use tcp::TcpCaller;
 
-/// Room for the list of exports and whom they are for, in bytes.
+/// Maximum size of the export list with its groups, in bytes.
 const EXPORTS_BYTES_MAX: usize = 64 << 10;
-/// Room for the answer to MNT, in bytes.
+/// Maximum size of the reply to MNT, in bytes.
 const MNT_BYTES_MAX: usize = 512;
-/// Most exports named in a complaint.
+/// Maximum number of exports named in an error.
 const EXPORTS_SHOWN: usize = 8;
-/// Most directories above a path that are tried.
+/// Maximum number of parent directories that are tried.
 const TRIES_MAX: usize = 64;
 
 /// Transport to the MOUNT service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MountBy {
-    /// By TCP on the same host, or where that cannot be, at the NFS server's own address. Of a
-    /// server in shared memory: there.
+    /// Over TCP on the same host, or if that fails, at the NFS server's own address. For a server
+    /// in shared memory, only at its address.
     #[default]
     Auto,
-    /// By TCP at this port of the same host, without asking rpcbind.
+    /// Over TCP at this port of the same host, without asking rpcbind.
     Port(u16),
     /// At the NFS server's own address.
     Fabric,
 }
 
-/// A directory given out by a server, below which files are found.
+/// A mounted directory, which paths are relative to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
     /// Its handle.
@@ -45,19 +44,19 @@ pub struct Root {
 }
 
 impl Root {
-    /// A directory of which the handle is known already.
+    /// A directory with a known handle.
     pub fn of_handle(handle: FileHandle) -> Self {
         Self { handle, export: String::new() }
     }
 
-    /// The part of an absolute path that is below this directory; `None` if it is elsewhere.
+    /// The part of an absolute path below this directory; `None` if it is elsewhere.
     pub(super) fn below<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         let rest = path.strip_prefix(self.export.trim_end_matches('/').as_bytes())?;
         (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
     }
 }
 
-/// The connection to a MOUNT service, and what it gave out.
+/// The connection to a MOUNT service, and the mounted path.
 pub struct Mount {
     service: Service,
     mounted: Option<String>,
@@ -72,32 +71,32 @@ impl Mount {
     /// Connects to the MOUNT service of the server that `nfs` is connected to.
     ///
     /// # Errors
-    /// [`Error::MountUnreachable`] says where it was looked for.
+    /// [`Error::MountUnreachable`] names the places that were tried.
     pub fn connect(nfs: &Nfs, by: MountBy) -> Result<Self, Error> {
         let service = match (&nfs.server, by) {
             (Address::Shm(_), _) | (_, MountBy::Fabric) => on_fabric(nfs)?,
             (Address::Rdma(server), MountBy::Port(port)) => by_tcp(nfs, server.host(), Some(port))?,
             (Address::Rdma(server), MountBy::Auto) => match by_tcp(nfs, server.host(), None) {
                 Ok(service) => service,
-                // Its reason is the likelier one: servers with no MOUNT by TCP are rare.
+                // This reason is more likely: servers without MOUNT over TCP are rare.
                 Err(error) => on_fabric(nfs).map_err(|_| error)?,
             },
         };
         Ok(Self { service, mounted: None })
     }
 
-    /// The root for `path`: the export that it lies in, or `export`, and what of the path is below
-    /// it. With `export` all of the path is.
+    /// The root for `path`: the export that contains it, or `export`, and the rest of the path
+    /// below it. With `export`, the whole path is the rest.
     ///
     /// # Errors
-    /// [`Error::MountRefused`] names what the server exports, if it says.
+    /// [`Error::MountRefused`] names the server's exports, if it lists them.
     pub fn root(&mut self, path: &str, export: Option<&str>) -> Result<(Root, String), Error> {
         let path = &format!("/{}", path.trim_start_matches('/'));
         if let Some(export) = export {
             let handle = self.mount(export)??;
             return Ok((Root { handle, export: export.to_owned() }, path.to_owned()));
         }
-        // Servers may keep the list to themselves.
+        // Servers may refuse to list them.
         let exports = self.exports().unwrap_or_default();
         let mut refusal = None;
         for candidate in candidates(path, &exports) {
@@ -119,17 +118,17 @@ impl Mount {
         ))
     }
 
-    /// Says that the directory is not used any more (UMNT).
+    /// Unmounts the directory (UMNT).
     ///
     /// # Errors
-    /// The call may fail; the server forgets the directory in any case, sooner or later.
+    /// The call may fail; the server forgets the directory sooner or later in any case.
     pub fn end(mut self) -> Result<(), Error> {
         let Some(path) = self.mounted.take() else { return Ok(()) };
         let path = path_of(&path)?;
         self.call("UMNT", UMNT, 0, |to| path.encode(to), |_| Ok(()))
     }
 
-    /// Outside, what can go wrong with any call; inside, what this server says of this path.
+    /// The outer error is that of the call; the inner one is the server's reply for this path.
     fn mount(&mut self, path: &str) -> Result<Result<FileHandle, Error>, Error> {
         let sent = path_of(path)?;
         let encode = |to: &mut Encoder<'_>| sent.encode(to);
@@ -206,8 +205,8 @@ fn with_exports(error: Error, all: &[String]) -> Error {
     Error::MountRefused { path, status, exports }
 }
 
-/// Paths to ask for: the exports that the path lies in, the longest first; then the path itself and
-/// every directory above it, as a server may give out directories below an export, or list none.
+/// Paths to try: the exports that contain the path, the longest first; then the path itself and all
+/// its parents, because a server may allow directories below an export, or list none.
 fn candidates(path: &str, exports: &[String]) -> Vec<String> {
     let path = format!("/{}", path.trim_matches('/'));
     let is_above = |export: &&String| {

@@ -1,5 +1,4 @@
-//! Waiting for a server that says NFS3ERR_JUKEBOX: "wait, and then try again" (RFC 1813 section
-//! 2.6).
+//! Retries after NFS3ERR_JUKEBOX: "wait, and then try again" (RFC 1813 section 2.6).
 
 use super::caller::Caller;
 use std::time::Duration;
@@ -7,7 +6,7 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Pauses that grow, within a time.
+/// Growing pauses within a time limit.
 pub(super) struct Patience {
     left: Duration,
     next: Duration,
@@ -18,7 +17,7 @@ impl Patience {
         Self { left: whole, next: FIRST_PAUSE }
     }
 
-    /// Waits before another try; `false`, and does not wait, when the time is used up.
+    /// Waits before another attempt; returns `false` without waiting when the time is used up.
     pub(super) fn pause(&mut self, caller: &Caller) -> bool {
         if self.left.is_zero() {
             return false;

@@ -1,5 +1,5 @@
-//! Whole files read: several READs in flight, their data placed by the server where they are used
-//! (a Write chunk each, RFC 8267 section 2), given on in order.
+//! Reads whole files: several READs in flight, whose data the server places directly (a Write chunk
+//! each, RFC 8267 section 2), delivered in order.
 
 use super::patience::Patience;
 use super::window::{Piece, Window};
@@ -21,7 +21,7 @@ struct Part {
 enum PartData {
     /// In the memory where the server placed them.
     Placed(Bulk),
-    /// Out of a message, by a server that did not use the chunk.
+    /// From a message, if the server did not use the chunk.
     Inline(Vec<u8>),
 }
 
@@ -34,7 +34,7 @@ impl PartData {
     }
 }
 
-/// A file on its way.
+/// A file being read.
 struct Reading<'a> {
     nfs: &'a Nfs,
     file: &'a FileHandle,
@@ -46,21 +46,21 @@ struct Reading<'a> {
     end: u64,
     /// Offset of the next new piece.
     next: u64,
-    /// Pieces to be asked for again, and rests of those that came short: count by offset.
+    /// Pieces to request again, and rests of short reads: count by offset.
     again: BTreeMap<u64, u32>,
-    /// Parts that came before their turn, by offset.
+    /// Parts that arrived early, by offset.
     early: BTreeMap<u64, PartData>,
-    /// Up to where bytes were given on.
+    /// End of the delivered bytes.
     given: u64,
 }
 
 impl Nfs {
-    /// Reads what the file has now, and gives it to `sink` in order; returns how many bytes there
-    /// were.
+    /// Reads the current content of the file, and passes it to `sink` in order; returns the number
+    /// of bytes.
     ///
     /// # Errors
-    /// Those of `sink`; [`Error::Status`]; [`Error::Misbehaved`] for a server that says what makes
-    /// no sense, such as an end of file before the end.
+    /// Those of `sink`; [`Error::Status`]; [`Error::Misbehaved`] for an invalid reply, such as a
+    /// premature end of file.
     pub fn read_file(
         &self,
         root: &Root,
@@ -74,7 +74,7 @@ impl Nfs {
         let limits = self.server_limits(&root.handle)?;
         let operation = ProcedureId::Nfsproc3Read;
         if limits.rtmax == 0 {
-            return Err(Error::misbehaved(operation, "that it gives at most 0 bytes (rtmax)"));
+            return Err(Error::misbehaved(operation, "an rtmax of 0 bytes"));
         }
         let block_bytes = self.options.block_bytes.min(limits.rtmax);
         let mut reading = Reading {
@@ -82,7 +82,7 @@ impl Nfs {
             file: &file.handle,
             window: Window::new(operation),
             patience: Patience::new(self.options.timeout),
-            // One is for the piece that always goes.
+            // One is reserved for the next piece in order.
             depth: self.depth_for(block_bytes)?.saturating_sub(1).max(1),
             block_bytes,
             end: size,
@@ -111,8 +111,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The next piece to ask for, as long as there is memory for it. The piece that is to be given on
-    /// next always goes: all the others may wait for it.
+    /// The next piece to request, as long as there is memory for it. The next piece in order is
+    /// always requested: all others may wait for it.
     fn next_piece(&mut self) -> Option<Piece> {
         let is_full = self.window.in_flight() + self.early.len() >= self.depth;
         if let Some((&offset, &count)) = self.again.first_key_value()
@@ -147,7 +147,7 @@ impl Reading<'_> {
         )
     }
 
-    /// The server needs time.
+    /// The server asks for more time.
     fn ask_later(&mut self, piece: Piece) -> Result<(), Error> {
         self.again.insert(piece.offset, piece.count);
         match self.patience.pause(&self.nfs.caller) {
@@ -163,13 +163,10 @@ impl Reading<'_> {
         let wrong = |problem| Err(Error::misbehaved(ProcedureId::Nfsproc3Read, problem));
         let length = part.data.bytes().len();
         if length != part.count as usize {
-            return wrong(format!("a count of {}, and {length} bytes of data", part.count));
+            return wrong(format!("a count of {} and {length} bytes of data", part.count));
         }
         if part.count == 0 && !part.eof {
-            return wrong(format!(
-                "nothing at offset {}, which is not the end of the file either",
-                piece.offset
-            ));
+            return wrong(format!("no data at offset {}, and no end of file", piece.offset));
         }
         let behind = piece.offset + u64::from(part.count);
         if part.eof {
@@ -185,7 +182,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Gives on what is next in the file.
+    /// Delivers the next parts of the file.
     fn give(&mut self, sink: &mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
         while let Some(data) = self.early.remove(&self.given) {
             let left = self.end.saturating_sub(self.given);
@@ -200,12 +197,12 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// An end of file before the end is believed only if the file is as short by now.
+    /// Accepts an early end of file only if the file has become that short.
     fn check_end(&self, size: u64) -> Result<u64, Error> {
         if self.given < size {
             let size = self.nfs.attributes(self.file)?.size;
             if size > self.given {
-                let problem = format!("end of file at {}, and a size of {size}", self.given);
+                let problem = format!("an end of file at {} and a size of {size}", self.given);
                 return Err(Error::misbehaved(ProcedureId::Nfsproc3Read, problem));
             }
         }

@@ -1,11 +1,11 @@
-//! Round-trip times of all calls. Filled by `load` and by callers of the client.
+//! Round-trip times of calls. Filled by `load` and by users of the client.
 
 use super::Error;
 use hdrhistogram::Histogram;
 
-/// Longest round trip that is told apart, in nanoseconds.
+/// Longest distinguishable round trip, in nanoseconds.
 const LONGEST_NS: u64 = 600_000_000_000;
-/// 0.1 % of a thousand calls is one call, however that is computed.
+/// 0.1 % of a thousand calls is one call, despite rounding.
 const ROUNDING: f64 = 1e-6;
 const SIGNIFICANT_DIGITS: u8 = 3;
 const PERCENTILES: [(&str, f64); 5] =
@@ -16,16 +16,16 @@ const PERCENTILES: [(&str, f64); 5] =
 pub struct RoundTrips(Histogram<u64>);
 
 impl RoundTrips {
-    /// None yet. Allocates here, and never while recording.
+    /// An empty histogram. Allocates here, and never while recording.
     ///
     /// # Errors
-    /// [`Error::Local`] if there is no memory.
+    /// [`Error::Local`] if there is not enough memory.
     pub fn new() -> Result<Self, Error> {
         let times = Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS);
         times.map(Self).map_err(|error| Error::Local(error.to_string()))
     }
 
-    /// One more; longer than ten minutes counts as ten minutes.
+    /// Records a round trip; longer than ten minutes counts as ten minutes.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         self.0.saturating_record(ns);
@@ -36,13 +36,13 @@ impl RoundTrips {
         self.0.len()
     }
 
-    /// There are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The shortest, the mean, percentiles and the longest, in nanoseconds; nothing of none. `None` is a
-    /// percentile that no call lies beyond: it would be the longest by another name.
+    /// Minimum, mean, percentiles and maximum, in nanoseconds; empty if there are none. A
+    /// percentile that no call lies beyond is `None`, because it would equal the maximum.
     pub fn summary(&self) -> Vec<(&'static str, Option<f64>)> {
         let Self(times) = self;
         if times.is_empty() {

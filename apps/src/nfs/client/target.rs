@@ -1,5 +1,4 @@
-//! Addresses of servers with a path: `rdma://HOST:PORT/EXPORT/PATH` and
-//! `shm:NAME//EXPORT/PATH`.
+//! Addresses of servers with a path: `rdma://HOST:PORT/EXPORT/PATH` and `shm:NAME//EXPORT/PATH`.
 //!
 //! Pure. Called by the command line.
 
@@ -10,15 +9,15 @@ use spinrpc::fabric::Address;
 pub struct Target {
     /// Address of the server.
     pub server: Address,
-    /// From the first slash on; empty if there was none. Where the export ends and the path in it
-    /// begins only the server knows.
+    /// From the first slash on; may be empty. Only the server knows where the export ends and the
+    /// path in it begins.
     pub path: String,
 }
 
-/// Text that names no server.
+/// Malformed target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{text}\" names no NFS server: {reason}; write rdma://HOST[:PORT]/EXPORT/PATH (IPv6 in \
+    "\"{text}\" is not an NFS server: {reason}; expected rdma://HOST[:PORT]/EXPORT/PATH (IPv6 in \
      brackets), or shm:NAME//EXPORT/PATH with two slashes before the path"
 )]
 pub struct TargetError {
@@ -27,10 +26,10 @@ pub struct TargetError {
 }
 
 impl Target {
-    /// Reads a server with or without a path.
+    /// Parses a server with or without a path.
     ///
     /// # Errors
-    /// [`TargetError`] says what is wrong, and what is allowed.
+    /// [`TargetError`] has the problem and the allowed forms.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         let (address, path) = text.split_at(end_of_address(text));
         match Address::parse(address) {
@@ -44,8 +43,8 @@ impl Target {
     }
 }
 
-/// Start of the path. The name of a server in shared memory may be a path itself, so that one
-/// slash does not end it; the first of two does, and is not part of either.
+/// Start of the path. The name of a server in shared memory may be a path itself, so that one slash
+/// does not end it; the first of two does, and belongs to neither.
 fn end_of_address(text: &str) -> usize {
     const RDMA: &str = "rdma://";
     let found = match text.strip_prefix(RDMA) {

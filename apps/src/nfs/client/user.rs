@@ -4,12 +4,12 @@ use rustix::process::{getegid, geteuid, getgroups};
 use spinrpc::{AuthSys, Groups};
 use std::fs;
 
-/// Most groups in a credential (RFC 5531 appendix A).
+/// Maximum number of groups in a credential (RFC 5531 appendix A).
 const GROUPS_MAX: usize = 16;
-/// Longest machine name in a credential, in bytes (RFC 5531 appendix A).
+/// Maximum length of the machine name in a credential, in bytes (RFC 5531 appendix A).
 const MACHINE_NAME_BYTES_MAX: usize = 255;
 
-/// A user as AUTH_SYS states one.
+/// A user as AUTH_SYS represents one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     uid: u32,
@@ -19,8 +19,7 @@ pub struct User {
 }
 
 impl User {
-    /// The user of this process. Of more than 16 groups the first 16 go with the calls, which is all
-    /// that AUTH_SYS has room for.
+    /// The user of this process. Only the first 16 groups are sent, which is the limit of AUTH_SYS.
     pub fn current() -> Self {
         let mut groups: Vec<u32> =
             getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect();
@@ -35,8 +34,7 @@ impl User {
         }
     }
 
-    /// The same with other numbers where some are given. Another user has none of this one's
-    /// groups.
+    /// Replaces the given ids. Another user has none of this one's groups.
     #[must_use]
     pub fn with_ids(mut self, uid: Option<u32>, gid: Option<u32>) -> Self {
         if uid.is_some() || gid.is_some() {

@@ -1,4 +1,4 @@
-//! From a path to a file: LOOKUP by LOOKUP, symbolic links on the way.
+//! From a path to a file: a sequence of LOOKUPs, with symbolic links.
 
 use super::files::Node;
 use super::mount::Root;
@@ -6,10 +6,10 @@ use super::{Error, Nfs};
 use crate::nfs::protocol::{Fattr3, FileHandle, Ftype3};
 use std::collections::VecDeque;
 
-/// Most symbolic links on one path, as on Linux: more are taken for a circle.
+/// Maximum number of symbolic links on one path, as on Linux: more count as a loop.
 const LINKS_MAX: usize = 40;
 
-/// A file that a path leads to.
+/// The file at the end of a path.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Its handle.
@@ -24,16 +24,17 @@ struct Walk<'a> {
     root: &'a Root,
     /// Names and handles from below the root to here.
     trail: Vec<(Vec<u8>, FileHandle)>,
-    /// Names still to come.
+    /// Names still to look up.
     ahead: VecDeque<Vec<u8>>,
     links: usize,
 }
 
 impl Nfs {
-    /// The file at `path` below `root`; a symbolic link at the end of it itself, unless `follow`.
+    /// Finds the file at `path` below `root`; follows a symbolic link at the end only with
+    /// `follow`.
     ///
     /// # Errors
-    /// [`Error::Status`] of the name that is not found, with the path up to it.
+    /// [`Error::Status`] for the name that is not found, with the path up to it.
     pub fn find(&self, root: &Root, path: &str, follow: bool) -> Result<Found, Error> {
         let ahead = names(path.as_bytes()).collect();
         let mut walk = Walk { nfs: self, root, trail: Vec::new(), ahead, links: 0 };
@@ -49,14 +50,14 @@ impl Nfs {
         Ok(Found { handle, attributes })
     }
 
-    /// The directory that `path` is in, and the name it has there.
+    /// Finds the directory that contains `path`, and returns the last name.
     ///
     /// # Errors
-    /// [`Error::Path`] if the path ends with no name, and as [`Nfs::find`].
+    /// [`Error::Path`] if the path does not end with a name, and those of [`Nfs::find`].
     pub fn find_parent<'p>(&self, root: &Root, path: &'p str) -> Result<(Found, &'p [u8]), Error> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         if matches!(name, "" | "." | "..") {
-            return Err(Error::Path(format!("\"{path}\" ends with no name for a file")));
+            return Err(Error::Path(format!("\"{path}\" does not end with the name of a file")));
         }
         Ok((self.find(root, parent, true)?, name.as_bytes()))
     }
@@ -67,7 +68,7 @@ impl Walk<'_> {
         self.trail.last().map_or(&self.root.handle, |(_, handle)| handle)
     }
 
-    /// Goes on to `name`; the attributes of what is there, where they are known.
+    /// Advances to `name`; returns its attributes, if known.
     fn step(&mut self, name: Vec<u8>, follow: bool) -> Result<Option<Fattr3>, Error> {
         if name == b".." {
             self.trail.pop();
@@ -92,12 +93,12 @@ impl Walk<'_> {
         }
     }
 
-    /// Puts where the link points before what is ahead.
+    /// Inserts the link's target before the names ahead.
     fn follow(&mut self, link: &FileHandle, shown: &str) -> Result<(), Error> {
         self.links += 1;
         if self.links > LINKS_MAX {
             return Err(Error::Path(format!(
-                "{shown}: more than {LINKS_MAX} symbolic links on the path: they go in a circle"
+                "{shown}: more than {LINKS_MAX} symbolic links on the path, probably a loop"
             )));
         }
         let target = self.nfs.link_target(link).map_err(|error| error.at(shown))?;
@@ -128,7 +129,7 @@ impl Walk<'_> {
     }
 }
 
-/// The names of a path, without those that stay where they are.
+/// The names of a path, without empty ones and `.`.
 fn names(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> + '_ {
     path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).map(<[u8]>::to_vec)
 }

@@ -1,4 +1,4 @@
-//! Several calls in flight, of which the next that ends is waited for. For `read` and `write`.
+//! Several calls in flight, handled in order of completion. For `read` and `write`.
 
 use super::{Error, Nfs, caller, failed};
 use crate::nfs::nfs3;
@@ -15,7 +15,7 @@ pub(super) struct Piece {
     pub(super) count: u32,
 }
 
-/// A piece, and how the call for it ended.
+/// A piece, and the result of its call.
 type Ended<T> = (Piece, Result<Result<T, Nfsstat3>, CallError>);
 
 /// Calls of one operation in flight.
@@ -54,8 +54,8 @@ impl<T: 'static> Window<T> {
         Ok(())
     }
 
-    /// Waits for the next call to end: its piece, and the results, or `None` if the server wants
-    /// to be asked again. Not to be called with nothing in flight.
+    /// Waits for the next call to end: its piece, and the results, or `None` if the server asks for
+    /// a retry. There must be a call in flight.
     pub(super) fn next(&mut self, nfs: &Nfs) -> Result<(Piece, Option<T>), Error> {
         nfs.caller.run_until(|| !self.ended.borrow().is_empty());
         let operation = self.operation;
@@ -72,13 +72,12 @@ impl<T: 'static> Window<T> {
 }
 
 impl Nfs {
-    /// Number of pieces of `bytes` that can be in memory at a time: as many as were asked for, or as
-    /// there is memory for.
+    /// Number of pieces of `bytes` that fit in memory, up to the requested depth.
     pub(super) fn depth_for(&self, bytes: u32) -> Result<usize, Error> {
         let all = (0..self.options.depth).map_while(|_| self.caller.bulk(bytes as usize));
         match all.collect::<Vec<_>>().len() {
             0 => Err(Error::Local(format!(
-                "no memory for a piece of {bytes} bytes: take smaller ones (--block)"
+                "no memory for a piece of {bytes} bytes: use a smaller --block"
             ))),
             depth => Ok(depth),
         }

@@ -1,5 +1,5 @@
-//! Whole files written: several WRITEs in flight, UNSTABLE, then COMMIT; what a server forgot in
-//! between is written again (RFC 1813 sections 3.3.7 and 3.3.21).
+//! Writes whole files: several WRITEs in flight, UNSTABLE, then COMMIT. Data that a server lost in
+//! between are written again (RFC 1813 sections 3.3.7 and 3.3.21).
 
 use super::patience::Patience;
 use super::window::{Piece, Window};
@@ -16,17 +16,16 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Most attempts to write data again for a server that forgets them: more means that it does
-/// nothing else.
+/// Maximum number of attempts to rewrite lost data.
 const REWRITES_MAX: usize = 8;
 
-/// Data that the server took, and may have lost when it is asked to commit.
+/// Data that the server accepted, and may have lost before the commit.
 struct Taken {
     range: Range<u64>,
     verifier: Writeverf3,
 }
 
-/// A file on its way.
+/// A file being written.
 struct Writing<'a> {
     nfs: &'a Nfs,
     file: &'a FileHandle,
@@ -35,28 +34,28 @@ struct Writing<'a> {
     patience: Patience,
     depth: usize,
     block_bytes: u32,
-    /// Ranges that are still to be written.
+    /// Ranges still to be written.
     left: VecDeque<Range<u64>>,
     taken: Vec<Taken>,
 }
 
 /// Source of the data of a file.
 pub struct Source<'a> {
-    /// A file that can be read at any place, and again.
+    /// A seekable file.
     pub file: &'a File,
-    /// Its name, for complaints.
+    /// Its name, for errors.
     pub name: &'a str,
     /// Number of bytes.
     pub size: u64,
 }
 
 impl Nfs {
-    /// Makes a file of `name` in a directory, or empties the one that is there, and fills it from
-    /// `source`. It is on stable storage when this returns. `progress` hears of bytes taken.
+    /// Creates or truncates the file `name` in a directory, and fills it from `source`. The data
+    /// are on stable storage when this returns. `progress` gets the accepted bytes.
     ///
     /// # Errors
-    /// [`Error::File`] for the source; [`Error::Status`]; [`Error::Misbehaved`] for a server that
-    /// says what makes no sense, or forgets what it took again and again.
+    /// [`Error::File`] for the source; [`Error::Status`]; [`Error::Misbehaved`] for an invalid
+    /// reply, or a server that keeps losing data.
     pub fn write_file(
         &self,
         root: &Root,
@@ -68,7 +67,7 @@ impl Nfs {
         let operation = ProcedureId::Nfsproc3Write;
         let limits = self.server_limits(&root.handle)?;
         if limits.wtmax == 0 {
-            return Err(Error::misbehaved(operation, "that it takes at most 0 bytes (wtmax)"));
+            return Err(Error::misbehaved(operation, "a wtmax of 0 bytes"));
         }
         let block_bytes = self.options.block_bytes.min(limits.wtmax);
         let depth = self.depth_for(block_bytes)?;
@@ -99,7 +98,7 @@ impl Writing<'_> {
             let forgotten = self.taken.drain(..).filter(|taken| taken.verifier != verifier);
             self.left = forgotten.map(|taken| taken.range).collect();
         }
-        let problem = format!("another verifier {REWRITES_MAX} times: it forgets what it took");
+        let problem = format!("{REWRITES_MAX} changes of the verifier: it keeps losing data");
         Err(Error::misbehaved(ProcedureId::Nfsproc3Commit, problem))
     }
 
@@ -145,14 +144,17 @@ impl Writing<'_> {
         let read = self.source.file.read_exact_at(data.bytes_mut(), offset);
         read.map_err(|error| {
             let source = match error.kind() {
-                io::ErrorKind::UnexpectedEof => io::Error::other("it became shorter meanwhile"),
+                io::ErrorKind::UnexpectedEof => io::Error::other(
+                    "the file became shorter while it \
+                    was read",
+                ),
                 _ => error,
             };
             Error::File { subject: self.source.name.to_owned(), source }
         })
     }
 
-    /// The server needs time.
+    /// The server asks for more time.
     fn send_later(&mut self, piece: Piece) -> Result<(), Error> {
         self.left.push_front(piece.offset..piece.offset + u64::from(piece.count));
         match self.patience.pause(&self.nfs.caller) {
@@ -164,11 +166,11 @@ impl Writing<'_> {
         }
     }
 
-    /// Notes what the server took; returns how many bytes.
+    /// Records the accepted data; returns the number of bytes.
     fn take(&mut self, piece: Piece, results: &Write3resok) -> Result<u64, Error> {
         let Piece { offset, count } = piece;
         if results.count == 0 || results.count > count {
-            let problem = format!("that it took {} bytes of {count}", results.count);
+            let problem = format!("a count of {} bytes of {count} requested", results.count);
             return Err(Error::misbehaved(ProcedureId::Nfsproc3Write, problem));
         }
         let (taken, end) = (offset + u64::from(results.count), offset + u64::from(count));
@@ -182,8 +184,7 @@ impl Writing<'_> {
         Ok(results.count.into())
     }
 
-    /// Joined with the part before it where that is possible, so that a large file takes little
-    /// memory.
+    /// Joins adjacent ranges, so that a large file needs little memory.
     fn note(&mut self, range: Range<u64>, verifier: Writeverf3) {
         match self.taken.last_mut() {
             Some(last) if last.verifier == verifier && last.range.end == range.start => {

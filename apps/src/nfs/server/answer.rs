@@ -1,12 +1,12 @@
-//! The answer to a call, given in its handler or later, by a core or by a thread of the pool; counted
-//! by whoever gives it. Called by `service`, `data` and `procedures`.
+//! The answer to a call, given in its handler or later, on a core or on a thread of the pool, and
+//! counted there. Called by `service`, `data` and `procedures`.
 
 use super::stats::Counters;
 use crate::nfs::protocol::{Nfsstat3, ProcedureId};
 use spinrpc::{Call, Deferred, Encoder, ReplyData};
 use spinrpc_xdr::Encode;
 
-/// Owed to a caller.
+/// An answer that is still owed to a caller.
 pub(super) struct Answer<'call, 'a> {
     to: To<'call>,
     operation: ProcedureId,
@@ -35,7 +35,7 @@ impl<'call, 'a> Answer<'call, 'a> {
         self.operation
     }
 
-    /// Puts it off; gives it back if that cannot be.
+    /// Defers the answer; returns it if that is not possible.
     #[expect(clippy::result_large_err, reason = "the answer itself comes back")]
     pub(super) fn defer(self) -> Result<Deferred, Self> {
         match self.to {
@@ -44,7 +44,7 @@ impl<'call, 'a> Answer<'call, 'a> {
         }
     }
 
-    /// NFS3_OK, and what `results` writes behind it.
+    /// Answers NFS3_OK with `results`.
     pub(super) fn succeed(self, data: ReplyData, results: impl Fn(&mut Encoder<'_>)) {
         self.send(data, |to| {
             Nfsstat3::Nfs3Ok.encode(to);
@@ -52,7 +52,7 @@ impl<'call, 'a> Answer<'call, 'a> {
         });
     }
 
-    /// Another status, and what stands behind it.
+    /// Answers another status with its results.
     pub(super) fn fail(self, status: Nfsstat3, failed: &impl Encode) {
         self.counters.count_answer(self.operation, status);
         self.send(ReplyData::new(), |to| {

@@ -1,19 +1,25 @@
-//! Keeps a panic of a back end to the call that it fell into: neither a thread nor a core ends by it.
-//! Called by `procedures`, `pool`, and the back ends' own threads.
+//! Confines a panic of a back end to its call: neither a thread nor a core dies. Called by
+//! `procedures`, `pool`, and the back ends' own threads.
 
 use super::file_system::Outcome;
 use crate::nfs::protocol::Nfsstat3;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
-/// The result of `work`, NFS3ERR_SERVERFAULT if it panics. The place is on standard error each time;
-/// what became of it is said once, as a client may know how to have it happen again.
+/// The result of `work`, or NFS3ERR_SERVERFAULT if it panics. The location is printed to standard
+/// error each time; the consequence is logged once, because a client may be able to cause more
+/// panics.
 ///
-/// Changes that the work has made stay. A call that changes that again finds it as after an error.
+/// Changes made by the work stay, as after an error.
 pub(super) fn contained<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     static SAID: Once = Once::new();
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        SAID.call_once(|| tracing::error!("a panic: its call fails with NFS3ERR_SERVERFAULT"));
+        SAID.call_once(|| {
+            tracing::error!(
+                "a back end panicked: its call fails with \
+                                           NFS3ERR_SERVERFAULT"
+            )
+        });
         Err(Nfsstat3::Nfs3errServerfault)
     })
 }

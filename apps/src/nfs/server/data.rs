@@ -1,8 +1,9 @@
-//! READ, WRITE and COMMIT (RFC 1813 sections 3.3.6, 3.3.7 and 3.3.21) by the data paths of a core.
+//! READ, WRITE and COMMIT (RFC 1813 sections 3.3.6, 3.3.7 and 3.3.21) through the data paths of a
+//! core.
 //!
-//! The data of READ are read into registered memory and written from there into the client's Write
-//! chunk, if it has one; those of WRITE come in registered memory if they came in a Read chunk
-//! (RFC 8267 section 2). Called by `service`.
+//! READ reads into registered memory, from which the data are written into the client's Write
+//! chunk, if there is one. WRITE data are in registered memory if they came in a Read chunk (RFC
+//! 8267 section 2). Called by `service`.
 
 use super::answer::Answer;
 use super::exports::Exports;
@@ -17,17 +18,17 @@ use spinrpc::{Bulk, CoreContext, Data, DecodeError, Decoder, Deferred, Progress,
 use spinrpc_xdr::{Decode, Encode, Placed};
 use std::sync::Arc;
 
-/// A READ is not made shorter than this for want of memory.
+/// A READ is not shortened below this for lack of memory.
 const SHORT_READ_BYTES_MIN: usize = 4096;
 
-/// The arguments of one of the three: a part of a file, and what to do with it.
+/// Arguments of one of the three: a part of a file, and the operation.
 #[derive(Debug)]
 pub(super) struct Arguments<'a> {
     /// Handle of the file.
     pub(super) handle: &'a [u8],
     offset: u64,
     count: u32,
-    /// Of WRITE.
+    /// Present for WRITE.
     write: Option<(StableHow, Data<'a>)>,
 }
 
@@ -54,7 +55,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Data that were read from a message, which are never beside it.
+/// Data decoded from a message, so they cannot be `Beside` it.
 fn given(data: Placed<'_>) -> Data<'_> {
     match data {
         Placed::Inline(bytes) => Data::Inline(bytes),
@@ -63,8 +64,8 @@ fn given(data: Placed<'_>) -> Data<'_> {
     }
 }
 
-/// The write verifier when a request began, and when it ended. A WRITE is answered with the first and a
-/// COMMIT with the second, so that they differ for whatever a loss in between may have taken.
+/// The write verifier at the start and at the end of a request. A WRITE returns the first and a
+/// COMMIT the second, so that they differ if data may have been lost in between.
 #[derive(Clone, Copy)]
 struct Verifiers {
     began: Writeverf3,
@@ -74,7 +75,7 @@ struct Verifiers {
 /// The data paths of one core.
 pub(super) struct DataPaths(Vec<ExportPath>);
 
-/// That of one export.
+/// The data path of one export.
 struct ExportPath {
     export: u32,
     file_system: Arc<dyn FileSystem>,
@@ -82,14 +83,14 @@ struct ExportPath {
     waiting: Waiting,
 }
 
-/// A call whose request is under way.
+/// A call whose request is in progress.
 struct Owed {
     call: Deferred,
     operation: ProcedureId,
     verifiers: Verifiers,
 }
 
-/// Calls whose requests are under way, by the requests' numbers.
+/// Calls whose requests are in progress, by request number.
 #[derive(Default)]
 struct Waiting(Vec<Option<Owed>>);
 
@@ -104,7 +105,7 @@ impl Waiting {
         }
     }
 
-    /// `None` for a call that could not be put off, and was answered.
+    /// `None` for a call that could not be deferred, and was answered.
     fn take(&mut self, number: u32) -> Option<Owed> {
         self.0.get_mut(number as usize)?.take()
     }
@@ -121,7 +122,7 @@ impl DataPaths {
         Self(paths.collect())
     }
 
-    /// Begins what the arguments say; answers now or later.
+    /// Starts the request; answers now or later.
     pub(super) fn begin(
         &mut self,
         scene: &Scene<'_>,
@@ -137,7 +138,7 @@ impl DataPaths {
             Err(status) => return fail(answer, status, None),
         };
         let (operation, counters) = (answer.operation(), answer.counters());
-        // Before the request begins: once it is under way it cannot be told to come later.
+        // Before the request starts: once it is in progress, it cannot be deferred any more.
         let answer = match path.file_system.blocks() {
             false => answer,
             true => match answer.defer() {
@@ -158,7 +159,7 @@ impl DataPaths {
         }
     }
 
-    /// Answers what is done since.
+    /// Answers requests that have completed.
     pub(super) fn poll(&mut self, site: &Site, counters: &Counters) -> Progress {
         let mut progress = Progress::default();
         for ExportPath { file_system, data, waiting, .. } in &mut self.0 {
@@ -190,8 +191,8 @@ fn request<'a>(
     }
 }
 
-/// "If greater, the server may return only rtmax bytes, resulting in a short read" (RFC 1813 section
-/// 3.3.6). Where no file has bytes none are asked for.
+/// "If greater, the server may return only rtmax bytes, resulting in a short read" (RFC 1813
+/// section 3.3.6). Requests no bytes beyond the maximum file size.
 fn read(scene: &Scene<'_>, offset: u64, count: u32) -> Result<Request<'static>, Nfsstat3> {
     let most = scene.visit.export.file_system.abilities().file_bytes_max;
     let offset = offset.min(most);
@@ -201,8 +202,8 @@ fn read(scene: &Scene<'_>, offset: u64, count: u32) -> Result<Request<'static>, 
     Ok(Request::Read { offset, into })
 }
 
-/// Memory for so many bytes, or, where that is short, for a part of them: a client asks for the rest of
-/// a short read at once, but waits for seconds after NFS3ERR_JUKEBOX.
+/// Memory for this many bytes, or, if it is short, for a part of them: a client requests the rest
+/// of a short read at once, but waits for seconds after NFS3ERR_JUKEBOX.
 fn room(core: &CoreContext, bytes: usize) -> Option<Bulk> {
     let halves = std::iter::successors(Some(bytes / 2), |bytes| Some(bytes / 2));
     let mut shorter = halves.take_while(|bytes| *bytes >= SHORT_READ_BYTES_MIN);
@@ -243,7 +244,7 @@ fn shorten(data: &mut Data<'_>, most: usize) {
     }
 }
 
-/// A range that reaches beyond the largest possible file is cut at the end.
+/// A range that extends beyond the largest possible file is truncated.
 fn commit(scene: &Scene<'_>, offset: u64, count: u32) -> Result<Request<'static>, Nfsstat3> {
     if scene.visit.export.options.read_only {
         return Err(Nfsstat3::Nfs3errRofs);
@@ -253,7 +254,7 @@ fn commit(scene: &Scene<'_>, offset: u64, count: u32) -> Result<Request<'static>
     Ok(Request::Commit { offset: offset.min(most), count: end.map_or(0, |_| count) })
 }
 
-/// Answers with what became of a request.
+/// Answers with the result of a request.
 fn give(done: Done, verifiers: Verifiers, answer: Answer<'_, '_>) {
     match done {
         Done::Read { data, is_end, attributes } => give_data(data, is_end, attributes, answer),
@@ -277,7 +278,7 @@ fn give_data(data: Bulk, eof: bool, attributes: PostOpAttr, answer: Answer<'_, '
     answer.succeed(ReplyData::new().bulk(data), |to| results.encode(to));
 }
 
-/// Answers that it was not done.
+/// Answers with a failure.
 pub(super) fn fail(answer: Answer<'_, '_>, status: Nfsstat3, attributes: PostOpAttr) {
     match answer.operation() {
         ProcedureId::Nfsproc3Read => answer.fail(status, &attributes),

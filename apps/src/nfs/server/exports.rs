@@ -1,8 +1,8 @@
-//! Exports, the clients that may use them, and the identity that callers get.
+//! Exports, their clients, and the identity that callers get.
 //!
-//! [`Exports`] is made once, when the server starts, and asked by every core and by MOUNT; nothing of
-//! it waits, allocates or changes. `clients` says who is at the other end of a connection, `options`
-//! reads what a person writes of an export. Called by the NFS service, MOUNT, and `spin-nfsd`.
+//! [`Exports`] is created once, when the server starts, and used by every core and by MOUNT;
+//! nothing in it blocks, allocates or changes. `clients` identifies the peer of a connection,
+//! `options` parses the text form of options. Used by the NFS service, MOUNT, and `spin-nfsd`.
 
 mod clients;
 mod options;
@@ -16,11 +16,10 @@ use spinrpc::{AuthFlavor, AuthSys, Groups, OpaqueAuth};
 use std::fmt;
 use std::sync::Arc;
 
-/// Most exports of a server: each has a place in the answer to EXPORT.
+/// Maximum number of exports of a server: each has a place in the reply to EXPORT.
 pub const EXPORTS_MAX: usize = 256;
 
-/// As whom an operation is done, when the options of the export have been applied to what the
-/// credential says.
+/// Identity for an operation, after applying the options of the export to the credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The user.
@@ -31,21 +30,21 @@ pub struct Caller {
     pub groups: Groups,
 }
 
-/// Why a call is not done for whom it came from.
+/// Reason why a call is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The peer is none of the export's clients: NFS3ERR_ACCES, as for MNT it is MNT3ERR_ACCES.
+    /// The peer is not a client of the export: NFS3ERR_ACCES, like MNT3ERR_ACCES for MNT.
     NotAClient,
-    /// The export does not take credentials of this flavor: AUTH_TOOWEAK.
+    /// The export does not accept credentials of this flavor: AUTH_TOOWEAK.
     TooWeak,
-    /// The credential claims to be AUTH_SYS and cannot be parsed: AUTH_BADCRED.
+    /// The credential claims to be AUTH_SYS but cannot be parsed: AUTH_BADCRED.
     BadCredential,
 }
 
 /// A directory or an in-memory tree that clients may mount.
 #[derive(Clone)]
 pub struct Export {
-    /// Marks its handles; the same after a restart, and no other export has it.
+    /// Number in its handles; persistent, and unique among the exports.
     pub id: u32,
     /// The path that clients mount: absolute, without empty parts, `.` and `..`.
     pub path: String,
@@ -56,11 +55,11 @@ pub struct Export {
 }
 
 impl Export {
-    /// As whom a call of `peer` with this credential is done. It is [`Export::has_client`] and then
-    /// [`Export::caller`]; the first holds as long as a connection does.
+    /// Identity for a call of `peer` with this credential: [`Export::has_client`], which holds as
+    /// long as the connection, then [`Export::caller`].
     ///
     /// # Errors
-    /// [`Refused`] says what to answer.
+    /// [`Refused`] determines the answer.
     pub fn admit(&self, peer: &Peer, credential: OpaqueAuth<'_>) -> Result<Caller, Refused> {
         if !self.has_client(peer) {
             return Err(Refused::NotAClient);
@@ -74,7 +73,7 @@ impl Export {
         self.options.clients.iter().any(|client| client.covers(peer))
     }
 
-    /// As whom a client with this credential acts.
+    /// Identity for a client with this credential.
     ///
     /// # Errors
     /// [`Refused::TooWeak`] and [`Refused::BadCredential`].
@@ -118,8 +117,8 @@ impl fmt::Debug for Export {
     }
 }
 
-/// The highest number is nobody's: where Linux takes a user or group it says "leave it as it is", so
-/// that who acts by it would act as the server itself.
+/// The highest number is squashed: Linux takes it as "no change" for a user or group, so that its
+/// caller would act as the server itself.
 fn loses_identity(squash: Squash, id: u32) -> bool {
     match squash {
         Squash::None => id == u32::MAX,
@@ -144,49 +143,49 @@ pub struct Exports {
     all: Vec<Export>,
 }
 
-/// Exports that cannot be together, or one that cannot be at all.
+/// Conflicting exports, or an invalid one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
-    /// Two have one path.
-    #[error("two exports have the path {path}: give one of them another by path=/PATH")]
+    /// Two have the same path.
+    #[error("two exports have the path {path}: set another one with path=/PATH")]
     SamePath {
         /// The path.
         path: String,
     },
-    /// Two have one id, which is reckoned from the path unless it is given.
+    /// Two have the same id, which is derived from the path by default.
     #[error(
-        "the exports {first} and {second} have both the id {id}: give one another by id=NUMBER"
+        "the exports {first} and {second} both have the id {id}: set another one with id=NUMBER"
     )]
     SameId {
         /// The id.
         id: u32,
-        /// The path of the one, and
+        /// The path of one, and
         first: String,
         /// of the other.
         second: String,
     },
-    /// The path is none that a client can mount.
+    /// Clients cannot mount this path.
     #[error(
-        "{path:?} is no path to mount: it has to begin with / and be of {MNTPATHLEN} bytes at \
-         most, without empty parts, . and .."
+        "{path:?} cannot be mounted: a path must begin with / and have at most {MNTPATHLEN} bytes, \
+         without empty parts, . and .."
     )]
     BadPath {
         /// The path.
         path: String,
     },
-    /// They are too many.
-    #[error("{count} exports are too many: {EXPORTS_MAX} can be")]
+    /// There are too many.
+    #[error("{count} exports are too many: the limit is {EXPORTS_MAX}")]
     TooMany {
-        /// Number of exports.
+        /// Their number.
         count: usize,
     },
 }
 
 impl Exports {
-    /// Takes exports together.
+    /// Combines exports.
     ///
     /// # Errors
-    /// [`ExportError`]: two have one path or one id, or a path is wrong.
+    /// [`ExportError`]: two have the same path or id, or a path is invalid.
     pub fn new(mut all: Vec<Export>) -> Result<Self, ExportError> {
         if all.len() > EXPORTS_MAX {
             return Err(ExportError::TooMany { count: all.len() });
@@ -206,7 +205,7 @@ impl Exports {
         Ok(Self { all })
     }
 
-    /// The export that a handle is of.
+    /// The export of a handle.
     #[must_use]
     #[inline]
     pub fn by_id(&self, id: u32) -> Option<&Export> {
@@ -218,8 +217,8 @@ impl Exports {
         }
     }
 
-    /// The export that has this path, but for slashes more than needed. What is below an export is
-    /// no export: a client mounts the export itself and goes on from there by LOOKUP.
+    /// The export with this path, ignoring redundant slashes. A path below an export is not an
+    /// export: a client mounts the export and continues with LOOKUP.
     #[must_use]
     pub fn by_path(&self, path: &str) -> Option<&Export> {
         let same = |export: &&Export| path.starts_with('/') && parts(path).eq(parts(&export.path));
@@ -232,8 +231,8 @@ impl Exports {
     }
 }
 
-/// Default number in the handles of an export with this path: FNV-1a of the path, which
-/// is the same in every process and build.
+/// Default number in the handles of an export with this path: FNV-1a of the path, which is the same
+/// in every process and build.
 #[must_use]
 pub fn id_of(path: &str) -> u32 {
     const OFFSET: u32 = 0x811c_9dc5;
@@ -250,7 +249,7 @@ fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty())
 }
 
-/// `/`, or parts of which each has a slash before it and is a name.
+/// `/`, or parts that each consist of a slash and a name.
 fn is_path(path: &str) -> bool {
     let is_name = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
     let names = path.strip_prefix('/').filter(|_| path.len() <= MNTPATHLEN as usize);

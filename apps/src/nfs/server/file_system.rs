@@ -1,9 +1,9 @@
-//! Interface of back ends: a file system, and the way to the data of its files.
+//! Interface of back ends: a file system, and its data paths.
 //!
-//! All that names or describes files is a plain call of [`FileSystem`], which the service makes on
-//! the core where it cannot block, and on a thread of its pool where it can. The data of READ, WRITE
-//! and COMMIT go by a [`DataPath`], which every core has one of and polls. Implemented by `memory`
-//! and `directory`, called by `service` and `procedures`.
+//! All operations on names and attributes are plain calls of [`FileSystem`], which the service
+//! makes on the core if the back end does not block, and on a thread of its pool if it may. The
+//! data of READ, WRITE and COMMIT go through a [`DataPath`], which every core has and polls.
+//! Implemented by `memory` and `directory`, called by `service` and `procedures`.
 
 use crate::nfs::protocol::{
     Createhow3, Fattr3, Ftype3, Nfsstat3, Nfstime3, Sattr3, Specdata3, StableHow, WccData,
@@ -12,15 +12,14 @@ use crate::nfs::server::exports::Caller;
 use spinrpc::{Bulk, CoreContext};
 use std::sync::Arc;
 
-/// The outcome of an operation: a status of RFC 1813 section 2.6 where it failed.
+/// The outcome of an operation: a status of RFC 1813 section 2.6 if it failed.
 pub type Outcome<T> = Result<T, Nfsstat3>;
 
-/// Most bytes by which a back end may know a file: a handle has 64, of which the server needs the
-/// rest.
+/// Maximum length of a back end's key: a handle has 64 bytes, of which the server needs the rest.
 pub const KEY_BYTES_MAX: usize = 40;
 
-/// Identity of a file within its back end, independent of its names: part of its handle. Two
-/// keys of one file are equal, and no other file ever has the key of one that is gone.
+/// Identity of a file within its back end, independent of its names; part of its handle. Two keys
+/// of one file are equal, and keys of deleted files are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileKey {
     bytes: [u8; KEY_BYTES_MAX],
@@ -28,7 +27,7 @@ pub struct FileKey {
 }
 
 impl FileKey {
-    /// A key of these bytes; `None` if they are more than [`KEY_BYTES_MAX`].
+    /// A key with these bytes; `None` if they exceed [`KEY_BYTES_MAX`].
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut key = Self { bytes: [0; KEY_BYTES_MAX], length: u8::try_from(bytes.len()).ok()? };
@@ -36,7 +35,7 @@ impl FileKey {
         Some(key)
     }
 
-    /// A key of these bytes, whose number is known to fit.
+    /// A key with these bytes, whose number is known to fit.
     #[must_use]
     pub fn of<const N: usize>(bytes: &[u8; N]) -> Self {
         const { assert!(N <= KEY_BYTES_MAX) };
@@ -52,7 +51,7 @@ impl FileKey {
     }
 }
 
-/// A file that was found or made.
+/// A file that was found or created.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Its key.
@@ -61,7 +60,7 @@ pub struct Found {
     pub attributes: Fattr3,
 }
 
-/// A name in a directory, and its cookie, by which a listing goes on behind it.
+/// A name in a directory, and its cookie, after which a listing continues.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectoryEntry<'a> {
     /// The file's number.
@@ -70,14 +69,14 @@ pub struct DirectoryEntry<'a> {
     pub name: &'a [u8],
     /// Not zero, and valid as long as the directory's verifier.
     pub cookie: u64,
-    /// The file itself, if that was asked for and it is still there.
+    /// The file itself, if it was requested and still exists.
     pub found: Option<&'a Found>,
 }
 
 /// Start of a listing.
 #[derive(Clone, Copy, Debug)]
 pub struct ListFrom {
-    /// Behind the entry with this cookie; 0 is the beginning.
+    /// After the entry with this cookie; 0 is the beginning.
     pub cookie: u64,
     /// Verifier that came with the cookie; zeros at the beginning.
     pub verifier: [u8; 8],
@@ -88,18 +87,18 @@ pub struct ListFrom {
 /// End of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Comes back with every cookie of this listing.
+    /// To be returned with every cookie of this listing.
     pub verifier: [u8; 8],
     /// There are no more entries.
     pub is_end: bool,
 }
 
-/// A file that is neither a regular one nor a directory nor a symbolic link.
+/// A file other than a regular file, a directory or a symbolic link.
 #[derive(Clone, Debug)]
 pub struct SpecialFile {
     /// NF3CHR, NF3BLK, NF3SOCK or NF3FIFO.
     pub kind: Ftype3,
-    /// Of a device.
+    /// Numbers of a device.
     pub device: Specdata3,
     /// Initial attributes.
     pub attributes: Sattr3,
@@ -114,61 +113,62 @@ pub struct Place<'a> {
     pub name: &'a [u8],
 }
 
-/// The room of a file system, in bytes and in files (FSSTAT).
+/// Space of a file system, in bytes and in files (FSSTAT).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes in all.
+    /// Total bytes.
     pub bytes: u64,
-    /// Bytes that are free ...
+    /// Free bytes.
     pub bytes_free: u64,
-    /// ... and that this caller may use.
+    /// Bytes available to this caller.
     pub bytes_available: u64,
-    /// Files in all.
+    /// Total files.
     pub files: u64,
-    /// Files that are free ...
+    /// Free files.
     pub files_free: u64,
-    /// ... and that this caller may use.
+    /// Files available to this caller.
     pub files_available: u64,
 }
 
 /// Limits of a file system (FSINFO, PATHCONF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// Longest file, in bytes.
+    /// Maximum length of a file, in bytes.
     pub file_bytes_max: u64,
-    /// Longest name, in bytes.
+    /// Maximum length of a name, in bytes.
     pub name_bytes_max: u32,
-    /// Most links of a file.
+    /// Maximum number of links of a file.
     pub links_max: u32,
-    /// Steps of its times.
+    /// Resolution of its times.
     pub time_step: Nfstime3,
 }
 
 /// A file system, shared by all cores and the threads of the pool.
 ///
-/// Names come from clients: `.`, `..`, empty ones and those with a slash or a zero byte were refused
-/// before; their length was not looked at. Where the caller has no right, the status is NFS3ERR_ACCES,
-/// or NFS3ERR_PERM where only the owner has it. Operations that change something are on stable storage
-/// when they return (RFC 1813 section 4.8), fill `wcc` with the attributes of what they change from
-/// before and after as far as they can be had, also when they fail, and are not called for exports
-/// that are read-only. A key whose file is gone gives NFS3ERR_STALE.
+/// Names come from clients: `.`, `..`, empty names and those with a slash or a zero byte were
+/// rejected before; their length was not checked. Without permission, the status is NFS3ERR_ACCES,
+/// or NFS3ERR_PERM if only the owner has it. Operations that change something are on stable storage
+/// when they return (RFC 1813 section 4.8). They fill `wcc` with the attributes from before and
+/// after as far as known, also on failure, and are not called for read-only exports. A key of a
+/// deleted file gives NFS3ERR_STALE.
 pub trait FileSystem: Send + Sync {
-    /// Returns whether its calls may wait for a disk or a lock. Those of one that does not are made on the
-    /// polling core, and its data paths do each request at once: cores do not poll for it.
+    /// Returns whether its calls may wait for a disk or a lock. Calls of a back end that does not
+    /// block are made on the polling core, and its data paths complete each request at once: cores
+    /// do not poll for it.
     fn blocks(&self) -> bool;
 
-    /// Number of times that unstable data may have been lost since the start, as an error of
-    /// write-back is told only once, whosever data it was. Part of the verifier of writes, so that all
-    /// clients write again what they have not committed (RFC 1813 section 3.3.7).
+    /// Number of times that unstable data may have been lost since the start, because an error of
+    /// write-back is reported only once, whosever data it was. Part of the write verifier, so that
+    /// all clients rewrite uncommitted data (RFC 1813 section 3.3.7).
     fn losses(&self) -> u64 {
         0
     }
 
-    /// The directory that is exported.
+    /// The exported directory.
     fn root(&self) -> FileKey;
 
-    /// As [`FileSystem::attributes`], for a file that can be asked without waiting: what GETATTR is
-    /// answered with on the core.
+    /// Like [`FileSystem::attributes`], for a file whose attributes are available without blocking:
+    /// used for GETATTR on the core.
     fn attributes_now(&self, file: &FileKey) -> Option<Outcome<Fattr3>> {
         let _ = file;
         None
@@ -177,8 +177,8 @@ pub trait FileSystem: Send + Sync {
     /// Attributes of a file.
     fn attributes(&self, file: &FileKey) -> Outcome<Fattr3>;
 
-    /// Changes what is given of mode, owner, group, size and times; all or nothing. With `guard` only
-    /// if that is the file's ctime: else NFS3ERR_NOT_SYNC.
+    /// Changes the given ones of mode, owner, group, size and times; all or nothing. With `guard`,
+    /// only if that is the file's ctime: else NFS3ERR_NOT_SYNC.
     fn set_attributes(
         &self,
         caller: &Caller,
@@ -188,18 +188,18 @@ pub trait FileSystem: Send + Sync {
         wcc: &mut WccData,
     ) -> Outcome<()>;
 
-    /// Those of the rights `wanted`, bits of ACCESS, that the caller has.
+    /// The subset of the rights `wanted`, bits of ACCESS, that the caller has.
     fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32>;
 
-    /// Finds a name in a directory; here `.` and `..` may be asked for, and `..` of the root is the
-    /// root. A symbolic link is found itself.
+    /// Looks up a name in a directory; here `.` and `..` are allowed, and `..` of the root is the
+    /// root. Does not follow a symbolic link.
     fn lookup(&self, caller: &Caller, at: Place<'_>) -> Outcome<Found>;
 
-    /// The text of a symbolic link; NFS3ERR_INVAL for other files.
+    /// The target of a symbolic link; NFS3ERR_INVAL for other files.
     fn read_link(&self, caller: &Caller, link: &FileKey) -> Outcome<Vec<u8>>;
 
-    /// Makes a regular file (CREATE); EXCLUSIVE is repeatable: the file that it made before is found
-    /// by the verifier.
+    /// Creates a regular file (CREATE). EXCLUSIVE is repeatable: a retry finds the file by the
+    /// verifier.
     fn create(
         &self,
         caller: &Caller,
@@ -208,7 +208,7 @@ pub trait FileSystem: Send + Sync {
         wcc: &mut WccData,
     ) -> Outcome<Found>;
 
-    /// Makes a directory.
+    /// Creates a directory.
     fn make_directory(
         &self,
         caller: &Caller,
@@ -217,7 +217,7 @@ pub trait FileSystem: Send + Sync {
         wcc: &mut WccData,
     ) -> Outcome<Found>;
 
-    /// Makes a symbolic link; its text is not looked at.
+    /// Creates a symbolic link; its target is not checked.
     fn make_symlink(
         &self,
         caller: &Caller,
@@ -227,7 +227,7 @@ pub trait FileSystem: Send + Sync {
         wcc: &mut WccData,
     ) -> Outcome<Found>;
 
-    /// Makes a device, a socket or a FIFO (MKNOD).
+    /// Creates a device, a socket or a FIFO (MKNOD).
     fn make_special(
         &self,
         caller: &Caller,
@@ -236,14 +236,14 @@ pub trait FileSystem: Send + Sync {
         wcc: &mut WccData,
     ) -> Outcome<Found>;
 
-    /// Takes a name of anything but a directory away.
+    /// Removes a name of anything but a directory.
     fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()>;
 
-    /// Takes an empty directory away.
+    /// Removes an empty directory.
     fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()>;
 
-    /// Gives a file another name, and replaces a file that has it; `wccs` are those of the directory it
-    /// leaves and of the one it gets.
+    /// Renames a file, and replaces an existing one; `wccs` are those of the old and the new
+    /// directory.
     fn rename(
         &self,
         caller: &Caller,
@@ -252,7 +252,7 @@ pub trait FileSystem: Send + Sync {
         wccs: &mut (WccData, WccData),
     ) -> Outcome<()>;
 
-    /// Gives a file one more name.
+    /// Adds a name to a file.
     fn link(
         &self,
         caller: &Caller,
@@ -261,9 +261,8 @@ pub trait FileSystem: Send + Sync {
         wcc: &mut WccData,
     ) -> Outcome<()>;
 
-    /// Hands the entries of a directory to `take`, until there are no more or it returns `false`: then
-    /// that entry was not taken. NFS3ERR_BAD_COOKIE for a cookie or verifier that is not of this
-    /// directory.
+    /// Passes the entries of a directory to `take`, until the end or until it returns `false`: then
+    /// that entry was not used. NFS3ERR_BAD_COOKIE for a cookie or verifier of another directory.
     fn list(
         &self,
         caller: &Caller,
@@ -278,21 +277,21 @@ pub trait FileSystem: Send + Sync {
     /// Limits of the file system.
     fn abilities(&self) -> Abilities;
 
-    /// Lets its own threads, if it has any, begin with nothing more of what its data paths handed to
-    /// them: that is never done, and no path hears of it. For the end of a server that was not in time;
-    /// other calls are as before. Does not wait.
+    /// Stops its own threads, if any, from starting queued requests of its data paths: these are
+    /// never done, and no path is notified. For the shutdown of a server that missed its deadline;
+    /// other calls still work. Does not block.
     fn stop(&self) {}
 
-    /// The way to the data of its files, for one core. Called on the core's thread.
+    /// The data path of one core. Called on the core's thread.
     fn data_path(self: Arc<Self>, core: &CoreContext) -> Box<dyn DataPath>;
 }
 
 /// The bytes of a WRITE.
 #[derive(Debug)]
 pub enum WriteData<'a> {
-    /// They came in the message, and have to be copied if they are needed later.
+    /// They came in the message, and must be copied if they are needed later.
     Inline(&'a [u8]),
-    /// They were placed in registered memory, which is the back end's now.
+    /// They were placed in registered memory, which now belongs to the back end.
     Placed(Bulk),
 }
 
@@ -307,10 +306,10 @@ impl WriteData<'_> {
     }
 }
 
-/// A request for the data of a file.
+/// A data request.
 #[derive(Debug)]
 pub enum Request<'a> {
-    /// Reads as many bytes as `into` is long.
+    /// Fills `into`.
     Read {
         /// Offset in the file.
         offset: u64,
@@ -323,15 +322,15 @@ pub enum Request<'a> {
         offset: u64,
         /// The bytes.
         data: WriteData<'a>,
-        /// Data that must be on stable storage before it is done: nothing (UNSTABLE), the data
-        /// (DATA_SYNC), or all of the file (FILE_SYNC).
+        /// Data that must be on stable storage before the request is done: nothing (UNSTABLE), the
+        /// data (DATA_SYNC), or the whole file (FILE_SYNC).
         stable: StableHow,
     },
-    /// Puts what was written unstably on stable storage.
+    /// Brings unstable writes to stable storage.
     Commit {
         /// Offset in the file, and
         offset: u64,
-        /// how many bytes; 0 is to the end.
+        /// the number of bytes; 0 is to the end.
         count: u32,
     },
 }
@@ -339,34 +338,34 @@ pub enum Request<'a> {
 /// Result of a request.
 #[derive(Debug)]
 pub enum Done {
-    /// Of READ.
+    /// Result of READ.
     Read {
-        /// The memory, as long as what was read.
+        /// The memory, shortened to the data.
         data: Bulk,
-        /// It reaches to the end of the file.
+        /// The data extend to the end of the file.
         is_end: bool,
-        /// The file, afterwards.
+        /// Attributes afterwards.
         attributes: Option<Fattr3>,
     },
-    /// Of WRITE.
+    /// Result of WRITE.
     Written {
-        /// Bytes that were written: all, or those before an error.
+        /// Bytes written: all, or those before an error.
         count: u32,
-        /// Stability that was reached: at least the one that was asked for.
+        /// Stability reached: at least the requested one.
         committed: StableHow,
-        /// The file, before and after.
+        /// Attributes before and after.
         wcc: WccData,
     },
-    /// Of COMMIT.
+    /// Result of COMMIT.
     Committed {
-        /// The file, before and after.
+        /// Attributes before and after.
         wcc: WccData,
     },
-    /// Of any.
+    /// Failure of any request.
     Failed {
-        /// Why.
+        /// Status.
         status: Nfsstat3,
-        /// The file, if it can be asked.
+        /// Attributes, if available.
         attributes: Option<Fattr3>,
     },
 }
@@ -374,23 +373,23 @@ pub enum Done {
 /// State of a request after its start.
 #[derive(Debug)]
 pub enum Started {
-    /// It is.
+    /// It is complete.
     Done(Done),
-    /// [`DataPath::poll`] will say so of this number, which no other request of the core has
-    /// meanwhile; numbers are small. Only of a file system that [`blocks`](FileSystem::blocks).
+    /// [`DataPath::poll`] will report this number, which no other request of the core has
+    /// meanwhile; numbers are small. Only for a file system that [`blocks`](FileSystem::blocks).
     Later(u32),
 }
 
-/// The way to the data of files, of one core: begins requests, and says when they are done. Neither
-/// waits. When too much is under way, a request fails with NFS3ERR_JUKEBOX.
+/// The data path of one core: starts requests, and reports completions. Neither blocks. When too
+/// many are in progress, a request fails with NFS3ERR_JUKEBOX.
 ///
-/// The verifier of writes is the service's, and changes when the process does; a back end whose
-/// unstable data may be lost in a process that lives on has it changed by [`FileSystem::losses`].
+/// The write verifier belongs to the service, and changes with the process; a back end that may
+/// lose unstable data in a running process changes it through [`FileSystem::losses`].
 pub trait DataPath {
-    /// Begins a request.
+    /// Starts a request.
     fn start(&mut self, caller: &Caller, file: &FileKey, request: Request<'_>) -> Started;
 
-    /// Hands over what is done since; returns whether requests are under way. Called in every turn of
-    /// the core, if any file system of the server [`blocks`](FileSystem::blocks).
+    /// Passes on completed requests; returns whether requests are in progress. Called in every turn
+    /// of the core, if any file system of the server [`blocks`](FileSystem::blocks).
     fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool;
 }

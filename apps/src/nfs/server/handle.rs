@@ -1,6 +1,6 @@
-//! File handles: which export and which file, sealed so that a client can only give back what it got.
+//! File handles: export and file, sealed so that a client can only return handles that it got.
 //!
-//! Called by `service` and `procedures` for each handle in a call, and for each that goes out.
+//! Called by `service` and `procedures` for each incoming and outgoing handle.
 
 use super::file_system::{FileKey, KEY_BYTES_MAX, Outcome};
 use crate::nfs::protocol::{FileHandle, HANDLE_BYTES_MAX, Nfsstat3};
@@ -8,24 +8,24 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 use std::fmt;
 use std::hash::Hasher;
 
-/// Says how the bytes behind it are laid out.
+/// Identifies the layout of the following bytes.
 const LAYOUT: u8 = 1;
 /// Layout and export.
 const HEAD_BYTES: usize = 5;
-/// Authentication code, behind the key.
+/// Authentication code, after the key.
 const CODE_BYTES: usize = 16;
 
 // RFC 1813 section 2.4: a handle has at most NFS3_FHSIZE bytes.
 const _: () = assert!(HEAD_BYTES + KEY_BYTES_MAX + CODE_BYTES <= HANDLE_BYTES_MAX);
 
-/// Makes handles and knows its own: layout (1 byte), export (4), the file's key, and a SipHash of all of
-/// that under a secret (16). Whoever does not know the secret can give back only handles that were
-/// given out, whatever bytes it tries.
+/// Makes handles and verifies its own: layout (1 byte), export (4), the file's key, and a SipHash
+/// of these with a secret (16). Without the secret, a client can only use handles that were given
+/// out, whatever bytes it tries.
 #[derive(Clone)]
 pub struct Seal(SipHasher24);
 
 impl Seal {
-    /// One with this secret: handles outlive the process that keeps it.
+    /// Creates a seal with this secret: handles outlive the process if it is kept.
     #[must_use]
     pub fn new(secret: &[u8; 16]) -> Self {
         Self(SipHasher24::new_with_key(secret))
@@ -54,7 +54,7 @@ impl Seal {
         let (sealed, code) = handle.split_last_chunk::<CODE_BYTES>()?;
         let (head, key) = sealed.split_first_chunk::<HEAD_BYTES>()?;
         let [layout, export @ ..] = *head;
-        // As numbers, which takes equally long whatever is different.
+        // Compared as numbers, in constant time.
         let is_ours = u128::from_be_bytes(*code) == u128::from_be_bytes(self.code(sealed));
         (layout == LAYOUT && is_ours)
             .then(|| FileKey::new(key).map(|key| (u32::from_be_bytes(export), key)))
@@ -68,7 +68,7 @@ impl Seal {
     }
 }
 
-/// The secret is not shown.
+/// Does not show the secret.
 impl fmt::Debug for Seal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seal")

@@ -1,8 +1,8 @@
-//! An NFSv3 server (RFC 1813) on the engine: the service of each core, what it exports, and the file
-//! systems behind it. Called by the program `spin-nfsd`.
+//! An NFSv3 server (RFC 1813) on the engine: the service of each core, its exports, and their file
+//! systems. Called by the program `spin-nfsd`.
 //!
-//! A call goes `service` -> `procedures` -> [`FileSystem`](file_system::FileSystem), or, for the data of
-//! files, `service` -> [`DataPath`](file_system::DataPath); and its results come back the same way.
+//! A call goes `service` -> `procedures` -> [`FileSystem`](file_system::FileSystem), or, for file
+//! data, `service` -> [`DataPath`](file_system::DataPath); its results return the same way.
 
 mod answer;
 mod containment;

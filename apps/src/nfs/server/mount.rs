@@ -1,9 +1,9 @@
-//! MOUNT, version 3 (RFC 1813 appendix I): gives those who may come in the handle of an export.
+//! MOUNT, version 3 (RFC 1813 appendix I): gives admitted clients the handle of an export.
 //!
-//! [`Registry`] answers calls, whatever they come by; `fabric` is the way over RDMA and shared memory,
-//! where an engine serves it beside NFS, `tcp` the one that ordinary clients take. A client is asked
-//! for its address only: whatever credential comes with a call proves nothing more (RFC 2623 section
-//! 2.3). Called by `spin-nfsd`.
+//! [`Registry`] answers calls of any transport; `fabric` is MOUNT over RDMA and shared memory, on
+//! the same engine as NFS, `tcp` the transport of ordinary clients. A client is identified only by
+//! its address: the credential of a call proves nothing more (RFC 2623 section 2.3). Called by
+//! `spin-nfsd`.
 
 mod fabric;
 mod tcp;
@@ -24,15 +24,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Most entries of the list of what is mounted. It is for people only, and never quite true (RFC 1813
-/// section 5.2.2): the oldest entry makes room.
+/// Maximum length of the list of mounts. It is only informative, and never quite accurate (RFC 1813
+/// section 5.2.2): the oldest entry is dropped.
 pub const MOUNTS_MAX: usize = 256;
 
-/// The exports that a server offers, and the clients that mounted them.
+/// The exports of a server, and the clients that mounted them.
 #[derive(Debug)]
 pub struct Registry {
     exports: Arc<Exports>,
-    /// Of the roots, by the id of the export.
+    /// Root handles, by the id of the export.
     handles: BTreeMap<u32, FileHandle>,
     mounts: Mutex<VecDeque<MountEntry>>,
     refused: AtomicU64,
@@ -45,13 +45,14 @@ struct MountEntry {
 }
 
 impl Registry {
-    /// A registry of `exports`, whose roots have the handles that `root_handle` says.
+    /// A registry of `exports`, with root handles from `root_handle`.
     pub fn new(exports: Arc<Exports>, root_handle: impl Fn(&Export) -> FileHandle) -> Self {
         let handles = exports.iter().map(|export| (export.id, root_handle(export))).collect();
         Self { exports, handles, mounts: Mutex::default(), refused: AtomicU64::new(0) }
     }
 
-    /// Number of refused requests for the handle of an export (MNT3ERR_ACCES). Any thread.
+    /// Number of rejected requests for the handle of an export (MNT3ERR_ACCES). Callable from any
+    /// thread.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
@@ -87,7 +88,7 @@ impl Registry {
         }
     }
 
-    /// The procedures without arguments.
+    /// Handles the procedures without arguments.
     fn answer_plain(&self, peer: &Peer, procedure: Procedure) -> Answer {
         match procedure {
             DUMP => Answer::Mounts(lock(&self.mounts).iter().cloned().collect()),
@@ -106,7 +107,7 @@ impl Registry {
             return Answer::NotMounted(Mountstat3::Mnt3errNoent);
         };
         let Some(handle) = self.handles.get(&export.id).filter(|_| export.has_client(peer)) else {
-            // Counted and not told, as a polling core may be here, which a log can block.
+            // Counted and not logged, because this may be a polling core, which a log can block.
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Answer::NotMounted(Mountstat3::Mnt3errAcces);
         };
@@ -133,7 +134,7 @@ impl Registry {
     }
 }
 
-/// A path that is no text names no export, as exports have text for a path.
+/// A path that is not UTF-8 names no export, because their paths are text.
 fn path_of(mut args: Decoder<'_>) -> Result<String, DecodeError> {
     let path = String::from_utf8_lossy(&Dirpath::decode(&mut args)?).into_owned();
     args.finish()?;
@@ -172,14 +173,14 @@ fn mount_body(entry: &MountEntry) -> Mountbody<'_> {
     Mountbody { ml_hostname: cut(&entry.host), ml_directory: cut(&entry.path) }
 }
 
-/// As much of a text as its type has room for: the names of hosts are for people only, and paths of exports are not
-/// longer.
+/// Truncates a text to its type's limit: host names are only informative, and paths of exports are
+/// not longer.
 fn cut<const MAX: u32>(text: &str) -> Opaque<'_, MAX> {
     let bytes = text.as_bytes();
     Opaque::new(bytes.get(..MAX as usize).unwrap_or(bytes)).unwrap_or_default()
 }
 
-/// An export of nobody's is not shown: one without groups is everybody's there.
+/// Hides an export without clients: an empty group list would mean everyone.
 fn has_clients(export: &&Export) -> bool {
     !export.options.clients.is_empty()
 }
@@ -201,7 +202,7 @@ fn encode_exports(exports: &Exports, to: &mut Encoder<'_>) {
     List::new(&nodes).encode(to);
 }
 
-/// The clients of an export, each as a group; none if it is for all hosts.
+/// The clients of an export, each as a group; empty if it is for all hosts.
 fn clients_of(export: &Export) -> Vec<String> {
     let clients = &export.options.clients;
     match clients.contains(&Client::Any) {

@@ -1,4 +1,4 @@
-//! Threads for the operations of back ends that may wait. They take calls from one bounded queue, do
+//! Threads for blocking operations of back ends. They take calls from a bounded queue, perform
 //! them, and answer. Called by `service`.
 
 use super::answer::Answer;
@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-/// A call on its way to a thread.
+/// A queued call.
 pub(super) struct Job {
     pub(super) call: Deferred,
     pub(super) operation: ProcedureId,
-    /// As they were on the wire.
+    /// As received.
     pub(super) arguments: Vec<u8>,
-    /// Its number.
+    /// Number of the export.
     pub(super) export: u32,
     pub(super) file: FileKey,
     pub(super) caller: Caller,
@@ -30,17 +30,16 @@ pub(super) struct Job {
     pub(super) core: CoreContext,
 }
 
-/// See the module. Dropping it waits until what threads are at is done; what waits for one is not done
-/// any more.
+/// See the module. Dropping it waits for calls in progress; queued ones are dropped.
 #[derive(Debug)]
 pub(super) struct Pool {
     /// `None` only while it is dropped.
     queue: Option<Sender<Job>>,
-    /// The other end of it, so that what is left there when the threads have stopped stays until this
-    /// is dropped.
+    /// The other end, so that jobs left when the threads have stopped are kept until this is
+    /// dropped.
     _jobs: Receiver<Job>,
     is_stopped: Arc<AtomicBool>,
-    /// Each ends with the job that it had taken, and not begun, when it was stopped.
+    /// Each ends with the job, if any, that it had taken but not started when it was stopped.
     threads: Vec<JoinHandle<Option<Job>>>,
     counters: Vec<Arc<Counters>>,
 }
@@ -68,13 +67,13 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Lets no further job begin. Those that have not begun are dropped with the pool, and not before:
-    /// to drop one is to answer it, which its client must not see while its connection is there.
+    /// Starts no further jobs. Jobs that have not started are dropped with the pool, not earlier:
+    /// dropping one answers it, which its client must not see while its connection exists.
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
     }
 
-    /// Hands a job over; gives it back when the queue is full. Never waits.
+    /// Queues a job; returns it if the queue is full. Never blocks.
     #[expect(clippy::result_large_err, reason = "the job itself comes back")]
     pub(super) fn submit(&self, job: Job) -> Result<(), Job> {
         let Some(queue) = &self.queue else { return Err(job) };
@@ -109,7 +108,8 @@ fn work(
         if is_stopped.load(Ordering::Acquire) {
             return Some(job);
         }
-        // Of a panic outside the back end too: its call is dropped, and so answered SYSTEM_ERR.
+        // Also contains a panic outside of the back end: its call is dropped, and so answered
+        // SYSTEM_ERR.
         let _ = contained(|| {
             run(site, job, counters);
             Ok(())
@@ -122,7 +122,7 @@ fn run(site: &Site, job: Job, counters: &Counters) {
     let Job { call, operation, arguments, export, file, caller, core } = job;
     let decoded = Arguments::decode(operation, &mut Decoder::plain(&arguments));
     let (Ok(Some(arguments)), Some(export)) = (decoded, site.exports.by_id(export)) else {
-        // The core has read the same bytes, and found the export.
+        // Cannot happen: the core has decoded the same bytes, and found the export.
         return call.reject(AcceptStatus::SystemErr);
     };
     let scene = Scene { site, visit: Visit { export, file, caller }, core: &core };

@@ -1,8 +1,8 @@
-//! The server, and the service of each of its cores: takes calls in, and sends each the way it goes.
+//! The server, and the service of each of its cores: receives calls, and dispatches them.
 //!
-//! GETATTR, and whatever a back end does that never waits, is answered on the core at once; READ, WRITE
-//! and COMMIT go by the core's data paths (`data`), everything else by the threads of the pool. The
-//! engine calls this on its cores' threads; nothing in it waits.
+//! GETATTR, and everything that a back end does without blocking, is answered on the core at once;
+//! READ, WRITE and COMMIT use the core's data paths (`data`), everything else the threads of the
+//! pool. The engine calls this on its cores' threads; nothing in it blocks.
 
 use super::answer::Answer;
 use super::data::{self, DataPaths};
@@ -31,15 +31,16 @@ use std::sync::{Arc, Mutex};
 /// Limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// Threads for what may wait; started only if a back end has such operations.
+    /// Threads for blocking operations; only started if a back end has any.
     pub threads: usize,
-    /// Most calls that wait for one of them; further ones are answered NFS3ERR_JUKEBOX.
+    /// Maximum number of calls that wait for one of them; further ones are answered
+    /// NFS3ERR_JUKEBOX.
     pub queue_max: usize,
-    /// Most bytes of one READ (`rtmax` of FSINFO); not more than `rpc.max_read_bytes`.
+    /// Maximum bytes of one READ (`rtmax` of FSINFO); not more than `rpc.max_read_bytes`.
     pub read_bytes_max: u32,
-    /// Most bytes of one WRITE (`wtmax` of FSINFO); not more than `rpc.max_write_bytes`.
+    /// Maximum bytes of one WRITE (`wtmax` of FSINFO); not more than `rpc.max_write_bytes`.
     pub write_bytes_max: u32,
-    /// Most bytes of the results of READDIR and READDIRPLUS (`dtpref` of FSINFO).
+    /// Maximum bytes of the results of READDIR and READDIRPLUS (`dtpref` of FSINFO).
     pub list_bytes_max: u32,
 }
 
@@ -55,22 +56,22 @@ impl Default for ServerOptions {
     }
 }
 
-/// An NFS server: what it exports, and the threads behind its cores. Dropping it, after its engine,
-/// ends them when what they are at is done; calls that wait for a thread are not done any more.
+/// An NFS server: its exports, and the threads for its cores. Drop it after its engine: that waits
+/// for calls in progress, and drops those that wait for a thread.
 #[derive(Debug)]
 pub struct Server {
     site: Arc<Site>,
-    /// There if an export has a back end that may wait.
+    /// Present if an export has a back end that may block.
     pool: Option<Pool>,
     cores: Mutex<Vec<Arc<Counters>>>,
 }
 
 impl Server {
-    /// A server of these exports. Handles are sealed with `seal_key`: they stay valid as long as that
-    /// is the same, and whoever knows it can make them.
+    /// A server of these exports. Handles are sealed with `seal_key`: they stay valid as long as it
+    /// is the same, and anyone who knows it can forge them.
     ///
     /// # Errors
-    /// When the system gives no random numbers or no threads.
+    /// The system provides no random numbers or no threads.
     pub fn new(
         exports: Exports,
         seal_key: [u8; 16],
@@ -84,12 +85,12 @@ impl Server {
         Ok(Arc::new(Self { site, pool, cores: Mutex::default() }))
     }
 
-    /// Has `engine` serve NFS version 3, with the replies of what must not be done twice kept. Before
-    /// the engine starts.
+    /// Makes `engine` serve NFS version 3, with a reply cache for non-idempotent procedures. Call
+    /// it before the engine starts.
     ///
     /// # Errors
-    /// [`EngineError::ApiMisuse`] if `rpc.reply_cache_clients` is 0, or the engine moves less in one
-    /// call than the options promise to clients.
+    /// [`EngineError::ApiMisuse`] if `rpc.reply_cache_clients` is 0, or the engine moves less in
+    /// one call than the options promise to clients.
     pub fn serve(self: &Arc<Self>, engine: &Engine) -> Result<(), EngineError> {
         self.check_limits(engine)?;
         let server = Arc::clone(self);
@@ -106,7 +107,7 @@ impl Server {
             (options.write_bytes_max, config.write_bytes_max(), "rpc.max_write_bytes"),
         ] {
             if promised as usize > limit {
-                let why = format!("{promised} bytes in one call are more than {key} = {limit}");
+                let why = format!("{promised} bytes in one call exceed {key} = {limit}");
                 return Err(EngineError::ApiMisuse(why));
             }
         }
@@ -125,16 +126,17 @@ impl Server {
         self.site.seal.handle(export.id, &export.file_system.root())
     }
 
-    /// Lets no thread begin with a further call, for the end of an engine that was not in time
-    /// ([`Engine::drain`]): a client takes a call whose connection went to another server, and it must
-    /// not be done here behind that. What has begun goes on. Such calls are answered by nothing until
-    /// the server is dropped, which is to be when the engine has ended. Any thread; does not wait.
+    /// Keeps threads from starting further calls, for the shutdown of an engine that missed its
+    /// deadline ([`Engine::drain`]): a client retries a call on another server if its connection
+    /// was lost, and it must not be executed here afterwards. Calls in progress continue. Queued
+    /// ones are not answered until the server is dropped, which must happen after the engine has
+    /// stopped. Callable from any thread; does not block.
     pub fn stop(&self) {
         self.pool.iter().for_each(Pool::stop);
         self.site.exports.iter().for_each(|export| export.file_system.stop());
     }
 
-    /// Sum of the counts of all cores and threads; other threads may count meanwhile.
+    /// Sum of the counters of all cores and threads; other threads may count meanwhile.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let mut sum = ServerStats::default();
@@ -146,7 +148,7 @@ impl Server {
 
 /// The service of one core.
 struct NfsService {
-    /// Dropped before the server, whose threads may wait for what is under way there.
+    /// Dropped before the server, whose threads may wait for its requests in progress.
     paths: DataPaths,
     server: Arc<Server>,
     core: CoreContext,
@@ -175,9 +177,10 @@ impl Service for NfsService {
         }
     }
 
-    /// Twice the same READ or COMMIT does no harm, nor does what changes nothing. Nor would WRITE, but
-    /// for the time between: the first one may still be under way when the client has sent it again,
-    /// has got its reply, and has written something else to the same place.
+    /// Repeating a READ or COMMIT is harmless, as is repeating a procedure that changes nothing. So
+    /// would be WRITE, except for the time in between: the first one may still be in progress when
+    /// the client has retransmitted it, got its reply, and written something else to the same
+    /// place.
     fn is_idempotent(&self, Procedure(procedure): Procedure) -> bool {
         let is_once = |of| of == ProcedureId::Nfsproc3Write || Arguments::changes(of);
         !ProcedureId::new(procedure).is_some_and(is_once)
@@ -204,10 +207,10 @@ impl Service for NfsService {
     }
 }
 
-/// A call whose arguments cannot be read.
+/// A call whose arguments cannot be decoded.
 struct Garbage<'a>(Call<'a>);
 
-/// Reads arguments to their end.
+/// Decodes arguments to their end.
 fn whole<'a, T>(
     call: &mut Call<'a>,
     decode: impl FnOnce(&mut Decoder<'a>) -> Result<T, DecodeError>,
@@ -239,7 +242,7 @@ impl NfsService {
         self.server.site.enter(handle, peer, call.credential())
     }
 
-    /// Denies a call, or lets its procedure fail.
+    /// Denies a call, or makes its procedure fail.
     fn refuse<'a>(
         &self,
         refusal: Refusal,
@@ -256,10 +259,10 @@ impl NfsService {
         }
     }
 
-    /// GETATTR, the most frequent of all calls: without a thread if that can be, and without memory.
+    /// GETATTR, the most frequent call: without a thread if possible, and without memory.
     fn attributes<'a>(&self, mut call: Call<'a>) -> Result<(), Garbage<'a>> {
         let operation = ProcedureId::Nfsproc3Getattr;
-        // The field alone: the decoder of the struct takes 1.1 times the instructions.
+        // Only the field: the decoder of the struct takes 1.1 times the instructions.
         let Ok(data) = whole(&mut call, Opaque::<'_, NFS3_FHSIZE>::decode) else {
             return Err(Garbage(call));
         };
@@ -318,7 +321,7 @@ impl NfsService {
         Ok(())
     }
 
-    /// Hands a call to the pool; what there is no room for is to come again later.
+    /// Passes a call to the pool; if there is no room, it is to be retried later.
     fn submit(
         &self,
         operation: ProcedureId,
@@ -350,7 +353,7 @@ impl NfsService {
     }
 }
 
-/// Attributes of a file, if they can be read without waiting.
+/// Attributes of a file, if they are available without blocking.
 fn attributes_now(visit: &Visit<'_>) -> Option<Outcome<Fattr3>> {
     let file_system = &visit.export.file_system;
     match file_system.blocks() {

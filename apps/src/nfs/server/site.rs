@@ -1,5 +1,5 @@
-//! State shared by all cores and threads of a server: exports, the seal of handles, limits; and how a call
-//! comes in, from the handle in it to the file and the user it is done for.
+//! State shared by all cores and threads of a server: exports, the seal of handles, limits; and the
+//! resolution of a call's handle and credential to a file and a user.
 
 use super::exports::{Caller, Export, Exports, Peer, Refused};
 use super::file_system::{FileKey, FileSystem, Outcome};
@@ -14,11 +14,11 @@ pub(super) struct Site {
     pub(super) exports: Exports,
     pub(super) seal: Seal,
     pub(super) options: ServerOptions,
-    /// Another number in every process.
+    /// Differs between processes.
     pub(super) instance: u64,
 }
 
-/// Why a call is not done.
+/// Reason why a call is rejected.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Refusal {
     /// The procedure fails with this.
@@ -43,7 +43,7 @@ impl From<Refused> for Refusal {
     }
 }
 
-/// A call that came in: for which file of which export it is, and as whom it is done.
+/// A resolved call: its file, the export, and the identity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visit<'a> {
     pub(super) export: &'a Export,
@@ -53,12 +53,12 @@ pub(super) struct Visit<'a> {
 
 impl Site {
     /// Write verifier, which changes when unstable data of an export may be lost: in another
-    /// process, and when its back end knows of a loss (RFC 1813 section 3.3.7).
+    /// process, and when its back end detects a loss (RFC 1813 section 3.3.7).
     pub(super) fn verifier(&self, file_system: &dyn FileSystem) -> Writeverf3 {
         self.instance.wrapping_add(file_system.losses()).to_be_bytes()
     }
 
-    /// Looks at the first handle of a call, and at who calls.
+    /// Checks the first handle of a call, and the caller.
     pub(super) fn enter(
         &self,
         handle: &[u8],
@@ -77,7 +77,7 @@ impl Site {
 pub(super) struct Scene<'a> {
     pub(super) site: &'a Site,
     pub(super) visit: Visit<'a>,
-    /// Core whose memory replies may take.
+    /// Core whose memory replies may use.
     pub(super) core: &'a CoreContext,
 }
 
@@ -87,7 +87,7 @@ impl Scene<'_> {
         self.site.seal.handle(self.visit.export.id, file)
     }
 
-    /// The file of a second handle, which must be of the same export.
+    /// The file of a second handle, which must be in the same export.
     pub(super) fn second(&self, handle: NfsFh3<'_>) -> Outcome<FileKey> {
         let (export, file) = self.site.seal.open(&handle.data)?;
         if export != self.visit.export.id {

@@ -1,44 +1,45 @@
-//! Counters of a server. Every thread that answers calls has counters of its own, which it alone
-//! writes; whoever wants to know adds them up.
+//! Counters of a server. Every thread that answers calls has its own counters, which only it
+//! writes; readers add them up.
 
 use crate::nfs::nfs3::PROCEDURES;
 use crate::nfs::protocol::{Nfsstat3, ProcedureId};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of one procedure.
+/// Counters of one procedure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcedureStats {
-    /// Calls that came in.
+    /// Calls received.
     pub calls: u64,
-    /// Those that were answered with a status other than NFS3_OK.
+    /// Calls answered with a status other than NFS3_OK.
     pub errors: u64,
 }
 
-/// Counts since the server started.
+/// Counters since the server started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
     /// By procedure number.
     pub procedures: [ProcedureStats; PROCEDURES],
-    /// Bytes that READ gave.
+    /// Bytes returned by READ.
     pub bytes_read: u64,
-    /// Bytes that WRITE took.
+    /// Bytes accepted by WRITE.
     pub bytes_written: u64,
-    /// Answers NFS3ERR_JUKEBOX: something was full.
+    /// NFS3ERR_JUKEBOX answers: a resource was exhausted.
     pub jukebox: u64,
     /// Handles that this server did not make (NFS3ERR_BADHANDLE).
     pub bad_handles: u64,
-    /// Calls that were denied for their credential.
+    /// Calls denied because of their credential.
     pub denied: u64,
-    /// Calls whose arguments could not be read.
+    /// Calls with malformed arguments.
     pub garbage: u64,
 }
 
-/// A number that one thread writes, and any thread reads.
+/// A number with a single writer and any readers.
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Relaxed, and no read-modify-write: there is one writer, and readers want a recent value only.
+    /// Relaxed, without read-modify-write: there is one writer, and readers only need a recent
+    /// value.
     pub(super) fn add(&self, more: u64) {
         self.0.store(self.value().wrapping_add(more), Ordering::Relaxed);
     }

@@ -1,11 +1,11 @@
-//! iceoryx2 between two processes, measured as spinperf measures itself: `serve` answers until it gets
-//! SIGTERM, `run` measures for a second and prints `key value` lines. Both poll. Called by
-//! bench/peers/iceoryx2/measure, on a core each.
+//! iceoryx2 between two processes, measured like spinperf: `serve` answers until SIGTERM, `run`
+//! measures for a second and prints `key value` lines. Both poll. bench/peers/iceoryx2/measure runs
+//! each on its own core.
 //!
-//!     iceoryx2-peer serve|run calls|deep|samples|stream|bulk ROOT PREFIX
+//! iceoryx2-peer serve|run calls|deep|samples|stream|bulk ROOT PREFIX
 //!
-//! ROOT is the directory, PREFIX begins the name, of everything that iceoryx2 makes: what is left of a
-//! process that was killed can be removed by name.
+//! ROOT is the directory, and PREFIX the beginning of the name, of everything that iceoryx2
+//! creates, so that the leftovers of a killed process can be removed by name.
 
 use iceoryx2::node::NodeWaitFailure;
 use iceoryx2::port::publisher::Publisher;
@@ -22,14 +22,14 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 type Small = [u8; 64];
 
 const DEPTH: usize = 32;
-/// As many transfers under way as spinperf has.
+/// As many transfers in flight as spinperf has.
 const BULK_DEPTH: usize = 2;
 const BULK_BYTES: usize = 1 << 20;
 const WARM_UP: Duration = Duration::from_millis(200);
 const MEASURED: Duration = Duration::from_secs(1);
-/// The samples of a second and more, at any rate that is possible; a fuller run ends early.
+/// More than a second of samples at any possible rate; a run that reaches it ends early.
 const SAMPLES_MAX: usize = 16 << 20;
-/// Asking whether the process is to end is a system call, so it is done now and then.
+/// Checking for shutdown takes a system call, so it is done rarely.
 const EMPTY_POLLS_PER_CHECK: u32 = 1 << 16;
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
@@ -74,7 +74,8 @@ fn bulk(node: &Node<ipc::Service>) -> Outcome<Topic<ipc::Service, [u8], ()>> {
     Ok(service.subscriber_max_buffer_size(BULK_DEPTH).open_or_create()?)
 }
 
-/// Samples that do not fit are refused, and sent anew: waiting is ours to do.
+/// The publisher rejects samples that do not fit, and the caller retries: waiting is part of the
+/// benchmark.
 fn publisher(
     topic: &Topic<ipc::Service, Small, ()>,
 ) -> Outcome<Publisher<ipc::Service, Small, ()>> {
@@ -117,7 +118,7 @@ fn serve_samples(node: &Node<ipc::Service>) -> Outcome<()> {
     })
 }
 
-/// Polls until the process is told to end.
+/// Polls until a signal ends the process.
 fn serve_with(node: &Node<ipc::Service>, mut poll: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
     println!("listening");
     let mut empty = 0;
@@ -165,7 +166,7 @@ fn run_calls(node: &Node<ipc::Service>) -> Outcome<()> {
     })
 }
 
-/// As many calls at a time as there may be, replied to in their order.
+/// As many calls in flight as allowed, answered in order.
 fn run_deep(node: &Node<ipc::Service>) -> Outcome<()> {
     let client = calls(node)?.client_builder().create()?;
     connected(|| Ok(client.send_copy([0; 64])?.number_of_server_connections() > 0))?;
@@ -212,8 +213,8 @@ fn run_stream(node: &Node<ipc::Service>) -> Outcome<()> {
     counted(DEPTH, || Ok(publisher.loan_uninit()?.write_payload([1; 64]).send()? > 0))
 }
 
-/// Large samples one way, each copied from memory of our own. Copying anew what was refused would be
-/// work that nobody asked for, so iceoryx2 does the waiting.
+/// Large samples one way, each copied from private memory. iceoryx2 blocks when the buffer is full,
+/// because a retry would copy again for nothing.
 fn run_bulk(node: &Node<ipc::Service>) -> Outcome<()> {
     let topic = bulk(node)?;
     let builder = topic.publisher_builder().initial_max_slice_len(BULK_BYTES);
@@ -227,18 +228,18 @@ fn run_bulk(node: &Node<ipc::Service>) -> Outcome<()> {
     counted(BULK_DEPTH, send)
 }
 
-/// Until the other end is known.
+/// Retries until the other end is connected.
 fn connected(mut attempt: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
     let began = Instant::now();
     while !attempt()? {
         if began.elapsed() > CONNECT_TIME {
-            return Err("nobody answers".into());
+            return Err("no peer answers".into());
         }
     }
     Ok(())
 }
 
-/// Times every exchange; prints the median of the full round trips.
+/// Times every exchange; prints the median round trip.
 fn round_trips(mut exchange: impl FnMut(Small) -> Outcome<Small>) -> Outcome<()> {
     let warm = Instant::now();
     while warm.elapsed() < WARM_UP {
@@ -263,7 +264,7 @@ fn round_trips(mut exchange: impl FnMut(Small) -> Outcome<Small>) -> Outcome<()>
     Ok(())
 }
 
-/// Counts what is done in the time; `step` says whether it finished one.
+/// Counts completed steps in the measured time; `step` returns true if it completed one.
 fn counted(depth: usize, mut step: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
     let warm = Instant::now();
     while warm.elapsed() < WARM_UP {
@@ -275,7 +276,7 @@ fn counted(depth: usize, mut step: impl FnMut() -> Outcome<bool>) -> Outcome<()>
     while elapsed < MEASURED {
         done += usize::from(step()?);
         steps += 1;
-        // Asking for the time would be a good part of a small exchange.
+        // Reading the clock costs a good part of a small exchange.
         if steps % DEPTH as u32 == 0 {
             elapsed = began.elapsed();
         }

@@ -1,5 +1,5 @@
-//! Latency against throughput: where more load stops bringing more calls and only makes them wait.
-//! Also the steps of a search for the highest rate, and the course of a soak.
+//! Latency against throughput, which shows where more load only adds waiting. Also the steps of a
+//! search for the highest rate, and the course of a soak.
 
 use super::family::Family;
 use super::plot::{Axis, Plot, range, show_time};
@@ -21,7 +21,7 @@ pub(super) fn figure(family: &Family<'_>) -> Option<String> {
     let highest = range(rates())?.1;
     let drawn_limit = limit.filter(|limit| *limit <= highest * LIMIT_SHOWN);
     let latencies = rows.iter().flat_map(|row| PERCENTILES.map(|(_, of)| of(&row.median.latency)));
-    // The numbers below the lowest points need room above the axis.
+    // The labels below the lowest points need room above the axis.
     let lowest = rows.iter().map(|row| row.median.latency.p50_ns * ROOM_BELOW);
     let latencies = Axis::latency(latencies.chain(lowest));
     let mut plot = Plot::new(Axis::rate(rates().chain(drawn_limit)), latencies);
@@ -33,7 +33,7 @@ pub(super) fn figure(family: &Family<'_>) -> Option<String> {
     }
     let detail = match (limit, drawn_limit) {
         (Some(limit), None) => {
-            format!("latency against throughput; the bare ring does {}", show_count(limit))
+            format!("latency against throughput; the bare ring reaches {}", show_count(limit))
         }
         _ => "latency against throughput".to_owned(),
     };
@@ -67,7 +67,7 @@ fn draw(plot: &mut Plot, rows: &[&Row], index: usize, name: &str, of: fn(&Latenc
     }
 }
 
-/// How much is asked of the server, in a word.
+/// Load on the server, in a word.
 fn load_of(row: &Row) -> String {
     match row.workload.rate {
         Some(rate) => show_count(rate.per_second as f64),
@@ -79,7 +79,7 @@ fn is_plain(row: &Row) -> bool {
     row.workload.idle_connections == 0 && row.median.latency.p50_ns.is_finite()
 }
 
-/// The highest rate that a bare ring did beside one of the rows.
+/// The highest rate of a bare ring measured with one of the rows.
 fn ring_limit(rows: &[&Row]) -> Option<f64> {
     let of = |row: &&Row| {
         let floor = row.repeats.iter().flat_map(|repeat| &repeat.floor);
@@ -99,7 +99,7 @@ pub(super) fn saturation(found: &Saturation) -> Option<String> {
     plot.level(found.p99_limit_ns, "bound", &format!("limit: {}", show_time(found.p99_limit_ns)));
     for step in steps.iter().filter(|step| step.p99_ns.is_finite()) {
         let title = format!(
-            "asked for {}, {} started, p99 {}",
+            "{} requested, {} started, p99 {}",
             show_count(step.target_per_second),
             show_count(step.achieved_per_second),
             show_time(step.p99_ns)
@@ -109,11 +109,11 @@ pub(super) fn saturation(found: &Saturation) -> Option<String> {
     let detail = match found.highest_per_second {
         Some(rate) => {
             plot.upright(rate, "floor", &format!("highest: {}", show_count(rate)));
-            "full dots kept the limit and the rate".to_owned()
+            "filled dots kept the limit and the rate".to_owned()
         }
         None => "no rate kept the limit".to_owned(),
     };
-    let description = format!("99th percentile at {} rates that were tried", steps.len());
+    let description = format!("99th percentile at {} tried rates", steps.len());
     Some(plot.figure("Search for the highest rate", &detail, &description))
 }
 
@@ -164,10 +164,10 @@ fn with_courses(mut plot: Plot, soak: &Soak, courses: &[Course]) -> Plot {
     plot
 }
 
-/// A figure of each window, by name.
+/// A named figure of each window.
 type Course = (&'static str, fn(&SoakWindow) -> f64);
 
-/// A percentile, by name.
+/// A named percentile.
 type Percentile = (&'static str, fn(&LatencySummary) -> f64);
 
 const PERCENTILES: [Percentile; 3] = [
@@ -175,9 +175,10 @@ const PERCENTILES: [Percentile; 3] = [
     ("p99", |latency| latency.p99_ns),
     ("p99.9", |latency| latency.p99_9_ns),
 ];
-/// A limit further off than this is told in words: drawn, it would leave no room for the rows.
+/// A limit further away than this factor is only mentioned in the text: in the plot, it would leave
+/// no room for the rows.
 const LIMIT_SHOWN: f64 = 2.5;
-/// Of the lowest latency.
+/// Fraction of the lowest latency.
 const ROOM_BELOW: f64 = 0.5;
 const MIB: f64 = 1_048_576.0;
 

@@ -1,27 +1,27 @@
-//! Rows that belong in one plot: the same operation on the same payload, at several depths, rates,
-//! or beside other connections.
+//! Rows that belong in one plot: the same operation on the same payload, at several depths or
+//! rates, or with other connections.
 
 use crate::load::{Mode, Workload};
 use crate::pattern::Verify;
 use crate::report::Row;
 
-/// Up to eight rows that one plot can tell apart.
+/// Up to eight rows that can be distinguished in one plot.
 pub(super) struct Family<'a> {
-    /// What they have in common.
+    /// Common properties.
     pub(super) title: String,
     pub(super) members: Vec<Member<'a>>,
 }
 
-/// A row with its place in a plot.
+/// A row with its role in a plot.
 pub(super) struct Member<'a> {
     pub(super) row: &'a Row,
-    /// What sets it apart from the others; nothing where it is the only one.
+    /// Distinguishing property; empty for a single row.
     pub(super) label: String,
     /// A variable of the style sheet.
     pub(super) colour: String,
 }
 
-/// All rows in families, in the order of their first members.
+/// All rows by family, in the order of their first members.
 pub(super) fn families(rows: &[Row]) -> Vec<Family<'_>> {
     let mut groups: Vec<(String, Vec<&Row>)> = Vec::new();
     for row in rows {
@@ -57,7 +57,7 @@ impl<'a> Family<'a> {
     }
 }
 
-/// The name of the plainest workload of the same kind.
+/// Name of the plainest workload of the same kind.
 fn title(workload: &Workload) -> String {
     let plain = Workload {
         mode: Mode::PingPong,
@@ -80,7 +80,7 @@ fn label(title: &str, row: &Row) -> String {
     }
 }
 
-/// Whether one row is the other under more load or less: an order that a ramp of colours shows.
+/// Returns whether one row is the other under more or less load: an order shown by a colour ramp.
 fn differ_by_load(one: &Row, other: &Row) -> bool {
     let (one, other) = (one.workload, other.workload);
     Workload { mode: other.mode, depth: other.depth, rate: other.rate, ..one } == other

@@ -1,11 +1,12 @@
-//! Latency over time: a column for each interval, coloured by how many of its calls took so long.
+//! Latency over time: a column for each interval, coloured by the number of calls with each
+//! latency.
 
 use super::plot::{Axis, Plot, show_time};
 use crate::latency::has_calls_beyond;
 use crate::report::Row;
 use hdrhistogram::Histogram;
 
-/// The map of a row; `None` where there are no intervals.
+/// The map of a row; `None` without intervals.
 pub(super) fn figure(row: &Row) -> Option<String> {
     let course = Course::of(row);
     let last = course.columns.last()?;
@@ -45,7 +46,7 @@ pub(super) fn figure(row: &Row) -> Option<String> {
     Some(plot.figure(&row.name, &detail, &description))
 }
 
-/// What the colours mean.
+/// Meaning of the colours.
 pub(super) fn legend() -> String {
     let swatch = |level: usize| format!("<i style=\"background:var(--h{level})\"></i>");
     let swatches: String = (0..LEVELS).map(swatch).collect();
@@ -64,7 +65,7 @@ fn round_percent(share: f64) -> f64 {
 /// The intervals of all repeats, one repeat after the other.
 struct Course {
     columns: Vec<Column>,
-    /// Where repeats after the first begin.
+    /// Starts of the repeats after the first.
     repeats_s: Vec<f64>,
 }
 
@@ -102,7 +103,7 @@ impl Course {
     }
 
     fn line(&self, quantile: f64) -> Vec<(f64, f64)> {
-        // Of fewer calls it would be their maximum by another name.
+        // With fewer calls, it would equal their maximum.
         let is_known = |column: &&Column| {
             let calls = column.samples.len();
             calls > 0 && (quantile <= 0.5 || has_calls_beyond(quantile * 100.0, calls))
@@ -117,12 +118,12 @@ impl Course {
 }
 
 impl Column {
-    /// Neighbouring intervals together.
+    /// Merges neighbouring intervals.
     fn of(part: &[crate::load::Interval], offset_s: f64) -> Option<Self> {
         let (first, last) = (part.first()?, part.last()?);
         let mut samples = first.histogram.clone();
         for other in &part[1..] {
-            // Cannot fail: it grows with what is added.
+            // Cannot fail: the histogram grows as needed.
             let _ = samples.add(&other.histogram);
         }
         let end_s = offset_s + last.start_s + last.elapsed_s;
@@ -147,7 +148,7 @@ impl Bins {
         ((place * BINS as f64) as usize).min(BINS - 1)
     }
 
-    /// Corners of every cell that has calls, by level of colour.
+    /// Corners of every cell with calls, by colour level.
     fn cells(&self, columns: &[Column]) -> [Vec<[f64; 4]>; LEVELS] {
         let mut levels: [Vec<[f64; 4]>; LEVELS] = Default::default();
         for column in columns {
@@ -167,11 +168,11 @@ impl Bins {
     }
 }
 
-/// Beyond this, neighbouring intervals share a column: no eye tells more apart.
+/// Beyond this number, neighbouring intervals share a column: more cannot be distinguished.
 const COLUMNS_MAX: usize = 130;
 const BINS: usize = 44;
 const LEVELS: usize = 8;
-/// Shares of a column from which on each colour is used, half a power of ten apart.
+/// Fractions of a column where each colour starts, half a power of ten apart.
 const LEVEL_STARTS: [f64; LEVELS] = [0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1];
 
 #[cfg(test)]
@@ -191,7 +192,7 @@ mod tests {
         let html = figure(&row).unwrap();
         let course = Course::of(&row);
         assert_eq!(course.columns.len(), 20);
-        // 50 calls of an interval have no 99th percentile.
+        // 50 calls in an interval have no 99th percentile.
         assert_eq!(data_points(&html), [20, 10]);
         assert!(cells(&html) >= 20, "{html}");
         assert_eq!(html.matches("class=\"repeat\"").count(), 1);

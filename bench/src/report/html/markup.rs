@@ -1,9 +1,9 @@
-//! Pieces of HTML. Every text that is not written here goes through [`escape`].
+//! Pieces of HTML. All text from elsewhere goes through [`escape`].
 
 use std::fmt::Write;
 
-/// A text as content or as the value of a quoted attribute. Control characters, which HTML has no
-/// way to write, become the replacement character.
+/// Escapes text for content or a quoted attribute. Control characters, which HTML cannot represent,
+/// become the replacement character.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -22,7 +22,7 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// A table; the first cell of a row is its heading, cells in parentheses are faint, and columns of
-/// numbers are set to the right.
+/// numbers are right-aligned.
 pub(super) fn table(header: &[String], rows: &[Vec<String>]) -> String {
     let mut html = "<div class=\"card\"><table>".to_owned();
     let numeric =
@@ -64,7 +64,7 @@ pub(super) fn facts(pairs: &[(String, String)]) -> String {
     html + "</dl></div>"
 }
 
-/// A section with its heading and, under it, what to know before looking.
+/// A section with its heading and an introduction.
 pub(super) fn section(title: &str, lead: &str, body: &str) -> String {
     let lead = match lead {
         "" => String::new(),

@@ -1,6 +1,6 @@
-//! The report as one self-contained HTML file: for people, to look at and to pass around.
+//! The report as one self-contained HTML file, for viewing and sharing.
 //!
-//! Nothing is fetched and no script runs, which a Content-Security-Policy in the file makes sure of,
+//! Nothing is fetched and no script runs, which a Content-Security-Policy in the file enforces,
 //! whatever a name or a note of a host may contain.
 
 /// Appends formatted text to a string, which cannot fail.
@@ -73,7 +73,9 @@ fn header(report: &Report) -> String {
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     let warning = match environment.build {
         "release" => String::new(),
-        other => format!("<p class=\"bad\">A {} build: its figures say little.</p>", escape(other)),
+        other => {
+            format!("<p class=\"bad\">A {} build: its figures mean little.</p>", escape(other))
+        }
     };
     format!(
         "<header><h1>spinperf report</h1><p class=\"sub\">{}</p>{warning}</header>\n",
@@ -174,18 +176,17 @@ fn notes(report: &Report) -> String {
 }
 
 const STYLE: &str = include_str!("style.css");
-/// Inline styles and nothing else.
+/// Allows inline styles only.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
-/// More heat maps than these are shown on request.
+/// Further heat maps are collapsed.
 const MAPS_OPEN: usize = 16;
-const SPECTRA: &str = "Every call of every repeat. Each further nine has as much room as the one \
-                       before; dotted where fewer than ten calls lie beyond.";
-const CURVES: &str = "Numbers beside points are calls under way at a time, or calls asked for in a \
-                      second. Where a line turns \
-                      upwards, more load only waits longer.";
+const SPECTRA: &str = "Every call of every repeat. Each further nine has the same width; dotted \
+                       where fewer than ten calls lie beyond.";
+const CURVES: &str = "Numbers at points are calls in flight, or requested calls per second. Where \
+                      a line turns upwards, more load only adds waiting.";
 const MAPS: &str = "Each column is a slice of time, each cell a range of latency, its colour the \
-                    share of the slice's calls. The lines are p50 and p99; dotted uprights part \
-                    the repeats.";
+                    share of the slice's calls. The lines are p50 and p99; dotted vertical lines \
+                    separate the repeats.";
 
 #[cfg(test)]
 pub(crate) mod tests {
@@ -194,7 +195,8 @@ pub(crate) mod tests {
     use crate::report::Goal;
     use crate::report::tests::{empty, repeat};
 
-    /// A row with as many samples in each repeat, in ten intervals, the slowest ever slower.
+    /// A row with this many samples in each repeat, in ten intervals; the slowest samples get
+    /// slower.
     pub(crate) fn sampled(workload: Workload, repeats: &[u64]) -> Row {
         let measured = |&calls: &u64| {
             let mut one = repeat(calls, 300.0, &[]);
@@ -213,7 +215,7 @@ pub(crate) mod tests {
         Row::new(workload, repeats.iter().map(measured).collect())
     }
 
-    /// The number of points of every line, in order.
+    /// Number of points of each line, in order.
     pub(crate) fn data_points(html: &str) -> Vec<usize> {
         let parts =
             html.split("data-points=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
@@ -237,7 +239,7 @@ pub(crate) mod tests {
             "Latency by percentile",
             "Throughput and latency",
             "Latency over time",
-            "What bound each row",
+            "Bottleneck of each row",
             "Environment",
             "1 of 1",
         ] {

@@ -1,5 +1,5 @@
-//! Latency by percentile: one line per row, over an axis on which every further nine takes as much
-//! room as the one before.
+//! Latency by percentile: one line per row, over an axis on which every further nine takes the same
+//! width.
 
 use super::family::{Family, Member};
 use super::plot::{Axis, Plot, Scale, show_time};
@@ -8,7 +8,7 @@ use crate::latency::{is_supported, upper_median};
 use crate::report::Row;
 use hdrhistogram::Histogram;
 
-/// The plot of a family; `None` where no row has samples.
+/// The plot of a family; `None` if no row has samples.
 pub(super) fn figure(family: &Family<'_>) -> Option<String> {
     let lines: Vec<Line<'_>> = family.members.iter().filter_map(Line::of).collect();
     let most = lines.iter().map(|line| line.samples).max()?;
@@ -28,7 +28,7 @@ pub(super) fn figure(family: &Family<'_>) -> Option<String> {
     Some(plot.figure(&family.title, "latency by percentile", &description))
 }
 
-/// Points of 1 / (1 - p) and latency, equally far apart on the axis; the last is the largest sample.
+/// Points of 1 / (1 - p) and latency, equally far apart on the axis; the last is the maximum.
 fn spectrum(samples: &Histogram<u64>) -> Vec<(f64, f64)> {
     let count = samples.len() as f64;
     let steps = (count.log10() * POINTS_PER_DECADE).ceil() as i32;
@@ -47,7 +47,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// `None` without samples, and where calls were lost: the percentiles would be those of the others.
+    /// `None` without samples, and with lost calls: the percentiles would be those of the others.
     fn of(member: &'a Member<'a>) -> Option<Self> {
         let samples = member.row.samples().filter(|samples| !samples.is_empty())?;
         if member.row.median.lost > 0 {
@@ -64,7 +64,7 @@ impl<'a> Line<'a> {
         if first_thin > 0 {
             plot.line(&points[..first_thin], &member.colour, "", &title);
         }
-        // Begins where the other ends, so that there is no gap.
+        // Starts where the other line ends, to avoid a gap.
         plot.line(&points[first_thin.saturating_sub(1)..], &member.colour, "tail", &title);
         if let Some(end) = points.last().filter(|_| !member.label.is_empty()) {
             plot.name(*end, &member.colour, &member.label);
@@ -83,7 +83,7 @@ fn spoken(member: &Member<'_>) -> String {
     )
 }
 
-/// The limits of the machine that are round trips, with their medians.
+/// The machine limits that are round trips, with their medians.
 fn limits(row: &Row) -> Vec<(String, f64)> {
     let is_round_trip = |probe: &Probe| probe.is_time();
     let first = row.repeats.first().map_or(&[][..], |repeat| &repeat.floor);
@@ -100,7 +100,7 @@ fn axis(samples: u64) -> Axis {
     let high = (samples as f64).max(10.0);
     let nines = (1..=high.log10() as i32).map(|nines| 10f64.powi(nines));
     let label = |inverse: f64| format!("{}%", 100.0 - 100.0 / inverse);
-    // On a long axis, the first two would stand in each other's place.
+    // On a long axis, the first two labels would overlap.
     let first: &[f64] = if high < LONG_AXIS { &[1.0, 2.0] } else { &[2.0] };
     let ticks = first.iter().copied().chain(nines).map(|inverse| (inverse, label(inverse)));
     Axis {

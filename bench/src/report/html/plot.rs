@@ -1,12 +1,12 @@
-//! Plots as inline SVG: axes, grid, lines with their names beside their ends.
+//! Plots as inline SVG: axes, grid, and lines labelled at their ends.
 //!
-//! Coordinates of the plane are data; only this module knows pixels.
+//! Coordinates are data values; only this module knows pixels.
 
 use super::markup::escape;
 use crate::units::show_count;
 use std::fmt::Write;
 
-/// How values become positions.
+/// Mapping of values to positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
     Linear,
@@ -25,7 +25,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Latencies, logarithmically; the range is widened to what ticks it well.
+    /// A logarithmic axis for latencies; the range is extended to suitable ticks.
     pub(super) fn latency(values_ns: impl Iterator<Item = f64>) -> Self {
         let (low, high) = range(values_ns.filter(|ns| *ns > 0.0)).unwrap_or((100.0, 1000.0));
         let (low, high) = (low / 1.15, high * 1.15);
@@ -33,7 +33,7 @@ impl Axis {
         Self { label: "latency".to_owned(), scale: Scale::Log, low, high, ticks }
     }
 
-    /// Anything from 0 on.
+    /// A linear axis from 0.
     pub(super) fn from_zero(
         label: &str,
         values: impl Iterator<Item = f64>,
@@ -50,12 +50,12 @@ impl Axis {
         Self::from_zero("calls per second", values, show)
     }
 
-    /// Seconds since the beginning.
+    /// Seconds since the start.
     pub(super) fn time(end_s: f64) -> Self {
         Self::from_zero("time, s", std::iter::once(end_s / 1.04), |s| format!("{}", round(s)))
     }
 
-    /// Where a value is, between 0 and 1.
+    /// Position of a value, between 0 and 1.
     fn place(&self, value: f64) -> f64 {
         let place = match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
@@ -65,15 +65,15 @@ impl Axis {
     }
 }
 
-/// A plot that is being drawn.
+/// A plot under construction.
 pub(super) struct Plot {
     x: Axis,
     y: Axis,
-    /// What is inside the frame.
+    /// Elements inside the frame.
     body: String,
-    /// Names of lines: where they end, and their colour.
+    /// Labels of lines: heights of the line ends, texts and colours.
     names: Vec<(f64, String, String)>,
-    /// Labels of levels: their heights, and where they begin.
+    /// Labels of levels: heights and left ends.
     levels: Vec<(f64, f64)>,
 }
 
@@ -82,13 +82,13 @@ impl Plot {
         Self { x, y, body: String::new(), names: Vec::new(), levels: Vec::new() }
     }
 
-    /// Where a point is, in pixels.
+    /// Position of a point in pixels.
     fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
         let (right, down) = (self.x.place(x), 1.0 - self.y.place(y));
         (LEFT + right * (WIDTH - LEFT - RIGHT), TOP + down * (HEIGHT - TOP - BOTTOM))
     }
 
-    /// A line through points, with what it is for those who hover over it; `extra` are classes.
+    /// A line through points, with a tooltip; `extra` are CSS classes.
     pub(super) fn line(&mut self, points: &[(f64, f64)], colour: &str, extra: &str, title: &str) {
         let points: Vec<(f64, f64)> = points.iter().copied().filter(is_known).collect();
         let path: Vec<String> = points.iter().map(|point| pair(self.at(*point))).collect();
@@ -102,7 +102,7 @@ impl Plot {
         );
     }
 
-    /// A thin line over everything, without a colour of its own.
+    /// A thin line on top of everything, without its own colour.
     pub(super) fn overlay(&mut self, points: &[(f64, f64)], title: &str) {
         let path: Vec<String> = points.iter().map(|point| pair(self.at(*point))).collect();
         push!(
@@ -114,7 +114,7 @@ impl Plot {
         );
     }
 
-    /// Marks with a text for those who hover over them; hollow ones stand for what failed.
+    /// A mark with a tooltip; hollow marks stand for failures.
     pub(super) fn dot(&mut self, point: (f64, f64), colour: &str, filled: bool, title: &str) {
         if !is_known(&point) {
             return;
@@ -146,7 +146,7 @@ impl Plot {
         );
     }
 
-    /// Gives the line that ends at this height a name in the margin.
+    /// Labels the line that ends at this height in the margin.
     pub(super) fn name(&mut self, end: (f64, f64), colour: &str, name: &str) {
         if !is_known(&end) {
             return;
@@ -155,14 +155,15 @@ impl Plot {
         self.names.push((y, colour.to_owned(), name.to_owned()));
     }
 
-    /// A level across the plot, such as a limit of the machine. Outside of the axis it is left out.
+    /// A horizontal line across the plot, such as a limit of the machine. Omitted outside of the
+    /// axis.
     pub(super) fn level(&mut self, y: f64, class: &str, text: &str) {
         if y < self.y.low || y > self.y.high {
             return;
         }
         let (left, height) = self.at((self.x.low, y));
         let right = WIDTH - RIGHT;
-        // Beside the labels of levels close by, not over them.
+        // Next to the labels of nearby levels, not over them.
         let close = self.levels.iter().filter(|other| (other.0 - height).abs() < NAME_HEIGHT);
         let label_end = close.map(|other| other.1).fold(right, f64::min) - 4.0;
         self.levels.push((height, label_end - text.chars().count() as f64 * CHAR_WIDTH - 8.0));
@@ -175,7 +176,7 @@ impl Plot {
         );
     }
 
-    /// The same upright.
+    /// A vertical line across the plot.
     pub(super) fn upright(&mut self, x: f64, class: &str, text: &str) {
         if x < self.x.low || x > self.x.high {
             return;
@@ -197,7 +198,7 @@ impl Plot {
         }
     }
 
-    /// Rectangles of one colour, given by their corners in data: one element, however many.
+    /// Rectangles of one colour, given by their corners in data values: a single SVG element.
     pub(super) fn cells(&mut self, cells: &[[f64; 4]], colour: &str) {
         let mut path = String::new();
         for &[x0, y0, x1, y1] in cells {
@@ -211,7 +212,7 @@ impl Plot {
         );
     }
 
-    /// The figure, with a heading and a description for those who do not see it.
+    /// The figure, with a heading and a description for screen readers.
     pub(super) fn figure(self, title: &str, detail: &str, description: &str) -> String {
         let mut svg = String::new();
         self.push_axes(&mut svg);
@@ -264,7 +265,7 @@ impl Plot {
         );
     }
 
-    /// Names in the margin, moved apart where lines end close together, each led to by a hairline.
+    /// Labels in the margin, moved apart if lines end close together, each connected by a hairline.
     fn push_names(&self, svg: &mut String) {
         let mut names: Vec<_> = self.names.iter().collect();
         names.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -284,7 +285,7 @@ impl Plot {
     }
 }
 
-/// Sorted heights moved so that each is `gap` below the one before it, within bounds where they fit.
+/// Sorted heights, moved so that each is `gap` below the previous one, within bounds if they fit.
 fn spread_out(ends: &[f64], gap: f64, top: f64, bottom: f64) -> Vec<f64> {
     let mut heights = ends.to_vec();
     let mut least = top;
@@ -300,7 +301,7 @@ fn spread_out(ends: &[f64], gap: f64, top: f64, bottom: f64) -> Vec<f64> {
     heights
 }
 
-/// As much of a name as the margin holds.
+/// A name truncated to the width of the margin.
 fn shortened(name: &str) -> String {
     match name.chars().count() > NAME_CHARS_MAX {
         true => name.chars().take(NAME_CHARS_MAX - 1).chain(['…']).collect(),
@@ -308,7 +309,7 @@ fn shortened(name: &str) -> String {
     }
 }
 
-/// Returns false for a figure that was refused, or not measured: it has no place in a plot.
+/// Returns false for a figure that was refused or not measured: it cannot be plotted.
 fn is_known(&(x, y): &(f64, f64)) -> bool {
     x.is_finite() && y.is_finite()
 }
@@ -317,7 +318,7 @@ fn pair((x, y): (f64, f64)) -> String {
     format!("{x:.1},{y:.1}")
 }
 
-/// Smallest and largest of what are numbers.
+/// Minimum and maximum of the finite values.
 pub(super) fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.filter(|value| value.is_finite()).fold(None, |found, value| {
         let (low, high) = found.unwrap_or((value, value));
@@ -325,7 +326,7 @@ pub(super) fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// 1, 2 and 5 of every decade within the range, or fewer where there are many decades.
+/// 1, 2 and 5 of every decade within the range, or fewer for many decades.
 fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     let decades = (high / low).log10();
     let steps: &[f64] = match decades {
@@ -347,7 +348,7 @@ fn linear_ticks(high: f64) -> Vec<f64> {
     (0..=7).map(|index| f64::from(index) * step).filter(|tick| *tick <= high).collect()
 }
 
-/// A time with the unit that suits it, in few digits.
+/// A time in a suitable unit, with few digits.
 pub(super) fn show_time(ns: f64) -> String {
     let (value, unit) = match ns {
         _ if ns.is_nan() => return "-".to_owned(),
@@ -359,7 +360,7 @@ pub(super) fn show_time(ns: f64) -> String {
     format!("{} {unit}", round(value))
 }
 
-/// Three digits, without zeroes at the end.
+/// Rounds to three significant digits.
 fn round(value: f64) -> f64 {
     if value == 0.0 {
         return value;
@@ -375,7 +376,7 @@ const RIGHT: f64 = 104.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 42.0;
 const NAME_HEIGHT: f64 = 13.5;
-/// About what a character of a label takes.
+/// Approximate width of a character of a label.
 const CHAR_WIDTH: f64 = 6.2;
 const NAME_CHARS_MAX: usize = 16;
 
@@ -418,8 +419,8 @@ mod tests {
     fn labels_of_levels_close_together_stand_side_by_side() {
         let mut plot = Plot::new(Axis::time(1.0), Axis::latency([100.0, 1e6].into_iter()));
         [150.0, 160.0, 1e5].iter().for_each(|ns| plot.level(*ns, "floor", "a limit"));
-        let [near, beside, far] = plot.levels[..] else { panic!("{:?}", plot.levels) };
-        assert!(beside.1 < near.1 - 40.0 && far.1 == near.1, "{:?}", plot.levels);
+        let [near, moved, far] = plot.levels[..] else { panic!("{:?}", plot.levels) };
+        assert!(moved.1 < near.1 - 40.0 && far.1 == near.1, "{:?}", plot.levels);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Two ends of a connection on one thread, and what a test does with them.
 
 use crate::fabric::{
-    Acceptor, CompletionKind, Completions, Connector, DownCause, Endpoint, Fabric, NextLane, QpId,
+    Acceptor, CompletionKind, Completions, Connector, DownCause, Endpoint, Fabric, NextShort, QpId,
     Received, Revoked, SendWr, Short, WrError, WrId,
 };
 use crate::mem::{Buf, BufPool, Bulk, Region};
@@ -217,14 +217,12 @@ impl<F: Fabric> End<F> {
     fn take_shorts(&mut self) {
         let mut short = Short::EMPTY;
         let mut room = self.batch.room();
-        while let Some(NextLane { qp, .. }) = self.fabric.next_lane().filter(|_| room > 0) {
+        while room > 0
+            && let Some(NextShort { qp, goes_on, .. }) = self.fabric.next_short(&mut short)
+        {
             let ends = self.fabric.ends(qp).expect("ends of a connection with a short message");
-            let mut goes_on = true;
-            while goes_on
-                && room > 0
-                && let Some(more) = ends.take(&mut short)
-            {
-                goes_on = more;
+            let mut taken = Some(goes_on);
+            while let Some(goes_on) = taken {
                 assert_eq!(ends.send_room(), self.fabric.send_room(qp));
                 room -= 1;
                 self.shorts += 1;
@@ -232,6 +230,7 @@ impl<F: Fabric> End<F> {
                     self.kept.extend(self.fabric.receive_of_short(qp));
                 }
                 self.events.push_back((qp, Event::Message(short.bytes().to_vec(), None)));
+                taken = if goes_on && room > 0 { ends.take(&mut short) } else { None };
             }
         }
     }
@@ -254,7 +253,7 @@ impl<F: Fabric> End<F> {
         if let Some(room) = short.whole_mut().get_mut(..bytes.len()) {
             room.copy_from_slice(bytes);
             short.set_len(bytes.len());
-            if self.fabric.ends(qp).is_some_and(|ends| ends.send(&short.head(), &short)) {
+            if self.fabric.ends(qp).is_some_and(|ends| ends.send(short.head(), &short)) {
                 return;
             }
         }

@@ -10,18 +10,17 @@
 
 use super::super::{
     Access, Caps, CompletionKind, Completions, DownCause, Ends, ExposeError, Fabric, FabricError,
-    Full, NextLane, QpId, RemoteSlice, Revoked, SendWr, Short, Wake, WrError, WrId,
+    Full, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short, Wake, WrError, WrId,
 };
 use super::config::ShmConfig;
 use super::control::Control;
 use super::core::CoreShared;
 use super::endpoint::ShmEndpoint;
-use super::ends::{Listed, ShmEnds};
+use super::ends::{Found, Listed, ShmEnds};
 use super::layout::Layout;
 use super::queue_pair::{Progress, QueuePair, Seen};
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
 use crate::sync::atomic::{Ordering, fence};
-use crate::sync::ring::Look;
 use crate::sys::clock::{Clock, Ticks};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -171,21 +170,22 @@ impl ShmFabric {
         self.places.get_mut(place as usize)?.pair.as_deref_mut()
     }
 
-    /// Returns the next hot connection with a short message. Each is looked at once per turn.
+    /// Takes a short message of the next hot connection that has one. Each is looked at once per turn.
     #[inline(always)]
-    fn next_of_hot(&mut self) -> Option<NextLane> {
+    fn next_of_hot(&mut self, message: &mut Short) -> Option<NextShort> {
         loop {
             while self.looks_left > 0 {
                 let Some(ends) = self.hot.get(self.hot_at) else { break };
-                match ends.look(true) {
-                    Look::Short(_) => {
+                match ends.look(message) {
+                    Found::Short { goes_on } => {
                         ends.empty_looks.set(0);
                         let qp = ends.id;
                         self.scan_is_over = true;
                         self.look_at_next();
-                        return Some(NextLane { qp, is_last: self.looks_left == 0 });
+                        return Some(NextShort { qp, goes_on, is_last: self.looks_left == 0 });
                     }
-                    Look::Empty => {
+                    Found::Nothing => {
+                        ends.burst.set(false);
                         let looks = ends.empty_looks.get() + 1;
                         ends.empty_looks.set(looks);
                         match looks > self.idle_polls {
@@ -193,7 +193,7 @@ impl ShmFabric {
                             false => self.look_at_next(),
                         }
                     }
-                    Look::Other => self.pass_long(),
+                    Found::Other => self.pass_long(),
                 }
             }
             if self.scan_is_over || !self.wait_a_little() {
@@ -357,7 +357,7 @@ impl ShmFabric {
     fn poll_all(&mut self, out: &mut Completions) -> usize {
         self.polls = self.polls.wrapping_add(1);
         let room = out.room();
-        if self.has_news() {
+        if self.has_ended() || self.has_rung() {
             self.poll_news(out);
         }
         self.poll_hot(out);
@@ -367,10 +367,16 @@ impl ShmFabric {
         room - out.room()
     }
 
+    /// Reads or connections are over.
     #[inline(always)]
-    fn has_news(&self) -> bool {
-        let has_ended = !self.done.is_empty() || !self.ending.is_empty() || !self.over.is_empty();
-        has_ended || self.core.bell.bits().rings() || self.core.notices.rings()
+    fn has_ended(&self) -> bool {
+        !self.done.is_empty() || !self.ending.is_empty() || !self.over.is_empty()
+    }
+
+    /// A peer has rung, or this core itself.
+    #[inline(always)]
+    fn has_rung(&self) -> bool {
+        self.core.bell.bits().rings() || self.core.notices.rings()
     }
 
     /// What does not happen in most polls.
@@ -566,11 +572,19 @@ impl ShmFabric {
         fence(Ordering::SeqCst);
         while let Some(place) = self.listed.sent.pop() {
             let Some(pair) = self.pair_at(place) else { continue };
-            if pair.ends.take_sent() {
-                pair.ring_if_wanted();
-            } else if let Some(broken) = pair.ends.take_broken() {
-                self.take_down(place, broken.into());
+            if !pair.ends.take_sent() {
+                self.ring_or_take_down(place);
             }
+        }
+    }
+
+    /// The peer has to be rung, or has broken a ring.
+    #[cold]
+    fn ring_or_take_down(&mut self, place: u32) {
+        let Some(pair) = self.pair_at(place) else { return };
+        match pair.ends.take_broken() {
+            Some(broken) => self.take_down(place, broken.into()),
+            None => pair.ring(),
         }
     }
 
@@ -601,13 +615,14 @@ impl Fabric for ShmFabric {
 
     #[inline]
     fn poll(&mut self, out: &mut Completions) -> usize {
-        if self.skip_poll() { 0 } else { self.poll_all(out) }
+        if !self.has_rung() && self.skip_poll() { 0 } else { self.poll_all(out) }
     }
 
+    /// Those who rang wait for the next poll: it is one of the next [`CLOCK_POLLS`] turns.
     #[inline(always)]
     fn skip_poll(&mut self) -> bool {
         let polls = self.polls.wrapping_add(1);
-        let is_quiet = self.takes_shorts && self.listed.long.is_empty() && !self.has_news();
+        let is_quiet = self.takes_shorts && self.listed.long.is_empty() && !self.has_ended();
         let can_skip = is_quiet && !polls.is_multiple_of(CLOCK_POLLS);
         if can_skip {
             self.polls = polls;
@@ -630,8 +645,8 @@ impl Fabric for ShmFabric {
     }
 
     #[inline(always)]
-    fn next_lane(&mut self) -> Option<NextLane> {
-        self.next_of_hot()
+    fn next_short(&mut self, message: &mut Short) -> Option<NextShort> {
+        self.next_of_hot(message)
     }
 
     fn ends(&self, qp: QpId) -> Option<Ends> {

@@ -65,6 +65,19 @@ impl PlaceList {
     }
 }
 
+/// Result of a look for a short message.
+pub(super) enum Found {
+    /// It was taken.
+    Short {
+        /// There may be more.
+        goes_on: bool,
+    },
+    /// No message.
+    Nothing,
+    /// Something waits that is received another way.
+    Other,
+}
+
 /// See the module.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -150,37 +163,39 @@ impl ShmEnds {
         self.room.get()
     }
 
-    /// Looks for a message. `is_first`: it is the first look of a turn.
+    /// Takes the next short message, if one waits, and returns whether there may be more.
     #[inline(always)]
-    pub(super) fn look(&self, is_first: bool) -> Look {
-        match self.rx.look() {
-            Look::Short(_) if self.receives.get() == 0 => Look::Other,
-            Look::Empty => {
-                self.burst.set(self.burst.get() & !is_first);
-                Look::Empty
-            }
-            found => found,
+    pub(in super::super) fn take(&self, message: &mut Short) -> Option<bool> {
+        match self.look(message) {
+            Found::Short { goes_on } => Some(goes_on),
+            Found::Nothing => None,
+            Found::Other => self.leave(),
         }
     }
 
-    /// Takes the next short message, if one waits, and returns whether there may be more. After silence nobody
-    /// looks for a second one, as in [`QueuePair::receive`](super::queue_pair::QueuePair::receive).
+    /// Takes the next message if it is a short one. After silence nobody looks for a second one, as in
+    /// [`QueuePair::receive`](super::queue_pair::QueuePair::receive).
     #[inline(always)]
-    pub(in super::super) fn take(&self, message: &mut Short) -> Option<bool> {
+    pub(super) fn look(&self, message: &mut Short) -> Found {
         if self.receives.get() == 0 {
-            return self.leave();
+            return self.look_without_receive();
         }
-        let in_burst = self.burst.get();
-        match self.rx.take_slot(message.slot_mut(), in_burst) {
+        let goes_on = self.burst.get();
+        match self.rx.take_slot(message.slot_mut(), goes_on) {
             Look::Short(length) => {
                 message.set_taken(length);
                 self.burst.set(true);
                 self.lends_receive.set(true);
-                Some(in_burst)
+                Found::Short { goes_on }
             }
-            Look::Empty => None,
-            Look::Other => self.leave(),
+            Look::Empty => Found::Nothing,
+            Look::Other => Found::Other,
         }
+    }
+
+    #[cold]
+    fn look_without_receive(&self) -> Found {
+        if self.rx.has_arrival() { Found::Other } else { Found::Nothing }
     }
 
     /// What waits is received another way.
@@ -212,13 +227,13 @@ impl ShmEnds {
     #[inline(always)]
     pub(in super::super) fn send<const HEAD: usize>(
         &self,
-        head: &Head<HEAD>,
+        head: impl Into<Head<HEAD>>,
         message: &Short,
     ) -> bool {
         if !self.sends_at_once.get() {
             return false;
         }
-        match self.tx.push_slot(head.words(), message.slot(), message.length()) {
+        match self.tx.push_slot(head.into().words(), message.slot(), message.length()) {
             Ok(()) => {
                 if !self.sent.get() {
                     self.note_sent();
@@ -247,11 +262,13 @@ impl ShmEnds {
         }
     }
 
-    /// The flush has its look. `false` if the peer broke a ring ([`ShmEnds::take_broken`]).
+    /// The flush has its look, behind its fence. `false` if the peer has to be rung, or has broken a ring
+    /// ([`ShmEnds::take_broken`]).
     #[inline(always)]
     pub(super) fn take_sent(&self) -> bool {
         self.sent.set(false);
-        !self.is_broken.get()
+        self.tx.end_run();
+        !self.is_broken.get() && !self.tx.wants_bell()
     }
 
     /// What the peer broke; once.

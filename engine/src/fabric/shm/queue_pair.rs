@@ -287,7 +287,7 @@ impl QueuePair {
     ) -> Result<bool, DownCause> {
         if short.copy_from(message) {
             let head = LineHead::new(short.first_word(), short.pairs());
-            return Ok(self.ends.send(&head, short));
+            return Ok(self.ends.send(head, short));
         }
         if !self.ends.sends_at_once() {
             return Ok(false);
@@ -428,13 +428,10 @@ impl QueuePair {
         self.count_room();
     }
 
-    /// Whether the peer must be rung for what was sent; the caller has fenced.
-    #[inline]
-    pub(super) fn ring_if_wanted(&mut self) {
-        self.ends.tx.end_run();
-        if self.ends.tx.wants_bell() {
-            self.link.peer_bell.ring(self.link.peer_place);
-        }
+    /// Rings the peer.
+    #[cold]
+    pub(super) fn ring(&self) {
+        self.link.peer_bell.ring(self.link.peer_place);
     }
 
     /// What of its own it exposes.

@@ -2,7 +2,7 @@
 
 use super::super::{
     Access, Caps, CompletionKind, Completions, DownCause, Ends, ExposeError, Fabric, FabricError,
-    Full, NextLane, QpId, RemoteSlice, Revoked, SendWr, Short, Wake, WrError,
+    Full, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short, Wake, WrError,
 };
 use super::config::Device;
 use super::connector::{SimEndpoint, Waker, failed};
@@ -117,6 +117,16 @@ impl SimFabric {
     fn is_hot(&self, at: usize) -> bool {
         let is_cold = || Rng::new(self.draw ^ at as u64).chance(self.device.cold_per_mille);
         self.takes_shorts && !is_cold()
+    }
+
+    /// The next connection on which a short message waits.
+    fn next_with_short(&self) -> Option<QpId> {
+        let mut state = self.world.state();
+        self.order().filter(|at| self.is_hot(*at)).find_map(|at| {
+            let place = self.places[at].borrow();
+            state.side(place.side?).short_length()?;
+            Some(place.id(at))
+        })
     }
 
     fn side_of(&self, qp: QpId) -> Option<SideId> {
@@ -318,17 +328,14 @@ impl Fabric for SimFabric {
         true
     }
 
-    fn next_lane(&mut self) -> Option<NextLane> {
+    fn next_short(&mut self, message: &mut Short) -> Option<NextShort> {
         if !self.takes_shorts {
             return None;
         }
         self.begin_turn();
-        let mut state = self.world.state();
-        self.order().filter(|at| self.is_hot(*at)).find_map(|at| {
-            let place = self.places[at].borrow();
-            state.side(place.side?).short_length()?;
-            Some(NextLane { qp: place.id(at), is_last: false })
-        })
+        let qp = self.next_with_short()?;
+        let goes_on = self.ends(qp)?.take(message)?;
+        Some(NextShort { qp, goes_on, is_last: false })
     }
 
     /// Messages that wait for a poll stay for a later turn: the waker is as it was.

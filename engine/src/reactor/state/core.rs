@@ -76,6 +76,7 @@ pub(crate) struct Reactor {
     pub(in crate::reactor) now: Ticks,
     /// When the clock was last looked at, whether or not the turn got the time.
     pub(in crate::reactor) busy_since: Ticks,
+    /// In a turn that does not end early.
     pub(in crate::reactor) in_turn: bool,
     /// Turns with work since the statistics were published.
     pub(in crate::reactor) unpublished: u32,
@@ -176,7 +177,7 @@ impl Reactor {
         Self { panics, ..self }
     }
 
-    /// The time of the turn, a few turns old at the most; between turns the time now.
+    /// The time of the turn, a few turns old at the most; else the time now.
     #[inline(always)]
     pub(in crate::reactor) fn time(&self) -> Ticks {
         if self.in_turn { self.now } else { self.read_clock() }

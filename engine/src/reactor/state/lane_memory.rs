@@ -26,8 +26,6 @@ pub(in crate::reactor) struct Lane {
     /// It is to be closed when that call is answered.
     pub(in crate::reactor) closing: Cell<Option<ConnId>>,
     pub(in crate::reactor) in_turn: Cell<bool>,
-    /// Short messages that may be handled before the next whole turn.
-    pub(in crate::reactor) shorts_left: Cell<usize>,
     /// When the first call of the turn started, within one: the deadlines of its other calls count from then, too.
     pub(in crate::reactor) stamp: Cell<Option<Ticks>>,
     /// Read by calls that start; none where the driver simulates time.
@@ -79,7 +77,6 @@ impl Lane {
             serving: Cell::new(None),
             closing: Cell::new(None),
             in_turn: Cell::new(false),
-            shorts_left: Cell::new(usize::MAX),
             stamp: Cell::new(None),
             clock,
             default_timeout_ticks,

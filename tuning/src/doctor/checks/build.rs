@@ -1,15 +1,15 @@
-//! How the programs were built, of which this is one.
+//! Build type of the programs, taken from this one.
 
 use crate::doctor::{Finding, Patient, Verdict};
 
 pub(super) fn release(patient: &Patient<'_>) -> Finding {
     let Some(tried) = patient.tried else { return super::not_tried() };
     let verbs = if cfg!(feature = "verbs") { "with verbs" } else { "without verbs" };
-    let about = format!("for {}, {verbs}, memory by {}", std::env::consts::ARCH, tried.allocator);
+    let about = format!("for {}, {verbs}, allocator {}", std::env::consts::ARCH, tried.allocator);
     if !cfg!(debug_assertions) {
         return Finding::ok(format!("release build {about}"));
     }
-    Finding::new(Verdict::Warn, format!("debug build {about}: slower many times over"))
+    Finding::new(Verdict::Warn, format!("debug build {about}: many times slower"))
         .remedy("Measure with release builds only")
         .command("cargo build --release")
 }

@@ -5,20 +5,19 @@ use crate::doctor::{Finding, Patient, Verdict};
 pub(super) fn source(patient: &Patient<'_>) -> Finding {
     let clock = &patient.facts.clock;
     let Some(source) = clock.source.as_deref() else {
-        return Finding::unknown("the host does not say what it keeps time by");
+        return Finding::unknown("the host does not report its clock source");
     };
     let finding = match source {
-        "tsc" => Finding::ok("time comes from the processor's counter"),
+        "tsc" => Finding::ok("the clock source is the processor's counter"),
         "hpet" | "acpi_pm" | "refined-jiffies" | "jiffies" => given_up(source),
         other if clock.constant_tsc == Some(true) && clock.nonstop_tsc == Some(true) => {
             Finding::ok(format!(
-                "the kernel goes by {other}, the engine by the processor's counter, which is \
-                 steady"
+                "the kernel uses {other}; the engine uses the processor's counter, which is stable"
             ))
         }
         other => Finding::new(
             Verdict::Info,
-            format!("time comes from the kernel ({other}), tens of nanoseconds for each look"),
+            format!("the clock source is the kernel ({other}), at tens of nanoseconds per read"),
         ),
     };
     finding.seen(SOURCE, source)
@@ -26,13 +25,13 @@ pub(super) fn source(patient: &Patient<'_>) -> Finding {
 
 fn given_up(source: &str) -> Finding {
     let says = format!(
-        "the kernel does not trust the processor's counter and goes by {source}: each look at the \
-         clock takes up to a microsecond"
+        "the kernel does not trust the processor's counter and uses {source}: each clock read \
+         takes up to a microsecond"
     );
     Finding::new(Verdict::Warn, says)
         .remedy(
-            "See why in the kernel's log. Where the counters of all CPUs do agree, add the kernel \
-             parameter tsc=reliable; no figure measured without that means anything",
+            "Look for the reason in the kernel log. If the counters of all CPUs agree, add the \
+             kernel parameter tsc=reliable. Measurements with this clock source are meaningless",
         )
         .command("dmesg | grep -i -e tsc -e clocksource")
 }

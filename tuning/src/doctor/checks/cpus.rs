@@ -1,4 +1,4 @@
-//! The CPUs that are polled on: whether they may be used, and who else uses them.
+//! The CPUs that are polled on: permission to use them, and competing load.
 
 use crate::doctor::patient::{agree, both, cores, cpus, minus};
 use crate::doctor::{Finding, Patient, Verdict};
@@ -7,15 +7,18 @@ use spinrpc::sys::affinity::CpuSet;
 
 pub(super) fn allowed(patient: &Patient<'_>) -> Finding {
     let Some(allowed) = &patient.facts.cpus.allowed else {
-        return Finding::unknown("the host does not say which CPUs this process may use");
+        return Finding::unknown("the host does not report which CPUs this process may use");
     };
     let wanted = patient.cores();
     let missing = minus(&wanted, allowed);
     if missing.is_empty() {
         return fewer_than_asked(patient).seen(STATUS, allowed);
     }
-    let says =
-        format!("{} must not be used: this process may run on {}", cores(&missing), cpus(allowed));
+    let says = format!(
+        "this process is not allowed to run on {}, only on {}",
+        cores(&missing),
+        cpus(allowed)
+    );
     let finding = Finding::new(Verdict::Fail, says).seen(STATUS, allowed);
     let finding = match &patient.facts.cgroup.cpus {
         Some(group) => finding.seen("cpuset of its control group", group),
@@ -23,27 +26,27 @@ pub(super) fn allowed(patient: &Patient<'_>) -> Finding {
     };
     finding
         .remedy(format!(
-            "Set cores.list to some of {allowed}, or widen what the process may use: \
-             docker run --cpuset-cpus={wanted}, AllowedCPUs={wanted} in a systemd unit, or taskset"
+            "Set cores.list to CPUs among {allowed}, or allow more CPUs: docker run \
+             --cpuset-cpus={wanted}, AllowedCPUs={wanted} in a systemd unit, or taskset"
         ))
         .command(format!("taskset -c {wanted} COMMAND"))
 }
 
-/// `cores.max` is a wish, which a small host does not fulfil.
+/// `cores.max` is an upper limit; a small host has fewer cores.
 fn fewer_than_asked(patient: &Patient<'_>) -> Finding {
     let raw = patient.config().raw();
     let (asked, has) = (raw.cores.max, patient.config().cores());
     if raw.cores.list == CoreList::Auto && (has as u64) < asked {
-        let says = format!("room for {has} of the {asked} cores that cores.max asks for");
+        let says = format!("{has} of the {asked} cores that cores.max requests fit");
         return Finding::new(Verdict::Info, says);
     }
-    Finding::ok(format!("{} may be used", cores(&patient.cores())))
+    Finding::ok(format!("{} allowed", cores(&patient.cores())))
 }
 
 pub(super) fn quota(patient: &Patient<'_>) -> Finding {
     let cgroup = &patient.facts.cgroup;
     let Some(quota) = &cgroup.quota else {
-        return Finding::ok("no quota of CPU time");
+        return Finding::ok("no CPU quota");
     };
     let polled = patient.config().cores();
     let verdict = match patient.mode() {
@@ -52,8 +55,8 @@ pub(super) fn quota(patient: &Patient<'_>) -> Finding {
         IdlePolicy::Sleep => Verdict::Info,
     };
     let says = format!(
-        "a quota of {:.1} CPUs stops this process for the rest of each {} ms once it is used up, \
-         and {polled} of them poll",
+        "a quota of {:.1} CPUs stops this process for the rest of each {} ms period once it is \
+         used up, and {polled} CPUs poll",
         quota.cpus(),
         quota.period_us.div_ceil(1000)
     );
@@ -64,34 +67,34 @@ pub(super) fn quota(patient: &Patient<'_>) -> Finding {
         None => finding,
     };
     finding.remedy(
-        "Take the quota away and give CPUs instead: docker run --cpuset-cpus without --cpus, \
+        "Remove the quota and assign CPUs instead: docker run --cpuset-cpus without --cpus, \
          CPUQuota= with AllowedCPUs= in a systemd unit, the static policy of Kubernetes' CPU \
-         manager; else use poll.mode=sleep",
+         manager; or use poll.mode=sleep",
     )
 }
 
 pub(super) fn spare(patient: &Patient<'_>) -> Finding {
     let Some(online) = &patient.facts.cpus.online else {
-        return Finding::unknown("the host does not say which CPUs run");
+        return Finding::unknown("the host does not report which CPUs are online");
     };
     let rest = patient.rest();
     if !rest.is_empty() {
-        let says = format!("{} left for everything else", cpus(&rest));
+        let says = format!("{} left for other work", cpus(&rest));
         return Finding::ok(says).seen(ONLINE, online);
     }
     let verdict = match patient.mode() {
         IdlePolicy::Busy => Verdict::Fail,
         IdlePolicy::Adaptive | IdlePolicy::Sleep => Verdict::Info,
     };
-    let says = "every CPU is polled on: cores, kernel and other programs take turns on them";
+    let says = "every CPU is polled on: cores, the kernel and other programs share them";
     Finding::new(verdict, says).seen(ONLINE, online).remedy(
-        "Poll on fewer CPUs (cores.max, cores.list), or let cores give way: poll.mode=adaptive",
+        "Poll on fewer CPUs (cores.max, cores.list), or let idle cores yield: poll.mode=adaptive",
     )
 }
 
 pub(super) fn isolated(patient: &Patient<'_>) -> Finding {
     let Some(isolated) = &patient.facts.cpus.isolated else {
-        return Finding::unknown("the host does not say which CPUs are isolated");
+        return Finding::unknown("the host does not report which CPUs are isolated");
     };
     let open = minus(&patient.cores(), isolated);
     let source = "/sys/devices/system/cpu/isolated";
@@ -99,7 +102,7 @@ pub(super) fn isolated(patient: &Patient<'_>) -> Finding {
         let says = format!("{} isolated", are(&patient.cores()));
         return Finding::ok(says).seen(source, isolated);
     }
-    let says = format!("{} open to every task of the host", are(&open));
+    let says = format!("{} not isolated: any task may run there", are(&open));
     let finding = Finding::new(patient.interference(), says).seen(source, or_none(isolated));
     advise_boot(patient, finding)
 }
@@ -107,25 +110,25 @@ pub(super) fn isolated(patient: &Patient<'_>) -> Finding {
 pub(super) fn tick(patient: &Patient<'_>) -> Finding {
     let source = "/sys/devices/system/cpu/nohz_full";
     let Some(tickless) = &patient.facts.cpus.nohz_full else {
-        let says = "the tick interrupts poll cores some hundred times a second: this kernel is \
-                    built without full dynamic ticks";
+        let says = "the timer tick interrupts poll cores hundreds of times a second: this kernel \
+                    is built without full dynamic ticks";
         return Finding::new(Verdict::Info, says).seen(source, "not there");
     };
     let ticking = minus(&patient.cores(), tickless);
     if ticking.is_empty() {
-        return Finding::ok(format!("no tick on {}", cores(&patient.cores())))
+        return Finding::ok(format!("no timer tick on {}", cores(&patient.cores())))
             .seen(source, tickless);
     }
-    let says = format!("the tick interrupts {} some hundred times a second", cores(&ticking));
+    let says = format!("the timer tick interrupts {} hundreds of times a second", cores(&ticking));
     let finding = Finding::new(patient.interference(), says).seen(source, or_none(tickless));
     let isolated = patient.facts.cpus.isolated.clone().unwrap_or_default();
     match minus(&patient.cores(), &isolated).is_empty() {
         true => advise_boot(patient, finding),
-        false => finding.remedy("The parameters for cpus.isolated take it away, too"),
+        false => finding.remedy("The parameters for cpus.isolated remove it, too"),
     }
 }
 
-/// Kernel parameters that keep poll cores, with their hardware threads, free of other work.
+/// Kernel parameters that keep poll cores and their hardware threads free of other work.
 fn advise_boot(patient: &Patient<'_>, finding: Finding) -> Finding {
     let host = &patient.facts.cpus;
     let siblings = |cpu| host.siblings.get(&cpu).cloned().unwrap_or_default();
@@ -137,23 +140,23 @@ fn advise_boot(patient: &Patient<'_>, finding: Finding) -> Finding {
     let list: CpuSet = with_threads.filter(|cpu| *cpu != 0).collect();
     let rest = minus(&host.online.clone().unwrap_or_default(), &list);
     if list.is_empty() || rest.is_empty() {
-        return finding.remedy("This host has too few CPUs to set some apart");
+        return finding.remedy("This host has too few CPUs to isolate any");
     }
     finding.remedy(format!(
-        "Add to the kernel's parameters and reboot: isolcpus=managed_irq,domain,{list} \
+        "Add these kernel parameters and reboot: isolcpus=managed_irq,domain,{list} \
          nohz_full={list} rcu_nocbs={list} irqaffinity={rest}"
     ))
 }
 
 pub(super) fn zero(patient: &Patient<'_>) -> Finding {
     if !patient.cores().contains(0) {
-        return Finding::ok("CPU 0, where the kernel does its own work, is not polled on");
+        return Finding::ok("CPU 0, which runs housekeeping work of the kernel, is not polled on");
     }
-    let says = "CPU 0 is polled on, which no parameter keeps free of the kernel's own work";
+    let says = "CPU 0 is polled on, and no parameter frees it from housekeeping work of the kernel";
     let finding = Finding::new(patient.interference(), says);
     let other = patient.rest();
     match other.iter().next() {
-        Some(cpu) => finding.remedy(format!("Put another one into cores.list, such as {cpu}")),
+        Some(cpu) => finding.remedy(format!("Set cores.list to another CPU, such as {cpu}")),
         None => finding,
     }
 }
@@ -161,32 +164,32 @@ pub(super) fn zero(patient: &Patient<'_>) -> Finding {
 pub(super) fn smt(patient: &Patient<'_>) -> Finding {
     let polled = patient.cores();
     let host = &patient.facts.cpus;
-    let beside = |cpu| host.siblings.get(&cpu).map(|threads| minus(threads, &set(cpu)));
+    let others = |cpu| host.siblings.get(&cpu).map(|threads| minus(threads, &set(cpu)));
     let shared: Vec<(usize, CpuSet)> =
-        polled.iter().filter_map(|cpu| Some((cpu, beside(cpu)?))).collect();
+        polled.iter().filter_map(|cpu| Some((cpu, others(cpu)?))).collect();
     let all: CpuSet = shared.iter().flat_map(|(_, threads)| threads.iter()).collect();
     let together = both(&all, &polled);
     if !together.is_empty() {
         let says = format!("{} share physical cores with each other", cores(&together));
         return Finding::new(Verdict::Warn, says)
             .seen(SIBLINGS, pairs(&shared))
-            .remedy("Leave it to cores.list=auto with cores.smt=avoid, or list one CPU of each");
+            .remedy("Use cores.list=auto with cores.smt=avoid, or list one CPU per physical core");
     }
     let isolated = host.isolated.clone().unwrap_or_default();
     let open = minus(&all, &isolated);
     if open.is_empty() {
-        return Finding::ok("each poll core has its physical core to itself");
+        return Finding::ok("no poll core shares its physical core");
     }
     let says = format!(
-        "{} {} turns with poll cores in the same physical cores",
+        "{} {} physical cores with poll cores",
         cpus(&open),
-        agree(&open, "takes", "take")
+        agree(&open, "shares", "share")
     );
     let finding = Finding::new(patient.interference(), says).seen(SIBLINGS, pairs(&shared));
     if open.contains(0) {
-        return finding.remedy("Poll on a core that CPU 0 is no thread of: cores.list");
+        return finding.remedy("Poll on a physical core without CPU 0: cores.list");
     }
-    let finding = finding.remedy("Isolate them, too, or take them offline while it matters");
+    let finding = finding.remedy("Isolate them, too, or take them offline temporarily");
     open.iter().take(4).fold(finding, |finding, cpu| {
         let file = format!("/sys/devices/system/cpu/cpu{cpu}/online");
         finding.command(format!("echo 0 > {file}  # to undo: echo 1 > {file}"))

@@ -1,4 +1,4 @@
-//! Interrupts on poll cores: the classic culprit behind rare long pauses.
+//! Interrupts on poll cores: a common cause of rare long pauses.
 
 use crate::doctor::patient::{both, cores, minus};
 use crate::doctor::{Finding, Patient};
@@ -8,7 +8,7 @@ use spinrpc::sys::affinity::CpuSet;
 pub(super) fn on_cores(patient: &Patient<'_>) -> Finding {
     let irqs = &patient.facts.irqs;
     if irqs.is_empty() {
-        return Finding::unknown("the host does not say which interrupts it has");
+        return Finding::unknown("the host does not report its interrupts");
     }
     let polled = patient.cores();
     let hits = |irq: &&Irq| irq.cpus().is_some_and(|cpus| !both(cpus, &polled).is_empty());
@@ -25,13 +25,13 @@ pub(super) fn on_cores(patient: &Patient<'_>) -> Finding {
     send_elsewhere(patient, finding, &hitting)
 }
 
-/// Isolated CPUs that are not polled on are no place for interrupts either.
+/// Isolated CPUs are excluded even if they are not polled on.
 fn send_elsewhere(patient: &Patient<'_>, finding: Finding, hitting: &[&Irq]) -> Finding {
     let rest = patient.rest();
     let housekeeping = minus(&rest, &patient.facts.cpus.isolated.clone().unwrap_or_default());
     let target = if housekeeping.is_empty() { rest } else { housekeeping };
     if target.is_empty() {
-        return finding.remedy("There is no other CPU to send them to");
+        return finding.remedy("There is no other CPU to move them to");
     }
     let numbers: Vec<String> = hitting.iter().map(|irq| irq.number.to_string()).collect();
     let command = format!(
@@ -40,28 +40,28 @@ fn send_elsewhere(patient: &Patient<'_>, finding: Finding, hitting: &[&Irq]) -> 
     );
     finding
         .remedy(
-            "Send them to other CPUs; those that the kernel manages (nvme queues) refuse, and \
-             keep off CPUs isolated with isolcpus=managed_irq",
+            "Move them to other CPUs. Interrupts managed by the kernel (NVMe queues) cannot be \
+             moved, but avoid CPUs isolated with isolcpus=managed_irq",
         )
         .command(command)
 }
 
 pub(super) fn irqbalance(patient: &Patient<'_>) -> Finding {
     if !patient.facts.tasks.has_irqbalance {
-        return Finding::ok("irqbalance does not run");
+        return Finding::ok("irqbalance is not running");
     }
     let spared = |set: &Option<CpuSet>| set.clone().unwrap_or_default();
     let cpus = &patient.facts.cpus;
     let left = minus(&minus(&patient.cores(), &spared(&cpus.isolated)), &spared(&cpus.nohz_full));
     if left.is_empty() {
-        return Finding::ok("irqbalance runs, and leaves isolated CPUs alone");
+        return Finding::ok("irqbalance is running, and leaves isolated CPUs alone");
     }
-    let says = format!("irqbalance runs, and may send interrupts to {}", cores(&left));
+    let says = format!("irqbalance is running, and may move interrupts to {}", cores(&left));
     Finding::new(patient.interference(), says)
         .seen("/proc/*/stat", "irqbalance")
         .remedy(format!(
-            "Stop it, or put IRQBALANCE_BANNED_CPULIST={left} into /etc/default/irqbalance \
-             (/etc/sysconfig/irqbalance) and start it again"
+            "Stop it, or set IRQBALANCE_BANNED_CPULIST={left} in /etc/default/irqbalance \
+             (/etc/sysconfig/irqbalance) and restart it"
         ))
         .command("systemctl stop irqbalance  # to undo: systemctl start irqbalance")
 }

@@ -1,4 +1,4 @@
-//! What the kernel does of its own accord on every CPU.
+//! Periodic kernel work on every CPU.
 
 use crate::doctor::{Finding, Patient, Verdict};
 
@@ -9,12 +9,12 @@ pub(super) fn watchdogs(patient: &Patient<'_>) -> Finding {
         running.iter().filter(|(_, on)| *on == Some(true)).map(|(name, _)| *name).collect();
     if on.is_empty() {
         return match running.iter().all(|(_, on)| on.is_none()) {
-            true => Finding::unknown("the kernel does not speak of watchdogs"),
-            false => Finding::ok("no watchdog looks after CPUs"),
+            true => Finding::unknown("the kernel does not report watchdogs"),
+            false => Finding::ok("no watchdog is active"),
         };
     }
     let says = format!("{} interrupts each CPU every few seconds", on.join(" and "));
-    let finding = Finding::new(Verdict::Info, says).remedy("Switch it off where tails matter");
+    let finding = Finding::new(Verdict::Info, says).remedy("Disable it if tail latency matters");
     on.into_iter().fold(finding, |finding, name| {
         finding
             .seen(format!("/proc/sys/kernel/{name}"), 1)
@@ -25,33 +25,41 @@ pub(super) fn watchdogs(patient: &Patient<'_>) -> Finding {
 pub(super) fn stat_interval(patient: &Patient<'_>) -> Finding {
     let file = "/proc/sys/vm/stat_interval";
     match patient.facts.kernel.stat_interval_s {
-        None => Finding::unknown("the kernel does not say how often it counts memory"),
+        None => Finding::unknown(
+            "the kernel does not report how often it updates memory \
+                                  statistics",
+        ),
         Some(seconds) if seconds >= CALM_S => {
-            Finding::ok(format!("memory is counted every {seconds} s")).seen(file, seconds)
-        }
-        Some(seconds) => {
-            Finding::new(Verdict::Info, format!("memory is counted on each CPU every {seconds} s"))
+            Finding::ok(format!("memory statistics are updated every {seconds} s"))
                 .seen(file, seconds)
-                .remedy("Make that rarer where tails matter")
-                .command(format!("sysctl -w vm.stat_interval={CALM_S}"))
         }
+        Some(seconds) => Finding::new(
+            Verdict::Info,
+            format!(
+                "memory statistics are updated on each CPU every \
+                                                 {seconds} s"
+            ),
+        )
+        .seen(file, seconds)
+        .remedy("Use a longer interval if tail latency matters")
+        .command(format!("sysctl -w vm.stat_interval={CALM_S}")),
     }
 }
 
 pub(super) fn timer_migration(patient: &Patient<'_>) -> Finding {
     let file = "/proc/sys/kernel/timer_migration";
     match patient.facts.kernel.timer_migration {
-        None => Finding::ok("the kernel moves no timers"),
+        None => Finding::ok("the kernel does not migrate timers"),
         Some(false) => Finding::ok("timers stay on their CPU").seen(file, 0),
         Some(true) => Finding::new(
             Verdict::Info,
-            "timers of idle CPUs move to busy ones, and a core that polls is busy",
+            "timers of idle CPUs migrate to busy ones, and a polling core is busy",
         )
         .seen(file, 1)
-        .remedy("Have each CPU keep its own where tails matter")
+        .remedy("Keep timers on their CPU if tail latency matters")
         .command("sysctl -w kernel.timer_migration=0"),
     }
 }
 
-/// What tuned's profile for low latency sets.
+/// Value set by tuned's low-latency profile.
 const CALM_S: u64 = 10;

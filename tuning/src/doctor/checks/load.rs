@@ -1,4 +1,4 @@
-//! What the host is busy with.
+//! Load of the host.
 
 use crate::doctor::patient::cores;
 use crate::doctor::{Finding, Patient, Tried, Verdict};
@@ -7,12 +7,12 @@ use crate::host::{CpuTimes, RealtimeTask};
 pub(super) fn average(patient: &Patient<'_>) -> Finding {
     let cpus = patient.facts.cpus.online.as_ref().map_or(0, |online| online.len());
     match patient.facts.tasks.load_average {
-        None => Finding::unknown("the host does not say how busy it is"),
+        None => Finding::unknown("the host does not report its load"),
         Some(load) if cpus > 0 && load > cpus as f64 => {
-            let says = format!("{load:.1} tasks want to run, on {cpus} CPUs");
+            let says = format!("{load:.1} runnable tasks on {cpus} CPUs");
             Finding::new(Verdict::Warn, says)
                 .seen("/proc/loadavg", load)
-                .remedy("Find out who they are: figures from a host that is busy mean little")
+                .remedy("Find out which they are: measurements on a busy host mean little")
                 .command("ps -eo pcpu,psr,comm --sort=-pcpu | head")
         }
         Some(load) => Finding::ok(format!("{load:.1} on {cpus} CPUs")).seen("/proc/loadavg", load),
@@ -33,15 +33,15 @@ pub(super) fn on_cores(patient: &Patient<'_>) -> Finding {
         .map(|(cpu, percent)| format!("CPU {cpu} {percent:.0} %"))
         .collect();
     if shares.is_empty() {
-        return Finding::unknown("the host does not say what its CPUs do");
+        return Finding::unknown("the host does not report CPU times");
     }
     if busy.is_empty() {
-        return Finding::ok(format!("nothing else ran there {over}"));
+        return Finding::ok(format!("no other work ran there {over}"));
     }
     let says = format!("other work ran on poll cores {over}: {}", super::some_of(&busy, 4));
     Finding::new(patient.interference(), says)
         .seen("/proc/stat", busy.join(", "))
-        .remedy("See what it is, and keep it off: cpus.isolated")
+        .remedy("Find out what it is, and keep it off these CPUs: cpus.isolated")
         .command("ps -eLo psr,pcpu,comm --sort=-pcpu | head -20")
 }
 
@@ -56,10 +56,11 @@ pub(super) fn realtime(patient: &Patient<'_>) -> Finding {
         format!("{} (thread {}, priority {})", task.name, task.thread, task.priority)
     };
     let names: Vec<String> = here.iter().map(name).collect();
-    let says = format!("goes before poll cores on the same CPU: {}", super::some_of(&names, 3));
+    let says =
+        format!("takes precedence over poll cores on the same CPU: {}", super::some_of(&names, 3));
     let finding = Finding::new(patient.interference(), says)
         .seen("/proc/*/task/*/stat", super::some_of(&names, 8))
-        .remedy("Keep them on other CPUs");
+        .remedy("Move them to other CPUs");
     let rest = patient.rest();
     here.iter().take(8).filter(|_| !rest.is_empty()).fold(finding, |finding, task| {
         finding.command(format!("taskset -pc {rest} {}", task.thread))
@@ -71,20 +72,23 @@ pub(super) fn steal(patient: &Patient<'_>) -> Finding {
     let Some(tried) = patient.tried else { return stolen_ever(patient) };
     let times: Vec<CpuTimes> = polled.iter().filter_map(|cpu| added(tried, cpu)).collect();
     if times.is_empty() {
-        return Finding::unknown("the host does not say what its CPUs do");
+        return Finding::unknown("the host does not report CPU times");
     }
     let ticks: u64 = times.iter().map(|times| times.steal).sum();
     let stolen_ms = ticks * 1000 / tried.ticks_per_second.max(1);
     let over = format!("in {} ms", tried.interval.as_millis());
     if stolen_ms == 0 {
-        return Finding::ok(format!("nothing was taken from {} {over}", cores(&polled)));
+        return Finding::ok(format!("no time was stolen from {} {over}", cores(&polled)));
     }
-    Finding::new(Verdict::Warn, format!("{stolen_ms} ms were taken from {} {over}", cores(&polled)))
-        .seen("/proc/stat", format!("steal +{ticks} ticks"))
-        .remedy("Tails that are measured here mean nothing; ask for CPUs that are yours alone")
+    Finding::new(
+        Verdict::Warn,
+        format!("{stolen_ms} ms were stolen from {} {over}", cores(&polled)),
+    )
+    .seen("/proc/stat", format!("steal +{ticks} ticks"))
+    .remedy("Tail latencies measured here mean nothing; ask for dedicated CPUs")
 }
 
-/// Of a host that was only read.
+/// For a host that is read without active tests.
 fn stolen_ever(patient: &Patient<'_>) -> Finding {
     let times = patient.cores();
     let times: Vec<&CpuTimes> =
@@ -95,15 +99,15 @@ fn stolen_ever(patient: &Patient<'_>) -> Finding {
     let (steal, total) = (sum(|one| one.steal), sum(|one| one.total));
     let percent = steal as f64 * 100.0 / total.max(1) as f64;
     if times.is_empty() {
-        return Finding::unknown("the host does not say what its CPUs do");
+        return Finding::unknown("the host does not report CPU times");
     }
     if percent < STOLEN_PERCENT {
-        return Finding::ok("next to nothing was taken from poll cores since the host was started");
+        return Finding::ok("almost no time was stolen from poll cores since boot");
     }
-    let says = format!("{percent:.1} % of poll cores were taken since the host was started");
+    let says = format!("{percent:.1} % of the time of poll cores was stolen since boot");
     Finding::new(Verdict::Warn, says)
         .seen("/proc/stat", format!("steal {steal} of {total} ticks"))
-        .remedy("Tails that are measured here mean nothing; ask for CPUs that are yours alone")
+        .remedy("Tail latencies measured here mean nothing; ask for dedicated CPUs")
 }
 
 fn added(tried: &Tried, cpu: usize) -> Option<CpuTimes> {
@@ -115,8 +119,8 @@ fn busy_percent(times: &CpuTimes) -> Option<f64> {
     (times.total > 0).then(|| busy as f64 * 100.0 / times.total as f64)
 }
 
-/// More than the tick and this program's own look take.
+/// Above the load of the timer tick and of this program itself.
 const BUSY_PERCENT: f64 = 5.0;
 
-/// More than a well-meaning hypervisor takes.
+/// Above the steal time of a lightly loaded hypervisor.
 const STOLEN_PERCENT: f64 = 0.1;

@@ -1,4 +1,4 @@
-//! Memory: enough of it, lockable, in huge pages, and left alone.
+//! Memory: size, lock limits, huge pages, and page migration.
 
 use super::size;
 use crate::doctor::{Finding, Patient, Verdict};
@@ -8,13 +8,13 @@ use spinrpc::config::{Config, Driver, Want};
 use spinrpc::mem::budget::Budget;
 use std::collections::BTreeMap;
 
-/// Shared memory of connections has no name and no file system of its own: what bounds it is the
-/// memory of the host and of the control group.
+/// Connection memory has no name and no file system of its own; the memory of the host and of the
+/// control group limits it.
 pub(super) fn room(patient: &Patient<'_>) -> Finding {
     let memory = &patient.facts.memory;
     let group = &patient.facts.cgroup;
     let Some(available) = memory.available_bytes else {
-        return Finding::unknown("the host does not say how much memory it has");
+        return Finding::unknown("the host does not report how much memory it has");
     };
     let used = group.memory_bytes.unwrap_or_default();
     let group_room = group.memory_max.as_ref().map(|limit| limit.bytes.saturating_sub(used));
@@ -35,12 +35,12 @@ fn judge_room(config: &Config, room: u64) -> Finding {
     let connection = connection_bytes(config);
     if start + connection > room {
         let says = format!(
-            "cores take {} and a connection up to {}, but there are {}",
+            "cores need {} and a connection up to {}, but only {} are available",
             size(start),
             size(connection),
             size(room)
         );
-        let remedy = "Shrink mem.arena_mib and shm.arena_mib (profile dev-vm is small), or give \
+        let remedy = "Reduce mem.arena_mib and shm.arena_mib (profile dev-vm is small), or give \
                       the process more memory";
         return Finding::new(Verdict::Fail, says).remedy(remedy);
     }
@@ -55,7 +55,7 @@ fn judge_room(config: &Config, room: u64) -> Finding {
     Finding::ok(says)
 }
 
-/// Of a connection on this side, at most.
+/// Upper bound for one connection on this side.
 fn connection_bytes(config: &Config) -> u64 {
     let sends = config.requester_send_budget().total().max(config.responder_send_budget().total());
     let messages = config.recv_budget().total() * config.recv_buffer_bytes() as u64
@@ -69,7 +69,7 @@ fn connection_bytes(config: &Config) -> u64 {
 pub(super) fn lock(patient: &Patient<'_>) -> Finding {
     let process = &patient.facts.process;
     let Some(limit) = process.memlock else {
-        return Finding::unknown("the host does not say how much memory may be locked");
+        return Finding::unknown("the host does not report how much memory may be locked");
     };
     let config = patient.config();
     let (needed, what) = match config.driver() {
@@ -77,14 +77,15 @@ pub(super) fn lock(patient: &Patient<'_>) -> Finding {
         Driver::Shm => ((config.arena_bytes() * config.cores()) as u64, "cores lock"),
     };
     if config.driver() == Driver::Shm && config.lock() == Want::Off {
-        return Finding::ok("nothing is to be locked (mem.lock)");
+        return Finding::ok("no memory is locked (mem.lock)");
     }
-    // Programs that go by devices raise their limit as far as they may.
+    // Programs that use verbs raise their soft limit to the hard limit.
     let bytes = if config.driver() == Driver::Verbs { limit.hard } else { limit.soft };
     let seen = bytes.map_or_else(|| "unlimited".to_owned(), size);
     if process.may_lock_all || bytes.is_none_or(|bytes| needed <= bytes) {
         let seen = if process.may_lock_all { "CAP_IPC_LOCK".to_owned() } else { seen };
-        return Finding::ok(format!("{what} {}, and may", size(needed))).seen(LIMITS, seen);
+        return Finding::ok(format!("{what} {}, which is allowed", size(needed)))
+            .seen(LIMITS, seen);
     }
     let verdict = match (config.driver(), config.lock()) {
         (Driver::Verbs, _) | (Driver::Shm, Want::Require) => Verdict::Fail,
@@ -92,7 +93,7 @@ pub(super) fn lock(patient: &Patient<'_>) -> Finding {
     };
     let says = format!("{what} {}, but only {seen} may be locked", size(needed));
     Finding::new(verdict, says).seen(LIMITS, &seen).remedy(format!(
-        "Memory that cannot be locked may be swapped, and is none for a device: {}",
+        "Memory that cannot be locked may be swapped, and devices cannot use it: {}",
         Memlock::REMEDY
     ))
 }
@@ -101,11 +102,11 @@ pub(super) fn huge_pages(patient: &Patient<'_>) -> Finding {
     let config = patient.config();
     let want = config.raw().mem.hugepages;
     if want == Want::Off {
-        return Finding::ok("none are wanted (mem.hugepages)");
+        return Finding::ok("not used (mem.hugepages)");
     }
     let memory = &patient.facts.memory;
     if memory.huge_pages.is_empty() {
-        return Finding::unknown("the host does not say which huge pages it has");
+        return Finding::unknown("the host does not report its huge pages");
     }
     let lacking: Vec<(u32, u64, u64)> = needed_pages(patient)
         .into_iter()
@@ -125,8 +126,8 @@ pub(super) fn huge_pages(patient: &Patient<'_>) -> Finding {
         format!("{free} of {needed} pages of 2 MiB are free on node {node}")
     };
     let says = lacking.iter().map(lacks).collect::<Vec<_>>().join(", ");
-    let finding = Finding::new(verdict, format!("arenas take small pages: {says}"));
-    let finding = finding.remedy("Reserve them, early after the start of the host");
+    let finding = Finding::new(verdict, format!("arenas use small pages: {says}"));
+    let finding = finding.remedy("Reserve them soon after boot");
     lacking.into_iter().fold(finding, |finding, lack| reserve(memory, finding, lack))
 }
 
@@ -141,7 +142,7 @@ fn reserve(memory: &Memory, finding: Finding, lack: (u32, u64, u64)) -> Finding 
     finding.seen(&file, seen).command(format!("echo {total} > {file}"))
 }
 
-/// Pages that arenas need, for each node that cores are on.
+/// Pages that the arenas need on each node with cores.
 fn needed_pages(patient: &Patient<'_>) -> BTreeMap<u32, u64> {
     let config = patient.config();
     let pages = (config.arena_bytes() as u64).div_ceil(HUGE_PAGE_BYTES);
@@ -156,52 +157,55 @@ fn needed_pages(patient: &Patient<'_>) -> BTreeMap<u32, u64> {
 pub(super) fn thp(patient: &Patient<'_>) -> Finding {
     let memory = &patient.facts.memory;
     let Some(mode) = memory.thp.as_deref() else {
-        return Finding::unknown("the kernel does not speak of transparent huge pages");
+        return Finding::unknown("the kernel does not report transparent huge pages");
     };
     if mode != "always" {
         return Finding::ok(mode).seen(THP, mode);
     }
-    let says = "any page fault may stop for a huge page (always)";
+    let says = "any page fault may stall for a huge page (always)";
     let finding = Finding::new(patient.interference(), says).seen(THP, mode);
     let finding = match &memory.thp_defrag {
         Some(defrag) => finding.seen("/sys/kernel/mm/transparent_hugepage/defrag", defrag),
         None => finding,
     };
-    finding.remedy("Give them to those who ask only").command(format!("echo madvise > {THP}"))
+    finding
+        .remedy("Restrict them to programs that request them")
+        .command(format!("echo madvise > {THP}"))
 }
 
 pub(super) fn khugepaged(patient: &Patient<'_>) -> Finding {
     let memory = &patient.facts.memory;
     let file = "/sys/kernel/mm/transparent_hugepage/khugepaged/defrag";
     match memory.khugepaged_defrag {
-        None => Finding::unknown("the kernel does not speak of khugepaged"),
+        None => Finding::unknown("the kernel does not report khugepaged"),
         Some(true) if memory.thp.as_deref() != Some("never") => Finding::new(
             Verdict::Info,
-            "khugepaged moves pages about to make huge ones, and stops who uses them meanwhile",
+            "khugepaged moves pages to form huge ones, and stalls programs that access them \
+             meanwhile",
         )
         .seen(file, 1)
-        .remedy("Keep it from that")
+        .remedy("Disable its compaction")
         .command(format!("echo 0 > {file}")),
-        Some(_) => Finding::ok("khugepaged moves no pages"),
+        Some(_) => Finding::ok("khugepaged does not move pages"),
     }
 }
 
 pub(super) fn ksm(patient: &Patient<'_>) -> Finding {
     let file = "/sys/kernel/mm/ksm/run";
     match patient.facts.memory.ksm {
-        None => Finding::ok("the kernel has no merging of equal pages"),
+        None => Finding::ok("the kernel does not support KSM"),
         Some(false) => Finding::ok("equal pages are not merged").seen(file, 0),
         Some(true) => {
-            let says = "equal pages are merged, and copied again by whoever writes to them";
+            let says = "equal pages are merged, and copied again at the next write";
             Finding::new(patient.interference(), says)
                 .seen(file, 1)
-                .remedy("Leave it off, where nothing else on this host needs it")
+                .remedy("Disable it unless something on this host needs it")
                 .command(format!("echo 2 > {file}"))
         }
     }
 }
 
-/// What the engine asks for.
+/// Page size that the engine requests.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 const LIMITS: &str = "/proc/self/limits Max locked memory";
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";

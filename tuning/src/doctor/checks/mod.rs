@@ -1,4 +1,4 @@
-//! The checks, one file for each theme, and their list.
+//! The list of checks, with one file for each topic.
 
 mod build;
 mod clock;
@@ -19,7 +19,7 @@ pub(super) use probes::GAP_NS;
 use super::{Finding, Patient};
 use spinrpc::config::IdlePolicy;
 
-/// A check before it is made.
+/// A check that has not run yet.
 pub(super) struct Spec {
     pub(super) id: &'static str,
     pub(super) group: &'static str,
@@ -46,54 +46,54 @@ const LOAD: &str = "Load";
 const PROCESS: &str = "This process";
 const PROBES: &str = "Probes";
 
-/// All checks, in the order to show them, those of a group together.
+/// All checks in display order; checks of a group are adjacent.
 pub(super) static ALL: &[Spec] = &[
-    spec(CPUS, "cpus.allowed", "poll cores among the CPUs that may be used", cpus::allowed),
-    spec(CPUS, "cpus.quota", "quota of CPU time", cpus::quota),
-    spec(CPUS, "cpus.spare", "CPUs left for everything else", cpus::spare),
-    spec(CPUS, "cpus.isolated", "poll cores kept free by the scheduler", cpus::isolated),
+    spec(CPUS, "cpus.allowed", "poll cores among the allowed CPUs", cpus::allowed),
+    spec(CPUS, "cpus.quota", "CPU quota", cpus::quota),
+    spec(CPUS, "cpus.spare", "CPUs left for other work", cpus::spare),
+    spec(CPUS, "cpus.isolated", "isolated poll cores", cpus::isolated),
     spec(CPUS, "cpus.tick", "timer tick on poll cores", cpus::tick),
     spec(CPUS, "cpus.zero", "polling on CPU 0", cpus::zero),
-    spec(CPUS, "cpus.smt", "hardware threads beside poll cores", cpus::smt),
+    spec(CPUS, "cpus.smt", "hardware threads that share physical cores with poll cores", cpus::smt),
     spec(INTERRUPTS, "irqs.cores", "interrupts on poll cores", irqs::on_cores),
     spec(INTERRUPTS, "irqs.irqbalance", "irqbalance", irqs::irqbalance),
     spec(POWER, "power.governor", "frequency governor of poll cores", power::governor),
-    spec(POWER, "power.boost", "frequencies beyond the nominal one", power::boost),
+    spec(POWER, "power.boost", "frequencies above the nominal one", power::boost),
     spec(POWER, "power.idle", "sleep states of poll cores", power::idle),
     spec(POWER, "clock.source", "clock", clock::source),
     spec(MEMORY, "memory.room", "memory for cores and connections", memory::room),
-    spec(MEMORY, "memory.lock", "memory that may be locked", memory::lock),
+    spec(MEMORY, "memory.lock", "lockable memory", memory::lock),
     spec(MEMORY, "memory.hugepages", "huge pages for arenas", memory::huge_pages),
     spec(MEMORY, "memory.thp", "transparent huge pages", memory::thp),
     spec(MEMORY, "memory.khugepaged", "compaction by khugepaged", memory::khugepaged),
-    spec(MEMORY, "memory.ksm", "merging of equal pages", memory::ksm),
-    spec(MEMORY, "memory.numa_balancing", "moving of pages between nodes", numa::balancing),
+    spec(MEMORY, "memory.ksm", "merging of equal pages (KSM)", memory::ksm),
+    spec(MEMORY, "memory.numa_balancing", "page migration between nodes", numa::balancing),
     spec(KERNEL, "kernel.watchdogs", "watchdogs", kernel::watchdogs),
-    spec(KERNEL, "kernel.stat_interval", "statistics of memory", kernel::stat_interval),
-    spec(KERNEL, "kernel.timer_migration", "timers of other CPUs", kernel::timer_migration),
+    spec(KERNEL, "kernel.stat_interval", "memory statistics", kernel::stat_interval),
+    spec(KERNEL, "kernel.timer_migration", "migration of timers", kernel::timer_migration),
     spec(RDMA, "rdma.devices", "RDMA devices", rdma::devices),
     spec(RDMA, "rdma.ports", "ports", rdma::ports),
-    spec(RDMA, "rdma.gids", "identifiers for RoCE version 2", roce::gids),
+    spec(RDMA, "rdma.gids", "GIDs for RoCE version 2", roce::gids),
     spec(RDMA, "rdma.mtu", "packet size", roce::mtu),
-    spec(RDMA, "rdma.node", "node of the device and of the poll cores", numa::device),
-    spec(RDMA, "rdma.pcie", "connection of the device", rdma::pcie),
-    spec(RDMA, "rdma.counters", "counters of errors", rdma::counters),
+    spec(RDMA, "rdma.node", "NUMA nodes of the device and the poll cores", numa::device),
+    spec(RDMA, "rdma.pcie", "PCI Express link of the device", rdma::pcie),
+    spec(RDMA, "rdma.counters", "error counters", rdma::counters),
     spec(RDMA, "rdma.library", "libibverbs", rdma::library),
-    spec(RDMA, "rdma.caps", "what the device can do", rdma::caps),
-    spec(LOAD, "load.average", "tasks that want to run", load::average),
-    spec(LOAD, "load.cores", "work on poll cores", load::on_cores),
-    spec(LOAD, "load.realtime", "tasks that run before others", load::realtime),
-    spec(LOAD, "load.steal", "time that the hypervisor takes", load::steal),
-    spec(PROCESS, "process.memfd", "shared memory without a name", process::memfd),
+    spec(RDMA, "rdma.caps", "capabilities of the device", rdma::caps),
+    spec(LOAD, "load.average", "runnable tasks", load::average),
+    spec(LOAD, "load.cores", "other work on poll cores", load::on_cores),
+    spec(LOAD, "load.realtime", "real-time tasks", load::realtime),
+    spec(LOAD, "load.steal", "time stolen by the hypervisor", load::steal),
+    spec(PROCESS, "process.memfd", "anonymous shared memory", process::memfd),
     spec(PROCESS, "process.pidfd", "watching a peer", process::pidfd),
     spec(PROCESS, "process.descriptors", "passing descriptors", process::descriptors),
-    spec(PROCESS, "process.sockets", "socket files left behind", process::sockets),
-    spec(PROCESS, "build.release", "how this program was built", build::release),
-    spec(PROBES, "probe.jitter", "gaps in what poll cores see of time", probes::jitter),
+    spec(PROCESS, "process.sockets", "stale socket files", process::sockets),
+    spec(PROCESS, "build.release", "build of this program", build::release),
+    spec(PROBES, "probe.jitter", "time lost on poll cores", probes::jitter),
     spec(PROBES, "probe.hops", "round trips between CPUs", probes::hops),
 ];
 
-/// As `poll.mode` has it.
+/// Name of the mode in `poll.mode`.
 pub(super) const fn mode_name(mode: IdlePolicy) -> &'static str {
     match mode {
         IdlePolicy::Busy => "busy",
@@ -102,12 +102,12 @@ pub(super) const fn mode_name(mode: IdlePolicy) -> &'static str {
     }
 }
 
-/// Of what only trying tells.
+/// Finding of a check that needs active tests when none ran.
 fn not_tried() -> Finding {
-    Finding::unknown("not tried")
+    Finding::unknown("not tested")
 }
 
-/// The first few of a list, and how many more there are.
+/// The first `most` items, followed by the number of the others.
 fn some_of(items: &[String], most: usize) -> String {
     let shown = items.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
     match items.len().saturating_sub(most) {
@@ -116,7 +116,7 @@ fn some_of(items: &[String], most: usize) -> String {
     }
 }
 
-/// `64 MiB`, `64 KiB`.
+/// A size with its unit: `64 MiB`, `64 KiB`.
 fn size(bytes: u64) -> String {
     match bytes {
         0..0x10_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),

@@ -1,4 +1,4 @@
-//! Nodes: what moves between them, and what lies on the wrong one.
+//! NUMA nodes: page migration, and devices or memory on the wrong node.
 
 use crate::doctor::patient::{agree, both, cores, minus};
 use crate::doctor::{Finding, Patient, Verdict};
@@ -8,14 +8,14 @@ use spinrpc::sys::affinity::CpuSet;
 pub(super) fn balancing(patient: &Patient<'_>) -> Finding {
     let nodes = patient.facts.cpus.nodes.len();
     match patient.facts.memory.numa_balancing {
-        None => Finding::ok("the kernel moves no pages between nodes"),
+        None => Finding::ok("the kernel does not migrate pages between nodes"),
         Some(false) => Finding::ok("pages stay on their node").seen(FILE, 0),
-        Some(true) if nodes < 2 => Finding::ok("there is one node only").seen(FILE, 1),
+        Some(true) if nodes < 2 => Finding::ok("there is only one node").seen(FILE, 1),
         Some(true) => {
-            let says = format!("pages are unmapped to see which of {nodes} nodes uses them");
+            let says = format!("pages are unmapped to find out which of {nodes} nodes uses them");
             Finding::new(patient.interference(), says)
                 .seen(FILE, 1)
-                .remedy("Memory of cores is on their node already (mem.numa)")
+                .remedy("Disable it: the memory of cores is on their node already (mem.numa)")
                 .command("sysctl -w kernel.numa_balancing=0")
         }
     }
@@ -25,7 +25,7 @@ pub(super) fn device(patient: &Patient<'_>) -> Finding {
     let placed: Vec<&Adapter> =
         patient.adapters().into_iter().filter(|adapter| adapter.node.is_some()).collect();
     if placed.is_empty() {
-        return Finding::ok("no device that sits on a node");
+        return Finding::ok("no device reports a node");
     }
     let remote = placed.iter().find_map(|adapter| {
         let far = far_cores(patient, adapter);
@@ -33,17 +33,21 @@ pub(super) fn device(patient: &Patient<'_>) -> Finding {
     });
     let Some((adapter, far)) = remote else {
         let polled = patient.cores();
-        let says = format!("{} {} beside the device", cores(&polled), agree(&polled, "is", "are"));
+        let says =
+            format!("{} {} on the node of the device", cores(&polled), agree(&polled, "is", "are"));
         return Finding::ok(says);
     };
     let (name, node) = (&adapter.device.name, adapter.node.unwrap_or_default());
-    let does = agree(&far, "does", "do");
-    let says = format!("{name} sits on node {node}, and {} {does} not", cores(&far));
+    let does = agree(&far, "is", "are");
+    let says = format!("{name} is on node {node}, and {} {does} not", cores(&far));
     let verdict = if patient.goes_by_rdma() { Verdict::Warn } else { Verdict::Info };
     let finding = Finding::new(verdict, says)
         .seen(format!("/sys/class/infiniband/{name}/device/numa_node"), node);
     match better_cores(patient, adapter) {
-        Some(better) => finding.remedy(format!("Poll beside the device: cores.list=\"{better}\"")),
+        Some(better) => finding.remedy(format!(
+            "Poll on CPUs near the device: \
+                                                cores.list=\"{better}\""
+        )),
         None => finding,
     }
 }
@@ -54,7 +58,7 @@ fn far_cores(patient: &Patient<'_>, adapter: &Adapter) -> CpuSet {
     near.map_or_else(CpuSet::default, |near| minus(&patient.cores(), near))
 }
 
-/// As many CPUs beside the device as are polled on, isolated ones where there are some.
+/// As many CPUs near the device as there are cores, isolated ones if there are any.
 fn better_cores(patient: &Patient<'_>, adapter: &Adapter) -> Option<CpuSet> {
     let cpus = &patient.facts.cpus;
     let near = both(adapter.local_cpus.as_ref()?, cpus.allowed.as_ref()?);

@@ -31,18 +31,18 @@ pub(super) fn governor(patient: &Patient<'_>) -> Finding {
         None => finding,
     };
     finding
-        .remedy("Choose the governor performance there")
+        .remedy("Set the governor to performance")
         .command(format!("cpupower -c {polled} frequency-set -g performance"))
 }
 
 pub(super) fn boost(patient: &Patient<'_>) -> Finding {
     match patient.facts.power.boost {
-        None => not_said(patient, "frequencies beyond the nominal one"),
-        Some(false) => Finding::ok("CPUs keep to their nominal frequency"),
+        None => not_said(patient, "frequencies above the nominal one"),
+        Some(false) => Finding::ok("CPUs stay at their nominal frequency"),
         Some(true) => Finding::new(
             Verdict::Info,
-            "CPUs go beyond their nominal frequency while they are cool: fast, but no two runs \
-             are alike",
+            "CPUs exceed their nominal frequency while they are cool: fast, but runs differ from \
+             each other",
         )
         .seen("intel_pstate/no_turbo or cpufreq/boost", "on"),
     }
@@ -66,61 +66,71 @@ pub(super) fn idle(patient: &Patient<'_>) -> Finding {
     let finding = sleeps_deeply(patient, &polled, slowest).seen(STATES, seen);
     let command = format!("cpupower -c {polled} idle-set -D {FAST_EXIT_US}");
     match power.dma_latency_writable {
-        Some(true) => finding.seen(DEVICE, "may be written").remedy(
-            "Have the engine hold CPUs out of it: host.cpu_dma_latency_us=0; or switch it off",
+        Some(true) => finding
+            .seen(DEVICE, "writable")
+            .remedy("Let the engine keep CPUs out of it: host.cpu_dma_latency_us=0; or disable it"),
+        Some(false) => finding.seen(DEVICE, "not writable by this user").remedy(
+            "Disable it, or make the device writable by this user and set host.cpu_dma_latency_us",
         ),
-        Some(false) => finding.seen(DEVICE, "must not be written by this user").remedy(
-            "Switch it off, or let this user write to the device and set host.cpu_dma_latency_us",
-        ),
-        None => finding.remedy("Switch it off"),
+        None => finding.remedy("Disable it"),
     }
     .command(command)
 }
 
-/// With `host.cpu_dma_latency_us`, the engine keeps CPUs awake by itself, or does not start.
+/// With `host.cpu_dma_latency_us`, the engine keeps CPUs awake itself and fails to start if it
+/// cannot.
 fn held(writable: Option<bool>, limit: Duration) -> Finding {
     let limit_us = limit.as_micros();
     match writable {
         Some(true) => {
-            let says = format!("the engine keeps CPUs out of states of more than {limit_us} µs");
-            Finding::ok(says).seen(DEVICE, "may be written")
+            let says = format!(
+                "the engine keeps CPUs out of states with exit latencies above \
+                                {limit_us} µs"
+            );
+            Finding::ok(says).seen(DEVICE, "writable")
         }
-        Some(false) => Finding::new(
+        Some(false) => {
+            Finding::new(Verdict::Fail, "the engine lacks permission for host.cpu_dma_latency_us")
+                .seen(DEVICE, "not writable by this user")
+                .remedy("Make it writable by this user, or set the key to off")
+                .command(format!("setfacl -m u:$USER:rw {DEVICE}"))
+        }
+        None => Finding::new(
             Verdict::Fail,
-            "the engine may not do what host.cpu_dma_latency_us asks for",
+            "the device that host.cpu_dma_latency_us needs does \
+                                             not exist",
         )
-        .seen(DEVICE, "must not be written by this user")
-        .remedy("Let this user write to it, or set the key to off")
-        .command(format!("setfacl -m u:$USER:rw {DEVICE}")),
-        None => Finding::new(Verdict::Fail, "no device for what host.cpu_dma_latency_us asks for")
-            .seen(DEVICE, "not there")
-            .remedy("Set the key to off; a container is given the device by --device"),
+        .seen(DEVICE, "not there")
+        .remedy("Set the key to off, or give a container the device with --device"),
     }
 }
 
-/// A core that polls does not sleep; one that parks is late by that when it is woken.
+/// A core that polls does not sleep; a parked core wakes up late by the exit latency.
 fn sleeps_deeply(patient: &Patient<'_>, polled: &CpuSet, slowest: &IdleState) -> Finding {
     let (name, exit_us) = (&slowest.name, slowest.exit_latency_us);
     match patient.mode() {
         IdlePolicy::Busy => Finding::new(
             Verdict::Info,
-            format!("a core that does not poll may sleep in {name}, {exit_us} µs away from work"),
+            format!(
+                "a core that does not poll may sleep in {name}, with an exit latency of \
+                     {exit_us} µs"
+            ),
         ),
         IdlePolicy::Adaptive | IdlePolicy::Sleep => Finding::new(
             Verdict::Warn,
-            format!("{} may sleep in {name}, {exit_us} µs away from work", cores(polled)),
+            format!("{} may sleep in {name}, with an exit latency of {exit_us} µs", cores(polled)),
         ),
     }
 }
 
 fn not_said(patient: &Patient<'_>, what: &str) -> Finding {
     match patient.facts.clock.is_guest {
-        Some(true) => Finding::ok(format!("{what} are left to the hypervisor")),
-        _ => Finding::unknown(format!("the host does not speak of {what}")),
+        Some(true) => Finding::ok(format!("{what} are managed by the hypervisor")),
+        _ => Finding::unknown(format!("the host does not report {what}")),
     }
 }
 
-/// What a wake-up by the kernel costs anyway.
+/// Comparable to the cost of a kernel wake-up.
 const FAST_EXIT_US: u64 = 10;
 const GOVERNOR: &str = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
 const STATES: &str = "/sys/devices/system/cpu/cpu*/cpuidle/state*/latency";

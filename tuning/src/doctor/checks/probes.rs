@@ -1,4 +1,4 @@
-//! What was measured on the CPUs themselves.
+//! Measurements on the CPUs themselves.
 
 use super::{not_tried, some_of};
 use crate::doctor::{Finding, Hop, Jitter, Patient, Verdict};
@@ -8,7 +8,7 @@ pub(super) fn jitter(patient: &Patient<'_>) -> Finding {
     let measured: Vec<&Jitter> = tried.jitter.iter().flatten().collect();
     let Some(worst) = measured.iter().max_by_key(|jitter| jitter.longest_ns) else {
         let error = tried.jitter.iter().find_map(|one| one.as_ref().err());
-        return Finding::unknown(error.map_or("no poll core could be tried", String::as_str));
+        return Finding::unknown(error.map_or("no poll core could be tested", String::as_str));
     };
     let rows: Vec<String> = measured.iter().map(|one| one.show()).collect();
     let source = format!("clock watched for {} ms on each poll core", tried.watched.as_millis());
@@ -17,17 +17,17 @@ pub(super) fn jitter(patient: &Patient<'_>) -> Finding {
         let says = format!("no gap longer than {longest} µs");
         return Finding::ok(says).seen(source, some_of(&rows, 16));
     }
-    let says = format!("core {} lost {longest} µs at once", worst.cpu);
+    let says = format!("CPU {} lost {longest} µs at once", worst.cpu);
     Finding::new(patient.interference(), says).seen(source, some_of(&rows, 16)).remedy(
-        "Something ran in its place: see cpus.isolated, cpus.tick, irqs.cores, load.cores, \
-         load.steal and kernel.watchdogs",
+        "Other work ran there: see cpus.isolated, cpus.tick, irqs.cores, load.cores, load.steal \
+         and kernel.watchdogs",
     )
 }
 
 impl Jitter {
     fn show(&self) -> String {
         format!(
-            "CPU {}: longest {} µs, {} gaps over {} µs, {} µs lost in all",
+            "CPU {}: longest {} µs, {} gaps over {} µs, {} µs lost in total",
             self.cpu,
             micros(self.longest_ns),
             self.gaps,
@@ -37,8 +37,8 @@ impl Jitter {
     }
 }
 
-/// A round trip by shared memory is a tenth of a microsecond; two of these in a thousand calls make
-/// the whole tail.
+/// A round trip over shared memory takes a tenth of a microsecond; two such gaps in a thousand
+/// calls make up the whole tail.
 pub(in crate::doctor) const GAP_NS: u64 = 20_000;
 
 pub(super) fn hops(patient: &Patient<'_>) -> Finding {
@@ -46,11 +46,11 @@ pub(super) fn hops(patient: &Patient<'_>) -> Finding {
     let mut hops: Vec<&Hop> = tried.hops.iter().collect();
     hops.sort_by(|a, b| a.round_trip_ns.total_cmp(&b.round_trip_ns));
     let (Some(best), Some(worst)) = (hops.first(), hops.last()) else {
-        return Finding::unknown("no two CPUs, or none that came to answer each other");
+        return Finding::unknown("there is only one CPU, or no pair answered in time");
     };
     let rows: Vec<String> = hops.iter().map(|hop| hop.show()).collect();
     let says = match hops.len() {
-        1 => format!("{} for a cache line and back", best.show()),
+        1 => format!("{} for a cache line there and back", best.show()),
         pairs => {
             format!("of {pairs} pairs the best is {}, the worst {}", best.show(), worst.show())
         }

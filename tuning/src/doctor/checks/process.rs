@@ -1,4 +1,4 @@
-//! What this process is let do: containers and seccomp filters take away more than they say.
+//! Permissions of this process, which containers and seccomp filters can restrict silently.
 
 use crate::doctor::{Finding, Patient, Permission, Verdict};
 use crate::text::shell_word;
@@ -6,17 +6,17 @@ use spinrpc::config::Driver;
 
 pub(super) fn memfd(patient: &Patient<'_>) -> Finding {
     let may = patient.tried.map(|tried| &tried.memfd);
-    tried(patient, may, "memfd_create", "memory without a name can be made and sealed")
+    tried(patient, may, "memfd_create", "anonymous memory can be created and sealed")
 }
 
 pub(super) fn pidfd(patient: &Patient<'_>) -> Finding {
     let may = patient.tried.map(|tried| &tried.pidfd);
-    tried(patient, may, "pidfd_open", "the death of a peer will be noticed")
+    tried(patient, may, "pidfd_open", "the death of a peer is detected")
 }
 
 pub(super) fn descriptors(patient: &Patient<'_>) -> Finding {
     let may = patient.tried.map(|tried| &tried.descriptors);
-    tried(patient, may, "sendmsg with SCM_RIGHTS", "descriptors pass between processes")
+    tried(patient, may, "sendmsg with SCM_RIGHTS", "descriptors can be passed between processes")
 }
 
 fn tried(patient: &Patient<'_>, may: Option<&Permission>, what: &str, good: &str) -> Finding {
@@ -29,9 +29,9 @@ fn tried(patient: &Patient<'_>, may: Option<&Permission>, what: &str, good: &str
         Driver::Shm => Verdict::Fail,
         Driver::Verbs => Verdict::Warn,
     };
-    Finding::new(verdict, format!("{what} is refused: {error}")).seen(what, error).remedy(
-        "A seccomp filter or an old kernel is in the way: connections in shared memory need it. \
-         Docker's own filter lets it pass; try docker run --security-opt seccomp=unconfined to see",
+    Finding::new(verdict, format!("{what} is rejected: {error}")).seen(what, error).remedy(
+        "A seccomp filter or an old kernel rejects it, but connections over shared memory need it. \
+         Docker's default filter allows it; try docker run --security-opt seccomp=unconfined",
     )
 }
 
@@ -39,18 +39,18 @@ pub(super) fn sockets(patient: &Patient<'_>) -> Finding {
     let Some(tried) = patient.tried else { return super::not_tried() };
     if tried.stale_sockets.is_empty() {
         let listening = match &tried.listeners[..] {
-            [] => "nobody listens".to_owned(),
+            [] => "no listeners".to_owned(),
             names => format!("listening: {}", super::some_of(names, 4)),
         };
-        return Finding::ok(format!("none left behind; {listening}"));
+        return Finding::ok(format!("none; {listening}"));
     }
     let finding = Finding::new(
         Verdict::Info,
-        format!("nobody listens any more at {}", super::some_of(&tried.stale_sockets, 3)),
+        format!("without a listener: {}", super::some_of(&tried.stale_sockets, 3)),
     );
     let finding = finding
-        .seen("/proc/net/unix", "not among the sockets of the host")
-        .remedy("A server that starts there takes their place; or remove them");
+        .seen("/proc/net/unix", "not among the host's sockets")
+        .remedy("A server that starts there replaces them; or remove them");
     tried
         .stale_sockets
         .iter()

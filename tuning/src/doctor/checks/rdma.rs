@@ -1,4 +1,4 @@
-//! RDMA devices: whether they can be used, and how well.
+//! RDMA devices: usability and performance.
 
 use super::{not_tried, some_of};
 use crate::doctor::{Caps, Finding, Patient, Verdict, counters_risen};
@@ -18,14 +18,14 @@ pub(super) fn devices(patient: &Patient<'_>) -> Finding {
     let lacks = |says: &str, module: &str| {
         Finding::new(patient.rdma_failure(), format!("{}, but {says}", some_of(&names, 4)))
             .seen("/dev/infiniband", some_of(&rdma.uverbs, 4))
-            .remedy("Load the kernel's module for programs")
+            .remedy("Load the kernel module")
             .command(format!("modprobe {module}"))
     };
     if rdma.uverbs.is_empty() {
         return lacks("no device file for verbs", "ib_uverbs");
     }
     if !rdma.has_rdma_cm {
-        return lacks("no device file to make connections by", "rdma_ucm");
+        return lacks("no device file for the connection manager", "rdma_ucm");
     }
     Finding::ok(some_of(&names, 4)).seen("/dev/infiniband", some_of(&rdma.uverbs, 4))
 }
@@ -40,13 +40,13 @@ fn none(patient: &Patient<'_>) -> Finding {
             .remedy(format!("Set verbs.device to one of them, or to auto: {}", others.join(", ")));
     }
     if !patient.goes_by_rdma() {
-        return Finding::ok("none, and none is needed: the profile goes by shared memory");
+        return Finding::ok("none, and none is needed: the profile uses shared memory");
     }
     let netdev =
         patient.facts.rdma.interfaces_up.first().map_or_else(|| "eth0".to_owned(), shell_word);
-    Finding::new(Verdict::Fail, "no RDMA device, and the profile goes by them (fabric.driver)")
+    Finding::new(Verdict::Fail, "no RDMA device, but the profile uses them (fabric.driver)")
         .seen("/sys/class/infiniband", "nothing")
-        .remedy("Load the driver of the adapter, make a device in software, or go by shm")
+        .remedy("Load the driver of the adapter, create a software device, or use shm")
         .command(format!("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev {netdev}"))
 }
 
@@ -63,13 +63,16 @@ pub(super) fn ports(patient: &Patient<'_>) -> Finding {
     }
     if adapters.iter().any(|adapter| adapter.device.is_active()) {
         return match down.is_empty() {
-            true => Finding::ok("all work"),
-            false => Finding::new(Verdict::Info, format!("some work; {}", some_of(&down, 4))),
+            true => Finding::ok("all active"),
+            false => Finding::new(Verdict::Info, format!("some active; {}", some_of(&down, 4))),
         };
     }
-    Finding::new(patient.rdma_failure(), format!("no port works: {}", some_of(&down, 4)))
+    Finding::new(patient.rdma_failure(), format!("no active port: {}", some_of(&down, 4)))
         .seen("/sys/class/infiniband/*/ports/*/state", some_of(&down, 4))
-        .remedy("Look at cable, switch and network interface; InfiniBand needs a subnet manager")
+        .remedy(
+            "Check the cable, the switch and the network interface; InfiniBand needs a subnet \
+                 manager",
+        )
         .command("rdma link")
 }
 
@@ -78,11 +81,11 @@ pub(super) fn pcie(patient: &Patient<'_>) -> Finding {
     let links: Vec<(&Adapter, &PciLink)> =
         adapters.into_iter().filter_map(|adapter| Some((adapter, adapter.pci.as_ref()?))).collect();
     if links.is_empty() {
-        return Finding::ok("no device in a slot");
+        return Finding::ok("no device on PCI Express");
     }
     let slow = links.iter().find_map(|(adapter, link)| slow_link(adapter, link));
     slow.or_else(|| links.iter().find_map(|(adapter, link)| short_reads(adapter, link)))
-        .unwrap_or_else(|| Finding::ok("as wide and as fast as the device can"))
+        .unwrap_or_else(|| Finding::ok("at the device's full width and speed"))
 }
 
 fn slow_link(adapter: &Adapter, link: &PciLink) -> Option<Finding> {
@@ -95,20 +98,20 @@ fn slow_link(adapter: &Adapter, link: &PciLink) -> Option<Finding> {
     (!parts.is_empty()).then(|| {
         Finding::new(
             Verdict::Warn,
-            format!("{} is connected by {}", adapter.device.name, parts.join(" and ")),
+            format!("{} is connected with {}", adapter.device.name, parts.join(" and ")),
         )
         .seen(format!("{folder}/current_link_*, max_link_*"), parts.join(", "))
-        .remedy("Put it into a slot that has them all, seat it anew, or look into the BIOS")
+        .remedy("Use a full-width slot, reseat the adapter, or check the BIOS settings")
         .command(format!("lspci -vv -s {} | grep Lnk", shell_word(&link.address)))
     })
 }
 
 fn short_reads(adapter: &Adapter, link: &PciLink) -> Option<Finding> {
     let bytes = link.read_request_bytes.filter(|bytes| *bytes < READ_REQUEST_BYTES)?;
-    let says = format!("{} reads memory by {bytes} bytes at a time", adapter.device.name);
+    let says = format!("{} reads memory {bytes} bytes at a time", adapter.device.name);
     let finding = Finding::new(Verdict::Info, says)
         .seen(format!("/sys/class/infiniband/{}/device/config", adapter.device.name), bytes)
-        .remedy("Let it read 4096 bytes at a time: more throughput of large transfers")
+        .remedy("Let it read 4096 bytes at a time, for more throughput of large transfers")
         .command(format!("setpci -s {} CAP_EXP+8.w=5000:7000", shell_word(&link.address)));
     Some(finding)
 }
@@ -116,7 +119,7 @@ fn short_reads(adapter: &Adapter, link: &PciLink) -> Option<Finding> {
 pub(super) fn counters(patient: &Patient<'_>) -> Finding {
     let now = &patient.facts.counters;
     if now.is_empty() {
-        return Finding::ok("no device that counts errors");
+        return Finding::ok("no device has error counters");
     }
     let ever: Vec<String> = now
         .iter()
@@ -125,7 +128,7 @@ pub(super) fn counters(patient: &Patient<'_>) -> Finding {
         .collect();
     let ever = if ever.is_empty() { "all 0".to_owned() } else { some_of(&ever, 6) };
     let Some(tried) = patient.tried else {
-        return not_tried().seen("since the device was started", ever);
+        return not_tried().seen("since device start", ever);
     };
     let risen: Vec<String> = counters_risen(&tried.counters_before, &tried.counters_after)
         .into_iter()
@@ -133,13 +136,13 @@ pub(super) fn counters(patient: &Patient<'_>) -> Finding {
         .collect();
     let over = format!("over {} ms", tried.interval.as_millis());
     if risen.is_empty() {
-        return Finding::ok(format!("none rose {over}")).seen("since the device was started", ever);
+        return Finding::ok(format!("no increase {over}")).seen("since device start", ever);
     }
-    Finding::new(Verdict::Warn, format!("rose {over}: {}", some_of(&risen, 4)))
+    Finding::new(Verdict::Warn, format!("increased {over}: {}", some_of(&risen, 4)))
         .seen("/sys/class/infiniband/*/ports/*/hw_counters", some_of(&risen, 12))
         .remedy(
-            "Packets are lost or come too early: look at flow control (PFC, ECN) on the way \
-             between the hosts, at cables, and at servers that are slow to post receives",
+            "Packets are lost or arrive too early: check flow control (PFC, ECN) between the \
+             hosts, cables, and servers that are slow to post receives",
         )
 }
 
@@ -150,13 +153,13 @@ pub(super) fn library(patient: &Patient<'_>) -> Finding {
         if !patient.goes_by_rdma() {
             return not_needed(patient);
         }
-        return Finding::new(Verdict::Fail, "libibverbs is not where libraries are")
+        return Finding::new(Verdict::Fail, "libibverbs was not found")
             .remedy("Install rdma-core")
             .command("apt install ibverbs-providers librdmacm1");
     };
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     if major.is_some_and(|major| major < OLDEST_LIBRARY) {
-        let says = format!("rdma-core {version} is older than {OLDEST_LIBRARY}, which is needed");
+        let says = format!("rdma-core {version} is too old: version {OLDEST_LIBRARY} is required");
         return Finding::new(patient.rdma_failure(), says).seen(path, version);
     }
     Finding::ok(format!("rdma-core {version}")).seen(path, version)
@@ -180,23 +183,23 @@ pub(super) fn caps(patient: &Patient<'_>) -> Finding {
     if !lacks.is_empty() {
         return Finding::new(patient.rdma_failure(), some_of(&lacks, 3))
             .seen("rdma-core", some_of(&lacks, 8))
-            .remedy("Lower these keys; profiles verbs-mlx5, verbs-rxe and verbs-siw may fit");
+            .remedy("Reduce these keys, or try the profiles verbs-mlx5, verbs-rxe and verbs-siw");
     }
     let lowered: Vec<String> = caps.iter().flat_map(|one| one.lowers(config)).collect();
     match lowered.is_empty() {
-        true => Finding::ok("enough for the profile"),
+        true => Finding::ok("sufficient for the profile"),
         false => {
-            Finding::new(Verdict::Info, format!("less than asked for: {}", some_of(&lowered, 3)))
+            Finding::new(Verdict::Info, format!("less than requested: {}", some_of(&lowered, 3)))
                 .seen("rdma-core", some_of(&lowered, 8))
         }
     }
 }
 
 impl Caps {
-    /// What the profile wants and cannot do without.
+    /// Requirements of the profile that the device does not meet.
     fn lacks(&self, config: &Config) -> Vec<String> {
         let receives = config.recv_budget().total();
-        // A memory window is bound, and taken back, by a work request each.
+        // Binding and invalidating a memory window take one work request each.
         let windows = config.verbs().registration == Registration::Window;
         let binds = if windows { config.verbs().keys * 2 } else { 0 };
         let deepest = (u64::from(config.send_queue_depth()) + binds).max(receives);
@@ -209,7 +212,7 @@ impl Caps {
         lacks
     }
 
-    /// What the profile wants, and gets less of.
+    /// Settings of the profile that the device reduces.
     fn lowers(&self, config: &Config) -> Vec<String> {
         let verbs = config.verbs();
         self.less(&[
@@ -228,13 +231,13 @@ impl Caps {
 
 fn not_needed(patient: &Patient<'_>) -> Finding {
     match patient.goes_by_rdma() {
-        true => Finding::unknown("no device to look at"),
-        false => Finding::ok("not needed: the profile goes by shared memory"),
+        true => Finding::unknown("no device"),
+        false => Finding::ok("not needed: the profile uses shared memory"),
     }
 }
 
 /// The default of PCI Express.
 const READ_REQUEST_BYTES: u32 = 512;
 
-/// The oldest rdma-core that the binding takes.
+/// Oldest rdma-core that the binding supports.
 const OLDEST_LIBRARY: u32 = 28;

@@ -1,4 +1,4 @@
-//! RoCE: identifiers and packet sizes, which come from the network interface.
+//! RoCE: GIDs and packet sizes, which depend on the network interface.
 
 use crate::doctor::{Finding, Patient, Verdict};
 use crate::host::Adapter;
@@ -8,19 +8,18 @@ use crate::text::shell_word;
 pub(super) fn gids(patient: &Patient<'_>) -> Finding {
     let ports = ports(patient);
     if ports.is_empty() {
-        return Finding::ok("no port of RoCE that works");
+        return Finding::ok("no active RoCE port");
     }
     let has_v2 = |port: &Port| port.gids.iter().any(|gid| gid.kind.as_deref() == Some("RoCE v2"));
     let Some((adapter, port)) = ports.iter().find(|(_, port)| !has_v2(port)) else {
-        return Finding::ok("every port of RoCE that works has one");
+        return Finding::ok("every active RoCE port has one");
     };
     let name = format!("{}/{}", adapter.device.name, port.number);
     let kinds: Vec<String> = port.gids.iter().filter_map(|gid| gid.kind.clone()).collect();
     let folder = format!("/sys/class/infiniband/{}/ports/{}", adapter.device.name, port.number);
-    let finding =
-        Finding::new(patient.rdma_failure(), format!("port {name} has no address for it"))
-            .seen(format!("{folder}/gid_attrs/types"), super::some_of(&kinds, 4))
-            .remedy("Give its network interface an address, and bring it up");
+    let finding = Finding::new(patient.rdma_failure(), format!("port {name} has none"))
+        .seen(format!("{folder}/gid_attrs/types"), super::some_of(&kinds, 4))
+        .remedy("Give its network interface an address, and bring it up");
     port.netdevs.iter().map(shell_word).fold(finding, |finding, netdev| {
         finding
             .command(format!("ip link set dev {netdev} up"))
@@ -36,15 +35,15 @@ pub(super) fn mtu(patient: &Patient<'_>) -> Finding {
         adapter.smallest_mtu_bytes().is_some_and(|bytes| bytes < FULL_PACKET_BYTES)
     });
     let Some(adapter) = small else {
-        return Finding::ok("no adapter whose packets are cut short by its network interface");
+        return Finding::ok("no network interface limits the packets of its adapter");
     };
     let bytes = adapter.smallest_mtu_bytes().unwrap_or_default();
     let says = format!(
-        "packets of {} carry 1024 bytes or less: its network interface takes {bytes}",
+        "packets of {} carry 1024 bytes or less: the MTU of its network interface is {bytes}",
         adapter.device.name
     );
     let finding = Finding::new(Verdict::Info, says)
-        .remedy("Raise it on both hosts, where the switches between them take as much");
+        .remedy("Raise it on both hosts, if the switches between them support it");
     adapter.mtu_bytes.iter().fold(finding, |finding, (netdev, bytes)| {
         finding
             .seen(format!("/sys/class/net/{netdev}/mtu"), bytes)
@@ -52,12 +51,12 @@ pub(super) fn mtu(patient: &Patient<'_>) -> Finding {
     })
 }
 
-/// Ports of RoCE that work.
+/// Active RoCE ports.
 fn ports<'a>(patient: &Patient<'a>) -> Vec<(&'a Adapter, &'a Port)> {
     let ports = |adapter: &'a Adapter| adapter.device.ports.iter().map(move |port| (adapter, port));
     let works = |port: &Port| port.is_active() && port.transport == Transport::Roce;
     patient.adapters().into_iter().flat_map(ports).filter(|(_, port)| works(port)).collect()
 }
 
-/// 4096 bytes with the headers of Ethernet, IPv6, UDP and InfiniBand around them.
+/// 4096 bytes plus Ethernet, IPv6, UDP and InfiniBand headers.
 const FULL_PACKET_BYTES: u64 = 4200;

@@ -1,17 +1,17 @@
-//! What RDMA devices can do, as rdma-core tells it.
+//! Capabilities of RDMA devices, from rdma-core.
 
 /// Limits of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
-    /// Its name.
+    /// Name of the device.
     pub device: String,
-    /// Work requests of one queue.
+    /// Work requests in one queue.
     pub work_requests: u64,
     /// Entries of one completion queue.
     pub completions: u64,
-    /// RDMA Reads that may be under way from this side of a connection.
+    /// Outgoing RDMA Reads in flight per connection.
     pub reads_out: u64,
-    /// And at this side.
+    /// Incoming RDMA Reads in flight per connection.
     pub reads_in: u64,
     /// Memory windows of type 2.
     pub memory_windows: u64,

@@ -1,5 +1,5 @@
-//! Round trips of a cache line between CPUs: which are near each other, and what no message between
-//! them can beat.
+//! Round trips of a cache line between CPUs. They show which CPUs are close, and are a lower bound
+//! for messages.
 
 use crate::host::Cpus;
 use spinrpc::sync::CachePadded;
@@ -8,25 +8,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Two CPUs and how far they are from each other.
+/// Distance between two CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Hop {
-    /// One of them.
+    /// One CPU.
     pub from: usize,
-    /// The other.
+    /// The other CPU.
     pub to: usize,
-    /// Median of the time that a cache line takes there and back, in nanoseconds.
+    /// Median round-trip time of a cache line, in nanoseconds.
     pub round_trip_ns: f64,
 }
 
-/// CPUs that are looked at: more would take longer than anybody waits.
+/// Maximum number of measured CPUs, which bounds the duration.
 const CPUS_MAX: usize = 8;
 
-/// Most pairs that are measured.
+/// Maximum number of measured pairs.
 const PAIRS_MAX: u32 = (CPUS_MAX * (CPUS_MAX - 1) / 2) as u32;
 
-/// Measures every pair of some CPUs: poll cores first, then others from all over the host. Pairs that
-/// cannot be measured are left out, as are the last ones on a host that is too busy to answer.
+/// Measures every pair of a sample of CPUs: poll cores first, then CPUs from all over the host.
+/// Omits pairs that cannot be measured, and the last ones on a host that is too busy to answer.
 pub(super) fn measure(cpus: &Cpus, cores: &CpuSet, duration: Duration) -> Vec<Hop> {
     let chosen = choose(cpus, cores);
     let later = |index: usize| chosen[index + 1..].iter();
@@ -53,7 +53,7 @@ fn choose(cpus: &Cpus, cores: &CpuSet) -> Vec<usize> {
     chosen
 }
 
-/// Lines of the two sides, each written by one of them.
+/// One cache line for each side, written only by that side.
 #[derive(Default)]
 struct Lines {
     there: CachePadded<AtomicU64>,
@@ -78,7 +78,7 @@ fn round_trip_ns(from: usize, to: usize, duration: Duration) -> Option<f64> {
 fn answer(lines: &Lines) {
     let mut seen = 0;
     while !lines.is_over.load(Ordering::Relaxed) {
-        // Acquire and release pair with those of `ask`: each store is the answer to a load.
+        // Acquire and Release pair with those of `ask`: each store answers a load.
         let count = lines.there.load(Ordering::Acquire);
         if count != seen {
             seen = count;
@@ -88,8 +88,8 @@ fn answer(lines: &Lines) {
     }
 }
 
-/// Means of batches, until the time is over. On a busy host the other side may come to run late: the
-/// time begins with its first answer, for which there is patience.
+/// Means of batches until the time is up. On a busy host the other side may start late: the time
+/// begins with its first answer, and there is a separate limit for that.
 fn ask(lines: &Lines, duration: Duration) -> Vec<f64> {
     let mut means = Vec::new();
     lines.there.store(1, Ordering::Release);

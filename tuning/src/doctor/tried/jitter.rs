@@ -1,4 +1,4 @@
-//! Time that a poll core loses to others: it looks at the clock all the time, and sees it jump.
+//! Time that a poll core loses to other work, seen as jumps of a clock that is read continuously.
 
 use super::super::checks::GAP_NS;
 use spinrpc::sys::affinity::{CpuSet, pin_current_thread};
@@ -6,26 +6,26 @@ use spinrpc::sys::clock::Clock;
 use std::thread;
 use std::time::Duration;
 
-/// What one CPU lost.
+/// Time lost on one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Jitter {
-    /// Which one.
+    /// The CPU.
     pub cpu: usize,
-    /// The longest gap between two looks at the clock, in nanoseconds.
+    /// Longest gap between two clock reads, in nanoseconds.
     pub longest_ns: u64,
-    /// How many gaps were as long as 20 µs.
+    /// Number of gaps of 20 µs or more.
     pub gaps: u64,
-    /// The length of all gaps of a microsecond and more, in nanoseconds.
+    /// Sum of the gaps of a microsecond or more, in nanoseconds.
     pub lost_ns: u64,
 }
 
-/// Watches on all of them at the same time, so that it takes no longer on many.
+/// Watches all CPUs at the same time, so that the duration does not depend on their number.
 pub(super) fn watch(cores: &CpuSet, duration: Duration) -> Vec<Result<Jitter, String>> {
     let clock = Clock::shared();
     thread::scope(|scope| {
         let threads: Vec<_> =
             cores.iter().map(|cpu| scope.spawn(move || watch_one(cpu, clock, duration))).collect();
-        let gone = |_| Err("a thread of the probe came to an end early".to_owned());
+        let gone = |_| Err("a probe thread exited early".to_owned());
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(gone)).collect()
     })
 }
@@ -51,7 +51,7 @@ fn watch_one(cpu: usize, clock: Clock, duration: Duration) -> Result<Jitter, Str
     Ok(Jitter { longest_ns: clock.to_ns(longest), lost_ns: clock.to_ns(lost_ticks), ..jitter })
 }
 
-/// No look at the clock takes that long by itself.
+/// Longer than any clock read takes.
 const LOST_NS: u64 = 1000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What only trying tells, on the host itself: seconds of watching, and nothing that lasts.
+//! Active tests on the host itself. They take seconds and leave no changes.
 
 mod caps;
 mod hops;
@@ -18,56 +18,56 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-/// What was found.
+/// Test results.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tried {
-    /// How long the host was left to itself between two looks.
+    /// Time between the two samples.
     pub interval: Duration,
-    /// In what the kernel counts the time of CPUs.
+    /// Clock ticks per second, the kernel's unit of CPU time.
     pub ticks_per_second: u64,
-    /// What CPUs had done before.
+    /// CPU times in the first sample.
     pub times_before: BTreeMap<usize, CpuTimes>,
-    /// And after.
+    /// CPU times in the second sample.
     pub times_after: BTreeMap<usize, CpuTimes>,
-    /// What devices had counted before.
+    /// Device counters in the first sample.
     pub counters_before: BTreeMap<String, u64>,
-    /// And after.
+    /// Device counters in the second sample.
     pub counters_after: BTreeMap<String, u64>,
-    /// How long the clock was watched.
+    /// Duration of the jitter measurement.
     pub watched: Duration,
-    /// What was seen on each poll core, or why nothing was.
+    /// Jitter of each poll core, or the reason why it could not be measured.
     pub jitter: Vec<Result<Jitter, String>>,
     /// Round trips between pairs of CPUs.
     pub hops: Vec<Hop>,
-    /// Making memory without a name, and sealing it.
+    /// Creating and sealing anonymous memory.
     pub memfd: Permission,
-    /// Watching a process.
+    /// Watching a process through a pidfd.
     pub pidfd: Permission,
     /// Passing descriptors over a socket.
     pub descriptors: Permission,
-    /// Names in shared memory that somebody listens at: `shm:echo`.
+    /// Addresses in shared memory that have a listener: `shm:echo`.
     pub listeners: Vec<String>,
-    /// Socket files that nobody listens at any more.
+    /// Socket files without a listener.
     pub stale_sockets: Vec<String>,
-    /// What devices can do; `None` in a program without verbs.
+    /// Capabilities of devices; `None` in a program without verbs.
     pub caps: Option<Result<Vec<Caps>, String>>,
-    /// Where this program has its memory from.
+    /// Memory allocator of this program.
     pub allocator: String,
 }
 
-/// How long each part takes.
+/// Durations of the tests.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// The host is left to itself.
+    /// Time between the two samples of CPU times and counters.
     pub interval: Duration,
-    /// The clock is watched on all poll cores at the same time.
+    /// Duration of the jitter measurement, on all poll cores at the same time.
     pub watch: Duration,
-    /// Of one pair of CPUs, of which there are 28 at most.
+    /// Duration for one pair of CPUs; there are at most 28 pairs.
     pub pair: Duration,
 }
 
 impl Default for Patience {
-    /// Two seconds and a half in all.
+    /// Two and a half seconds in total.
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(1),
@@ -78,8 +78,8 @@ impl Default for Patience {
 }
 
 impl Tried {
-    /// Tries out this host: takes as long as `patience` has it, and takes the poll cores for itself
-    /// meanwhile, so that what else wants them has to wait. `progress` is told what begins.
+    /// Tests this host for as long as `patience` says. Occupies the poll cores meanwhile, so other
+    /// work on them has to wait. Calls `progress` with the name of each test.
     #[must_use]
     pub fn out(
         facts: &HostFacts,
@@ -91,7 +91,7 @@ impl Tried {
         let cores: CpuSet = config.cpus().iter().copied().collect();
         let (times_before, counters_before) =
             (CpuTimes::read_all(&tree), adapters::counters(&tree));
-        progress("watching what else the host does");
+        progress("watching other work on the host");
         thread::sleep(patience.interval);
         let (times_after, counters_after) = (CpuTimes::read_all(&tree), adapters::counters(&tree));
         progress(&format!("watching the clock on CPUs {cores}"));
@@ -119,14 +119,14 @@ impl Tried {
         }
     }
 
-    /// The same, with the allocator that the program chose.
+    /// Sets the allocator that the program chose.
     #[must_use]
     pub fn with_allocator(self, name: &str) -> Self {
         Self { allocator: name.to_owned(), ..self }
     }
 }
 
-/// Counters that rose, and by how much.
+/// Counters that increased, with the increase.
 #[must_use]
 pub fn counters_risen(
     before: &BTreeMap<String, u64>,

@@ -1,5 +1,5 @@
-//! System calls that connections in shared memory live by, really made: a filter that refuses them
-//! shows nowhere else.
+//! System calls that connections over shared memory need. They are really made, because nothing
+//! else shows that a filter rejects them.
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -11,13 +11,13 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Whether something may be done.
+/// Result of trying an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Permission {
-    /// It was done.
+    /// It succeeded.
     #[default]
     Granted,
-    /// The system's word.
+    /// It failed with this error.
     Refused(String),
 }
 
@@ -46,8 +46,8 @@ fn memory() -> io::Result<(SharedMemory, OwnedFd)> {
     SharedMemory::create("spinrpc-doctor", 1)
 }
 
-/// Passes sealed memory over a socket and maps it, as at the beginning of a connection. Where there
-/// can be no such memory, some other descriptor goes.
+/// Passes sealed memory over a socket and maps it, as connection setup does. Passes another
+/// descriptor if sealed memory cannot be created.
 fn pass() -> io::Result<()> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -80,7 +80,7 @@ fn receive(socket: &OwnedFd) -> io::Result<OwnedFd> {
         _ => None,
     };
     let fd = control.drain().find_map(rights);
-    fd.ok_or_else(|| io::Error::other("the descriptor did not come through"))
+    fd.ok_or_else(|| io::Error::other("the descriptor did not arrive"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Sockets of the shared-memory fabric: who listens, and what dead servers left behind.
+//! Sockets of the shared-memory fabric: listeners, and files left by dead servers.
 
 use crate::host::Tree;
 use rustix::io::Errno;
@@ -8,9 +8,8 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 
-/// Names that are listened at, and socket files that are not. Addresses that are names leave nothing
-/// behind; a file is one of ours if its name has "spin" in it, right in the folders where such files
-/// are kept.
+/// Names with a listener, and socket files without one. Abstract addresses leave no files; a file
+/// counts as ours if its name contains "spin" and it lies directly in a usual folder.
 pub(super) fn look(tree: &Tree) -> (Vec<String>, Vec<String>) {
     let bound = tree.peek("proc/net/unix").unwrap_or_default();
     let names: BTreeSet<&str> =
@@ -19,7 +18,7 @@ pub(super) fn look(tree: &Tree) -> (Vec<String>, Vec<String>) {
     let is_bound = |path: &PathBuf| path.to_str().is_some_and(|path| names.contains(path));
     let files = folders().into_iter().flat_map(sockets_in);
     let stale = files.filter(|path| !is_bound(path) && refuses(path));
-    // A name that is not text would be another one in the remedy.
+    // A path that is not UTF-8 would appear as another path in the remedy.
     (listeners, stale.filter_map(|path| path.to_str().map(str::to_owned)).collect())
 }
 
@@ -44,7 +43,7 @@ fn sockets_in(folder: PathBuf) -> Vec<PathBuf> {
     ours.map(|entry| entry.path()).collect()
 }
 
-/// A socket of another network namespace is not in this one's list; it answers nevertheless.
+/// A socket of another network namespace is not in the list of this one, but still answers.
 fn refuses(path: &PathBuf) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
@@ -52,7 +51,7 @@ fn refuses(path: &PathBuf) -> bool {
     net::connect(&socket, &address) == Err(Errno::CONNREFUSED)
 }
 
-/// A folder with more is no place to look for leftovers.
+/// A larger folder is not searched.
 const FILES_MAX: usize = 1 << 14;
 
 #[cfg(test)]
@@ -73,9 +72,10 @@ mod tests {
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path).unwrap();
         assert!(sockets_in(std::env::temp_dir()).contains(&path));
-        assert!(!refuses(&path), "somebody is there, though of another kind");
+        assert!(!refuses(&path), "a listener of another type");
         drop(listener);
-        // Of the other kind, it would be a wrong type and no refusal; ours are SEQPACKET.
+        // A socket of another type would report the wrong type instead of a refused connection;
+        // ours are SEQPACKET.
         let was_refused = refuses(&path);
         fs::remove_file(&path).unwrap();
         assert!(was_refused);

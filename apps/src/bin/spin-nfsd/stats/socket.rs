@@ -1,5 +1,5 @@
-//! Unix socket that gives processes of this user, and root, a document of what the server has done, and
-//! then hangs up. Readers can delay neither each other for long nor the shutdown, whatever they send.
+//! Unix socket that sends a document with statistics to processes of this user and root, then hangs
+//! up. Readers can delay neither each other for long nor the shutdown, whatever they send.
 
 use super::Source;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Time in which a reader must have taken its document: there is one reader at a time.
+/// Maximum time for a reader to receive its document: one reader is served at a time.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Pause when there is no descriptor for a reader.
+/// Pause if there is no descriptor for a reader.
 const PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: i32 = 16;
 
@@ -41,9 +41,9 @@ impl StatsSocket {
 
 impl Drop for StatsSocket {
     fn drop(&mut self) {
-        // Before the socket, which the thread has.
+        // Before the socket, which the thread owns.
         drop(self.file.take());
-        // It can fail only at a count of 2^64.
+        // Can only fail at a count of 2^64.
         let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
         drop(self.answerer.take().map(JoinHandle::join));
     }
@@ -117,7 +117,7 @@ enum Wake {
     Stop,
 }
 
-/// A socket that only this user may connect to, from the moment that it exists.
+/// A socket that only this user can connect to, from the moment it exists.
 fn listen(path: &Path) -> io::Result<(PeerListener, SocketFile)> {
     check_own_user()?;
     let socket =

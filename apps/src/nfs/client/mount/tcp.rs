@@ -1,6 +1,6 @@
-//! MOUNT by TCP: ONC RPC with record marking, one call at a time, every one with a deadline.
+//! MOUNT over TCP: ONC RPC with record marking, one call at a time, each with a deadline.
 //!
-//! rpcbind on the same host says the port, unless it is given.
+//! Asks rpcbind on the same host for the port, unless it is given.
 
 use crate::nfs::client::error::Error;
 use crate::nfs::client::{Options, User};
@@ -17,9 +17,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs}
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// Ports that only root may call from: servers ask for one as a proof of that.
+/// Ports that only root may use: servers require one as proof of privilege.
 const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 600..=1023;
-/// Largest body of a credential, in bytes (RFC 5531 section 8.2).
+/// Maximum length of a credential's body, in bytes (RFC 5531 section 8.2).
 const CREDENTIAL_BYTES_MAX: usize = 400;
 
 /// A connection to a MOUNT service.
@@ -58,7 +58,7 @@ impl TcpCaller {
 
     fn new(stream: TcpStream, place: SocketAddr, options: &Options) -> Self {
         let (user, timeout) = (options.user.clone(), options.timeout);
-        // Any number will do: one call is out at a time.
+        // Any number will do: there is one call at a time.
         Self { stream, place, xid: Xid(std::process::id()), user, timeout }
     }
 
@@ -77,7 +77,7 @@ impl TcpCaller {
                 decode(&mut Decoder::plain(results)).map_err(|error| misbehaved(error.to_string()))
             }
             Ok(Answer::OtherVersions) => Err(unreachable(format!(
-                "what listens at {} does not have version 3 of MOUNT",
+                "the server at {} does not have version 3 of MOUNT",
                 self.place
             ))),
             Ok(Answer::Accepted(status)) => Err(failed(CallError::Accepted(status))),
@@ -128,7 +128,7 @@ fn unreachable(problem: String) -> Error {
     Error::MountUnreachable(problem)
 }
 
-/// The port of the service, as rpcbind at `place` says.
+/// Asks the rpcbind at `place` for the port of the service.
 fn ask_rpcbind(place: SocketAddr) -> Result<u16, String> {
     let asked = rpcbind::Client::connect(&Daemon::Tcp(place), rpcbind::TIMEOUT)
         .and_then(|mut client| client.address(PROGRAM, VERSION));
@@ -138,18 +138,18 @@ fn ask_rpcbind(place: SocketAddr) -> Result<u16, String> {
     })?;
     port_of(&address).ok_or_else(|| {
         let address = address.escape_debug();
-        format!("rpcbind at {place} says \"{address}\", which is no address")
+        format!("rpcbind at {place} returned \"{address}\", which is not an address")
     })
 }
 
-/// The port in a universal address: two octets, the high one first (RFC 5665 section 5.2.3.3).
+/// The port in a universal address: two octets, high one first (RFC 5665 section 5.2.3.3).
 fn port_of(address: &str) -> Option<u16> {
     let mut octets = address.rsplit('.');
     let (low, high) = (octets.next()?.parse().ok()?, octets.next()?.parse().ok()?);
     Some(u16::from_be_bytes([high, low])).filter(|port| *port > 0)
 }
 
-/// A connection, from a reserved port where this process may have one.
+/// A connection, from a reserved port if this process may use one.
 fn open(place: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
     let (family, any): (_, IpAddr) = match place {
         SocketAddr::V4(_) => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
@@ -164,7 +164,7 @@ fn open(place: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         }
         match connect(&socket, place, timeout) {
             Ok(()) => return Ok(socket.into()),
-            // The same two ports are still remembered from a connection before.
+            // The same pair of ports is still in use by an earlier connection.
             Err(rustix::io::Errno::ADDRNOTAVAIL) => {}
             Err(error) => return Err(error.into()),
         }
@@ -172,7 +172,7 @@ fn open(place: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&place, timeout)
 }
 
-/// Linux bounds a connect by the timeout for sending.
+/// Linux limits connect by the send timeout.
 fn connect(socket: &OwnedFd, place: SocketAddr, timeout: Duration) -> rustix::io::Result<()> {
     set_socket_timeout(socket, Timeout::Send, Some(timeout))?;
     match rustix::net::connect(socket, &place) {

@@ -1,16 +1,16 @@
-//! Converts attributes of the kernel to the types of RFC 1813 section 2.6.
+//! Converts the kernel's attributes to the types of RFC 1813 section 2.6.
 
 use crate::nfs::protocol::{Fattr3, Ftype3, Nfstime3, Specdata3, WccAttr};
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxFlags, StatxTimestamp, statx};
 use rustix::io;
 
-/// Bytes of the blocks in which the kernel counts what a file takes.
+/// Unit in which the kernel counts the blocks of a file.
 const BLOCK_BYTES: u64 = 512;
 /// Mask of the permission bits of a mode.
 const RIGHTS: u32 = 0o7777;
 
-/// Asks the kernel for an open file: of a local file system an answer from memory.
+/// Queries the attributes of an open file; on a local file system the answer comes from memory.
 pub(super) fn stat(file: impl AsFd) -> io::Result<Statx> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
     statx(file, c"", AtFlags::EMPTY_PATH, wanted)
@@ -21,18 +21,18 @@ pub(super) fn kind(stat: &Statx) -> FileType {
     FileType::from_raw_mode(u32::from(stat.stx_mode))
 }
 
-/// The rights, with set-user-id, set-group-id and sticky bits.
+/// The permission bits, with set-user-ID, set-group-ID and sticky bits.
 pub(super) fn rights(stat: &Statx) -> u32 {
     u32::from(stat.stx_mode) & RIGHTS
 }
 
-/// A mode of the wire, without what is no right.
+/// The permission bits of a mode from the wire.
 pub(super) fn mode(wire: u32) -> Mode {
     Mode::from_raw_mode(wire & RIGHTS)
 }
 
-/// Returns whether the mode lends its identity to users who execute the file; Linux takes them away with a
-/// write by anybody but root.
+/// Returns whether the mode has set-user-ID or set-group-ID, which Linux clears at a write by
+/// anyone but root.
 pub(super) fn lends_identity(stat: &Statx) -> bool {
     let is_group_id = stat.stx_mode & 0o2010 == 0o2010;
     is_group_id || stat.stx_mode & 0o4000 != 0
@@ -57,12 +57,12 @@ pub(super) fn attributes(stat: &Statx, fsid: u64) -> Fattr3 {
     }
 }
 
-/// Those by which a client finds out whether its cache is still good.
+/// Attributes by which a client checks whether its cache is valid.
 pub(super) fn before(stat: &Statx) -> WccAttr {
     WccAttr { size: stat.stx_size, mtime: time(stat.stx_mtime), ctime: time(stat.stx_ctime) }
 }
 
-/// A time on the wire, which reaches from 1970 to 2106: others are the nearest of these.
+/// A time on the wire, which ranges from 1970 to 2106: others are clamped.
 pub(super) fn time(of_file: StatxTimestamp) -> Nfstime3 {
     match u32::try_from(of_file.tv_sec) {
         Ok(seconds) => Nfstime3 { seconds, nseconds: of_file.tv_nsec },

@@ -1,8 +1,8 @@
-//! The way to the data of files, of one core: a ring for files that are open, and threads for all that
-//! comes before, or, where there is no ring, for everything.
+//! Data path of one core: a ring for files that are open, and threads for everything before that,
+//! or, without a ring, for everything.
 //!
-//! The core itself asks the kernel only what it answers from memory: for the attributes of an open
-//! file of a local file system.
+//! On the core itself, only system calls that are answered from memory are made: attributes of an
+//! open file on a local file system.
 
 use super::Directory;
 use super::errors::io_status;
@@ -25,25 +25,26 @@ use tracing::debug;
 
 type Ring = FileRing<Bulk, u32>;
 
-/// Dropped in this order: threads, which end with the directory, may wait for a sync of this core, which
-/// is over when its slot is dropped, and that when the kernel has done with it.
+/// The drop order matters. Threads, which exit with the directory, may wait for a sync of this
+/// core, which is over when its slot is dropped; a slot is dropped when the kernel has finished
+/// with it.
 pub(super) struct DirectoryPath {
-    /// None where io_uring is denied or not wanted, or when it has failed.
+    /// `None` if io_uring is denied or not wanted, or has failed.
     ring: Option<Ring>,
     slots: Slots,
     directory: Arc<Directory>,
-    /// Buffers for bytes that came in the message, until they are written.
+    /// Buffers for bytes that arrived in the message, until they are written.
     memory: CoreContext,
-    /// Given to threads with each job.
+    /// Passed to threads with each job.
     answers: SyncSender<Answer>,
     answered: Receiver<Answer>,
 }
 
-/// Requests under way, by number.
+/// Requests in progress, by number.
 struct Slots {
     slots: Box<[Slot]>,
     free: Vec<u32>,
-    /// Those that are done, but not clear yet.
+    /// Completed requests whose outcome is not clear yet.
     unclear: VecDeque<u32>,
 }
 
@@ -51,12 +52,12 @@ enum Slot {
     Free,
     WithThread,
     InRing(Running),
-    /// The ring has done it.
+    /// The ring has completed it.
     Over(Over),
 }
 
 impl DirectoryPath {
-    /// For at most `depth` requests at a time. Allocates, and makes the ring.
+    /// For up to `depth` requests at a time. Allocates, and creates the ring.
     pub(super) fn new(directory: Arc<Directory>, memory: &CoreContext, depth: u32) -> Self {
         let depth = depth.max(1);
         let (answers, answered) = sync_channel(depth as usize);
@@ -74,7 +75,7 @@ impl DirectoryPath {
         &self.directory.tree
     }
 
-    /// Puts all that a request needs into memory that stays.
+    /// Copies everything that a request needs into memory that stays.
     fn task(&self, caller: &Caller, key: &FileKey, request: Request<'_>) -> Outcome<Task> {
         let operation = match request {
             Request::Read { offset, into } => Operation::Read { offset, into },
@@ -82,7 +83,7 @@ impl DirectoryPath {
                 let data = self.stay(data).ok_or(Nfsstat3::Nfs3errJukebox)?;
                 Operation::Write { offset, data, stable }
             }
-            // All of the file, whatever the range is (RFC 1813 section 3.3.21 allows more).
+            // The whole file, whatever the range is (RFC 1813 section 3.3.21 allows more).
             Request::Commit { .. } => Operation::Commit,
         };
         Ok(Task { caller: *caller, key: *key, operation: operation.within_bounds()? })
@@ -99,8 +100,8 @@ impl DirectoryPath {
         }
     }
 
-    /// Begins a request by the ring, if the file is open for it, and the caller is known to have the
-    /// right to it.
+    /// Starts a request on the ring, if the file is open for it, and the caller is known to have
+    /// the right.
     fn begin_at_once(&self, task: &Task) -> Option<Running> {
         let ring = self.ring.as_ref()?;
         let (tree, right) = (self.tree(), task.operation.right());
@@ -117,7 +118,7 @@ impl DirectoryPath {
         Some(running)
     }
 
-    /// Hands a request to the ring. If that is not possible, it ends here.
+    /// Submits a request to the ring. If that is not possible, it ends here.
     fn launch(&mut self, number: u32, mut running: Running, task: Task) -> Option<Done> {
         let Task { caller, operation, .. } = task;
         let file = running.node.opened(operation.right()).map(Arc::clone);
@@ -138,14 +139,14 @@ impl DirectoryPath {
         if !queued {
             return Some(refuse(&self.directory.tree, running));
         }
-        // Nothing of it begins before the ring is polled.
+        // Nothing of it starts before the ring is polled.
         running.mark();
         syncs.into_iter().for_each(|durability| self.directory.tree.count_sync(durability));
         self.slots.replace(number, Slot::InRing(running));
         None
     }
 
-    /// Hands a request to the threads. If they have too much to do, it ends here.
+    /// Passes a request to the threads. If they are too busy, it ends here.
     fn hand_over(&mut self, number: u32, task: Task) -> Option<Done> {
         let how = match &self.ring {
             Some(ring) if ring.has_nobody() => How::Prepare,
@@ -175,7 +176,7 @@ impl DirectoryPath {
         }
     }
 
-    /// Goes on with a request whose file is open now.
+    /// Continues a request whose file is now open.
     fn go_on(&mut self, number: u32, node: Arc<Node>, task: Task) -> Option<Done> {
         if self.ring.is_none() {
             return self.hand_over(number, task);
@@ -201,8 +202,8 @@ impl DirectoryPath {
         }
     }
 
-    /// Fails what the ring had, and goes on with threads. Waits for the kernel to have done with the
-    /// memory.
+    /// Fails the ring's requests, and continues with threads. Waits for the kernel to finish with
+    /// the memory.
     fn lose_ring(&mut self, done: &mut dyn FnMut(u32, Done)) {
         self.ring = None;
         for number in self.slots.in_ring() {
@@ -249,7 +250,7 @@ impl DataPath for DirectoryPath {
 }
 
 impl Operation {
-    /// Data that it brings to stable storage.
+    /// Data that the request brings to stable storage.
     fn durability(&self) -> Option<Durability> {
         match self {
             Self::Read { .. } => None,
@@ -272,19 +273,19 @@ impl Slots {
         self.free.pop()
     }
 
-    /// Puts something in place of what was there.
+    /// Replaces a slot and returns the old one.
     fn replace(&mut self, number: u32, slot: Slot) -> Slot {
         let place = self.slots.get_mut(number as usize);
         place.map_or(Slot::Free, |place| mem::replace(place, slot))
     }
 
-    /// Makes a number free for another request.
+    /// Frees a number for another request.
     fn release(&mut self, number: u32) {
         drop(self.replace(number, Slot::Free));
         self.free.push(number);
     }
 
-    /// Answers a request that was done, or puts it by until that is clear.
+    /// Answers a completed request, or postpones that until its outcome is clear.
     fn finish(&mut self, number: u32, over: Over, tree: &Tree, done: &mut dyn FnMut(u32, Done)) {
         if over.is_clear() {
             self.release(number);
@@ -295,7 +296,7 @@ impl Slots {
         }
     }
 
-    /// Answers what has become clear.
+    /// Answers requests whose outcome has become clear.
     fn finish_unclear(&mut self, tree: &Tree, done: &mut dyn FnMut(u32, Done)) {
         for _ in 0..self.unclear.len() {
             let Some(number) = self.unclear.pop_front() else { return };
@@ -318,19 +319,18 @@ impl Slots {
     }
 }
 
-/// A ring for the memory of a core, and for that of connections as it meets it. Where the kernel may
-/// not pin that (RLIMIT_MEMLOCK), each request takes somewhat longer. Writes of others than root are
-/// done as nobody, to whom the kernel gives neither the blocks that are reserved for root nor leave to
-/// keep set-user-id bits.
+/// A ring for the memory of a core, and for that of connections as they appear. If the kernel may
+/// not pin it (RLIMIT_MEMLOCK), each request takes somewhat longer. Writes for users other than
+/// root run as `nobody`, who can neither use the blocks reserved for root nor keep set-user-ID bits.
 fn ring(depth: u32, memory: &CoreContext) -> Option<Ring> {
     let mut ring = Ring::with_nobody(depth).ok()?;
     if let Err(error) = ring.register(memory.memory()) {
-        debug!("the memory of core {} is not registered with its ring: {error}", memory.index());
+        debug!("cannot register the memory of core {} with its ring: {error}", memory.index());
     }
     Some(ring)
 }
 
-/// Ends a request that could not be begun.
+/// Ends a request that could not be started.
 fn refuse(tree: &Tree, running: Running) -> Done {
     let attributes = tree.attributes_after(&running.node);
     running.abandon();

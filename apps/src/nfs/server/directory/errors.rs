@@ -28,18 +28,18 @@ pub(super) fn status(error: Errno) -> Nfsstat3 {
         Errno::DQUOT => Nfs3errDquot,
         Errno::STALE => Nfs3errStale,
         Errno::OPNOTSUPP | Errno::NOSYS => Nfs3errNotsupp,
-        // What may be there again in a while: memory, descriptors, a lease that is being broken.
+        // May be available again later: memory, descriptors, a lease that is being broken.
         Errno::AGAIN | Errno::NOMEM | Errno::NFILE | Errno::MFILE | Errno::INTR => Nfs3errJukebox,
         _ => Nfs3errIo,
     }
 }
 
-/// The same for an error of the standard library's.
+/// The status for an error of the standard library.
 pub(super) fn io_status(error: &io::Error) -> Nfsstat3 {
     Errno::from_io_error(error).map_or(Nfsstat3::Nfs3errIo, status)
 }
 
-/// The same for the outcome of a system call.
+/// Converts the result of a system call.
 pub(super) trait OrStatus<T> {
     /// Its value, or the status for its error.
     fn or_status(self) -> Outcome<T>;

@@ -1,5 +1,5 @@
-//! System calls on files that are known by an open descriptor or by a name in an open directory: no
-//! path is ever resolved but a single name, and no symbolic link is followed.
+//! System calls on files that are known by an open descriptor, or by a name in an open directory:
+//! only single names are resolved, never paths, and symbolic links are not followed.
 
 use super::errors::OrStatus;
 use crate::nfs::server::file_system::Outcome;
@@ -12,7 +12,7 @@ use rustix::io;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
-/// Bytes of names that are asked of the kernel at a time.
+/// Bytes of names that are requested from the kernel at a time.
 const LIST_BYTES: usize = 32 << 10;
 
 /// A name in a directory, as the kernel lists it.
@@ -23,18 +23,18 @@ pub(super) struct Entry<'a> {
     pub(super) cookie: u64,
 }
 
-/// Finds the file with this name, whatever it is, and opens nothing: neither a device nor a FIFO
-/// notices. A symbolic link is found itself.
+/// Finds the file with this name, of any type, without opening it: devices and FIFOs do not notice.
+/// Finds a symbolic link itself.
 pub(super) fn find(directory: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Opens a file that was found. Only for regular files and directories: others may wait, or do
-/// something when they are opened.
+/// Opens a file that was found. Only for regular files and directories: others may block, or have
+/// side effects when opened.
 ///
-/// A lease that another process has on the file is broken, but not waited for (`lease-break-time` of
-/// proc(5), 45 seconds): EAGAIN. What is opened waits again, as reads and writes would fail otherwise
-/// where they would have to.
+/// A lease of another process on the file is broken, but not waited for (`lease-break-time` of
+/// proc(5), 45 seconds): EAGAIN. The opened file is in blocking mode again, because reads and
+/// writes would fail otherwise where they would have to wait.
 pub(super) fn open(found: impl AsFd, how: OFlags) -> io::Result<OwnedFd> {
     let file = open_at(found, how | OFlags::NONBLOCK | OFlags::NOCTTY)?;
     let flags = fcntl_getfl(&file)?;
@@ -42,7 +42,7 @@ pub(super) fn open(found: impl AsFd, how: OFlags) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Finds a file that is open otherwise.
+/// Finds a file that is already open in another way.
 pub(super) fn find_again(file: impl AsFd) -> io::Result<OwnedFd> {
     open_at(file, OFlags::PATH)
 }
@@ -51,8 +51,8 @@ fn open_at(file: impl AsFd, how: OFlags) -> io::Result<OwnedFd> {
     openat(CWD, path_of(file), how | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// A path that leads to this very file, whatever kind it is and wherever it has been moved: for system
-/// calls that take no descriptor of a file that was only found.
+/// A path to this very file, whatever its type and wherever it has been moved: for system calls
+/// that take no descriptor of a file that was only found.
 pub(super) fn path_of(file: impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }
@@ -62,12 +62,12 @@ pub(super) fn may(found: impl AsFd, right: Access) -> io::Result<()> {
     accessat(CWD, path_of(found), right, AtFlags::EACCESS)
 }
 
-/// Returns whether something is a single name, which leads only to an entry of its directory.
+/// Returns whether the name is a single one, which can only lead to an entry of its directory.
 pub(super) fn is_plain_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
 }
 
-/// Hands every entry of an open directory to `take`, from where the descriptor stands, until it
+/// Passes every entry of an open directory to `take`, from the descriptor's position, until it
 /// returns `false`. Returns whether the end was reached.
 pub(super) fn entries(
     directory: &OwnedFd,
@@ -85,7 +85,7 @@ pub(super) fn entries(
     Ok(true)
 }
 
-/// Returns whether files of this kind have data, and so can be opened.
+/// Returns whether files of this type have data, and can be opened.
 pub(super) fn can_be_opened(kind: FileType) -> bool {
     matches!(kind, FileType::RegularFile | FileType::Directory)
 }

@@ -15,7 +15,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Access, FileType, Statx, readlinkat};
 use rustix::io::Errno;
 
-/// Most directories between a file and the root.
+/// Maximum number of directories between a file and the root.
 const DEPTH_MAX: usize = 1024;
 
 impl Tree {
@@ -23,7 +23,7 @@ impl Tree {
         self.attributes_of(&*self.node(file)?)
     }
 
-    /// Of a file that is held open; asks memory only.
+    /// Attributes of a file that is held open; answered from memory.
     pub(super) fn attributes_of(&self, node: &Node) -> Outcome<Fattr3> {
         Ok(attributes(&live(&node.path)?, self.fsid))
     }
@@ -61,8 +61,8 @@ impl Tree {
         Ok(text.into_bytes())
     }
 
-    /// The directory above; that of the root is the root. NFS3ERR_STALE where others moved it out of
-    /// the tree, as the way up does not lead to the root from there.
+    /// The parent directory; that of the root is the root. NFS3ERR_STALE if the directory was moved
+    /// out of the tree, because its parents do not lead to the root.
     fn parent(&self, caller: &Caller, directory: &Node) -> Outcome<OwnedFd> {
         if directory.key == self.root.key {
             return self.acting(caller, || find(&directory.path, b"."));
@@ -74,7 +74,8 @@ impl Tree {
         }
     }
 
-    /// Returns whether the way up leads to the root, with the rights of the identity of the thread.
+    /// Returns whether the chain of parents leads to the root, with the rights of the thread's
+    /// identity.
     pub(super) fn is_below_root(&self, directory: &OwnedFd) -> Outcome<bool> {
         let root = self.root.stat().or_status()?;
         let mut here = stat(directory).or_status()?;
@@ -94,12 +95,12 @@ impl Tree {
     }
 }
 
-/// Tells directories apart, also those of several subvolumes in one mount.
+/// Identity of a directory, also across several subvolumes in one mount.
 fn place(stat: &Statx) -> (u64, u32, u32, u64) {
     (stat.stx_mnt_id, stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino)
 }
 
-/// Bits of ACCESS that a right stands for, by the kind of file (RFC 1813 section 3.3.4).
+/// Bits of ACCESS that a right grants, by file type (RFC 1813 section 3.3.4).
 fn rights_behind(kind: FileType) -> [(Access, u32); 3] {
     const READ: (Access, u32) = (Access::READ_OK, ACCESS3_READ);
     const CHANGES: u32 = ACCESS3_MODIFY | ACCESS3_EXTEND;
@@ -107,7 +108,7 @@ fn rights_behind(kind: FileType) -> [(Access, u32); 3] {
         FileType::Directory => [
             READ,
             (Access::EXEC_OK, ACCESS3_LOOKUP),
-            // A name is changed by who may write to the directory and search it.
+            // Changing a name requires write and search permission for the directory.
             (Access::WRITE_OK.union(Access::EXEC_OK), CHANGES | ACCESS3_DELETE),
         ],
         _ => [READ, (Access::WRITE_OK, CHANGES), (Access::EXEC_OK, ACCESS3_EXECUTE)],

@@ -1,4 +1,4 @@
-//! As whom files are touched: as the caller where the server is root, else as the server itself.
+//! Identity for file operations: the caller's if the server is root, else the server's own.
 
 use super::errors::io_status;
 use crate::nfs::protocol::Nfsstat3;
@@ -11,21 +11,21 @@ use std::cell::RefCell;
 use std::io;
 
 thread_local! {
-    /// Own identity of this thread; read when it first takes another one.
+    /// This thread's own identity; read when it first takes another one.
     static THREAD: RefCell<Option<ThreadIdentity>> = const { RefCell::new(None) };
 }
 
-/// Whom the server is, and whether it can be somebody else.
+/// The server's identity, and whether it can take another.
 pub(super) struct Identity {
     own: Uid,
     group: Gid,
 }
 
 impl Identity {
-    /// That of the calling thread, which is to be that of all threads.
+    /// Identity of the calling thread, which must be that of all threads.
     ///
     /// # Errors
-    /// It is root's, and yet the kernel does not let it be somebody else (CAP_SETUID, CAP_SETGID, or a
+    /// It is root's, but the kernel does not allow taking another (CAP_SETUID, CAP_SETGID, or a
     /// user namespace without groups).
     pub(super) fn of_this_thread() -> io::Result<Self> {
         let identity = Self { own: geteuid(), group: getegid() };
@@ -35,15 +35,15 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Act with the identity of callers. If not, all of them are the server's own user: what they make
-    /// is his, and what he may do they may.
+    /// Returns whether operations use the identity of callers. If not, all callers act as the
+    /// server's user: their files belong to it, and they have its rights.
     pub(super) fn acts_as_callers(&self) -> bool {
         self.own.is_root()
     }
 
-    /// Returns whether the caller owns the file, and so may read and write it whatever its mode (RFC
-    /// 1813 section 4.4): a client has checked the mode when the file was opened, which the server
-    /// never hears of.
+    /// Returns whether the caller owns the file, and may therefore read and write it whatever its
+    /// mode (RFC 1813 section 4.4): the client checked the mode when the file was opened, which the
+    /// server does not see.
     pub(super) fn owns(&self, caller: &Caller, file: &Statx) -> bool {
         file.stx_uid == if self.acts_as_callers() { caller.uid } else { self.own.as_raw() }
     }
@@ -53,13 +53,13 @@ impl Identity {
         self.acts_as_callers() && caller.uid == Uid::ROOT.as_raw()
     }
 
-    /// Does `work` with this thread acting as the caller; `work` does not call this again.
+    /// Runs `work` with the caller's identity on this thread; `work` must not call this again.
     pub(super) fn acting<T>(
         &self,
         caller: &Caller,
         work: impl FnOnce() -> Outcome<T>,
     ) -> Outcome<T> {
-        // Of root, to whom everything is allowed, only the first group shows: in what he makes.
+        // Root has all rights, so only the first group matters: for files that it creates.
         let is_server = self.is_root(caller) && caller.gid == self.group.as_raw();
         if is_server || !self.acts_as_callers() {
             return work();
@@ -72,7 +72,7 @@ impl Identity {
                     .insert(ThreadIdentity::of_this_thread().map_err(|error| io_status(&error))?),
             }
             .assume(caller.uid, caller.gid, caller.groups.as_slice());
-            // Users that the kernel does not know: nobody whose number is -1, or of another namespace.
+            // Users that the kernel does not know: number -1, or outside of this namespace.
             let _acting = acting.map_err(|_| Nfsstat3::Nfs3errAcces)?;
             work()
         })

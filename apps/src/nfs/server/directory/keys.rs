@@ -1,8 +1,8 @@
-//! Keys of files: each leads to its file again after a restart of the server, under whatever
-//! name, and never to another file.
+//! Keys of files: each leads to its file after a restart of the server, whatever its name, and
+//! never to another file.
 //!
-//! Either the kernel's file handle, or what a search can find again. Neither kind is taken for the
-//! other, so that keys of an earlier run of the other kind are stale, not wrong.
+//! A key is either the kernel's file handle, or data for a search. The two kinds are distinct, so
+//! that keys of the other kind from an earlier run are stale, not wrong.
 
 mod kernel;
 mod walk;
@@ -15,23 +15,23 @@ use rustix::fs::Statx;
 use std::io;
 use walk::WalkKeys;
 
-/// Kind of keys that a [`Directory`](super::Directory) gives its files.
+/// Kind of the keys that a [`Directory`](super::Directory) assigns to its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyMode {
-    /// The kernel's if it gives them and lets this process open them, else the other ones.
+    /// The kernel's if it provides them and lets this process open them, else those for a search.
     #[default]
     Auto,
-    /// The kernel's file handles (name_to_handle_at(2)): found at once, also behind a restart. Needs
-    /// CAP_DAC_READ_SEARCH and a file system with handles of at most 39 bytes: ext4, xfs, btrfs, tmpfs
-    /// and most others, but not overlayfs.
+    /// The kernel's file handles (name_to_handle_at(2)): found at once, also after a restart. Needs
+    /// CAP_DAC_READ_SEARCH and a file system with handles of at most 39 bytes: ext4, xfs, btrfs,
+    /// tmpfs and most others, but not overlayfs.
     Kernel,
-    /// Number and time of birth of the file. A file that was not seen since the start of the server is
-    /// searched for in the whole tree, of which at most a million files are looked at; meant for small
-    /// trees and servers without privileges. Needs a file system that keeps times of birth.
+    /// Inode number and birth time of the file. A file not seen since the start of the server is
+    /// searched for in the whole tree, up to a million files; meant for small trees and servers
+    /// without privileges. Needs a file system with birth times.
     Walk,
 }
 
-/// The root of an export, by which keys are opened.
+/// The root of an export, used to open keys.
 #[derive(Clone, Copy)]
 pub(super) struct Root<'a> {
     /// Open for reading.
@@ -46,10 +46,11 @@ pub(super) enum Keys {
 }
 
 impl Keys {
-    /// Keys of this kind for what is below `root`.
+    /// Keys of this kind for files below `root`.
     ///
     /// # Errors
-    /// Why keys of the kind asked for cannot be had; for [`KeyMode::Auto`], why none can.
+    /// The reason why keys of the requested kind are not available; for [`KeyMode::Auto`], why none
+    /// are.
     pub(super) fn new(mode: KeyMode, root: &OwnedFd, stat: &Statx) -> io::Result<Self> {
         let kernel = || KernelKeys::new(root).map(Self::Kernel);
         let walk = || WalkKeys::new(stat).map(Self::Walk);
@@ -76,7 +77,7 @@ impl Keys {
         }
     }
 
-    /// Finds the file of a key. NFS3ERR_STALE if there is none any more.
+    /// Finds the file of a key. NFS3ERR_STALE if it no longer exists.
     pub(super) fn find(&self, root: Root<'_>, key: &FileKey) -> Outcome<OwnedFd> {
         match self {
             Self::Kernel(keys) => keys.find(root, key),
@@ -84,14 +85,15 @@ impl Keys {
         }
     }
 
-    /// Takes note of where a file was seen.
+    /// Remembers where a file was seen.
     pub(super) fn note(&self, key: &FileKey, at: Place<'_>) {
         if let Self::Walk(keys) = self {
             keys.note(key, at);
         }
     }
 
-    /// Keeps the number of a file that was removed from being used for a new one with the same key.
+    /// Prevents the inode number of a removed file from being reused for a new one with the same
+    /// key.
     pub(super) fn outlive(&self, removed: &Statx) {
         if let Self::Walk(keys) = self {
             keys.outlive(removed);

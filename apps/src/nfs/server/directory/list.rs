@@ -13,9 +13,9 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, SeekFrom, Statx, seek};
 
 impl Tree {
-    /// Cookies are the kernel's positions in the directory, which remain what they are while names come
-    /// and go. All of it is done as the caller: who may list a directory but not search it gets names
-    /// and nothing of the files.
+    /// Cookies are the kernel's positions in the directory, which stay valid while names come and
+    /// go. All of it runs as the caller: one who may list a directory but not search it gets names
+    /// only.
     pub(super) fn list(
         &self,
         caller: &Caller,
@@ -41,7 +41,7 @@ impl Tree {
         })
     }
 
-    /// The file of an entry, if it is there, in the tree, and the caller may search the directory.
+    /// The file of an entry, if it exists in the tree, and the caller may search the directory.
     fn listed(&self, node: &Node, entry: &Entry<'_>) -> Option<Found> {
         let name = if self.is_above_root(node, entry) { c"." } else { entry.name };
         let path = find(&node.path, name.to_bytes()).ok()?;
@@ -51,13 +51,13 @@ impl Tree {
         self.found(Place { directory: &node.key, name: name.to_bytes() }, path, false).ok()
     }
 
-    /// The directory above the root is the root.
+    /// The parent of the root is the root.
     fn is_above_root(&self, node: &Node, entry: &Entry<'_>) -> bool {
         node.key == self.root.key && entry.name == c".."
     }
 }
 
-/// Opens a directory with a position of its own, as it is listed by many at a time.
+/// Opens a directory with its own position, because several calls list it at a time.
 fn begin(node: &Node, cookie: u64) -> Outcome<OwnedFd> {
     let listing = open(&node.path, OFlags::RDONLY | OFlags::DIRECTORY).or_status()?;
     if cookie != 0 {
@@ -66,7 +66,7 @@ fn begin(node: &Node, cookie: u64) -> Outcome<OwnedFd> {
     Ok(listing)
 }
 
-/// Verifier of the cookies of a directory: that of another one does not fit.
+/// Verifier of the cookies of a directory: that of another one does not match.
 fn verifier(directory: &Statx) -> [u8; 8] {
     let born = directory.stx_btime;
     let seconds = born.tv_sec.unsigned_abs().rotate_left(32);

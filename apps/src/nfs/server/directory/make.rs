@@ -108,7 +108,7 @@ impl Tree {
         })
     }
 
-    /// Common part of all calls that make a file: what was made is on stable storage with its name
+    /// Common part of all calls that create a file: the file and its name are on stable storage
     /// before the reply.
     fn making(
         &self,
@@ -124,7 +124,7 @@ impl Tree {
         })
     }
 
-    /// Makes a file of a kind that cannot be made open, and finds it.
+    /// Creates a file of a type that cannot be created open, and finds it.
     fn make(
         &self,
         caller: &Caller,
@@ -135,8 +135,8 @@ impl Tree {
         check_owner(new)?;
         self.acting(caller, make)?;
         let made = find(&directory.path, at.name).or_status()?;
-        // Others may have put another file in its place meanwhile, which root must not give away: what
-        // is new is of this kind, and has no other name.
+        // Another process may have replaced the file, which root must not give away: a new file has
+        // this type and no other name.
         let present = stat(&made).or_status()?;
         let has_one_name = expected == FileType::Directory || present.stx_nlink == 1;
         if kind(&present) != expected || !has_one_name {
@@ -146,12 +146,12 @@ impl Tree {
         Ok(made)
     }
 
-    /// Gives a new file what it is to begin with beside its mode. Whose it is only root says: others
-    /// are its owner and need not be told, as Linux does.
+    /// Sets a new file's initial attributes other than the mode. Only root sets the owner: other
+    /// callers own the file already, as on Linux.
     fn begin(&self, caller: &Caller, made: &OwnedFd, kind: FileType, new: &Sattr3) -> Outcome<()> {
         let is_root = self.identity.is_root(caller);
         let owner = if is_root { (new.uid, new.gid) } else { Default::default() };
-        // The kernel may have taken bits from the mode that root sets again after giving the file away.
+        // The kernel may have cleared mode bits, which root sets again after changing the owner.
         let mode = if owner.0.is_some() || owner.1.is_some() { new.mode } else { None };
         let rest = Sattr3 { mode, uid: owner.0, gid: owner.1, size: None, ..*new };
         self.acting(caller, || set(made, kind, &rest))
@@ -170,7 +170,7 @@ impl Tree {
             return Err(Nfsstat3::Nfs3errFbig);
         }
         let rights = mode(new.mode.unwrap_or(0o666));
-        // O_EXCL also keeps the kernel from following a symbolic link with this name.
+        // O_EXCL also keeps the kernel from following a symbolic link of this name.
         let how = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let made = self.acting(caller, || {
             let made = openat(&directory.path, at.name, how, rights)?;
@@ -183,7 +183,7 @@ impl Tree {
         find_again(&made).or_status()
     }
 
-    /// UNCHECKED of a file that exists: nothing but its size is changed, and only if that is given.
+    /// UNCHECKED with an existing file: only changes its size, and only if that is given.
     fn take_existing(
         &self,
         caller: &Caller,
@@ -200,8 +200,8 @@ impl Tree {
         Ok(file)
     }
 
-    /// EXCLUSIVE of a file that exists: it is the one that an earlier call with this verifier made, if
-    /// it is still marked with it and empty.
+    /// EXCLUSIVE with an existing file: succeeds if an earlier call with this verifier created it,
+    /// and it is still marked and empty.
     fn find_marked(&self, directory: &Node, at: Place<'_>, marked: &Sattr3) -> Outcome<OwnedFd> {
         let (file, present) = self.find_regular(directory, at)?;
         let is_marked = (present.stx_atime.tv_sec, present.stx_mtime.tv_sec) == times(marked)
@@ -209,8 +209,8 @@ impl Tree {
         is_marked.then_some(file).ok_or(Nfsstat3::Nfs3errExist)
     }
 
-    /// The file with a name that is taken. NFS3ERR_ACCES for one that is mounted there, which is not
-    /// exported.
+    /// The existing file of a name. NFS3ERR_ACCES if another file system is mounted there, which is
+    /// not exported.
     fn find_regular(&self, directory: &Node, at: Place<'_>) -> Outcome<(OwnedFd, Statx)> {
         let file = find(&directory.path, at.name).or_status()?;
         let present = stat(&file).or_status()?;
@@ -222,9 +222,9 @@ impl Tree {
     }
 }
 
-/// A file that keeps the verifier in its times, where a repetition finds it even after a restart, until
-/// the client gives it its own. Only its owner may use it so far. Of each half the highest bit is
-/// lost, as not all file systems keep times beyond 2038.
+/// A file that stores the verifier in its times, where a retry finds it even after a restart, until
+/// the client sets them. Only its owner may use it until then. The highest bit of each half is
+/// lost, because not all file systems support times beyond 2038.
 fn marked_by(verifier: [u8; 8]) -> Sattr3 {
     let [a, b, c, d, e, f, g, h] = verifier;
     let half = |bytes| Nfstime3 { seconds: u32::from_be_bytes(bytes) & 0x7fff_ffff, nseconds: 0 };

@@ -1,18 +1,20 @@
-//! A back end that exports a directory: real files, on whatever the kernel has mounted there.
+//! A back end that exports a directory: real files, on any mounted file system.
 //!
-//! Nothing outside the directory is reached: of a client's bytes only single names get to the kernel,
-//! looked up in a directory that is open, and symbolic links are not followed. What is mounted below it
-//! is not exported. A server that runs as root does each operation as the caller, so that the kernel
-//! decides on rights; one that does not is itself for all its callers ([`Ways::acts_as_callers`]).
+//! Nothing outside the directory is reachable: only single names from a client reach the kernel,
+//! looked up in an open directory, and symbolic links are not followed. File systems mounted below
+//! it are not exported. A server that runs as root performs each operation as the caller, so that
+//! the kernel checks permissions; otherwise it acts as itself for all callers
+//! ([`Ways::acts_as_callers`]).
 //!
-//! Names and attributes are the business of threads that may wait (`find`, `list`, `set`, `make`,
-//! `unmake`, `space`). Data go by a ring of the core (`data_path`), or by threads (`workers`). In between
-//! are the files that are held open (`nodes`), found by their keys (`keys`). Called by the service.
+//! Threads that may block handle names and attributes (`find`, `list`, `set`, `make`, `unmake`,
+//! `space`). Data go through the core's ring (`data_path`), or through threads (`workers`). In
+//! between are the files that are held open (`nodes`), found by their keys (`keys`). Called by the
+//! service.
 //!
-//! Attributes of before an operation, by which a client sees whether others changed a file meanwhile
-//! (weak cache consistency, RFC 1813 section 2.6), are given where no other operation of this server
-//! fell into it. What local processes do at the same moment cannot be seen; a client notices it when its
-//! attributes expire.
+//! Attributes from before an operation, by which a client detects changes by others (weak cache
+//! consistency, RFC 1813 section 2.6), are only returned if no other operation of this server
+//! overlapped. Concurrent changes by local processes cannot be detected; a client notices them when
+//! its attributes expire.
 
 mod attributes;
 mod data_path;
@@ -67,40 +69,40 @@ use thiserror::Error;
 use tree::Tree;
 use workers::Workers;
 
-/// Descriptors that one file which is held open can take: found, to read, to write.
+/// Descriptors that a file held open can need: found, for reading, for writing.
 const DESCRIPTORS_OF_FILE: u64 = 3;
-/// Descriptors that are left to the rest of the process.
+/// Descriptors reserved for the rest of the process.
 const DESCRIPTORS_LEFT: u64 = 256;
 
-/// Method of reading and writing the data of files.
+/// Method of data access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoMode {
-    /// By io_uring where it is allowed and the file system is one of this host, else by threads.
+    /// io_uring if it is allowed and the file system is a local one, else threads.
     #[default]
     Auto,
-    /// By io_uring.
+    /// io_uring.
     Uring,
-    /// By threads: [`DirectoryOptions::threads`] requests of all cores at a time.
+    /// Threads: [`DirectoryOptions::threads`] requests of all cores at a time.
     Threads,
 }
 
-/// Options of a directory that is exported.
+/// Options of an exported directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryOptions {
-    /// Tells clients the file systems of a server apart (`fsid` of RFC 1813 section 2.6).
+    /// Distinguishes the file systems of a server (`fsid` of RFC 1813 section 2.6).
     pub fsid: u64,
     /// Kind of keys of files.
     pub keys: KeyMode,
-    /// Method of reading and writing their data.
+    /// Method of data access.
     pub io: IoMode,
-    /// Most files that are held open at a time; less where the process may not have three descriptors
-    /// for each ([`open_files_affordable`], of which another directory may want its part). One that
-    /// nobody asked for in 5 seconds is closed.
+    /// Maximum number of files held open; lower if the process cannot have three descriptors for
+    /// each ([`open_files_affordable`], which other directories may share). A file not used for 5
+    /// seconds is closed.
     pub open_files_max: usize,
-    /// Most requests for data that one core has under way, 1 to 32,768; further ones get
+    /// Maximum number of data requests that one core has in progress, 1 to 32,768; further ones get
     /// NFS3ERR_JUKEBOX.
     pub ring_depth: u32,
-    /// Threads that open files for all cores, and read and write them where there is no ring.
+    /// Threads that open files for all cores, and read and write them without a ring.
     pub threads: usize,
 }
 
@@ -117,26 +119,26 @@ impl Default for DirectoryOptions {
     }
 }
 
-/// Why a directory cannot be exported.
+/// Reason why a directory cannot be exported.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// It is not there, is no directory, or the server may not read it.
+    /// It does not exist, is not a directory, or is not readable.
     #[error("cannot open {}: {source}; it must be a directory that the server's user can read", .path.display())]
     Root {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// /proc is not there, by which open files are opened for more.
+    /// /proc is missing, which is needed to reopen files.
     #[error("cannot open {path}: {source}; mount /proc")]
     Proc {
         /// The path.
         path: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Nothing leads to its files again that survives a restart.
+    /// No kind of persistent keys is available.
     #[error("no lasting handles ({keys:?}) for the files of {}: {source}; \
              run as root (CAP_DAC_READ_SEARCH), or export a file system of another kind", .path.display())]
     Keys {
@@ -144,7 +146,7 @@ pub enum OpenError {
         path: PathBuf,
         /// Kind of keys that the options name.
         keys: KeyMode,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The server is root, but may not act as its callers.
@@ -153,7 +155,7 @@ pub enum OpenError {
              a user who is not root, whom all callers then are"
     )]
     Identity(io::Error),
-    /// io_uring was asked for and is denied here, or the file system is not one of this host.
+    /// io_uring was requested but is denied, or the file system is not a local one.
     #[error(
         "cannot use io_uring: {0}; let the server use threads, or allow it (seccomp, sysctl \
              kernel.io_uring_disabled)"
@@ -164,19 +166,20 @@ pub enum OpenError {
     Threads(io::Error),
 }
 
-/// Choices made where the options said `Auto`.
+/// Choices for options that were `Auto`.
 #[derive(Debug)]
 pub struct Ways {
     /// Kind of keys of files; not `Auto`.
     pub keys: KeyMode,
-    /// Method of reading and writing their data; not `Auto`.
+    /// Method of data access; not `Auto`.
     pub io: IoMode,
-    /// Why it is not io_uring, if that was to be used if possible: to be told to the user once.
+    /// Reason for not using io_uring, if that was to be used if possible: to be reported to the
+    /// user once.
     pub ring_denied: Option<io::Error>,
-    /// Act with the identity of callers, as only root can. If not, all callers are the server's own
-    /// user: they may what he may, and what they make is his.
+    /// True if operations use the identity of callers, as only root can. If not, all callers act as
+    /// the server's user: they have its rights, and it owns their files.
     pub acts_as_callers: bool,
-    /// Most files that are held open, as limited by the descriptors that the process may have.
+    /// Maximum number of files held open, given the descriptor limit of the process.
     pub open_files_max: usize,
 }
 
@@ -190,9 +193,9 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory for being exported, and starts its threads, which end when it is dropped: that
-    /// waits for what they are at, and what waits for one is not done any more. Sets the umask of the process to 0: modes of new files are the clients'. Needs Linux 5.15. Waits for
-    /// the disk.
+    /// Opens a directory for export, and starts its threads. Dropping it stops them: that waits for
+    /// operations in progress, and drops queued ones. Sets the umask of the process to 0, because
+    /// modes of new files are the clients'. Needs Linux 5.15. Waits for the disk.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -210,12 +213,12 @@ impl Directory {
         Ok(Arc::new(Self { tree, workers, kind, ring_depth: options.ring_depth, ways }))
     }
 
-    /// Choices that were made.
+    /// The choices.
     pub fn ways(&self) -> &Ways {
         &self.ways
     }
 
-    /// Number of syncs to stable storage. Any thread, at any time.
+    /// Number of syncs to stable storage. Callable from any thread at any time.
     pub fn syncs(&self) -> Syncs {
         self.tree.syncs()
     }
@@ -404,7 +407,7 @@ fn open_tree(
     })
 }
 
-/// Method to use, and the reason if it is not io_uring although the options left it open.
+/// The method, and the reason if it is not io_uring although the options allow it.
 fn choose_io(
     options: &DirectoryOptions,
     kind: &FileSystemKind,
@@ -428,8 +431,9 @@ fn try_ring(kind: &FileSystemKind, depth: u32) -> io::Result<()> {
     FileRing::<Bulk, u32>::new(depth).map(drop)
 }
 
-/// Number of files that all directories of the process can hold open, with the descriptors that it may have
-/// now (RLIMIT_NOFILE): what [`DirectoryOptions::open_files_max`] of each may add up to. Does not wait.
+/// Number of files that all directories of the process can hold open with its current descriptor
+/// limit (RLIMIT_NOFILE): the sum of [`DirectoryOptions::open_files_max`] should not exceed it.
+/// Does not block.
 #[must_use]
 pub fn open_files_affordable() -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);

@@ -1,5 +1,4 @@
-//! A file that is held open: found once, and from then on asked, read and written without being looked
-//! for again.
+//! A file held open: found once, then queried, read and written without another lookup.
 
 use super::attributes::{kind, rights, stat};
 use super::files::open;
@@ -13,10 +12,10 @@ use spinrpc::sync::lock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Callers whose rights to the data of one file are remembered.
+/// Number of callers whose rights to the data of one file are remembered.
 const GRANTS: usize = 4;
-/// For how many ticks of the cache beside the one in which it was given a right is remembered: a
-/// change of an access control list, which shows in no attribute, takes effect behind that.
+/// Number of cache ticks, after the one in which it was granted, for which a right is remembered. A
+/// change of an access control list, which shows in no attribute, takes effect after that.
 const GRANT_TICKS: u32 = 1;
 
 /// A right to the data of a file.
@@ -26,11 +25,11 @@ pub(super) enum Right {
     Write,
 }
 
-/// A file, its descriptors, and what is known of it. Holding it keeps its number from being used again.
+/// A file, its descriptors and cached facts. Holding it keeps its inode number from being reused.
 pub(super) struct Node {
     pub(super) key: FileKey,
     pub(super) kind: FileType,
-    /// Found, not opened: enough for everything but its data.
+    /// Found, not opened: sufficient for everything but its data.
     pub(super) path: OwnedFd,
     reader: OnceLock<Arc<OwnedFd>>,
     writer: OnceLock<Arc<OwnedFd>>,
@@ -38,27 +37,27 @@ pub(super) struct Node {
     pub(super) syncs: Arc<UnderWay>,
     changes: Changes,
     grants: Mutex<[Option<Grant>; GRANTS]>,
-    /// The tick in which it was last asked for.
+    /// The tick of its last use.
     used: AtomicU32,
-    /// It was written, and not synced since: an error of write-back would be lost with it.
+    /// Written and not synced since: closing it would lose an error of write-back.
     is_dirty: AtomicBool,
 }
 
-/// Numbers of changes of a file that this server started and finished.
+/// Numbers of this server's started and finished changes of a file.
 #[derive(Default)]
 struct Changes {
     begun: AtomicU64,
     ended: AtomicU64,
 }
 
-/// A change of a file that is under way.
+/// A change of a file in progress.
 #[derive(Debug)]
 pub(super) struct Change {
     number: u64,
     is_alone: bool,
 }
 
-/// A caller was found to have a right to a file of this owner and mode.
+/// A caller was found to have a right to a file with this owner and mode.
 struct Grant {
     caller: Caller,
     right: Right,
@@ -87,12 +86,12 @@ impl Node {
         stat(&self.path)
     }
 
-    /// The descriptor for its data, if it was opened before.
+    /// The descriptor for its data, if it is open.
     pub(super) fn opened(&self, right: Right) -> Option<&Arc<OwnedFd>> {
         self.slot(right).get()
     }
 
-    /// The descriptor for its data, which is opened as whom the thread acts. May wait.
+    /// The descriptor for its data, opened with the thread's identity. May block.
     pub(super) fn open(&self, right: Right) -> io::Result<&Arc<OwnedFd>> {
         if let Some(file) = self.opened(right) {
             return Ok(file);
@@ -102,7 +101,7 @@ impl Node {
         Ok(self.slot(right).get_or_init(|| file))
     }
 
-    /// Any descriptor by which it can be synced. May wait.
+    /// Any descriptor that can sync it. May block.
     pub(super) fn open_any(&self) -> io::Result<&Arc<OwnedFd>> {
         match self.opened(Right::Write) {
             Some(file) => Ok(file),
@@ -117,28 +116,28 @@ impl Node {
         }
     }
 
-    /// Says that a change begins; ask for the attributes of before only then.
+    /// Starts a change; query the attributes from before only afterwards.
     pub(super) fn begin_change(&self) -> Change {
         let number = self.changes.begun.fetch_add(1, Ordering::SeqCst) + 1;
         Change { number, is_alone: self.changes.ended.load(Ordering::SeqCst) == number - 1 }
     }
 
-    /// Says that it ended, with the attributes of afterwards at hand. Returns whether no other change
-    /// of this server fell into it: only then does the difference between before and after tell what
-    /// this one did (RFC 1813 section 2.6).
+    /// Ends a change, after the later attributes were queried. Returns whether no other change of
+    /// this server overlapped: only then does the difference between before and after show the
+    /// effect of this one (RFC 1813 section 2.6).
     pub(super) fn end_change(&self, change: &Change) -> bool {
         self.changes.ended.fetch_add(1, Ordering::SeqCst);
         change.is_alone && self.changes.begun.load(Ordering::SeqCst) == change.number
     }
 
-    /// Returns whether the caller recently had this right, and the file's owner, group and mode
-    /// are what they were. Does not wait: where another thread is looking, nothing is known.
+    /// Returns whether the caller recently had this right, and the file's owner, group and mode are
+    /// unchanged. Does not block: unknown while another thread has the lock.
     pub(super) fn is_granted(&self, caller: &Caller, right: Right, now: &Statx, tick: u32) -> bool {
         let Ok(grants) = self.grants.try_lock() else { return false };
         grants.iter().flatten().any(|grant| grant.holds(caller, right, now, tick))
     }
 
-    /// Remembers that the caller has a right, in place of what was remembered longest.
+    /// Remembers that the caller has a right, replacing the oldest entry.
     pub(super) fn grant(&self, caller: &Caller, right: Right, now: &Statx, tick: u32) {
         let mut grants = lock(&self.grants);
         grants.rotate_right(1);
@@ -151,7 +150,7 @@ impl Node {
         self.used.store(tick, Ordering::Relaxed);
     }
 
-    /// Ticks since it was last asked for.
+    /// Ticks since its last use.
     pub(super) fn idle_ticks(&self, tick: u32) -> u32 {
         tick.saturating_sub(self.used.load(Ordering::Relaxed))
     }

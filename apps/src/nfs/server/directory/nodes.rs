@@ -1,8 +1,8 @@
-//! The files that are held open: a bounded number, those that were asked for last.
+//! The files held open: a bounded number, the most recently used ones.
 //!
-//! Threads that may wait put files in and take them out; a polling core only looks, and if a thread
-//! happens to be at the same place, finds nothing and goes the long way. A file that was taken out is
-//! closed by a thread too, as closing a removed file frees its blocks, which takes a while.
+//! Threads that may block add and remove files. A polling core only looks them up, and takes the
+//! slow path if a thread has the lock. A thread also closes removed entries, because closing a
+//! deleted file frees its blocks, which takes a while.
 
 use super::node::Node;
 use crate::nfs::server::file_system::FileKey;
@@ -12,9 +12,9 @@ use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Parts with a lock each.
+/// Number of parts, each with its own lock.
 const SHARDS: usize = 16;
-/// For how many ticks a file is held that nobody asks for. A tick is about a second
+/// Number of ticks after which an unused file is closed. A tick is about a second
 /// ([`Tree::tend`](super::tree::Tree::tend)).
 const IDLE_TICKS_MAX: u32 = 5;
 
@@ -23,7 +23,7 @@ type Shard = HashMap<FileKey, Arc<Node>>;
 pub(super) struct Nodes {
     shards: [Mutex<Shard>; SHARDS],
     shard_max: usize,
-    /// Taken out, but some thread or core still uses them.
+    /// Removed, but still in use by some thread or core.
     leaving: Mutex<Vec<Arc<Node>>>,
     tick: AtomicU32,
 }
@@ -38,12 +38,12 @@ impl Nodes {
         }
     }
 
-    /// A clock of its own, which costs a core nothing to look at.
+    /// A cheap clock for cores.
     pub(super) fn tick(&self) -> u32 {
         self.tick.load(Ordering::Relaxed)
     }
 
-    /// A file that is held, if that can be seen without waiting.
+    /// A held file, if the lock is free.
     pub(super) fn peek(&self, key: &FileKey) -> Option<Arc<Node>> {
         let node = Arc::clone(self.shard(key).try_lock().ok()?.get(key)?);
         node.touch(self.tick());
@@ -57,8 +57,8 @@ impl Nodes {
         Some(node)
     }
 
-    /// Holds a file; if it is held already, returns what is held. Where there is no room, another one
-    /// is handed to `close`.
+    /// Holds a file; returns the existing one if it is held already. If there is no room, another
+    /// one is passed to `close`.
     pub(super) fn hold(&self, node: Node, close: impl FnOnce(Arc<Node>)) -> Arc<Node> {
         node.touch(self.tick());
         let mut shard = lock(self.shard(&node.key));
@@ -75,19 +75,19 @@ impl Nodes {
         node
     }
 
-    /// Lets go of a file.
+    /// Releases a file.
     pub(super) fn forget(&self, key: &FileKey) {
         let node = lock(self.shard(key)).remove(key);
         node.into_iter().for_each(|node| self.leave(node));
     }
 
-    /// Closes a file that was taken out, now or as soon as nobody uses it any more.
+    /// Closes a removed entry, now or when it is no longer in use.
     pub(super) fn leave(&self, node: Arc<Node>) {
         lock(&self.leaving).push(node);
         self.close_unused();
     }
 
-    /// Lets the clock go on, and hands those to `close` that nobody asked for or that are gone.
+    /// Advances the clock, and passes unused and deleted files to `close`.
     pub(super) fn tend(&self, is_gone: impl Fn(&Node) -> bool, close: impl Fn(Arc<Node>)) {
         let tick = self.tick.fetch_add(1, Ordering::Relaxed) + 1;
         for shard in &self.shards {
@@ -105,7 +105,8 @@ impl Nodes {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    /// Nobody can begin to use what was taken out, so that once only this list has it, that remains so.
+    /// New uses of removed entries are not possible, so an entry that only this list holds stays
+    /// that way.
     fn close_unused(&self) {
         let mut leaving = lock(&self.leaving);
         let all = mem::take(&mut *leaving);
@@ -122,8 +123,7 @@ impl Nodes {
     }
 }
 
-/// Takes the file out that was not asked for longest; one that has to be synced first only if all
-/// have.
+/// Removes the least recently used file; one that needs a sync only if all do.
 fn give_up(shard: &mut Shard) -> Option<Arc<Node>> {
     let rank = |node: &Arc<Node>| (node.is_dirty(), std::cmp::Reverse(node.idle_ticks(u32::MAX)));
     let key = shard.iter().min_by_key(|(_, node)| rank(node)).map(|(key, _)| *key)?;

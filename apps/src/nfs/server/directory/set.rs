@@ -1,4 +1,4 @@
-//! SETATTR, and the attributes that new files begin with.
+//! SETATTR, and the initial attributes of new files.
 
 use super::attributes::{mode, time};
 use super::errors::OrStatus;
@@ -15,12 +15,11 @@ use rustix::fs::{
 };
 use rustix::io;
 
-/// Longest file, in bytes, of any file system of Linux.
+/// Maximum length of a file, in bytes, on any file system of Linux.
 pub(super) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 impl Tree {
-    /// Rights are looked at before anything is changed, so that only an error of the disk can leave it
-    /// half done.
+    /// Checks permissions before any change, so that only a disk error can leave a partial change.
     pub(super) fn set_attributes(
         &self,
         caller: &Caller,
@@ -65,16 +64,16 @@ impl Tree {
         self.acting(caller, || may(&node.path, Access::WRITE_OK))
     }
 
-    /// The caller has the right to, also to a file whose mode forbids it to its owner: so the server
-    /// opens it. It is cut as the caller, who does not keep set-user-id bits.
+    /// The caller has the right, even if the mode denies it to the owner: so the server opens the
+    /// file. It is truncated as the caller, which clears set-user-ID bits.
     pub(super) fn resize(&self, caller: &Caller, node: &Node, bytes: u64) -> Outcome<()> {
         let file = node.open(Right::Write).or_status()?;
         self.acting(caller, || ftruncate(file, bytes))
     }
 }
 
-/// Changes what is asked for but the size. Owner and group come before the mode, which they take bits
-/// from.
+/// Makes the requested changes except the size. Owner and group come before the mode, whose bits
+/// they clear.
 pub(super) fn set(file: impl AsFd, kind: FileType, new: &Sattr3) -> io::Result<()> {
     set_owner(&file, new)?;
     if let (Some(wire), true) = (&new.mode, kind != FileType::Symlink) {
@@ -114,15 +113,15 @@ fn special(what: i64) -> Timespec {
     Timespec { tv_sec: 0, tv_nsec: what }
 }
 
-/// A peer's nanoseconds may be what the kernel takes for a special value; a second has fewer.
+/// A peer's nanoseconds could match special values of the kernel; valid ones are below a second.
 fn given(time: Nfstime3) -> Timespec {
     Timespec { tv_sec: i64::from(time.seconds), tv_nsec: i64::from(time.nseconds.min(999_999_999)) }
 }
 
-/// 2^32 - 1 is nobody: to the kernel it means that nothing changes.
+/// 2^32 - 1 is not a valid id: the kernel takes it as "no change".
 pub(super) fn check_owner(new: &Sattr3) -> Outcome<()> {
-    let nobody = Some(u32::MAX);
-    match new.uid == nobody || new.gid == nobody {
+    let invalid = Some(u32::MAX);
+    match new.uid == invalid || new.gid == invalid {
         true => Err(Nfsstat3::Nfs3errInval),
         false => Ok(()),
     }
@@ -138,7 +137,7 @@ fn check_size(kind: FileType, new: &Sattr3) -> Outcome<()> {
     }
 }
 
-/// Only the owner gives a file another mode, group or times of his choice.
+/// Only the owner can change the mode, the group, or set arbitrary times.
 fn needs_owner(new: &Sattr3) -> bool {
     new.mode.is_some()
         || new.uid.is_some()
@@ -147,12 +146,12 @@ fn needs_owner(new: &Sattr3) -> bool {
         || matches!(new.mtime, SetMtime::SetToClientTime(_))
 }
 
-/// Only root gives a file away.
+/// Only root can change the owner.
 fn changes_owner(present: &Statx, new: &Sattr3) -> bool {
     new.uid.is_some_and(|uid| uid != present.stx_uid)
 }
 
-/// Nothing that is asked for takes the right to write.
+/// Returns whether no requested change needs write permission.
 fn is_unchanged(new: &Sattr3) -> bool {
     new.size.is_none()
         && matches!(new.atime, SetAtime::DontChange)

@@ -1,4 +1,4 @@
-//! FSSTAT, FSINFO, PATHCONF, and what else depends on the kind of the file system.
+//! FSSTAT, FSINFO, PATHCONF, and other properties of file system types.
 
 use super::errors::OrStatus;
 use super::set::FILE_BYTES_MAX;
@@ -9,11 +9,11 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{fstatfs, fstatvfs};
 use rustix::io;
 
-/// Most links that a file surely may have where the file system is not known.
+/// Number of links that any unknown file system supports.
 const LINKS_MAX: u32 = 255;
 
-/// File systems of this host, by the magic number of statfs(2), and how many links their files can
-/// have.
+/// Local file systems, by the magic number of statfs(2), with the maximum number of links of their
+/// files.
 const LOCAL: [(u32, u32); 9] = [
     (0x0000_ef53, 65_000),          // ext2, ext3, ext4
     (0x5846_5342, i32::MAX as u32), // xfs
@@ -26,11 +26,10 @@ const LOCAL: [(u32, u32); 9] = [
     (0x8584_58f6, LINKS_MAX),       // ramfs
 ];
 
-/// Properties of a file system, as far as its kind tells.
+/// Properties of a file system type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileSystemKind {
-    /// It answers for the attributes of an open file from memory. Others (NFS, FUSE, ...) may ask
-    /// somebody who is slow.
+    /// Attributes of an open file come from memory. Others (NFS, FUSE, ...) may ask a slow server.
     pub(super) answers_at_once: bool,
     pub(super) name_bytes_max: u32,
     links_max: u32,

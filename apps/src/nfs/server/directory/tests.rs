@@ -1,4 +1,4 @@
-//! The back end on real directories, called as the service calls it.
+//! The back end on real directories, called like the service does.
 
 mod data;
 mod keys;
@@ -21,7 +21,7 @@ use std::thread;
 
 static ROOT: LazyLock<Caller> = LazyLock::new(|| user(0));
 
-/// A directory that is exported, and gone when the test is over.
+/// An exported directory; removed after the test.
 struct Export {
     path: PathBuf,
     options: DirectoryOptions,
@@ -40,7 +40,7 @@ impl Export {
         Self { path, options, directory }
     }
 
-    /// The same directory, as a server finds it that was started anew.
+    /// Reopens the same directory, like a restarted server.
     fn restart(&mut self) {
         self.directory = Directory::open(&self.path, &self.options).unwrap();
     }
@@ -109,7 +109,7 @@ impl Drop for Export {
     }
 }
 
-/// The way to the data of one core, that waits.
+/// A blocking data path of one core.
 struct Data {
     path: Box<dyn DataPath>,
 }
@@ -200,7 +200,7 @@ fn fresh_path() -> PathBuf {
     std::env::temp_dir().join(format!("spin-nfsd-directory-{}-{number}", std::process::id()))
 }
 
-/// Memory of a core that does nothing else.
+/// Memory of an otherwise idle core.
 fn context() -> CoreContext {
     static CONTEXT: OnceLock<Mutex<CoreContext>> = OnceLock::new();
     let make = || {
@@ -211,7 +211,7 @@ fn context() -> CoreContext {
     spinrpc::sync::lock(CONTEXT.get_or_init(make)).clone()
 }
 
-/// Tests that only root can run.
+/// For tests that only root can run.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

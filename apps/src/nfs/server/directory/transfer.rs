@@ -1,5 +1,5 @@
-//! READ, WRITE and COMMIT: what they need before, and what is answered when they are done, whether a
-//! ring did them or a thread.
+//! READ, WRITE and COMMIT: their preparation, and their results, whether a ring or a thread
+//! performed them.
 
 use super::attributes::{before, lends_identity};
 use super::errors::{OrStatus, status};
@@ -17,7 +17,7 @@ use spinrpc::Bulk;
 use spinrpc::sys::file_ring::Durability;
 use std::sync::Arc;
 
-/// A request, with all that it needs to be done later or elsewhere.
+/// A request with everything needed to perform it later or elsewhere.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) caller: Caller,
@@ -32,7 +32,7 @@ pub(super) enum Operation {
     Commit,
 }
 
-/// A request that is being done.
+/// A request in progress.
 pub(super) struct Running {
     pub(super) node: Arc<Node>,
     change: Option<Change>,
@@ -42,7 +42,7 @@ pub(super) struct Running {
     sync: Option<Syncing>,
 }
 
-/// A request that was done, and is to be answered.
+/// A completed request, not answered yet.
 pub(super) struct Over {
     running: Running,
     ended: Ended,
@@ -56,7 +56,7 @@ enum What {
     Commit,
 }
 
-/// Result of a transfer: with the buffer if it had one, and bytes from its start.
+/// Result of a transfer, with the buffer if it had one, and the number of bytes from its start.
 pub(super) struct Ended {
     pub(super) buffer: Option<Bulk>,
     pub(super) bytes: usize,
@@ -71,7 +71,7 @@ impl Operation {
         }
     }
 
-    /// Keeps it within what files can have: a READ from beyond ends there, a WRITE fails.
+    /// Limits it to the maximum file size: a READ beyond it ends there, a WRITE fails.
     pub(super) fn within_bounds(mut self) -> Outcome<Self> {
         match &mut self {
             Self::Read { offset, into } => {
@@ -108,7 +108,7 @@ impl What {
 }
 
 impl Running {
-    /// Begins a request with a look at the file, for the account of before and after.
+    /// Starts a request, and reads the attributes from before.
     pub(super) fn begin(node: Arc<Node>, operation: &Operation) -> Outcome<(Self, Statx)> {
         let what = What::of(operation);
         let change = matches!(what, What::Write { .. }).then(|| node.begin_change());
@@ -125,9 +125,8 @@ impl Running {
         }
     }
 
-    /// Says that it begins: that the file will have to be synced, and whether it is now. A sync takes
-    /// the first back before, as what is written meanwhile may miss it; a write says it again at its
-    /// end.
+    /// Marks the start: that the file will need a sync, or is being synced. A sync clears the mark
+    /// first, because it may miss concurrent writes; a write sets it again at its end.
     pub(super) fn mark(&mut self) {
         match self.what {
             What::Read { .. } => {}
@@ -144,7 +143,7 @@ impl Running {
         }
     }
 
-    /// Takes note of how it ended.
+    /// Records the result.
     pub(super) fn ended(mut self, tree: &Tree, ended: Ended) -> Over {
         let is_loss = ended.is_loss(self.what);
         if is_loss {
@@ -159,8 +158,8 @@ impl Running {
 }
 
 impl Over {
-    /// Returns whether it can be answered without waiting: what failed anyway, and what has brought to stable
-    /// storage what it was to for sure, or for sure has not.
+    /// Returns whether it can be answered without waiting: it failed, or all overlapping syncs have
+    /// ended.
     pub(super) fn is_clear(&self) -> bool {
         self.ended.result.is_err() || self.overlap.as_ref().is_none_or(Overlap::is_over)
     }
@@ -207,8 +206,8 @@ impl Running {
 }
 
 impl Ended {
-    /// Returns whether data of any client that were not stable may be lost: an error of a sync may be
-    /// that of any. One of a durable write may also be that of the write alone, which loses nothing.
+    /// Returns whether unstable data of any client may be lost: an error of a sync may concern any
+    /// data. An error of a durable write may also be that of the write alone, which loses nothing.
     fn is_loss(&self, what: What) -> bool {
         match (what, self.result) {
             (_, Ok(())) => false,
@@ -220,8 +219,8 @@ impl Ended {
     }
 }
 
-/// Statuses that refuse a write before anything is written, so that there is nothing to sync. Any client
-/// can provoke some of them, and would have all others send their data again if they counted.
+/// Statuses that reject a write before anything is written, so that there is nothing to sync. Any
+/// client can cause some of them, and would make all others resend their data if they counted.
 fn is_refusal(status: Nfsstat3) -> bool {
     use Nfsstat3::*;
     matches!(
@@ -238,22 +237,23 @@ fn is_refusal(status: Nfsstat3) -> bool {
     )
 }
 
-/// There is no room. Write-back can find that out too, but seldom: a file system that gives out blocks
-/// late has reserved them when the write returned, so a write that has no room fails itself, unsynced.
+/// There is no space. Write-back can find that out, too, but rarely: a file system with delayed
+/// allocation has reserved blocks when the write returns, so a write without space fails itself,
+/// before any sync.
 fn is_full(status: Nfsstat3) -> bool {
     matches!(status, Nfsstat3::Nfs3errNospc | Nfsstat3::Nfs3errDquot)
 }
 
 impl Tree {
-    /// Returns whether a write takes bits from the mode, as it does if the caller himself writes, and not if the
-    /// server does.
+    /// Returns whether the write must clear mode bits, which the kernel does if the caller writes,
+    /// and not if the server does.
     pub(super) fn takes_privileges(&self, task: &Task, present: &Statx) -> bool {
         matches!(task.operation, Operation::Write { .. })
             && !self.identity.is_root(&task.caller)
             && lends_identity(present)
     }
 
-    /// Finds the file of a request, sees whether the caller may, and opens it. May wait.
+    /// Finds the file of a request, checks the caller's rights, and opens it. May block.
     pub(super) fn prepare(&self, task: &Task) -> Outcome<Arc<Node>> {
         let node = self.node(&task.key)?;
         match node.kind {
@@ -270,7 +270,7 @@ impl Tree {
         Ok(node)
     }
 
-    /// Does a request. Waits.
+    /// Performs a request. Blocks.
     pub(super) fn perform(&self, task: Task) -> Done {
         let prepared = self.prepare(&task);
         let prepared = prepared.and_then(|node| Running::begin(node, &task.operation));
@@ -284,13 +284,13 @@ impl Tree {
         }
     }
 
-    /// The attributes of a file, if it takes no search for it.
+    /// The attributes of a file, if no search is needed.
     pub(super) fn attributes_if_held(&self, key: &FileKey) -> PostOpAttr {
         self.peek(key).and_then(|node| self.attributes_after(&node))
     }
 
-    /// Writes as the caller, to whom the kernel gives neither the blocks that are reserved for root nor
-    /// leave to keep set-user-id bits.
+    /// Writes as the caller, who may neither use the blocks reserved for root nor keep set-user-ID
+    /// bits.
     pub(super) fn transfer(&self, caller: &Caller, node: &Node, operation: Operation) -> Ended {
         let nothing = |status| Ended { buffer: None, bytes: 0, result: Err(status) };
         let file = match node.open(operation.right()) {
@@ -314,7 +314,7 @@ impl Tree {
     }
 }
 
-/// Data that have to be on stable storage before a write is done.
+/// Data that must be on stable storage before a write is done.
 pub(super) fn durability(stable: StableHow) -> Option<Durability> {
     match stable {
         StableHow::Unstable => None,
@@ -327,7 +327,8 @@ pub(super) fn failed(status: Nfsstat3, attributes: PostOpAttr) -> Done {
     Done::Failed { status, attributes }
 }
 
-/// A caller that may execute a file may read it: a client reads what it executes (RFC 1813 section 4.4).
+/// A caller who may execute a file may read it: a client reads what it executes (RFC 1813 section
+/// 4.4).
 fn may_transfer(node: &Node, right: Right) -> io::Result<()> {
     use super::files::may;
     match right {

@@ -1,4 +1,4 @@
-//! The exported tree: from keys to files and back, and what every operation does around its own work.
+//! The exported tree: maps keys to files and back, and has the common parts of all operations.
 
 use super::attributes::{attributes, before, stat};
 use super::errors::{OrStatus, status};
@@ -18,21 +18,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The clock of the files that are held open.
+/// Clock period for files held open.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
 /// Number of syncs to stable storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Syncs {
-    /// The data of a file and what is needed to read it back: by writes that are DATA_SYNC.
+    /// The data of a file and the metadata needed to read them: for DATA_SYNC writes.
     pub data: u64,
-    /// All of a file or directory: by writes that are FILE_SYNC, COMMIT, and changes of names and
+    /// A whole file or directory: for FILE_SYNC writes, COMMIT, and changes of names and
     /// attributes.
     pub file: u64,
 }
 
 pub(super) struct Tree {
-    /// Never let go of.
+    /// Never released.
     pub(super) root: Arc<Node>,
     /// The root, open for reading.
     pub(super) root_directory: OwnedFd,
@@ -49,7 +49,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// The file of a key. May wait.
+    /// The file of a key. May block.
     pub(super) fn node(&self, key: &FileKey) -> Outcome<Arc<Node>> {
         if *key == self.root.key {
             return Ok(Arc::clone(&self.root));
@@ -62,7 +62,7 @@ impl Tree {
         Ok(self.hold(*key, path, &stat))
     }
 
-    /// The file of a key, if it is held open and can be seen without waiting.
+    /// The file of a key, if it is held open and the lock is free.
     pub(super) fn peek(&self, key: &FileKey) -> Option<Arc<Node>> {
         if *key == self.root.key {
             return Some(Arc::clone(&self.root));
@@ -70,7 +70,7 @@ impl Tree {
         self.nodes.peek(key)
     }
 
-    /// The directory of a place. NFS3ERR_NOTDIR if it is none.
+    /// The directory of a place. NFS3ERR_NOTDIR if it is not a directory.
     pub(super) fn directory(&self, key: &FileKey) -> Outcome<Arc<Node>> {
         let node = self.node(key)?;
         match node.kind {
@@ -79,10 +79,10 @@ impl Tree {
         }
     }
 
-    /// Key and attributes of a file that was found at a place; it is held open if `hold`, as it is
-    /// likely to be asked for next.
+    /// Key and attributes of a file found at a place; held open with `hold`, because it is likely
+    /// to be used next.
     ///
-    /// File systems mounted in the tree are not exported: NFS3ERR_ACCES, as no status says it better.
+    /// File systems mounted in the tree are not exported: NFS3ERR_ACCES, the closest status.
     pub(super) fn found(&self, at: Place<'_>, path: OwnedFd, hold: bool) -> Outcome<Found> {
         let stat = stat(&path).or_status()?;
         if stat.stx_mnt_id != self.mount_id {
@@ -100,7 +100,7 @@ impl Tree {
         self.nodes.hold(Node::new(key, path, stat), |node| self.close(node))
     }
 
-    /// Does `work`, a change of `node`, and says what the file was like before and after.
+    /// Runs `work`, a change of `node`, and returns the attributes from before and after.
     pub(super) fn changing<T>(
         &self,
         node: &Node,
@@ -125,7 +125,7 @@ impl Tree {
         }
     }
 
-    /// Does `work` as the caller.
+    /// Runs `work` as the caller.
     pub(super) fn acting<T>(
         &self,
         caller: &Caller,
@@ -134,9 +134,8 @@ impl Tree {
         self.identity.acting(caller, || work().or_status())
     }
 
-    /// Brings a directory, or the attributes of a file, to stable storage. Files that cannot be opened
-    /// without side effects, and directories that the server may not read, take the whole file system
-    /// with them.
+    /// Syncs a directory, or the attributes of a file. For files that cannot be opened without side
+    /// effects, and unreadable directories, syncs the whole file system.
     pub(super) fn settle(&self, node: &Node) -> Outcome<()> {
         self.count_sync(Durability::File);
         let opened = if can_be_opened(node.kind) { node.open_any() } else { Err(Errno::ACCESS) };
@@ -146,8 +145,8 @@ impl Tree {
         }
     }
 
-    /// Brings a file that got a name, and the directory that has it, to stable storage. A file that
-    /// cannot be opened has nothing but its inode, which file systems write with its first name.
+    /// Syncs a file that got a name, and its directory. A file that cannot be opened consists only
+    /// of its inode, which file systems write with its first name.
     pub(super) fn settle_named(&self, file: &Node, directory: &Node) -> Outcome<()> {
         if can_be_opened(file.kind) {
             self.settle(file)?;
@@ -155,7 +154,7 @@ impl Tree {
         self.settle(directory)
     }
 
-    /// Does a sync by a descriptor of `node`. Waits.
+    /// Performs a sync through a descriptor of `node`. Blocks.
     fn syncing(&self, node: &Node, sync: impl FnOnce() -> io::Result<()>) -> Outcome<()> {
         let under_way = node.syncs.begin();
         let synced = sync().map_err(|error| self.lost(status(error)));
@@ -165,8 +164,8 @@ impl Tree {
         overlap.outcome()
     }
 
-    /// Takes note that data which were not stable may be lost: the kernel tells of an error of
-    /// write-back only once, whosever data it was.
+    /// Records that unstable data may be lost: the kernel reports an error of write-back only once,
+    /// whosever data it was.
     pub(super) fn lost(&self, status: Nfsstat3) -> Nfsstat3 {
         self.losses.fetch_add(1, Ordering::Relaxed);
         status
@@ -180,12 +179,12 @@ impl Tree {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Finds the file that a change of names may take away; `None` if there is none.
+    /// Finds the file that a change of names may delete; `None` if there is none.
     pub(super) fn victim(&self, directory: &Node, name: &[u8]) -> Option<OwnedFd> {
         find(&directory.path, name).ok()
     }
 
-    /// Lets go of a file if its last name was taken away, so that its blocks are freed.
+    /// Releases a file if its last name was removed, so that its blocks are freed.
     pub(super) fn forget_if_gone(&self, victim: Option<OwnedFd>) {
         let Some(victim) = victim else { return };
         let Ok(stat) = stat(&victim) else { return };
@@ -197,7 +196,7 @@ impl Tree {
         }
     }
 
-    /// Closes, once in a tick, what nobody asks for or what others have removed. May wait.
+    /// Closes unused and deleted files, once per tick. May block.
     pub(super) fn tend(&self) {
         let Ok(mut tended) = self.tended.try_lock() else { return };
         if tended.elapsed() < TICK {
@@ -209,8 +208,8 @@ impl Tree {
         self.nodes.tend(is_gone, |node| self.close(node));
     }
 
-    /// Closes a file, and finds out before whether what was written to it could be brought to the
-    /// disk: there is nobody to tell later.
+    /// Closes a file. Checks first whether its writes have reached the disk, because an error can
+    /// no longer be reported later.
     fn close(&self, node: Arc<Node>) {
         if let (true, Some(file)) = (node.is_dirty(), node.opened(Right::Write)) {
             self.count_sync(Durability::File);
@@ -232,7 +231,7 @@ impl Tree {
         Syncs { data: read(&self.data_syncs), file: read(&self.file_syncs) }
     }
 
-    /// A tick, without waiting for it.
+    /// Makes the next tick due.
     #[cfg(test)]
     pub(super) fn tick_now(&self) {
         *spinrpc::sync::lock(&self.tended) -= TICK;

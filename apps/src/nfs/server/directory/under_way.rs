@@ -1,12 +1,12 @@
-//! The syncs of one file that are under way, so that none is taken for done before it is known what
-//! became of those that overlapped with it.
+//! The syncs of one file in progress, so that none counts as done before the results of overlapping
+//! ones are known.
 //!
-//! The kernel tells of an error of write-back once for each open file description, and all cores and
-//! threads share those of a file: of two syncs that overlap, one gets the error of what the other was to
-//! bring to the disk, and that one gets none. So a sync that succeeded waits for the others to have said
-//! how they ended, and fails if one of them did. It does not wait for what began behind its own end.
+//! The kernel reports an error of write-back once per open file description, and all cores and
+//! threads share those of a file: of two overlapping syncs, one gets an error that may concern the
+//! other's data, and the other gets none. So a successful sync waits for the results of the others,
+//! and fails if one of them failed. It does not wait for syncs that started after its own end.
 //!
-//! Its lock is held for a few instructions, also by cores. Called by `transfer` and `tree`.
+//! The lock is held for a few instructions, also by cores. Called by `transfer` and `tree`.
 
 use crate::nfs::protocol::Nfsstat3;
 use crate::nfs::server::file_system::Outcome;
@@ -22,30 +22,30 @@ pub(super) struct UnderWay {
 
 #[derive(Default)]
 struct Book {
-    /// Number that were started, which is the number of the next one.
+    /// Number of started syncs, which is the number of the next one.
     begun: u64,
     under_way: Vec<u64>,
-    /// Number that ended with an error that may be that of another one.
+    /// Number of syncs that ended with an error that may be that of another one.
     losses: u64,
 }
 
-/// A sync that is under way, until it is ended or, its result being unknown, dropped.
+/// A sync in progress, until it ends or, its result being unknown, is dropped.
 pub(super) struct Syncing {
     of: Arc<UnderWay>,
     number: u64,
     losses_before: u64,
 }
 
-/// Syncs that overlapped with one that ended.
+/// Syncs that overlapped with one that has ended.
 pub(super) struct Overlap {
     of: Arc<UnderWay>,
-    /// The number of the first one that began behind its end.
+    /// The number of the first one that started after its end.
     next: u64,
     losses_before: u64,
 }
 
 impl UnderWay {
-    /// Before the kernel is asked.
+    /// Must come before the system call.
     pub(super) fn begin(self: &Arc<Self>) -> Syncing {
         let mut book = lock(&self.book);
         let number = book.begun;
@@ -56,7 +56,7 @@ impl UnderWay {
 }
 
 impl Syncing {
-    /// When the kernel has answered, and its error, if that may be another's, was taken note of.
+    /// After the system call has returned, and its error, if it may be another's, was recorded.
     pub(super) fn end(self, is_loss: bool) -> Overlap {
         let mut book = lock(&self.of.book);
         book.losses += u64::from(is_loss);
@@ -72,19 +72,19 @@ impl Drop for Syncing {
 }
 
 impl Overlap {
-    /// Returns whether all syncs that it overlapped with have ended.
+    /// Returns whether all overlapping syncs have ended.
     pub(super) fn is_over(&self) -> bool {
         !self.is_open(&lock(&self.of.book))
     }
 
-    /// Waits for that.
+    /// Waits until they have.
     pub(super) fn wait(&self) {
         let book = lock(&self.of.book);
         let over = self.of.ended.wait_while(book, |book| self.is_open(book));
         drop(over.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// NFS3ERR_IO if the error of this sync may have been told to one that it overlapped with.
+    /// NFS3ERR_IO if an overlapping sync may have received the error of this one.
     pub(super) fn outcome(&self) -> Outcome<()> {
         match lock(&self.of.book).losses == self.losses_before {
             true => Ok(()),

@@ -70,14 +70,13 @@ impl Tree {
         self.acting(caller, || renameat(&source.path, from.name, &target.path, to.name))
             .map_err(|status| if victim.is_some() { not_compatible(status) } else { status })?;
         self.forget_if_gone(victim);
-        // The new name first: a crash in between leaves the file with two names, not with none.
+        // The new name first: a crash in between leaves the file with two names, not without one.
         self.settle(target)?;
         if source.key == target.key { Ok(()) } else { self.settle(source) }
     }
 }
 
-/// The status where a file cannot take the place of the one with the new name (RFC 1813 section
-/// 3.3.14).
+/// The status if a file cannot replace the one with the new name (RFC 1813 section 3.3.14).
 fn not_compatible(status: Nfsstat3) -> Nfsstat3 {
     match status {
         Nfsstat3::Nfs3errIsdir | Nfsstat3::Nfs3errNotdir => Nfsstat3::Nfs3errExist,

@@ -1,5 +1,5 @@
-//! Threads that do for the cores what may wait: opening files, closing them, and, where there is no
-//! ring, reading and writing them.
+//! Threads for blocking operations of cores: opening files, closing them, and, without a ring,
+//! reading and writing them.
 
 use super::node::Node;
 use super::transfer::{Task, failed};
@@ -15,11 +15,11 @@ use std::thread::{Builder, JoinHandle};
 
 /// A request of a core.
 pub(super) struct Job {
-    /// The core's own, for its answer.
+    /// The core's number, for its answer.
     pub(super) number: u32,
     pub(super) task: Task,
     pub(super) how: How,
-    /// Has room for an answer to all that the core asks for at a time.
+    /// Has room for answers to all requests that the core has at a time.
     pub(super) answers: SyncSender<Answer>,
 }
 
@@ -27,9 +27,10 @@ pub(super) struct Job {
 pub(super) enum How {
     /// Open the file, and leave the rest to the core's ring.
     Prepare,
-    /// The same, but do a write that takes privileges from the file: the ring would write as the server.
+    /// Like `Prepare`, but also perform a write that clears mode bits: the ring would write as the
+    /// server.
     PrepareOrTakePrivileges,
-    /// Do all of it.
+    /// Perform all of it.
     Perform,
 }
 
@@ -39,32 +40,32 @@ pub(super) struct Answer {
 }
 
 pub(super) enum Answered {
-    /// The file is open, and the caller may.
+    /// The file is open, and the caller has the right.
     Ready(Arc<Node>, Task),
     Done(Done),
 }
 
 /// State shared by the threads.
 pub(super) trait Work: Send + Sync + 'static {
-    /// Does a request, as far as that is asked for. Waits.
+    /// Performs a request, as far as requested. Blocks.
     fn answer(&self, how: How, task: Task) -> Answered;
 
-    /// Comes by after each request, and once in a tick at least.
+    /// Called after each request, and at least once per tick.
     fn tend(&self);
 }
 
-/// The threads; they end when it is dropped, which waits for what they are doing. What they have not
-/// begun by then is not done: nobody is there any more who waits for it.
+/// The threads. Dropping it waits for jobs in progress, and drops queued ones, whose answers are no
+/// longer wanted.
 pub(super) struct Workers {
-    /// None only while it is dropped. Has no bound of its own: each core asks for no more at a time than
-    /// it has slots, and how many cores there will be is not known when the threads start.
+    /// `None` only while it is dropped. Unbounded: each core has no more requests at a time than
+    /// slots, and the number of cores is unknown when the threads start.
     jobs: Option<Sender<Job>>,
     is_stopped: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Workers {
-    /// Starts so many threads.
+    /// Starts this many threads.
     pub(super) fn start(work: &Arc<impl Work>, threads: usize) -> io::Result<Self> {
         let (jobs, queued) = channel();
         let (queued, is_stopped) = (Arc::new(Mutex::new(queued)), Arc::default());
@@ -78,12 +79,12 @@ impl Workers {
         Ok(Self { jobs: Some(jobs), is_stopped, threads })
     }
 
-    /// Lets no further job begin: what is queued, or comes, is dropped without an answer. Does not wait.
+    /// Starts no further jobs: queued and later ones are dropped without an answer. Does not block.
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
     }
 
-    /// Queues a job, without waiting. False if there are no threads any more.
+    /// Queues a job without blocking. False if the threads have stopped.
     pub(super) fn ask(&self, job: Job) -> bool {
         self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok())
     }
@@ -101,7 +102,7 @@ impl Drop for Workers {
 
 fn run(work: &impl Work, queued: &Mutex<Receiver<Job>>, is_stopped: &AtomicBool) {
     loop {
-        // A statement of its own: the lock is not held during the job.
+        // A separate statement, so that the lock is not held during the job.
         let job = lock(queued).recv_timeout(TICK);
         match job {
             Ok(_) if is_stopped.load(Ordering::Acquire) => continue,
@@ -119,7 +120,7 @@ fn run(work: &impl Work, queued: &Mutex<Receiver<Job>>, is_stopped: &AtomicBool)
 fn do_job(work: &impl Work, Job { number, task, how, answers }: Job) {
     let outcome = contained(|| Ok(work.answer(how, task)))
         .unwrap_or_else(|status| Answered::Done(failed(status, None)));
-    // A core that has ended meanwhile needs no answer.
+    // A core that has stopped meanwhile needs no answer.
     let _ = answers.try_send(Answer { number, outcome });
 }
 
@@ -163,7 +164,7 @@ mod tests {
     use spinrpc::Groups;
     use std::sync::mpsc::sync_channel;
 
-    /// Does jobs with the work that is planted for their number, and tells.
+    /// Does jobs with the work assigned to their number, and reports them.
     struct Planted<F> {
         work: F,
         done: Mutex<Vec<u32>>,
@@ -191,7 +192,7 @@ mod tests {
         Job { number, task, how: How::Perform, answers: answers.clone() }
     }
 
-    /// The first job, on the only thread, ends when `end` has begun; the second one waits behind it.
+    /// The first job, on the only thread, ends when `end` has started; the second one is queued.
     fn done_when_ended_by(end: impl FnOnce(Workers)) -> Vec<u32> {
         let (begin, begun) = channel();
         let end_began = Arc::new(Mutex::new(None::<Arc<AtomicBool>>));

@@ -1,4 +1,4 @@
-//! Peers of connections, and the lists of peers that an export allows.
+//! Peers of connections, and the client lists of exports.
 
 use spinrpc::sys::credentials::check_own_user;
 use std::fmt;
@@ -10,12 +10,12 @@ use std::str::FromStr;
 pub enum Peer {
     /// A host.
     Host(IpAddr),
-    /// A process of this host, by shared memory or a Unix socket.
+    /// A process of this host, over shared memory or a Unix socket.
     Local {
         /// Its user.
         uid: u32,
     },
-    /// Nobody can say.
+    /// Unidentified.
     Unknown,
 }
 
@@ -39,29 +39,29 @@ impl fmt::Display for Peer {
     }
 }
 
-/// One or many who may come in. As text: `any`, `local` (the user who runs the server), `local:UID`,
+/// One or several admitted clients. As text: `any`, `local` (the server's user), `local:UID`,
 /// `ADDRESS`, `ADDRESS/BITS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
-    /// Hosts whose address begins with so many bits of this one.
+    /// Hosts whose address begins with this many bits of this one.
     Network {
         /// The address.
         address: IpAddr,
-        /// Number of bits that are compared.
+        /// Number of significant bits.
         bits: u8,
     },
-    /// Processes of this host and of this user, by shared memory.
+    /// Processes of this host and user, over shared memory.
     Local {
         /// The user.
         uid: u32,
     },
-    /// Everybody.
+    /// Everyone.
     Any,
 }
 
 impl Client {
-    /// Returns whether `peer` is one of them. An IPv4 address is the same however it is written: also within
-    /// IPv6 (RFC 4291 section 2.5.5.2), as sockets for both kinds have it.
+    /// Returns whether `peer` is included. An IPv4 address is the same in all notations, also
+    /// mapped into IPv6 (RFC 4291 section 2.5.5.2), as dual-stack sockets report it.
     #[must_use]
     pub fn covers(&self, peer: &Peer) -> bool {
         match (*self, peer) {
@@ -76,10 +76,10 @@ impl Client {
     }
 }
 
-/// Bits before the IPv4 address in an IPv6 address that holds one.
+/// Bits before the IPv4 address in a mapped IPv6 address.
 const MAPPED_BITS: u8 = 96;
 
-/// A network of IPv4 addresses within IPv6 as what it is.
+/// Converts a network of mapped addresses to IPv4.
 fn canonical(address: IpAddr, bits: u8) -> (IpAddr, u8) {
     match bits.checked_sub(MAPPED_BITS) {
         Some(bits) if address.is_ipv6() && address.to_canonical().is_ipv4() => {
@@ -107,7 +107,7 @@ fn bits_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// The bits of an address beyond those that count are zero.
+/// Returns whether the insignificant bits of an address are zero.
 fn is_network(address: IpAddr, bits: u8) -> bool {
     let trailing = match address {
         IpAddr::V4(address) => address.to_bits().trailing_zeros(),
@@ -116,21 +116,22 @@ fn is_network(address: IpAddr, bits: u8) -> bool {
     trailing >= u32::from(bits_of(address) - bits)
 }
 
-/// Text that names no client.
+/// Malformed client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseClientError {
-    /// It is nothing of what is allowed.
+    /// It has none of the allowed forms.
     #[error(
-        "{0:?} is no client; allowed are an IP address, a network such as 192.0.2.0/24 or \
-         2001:db8::/32, local (who runs the server), local:UID and any"
+        "{0:?} is not a client; expected an IP address, a network such as 192.0.2.0/24 or \
+         2001:db8::/32, local (the server's user), local:UID or any"
     )]
     Unknown(String),
-    /// An address with bits beyond the network: one of the two is a mistake.
+    /// An address with bits beyond the network: one of the two is wrong.
     #[error(
-        "{0:?} is no network: it has bits set beyond the first {1}; write ADDRESS for one host"
+        "{0:?} is not a network: it has bits set beyond the first {1}; use ADDRESS for a single \
+         host"
     )]
     NotANetwork(String, u8),
-    /// The user of this process cannot be told from others, which `local` would let in.
+    /// The user of this process is indistinguishable from others, which `local` would admit.
     #[error("client=local: {0}")]
     OwnUser(String),
 }
@@ -168,7 +169,7 @@ fn network(text: &str) -> Result<Client, ParseClientError> {
     Ok(Client::Network { address, bits })
 }
 
-/// A number without a sign, which the standard library's parser would take.
+/// A number without a sign, which the standard library's parser would accept.
 pub(super) fn decimal(text: &str) -> Option<u32> {
     text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
@@ -270,10 +271,10 @@ mod tests {
             assert!(error.contains("192.0.2.0/24"), "{text}: {error}");
         }
         let error = "10.0.0.1/8".parse::<Client>().unwrap_err().to_string();
-        assert!(error.contains("no network"), "{error}");
+        assert!(error.contains("not a network"), "{error}");
     }
 
-    /// The address without its last bits.
+    /// The address with its last bits cleared.
     fn cut(address: IpAddr, bits: u8) -> IpAddr {
         let beyond = u32::from(bits_of(address) - bits);
         match address {

@@ -1,32 +1,32 @@
-//! Options of an export in their textual form: `client=192.0.2.0/24,ro,squash=all`.
+//! Options of an export in text form: `client=192.0.2.0/24,ro,squash=all`.
 //!
-//! Words with commas between them, so that addresses may have their colons; the command line and the
-//! configuration file set the same keys, by [`Settings::set`]. Called by `spin-nfsd`.
+//! Words are separated by commas, because addresses may contain colons. The command line and the
+//! configuration file set the same keys, through [`Settings::set`]. Called by `spin-nfsd`.
 
 use super::clients::{Client, decimal};
 use spinrpc::AuthFlavor;
 use spinrpc_tuning::did_you_mean;
 use std::fmt;
 
-/// Most clients of an export.
+/// Maximum number of clients of an export.
 pub const CLIENTS_MAX: usize = 256;
 
-/// The user and group of nobody, as Linux has it.
+/// User and group `nobody` on Linux.
 const NOBODY: u32 = 65_534;
 
-/// Access options of an export. By default it may be written to, root is squashed to
-/// nobody, AUTH_SYS is taken, and nobody may come in.
+/// Access options of an export. By default it is writable, squashes root to `nobody`, accepts
+/// AUTH_SYS, and admits no clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportOptions {
-    /// Nothing is changed.
+    /// True if changes are rejected.
     pub read_only: bool,
     /// Callers that act as [`ExportOptions::anonymous`].
     pub squash: Squash,
-    /// User and group of those who lose their own, and of AUTH_NONE.
+    /// User and group of squashed callers, and of AUTH_NONE.
     pub anonymous: (u32, u32),
     /// Clients that may connect; none if empty.
     pub clients: Vec<Client>,
-    /// Credentials that are taken, the favourite first.
+    /// Accepted credentials, preferred one first.
     pub flavors: Vec<AuthFlavor>,
 }
 
@@ -45,12 +45,12 @@ impl Default for ExportOptions {
 /// Callers of an export that lose their identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Squash {
-    /// Those of user 0 and group 0.
+    /// User 0 and group 0.
     #[default]
     Root,
-    /// All.
+    /// All callers.
     All,
-    /// Nobody's.
+    /// No caller.
     None,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for Squash {
     }
 }
 
-/// All that can be said of an export.
+/// All settings of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Access options.
@@ -73,18 +73,18 @@ pub struct Settings {
     pub path: Option<String>,
     /// Number in its handles, if it is not derived from the path.
     pub id: Option<u32>,
-    /// Most bytes of an in-memory tree.
+    /// Maximum size of an in-memory tree in bytes.
     pub bytes_max: Option<u64>,
-    /// Most files of an in-memory tree.
+    /// Maximum number of files in an in-memory tree.
     pub files_max: Option<u64>,
-    /// Flavors were named, so that those by default do not count any more.
+    /// Flavors were given, so the default ones no longer apply.
     has_flavors: bool,
 }
 
-/// Words that were not understood.
+/// Malformed options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// There is no such option.
+    /// Unknown option.
     #[error("unknown option {key:?}{meant}")]
     Unknown {
         /// The key as written.
@@ -92,35 +92,35 @@ pub enum OptionError {
         /// The key that was probably meant, or all keys.
         meant: String,
     },
-    /// It does not take that.
+    /// Invalid value.
     #[error("{key}: {problem}")]
     Value {
         /// The option.
         key: String,
-        /// The mistake, and the values that are allowed.
+        /// The problem, and the allowed values.
         problem: String,
     },
 }
 
-/// Every option, with what it takes, for help and errors.
+/// Every option with its values, for help and errors.
 pub const KEYS: [(&str, &str); 10] = [
-    ("client", "who may come in, again for each: ADDRESS, NETWORK/BITS, local, local:UID, any"),
-    ("ro", "nothing is changed"),
-    ("rw", "files may be changed (the default)"),
-    ("squash", "who acts as nobody: root (the default), all, none"),
-    ("anon", "who nobody is: UID:GID (65534:65534)"),
-    ("sec", "credentials that are taken, again for each: sys (the default), none"),
+    ("client", "admitted clients, may be repeated: ADDRESS, NETWORK/BITS, local, local:UID, any"),
+    ("ro", "reject changes"),
+    ("rw", "allow changes (the default)"),
+    ("squash", "users mapped to the anonymous user: root (the default), all, none"),
+    ("anon", "the anonymous user: UID:GID (65534:65534)"),
+    ("sec", "accepted credentials, may be repeated: sys (the default), none"),
     ("path", "the path that clients mount"),
-    ("id", "what marks the handles: 0 to 4294967295 (reckoned from the path)"),
-    ("bytes", "most bytes in memory: 512M, 4G"),
-    ("files", "most files in memory"),
+    ("id", "number in the handles: 0 to 4294967295 (derived from the path)"),
+    ("bytes", "maximum bytes in memory: 512M, 4G"),
+    ("files", "maximum number of files in memory"),
 ];
 
 impl Settings {
-    /// Reads words with commas between them.
+    /// Parses words separated by commas.
     ///
     /// # Errors
-    /// [`OptionError`] for the first that is wrong.
+    /// [`OptionError`] for the first invalid one.
     pub fn parse(text: &str) -> Result<Self, OptionError> {
         let mut settings = Self::default();
         for word in text.split(',') {
@@ -132,10 +132,10 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Sets one key; `client` and `sec` add to what they were given before.
+    /// Sets one key; `client` and `sec` add to previous values.
     ///
     /// # Errors
-    /// [`OptionError`] says what is allowed.
+    /// [`OptionError`] has the allowed values.
     pub fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), OptionError> {
         if !KEYS.iter().any(|(known, _)| *known == key) {
             return Err(unknown(key));
@@ -146,14 +146,14 @@ impl Settings {
                 Ok(())
             }
             ("ro" | "rw", Some(_)) => Err("takes no value".to_owned()),
-            (_, None) => Err(format!("wants a value: {}", takes(key))),
+            (_, None) => Err(format!("needs a value: {}", takes(key))),
             (_, Some(value)) => self.assign(key, value),
         };
         set.map_err(|problem| OptionError::Value { key: key.to_owned(), problem })
     }
 
     fn assign(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let refuse = || format!("{value:?} is not allowed: {}", takes(key));
+        let refuse = || format!("{value:?} is not valid: {}", takes(key));
         match key {
             "client" => self.add_client(value)?,
             "sec" => self.add_flavor(flavor(value).ok_or_else(refuse)?),
@@ -170,7 +170,7 @@ impl Settings {
     fn add_client(&mut self, text: &str) -> Result<(), String> {
         let client = text.parse::<Client>().map_err(|error| error.to_string())?;
         if self.options.clients.len() == CLIENTS_MAX {
-            return Err(format!("{CLIENTS_MAX} can be named, and no more: name networks"));
+            return Err(format!("at most {CLIENTS_MAX} can be named: use networks"));
         }
         if !self.options.clients.contains(&client) {
             self.options.clients.push(client);
@@ -194,7 +194,7 @@ fn takes(key: &str) -> &'static str {
 
 fn unknown(key: &str) -> OptionError {
     let names = || KEYS.iter().map(|(name, _)| *name);
-    let all = format!("there are {}", names().collect::<Vec<_>>().join(", "));
+    let all = format!("the options are {}", names().collect::<Vec<_>>().join(", "));
     OptionError::Unknown { key: key.to_owned(), meant: did_you_mean(key, names(), &all) }
 }
 
@@ -210,14 +210,14 @@ fn squash(text: &str) -> Option<Squash> {
     [Squash::Root, Squash::All, Squash::None].into_iter().find(|squash| squash.to_string() == text)
 }
 
-/// Nobody's number is no number of somebody who acts (see [`Export::caller`](super::Export::caller)).
+/// Rejects the number that is not a valid id (see [`Export::caller`](super::Export::caller)).
 fn user_and_group(text: &str) -> Option<(u32, u32)> {
     let (uid, gid) = text.split_once(':')?;
     let id = |text: &str| decimal(text).filter(|id| *id < u32::MAX);
     Some((id(uid)?, id(gid)?))
 }
 
-/// Bytes, or KiB, MiB, GiB, TiB by their first letter.
+/// Parses bytes, with K, M, G or T for KiB, MiB, GiB or TiB.
 fn size(text: &str) -> Option<u64> {
     let number = text.trim_end_matches(|unit: char| !unit.is_ascii_digit());
     let shift = match text.strip_prefix(number)?.trim_end_matches("iB") {
@@ -275,7 +275,7 @@ mod tests {
     fn an_unknown_option_names_the_nearest() {
         assert!(refused("clients=any").contains("did you mean \"client\"?"));
         assert!(refused("sqash=all").contains("did you mean \"squash\"?"));
-        assert!(refused("no_root_squash").contains("there are client, ro, rw, squash"));
+        assert!(refused("no_root_squash").contains("the options are client, ro, rw, squash"));
         assert!(refused("").contains("unknown option \"\""));
     }
 
@@ -283,7 +283,7 @@ mod tests {
     fn a_wrong_value_names_the_option_and_what_it_takes() {
         for (text, says) in [
             ("ro=1", "ro: takes no value"),
-            ("client", "client: wants a value"),
+            ("client", "client: needs a value"),
             ("client=host", "2001:db8::/32"),
             ("squash=some", "root (the default), all, none"),
             ("sec=krb5", "sys (the default), none"),
@@ -292,7 +292,7 @@ mod tests {
             ("id=-1", "0 to 4294967295"),
             ("id=4294967296", "0 to 4294967295"),
             ("bytes=1x", "512M, 4G"),
-            ("files=+1", "most files"),
+            ("files=+1", "maximum number of files"),
         ] {
             assert!(refused(text).contains(says), "{text}: {}", refused(text));
         }
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn clients_have_a_bound() {
         let all = (0..=CLIENTS_MAX as u32).map(|uid| format!("client=local:{uid}"));
-        assert!(refused(&all.collect::<Vec<_>>().join(",")).contains("name networks"));
+        assert!(refused(&all.collect::<Vec<_>>().join(",")).contains("use networks"));
     }
 
     proptest! {

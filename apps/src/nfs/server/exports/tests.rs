@@ -1,4 +1,4 @@
-//! Exports beside each other, and as whom callers act.
+//! Sets of exports, and identities of callers.
 
 use super::*;
 use crate::nfs::protocol::{Createhow3, Fattr3, Nfsstat3, Nfstime3, Sattr3, WccData};
@@ -8,7 +8,7 @@ use crate::nfs::server::file_system::{
 };
 use spinrpc::CoreContext;
 
-/// A file system that is never asked.
+/// A file system that is never used.
 struct Nothing;
 
 const NOTSUPP: Nfsstat3 = Nfsstat3::Nfs3errNotsupp;
@@ -130,7 +130,7 @@ impl FileSystem for Nothing {
     }
 }
 
-/// An export of nothing.
+/// An export without a file system.
 pub(in crate::nfs::server) fn export(id: u32, path: &str, options: &str) -> Export {
     let options = Settings::parse(options).unwrap().options;
     Export { id, path: path.to_owned(), file_system: Arc::new(Nothing), options }
@@ -164,7 +164,7 @@ fn root_alone_is_squashed_by_default_in_groups_too() {
 }
 
 #[test]
-fn the_highest_number_is_nobodys_whatever_is_squashed() {
+fn the_highest_number_is_always_squashed() {
     let highest = u32::MAX;
     for squash in ["root", "none"] {
         let caller = admitted(&format!("squash={squash}"), highest, highest, &[highest]);
@@ -177,10 +177,10 @@ fn who_was_not_named_does_not_come_in() {
     let host = |text: &str| Peer::Host(text.parse().unwrap());
     let body = sys_body(1000, 100, &[]);
     let credential = OpaqueAuth { flavor: AuthFlavor::Sys, body: &body };
-    let nobody = export(1, "/", "rw");
+    let none = export(1, "/", "rw");
     let some = export(1, "/", "client=192.0.2.0/24,client=local:7");
     for peer in [host("192.0.2.1"), Peer::Local { uid: 7 }] {
-        assert_eq!(nobody.admit(&peer, credential), Err(Refused::NotAClient));
+        assert_eq!(none.admit(&peer, credential), Err(Refused::NotAClient));
         assert!(some.admit(&peer, credential).is_ok());
     }
     for peer in [host("198.51.100.1"), Peer::Local { uid: 0 }, Peer::Unknown] {
@@ -234,7 +234,7 @@ fn an_export_is_found_by_its_id_and_path() {
     assert!(only.by_id(7).is_some() && only.by_id(6).is_none());
 }
 
-/// Vectors published with the algorithm.
+/// Test vectors published with the algorithm.
 #[test]
 fn an_id_is_fnv_1a_of_the_path() {
     assert_eq!((id_of(""), id_of("a"), id_of("foobar")), (0x811c_9dc5, 0xe40c_292c, 0xbf9c_f968));

@@ -1,20 +1,19 @@
-//! The bytes of a file, in chunks; where nothing was written there is no memory behind it. Called by
-//! `tree`.
+//! The bytes of a file, in chunks; ranges that were never written need no memory. Called by `tree`.
 
 use std::collections::BTreeMap;
 
 /// Bytes of a chunk.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Cost of a chunk besides its bytes: its place in the map and in the heap. Otherwise one byte
-/// in each of very many would take far more memory than there is room.
+/// Cost of a chunk besides its bytes: its place in the map and on the heap. Otherwise one byte in
+/// each of very many chunks would exceed the limit of memory by far.
 const PLACE_BYTES: u64 = 64;
 
 /// Content of a file.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     size: u64,
-    /// By number. The end of each may be missing, as far as it is zeros; bytes beyond the file's size
-    /// are none.
+    /// By number. Trailing zeros of each may be missing; bytes beyond the file's size are not
+    /// stored.
     chunks: BTreeMap<u64, Vec<u8>>,
     stored_bytes: u64,
 }
@@ -27,7 +26,7 @@ struct Piece {
     bytes: usize,
 }
 
-/// The pieces of so many bytes at `offset`.
+/// The pieces of this many bytes at `offset`.
 fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = Piece> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -43,17 +42,17 @@ fn place(offset: u64) -> (u64, usize) {
 }
 
 impl Content {
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes that are kept for it, and their places.
+    /// Stored bytes, including the cost of their places.
     pub(super) fn stored_bytes(&self) -> u64 {
         self.stored_bytes
     }
 
-    /// Copies what there is at `offset`; returns how many bytes that are.
+    /// Copies the data at `offset`; returns the number of bytes.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> usize {
         let bytes = self.size.saturating_sub(offset).min(into.len() as u64) as usize;
         let mut rest = into.get_mut(..bytes).unwrap_or_default();
@@ -74,7 +73,7 @@ impl Content {
         hole.fill(0);
     }
 
-    /// By how much [`Content::stored_bytes`] will grow when so many are written at `offset`.
+    /// Growth of [`Content::stored_bytes`] if this many bytes are written at `offset`.
     pub(super) fn growth_bytes(&self, offset: u64, bytes: usize) -> u64 {
         let growth = |piece: Piece| {
             let (end, chunk) = (piece.at + piece.bytes, self.chunks.get(&piece.chunk));
@@ -83,7 +82,7 @@ impl Content {
         pieces(offset, bytes).map(growth).sum()
     }
 
-    /// Writes at `offset`, which may be behind the end.
+    /// Writes at `offset`, which may be beyond the end.
     pub(super) fn write(&mut self, offset: u64, data: &[u8]) {
         self.stored_bytes += self.growth_bytes(offset, data.len());
         let mut rest = data;
@@ -102,7 +101,7 @@ impl Content {
         }
     }
 
-    /// Cuts the file off, or lets it end with zeros.
+    /// Truncates the file, or extends it with zeros.
     pub(super) fn set_size(&mut self, size: u64) {
         let (last, end) = place(size);
         drop(self.chunks.split_off(&(last + 1)));

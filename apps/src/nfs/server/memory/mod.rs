@@ -1,11 +1,11 @@
-//! A file system in memory, for benchmarks and tests. What is in it is gone with the process.
+//! A file system in memory, for benchmarks and tests. Its contents are lost with the process.
 //!
-//! One lock is around all of it, and whoever finds it taken spins, and yields when that takes long: a
-//! core never sleeps in it. The longest operation is the copy of one READ or WRITE, none waits for
-//! anything else, and those that change nothing do not keep each other out. But cores that write meet:
-//! to see what many cores can do, give each its own export.
+//! A single lock protects it. A thread that finds it taken spins, and yields after a while: a core
+//! never sleeps in it. The longest operation is the copy of one READ or WRITE, no operation blocks,
+//! and readers do not exclude each other. But cores that write contend: to measure many cores, give
+//! each its own export.
 //!
-//! Times of access are those of creation, unless they are set: reads change nothing.
+//! Access times are those of creation, unless they are set: reads change nothing.
 
 mod content;
 mod node;
@@ -27,11 +27,11 @@ use tree::{At, ROOT, Tree};
 /// Size limits of a file system in memory, and the owner of its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOptions {
-    /// Its number (`fsid`); another one for each file system of a server.
+    /// Its number (`fsid`); unique among the file systems of a server.
     pub fsid: u64,
-    /// Most bytes of all files and names together; then NFS3ERR_NOSPC.
+    /// Maximum bytes of all files and names together; beyond it, NFS3ERR_NOSPC.
     pub bytes_max: u64,
-    /// Most files, directories included; then NFS3ERR_NOSPC.
+    /// Maximum number of files, including directories; beyond it, NFS3ERR_NOSPC.
     pub files_max: u64,
     /// Owner of the root.
     pub uid: u32,
@@ -55,14 +55,14 @@ pub struct Memory {
     instance: [u8; 8],
 }
 
-/// Attempts to take a lock before the thread yields to another, which may be the one that has it.
+/// Attempts to take the lock before the thread yields to another, which may hold it.
 const SPINS: u32 = 1000;
 
 impl Memory {
     /// An empty tree.
     ///
     /// # Errors
-    /// When the system gives no random numbers.
+    /// The system provides no random numbers.
     pub fn new(options: &MemoryOptions) -> io::Result<Arc<Self>> {
         let instance = Random::from_system()?.next_u64().to_ne_bytes();
         Ok(Arc::new(Self { tree: RwLock::new(Tree::new(*options)), instance }))
@@ -97,7 +97,7 @@ impl Memory {
         Ok(Found { key: self.key(number), attributes: tree.attributes(number)? })
     }
 
-    /// Changes something, and tells what a file was like before and is like after.
+    /// Makes a change, and returns the attributes from before and after.
     fn change<T>(
         &self,
         file: &FileKey,
@@ -128,7 +128,7 @@ impl Memory {
     }
 }
 
-/// A panic under the lock leaves nothing half done that the next one could trip over.
+/// A panic under the lock leaves no partial change that could affect later operations.
 fn spin<T>(mut attempt: impl FnMut() -> Result<T, TryLockError<T>>) -> T {
     let mut spins = 0;
     loop {
@@ -304,7 +304,7 @@ impl FileSystem for Memory {
     }
 }
 
-/// Does at once what is asked.
+/// Completes requests at once.
 struct MemoryPath(Arc<Memory>);
 
 impl DataPath for MemoryPath {
@@ -341,8 +341,8 @@ impl Memory {
         }
     }
 
-    /// Nothing is more stable here than anything else, and nothing is lost while the verifier is the
-    /// same: as with a disk, that is all that FILE_SYNC says.
+    /// All stability levels are equal here, and nothing is lost while the verifier stays the same:
+    /// as with a disk, that is what FILE_SYNC means.
     fn write_data(&self, caller: &Caller, file: &FileKey, offset: u64, data: &[u8]) -> Done {
         let mut wcc = WccData::default();
         let written =

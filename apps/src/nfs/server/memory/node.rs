@@ -1,4 +1,4 @@
-//! A file of any type: what it is like, and what is in it. Called by `tree`.
+//! A file of any type: attributes and content. Called by `tree`.
 
 use super::content::Content;
 use crate::nfs::protocol::{
@@ -16,10 +16,10 @@ pub(super) const SET_UID: u32 = 0o4000;
 pub(super) const SET_GID: u32 = 0o2000;
 pub(super) const STICKY: u32 = 0o1000;
 const MODE_BITS: u32 = 0o7777;
-/// Cost of an entry of a directory, besides its name.
+/// Cost of a directory entry, besides its name.
 const ENTRY_BYTES: u64 = 64;
 
-/// A right in the mode bits.
+/// A permission in the mode bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Right {
     Execute = 1,
@@ -45,7 +45,7 @@ pub(super) struct Node {
 pub(super) enum Kind {
     File {
         content: Content,
-        /// Of the CREATE that made it, if that was EXCLUSIVE.
+        /// Of the EXCLUSIVE CREATE that created it.
         verifier: Option<[u8; 8]>,
     },
     Directory(Entries),
@@ -53,8 +53,8 @@ pub(super) enum Kind {
     Special(Ftype3, Specdata3),
 }
 
-/// The names in a directory. A cookie is used once only: a listing goes on where it was, whatever was
-/// made and removed meanwhile.
+/// The names in a directory. A cookie is used only once: a listing continues where it was, whatever
+/// was created and removed meanwhile.
 #[derive(Debug)]
 pub(super) struct Entries {
     pub(super) parent: Number,
@@ -94,12 +94,12 @@ impl Entries {
         }
     }
 
-    /// Returns whether a listing has given this cookie, or may have.
+    /// Returns whether a listing may have returned this cookie.
     pub(super) fn knows(&self, cookie: u64) -> bool {
         cookie < self.next_cookie
     }
 
-    /// Cookie, name and number of each entry behind a cookie, but for `.` and `..`.
+    /// Cookie, name and number of each entry after a cookie, without `.` and `..`.
     pub(super) fn behind(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], Number)> {
         let entries = self.by_cookie.range(cookie.saturating_add(1)..);
         entries.map(|(cookie, (name, number))| (*cookie, name.as_slice(), *number))
@@ -136,7 +136,7 @@ impl Node {
         }
     }
 
-    /// "NFS3ERR_INVAL" for what is not a regular file (RFC 1813 sections 3.3.6 and 3.3.7).
+    /// "NFS3ERR_INVAL" for anything but a regular file (RFC 1813 sections 3.3.6 and 3.3.7).
     pub(super) fn content(&self) -> Outcome<&Content> {
         match &self.kind {
             Kind::File { content, .. } => Ok(content),
@@ -155,7 +155,7 @@ impl Node {
         matches!(self.kind, Kind::Directory(_))
     }
 
-    /// Bytes that are kept for it.
+    /// Bytes stored for it.
     pub(super) fn stored_bytes(&self) -> u64 {
         match &self.kind {
             Kind::File { content, .. } => content.stored_bytes(),
@@ -203,17 +203,17 @@ impl Node {
         WccAttr { size: self.size(), mtime: self.mtime, ctime: self.ctime }
     }
 
-    /// Notes that its content was changed.
+    /// Updates the times after a change of its content.
     pub(super) fn touch(&mut self) {
         (self.mtime, self.ctime) = (now(), now());
     }
 
-    /// Notes that its attributes were changed.
+    /// Updates the times after a change of its attributes.
     pub(super) fn mark(&mut self) {
         self.ctime = now();
     }
 
-    /// Returns whether the mode bits give the caller a right, as the Linux kernel reads them.
+    /// Returns whether the mode bits grant the caller a right, by the rules of the Linux kernel.
     pub(super) fn grants(&self, caller: &Caller, right: Right) -> bool {
         let right_bit = right as u32;
         if caller.uid == 0 {
@@ -231,11 +231,11 @@ impl Node {
         allow(self.grants(caller, right), Nfsstat3::Nfs3errAcces)
     }
 
-    /// As [`Node::demand`], but a client looks at the mode when it opens a file, and it may have been
-    /// changed since: "the server's permission checking algorithm should allow the owner of a file to
-    /// access it regardless of the permission setting" (RFC 1813 section 4.4).
+    /// Like [`Node::demand`], except that a client checks the mode when it opens a file, and it may
+    /// have changed since: "the server's permission checking algorithm should allow the owner of a
+    /// file to access it regardless of the permission setting" (RFC 1813 section 4.4).
     pub(super) fn demand_data(&self, caller: &Caller, right: Right) -> Outcome<()> {
-        // Whoever may execute a program must be able to read it here, for the same reason.
+        // A caller who may execute a program must be able to read it here, for the same reason.
         let runs = right == Right::Read && self.grants(caller, Right::Execute);
         let may = caller.uid == self.uid || runs || self.grants(caller, right);
         allow(may, Nfsstat3::Nfs3errAcces)
@@ -245,7 +245,7 @@ impl Node {
         caller.uid == 0 || caller.uid == self.uid
     }
 
-    /// Checks that the caller may change all that `new` has.
+    /// Checks that the caller may make all changes of `new`.
     pub(super) fn check_change(&self, caller: &Caller, new: &Sattr3) -> Outcome<()> {
         let perm = Nfsstat3::Nfs3errPerm;
         if new.mode.is_some() {
@@ -265,7 +265,7 @@ impl Node {
         self.check_times(caller, new)
     }
 
-    /// The owner may set any time, whoever may write that of now.
+    /// The owner may set any time; a caller with write permission may set the current one.
     fn check_times(&self, caller: &Caller, new: &Sattr3) -> Outcome<()> {
         let sets = matches!(new.atime, SetAtime::SetToClientTime(_))
             || matches!(new.mtime, SetMtime::SetToClientTime(_));
@@ -278,7 +278,7 @@ impl Node {
         if touches { self.demand(caller, Right::Write) } else { Ok(()) }
     }
 
-    /// Changes what `new` has; that the caller may was looked at before.
+    /// Makes the changes of `new`; permissions were checked before.
     pub(super) fn change(&mut self, caller: &Caller, new: &Sattr3) {
         self.change_owner(caller, new);
         if let Some(mode) = new.mode {
@@ -322,11 +322,11 @@ impl Node {
         }
     }
 
-    /// A program that somebody changes does not run as its owner any longer.
+    /// A program changed by another user no longer runs as its owner.
     pub(super) fn drop_privileges(&mut self, caller: &Caller) {
         if caller.uid != 0 {
             self.mode &= !SET_UID;
-            // Without the right to execute, the bit means another thing.
+            // Without execute permission, the bit has another meaning.
             if self.mode & 0o010 != 0 {
                 self.mode &= !SET_GID;
             }

@@ -1,4 +1,4 @@
-//! The files of an in-memory file system, and what is done with their names. Called by `mod`, under its
+//! The files of an in-memory file system, and operations on their names. Called by `mod`, under its
 //! lock.
 
 use super::MemoryOptions;
@@ -15,7 +15,7 @@ use crate::nfs::server::file_system::{Abilities, Outcome, Space};
 use spinrpc::Groups;
 use std::collections::HashMap;
 
-/// Number of the directory that is exported.
+/// Number of the exported directory.
 pub(super) const ROOT: Number = 1;
 
 const NAME_BYTES_MAX: u32 = 255;
@@ -41,7 +41,7 @@ pub(super) struct At<'a> {
 pub(super) struct Tree {
     nodes: HashMap<Number, Node>,
     next: Number,
-    /// Of all that is kept.
+    /// Total size of everything stored.
     bytes: u64,
     options: MemoryOptions,
 }
@@ -92,8 +92,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The rights that ACCESS asks for and that the caller has: bits that mean nothing for this type of
-    /// file are not given.
+    /// The rights requested by ACCESS that the caller has; bits that are meaningless for this file
+    /// type are not set.
     pub(super) fn access(&self, caller: &Caller, number: Number, wanted: u32) -> Outcome<u32> {
         let node = self.node(number)?;
         let (of_read, of_write, of_execute) = match node.is_directory() {
@@ -141,7 +141,7 @@ impl Tree {
         }
     }
 
-    /// Of the attributes only the size is given to a file that is there (as the Linux kernel does).
+    /// Only applies the size to an existing file (like the Linux kernel).
     fn take_existing(
         &mut self,
         caller: &Caller,
@@ -162,7 +162,7 @@ impl Tree {
         }
     }
 
-    /// Makes a file of any type.
+    /// Creates a file of any type.
     pub(super) fn make(
         &mut self,
         caller: &Caller,
@@ -214,7 +214,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Checks that the caller may remove this name; returns the number of the file that has it.
+    /// Checks that the caller may remove this name; returns the number of its file.
     fn check_removal(&self, caller: &Caller, at: At<'_>) -> Outcome<Number> {
         let number = self.lookup(caller, at)?;
         let (directory, node) = (self.node(at.directory)?, self.node(number)?);
@@ -242,7 +242,7 @@ impl Tree {
         self.take_name(at)
     }
 
-    /// Takes a name away, and its file if that was the last.
+    /// Removes a name, and its file if it was the last one.
     fn take_name(&mut self, at: At<'_>) -> Outcome<()> {
         let directory = self.node_mut(at.directory)?;
         let entries = directory.entries_mut()?;
@@ -282,7 +282,8 @@ impl Tree {
         self.move_name(moved, from, to)
     }
 
-    /// A directory must not come below itself, and is written to when it gets another parent.
+    /// A directory must not be moved below itself, and needs write permission to get another
+    /// parent.
     fn check_move(&self, caller: &Caller, moved: Number, from: Number, to: Number) -> Outcome<()> {
         let node = self.node(moved)?;
         if !node.is_directory() || from == to {
@@ -346,7 +347,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The entries of a directory behind a cookie: cookie, name and number of each.
+    /// The entries of a directory after a cookie: cookie, name and number of each.
     pub(super) fn list(
         &self,
         caller: &Caller,
@@ -413,7 +414,7 @@ impl Tree {
     }
 }
 
-/// Checks that the caller may make a name in a directory.
+/// Checks that the caller may create a name in a directory.
 fn check_new(directory: &Node, caller: &Caller, name: &[u8]) -> Outcome<()> {
     let entries = directory.entries()?;
     directory.demand(caller, Right::Execute)?;

@@ -1,4 +1,4 @@
-//! MOUNT by RDMA and shared memory, beside NFS at the same address.
+//! MOUNT over RDMA and shared memory, at the same address as NFS.
 
 use super::Registry;
 use crate::nfs::server::exports::Peer;

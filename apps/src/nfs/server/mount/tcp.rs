@@ -1,10 +1,10 @@
-//! MOUNT by TCP, for those who mount as ever: ONC RPC with record marking (RFC 5531 section 11).
+//! MOUNT over TCP, for ordinary clients: ONC RPC with record marking (RFC 5531 section 11).
 //!
-//! One thread takes connections, and each connection has one: calls are few and far between. All is
-//! bounded: connections, those of one host, the length of a call, and the time in which one must have
-//! come whole. Hosts that no export names get no connection. A new connection of a client never finds the
-//! server full: an idle one is closed for it. A connection that breaks the protocol is closed without
-//! effect on others.
+//! One thread accepts connections, and each connection has its own: calls are rare. Everything is
+//! bounded: connections, those of one host, the length of a call, and the time to receive it. Hosts
+//! that no export names get no connection. A new connection of a client is always accepted: an idle
+//! one is closed for it. A connection that violates the protocol is closed without effect on
+//! others.
 
 use super::{Answer, Registry, path_of};
 use crate::nfs::mount3::{Mountstat3, PROGRAM, VERSION};
@@ -27,25 +27,25 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Most connections. A further one takes the place of one of the host that has most of them.
+/// Maximum number of connections. A further one replaces one of the host that has most of them.
 pub const CONNECTIONS_MAX: usize = 64;
-/// Most connections of one host, or one /64 of IPv6 ([`Origin`]). A further one takes the place of
-/// another one of that host.
+/// Maximum number of connections of one host, or one /64 of IPv6 ([`Origin`]). A further one
+/// replaces another one of that host.
 pub const CONNECTIONS_OF_HOST_MAX: usize = 16;
-/// Longest call taken, in bytes: a path of 1024, two credentials of 400, and some words.
+/// Maximum length of a call, in bytes: a path of 1024, two credentials of 400, and some words.
 const CALL_BYTES_MAX: usize = 2048;
-/// From one call to the end of the next; then the connection is closed.
+/// Maximum time from one call to the end of the next; then the connection is closed.
 const IDLE_MAX: Duration = Duration::from_secs(30);
-/// In which a client must have taken an answer.
+/// Maximum time for a client to receive an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause in accepting connections when there is no descriptor or thread for one.
+/// Pause in accepting connections if there is no descriptor or thread for one.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Shortest time between two log lines about strangers, who can connect as often as they like.
+/// Minimum interval between log lines about strangers, who can connect as often as they like.
 const STRANGERS_LOG_INTERVAL: Duration = Duration::from_secs(1);
 const BACKLOG: i32 = 64;
 const RPC_VERSION: u32 = 2;
 
-/// MOUNT at a port of TCP, for as long as it is kept.
+/// MOUNT at a TCP port; dropping it stops the server.
 #[derive(Debug)]
 pub struct TcpServer {
     address: SocketAddr,
@@ -61,12 +61,12 @@ struct Shared {
     places: Mutex<Places>,
 }
 
-/// The connections there are, by a number of their own.
+/// The current connections, by number.
 #[derive(Debug, Default)]
 struct Places {
     next: u64,
     taken: BTreeMap<u64, Place>,
-    /// When a stranger was last logged.
+    /// Time of the last log line about a stranger.
     logged: Option<Instant>,
 }
 
@@ -75,15 +75,15 @@ struct Places {
 struct Place {
     origin: Origin,
     stream: Arc<TcpStream>,
-    /// A call has arrived whole, and its answer is not sent yet.
+    /// A complete call has arrived, and its answer is not sent yet.
     is_busy: bool,
-    /// When it was taken, or sent its last answer.
+    /// Time when it was accepted, or sent its last answer.
     since: Instant,
 }
 
 impl TcpServer {
-    /// Listens at `address`; at `[::]` for IPv4 as well, and for that alone on a host without IPv6.
-    /// Port 0 is one that the system chooses.
+    /// Listens at `address`; `[::]` includes IPv4, and means only IPv4 on a host without IPv6. The
+    /// system chooses a port for port 0.
     ///
     /// # Errors
     /// The error of the system: the port is taken, or needs a privilege.
@@ -98,7 +98,7 @@ impl TcpServer {
         Ok(Self { address, shared, acceptor: Some(acceptor) })
     }
 
-    /// Address that it listens on.
+    /// Local address of the listener.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -108,7 +108,7 @@ impl TcpServer {
 impl Drop for TcpServer {
     fn drop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::Release);
-        // Linux lets a listener's accept return by this.
+        // On Linux, this makes the listener's accept return.
         let _ = net::shutdown(&self.shared.listener, net::Shutdown::Both);
         drop(self.acceptor.take().map(JoinHandle::join));
         for place in lock(&self.shared.places).taken.values() {
@@ -151,19 +151,20 @@ impl Shared {
             if let Err(error) = taken
                 && !self.is_stopped.load(Ordering::Acquire)
             {
-                tracing::warn!(%error, "a connection to MOUNT was not taken");
+                tracing::warn!(%error, "cannot accept a connection to MOUNT");
                 thread::sleep(PAUSE);
             }
         }
     }
 
-    /// Gives the connection of a client a thread. One of a stranger is closed.
+    /// Starts a thread for the connection of a client. Closes one of a stranger.
     fn take(self: &Arc<Self>, stream: TcpStream, host: IpAddr) -> io::Result<()> {
         let (host, stream) = (host.to_canonical(), Arc::new(stream));
         let peer = Peer::Host(host);
         if !self.registry.has_client(&peer) {
             if lock(&self.places).may_log() {
-                tracing::info!(%host, "refused a connection to MOUNT: no export names this address");
+                tracing::info!(%host, "rejected a connection to MOUNT: no export names this \
+                                       address");
             }
             return Ok(());
         }
@@ -178,7 +179,8 @@ impl Shared {
         spawned.map(drop).inspect_err(|_| drop(lock(&self.places).taken.remove(&place)))
     }
 
-    /// Answers calls until the client goes, rests too long, breaks the protocol, or loses its place.
+    /// Answers calls until the client disconnects, stays idle too long, violates the protocol, or
+    /// loses its place.
     fn serve(
         &self,
         stream: &TcpStream,
@@ -198,7 +200,7 @@ impl Shared {
 }
 
 impl Places {
-    /// A place for a connection of this host, for which another connection may be closed.
+    /// Allocates a place for a connection of this host, closing another connection if necessary.
     fn take(&mut self, origin: Origin, stream: &Arc<TcpStream>) -> u64 {
         let from = if self.count(origin) >= CONNECTIONS_OF_HOST_MAX {
             Some(origin)
@@ -221,13 +223,13 @@ impl Places {
         self.taken.values().filter(|place| place.origin == origin).count()
     }
 
-    /// Closes the connection that has been idle for longest; a busy one only where all are.
+    /// Closes the connection that has been idle longest; a busy one only if all are.
     fn close_one_of(&mut self, origin: Origin) {
         let places = self.taken.iter().filter(|(_, place)| place.origin == origin);
         let idle = |(_, place): &(&u64, &Place)| (!place.is_busy, Reverse(place.since));
         let Some(number) = places.max_by_key(idle).map(|(number, _)| *number) else { return };
         if let Some(place) = self.taken.remove(&number) {
-            // Its thread ends by it.
+            // This ends its thread.
             drop(place.stream.shutdown(Shutdown::Both));
         }
     }
@@ -247,7 +249,7 @@ impl Places {
     }
 }
 
-/// The record that answers a call; none for what is no call.
+/// The record that answers a call; `None` if the message is not a call.
 fn answer(registry: &Registry, peer: &Peer, message: &[u8]) -> Option<Vec<u8>> {
     let header = match CallHeader::parse(message) {
         Ok(parsed) => parsed,
@@ -260,7 +262,7 @@ fn answer(registry: &Registry, peer: &Peer, message: &[u8]) -> Option<Vec<u8>> {
     let (header, args_at) = header;
     let args = message.get(args_at..).unwrap_or_default();
     match results(registry, peer, &header, args) {
-        // An answer that is too long for a record is none that can be given.
+        // An answer that exceeds a record cannot be sent.
         Ok(results) => reply(&ReplyHeader::success(header.xid), &results)
             .or_else(|| reply(&ReplyHeader::accepted(header.xid, AcceptStatus::SystemErr), &[])),
         Err(status) => reply(&ReplyHeader::accepted(header.xid, status), &[]),
@@ -282,7 +284,7 @@ fn results(
     let answer = registry.answer(peer, header.procedure, Decoder::plain(args))?;
     if matches!(answer, Answer::NotMounted(Mountstat3::Mnt3errAcces)) {
         let path = path_of(Decoder::plain(args)).unwrap_or_default();
-        tracing::info!(%peer, path, "refused: it is no client of this export");
+        tracing::info!(%peer, path, "rejected: not a client of this export");
     }
     Ok(bytes_of(|to| answer.encode(to)))
 }
@@ -298,7 +300,7 @@ fn reply(header: &ReplyHeader<'_>, results: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// The end of a connection that the server closes, or not.
+    /// A connection whose server end is closed, or not.
     fn stream() -> (TcpListener, Arc<TcpStream>) {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let stream = Arc::new(TcpStream::connect(server.local_addr().unwrap()).unwrap());

@@ -1,4 +1,4 @@
-//! MOUNT as a whole, and its way by TCP.
+//! MOUNT as a whole, and over TCP.
 
 use super::tcp::{CONNECTIONS_MAX, CONNECTIONS_OF_HOST_MAX, TcpServer};
 use super::*;
@@ -13,7 +13,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
-/// `/data` for this host and one user, `/all` for everybody, `/none` for nobody.
+/// `/data` for this host and one user, `/all` for everyone, `/none` without clients.
 fn registry() -> Arc<Registry> {
     let data = "client=127.0.0.0/8,client=local:7,sec=sys,sec=none";
     let all =
@@ -148,14 +148,14 @@ fn serve() -> TcpServer {
     TcpServer::listen((Ipv4Addr::LOCALHOST, 0).into(), registry()).unwrap()
 }
 
-/// A connection that does not wait for ever.
+/// A connection with a timeout.
 fn connect(server: &TcpServer) -> TcpStream {
     let stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     stream
 }
 
-/// The same, from this address.
+/// A connection from this address.
 fn connect_from(host: Ipv4Addr, server: &TcpServer) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -246,7 +246,7 @@ fn by_tcp_receive_what_is_no_call_expect_the_end_of_that_connection_only() {
         let mut stream = connect(&server);
         stream.write_all(sent).unwrap();
         let mut rest = Vec::new();
-        // Bytes that were not read make it a reset.
+        // Unread bytes turn the close into a reset.
         let ended = stream.read_to_end(&mut rest).map_err(|error| error.kind());
         assert!(matches!(ended, Ok(0) | Err(io::ErrorKind::ConnectionReset)), "{sent:?} {ended:?}");
     }
@@ -260,15 +260,15 @@ fn by_tcp_a_host_has_so_many_connections_and_places_are_given_back() {
     for stream in &mut all {
         assert!(!exchange(stream, &mnt_of_data()).is_empty());
     }
-    // One more is served, and an idle one is closed for it. Which, the tests of the places tell: here a
-    // thread that has not run since its answer arrived still counts as busy.
+    // One more is served, and an idle one is closed for it. The tests of the places show which:
+    // here a thread that has not run since its answer arrived still counts as busy.
     let mut further = connect(&server);
     assert!(!exchange(&mut further, &mnt_of_data()).is_empty());
     let closed = all.iter_mut().filter_map(|stream| try_exchange(stream, &mnt_of_data()).err());
     assert_eq!(closed.count(), 1);
 }
 
-/// 127.0.0.0/8 has as many hosts as one likes. Those that no export names take no place.
+/// 127.0.0.0/8 has any number of hosts. Those that no export names get no place.
 #[test]
 fn by_tcp_strangers_get_no_connection_and_do_not_keep_clients_out() {
     let exports = Exports::new(vec![export(1, "/data", "client=127.0.0.1")]).unwrap();
@@ -307,7 +307,7 @@ fn by_tcp_every_address_is_one_of_ipv4_too() {
     let Ok(wire::Answer::Results(results)) = wire::parse_answer(&answer, Xid(77)) else {
         panic!("{answer:?}")
     };
-    // 127.0.0.1 is a client, however the socket writes it.
+    // 127.0.0.1 is a client in any notation of the socket.
     assert!(mount3::outcome(&mut Decoder::plain(results)).unwrap().is_ok());
 }
 

@@ -45,8 +45,8 @@ impl Operation for Setattr3args<'_> {
     }
 }
 
-/// A size that no file can have is not one of the attributes that are taken: NFS3ERR_INVAL, as SETATTR
-/// and CREATE have no NFS3ERR_FBIG.
+/// A size beyond the maximum is not a valid attribute: NFS3ERR_INVAL, because SETATTR and CREATE do
+/// not have NFS3ERR_FBIG.
 pub(super) fn check_size(scene: &Scene<'_>, new: &Sattr3) -> Outcome<()> {
     let most = scene.visit.export.file_system.abilities().file_bytes_max;
     match new.size {
@@ -74,7 +74,7 @@ impl Operation for Lookup3args<'_> {
     }
 }
 
-/// Results of LOOKUP, with a handle of their own.
+/// Results of LOOKUP, with their own handle.
 pub(super) struct Located {
     object: FileHandle,
     attributes: Fattr3,
@@ -112,7 +112,7 @@ impl Operation for Access3args<'_> {
     }
 }
 
-/// Rights that no caller has in an export that is read-only.
+/// Rights that no caller has in a read-only export.
 const CHANGING: u32 = ACCESS3_MODIFY | ACCESS3_EXTEND | ACCESS3_DELETE;
 
 impl Operation for Readlink3args<'_> {
@@ -134,7 +134,7 @@ impl Operation for Readlink3args<'_> {
     }
 }
 
-/// Results of READLINK. The text goes by a Write chunk if the call offers one (RFC 8267 section 2).
+/// Results of READLINK. The text uses a Write chunk if the call offers one (RFC 8267 section 2).
 pub(super) struct LinkText {
     attributes: PostOpAttr,
     text: Option<Bulk>,

@@ -8,7 +8,7 @@ use crate::nfs::protocol::{
 use crate::nfs::server::file_system::Outcome;
 use crate::nfs::server::site::Scene;
 
-/// Offsets and lengths of READ and WRITE are best a multiple of this: the size of a page.
+/// Preferred multiple of offsets and lengths of READ and WRITE: the page size.
 const BLOCK_MULTIPLE_BYTES: u32 = 4096;
 
 impl Operation for Fsstat3args<'_> {
@@ -21,7 +21,7 @@ impl Operation for Fsstat3args<'_> {
 
     fn run(&self, scene: &Scene<'_>, failed: &mut PostOpAttr) -> Outcome<Fsstat3resok> {
         let visit = &scene.visit;
-        // First of all, so that a handle of a file that is gone is no way to the rest.
+        // First, so that a handle of a deleted file gives no access to the rest.
         let attributes = visit.export.file_system.attributes(&visit.file)?;
         *failed = Some(attributes);
         let space = visit.export.file_system.space(&visit.caller)?;
@@ -33,7 +33,7 @@ impl Operation for Fsstat3args<'_> {
             tfiles: space.files,
             ffiles: space.files_free,
             afiles: space.files_available,
-            // It may be different at once.
+            // It may change at once.
             invarsec: 0,
         })
     }

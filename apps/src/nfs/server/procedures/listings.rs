@@ -1,5 +1,5 @@
-//! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17): pages of a directory, filled up to
-//! the byte that the client allows.
+//! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17): pages of a directory, filled up
+//! to the client's limit.
 
 use super::{Operation, Results};
 use crate::nfs::protocol::{
@@ -11,7 +11,7 @@ use crate::nfs::server::site::Scene;
 use spinrpc::Encoder;
 use spinrpc_xdr::{Encode, Opaque};
 
-/// Behind the entries: that there is no further one, and whether this is the end.
+/// After the entries: end of the list, and the end-of-directory flag.
 const TAIL_BYTES: usize = 8;
 
 impl Operation for Readdir3args<'_> {
@@ -47,12 +47,12 @@ impl Operation for Readdirplus3args<'_> {
 struct Room {
     /// All results together.
     page: u32,
-    /// Of that, what READDIR would give as well: numbers, names and cookies.
+    /// The part that READDIR would return as well: numbers, names and cookies.
     names: u32,
 }
 
-/// The attributes of the directory are those from before: were it changed meanwhile, a client that
-/// thinks the page older than it is asks again, and one that thinks it newer would not.
+/// The attributes of the directory are those from before. If it changes meanwhile, a client that
+/// takes the page for older than it is asks again, and one that takes it for newer would not.
 fn list(scene: &Scene<'_>, from: &ListFrom, room: Room, failed: &mut PostOpAttr) -> Outcome<Page> {
     let visit = &scene.visit;
     *failed = scene.post_op(&visit.file);
@@ -70,13 +70,13 @@ fn list(scene: &Scene<'_>, from: &ListFrom, room: Room, failed: &mut PostOpAttr)
 pub(super) struct Page {
     attributes: PostOpAttr,
     listed: Listed,
-    /// The entries as they go out, and room for more.
+    /// The encoded entries, and room for more.
     entries: Vec<u8>,
     used: usize,
     names_left: usize,
 }
 
-/// Additional data of READDIRPLUS, or nothing for an entry whose file is gone.
+/// Additional data of READDIRPLUS; `None` for an entry whose file was deleted.
 type Plus<'a> = Option<(&'a Fattr3, FileHandle)>;
 
 impl Page {
@@ -103,8 +103,8 @@ impl Page {
         let name = Opaque::new(name).unwrap_or_default();
         let room = self.entries.get_mut(self.used..).unwrap_or_default();
         let names = node(room, &Entry3 { fileid, name, cookie });
-        // One name is given whatever the client allows for names: there is room for it in the reply, and
-        // clients that allow too little would get no further.
+        // One name is returned whatever the client's limit for names: the reply has room for it,
+        // and a client with too low a limit would get no further.
         if names.bytes > self.names_left && self.used > 0 {
             return false;
         }
@@ -123,7 +123,7 @@ impl Page {
         written.fits
     }
 
-    /// That is all. A page without entries that is not the end would never get a client further.
+    /// Ends the page. An empty page that is not the end would keep a client from getting further.
     fn end(mut self, listed: Listed) -> Outcome<Self> {
         if self.used == 0 && !listed.is_end {
             return Err(Nfsstat3::Nfs3errToosmall);
@@ -133,14 +133,14 @@ impl Page {
     }
 }
 
-/// A node of a list that was written.
+/// An encoded node of a list.
 #[derive(Clone, Copy)]
 struct Node {
     bytes: usize,
     fits: bool,
 }
 
-/// Writes a node of a list, behind the link to it.
+/// Encodes a node of a list, after the link to it.
 fn node(room: &mut [u8], entry: &impl Encode) -> Node {
     let mut to = Encoder::new(room, &[]);
     true.encode(&mut to);

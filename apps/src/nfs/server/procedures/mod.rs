@@ -1,8 +1,8 @@
 //! The procedures that are plain calls of a [`FileSystem`](super::file_system::FileSystem): all but
-//! NULL, and READ, WRITE and COMMIT, which go by the data path. One type of arguments each, and what
-//! is done for it.
+//! NULL, and READ, WRITE and COMMIT, which use the data path. Each has a type of arguments, and an
+//! implementation.
 //!
-//! Called by `service` on a core, or by `pool` on a thread of its own: nothing here knows which.
+//! Called by `service` on a core, or by `pool` on a thread: the code does not depend on which.
 
 mod files;
 mod limits;
@@ -22,30 +22,30 @@ use crate::nfs::protocol::{
 use spinrpc::{DecodeError, Decoder, Encoder, ReplyData};
 use spinrpc_xdr::{Decode, Encode};
 
-/// Arguments, and what is done for them.
+/// Arguments, and their implementation.
 trait Operation {
     /// Results that follow NFS3_OK.
     type Done: Results;
     /// Results that follow any other status.
     type Failed: Encode + Default;
 
-    /// It changes something other than the data of files: not for exports that are read-only, and its
-    /// reply is kept for the case that the call is sent again.
+    /// Changes something other than the data of files: rejected for read-only exports, and its
+    /// reply is cached for retransmissions.
     const CHANGES: bool = false;
 
-    /// The handle that says which export this is about.
+    /// The handle that determines the export.
     fn handle(&self) -> NfsFh3<'_>;
 
-    /// Does it. `failed` is filled as far as it goes, for when it does not end well.
+    /// Performs it. Fills `failed` as far as it gets, in case of failure.
     fn run(&self, scene: &Scene<'_>, failed: &mut Self::Failed) -> Outcome<Self::Done>;
 }
 
 /// Results that follow NFS3_OK.
 trait Results {
-    /// Writes it; may be called again.
+    /// Encodes them; may be called again.
     fn write(&self, to: &mut Encoder<'_>);
 
-    /// The data items in it, which [`Results::write`] names with [`Encoder::bulk`].
+    /// The data items in them, which [`Results::write`] names with [`Encoder::bulk`].
     fn take_data(&mut self) -> ReplyData {
         ReplyData::new()
     }
@@ -57,7 +57,7 @@ impl<T: Encode> Results for T {
     }
 }
 
-/// Does what is asked, and answers.
+/// Performs the operation, and answers.
 fn answer<O: Operation>(operation: &O, scene: &Scene<'_>, answer: Answer<'_, '_>) {
     let mut failed = O::Failed::default();
     let outcome = match O::CHANGES && scene.visit.export.options.read_only {
@@ -70,7 +70,7 @@ fn answer<O: Operation>(operation: &O, scene: &Scene<'_>, answer: Answer<'_, '_>
     }
 }
 
-/// Makes the arguments of all procedures one type.
+/// Combines the arguments of all procedures into one type.
 macro_rules! arguments {
     ($($name:ident = $operation:ident($type:ty),)+) => {
         /// The arguments of a procedure that is a plain call of the file system.
@@ -83,7 +83,7 @@ macro_rules! arguments {
         }
 
         impl<'a> Arguments<'a> {
-            /// Reads them; `None` for NULL and the procedures of the data path.
+            /// Decodes them; `None` for NULL and the procedures of the data path.
             ///
             /// # Errors
             /// [`DecodeError`] if the bytes are not an encoding of the type.
@@ -97,7 +97,7 @@ macro_rules! arguments {
                 }
             }
 
-            /// The handle that says which export this is about.
+            /// The handle that determines the export.
             #[must_use]
             pub fn handle(&self) -> NfsFh3<'_> {
                 match self {
@@ -105,7 +105,7 @@ macro_rules! arguments {
                 }
             }
 
-            /// Does what is asked, and answers.
+            /// Performs the operation, and answers.
             pub(super) fn answer(&self, scene: &Scene<'_>, to: Answer<'_, '_>) {
                 match self {
                     $(Self::$name(arguments) => answer(arguments, scene, to),)+
@@ -121,7 +121,7 @@ macro_rules! arguments {
                 }
             }
 
-            /// Answers that nothing is done.
+            /// Answers a rejection.
             pub(super) fn refuse(&self, status: Nfsstat3, to: Answer<'_, '_>) {
                 match self {
                     $(Self::$name(_) => {

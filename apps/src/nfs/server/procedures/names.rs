@@ -1,5 +1,5 @@
-//! The procedures that make names and take them away: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR,
-//! RENAME and LINK (RFC 1813 sections 3.3.8 to 3.3.15); and which names are taken at all.
+//! The procedures that create and remove names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR,
+//! RENAME and LINK (RFC 1813 sections 3.3.8 to 3.3.15); and the check of names.
 
 use super::files::check_size;
 use super::{Operation, Results};
@@ -16,21 +16,21 @@ use spinrpc_xdr::Encode;
 /// Purpose of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameUse {
-    /// To find what has it.
+    /// To look it up.
     Find,
-    /// To give it to something.
+    /// To create it.
     Make,
-    /// To take it away, or to give another in its place.
+    /// To remove it, or to replace it.
     Remove,
-    /// To take it from a directory.
+    /// To remove a directory.
     RemoveDirectory,
 }
 
-/// A name in a directory, if it is one.
+/// Checks a name in a directory.
 ///
-/// "." and ".." exist always, and are not to be taken away ("NFS3ERR_INVAL" and
-/// "NFS3ERR_EXIST" in RFC 1813 section 3.3.13). No file has an empty name or one with a slash or a
-/// zero: a file system that was handed one might leave the directory.
+/// "." and ".." always exist, and cannot be removed ("NFS3ERR_INVAL" and "NFS3ERR_EXIST" in RFC
+/// 1813 section 3.3.13). Names that are empty, or contain a slash or a zero byte, are invalid: with
+/// them a file system might leave the directory.
 pub(super) fn place<'a>(
     scene: &Scene<'_>,
     directory: &'a FileKey,
@@ -56,12 +56,12 @@ pub(super) fn place<'a>(
     }
 }
 
-/// Results of those that make something.
+/// Results of procedures that create something.
 fn made(scene: &Scene<'_>, found: &Found, wcc: &WccData) -> Made {
     Made { object: scene.handle(&found.key), attributes: found.attributes, directory: *wcc }
 }
 
-/// Results of those that make something, with a handle of their own.
+/// Results of procedures that create something, with their own handle.
 pub(super) struct Made {
     object: FileHandle,
     attributes: Fattr3,
@@ -130,7 +130,7 @@ impl Operation for Symlink3args<'_> {
         let visit = &scene.visit;
         let at = place(scene, &visit.file, &self.r#where, NameUse::Make)?;
         let (text, new) = (self.symlink.symlink_data.bytes(), &self.symlink.symlink_attributes);
-        // No path has a zero, and an empty one leads nowhere.
+        // No path contains a zero byte, and an empty one leads nowhere.
         if text.is_empty() || text.contains(&0) {
             return Err(Nfsstat3::Nfs3errInval);
         }

@@ -494,8 +494,8 @@ fn progress_that_cannot_be_ends_the_connection_of_who_sends_by_value() {
         attacker.window.store(progress, then, Ordering::Relaxed);
         let (ends, mut short) = (victim.end.fabric.ends(qp).unwrap(), Short::EMPTY);
         short.set_len(message.len());
-        assert!(ends.send(&short.head(), &short), "what is lost with the connection is not posted");
-        assert!(!ends.send(&short.head(), &short), "nothing more goes by value");
+        assert!(ends.send(short.head(), &short), "what is lost with the connection is not posted");
+        assert!(!ends.send(short.head(), &short), "nothing more goes by value");
         victim.end.fabric.flush();
         victim.expect_misbehaved(qp);
         victim.expect_unharmed();

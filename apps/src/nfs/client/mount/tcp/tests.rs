@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 /// Maps the bytes of one call to those of its answer.
 type Answer = fn(call: &[u8]) -> Vec<u8>;
 
-/// A service that answers one call, in pieces of `piece_bytes`; gives back the call.
+/// A service that answers one call, in pieces of `piece_bytes`; returns the call.
 fn service(answer: Answer, piece_bytes: usize) -> (u16, JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -33,7 +33,7 @@ fn options(timeout: Duration) -> Options {
     Options { timeout, user: Some(user), ..Options::default() }
 }
 
-/// A call of MNT that `answer` is for.
+/// A call of MNT that receives `answer`.
 fn mount(
     answer: Answer,
     piece_bytes: usize,
@@ -52,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn reply(call: &[u8], results: impl Fn(&mut Encoder<'_>)) -> Vec<u8> {
     let message = bytes_of(|to| {
         to.fixed(&call[..4]);
-        // REPLY, MSG_ACCEPTED, AUTH_NONE with no body, SUCCESS.
+        // REPLY, MSG_ACCEPTED, AUTH_NONE with an empty body, SUCCESS.
         [1, 0, 0, 0, 0].into_iter().for_each(|word| to.u32(word));
         results(to);
     });
@@ -128,7 +128,7 @@ fn receive_that_the_program_is_not_there_expect_its_words() {
     let unavailable = |call: &[u8]| {
         let message = bytes_of(|to| {
             to.fixed(&call[..4]);
-            // REPLY, MSG_ACCEPTED, AUTH_NONE with no body, PROG_UNAVAIL.
+            // REPLY, MSG_ACCEPTED, AUTH_NONE with an empty body, PROG_UNAVAIL.
             [1, 0, 0, 0, 1].into_iter().for_each(|word| to.u32(word));
         });
         record::mark(&message).unwrap()

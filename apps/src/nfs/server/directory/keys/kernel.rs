@@ -1,4 +1,4 @@
-//! Keys that are the kernel's file handles, behind a byte for their kind.
+//! Keys that are the kernel's file handles, after a byte for their kind.
 
 use super::Root;
 use crate::nfs::protocol::Nfsstat3;
@@ -12,7 +12,7 @@ use std::io;
 pub(in super::super) struct KernelKeys(());
 
 impl KernelKeys {
-    /// Proves with the root that handles are given, fit, and can be opened.
+    /// Checks with the root that handles are available, fit, and can be opened.
     pub(super) fn new(root: &OwnedFd) -> io::Result<Self> {
         let (handle, _) = FileHandle::of(root.as_fd(), c"")?;
         key_of(&handle).ok_or(io::ErrorKind::Unsupported)?;
@@ -26,16 +26,16 @@ impl KernelKeys {
         key_of(&handle).ok_or(Nfsstat3::Nfs3errServerfault)
     }
 
-    /// The kernel finds out by a generation in the handle that the number is another file's now.
+    /// A generation in the handle tells the kernel that an inode number has been reused.
     ///
-    /// It finds every file of the file system, also one that is not below the root: no such key is
-    /// ever given, and a client cannot make one up, as handles are authenticated. A file that others
-    /// move out of the export remains reachable for who knows its key, as in the kernel's server
+    /// It finds every file of the file system, also outside of the root: no such key is ever given
+    /// out, and a client cannot forge one, because handles are authenticated. A file that is moved
+    /// out of the export remains reachable for clients that know its key, as in the kernel's server
     /// without `subtree_check`.
     pub(super) fn find(&self, root: Root<'_>, key: &FileKey) -> Outcome<OwnedFd> {
         let handle = handle_of(key).ok_or(Nfsstat3::Nfs3errStale)?;
         handle.open(root.directory, OFlags::PATH).map_err(|error| match io_status(&error) {
-            // Bytes that are no handle of this file system: made by a server of another kind.
+            // Not a handle of this file system: made by a server of another kind.
             Nfsstat3::Nfs3errInval | Nfsstat3::Nfs3errNoent => Nfsstat3::Nfs3errStale,
             status => status,
         })

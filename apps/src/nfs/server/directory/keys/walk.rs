@@ -1,4 +1,4 @@
-//! Keys by which a search finds a file again: its number and its time of birth.
+//! Keys for a search: inode number and birth time.
 
 use super::{Root, find};
 use crate::nfs::protocol::Nfsstat3;
@@ -17,25 +17,25 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// First byte of such a key; no file handle of the kernel has this type.
 pub(super) const MARK: u8 = 0;
-/// Files whose places are remembered; when they are more, all are forgotten.
+/// Maximum number of remembered places; beyond it, all are forgotten.
 const PLACES_MAX: usize = 1 << 18;
-/// Files at which a search looks before it takes a file for gone.
+/// Number of files that a search visits before it considers a file gone.
 const SEARCH_FILES_MAX: usize = 1_000_000;
-/// Keys that were not found of late, and for how long none is searched for again.
+/// Number of recently missed keys, and the time without another search for them.
 const MISSES_MAX: usize = 64;
 const MISS_TIME: Duration = Duration::from_secs(10);
-/// Greatest depth of a search and of a chain of remembered places.
+/// Maximum depth of a search and of a chain of remembered places.
 const DEPTH_MAX: usize = 128;
-/// Longest step of the clock that gives files their time of birth: a tick of the kernel.
+/// Maximum step of the clock for birth times: a tick of the kernel.
 const CLOCK_STEP: Duration = Duration::from_millis(10);
 
 pub(in super::super) struct WalkKeys {
     seen: Mutex<HashMap<FileKey, Seen>>,
-    /// One search at a time; it takes note of all that it sees, so that the next need not begin.
+    /// One search at a time; it remembers everything it sees, so that the next may not be needed.
     search: Mutex<Misses>,
 }
 
-/// Keys that a search did not find, the last ones last: each call with a stale handle would take
+/// Keys that a search did not find, most recent last: each call with a stale handle would cause
 /// another search.
 #[derive(Default)]
 struct Misses(VecDeque<(FileKey, Instant)>);
@@ -46,7 +46,7 @@ struct Seen {
     name: Box<[u8]>,
 }
 
-/// A search under way.
+/// A search in progress.
 struct Search<'a> {
     keys: &'a WalkKeys,
     mount_id: u64,
@@ -55,10 +55,10 @@ struct Search<'a> {
 }
 
 impl WalkKeys {
-    /// Proves with the root that the file system keeps times of birth.
+    /// Checks with the root that the file system has birth times.
     pub(super) fn new(root: &Statx) -> io::Result<Self> {
         if !StatxFlags::from_bits_retain(root.stx_mask).contains(StatxFlags::BTIME) {
-            let reason = "the file system keeps no times of birth";
+            let reason = "the file system has no birth times";
             return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         }
         Ok(Self { seen: Mutex::default(), search: Mutex::default() })
@@ -118,8 +118,8 @@ impl WalkKeys {
         search.below(root.directory, root.key, DEPTH_MAX)?.ok_or(Nfsstat3::Nfs3errStale)
     }
 
-    /// Waits with a removed file at hand, whose number is not free before, until a new file with the
-    /// number has another time of birth.
+    /// Holds the removed file, whose inode number is not free until then, until a new file with
+    /// that number would have another birth time.
     pub(super) fn outlive(&self, removed: &Statx) {
         let since_1970 = Duration::new(
             u64::try_from(removed.stx_btime.tv_sec).unwrap_or_default(),
@@ -129,7 +129,7 @@ impl WalkKeys {
         thread::sleep(CLOCK_STEP.saturating_sub(age));
     }
 
-    /// The file, if it is still where it was seen, in a directory that is.
+    /// The file, if it is still where it was seen, in a directory that still exists.
     fn find_where_seen(&self, root: Root<'_>, key: &FileKey, depth: usize) -> Option<OwnedFd> {
         let seen = lock(&self.seen).get(key).cloned()?;
         let found = if seen.directory == *root.key {
@@ -156,7 +156,8 @@ impl Misses {
     }
 }
 
-/// Calls that arrive during a search are retried later: it may take minutes, and there are few threads.
+/// Calls that arrive during a search are retried later: it may take minutes, and there are few
+/// threads.
 fn alone(search: &Mutex<Misses>) -> Outcome<MutexGuard<'_, Misses>> {
     match search.try_lock() {
         Ok(misses) => Ok(misses),
@@ -166,7 +167,7 @@ fn alone(search: &Mutex<Misses>) -> Outcome<MutexGuard<'_, Misses>> {
 }
 
 impl Search<'_> {
-    /// The file, if it is in this directory or below, and within the bounds of the search.
+    /// The file, if it is in this directory or below, and within the limits of the search.
     fn below(
         &mut self,
         directory: BorrowedFd<'_>,

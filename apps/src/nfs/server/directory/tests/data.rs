@@ -1,11 +1,11 @@
-//! READ, WRITE and COMMIT, by the ring and by threads.
+//! READ, WRITE and COMMIT, with the ring and with threads.
 
 use super::*;
 use crate::nfs::server::directory::node::{Node, Right};
 use crate::nfs::server::directory::transfer::{Ended, Operation, Running};
 use std::io::Read;
 
-/// Both ways; where io_uring is denied, only threads.
+/// Runs the test with both; only with threads if io_uring is denied.
 fn both(test: impl Fn(&Export, &mut Data)) {
     for io in [IoMode::Auto, IoMode::Threads] {
         let export = Export::with(DirectoryOptions { io, ..DirectoryOptions::default() });
@@ -36,7 +36,7 @@ fn what_was_written_is_read() {
     });
 }
 
-/// A COMMIT that began behind a WRITE and ended before it may have missed its data.
+/// A COMMIT that started after a WRITE and ended before it may have missed its data.
 #[test]
 fn a_write_that_ends_after_a_sync_has_to_be_synced_still() {
     let export = Export::new();
@@ -188,7 +188,7 @@ fn many_requests_run_at_a_time_and_too_many_are_told_to_come_back() {
     }
 }
 
-/// The queue of the threads is behind all cores, each of which may have as much under way.
+/// All cores share the threads' queue, and each may have as many requests in progress.
 #[test]
 fn each_of_many_cores_has_as_much_under_way_as_one() {
     let io = IoMode::Threads;
@@ -196,7 +196,7 @@ fn each_of_many_cores_has_as_much_under_way_as_one() {
     let export = Export::with(options);
     let file = export.create("file");
     let node = export.directory.tree.node(&file).unwrap();
-    // The one thread gets no further than the end of the first request.
+    // The single thread stops at the end of the first request.
     let other = under_way(&node, &Operation::Commit);
     let mut cores: Vec<_> = (0..3).map(|_| export.data()).collect();
     for core in &mut cores {
@@ -251,7 +251,7 @@ fn a_read_only_file_descriptor_is_not_what_writes() {
     });
 }
 
-/// A process that leases a file, and does not give the lease back when it is told to.
+/// A process that leases a file, and does not release the lease when asked to.
 struct Leaser(std::process::Child);
 
 impl Leaser {
@@ -308,17 +308,17 @@ fn an_error_of_a_sync_changes_the_verifier_of_writes() {
     assert_eq!(losses_of(&Operation::Commit, failed()), 1);
     assert_eq!(losses_of(&write(StableHow::DataSync), failed()), 1);
     assert_eq!(losses_of(&write(StableHow::FileSync), failed()), 1);
-    // What the caller is told is no loss of what others were told.
+    // An error reported to its own caller loses nothing of others.
     assert_eq!(losses_of(&write(StableHow::Unstable), failed()), 0);
     assert_eq!(losses_of(&Operation::Read { offset: 0, into: data() }, failed()), 0);
 }
 
-/// Otherwise any client could have all others send their data again.
+/// Otherwise any client could make all others resend their data.
 #[test]
 fn a_durable_write_that_is_refused_loses_nothing_of_others() {
     both(|export, data| {
         let file = export.create("file");
-        // More than files of most file systems can have: those that can have it write it.
+        // Larger than files can be on most file systems; others write it.
         let written = data.write_as(&ROOT, &file, (1 << 62, b"x"), StableHow::FileSync);
         assert!(matches!(written, Ok(1) | Err(Nfsstat3::Nfs3errFbig)), "{written:?}");
         assert_eq!(export.directory.losses(), 0);
@@ -366,14 +366,15 @@ fn only_what_a_sync_may_have_met_counts_as_a_loss() {
     assert_eq!(losses_of(Some(StableHow::Unstable), Nfs3errIo, 0), 0);
 }
 
-/// A request that is under way, without the kernel's knowledge.
+/// A request in progress, without the kernel's knowledge.
 fn under_way(node: &Arc<Node>, operation: &Operation) -> Running {
     let mut running = Running::begin(Arc::clone(node), operation).unwrap().0;
     running.mark();
     running
 }
 
-/// The kernel tells an error once, to one of two that overlap: neither has brought its data to the disk.
+/// The kernel reports an error once, to one of two overlapping syncs: neither has brought its data
+/// to the disk.
 #[test]
 fn what_overlaps_with_a_sync_that_fails_fails() {
     let export = Export::new();
@@ -403,7 +404,7 @@ fn what_overlaps_with_a_sync_that_fails_fails() {
     assert!(matches!(first.wait(tree), Done::Written { count: 1, .. }));
 }
 
-/// Cores answer it when they are polled, and threads wait for it.
+/// Cores answer it when they are polled; threads wait for it.
 #[test]
 fn a_commit_waits_for_what_it_overlaps_with() {
     both(|export, data| {
@@ -417,7 +418,7 @@ fn a_commit_waits_for_what_it_overlaps_with() {
             panic!("it takes a while")
         };
         for _ in 0..1000 {
-            assert!(data.path.poll(&mut |_, done| panic!("{done:?}")), "it is under way");
+            assert!(data.path.poll(&mut |_, done| panic!("{done:?}")), "it is in progress");
             thread::yield_now();
         }
         let result = Err(Nfsstat3::Nfs3errIo);

@@ -1,4 +1,4 @@
-//! Keys lead to their file behind a restart, and to no other one ever.
+//! Keys lead to their file after a restart, and never to another one.
 
 use super::*;
 
@@ -97,7 +97,7 @@ fn the_same_file_has_one_key_under_all_names() {
     });
 }
 
-/// A stale handle takes one search of the whole tree, not one with every call.
+/// A stale handle causes one search of the whole tree, not one per call.
 #[test]
 fn what_was_searched_in_vain_is_not_searched_again_at_once() {
     let keys = KeyMode::Walk;

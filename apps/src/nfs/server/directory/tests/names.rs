@@ -1,4 +1,4 @@
-//! Finding, making, renaming and removing names, and files outside the export.
+//! Finding, creating, renaming and removing names, and files outside of the export.
 
 use super::*;
 use crate::nfs::protocol::{Ftype3, Specdata3};
@@ -99,7 +99,7 @@ fn a_name_that_becomes_a_symbolic_link_meanwhile_leads_nowhere() {
 #[test]
 fn what_is_mounted_below_is_not_exported() {
     let options = DirectoryOptions { io: IoMode::Threads, ..DirectoryOptions::default() };
-    // Without /proc no directory is exported at all.
+    // Without /proc, directories cannot be exported.
     let directory = Directory::open(Path::new("/"), &options).unwrap();
     let found = directory.lookup(&ROOT, at(&directory.root(), "proc"));
     assert_eq!(status(found), Nfsstat3::Nfs3errAcces);
@@ -114,7 +114,7 @@ fn what_is_mounted_below_is_not_exported() {
     assert!(is_named);
 }
 
-/// The test again, in a process that may mount without anybody else seeing it.
+/// Runs the test again, in a process with its own mount namespace.
 fn in_a_namespace(test: &str) -> Option<std::process::Output> {
     let mut command = std::process::Command::new("unshare");
     command.args(["--mount", "--"]).arg(std::env::current_exe().unwrap());
@@ -122,7 +122,7 @@ fn in_a_namespace(test: &str) -> Option<std::process::Output> {
     command.env(IN_A_NAMESPACE, "1").output().ok()
 }
 
-/// Of these tests, without the name of the crate.
+/// Path of these tests, without the name of the crate.
 fn module() -> &'static str {
     module_path!().split_once("::").unwrap().1
 }
@@ -186,12 +186,12 @@ fn create_has_the_mode_and_size_that_were_asked_for() {
 }
 
 #[test]
-fn nothing_is_made_for_an_owner_that_nobody_is() {
+fn nothing_is_made_for_an_invalid_owner() {
     let export = Export::new();
     let (root, wcc) = (export.root(), &mut WccData::default());
-    let nobody = Some(u32::MAX);
+    let invalid = Some(u32::MAX);
     for new in
-        [Sattr3 { uid: nobody, ..Sattr3::default() }, Sattr3 { gid: nobody, ..Sattr3::default() }]
+        [Sattr3 { uid: invalid, ..Sattr3::default() }, Sattr3 { gid: invalid, ..Sattr3::default() }]
     {
         let directory = &export.directory;
         let special = super::super::SpecialFile {
@@ -280,7 +280,7 @@ fn rename_tells_of_both_directories() {
     let export = Export::new();
     let file = export.create("file");
     let (root, below) = (export.root(), export.make_directory("below"));
-    // Changes within one tick of the file system's clock have one ctime.
+    // Changes within one tick of the file system's clock have the same ctime.
     let ctime = |key| export.directory.attributes(key).unwrap().ctime;
     export.set(&ROOT, &file, &with_mode(0o600)).unwrap();
     while ctime(&file) == ctime(&below) {
@@ -309,7 +309,7 @@ fn link_gives_one_more_name() {
     assert_eq!(status(link(&directory, "other")), Nfsstat3::Nfs3errInval);
     export.remove("file").unwrap();
     assert_eq!(export.directory.attributes(&file).unwrap().nlink, 1);
-    // A symbolic link gets another name itself.
+    // A symbolic link itself gets another name.
     symlink("/etc/passwd", export.local("symlink")).unwrap();
     link(&export.key("symlink"), "symlink-2").unwrap();
     assert_eq!(export.key("symlink-2"), export.key("symlink"));
@@ -342,10 +342,10 @@ fn symlinks_and_special_files_are_made() {
         let null = special(Ftype3::Nf3chr, "null", 1, 3).unwrap();
         assert_eq!(null.attributes.rdev, Specdata3 { specdata1: 1, specdata2: 3 });
     }
-    // Reading it neither waits nor fails in another way.
+    // Reading it neither blocks nor fails in another way.
     let read = export.data().read_as(&ROOT, &fifo.key, (0, 1));
     assert_eq!(status(read), Nfsstat3::Nfs3errInval);
-    // Neither can be opened for being synced.
+    // Neither can be opened for a sync.
     export.set(&ROOT, &fifo.key, &with_mode(0o600)).unwrap();
     assert_eq!(export.directory.attributes(&fifo.key).unwrap().mode, 0o600);
 }

@@ -1,4 +1,4 @@
-//! Rights of callers: decided by the kernel, with their identity. Only root can test that.
+//! Rights of callers: checked by the kernel, with their identity. Only root can test that.
 
 use super::*;
 use crate::nfs::protocol::{
@@ -10,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 const ANN: u32 = 12_345;
 const BOB: u32 = 12_346;
 
-/// A directory in which everybody may make files, and a file of Ann's.
+/// A directory where every user may create files, and a file of Ann's.
 fn of_ann(mode: u32) -> Option<(Export, FileKey)> {
     if !is_root() {
         eprintln!("not tested, as this is not root");
@@ -39,7 +39,7 @@ fn access_says_what_the_mode_says() {
     assert_eq!(access(&user(BOB), &file), 0);
     let of_group = Caller { groups: Groups::new(&[7, ANN]).unwrap(), ..user(BOB) };
     assert_eq!(access(&of_group, &file), ACCESS3_READ);
-    assert_eq!(access(&ROOT, &file), ACCESS3_READ | writes, "root may, but nobody may execute");
+    assert_eq!(access(&ROOT, &file), ACCESS3_READ | writes, "root may, but no user may execute");
     let root = export.root();
     let on_directory = ACCESS3_READ | ACCESS3_LOOKUP | writes | ACCESS3_DELETE;
     assert_eq!(access(&user(BOB), &root), on_directory);
@@ -64,7 +64,7 @@ fn who_may_not_search_or_write_a_directory_is_refused() {
     let from = ListFrom { cookie: 0, verifier: [0; 8], with_files: true };
     let listed = export.directory.list(&bob, &root, &from, &mut |_| true);
     assert_eq!(status(listed), Nfsstat3::Nfs3errAcces);
-    // Who may list but not search gets names only.
+    // A caller who may list but not search gets names only.
     fs::set_permissions(&export.path, fs::Permissions::from_mode(0o704)).unwrap();
     let mut names = 0;
     export
@@ -95,10 +95,10 @@ fn the_thread_is_itself_again_behind_each_call() {
 }
 
 #[test]
-fn nobody_becomes_root_by_being_minus_one() {
+fn a_caller_with_id_minus_one_does_not_become_root() {
     let Some((export, file)) = of_ann(0o600) else { return };
-    let nobody = Caller { uid: u32::MAX, gid: u32::MAX, groups: Groups::default() };
-    for caller in [nobody, Caller { gid: 0, ..nobody }, Caller { uid: 0, ..nobody }] {
+    let invalid = Caller { uid: u32::MAX, gid: u32::MAX, groups: Groups::default() };
+    for caller in [invalid, Caller { gid: 0, ..invalid }, Caller { uid: 0, ..invalid }] {
         let access = export.directory.access(&caller, &file, ACCESS3_READ);
         assert_eq!(status(access), Nfsstat3::Nfs3errAcces);
         let read = export.data().read_as(&caller, &file, (0, 1));
@@ -134,7 +134,7 @@ fn a_change_of_the_mode_takes_effect_on_the_next_request_for_data() {
     }
     export.set(&user(ANN), &file, &with_mode(0o600)).unwrap();
     assert_eq!(status(data.read_as(&bob, &file, (0, 1))), Nfsstat3::Nfs3errAcces);
-    // Who may execute it may read it.
+    // A caller who may execute it may read it.
     export.set(&user(ANN), &file, &with_mode(0o701)).unwrap();
     data.read_as(&bob, &file, (0, 1)).unwrap();
 }
@@ -157,7 +157,8 @@ fn a_write_by_another_user_takes_set_user_id_away() {
     assert_eq!(mode(), 0o777);
 }
 
-/// Whatever the mode was when somebody looked: the kernel takes the bits, and none that root reserved.
+/// Whatever the mode was at the check: the kernel clears the bits, and does not use blocks reserved
+/// for root.
 #[test]
 fn threads_write_as_the_caller() {
     use crate::nfs::server::directory::transfer::Operation;
@@ -247,7 +248,7 @@ fn a_server_without_privileges_is_itself_for_all_callers() {
     made.unwrap();
 }
 
-/// On a thread of its own, which stays Ann.
+/// Runs on its own thread, which stays Ann.
 fn as_ann(path: &Path) {
     use rustix::process::{Gid, Uid};
     let (uid, gid) = (Uid::from_raw(ANN), Gid::from_raw(ANN));

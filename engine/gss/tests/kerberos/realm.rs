@@ -1,0 +1,212 @@
+//! A realm of Kerberos in a temporary directory: database, KDC on a loopback port, keytabs and ticket caches. It takes a
+//! tenth of a second and no rights.
+//!
+//! The library reads `KRB5_CONFIG`, and a program with threads must not set a variable. So each test starts its
+//! realm and runs itself in a child process that has the variable.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+/// Set in child processes: the directory of the realm.
+const INSIDE: &str = "SPINRPC_GSS_REALM";
+/// Set in child processes: the encryption type of the realm.
+const ENCTYPE: &str = "SPINRPC_GSS_ENCTYPE";
+/// A command that child processes are run by, such as valgrind with its options.
+const RUN_BY: &str = "SPINRPC_GSS_RUN";
+/// Programs of administrators are not in every path.
+const SBIN: &str = "/usr/sbin:/sbin";
+
+/// Runs `body` in a child process, in a new realm of this encryption type. `test` is the name of the calling test, which
+/// may call this for several types.
+pub(crate) fn in_realm(test: &str, enctype: &str, body: impl FnOnce(&Home)) {
+    if let Some(directory) = std::env::var_os(INSIDE) {
+        if std::env::var(ENCTYPE).unwrap() != enctype {
+            return;
+        }
+        body(&Home { directory: PathBuf::from(directory) });
+        println!("the body of {test} has run");
+        return;
+    }
+    let realm = Realm::start(test, enctype);
+    let this = std::env::current_exe().unwrap();
+    let run_by = std::env::var(RUN_BY).unwrap_or_default();
+    let mut words = run_by.split_whitespace().map(Into::into).chain([this.into_os_string()]);
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words).args([test, "--exact", "--nocapture"]);
+    command.env(INSIDE, &realm.home.directory).env(ENCTYPE, enctype);
+    let ended = realm.home.with_environment(&mut command).output().unwrap();
+    let text = String::from_utf8_lossy(&ended.stdout);
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    print!("{text}{errors}");
+    let ran = text.contains(&format!("the body of {test} has run"));
+    assert!(ended.status.success() && ran, "{test} failed in its child process, see above");
+}
+
+/// Ends the KDC and removes the directory when dropped.
+struct Realm {
+    home: Home,
+    /// With what it writes its errors to.
+    kdc: Option<(Child, BufReader<ChildStderr>)>,
+}
+
+impl Realm {
+    fn start(test: &str, enctype: &str) -> Self {
+        let name = format!("spinrpc-gss-{}-{}", std::process::id(), test.replace("::", "-"));
+        let home = Home { directory: std::env::temp_dir().join(name) };
+        fs::create_dir(&home.directory).unwrap();
+        let mut realm = Self { home, kdc: None };
+        let home = &realm.home;
+        home.configure(enctype, free_port());
+        home.run("kdb5_util", &["create", "-s", "-r", "SPIN.TEST", "-P", "master"]);
+        for principal in ["alice", "bob", "nfs/localhost", "nfs/absent", "host/client"] {
+            home.kadmin(&format!("addprinc -pw {principal} {principal}"));
+        }
+        home.kadmin(&format!("ktadd -k {} nfs/localhost", home.path("nfs.keytab")));
+        home.kadmin(&format!("ktadd -k {} host/client", home.path("client.keytab")));
+        while !realm.start_kdc() {
+            realm.home.configure(enctype, free_port());
+        }
+        realm
+    }
+
+    /// Starts the KDC, and waits for it to say that it serves. `false` if its port has been taken.
+    fn start_kdc(&mut self) -> bool {
+        let mut command = Command::new("krb5kdc");
+        self.home.with_environment(command.arg("-n"));
+        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let errors = BufReader::new(process.stderr.take().unwrap());
+        let (_, errors) = self.kdc.insert((process, errors));
+        let mut said = String::new();
+        while !said.contains("starting...") {
+            if errors.read_line(&mut said).unwrap() == 0 {
+                assert!(said.contains("Address already in use"), "krb5kdc said {said:?}");
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl Drop for Realm {
+    fn drop(&mut self) {
+        if let Some((process, _)) = &mut self.kdc {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        let _ = fs::remove_dir_all(&self.home.directory);
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The directory of a realm, and its tools.
+pub(crate) struct Home {
+    directory: PathBuf,
+}
+
+impl Home {
+    /// A file of the realm.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.directory.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn configure(&self, enctype: &str, port: u16) {
+        fs::write(self.directory.join("krb5.conf"), client_configuration(enctype, port)).unwrap();
+        let path = |name| self.path(name);
+        let kdc = format!(
+            "[realms]\n SPIN.TEST = {{\n  database_name = {}\n  key_stash_file = {}\n  \
+             kdc_listen = 127.0.0.1:{port}\n  kdc_tcp_listen = \"\"\n  \
+             supported_enctypes = {enctype}:normal\n  master_key_type = {}\n }}\n\
+             [logging]\n kdc = FILE:{}\n",
+            path("principal"),
+            path("stash"),
+            enctype.split_whitespace().next().unwrap(),
+            path("kdc.log"),
+        );
+        fs::write(self.directory.join("kdc.conf"), kdc).unwrap();
+    }
+
+    fn with_environment<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{path}:{SBIN}"));
+        command.env("KRB5_CONFIG", self.path("krb5.conf"));
+        command.env("KRB5_KDC_PROFILE", self.path("kdc.conf"));
+        // The default cache of the tests. What they name themselves is elsewhere.
+        command.env("KRB5CCNAME", format!("FILE:{}", self.path("default-cache")));
+        command.env("KRB5_KTNAME", format!("FILE:{}", self.path("default-keytab")))
+    }
+
+    /// Runs a command that must succeed.
+    #[track_caller]
+    pub(crate) fn run(&self, program: &str, arguments: &[&str]) -> Output {
+        self.run_with(program, arguments, "")
+    }
+
+    #[track_caller]
+    fn run_with(&self, program: &str, arguments: &[&str], input: &str) -> Output {
+        let mut command = Command::new(program);
+        self.with_environment(&mut command).args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{program}: {error}"));
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
+        output
+    }
+
+    /// A command of the realm's administrator.
+    #[track_caller]
+    pub(crate) fn kadmin(&self, query: &str) {
+        self.run("kadmin.local", &["-r", "SPIN.TEST", "-q", query]);
+    }
+
+    /// A cache with a ticket for `principal`, whose password is its name. Returns the cache's name.
+    #[track_caller]
+    pub(crate) fn kinit(&self, principal: &str, options: &[&str]) -> String {
+        let cache =
+            format!("FILE:{}", self.path(&format!("cache-{}", principal.replace('/', "-"))));
+        let arguments = [options, &["-c", &cache, principal]].concat();
+        self.run_with("kinit", &arguments, &format!("{principal}\n"));
+        cache
+    }
+
+    /// Adds a line to `[libdefaults]`. To be called before the library has read the file.
+    pub(crate) fn configure_clients(&self, line: &str) {
+        self.edit("[libdefaults]\n", &format!("[libdefaults]\n {line}\n"));
+    }
+
+    /// Clients take this port of the loopback interface for the KDC's. As above.
+    pub(crate) fn move_kdc(&self, port: u16) {
+        let text = fs::read_to_string(self.path("krb5.conf")).unwrap();
+        let old = text.lines().find(|line| line.contains(" kdc = ")).unwrap();
+        self.edit(old, &format!("  kdc = 127.0.0.1:{port}"));
+    }
+
+    fn edit(&self, old: &str, new: &str) {
+        let text = fs::read_to_string(self.path("krb5.conf")).unwrap();
+        assert!(text.contains(old));
+        fs::write(self.path("krb5.conf"), text.replace(old, new)).unwrap();
+    }
+}
+
+/// `krb5.conf` of a realm whose KDC is at this port.
+fn client_configuration(enctype: &str, port: u16) -> String {
+    format!(
+        "[libdefaults]\n default_realm = SPIN.TEST\n permitted_enctypes = {enctype}\n \
+         allow_rc4 = true\n allow_weak_crypto = true\n \
+         dns_lookup_kdc = false\n dns_lookup_realm = false\n dns_canonicalize_hostname = false\n \
+         rdns = false\n\
+         [realms]\n SPIN.TEST = {{\n  kdc = 127.0.0.1:{port}\n }}\n"
+    )
+}
+
+/// A file of the tests, in the sources.
+pub(crate) fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kerberos").join(name)
+}
