@@ -174,8 +174,12 @@ impl Bench {
                         (Some(_), _) => {
                             client.call(ECHO, token, &mut spec, |args| args.opaque(&data))?;
                         }
-                        (None, true) => client.call(DEFERRED, token, &mut spec, |_| {})?,
-                        (None, false) => client.call(NULL, token, &mut spec, |_| {})?,
+                        (None, true) => {
+                            client.call(DEFERRED, token, &mut spec, |_| {})?;
+                        }
+                        (None, false) => {
+                            client.call(NULL, token, &mut spec, |_| {})?;
+                        }
                     }
                 }
             }

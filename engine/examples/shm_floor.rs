@@ -3,7 +3,9 @@
 //! `cargo run --release -p spinrpc --example shm_floor [CORE CORE [IDLE_CONNECTIONS]]`
 
 use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
-use spinrpc::fabric::{Acceptor, CompletionKind, Completions, Connector, Fabric, QpId, SendWr};
+use spinrpc::fabric::{
+    Acceptor, CompletionKind, Completions, ConnectRequest, Connector, Fabric, QpId, SendWr,
+};
 use spinrpc::mem::{BufPool, Region};
 use spinrpc::sync::CachePadded;
 use spinrpc::sys::affinity;
@@ -161,9 +163,12 @@ fn ping_pong(
         let client = || -> Result<(f64, End), Failure> {
             let _ = affinity::pin_current_thread(here);
             let mut end = End::new(connector, 0)?;
-            let qp = end.adopt(connector.connect(ADDRESS, 0, &[], Duration::from_secs(5))?)?;
+            let qp = end
+                .adopt(connector.connect(&ConnectRequest::new(ADDRESS, Duration::from_secs(5)))?)?;
             for _ in 0..idle {
-                end.fabric.adopt(connector.connect(ADDRESS, 0, &[], Duration::from_secs(5))?)?;
+                end.fabric.adopt(
+                    connector.connect(&ConnectRequest::new(ADDRESS, Duration::from_secs(5)))?,
+                )?;
             }
             drive(&mut end, qp, request, depth, ROUNDS / 4)?;
             let rounds = if depth > 1 { ROUNDS * 20 } else { ROUNDS };
@@ -188,7 +193,8 @@ fn work(here: usize, request: usize, reply: usize) -> Result<f64, Failure> {
     let (sender, receiver) = channel();
     let _guard = connector.listen(ADDRESS, &[], Box::new(HandOver(sender)))?;
     let (mut client, mut server) = (End::new(&connector, 0)?, End::new(&connector, 1)?);
-    let from = client.adopt(connector.connect(ADDRESS, 0, &[], Duration::from_secs(5))?)?;
+    let from =
+        client.adopt(connector.connect(&ConnectRequest::new(ADDRESS, Duration::from_secs(5)))?)?;
     let to = server.adopt(receiver.recv_timeout(Duration::from_secs(5))?)?;
     let mut best = f64::INFINITY;
     for _ in 0..100 {

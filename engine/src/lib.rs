@@ -23,10 +23,11 @@ pub mod sys;
 #[cfg(feature = "gss")]
 pub use api::gss;
 pub use api::{
-    Answer, AnswerQueue, Call, CallError, Client, ClientHandle, ConnectError, ConnectOptions,
-    ConnectionEvent, ConnectionId, Core, CoreContext, Data, Decoder, Deferred, Directory, Encoder,
-    Engine, EngineError, ExposedData, Failure, HostError, OnAnswer, PendingCall, Reconnect, Reply,
-    ReplyHandler, ReverseOptions, Running, Service, Token, Work, blocking, driver_of, spawn_helper,
+    Answer, AnswerQueue, Call, CallEnded, CallError, Client, ClientHandle, ConnectError,
+    ConnectOptions, ConnectionEvent, ConnectionId, Core, CoreContext, Data, Decoder, Deferred,
+    Directory, Encoder, Engine, EngineError, ExposedData, Failure, HostError, OnAnswer,
+    PendingCall, Reconnect, Reply, ReplyHandler, ReverseOptions, Running, Service, Token, Work,
+    blocking, driver_of, spawn_helper,
 };
 #[cfg(feature = "async")]
 pub use api::{AsyncService, CallStream, IncomingCall, Results, WithData, async_service};
@@ -36,8 +37,8 @@ pub use fabric::capture::{CaptureCounters, CaptureSink};
 pub use fabric::{DownCause, Peer};
 pub use mem::{Bulk, ExposedBulk, SharedBulk, Slab};
 pub use reactor::{
-    Backpressure, CallSpec, HandlerKind, HandlerPanic, Negotiated, NoReverse, Progress, ReplyData,
-    Resend, StatsSnapshot,
+    Backpressure, CallId, CallSpec, HandlerKind, HandlerPanic, Negotiated, NoReverse, Progress,
+    ReplyData, Resend, StatsSnapshot,
 };
 pub use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 pub use spinrpc_proto::rpc::{

@@ -433,7 +433,7 @@ fn lists_too_long_for_the_threshold_are_refused_at_once() {
     for size in (1..16).map(|segments| segments * 70_000) {
         let call = MixCall { seed: 1, offers: vec![size; 4], ..MixCall::default() };
         match call.start(&caller.client, 1) {
-            Ok(()) => match caller.reply() {
+            Ok(_) => match caller.reply() {
                 Ok(answer) => call.check(&answer),
                 // More bytes in all than the server is configured for.
                 Err(error) => assert!(matches!(error, CallError::Rdma(_)), "{size}: {error:?}"),

@@ -141,9 +141,9 @@ fn an_answer_after_the_connection_went_down_is_counted_and_nothing_else() {
 fn a_deferred_call_that_was_given_up_by_its_caller_can_be_answered() {
     let server = Server::start();
     let mut caller = Caller::connect(&server.address, all_words);
-    caller.start(LATER, 1, |args| args.u32(1)).unwrap();
+    let call = caller.start(LATER, 1, |args| args.u32(1)).unwrap();
     run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
-    assert!(caller.client.cancel(Token(1)));
+    assert_eq!(caller.client.cancel(call), Ok(()));
     assert!(matches!(caller.reply(), Err(CallError::Cancelled)));
     server.shared.pop().unwrap().1.reply(|results| results.u32(1));
     assert!(caller.call(NULL, |_| {}).unwrap().is_empty());
@@ -439,7 +439,9 @@ thread_local! {
 fn a_thread_that_ends_may_answer_in_a_destructor() {
     let server = Server::start();
     let mut caller = Caller::connect(&server.address, all_words);
-    (0..2).for_each(|token| caller.start(LATER, token, |args| args.u32(0)).unwrap());
+    for token in 0..2 {
+        caller.start(LATER, token, |args| args.u32(0)).unwrap();
+    }
     run_core(&mut caller.core, "two calls", || server.shared.waiting() == 2);
     let (first, last) = (server.shared.pop().unwrap().1, server.shared.pop().unwrap().1);
     let thread = std::thread::spawn(move || {

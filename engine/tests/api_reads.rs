@@ -227,10 +227,10 @@ fn the_late_reply_of_a_cancelled_call_is_answered_with_rdma_done_only() {
     let server = server(raw(Profile::Rfc5666));
     let mut caller = mix_caller(&server, client_raw(Profile::Rfc5666));
     let call = MixCall { results: vec![20_001], ..MixCall::default() };
-    call.start(&caller.client, 7).unwrap();
+    let started = call.start(&caller.client, 7).unwrap();
     caller.core.poll_once();
     server.wait_for("the reply", |stats| stats.replies_exported == 1);
-    assert!(caller.client.cancel(Token(7)));
+    assert_eq!(caller.client.cancel(started), Ok(()));
     assert!(matches!(caller.reply(), Err(CallError::Cancelled)));
     let done = || server.stats().dones_received == 1;
     run_core(&mut caller.core, "its RDMA_DONE", done);
@@ -260,12 +260,12 @@ fn a_reply_waits_for_memory_and_a_deadline_ends_that_with_rdma_done() {
     drop(taken);
     call.check(&caller.reply().unwrap());
     let taken = take_all(&caller);
-    call.start(&caller.client, 8).unwrap();
+    let started = call.start(&caller.client, 8).unwrap();
     let before = client.stats(0).unwrap().no_buffer;
     run_core(&mut caller.core, "the reply to wait", || {
         client.stats(0).unwrap().no_buffer > before + 10
     });
-    assert!(caller.client.cancel(Token(8)));
+    assert_eq!(caller.client.cancel(started), Ok(()));
     assert!(matches!(caller.reply(), Err(CallError::Cancelled)));
     run_core(&mut caller.core, "RDMA_DONE", || server.stats().dones_received == 2);
     drop(taken);

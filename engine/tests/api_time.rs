@@ -7,13 +7,15 @@ mod common;
 use common::caller::{Caller, MixAnswer, MixCall, all_words, client_config, run_core};
 use common::program::{BOUNCE, LATER, NULL};
 use common::{Server, pattern};
-use spinrpc::{Backpressure, CallError, CallSpec, Client, Encoder, Reply, Token};
+use spinrpc::{
+    Backpressure, CallEnded, CallError, CallId, CallSpec, Client, Encoder, Reply, Token,
+};
 use std::time::{Duration, Instant};
 
 /// A deadline that passes while the server waits for the test.
 const SOON: Duration = Duration::from_millis(20);
 
-fn start_later(client: &Client, token: u64, spec: CallSpec) -> Result<(), Backpressure> {
+fn start_later(client: &Client, token: u64, spec: CallSpec) -> Result<CallId, Backpressure> {
     let mut spec = spec;
     client.call(LATER, Token(token), &mut spec, |args: &mut Encoder<'_>| args.u32(token as u32))
 }
@@ -99,15 +101,13 @@ fn the_end_of_the_connection_frees_fenced_buffers_and_tells_nobody_again() {
 }
 
 #[test]
-fn cancel_ends_the_call_that_carries_the_token() {
+fn cancel_ends_one_call_and_no_other() {
     let server = Server::start();
     let mut caller = Caller::connect(&server.address, all_words);
-    for token in 1..=3 {
-        start_later(&caller.client, token, CallSpec::new()).unwrap();
-    }
-    assert!(!caller.client.cancel(Token(9)), "no such call");
-    assert!(caller.client.cancel(Token(2)));
-    assert!(!caller.client.cancel(Token(2)), "given up already");
+    let start = |token| start_later(&caller.client, token, CallSpec::new()).unwrap();
+    let calls = [1, 2, 3].map(start);
+    assert_eq!(caller.client.cancel(calls[1]), Ok(()));
+    assert_eq!(caller.client.cancel(calls[1]), Err(CallEnded), "given up already");
     assert!(caller.heard.borrow().replies.is_empty(), "not before the turn ends");
     caller.core.poll_once();
     let (token, reply) = caller.replies(1).remove(0);
@@ -118,7 +118,54 @@ fn cancel_ends_the_call_that_carries_the_token() {
     }
     let replies = caller.replies(2);
     assert!(replies.iter().all(|(token, reply)| *reply.as_ref().unwrap() == [*token as u32]));
-    assert!(!caller.client.cancel(Token(1)), "ended before");
+    for call in calls {
+        assert_eq!(caller.client.cancel(call), Err(CallEnded), "ended before");
+    }
+}
+
+#[test]
+fn calls_with_equal_tokens_are_cancelled_one_by_one() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    let mut start = |number: u32| {
+        let mut spec = CallSpec::new();
+        caller.client.call(LATER, Token(u64::MAX), &mut spec, |args| args.u32(number)).unwrap()
+    };
+    let calls = [1, 2, 3].map(&mut start);
+    assert_eq!(caller.client.cancel(calls[1]), Ok(()));
+    run_core(&mut caller.core, "3 calls", || server.shared.waiting() == 3);
+    while let Some((number, deferred)) = server.shared.pop() {
+        deferred.reply(|results| results.u32(number));
+    }
+    let (cancelled, answered): (Vec<_>, Vec<_>) =
+        caller.replies(3).into_iter().partition(|(_, reply)| reply.is_err());
+    assert!(matches!(&cancelled[..], [(u64::MAX, Err(CallError::Cancelled))]), "{cancelled:?}");
+    let mut numbers: Vec<u32> =
+        answered.into_iter().flat_map(|(_, reply)| reply.unwrap()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 3]);
+}
+
+/// A slot is used again by the next call.
+#[test]
+fn the_id_of_an_ended_call_cancels_no_later_one() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    let mut ended = Vec::new();
+    for token in 0..100 {
+        ended.push(caller.start(NULL, token, |_| {}).unwrap());
+        assert!(caller.reply().is_ok());
+        let later = start_later(&caller.client, token, CallSpec::new()).unwrap();
+        for call in &ended {
+            assert_eq!(caller.client.cancel(*call), Err(CallEnded));
+        }
+        run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
+        server.shared.pop().unwrap().1.reply(|results| results.u32(7));
+        assert_eq!(caller.reply().unwrap(), [7]);
+        ended.push(later);
+    }
+    let distinct: std::collections::HashSet<_> = ended.iter().collect();
+    assert_eq!(distinct.len(), ended.len());
 }
 
 #[test]
@@ -193,8 +240,8 @@ fn a_late_reply_with_data_changes_no_buffer_of_a_later_call() {
             offers: vec![100_000],
             ..MixCall::default()
         };
-        first.start(&caller.client, 1).unwrap();
-        assert!(caller.client.cancel(Token(1)));
+        let call = first.start(&caller.client, 1).unwrap();
+        assert_eq!(caller.client.cancel(call), Ok(()));
         let second = MixCall { seed: round + 1000, ..first };
         second.start(&caller.client, 2).unwrap();
         let mut replies = caller.replies(2);

@@ -17,7 +17,7 @@ use rustix::net::{
 use spinrpc::ConnectionEvent;
 use spinrpc::control::NAME_PREFIX;
 use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint};
-use spinrpc::fabric::{Acceptor, Connector, FabricError};
+use spinrpc::fabric::{Acceptor, ConnectRequest, Connector, FabricError};
 use spinrpc::mem::BulkClass;
 use std::collections::VecDeque;
 use std::error::Error;
@@ -252,7 +252,7 @@ fn squat(name: &str) {
 fn outcome(address: &str) -> String {
     let connected = || {
         let connector = ShmConnector::new(ShmConfig::default())?;
-        connector.connect(address, 0, &[], SOON)
+        connector.connect(&ConnectRequest::new(address, SOON))
     };
     match connected() {
         Ok(_) => "connected".into(),
@@ -313,7 +313,7 @@ fn served_of_100(by: By, door: Door) -> (usize, Duration) {
     for _ in 0..100 {
         let (start, patience) = (Instant::now(), Duration::from_secs(1));
         let is_served = match door {
-            Door::Shm => connector.connect(&server.address, 0, &[], patience).is_ok(),
+            Door::Shm => connector.connect(&ConnectRequest::new(&server.address, patience)).is_ok(),
             Door::Control => asked(&name).is_ok(),
         };
         longest = longest.max(start.elapsed());
@@ -332,7 +332,7 @@ fn larger_arenas_than_configured_are_refused() {
     let server = Server::with(small_with(|raw| {
         (raw.shm.arena_mib, raw.limits.peer_arena_mib) = (4, 6);
     }));
-    let connect = |mib| with_arena_of(mib).connect(&server.address, 0, &[], SOON);
+    let connect = |mib| with_arena_of(mib).connect(&ConnectRequest::new(&server.address, SOON));
     connect(5).unwrap();
     let error = connect(7).unwrap_err().to_string();
     assert!(error.contains("limits.peer_arena_mib"), "{error}");
@@ -366,7 +366,7 @@ fn memory_of_a_process_and_of_a_core_is_bounded_and_given_back() {
             *limit = 20;
         }));
         let connector = with_arena_of(5);
-        let connect = || connector.connect(&server.address, 0, &[], SOON);
+        let connect = || connector.connect(&ConnectRequest::new(&server.address, SOON));
         let (first, _second) = (connect().unwrap(), connect().unwrap());
         let error = connect().unwrap_err().to_string();
         assert!(error.contains("limits.peer_mib, limits.core_mib"), "{error}");
@@ -472,7 +472,7 @@ fn processes_of_another_pid_namespace_are_told_apart() {
     assert!(downs.is_empty(), "{downs:?}");
     caller.call(NULL, |_| {}).unwrap();
     let _second = hold();
-    with_arena_of(5).connect(&address, 0, &[], SOON).unwrap();
+    with_arena_of(5).connect(&ConnectRequest::new(&address, SOON)).unwrap();
 }
 
 /// Make 60 connections in a row, by a peer that asks for the largest rings, while another client calls.
@@ -495,7 +495,7 @@ fn a_storm_of_connections_takes_the_memory_that_is_configured() {
         let storm = scope.spawn(|| {
             let config = ShmConfig { ring_slots: 65536, ..ShmConfig::default() };
             let connector = ShmConnector::new(config).unwrap();
-            let connect = || connector.connect(&address, 0, &[], LIMIT).unwrap();
+            let connect = || connector.connect(&ConnectRequest::new(&address, LIMIT)).unwrap();
             let held: Vec<_> = (0..60).map(|_| connect()).collect();
             is_over.store(true, Ordering::Relaxed);
             drop(held);

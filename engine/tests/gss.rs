@@ -398,7 +398,7 @@ fn call_until_up(caller: &mut Caller<Vec<u8>>, data: &[u8]) -> (usize, Vec<u8>) 
     loop {
         let mut spec = CallSpec::new();
         match caller.client.call(ECHO, Token(1), &mut spec, |args| args.opaque(data)) {
-            Ok(()) => match caller.reply() {
+            Ok(_) => match caller.reply() {
                 Ok(echoed) => return (denied, echoed),
                 Err(CallError::Rejected(_)) => denied += 1,
                 Err(other) => panic!("{other}"),

@@ -4,6 +4,8 @@
 mod common;
 #[path = "handles/ends.rs"]
 mod ends;
+#[path = "handles/fetched.rs"]
+mod fetched;
 
 use common::caller::client_config;
 use common::program::{DROP, ECHO, LATER, MIX, NULL, WHO};
@@ -45,7 +47,10 @@ impl Pair {
     }
 
     fn with(change: impl FnOnce(&mut RawConfig), options: &ConnectOptions) -> Self {
-        let server = Server::start();
+        Self::of(Server::start(), change, options)
+    }
+
+    fn of(server: Server, change: impl FnOnce(&mut RawConfig), options: &ConnectOptions) -> Self {
         let mut raw = client_config();
         raw.rpc.handle_calls = CALLS as u64;
         change(&mut raw);

@@ -11,7 +11,8 @@ use common::{LIMIT, PROGRAM, VERSION, unique_address, valid};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::{
-    Backpressure, CallError, CallSpec, ConnectError, ConnectionEvent, DownCause, Engine, Token,
+    Backpressure, CallEnded, CallError, CallSpec, ConnectError, ConnectionEvent, DownCause, Engine,
+    Token,
 };
 use spinrpc_proto::output::PeerMisbehaved;
 use spinrpc_proto::rdma::RdmaError;
@@ -380,7 +381,7 @@ fn a_server_that_connects_and_says_nothing_times_out() {
     let engine = Engine::new(valid(raw)).unwrap();
     let mut core = engine.core(0).unwrap();
     let error = common::caller::open(&mut core, &address, all_words).err().unwrap();
-    assert!(matches!(error, ConnectError::FirstCall(_)), "{error:?}");
+    assert!(matches!(error, ConnectError::FirstCall(CallError::TimedOut)), "{error:?}");
     run_core(&mut core, "the end", || engine.stats(0).unwrap().connections_closed == 1);
     ended.send(()).unwrap();
     serving.join().unwrap();
@@ -389,13 +390,13 @@ fn a_server_that_connects_and_says_nothing_times_out() {
 #[test]
 fn a_call_cancelled_as_the_server_goes_ends_once() {
     let mut pair = Pair::new();
-    for token in 1..=10 {
-        pair.call(token);
-    }
+    let calls: Vec<_> =
+        (1..=10).map(|token| pair.caller.start(NULL, token, |_| {}).unwrap()).collect();
+    pair.caller.core.poll_once();
     pair.peer.close();
-    for token in 1..=5 {
-        assert!(pair.caller.client.cancel(Token(token)));
-        assert!(!pair.caller.client.cancel(Token(token)), "cancelled before");
+    for call in &calls[..5] {
+        assert_eq!(pair.caller.client.cancel(*call), Ok(()));
+        assert_eq!(pair.caller.client.cancel(*call), Err(CallEnded), "cancelled before");
     }
     pair.caller.down();
     let ends: HashMap<u64, CallError> =

@@ -15,7 +15,7 @@ use spinrpc::options::{
 };
 use spinrpc::sync::lock;
 use spinrpc::{
-    Backpressure, Call, CallError, CallSpec, Client, ConnectOptions, CoreContext, Engine,
+    Backpressure, Call, CallError, CallId, CallSpec, Client, ConnectOptions, CoreContext, Engine,
     EngineError, Procedure, Reply, ReplyHandler, ReverseOptions, Running, Service, Token,
 };
 use std::cell::RefCell;
@@ -168,7 +168,7 @@ impl Asking {
         option: u32,
         info: &[u8],
         payload: &[u8],
-    ) -> Result<(), Backpressure> {
+    ) -> Result<CallId, Backpressure> {
         self.client.call_option(Token(token), &OptionMessage { option, info, payload })
     }
 

@@ -12,8 +12,8 @@ use common::raw::{RawListener, RawPeer};
 use common::{LIMIT, PROGRAM, Server, VERSION, set_bulk_view, small_with, unique_address, valid};
 use spinrpc::config::{BulkView, RawConfig, Versions};
 use spinrpc::{
-    Backpressure, CallError, CallSpec, Client, ConnectOptions, ConnectionEvent, DownCause, Engine,
-    Procedure, Reconnect, Reply, ReplyHandler, Resend, Token,
+    Backpressure, CallEnded, CallError, CallId, CallSpec, Client, ConnectOptions, ConnectionEvent,
+    DownCause, Engine, Procedure, Reconnect, Reply, ReplyHandler, Resend, Token,
 };
 use spinrpc_proto::profile::Profile;
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ fn ups<T>(heard: &Heard<T>) -> usize {
 }
 
 /// Starts a call that the server answers when the test says so.
-fn start_later<T>(caller: &Caller<T>, token: u64, resend: Resend) -> Result<(), Backpressure> {
+fn start_later<T>(caller: &Caller<T>, token: u64, resend: Resend) -> Result<CallId, Backpressure> {
     let mut spec = CallSpec::new().resend(resend);
     caller.client.call(LATER, Token(token), &mut spec, |args| args.u32(token as u32))
 }
@@ -114,20 +114,30 @@ fn calls_in_flight_end_as_their_specs_say() {
     assert_eq!(caller.client.in_flight(), 0);
 }
 
-/// The calls that make a connection ready are known by it.
+/// Calls that make a connection ready are told from others by no token: calls of the application wait for
+/// the connection meanwhile, and end by their deadlines.
 #[test]
-fn call_with_the_token_of_opening_calls_expect_misuse() {
-    let server = Server::start();
-    let mut caller = connecting(client_config(), &server.address, &at_once(), all_words);
-    let reserved = Token(u64::MAX);
-    let client = caller.client.clone();
-    run_core(&mut caller.core, "the first connection", || {
-        assert!(!client.cancel(reserved), "the opening call is not the application's");
-        client.is_up()
-    });
-    let refused = client.call(NULL, reserved, &mut CallSpec::new(), |_| {});
-    assert!(matches!(refused, Err(Backpressure::Misuse(_))), "{refused:?}");
-    assert!(caller.call(NULL, |_| {}).is_ok());
+fn any_token_is_the_applications_while_a_connection_opens() {
+    let mut server = RawServer::new(8);
+    let tokens = [0, 1, u64::MAX];
+    for token in tokens {
+        let mut spec =
+            CallSpec::new().resend(Resend::AtLeastOnce).deadline(Duration::from_millis(200));
+        server.caller.client.call(NULL, Token(token), &mut spec, |_| {}).unwrap();
+    }
+    for _ in tokens {
+        server.hear();
+    }
+    // The opening call of the next connection is heard, and not answered before the deadlines.
+    server.break_and_accept();
+    let mut replies = server.caller.replies(tokens.len());
+    replies.sort_by_key(|(token, _)| *token);
+    for (token, (heard, end)) in tokens.into_iter().zip(replies) {
+        assert!(heard == token && matches!(end, Err(CallError::TimedOut)), "{heard}: {end:?}");
+    }
+    server.answer_first(8);
+    let client = server.caller.client.clone();
+    run_core(&mut server.caller.core, "the connection", || client.is_up());
 }
 
 #[test]
@@ -182,15 +192,15 @@ fn deadlines_and_cancelling_go_on_without_a_connection() {
     let server = Server::start();
     let mut caller = lasting(&server.address, all_words);
     let soon = CallSpec::new().resend(Resend::AtLeastOnce).deadline(Duration::from_millis(20));
-    start_later(&caller, 1, Resend::AtLeastOnce).unwrap();
+    let call = start_later(&caller, 1, Resend::AtLeastOnce).unwrap();
     let mut spec = soon;
     caller.client.call(LATER, Token(2), &mut spec, |args| args.u32(2)).unwrap();
     run_core(&mut caller.core, "2 calls", || server.shared.waiting() == 2);
     server.stop();
     let began = Instant::now();
     caller.run_until("the loss", |heard| heard.events.len() > 1);
-    assert!(caller.client.cancel(Token(1)), "it waits for a connection");
-    assert!(!caller.client.cancel(Token(1)), "it has ended");
+    assert_eq!(caller.client.cancel(call), Ok(()), "it waits for a connection");
+    assert_eq!(caller.client.cancel(call), Err(CallEnded));
     let mut replies = caller.replies(2);
     replies.sort_by_key(|(token, _)| *token);
     let ends = [&replies[0], &replies[1]];
@@ -344,7 +354,7 @@ impl RawServer {
     }
 }
 
-fn start<T>(caller: &Caller<T>, token: u64) -> Result<(), Backpressure> {
+fn start<T>(caller: &Caller<T>, token: u64) -> Result<CallId, Backpressure> {
     let mut spec = CallSpec::new().resend(Resend::AtLeastOnce);
     caller.client.call(Procedure(5), Token(token), &mut spec, |args| args.u32(token as u32))
 }
@@ -410,14 +420,12 @@ fn a_call_in_the_slot_of_a_cancelled_one_is_sent_again() {
         let client = core.connect_with(address, PROGRAM, VERSION, &at_once(), StartsTwo).unwrap();
         Caller { client, heard: SharedHeard::default(), core, engine }
     });
-    for token in 0..3 {
-        start(&server.caller, token).unwrap();
-    }
+    let calls = [0, 1, 2].map(|token| start(&server.caller, token).unwrap());
     let [cancelled, answered, before] = [(); 3].map(|()| server.hear());
     // A message behind silence comes alone, the next two come in one turn.
     server.reply(before[0], 8);
     server.caller.core.poll_once();
-    assert!(server.caller.client.cancel(Token(0)));
+    assert_eq!(server.caller.client.cancel(calls[0]), Ok(()));
     server.reply(cancelled[0], 8);
     server.reply(answered[0], 8);
     let next = [server.hear(), server.hear()];
@@ -480,7 +488,9 @@ fn lose_a_thousand_connections_expect_no_slot_key_or_block_lost() {
     let before = (caller.free_blocks(4096), blocks(&caller));
     for round in 0..1000 {
         let resend = if round % 2 == 0 { Resend::AtLeastOnce } else { Resend::Never };
-        (0..3).for_each(|token| call.start_as(&caller.client, token, resend).unwrap());
+        for token in 0..3 {
+            call.start_as(&caller.client, token, resend).unwrap();
+        }
         for _ in 0..round % 4 {
             caller.core.poll_once();
         }

@@ -8,7 +8,7 @@ use common::two_way::poll_until;
 use common::{PROGRAM, VERSION, small_with, unique_address, valid};
 use spinrpc::config::{OnPanic, Versions};
 use spinrpc::{
-    AcceptStatus, AuthStat, AuthSys, Backpressure, Call, CallError, CallSpec, Client,
+    AcceptStatus, AuthStat, AuthSys, Backpressure, Call, CallError, CallId, CallSpec, Client,
     ConnectOptions, ConnectionEvent, Core, Deferred, Encoder, Engine, Groups, Procedure, Reply,
     ReplyHandler, ReverseOptions, Service, Token,
 };
@@ -31,8 +31,8 @@ const MEANT: &str = "meant";
 struct World {
     /// For each connection the one that calls, and the one that calls in reverse.
     clients: Vec<Client>,
-    /// Calls that have started: which client made them.
-    out: BTreeMap<u64, usize>,
+    /// Calls that have started: which client made them, and what it calls them.
+    out: BTreeMap<u64, (usize, CallId)>,
     /// Calls in whose encoder something goes on.
     next: u64,
     deferred: Vec<(u64, Deferred)>,
@@ -117,13 +117,12 @@ fn act(depth: u32) {
         25..=27 => {
             let found = world(|world| {
                 let count = world.out.len() as u64;
-                (count > 0).then(|| world.out.iter().nth(random(count) as usize).map(|it| *it.0))
+                (count > 0).then(|| world.out.values().nth(random(count) as usize).copied())
             });
-            let clients = world(|world| world.clients.clone());
-            if let Some(Some(token)) = found {
-                for client in clients {
-                    client.cancel(Token(token));
-                }
+            if let Some(Some((from, call))) = found {
+                let client = world(|world| world.clients[from].clone());
+                // It may have ended, and its handler not have run yet.
+                let _ = client.cancel(call);
             }
         }
         28..=34 => answer_one(),
@@ -160,8 +159,8 @@ fn start(from: usize, procedure: Procedure) {
     let words = length();
     let started = client.call(procedure, Token(token), &mut spec, |args| write(args, token, words));
     match started {
-        Ok(()) => world(|world| {
-            world.out.insert(token, from);
+        Ok(call) => world(|world| {
+            world.out.insert(token, (from, call));
             world.sent[from].push_back(token);
         }),
         Err(why) => world(|world| {
@@ -273,7 +272,7 @@ impl ReplyHandler for Ears {
         if token == 0 {
             return;
         }
-        let whose = world(|world| world.out.remove(&token));
+        let whose = world(|world| world.out.remove(&token)).map(|(client, _)| client);
         if whose != Some(self.0) {
             world(|world| world.wrong.push(format!("an end of {token} for {}: {whose:?}", self.0)));
         }
@@ -367,7 +366,7 @@ impl Both {
         poll_until(&mut self.near, &mut self.far, "a credit", || {
             let place = |args: &mut Encoder<'_>| args.u32(place as u32);
             let result = client.call(HELLO, Token(0), &mut CallSpec::new(), place);
-            assert!(matches!(result, Ok(()) | Err(Backpressure::NoCredit)), "{result:?}");
+            assert!(matches!(result, Ok(_) | Err(Backpressure::NoCredit)), "{result:?}");
             result.is_ok()
         });
         poll_until(&mut self.near, &mut self.far, "the other client", || {
@@ -440,7 +439,6 @@ impl Both {
                 for number in 0..credits {
                     let token = world(|world| {
                         world.next += 1;
-                        world.out.insert(world.next, index);
                         world.next
                     });
                     let started =
@@ -449,6 +447,7 @@ impl Both {
                             args.u32(0);
                         });
                     assert!(started.is_ok(), "{round} {index} {number}: {started:?}");
+                    world(|world| world.out.extend(started.map(|call| (token, (index, call)))));
                 }
             }
             self.end();

@@ -11,9 +11,9 @@ use common::{PROGRAM, VERSION, pattern, small_with, unique_address, valid, versi
 use spinrpc::config::{RawConfig, Versions};
 use spinrpc::sync::lock;
 use spinrpc::{
-    AcceptStatus, Backpressure, Call, CallError, CallSpec, Client, ConnectError, ConnectOptions,
-    ConnectionEvent, Core, Data, DecodeError, Deferred, Engine, NoReverse, Procedure, Reconnect,
-    Reply, ReplyHandler, ReverseOptions, Service, Token, TransportVersion,
+    AcceptStatus, Backpressure, Call, CallError, CallId, CallSpec, Client, ConnectError,
+    ConnectOptions, ConnectionEvent, Core, Data, DecodeError, Deferred, Engine, NoReverse,
+    Procedure, Reconnect, Reply, ReplyHandler, ReverseOptions, Service, Token, TransportVersion,
 };
 use spinrpc_proto::profile::Profile;
 use std::cell::RefCell;
@@ -42,7 +42,7 @@ fn pair() -> Pair<Vec<u32>> {
     pair_with(config(), all_words)
 }
 
-fn later(client: &Client, token: u64) -> Result<(), Backpressure> {
+fn later(client: &Client, token: u64) -> Result<CallId, Backpressure> {
     client.call(LATER, Token(token), &mut CallSpec::new(), |args| args.u32(token as u32))
 }
 
@@ -536,8 +536,8 @@ fn a_call_in_reverse_ends_by_its_deadline_and_its_late_reply_is_nobodys() {
 #[test]
 fn a_call_in_reverse_is_cancelled() {
     let mut pair = pair();
-    later(&pair.far.client, 3).unwrap();
-    assert!(pair.far.client.cancel(Token(3)));
+    let call = later(&pair.far.client, 3).unwrap();
+    assert_eq!(pair.far.client.cancel(call), Ok(()));
     pair.until("its end", |pair| pair.far.reply_count() == 1);
     assert!(matches!(pair.far.take()[0], (3, Err(CallError::Cancelled))));
 }
@@ -548,8 +548,12 @@ fn a_lost_connection_ends_the_calls_of_both_directions() {
     for closed_by_server in [false, true] {
         let mut pair = pair();
         pair.open_window();
-        (0..3).for_each(|token| later(&pair.near.client, token).unwrap());
-        (0..2).for_each(|token| later(&pair.far.client, token).unwrap());
+        for token in 0..3 {
+            later(&pair.near.client, token).unwrap();
+        }
+        for token in 0..2 {
+            later(&pair.far.client, token).unwrap();
+        }
         pair.until("all calls", |pair| {
             (pair.far.shared.waiting(), pair.near.shared.waiting()) == (3, 2)
         });

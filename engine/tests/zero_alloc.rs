@@ -148,8 +148,12 @@ impl State {
         let spec = &mut *self.spec.borrow_mut();
         let token = Token(0);
         match self.kind.get() {
-            Kind::Null => client.call(NULL, token, spec, |_| {}).unwrap(),
-            Kind::Deferred => client.call(LATER, token, spec, |args| args.u32(1)).unwrap(),
+            Kind::Null => {
+                client.call(NULL, token, spec, |_| {}).unwrap();
+            }
+            Kind::Deferred => {
+                client.call(LATER, token, spec, |args| args.u32(1)).unwrap();
+            }
             Kind::Echo(length) | Kind::Long(length) => {
                 let bytes = &self.bytes[..length];
                 client.call(ECHO, token, spec, |args| args.opaque(bytes)).unwrap();

@@ -16,8 +16,8 @@ use std::marker::PhantomData;
 
 pub use handle::{TypedAnswer, TypedPending, start, start_on_core, start_to_queue};
 pub use spinrpc::{
-    Backpressure, Call, CallError, CallSpec, Client, ClientHandle, ConnectError, DecodeError,
-    Deferred, Program, Reply, ReplyData, Service, Token, Version, blocking,
+    Backpressure, Call, CallError, CallId, CallSpec, Client, ClientHandle, ConnectError,
+    DecodeError, Deferred, Program, Reply, ReplyData, Service, Token, Version, blocking,
 };
 
 /// A procedure of a version of a program. Generated code has a type for each, which has no values of
@@ -139,7 +139,7 @@ pub fn call<P: Procedure>(
     token: Token,
     spec: &mut CallSpec,
     args: &P::Args<'_>,
-) -> Result<(), Backpressure> {
+) -> Result<CallId, Backpressure> {
     client.call(spinrpc::Procedure(P::NUMBER), token, spec, |to| args.encode(to))
 }
 

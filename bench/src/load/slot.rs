@@ -222,7 +222,7 @@ impl Part {
     fn call(&mut self, client: &Client, token: Token) -> Result<(), Backpressure> {
         let Share { op, call_bytes, reply_bytes, .. } = self.share;
         let check = Check::new(self.verify, self.seed).to_wire();
-        match op {
+        let started = match op {
             Operation::Null => client.call(NULL, token, &mut self.spec, |_| {}),
             Operation::Echo => client.call(ECHO, token, &mut self.spec, |args| {
                 args.u32(reply_bytes as u32);
@@ -237,7 +237,8 @@ impl Part {
                 args.u32(check);
                 args.bulk();
             }),
-        }
+        };
+        started.map(drop)
     }
 
     #[inline]

@@ -48,7 +48,7 @@ use crate::rdma::v2;
 use crate::rdma::{ReadSegment, Segment, emit_msg_header};
 use crate::rpc::{self, Direction};
 use crate::version::{Negotiation, Refused, TransportVersion, Verdict};
-pub use plain::NextCall;
+pub use plain::{CallNumber, NextCall};
 
 /// XID = generation and slot index; so many low bits are the index.
 pub const INDEX_BITS: u32 = 11;

@@ -260,6 +260,23 @@ impl std::fmt::Debug for Call<'_> {
 
 /// A call that is answered later, from any thread. Dropping it unanswered sends SYSTEM_ERR. An
 /// answer to a connection that has gone down meanwhile goes nowhere and is counted (`stale`).
+///
+/// ```
+/// use spinrpc::Deferred;
+/// use std::time::Duration;
+///
+/// /// Answers a call whose turn has come after `waited` in a queue.
+/// fn answer(call: Deferred, waited: Duration, at_most: Duration) {
+///     if call.is_unheard() {
+///         return; // The caller's connection has gone.
+///     }
+///     match waited > at_most {
+///         true => call.too_late(), // It was not executed.
+///         false => call.reply(|results| results.string("done")),
+///     }
+/// }
+/// # let _ = answer;
+/// ```
 pub struct Deferred(DeferTicket);
 
 impl Deferred {

@@ -8,26 +8,28 @@ use crate::mem::{Bulk, ExposedBulk};
 use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::PulledChunks;
-use crate::reactor::words::calls::{CallTarget, Deadline, HeaderTemplate};
+use crate::reactor::words::calls::{CallId, CallTarget, Deadline, HeaderTemplate};
 use crate::reactor::words::padded::Padded;
 use crate::reactor::{Backpressure, CallSpec, OptionMessage, Resend};
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::limits::ITEMS_MAX;
+#[cfg(feature = "gss")]
+use spinrpc_proto::output::SlotId;
 use spinrpc_proto::rpc::{AuthFlavor, AuthSys, OpaqueAuth};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The application's name of a call; it comes back with the reply. Tokens of calls in flight need
-/// not differ, but [`Client::cancel`] finds only one of equal ones. `u64::MAX` is not for calls of
-/// the application: those that make a connection ready have it.
+/// The application's word for a call, which comes back with the reply, as the `wr_id` of a work
+/// request does. It means nothing to the engine: any number will do, and tokens may be equal.
+/// [`CallId`] names one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
 
-impl Token {
-    /// Of the calls that a connection begins with.
-    pub(super) const OPENING: Self = Self(u64::MAX);
-}
+/// The call has ended: there is nothing to cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the call has ended")]
+pub struct CallEnded;
 
 /// Why a credential is refused.
 pub(super) const LONG_CREDENTIAL: Backpressure = Backpressure::Misuse("the credential is too long");
@@ -76,6 +78,9 @@ pub(super) struct Link {
     pub(super) ops: Rc<CoreCell>,
     /// The application wants it no more.
     pub(super) is_closed: Cell<bool>,
+    /// The call that ends its security context, whose answer means nothing.
+    #[cfg(feature = "gss")]
+    pub(super) farewell: Cell<Option<SlotId>>,
     route: RefCell<Route>,
     pub(super) failure: RefCell<Option<ConnectError>>,
     /// It was connected once: only then is a connection something to be made anew.
@@ -98,6 +103,8 @@ impl Link {
             state: Cell::new(LinkState::Connecting),
             failure: RefCell::new(None),
             is_closed: Cell::new(false),
+            #[cfg(feature = "gss")]
+            farewell: Cell::new(None),
             was_up: Cell::new(false),
             reconnects,
             program,
@@ -150,17 +157,28 @@ impl Link {
         token: u64,
         spec: &mut CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),
-    ) -> Result<(), Backpressure> {
+    ) -> Result<CallId, Backpressure> {
+        self.start_explained((conn, procedure, token), spec, encode, |_| {})
+    }
+
+    #[inline]
+    fn start_explained(
+        &self,
+        (conn, procedure, token): (ConnId, Procedure, u64),
+        spec: &mut CallSpec,
+        encode: impl FnOnce(&mut Encoder<'_>),
+        explain: impl FnOnce(&mut Result<CallId, Backpressure>),
+    ) -> Result<CallId, Backpressure> {
         let route = self.route.borrow();
         let target = CallTarget { header: &route.header, procedure, token };
-        self.ops.start_call((conn, route.lane.as_ref()), &target, spec, encode)
+        self.ops.start_call((conn, route.lane.as_ref()), &target, spec, encode, explain)
     }
 
     /// The connection that a call goes by.
     #[inline(always)]
-    fn conn_for(&self, token: Token) -> Result<ConnId, Backpressure> {
+    fn conn_for_call(&self) -> Result<ConnId, Backpressure> {
         match self.state.get() {
-            LinkState::Up(conn) if token != Token::OPENING && !self.is_closed.get() => Ok(conn),
+            LinkState::Up(conn) if !self.is_closed.get() => Ok(conn),
             other => Err(self.refusal(other)),
         }
     }
@@ -170,9 +188,8 @@ impl Link {
     fn refusal(&self, state: LinkState) -> Backpressure {
         match state {
             LinkState::Down => Backpressure::Down,
-            LinkState::Up(_) if self.is_closed.get() => Backpressure::Down,
-            // There is a connection: it is for its token that the call is refused.
-            LinkState::Up(_) => Backpressure::Misuse("u64::MAX is no token of an application"),
+            // The application has closed it.
+            LinkState::Up(_) => Backpressure::Down,
             _ if !self.was_up.get() => Backpressure::Connecting,
             // Another security context is being established.
             #[cfg(feature = "gss")]
@@ -180,6 +197,14 @@ impl Link {
                 Backpressure::Connecting
             }
             _ => self.refusal_when_down(),
+        }
+    }
+
+    /// Tells a connection that is down for good from one that another one will follow.
+    #[inline(always)]
+    fn explain(&self, outcome: &mut Result<CallId, Backpressure>) {
+        if let Err(Backpressure::Down) = outcome {
+            *outcome = Err(self.refusal_when_down());
         }
     }
 
@@ -207,7 +232,8 @@ impl Link {
 pub struct Client(pub(super) Rc<Link>);
 
 impl Client {
-    /// Starts a call. Its handler gets `token` with the reply, in a later turn of the core.
+    /// Starts a call. Its handler gets `token` with the reply, in a later turn of the core; until then
+    /// [`Client::cancel`] can give it up by its id.
     ///
     /// `encode` writes the arguments. It runs at most once, and may have run if the call is then refused:
     /// before long arguments are written again and again, wait for a reply. Neither it nor the `Drop` of
@@ -215,8 +241,7 @@ impl Client {
     /// the call, so that the spec can be used again.
     ///
     /// # Errors
-    /// [`Backpressure`]: nothing was sent, and the spec keeps its buffers. [`Backpressure::Misuse`]
-    /// for the token `u64::MAX`, among others.
+    /// [`Backpressure`]: nothing was sent, and the spec keeps its buffers.
     #[inline]
     pub fn call(
         &self,
@@ -224,12 +249,10 @@ impl Client {
         token: Token,
         spec: &mut CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),
-    ) -> Result<(), Backpressure> {
-        let conn = self.0.conn_for(token)?;
-        match self.0.start(conn, procedure, token.0, spec, encode) {
-            Err(Backpressure::Down) => Err(self.0.refusal_when_down()),
-            started => started,
-        }
+    ) -> Result<CallId, Backpressure> {
+        let conn = self.0.conn_for_call()?;
+        let call = (conn, procedure, token.0);
+        self.0.start_explained(call, spec, encode, |outcome| self.0.explain(outcome))
     }
 
     /// Starts a call that is a message of an extension of version two, of direction CALL
@@ -244,21 +267,29 @@ impl Client {
     /// one; [`Backpressure::TooLarge`] if the information is longer than
     /// [`OPTION_INFO_MAX_BYTES`](crate::options::OPTION_INFO_MAX_BYTES) or the message longer than the
     /// connection takes inline; [`Backpressure::Misuse`] for an option that was not registered when the
-    /// core started, and for the token `u64::MAX`.
+    /// core started.
     pub fn call_option(
         &self,
         token: Token,
         message: &OptionMessage<'_>,
-    ) -> Result<(), Backpressure> {
-        let conn = self.0.conn_for(token)?;
-        match self.0.ops.call_option(conn, token.0, message) {
-            Err(Backpressure::Down) => Err(self.0.refusal_when_down()),
-            started => started,
-        }
+    ) -> Result<CallId, Backpressure> {
+        let conn = self.0.conn_for_call()?;
+        let mut outcome = self.0.ops.call_option(conn, token.0, message);
+        self.0.explain(&mut outcome);
+        outcome
     }
 
     /// Calls as this user from now on (AUTH_SYS, RFC 5531 appendix A); `None`: as nobody
     /// (AUTH_NONE).
+    ///
+    /// ```no_run
+    /// use spinrpc::{AuthSys, Backpressure, Client, Groups};
+    ///
+    /// fn call_as(client: &Client, uid: u32, gid: u32) -> Result<(), Backpressure> {
+    ///     let groups = Groups::new(&[gid, 100]).unwrap_or_default();
+    ///     client.set_auth_sys(Some(&AuthSys { stamp: 0, machine_name: b"host", uid, gid, groups }))
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`Backpressure::Misuse`], and nothing changes, if it is too long for a credential, and inside the
@@ -302,11 +333,14 @@ impl Client {
 
     /// Gives a call up: its handler has got [`CallError::Cancelled`] when the next turn ends. The
     /// server may still execute it; its buffers stay with the connection until the server answers.
-    /// `false` if no call in flight, or waiting for another connection, carries this token. Takes
-    /// time in the number of slots.
-    pub fn cancel(&self, token: Token) -> bool {
-        let conn = self.0.state.get().of_calls().filter(|_| token != Token::OPENING);
-        conn.is_some_and(|conn| self.0.ops.cancel(conn, token.0))
+    /// A call that waits for another connection ends at once.
+    ///
+    /// # Errors
+    /// [`CallEnded`]: its handler has been told before, or is told in this turn. A call that has ended by
+    /// its deadline, or was cancelled, has ended.
+    pub fn cancel(&self, call: CallId) -> Result<(), CallEnded> {
+        let conn = self.0.state.get().of_calls().ok_or(CallEnded)?;
+        if self.0.ops.cancel(conn, call) { Ok(()) } else { Err(CallEnded) }
     }
 
     /// True until its first connection is there, or cannot be had.
@@ -342,7 +376,7 @@ impl Client {
         match self.0.state.get() {
             LinkState::Up(conn) | LinkState::Probing(conn) | LinkState::Resending(conn) => {
                 #[cfg(feature = "gss")]
-                self.0.ops.destroy_context(conn, self.0.called());
+                self.0.farewell.set(self.0.ops.destroy_context(conn, self.0.called()));
                 self.0.ops.close(conn);
             }
             // Gone, or going.

@@ -1,8 +1,6 @@
 //! A client as its core keeps it: its connection, how that opens and what becomes of it when it is
 //! lost, and whom to tell. The dispatch owns all of a core's.
 
-#[cfg(feature = "gss")]
-use super::client::Token;
 use super::client::{Link, LinkState, ReplyHandler};
 use super::config_protocol::Asking;
 use super::contained::ContainedHandler;
@@ -18,6 +16,7 @@ use crate::mem::Slab;
 use crate::reactor::Negotiated;
 use crate::reactor::words::instance::Instance;
 use spinrpc_proto::ids::{Program, Version};
+use spinrpc_proto::output::SlotId;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -39,6 +38,8 @@ pub(super) struct ClientEntry {
     /// The connection it has asked for.
     pub(super) request: Option<u64>,
     pub(super) up: Option<(Peer, Negotiated)>,
+    /// The call with which the connection begins, until it has ended.
+    pub(super) opening: Option<SlotId>,
     pub(super) failed_calls: usize,
     pub(super) address: String,
     /// Which version its connections begin with.
@@ -82,6 +83,7 @@ impl ClientEntry {
             conn: None,
             request: None,
             up: None,
+            opening: None,
             failed_calls: 0,
             address: address.to_owned(),
             offer: Offer::default(),
@@ -121,16 +123,17 @@ impl ClientEntry {
         self.is_in_reverse || self.takes_reverse
     }
 
-    /// This is the token of a call that makes its connection ready, and it is not yet.
+    /// This is the reply to the call that makes its connection ready.
     #[cfg(feature = "gss")]
-    pub(super) fn awaits(&self, token: u64) -> bool {
-        token == Token::OPENING.0 && matches!(self.link.state.get(), LinkState::Probing(_))
+    pub(super) fn awaits(&self, stream: &[u8]) -> bool {
+        let is_probing = matches!(self.link.state.get(), LinkState::Probing(_));
+        is_probing && self.opening.is_some_and(|slot| slot_in(stream) == Some(slot.index))
     }
 
-    /// This is the token of the call that ends its context, whose answer means nothing.
+    /// This is the reply to the call that ends its context, or that call has failed.
     #[cfg(feature = "gss")]
-    pub(super) fn is_farewell(&self, token: u64) -> bool {
-        self.securing.is_some() && token == Token::OPENING.0 && !self.awaits(token)
+    pub(super) fn is_farewell(&self, index: Option<u16>) -> bool {
+        self.link.farewell.get().is_some_and(|slot| index == Some(slot.index))
     }
 
     pub(super) fn instance(&self) -> Instance {
@@ -180,4 +183,11 @@ impl ClientEntry {
         *self.link.failure.borrow_mut() = Some(error.clone());
         self.handler.on_event(&ConnectionEvent::ConnectFailed { error });
     }
+}
+
+/// Index of the slot of the call that this is the reply to.
+#[cfg(feature = "gss")]
+pub(super) fn slot_in(stream: &[u8]) -> Option<u16> {
+    let xid = u32::from_be_bytes(*stream.first_chunk()?);
+    Some(spinrpc_proto::requester::index_of(spinrpc_proto::ids::Xid(xid)))
 }

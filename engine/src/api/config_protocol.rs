@@ -5,19 +5,20 @@
 //! runtime makes both when a core starts; the dispatch runs them.
 
 use super::call::Call;
-use super::client::Token;
 use super::errors::CallError;
+use super::opening::NO_TOKEN;
 use super::service::Service;
 use crate::config::{Config, Protection};
 use crate::fabric::ConnId;
 use crate::reactor::state::core::CoreCell;
-use crate::reactor::words::calls::{CallTarget, HeaderTemplate};
+use crate::reactor::words::calls::{CallId, CallTarget, HeaderTemplate};
 use crate::reactor::{Backpressure, CallSpec, Negotiated};
 use rustix::process::{getegid, geteuid};
 use spinrpc_proto::config_proto::{BODY_BYTES, CONFIGURE, ConfigReply, ConfigRequest};
 use spinrpc_proto::config_proto::{PROGRAM, VERSION};
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
+use spinrpc_proto::payload::StreamWriter;
 use spinrpc_proto::rpc::{
     AUTH_BODY_MAX_BYTES, AcceptStatus, AuthFlavor, AuthSys, Groups, OpaqueAuth,
 };
@@ -112,12 +113,14 @@ impl Asking {
 
     /// Sends the request. The one credit of a new connection is in use until its reply, so that no
     /// other call can go before (RFC 5666 section 6.1).
-    pub(super) fn start(&self, ops: &CoreCell, conn: ConnId) -> Result<(), Backpressure> {
+    pub(super) fn start(&self, ops: &CoreCell, conn: ConnId) -> Result<CallId, Backpressure> {
         let request = ops.config_request().emit();
-        let token = Token::OPENING.0;
-        let target = CallTarget { header: &self.header, procedure: CONFIGURE, token };
+        let target = CallTarget { header: &self.header, procedure: CONFIGURE, token: NO_TOKEN };
         let mut spec = CallSpec::new().deadline(self.timeout);
-        ops.start_call((conn, None), &target, &mut spec, |arguments| arguments.fixed(&request))
+        #[cfg(feature = "gss")]
+        spec.open();
+        let encode = |arguments: &mut StreamWriter<'_>| arguments.fixed(&request);
+        ops.start_call((conn, None), &target, &mut spec, encode, |_| {})
     }
 
     /// The results of the request came: they bind the connection from now on.

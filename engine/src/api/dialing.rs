@@ -6,7 +6,7 @@
 
 use super::errors::EngineError;
 use crate::config::{BulkView, Config};
-use crate::fabric::{AnyConnector, Connector, FabricError};
+use crate::fabric::{AnyConnector, ConnectRequest, Connector, FabricError};
 use crate::mem::Slab;
 use crate::reactor::Negotiated;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
@@ -58,8 +58,9 @@ impl Dialer {
             BulkView::Lent => &lent[..],
             BulkView::Copy => &[],
         };
+        let asked = ConnectRequest::new(address, *timeout).core(*core);
         let result: Result<_, FabricError> =
-            self.connector.connect_lending(address, *core, &private_data, *timeout, lent);
+            self.connector.connect(&asked.private_data(&private_data).lend(lent));
         Mail::Connected { request: *number, result }
     }
 }

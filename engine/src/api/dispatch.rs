@@ -24,7 +24,7 @@ use crate::reactor::pending::sinks::Sinks;
 use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::{
-    Admitted, CallEnd, CallOutcome, ReplyFrame, ReplyTarget, RpcRefusal,
+    Admitted, CallEnd, CallKey, CallOutcome, ReplyFrame, ReplyTarget, RpcRefusal,
 };
 use crate::reactor::words::padded::Padded;
 use crate::reactor::{Negotiated, Progress};
@@ -531,7 +531,7 @@ impl Upcalls for Dispatch {
     fn on_reply(&mut self, frame: ReplyFrame<'_>) {
         let Some(entry) = self.client(frame.conn) else { return self.on_first_reply(frame) };
         #[cfg(feature = "gss")]
-        if entry.securing.is_some() && !entry.awaits(frame.token) {
+        if entry.securing.is_some() && !entry.awaits(frame.stream) {
             return self.on_protected_reply(frame);
         }
         if let LinkState::Probing(conn) = entry.link.state.get() {
@@ -561,10 +561,10 @@ impl Upcalls for Dispatch {
         entry.handler.on_reply(token, Ok(reply));
     }
 
-    fn on_call_failed(&mut self, conn: ConnId, token: u64, end: CallEnd) {
+    fn on_call_failed(&mut self, conn: ConnId, call: CallKey, end: CallEnd) {
         let Some(entry) = self.client_of_calls(conn) else { return };
         #[cfg(feature = "gss")]
-        if entry.is_farewell(token) {
+        if entry.is_farewell(Some(call.slot.index)) {
             return;
         }
         let error = match end {
@@ -578,11 +578,10 @@ impl Upcalls for Dispatch {
                 CallError::NotExecuted(cause)
             }
         };
-        let is_probing = matches!(entry.link.state.get(), LinkState::Probing(_));
-        if is_probing && token == Token::OPENING.0 {
+        if entry.opening.take_if(|opening| *opening == call.slot).is_some() {
             return Self::on_opening_failed(entry, conn, error);
         }
-        entry.handler.on_reply(Token(token), Err(error));
+        entry.handler.on_reply(Token(call.token), Err(error));
     }
 
     fn on_connected(&mut self, request: u64, result: Result<ConnId, FabricError>) {
@@ -614,7 +613,7 @@ impl Upcalls for Dispatch {
         let Some(entry) = self.client(conn) else { return };
         if entry.link.state.get() == LinkState::Down {
             entry.link.ops.close(conn);
-            return entry.fail(ConnectError::FirstCall("closed while connecting".into()));
+            return entry.fail(ConnectError::Closed);
         }
         if let Some(comeback) = &entry.comeback {
             entry.link.ops.make_lasting(conn, comeback.resends_max());

@@ -14,6 +14,21 @@ use std::time::Duration;
 use std::{fmt, io};
 
 /// Why a call has no result.
+///
+/// ```
+/// use spinrpc::CallError;
+///
+/// /// Whether to call again, where executing the call twice does no harm.
+/// fn is_worth_another_try(error: &CallError, tries: u32) -> bool {
+///     match error {
+///         // It was not executed: the next server may be asked at once.
+///         CallError::NotExecuted(_) => true,
+///         error => error.is_retryable() && tries < 3,
+///     }
+/// }
+/// assert!(is_worth_another_try(&CallError::TimedOut, 1));
+/// assert!(!is_worth_another_try(&CallError::Cancelled, 1));
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -123,7 +138,19 @@ impl Backpressure {
     }
 }
 
-/// Why a connection did not come up.
+/// Why a connection did not come up. [`Error::source`] goes on to what was behind it.
+///
+/// ```
+/// use spinrpc::{ConnectError, Program, Version, blocking};
+///
+/// let error = blocking::Client::connect("shm:nobody-listens", Program(1), Version(1)).unwrap_err();
+/// match &error {
+///     ConnectError::Fabric(failure) => println!("no server: {failure}"),
+///     ConnectError::NotServed(status) => println!("another program is served: {status}"),
+///     other => println!("{other}"),
+/// }
+/// # assert!(matches!(error, ConnectError::Fabric(_)), "{error}");
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -153,9 +180,12 @@ pub enum ConnectError {
         /// Its highest version.
         high: u32,
     },
-    /// The first call ended with an error.
+    /// The first call ended with this error.
     #[error("the first call failed: {0}")]
-    FirstCall(String),
+    FirstCall(#[source] CallError),
+    /// The application closed the client before it was connected.
+    #[error("closed while connecting")]
+    Closed,
     /// No answer in time.
     #[error("no connection within {0:?}")]
     TimedOut(Duration),

@@ -41,7 +41,7 @@ mod versions;
 #[cfg(feature = "async")]
 pub use asynchronous::{AsyncService, CallStream, IncomingCall, Results, WithData, async_service};
 pub use call::{Call, Deferred};
-pub use client::{Client, Reply, ReplyHandler, Token};
+pub use client::{CallEnded, Client, Reply, ReplyHandler, Token};
 pub use codec::{Data, Decoder, Encoder, ExposedData, Span};
 pub use core::{Core, CoreContext, Work};
 pub use directory::Directory;

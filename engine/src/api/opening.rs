@@ -2,19 +2,22 @@
 //! outcome: that of the Connection Configuration Protocol (RFC 5666 section 6), and one that opens the
 //! window and settles the version of RPC-over-RDMA. Called by the dispatch.
 
-use super::client::{LinkState, Token};
+use super::client::LinkState;
 use super::client_entry::ClientEntry;
 use super::config_protocol::Asking;
 use super::dispatch::Dispatch;
 use super::errors::{CallError, ConnectError};
 use super::reply_status::{is_served, reply_status};
 use crate::fabric::{ConnId, DownCause};
-use crate::reactor::words::calls::CallSpec;
+use crate::reactor::Backpressure;
+use crate::reactor::words::calls::{CallId, CallSpec};
 use spinrpc_proto::ids::Procedure;
 use spinrpc_proto::rdma::RdmaError;
 
 /// The NULL procedure, which every program has (RFC 5531 section 12).
 const NULL: Procedure = Procedure(0);
+/// Opening calls are known by their slots.
+pub(super) const NO_TOKEN: u64 = 0;
 
 impl Dispatch {
     /// The first message of a connection: that of the Connection Configuration Protocol, or the
@@ -24,19 +27,25 @@ impl Dispatch {
             Some(asking) => asking.start(&entry.link.ops, conn),
             None => return Self::probe(entry, conn),
         };
-        if let Err(refused) = started {
-            Self::fail_probe(entry, conn, CallError::NotStarted(refused));
-        }
+        Self::await_opening(entry, conn, started);
     }
 
     /// One call opens the window: exactly one credit is there until its reply (RFC 8166 section
     /// 3.3.3), and the application need not know.
     fn probe(entry: &mut ClientEntry, conn: ConnId) {
-        let (token, mut spec) = (Token::OPENING.0, CallSpec::new());
+        let mut spec = CallSpec::new();
         if let Some(patience) = entry.offer.patience {
             spec = spec.deadline(patience);
         }
-        let started = entry.link.start(conn, NULL, token, &mut spec, |_| {});
+        #[cfg(feature = "gss")]
+        spec.open();
+        let started = entry.link.start(conn, NULL, NO_TOKEN, &mut spec, |_| {});
+        Self::await_opening(entry, conn, started);
+    }
+
+    /// The slot tells the opening call from those of the application that wait for the connection.
+    fn await_opening(entry: &mut ClientEntry, conn: ConnId, started: Result<CallId, Backpressure>) {
+        entry.opening = started.as_ref().ok().map(|call| call.slot());
         if let Err(refused) = started {
             Self::fail_probe(entry, conn, CallError::NotStarted(refused));
         }
@@ -44,6 +53,7 @@ impl Dispatch {
 
     #[cold]
     pub(super) fn on_opening_reply(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
+        entry.opening = None;
         #[cfg(feature = "gss")]
         if entry.securing.as_ref().is_some_and(|securing| securing.awaits_answer()) {
             return Self::take_token_answer(entry, conn, stream);
@@ -155,7 +165,7 @@ impl Dispatch {
                 CallError::Rdma(RdmaError::Version { low, high }) => {
                     ConnectError::NoCommonVersion { low, high }
                 }
-                other => ConnectError::FirstCall(other.to_string()),
+                other => ConnectError::FirstCall(other),
             });
         }
         entry.link.ops.close(conn);

@@ -226,8 +226,8 @@ impl Dispatch {
         message: OptionMessage<'_>,
     ) {
         let Some(entry) = self.client_of_calls(conn) else { return };
-        let is_probing = matches!(entry.link.state.get(), LinkState::Probing(_));
-        if is_probing && token == Token::OPENING.0 {
+        if entry.link.state.get() == LinkState::Probing(conn) {
+            entry.opening = None;
             let error = CallError::AnsweredByOption { option: message.option };
             return Self::on_opening_failed(entry, conn, error);
         }

@@ -159,6 +159,20 @@ impl ConnectOptions {
 /// that is shortened at random, so that the clients of a server that went away do not all come back
 /// at once. A connection that came up is a success: when it is lost in turn, the first pause is the
 /// first again.
+///
+/// ```
+/// use spinrpc::{ConnectOptions, Reconnect};
+/// use std::time::Duration;
+///
+/// let policy = Reconnect::default()
+///     .first_delay(Duration::from_millis(1))
+///     .max_delay(Duration::from_secs(1))
+///     .jitter_percent(30)
+///     .give_up_after(Duration::from_secs(60))
+///     .resends_max(3);
+/// let options = ConnectOptions::new().reconnect(policy);
+/// # drop(options);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reconnect {
     first_delay: Duration,

@@ -11,10 +11,10 @@ use super::sim::{SimConnector, SimEndpoint, SimFabric};
 #[cfg(feature = "verbs")]
 use super::verbs::{VerbsConnector, VerbsEndpoint, VerbsFabric};
 use super::{
-    Acceptor, Access, Caps, Completions, Connector, Endpoint, Ends, ExposeError, Fabric,
-    FabricError, Full, NextShort, Peer, QpId, RemoteSlice, Revoked, SendWr, Short, Wake,
+    Acceptor, Access, Caps, Completions, ConnectRequest, Connector, Endpoint, Ends, ExposeError,
+    Fabric, FabricError, Full, NextShort, Peer, QpId, RemoteSlice, Revoked, SendWr, Short, Wake,
 };
-use crate::mem::{Buf, Bulk, BulkPool, Lease, Region, Slab};
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
 use crate::sys::clock::{Clock, Ticks};
 use crate::sys::random::Random;
 use std::sync::Arc;
@@ -136,39 +136,14 @@ impl Connector for AnyConnector {
         })
     }
 
-    fn connect(
-        &self,
-        address: &str,
-        core: usize,
-        own: &[u8],
-        timeout: Duration,
-    ) -> Result<AnyEndpoint, FabricError> {
-        self.connect_lending(address, core, own, timeout, &[])
-    }
-
-    fn connect_lending(
-        &self,
-        address: &str,
-        core: usize,
-        own: &[u8],
-        timeout: Duration,
-        lent: &[Slab],
-    ) -> Result<AnyEndpoint, FabricError> {
+    fn connect(&self, request: &ConnectRequest<'_>) -> Result<AnyEndpoint, FabricError> {
         Ok(match self {
-            Self::Shm(it) => {
-                AnyEndpoint::Shm(it.connect_lending(address, core, own, timeout, lent)?.into())
-            }
+            Self::Shm(connector) => AnyEndpoint::Shm(connector.connect(request)?.into()),
             #[cfg(feature = "verbs")]
-            Self::Verbs(it) => {
-                AnyEndpoint::Verbs(it.connect_lending(address, core, own, timeout, lent)?)
-            }
+            Self::Verbs(connector) => AnyEndpoint::Verbs(connector.connect(request)?),
             #[cfg(feature = "sim")]
-            Self::Sim(it) => {
-                AnyEndpoint::Sim(it.connect_lending(address, core, own, timeout, lent)?)
-            }
-            Self::Captured(it) => {
-                AnyEndpoint::Captured(it.connect_lending(address, core, own, timeout, lent)?.into())
-            }
+            Self::Sim(connector) => AnyEndpoint::Sim(connector.connect(request)?),
+            Self::Captured(connector) => AnyEndpoint::Captured(connector.connect(request)?.into()),
         })
     }
 

@@ -262,6 +262,42 @@ pub trait Endpoint: Send + 'static {
     }
 }
 
+/// A connection that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectRequest<'a> {
+    pub(crate) address: &'a str,
+    pub(crate) core: usize,
+    pub(crate) private_data: &'a [u8],
+    pub(crate) timeout: Duration,
+    pub(crate) lent: &'a [Slab],
+}
+
+impl<'a> ConnectRequest<'a> {
+    /// To this address, within this time, on behalf of core number 0, without private data.
+    pub fn new(address: &'a str, timeout: Duration) -> Self {
+        Self { address, core: 0, private_data: &[], timeout, lent: &[] }
+    }
+
+    /// On behalf of core number `core`.
+    #[must_use]
+    pub fn core(self, core: usize) -> Self {
+        Self { core, ..self }
+    }
+
+    /// Bytes that the peer gets with the request.
+    #[must_use]
+    pub fn private_data(self, private_data: &'a [u8]) -> Self {
+        Self { private_data, ..self }
+    }
+
+    /// The peer may read all of these slabs by the connection, where the driver lets a call use them in place. Where
+    /// it does not, they are memory as any other.
+    #[must_use]
+    pub fn lend(self, lent: &'a [Slab]) -> Self {
+        Self { lent, ..self }
+    }
+}
+
 /// A driver's control plane: shared by all threads of an engine, may block.
 pub trait Connector: Send + Sync + 'static {
     /// The data plane it makes connections for.
@@ -285,28 +321,11 @@ pub trait Connector: Send + Sync + 'static {
     /// so that memory is local to it.
     fn fabric(&self, core: usize) -> Result<Self::Fabric, FabricError>;
 
-    /// Connects to `address` on behalf of core number `core`; blocks for `timeout` at most.
+    /// Makes a connection; blocks for the request's timeout at most.
     fn connect(
         &self,
-        address: &str,
-        core: usize,
-        private_data: &[u8],
-        timeout: Duration,
+        request: &ConnectRequest<'_>,
     ) -> Result<<Self::Fabric as Fabric>::Endpoint, FabricError>;
-
-    /// As [`Connector::connect`]; the peer may read all of the slabs in `lent` by this connection, where the driver
-    /// lets a call use them in place. Where it does not, they are memory as any other.
-    fn connect_lending(
-        &self,
-        address: &str,
-        core: usize,
-        private_data: &[u8],
-        timeout: Duration,
-        lent: &[Slab],
-    ) -> Result<<Self::Fabric as Fabric>::Endpoint, FabricError> {
-        let _ = lent;
-        self.connect(address, core, private_data, timeout)
-    }
 
     /// Accepts connections at `address` until the returned guard is dropped. `accept` picks the
     /// core for each one before the handshake is answered, and gets the endpoint after it.

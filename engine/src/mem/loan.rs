@@ -16,6 +16,19 @@ use std::slice;
 /// driver; while a [`Lease`] is out it does neither. Memory that a peer can write at any time
 /// ([`Bulk::is_exposed`]) is only copied in and out; clients and services get such memory as an
 /// [`ExposedBulk`](super::ExposedBulk), never as this type.
+///
+/// ```
+/// use spinrpc::Bulk;
+///
+/// let mut block = Bulk::from_vec(vec![0; 4096]);
+/// block.set_len(5);
+/// block.copy_from(0, b"bytes");
+/// assert_eq!(block.bytes(), b"bytes");
+/// assert!(block.capacity() >= 4096 && !block.is_exposed());
+/// // Replies can share it, and give it back with the last of them.
+/// let shared = block.freeze();
+/// assert_eq!(shared.clone().bytes(), b"bytes");
+/// ```
 pub struct Bulk {
     block: BlockRef,
     len: usize,

@@ -73,7 +73,7 @@ impl Region {
 
     /// All of a slab, which peers may read and cannot write.
     pub(super) fn from_lendable(memory: Arc<LendableMemory>) -> Self {
-        Self::new(memory.as_ptr(), memory.len(), Backing::Lendable(memory))
+        Self::new(memory.mapping().as_ptr(), memory.mapping().len(), Backing::Lendable(memory))
     }
 
     /// An application's own memory as a region.

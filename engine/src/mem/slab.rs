@@ -118,7 +118,7 @@ impl Slab {
             .ok_or_else(|| unfit("a block has no bytes, or too many"))?;
         // SAFETY: the caller's promise.
         let memory = unsafe { LendableMemory::from_memfd(fd, bytes_max, PageRequest::default()) }?;
-        match memory.len() / block_bytes {
+        match memory.mapping().len() / block_bytes {
             0 => Err(unfit("the memory is less than one block")),
             count => Self::cut(memory, block_bytes, count),
         }
@@ -151,17 +151,17 @@ impl Slab {
 
     /// Bytes of the memory: what a peer maps that it is lent to.
     pub fn bytes(&self) -> usize {
-        self.memory.len()
+        self.memory.mapping().len()
     }
 
     /// It consists of huge pages.
     pub fn has_huge_pages(&self) -> bool {
-        self.memory.pages() == PageKind::Huge2M
+        self.memory.mapping().pages() == PageKind::Huge2M
     }
 
     /// The pages stay in memory (mlock was asked for and granted).
     pub(crate) fn is_locked(&self) -> bool {
-        self.memory.is_locked()
+        self.memory.mapping().is_locked()
     }
 
     /// The region that its blocks lie in.

@@ -16,7 +16,7 @@ use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{
-    Backpressure, CallOutcome, CallSpec, CallTarget, Deadline, ReplyFrame, ReplyTarget,
+    Backpressure, CallId, CallOutcome, CallSpec, CallTarget, Deadline, ReplyFrame, ReplyTarget,
 };
 use crate::reactor::words::draft::{Draft, EncodeOnce, once};
 use crate::reactor::words::gate::{Gate, Way};
@@ -391,7 +391,7 @@ impl CoreCell {
         target: &CallTarget<'_>,
         spec: &CallSpec,
         message: &Short,
-    ) -> bool {
+    ) -> Option<CallId> {
         let (token, procedure) = (target.token, target.procedure);
         self.send_short_call(lane, token, spec, message, |xid, credits, _| PlainCall {
             xid,
@@ -409,7 +409,7 @@ impl CoreCell {
         target: &CallTarget<'_>,
         spec: &CallSpec,
         message: &Short,
-    ) -> bool {
+    ) -> Option<CallId> {
         let token = target.token;
         self.send_short_call(lane, token, spec, message, |xid, credits, message| {
             let (first, [a, b, c, d]) = call_head(xid, credits);
@@ -427,22 +427,20 @@ impl CoreCell {
         spec: &CallSpec,
         message: &Short,
         head: impl FnOnce(Xid, u32, &Short) -> H,
-    ) -> bool {
-        let Some(ends) = lane.ends.as_ref().filter(|_| self.lets(lane, Way::SendCalls)) else {
-            return false;
-        };
+    ) -> Option<CallId> {
+        let ends = lane.ends.as_ref().filter(|_| self.lets(lane, Way::SendCalls))?;
         let mut proto = lane.proto();
-        let Ok(next) = proto.requester.next_call() else { return false };
+        let next = proto.requester.next_call().ok()?;
         if !ends.send(head(next.xid, next.requested(), message), message) {
-            return false;
+            return None;
         }
         // Behind the message, which does not wait for the clock.
         let deadline = self.lane_deadline(spec);
-        next.start(token, deadline);
+        let call = next.start(token, deadline);
         self.lane.next_deadline.set(self.lane.next_deadline.get().min(deadline));
         count(&self.lane.counts.calls_sent, 1);
         count(&self.lane.counts.bytes_inline, message.length() as u64);
-        true
+        Some(CallId(call))
     }
 
     /// When a call that starts now is given up.
@@ -530,26 +528,26 @@ impl Reactor {
         target: &CallTarget<'_>,
         spec: &CallSpec,
         message: &mut [u8],
-    ) -> bool {
+    ) -> Option<CallId> {
         let deadline = self.deadline(spec);
         let bytes = message.len();
-        let Some(c) = self.conns.find_for_lane(conn) else { return false };
+        let c = self.conns.find_for_lane(conn)?;
         if !c.lets(Way::SendCalls) || bytes > c.negotiated.plain_bytes_max(TransportVersion::One) {
-            return false;
+            return None;
         }
         let mut proto = c.lane.proto();
-        let Ok(next) = proto.requester.next_call() else { return false };
+        let next = proto.requester.next_call().ok()?;
         target.header.write_without_credential(target.procedure, &mut message[MSG_HEADER_BYTES..]);
         let (first, pairs) = call_head(next.xid, next.requested());
         put_head(message, first, &pairs);
         if !self.fabric.send_copied(conn, message) {
-            return false;
+            return None;
         }
-        next.start(target.token, deadline);
+        let call = next.start(target.token, deadline);
         self.next_deadline = self.next_deadline.min(deadline);
         self.stats.calls_sent += 1;
         self.stats.bytes_inline += bytes as u64;
-        true
+        Some(CallId(call))
     }
 
     /// The same of a reply of version one.
@@ -697,10 +695,14 @@ fn plain_call(short: &Short) -> Option<(PlainCall, &[u8])> {
 /// An encoder may not start another call.
 const NESTED: Backpressure = Backpressure::Misuse("the encoder of a call has started another one");
 
+/// A call's id, or why it was not started.
+type Started = Result<CallId, Backpressure>;
+
 impl CoreCell {
     /// Starts a call; on success the buffers of `spec` have moved out of it. It is encoded before anything is
     /// looked at: most calls can leave.
     ///
+    /// `explain` gets the outcome of calls that do not leave at once, not of most calls.
     /// Inlined into the crate that makes the call, so that the compiler sees the encoder.
     #[inline]
     pub(crate) fn start_call(
@@ -709,22 +711,30 @@ impl CoreCell {
         target: &CallTarget<'_>,
         spec: &mut CallSpec,
         encode: impl FnOnce(&mut StreamWriter<'_>),
-    ) -> Result<(), Backpressure> {
+        explain: impl FnOnce(&mut Started),
+    ) -> Started {
         let Ok(mut memory) = self.lane.call.try_borrow_mut() else { return Err(NESTED) };
         let is_plain = spec.is_plain() && self.lane.takes_calls;
         let plain = lane.zip(target.header.plain()).filter(|_| is_plain);
         let Some((lane, called)) = plain else {
             let to = (conn, lane);
-            return self.start_other_call(to, target, spec, &mut memory, &mut once(encode));
+            let encode = &mut once(encode);
+            let mut outcome = self.start_other_call(to, target, spec, &mut memory, encode);
+            explain(&mut outcome);
+            return outcome;
         };
         let is_short = memory.encode::<CALL_BYTES>(encode);
-        let is_sent =
-            is_short && self.send_without_credential(lane, called, target, spec, &memory.short);
-        drop(memory);
-        if is_sent {
-            return Ok(());
+        if is_short
+            && let Some(call) =
+                self.send_without_credential(lane, called, target, spec, &memory.short)
+        {
+            return Ok(call);
         }
-        self.start_written_call(conn, target, spec, &mut self.lane.call.borrow_mut(), is_short)
+        drop(memory);
+        let memory = &mut self.lane.call.borrow_mut();
+        let mut outcome = self.start_written_call(conn, target, spec, memory, is_short);
+        explain(&mut outcome);
+        outcome
     }
 
     /// A call that the lane cannot send, or not now, whose arguments are written.
@@ -736,16 +746,17 @@ impl CoreCell {
         spec: &mut CallSpec,
         memory: &mut MessageMemory,
         is_short: bool,
-    ) -> Result<(), Backpressure> {
+    ) -> Result<CallId, Backpressure> {
         let message = memory.written_mut(is_short).map_err(Undrafted::refusal)?;
-        if !is_short && self.reactor().send_long_call(conn, target, spec, message) {
-            return Ok(());
+        if !is_short && let Some(call) = self.reactor().send_long_call(conn, target, spec, message)
+        {
+            return Ok(call);
         }
         let stream = &mut message[MSG_HEADER_BYTES..];
         target.header.write_without_credential(target.procedure, stream);
         let token = target.token;
-        if self.reactor().start_plain_call(conn, token, spec, stream)? {
-            return Ok(());
+        if let Some(call) = self.reactor().start_plain_call(conn, token, spec, stream)? {
+            return Ok(call);
         }
         self.start_any_call(conn, token, spec, &Draft::plain(stream))
     }
@@ -759,16 +770,18 @@ impl CoreCell {
         spec: &mut CallSpec,
         memory: &mut MessageMemory,
         encode: EncodeOnce<'_>,
-    ) -> Result<(), Backpressure> {
+    ) -> Result<CallId, Backpressure> {
         let write = |stream: &mut StreamWriter<'_>| {
             target.header.write(target.procedure, stream);
             encode(stream);
         };
         if spec.is_plain() && self.lane.takes_calls {
             let is_short = memory.encode::<MSG_HEADER_BYTES>(write);
-            let sends = |lane: &Rc<_>| self.send_with_credential(lane, target, spec, &memory.short);
-            if is_short && lane.is_some_and(sends) {
-                return Ok(());
+            if is_short
+                && let Some(lane) = lane
+                && let Some(call) = self.send_with_credential(lane, target, spec, &memory.short)
+            {
+                return Ok(call);
             }
             return self.start_written_call(conn, target, spec, memory, is_short);
         }
@@ -782,8 +795,11 @@ impl CoreCell {
             return Err(ITEMS_DIFFER);
         }
         let (token, is_plain) = (target.token, spec.is_plain() && !self.names_times);
-        if is_plain && self.reactor().start_plain_call(conn, token, spec, draft.stream())? {
-            return Ok(());
+        if is_plain
+            && let Some(call) =
+                self.reactor().start_plain_call(conn, token, spec, draft.stream())?
+        {
+            return Ok(call);
         }
         self.start_any_call(conn, token, spec, &draft)
     }

@@ -28,7 +28,7 @@ pub(crate) mod words;
 pub use pending::latency::PROCEDURES_MEASURED;
 pub use pending::panic_log::{HandlerKind, HandlerPanic};
 pub use pending::roles::NoReverse;
-pub use words::calls::{Backpressure, CallSpec, Progress, Resend};
+pub use words::calls::{Backpressure, CallId, CallSpec, Progress, Resend};
 pub use words::latency::{BUCKETS as LATENCY_BUCKETS, bounds_ns as latency_bounds_ns};
 pub use words::negotiate::Negotiated;
 #[cfg(any(test, fuzzing))]

@@ -10,7 +10,7 @@ use crate::reactor::pending::roles::NoReverse;
 use crate::reactor::pending::serving::ReplyOps;
 use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::core::CoreCell;
-use crate::reactor::words::calls::{Backpressure, ReplyTarget, RpcRefusal};
+use crate::reactor::words::calls::{Backpressure, CallId, ReplyTarget, RpcRefusal};
 use crate::reactor::words::draft::{Draft, EncodeOnce};
 use crate::reactor::words::instance::Instance;
 use crate::reactor::words::messages::SYSTEM_ERR;
@@ -33,7 +33,7 @@ impl CoreCell {
         conn: ConnId,
         token: u64,
         option: &OptionMessage<'_>,
-    ) -> Result<(), Backpressure> {
+    ) -> Result<CallId, Backpressure> {
         self.reactor().call_option(conn, token, option)
     }
 
@@ -73,9 +73,9 @@ impl CoreCell {
         self.reactor().fail_call(to);
     }
 
-    /// Gives up the call that carries `token`.
-    pub(crate) fn cancel(&self, conn: ConnId, token: u64) -> bool {
-        self.cancel_call(conn, token)
+    /// Gives up a call. Returns false if it has ended.
+    pub(crate) fn cancel(&self, conn: ConnId, call: CallId) -> bool {
+        self.cancel_call(conn, call.slot())
     }
 
     /// Memory for arguments and results of calls to the peer of `conn`.

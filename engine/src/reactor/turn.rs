@@ -18,7 +18,7 @@ use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::state::lane_memory::LaneCounts;
-use crate::reactor::words::calls::{CallEnd, CallOutcome, Progress};
+use crate::reactor::words::calls::{CallEnd, CallKey, CallOutcome, Progress};
 use crate::reactor::words::memory::message_bytes;
 use crate::reactor::words::messages::SYSTEM_ERR;
 use crate::reactor::words::negotiate::{Negotiated, Terms};
@@ -227,8 +227,8 @@ impl CoreCell {
             _ => {
                 let failed = reactor.on_rare(qp, message, sink.event, sink.close, invalidated);
                 drop(reactor);
-                if let Some((token, failure)) = failed {
-                    up.on_call_failed(qp, token, CallEnd::Failed(failure));
+                if let Some((call, failure)) = failed {
+                    up.on_call_failed(qp, call, CallEnd::Failed(failure));
                 }
             }
         }
@@ -331,7 +331,7 @@ impl CoreCell {
             .on_down(|slot, token| ended.extend(token.map(|token| (slot, token))));
         for (slot, token) in ended {
             let end = CallEnd::of(gone.proves_unexecuted(slot), &cause);
-            up.on_call_failed(conn, token, end);
+            up.on_call_failed(conn, CallKey { slot, token }, end);
         }
         up.on_down(conn, &cause);
     }
@@ -484,7 +484,7 @@ impl Reactor {
         event: Event,
         close: Option<PeerMisbehaved>,
         invalidated: Option<u32>,
-    ) -> Option<(u64, CallFailure)> {
+    ) -> Option<(CallKey, CallFailure)> {
         if let Some(why) = close {
             self.close_misbehaving(qp, why);
         }
@@ -506,7 +506,9 @@ impl Reactor {
             self.close_misbehaving(qp, PeerMisbehaved::ForeignKey);
         }
         match event {
-            Event::Failed { token, failure, .. } => return Some((token, failure)),
+            Event::Failed { slot, token, failure } => {
+                return Some((CallKey { slot, token }, failure));
+            }
             Event::Error(xid, version, error) => self.send_error(qp, xid, version, error),
             Event::Refuse(xid, version) => {
                 self.stats.calls_refused += 1;

@@ -53,7 +53,7 @@ pub struct PageRequest {
     pub node: Option<u32>,
 }
 
-/// Private zeroed memory at a fixed address; dropping it unmaps it.
+/// Writable memory at a fixed address; dropping it unmaps it.
 #[derive(Debug)]
 pub struct Mapping {
     span: Span,
@@ -62,7 +62,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps at least `len` bytes, rounded up to whole pages.
+    /// Maps at least `len` zeroed bytes of this process alone, rounded up to whole pages.
     ///
     /// # Errors
     /// `InvalidInput` if `len` is 0; otherwise what the kernel reports, such as `OutOfMemory` for

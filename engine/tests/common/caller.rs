@@ -4,8 +4,8 @@ use super::program::{ITEM_MAX, MIX};
 use super::{LIMIT, PROGRAM, VERSION, fill_pattern, small_with, valid};
 use spinrpc::config::RawConfig;
 use spinrpc::{
-    Backpressure, Bulk, CallError, CallSpec, Client, ConnectError, ConnectionEvent, Core, Data,
-    DecodeError, Encoder, Engine, Procedure, Reply, ReplyHandler, Resend, Token,
+    Backpressure, Bulk, CallError, CallId, CallSpec, Client, ConnectError, ConnectionEvent, Core,
+    Data, DecodeError, Encoder, Engine, Procedure, Reply, ReplyHandler, Resend, Token,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -104,7 +104,7 @@ impl<T: 'static> Caller<T> {
         procedure: Procedure,
         token: u64,
         encode: impl FnOnce(&mut Encoder<'_>),
-    ) -> Result<(), Backpressure> {
+    ) -> Result<CallId, Backpressure> {
         self.client.call(procedure, Token(token), &mut CallSpec::new(), encode)
     }
 
@@ -224,7 +224,7 @@ pub(crate) fn run(caller: &mut Caller<MixAnswer>, call: &MixCall) -> MixAnswer {
 
 impl MixCall {
     /// Starts it; the buffers come from the connection.
-    pub(crate) fn start(&self, client: &Client, token: u64) -> Result<(), Backpressure> {
+    pub(crate) fn start(&self, client: &Client, token: u64) -> Result<CallId, Backpressure> {
         self.start_as(client, token, Resend::Never)
     }
 
@@ -234,7 +234,7 @@ impl MixCall {
         client: &Client,
         token: u64,
         resend: Resend,
-    ) -> Result<(), Backpressure> {
+    ) -> Result<CallId, Backpressure> {
         let mut spec = self.spec(client).ok_or(Backpressure::NoBuffer)?.resend(resend);
         let (seed, count) = (self.seed, self.arguments.len() as u32);
         client.call(MIX, Token(token), &mut spec, |args| {

@@ -37,7 +37,7 @@ pub(crate) fn not_tested(what: &str) {
     let _ = writeln!(std::io::stderr(), "NOT TESTED: {test}: {what}");
 }
 
-fn device() -> Option<String> {
+pub(crate) fn device() -> Option<String> {
     std::env::var(DEVICE_VARIABLE).ok()
 }
 

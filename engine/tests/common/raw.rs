@@ -5,8 +5,8 @@ use super::LIMIT;
 use spinrpc::DownCause;
 use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
 use spinrpc::fabric::{
-    Acceptor, Access, CompletionKind, Completions, Connector, Fabric, QpId, RemoteSlice, SendWr,
-    WrId,
+    Acceptor, Access, CompletionKind, Completions, ConnectRequest, Connector, Fabric, QpId,
+    RemoteSlice, SendWr, WrId,
 };
 use spinrpc::mem::{Buf, BufPool, Bulk, Region};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -54,7 +54,8 @@ impl RawPeer {
     pub(crate) fn connect(address: &str) -> Self {
         let connector = ShmConnector::new(ShmConfig::default()).unwrap();
         let fabric = connector.fabric(0).unwrap();
-        let endpoint = connector.connect(address, 0, &PRIVATE_DATA, LIMIT).unwrap();
+        let request = ConnectRequest::new(address, LIMIT).private_data(&PRIVATE_DATA);
+        let endpoint = connector.connect(&request).unwrap();
         Self::adopt(fabric, endpoint)
     }
 

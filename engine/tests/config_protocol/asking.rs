@@ -160,7 +160,7 @@ fn the_reply_brings_the_real_count() {
     let client = opening.client.clone();
     run_core(&mut opening.core, "the connection up", || client.is_up());
     let null = || client.call(NULL, Token(0), &mut CallSpec::new(), |_| {});
-    assert_eq!([null(), null(), null()], [Ok(()); 3]);
+    assert!([null(), null(), null()].iter().all(Result::is_ok));
     assert_eq!(null(), Err(Backpressure::NoCredit));
 }
 

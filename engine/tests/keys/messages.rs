@@ -8,7 +8,7 @@ use super::common::raw::RawListener;
 use super::common::{LIMIT, PROGRAM, Server, VERSION, small_with, unique_address, valid};
 use rustix::net::{self, AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use spinrpc::config::RawConfig;
-use spinrpc::{Backpressure, CallSpec, Engine, Token};
+use spinrpc::{Backpressure, CallId, CallSpec, Engine, Token};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -63,7 +63,7 @@ fn what_is_longer_than_the_peer_receives_inline_goes_by_chunk() {
     assert!(is_inline(&mut long, 3900));
 }
 
-fn is_too_large(refused: Result<(), Backpressure>) -> bool {
+fn is_too_large(refused: Result<CallId, Backpressure>) -> bool {
     matches!(refused, Err(Backpressure::TooLarge { .. }))
 }
 
@@ -87,7 +87,7 @@ fn a_call_may_bring_as_many_bytes_of_arguments_as_configured() {
     run(&mut caller, &results);
 }
 
-fn is_misuse(refused: Result<(), Backpressure>, key: &str) -> bool {
+fn is_misuse(refused: Result<CallId, Backpressure>, key: &str) -> bool {
     matches!(refused, Err(Backpressure::Misuse(says)) if says.contains(key))
 }
 

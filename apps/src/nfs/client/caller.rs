@@ -4,7 +4,7 @@
 //! thread. Used by the rest of the client.
 
 use spinrpc::{
-    Bulk, CallError, CallSpec, Client, ConnectError, Core, DecodeError, Decoder, Encoder,
+    Bulk, CallError, CallId, CallSpec, Client, ConnectError, Core, DecodeError, Decoder, Encoder,
     Procedure, Program, Reply, ReplyHandler, Token, Version,
 };
 use std::cell::{Cell, RefCell};
@@ -107,12 +107,12 @@ impl Caller {
         spec: &mut CallSpec,
         encode: impl Fn(&mut Encoder<'_>),
         ended: impl FnOnce(Result<Reply<'_>, CallError>) + 'static,
-    ) -> Result<Token, CallError> {
+    ) -> Result<CallId, CallError> {
         let token = self.waiting.put(Box::new(ended));
         let end = Instant::now() + self.timeout;
         loop {
             match self.client.call(procedure, token, spec, &encode) {
-                Ok(()) => return Ok(token),
+                Ok(call) => return Ok(call),
                 Err(refused) if refused.is_transient() && Instant::now() < end => self.turn(),
                 Err(refused) => {
                     drop(self.waiting.take(token));

@@ -34,11 +34,12 @@ impl Nfs {
         };
         let procedure = nfs3::procedure(operation);
         let started = self.caller.start(procedure, &mut CallSpec::new(), |_| {}, ended);
-        let token = started.map_err(failed(operation))?;
+        let call = started.map_err(failed(operation))?;
         self.count(operation);
         self.caller.run_until(|| place.borrow().is_some() || stop());
         let Some(ended) = place.take() else {
-            self.caller.client().cancel(token);
+            // One that has just ended need not be.
+            let _ = self.caller.client().cancel(call);
             return Ok(None);
         };
         ended.map(Some).map_err(failed(operation))

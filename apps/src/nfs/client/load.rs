@@ -294,7 +294,7 @@ impl Driver {
         let procedure = nfs3::procedure(self.work.operation());
         let Slot { args, spec, .. } = &mut self.slots[index];
         match client.call(procedure, Token(index as u64), spec, |to| args.encode(to)) {
-            Ok(()) => {
+            Ok(_) => {
                 self.in_flight += 1;
                 true
             }

@@ -7,8 +7,8 @@ use super::scenario::{CallPlan, LinkPlan};
 use super::secured::secure;
 use spinrpc::fabric::sim::Rng;
 use spinrpc::{
-    AcceptStatus, Backpressure, Bulk, CallError, CallSpec, Client, ConnectOptions, ConnectionEvent,
-    ConnectionId, Core, Reply, ReplyHandler, Resend, ReverseOptions, Token,
+    AcceptStatus, Backpressure, Bulk, CallError, CallId, CallSpec, Client, ConnectOptions,
+    ConnectionEvent, ConnectionId, Core, Reply, ReplyHandler, Resend, ReverseOptions, Token,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -48,9 +48,16 @@ struct Handler {
     heard: Rc<Heard>,
 }
 
+/// A call in flight, and the client that has started it: there may be another one when it ends.
+pub(crate) struct StartedCall {
+    pub(crate) token: u64,
+    call: CallId,
+    client: Client,
+}
+
 /// When a started call needs somebody's attention.
 pub(crate) struct Started {
-    pub(crate) token: u64,
+    pub(crate) call: StartedCall,
     pub(crate) deadline_ns: Option<u64>,
     pub(crate) cancel_ns: Option<u64>,
 }
@@ -156,11 +163,12 @@ impl Caller {
         let token = self.ledger.entries().open(plan.clone(), self.number, self.honest);
         let started = self.start(token, &plan);
         match started {
-            Ok(()) => {
+            Ok(call) => {
                 self.calls_left -= 1;
                 self.refusals = 0;
                 let deadline_ns = plan.deadline.map(|time| time.as_nanos() as u64);
-                Tried::Started(Started { token, deadline_ns, cancel_ns: plan.cancel_ns })
+                let call = StartedCall { token, call, client: self.client.clone() };
+                Tried::Started(Started { call, deadline_ns, cancel_ns: plan.cancel_ns })
             }
             Err(refused) => self.put_back(&refused),
         }
@@ -185,7 +193,7 @@ impl Caller {
         Tried::Never
     }
 
-    fn start(&mut self, token: u64, plan: &CallPlan) -> Result<(), Backpressure> {
+    fn start(&mut self, token: u64, plan: &CallPlan) -> Result<CallId, Backpressure> {
         let mut spec = self.spec(token, plan).ok_or(Backpressure::NoBuffer)?;
         let procedure = match plan.resend {
             Resend::AtLeastOnce => WORK_AGAIN,
@@ -223,9 +231,10 @@ impl Caller {
         }
     }
 
-    pub(crate) fn cancel(&self, token: u64) {
-        let is_open = self.client.cancel(Token(token));
-        if is_open && let Some(entry) = self.ledger.entries().calls.get_mut(token as usize) {
+    pub(crate) fn cancel(&self, started: &StartedCall) {
+        let is_open = started.client.cancel(started.call).is_ok();
+        let token = started.token as usize;
+        if is_open && let Some(entry) = self.ledger.entries().calls.get_mut(token) {
             entry.cancelled = true;
         }
     }

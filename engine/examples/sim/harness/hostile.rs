@@ -12,8 +12,8 @@ use spinrpc::fabric::sim::{
     Device, Rng, SideId, SimConnector, SimEndpoint, SimFabric, Waker, World,
 };
 use spinrpc::fabric::{
-    Acceptor, Access, CompletionKind, Completions, Connector, Fabric, QpId, RemoteSlice, SendWr,
-    Wake, WrId,
+    Acceptor, Access, CompletionKind, Completions, ConnectRequest, Connector, Fabric, QpId,
+    RemoteSlice, SendWr, Wake, WrId,
 };
 use spinrpc::mem::{Buf, BufPool, BulkClass, Region};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -178,7 +178,9 @@ impl Hostile {
 
     fn connect(&mut self) {
         let Role::Client { address, said } = &self.role else { return };
-        let made = self.connector.connect(address, 0, said, Duration::ZERO);
+        let made = self
+            .connector
+            .connect(&ConnectRequest::new(address, Duration::ZERO).private_data(said));
         if let Ok(endpoint) = made {
             self.adopt(endpoint);
         }

@@ -1,6 +1,6 @@
 //! Plays a scenario: one thread, virtual time, and after every step the question what is wrong.
 
-use super::caller::{Caller, Tried};
+use super::caller::{Caller, StartedCall, Tried};
 use super::fleet::Cut;
 use super::hostile::Hostile;
 use super::kept::Kept;
@@ -91,7 +91,7 @@ pub(crate) enum Action {
     Call(usize),
     /// A deferred call is answered.
     Answer(Box<Waiting>),
-    Cancel(usize, u64),
+    Cancel(usize, StartedCall),
     /// An application lets go of what it keeps.
     LetGo(Kept),
     /// A hostile peer says something.
@@ -315,10 +315,10 @@ impl Simulation {
                 self.waiting -= 1;
                 waiting.answer();
             }
-            Some(Action::Cancel(caller, token)) => {
-                self.say(|| format!("call {token} is cancelled"));
+            Some(Action::Cancel(caller, call)) => {
+                self.say(|| format!("call {} is cancelled", call.token));
                 let seat = &self.callers[caller];
-                seat.caller.cancel(token);
+                seat.caller.cancel(&call);
                 self.places[seat.place].turns = TURNS_TO_SEE_ALL;
             }
             Some(Action::LetGo(kept)) => {
@@ -372,12 +372,12 @@ impl Simulation {
             }
             match self.callers[number].caller.try_call() {
                 Tried::Started(call) => {
-                    self.say(|| format!("link {number} starts call {}", call.token));
+                    self.say(|| format!("link {number} starts call {}", call.call.token));
                     if let Some(ns) = call.deadline_ns {
                         self.plan_in(ns + 1, Action::Wake(place));
                     }
                     if let Some(ns) = call.cancel_ns {
-                        self.plan_in(ns, Action::Cancel(number, call.token));
+                        self.plan_in(ns, Action::Cancel(number, call.call));
                     }
                 }
                 Tried::Never => self.say(|| format!("link {number} gives a call up")),

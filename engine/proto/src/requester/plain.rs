@@ -1,18 +1,47 @@
 //! Plain calls and replies of version one: what a lane of short messages asks for, in as few steps as
 //! possible. Does nothing that the general functions do not do.
 
-use super::{CallRefused, CallSlot, Requester, State, index_of, xid_of};
+use super::{CallRefused, CallSlot, INDEX_BITS, Requester, State, index_of, xid_of};
 use crate::credit::Credits;
 use crate::ids::{Instant, Xid};
 use crate::output::SlotId;
 use crate::plain::PlainReply;
 use crate::version::TransportVersion;
 
+/// A [`SlotId`] in one word, whose low half is the transaction id: the generation is its upper bits, all 32 of
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallNumber(u64);
+
+impl CallNumber {
+    #[inline(always)]
+    fn new(index: u16, generation: u32) -> Self {
+        Self(u64::from(generation) << INDEX_BITS | u64::from(index))
+    }
+
+    #[inline(always)]
+    fn xid(self) -> Xid {
+        Xid(self.0 as u32)
+    }
+
+    /// The call's place.
+    pub fn slot(self) -> SlotId {
+        SlotId { index: index_of(self.xid()), generation: (self.0 >> INDEX_BITS) as u32 }
+    }
+}
+
+impl From<SlotId> for CallNumber {
+    fn from(slot: SlotId) -> Self {
+        Self::new(slot.index, slot.generation)
+    }
+}
+
 /// A call that may start now.
 #[derive(Debug)]
 pub struct NextCall<'a> {
     /// Its transaction id.
     pub xid: Xid,
+    number: CallNumber,
     slot: &'a mut CallSlot,
     first_free: &'a mut u16,
     started: &'a mut u64,
@@ -27,15 +56,16 @@ impl NextCall<'_> {
         self.credits.requested()
     }
 
-    /// It has been sent: takes a slot and a credit.
+    /// It has been sent: takes a slot and a credit, and returns which slot.
     #[inline(always)]
-    pub fn start(self, token: u64, deadline: Instant) {
-        let Self { slot, first_free, started, credits, next_deadline, .. } = self;
+    pub fn start(self, token: u64, deadline: Instant) -> CallNumber {
+        let Self { number, slot, first_free, started, credits, next_deadline, .. } = self;
         *first_free = slot.next_free;
         slot.start(token, deadline, false, credits.dones_total());
         *started += 1;
         credits.spend();
         *next_deadline = (*next_deadline).min(deadline);
+        number
     }
 }
 
@@ -53,9 +83,10 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         let index = self.first_free;
         // Behind the last slot where none is free.
         let slot = self.slots.as_mut().get_mut(usize::from(index)).ok_or(CallRefused::NoSlot)?;
-        let xid = xid_of(index, slot.generation.wrapping_add(1));
+        let number = CallNumber::new(index, slot.generation.wrapping_add(1));
+        let xid = number.xid();
         let Self { first_free, started, credits, next_deadline, .. } = self;
-        Ok(NextCall { xid, slot, first_free, started, credits, next_deadline })
+        Ok(NextCall { xid, number, slot, first_free, started, credits, next_deadline })
     }
 
     /// The caller keeps memory for the call in this slot, which its reply has to give back.

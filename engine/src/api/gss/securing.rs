@@ -5,9 +5,10 @@
 use super::initiate::{GssInitiator, Negotiation, Step};
 use super::threads::GssCore;
 use crate::api::client::{BesideReply, LinkState, Reply, Token};
-use crate::api::client_entry::ClientEntry;
+use crate::api::client_entry::{ClientEntry, slot_in};
 use crate::api::dispatch::Dispatch;
 use crate::api::errors::{CallError, ConnectError};
+use crate::api::opening::NO_TOKEN;
 use crate::api::reply_status::reply_status;
 use crate::fabric::ConnId;
 use crate::mem::Bulk;
@@ -178,7 +179,7 @@ impl Dispatch {
 
     /// INIT, or CONTINUE_INIT where the server has given a handle.
     fn send_token(
-        entry: &ClientEntry,
+        entry: &mut ClientEntry,
         conn: ConnId,
         handle: &[u8],
         token: &[u8],
@@ -195,15 +196,17 @@ impl Dispatch {
         let credential = OpaqueAuth { flavor: AuthFlavor::Gss, body: &body[..length] };
         let (program, version) = entry.link.called();
         let header = HeaderTemplate::new(program, version, credential);
-        let token_of_call = Token::OPENING.0;
-        let target = CallTarget { header: &header, procedure: Procedure(0), token: token_of_call };
+        let target = CallTarget { header: &header, procedure: Procedure(0), token: NO_TOKEN };
         let mut spec = CallSpec::new().reply_bytes_max(ANSWER_BYTES);
+        spec.open();
         if token.len() > spinrpc_proto::rpc::GSS_TOKEN_MAX_BYTES {
             return Err(DENIED_LONG_TOKEN.into());
         }
         let write = |stream: &mut crate::api::Encoder<'_>| stream.opaque(token);
-        let started = entry.link.ops.start_call((conn, None), &target, &mut spec, write);
-        started.map_err(|refused| refused.to_string())
+        let started = entry.link.ops.start_call((conn, None), &target, &mut spec, write, |_| {});
+        let call = started.map_err(|refused| refused.to_string())?;
+        entry.opening = Some(call.slot());
+        Ok(())
     }
 
     /// The answer to a token came.
@@ -238,7 +241,7 @@ impl Dispatch {
         let sent = xid.and_then(|xid| self.ops.take_sent(conn, xid));
         let pool = self.ops.pool();
         let Some(entry) = self.client_of_calls(conn) else { return };
-        if entry.is_farewell(frame.token) {
+        if entry.is_farewell(slot_in(frame.stream)) {
             return;
         }
         let checked = match &sent {

@@ -9,7 +9,7 @@ use crate::api::errors::CallError;
 use crate::fabric::DownCause;
 use crate::mem::Bulk;
 use crate::reactor::words::message_memory::StoredDraft;
-use crate::reactor::{Backpressure, CallSpec};
+use crate::reactor::{Backpressure, CallId, CallSpec};
 use crate::sync::box_queue::prefetch_line;
 use crate::sync::handoff::Handoff;
 use atomic_waker::AtomicWaker;
@@ -128,7 +128,7 @@ impl HandleCall {
 
     /// Has a client start it.
     #[inline]
-    pub(super) fn start(&mut self, client: &Client) -> Result<(), Backpressure> {
+    pub(super) fn start(&mut self, client: &Client) -> Result<CallId, Backpressure> {
         let Self { number, procedure, arguments, spec, short, long_arguments, .. } = self;
         let token = Token((*number).into());
         client.call(*procedure, token, spec, |writer| match *arguments {

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::mem::BulkPool;
 use crate::reactor::pending::panic_log::PanicPlace;
 use crate::reactor::state::core::CoreCell;
-use crate::reactor::words::calls::Deadline;
+use crate::reactor::words::calls::{CallId, Deadline};
 use crate::reactor::{Backpressure, HandlerKind, Progress};
 use crate::sync::box_queue::{BATCH, Item};
 use spinrpc_proto::rpc::{AuthFlavor, OpaqueAuth};
@@ -26,8 +26,8 @@ use std::time::Duration;
 /// Calls that wait are looked at this often at least, in case they can be started, or have waited for too long.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Calls of handles whose answers are to come, by their numbers.
-type InFlight = RefCell<Vec<Option<Box<HandleCall>>>>;
+/// Calls of handles whose answers are to come, by their numbers, with what the client calls them.
+type InFlight = RefCell<Vec<Option<(Box<HandleCall>, CallId)>>>;
 
 /// Calls whose answers are to be put into queues in this turn.
 type Answered = RefCell<Vec<Box<HandleCall>>>;
@@ -303,15 +303,13 @@ impl HandleCore {
         self.pool.count_cancel_out();
         let in_flight = self.in_flight.borrow();
         let call = in_flight.get(number as usize).and_then(Option::as_ref);
-        let client = call.filter(|call| call.is_abandoned()).map(|call| call.client);
+        let found = call.filter(|(call, _)| call.is_abandoned());
+        let found = found.map(|(call, id)| (call.client, *id));
         drop(in_flight);
-        match client {
-            Some(client) => {
-                if let Some(client) = self.client(client) {
-                    client.client.cancel(Token(number.into()));
-                }
-            }
-            None => self.forget_waiting(number),
+        let Some((client, call)) = found else { return self.forget_waiting(number) };
+        if let Some(client) = self.client(client) {
+            // One that has ended in this turn is given back when its handler is told.
+            let _ = client.client.cancel(call);
         }
     }
 
@@ -382,7 +380,8 @@ impl HandleCore {
             client.waiting.drain(..).filter_map(Waiting::call)
         });
         let in_flight = self.in_flight.take();
-        let left: Vec<_> = in_flight.into_iter().flatten().chain(waiting).collect();
+        let in_flight = in_flight.into_iter().flatten().map(|(call, _)| call);
+        let left: Vec<_> = in_flight.chain(waiting).collect();
         for call in left {
             call.lose();
         }
@@ -421,9 +420,9 @@ impl HandleClient {
         }
         let place = call.number as usize;
         match call.start(&self.client) {
-            Ok(()) => {
+            Ok(id) => {
                 if let Some(place) = in_flight.borrow_mut().get_mut(place) {
-                    *place = Some(call);
+                    *place = Some((call, id));
                     self.started.set(self.started.get() + 1);
                 }
                 Ok(())
@@ -505,7 +504,7 @@ impl ReplyHandler for Replies {
         let place = usize::try_from(number).unwrap_or(usize::MAX);
         let call = self.in_flight.borrow_mut().get_mut(place).and_then(Option::take);
         // The borrow has ended: a function that runs on the core may have the core start calls.
-        if let Some(call) = call {
+        if let Some((call, _)) = call {
             self.started.set(self.started.get() - 1);
             if let Some(call) = call.finish_later(reply) {
                 self.put_into_queue(call);

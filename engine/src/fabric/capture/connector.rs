@@ -1,15 +1,13 @@
 //! The control plane of captured cores: the driver's own; it marks connections with how they were
 //! made.
 
-use super::super::{Acceptor, Connector, Endpoint, Fabric, FabricError, Peer};
+use super::super::{Acceptor, ConnectRequest, Connector, Endpoint, Fabric, FabricError, Peer};
 use super::driver::Capture;
 use super::record::Kind;
 use super::session::{CaptureSink, Session};
 use super::wire::{PRIVATE_BYTES, PrivateData};
-use crate::mem::Slab;
 use crate::sys::random::Random;
 use std::sync::Arc;
-use std::time::Duration;
 
 type EndpointOf<C> = CaptureEndpoint<<<C as Connector>::Fabric as Fabric>::Endpoint>;
 
@@ -46,26 +44,9 @@ impl<C: Connector> Connector for CaptureConnector<C> {
         Ok(Capture::new(inner, Session::tape(&self.session, core)?))
     }
 
-    fn connect(
-        &self,
-        address: &str,
-        core: usize,
-        private_data: &[u8],
-        timeout: Duration,
-    ) -> Result<EndpointOf<C>, FabricError> {
-        self.connect_lending(address, core, private_data, timeout, &[])
-    }
-
-    fn connect_lending(
-        &self,
-        address: &str,
-        core: usize,
-        private_data: &[u8],
-        timeout: Duration,
-        lent: &[Slab],
-    ) -> Result<EndpointOf<C>, FabricError> {
-        let inner = self.inner.connect_lending(address, core, private_data, timeout, lent)?;
-        let own_private_data = padded(private_data);
+    fn connect(&self, request: &ConnectRequest<'_>) -> Result<EndpointOf<C>, FabricError> {
+        let inner = self.inner.connect(request)?;
+        let own_private_data = padded(request.private_data);
         Ok(CaptureEndpoint { inner, kind: Kind::CONNECTED, own_private_data })
     }
 

@@ -1,7 +1,7 @@
 //! Connecting, many connections at once, and sleeping.
 
 use super::{End, Event, Pair, Provider, accept_into_channel};
-use crate::fabric::{Connector, Endpoint, Fabric, QpId};
+use crate::fabric::{ConnectRequest, Connector, Endpoint, Fabric, QpId};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ pub(in crate::fabric) fn a_connection_that_was_idle_for_long_still_works<P: Prov
 pub(in crate::fabric) fn connecting_to_nobody_says_so<P: Provider>(provider: &P) {
     let connector = provider.connector();
     let address = provider.address();
-    let error = connector.connect(&address, 0, &[], SHORT).err().unwrap().to_string();
+    let error = connector.connect(&ConnectRequest::new(&address, SHORT)).err().unwrap().to_string();
     assert!(error.contains(&address) && error.lines().count() == 1, "{error}");
 }
 
@@ -73,7 +73,7 @@ pub(in crate::fabric) fn a_refused_connection_says_so<P: Provider>(provider: &P)
     let (acceptor, endpoints) = accept_into_channel(None);
     let _listener = connector.listen(&address, &[], acceptor).unwrap();
     let start = Instant::now();
-    let error = connector.connect(&address, 0, &[], SHORT).err().unwrap().to_string();
+    let error = connector.connect(&ConnectRequest::new(&address, SHORT)).err().unwrap().to_string();
     assert!(error.lines().count() == 1 && start.elapsed() < SHORT, "{error}");
     assert!(endpoints.try_recv().is_err());
 }
@@ -89,7 +89,8 @@ pub(in crate::fabric) fn an_address_can_be_used_again_when_its_listener_is_gone<
         let listener = connector.listen(&address, &[], acceptor).unwrap();
         assert!(connector.listen(&address, &[], accept_into_channel(None).0).is_err());
         thread::scope(|scope| {
-            let connecting = scope.spawn(|| connector.connect(&address, 0, &[], SHORT));
+            let connecting =
+                scope.spawn(|| connector.connect(&ConnectRequest::new(&address, SHORT)));
             drop(endpoints.recv_timeout(SHORT).unwrap());
             let refused = connecting.join().unwrap().is_err();
             assert!(!refused || provider.limits().accepts_when_adopted);
@@ -115,7 +116,7 @@ pub(in crate::fabric) fn a_parked_core_wakes_for_a_message<P: Provider>(provider
             echo_sleeping(&mut end, qp);
         });
         let mut end = End::new(connector.fabric(0).unwrap());
-        let endpoint = connector.connect(&address, 0, &[], LONG).unwrap();
+        let endpoint = connector.connect(&ConnectRequest::new(&address, LONG)).unwrap();
         let qp = end.fabric.adopt(endpoint).unwrap();
         for round in 0..200_u8 {
             // Some find it awake, some asleep, some on its way.

@@ -1,8 +1,8 @@
 //! Two ends of a connection on one thread, and what a test does with them.
 
 use crate::fabric::{
-    Acceptor, CompletionKind, Completions, Connector, DownCause, Endpoint, Fabric, NextShort, QpId,
-    Received, Revoked, SendWr, Short, WrError, WrId,
+    Acceptor, CompletionKind, Completions, ConnectRequest, Connector, DownCause, Endpoint, Fabric,
+    NextShort, QpId, Received, Revoked, SendWr, Short, WrError, WrId,
 };
 use crate::mem::{Buf, BufPool, Bulk, Region};
 use crate::sys::mmap::{Mapping, PageRequest};
@@ -357,7 +357,11 @@ impl<C: Connector> Pair<C> {
     ) -> (Option<EndpointOf<C>>, T) {
         let Self { connector, address, endpoints, far, .. } = self;
         std::thread::scope(|scope| {
-            let connect = || connector.connect(address, 0, b"from the connector", PATIENCE);
+            let connect = || {
+                connector.connect(
+                    &ConnectRequest::new(address, PATIENCE).private_data(b"from the connector"),
+                )
+            };
             let connecting = scope.spawn(connect);
             let Ok(endpoint) = endpoints.recv_timeout(PATIENCE) else {
                 let why = connecting.join().unwrap().err();

@@ -4,7 +4,7 @@
 
 use super::pair::{bytes_of, pattern};
 use super::{End, Event, Provider, accept_into_channel};
-use crate::fabric::{Access, Connector, Fabric, QpId, RemoteSlice, SendWr, WrId};
+use crate::fabric::{Access, ConnectRequest, Connector, Fabric, QpId, RemoteSlice, SendWr, WrId};
 use std::thread;
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ pub(in crate::fabric) fn traffic_between_two_threads_is_whole<P: Provider>(provi
             echo_traffic(&mut end, qp);
         });
         let mut end = End::new(connector.fabric(0).unwrap());
-        let endpoint = connector.connect(&address, 0, &[], PATIENCE).unwrap();
+        let endpoint = connector.connect(&ConnectRequest::new(&address, PATIENCE)).unwrap();
         let qp = end.fabric.adopt(endpoint).unwrap();
         drive_traffic(&mut end, qp);
         end.close(qp);

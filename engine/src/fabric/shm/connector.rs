@@ -1,6 +1,6 @@
 //! The control plane: makes data planes, connects and listens.
 
-use super::super::{Acceptor, Connector, FabricError};
+use super::super::{Acceptor, ConnectRequest, Connector, FabricError};
 use super::address::Address;
 use super::budget::{MemoryBudget, MemoryLease};
 use super::config::ShmConfig;
@@ -23,7 +23,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Makes and accepts shared-memory connections for all cores of a process. It has one thread, which
 /// ends when the connector and all its data planes and listeners are gone.
@@ -162,24 +162,8 @@ impl Connector for ShmConnector {
         Ok(ShmFabric::new(shared, Arc::clone(&self.control), config.clone(), layout))
     }
 
-    fn connect(
-        &self,
-        address: &str,
-        core: usize,
-        private_data: &[u8],
-        timeout: Duration,
-    ) -> Result<ShmEndpoint, FabricError> {
-        self.connect_lending(address, core, private_data, timeout, &[])
-    }
-
-    fn connect_lending(
-        &self,
-        address: &str,
-        core: usize,
-        private_data: &[u8],
-        timeout: Duration,
-        lent: &[Slab],
-    ) -> Result<ShmEndpoint, FabricError> {
+    fn connect(&self, request: &ConnectRequest<'_>) -> Result<ShmEndpoint, FabricError> {
+        let ConnectRequest { address, core, private_data, timeout, lent } = *request;
         let deadline = Instant::now() + timeout;
         let attempt = Attempt { op: format!("connect {address}") };
         let address = Address::parse(address).map_err(|error| attempt.failed(error, None))?;

@@ -507,8 +507,8 @@ impl From<Corrupt> for DownCause {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
-    use super::super::super::Connector;
     use super::super::super::conformance::accept_into_channel;
+    use super::super::super::{ConnectRequest, Connector};
     use super::super::ShmConnector;
     use super::*;
 
@@ -523,7 +523,8 @@ mod tests {
         let _listener = connector.listen(&address, &[], acceptor).unwrap();
         let slab = Slab::new(4096, 2, crate::sys::mmap::PageRequest::default()).unwrap();
         let lent = std::slice::from_ref(&slab);
-        let _client = connector.connect_lending(&address, 0, &[], PATIENCE, lent).unwrap();
+        let request = ConnectRequest::new(&address, PATIENCE).lend(lent);
+        let _client = connector.connect(&request).unwrap();
         let link = endpoints.recv_timeout(PATIENCE).unwrap().link;
         let pair = QueuePair::new(QpId::new(0, 0), link, &config, Listed::new(1)).unwrap();
         let link = pair.into_link();

@@ -1,6 +1,6 @@
 //! A node's control plane: connects and accepts at once, on the caller's thread.
 
-use super::super::{Acceptor, Connector, Endpoint, FabricError, Peer, Wake};
+use super::super::{Acceptor, ConnectRequest, Connector, Endpoint, FabricError, Peer, Wake};
 use super::config::Device;
 use super::driver::SimFabric;
 use super::exposure::Exposures;
@@ -15,7 +15,6 @@ use crate::sys::mmap::{Mapping, PageRequest};
 use crate::sys::random::Random;
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// Bytes of private data that come with a connection, as in the other drivers.
 const PRIVATE_DATA_BYTES: usize = 56;
@@ -137,13 +136,8 @@ impl Connector for SimConnector {
         Ok(SimFabric::new(Arc::clone(&self.world), Arc::clone(&self.device), self.waker(core)))
     }
 
-    fn connect(
-        &self,
-        address: &str,
-        _core: usize,
-        private_data: &[u8],
-        _timeout: Duration,
-    ) -> Result<SimEndpoint, FabricError> {
+    fn connect(&self, request: &ConnectRequest<'_>) -> Result<SimEndpoint, FabricError> {
+        let ConnectRequest { address, private_data, .. } = *request;
         let op = || format!("connect {address}");
         let ours = padded(private_data).ok_or_else(|| failed(op(), PRIVATE_DATA_TOO_LONG))?;
         let found = {

@@ -1,16 +1,15 @@
 //! The control plane: makes data planes, connects and listens.
 
 use super::super::address::RdmaAddress;
-use super::super::{Acceptor, Connector, FabricError};
+use super::super::{Acceptor, ConnectRequest, Connector, FabricError};
 
 use super::cm::PRIVATE_DATA_BYTES_MAX;
 use super::config::VerbsConfig;
-use super::control::{self, ConnectRequest, Control, Job};
+use super::control::{self, Control, Job};
 use super::core::CoreShared;
 use super::device::{self, DeviceCaps, NO_DEVICE_REMEDY};
 use super::driver::VerbsFabric;
 use super::endpoint::VerbsEndpoint;
-use crate::mem::Slab;
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use std::collections::HashMap;
@@ -61,7 +60,7 @@ impl VerbsConnector {
     ) -> Result<VerbsEndpoint, FabricError> {
         let (reply, wait) = mpsc::channel();
         let (op, core, private_data) = (attempt.op.clone(), Arc::clone(core), private_data.into());
-        let request = ConnectRequest { op, peer, core, private_data, deadline, reply };
+        let request = control::ConnectRequest { op, peer, core, private_data, deadline, reply };
         self.control.post(Job::Connect(Box::new(request)));
         let left = deadline.saturating_duration_since(Instant::now());
         wait.recv_timeout(left + GRACE).unwrap_or_else(|error| Err(attempt.unanswered(error)))
@@ -158,13 +157,8 @@ impl Connector for VerbsConnector {
 
     /// Looks up names on the calling thread, for as long as the system's resolver takes. Each address
     /// of a name is tried, with a fair share of the time; the first one's error is told.
-    fn connect(
-        &self,
-        address: &str,
-        core: usize,
-        private_data: &[u8],
-        timeout: Duration,
-    ) -> Result<VerbsEndpoint, FabricError> {
+    fn connect(&self, request: &ConnectRequest<'_>) -> Result<VerbsEndpoint, FabricError> {
+        let ConnectRequest { address, core, private_data, timeout, lent } = *request;
         let deadline = Instant::now() + timeout;
         let attempt = Attempt { op: format!("connect {address}") };
         attempt.check_private_data(private_data)?;
@@ -178,24 +172,14 @@ impl Connector for VerbsConnector {
             untried -= 1;
             let ask = |deadline| self.ask(&attempt, peer, &core, private_data, deadline);
             match with_another_port(now + share, ask) {
-                Ok(endpoint) => return Ok(endpoint),
+                Ok(mut endpoint) => {
+                    endpoint.lend(lent)?;
+                    return Ok(endpoint);
+                }
                 Err(error) => first = first.or(Some(error)),
             }
         }
         Err(first.unwrap_or_else(|| attempt.failed("the name has no address", None)))
-    }
-
-    fn connect_lending(
-        &self,
-        address: &str,
-        core: usize,
-        private_data: &[u8],
-        timeout: Duration,
-        lent: &[Slab],
-    ) -> Result<VerbsEndpoint, FabricError> {
-        let mut endpoint = self.connect(address, core, private_data, timeout)?;
-        endpoint.lend(lent)?;
-        Ok(endpoint)
     }
 
     fn listen(

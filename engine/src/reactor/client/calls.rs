@@ -11,12 +11,10 @@ use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{
-    Backpressure, CallSpec, Deadline, PulledChunks, ReplyBuffers, ReplyFrame, Resend,
+    Backpressure, CallId, CallSpec, Deadline, PulledChunks, ReplyBuffers, ReplyFrame, Resend,
 };
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::memory::longest_block_bytes;
-#[cfg(feature = "gss")]
-use crate::reactor::words::messages::OPENING;
 use crate::reactor::words::messages::{is_plain, no_block, put_xid};
 use crate::reactor::words::option_message::is_optional;
 use crate::reactor::words::stats::StatsSnapshot;
@@ -94,11 +92,11 @@ impl CoreCell {
         token: u64,
         spec: &mut CallSpec,
         draft: &Draft<'_>,
-    ) -> Result<(), Backpressure> {
+    ) -> Result<CallId, Backpressure> {
         if spec.resend != Resend::Never && self.reactor().is_lasting(conn) {
             return self.start_kept_call(conn, token, spec, draft);
         }
-        self.start_special_call(conn, Start::New(token), spec, draft).map(drop)
+        self.start_special_call(conn, Start::New(token), spec, draft).map(CallId::of)
     }
 
     /// As [`CoreCell::start_any_call`], of one that is not kept.
@@ -114,7 +112,7 @@ impl CoreCell {
             Under::Context(context) => {
                 return self.start_protected_call(conn, start, spec, draft, &context);
             }
-            Under::Missing if !matches!(start, Start::New(OPENING)) => {
+            Under::Missing if !spec.is_opening => {
                 return Err(Backpressure::Connecting);
             }
             Under::Missing | Under::Nothing => {}

@@ -8,7 +8,7 @@ use crate::reactor::client::calls::Undelivered;
 use crate::reactor::pending::held_replies::FencedReply;
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::CallEnd;
+use crate::reactor::words::calls::{CallEnd, CallKey};
 use spinrpc_proto::output::{CallFailure, DeliveredReply};
 
 impl CoreCell {
@@ -42,7 +42,7 @@ impl CoreCell {
         let checked = self.reactor().check_memory(conn, &reply, Some(hold), invalidated);
         match checked {
             Ok(hold) => self.deliver_reply(conn, message, &reply, hold, up),
-            Err(failure) => self.lose_reply(conn, message, reply.token, failure, up),
+            Err(failure) => self.lose_reply(conn, message, CallKey::of(&reply), failure, up),
         }
     }
 }
@@ -87,7 +87,7 @@ impl CoreCell {
     ) {
         match why {
             Undelivered::Failed(failure) => {
-                self.lose_reply(conn, message, reply.token, failure, up);
+                self.lose_reply(conn, message, CallKey::of(reply), failure, up);
             }
             Undelivered::Fenced(hold) => {
                 let (reply, is_partial) = (*reply, false);
@@ -102,11 +102,11 @@ impl CoreCell {
         &self,
         conn: ConnId,
         message: Buf,
-        token: u64,
+        call: CallKey,
         failure: CallFailure,
         up: &mut impl Upcalls,
     ) {
         self.reactor().repost(conn, message);
-        up.on_call_failed(conn, token, CallEnd::Failed(failure));
+        up.on_call_failed(conn, call, CallEnd::Failed(failure));
     }
 }

@@ -7,7 +7,7 @@ use crate::reactor::pending::call_table::CallTable;
 use crate::reactor::pending::ended_calls::GivenUp;
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::CallEnd;
+use crate::reactor::words::calls::{CallEnd, CallKey};
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, Output, SlotId};
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ impl Output for GiveUp<'_> {
         self.given_up.push_back(GivenUp {
             #[cfg(feature = "canary")]
             fenced: fenced.then_some(slot),
-            ..GivenUp::new(self.conn, token, CallEnd::Failed(failure))
+            ..GivenUp::new(self.conn, CallKey { slot, token }, CallEnd::Failed(failure))
         });
     }
 }
@@ -43,19 +43,18 @@ impl CoreCell {
         self.reactor().free_given_up();
         loop {
             let ended = self.reactor().given_up.pop_front();
-            let Some(GivenUp { conn, token, end, .. }) = ended else { return };
-            up.on_call_failed(conn, token, end);
+            let Some(GivenUp { conn, call, end, .. }) = ended else { return };
+            up.on_call_failed(conn, call, end);
         }
     }
 
-    pub(in crate::reactor) fn cancel_call(&self, conn: ConnId, token: u64) -> bool {
+    pub(in crate::reactor) fn cancel_call(&self, conn: ConnId, slot: SlotId) -> bool {
         let reactor = &mut *self.reactor();
         let found = match reactor.conns.find(conn) {
             Some(c) => Some((&mut c.lane.proto().requester, &mut c.calls)),
             None => reactor.interrupted.calls_of(conn),
         };
         let Some((requester, calls)) = found else { return false };
-        let Some(slot) = requester.find(token) else { return false };
         let mut sink = GiveUp { conn, calls, given_up: &mut reactor.given_up };
         requester.cancel(slot, &mut sink)
     }

@@ -6,7 +6,7 @@ use crate::mem::Buf;
 use crate::reactor::pending::call_table::CallHold;
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::{Backpressure, CallSpec};
+use crate::reactor::words::calls::{Backpressure, CallId, CallSpec};
 use crate::reactor::words::option_message::OptionMessage;
 use spinrpc_proto::options::OptionalRefused;
 use spinrpc_proto::output::DeliveredReply;
@@ -58,7 +58,7 @@ impl Reactor {
         conn: ConnId,
         token: u64,
         option: &OptionMessage<'_>,
-    ) -> Result<(), Backpressure> {
+    ) -> Result<CallId, Backpressure> {
         let deadline = self.deadline(&CallSpec::new());
         let Some(carries) = self.options.find(option.option) else {
             return Err(Backpressure::Misuse("the option is not registered with the engine"));
@@ -85,6 +85,6 @@ impl Reactor {
         option.put_payload(started.xid, Some(carries), &mut message);
         self.next_deadline = self.next_deadline.min(deadline);
         self.post_call(conn, message);
-        Ok(())
+        Ok(CallId::of(started.slot))
     }
 }

@@ -3,29 +3,29 @@
 
 use crate::fabric::ConnId;
 use crate::reactor::state::core::Reactor;
-use crate::reactor::words::calls::{Backpressure, CallSpec};
+use crate::reactor::words::calls::{Backpressure, CallId, CallSpec};
 use crate::reactor::words::messages::{NO_CHUNKS, put_xid};
 
 impl Reactor {
-    /// Starts a call with this RPC message. `false` when it does not go inline; then nothing has happened.
+    /// Starts a call with this RPC message. `None` when it does not go inline; then nothing has happened.
     pub(in crate::reactor) fn start_plain_call(
         &mut self,
         conn: ConnId,
         token: u64,
         spec: &CallSpec,
         stream: &[u8],
-    ) -> Result<bool, Backpressure> {
+    ) -> Result<Option<CallId>, Backpressure> {
         let deadline = self.deadline(spec);
         let (mut message, c) = self.take_send_buffer(conn)?;
         #[cfg(feature = "gss")]
         if c.gss.is_some() {
-            return Ok(false);
+            return Ok(None);
         }
         let version = c.lane.proto().requester.negotiation().version();
         let header_bytes = version.plain_header_bytes();
         let bytes = header_bytes + stream.len();
         if bytes > c.negotiated.plain_bytes_max(version) {
-            return Ok(false);
+            return Ok(None);
         }
         message.set_range(0..bytes);
         let (header, place) = message.bytes_mut().split_at_mut(header_bytes);
@@ -35,6 +35,6 @@ impl Reactor {
         put_xid(place, started.xid);
         self.next_deadline = self.next_deadline.min(deadline);
         self.post_call(conn, message);
-        Ok(true)
+        Ok(Some(CallId::of(started.slot)))
     }
 }

@@ -10,7 +10,7 @@ use crate::reactor::words::calls::{Backpressure, CallSpec};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::gate::Gate;
 use crate::reactor::words::memory::longest_block_bytes;
-use crate::reactor::words::messages::{OPENING, no_block};
+use crate::reactor::words::messages::no_block;
 use crate::reactor::words::protection::{CALL_HEAD_BYTES, ClientContext, FRAME_BYTES, Unprotected};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
@@ -47,23 +47,27 @@ impl CoreCell {
 
     /// Tells the server of a connection that is to be closed that its context is not needed any more. Does not wait for the
     /// answer, and does nothing where there is no room for the call: the server forgets idle contexts.
-    pub(crate) fn destroy_context(&self, conn: ConnId, (program, version): (Program, Version)) {
-        let Under::Context(context) = self.under(conn) else { return };
+    pub(crate) fn destroy_context(
+        &self,
+        conn: ConnId,
+        (program, version): (Program, Version),
+    ) -> Option<SlotId> {
+        let Under::Context(context) = self.under(conn) else { return None };
         self.set_context(conn, None);
-        let start = Start::New(OPENING);
+        let start = Start::New(0);
         let (Ok(xid), Ok(sequence)) = (self.next_xid(conn, start), context.context.next_sequence())
         else {
-            return;
+            return None;
         };
         let (procedure, none) = (Procedure(0), OpaqueAuth::NONE);
         let header =
             CallHeader { xid, program, version, procedure, credential: none, verifier: none };
         let mut bytes = [0; CALL_HEAD_BYTES];
-        let Ok(length) = context.emit_destroy(sequence, &header, &mut bytes) else { return };
+        let length = context.emit_destroy(sequence, &header, &mut bytes).ok()?;
         let draft = Draft::plain(&bytes[..length]);
-        if self.start_open_call(conn, start, &mut CallSpec::new(), &draft).is_ok() {
-            self.reactor().fabric.flush();
-        }
+        let slot = self.start_open_call(conn, start, &mut CallSpec::new(), &draft).ok()?;
+        self.reactor().fabric.flush();
+        Some(slot)
     }
 
     /// What the reply with this XID has to be under.

@@ -19,7 +19,7 @@ use crate::reactor::pending::lasting::{Kept, Lasting};
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::{Backpressure, CallEnd, CallSpec, Resend};
+use crate::reactor::words::calls::{Backpressure, CallEnd, CallId, CallKey, CallSpec, Resend};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::memory::longest_block_bytes;
 use crate::reactor::words::messages::no_block;
@@ -40,7 +40,7 @@ impl CoreCell {
         token: u64,
         spec: &mut CallSpec,
         draft: &Draft<'_>,
-    ) -> Result<(), Backpressure> {
+    ) -> Result<CallId, Backpressure> {
         // Nothing is kept of a call that cannot start anyway.
         drop(self.reactor().take_send_buffer(conn)?.0);
         let kept = self.keep(spec, draft)?;
@@ -48,7 +48,7 @@ impl CoreCell {
         if let Some(lasting) = self.reactor().lasting(conn) {
             lasting.put(slot, kept);
         }
-        Ok(())
+        Ok(CallId::of(slot))
     }
 
     fn keep(&self, spec: &CallSpec, draft: &Draft<'_>) -> Result<Kept, Backpressure> {
@@ -69,8 +69,8 @@ impl CoreCell {
     pub(in crate::reactor) fn suspend(&self, gone: Conn, cause: &DownCause, up: &mut impl Upcalls) {
         let lost = gone.id;
         let ended = self.reactor().suspend(gone, cause);
-        for (token, end) in ended {
-            up.on_call_failed(lost, token, end);
+        for (call, end) in ended {
+            up.on_call_failed(lost, call, end);
         }
         up.on_lost(lost, cause);
     }
@@ -146,7 +146,7 @@ fn end_all(mut client: Suspended, up: &mut impl Upcalls) {
     client.requester.on_down(|slot, token| {
         if let Some(token) = token {
             let is_unexecuted = lasting.is_some_and(|lasting| lasting.is_unexecuted(slot));
-            up.on_call_failed(lost, token, CallEnd::of(is_unexecuted, &cause));
+            up.on_call_failed(lost, CallKey { slot, token }, CallEnd::of(is_unexecuted, &cause));
         }
     });
     up.on_gone(lost, &cause);
@@ -169,8 +169,8 @@ impl Reactor {
         lasting.resends_max = resends_max;
     }
 
-    /// Takes the calls out of a connection that is gone; gives the tokens of those that end, and how.
-    fn suspend(&mut self, gone: Conn, cause: &DownCause) -> Vec<(u64, CallEnd)> {
+    /// Takes the calls out of a connection that is gone; gives those that end, and how.
+    fn suspend(&mut self, gone: Conn, cause: &DownCause) -> Vec<(CallKey, CallEnd)> {
         let Conn { id: lost, lane, mut calls, mut pulls, negotiated, goodbye, .. } = gone;
         let mut requester = lane.take_requester();
         let mut ended = Vec::new();
@@ -190,7 +190,8 @@ impl Reactor {
                 let kept = lasting.and_then(|lasting| lasting.kept(slot));
                 let is_unexecuted = kept.map_or(is_unexecuted, |kept| !kept.is_unknown);
                 calls.free(slot);
-                ended.extend(token.map(|token| (token, CallEnd::of(is_unexecuted, cause))));
+                let end = CallEnd::of(is_unexecuted, cause);
+                ended.extend(token.map(|token| (CallKey { slot, token }, end)));
             }
             held
         });
@@ -238,7 +239,7 @@ impl Reactor {
             let token = conn.lane.proto().requester.release_held(slot);
             conn.calls.free(slot);
             let end = CallEnd::Down(cause.clone());
-            let ended = token.map(|token| GivenUp::new(conn.id, token, end));
+            let ended = token.map(|token| GivenUp::new(conn.id, CallKey { slot, token }, end));
             self.given_up.extend(ended);
         }
     }
@@ -331,7 +332,8 @@ impl Reactor {
         let token = c.lane.proto().requester.release_held(slot);
         c.calls.free(slot);
         let end = CallEnd::of(is_unexecuted, &cause);
-        self.given_up.extend(token.map(|token| GivenUp::new(conn, token, end)));
+        let ended = token.map(|token| GivenUp::new(conn, CallKey { slot, token }, end));
+        self.given_up.extend(ended);
     }
 
     pub(in crate::reactor) fn retry_after(&mut self, lost: ConnId, after: Duration) {

@@ -1,7 +1,7 @@
 //! Calls that have ended without an answer, and answers that found no buffer.
 
 use crate::fabric::ConnId;
-use crate::reactor::words::calls::CallEnd;
+use crate::reactor::words::calls::{CallEnd, CallKey};
 use spinrpc_proto::ids::Xid;
 #[cfg(feature = "canary")]
 use spinrpc_proto::output::SlotId;
@@ -11,7 +11,7 @@ use spinrpc_proto::version::TransportVersion;
 /// A call whose end the application has not been told of yet.
 pub(in crate::reactor) struct GivenUp {
     pub(in crate::reactor) conn: ConnId,
-    pub(in crate::reactor) token: u64,
+    pub(in crate::reactor) call: CallKey,
     pub(in crate::reactor) end: CallEnd,
     /// The slot that keeps its memory until the responder answers.
     #[cfg(feature = "canary")]
@@ -19,10 +19,10 @@ pub(in crate::reactor) struct GivenUp {
 }
 
 impl GivenUp {
-    pub(in crate::reactor) fn new(conn: ConnId, token: u64, end: CallEnd) -> Self {
+    pub(in crate::reactor) fn new(conn: ConnId, call: CallKey, end: CallEnd) -> Self {
         Self {
             conn,
-            token,
+            call,
             end,
             #[cfg(feature = "canary")]
             fenced: None,

@@ -5,7 +5,7 @@ use crate::mem::Buf;
 use crate::reactor::pending::serving::Serving;
 use crate::reactor::pending::sinks::Sinks;
 use crate::reactor::words::calls::{
-    Admitted, CallEnd, CallOutcome, Progress, ReplyFrame, ReplyTarget,
+    Admitted, CallEnd, CallKey, CallOutcome, Progress, ReplyFrame, ReplyTarget,
 };
 use crate::reactor::words::negotiate::Negotiated;
 use crate::reactor::words::option_message::OptionMessage;
@@ -61,7 +61,7 @@ pub(crate) trait Upcalls {
     /// A reply arrived.
     fn on_reply(&mut self, frame: ReplyFrame<'_>);
     /// A call ended without a reply.
-    fn on_call_failed(&mut self, conn: ConnId, token: u64, end: CallEnd);
+    fn on_call_failed(&mut self, conn: ConnId, call: CallKey, end: CallEnd);
     /// A connection request was answered.
     fn on_connected(&mut self, request: u64, result: Result<ConnId, FabricError>);
     /// A connection was accepted, or one that was asked for is ready.

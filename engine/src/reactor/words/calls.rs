@@ -6,10 +6,52 @@ use crate::mem::Bulk;
 use crate::reactor::words::padded::Padded;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
-use spinrpc_proto::output::{CallFailure, SlotId};
+use spinrpc_proto::output::{CallFailure, DeliveredReply, SlotId};
 use spinrpc_proto::payload::StreamWriter;
+use spinrpc_proto::requester::CallNumber;
 use spinrpc_proto::rpc::{AcceptStatus, CallHeader, OpaqueAuth, RejectStatus};
 use std::time::Duration;
+
+/// Names a call that was started, for the [`Client`](crate::Client) that started it and its clones: one call and no
+/// other, also after the call has ended and over reconnects, until the client has started 2^32 more.
+///
+/// ```no_run
+/// # use spinrpc::{Backpressure, CallSpec, Client, Procedure, Token};
+/// # fn example(client: &Client) -> Result<(), Backpressure> {
+/// let call = client.call(Procedure(1), Token(7), &mut CallSpec::new(), |args| args.u32(20))?;
+/// if client.cancel(call).is_err() {
+///     // Its handler has been told, or is told in this turn.
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallId(pub(in crate::reactor) CallNumber);
+
+impl CallId {
+    pub(in crate::reactor) fn of(slot: SlotId) -> Self {
+        Self(slot.into())
+    }
+
+    /// Its place at the requester.
+    pub(crate) fn slot(self) -> SlotId {
+        self.0.slot()
+    }
+}
+
+/// A call that was started, by the requester's name and by the application's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallKey {
+    pub(crate) slot: SlotId,
+    pub(crate) token: u64,
+}
+
+impl CallKey {
+    /// The call that was answered.
+    pub(crate) fn of(reply: &DeliveredReply) -> Self {
+        Self { slot: reply.slot, token: reply.token }
+    }
+}
 
 /// Which procedure a call goes to, and who calls.
 pub(crate) struct CallTarget<'a> {
@@ -83,6 +125,30 @@ pub(crate) enum RpcRefusal {
 
 /// What the application gives with a call besides its stream: the deadline, the room for its reply,
 /// and registered buffers for direct data placement.
+///
+/// ```no_run
+/// use spinrpc::{Backpressure, CallSpec, Client, Procedure, Resend, Token};
+/// use std::time::Duration;
+///
+/// /// Sends a block, and has the answer placed into another one. Each of them goes without a copy.
+/// fn exchange(client: &Client) -> Result<(), Backpressure> {
+///     let mut block = client.bulk(64 << 10).ok_or(Backpressure::NoBuffer)?;
+///     block.bytes_mut().fill(7);
+///     let room = client.bulk(64 << 10).ok_or(Backpressure::NoBuffer)?;
+///     let mut spec = CallSpec::new()
+///         .deadline(Duration::from_millis(5))
+///         .propagate_deadline()
+///         .resend(Resend::AtMostOnce)
+///         .reply_bytes_max(4096)
+///         .argument(block)
+///         .result_into(room);
+///     match client.call(Procedure(3), Token(1), &mut spec, |args| args.bulk()) {
+///         Err(refused) if refused.is_transient() => println!("{refused}; try again after a reply"),
+///         started => println!("{:?}, {} calls in flight", started?, client.in_flight()),
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug, Default)]
 // What plain calls have lies together: threads that make calls send it on to their core.
 #[repr(C)]
@@ -96,6 +162,9 @@ pub struct CallSpec {
     pub(crate) is_special: bool,
     /// A builder was given more than there are places for: such a spec starts no call.
     pub(crate) overfull: bool,
+    /// It makes a connection ready, so that it may go without a security context.
+    #[cfg(feature = "gss")]
+    pub(crate) is_opening: bool,
     pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
     pub(crate) results: [Option<Bulk>; ITEMS_MAX],
 }
@@ -111,6 +180,12 @@ impl CallSpec {
         let Self { deadline, reply_bytes_max, resend, names_time, overfull, .. } = new;
         (self.deadline, self.reply_bytes_max, self.resend) = (deadline, reply_bytes_max, resend);
         (self.names_time, self.overfull) = (names_time, overfull);
+    }
+
+    /// It makes a connection ready.
+    #[cfg(feature = "gss")]
+    pub(crate) fn open(&mut self) {
+        self.is_opening = true;
     }
 
     /// Gives its buffers back, if it has any.

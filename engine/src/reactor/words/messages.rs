@@ -24,10 +24,6 @@ pub(in crate::reactor) fn put_xid(stream: &mut [u8], xid: Xid) {
     }
 }
 
-/// Token of the calls that make a connection ready.
-#[cfg(feature = "gss")]
-pub(crate) const OPENING: u64 = u64::MAX;
-
 /// The encoder is the application's mistake.
 pub(in crate::reactor) const ITEMS_DIFFER: Backpressure =
     Backpressure::Misuse("stream and spec differ in their data items");

@@ -6,6 +6,14 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)+) => {
         /// What a core counted since it started; a consistent copy is not promised, each number is.
+        ///
+        /// ```
+        /// let engine = spinrpc::Engine::new(spinrpc::Config::default())?;
+        /// let stats = engine.stats(0)?;
+        /// println!("{} calls sent, {} polls", stats.calls_sent, stats.polls);
+        /// assert!(engine.stats(usize::MAX).is_err(), "there is no such core");
+        /// # Ok::<(), spinrpc::EngineError>(())
+        /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct StatsSnapshot { $($(#[$doc])* pub $name: u64,)+ }

@@ -1,14 +1,15 @@
 //! Memory of this process that others may map, to read and never to write: a memfd that is sealed so.
 
 use super::{
-    HUGE_PAGE_BYTES, HugePages, PageKind, PageRequest, SEALS, Span, TMPFS_MAGIC, whole_pages,
+    HUGE_PAGE_BYTES, HugePages, Mapping, PageKind, PageRequest, SEALS, Span, TMPFS_MAGIC,
+    whole_pages,
 };
 use rustix::fs::{self, MemfdFlags, SealFlags};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 use rustix::param;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
 /// Writable memory of this process, and a descriptor by which others can map it for reading. All of its
@@ -17,10 +18,8 @@ use std::ptr::{self, NonNull};
 /// The kernel refuses every later attempt to write the file, to map it for writing, to make it shorter, or to
 /// punch holes into it (`F_SEAL_FUTURE_WRITE`, Linux 5.1), by any process that has the descriptor.
 pub struct LendableMemory {
-    span: Span,
+    mapping: Mapping,
     fd: OwnedFd,
-    pages: PageKind,
-    is_locked: bool,
 }
 
 /// Memory of another process, mapped for reading. Its owner may write it at any time.
@@ -131,33 +130,13 @@ impl LendableMemory {
                 span.populate_or_touch(0..len)?;
             }
         }
-        let is_locked = request.lock && span.lock().is_ok();
-        Ok(Self { span, fd, pages, is_locked })
+        let locked = request.lock && span.lock().is_ok();
+        Ok(Self { mapping: Mapping { span, pages, locked }, fd })
     }
 
-    /// The first byte.
-    pub fn as_ptr(&self) -> NonNull<u8> {
-        self.span.base
-    }
-
-    /// Bytes, a whole number of pages.
-    pub fn len(&self) -> usize {
-        self.span.len
-    }
-
-    /// Never: there is at least one page.
-    pub fn is_empty(&self) -> bool {
-        false
-    }
-
-    /// What pages it got.
-    pub fn pages(&self) -> PageKind {
-        self.pages
-    }
-
-    /// The pages stay in memory (mlock was asked for and granted).
-    pub fn is_locked(&self) -> bool {
-        self.is_locked
+    /// The memory as this process has it.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
     }
 }
 
@@ -191,11 +170,13 @@ impl BorrowedMemory {
                 format!("its {size} bytes are not whole pages, or not within 1 to {len_max}");
             return Err(refused(&reason));
         }
-        // This process would pay for the pages of holes, and get SIGBUS where it may not have them. Pages beyond the
-        // end count here, so a hole costs the peer a page, too. (`SEEK_HOLE` would tell, but waits for the lock of the
-        // inode, which the peer can hold for as long as it likes.)
-        let present_bytes =
+        // This process would pay for the pages of holes, and get SIGBUS where it may not have them.
+        let allocated_bytes =
             u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK_BYTES);
+        let present_bytes = match pages {
+            PageKind::Small => allocated_bytes.min(present_bytes(fd.as_fd(), len)?),
+            PageKind::Huge2M => allocated_bytes,
+        };
         if present_bytes < len as u64 {
             return Err(refused(&format!("{present_bytes} of its {size} bytes have pages")));
         }
@@ -231,6 +212,37 @@ impl BorrowedMemory {
     }
 }
 
+/// Number of `cachestat`, the same on all machines.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// Bytes of the first `len` of a memfd of usual pages that have pages, swapped ones included; all of them where the
+/// kernel cannot tell (before Linux 6.5). Pages beyond the end, which `st_blocks` counts, do not count here.
+///
+/// `SEEK_HOLE` would tell everywhere, but waits for the lock of the inode, which a peer can hold for as long as it likes.
+fn present_bytes(fd: BorrowedFd<'_>, len: usize) -> io::Result<u64> {
+    let range = [0_u64, len as u64];
+    // In the page cache, dirty, in writeback, evicted, recently evicted.
+    let mut counts = [0_u64; 5];
+    // SAFETY: the kernel reads a `struct cachestat_range` of two words, and writes a `struct cachestat` of five.
+    let result = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            fd.as_raw_fd(),
+            range.as_ptr(),
+            counts.as_mut_ptr(),
+            0 as libc::c_uint,
+        )
+    };
+    if result == 0 {
+        let [cached, _, _, swapped, _] = counts;
+        return Ok(cached.saturating_add(swapped).saturating_mul(param::page_size() as u64));
+    }
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::ENOSYS) => Ok(len as u64),
+        error => Err(error),
+    }
+}
+
 /// Size of the pages of a memfd, and their kind.
 fn page_size_of(fd: BorrowedFd<'_>) -> Option<(usize, PageKind)> {
     let system = fs::fstatfs(fd).ok()?;
@@ -259,10 +271,7 @@ fn refused(reason: &str) -> io::Error {
 
 impl fmt::Debug for LendableMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LendableMemory")
-            .field("len", &self.len())
-            .field("pages", &self.pages)
-            .finish_non_exhaustive()
+        f.debug_struct("LendableMemory").field("mapping", &self.mapping).finish_non_exhaustive()
     }
 }
 

@@ -188,7 +188,7 @@ fn put_client(out: &mut String, model: &Model, version: &Version) {
         if !arguments.is_empty() {
             parameters.push(format!("args: &{}", args(model, procedure, "'_")));
         }
-        let tail = " -> Result<(), rpc::Backpressure> {";
+        let tail = " -> Result<rpc::CallId, rpc::Backpressure> {";
         put_signature(out, &format!("pub fn {method}"), &parameters, tail);
         let given = if arguments.is_empty() { "&()" } else { "args" };
         line!(out, "            rpc::call::<{rust}>(&self.0, token, spec, {given})\n        }}");

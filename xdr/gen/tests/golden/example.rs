@@ -197,7 +197,7 @@ pub mod store_v1 {
             &self,
             token: rpc::Token,
             spec: &mut rpc::CallSpec,
-        ) -> Result<(), rpc::Backpressure> {
+        ) -> Result<rpc::CallId, rpc::Backpressure> {
             rpc::call::<StoreNull>(&self.0, token, spec, &())
         }
 
@@ -210,7 +210,7 @@ pub mod store_v1 {
             token: rpc::Token,
             spec: &mut rpc::CallSpec,
             args: &super::Name<'_>,
-        ) -> Result<(), rpc::Backpressure> {
+        ) -> Result<rpc::CallId, rpc::Backpressure> {
             rpc::call::<StoreList>(&self.0, token, spec, args)
         }
 
@@ -223,7 +223,7 @@ pub mod store_v1 {
             token: rpc::Token,
             spec: &mut rpc::CallSpec,
             args: &(super::Name<'_>, u64),
-        ) -> Result<(), rpc::Backpressure> {
+        ) -> Result<rpc::CallId, rpc::Backpressure> {
             rpc::call::<StoreRead>(&self.0, token, spec, args)
         }
     }

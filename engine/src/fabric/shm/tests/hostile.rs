@@ -10,7 +10,8 @@ use super::super::window::Window;
 use super::super::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
 use crate::fabric::conformance::{End, Event, accept_into_channel, pattern};
 use crate::fabric::{
-    Access, Connector, DownCause, Fabric, QpId, RemoteSlice, SendWr, Short, WrError, WrId,
+    Access, ConnectRequest, Connector, DownCause, Fabric, QpId, RemoteSlice, SendWr, Short,
+    WrError, WrId,
 };
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::bell::{BELL_BITS, BELL_WORDS};
@@ -61,7 +62,7 @@ impl Victim {
         let mut end = End::new(connector.fabric(1).unwrap());
         end.takes_shorts = end.fabric.take_shorts();
         let mut decent = End::new(connector.fabric(0).unwrap());
-        let endpoint = connector.connect(&address, 0, &[], PATIENCE).unwrap();
+        let endpoint = connector.connect(&ConnectRequest::new(&address, PATIENCE)).unwrap();
         let at_decent = decent.fabric.adopt(endpoint).unwrap();
         let accepted = endpoints.recv_timeout(PATIENCE).unwrap();
         let at_victim = end.fabric.adopt(accepted).unwrap();
@@ -115,7 +116,7 @@ impl Victim {
 
     /// A new decent connection can be made.
     fn expect_listening(&mut self) {
-        drop(self.connector.connect(&self.address, 0, &[], PATIENCE).unwrap());
+        drop(self.connector.connect(&ConnectRequest::new(&self.address, PATIENCE)).unwrap());
         self.endpoints.recv_timeout(PATIENCE).unwrap();
     }
 }
@@ -399,7 +400,8 @@ fn a_listener_that_does_not_keep_to_the_handshake_is_an_error_in_time() {
     for (packet, fds) in answers {
         let timeout = Duration::from_millis(if packet.is_empty() { 100 } else { 10_000 });
         thread::scope(|scope| {
-            let connecting = scope.spawn(|| connector.connect(&address, 0, &[], timeout));
+            let connecting =
+                scope.spawn(|| connector.connect(&ConnectRequest::new(&address, timeout)));
             socket::wait_readable(listener.as_fd(), Instant::now() + PATIENCE).unwrap();
             let Accepted::Peer(mut socket, _) = listener.accept().unwrap().unwrap() else {
                 panic!("this process is of the same user")

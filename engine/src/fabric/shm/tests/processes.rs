@@ -5,7 +5,7 @@
 
 use crate::fabric::conformance::{End, Event, accept_into_channel, drive_traffic, echo_traffic};
 use crate::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
-use crate::fabric::{Connector, DownCause, Fabric, QpId};
+use crate::fabric::{ConnectRequest, Connector, DownCause, Fabric, QpId};
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -97,7 +97,7 @@ impl Drop for Peer {
 
 fn connect(connector: &ShmConnector, address: &str) -> (End<ShmFabric>, QpId) {
     let mut end = End::new(connector.fabric(0).unwrap());
-    let endpoint = connector.connect(address, 0, &[], PATIENCE).unwrap();
+    let endpoint = connector.connect(&ConnectRequest::new(address, PATIENCE)).unwrap();
     let qp = end.fabric.adopt(endpoint).unwrap();
     (end, qp)
 }

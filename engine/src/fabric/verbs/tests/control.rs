@@ -2,7 +2,7 @@
 
 use super::{RXE_HOST, SIW_HOST, address, config, connector};
 use crate::fabric::verbs::{Registration, VerbsConfig, VerbsConnector, VerbsEndpoint, devices};
-use crate::fabric::{Acceptor, Connector, DownCause, Endpoint, FabricError};
+use crate::fabric::{Acceptor, ConnectRequest, Connector, DownCause, Endpoint, FabricError};
 use rdma_sys::{ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_query_qp};
 use std::collections::HashSet;
 use std::io::Write;
@@ -56,7 +56,9 @@ impl Loop {
     }
 
     fn connect(&self) -> (VerbsEndpoint, VerbsEndpoint) {
-        let near = self.connector.connect(&self.address, 0, b"from the connector", PATIENCE);
+        let near = self.connector.connect(
+            &ConnectRequest::new(&self.address, PATIENCE).private_data(b"from the connector"),
+        );
         (near.unwrap(), self.endpoints.recv_timeout(PATIENCE).unwrap())
     }
 }
@@ -157,7 +159,7 @@ fn memory_whose_keys_outlive_calls_is_exposed(host: &str) {
     let address = address(host);
     let (acceptor, endpoints) = answering(Some(1));
     let _listener = connector.listen(&address, &[], acceptor).unwrap();
-    let near = connector.connect(&address, 0, &[], PATIENCE).unwrap();
+    let near = connector.connect(&ConnectRequest::new(&address, PATIENCE)).unwrap();
     let far = endpoints.recv_timeout(PATIENCE).unwrap();
     for end in [&near, &far] {
         assert!(end.link.memory.own_pool().unwrap().is_exposed());
@@ -170,7 +172,7 @@ fn a_refusal_says_so(host: &str) {
     let address = address(host);
     let (acceptor, _endpoints) = answering(None);
     let _listener = connector.listen(&address, &[], acceptor).unwrap();
-    let error = error_of(connector.connect(&address, 0, &[], PATIENCE));
+    let error = error_of(connector.connect(&ConnectRequest::new(&address, PATIENCE)));
     assert!(error.contains("the peer refused: no room for more connections"), "{error}");
 }
 
@@ -179,7 +181,7 @@ fn nobody_listening_says_so(host: &str) {
     let Loop { connector, address, endpoints: _, listener } = Loop::at(host);
     drop(listener);
     for address in [address, super::address(host)] {
-        let error = error_of(connector.connect(&address, 0, &[], PATIENCE));
+        let error = error_of(connector.connect(&ConnectRequest::new(&address, PATIENCE)));
         assert!(
             error.starts_with(&format!("connect {address}: no server listens there")),
             "{error}"
@@ -219,7 +221,8 @@ fn a_request_that_no_core_answers_ends_in_time(host: &str) {
     let (sender, endpoints) = channel();
     let _listener = connector.listen(&address, &[], Box::new(Silent(sender))).unwrap();
     let start = Instant::now();
-    let error = error_of(connector.connect(&address, 0, &[], Duration::from_millis(300)));
+    let error =
+        error_of(connector.connect(&ConnectRequest::new(&address, Duration::from_millis(300))));
     assert!(error.contains("did not answer in time"), "{error}");
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     let silent = endpoints.recv_timeout(PATIENCE).unwrap();
@@ -229,7 +232,8 @@ fn a_request_that_no_core_answers_ends_in_time(host: &str) {
 /// Make 50 connections from several threads. Expect all of them.
 fn many_connections_are_made_at_once(host: &str) {
     let looped = Loop::at(host);
-    let connect = || looped.connector.connect(&looped.address, 0, &[], PATIENCE).unwrap();
+    let connect =
+        || looped.connector.connect(&ConnectRequest::new(&looped.address, PATIENCE)).unwrap();
     let connect_some = || (0..10).map(|_| connect()).collect::<Vec<_>>();
     let near: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = (0..5).map(|_| scope.spawn(connect_some)).collect();
@@ -248,7 +252,7 @@ fn reads_are_agreed_on(host: &str) {
     let address = address(host);
     let (acceptor, endpoints) = answering(Some(0));
     let _listener = server.listen(&address, &[], acceptor).unwrap();
-    let near = client.connect(&address, 0, &[], PATIENCE).unwrap();
+    let near = client.connect(&ConnectRequest::new(&address, PATIENCE)).unwrap();
     let far = endpoints.recv_timeout(PATIENCE).unwrap();
     // In an answer, siw takes more than it was told to, up to what the device can do.
     let from_near = if host == SIW_HOST { 5 } else { 3 };
@@ -269,7 +273,7 @@ fn timers_and_retries_are_as_configured(host: &str) {
     let address = address(host);
     let (acceptor, endpoints) = answering(Some(0));
     let _listener = connector.listen(&address, &[], acceptor).unwrap();
-    let near = connector.connect(&address, 0, &[], PATIENCE).unwrap();
+    let near = connector.connect(&ConnectRequest::new(&address, PATIENCE)).unwrap();
     let far = endpoints.recv_timeout(PATIENCE).unwrap();
     until("the acceptance", || far.link.state.is_established());
     for end in [&near, &far] {
@@ -301,7 +305,8 @@ fn a_host_that_is_not_there_is_said_to_be(host: &str) {
     for nobody in neighbour.into_iter().chain(["192.0.2.1"]) {
         let start = Instant::now();
         let address = format!("rdma://{nobody}:7");
-        let error = error_of(connector.connect(&address, 0, &[], Duration::from_secs(1)));
+        let error =
+            error_of(connector.connect(&ConnectRequest::new(&address, Duration::from_secs(1))));
         assert!(error.contains(&format!("connect {address}: ")) && error.contains("no"), "{error}");
         assert!(start.elapsed() < Duration::from_secs(3), "{:?} {error}", start.elapsed());
     }
@@ -336,9 +341,9 @@ fn a_device_of_another_name_is_refused(host: &str) {
         let device = Some(name.to_owned());
         connector(VerbsConfig { device, ..config() })
     };
-    let error = error_of(named(other).connect(&looped.address, 0, &[], PATIENCE));
+    let error = error_of(named(other).connect(&ConnectRequest::new(&looped.address, PATIENCE)));
     assert!(error.contains(own) && error.contains(other), "{error}");
-    assert!(named(own).connect(&looped.address, 0, &[], PATIENCE).is_ok());
+    assert!(named(own).connect(&ConnectRequest::new(&looped.address, PATIENCE)).is_ok());
 }
 
 /// Make and end connections in a process of its own. Expect that the kernel keeps nothing of them
@@ -382,7 +387,7 @@ fn leave_nothing(host: &str) {
     far.link.destroy();
     drop((near, far));
     let nobody = address(host);
-    error_of(looped.connector.connect(&nobody, 0, &[], PATIENCE));
+    error_of(looped.connector.connect(&ConnectRequest::new(&nobody, PATIENCE)));
     let Loop { connector, listener, .. } = looped;
     // For the device itself: the library's protection domain, and a queue in the way of a bug.
     until("the kernel to forget", || {
@@ -427,11 +432,13 @@ fn remove_device(host: &str) {
     }
     drop(ends);
     until("the device to go", || deletion.try_wait().unwrap().is_some());
-    error_of(looped.connector.connect(&looped.address, 0, &[], Duration::from_millis(500)));
+    error_of(
+        looped.connector.connect(&ConnectRequest::new(&looped.address, Duration::from_millis(500))),
+    );
     run(&format!("rdma link add {kind}{network} type {kind} netdev d{network}"));
     until("the listener", || {
         let timeout = Duration::from_millis(500);
-        looped.connector.connect(&looped.address, 0, &[], timeout).is_ok()
+        looped.connector.connect(&ConnectRequest::new(&looped.address, timeout)).is_ok()
     });
 }
 

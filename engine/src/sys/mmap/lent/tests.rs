@@ -20,10 +20,14 @@ fn memfd(len: u64, seals: SealFlags) -> OwnedFd {
 }
 
 fn put(memory: &LendableMemory, at: usize, bytes: &[u8]) {
-    assert!(at + bytes.len() <= memory.len());
+    assert!(at + bytes.len() <= memory.mapping().len());
     // SAFETY: as many bytes are mapped, as was just checked, and nothing has a reference to them.
     unsafe {
-        memory.as_ptr().add(at).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len())
+        memory
+            .mapping()
+            .as_ptr()
+            .add(at)
+            .copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len())
     };
 }
 
@@ -141,6 +145,36 @@ fn memory_without_pages_or_with_a_hole_is_not_borrowed() {
     }
 }
 
+/// Version of the kernel.
+fn release() -> (u32, u32) {
+    let name = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = name.split(['.', '-']).map_while(|number| number.parse().ok());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+/// What is allocated beyond the end must not stand for what is missing before it.
+#[test]
+fn memory_with_a_hole_and_pages_beyond_its_end_is_not_borrowed() {
+    const PAGES: usize = 64;
+    let fd = memfd((PAGES * PAGE) as u64, SealFlags::empty());
+    for page in 1..PAGES {
+        rustix::io::pwrite(&fd, &[1], (page * PAGE) as u64).unwrap();
+    }
+    let beyond = (PAGES * PAGE) as u64;
+    fs::fallocate(&fd, FallocateFlags::KEEP_SIZE, beyond, 8 * PAGE as u64).unwrap();
+    fs::fcntl_add_seals(&fd, READ_ONLY_SEALS).unwrap();
+    let allocated_bytes = fs::fstat(&fd).unwrap().st_blocks as u64 * STAT_BLOCK_BYTES;
+    assert!(allocated_bytes > beyond, "{allocated_bytes} bytes do not hide the hole");
+    if release() < (6, 5) {
+        return eprintln!(
+            "NOT TESTED: memory_with_a_hole_and_pages_beyond_its_end: before Linux 6.5"
+        );
+    }
+    let error = BorrowedMemory::from_fd(&fd, 1 << 20).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+    assert!(error.to_string().contains("258048 of its 262144 bytes"), "{error}");
+}
+
 /// The seals come first, and the pages then.
 #[test]
 fn holes_that_another_holder_punches_meanwhile_are_filled() {
@@ -176,7 +210,7 @@ fn a_file_that_is_cut_after_it_was_sized_keeps_what_is_mapped() {
     let other = fd.try_clone().unwrap();
     fs::ftruncate(&other, 2 * PAGE as u64).unwrap();
     let memory = adopt(fd, 1 << 20).unwrap();
-    assert_eq!(memory.len(), 2 * PAGE, "the size it has once it is sealed");
+    assert_eq!(memory.mapping().len(), 2 * PAGE, "the size it has once it is sealed");
     assert_eq!(fs::ftruncate(&other, PAGE as u64), Err(Errno::PERM));
     put(&memory, 0, &[1; 2 * PAGE]);
 }
@@ -186,23 +220,23 @@ fn a_file_that_is_cut_after_it_was_sized_keeps_what_is_mapped() {
 fn huge_pages_are_had_and_lent_or_not_but_never_a_signal() {
     let request = PageRequest { huge: HugePages::Try, ..SMALL };
     let tried = LendableMemory::create("slab", 2 * HUGE_PAGE_BYTES, request).unwrap();
-    assert_eq!(tried.len(), 2 * HUGE_PAGE_BYTES);
+    assert_eq!(tried.mapping().len(), 2 * HUGE_PAGE_BYTES);
     expect_read_only_if_small(&tried);
-    let borrower = BorrowedMemory::from_fd(&tried, tried.len()).unwrap();
+    let borrower = BorrowedMemory::from_fd(&tried, tried.mapping().len()).unwrap();
     put(&tried, HUGE_PAGE_BYTES, &[9]);
     let seen = borrower.bytes(HUGE_PAGE_BYTES, 1).unwrap();
     // SAFETY: a mapped byte that nothing writes now.
     assert_eq!(unsafe { seen.read_volatile() }, 9);
     let request = PageRequest { huge: HugePages::Require, ..SMALL };
     match LendableMemory::create("slab", HUGE_PAGE_BYTES, request) {
-        Ok(memory) => assert_eq!(memory.pages(), PageKind::Huge2M),
+        Ok(memory) => assert_eq!(memory.mapping().pages(), PageKind::Huge2M),
         Err(error) => assert_eq!(error.kind(), io::ErrorKind::OutOfMemory, "{error}"),
     }
 }
 
 /// Huge pages know no `write(2)`: only holes and mappings are asked for.
 fn expect_read_only_if_small(memory: &LendableMemory) {
-    if memory.pages() == PageKind::Small {
+    if memory.mapping().pages() == PageKind::Small {
         return expect_read_only(memory);
     }
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
