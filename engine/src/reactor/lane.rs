@@ -64,13 +64,7 @@ impl Conn {
         let one = TransportVersion::One;
         let takes_any_short = self.takes_any_short();
         let proto = self.lane.proto();
-        // What goes under RPCSEC_GSS is neither plain, nor is a plain reply the server's.
-        #[cfg(feature = "gss")]
-        let is_plain = self.gss.is_none();
-        #[cfg(not(feature = "gss"))]
-        let is_plain = true;
-        let sends_calls = is_plain
-            && self.closing.is_none()
+        let sends_calls = (self.goes_plain() && self.closing.is_none())
             && proto.requester.negotiation().version() == one
             && takes_any_short
             && self.lane.send_reserved.get() == 0;
@@ -79,7 +73,7 @@ impl Conn {
         self.lane.gate.set(Gate::of(&[
             (Way::SendCalls, sends_calls),
             (Way::TakeCalls, takes_calls),
-            (Way::TakeReplies, is_plain && proto.takes_plain_replies()),
+            (Way::TakeReplies, self.goes_plain() && proto.takes_plain_replies()),
         ]));
     }
 }

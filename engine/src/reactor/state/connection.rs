@@ -266,6 +266,14 @@ impl Conn {
         hold.set_dying(dying as u8);
     }
 
+    /// Its calls and replies may be plain: what goes under RPCSEC_GSS is not, nor is a plain reply the server's then.
+    pub(in crate::reactor) fn goes_plain(&self) -> bool {
+        #[cfg(feature = "gss")]
+        return self.gss.is_none();
+        #[cfg(not(feature = "gss"))]
+        return true;
+    }
+
     /// Gives up the send-queue places that were kept for a reply.
     #[inline]
     pub(in crate::reactor) fn release(&mut self, slot: SlotId) {
