@@ -13,9 +13,9 @@ use crate::reactor::words::padded::Padded;
 use crate::reactor::{Backpressure, CallSpec, OptionMessage, Resend};
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::limits::ITEMS_MAX;
-#[cfg(feature = "gss")]
-use spinrpc_proto::output::SlotId;
 use spinrpc_proto::rpc::{AuthFlavor, AuthSys, OpaqueAuth};
+#[cfg(feature = "gss")]
+use spinrpc_proto::{ids::Xid, output::SlotId};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -80,7 +80,7 @@ pub(super) struct Link {
     pub(super) is_closed: Cell<bool>,
     /// The call that ends its security context, whose answer means nothing.
     #[cfg(feature = "gss")]
-    pub(super) farewell: Cell<Option<SlotId>>,
+    pub(super) farewell: Cell<Option<(SlotId, Xid)>>,
     route: RefCell<Route>,
     pub(super) failure: RefCell<Option<ConnectError>>,
     /// It was connected once: only then is a connection something to be made anew.

@@ -15,6 +15,8 @@ use crate::fabric::{ConnId, DownCause, Peer};
 use crate::mem::Slab;
 use crate::reactor::Negotiated;
 use crate::reactor::words::instance::Instance;
+#[cfg(feature = "gss")]
+use spinrpc_proto::ids::Xid;
 use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::output::SlotId;
 use std::rc::Rc;
@@ -130,10 +132,16 @@ impl ClientEntry {
         is_probing && self.opening.is_some_and(|slot| slot_in(stream) == Some(slot.index))
     }
 
-    /// This is the reply to the call that ends its context, or that call has failed.
+    /// The call that ends its context has this slot.
     #[cfg(feature = "gss")]
-    pub(super) fn is_farewell(&self, index: Option<u16>) -> bool {
-        self.link.farewell.get().is_some_and(|slot| index == Some(slot.index))
+    pub(super) fn is_farewell(&self, slot: SlotId) -> bool {
+        self.link.farewell.get().is_some_and(|(farewell, _)| farewell == slot)
+    }
+
+    /// This is the reply to that call.
+    #[cfg(feature = "gss")]
+    pub(super) fn answers_farewell(&self, xid: Option<Xid>) -> bool {
+        self.link.farewell.get().is_some_and(|(_, farewell)| xid == Some(farewell))
     }
 
     pub(super) fn instance(&self) -> Instance {
@@ -187,7 +195,7 @@ impl ClientEntry {
 
 /// Index of the slot of the call that this is the reply to.
 #[cfg(feature = "gss")]
-pub(super) fn slot_in(stream: &[u8]) -> Option<u16> {
+fn slot_in(stream: &[u8]) -> Option<u16> {
     let xid = u32::from_be_bytes(*stream.first_chunk()?);
-    Some(spinrpc_proto::requester::index_of(spinrpc_proto::ids::Xid(xid)))
+    Some(spinrpc_proto::requester::index_of(Xid(xid)))
 }

@@ -5,7 +5,7 @@
 use super::initiate::{GssInitiator, Negotiation, Step};
 use super::threads::GssCore;
 use crate::api::client::{BesideReply, LinkState, Reply, Token};
-use crate::api::client_entry::{ClientEntry, slot_in};
+use crate::api::client_entry::ClientEntry;
 use crate::api::dispatch::Dispatch;
 use crate::api::errors::{CallError, ConnectError};
 use crate::api::opening::NO_TOKEN;
@@ -241,7 +241,7 @@ impl Dispatch {
         let sent = xid.and_then(|xid| self.ops.take_sent(conn, xid));
         let pool = self.ops.pool();
         let Some(entry) = self.client_of_calls(conn) else { return };
-        if entry.is_farewell(slot_in(frame.stream)) {
+        if entry.answers_farewell(xid) {
             return;
         }
         let checked = match &sent {

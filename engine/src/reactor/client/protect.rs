@@ -51,7 +51,7 @@ impl CoreCell {
         &self,
         conn: ConnId,
         (program, version): (Program, Version),
-    ) -> Option<SlotId> {
+    ) -> Option<(SlotId, Xid)> {
         let Under::Context(context) = self.under(conn) else { return None };
         self.set_context(conn, None);
         let start = Start::New(0);
@@ -67,7 +67,7 @@ impl CoreCell {
         let draft = Draft::plain(&bytes[..length]);
         let slot = self.start_open_call(conn, start, &mut CallSpec::new(), &draft).ok()?;
         self.reactor().fabric.flush();
-        Some(slot)
+        Some((slot, xid))
     }
 
     /// What the reply with this XID has to be under.
