@@ -34,6 +34,7 @@ mod run;
 #[path = "../tests/common/schema.rs"]
 mod schema;
 mod serve;
+mod slabs;
 mod top;
 mod units;
 

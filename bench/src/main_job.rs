@@ -20,6 +20,7 @@ use crate::profile::{self, Side};
 use crate::progress::Progress;
 use crate::report::{FloorValue, Goal, Ratio, Repeat, Report, Row};
 use crate::run::limits_note;
+use crate::slabs::{self, SlabRow};
 use spinrpc::config::Driver;
 use spinrpc::sys::random::Random;
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     if driver == Driver::Shm {
         report.handles = measure_handles(pair, args.repeats)?;
         report.goals.extend(report.handles.iter().map(HandleRow::goal));
+        report.slabs = measure_slabs(pair, args.repeats)?;
+        report.goals.extend(report.slabs.iter().map(SlabRow::goal));
     }
     report.interference = steal.stop();
     report.collect_floor();
@@ -71,6 +74,13 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
 fn measure_handles(pair: CorePair, repeats: u32) -> Result<Vec<HandleRow>, Failure> {
     let measured = std::thread::spawn(move || handles::measure(pair, repeats)).join();
     let lost = || Failure::Measurement("the thread that measures handles panicked".to_owned());
+    measured.map_err(|_| lost())?
+}
+
+/// As [`measure_handles`].
+fn measure_slabs(pair: CorePair, repeats: u32) -> Result<Vec<SlabRow>, Failure> {
+    let measured = std::thread::spawn(move || slabs::measure(pair, repeats)).join();
+    let lost = || Failure::Measurement("the thread that measured slabs panicked".to_owned());
     measured.map_err(|_| lost())?
 }
 
@@ -262,6 +272,8 @@ fn notes(driver: Driver) -> Vec<String> {
             "calls from other threads: client and server are in this process; busy ones share a \
              CPU, so that callers have the other one; the limit of the rate is that of the core \
              itself",
+            "transfers between slabs: client and server are in this process, on the two cores; each lends \
+             its slab, the client copies what is read, and the server what is written",
             "null calls at depth 32 compared with UCX messages: bench/peers/run --only ucx",
         ],
         Driver::Verbs => &[limits_note(Driver::Verbs)],

@@ -262,6 +262,9 @@ fn the_whole_job_verifies_measures_and_judges() {
         "x cache-line RTT",
         "x memcpy",
         "calls from other threads",
+        "transfers between slabs",
+        "1 MiB read, slabs",
+        "1 MiB write, slabs, x memcpy",
         "goals",
         "every byte was verified at both ends",
     ] {

@@ -3,14 +3,15 @@
 //!
 //! Client and server take turns on one thread, and its CPU time is compared with that of copies of 1 MiB in the
 //! same run: 1.00 is one copy of the bytes, by both ends together. Other programs on the machine hardly affect that.
+//! Reads are answered out of private memory of the server, and out of a slab that it lends (`ListenOptions::lend`).
 //! When a read with `Bulk` or a slab has ended, the client may borrow the bytes (`&[u8]`).
 
 use rustix::time::{ClockId, clock_gettime};
 use spinrpc::config::{CoreList, IdlePolicy, RawConfig};
 use spinrpc::{
     AcceptStatus, Bulk, Call, CallError, CallSpec, Client, Config, ConnectOptions, ConnectionEvent,
-    Core, CoreContext, Encoder, Engine, ExposedBulk, Procedure, Program, Reply, ReplyData,
-    ReplyHandler, Service, SharedBulk, Slab, Token, Version,
+    Core, CoreContext, Encoder, Engine, ExposedBulk, ListenOptions, Procedure, Program, Reply,
+    ReplyData, ReplyHandler, Service, SharedBulk, Slab, Token, Version,
 };
 use std::cell::{Cell, RefCell};
 use std::error::Error;
@@ -24,6 +25,8 @@ const PROGRAM: Program = Program(0x2000_0077);
 const VERSION: Version = Version(1);
 const READ: Procedure = Procedure(1);
 const WRITE: Procedure = Procedure(2);
+/// As [`READ`], out of a slab that the server lends its clients.
+const READ_LENT: Procedure = Procedure(3);
 const ADDRESS: &str = "shm:example-slab";
 const BYTES: usize = 1 << 20;
 const DEPTH: usize = 2;
@@ -31,14 +34,22 @@ const DEPTH: usize = 2;
 const CALLS: usize = 2000;
 const REPEATS: usize = 9;
 
-/// Serves reads out of one block, and throws away what is written.
-struct Store(SharedBulk);
+/// Serves reads out of one block, or another one that is lent, and throws away what is written.
+struct Store {
+    private: SharedBulk,
+    lent: SharedBulk,
+}
 
 impl Service for Store {
     fn call(&mut self, mut call: Call<'_>) {
-        if call.procedure() == READ {
-            return call
-                .reply_with(ReplyData::new().shared(&self.0, 0..BYTES), |results| results.bulk());
+        let block = match call.procedure() {
+            READ => Some(&self.private),
+            READ_LENT => Some(&self.lent),
+            _ => None,
+        };
+        if let Some(block) = block {
+            let data = ReplyData::new().shared(block, 0..BYTES);
+            return call.reply_with(data, |results| results.bulk());
         }
         match call.args().data(BYTES) {
             Ok(data) => {
@@ -75,10 +86,10 @@ impl Load {
         let Some(memory) = self.spare.borrow_mut().pop() else { return Ok(()) };
         let spec = CallSpec::new();
         let mut spec = match (memory, procedure) {
-            (Memory::Private(bulk), READ) => spec.result_into(bulk),
-            (Memory::Private(bulk), _) => spec.argument(bulk),
-            (Memory::Exposed(bulk), READ) => spec.exposed_result_into(bulk),
-            (Memory::Exposed(bulk), _) => spec.exposed_argument(bulk),
+            (Memory::Private(bulk), WRITE) => spec.argument(bulk),
+            (Memory::Private(bulk), _) => spec.result_into(bulk),
+            (Memory::Exposed(bulk), WRITE) => spec.exposed_argument(bulk),
+            (Memory::Exposed(bulk), _) => spec.exposed_result_into(bulk),
         };
         let encode = |args: &mut Encoder<'_>| {
             if procedure == WRITE {
@@ -189,8 +200,13 @@ fn config(cpu: usize) -> Result<Config, Failure> {
 fn main() -> Result<(), Failure> {
     let cpu = std::env::args().nth(1).map_or(Ok(0), |cpu| cpu.parse())?;
     let (here, there) = (Engine::new(config(cpu)?)?, Engine::new(config(cpu)?)?);
-    there.serve(PROGRAM, VERSION, |_: &CoreContext| Store(Bulk::from_vec(vec![7; BYTES]).freeze()));
-    there.listen(ADDRESS)?;
+    let of_server = there.slab(BYTES, 1)?;
+    let lent = of_server.take(BYTES).ok_or("no block")?.freeze();
+    there.serve(PROGRAM, VERSION, move |_: &CoreContext| Store {
+        private: Bulk::from_vec(vec![7; BYTES]).freeze(),
+        lent: lent.clone(),
+    });
+    there.listen_with(ADDRESS, &ListenOptions::new().lend(&of_server))?;
     let slab = here.slab(BYTES, DEPTH)?;
     let load = Rc::new(Load::default());
     let (client, server) = (here.core(0)?, there.core(0)?);
@@ -218,12 +234,17 @@ fn report(ends: &mut Ends, client: &Client, slab: &Slab) -> Result<(), Failure> 
             copy(copies, &from, &mut to);
             Ok(())
         })?;
-        let cases = [READ, WRITE].into_iter().flat_map(|op| kinds.map(|kind| (op, kind)));
+        let cases =
+            [READ, READ_LENT, WRITE].into_iter().flat_map(|op| kinds.map(|kind| (op, kind)));
         for (index, (op, (kind, memory))) in cases.enumerate() {
             let ratio = measure(|calls| ends.run(calls, op, memory))? / one;
             if repeat == 0 {
-                let op = if op == READ { "read" } else { "write" };
-                rows.push((format!("{op:5} {kind}"), Vec::new()));
+                let op = match op {
+                    READ => "read",
+                    READ_LENT => "read out of a slab of the server",
+                    _ => "write",
+                };
+                rows.push((format!("{op}, {kind}"), Vec::new()));
             }
             rows[index].1.push(ratio);
         }
@@ -231,7 +252,7 @@ fn report(ends: &mut Ends, client: &Client, slab: &Slab) -> Result<(), Failure> 
     for (name, mut ratios) in rows {
         ratios.sort_by(f64::total_cmp);
         let [first, .., last] = ratios[..] else { continue };
-        println!("{name:18} {:.2} copies ({first:.2} to {last:.2})", ratios[REPEATS / 2]);
+        println!("{name:45} {:.2} copies ({first:.2} to {last:.2})", ratios[REPEATS / 2]);
     }
     Ok(())
 }

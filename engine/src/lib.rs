@@ -25,9 +25,9 @@ pub use api::gss;
 pub use api::{
     Answer, AnswerQueue, Call, CallEnded, CallError, Client, ClientHandle, ConnectError,
     ConnectOptions, ConnectionEvent, ConnectionId, Core, CoreContext, Data, Decoder, Deferred,
-    Directory, Encoder, Engine, EngineError, ExposedData, Failure, HostError, OnAnswer,
-    PendingCall, Reconnect, Reply, ReplyHandler, ReverseOptions, Running, Service, Token, Work,
-    blocking, driver_of, spawn_helper,
+    Directory, Encoder, Engine, EngineError, ExposedData, Failure, HostError, ListenOptions,
+    OnAnswer, PendingCall, Reconnect, Reply, ReplyHandler, ReverseOptions, Running, Service, Token,
+    Work, blocking, driver_of, spawn_helper,
 };
 #[cfg(feature = "async")]
 pub use api::{AsyncService, CallStream, IncomingCall, Results, WithData, async_service};

@@ -8,8 +8,9 @@ use common::program::{BOUNCE, LATER, NULL};
 use common::{PROGRAM, Server, VERSION, is_pattern, pattern, set_bulk_view, small_with, valid};
 use spinrpc::config::{BulkView, RawConfig};
 use spinrpc::{
-    Bulk, CallError, CallSpec, ConnectError, ConnectOptions, ConnectionEvent, DecodeError, Engine,
-    Reconnect, Reply, Slab, Token,
+    AcceptStatus, Bulk, Call, CallError, CallSpec, ConnectError, ConnectOptions, ConnectionEvent,
+    CoreContext, DecodeError, Engine, ListenOptions, Procedure, Reconnect, Reply, ReplyData,
+    Running, Slab, Token,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -244,4 +245,205 @@ fn blocks_are_pages_for_files_whatever_size_is_asked_for() {
         let error = engine.slab(bytes, count).unwrap_err().to_string();
         assert!(error.contains("map a slab"), "{error}");
     }
+}
+
+/// Answers with a block of the slab, a block of private memory, or one of each: the seed is the length.
+const OF_SLAB: Procedure = Procedure(100);
+const PRIVATE: Procedure = Procedure(101);
+const BOTH: Procedure = Procedure(102);
+
+fn answer(mut call: Call<'_>, slab: &Slab, context: &CoreContext) {
+    if call.procedure() == NULL {
+        return call.reply(|_| ());
+    }
+    let length = call.args().u32().unwrap();
+    let fill = |block: Option<Bulk>| {
+        let mut block = block.unwrap();
+        block.bytes_mut().copy_from_slice(&pattern(length, length as usize));
+        block
+    };
+    let of_slab = || fill(slab.take(length as usize));
+    let private = || fill(context.bulk(length as usize));
+    let data = match call.procedure() {
+        OF_SLAB => ReplyData::new().bulk(of_slab()),
+        // Shared, and not all of the block.
+        PRIVATE => ReplyData::new().shared(&private().freeze(), 0..length as usize),
+        BOTH => ReplyData::new().bulk(of_slab()).bulk(private()),
+        _ => return call.reject(AcceptStatus::ProcUnavail),
+    };
+    let is_two = call.procedure() == BOTH;
+    call.reply_with(data, |results| {
+        results.bulk();
+        if is_two {
+            results.bulk();
+        }
+    });
+}
+
+/// A server that answers out of a slab, which it lends its clients.
+struct LendingServer {
+    address: String,
+    engine: Engine,
+    slab: Slab,
+    running: Option<Running>,
+}
+
+impl LendingServer {
+    fn start(raw: RawConfig) -> Self {
+        let engine = Engine::new(valid(raw)).unwrap();
+        let slab = engine.slab(ANSWER_BYTES, 4).unwrap();
+        let blocks = slab.clone();
+        engine.serve(PROGRAM, VERSION, move |context: &CoreContext| {
+            let (blocks, context) = (blocks.clone(), context.clone());
+            move |call: Call<'_>| answer(call, &blocks, &context)
+        });
+        let address = common::unique_address();
+        engine.listen_with(&address, &ListenOptions::new().lend(&slab)).unwrap();
+        let running = Some(engine.start().unwrap());
+        Self { address, engine, slab, running }
+    }
+
+    fn is_shm(&self) -> bool {
+        self.address.starts_with("shm:")
+    }
+}
+
+impl Drop for LendingServer {
+    fn drop(&mut self) {
+        self.engine.shutdown();
+        let joined = self.running.take().map(Running::join);
+        if !std::thread::panicking() {
+            joined.unwrap().unwrap();
+        }
+    }
+}
+
+/// More than one turn copies.
+const ANSWER_BYTES: usize = 1 << 20;
+
+type Results = Vec<Bulk>;
+
+fn take_results(mut reply: Reply<'_>) -> Result<Results, DecodeError> {
+    Ok(std::iter::from_fn(|| reply.take_result()).collect())
+}
+
+/// Calls for `results` of `length`, into a slab of the client's own.
+#[track_caller]
+fn read(
+    caller: &mut Caller<Results>,
+    own: &Slab,
+    procedure: Procedure,
+    (results, length): (usize, usize),
+) {
+    let mut spec = (0..results).fold(CallSpec::new(), |spec, _| {
+        let mut block = own.take(length).unwrap();
+        block.bytes_mut().fill(0xee);
+        spec.result_into(block)
+    });
+    let encode = |args: &mut spinrpc::Encoder<'_>| args.u32(length as u32);
+    caller.client.call(procedure, Token(1), &mut spec, encode).unwrap();
+    let results = caller.reply().unwrap();
+    assert_eq!(own.free() + results.len(), 4);
+    for result in results {
+        assert!(is_pattern(length as u32, result.bytes()), "{length} bytes");
+        assert_eq!(result.len(), length);
+    }
+}
+
+fn reader(raw: RawConfig, address: &str) -> (Caller<Results>, Slab) {
+    let caller = Caller::connect_with(raw, address, take_results);
+    let own = caller.engine.slab(ANSWER_BYTES, 4).unwrap();
+    (caller, own)
+}
+
+/// The client's core has made this number of copies, after one more call. The counts are a few turns late, and all of a
+/// turn come together.
+#[track_caller]
+fn expect_client_copies(caller: &mut Caller<Results>, own: &Slab, copies: u64) {
+    let engine = caller.engine.clone();
+    read(caller, own, OF_SLAB, (1, 4096));
+    let replies = engine.stats(0).unwrap().replies_received;
+    caller.start(NULL, 0, |_| ()).unwrap();
+    caller.reply().unwrap();
+    let is_told = || engine.stats(0).unwrap().replies_received > replies;
+    run_core(&mut caller.core, "statistics", is_told);
+    assert_eq!(engine.stats(0).unwrap().copies, copies);
+}
+
+#[test]
+fn results_out_of_a_slab_that_the_server_lends_go_where_the_client_wants_them() {
+    let server = LendingServer::start(small_with(|raw| raw.mem.arena_mib = 32));
+    let (mut caller, own) = reader(client_config(), &server.address);
+    for length in [4096, 70_001, 256 << 10, ANSWER_BYTES] {
+        read(&mut caller, &own, OF_SLAB, (1, length));
+    }
+    if server.is_shm() {
+        expect_client_copies(&mut caller, &own, 0);
+    }
+    // Out of other memory they come another way, and in one answer both can be.
+    for length in [4096, 70_001, 256 << 10] {
+        read(&mut caller, &own, PRIVATE, (1, length));
+        read(&mut caller, &own, BOTH, (2, length));
+    }
+    if server.is_shm() {
+        expect_client_copies(&mut caller, &own, 6);
+    }
+    common::wait_until("the blocks of the server", || server.slab.free() == 4);
+}
+
+#[test]
+fn a_client_that_accepts_no_slabs_gets_the_results_all_the_same() {
+    let server = LendingServer::start(small_with(|raw| raw.mem.arena_mib = 32));
+    let few: [fn(&mut RawConfig); 2] =
+        [|raw| raw.limits.peer_slabs = 0, |raw| raw.limits.peer_slab_mib = 3];
+    for limit in few {
+        let mut raw = client_config();
+        limit(&mut raw);
+        let (mut caller, own) = reader(raw, &server.address);
+        read(&mut caller, &own, OF_SLAB, (1, 70_001));
+        if server.is_shm() {
+            expect_client_copies(&mut caller, &own, 2);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_configured_to_copy_lends_nothing() {
+    let mut raw = small_with(|raw| raw.mem.arena_mib = 32);
+    set_bulk_view(&mut raw, BulkView::Copy);
+    let server = LendingServer::start(raw);
+    let (mut caller, own) = reader(client_config(), &server.address);
+    read(&mut caller, &own, OF_SLAB, (1, 70_001));
+    if server.is_shm() {
+        expect_client_copies(&mut caller, &own, 2);
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_gives_the_blocks_of_the_server_back() {
+    let server = LendingServer::start(small_with(|raw| raw.mem.arena_mib = 32));
+    let (mut caller, own) = reader(client_config(), &server.address);
+    read(&mut caller, &own, OF_SLAB, (1, ANSWER_BYTES));
+    for token in 0..3 {
+        let mut spec = CallSpec::new().result_into(own.take(ANSWER_BYTES).unwrap());
+        let encode = |args: &mut spinrpc::Encoder<'_>| args.u32(ANSWER_BYTES as u32);
+        caller.client.call(OF_SLAB, Token(token), &mut spec, encode).unwrap();
+    }
+    caller.core.poll_once();
+    if server.is_shm() {
+        // The client does not look, so it does not fetch.
+        common::wait_until("the answers", || server.slab.free() == 1);
+    }
+    drop(caller);
+    common::wait_until("the end", || server.slab.free() == 4);
+    assert_eq!(own.free(), 4);
+}
+
+#[test]
+fn more_slabs_than_a_listener_can_lend_are_an_error() {
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let slab = engine.slab(4096, 1).unwrap();
+    let options = (0..5).fold(ListenOptions::new(), |options, _| options.lend(&slab));
+    let refused = engine.listen_with(&common::unique_address(), &options).unwrap_err();
+    assert!(refused.to_string().contains("at most 4"), "{refused}");
 }

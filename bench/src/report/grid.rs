@@ -6,6 +6,7 @@ use crate::handles::{HandleRow, HandleValue};
 use crate::latency::{LatencySummary, is_supported, median, upper_median};
 use crate::load::CoreUse;
 use crate::modes::{Trend, TrendUnit};
+use crate::slabs::SlabRow;
 use crate::units::{show_count, show_us};
 
 /// A table: title, introduction and cells.
@@ -296,6 +297,12 @@ pub(crate) fn handles(report: &Report) -> Option<Grid> {
     Grid::new("calls from other threads", &HANDLES, report.handles.iter().map(cells).collect())
 }
 
+/// Bulk transfers between slabs of both ends, compared with memcpy.
+pub(crate) fn slabs(report: &Report) -> Option<Grid> {
+    let rows = report.slabs.iter().map(SlabRow::cells).collect();
+    Grid::new("transfers between slabs", &SLABS, rows)
+}
+
 /// Goals, and whether they were met.
 pub(crate) fn goals(report: &Report) -> Option<Grid> {
     Grid::new("goals", &[], report.goals.iter().map(goal_cells).collect())
@@ -313,6 +320,7 @@ fn goal_cells(goal: &Goal) -> Vec<String> {
     ]
 }
 
+const SLABS: [&str; 4] = ["depth 2", "rate", "memcpy", ""];
 const HANDLES: [&str; 5] = ["null calls", "of the core itself", "by handles", "limit", ""];
 const RESULTS: [&str; 12] = [
     "workload", "calls", "s", "calls/s", "MB/s", "p50", "p90", "p99", "p99.9", "p99.99", "p99.999",

@@ -21,6 +21,7 @@ use crate::handles::HandleRow;
 use crate::latency::{LatencySummary, median, upper_median, worse_median};
 use crate::load::{CoreUse, Measurement, Mode, Workload};
 use crate::modes::{Saturation, Soak};
+use crate::slabs::SlabRow;
 use explain::Bound;
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -39,6 +40,8 @@ pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
     /// Calls from threads other than the core's.
     pub(crate) handles: Vec<HandleRow>,
+    /// Bulk transfers between slabs of both ends.
+    pub(crate) slabs: Vec<SlabRow>,
     /// Result of the search for the highest rate.
     pub(crate) saturation: Option<Saturation>,
     /// Figures and resources in the course of a soak.
@@ -61,6 +64,7 @@ impl Report {
             mode: None,
             rows: Vec::new(),
             handles: Vec::new(),
+            slabs: Vec::new(),
             saturation: None,
             soak: None,
             goals: Vec::new(),

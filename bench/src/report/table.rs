@@ -16,6 +16,7 @@ pub(crate) fn render(report: &Report) -> String {
         grid::lost(report),
         grid::ratios(report),
         grid::handles(report),
+        grid::slabs(report),
         grid::loops(report),
         grid::saturation(report),
         grid::soak(report),

@@ -10,7 +10,7 @@
 // * Pointers. An object comes from the function that makes it and is valid until the one that frees it. Null and misaligned
 //   pointers, and text that is not UTF-8, are errors; other pointers that are wrong are undefined behaviour. Text ends with a
 //   zero byte. Bytes and text that are passed are only read, while the function runs, unless it says otherwise.
-// * Threads. An engine, a client and a queue may be used by any thread at any time; requests and what callbacks are given,
+// * Threads. An engine, a client, a slab and a queue may be used by any thread at any time; requests and what callbacks are given,
 //   on the thread of the callback; all other objects, by one thread at a time. Callbacks run on the threads of cores. They
 //   must not block, and functions that do fail in them with SPINRPC_STATUS_INVALID_STATE.
 // * Times are nanoseconds, lengths are bytes.
@@ -123,7 +123,7 @@ typedef struct spinrpc_deferred spinrpc_deferred;
 typedef struct spinrpc_engine spinrpc_engine;
 
 // A block of registered memory: the bytes of a data item (`opaque<>`) that is placed directly instead of travelling
-// in the message. It comes from the memory of a core, which has mem.arena_mib MiB, so keep no more than needed.
+// in the message. It comes from a slab, or from the memory of a core, which has mem.arena_mib MiB, so keep no more than needed.
 // One thread at a time may use it.
 //
 // A block that is passed with a call or a reply belongs to the library from then on, whatever the function
@@ -139,6 +139,16 @@ typedef struct spinrpc_queue spinrpc_queue;
 
 // A request in its handler. It ends when the handler returns: answer or defer it before, on the same thread.
 typedef struct spinrpc_request spinrpc_request;
+
+// Memory of the application's own, of blocks of one size, which start at multiples of 4096 bytes. A block is a
+// spinrpc_memory, for data items of calls and replies and for file I/O of the application. Any thread may use a
+// slab at any time, but for spinrpc_slab_free().
+//
+// Connections that a slab is lent to (spinrpc_client_connect_lending(), spinrpc_engine_listen_lending()) use its blocks
+// with fewer copies over shared memory. **The other side can read all of a slab that it is lent**, and can keep the
+// descriptor: from then on, for as long as the memory exists, the end of the connection takes nothing back. It can
+// write none of it.
+typedef struct spinrpc_slab spinrpc_slab;
 
 // Executes a request of a program, on the thread of a core: several cores run it at the same time. It must
 // return soon and must not block, because the core does nothing else meanwhile; what takes longer is deferred. `request`
@@ -225,6 +235,16 @@ enum spinrpc_status spinrpc_engine_new(const char *profile,
 enum spinrpc_status spinrpc_engine_listen(const struct spinrpc_engine *engine,
                                           const char *address);
 
+// As spinrpc_engine_listen(), and clients are lent `slab_count` slabs, at most four. Over shared memory they copy results in
+// blocks of them to where they want them, and nothing else is copied. They can read all of each slab, also after their
+// connection has ended (spinrpc_slab). With shm.bulk "copy" nothing is lent.
+//
+// Errors: as spinrpc_engine_listen(), and SPINRPC_STATUS_ENGINE for more than four slabs.
+enum spinrpc_status spinrpc_engine_listen_lending(const struct spinrpc_engine *engine,
+                                                  const char *address,
+                                                  const struct spinrpc_slab *const *slabs,
+                                                  size_t slab_count);
+
 // Starts the threads of all cores and returns. Each ties itself to a CPU and polls; callbacks run on these threads.
 // An engine can be started once.
 //
@@ -277,6 +297,48 @@ enum spinrpc_status spinrpc_memory_set_length(struct spinrpc_memory *memory, siz
 
 // Gives a block back. NULL is allowed.
 void spinrpc_memory_free(struct spinrpc_memory *memory);
+
+// Makes a slab of `count` blocks of `block_bytes` bytes, which are rounded up to a multiple of 4096. Its pages are huge,
+// locked and local as the engine's mem.hugepages, mem.lock and mem.numa say, and all in place. Blocks while that is
+// done; not in a callback.
+//
+// On success `*slab` is a slab, to be freed with spinrpc_slab_free(), before or after the engine. Errors:
+// SPINRPC_STATUS_ENGINE if there is no such memory.
+enum spinrpc_status spinrpc_slab_new(const struct spinrpc_engine *engine,
+                                     size_t block_bytes,
+                                     size_t count,
+                                     struct spinrpc_slab **slab);
+
+// Makes a slab of a memfd of the application's own, of usual or huge pages: as many blocks of `block_bytes`, rounded up
+// to a multiple of 4096, as fit. The memfd has at most `bytes_max` bytes, was made with MFD_ALLOW_SEALING, and is open for
+// writing. The descriptor is duplicated. Blocks while all pages are brought into being; not in a callback.
+//
+// The file is sealed (F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE, F_SEAL_SEAL): from then on it can be written by way
+// of the blocks only. Seals do not touch what exists already. So the file must have no shared mapping (MAP_SHARED), in any
+// process, and nothing in flight may write its pages: no registration for RDMA, no fixed buffer of io_uring, no I/O.
+//
+// On success `*slab` is a slab, to be freed with spinrpc_slab_free(). Errors: SPINRPC_STATUS_INVALID_ARGUMENT if the file is
+// not a memfd that can be sealed like that, or has another size; SPINRPC_STATUS_NO_MEMORY where pages are missing;
+// SPINRPC_STATUS_ENGINE for what else the kernel reports.
+enum spinrpc_status spinrpc_slab_from_memfd(int memfd,
+                                            size_t block_bytes,
+                                            size_t bytes_max,
+                                            struct spinrpc_slab **slab);
+
+// Takes a block of the slab, of which `bytes` bytes are in use. It begins with what its last user left there, and goes
+// back into the slab when it is freed: by spinrpc_memory_free(), or by the library at the end of the call or reply that it
+// was passed with, unless spinrpc_decode_data() has given it to the caller.
+//
+// Errors: SPINRPC_STATUS_NO_MEMORY if all blocks are in use, or `bytes` is more than a block has.
+enum spinrpc_status spinrpc_slab_take(const struct spinrpc_slab *slab,
+                                      size_t bytes,
+                                      struct spinrpc_memory **memory);
+
+// Returns the number of blocks that are not in use; 0 if `slab` is NULL. Other threads change it.
+size_t spinrpc_slab_available(const struct spinrpc_slab *slab);
+
+// Frees a slab. NULL is allowed. Its memory stays until the last block, connection and listener that has it is gone.
+void spinrpc_slab_free(struct spinrpc_slab *slab);
 
 // Reads an `unsigned int`; cast it for an `int`, `bool` or `enum`.
 enum spinrpc_status spinrpc_decode_u32(struct spinrpc_decoder *decoder, uint32_t *value);
@@ -399,6 +461,22 @@ enum spinrpc_status spinrpc_client_connect(const struct spinrpc_engine *engine,
                                            uint32_t version,
                                            uint32_t flags,
                                            struct spinrpc_client **client);
+
+// As spinrpc_client_connect(), and the server is lent `slab_count` slabs, at most four. Over shared memory it reads
+// arguments in blocks of them in place. It can read all of each slab, also after the connection has ended (spinrpc_slab). With
+// shm.bulk "copy" nothing is lent.
+//
+// Errors: as spinrpc_client_connect(), and SPINRPC_STATUS_CONNECT for more than four slabs. The server accepts so many slabs
+// and bytes as its limits.peer_slabs, limits.peer_slab_mib and limits.peer_mib say; spinrpc_client_wait_up() tells.
+enum spinrpc_status spinrpc_client_connect_lending(const struct spinrpc_engine *engine,
+                                                   size_t core,
+                                                   const char *address,
+                                                   uint32_t program,
+                                                   uint32_t version,
+                                                   uint32_t flags,
+                                                   const struct spinrpc_slab *const *slabs,
+                                                   size_t slab_count,
+                                                   struct spinrpc_client **client);
 
 // Waits until the connection is up, for at most `at_most_ns` nanoseconds. Blocks; not in a callback.
 //

@@ -2,9 +2,10 @@
 
 use crate::engine::RpcEngine;
 use crate::error::{Failure, Status, guard, guard_or, may_block};
-use crate::memory::{RpcMemory, lend};
+use crate::memory::{OF_CORE, RpcMemory, lend};
 use crate::pointers::{Out, borrow, take_back, text};
-use spinrpc::{ClientHandle, ConnectOptions, Program, Reconnect, Version};
+use crate::slab::{RpcSlab, lent};
+use spinrpc::{ClientHandle, ConnectOptions, Program, Reconnect, Slab, Version};
 use std::ffi::c_char;
 use std::time::Duration;
 
@@ -34,20 +35,58 @@ pub unsafe extern "C" fn spinrpc_client_connect(
     flags: u32,
     client: *mut *mut RpcClient,
 ) -> Status {
-    guard(|| {
-        // SAFETY: an engine, text and memory for a pointer, as the header asks for.
-        let (engine, address, out) = unsafe {
-            (borrow(engine, "engine")?, text(address, "address")?, Out::new(client, "client")?)
-        };
-        let options = match flags {
-            0 => ConnectOptions::new(),
-            SPINRPC_CONNECT_RECONNECT => ConnectOptions::new().reconnect(Reconnect::default()),
-            _ => return Err(Failure::new(Status::InvalidArgument, "flags has unknown bits")),
-        };
-        let (program, version) = (Program(program), Version(version));
-        out.give(RpcClient(engine.engine.connect(core, address, program, version, &options)?));
-        Ok(())
+    // SAFETY: an engine, text and memory for a pointer, as the header asks for.
+    guard(|| unsafe { connect((engine, core), address, (program, version), flags, &[], client) })
+}
+
+/// As spinrpc_client_connect(), and the server is lent `slab_count` slabs, at most four. Over shared memory it reads
+/// arguments in blocks of them in place. It can read all of each slab, also after the connection has ended (spinrpc_slab). With
+/// shm.bulk "copy" nothing is lent.
+///
+/// Errors: as spinrpc_client_connect(), and SPINRPC_STATUS_CONNECT for more than four slabs. The server accepts so many slabs
+/// and bytes as its limits.peer_slabs, limits.peer_slab_mib and limits.peer_mib say; spinrpc_client_wait_up() tells.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spinrpc_client_connect_lending(
+    engine: *const RpcEngine,
+    core: usize,
+    address: *const c_char,
+    program: u32,
+    version: u32,
+    flags: u32,
+    slabs: *const *const RpcSlab,
+    slab_count: usize,
+    client: *mut *mut RpcClient,
+) -> Status {
+    // SAFETY: slabs, an engine, text and memory for a pointer, as the header asks for.
+    guard(|| unsafe {
+        let lent = lent(slabs, slab_count)?;
+        connect((engine, core), address, (program, version), flags, &lent, client)
     })
+}
+
+/// # Safety
+/// If they are not null, the engine is one, `address` points to text, and `client` to memory for a pointer.
+unsafe fn connect(
+    (engine, core): (*const RpcEngine, usize),
+    address: *const c_char,
+    (program, version): (u32, u32),
+    flags: u32,
+    lent: &[Slab],
+    client: *mut *mut RpcClient,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    let (engine, address, out) = unsafe {
+        (borrow(engine, "engine")?, text(address, "address")?, Out::new(client, "client")?)
+    };
+    let options = match flags {
+        0 => ConnectOptions::new(),
+        SPINRPC_CONNECT_RECONNECT => ConnectOptions::new().reconnect(Reconnect::default()),
+        _ => return Err(Failure::new(Status::InvalidArgument, "flags has unknown bits")),
+    };
+    let options = lent.iter().fold(options, ConnectOptions::lend);
+    let (program, version) = (Program(program), Version(version));
+    out.give(RpcClient(engine.engine.connect(core, address, program, version, &options)?));
+    Ok(())
 }
 
 /// Waits until the connection is up, for at most `at_most_ns` nanoseconds. Blocks; not in a callback.
@@ -80,7 +119,7 @@ pub unsafe extern "C" fn spinrpc_client_memory(
     guard(|| {
         // SAFETY: a client, as the header asks for.
         let client = unsafe { borrow(client, "client") }?;
-        lend(memory, bytes, |bytes| client.0.bulk(bytes))
+        lend(memory, bytes, OF_CORE, |bytes| client.0.bulk(bytes))
     })
 }
 

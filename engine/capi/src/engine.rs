@@ -2,7 +2,8 @@
 
 use crate::error::{Failure, Status, guard, guard_or, may_block};
 use crate::pointers::{Out, borrow, take_back, text};
-use spinrpc::{Config, Engine, Running};
+use crate::slab::{RpcSlab, lent};
+use spinrpc::{Config, Engine, ListenOptions, Running, Slab};
 use spinrpc_tuning::Loader;
 use std::ffi::c_char;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -129,12 +130,38 @@ pub unsafe extern "C" fn spinrpc_engine_listen(
     engine: *const RpcEngine,
     address: *const c_char,
 ) -> Status {
-    guard(|| {
-        // SAFETY: an engine and text, as the header asks for.
-        let (engine, address) = unsafe { (borrow(engine, "engine")?, text(address, "address")?) };
-        may_block()?;
-        Ok(engine.engine.listen(address)?)
-    })
+    // SAFETY: an engine and text, as the header asks for.
+    guard(|| unsafe { listen(engine, address, &[]) })
+}
+
+/// As spinrpc_engine_listen(), and clients are lent `slab_count` slabs, at most four. Over shared memory they copy results in
+/// blocks of them to where they want them, and nothing else is copied. They can read all of each slab, also after their
+/// connection has ended (spinrpc_slab). With shm.bulk "copy" nothing is lent.
+///
+/// Errors: as spinrpc_engine_listen(), and SPINRPC_STATUS_ENGINE for more than four slabs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spinrpc_engine_listen_lending(
+    engine: *const RpcEngine,
+    address: *const c_char,
+    slabs: *const *const RpcSlab,
+    slab_count: usize,
+) -> Status {
+    // SAFETY: slabs, an engine and text, as the header asks for.
+    guard(|| unsafe { listen(engine, address, &lent(slabs, slab_count)?) })
+}
+
+/// # Safety
+/// If they are not null, `engine` points to an engine and `address` to text.
+unsafe fn listen(
+    engine: *const RpcEngine,
+    address: *const c_char,
+    lent: &[Slab],
+) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    let (engine, address) = unsafe { (borrow(engine, "engine")?, text(address, "address")?) };
+    may_block()?;
+    let options = lent.iter().fold(ListenOptions::new(), ListenOptions::lend);
+    Ok(engine.engine.listen_with(address, &options)?)
 }
 
 /// Starts the threads of all cores and returns. Each ties itself to a CPU and polls; callbacks run on these threads.

@@ -22,6 +22,7 @@ mod memory;
 mod pointers;
 mod queue;
 mod server;
+mod slab;
 
 pub use calls::{
     AnswerCallback, CallOptions, SPINRPC_CALL_IDEMPOTENT, spinrpc_call, spinrpc_call_wait,
@@ -29,8 +30,8 @@ pub use calls::{
 pub use calls::{RpcAnswer, spinrpc_answer_free, spinrpc_answer_results};
 pub use client::SPINRPC_CONNECT_RECONNECT;
 pub use client::{
-    RpcClient, spinrpc_client_close, spinrpc_client_connect, spinrpc_client_free,
-    spinrpc_client_memory, spinrpc_client_wait_up,
+    RpcClient, spinrpc_client_close, spinrpc_client_connect, spinrpc_client_connect_lending,
+    spinrpc_client_free, spinrpc_client_memory, spinrpc_client_wait_up,
 };
 pub use decoder::{
     RpcDecoder, spinrpc_decode_data, spinrpc_decode_finish, spinrpc_decode_opaque,
@@ -38,7 +39,8 @@ pub use decoder::{
 };
 pub use engine::{
     RpcEngine, spinrpc_engine_drain, spinrpc_engine_free, spinrpc_engine_join,
-    spinrpc_engine_listen, spinrpc_engine_new, spinrpc_engine_shutdown, spinrpc_engine_start,
+    spinrpc_engine_listen, spinrpc_engine_listen_lending, spinrpc_engine_new,
+    spinrpc_engine_shutdown, spinrpc_engine_start,
 };
 pub use error::{Status, spinrpc_last_error_message, spinrpc_status_name};
 pub use memory::{
@@ -54,6 +56,10 @@ pub use server::{
     spinrpc_deferred_memory, spinrpc_deferred_reject, spinrpc_deferred_reply, spinrpc_engine_serve,
     spinrpc_request_defer, spinrpc_request_memory, spinrpc_request_reject, spinrpc_request_reply,
 };
+pub use slab::{
+    RpcSlab, spinrpc_slab_available, spinrpc_slab_free, spinrpc_slab_from_memfd, spinrpc_slab_new,
+    spinrpc_slab_take,
+};
 
 #[cfg(test)]
 mod tests {
@@ -67,6 +73,7 @@ mod tests {
         shared::<RpcEngine>();
         shared::<RpcClient>();
         shared::<RpcQueue>();
+        shared::<RpcSlab>();
         moved::<RpcMemory>();
         moved::<RpcDeferred>();
         // All that the decoder of an RpcAnswer borrows from.

@@ -8,7 +8,7 @@ use spinrpc::{Bulk, Encoder};
 const ITEMS_MAX: usize = 4;
 
 /// A block of registered memory: the bytes of a data item (`opaque<>`) that is placed directly instead of travelling
-/// in the message. It comes from the memory of a core, which has mem.arena_mib MiB, so keep no more than needed.
+/// in the message. It comes from a slab, or from the memory of a core, which has mem.arena_mib MiB, so keep no more than needed.
 /// One thread at a time may use it.
 ///
 /// A block that is passed with a call or a reply belongs to the library from then on, whatever the function
@@ -99,16 +99,20 @@ pub(crate) unsafe fn take_blocks(
     }
 }
 
-/// Gives a block of `bytes` bytes, or says that there is none.
+/// What is said of registered memory of a core that is not there.
+pub(crate) const OF_CORE: &str = "see mem.arena_mib";
+
+/// Gives a block of `bytes` bytes, or says that there is none, and why.
 pub(crate) fn lend(
     out: *mut *mut RpcMemory,
     bytes: usize,
+    why_none: &str,
     take: impl FnOnce(usize) -> Option<Bulk>,
 ) -> Result<(), Failure> {
     // SAFETY: memory for a pointer, as the header asks for.
     let out = unsafe { Out::new(out, "memory") }?;
     let none = || {
-        let text = format!("no registered memory of {bytes} bytes is free; see mem.arena_mib");
+        let text = format!("no registered memory of {bytes} bytes is free: {why_none}");
         Failure::new(Status::NoMemory, text)
     };
     out.give(RpcMemory(take(bytes).ok_or_else(none)?));

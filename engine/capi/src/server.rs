@@ -3,7 +3,7 @@
 use crate::decoder::RpcDecoder;
 use crate::engine::RpcEngine;
 use crate::error::{Failure, InCallback, Status, guard, guard_or};
-use crate::memory::{DataItem, Message, RpcMemory, lend};
+use crate::memory::{DataItem, Message, OF_CORE, RpcMemory, lend};
 use crate::pointers::{Out, UserData, borrow, borrow_mut, stream, take_back};
 use spinrpc::{
     AcceptStatus, Bulk, Call, CoreContext, Deferred, Encoder, Program, ReplyData, Version,
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn spinrpc_request_memory(
     guard(|| {
         // SAFETY: a request in its handler, as the header asks for.
         let request = unsafe { borrow(request, "request") }?;
-        lend(memory, bytes, |bytes| request.context.bulk(bytes))
+        lend(memory, bytes, OF_CORE, |bytes| request.context.bulk(bytes))
     })
 }
 
@@ -277,6 +277,6 @@ pub unsafe extern "C" fn spinrpc_deferred_memory(
     guard(|| {
         // SAFETY: a deferred request, as the header asks for.
         let deferred = unsafe { borrow(deferred, "deferred") }?;
-        lend(memory, bytes, |bytes| deferred.context.bulk(bytes))
+        lend(memory, bytes, OF_CORE, |bytes| deferred.context.bulk(bytes))
     })
 }

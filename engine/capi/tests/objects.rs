@@ -55,6 +55,13 @@ fn objects_that_are_null_are_refused() {
         invalid(spinrpc_client_close(null()), "client is null");
         invalid(spinrpc_client_memory(null(), 1, null_mut()), "client is null");
         invalid(spinrpc_memory_set_length(null_mut(), 1), "memory is null");
+        invalid(
+            spinrpc_engine_listen_lending(null(), c"shm:x".as_ptr(), null(), 0),
+            "engine is null",
+        );
+        invalid(spinrpc_slab_new(null(), 1, 1, null_mut()), "engine is null");
+        invalid(spinrpc_slab_from_memfd(0, 1, 1, null_mut()), "slab is null");
+        invalid(spinrpc_slab_take(null(), 1, null_mut()), "slab is null");
         invalid(spinrpc_decode_u32(null_mut(), null_mut()), "decoder is null");
         invalid(spinrpc_decode_u64(null_mut(), null_mut()), "decoder is null");
         invalid(spinrpc_decode_finish(null_mut()), "decoder is null");
@@ -75,6 +82,7 @@ fn objects_that_are_null_are_refused() {
 fn getters_and_frees_accept_null() {
     // SAFETY: null is allowed.
     unsafe {
+        assert_eq!(spinrpc_slab_available(null()), 0);
         assert!(spinrpc_memory_data(null_mut()).is_null());
         assert_eq!(last(), "memory is null");
         assert_eq!(spinrpc_memory_length(null()) + spinrpc_memory_capacity(null()), 0);
@@ -86,6 +94,7 @@ fn getters_and_frees_accept_null() {
         spinrpc_queue_free(null_mut());
         spinrpc_answer_free(null_mut());
         spinrpc_memory_free(null_mut());
+        spinrpc_slab_free(null_mut());
         spinrpc_deferred_free(null_mut());
         assert_eq!(last(), "queue is null", "frees are no errors");
     }
@@ -248,6 +257,41 @@ fn an_engine_is_freed_expect_deferred_requests_and_memory_to_outlive_it() {
         let next = spinrpc_queue_next(queue, &raw mut token, &raw mut outcome, &raw mut answer);
         assert_eq!((next, last()), (Status::Empty, before));
         spinrpc_queue_free(queue);
+        spinrpc_client_free(client);
+    }
+}
+
+#[test]
+fn slabs_that_are_wrong_are_refused_and_are_freed_in_any_order() {
+    let engine = engine();
+    let (mut slab, mut memory, mut client) = (null_mut(), null_mut(), null_mut());
+    let address = c"shm:none".as_ptr();
+    // SAFETY: objects and places for them; what is wrong is refused.
+    unsafe {
+        assert_eq!(spinrpc_slab_new(engine, 0, 1, &raw mut slab), Status::Engine);
+        invalid(spinrpc_slab_from_memfd(-1, 1, 1, &raw mut slab), "memfd is negative");
+        let none = spinrpc_slab_from_memfd(i32::MAX, 1, 1, &raw mut slab);
+        assert_eq!(none, Status::InvalidArgument, "{}", last());
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let file = std::os::fd::AsRawFd::as_raw_fd(&file);
+        let no_memfd = spinrpc_slab_from_memfd(file, 1, 1, &raw mut slab);
+        assert_eq!(no_memfd, Status::InvalidArgument, "{}", last());
+        assert_eq!(spinrpc_slab_new(engine, 5000, 1, &raw mut slab), Status::Ok, "{}", last());
+        assert_eq!(spinrpc_slab_take(slab, 8193, &raw mut memory), Status::NoMemory);
+        assert_eq!(spinrpc_slab_take(slab, 8192, &raw mut memory), Status::Ok);
+        assert_eq!((spinrpc_memory_capacity(memory), spinrpc_slab_available(slab)), (8192, 0));
+        let mut connect = |slabs: &[*const RpcSlab], count| {
+            let (slabs, out) = (slabs.as_ptr(), &raw mut client);
+            spinrpc_client_connect_lending(engine, 0, address, 1, 1, 0, slabs, count, out)
+        };
+        invalid(connect(&[slab, null()], 2), "slab is null");
+        invalid(connect(&[slab], usize::MAX), "slabs is longer than memory");
+        assert_eq!(connect(&[slab.cast_const(); 5], 5), Status::Connect, "{}", last());
+        assert_eq!(connect(&[slab], 1), Status::Ok, "{}", last());
+        spinrpc_slab_free(slab);
+        assert_eq!(spinrpc_engine_free(engine), Status::Ok);
+        *spinrpc_memory_data(memory) = 1;
+        spinrpc_memory_free(memory);
         spinrpc_client_free(client);
     }
 }

@@ -9,6 +9,7 @@ use super::errors::{ConnectError, EngineError};
 #[cfg(feature = "gss")]
 use super::gss::GssAcceptor;
 use super::handle::ClientHandle;
+use super::listening::ListenOptions;
 use super::once::ServeOnce;
 use super::reconnect::ConnectOptions;
 use super::runtime::{Runtime, Threads};
@@ -241,7 +242,15 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Fabric`] if the address is wrong, taken, or of another driver.
     pub fn listen(&self, address: &str) -> Result<(), EngineError> {
-        self.0.listen(address)
+        self.listen_with(address, &ListenOptions::new())
+    }
+
+    /// As [`Engine::listen`], with options for the connections that are accepted there.
+    ///
+    /// # Errors
+    /// As [`Engine::listen`], and [`EngineError::Fabric`] if more slabs are lent than can be.
+    pub fn listen_with(&self, address: &str, options: &ListenOptions) -> Result<(), EngineError> {
+        self.0.listen(address, options.lent(address)?)
     }
 
     /// Has core number `core` connect, for threads other than cores: any thread may call by the handle, as soon as it

@@ -19,9 +19,10 @@ use super::reconnect::ConnectOptions;
 use super::reverse::Reverse;
 use super::service::Service;
 use super::versions::Responders;
-use crate::config::{Config, StatsExport};
+use crate::config::{BulkView, Config, StatsExport};
 use crate::control::ControlSocket;
 use crate::fabric::{Acceptor, AnyConnector, AnyEndpoint, Connector};
+use crate::mem::Slab;
 use crate::reactor::pending::goodbye::Farewell;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
 use crate::reactor::pending::panic_log::PanicLog;
@@ -342,10 +343,15 @@ impl Runtime {
         self.directory.add_service(program, version);
     }
 
-    pub(super) fn listen(&self, address: &str) -> Result<(), EngineError> {
+    /// Accepts connections at `address`, whose peers may read the slabs in `lent`.
+    pub(super) fn listen(&self, address: &str, lent: &[Slab]) -> Result<(), EngineError> {
+        let lent = match self.config.bulk_view() {
+            BulkView::Lent => lent,
+            BulkView::Copy => &[],
+        };
         let inboxes = self.cores.iter().map(|core| Arc::clone(&core.inbox)).collect();
         let spread = Box::new(Spread { inboxes, next: 0 });
-        let guard = self.connector.listen(address, &self.private_data, spread)?;
+        let guard = self.connector.listen_lending(address, &self.private_data, spread, lent)?;
         lock(&self.listeners).push(guard);
         self.directory.add_address(address);
         Ok(())

@@ -14,7 +14,7 @@ use super::{
     Acceptor, Access, Caps, Completions, ConnectRequest, Connector, Endpoint, Ends, ExposeError,
     Fabric, FabricError, Full, NextShort, Peer, QpId, RemoteSlice, Revoked, SendWr, Short, Wake,
 };
-use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Region, Slab};
 use crate::sys::clock::{Clock, Ticks};
 use crate::sys::random::Random;
 use std::sync::Arc;
@@ -153,18 +153,32 @@ impl Connector for AnyConnector {
         own: &[u8],
         accept: Box<dyn Acceptor<AnyEndpoint>>,
     ) -> Result<Box<dyn Send>, FabricError> {
+        self.listen_lending(address, own, accept, &[])
+    }
+
+    fn listen_lending(
+        &self,
+        address: &str,
+        own: &[u8],
+        accept: Box<dyn Acceptor<AnyEndpoint>>,
+        lent: &[Slab],
+    ) -> Result<Box<dyn Send>, FabricError> {
         match self {
             Self::Shm(it) => {
                 let wrap = |endpoint| AnyEndpoint::Shm(Box::new(endpoint));
-                it.listen(address, own, wrapping(accept, wrap))
+                it.listen_lending(address, own, wrapping(accept, wrap), lent)
             }
             #[cfg(feature = "verbs")]
-            Self::Verbs(it) => it.listen(address, own, wrapping(accept, AnyEndpoint::Verbs)),
+            Self::Verbs(it) => {
+                it.listen_lending(address, own, wrapping(accept, AnyEndpoint::Verbs), lent)
+            }
             #[cfg(feature = "sim")]
-            Self::Sim(it) => it.listen(address, own, wrapping(accept, AnyEndpoint::Sim)),
+            Self::Sim(it) => {
+                it.listen_lending(address, own, wrapping(accept, AnyEndpoint::Sim), lent)
+            }
             Self::Captured(it) => {
                 let wrap = |endpoint| AnyEndpoint::Captured(Box::new(endpoint));
-                it.listen(address, own, wrapping(accept, wrap))
+                it.listen_lending(address, own, wrapping(accept, wrap), lent)
             }
         }
     }
@@ -352,6 +366,14 @@ impl Fabric for AnyFabric {
 
     fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked {
         each!(Self: self, fabric => fabric.revoke(qp, handle))
+    }
+
+    fn set_home(&mut self, qp: QpId, handle: u32, home: Lease) -> bool {
+        each!(Self: self, fabric => fabric.set_home(qp, handle, home))
+    }
+
+    fn is_home(&self, qp: QpId, handle: u32) -> bool {
+        each!(Self: self, fabric => fabric.is_home(qp, handle))
     }
 
     fn park(&mut self, at_most: Duration) {

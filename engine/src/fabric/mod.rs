@@ -214,6 +214,18 @@ pub trait Fabric: Sized + 'static {
     /// nothing else posted in between.
     fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked;
 
+    /// Has bytes that this side fetches for the peer, in the place of an RDMA Write, go to `home` and not to the memory
+    /// that is exposed under `handle`, which is as long. False, without the lease, where the driver never does that, or
+    /// this peer. The peer may write the exposed memory all the same: [`Fabric::is_home`] tells.
+    fn set_home(&mut self, _qp: QpId, _handle: u32, _home: Lease) -> bool {
+        false
+    }
+
+    /// Bytes under this key, dead or alive, are where [`Fabric::set_home`] said.
+    fn is_home(&self, _qp: QpId, _handle: u32) -> bool {
+        false
+    }
+
     /// Sleeps until something may have arrived, the waker was used, or `at_most` is over (system
     /// call). Returns at once when there is work that would be missed.
     fn park(&mut self, at_most: Duration);
@@ -335,6 +347,19 @@ pub trait Connector: Send + Sync + 'static {
         private_data: &[u8],
         accept: Box<dyn Acceptor<<Self::Fabric as Fabric>::Endpoint>>,
     ) -> Result<Box<dyn Send>, FabricError>;
+
+    /// As [`Connector::listen`]; peers may read all of the slabs in `lent`, if they accept them, where the driver lets
+    /// them fetch results from there. Where it does not, they are memory as any other.
+    fn listen_lending(
+        &self,
+        address: &str,
+        private_data: &[u8],
+        accept: Box<dyn Acceptor<<Self::Fabric as Fabric>::Endpoint>>,
+        lent: &[Slab],
+    ) -> Result<Box<dyn Send>, FabricError> {
+        let _ = lent;
+        self.listen(address, private_data, accept)
+    }
 }
 
 /// Decides where an accepted connection lives.

@@ -23,15 +23,18 @@ pub const SLABS_MAX: usize = 4;
 /// uses it meanwhile. It starts at a multiple of 4096 bytes, as `O_DIRECT` asks for.
 ///
 /// With any connection, blocks are used as other private memory is. Connections that a slab is lent to
-/// ([`ConnectOptions::lend`](crate::ConnectOptions::lend)) use arguments from it without a copy at this end:
+/// ([`ConnectOptions::lend`](crate::ConnectOptions::lend), [`ListenOptions::lend`](crate::ListenOptions::lend)) use
+/// arguments from it without a copy at this end:
 ///
 /// | fabric | arguments | results |
 /// |---|---|---|
-/// | `shm:` | the server reads the block in place | copied once more, out of memory of the connection |
+/// | `shm:` | the server reads the block in place | copied by this end: out of a slab that the server lends, else once more, out of memory of the connection |
 /// | `rdma:`, `verbs.registration = "window"` | the device reads the block | the device writes the block |
 /// | `rdma:`, others | copied, by memory of the connection | copied |
 ///
-/// Over shared memory the server gets a descriptor and a mapping of the **whole** slab, for reading: it can look at all
+/// A server's results that lie in a slab that it lends are copied once, by the client, to wherever it wants them.
+///
+/// Over shared memory the server, or each client of a server that lends, gets a descriptor and a mapping of the **whole** slab, for reading: it can look at all
 /// blocks at any time, those of other calls and of other connections included. It cannot write the slab: the kernel
 /// refuses that to everybody but this process ([`Slab::from_memfd`] says by what). So lend a slab to servers that may
 /// know all that is in it, keep a slab for each server otherwise, or set `shm.bulk = "copy"`.

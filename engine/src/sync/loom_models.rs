@@ -6,6 +6,7 @@
 //! Loom does not let a load see a store that comes later, so the Release with which a consumer says
 //! how far it has read is argued for in its comment only; every other ordering, when weakened, fails
 //! a model.
+#![allow(unsafe_code)]
 
 use super::atomic::{AtomicBool, Ordering, fence};
 use super::bell::{BELL_WORDS, Bell};
@@ -13,8 +14,8 @@ use super::box_queue::{BoxQueue, Item};
 use super::free_list::FreeList;
 use super::handoff::Handoff;
 use super::ring::{
-    CONTROL_WORDS, Consumer, Look, Producer, PushError, RingPlace, SLOT_MESSAGE_AT, SLOT_WORDS,
-    SlotImage,
+    CONTROL_WORDS, Consumer, Look, ORDER_BYTES, Producer, PushError, RingPlace, SLOT_MESSAGE_AT,
+    SLOT_WORDS, SlotImage,
 };
 use super::words::{
     CheckedSlots, HeapWords, LINE_REST_WORDS, LINE_WORDS, PADDED_WORDS, Words, head_of,
@@ -224,6 +225,58 @@ fn loom_a_full_ring_goes_on_when_the_consumer_says_how_far_it_is() {
             assert_eq!(take_waiting(&consumer), number);
         }
         sender.join().unwrap();
+    });
+}
+
+/// Memory that an order names; loom checks that one thread at a time has it.
+struct Named(loom::cell::UnsafeCell<u32>);
+
+// SAFETY: as the model under test sees to it, and loom checks.
+unsafe impl Sync for Named {}
+// SAFETY: as above.
+unsafe impl Send for Named {}
+
+/// The producer writes what an order names again, as soon as it hears that the order has been carried out.
+#[test]
+fn loom_what_an_order_names_is_read_before_the_producer_writes_it_again() {
+    bounded(|| {
+        let (producer, consumer) = ring();
+        let named = Arc::new(Named(loom::cell::UnsafeCell::new(1)));
+        let read = Arc::clone(&named);
+        let sender = thread::spawn(move || {
+            let until = producer.push_order(&[0; ORDER_BYTES]).unwrap();
+            while producer.consumed().unwrap() < until {
+                thread::yield_now();
+            }
+            // SAFETY: loom checks that nobody else has it.
+            named.0.with_mut(|value| unsafe { *value = 2 });
+        });
+        while !consumer.has_arrival() {
+            thread::yield_now();
+        }
+        // SAFETY: as above.
+        assert_eq!(read.0.with(|value| unsafe { *value }), 1);
+        consumer.finish_order();
+        sender.join().unwrap();
+    });
+}
+
+/// A lender ends the connection and writes what it has lent; who reads that sees the end.
+#[test]
+fn loom_who_reads_what_was_written_after_the_end_sees_the_end() {
+    bounded(|| {
+        let (producer, consumer) = ring();
+        let lent = Arc::new(AtomicBool::new(false));
+        let read = Arc::clone(&lent);
+        let lender = thread::spawn(move || {
+            producer.close(1);
+            fence(Ordering::Release);
+            lent.store(true, Ordering::Relaxed);
+        });
+        let is_new = read.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        assert!(!is_new || consumer.closed() != 0, "bytes of later, and no end");
+        lender.join().unwrap();
     });
 }
 

@@ -8,6 +8,10 @@
 //! The consumer says how far it has read only every quarter of the ring, in a line of its own; the
 //! producer reads that only when the ring looks full.
 //!
+//! Besides messages there are orders: a few bytes for the driver at the other end, in their place among the messages.
+//! The consumer leaves an order in the ring until it has carried it out, and then says at once how far it has read.
+//! So the producer knows when memory that an order names is free again ([`Producer::consumed`]).
+//!
 //! Both sides treat what the other writes as hostile. A consumer that lies about its progress loses
 //! its own messages; a producer that lies in a header is [`Corrupt`]; neither can do more.
 
@@ -57,11 +61,17 @@ const RECEIVE_AHEAD: usize = 2;
 
 const FLAG_CONTINUED: u64 = 1;
 const FLAG_LEAD: u64 = 2;
+const FLAG_ORDER: u64 = 4;
 const LENGTH_BITS: u32 = 24;
 const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
 
 // The longest message fills half of the largest ring; its length must fit the header.
 const _: () = assert!((RING_SLOTS_MAX as usize / 2) * SLOT_PAYLOAD_BYTES <= LENGTH_MASK as usize);
+
+/// Bytes of an order.
+pub const ORDER_BYTES: usize = 32;
+
+const _: () = assert!(ORDER_BYTES <= FIRST_PAYLOAD_BYTES);
 
 /// Where a ring lies in its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +154,8 @@ pub struct Arrival {
     pub length: usize,
     /// The word that came before the message, if one did.
     pub lead: Option<u32>,
+    /// It is an order, of [`ORDER_BYTES`]: see [`Consumer::order`].
+    pub is_order: bool,
 }
 
 /// Result of a look at a ring.
@@ -270,15 +282,26 @@ impl<W: Words> Producer<W> {
     /// Puts one message into the ring and makes it visible. `lead` travels in front of it.
     #[inline]
     pub fn push(&self, lead: Option<u32>, message: &[u8]) -> Result<(), PushError> {
+        let flags = if lead.is_some() { FLAG_LEAD } else { 0 };
+        let lead = lead.unwrap_or(0);
         let Some((first, rest)) = message.split_at_checked(FIRST_PAYLOAD_BYTES) else {
             self.reserve(1)?;
-            self.publish(lead, message, message.len(), 1);
+            self.publish(flags, lead, message, message.len(), 1);
             return Ok(());
         };
         let slots = slots_of(message.len());
         self.push_rest(rest, message.len(), slots)?;
-        self.publish(lead, first, message.len(), slots);
+        self.publish(flags, lead, first, message.len(), slots);
         Ok(())
+    }
+
+    /// Puts an order into the ring and makes it visible. Returns the progress of the consumer
+    /// ([`Producer::consumed`]) that says it has been carried out.
+    #[cold]
+    pub fn push_order(&self, order: &[u8; ORDER_BYTES]) -> Result<u64, PushError> {
+        self.reserve(1)?;
+        self.publish(FLAG_ORDER, 0, order, ORDER_BYTES, 1);
+        Ok(self.next.get())
     }
 
     /// As [`Producer::push`], of a message of `length` bytes that one slot holds and nothing travels in
@@ -303,13 +326,12 @@ impl<W: Words> Producer<W> {
 
     /// Fills the first slot of a message of `length` bytes in all, and makes it visible.
     #[inline]
-    fn publish(&self, lead: Option<u32>, first: &[u8], length: usize, slots: usize) {
+    fn publish(&self, flags: u64, lead: u32, first: &[u8], length: usize, slots: usize) {
         let at = self.place.slot(self.next.get());
-        let flags = if lead.is_some() { FLAG_LEAD } else { 0 };
         if let Some(behind) = first.get(LEAD_BYTES..) {
             self.write_lines_from_behind(at, behind);
         }
-        self.words.store(at + 1, lead_word(lead.unwrap_or(0), first), Ordering::Relaxed);
+        self.words.store(at + 1, lead_word(lead, first), Ordering::Relaxed);
         self.show(flags, length, slots);
     }
 
@@ -388,15 +410,22 @@ impl<W: Words> Producer<W> {
 
     #[cold]
     fn reserve_slowly(&self, slots: u64) -> Result<(), PushError> {
+        self.consumed().map_err(PushError::Corrupt)?;
+        if self.next.get() + slots <= self.limit.get() { Ok(()) } else { Err(PushError::Full) }
+    }
+
+    /// Slots that the consumer has freed since the start, as far as it has said. What it read of them, and what it
+    /// read of memory that orders in them name, it has read before.
+    pub fn consumed(&self) -> Result<u64, Corrupt> {
         // Acquire pairs with the Release of `publish_progress`: the consumer has read the slots
         // out before we fill them again.
         let consumed = self.words.load(self.place.control + CONSUMED, Ordering::Acquire);
         let consumed_before = self.limit.get() - self.place.slots;
         if consumed < consumed_before || consumed > self.next.get() {
-            return Err(PushError::Corrupt(Corrupt("ring progress out of range")));
+            return Err(Corrupt("ring progress out of range"));
         }
         self.limit.set(consumed + self.place.slots);
-        if self.next.get() + slots <= self.limit.get() { Ok(()) } else { Err(PushError::Full) }
+        Ok(consumed)
     }
 
     /// Whether the consumer went idle and must be rung.
@@ -478,6 +507,11 @@ impl<W: Words> Consumer<W> {
         let Some(header) = self.waiting() else { return Ok(None) };
         let length = (header & LENGTH_MASK) as usize;
         let flags = header >> LENGTH_BITS & 0xff;
+        if flags == FLAG_ORDER {
+            let is_order = length == ORDER_BYTES;
+            let wrong = Corrupt("ring slot with an order of another length");
+            return is_order.then_some(Some(Arrival { length, lead: None, is_order })).ok_or(wrong);
+        }
         if flags & !FLAG_LEAD != 0 {
             return Err(Corrupt("ring slot with flags that no message starts with"));
         }
@@ -486,7 +520,23 @@ impl<W: Words> Consumer<W> {
         }
         let lead_at = self.place.slot(self.next.get()) + 1;
         let lead = (flags != 0).then(|| self.words.load(lead_at, Ordering::Relaxed) as u32);
-        Ok(Some(Arrival { length, lead }))
+        Ok(Some(Arrival { length, lead, is_order: false }))
+    }
+
+    /// A copy of the order that waits, which stays in the ring until [`Consumer::finish_order`]. The producer can
+    /// change it meanwhile.
+    #[cold]
+    pub fn order(&self) -> [u8; ORDER_BYTES] {
+        let mut order = [0; ORDER_BYTES];
+        self.read_first(&mut order);
+        order
+    }
+
+    /// The order that waits has been carried out; the producer is told.
+    #[cold]
+    pub fn finish_order(&self) {
+        self.free_slots(1);
+        self.publish_progress();
     }
 
     /// Hints that the messages behind the one that waits will be taken, too: where there were

@@ -31,6 +31,8 @@ pub(crate) fn render(report: &Report) -> String {
     push_grid(&mut body, grid::results(report));
     push_grid(&mut body, grid::lost(report));
     push_grid(&mut body, grid::ratios(report));
+    push_grid(&mut body, grid::handles(report));
+    push_grid(&mut body, grid::slabs(report));
     push_grid(&mut body, grid::goals(report));
     body += &plots(report);
     push_grid(&mut body, grid::loops(report));

@@ -1,9 +1,10 @@
 /* A client: `client ADDRESS [quit]`. It makes calls in every way there is and checks the answers. */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE /* memfd_create() */
 #include "program.h"
 
 #include <poll.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static const uint64_t SECOND = 1000000000;
@@ -152,14 +153,13 @@ static void call_by_queue(spinrpc_client *client) {
 }
 
 /* Data that are placed directly: in registered memory, there and back. */
-static void place_data(spinrpc_client *client, size_t length) {
-    spinrpc_memory *argument, *result, *reversed;
+static void place_data(spinrpc_client *client, size_t length, spinrpc_memory *argument,
+                       spinrpc_memory *result) {
+    spinrpc_memory *reversed;
     const uint8_t *bytes;
     size_t bytes_length;
     uint32_t number;
     spinrpc_answer *answer;
-    OK(spinrpc_client_memory(client, length, &argument));
-    OK(spinrpc_client_memory(client, length, &result));
     CHECK(spinrpc_memory_capacity(argument) >= length);
     CHECK(spinrpc_memory_set_length(argument, spinrpc_memory_capacity(argument) + 1) ==
           SPINRPC_STATUS_INVALID_ARGUMENT);
@@ -186,6 +186,45 @@ static void place_data(spinrpc_client *client, size_t length) {
         CHECK(bytes[at] == (uint8_t)((length - 1 - at) % 251));
     }
     spinrpc_memory_free(reversed);
+}
+
+static void place_in_registered_memory(spinrpc_client *client, size_t length) {
+    spinrpc_memory *argument, *result;
+    OK(spinrpc_client_memory(client, length, &argument));
+    OK(spinrpc_client_memory(client, length, &result));
+    place_data(client, length, argument, result);
+}
+
+/* A slab of two blocks out of a memfd of the program's own. */
+static spinrpc_slab *adopt_memfd(void) {
+    spinrpc_slab *slab;
+    int unsealed = memfd_create("unsealed", MFD_CLOEXEC);
+    int memfd = memfd_create("mine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK(unsealed >= 0 && memfd >= 0);
+    CHECK(ftruncate(unsealed, DATA_MAX) == 0 && ftruncate(memfd, 2 * DATA_MAX) == 0);
+    CHECK(spinrpc_slab_from_memfd(unsealed, DATA_MAX, DATA_MAX, &slab) != SPINRPC_STATUS_OK);
+    CHECK(spinrpc_slab_from_memfd(memfd, DATA_MAX, DATA_MAX, &slab) ==
+          SPINRPC_STATUS_INVALID_ARGUMENT);
+    OK(spinrpc_slab_from_memfd(memfd, DATA_MAX, 2 * DATA_MAX, &slab));
+    CHECK(close(unsealed) == 0 && close(memfd) == 0);
+    return slab;
+}
+
+/* Arguments and results in blocks of slabs, of which one is lent. */
+static void place_in_slabs(spinrpc_client *client, spinrpc_slab *slabs[2]) {
+    static const size_t lengths[] = {3, 5000, DATA_MAX};
+    for (int round = 0; round < 6; round++) {
+        size_t length = lengths[round / 2];
+        spinrpc_memory *argument, *result, *none = NULL;
+        OK(spinrpc_slab_take(slabs[round % 2], length, &argument));
+        OK(spinrpc_slab_take(slabs[1 - round % 2], length, &result));
+        CHECK(spinrpc_slab_take(slabs[0], DATA_MAX + 1, &none) == SPINRPC_STATUS_NO_MEMORY);
+        CHECK(none == NULL && spinrpc_slab_available(slabs[0]) == 1);
+        CHECK((uintptr_t)spinrpc_memory_data(argument) % 4096 == 0);
+        place_data(client, length, argument, result);
+    }
+    /* What a call was given is free when its answer is. */
+    CHECK(spinrpc_slab_available(slabs[0]) == 2 && spinrpc_slab_available(slabs[1]) == 2);
 }
 
 /* Blocks that are passed belong to the library, although the call is refused. */
@@ -229,11 +268,16 @@ static void expect_other_answers(spinrpc_client *client) {
 
 /* Connects until that ends as expected: a handshake has a second, which a program under valgrind may miss. */
 static spinrpc_client *connect_to(spinrpc_engine *engine, const char *address, uint32_t version,
-                                  spinrpc_status expected) {
+                                  const spinrpc_slab *slab, spinrpc_status expected) {
     for (int attempt = 0; attempt < 20; attempt++) {
         spinrpc_client *client;
-        OK(spinrpc_client_connect(engine, 0, address, PROGRAM, version, SPINRPC_CONNECT_RECONNECT,
-                                  &client));
+        if (slab != NULL) {
+            OK(spinrpc_client_connect_lending(engine, 0, address, PROGRAM, version,
+                                              SPINRPC_CONNECT_RECONNECT, &slab, 1, &client));
+        } else {
+            OK(spinrpc_client_connect(engine, 0, address, PROGRAM, version,
+                                      SPINRPC_CONNECT_RECONNECT, &client));
+        }
         spinrpc_status status = spinrpc_client_wait_up(client, 60 * SECOND);
         if (status == expected) {
             return client;
@@ -255,23 +299,28 @@ int main(int count, char **arguments) {
     OK(spinrpc_engine_new("dev-vm", SETTINGS, &engine));
     OK(spinrpc_engine_start(engine));
     CHECK(spinrpc_engine_start(engine) == SPINRPC_STATUS_INVALID_STATE);
-    client = connect_to(engine, arguments[1], VERSION, SPINRPC_STATUS_OK);
+    spinrpc_slab *slabs[] = {adopt_memfd(), NULL};
+    OK(spinrpc_slab_new(engine, DATA_MAX, 2, &slabs[1]));
+    client = connect_to(engine, arguments[1], VERSION, slabs[0], SPINRPC_STATUS_OK);
     spinrpc_client_free(
-        connect_to(engine, arguments[1], VERSION + 1, SPINRPC_STATUS_VERSION_MISMATCH));
+        connect_to(engine, arguments[1], VERSION + 1, NULL, SPINRPC_STATUS_VERSION_MISMATCH));
 
     call_and_wait(client);
     expect_errors(client);
     call_back(client);
     call_by_queue(client);
-    place_data(client, 3);
-    place_data(client, DATA_MAX);
+    place_in_registered_memory(client, 3);
+    place_in_registered_memory(client, DATA_MAX);
+    place_in_slabs(client, slabs);
     pass_memory_wrongly(client);
     if (count == 3) {
         expect_other_answers(client);
         expect_misuse_told(client);
         expect(client, QUIT, NULL, 0, NULL, 0);
     }
+    spinrpc_slab_free(slabs[0]);
     spinrpc_client_free(client);
     OK(spinrpc_engine_free(engine));
+    spinrpc_slab_free(slabs[1]);
     return 0;
 }

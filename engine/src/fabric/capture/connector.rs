@@ -6,6 +6,7 @@ use super::driver::Capture;
 use super::record::Kind;
 use super::session::{CaptureSink, Session};
 use super::wire::{PRIVATE_BYTES, PrivateData};
+use crate::mem::Slab;
 use crate::sys::random::Random;
 use std::sync::Arc;
 
@@ -56,8 +57,18 @@ impl<C: Connector> Connector for CaptureConnector<C> {
         private_data: &[u8],
         accept: Box<dyn Acceptor<EndpointOf<C>>>,
     ) -> Result<Box<dyn Send>, FabricError> {
+        self.listen_lending(address, private_data, accept, &[])
+    }
+
+    fn listen_lending(
+        &self,
+        address: &str,
+        private_data: &[u8],
+        accept: Box<dyn Acceptor<EndpointOf<C>>>,
+        lent: &[Slab],
+    ) -> Result<Box<dyn Send>, FabricError> {
         let marking = Marking { accept, own_private_data: padded(private_data) };
-        self.inner.listen(address, private_data, Box::new(marking))
+        self.inner.listen_lending(address, private_data, Box::new(marking), lent)
     }
 }
 

@@ -175,6 +175,14 @@ impl<F: Fabric> Fabric for Capture<F> {
         self.inner.revoke(qp, handle)
     }
 
+    fn set_home(&mut self, qp: QpId, handle: u32, home: Lease) -> bool {
+        self.inner.set_home(qp, handle, home)
+    }
+
+    fn is_home(&self, qp: QpId, handle: u32) -> bool {
+        self.inner.is_home(qp, handle)
+    }
+
     fn park(&mut self, at_most: Duration) {
         self.inner.park(at_most);
     }

@@ -4,11 +4,11 @@ use super::super::{Acceptor, ConnectRequest, Connector, FabricError};
 use super::address::Address;
 use super::budget::{MemoryBudget, MemoryLease};
 use super::config::ShmConfig;
-use super::control::{self, Control, Watch};
+use super::control::{self, Control, Listener, Watch};
 use super::core::CoreShared;
 use super::driver::ShmFabric;
 use super::endpoint::{Link, PRIVATE_DATA_BYTES, PeerState, ShmEndpoint};
-use super::handshake::{self, HandshakeError, Kind, Own, OwnError, Packet};
+use super::handshake::{self, HandshakeError, Kind, Own, OwnError, Packet, Refusal};
 use super::layout::{Layout, Side};
 use super::socket;
 use super::window::Window;
@@ -116,16 +116,17 @@ impl Environment {
             kind: Kind::Ready,
             slots: self.config.ring_slots,
             arena_bytes: self.arena_bytes_max() as u64,
-            slabs: self.config.peer_slabs_max as u32,
-            slab_bytes: self.config.peer_slab_bytes_max as u64,
+            slabs_max: self.config.peer_slabs_max as u32,
+            slab_bytes_max: self.config.peer_slab_bytes_max as u64,
             ..Packet::EMPTY
         }
     }
 
-    /// Whether the slabs that come with a HELLO are within what is accepted.
-    pub(super) fn accepts_slabs(&self, hello: &Packet) -> bool {
-        let ready = self.ready();
-        hello.slabs <= ready.slabs && (hello.slabs == 0 || hello.slab_bytes <= ready.slab_bytes)
+    /// Whether the slabs that come with a packet are within what is accepted.
+    pub(super) fn accepts_slabs(&self, packet: &Packet) -> bool {
+        let ShmConfig { peer_slabs_max, peer_slab_bytes_max, .. } = self.config;
+        let (count, bytes) = (packet.slabs as usize, packet.slab_bytes);
+        count == 0 || (count <= peer_slabs_max && bytes <= peer_slab_bytes_max as u64)
     }
 
     /// Takes memory of a connection with `peer`, with arena and slabs of these sizes, out of the budget.
@@ -181,20 +182,26 @@ impl Connector for ShmConnector {
             place: own.place.index(),
             arena_bytes: own.arena_bytes as u64,
             slabs: lent.len() as u32,
-            slab_bytes: bytes_of(lent),
+            slab_bytes: handshake::bytes_of(lent),
+            slabs_max: config.peer_slabs_max as u32,
+            slab_bytes_max: config.peer_slab_bytes_max as u64,
             private_data,
         };
         let fds = [connection.as_fd(), own.arena.as_fd(), core.bell_fd.as_fd()];
         attempt.send(&socket, &hello, fds.into_iter().chain(lent.iter().map(Slab::fd)))?;
-        let (accept, [arena, bell], _) = attempt.receive(&socket, Kind::Accept, deadline)?;
+        let (accept, [arena, bell], slabs) = attempt.receive(&socket, Kind::Accept, deadline)?;
         let refused = |error| attempt.refused(error);
+        if !environment.accepts_slabs(&accept) {
+            return Err(refused(Refusal::Malformed.into()));
+        }
         let (arena_bytes, arena_max) = (accept.arena_bytes, environment.arena_bytes_max());
-        let bytes = arena_max.min(arena_bytes as usize);
+        let bytes = arena_max.min(arena_bytes as usize).saturating_add(accept.slab_bytes as usize);
         let memory = environment
             .take_memory(core_index, credentials, layout, bytes)
             .ok_or_else(|| attempt.failed(MEMORY_LIMIT, None))?;
         let peer_arena = handshake::map_arena(arena, arena_bytes, arena_max).map_err(refused)?;
         let peer_bell = handshake::map_bell(bell).map_err(refused)?;
+        let peer_slabs = handshake::map_slabs(slabs, accept.slab_bytes).map_err(refused)?;
         handshake::take(&socket).map_err(|error| refused(error.into()))?;
         socket.refuse_descriptors();
         let peer = Arc::new(PeerState::default());
@@ -207,7 +214,7 @@ impl Connector for ShmConnector {
             bulk: own.bulk,
             peer_arena,
             lent: lent.into(),
-            peer_slabs: Box::default(),
+            peer_slabs,
             peer_bell,
             peer_place: accept.place,
             peer,
@@ -224,6 +231,16 @@ impl Connector for ShmConnector {
         address: &str,
         private_data: &[u8],
         accept: Box<dyn Acceptor<ShmEndpoint>>,
+    ) -> Result<Box<dyn Send>, FabricError> {
+        self.listen_lending(address, private_data, accept, &[])
+    }
+
+    fn listen_lending(
+        &self,
+        address: &str,
+        private_data: &[u8],
+        accept: Box<dyn Acceptor<ShmEndpoint>>,
+        lent: &[Slab],
     ) -> Result<Box<dyn Send>, FabricError> {
         let attempt = Attempt { op: format!("listen {address}") };
         let address = Address::parse(address).map_err(|error| attempt.failed(error, None))?;
@@ -243,16 +260,13 @@ impl Connector for ShmConnector {
             _ => attempt.failed("the address cannot be bound", Some(error)),
         })?;
         let environment = Arc::clone(&self.environment);
-        Ok(control::listen(&self.control, environment, socket, file, private_data, accept))
+        let listener = Listener::new(socket, accept, private_data, lent, environment);
+        Ok(control::listen(&self.control, file, listener))
     }
 }
 
 const MEMORY_LIMIT: &str = "the shared memory of this core, or of the connections with that process, \
                             would exceed limits.core_mib or limits.peer_mib";
-
-fn bytes_of(slabs: &[Slab]) -> u64 {
-    slabs.iter().map(|slab| slab.bytes() as u64).fold(0, u64::saturating_add)
-}
 
 /// What is being attempted, for errors.
 struct Attempt {
@@ -371,15 +385,15 @@ impl Attempt {
 
     /// The listener would refuse more without a number.
     fn check_lent(&self, lent: &[Slab], ready: &Packet) -> Result<(), FabricError> {
-        let (count, bytes) = (lent.len(), bytes_of(lent));
-        if count <= ready.slabs as usize && (count == 0 || bytes <= ready.slab_bytes) {
+        if ready.accepts(lent) {
             return Ok(());
         }
+        let (count, bytes) = (lent.len(), handshake::bytes_of(lent));
         Err(self.failed(
             format_args!(
                 "the listener accepts {} slabs of {} bytes together, and {count} of {bytes} bytes are lent; lend \
                  less, or raise limits.peer_slabs or limits.peer_slab_mib there",
-                ready.slabs, ready.slab_bytes
+                ready.slabs_max, ready.slab_bytes_max
             ),
             None,
         ))

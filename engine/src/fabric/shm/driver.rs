@@ -19,9 +19,9 @@ use super::endpoint::ShmEndpoint;
 use super::ends::{Found, Listed, ShmEnds};
 use super::layout::Layout;
 use super::queue_pair::{Progress, QueuePair, Seen};
+use super::round::{ROUND_TIME, Round, idle_polls};
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
 use crate::sync::atomic::{Ordering, fence};
-use crate::sys::clock::{Clock, Ticks};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,11 +29,6 @@ use std::time::{Duration, Instant};
 
 /// Reads that may be over before the reactor asks; further ones wait.
 const READS_DONE_MAX: usize = 1024;
-
-/// Time in which every connection is looked at once, whatever the bell says. Together with the turns
-/// between two readings of the clock that is 10 ms at most, unless a turn takes a quarter of a
-/// millisecond or more.
-const ROUND_TIME: Duration = Duration::from_millis(8);
 
 /// Polls between two readings of the clock: it costs as much as a look.
 const CLOCK_POLLS: u32 = 8;
@@ -43,12 +38,6 @@ const QUICK_LOOKS: u32 = 8;
 
 /// ... if they are no more than this.
 const QUICK_HOT_MAX: usize = 2;
-
-/// Hot connections beyond which silent ones go cold earlier.
-const HOT_FEW: usize = 32;
-
-/// Polls without a message in which a connection stays hot at least.
-const IDLE_POLLS_MIN: u32 = 16;
 
 /// The data plane of one core; see the module. Dropping it closes its connections.
 #[derive(Debug)]
@@ -74,6 +63,8 @@ pub struct ShmFabric {
     listed: Rc<Listed>,
     /// Have a send queue that is not empty.
     waiting: Vec<u32>,
+    /// Have told their peers to fetch what these have not fetched yet, as far as is known.
+    lending: Vec<u32>,
     /// Went down, and have completions to give back.
     ending: VecDeque<QpId>,
     /// Have given back everything. Their memory is given up in the next poll, when nobody has their ends any
@@ -84,12 +75,8 @@ pub struct ShmFabric {
     polls: u32,
     /// Places with a connection, in no order.
     live: Vec<u32>,
-    /// Where in `live` the next look of the round goes.
-    round: usize,
-    /// Time until which the round has got so far.
-    round_at: Ticks,
-    clock: Clock,
-    round_ticks: u64,
+    /// Of looks at those in `live`.
+    round: Round,
     /// Short messages go by value.
     takes_shorts: bool,
     /// Memory for one that is sent from elsewhere.
@@ -112,7 +99,6 @@ impl ShmFabric {
     ) -> Self {
         let conns = config.conns_max as usize;
         let places = (0..conns).map(|_| Place::default()).collect();
-        let clock = Clock::shared();
         Self {
             caps: Caps {
                 message_bytes_max: layout.message_bytes_max(),
@@ -131,15 +117,13 @@ impl ShmFabric {
             longs: Vec::with_capacity(conns),
             listed: Listed::new(conns),
             waiting: Vec::with_capacity(conns),
+            lending: Vec::with_capacity(conns),
             ending: VecDeque::with_capacity(conns),
             over: Vec::with_capacity(conns),
             done: VecDeque::with_capacity(READS_DONE_MAX),
             polls: 0,
             live: Vec::with_capacity(conns),
-            round: 0,
-            round_at: clock.now(),
-            clock,
-            round_ticks: clock.from_duration(ROUND_TIME).max(1),
+            round: Round::new(),
             takes_shorts: false,
             short: Box::new(Short::EMPTY),
             core,
@@ -362,6 +346,7 @@ impl ShmFabric {
         }
         self.poll_hot(out);
         if self.polls.is_multiple_of(CLOCK_POLLS) {
+            self.release_fetched();
             self.go_round(out);
         }
         room - out.room()
@@ -470,9 +455,7 @@ impl ShmFabric {
     /// The more connections are hot, the fewer looks at a silent one: all looks at silent connections
     /// together take as long as those at a few.
     fn on_hot_changed(&mut self) {
-        let share = self.hot.len().div_ceil(HOT_FEW).max(1) as u32;
-        let most = self.config.idle_polls;
-        self.idle_polls = (most / share).max(IDLE_POLLS_MIN.min(most));
+        self.idle_polls = idle_polls(self.hot.len(), self.config.idle_polls);
         self.looks_left = self.looks_left.min(self.hot.len());
         self.keep_in_hot();
     }
@@ -480,28 +463,13 @@ impl ShmFabric {
     /// Looks at as many connections, in turn, as the time since the last call allows for.
     #[cold]
     fn go_round(&mut self, out: &mut Completions) {
-        for _ in 0..self.looks_due() {
-            self.round = if self.round + 1 < self.live.len() { self.round + 1 } else { 0 };
-            let place = self.live[self.round];
+        for _ in 0..self.round.due(self.live.len()) {
+            let place = self.live[self.round.step(self.live.len())];
             // Hot connections are looked at in every poll.
             if self.pair_at(place).is_some_and(|pair| !pair.hot) {
                 self.answer(place, out);
             }
         }
-    }
-
-    /// Looks of the round that are due now; never more than there are connections.
-    fn looks_due(&mut self) -> u64 {
-        let now = self.clock.now();
-        let live = self.live.len() as u64;
-        let elapsed = now.0.saturating_sub(self.round_at.0);
-        if live == 0 || elapsed >= self.round_ticks {
-            self.round_at = now;
-            return live;
-        }
-        let due = elapsed * live / self.round_ticks;
-        self.round_at.0 += due * self.round_ticks / live;
-        due
     }
 
     /// Notifies the core of each connection with a message or an end. True if there was one.
@@ -529,6 +497,7 @@ impl ShmFabric {
         let id = pair.id;
         self.longs.retain(|other| *other != place);
         self.waiting.retain(|other| *other != place);
+        self.lending.retain(|other| *other != place);
         if let Some(at) = self.place_in_hot(place) {
             self.hot.remove(at);
             self.hot_at -= usize::from(at < self.hot_at);
@@ -555,7 +524,26 @@ impl ShmFabric {
         let pair = self.places.get_mut(place as usize).and_then(|place| place.pair.as_deref_mut());
         let Some(pair) = pair else { return Ok(Progress::Empty) };
         pair.ends.note_sent();
-        pair.progress(&mut self.done)
+        let progress = pair.progress(&mut self.done);
+        if pair.lends() && !self.lending.contains(&place) {
+            self.lending.push(place);
+        }
+        progress
+    }
+
+    /// Gives up what peers have fetched meanwhile.
+    fn release_fetched(&mut self) {
+        let mut at = 0;
+        while let Some(place) = self.lending.get(at).copied() {
+            match self.pair_at(place).map_or(Ok(false), QueuePair::release_fetched) {
+                Ok(true) => at += 1,
+                Ok(false) => {
+                    self.lending.swap_remove(at);
+                }
+                // Takes it off the list, too.
+                Err(cause) => self.take_down(place, cause),
+            }
+        }
     }
 
     fn stop_waiting(&mut self, at: usize, place: u32) {
@@ -618,7 +606,7 @@ impl Fabric for ShmFabric {
         if !self.has_rung() && self.skip_poll() { 0 } else { self.poll_all(out) }
     }
 
-    /// Those who rang wait for the next poll: it is one of the next [`CLOCK_POLLS`] turns.
+    /// Those who rang wait for the next poll: it is one of the next `CLOCK_POLLS` turns.
     #[inline(always)]
     fn skip_poll(&mut self) -> bool {
         let polls = self.polls.wrapping_add(1);
@@ -758,6 +746,14 @@ impl Fabric for ShmFabric {
         Revoked::Now
     }
 
+    fn set_home(&mut self, qp: QpId, handle: u32, home: Lease) -> bool {
+        self.pair(qp).is_some_and(|pair| pair.set_home(handle, home))
+    }
+
+    fn is_home(&self, qp: QpId, handle: u32) -> bool {
+        self.pair_ref(qp).is_some_and(|pair| pair.is_home(handle))
+    }
+
     fn park(&mut self, at_most: Duration) {
         self.flush();
         if !self.go_all_idle() {
@@ -773,6 +769,7 @@ impl Fabric for ShmFabric {
             if !self.core.park(left.min(ROUND_TIME)) || self.look_at_all() {
                 return;
             }
+            self.release_fetched();
         }
     }
 
@@ -785,8 +782,10 @@ impl Fabric for ShmFabric {
         for index in 0..self.places.len() {
             self.take_down(index as u32, DownCause::Local);
         }
-        // The links go with the places; the peers have been told.
-        self.places.clear();
+        // The peers have been told.
+        for pair in self.places.drain(..).filter_map(|place| place.pair) {
+            self.control.mailbox().retire(pair.into_link());
+        }
     }
 }
 

@@ -49,14 +49,19 @@ pub(super) struct Exposures {
     keys: KeyGenerator,
     /// By the place that a key names.
     held: Vec<Option<Held>>,
+    /// Keys, by their places, under which bytes have come home. It outlives the keys.
+    home: Vec<Option<u32>>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
 struct Held {
     handle: u32,
+    access: Access,
     /// Kept so that nobody gets the memory while the peer may reach it.
-    _memory: Lease,
+    memory: Lease,
+    /// Where bytes go that this side fetches, if not to `memory`; as long as that.
+    home: Option<Lease>,
 }
 
 impl Exposures {
@@ -75,6 +80,7 @@ impl Exposures {
             slabs,
             keys: KeyGenerator::new(EXPOSURES_MAX)?,
             held: (0..places).map(|_| None).collect(),
+            home: vec![None; EXPOSURES_MAX],
             free: (0..places).rev().collect(),
         })
     }
@@ -98,7 +104,8 @@ impl Exposures {
         // Release pairs with the Acquire of `PeerTable::check`: offset and length are there before
         // the key. They reach the peer with the message that names the key, at the latest.
         self.window.store(entry + STATE, state_word(handle, access), Ordering::Release);
-        self.held[place] = Some(Held { handle, _memory: memory });
+        self.held[place] = Some(Held { handle, access, memory, home: None });
+        self.home[place] = None;
         Ok(RemoteSlice { handle, length, offset })
     }
 
@@ -125,6 +132,53 @@ impl Exposures {
         fence(Ordering::Release);
         self.free.push(place as u32);
         true
+    }
+
+    /// Has bytes that this side fetches go to `home` and not to the memory that is exposed under `handle` to be
+    /// written, which is as long. True if they will.
+    pub(super) fn set_home(&mut self, handle: u32, home: Lease) -> bool {
+        let Some(held) = self.held_mut(handle) else { return false };
+        let fits = held.access == Access::RemoteWrite && held.memory.len() == home.len();
+        if fits && home.writable() {
+            held.home = Some(home);
+            return true;
+        }
+        false
+    }
+
+    /// The bytes under `handle`, which may have died since, were fetched to where [`Exposures::set_home`] said.
+    pub(super) fn is_home(&self, handle: u32) -> bool {
+        self.home.get(self.keys.index_of(handle)) == Some(&Some(handle))
+    }
+
+    /// Where `length` bytes from `offset` on under `handle` are to be fetched to. The first of as many bytes that this
+    /// side may write as long as the key lives.
+    pub(super) fn target(&mut self, handle: u32, offset: u64, length: u32) -> Option<NonNull<u8>> {
+        let held = self.held_mut(handle).filter(|held| held.access == Access::RemoteWrite)?;
+        let at = offset.checked_sub(held.memory.region_offset() as u64)?;
+        let at = usize::try_from(at).ok()?;
+        let fits = at.checked_add(length as usize)? <= held.memory.len();
+        let is_home = held.home.is_some();
+        let target = held.home.as_ref().unwrap_or(&held.memory);
+        // SAFETY: at most its length behind the start of a lease that the peer, or this side for it, may write. A home
+        // is as long as the memory in whose place it is.
+        let first = fits.then(|| unsafe { target.as_ptr().add(at) })?;
+        if is_home {
+            let place = self.keys.index_of(handle);
+            self.home[place] = Some(handle);
+        }
+        Some(first)
+    }
+
+    fn held_mut(&mut self, handle: u32) -> Option<&mut Held> {
+        let held = self.held.get_mut(self.keys.index_of(handle))?.as_mut();
+        held.filter(|held| held.handle == handle)
+    }
+
+    /// The number of the slab that a lease lies in, counted from zero, if the peer may read it.
+    pub(super) fn slab_of(&self, memory: &Lease) -> Option<u32> {
+        let slab = self.slabs.iter().position(|slab| *slab == memory.region_id())?;
+        u32::try_from(slab).ok()
     }
 
     /// Kills all keys.
@@ -171,6 +225,17 @@ impl PeerTable {
     /// The slabs, for a thread that has the time to unmap them.
     pub(super) fn into_slabs(self) -> Box<[BorrowedMemory]> {
         self.slabs
+    }
+
+    /// The peer lends slabs.
+    pub(super) fn has_slabs(&self) -> bool {
+        !self.slabs.is_empty()
+    }
+
+    /// Where `length` bytes from `offset` on of the peer's slab `slab` lie, if there are as many.
+    pub(super) fn in_slab(&self, slab: u32, offset: u64, length: u32) -> Option<NonNull<u8>> {
+        let slab = self.slabs.get(usize::try_from(slab).ok()?)?;
+        slab.bytes(usize::try_from(offset).ok()?, length as usize)
     }
 
     /// Where the bytes of `slice` lie, if its key is alive, has the right and covers them.

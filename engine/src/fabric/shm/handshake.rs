@@ -2,7 +2,8 @@
 //!
 //! The listener sends READY as soon as it knows that the peer is trusted: only then does it let
 //! descriptors in. The connector sends HELLO with the connection's memory, its arena, its core's
-//! bell and the slabs that it lends; the listener answers ACCEPT with its own arena and bell, or REJECT. Everything that arrives is
+//! bell and the slabs that it lends; the listener answers ACCEPT with its own arena, bell and slabs, or REJECT. READY and
+//! HELLO say which slabs their sender accepts; a listener whose slabs are more lends none. Everything that arrives is
 //! looked at while the socket still holds it, and taken once it is checked and mapped, so that this
 //! thread closes no descriptor that could make it wait.
 
@@ -10,7 +11,7 @@ use super::core::{CoreShared, PeerBell, PlaceLease};
 use super::endpoint::PRIVATE_DATA_BYTES;
 use super::layout::Layout;
 use super::window::Window;
-use crate::mem::{BulkClass, BulkPool, Region, SLABS_MAX};
+use crate::mem::{BulkClass, BulkPool, Region, SLABS_MAX, Slab};
 use crate::sync::bell::BELL_BITS;
 use crate::sys::mmap::{BorrowedMemory, SharedMemory};
 use crate::sys::peer_socket::{DESCRIPTORS_MAX, Peeked, PeerFd, PeerSocket};
@@ -20,9 +21,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 const MAGIC: [u8; 8] = *b"spinshm\n";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
-const HEADER_BYTES: usize = 48;
+const HEADER_BYTES: usize = 56;
 
 /// Bytes of each packet.
 pub(super) const PACKET_BYTES: usize = HEADER_BYTES + PRIVATE_DATA_BYTES;
@@ -32,7 +33,7 @@ const _: () = assert!(Kind::Hello.descriptors() + SLABS_MAX < DESCRIPTORS_MAX);
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// With the listener's number of slots, and the largest arena and the slabs that it accepts.
+    /// With the listener's number of slots, and the largest arena that it accepts.
     Ready,
     Hello,
     Accept,
@@ -107,10 +108,14 @@ pub(super) struct Packet {
     /// What the receiver of this packet rings at the sender's bell.
     pub(super) place: u32,
     pub(super) arena_bytes: u64,
-    /// Slabs that come with it, or with READY may come.
+    /// Slabs that come with it.
     pub(super) slabs: u32,
     /// Bytes of all of them together.
     pub(super) slab_bytes: u64,
+    /// Slabs that its sender accepts.
+    pub(super) slabs_max: u32,
+    /// Bytes of all of them together.
+    pub(super) slab_bytes_max: u64,
     pub(super) private_data: [u8; PRIVATE_DATA_BYTES],
 }
 
@@ -127,8 +132,16 @@ impl Packet {
         arena_bytes: 0,
         slabs: 0,
         slab_bytes: 0,
+        slabs_max: 0,
+        slab_bytes_max: 0,
         private_data: [0; PRIVATE_DATA_BYTES],
     };
+
+    /// Its sender accepts these slabs.
+    pub(super) fn accepts(&self, lent: &[Slab]) -> bool {
+        let (count, bytes) = (lent.len(), bytes_of(lent));
+        count == 0 || (count <= self.slabs_max as usize && bytes <= self.slab_bytes_max)
+    }
 
     pub(super) fn encode(&self) -> [u8; PACKET_BYTES] {
         let kind = match self.kind {
@@ -145,7 +158,9 @@ impl Packet {
         packet[20..24].copy_from_slice(&self.place.to_ne_bytes());
         packet[24..32].copy_from_slice(&self.arena_bytes.to_ne_bytes());
         packet[32..36].copy_from_slice(&self.slabs.to_ne_bytes());
+        packet[36..40].copy_from_slice(&self.slabs_max.to_ne_bytes());
         packet[40..48].copy_from_slice(&self.slab_bytes.to_ne_bytes());
+        packet[48..56].copy_from_slice(&self.slab_bytes_max.to_ne_bytes());
         packet[HEADER_BYTES..].copy_from_slice(&self.private_data);
         packet
     }
@@ -166,9 +181,6 @@ impl Packet {
                 Kind::Reject(refusal.ok_or(Refusal::Malformed)?)
             }
         };
-        if word(36) != 0 {
-            return Err(Refusal::Malformed);
-        }
         let long = |at: usize| {
             let bytes = packet[at..].first_chunk();
             u64::from_ne_bytes(*bytes.unwrap_or(&[0; 8]))
@@ -182,6 +194,8 @@ impl Packet {
             arena_bytes: long(24),
             slabs: word(32),
             slab_bytes: long(40),
+            slabs_max: word(36),
+            slab_bytes_max: long(48),
             private_data,
         })
     }
@@ -195,6 +209,11 @@ fn check_version(packet: &[u8]) -> Result<(), Refusal> {
         return Err(Refusal::Version);
     }
     Ok(())
+}
+
+/// Bytes of all slabs together.
+pub(super) fn bytes_of(slabs: &[Slab]) -> u64 {
+    slabs.iter().map(|slab| slab.bytes() as u64).fold(0, u64::saturating_add)
 }
 
 /// A packet that is taken is one that is sent, and its rings have a layout or none. For fuzzing.
@@ -252,7 +271,7 @@ pub(super) fn peek<const N: usize>(
         return Err(refusal.into());
     }
     let mut fds = fds;
-    let slabs = if kind == Kind::Hello { packet.slabs as usize } else { 0 };
+    let slabs = packet.slabs as usize;
     let is_kind = packet.kind == kind && (packet.place as usize) < BELL_BITS;
     if !is_whole || !is_kind || slabs > SLABS_MAX || fds.len() != N + slabs {
         return Err(Refusal::Malformed.into());
@@ -381,6 +400,8 @@ mod tests {
             arena_bytes: 1 << 33,
             slabs: 3,
             slab_bytes: 5 << 33,
+            slabs_max: 9,
+            slab_bytes_max: 7 << 33,
             private_data: std::array::from_fn(|index| index as u8),
         }
     }
@@ -414,22 +435,19 @@ mod tests {
         for length in [0, 7, 8, 11, 12] {
             assert_eq!(Packet::decode(&good[..length]), Err(Refusal::Malformed), "{length}");
         }
-        for (at, refusal) in [
-            (0, Refusal::Malformed),
-            (8, Refusal::Version),
-            (13, Refusal::Malformed),
-            (36, Refusal::Malformed),
-        ] {
+        for (at, refusal) in
+            [(0, Refusal::Malformed), (8, Refusal::Version), (13, Refusal::Malformed)]
+        {
             let mut bad = good;
             bad[at] ^= 0x40;
             assert_eq!(Packet::decode(&bad), Err(refusal));
         }
     }
 
-    /// Version 2 had packets of 88 bytes, and a later one may have longer ones.
+    /// Version 2 had packets of 88 bytes, version 3 of 104, and a later one may have longer ones.
     #[test]
     fn packets_of_another_version_and_length_are_refused_for_their_version() {
-        for (version, length) in [(2, 88), (4, PACKET_BYTES + 8), (4, 12)] {
+        for (version, length) in [(2, 88), (3, 104), (5, PACKET_BYTES + 8), (5, 12)] {
             let mut packet = hello().encode().to_vec();
             packet.resize(length, 0);
             packet[8..12].copy_from_slice(&u32::to_ne_bytes(version));

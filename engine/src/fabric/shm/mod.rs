@@ -2,7 +2,8 @@
 //!
 //! A connection is one sealed memfd with a ring per direction and a table of memory keys per side,
 //! and one arena per side for what the peer may RDMA Read and Write. Each core has a bell, on which
-//! peers ring for connections that the core does not look at all the time. There are no locks and no
+//! peers ring for connections that the core does not look at all the time. Slabs that a side lends are mapped by the
+//! other for reading: it reads arguments there, and fetches results from there (`fetch`). There are no locks and no
 //! pointers in shared memory, and nothing that outlives the processes: a crash at any instruction
 //! ends one connection.
 //!
@@ -20,9 +21,11 @@ mod driver;
 mod endpoint;
 mod ends;
 mod exposure;
+mod fetch;
 mod handshake;
 mod layout;
 mod queue_pair;
+mod round;
 mod socket;
 #[cfg(all(test, not(loom)))]
 pub(super) mod tests;

@@ -11,8 +11,10 @@ use super::config::ShmConfig;
 use super::endpoint::Link;
 use super::ends::{Listed, ShmEnds};
 use super::exposure::{Exposures, PeerTable};
+use super::fetch::{Fetch, Fetching, Lent};
 use super::window::copy_bytes;
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Slab};
+use crate::sync::atomic::{Ordering, fence};
 use crate::sync::ring::{Arrival, Corrupt, PushError};
 use std::collections::VecDeque;
 use std::io;
@@ -66,8 +68,12 @@ pub(super) struct QueuePair {
     pub(super) cause: Option<DownCause>,
     exposures: Exposures,
     peer_table: PeerTable,
+    /// The peer's order at the head of the ring, once it is begun.
+    fetching: Option<Fetching>,
     limits: Limits,
     link: Link,
+    /// Given up after the link has said that the connection is over.
+    lent: Lent,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -114,8 +120,10 @@ impl QueuePair {
             cause: None,
             exposures,
             peer_table,
+            fetching: None,
             limits,
             link,
+            lent: Lent::new(),
         })
     }
 
@@ -125,7 +133,15 @@ impl QueuePair {
     /// peer has just asked for, and the answer to the first would wait for it.
     pub(super) fn receive(&mut self, out: &mut Completions) -> Result<Seen, DownCause> {
         let mut seen = Seen::Nothing;
+        let mut budget = self.limits.copy_bytes_per_flush;
         while let Some(arrival) = self.ends.rx.arrival()? {
+            if arrival.is_order {
+                if !self.fetch(&mut budget)? {
+                    return Ok(Seen::More);
+                }
+                seen = Seen::Messages;
+                continue;
+            }
             if out.room() == 0 {
                 return Ok(Seen::More);
             }
@@ -143,6 +159,45 @@ impl QueuePair {
         }
         self.ends.burst.set(seen == Seen::Messages);
         Ok(seen)
+    }
+
+    /// Carries out the order of the peer that waits, as far as the budget goes; true when it is done.
+    #[cold]
+    fn fetch(&mut self, budget: &mut usize) -> Result<bool, DownCause> {
+        let begin =
+            || Fetch::decode(&self.ends.rx.order()).map(|order| Fetching { order, done: 0 });
+        let fetching = self.fetching.take().or_else(begin);
+        let wrong =
+            DownCause::PeerMisbehaved("an order that has nothing to fetch, or nowhere to put it");
+        let Some(Fetching { order, done }) = fetching else { return Err(wrong) };
+        // Looked up in each step: the key may die between two of them.
+        let to = self.exposures.target(order.handle, order.to, order.length);
+        let from = self.peer_table.in_slab(order.slab, order.from, order.length);
+        let (Some(from), Some(to)) = (from, to) else { return Err(wrong) };
+        let step = (order.length as usize - done).min(*budget);
+        // SAFETY: both have `order.length` bytes, as was just found, of which the first `done + step` are no more. Nobody
+        // has a reference to those that are written: they are leased. Different mappings cannot overlap.
+        unsafe { copy_bytes(from.add(done), to.add(done), step) };
+        *budget -= step;
+        self.check_open()?;
+        let done = done + step;
+        if done < order.length as usize {
+            self.fetching = Some(Fetching { order, done });
+            return Ok(false);
+        }
+        self.ends.rx.finish_order();
+        Ok(true)
+    }
+
+    /// What was just read of the peer's slabs is what the peer meant: it has not given them up.
+    fn check_open(&self) -> Result<(), DownCause> {
+        // Pairs with the fence of `go_down`: whoever has read what the peer wrote after it gave up a lease sees that it
+        // has ended the connection.
+        fence(Ordering::Acquire);
+        match self.ends.rx.closed() {
+            0 => Ok(()),
+            reason => Err(cause_of(reason)),
+        }
     }
 
     /// Moves a message into a posted receive, of which there is one.
@@ -229,9 +284,7 @@ impl QueuePair {
             0 => Ok(()),
             // Something may have been sent between our look at the ring and the close.
             _ if !matches!(self.ends.rx.arrival(), Ok(None)) => Ok(()),
-            CLOSED_NOT_READY => Err(DownCause::ReceiverNotReady),
-            CLOSED_LENGTH => Err(DownCause::WorkRequest(WrError::Length)),
-            _ => Err(DownCause::Remote),
+            reason => Err(cause_of(reason)),
         }
     }
 
@@ -327,7 +380,7 @@ impl QueuePair {
 
     /// Work requests wait for room at the peer, or for their turn.
     pub(super) fn has_unsent(&self) -> bool {
-        self.cause.is_none() && !self.send_queue.is_empty()
+        self.cause.is_none() && !(self.send_queue.is_empty() && self.lent.is_empty())
     }
 
     #[inline]
@@ -363,6 +416,12 @@ impl QueuePair {
                         return Ok(Progress::Waiting);
                     }
                 }
+                SendWr::Write { from, to } if self.exposures.slab_of(&from).is_some() => {
+                    if let Some(from) = self.have_fetched(from, to)? {
+                        self.send_queue.push_front(SendWr::Write { from, to });
+                        return Ok(Progress::Waiting);
+                    }
+                }
                 SendWr::Write { from, to } => {
                     let rest = self.copy(Access::RemoteWrite, to, from, &mut budget);
                     let Some((to, from)) = rest.map_err(DownCause::WorkRequest)? else { continue };
@@ -389,6 +448,38 @@ impl QueuePair {
             }
         }
         Ok(Progress::Empty)
+    }
+
+    /// Tells the peer to fetch what it would be written. Gives the lease back if there is no room for that.
+    fn have_fetched(&mut self, from: Lease, to: RemoteSlice) -> Result<Option<Lease>, DownCause> {
+        let length = to.length as usize == from.len();
+        let slab = self.exposures.slab_of(&from).filter(|_| length);
+        let slab = slab.ok_or(DownCause::WorkRequest(WrError::Length))?;
+        self.release_fetched()?;
+        if self.lent.is_full() {
+            return Ok(Some(from));
+        }
+        let RemoteSlice { handle, length, offset } = to;
+        let order = Fetch { handle, slab, length, to: offset, from: from.region_offset() as u64 };
+        match self.ends.tx.push_order(&order.encode()) {
+            Ok(until) => self.lent.keep(until, from),
+            Err(PushError::Corrupt(corrupt)) => return Err(corrupt.into()),
+            Err(PushError::Full | PushError::TooLong) => return Ok(Some(from)),
+        }
+        Ok(None)
+    }
+
+    /// It has told the peer to fetch what this has not fetched yet, as far as is known.
+    pub(super) fn lends(&self) -> bool {
+        !self.lent.is_empty()
+    }
+
+    /// Gives up what the peer has fetched. True if there is more that it has not.
+    pub(super) fn release_fetched(&mut self) -> Result<bool, DownCause> {
+        if !self.lent.is_empty() {
+            self.lent.release(self.ends.tx.consumed()?);
+        }
+        Ok(!self.lent.is_empty())
     }
 
     /// Copies between the peer's memory and ours as far as the budget goes; gives back what is
@@ -458,6 +549,16 @@ impl QueuePair {
         self.exposures.revoke(handle);
     }
 
+    /// See [`Fabric::set_home`](super::super::Fabric::set_home).
+    pub(super) fn set_home(&mut self, handle: u32, home: Lease) -> bool {
+        self.peer_table.has_slabs() && self.exposures.set_home(handle, home)
+    }
+
+    /// See [`Fabric::is_home`](super::super::Fabric::is_home).
+    pub(super) fn is_home(&self, handle: u32) -> bool {
+        self.exposures.is_home(handle)
+    }
+
     /// Ends the connection for `cause`, and tells the peer. Only the first cause counts.
     pub(super) fn go_down(&mut self, cause: DownCause) {
         self.link.close(match cause {
@@ -465,6 +566,9 @@ impl QueuePair {
             DownCause::WorkRequest(WrError::Length) => CLOSED_LENGTH,
             _ => CLOSED_IN_GOOD_ORDER,
         });
+        // Pairs with the fence of `check_open`: the peer has been told before the bytes it fetches are used again.
+        fence(Ordering::Release);
+        self.lent.clear();
         self.exposures.revoke_all();
         self.cause.get_or_insert(cause);
         self.count_room();
@@ -495,6 +599,15 @@ impl QueuePair {
         let mut link = self.link;
         link.peer_slabs = self.peer_table.into_slabs();
         link
+    }
+}
+
+/// Why the peer has ended the connection, as it says.
+fn cause_of(reason: u64) -> DownCause {
+    match reason {
+        CLOSED_NOT_READY => DownCause::ReceiverNotReady,
+        CLOSED_LENGTH => DownCause::WorkRequest(WrError::Length),
+        _ => DownCause::Remote,
     }
 }
 

@@ -2,5 +2,6 @@
 //! death, and peers that are out to do harm.
 
 pub(in crate::fabric) mod conformance;
+mod fetches;
 mod hostile;
 mod processes;

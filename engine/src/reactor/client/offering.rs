@@ -48,6 +48,7 @@ impl Offering<'_> {
             let Some(result) = result else { continue };
             let (offer, copy) = self.expose_item(result, Access::RemoteWrite)?;
             self.hold.result_copies[index] = copy;
+            self.hold.result_keys[index] = offer.handle;
             require_room(self.chunks.push_write(offer))?;
         }
         let write_list_bytes = spec.write_list_bytes(self.segment_bytes);
@@ -127,6 +128,9 @@ impl Offering<'_> {
             self.copies += 1;
         }
         let offer = self.expose(&mut copy, access)?;
+        if access == Access::RemoteWrite {
+            self.fabric.set_home(self.conn, offer.handle, item.lease(0..item.len()));
+        }
         Ok((offer, Some(copy)))
     }
 

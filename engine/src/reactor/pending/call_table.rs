@@ -22,6 +22,8 @@ pub(crate) struct CallHold {
     /// Memory of the connection that stands in for arguments and results which are not.
     pub(crate) argument_copies: [Option<Bulk>; ITEMS_MAX],
     pub(crate) result_copies: [Option<Bulk>; ITEMS_MAX],
+    /// Keys of the results.
+    pub(in crate::reactor) result_keys: [u32; ITEMS_MAX],
     handles: [u32; KEYS_PER_CALL_MAX],
     handle_count: u8,
     /// Keys that the device has not killed yet.
@@ -33,6 +35,13 @@ impl CallHold {
     pub(crate) fn add_handle(&mut self, handle: u32) {
         self.handles[usize::from(self.handle_count)] = handle;
         self.handle_count += 1;
+    }
+
+    /// Copies of results that are not needed, as the results came home without them, go.
+    pub(in crate::reactor) fn drop_copies(&mut self, is_home: impl Fn(u32) -> bool) {
+        for (copy, key) in self.result_copies.iter_mut().zip(self.result_keys) {
+            copy.take_if(|_| is_home(key));
+        }
     }
 
     /// Every key of the call.

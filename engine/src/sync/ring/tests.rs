@@ -247,6 +247,37 @@ fn a_consumer_says_how_far_it_has_read_every_quarter_of_the_ring() {
     }
 }
 
+#[test]
+fn an_order_stays_among_the_messages_until_it_is_carried_out_and_the_producer_knows() {
+    let (producer, consumer, _) = ring();
+    producer.push(None, b"before").unwrap();
+    let order = std::array::from_fn(|at| at as u8);
+    let until = producer.push_order(&order).unwrap();
+    producer.push(Some(3), b"behind").unwrap();
+    assert_eq!(take(&consumer), Ok(Some((None, b"before".to_vec()))));
+    for _ in 0..3 {
+        assert_eq!(consumer.take_slot(&mut [[0; BLOCK_BYTES]; SLOT_WORDS / 2], false), Look::Other);
+        assert!(consumer.has_arrival() && !consumer.go_idle());
+        let arrival = consumer.arrival().unwrap().unwrap();
+        assert!(arrival.is_order && arrival.lead.is_none());
+        assert_eq!(consumer.order(), order);
+        assert!(producer.consumed().unwrap() < until);
+    }
+    consumer.finish_order();
+    assert_eq!(producer.consumed(), Ok(until));
+    assert_eq!(take(&consumer), Ok(Some((Some(3), b"behind".to_vec()))));
+    assert_eq!(take(&consumer), Ok(None));
+}
+
+#[test]
+fn an_order_of_another_length_or_with_a_lead_is_corrupt() {
+    for (flags, length) in [(FLAG_ORDER, 31), (FLAG_ORDER, 33), (FLAG_ORDER | FLAG_LEAD, 32)] {
+        let (_, consumer, words) = ring();
+        words.store(PLACE.slots_at, header(0, flags, length), Ordering::Relaxed);
+        assert!(consumer.arrival().is_err(), "{flags} {length}");
+    }
+}
+
 /// What is done to words, hints included, besides loads and stores of single ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Touch {

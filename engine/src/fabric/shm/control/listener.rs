@@ -10,6 +10,7 @@ use super::super::layout::{Layout, Side};
 use super::super::socket;
 use super::mailbox::Command;
 use super::{Control, State, Watch};
+use crate::mem::Slab;
 use crate::sys::credentials::Credentials;
 use crate::sys::mmap::BorrowedMemory;
 use crate::sys::peer_socket::{Accepted as Connection, PeerListener, PeerSocket};
@@ -34,7 +35,22 @@ pub(in super::super) struct Listener {
     pub(in super::super) acceptor: Box<dyn Acceptor<ShmEndpoint>>,
     pub(in super::super) private_data: [u8; PRIVATE_DATA_BYTES],
     pub(in super::super) environment: Arc<Environment>,
+    /// Slabs for peers that accept them.
+    lent: Box<[Slab]>,
     pub(super) paused_until: Option<Instant>,
+}
+
+impl Listener {
+    pub(in super::super) fn new(
+        socket: PeerListener,
+        acceptor: Box<dyn Acceptor<ShmEndpoint>>,
+        private_data: [u8; PRIVATE_DATA_BYTES],
+        lent: &[Slab],
+        environment: Arc<Environment>,
+    ) -> Self {
+        let lent = lent.into();
+        Self { socket, acceptor, private_data, environment, lent, paused_until: None }
+    }
 }
 
 /// A connection whose handshake is not over.
@@ -71,17 +87,13 @@ struct ListenGuard {
     control: Arc<Control>,
 }
 
-/// Has the control thread accept at `socket`; `file` is its file, if it has one.
+/// Has the control thread accept at the listener's socket; `file` is its file, if it has one.
 pub(in super::super) fn listen(
     control: &Arc<Control>,
-    environment: Arc<Environment>,
-    socket: PeerListener,
     file: Option<SocketFile>,
-    private_data: [u8; PRIVATE_DATA_BYTES],
-    acceptor: Box<dyn Acceptor<ShmEndpoint>>,
+    listener: Listener,
 ) -> Box<dyn Send> {
     let token = control.mailbox.next_token();
-    let listener = Listener { socket, acceptor, private_data, environment, paused_until: None };
     control.mailbox.post(Command::Listen(token, Box::new(listener)));
     Box::new(ListenGuard { token, file, control: Arc::clone(control) })
 }
@@ -201,15 +213,24 @@ impl State {
         socket.refuse_descriptors();
         let Accepted { core_index, core, own, parts, hello, memory } = accepted;
         let peer = Arc::new(PeerState::default());
+        let lent: Box<[Slab]> = if hello.accepts(&listener.lent) {
+            listener.lent.clone()
+        } else {
+            tracing::info!(peer = credentials.pid, "it accepts fewer slabs, and is lent none");
+            Box::default()
+        };
         let answer = Packet {
             kind: Kind::Accept,
             slots: hello.slots,
             place: own.place.index(),
             arena_bytes: own.arena_bytes as u64,
+            slabs: lent.len() as u32,
+            slab_bytes: handshake::bytes_of(&lent),
             private_data: listener.private_data,
             ..Packet::EMPTY
         };
-        let fds = [own.arena.as_fd(), core.bell_fd.as_fd()];
+        let own_fds = [own.arena.as_fd(), core.bell_fd.as_fd()];
+        let fds: Vec<_> = own_fds.into_iter().chain(lent.iter().map(Slab::fd)).collect();
         socket::send(socket.as_fd(), &answer.encode(), &fds)?;
         let watch = Watch {
             socket,
@@ -224,7 +245,7 @@ impl State {
             window: parts.window,
             bulk: own.bulk,
             peer_arena: parts.arena,
-            lent: Box::default(),
+            lent,
             peer_slabs: parts.slabs,
             peer_bell: parts.bell,
             peer_place: hello.place,

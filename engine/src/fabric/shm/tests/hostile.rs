@@ -3,21 +3,23 @@
 
 use super::super::address::Address;
 use super::super::core::PeerBell;
+use super::super::fetch::Fetch;
 use super::super::handshake::{self, Kind, PACKET_BYTES, Packet, Refusal};
 use super::super::layout::{Layout, Side};
 use super::super::socket;
 use super::super::window::Window;
 use super::super::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
-use crate::fabric::conformance::{End, Event, accept_into_channel, pattern};
+use crate::fabric::conformance::{End, Event, accept_into_channel, bytes_of, pattern};
 use crate::fabric::{
     Access, ConnectRequest, Connector, DownCause, Fabric, QpId, RemoteSlice, SendWr, Short,
     WrError, WrId,
 };
+use crate::mem::Slab;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::bell::{BELL_BITS, BELL_WORDS};
 use crate::sync::ring::{Producer, RingPlace, SLOT_WORDS};
 use crate::sync::words::Words;
-use crate::sys::mmap::SharedMemory;
+use crate::sys::mmap::{PageRequest, SharedMemory};
 use crate::sys::peer_socket::{Accepted, PeerFd, PeerSocket};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -135,13 +137,21 @@ struct Attacker {
 
 impl Attacker {
     fn connect(address: &str) -> Self {
+        Self::lending(address, None)
+    }
+
+    /// One that lends a slab.
+    fn lending(address: &str, slab: Option<&Slab>) -> Self {
         let layout = Layout::new(SLOTS).unwrap();
         let (memory, connection) = SharedMemory::create("attack", layout.bytes()).unwrap();
         let (_, arena) = SharedMemory::create("attack", ARENA_BYTES).unwrap();
         let (_, bell) = SharedMemory::create("attack", PeerBell::BYTES).unwrap();
         let socket = open(address);
         let fds = [connection.as_fd(), arena.as_fd(), bell.as_fd()];
-        socket::send(socket.as_fd(), &hello().encode(), &fds).unwrap();
+        let fds: Vec<_> = fds.into_iter().chain(slab.map(Slab::fd)).collect();
+        let slab_bytes = slab.map_or(0, |slab| slab.bytes() as u64);
+        let hello = Packet { slabs: slab.iter().count() as u32, slab_bytes, ..hello() };
+        socket::send(socket.as_fd(), &hello.encode(), &fds).unwrap();
         let (answer, [arena, bell], _) = answer(&socket).unwrap();
         let victims_arena = handshake::map_arena(arena, answer.arena_bytes, 1 << 30).unwrap();
         Self {
@@ -154,6 +164,13 @@ impl Attacker {
             victims_arena,
             _socket: socket,
         }
+    }
+
+    /// Sends an order as a decent peer would, and rings.
+    fn order(&self, order: &Fetch) {
+        let producer = Producer::new(self.window.clone(), self.ring).unwrap();
+        producer.push_order(&order.encode()).unwrap();
+        self.victims_bell.ring(self.place);
     }
 
     /// Writes a header by hand, and rings.
@@ -390,7 +407,14 @@ fn a_listener_that_does_not_keep_to_the_handshake_is_an_error_in_time() {
     let (_, memory) = SharedMemory::create("attack", 4096).unwrap();
     let ready = Packet { kind: Kind::Ready, ..hello() };
     let ready = Packet { slots: 256, arena_bytes: 1 << 30, ..ready }.encode();
-    let answers: [(&[u8], &[BorrowedFd<'_>]); 5] = [
+    // Slabs that the connector does not accept, and one that is not sealed.
+    let beyond = Packet { kind: Kind::Accept, slabs: 5, slab_bytes: 5 * 4096, ..hello() }.encode();
+    let unsealed = Packet { kind: Kind::Accept, slabs: 1, slab_bytes: 4096, ..hello() };
+    let unsealed = Packet { arena_bytes: 4096, ..unsealed }.encode();
+    let memory_fd = memory.as_fd();
+    let answers: [(&[u8], &[BorrowedFd<'_>]); 7] = [
+        (&beyond, &[memory_fd; 7]),
+        (&unsealed, &[memory_fd; 3]),
         (&[], &[]),
         (b"no", &[]),
         (&accept, &[memory.as_fd()]),
@@ -442,9 +466,20 @@ fn memory_that_the_system_cannot_map_is_no_malformed_handshake() {
 #[test]
 fn headers_that_no_message_has_end_the_connection() {
     // Continued at the start, unknown flags, too long, and a message whose rest is not there.
-    for (flags, length) in
-        [(1, 8), (4, 8), (0x80, 8), (0, 0xff_ffff), (0, 9000), (2, 300), (0, 300)]
-    {
+    for (flags, length) in [
+        (1, 8),
+        (4, 8),
+        (6, 32),
+        (5, 32),
+        (4, 31),
+        (4, 33),
+        (8, 32),
+        (0x80, 8),
+        (0, 0xff_ffff),
+        (0, 9000),
+        (2, 300),
+        (0, 300),
+    ] {
         let mut victim = Victim::new();
         let (attacker, qp) = victim.attack();
         victim.end.post_recvs(qp, 4);
@@ -528,6 +563,44 @@ fn exposures_beyond_the_arena_are_refused() {
         victim.end.post(qp, SendWr::Read { id: WrId(1), from, into });
         let failed = Event::Read(WrId(1), Err(WrError::RemoteAccess));
         assert_eq!(victim.expect_event(qp), failed, "{offset:#x} {length:#x}");
+        victim.expect_unharmed();
+    }
+}
+
+/// An order to fetch reaches only what is exposed to be written, and fetches only what is there.
+#[test]
+fn orders_to_fetch_that_name_nothing_end_the_connection() {
+    let slab = Slab::new(4096, 1, PageRequest::default()).unwrap();
+    let good = Fetch { handle: 0, slab: 0, length: 64, to: 0, from: 0 };
+    let wrong: [fn(&mut Fetch, RemoteSlice); 12] = [
+        |order, _| order.handle ^= 1,
+        |order, _| order.handle ^= 1 << 31,
+        |order, other| (order.handle, order.to) = (other.handle, other.offset),
+        |order, _| order.to += 1,
+        |order, _| order.to = order.to.wrapping_sub(1),
+        |order, _| order.to = u64::MAX,
+        |order, _| order.length = 65,
+        |order, _| order.length = u32::MAX,
+        |order, _| order.slab = 1,
+        |order, _| order.slab = u32::MAX,
+        |order, _| order.from = 4033,
+        |order, _| order.from = u64::MAX - 8,
+    ];
+    for (number, spoil) in wrong.into_iter().enumerate() {
+        let mut victim = Victim::new();
+        let attacker = Attacker::lending(&victim.address, Some(&slab));
+        let endpoint = victim.endpoints.recv_timeout(PATIENCE).unwrap();
+        let qp = victim.end.fabric.adopt(endpoint).unwrap();
+        let mut bulks = [victim.end.bulk(qp, &[7; 64]), victim.end.bulk(qp, &[7; 64])];
+        let mut expose = |index: usize, access| {
+            victim.end.fabric.expose(qp, bulks[index].lease(0..64), access).unwrap()
+        };
+        let (target, other) = (expose(0, Access::RemoteWrite), expose(1, Access::RemoteRead));
+        let mut order = Fetch { handle: target.handle, to: target.offset, ..good };
+        spoil(&mut order, other);
+        attacker.order(&order);
+        victim.expect_misbehaved(qp);
+        assert!(bulks.iter().all(|bulk| bytes_of(bulk) == [7; 64]), "order {number}");
         victim.expect_unharmed();
     }
 }

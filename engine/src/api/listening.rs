@@ -1,0 +1,82 @@
+//! What listeners do beside accepting.
+
+use super::errors::EngineError;
+use crate::fabric::FabricError;
+use crate::mem::{SLABS_MAX, Slab};
+
+/// What connections that an engine accepts at an address are given: for
+/// [`Engine::listen_with`](crate::Engine::listen_with).
+#[derive(Clone, Debug, Default)]
+pub struct ListenOptions {
+    lent: Vec<Slab>,
+}
+
+impl ListenOptions {
+    /// Nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets clients fetch results that lie in blocks of `slab`, where the fabric can: over shared memory a client copies
+    /// them from there to where it wants them, and that is all that is copied. **Every client can read all of the slab**,
+    /// blocks that it was never sent included; it can write none of it. It has a descriptor, and can keep it: from then
+    /// on, for as long as the memory exists, the end of its connection takes nothing back.
+    ///
+    /// A block ([`ReplyData::bulk`](crate::ReplyData::bulk), [`ReplyData::shared`](crate::ReplyData::shared)) is in use
+    /// until the client has fetched it. One that stops looking keeps at most 64 blocks, and those of replies that
+    /// wait to be sent, until its connection ends.
+    ///
+    /// At most 4 slabs. In each connection they count in full toward the client's limits (`limits.peer_slabs`,
+    /// `limits.peer_slab_mib`), beyond which it is lent none, and `limits.peer_mib`, beyond which it does not connect.
+    /// With `shm.bulk = "copy"`, and over RDMA, nothing is lent.
+    ///
+    /// ```
+    /// use spinrpc::{Call, CallSpec, Config, CoreContext, Engine, ListenOptions, Procedure, Program};
+    /// use spinrpc::{ReplyData, SharedBulk, Version, blocking};
+    ///
+    /// let (program, version) = (Program(0x2000_0001), Version(1));
+    /// let server = Engine::new(Config::default())?;
+    /// let slab = server.slab(256 << 10, 8)?;
+    /// let mut block = slab.take(100_000).expect("a free block");
+    /// // Or by a file: `file.read_exact_at(block.bytes_mut(), offset)`.
+    /// block.bytes_mut().fill(7);
+    /// let block = block.freeze();
+    /// server.serve(program, version, move |_: &CoreContext| {
+    ///     let block: SharedBulk = block.clone();
+    ///     move |call: Call<'_>| {
+    ///         let data = ReplyData::new().shared(&block, 0..100_000);
+    ///         call.reply_with(data, |results| results.bulk());
+    ///     }
+    /// });
+    /// server.listen_with("shm:doc-listen-lend", &ListenOptions::new().lend(&slab))?;
+    /// let running = server.start()?;
+    ///
+    /// let mut client = blocking::Client::connect("shm:doc-listen-lend", program, version)?;
+    /// let room = client.bulk(100_000).expect("memory for the result");
+    /// let mut spec = CallSpec::new().result_into(room);
+    /// let sum = client.call_with(Procedure(1), &mut spec, |_| {}, |results| {
+    ///     let data = results.data(100_000)?;
+    ///     Ok(data.bytes().iter().map(|byte| u64::from(*byte)).sum::<u64>())
+    /// })?;
+    /// assert_eq!(sum, 700_000);
+    /// # drop(client);
+    /// server.shutdown();
+    /// running.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn lend(mut self, slab: &Slab) -> Self {
+        self.lent.push(slab.clone());
+        self
+    }
+
+    /// The slabs, for a listener at `address`.
+    pub(super) fn lent(&self, address: &str) -> Result<&[Slab], EngineError> {
+        if self.lent.len() <= SLABS_MAX {
+            return Ok(&self.lent);
+        }
+        let op = format!("listen {address}");
+        let reason = format!("{} slabs are lent, and at most {SLABS_MAX} can be", self.lent.len());
+        Err(FabricError { op, reason, source: None }.into())
+    }
+}
