@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
+#[path = "gss/false_server.rs"]
+mod false_server;
 #[path = "gss/hostile.rs"]
 mod hostile;
 

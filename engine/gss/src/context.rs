@@ -14,8 +14,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use crate::enctype::{Enctype, SessionKey};
 use crate::token::{Mic, ReceiveKeys, Role, SendKeys, TokenError};
 
-/// Words of the window: 512 numbers are told apart, requesters are told of 256.
-const WINDOW_WORDS: usize = 8;
+/// Words of the window: 4096 numbers are told apart, requesters are told of 2048, which are more than a connection has
+/// credits.
+const WINDOW_WORDS: usize = 64;
 /// Looks at the lock of a window before the thread waits for it in the kernel.
 const SPINS: u32 = 1000;
 
@@ -120,6 +121,22 @@ impl Context {
         let next = |number| (number <= SEQUENCE_MAX).then_some(number + 1);
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         self.next_sequence.fetch_update(set, fetch, next).map_err(|_| Exhausted)
+    }
+
+    /// The number that [`Context::take_sequence`] would take: never `skipped`, which is the window that the responder told,
+    /// because the verifier of INIT would be that of the reply, too.
+    ///
+    /// # Errors
+    /// [`Exhausted`].
+    pub fn peek_sequence(&self, skipped: u32) -> Result<u32, Exhausted> {
+        let next = self.next_sequence.load(Ordering::Relaxed);
+        let next = if next == skipped { next.saturating_add(1) } else { next };
+        if next > SEQUENCE_MAX { Err(Exhausted) } else { Ok(next) }
+    }
+
+    /// Uses up the number that [`Context::peek_sequence`] gave: once a call has it, on the one thread that sends calls.
+    pub fn take_sequence(&self, number: u32) {
+        self.next_sequence.fetch_max(number.saturating_add(1), Ordering::Relaxed);
     }
 
     /// Sequence numbers left. A requester changes the context while there are some.
@@ -228,9 +245,22 @@ mod tests {
         assert_eq!((context.next_sequence(), context.sequences_left()), (Err(Exhausted), 0));
     }
 
+    #[test]
+    fn a_number_is_taken_once_it_is_used_and_the_window_is_skipped() {
+        let context = context();
+        assert_eq!([context.peek_sequence(2), context.peek_sequence(2)], [Ok(1), Ok(1)]);
+        context.take_sequence(1);
+        assert_eq!(context.peek_sequence(2), Ok(3));
+        context.take_sequence(3);
+        assert_eq!(context.peek_sequence(2), Ok(4));
+        assert_eq!(context.sequences_left(), SEQUENCE_MAX - 3);
+        context.take_sequence(SEQUENCE_MAX);
+        assert_eq!(context.peek_sequence(2), Err(Exhausted));
+    }
+
     /// Replies leave out of order: twice as many numbers are kept as clients are told of.
     #[test]
     fn the_window_is_twice_what_is_told() {
-        assert_eq!((Window::TOLD, Window::KEPT), (256, 512));
+        assert_eq!((Window::TOLD, Window::KEPT), (2048, 4096));
     }
 }

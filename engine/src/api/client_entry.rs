@@ -127,9 +127,9 @@ impl ClientEntry {
 
     /// This is the reply to the call that makes its connection ready.
     #[cfg(feature = "gss")]
-    pub(super) fn awaits(&self, stream: &[u8]) -> bool {
+    pub(super) fn awaits(&self, xid: Xid) -> bool {
         let is_probing = matches!(self.link.state.get(), LinkState::Probing(_));
-        is_probing && self.opening.is_some_and(|slot| slot_in(stream) == Some(slot.index))
+        is_probing && self.opening.is_some_and(|slot| slot.xid() == xid)
     }
 
     /// The call that ends its context has this slot.
@@ -140,8 +140,8 @@ impl ClientEntry {
 
     /// This is the reply to that call.
     #[cfg(feature = "gss")]
-    pub(super) fn answers_farewell(&self, xid: Option<Xid>) -> bool {
-        self.link.farewell.get().is_some_and(|(_, farewell)| xid == Some(farewell))
+    pub(super) fn answers_farewell(&self, xid: Xid) -> bool {
+        self.link.farewell.get().is_some_and(|(_, farewell)| xid == farewell)
     }
 
     pub(super) fn instance(&self) -> Instance {
@@ -191,11 +191,4 @@ impl ClientEntry {
         *self.link.failure.borrow_mut() = Some(error.clone());
         self.handler.on_event(&ConnectionEvent::ConnectFailed { error });
     }
-}
-
-/// Index of the slot of the call that this is the reply to.
-#[cfg(feature = "gss")]
-fn slot_in(stream: &[u8]) -> Option<u16> {
-    let xid = u32::from_be_bytes(*stream.first_chunk()?);
-    Some(spinrpc_proto::requester::index_of(Xid(xid)))
 }

@@ -531,7 +531,7 @@ impl Upcalls for Dispatch {
     fn on_reply(&mut self, frame: ReplyFrame<'_>) {
         let Some(entry) = self.client(frame.conn) else { return self.on_first_reply(frame) };
         #[cfg(feature = "gss")]
-        if entry.securing.is_some() && !entry.awaits(frame.stream) {
+        if entry.securing.is_some() && !entry.awaits(frame.xid) {
             return self.on_protected_reply(frame);
         }
         if let LinkState::Probing(conn) = entry.link.state.get() {

@@ -185,8 +185,8 @@ impl CoreCell {
     #[cold]
     fn on_first_plain_reply(&self, conn: ConnId, token: u64, short: &Short, up: &mut impl Upcalls) {
         let stream = short.behind::<MSG_HEADER_BYTES>().unwrap_or_default();
-        let (placed, buffers, padded) = (&[0; ITEMS_MAX], None, None);
-        up.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
+        let call = (token, xid_in(short.bytes()).unwrap_or(Xid(0)));
+        up.on_reply(ReplyFrame::short(conn, call, stream, &[0; ITEMS_MAX]));
     }
 
     /// A call that took a slot, or whose reply is not short.
@@ -360,10 +360,8 @@ impl CoreCell {
             Event::Reply(reply) => {
                 if let Some(stream) = reactor.take_short_reply(conn, reply, short) {
                     drop(reactor);
-                    let (token, placed) = (reply.token, &reply.placed);
-                    let (buffers, padded) = (None, None);
-                    let frame = ReplyFrame { conn, token, stream, placed, buffers, padded };
-                    return up.on_reply(frame);
+                    let call = (reply.token, reply.slot.xid());
+                    return up.on_reply(ReplyFrame::short(conn, call, stream, &reply.placed));
                 }
             }
             _ => {}

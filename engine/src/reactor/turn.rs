@@ -541,6 +541,10 @@ impl Reactor {
         invalidated: Option<u32>,
     ) -> bool {
         let Some(c) = self.conns.find(conn) else { return true };
+        #[cfg(feature = "gss")]
+        if let (Some(gss), Some(slot)) = (&mut c.gss, slot) {
+            gss.forget(slot.xid());
+        }
         let hold = slot.and_then(|slot| c.end_call(slot, &mut self.fabric));
         let own = |handle| hold.as_ref().is_some_and(|hold| hold.handles().contains(&handle));
         let allowed = invalidated.is_none_or(own);

@@ -1,6 +1,6 @@
 //! A client that has keys and breaks the rules, and a server that does.
 
-use crate::common::caller::run_core;
+use crate::common::caller::{Caller, run_core};
 use crate::common::raw::{RawListener, RawPeer, Said, bytes_of};
 use crate::common::{PROGRAM, VERSION, small_with, unique_address};
 use crate::{ECHO, Server, WHO, asked, call, caller, keys, options};
@@ -20,10 +20,10 @@ use spinrpc_proto::rpc::{
     CallHeader, GssCredential, GssInitResult, GssProcedure, GssService, ReplyBody, ReplyHeader,
 };
 
-const ENCTYPE: Enctype = Enctype::Aes256Sha1;
+pub(crate) const ENCTYPE: Enctype = Enctype::Aes256Sha1;
 /// Bytes of a transport header without lists.
-const HEADER_BYTES: usize = 28;
-const MSG: u32 = 0;
+pub(crate) const HEADER_BYTES: usize = 28;
+pub(crate) const MSG: u32 = 0;
 const MSGP: u32 = 2;
 
 /// What came of a call.
@@ -52,7 +52,7 @@ struct Foe {
     sequence: u32,
 }
 
-fn transport(xid: u32, kind: u32, lists: &[u32]) -> Vec<u8> {
+pub(crate) fn transport(xid: u32, kind: u32, lists: &[u32]) -> Vec<u8> {
     bytes_of(&[&[xid, 1, 32, kind], lists].concat())
 }
 
@@ -79,7 +79,12 @@ fn rpc_call(
 }
 
 /// Arguments or results in their frame.
-fn seal(context: &Context, service: GssService, sequence: u32, content: &[u8]) -> Vec<u8> {
+pub(crate) fn seal(
+    context: &Context,
+    service: GssService,
+    sequence: u32,
+    content: &[u8],
+) -> Vec<u8> {
     let keys = context.send_keys();
     let mut body = vec![0; sealed_bytes(service, keys, content.len())];
     body[BodySealing::content_at(service)..][..content.len()].copy_from_slice(content);
@@ -92,7 +97,7 @@ fn seal(context: &Context, service: GssService, sequence: u32, content: &[u8]) -
     body
 }
 
-fn opaque(data: &[u8]) -> Vec<u8> {
+pub(crate) fn opaque(data: &[u8]) -> Vec<u8> {
     let mut bytes = (data.len() as u32).to_be_bytes().to_vec();
     bytes.extend_from_slice(data);
     bytes.resize(bytes.len().next_multiple_of(4), 0);
@@ -109,7 +114,7 @@ impl Foe {
         let result = init(&mut peer, GssProcedure::Init, &[], &token);
         let (result, _) = result.unwrap();
         let answer = GssInitResult::parse(&result).unwrap();
-        assert_eq!((answer.major, answer.window), (GssInitResult::COMPLETE, 256));
+        assert_eq!((answer.major, answer.window), (GssInitResult::COMPLETE, 2048));
         let Initiation::Complete(established) =
             mechanism.go_on(state, answer.token, Instant(0)).unwrap()
         else {
@@ -245,13 +250,13 @@ fn sequence_numbers_may_leap_but_not_fall_behind_the_window() {
     let server = Server::with_keys(ENCTYPE);
     let mut foe = Foe::connect(&server);
     let success = Answer::Verified(AcceptStatus::Success);
-    for sequence in [300, 1000, 999, 1000 - 511, 0x8000_0000] {
+    for sequence in [300, 9000, 8999, 9000 - 4095, 0x8000_0000] {
         let message = foe.message((sequence, GssService::None), ECHO, &opaque(b"data"));
         assert_eq!(foe.ask(sequence, &message), success, "{sequence}");
     }
     let message = foe.message((0x8000_0001, GssService::None), ECHO, &opaque(b"data"));
     assert_eq!(foe.ask(0x8000_0001, &message), denied(AuthStat::GssCtxProblem));
-    let message = foe.message((0x8000_0000 - 512, GssService::None), ECHO, &opaque(b"data"));
+    let message = foe.message((0x8000_0000 - 4096, GssService::None), ECHO, &opaque(b"data"));
     assert_eq!(foe.ask(0, &message), Answer::Down);
     assert_eq!(server.calls(), 5);
 }
@@ -428,7 +433,7 @@ fn a_reply_that_is_kept_of_a_call_is_not_given_to_another_user() {
 
 /// How a server spoils a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spoils {
+pub(crate) enum Spoils {
     Nothing,
     /// There is no verifier.
     Verifier,
@@ -445,14 +450,49 @@ enum Spoils {
 }
 
 /// A server that accepts contexts, and spoils replies.
-struct FalseServer {
-    peer: RawPeer,
-    context: Option<Context>,
+pub(crate) struct FalseServer {
+    pub(crate) peer: RawPeer,
+    pub(crate) context: Option<Context>,
+    /// The window that it tells.
+    window: u32,
     /// Contexts that were destroyed.
     destroyed: usize,
 }
 
 impl FalseServer {
+    /// One, and a client of it that is up.
+    pub(crate) fn meet(service: GssService, window: u32) -> (Caller<Vec<u8>>, Self) {
+        let address = unique_address();
+        let listener = RawListener::at(&address);
+        let with = options(keys(ENCTYPE, "alice"), service);
+        let mut client = asked(&address, &with);
+        let mut peer = None;
+        while peer.is_none() {
+            client.core.poll_once();
+            peer = listener.try_accept();
+        }
+        let mut server = Self { peer: peer.unwrap(), context: None, window, destroyed: 0 };
+        while !client.client.is_up() {
+            client.core.poll_once();
+            if let Some(Said::Message(message)) = server.peer.poll() {
+                server.peer.unhear(message);
+                server.answer(service, Spoils::Nothing);
+            }
+        }
+        (client, server)
+    }
+
+    /// The next call: its XID, its number and the words of its transport header.
+    pub(crate) fn hear_call(&mut self) -> (Xid, u32, Vec<u32>) {
+        let said = self.peer.hear();
+        let words = said.words();
+        let Said::Message(message) = said else { panic!("the client has gone") };
+        let view = HeaderView::new_checked(&message, &Limits::DEFAULT).unwrap();
+        let (call, _) = CallHeader::parse(&message[view.header_bytes()..]).unwrap();
+        let credential = GssCredential::parse(call.credential.body).unwrap();
+        (call.xid, credential.sequence, words[..view.header_bytes() / 4].to_vec())
+    }
+
     /// Answers the next message.
     fn answer(&mut self, service: GssService, spoils: Spoils) {
         let Said::Message(message) = self.peer.hear() else { panic!("the client has gone") };
@@ -471,8 +511,8 @@ impl FalseServer {
             let accepted = Mechanism::accept(&mechanism, None, token, Instant(0)).unwrap();
             let Acceptance::Complete(established, token) = accepted else { panic!("more tokens") };
             let context = Context::new(Role::Acceptor, established);
-            let mic = context.sign_reply(64);
-            let (major, minor, window) = (GssInitResult::COMPLETE, 0, 64);
+            let mic = context.sign_reply(self.window);
+            let (major, minor, window) = (GssInitResult::COMPLETE, 0, self.window);
             let result = GssInitResult { handle: b"name", major, minor, window, token: &token };
             let mut bytes = vec![0; result.buffer_len()];
             result.write(&mut spinrpc_proto::xdr::Writer::new(&mut bytes));
@@ -490,7 +530,13 @@ impl FalseServer {
         self.answer_data(call.xid, credential.sequence, service, spoils);
     }
 
-    fn answer_data(&mut self, xid: Xid, sequence: u32, service: GssService, spoils: Spoils) {
+    pub(crate) fn answer_data(
+        &mut self,
+        xid: Xid,
+        sequence: u32,
+        service: GssService,
+        spoils: Spoils,
+    ) {
         let context = self.context.as_ref().unwrap();
         let is = |other| spoils == other;
         let mut mic =
@@ -534,23 +580,7 @@ fn a_reply_that_is_not_the_servers_reaches_no_handler() {
         (Privacy, &[Nothing, Verifier, Number, VerifierBit, BodyBit, Frame, Body]),
     ];
     for (service, all) in cases {
-        let address = unique_address();
-        let listener = RawListener::at(&address);
-        let with = options(keys(ENCTYPE, "alice"), service);
-        let mut client = asked(&address, &with);
-        let mut server = None;
-        while server.is_none() {
-            client.core.poll_once();
-            server = listener.try_accept();
-        }
-        let mut server = FalseServer { peer: server.unwrap(), context: None, destroyed: 0 };
-        while !client.client.is_up() {
-            client.core.poll_once();
-            if let Some(Said::Message(message)) = server.peer.poll() {
-                server.peer.unhear(message);
-                server.answer(service, Nothing);
-            }
-        }
+        let (mut client, mut server) = FalseServer::meet(service, 64);
         for spoils in all.iter().copied().chain([Nothing]) {
             let mut spec = CallSpec::new();
             client.client.call(WHO, Token(1), &mut spec, |args| args.opaque(b"")).unwrap();

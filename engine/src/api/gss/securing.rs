@@ -17,7 +17,7 @@ use crate::reactor::words::calls::{CallSpec, CallTarget, HeaderTemplate, ReplyFr
 use crate::reactor::words::protection::{ClientContext, Unprotected, now, open, take};
 use spinrpc_gss::Role;
 use spinrpc_gss::context::Context;
-use spinrpc_proto::ids::{Procedure, Xid};
+use spinrpc_proto::ids::Procedure;
 use spinrpc_proto::rpc::{
     AcceptStatus, AuthFlavor, AuthStat, GssCredential, GssInitResult, GssProcedure, OpaqueAuth,
     RejectStatus, ReplyBody, ReplyHeader,
@@ -110,8 +110,8 @@ impl Securing {
                     let context = Context::new(Role::Initiator, established);
                     let verified = context.verify_reply(answer.window, &verifier);
                     verified.map_err(|_| "the server does not have the key of the context")?;
-                    let handle = answer.handle;
-                    Ok(Done::Context(Arc::new(ClientContext { context, handle, service })))
+                    let Answer { handle, window, .. } = answer;
+                    Ok(Done::Context(Arc::new(ClientContext { context, handle, service, window })))
                 }
                 _ => Err("the ends disagree whether the context is established".into()),
             }
@@ -236,9 +236,9 @@ impl Dispatch {
     #[cold]
     #[inline(never)]
     pub(in crate::api) fn on_protected_reply(&mut self, frame: ReplyFrame<'_>) {
-        let (conn, token) = (frame.conn, Token(frame.token));
-        let xid = frame.stream.first_chunk().map(|xid| Xid(u32::from_be_bytes(*xid)));
-        let sent = xid.and_then(|xid| self.ops.take_sent(conn, xid));
+        // What the call was under, not what the reply says: a server may answer with that of another call.
+        let (conn, token, xid) = (frame.conn, Token(frame.token), frame.xid);
+        let sent = self.ops.take_sent(conn, xid);
         let pool = self.ops.pool();
         let Some(entry) = self.client_of_calls(conn) else { return };
         if entry.answers_farewell(xid) {

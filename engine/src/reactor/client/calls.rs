@@ -207,10 +207,10 @@ impl CoreCell {
     ) {
         match reply.stream {
             ReplyStream::Inline { header_bytes } if hold.is_none() && is_plain(header_bytes) => {
-                let (token, placed) = (reply.token, &reply.placed);
+                let (token, xid, placed) = (reply.token, reply.slot.xid(), &reply.placed);
                 let stream = &message.bytes()[header_bytes..];
                 let (buffers, padded) = (None, None);
-                up.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
+                up.on_reply(ReplyFrame { conn, token, xid, stream, placed, buffers, padded });
                 self.reactor().finish_reply(conn, message, None);
             }
             _ => self.deliver_chunked_reply(conn, message, reply, hold, up),
@@ -249,9 +249,13 @@ impl CoreCell {
             // Not without Read chunks, which come another way.
             ReplyStream::Pulled => &[],
         };
+        if !is_of(reply, stream) {
+            return self.refuse_foreign_reply(conn, message, reply, hold, up);
+        }
         up.on_reply(ReplyFrame {
             conn,
             token: reply.token,
+            xid: reply.slot.xid(),
             stream,
             placed: &reply.placed,
             buffers: buffers.as_mut(),
@@ -611,6 +615,11 @@ impl CallHold {
         }
         copied
     }
+}
+
+/// The RPC message begins with the XID of the call that the message which brought it answers (RFC 8166 section 4.2).
+pub(in crate::reactor) fn is_of(reply: &DeliveredReply, stream: &[u8]) -> bool {
+    stream.first_chunk() == Some(&reply.slot.xid().0.to_be_bytes())
 }
 
 /// Why a reply that came is not delivered.

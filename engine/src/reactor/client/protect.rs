@@ -15,6 +15,7 @@ use crate::reactor::words::protection::{CALL_HEAD_BYTES, ClientContext, FRAME_BY
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
 use spinrpc_proto::output::SlotId;
+use spinrpc_proto::requester::CallRefused;
 use spinrpc_proto::rpc::{CallHeader, OpaqueAuth};
 use spinrpc_proto::xdr::roundup4;
 use std::mem::take;
@@ -41,7 +42,7 @@ impl CoreCell {
         let mut reactor = self.reactor();
         let Some(c) = reactor.conns.find(conn) else { return };
         let slots = c.calls.slots();
-        c.gss.get_or_insert_with(|| Box::new(GssCalls::new(slots))).context = context;
+        c.gss.get_or_insert_with(|| Box::new(GssCalls::new(slots))).change(context);
         c.lane.gate.set(Gate::UNKNOWN);
     }
 
@@ -55,10 +56,8 @@ impl CoreCell {
         let Under::Context(context) = self.under(conn) else { return None };
         self.set_context(conn, None);
         let start = Start::New(0);
-        let (Ok(xid), Ok(sequence)) = (self.next_xid(conn, start), context.context.next_sequence())
-        else {
-            return None;
-        };
+        let xid = self.next_xid(conn, start).ok()?;
+        let sequence = context.context.peek_sequence(context.window).ok()?;
         let (procedure, none) = (Procedure(0), OpaqueAuth::NONE);
         let header =
             CallHeader { xid, program, version, procedure, credential: none, verifier: none };
@@ -66,6 +65,7 @@ impl CoreCell {
         let length = context.emit_destroy(sequence, &header, &mut bytes).ok()?;
         let draft = Draft::plain(&bytes[..length]);
         let slot = self.start_open_call(conn, start, &mut CallSpec::new(), &draft).ok()?;
+        context.context.take_sequence(sequence);
         self.reactor().fabric.flush();
         Some((slot, xid))
     }
@@ -95,7 +95,7 @@ impl CoreCell {
         context: &Arc<ClientContext>,
     ) -> Result<SlotId, Backpressure> {
         let xid = self.next_xid(conn, start)?;
-        let sequence = context.context.next_sequence().map_err(|_| Backpressure::Reconnecting)?;
+        let sequence = self.next_sequence(conn, context)?;
         let reply_bytes_max = spec.reply_bytes_max;
         let mut results = Default::default();
         let pool = self.reactor().bulk.clone();
@@ -132,6 +132,7 @@ impl CoreCell {
                     hold.results = results;
                 }
                 if let Some(gss) = &mut c.gss {
+                    context.context.take_sequence(sequence);
                     gss.note(xid, Arc::clone(context), sequence);
                 }
                 Ok(slot)
@@ -142,6 +143,27 @@ impl CoreCell {
                 }
                 started
             }
+        }
+    }
+
+    /// The number that the next call gets, which is used up once it has left: tries that are refused take none.
+    fn next_sequence(&self, conn: ConnId, context: &ClientContext) -> Result<u32, Backpressure> {
+        let number = context.context.peek_sequence(context.window);
+        let number = number.map_err(|_| Backpressure::Connecting)?;
+        let mut reactor = self.reactor();
+        // What is refused most often is refused before anything is signed.
+        drop(reactor.take_send_buffer(conn)?);
+        let gss = reactor.conns.find(conn).and_then(|c| c.gss.as_mut());
+        if gss.is_some_and(|gss| gss.has_room(context, number)) {
+            return Ok(number);
+        }
+        Err(reactor.stats.refuse(CallRefused::NoCredit))
+    }
+
+    /// A call ended that no reply was checked for: what it was under is not needed any more.
+    pub(in crate::reactor) fn forget_sent(&self, conn: ConnId, xid: Xid) {
+        if let Some(gss) = self.reactor().conns.find(conn).and_then(|c| c.gss.as_mut()) {
+            gss.forget(xid);
         }
     }
 

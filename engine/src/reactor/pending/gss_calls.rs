@@ -11,6 +11,8 @@ use std::sync::Arc;
 pub(crate) struct GssCalls {
     /// None before the first, and while another one is being established.
     pub(in crate::reactor) context: Option<Arc<ClientContext>>,
+    /// No call in flight under this context has a lower number.
+    lowest: u32,
     /// By the index of the slot.
     sent: Box<[Option<SentCall>]>,
     /// Calls whose slots others have since, the oldest first: their replies may be here, and wait until keys are dead. As many
@@ -28,7 +30,29 @@ pub(crate) struct SentCall {
 impl GssCalls {
     pub(in crate::reactor) fn new(slots: usize) -> Self {
         let sent = (0..slots).map(|_| None).collect();
-        Self { context: None, sent, earlier: VecDeque::with_capacity(slots) }
+        Self { context: None, lowest: 0, sent, earlier: VecDeque::with_capacity(slots) }
+    }
+
+    /// Calls go under this context from now on.
+    pub(in crate::reactor) fn change(&mut self, context: Option<Arc<ClientContext>>) {
+        (self.context, self.lowest) = (context, 0);
+    }
+
+    /// A call may have that number: a server may take one that is as far behind others in flight as its window for a
+    /// replay (RFC 2203 section 5.3.3.1).
+    pub(in crate::reactor) fn has_room(&mut self, context: &ClientContext, number: u32) -> bool {
+        let window = context.window.max(1);
+        if number - self.lowest.min(number) >= window {
+            let same = |sent: &&SentCall| std::ptr::eq(&*sent.context, context);
+            let in_flight = self.sent.iter().flatten().filter(same).map(|sent| sent.sequence);
+            self.lowest = in_flight.min().unwrap_or(number);
+        }
+        number - self.lowest.min(number) < window
+    }
+
+    /// The call ended without a reply that anybody checks.
+    pub(in crate::reactor) fn forget(&mut self, xid: Xid) {
+        drop(self.take(xid));
     }
 
     pub(in crate::reactor) fn note(

@@ -321,6 +321,9 @@ pub struct Progress {
 pub(crate) struct ReplyFrame<'a> {
     pub(crate) conn: ConnId,
     pub(crate) token: u64,
+    /// That of the call, whatever the stream says.
+    #[cfg_attr(not(feature = "gss"), expect(dead_code, reason = "the token says enough"))]
+    pub(crate) xid: Xid,
     /// The RPC reply.
     pub(crate) stream: &'a [u8],
     /// Bytes placed in each Write chunk.
@@ -329,6 +332,18 @@ pub(crate) struct ReplyFrame<'a> {
     pub(crate) buffers: Option<&'a mut ReplyBuffers<'a>>,
     /// It is an RDMA_MSGP.
     pub(crate) padded: Option<&'a mut Padded<'a>>,
+}
+
+impl<'a> ReplyFrame<'a> {
+    /// One with nothing beside it, to the call of this token and XID.
+    pub(crate) fn short(
+        conn: ConnId,
+        (token, xid): (u64, Xid),
+        stream: &'a [u8],
+        placed: &'a [u32],
+    ) -> Self {
+        Self { conn, token, xid, stream, placed, buffers: None, padded: None }
+    }
 }
 
 /// The registered buffers of an ended call.

@@ -48,6 +48,8 @@ pub(crate) struct ClientContext {
     /// The name that the server gave it.
     pub(crate) handle: Vec<u8>,
     pub(crate) service: GssService,
+    /// Numbers that calls in flight may be apart, as the server told.
+    pub(crate) window: u32,
 }
 
 /// A message cannot be protected, or opened.
