@@ -6,6 +6,8 @@ mod common;
 mod false_server;
 #[path = "gss/hostile.rs"]
 mod hostile;
+#[path = "gss/mechanisms.rs"]
+mod mechanisms;
 
 use common::caller::{Caller, Read, SharedHeard, client_config, one_opaque, recorder, run_core};
 use common::{PROGRAM, VERSION, pattern, small, small_with, unique_address, valid};

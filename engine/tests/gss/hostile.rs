@@ -182,6 +182,14 @@ impl Foe {
     }
 }
 
+/// Sends a first token.
+pub(crate) fn send_init(peer: &mut RawPeer, xid: u32, token: &[u8]) {
+    let (procedure, service) = (GssProcedure::Init, GssService::None);
+    let credential = GssCredential { procedure, sequence: 0, service, handle: &[] };
+    let call = rpc_call(xid, Procedure(0), &credential, None);
+    peer.send(&[transport(xid, MSG, &[0; 3]), call, opaque(token)].concat());
+}
+
 /// The results of a token, and the flavor of their verifier; the answer if there are none.
 fn init(
     peer: &mut RawPeer,

@@ -70,8 +70,9 @@ trait Begins: Send + Sync {
 struct Shared<M>(Arc<M>);
 
 struct Negotiating<M: Mechanism> {
-    mechanism: Arc<M>,
+    /// Dropped first: it may refer to what the mechanism holds.
     state: M::Initiating,
+    mechanism: Arc<M>,
 }
 
 impl<M> Begins for Shared<M>
@@ -91,7 +92,7 @@ where
     M::Initiating: 'static,
 {
     fn go_on(self: Box<Self>, token: &[u8], now: Instant) -> Result<Step, MechanismError> {
-        let Self { mechanism, state } = *self;
+        let Self { state, mechanism } = *self;
         let initiation = mechanism.go_on(state, token, now)?;
         Ok(step(mechanism, initiation))
     }
@@ -104,7 +105,7 @@ where
 {
     match initiation {
         Initiation::Continue(state, token) => {
-            Step::Send(Box::new(Negotiating { mechanism, state }), token)
+            Step::Send(Box::new(Negotiating { state, mechanism }), token)
         }
         Initiation::Complete(established) => Step::Complete(established),
     }

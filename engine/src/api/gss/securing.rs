@@ -22,7 +22,10 @@ use spinrpc_proto::rpc::{
     AcceptStatus, AuthFlavor, AuthStat, GssCredential, GssInitResult, GssProcedure, OpaqueAuth,
     RejectStatus, ReplyBody, ReplyHeader,
 };
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Tokens that a client sends for one context at most.
 const ROUNDS_MAX: u32 = 8;
@@ -31,6 +34,11 @@ const ANSWER_BYTES: usize = 16 << 10;
 /// Another context is established when this one has no more sequence numbers left than this: more than calls can be in
 /// flight.
 const SEQUENCES_SPARE: u32 = 1 << 16;
+
+/// So often another context is tried for, after pauses of which each is twice the one before, until the connection is
+/// closed: the server or its key distribution center may be busy.
+const RENEWALS_MAX: u32 = 6;
+const RENEWAL_PAUSE: Duration = Duration::from_millis(100);
 
 const DENIED_LONG_TOKEN: &str = "the token of the mechanism is too long";
 
@@ -43,6 +51,18 @@ pub(in crate::api) struct Securing {
     negotiation: Option<Box<dyn Negotiation>>,
     handle: Vec<u8>,
     rounds: u32,
+    /// How often a context that replaces another has failed.
+    failures: u32,
+    /// This connection has had a context.
+    is_renewing: bool,
+    /// What the thread does is wanted: false for a connection that has gone.
+    wanted: Arc<AtomicBool>,
+}
+
+impl Drop for Securing {
+    fn drop(&mut self) {
+        self.wanted.store(false, Ordering::Relaxed);
+    }
 }
 
 /// What the thread has done for a client.
@@ -68,8 +88,17 @@ struct Answer {
 impl Securing {
     pub(in crate::api) fn new(initiator: GssInitiator, core: &Arc<GssCore>) -> Box<Self> {
         let core = Arc::clone(core);
-        let handle = Vec::new();
-        Box::new(Self { initiator, core, context: None, negotiation: None, handle, rounds: 0 })
+        Box::new(Self {
+            initiator,
+            core,
+            context: None,
+            negotiation: None,
+            handle: Vec::new(),
+            rounds: 0,
+            failures: 0,
+            is_renewing: false,
+            wanted: Arc::default(),
+        })
     }
 
     /// The answer to a token is awaited.
@@ -85,12 +114,14 @@ impl Securing {
         })
     }
 
-    /// Has the thread begin.
-    fn begin(&mut self, conn: ConnId) -> Result<(), String> {
+    /// Has the thread begin, after this time. What it was to do before is not wanted any more.
+    fn begin(&mut self, conn: ConnId, after: Duration) -> Result<(), String> {
+        self.wanted.store(false, Ordering::Relaxed);
+        self.wanted = Arc::new(AtomicBool::new(true));
         (self.context, self.negotiation, self.rounds) = (None, None, 0);
         self.handle.clear();
         let initiator = self.initiator.clone();
-        self.run(conn, move || match initiator.begin(now()) {
+        self.run(conn, after, move || match initiator.begin(now()) {
             Ok(Step::Send(negotiation, token)) => Ok(Done::Token(negotiation, token)),
             Ok(Step::Complete(_)) => Err("the mechanism does not ask the server".into()),
             Err(error) => Err(error.reason),
@@ -102,7 +133,7 @@ impl Securing {
         let negotiation = self.negotiation.take().ok_or("an answer that was not asked for")?;
         self.handle.clone_from(&answer.handle);
         let service = self.initiator.service;
-        self.run(conn, move || {
+        self.run(conn, Duration::ZERO, move || {
             let step = negotiation.go_on(&answer.token, now()).map_err(|error| error.reason)?;
             match (step, answer.verifier) {
                 (Step::Send(negotiation, token), None) => Ok(Done::Token(negotiation, token)),
@@ -121,12 +152,19 @@ impl Securing {
     fn run(
         &self,
         conn: ConnId,
+        after: Duration,
         work: impl FnOnce() -> Result<Done, String> + Send + 'static,
     ) -> Result<(), String> {
-        let core = Arc::clone(&self.core);
-        let job = move || core.tell(Outcome { conn, result: work() });
-        let run = self.core.shared.run(Box::new(job));
-        run.map_err(|_| "too many contexts are being established".to_owned())
+        let (core, wanted) = (Arc::clone(&self.core), Arc::clone(&self.wanted));
+        let job = move || {
+            if wanted.load(Ordering::Relaxed) {
+                let done = catch_unwind(AssertUnwindSafe(work));
+                let result = done.unwrap_or_else(|_| Err("the mechanism panicked".into()));
+                core.tell(Outcome { conn, result });
+            }
+        };
+        let run = self.core.shared.initiate(after, job);
+        run.map_err(|_| "there is no thread for contexts".to_owned())
     }
 }
 
@@ -135,7 +173,8 @@ impl Dispatch {
     /// that are sent again are to find a context that the server knows, be it another process.
     pub(in crate::api) fn secure(entry: &mut ClientEntry, conn: ConnId) {
         let Some(securing) = &mut entry.securing else { return };
-        if let Err(reason) = securing.begin(conn) {
+        (securing.failures, securing.is_renewing) = (0, false);
+        if let Err(reason) = securing.begin(conn, Duration::ZERO) {
             Self::fail_securing(entry, conn, reason);
         }
     }
@@ -170,6 +209,7 @@ impl Dispatch {
             }
             Done::Context(context) => {
                 securing.context = Some(Arc::clone(&context));
+                (securing.failures, securing.is_renewing) = (0, true);
                 entry.link.ops.set_context(conn, Some(context));
                 Self::finish_opening(entry, conn);
                 Ok(())
@@ -222,8 +262,18 @@ impl Dispatch {
     /// There is no context, so that there can be no calls.
     #[cold]
     pub(in crate::api) fn fail_securing(entry: &mut ClientEntry, conn: ConnId, reason: String) {
+        let is_lost =
+            entry.link.is_closed.get() || entry.link.state.get() != LinkState::Probing(conn);
         if let Some(securing) = &mut entry.securing {
             securing.negotiation = None;
+            if securing.is_renewing && securing.failures < RENEWALS_MAX && !is_lost {
+                let after = RENEWAL_PAUSE * (1 << securing.failures);
+                securing.failures += 1;
+                tracing::warn!(%reason, "no new security context yet");
+                if securing.begin(conn, after).is_ok() {
+                    return;
+                }
+            }
         }
         tracing::warn!(%reason, "no security context");
         if !entry.link.was_up.get() {
@@ -316,7 +366,7 @@ impl Dispatch {
         }
         entry.link.ops.set_context(conn, None);
         entry.link.lose(LinkState::Probing(conn));
-        if let Err(reason) = securing.begin(conn) {
+        if let Err(reason) = securing.begin(conn, Duration::ZERO) {
             Self::fail_securing(entry, conn, reason);
         }
     }

@@ -195,6 +195,9 @@ impl Dispatch {
         let (acceptor, host) = (Arc::clone(acceptor), self.ops.host_of(serving.conn));
         let (handle, token) = (credential.handle.to_vec(), token.to_vec());
         let job = move || {
+            if ticket.is_unheard() {
+                return;
+            }
             let answered = acceptor.take_token(&handle, &token, host);
             if let Some(context) = &answered.context {
                 let (context, service) = (Arc::clone(context), GssService::None);
@@ -205,7 +208,7 @@ impl Dispatch {
             ticket.reply(ReplyData::new(), &mut once(write));
         };
         // Where it does not run, the ticket is dropped: SYSTEM_ERR.
-        drop(self.gss.shared.run(Box::new(job)));
+        drop(self.gss.shared.take_token(host, job));
         CallOutcome::Deferred
     }
 

@@ -1,5 +1,7 @@
-//! The thread on which contexts are established: mechanisms may block for half a minute (a key distribution center that
-//! does not answer), so they never run on a core. Jobs come from all cores, by a bounded queue.
+//! The threads on which contexts are established, one for those of clients and one for those of servers: mechanisms may
+//! block for half a minute (a key distribution center that does not answer), so they never run on a core, and the
+//! contexts that a process asks for do not wait for those that others ask of it. Jobs come from all cores. Those of clients
+//! are as many as there are clients; those of servers are bounded, and for each host.
 
 use super::accept::{Acceptor, GssAcceptor};
 use super::securing::Outcome;
@@ -9,21 +11,32 @@ use crate::reactor::pending::mailbox::{Inbox, Mail};
 use crate::sync::lock;
 use crossbeam::queue::SegQueue;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
-/// Jobs that wait for the thread at most.
-const JOBS_MAX: usize = 256;
+/// Tokens that wait for the thread of a server at most, and those of one host.
+const TOKENS_MAX: usize = 256;
+const HOST_TOKENS_MAX: usize = 64;
 
-/// Something that may block.
-type Job = Box<dyn FnOnce() + Send>;
+/// Something that may block, not before the time is there.
+type Job = (Instant, Box<dyn FnOnce() + Send>);
 
 /// What the cores of an engine share.
 pub(in crate::api) struct GssShared {
     pub(super) acceptor: OnceLock<Arc<Acceptor>>,
-    jobs: Mutex<Option<SyncSender<Job>>>,
-    /// There is no thread: a simulation, whose mechanism does not block.
+    initiating: Worker,
+    accepting: Worker,
+    /// The hosts whose tokens wait.
+    waiting: Mutex<Vec<u64>>,
+    /// There are no threads: a simulation, whose mechanism does not block.
     runs_at_once: bool,
+}
+
+/// A thread, which is there from its first job on.
+struct Worker {
+    name: &'static str,
+    jobs: Mutex<Option<Sender<Job>>>,
 }
 
 /// What one core has of it.
@@ -39,7 +52,13 @@ pub(super) struct Busy;
 
 impl GssShared {
     pub(in crate::api) fn new(runs_at_once: bool) -> Arc<Self> {
-        Arc::new(Self { acceptor: OnceLock::new(), jobs: Mutex::default(), runs_at_once })
+        Arc::new(Self {
+            acceptor: OnceLock::new(),
+            initiating: Worker::new("spin-gss-init"),
+            accepting: Worker::new("spin-gss-accept"),
+            waiting: Mutex::default(),
+            runs_at_once,
+        })
     }
 
     /// Accepts contexts from now on.
@@ -50,20 +69,72 @@ impl GssShared {
         set.map_err(|_| EngineError::ApiMisuse("contexts are accepted already".into()))
     }
 
-    /// Has the thread do something, or does it where there is none.
-    pub(super) fn run(&self, job: Job) -> Result<(), Busy> {
+    /// Has the thread of clients do something after this time, or does it now where there is none.
+    pub(super) fn initiate(
+        &self,
+        after: Duration,
+        job: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Busy> {
         if self.runs_at_once {
             job();
             return Ok(());
         }
+        self.initiating.run((Instant::now() + after, Box::new(job)))
+    }
+
+    /// Has the thread of servers take a token of this host.
+    pub(super) fn take_token(
+        self: &Arc<Self>,
+        host: u64,
+        job: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Busy> {
+        if self.runs_at_once {
+            job();
+            return Ok(());
+        }
+        {
+            let mut waiting = lock(&self.waiting);
+            let own = waiting.iter().filter(|other| **other == host).count();
+            if waiting.len() >= TOKENS_MAX || own >= HOST_TOKENS_MAX {
+                return Err(Busy);
+            }
+            waiting.push(host);
+        }
+        let turn = Turn(Arc::clone(self), host);
+        let job = move || {
+            drop(turn);
+            job();
+        };
+        self.accepting.run((Instant::now(), Box::new(job)))
+    }
+}
+
+/// A token that waits, until its job runs or is dropped.
+struct Turn(Arc<GssShared>, u64);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut waiting = lock(&self.0.waiting);
+        if let Some(index) = waiting.iter().position(|host| *host == self.1) {
+            waiting.swap_remove(index);
+        }
+    }
+}
+
+impl Worker {
+    fn new(name: &'static str) -> Self {
+        Self { name, jobs: Mutex::default() }
+    }
+
+    fn run(&self, job: Job) -> Result<(), Busy> {
         let mut jobs = lock(&self.jobs);
         if jobs.is_none() {
-            let (sender, receiver) = sync_channel(JOBS_MAX);
-            spawn_helper("spin-gss", move || run_jobs(&receiver)).map_err(|_| Busy)?;
+            let (sender, receiver) = channel();
+            spawn_helper(self.name, move || run_jobs(&receiver)).map_err(|_| Busy)?;
             *jobs = Some(sender);
         }
         match &*jobs {
-            Some(sender) => sender.try_send(job).map_err(|_| Busy),
+            Some(sender) => sender.send(job).map_err(|_| Busy),
             None => Err(Busy),
         }
     }
@@ -71,11 +142,30 @@ impl GssShared {
 
 /// Until the engine is gone.
 fn run_jobs(jobs: &Receiver<Job>) {
-    while let Ok(job) = jobs.recv() {
-        // What a job holds is dropped: its call is answered SYSTEM_ERR.
-        if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            tracing::error!("a security mechanism panicked");
+    let mut later: Vec<Job> = Vec::new();
+    loop {
+        let now = Instant::now();
+        while let Some(due) = later.iter().position(|(at, _)| *at <= now) {
+            run_job(later.swap_remove(due));
         }
+        let pause = later.iter().map(|(at, _)| at.saturating_duration_since(now)).min();
+        let next = match pause {
+            None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(pause) => jobs.recv_timeout(pause),
+        };
+        match next {
+            Ok(job) if job.0 <= Instant::now() => run_job(job),
+            Ok(job) => later.push(job),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+fn run_job((_, job): Job) {
+    // What a job holds is dropped: its call is answered SYSTEM_ERR.
+    if catch_unwind(AssertUnwindSafe(job)).is_err() {
+        tracing::error!("a security mechanism panicked");
     }
 }
 
