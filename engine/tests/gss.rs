@@ -16,9 +16,9 @@ use spinrpc::gss::mechanism::GivenKeys;
 use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
 use spinrpc::sync::lock;
 use spinrpc::{
-    AcceptStatus, Backpressure, Call, CallError, CallSpec, ConnectError, ConnectOptions,
-    ConnectionEvent, Core, CoreContext, DecodeError, Deferred, Engine, Identity, Procedure,
-    Reconnect, Reply, ReplyData, Resend, Running, Service, Token,
+    AcceptStatus, AuthStat, AuthSys, Backpressure, Call, CallError, CallSpec, ConnectError,
+    ConnectOptions, ConnectionEvent, Core, CoreContext, DecodeError, Deferred, Engine, Identity,
+    Procedure, Reconnect, RejectStatus, Reply, ReplyData, Resend, Running, Service, Token,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -394,6 +394,64 @@ fn a_client_without_a_context_has_no_proved_name() {
     let mut caller = connect(&server, &ConnectOptions::new());
     assert_eq!(call(&mut caller, WHO, b"").unwrap(), b"None");
     assert_eq!(call(&mut caller, ECHO, b"data").unwrap(), b"data");
+}
+
+/// Calls that come as a stream say who calls, too.
+#[test]
+fn calls_of_a_stream_say_who_calls() {
+    let engine = Engine::new(valid(small())).unwrap();
+    let address = unique_address();
+    let mut calls = engine.serve_stream(PROGRAM, VERSION, 8);
+    engine.gss(GssAcceptor::new(keys(Enctype::Aes256Sha1, "server"))).unwrap();
+    engine.listen(&address).unwrap();
+    let running = engine.start().unwrap();
+    let answering = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for _ in 0..2 {
+            let call = runtime.block_on(calls.next()).unwrap();
+            let who = match call.identity() {
+                Identity::Gss { principal, service } => format!("{principal} {service:?}"),
+                other => format!("{other:?}"),
+            };
+            call.reply(|results| results.opaque(who.as_bytes()));
+        }
+    });
+    let gss = options(keys(Enctype::Aes256Sha1, "alice"), GssService::Privacy);
+    for (options, expected) in [(gss, "alice Privacy"), (ConnectOptions::new(), "None")] {
+        let mut caller = asked(&address, &options);
+        let client = caller.client.clone();
+        run_core(&mut caller.core, "a connection", || client.is_up());
+        assert_eq!(call(&mut caller, WHO, b"").unwrap(), expected.as_bytes());
+    }
+    answering.join().unwrap();
+    engine.shutdown();
+    running.join().unwrap();
+}
+
+#[test]
+fn calls_with_less_protection_than_is_required_reach_no_handler() {
+    let acceptor = GssAcceptor::new(keys(Enctype::Aes256Sha1, "server"));
+    let server = Server::start(Some(acceptor.require(GssService::Integrity)));
+    let denied = |error| {
+        let weak = RejectStatus::AuthError(AuthStat::TooWeak);
+        assert!(matches!(error, CallError::Rejected(why) if why == weak), "{error}");
+    };
+    let mut plain = connect(&server, &ConnectOptions::new());
+    // One that is short, one that is long, and one with a credential.
+    denied(call(&mut plain, ECHO, b"data").unwrap_err());
+    denied(call(&mut plain, ECHO, &pattern(1, 50_000)).unwrap_err());
+    let mut stated = connect(&server, &ConnectOptions::new());
+    let user =
+        AuthSys { stamp: 0, machine_name: b"host", uid: 1, gid: 1, groups: Default::default() };
+    stated.client.set_auth_sys(Some(&user)).unwrap();
+    denied(call(&mut stated, ECHO, b"data").unwrap_err());
+    let mut weak = caller(&server, Enctype::Aes256Sha1, GssService::None);
+    denied(call(&mut weak, ECHO, b"data").unwrap_err());
+    assert_eq!(server.calls(), 0);
+    for service in [GssService::Integrity, GssService::Privacy] {
+        let mut strong = caller(&server, Enctype::Aes256Sha1, service);
+        assert_eq!(call(&mut strong, ECHO, b"data").unwrap(), b"data");
+    }
 }
 
 /// Calls until one is answered, as an application would: each denied one makes the client establish a context.

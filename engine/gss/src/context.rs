@@ -8,7 +8,7 @@ use spinrpc_proto::ids::Instant;
 use spinrpc_proto::rpc::{
     Admission, AuthFlavor, CallHeader, GssFault, SEQUENCE_MAX, SequenceWindow, signed_bytes,
 };
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::enctype::{Enctype, SessionKey};
@@ -17,7 +17,7 @@ use crate::token::{Mic, ReceiveKeys, Role, SendKeys, TokenError};
 /// Words of the window: 4096 numbers are told apart, requesters are told of 2048, which are more than a connection has
 /// credits.
 const WINDOW_WORDS: usize = 64;
-/// Looks at the lock of a window before the thread waits for it in the kernel.
+/// Looks at a lock before the thread waits for it in the kernel.
 const SPINS: u32 = 1000;
 
 /// The window of a context.
@@ -48,6 +48,8 @@ pub struct Context {
     next_sequence: AtomicU32,
     /// Sequence numbers that a responder has seen.
     window: Mutex<Window>,
+    /// A verified call has come: the other end has the key.
+    proved: AtomicBool,
 }
 
 /// All sequence numbers of a context are used up: the caller has to establish another.
@@ -75,6 +77,7 @@ impl Context {
             counter: AtomicU64::new(0),
             next_sequence: AtomicU32::new(1),
             window: Mutex::new(Window::new()),
+            proved: AtomicBool::new(false),
         }
     }
 
@@ -192,7 +195,10 @@ impl Context {
         if signed.is_none_or(|signed| self.receive.verify(signed, verifier.body).is_err()) {
             return Err(GssFault::Verifier);
         }
-        let admission = self.lock().admit(sequence);
+        if !self.is_proved() {
+            self.proved.store(true, Ordering::Relaxed);
+        }
+        let admission = lock(&self.window).admit(sequence);
         match admission {
             Admission::Fresh => Ok(()),
             Admission::Replay => Err(GssFault::Replay),
@@ -200,19 +206,26 @@ impl Context {
         }
     }
 
-    /// The window, without a system call in the common case: who holds it is done in a few instructions, unless the
-    /// system has put that thread aside.
-    fn lock(&self) -> MutexGuard<'_, Window> {
-        for _ in 0..SPINS {
-            match self.window.try_lock() {
-                Ok(guard) => return guard,
-                // No code that holds the lock can panic.
-                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
-            }
-        }
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A verified call has come under it. Until then the initiator may be one that has sent the token of another.
+    #[must_use]
+    pub fn is_proved(&self) -> bool {
+        // Relaxed: it only says which contexts go first.
+        self.proved.load(Ordering::Relaxed)
     }
+}
+
+/// Locks, without a system call in the common case: who holds the locks of this crate is done in a few instructions, unless
+/// the system has put that thread aside.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    for _ in 0..SPINS {
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            // No code that holds them can panic.
+            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+        }
+    }
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Shows no key.

@@ -7,14 +7,15 @@
 //!
 //! The table is bounded, and so is the part of one host. When a bound is reached the context that
 //! has been idle longest goes, which RFC 2203 section 5.3.3.3 allows: its client hears
-//! RPCSEC_GSS_CREDPROBLEM and establishes another.
+//! RPCSEC_GSS_CREDPROBLEM and establishes another. One that no verified call has come under goes before all that have
+//! been used: a token that is sent again makes a context without its sender having the key.
 
 use core::fmt;
 use spinrpc_proto::ids::Instant;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex};
 use subtle::ConstantTimeEq;
 
-use crate::context::Context;
+use crate::context::{Context, lock};
 
 /// Length of a handle.
 pub const HANDLE_BYTES: usize = 16;
@@ -68,11 +69,16 @@ impl ContextTable {
     /// or of the table, the context that has been idle longest goes.
     pub fn insert(&self, context: Arc<Context>, host: u64, now: Instant) -> Handle {
         let _adding = lock(&self.adding);
+        self.sweep(now);
         let index = self.place(host, now);
         let mut slot = lock(&self.slots[index]);
         slot.generation = slot.generation.wrapping_add(1);
-        slot.entry = Some(Entry { context, host, last_used: now });
-        self.handle(index, slot.generation)
+        let handle = self.handle(index, slot.generation);
+        let before = slot.entry.replace(Entry { context, host, last_used: now });
+        drop(slot);
+        // Not under the lock: its keys are cleared.
+        drop(before);
+        handle
     }
 
     /// The context of a handle, unless it has expired or been idle for too long.
@@ -93,13 +99,18 @@ impl ContextTable {
         let Some((index, generation)) = self.parse(handle) else { return false };
         let Some(slot) = self.slots.get(index) else { return false };
         let mut slot = lock(slot);
-        slot.generation == generation && slot.entry.take().is_some()
+        let removed = if slot.generation == generation { slot.entry.take() } else { None };
+        drop(slot);
+        removed.is_some()
     }
 
     /// Removes all contexts that have expired or been idle for too long; returns their number.
     pub fn sweep(&self, now: Instant) -> usize {
         let dead = |slot: &Mutex<Slot>| {
-            lock(slot).entry.take_if(|entry| !self.is_live(entry, now)).is_some()
+            let mut slot = lock(slot);
+            let dead = slot.entry.take_if(|entry| !self.is_live(entry, now));
+            drop(slot);
+            dead.is_some()
         };
         self.slots.iter().filter(|slot| dead(slot)).count()
     }
@@ -132,7 +143,7 @@ impl ContextTable {
         for (index, slot) in self.slots.iter().enumerate() {
             let slot = lock(slot);
             let live = slot.entry.as_ref().filter(|entry| self.is_live(entry, now));
-            let used = live.map(|entry| entry.last_used);
+            let used = live.map(|entry| (entry.context.is_proved(), entry.last_used));
             any = earlier(any, (used, index));
             if live.is_some_and(|entry| entry.host == host) {
                 held += 1;
@@ -169,21 +180,10 @@ impl fmt::Debug for ContextTable {
     }
 }
 
-/// When a slot was used last, if it is in use, and its place.
-type Candidate = (Option<Instant>, usize);
+/// Of a slot in use, if a verified call came under its context and when it was used last; and its place.
+type Candidate = (Option<(bool, Instant)>, usize);
 
 /// The one used earlier; unused ones first.
 fn earlier(best: Option<Candidate>, other: Candidate) -> Option<Candidate> {
     best.filter(|best| best.0 <= other.0).or(Some(other))
-}
-
-/// Locks without a system call: no holder of these locks waits for anything, nor can it panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    loop {
-        match mutex.try_lock() {
-            Ok(guard) => return guard,
-            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
-        }
-    }
 }

@@ -42,7 +42,7 @@ pub(super) struct CallState<'a> {
 #[cfg(feature = "gss")]
 #[derive(Clone, Copy)]
 pub(super) struct GssCaller<'a> {
-    pub(super) context: &'a spinrpc_gss::context::Context,
+    pub(super) context: &'a std::sync::Arc<spinrpc_gss::context::Context>,
     pub(super) service: spinrpc_proto::rpc::GssService,
 }
 

@@ -362,16 +362,12 @@ impl Client {
     /// Treats the connection as lost: a client that reconnects makes another one, every other goes
     /// down. For an application that knows better than the fabric that the server does not answer.
     pub fn reconnect(&self) {
-        let conn = match self.0.state.get() {
-            LinkState::Up(conn) | LinkState::Resending(conn) => conn,
-            // Its security context is being replaced.
-            LinkState::Probing(conn) if self.0.was_up.get() => conn,
-            _ => return,
-        };
-        if self.0.reconnects {
-            self.0.state.set(LinkState::Reconnecting(conn));
+        if let LinkState::Up(conn) | LinkState::Resending(conn) = self.0.state.get() {
+            if self.0.reconnects {
+                self.0.state.set(LinkState::Reconnecting(conn));
+            }
+            self.0.ops.close(conn);
         }
-        self.0.ops.close(conn);
     }
 
     /// Closes the connection. The handler hears [`ConnectionEvent::Down`] in a later turn.

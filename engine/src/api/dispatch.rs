@@ -343,6 +343,10 @@ impl Dispatch {
         let Some(index) = self.find(header.program, header.version) else {
             return self.turn_away(serving, header.program);
         };
+        #[cfg(feature = "gss")]
+        if self.is_too_weak(serving, header.procedure) {
+            return self.deny_weak(serving);
+        }
         // A place of its own: with the lifetime of this function, like the state that points to it.
         let mut padded = padded;
         let (replies, reverse) = (&*self.ops, &*self.reverse);
@@ -481,6 +485,10 @@ impl Upcalls for Dispatch {
             return self.turn_away(serving, call.program);
         };
         let PlainCall { xid, program, version, procedure, .. } = *call;
+        #[cfg(feature = "gss")]
+        if self.is_too_weak(serving, procedure) {
+            return self.deny_weak(serving);
+        }
         let base = CALL_BYTES - MSG_HEADER_BYTES;
         let arguments = Arguments { stream: arguments, base, beside: None };
         let state = CallState {

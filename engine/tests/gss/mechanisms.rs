@@ -34,20 +34,20 @@ impl Hooked {
 }
 
 impl Mechanism for Hooked {
-    type Initiating = u8;
+    type Initiating = (u8, u64);
     type Accepting = u8;
 
-    fn begin(&self, target: &str, now: Instant) -> Result<Initiation<u8>, MechanismError> {
+    fn begin(&self, target: &str, now: Instant) -> Result<Initiation<(u8, u64)>, MechanismError> {
         (self.before)(Step::Begin);
         self.inner.begin(target, now)
     }
 
     fn go_on(
         &self,
-        state: u8,
+        state: (u8, u64),
         token: &[u8],
         now: Instant,
-    ) -> Result<Initiation<u8>, MechanismError> {
+    ) -> Result<Initiation<(u8, u64)>, MechanismError> {
         (self.before)(Step::GoOn);
         self.inner.go_on(state, token, now)
     }

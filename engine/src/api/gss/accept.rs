@@ -7,7 +7,7 @@ use spinrpc_gss::context::{Context, Window};
 use spinrpc_gss::mechanism::{Acceptance, Mechanism, MechanismError};
 use spinrpc_gss::table::{ContextTable, TableLimits};
 use spinrpc_proto::ids::Instant;
-use spinrpc_proto::rpc::GssInitResult;
+use spinrpc_proto::rpc::{GssInitResult, GssService};
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -23,6 +23,7 @@ pub struct GssAcceptor {
     mechanism: Box<dyn Accepts>,
     contexts: usize,
     idle: Duration,
+    required: Option<GssService>,
 }
 
 impl GssAcceptor {
@@ -33,7 +34,7 @@ impl GssAcceptor {
         M::Accepting: 'static,
     {
         let idle = Duration::from_secs(3600);
-        Self { mechanism: Box::new(mechanism), contexts: 4096, idle }
+        Self { mechanism: Box::new(mechanism), contexts: 4096, idle, required: None }
     }
 
     /// Number of contexts at a time, at least one; an eighth of them for one host. When there are as many, the one that was
@@ -41,6 +42,15 @@ impl GssAcceptor {
     #[must_use]
     pub fn contexts_max(mut self, contexts: usize) -> Self {
         self.contexts = contexts;
+        self
+    }
+
+    /// Denies every call without at least this protection (AUTH_TOOWEAK), to whatever program, so that no handler has to ask
+    /// who calls. But for the NULL procedure, with which connections begin, and calls in reverse, which come by connections
+    /// that this process made.
+    #[must_use]
+    pub fn require(mut self, service: GssService) -> Self {
+        self.required = Some(service);
         self
     }
 
@@ -102,7 +112,30 @@ fn no_context() -> MechanismError {
 pub(super) struct Acceptor {
     mechanism: Box<dyn Accepts>,
     pub(super) table: ContextTable,
+    required: Option<GssService>,
     halves: Mutex<Halves>,
+    refusals: Mutex<Refusals>,
+}
+
+/// Refused tokens, which anybody may send at any rate: they are logged once in a second.
+#[derive(Default)]
+struct Refusals {
+    logged: Option<Instant>,
+    since: u64,
+}
+
+impl Refusals {
+    const INTERVAL_NS: u64 = 1_000_000_000;
+
+    /// One more; how many there are since the last line of log, if there is to be another.
+    fn count(&mut self, now: Instant) -> Option<u64> {
+        self.since += 1;
+        if self.logged.is_some_and(|logged| now.0.saturating_sub(logged.0) < Self::INTERVAL_NS) {
+            return None;
+        }
+        self.logged = Some(now);
+        Some(std::mem::take(&mut self.since))
+    }
 }
 
 #[derive(Default)]
@@ -148,7 +181,20 @@ impl Acceptor {
         fill_random(&mut process)?;
         let idle = u64::try_from(with.idle.as_nanos()).unwrap_or(u64::MAX);
         let table = ContextTable::new(TableLimits { contexts: with.contexts, idle }, process);
-        Ok(Self { mechanism: with.mechanism, table, halves: Mutex::default() })
+        let GssAcceptor { mechanism, required, .. } = with;
+        let (halves, refusals) = (Mutex::default(), Mutex::default());
+        Ok(Self { mechanism, table, required, halves, refusals })
+    }
+
+    /// Calls under this service, or none, are to be denied.
+    pub(super) fn is_too_weak(&self, service: Option<GssService>) -> bool {
+        let level = |service| match service {
+            None | Some(GssService::Other(_)) => 0,
+            Some(GssService::None) => 1,
+            Some(GssService::Integrity) => 2,
+            Some(GssService::Privacy) => 3,
+        };
+        level(service) < level(self.required)
     }
 
     /// Takes a token of INIT, which has no handle, or CONTINUE_INIT. May block.
@@ -159,7 +205,10 @@ impl Acceptor {
             (_, None) => Err(no_context()),
         };
         self.answer(accepted, host).unwrap_or_else(|error| {
-            tracing::info!(reason = %error.reason, "a security context was refused");
+            if let Some(count) = lock(&self.refusals).count(now()) {
+                let reason = &error.reason;
+                tracing::info!(%reason, count, "security contexts were refused, the last one for this");
+            }
             let MechanismError { major, minor, .. } = error;
             Answered { handle: Vec::new(), major, minor, token: Vec::new(), context: None }
         })
@@ -205,5 +254,19 @@ impl Acceptor {
         halves.all.retain(|half| half.until > now);
         let index = halves.all.iter().position(|half| half.handle == handle)?;
         Some(halves.all.remove(index).state)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_logged_once_in_a_second() {
+        let (mut refusals, second) = (Refusals::default(), Refusals::INTERVAL_NS);
+        assert_eq!(refusals.count(Instant(5)), Some(1));
+        assert!((0..1000).all(|at| refusals.count(Instant(5 + at)).is_none()));
+        assert_eq!(refusals.count(Instant(5 + second)), Some(1001));
+        assert_eq!(refusals.count(Instant(6 + second)), None);
     }
 }

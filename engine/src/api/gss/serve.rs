@@ -38,6 +38,21 @@ impl Dispatch {
         self.deny(serving, AuthStat::BadVerf)
     }
 
+    /// A call that did not come under RPCSEC_GSS, and has to.
+    #[inline]
+    pub(in crate::api) fn is_too_weak(&self, serving: &Serving<'_>, procedure: Procedure) -> bool {
+        let acceptor = self.gss.shared.acceptor.get();
+        acceptor.is_some_and(|acceptor| acceptor.is_too_weak(None))
+            && procedure != Procedure(0)
+            && !self.is_in_reverse(serving.conn)
+    }
+
+    /// Denies such a call.
+    #[cold]
+    pub(in crate::api) fn deny_weak(&self, serving: &Serving<'_>) -> CallOutcome {
+        self.deny(serving, AuthStat::TooWeak)
+    }
+
     /// Serves a call whose credential is of flavor RPCSEC_GSS. Its message is copied first: nothing may change what has
     /// been checked.
     #[cold]
@@ -128,6 +143,9 @@ impl Dispatch {
             return CallOutcome::Done;
         }
         self.ops.protect(&to, protection);
+        if header.procedure != Procedure(0) && acceptor.is_too_weak(Some(service)) {
+            return self.deny(serving, AuthStat::TooWeak);
+        }
         let called = Called::of(&header);
         let arrived = Arrived { message, at, called };
         self.open_and_run(serving, (&context, service, sequence), arrived, beside)
@@ -137,7 +155,7 @@ impl Dispatch {
     fn open_and_run(
         &mut self,
         serving: &Serving<'_>,
-        (context, service, sequence): (&Context, GssService, u32),
+        (context, service, sequence): (&Arc<Context>, GssService, u32),
         arrived: Arrived<'_>,
         (chunks, bulks): Beside<'_>,
     ) -> CallOutcome {

@@ -1,7 +1,7 @@
 //! Replies under RPCSEC_GSS: what the slot of a call says of its protection is looked at here, whoever answers,
 //! so that no reply leaves without. Called where replies are sent.
 
-use crate::fabric::{ConnId, Peer};
+use crate::fabric::{ConnId, Origin, Peer};
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::ReplyTarget;
 use crate::reactor::words::draft::Draft;
@@ -52,7 +52,7 @@ impl CoreCell {
         let peer = reactor.conns.find(conn).and_then(|c| c.peer);
         let mut hasher = DefaultHasher::new();
         match peer {
-            Some(Peer::Socket(address)) => address.ip().to_canonical().hash(&mut hasher),
+            Some(Peer::Socket(address)) => Origin::of(address.ip()).hash(&mut hasher),
             Some(Peer::Process { uid, .. }) => uid.hash(&mut hasher),
             _ => {}
         }
