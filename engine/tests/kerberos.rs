@@ -1,7 +1,7 @@
 //! Calls between two engines under contexts of Kerberos, in a realm that is made for the test.
 //!
 //! Needs krb5-kdc, krb5-admin-server and krb5-user.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
 #[allow(dead_code, reason = "what the tests of contexts need beyond this")]
