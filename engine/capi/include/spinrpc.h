@@ -236,8 +236,10 @@ enum spinrpc_status spinrpc_engine_listen(const struct spinrpc_engine *engine,
                                           const char *address);
 
 // As spinrpc_engine_listen(), and clients are lent `slab_count` slabs, at most four. Over shared memory they copy results in
-// blocks of them to where they want them, and nothing else is copied. They can read all of each slab, also after their
-// connection has ended (spinrpc_slab). With shm.bulk "copy" nothing is lent.
+// blocks of them to where they want them, and nothing else is copied. Clients whose limits (limits.peer_slabs,
+// limits.peer_slab_mib, limits.peer_mib, limits.core_mib) have no room for all slabs are lent none, and results are copied
+// as from other memory. Clients can read all of each slab, also after their connection has ended (spinrpc_slab). With
+// shm.bulk "copy" nothing is lent.
 //
 // Errors: as spinrpc_engine_listen(), and SPINRPC_STATUS_ENGINE for more than four slabs.
 enum spinrpc_status spinrpc_engine_listen_lending(const struct spinrpc_engine *engine,
@@ -318,8 +320,9 @@ enum spinrpc_status spinrpc_slab_new(const struct spinrpc_engine *engine,
 // process, and nothing in flight may write its pages: no registration for RDMA, no fixed buffer of io_uring, no I/O.
 //
 // On success `*slab` is a slab, to be freed with spinrpc_slab_free(). Errors: SPINRPC_STATUS_INVALID_ARGUMENT if the file is
-// not a memfd that can be sealed like that, or has another size; SPINRPC_STATUS_NO_MEMORY where pages are missing;
-// SPINRPC_STATUS_ENGINE for what else the kernel reports.
+// not a memfd that can be sealed like that, or has another size: the file is as it was then;
+// SPINRPC_STATUS_NO_MEMORY where pages are missing; SPINRPC_STATUS_ENGINE for what else the kernel reports: the file may be
+// sealed then.
 enum spinrpc_status spinrpc_slab_from_memfd(int memfd,
                                             size_t block_bytes,
                                             size_t bytes_max,

@@ -135,8 +135,10 @@ pub unsafe extern "C" fn spinrpc_engine_listen(
 }
 
 /// As spinrpc_engine_listen(), and clients are lent `slab_count` slabs, at most four. Over shared memory they copy results in
-/// blocks of them to where they want them, and nothing else is copied. They can read all of each slab, also after their
-/// connection has ended (spinrpc_slab). With shm.bulk "copy" nothing is lent.
+/// blocks of them to where they want them, and nothing else is copied. Clients whose limits (limits.peer_slabs,
+/// limits.peer_slab_mib, limits.peer_mib, limits.core_mib) have no room for all slabs are lent none, and results are copied
+/// as from other memory. Clients can read all of each slab, also after their connection has ended (spinrpc_slab). With
+/// shm.bulk "copy" nothing is lent.
 ///
 /// Errors: as spinrpc_engine_listen(), and SPINRPC_STATUS_ENGINE for more than four slabs.
 #[unsafe(no_mangle)]

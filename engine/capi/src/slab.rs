@@ -64,8 +64,9 @@ pub unsafe extern "C" fn spinrpc_slab_new(
 /// process, and nothing in flight may write its pages: no registration for RDMA, no fixed buffer of io_uring, no I/O.
 ///
 /// On success `*slab` is a slab, to be freed with spinrpc_slab_free(). Errors: SPINRPC_STATUS_INVALID_ARGUMENT if the file is
-/// not a memfd that can be sealed like that, or has another size; SPINRPC_STATUS_NO_MEMORY where pages are missing;
-/// SPINRPC_STATUS_ENGINE for what else the kernel reports.
+/// not a memfd that can be sealed like that, or has another size: the file is as it was then;
+/// SPINRPC_STATUS_NO_MEMORY where pages are missing; SPINRPC_STATUS_ENGINE for what else the kernel reports: the file may be
+/// sealed then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_slab_from_memfd(
     memfd: c_int,

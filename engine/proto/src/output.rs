@@ -150,6 +150,8 @@ pub enum PeerMisbehaved {
     ForeignKey,
     /// A reply in a chunk that begins with another XID than the message that brought it.
     ForeignReply,
+    /// A reply places more of a result than the peer had this side fetch of it.
+    ResultNotFetched,
     /// It speaks no version of RPC-over-RDMA that this side speaks (RFC 5666 section 4.2, version two
     /// section 5.2).
     NoCommonVersion,
@@ -167,6 +169,7 @@ impl PeerMisbehaved {
             Self::MalformedHeaders => "too many malformed transport headers",
             Self::ForeignKey => "invalidated a key of another call",
             Self::ForeignReply => "reply in a chunk that is that of another call",
+            Self::ResultNotFetched => "reply that places more than could be fetched",
             Self::NoCommonVersion => "speaks no version of RPC-over-RDMA that is spoken here",
         }
     }

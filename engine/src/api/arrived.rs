@@ -50,6 +50,8 @@ impl Arrived {
         self.padding = beside.padded.as_ref().map(|padded| (padded.alignment, padded.start));
         self.placed.extend_from_slice(beside.placed);
         self.results.extend(beside.results.iter_mut().map(Option::take));
+        // Their memory is free when the caller hears of the answer.
+        beside.arguments.iter_mut().for_each(|argument| *argument = None);
         self.pulled = beside.pulled.as_deref_mut().map(|pulled| ArrivedChunks {
             base: pulled.base,
             chunks: pulled.chunks.to_vec(),

@@ -372,8 +372,8 @@ impl Fabric for AnyFabric {
         each!(Self: self, fabric => fabric.set_home(qp, handle, home))
     }
 
-    fn is_home(&self, qp: QpId, handle: u32) -> bool {
-        each!(Self: self, fabric => fabric.is_home(qp, handle))
+    fn home_bytes(&self, qp: QpId, handle: u32) -> Option<u32> {
+        each!(Self: self, fabric => fabric.home_bytes(qp, handle))
     }
 
     fn park(&mut self, at_most: Duration) {

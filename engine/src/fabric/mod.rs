@@ -209,21 +209,23 @@ pub trait Fabric: Sized + 'static {
         access: Access,
     ) -> Result<RemoteSlice, ExposeError>;
 
-    /// Ends an exposure. A key that is dead already is fine. Keys that were made since the last flush,
+    /// Ends an exposure, once for each key: one that the peer has invalidated keeps its place until then. A key that is
+    /// dead already is fine. Keys that were made since the last flush,
     /// which no peer can know, are dead at once if they are revoked in the opposite order, with
     /// nothing else posted in between.
     fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked;
 
     /// Has bytes that this side fetches for the peer, in the place of an RDMA Write, go to `home` and not to the memory
     /// that is exposed under `handle`, which is as long. False, without the lease, where the driver never does that, or
-    /// this peer. The peer may write the exposed memory all the same: [`Fabric::is_home`] tells.
+    /// this peer. The peer may write the exposed memory all the same: [`Fabric::home_bytes`] tells.
     fn set_home(&mut self, _qp: QpId, _handle: u32, _home: Lease) -> bool {
         false
     }
 
-    /// Bytes under this key, dead or alive, are where [`Fabric::set_home`] said.
-    fn is_home(&self, _qp: QpId, _handle: u32) -> bool {
-        false
+    /// How many bytes under this key, from the first on without a gap, are where [`Fabric::set_home`] said; `None` if
+    /// there was nothing to fetch. Known until [`Fabric::revoke`], whoever has killed the key.
+    fn home_bytes(&self, _qp: QpId, _handle: u32) -> Option<u32> {
+        None
     }
 
     /// Sleeps until something may have arrived, the waker was used, or `at_most` is over (system

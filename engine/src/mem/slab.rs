@@ -97,7 +97,8 @@ impl Slab {
     /// `InvalidInput`, with a text that says why, if `fd` is not a memfd that can be sealed like that, if its size is
     /// not that of whole pages, or is less than a block or more than `bytes_max`; otherwise what the kernel
     /// reports: `PermissionDenied` for a descriptor that is not open for writing, `OutOfMemory` where huge pages are
-    /// missing.
+    /// missing. With `InvalidInput` the file is as it was, unless its size changed meanwhile; with other errors some or
+    /// all of the seals may be set.
     ///
     /// ```
     /// use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -120,11 +121,11 @@ impl Slab {
             .filter(|bytes| *bytes > 0)
             .ok_or_else(|| unfit("a block has no bytes, or too many"))?;
         // SAFETY: the caller's promise.
-        let memory = unsafe { LendableMemory::from_memfd(fd, bytes_max, PageRequest::default()) }?;
-        match memory.mapping().len() / block_bytes {
-            0 => Err(unfit("the memory is less than one block")),
-            count => Self::cut(memory, block_bytes, count),
-        }
+        let memory = unsafe {
+            LendableMemory::from_memfd(fd, block_bytes, bytes_max, PageRequest::default())
+        }?;
+        let count = memory.mapping().len() / block_bytes;
+        Self::cut(memory, block_bytes, count)
     }
 
     fn cut(memory: LendableMemory, block_bytes: usize, count: usize) -> io::Result<Self> {

@@ -282,6 +282,14 @@ impl Span {
         Ok(advised?)
     }
 
+    /// Leaves the range out of core dumps.
+    fn keep_from_dumps(&self) -> io::Result<()> {
+        // SAFETY: the range is mapped, and the advice changes none of its bytes.
+        let advised =
+            unsafe { mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontDump) };
+        Ok(advised?)
+    }
+
     /// A wish: without transparent huge pages nothing is lost.
     fn advise_huge(&self) {
         // SAFETY: the range is mapped, and the advice changes none of its bytes.

@@ -102,6 +102,7 @@ fn what_a_peer_did_is_said_in_words() {
         (PeerMisbehaved::MalformedHeaders, "too many malformed transport headers"),
         (PeerMisbehaved::ForeignReply, "reply in a chunk that is that of another call"),
         (PeerMisbehaved::ForeignKey, "invalidated a key of another call"),
+        (PeerMisbehaved::ResultNotFetched, "reply that places more than could be fetched"),
     ] {
         assert_eq!((why.as_str(), why.to_string().as_str()), (words, words));
     }

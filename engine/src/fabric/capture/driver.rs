@@ -179,8 +179,8 @@ impl<F: Fabric> Fabric for Capture<F> {
         self.inner.set_home(qp, handle, home)
     }
 
-    fn is_home(&self, qp: QpId, handle: u32) -> bool {
-        self.inner.is_home(qp, handle)
+    fn home_bytes(&self, qp: QpId, handle: u32) -> Option<u32> {
+        self.inner.home_bytes(qp, handle)
     }
 
     fn park(&mut self, at_most: Duration) {

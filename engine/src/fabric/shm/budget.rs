@@ -27,6 +27,15 @@ impl MemoryBudget {
         Self { core_bytes_max, peer_bytes_max, used: Mutex::default() }
     }
 
+    /// Bytes that a connection of `core` with `peer` can take now.
+    pub(super) fn left(&self, core: usize, peer: Credentials) -> usize {
+        let used = lock(&self.used);
+        let of_core = used.by_core.get(&core).copied().unwrap_or(0);
+        let of_peer = used.by_peer.get(&(peer.uid, peer.process)).copied().unwrap_or(0);
+        let left = self.core_bytes_max.saturating_sub(of_core);
+        left.min(self.peer_bytes_max.saturating_sub(of_peer))
+    }
+
     /// Takes `bytes` for a connection of `core` with `peer`; `None` where a bound would be exceeded.
     pub(super) fn take(
         self: &Arc<Self>,
@@ -90,6 +99,8 @@ mod tests {
         let first = budget.take(0, peer(1), 60).unwrap();
         assert!(budget.take(0, peer(1), 1).is_none(), "more than a peer may have");
         assert!(budget.take(1, peer(1), 1).is_none(), "a peer has one bound over all cores");
+        assert_eq!([budget.left(0, peer(1)), budget.left(1, peer(1))], [0, 0]);
+        assert_eq!([budget.left(0, peer(2)), budget.left(1, peer(2))], [40, 60]);
         let second = budget.take(0, peer(2), 40).unwrap();
         assert!(budget.take(0, peer(3), 1).is_none(), "more than a core may have");
         assert!(budget.take(1, peer(3), usize::MAX).is_none());

@@ -34,6 +34,9 @@ pub struct ShmConfig {
     pub conns_max: u32,
     /// How long an arrived message may wait for a posted receive.
     pub rnr_timeout: Duration,
+    /// How long a peer may take to fetch what it was told to, after which it loses the connection. It is longer than the
+    /// one before: an application that is busy elsewhere has done nothing wrong.
+    pub fetch_timeout: Duration,
     /// Polls without a message after which a core no longer looks at a connection in every poll: its peer
     /// must ring the core's bell from then on. Fewer when a core looks at more than 32 connections, so that
     /// connections which fall silent together cost no more looks.
@@ -69,6 +72,7 @@ impl Default for ShmConfig {
             send_queue_depth: 256,
             conns_max: BELL_BITS as u32,
             rnr_timeout: Duration::from_secs(1),
+            fetch_timeout: Duration::from_secs(30),
             idle_polls: 2048,
             copy_bytes_per_flush: 256 << 10,
             prefault: true,

@@ -16,7 +16,7 @@ use crate::mem::{BulkPool, Slab};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use crate::sys::credentials::{self, Credentials};
-use crate::sys::mmap::SharedMemory;
+use crate::sys::mmap::{BorrowedMemory, SharedMemory};
 use crate::sys::peer_socket::{PeerFd, PeerSocket};
 use std::collections::HashMap;
 use std::fmt;
@@ -84,6 +84,24 @@ fn raise_descriptor_limit(conns_max: u64) {
     }
 }
 
+/// Slabs that a side accepts.
+#[derive(Clone, Copy)]
+pub(super) struct SlabLimits {
+    count: u32,
+    /// All together.
+    bytes: u64,
+}
+
+impl SlabLimits {
+    /// Whether the slabs that come with a packet are within these limits.
+    pub(super) fn accept(self, packet: &Packet) -> bool {
+        match packet.slabs {
+            0 => packet.slab_bytes == 0,
+            count => count <= self.count && packet.slab_bytes <= self.bytes,
+        }
+    }
+}
+
 impl Environment {
     /// Core number `index` as others see it; made when it is first asked for.
     pub(super) fn core(&self, index: usize) -> Result<Arc<CoreShared>, FabricError> {
@@ -122,11 +140,19 @@ impl Environment {
         }
     }
 
-    /// Whether the slabs that come with a packet are within what is accepted.
-    pub(super) fn accepts_slabs(&self, packet: &Packet) -> bool {
+    /// Slabs that a peer may lend one connection, as configured.
+    pub(super) fn slab_limits(&self) -> SlabLimits {
         let ShmConfig { peer_slabs_max, peer_slab_bytes_max, .. } = self.config;
-        let (count, bytes) = (packet.slabs as usize, packet.slab_bytes);
-        count == 0 || (count <= peer_slabs_max && bytes <= peer_slab_bytes_max as u64)
+        SlabLimits { count: peer_slabs_max as u32, bytes: peer_slab_bytes_max as u64 }
+    }
+
+    /// The same, for a connection of `core` with a listener: no more than there is room for beside what every
+    /// connection needs. A listener that has larger ones lends none.
+    fn slab_limits_now(&self, core: usize, peer: Credentials, layout: Layout) -> SlabLimits {
+        let needed = layout.bytes() + self.own_arena_bytes() + self.arena_bytes_max();
+        let left = self.memory.left(core, peer).saturating_sub(needed) as u64;
+        let configured = self.slab_limits();
+        SlabLimits { bytes: configured.bytes.min(left), ..configured }
     }
 
     /// Takes memory of a connection with `peer`, with arena and slabs of these sizes, out of the budget.
@@ -176,6 +202,7 @@ impl Connector for ShmConnector {
         let layout = attempt.await_ready(&mut socket, environment, lent, deadline)?;
         let own = Own::new(&core, &config.arena).map_err(|error| attempt.no_memory(error))?;
         let (rings, connection) = attempt.make_rings(layout, config.prefault)?;
+        let slab_limits = environment.slab_limits_now(core_index, credentials, layout);
         let hello = Packet {
             kind: Kind::Hello,
             slots: layout.slots(),
@@ -183,15 +210,15 @@ impl Connector for ShmConnector {
             arena_bytes: own.arena_bytes as u64,
             slabs: lent.len() as u32,
             slab_bytes: handshake::bytes_of(lent),
-            slabs_max: config.peer_slabs_max as u32,
-            slab_bytes_max: config.peer_slab_bytes_max as u64,
+            slabs_max: slab_limits.count,
+            slab_bytes_max: slab_limits.bytes,
             private_data,
         };
         let fds = [connection.as_fd(), own.arena.as_fd(), core.bell_fd.as_fd()];
         attempt.send(&socket, &hello, fds.into_iter().chain(lent.iter().map(Slab::fd)))?;
         let (accept, [arena, bell], slabs) = attempt.receive(&socket, Kind::Accept, deadline)?;
         let refused = |error| attempt.refused(error);
-        if !environment.accepts_slabs(&accept) {
+        if !slab_limits.accept(&accept) {
             return Err(refused(Refusal::Malformed.into()));
         }
         let (arena_bytes, arena_max) = (accept.arena_bytes, environment.arena_bytes_max());
@@ -202,6 +229,9 @@ impl Connector for ShmConnector {
         let peer_arena = handshake::map_arena(arena, arena_bytes, arena_max).map_err(refused)?;
         let peer_bell = handshake::map_bell(bell).map_err(refused)?;
         let peer_slabs = handshake::map_slabs(slabs, accept.slab_bytes).map_err(refused)?;
+        if config.prefault {
+            peer_slabs.iter().for_each(BorrowedMemory::prefault);
+        }
         handshake::take(&socket).map_err(|error| refused(error.into()))?;
         socket.refuse_descriptors();
         let peer = Arc::new(PeerState::default());

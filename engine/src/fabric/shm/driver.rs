@@ -8,6 +8,8 @@
 //! its connections once in [`ROUND_TIME`], busy or parked, and then finds a message or an end whose
 //! ring was lost.
 
+mod sending;
+
 use super::super::{
     Access, Caps, CompletionKind, Completions, DownCause, Ends, ExposeError, Fabric, FabricError,
     Full, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short, Wake, WrError, WrId,
@@ -17,11 +19,12 @@ use super::control::Control;
 use super::core::CoreShared;
 use super::endpoint::ShmEndpoint;
 use super::ends::{Found, Listed, ShmEnds};
+use super::fetch::FETCH_COST_BYTES;
 use super::layout::Layout;
 use super::queue_pair::{Progress, QueuePair, Seen};
 use super::round::{ROUND_TIME, Round, idle_polls};
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
-use crate::sync::atomic::{Ordering, fence};
+use crate::sync::atomic::Ordering;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -245,12 +248,14 @@ impl ShmFabric {
             false => self.list_hot(),
         }
         let room = out.room();
+        // All of one turn, in equal parts: a peer with endless orders holds up nobody else.
+        let share = self.config.copy_bytes_per_flush / self.longs.len().max(1);
         while let Some(place) = self.longs.pop() {
             if out.room() == 0 {
                 self.begin_with(Some(place).filter(|_| room > 0));
                 return self.begin_looks();
             }
-            self.receive(place, out);
+            self.receive(place, out, share);
         }
         self.hot_at += usize::from(!self.takes_shorts);
         self.begin_looks();
@@ -290,10 +295,10 @@ impl ShmFabric {
         self.scan_is_over = false;
     }
 
-    fn receive(&mut self, place: u32, out: &mut Completions) {
+    fn receive(&mut self, place: u32, out: &mut Completions, fetch_bytes: usize) {
         let idle_polls = self.idle_polls;
         let Some(pair) = self.pair_at(place) else { return };
-        match pair.receive(out) {
+        match pair.receive(out, &mut fetch_bytes.max(FETCH_COST_BYTES)) {
             Ok(Seen::Nothing) => {
                 let looks = pair.ends.empty_looks.get() + 1;
                 pair.ends.empty_looks.set(looks);
@@ -429,7 +434,9 @@ impl ShmFabric {
                 false => self.look_for_end(place),
             };
         }
-        match pair.receive(out) {
+        // It becomes hot, and goes on in its turn.
+        let mut fetch_bytes = FETCH_COST_BYTES;
+        match pair.receive(out, &mut fetch_bytes) {
             Err(cause) => self.take_down(place, cause),
             Ok(seen) => {
                 self.settle(place, seen);
@@ -504,76 +511,6 @@ impl ShmFabric {
         }
         self.on_hot_changed();
         self.ending.push_back(id);
-    }
-
-    /// Goes on with the send queues.
-    #[cold]
-    fn progress_waiting(&mut self) {
-        let mut at = 0;
-        while let Some(place) = self.waiting.get(at).copied() {
-            match self.progress(place) {
-                Ok(Progress::Waiting) => at += 1,
-                Ok(Progress::Empty) => self.stop_waiting(at, place),
-                // Takes it off the list, too.
-                Err(cause) => self.take_down(place, cause),
-            }
-        }
-    }
-
-    fn progress(&mut self, place: u32) -> Result<Progress, DownCause> {
-        let pair = self.places.get_mut(place as usize).and_then(|place| place.pair.as_deref_mut());
-        let Some(pair) = pair else { return Ok(Progress::Empty) };
-        pair.ends.note_sent();
-        let progress = pair.progress(&mut self.done);
-        if pair.lends() && !self.lending.contains(&place) {
-            self.lending.push(place);
-        }
-        progress
-    }
-
-    /// Gives up what peers have fetched meanwhile.
-    fn release_fetched(&mut self) {
-        let mut at = 0;
-        while let Some(place) = self.lending.get(at).copied() {
-            match self.pair_at(place).map_or(Ok(false), QueuePair::release_fetched) {
-                Ok(true) => at += 1,
-                Ok(false) => {
-                    self.lending.swap_remove(at);
-                }
-                // Takes it off the list, too.
-                Err(cause) => self.take_down(place, cause),
-            }
-        }
-    }
-
-    fn stop_waiting(&mut self, at: usize, place: u32) {
-        self.waiting.swap_remove(at);
-        if let Some(pair) = self.pair_at(place) {
-            pair.waiting = false;
-        }
-    }
-
-    /// Rings for what was sent, where the peer wants that: one fence for all of it.
-    #[inline]
-    fn ring_bells(&mut self) {
-        // Pairs with the fence of the peer's `go_idle`.
-        fence(Ordering::SeqCst);
-        while let Some(place) = self.listed.sent.pop() {
-            let Some(pair) = self.pair_at(place) else { continue };
-            if !pair.ends.take_sent() {
-                self.ring_or_take_down(place);
-            }
-        }
-    }
-
-    /// The peer has to be rung, or has broken a ring.
-    #[cold]
-    fn ring_or_take_down(&mut self, place: u32) {
-        let Some(pair) = self.pair_at(place) else { return };
-        match pair.ends.take_broken() {
-            Some(broken) => self.take_down(place, broken.into()),
-            None => pair.ring(),
-        }
     }
 
     /// Nothing to do, and every peer will ring: then the core may sleep.
@@ -750,12 +687,13 @@ impl Fabric for ShmFabric {
         self.pair(qp).is_some_and(|pair| pair.set_home(handle, home))
     }
 
-    fn is_home(&self, qp: QpId, handle: u32) -> bool {
-        self.pair_ref(qp).is_some_and(|pair| pair.is_home(handle))
+    fn home_bytes(&self, qp: QpId, handle: u32) -> Option<u32> {
+        self.pair_ref(qp)?.home_bytes(handle)
     }
 
     fn park(&mut self, at_most: Duration) {
         self.flush();
+        self.release_fetched();
         if !self.go_all_idle() {
             return;
         }
@@ -770,6 +708,10 @@ impl Fabric for ShmFabric {
                 return;
             }
             self.release_fetched();
+            // Of a connection that it has taken down.
+            if self.has_ended() {
+                return;
+            }
         }
     }
 
@@ -786,6 +728,9 @@ impl Fabric for ShmFabric {
         for pair in self.places.drain(..).filter_map(|place| place.pair) {
             self.control.mailbox().retire(pair.into_link());
         }
+        self.live.clear();
+        self.ending.clear();
+        self.over.clear();
     }
 }
 

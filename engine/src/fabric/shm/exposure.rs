@@ -49,14 +49,21 @@ pub(super) struct Exposures {
     keys: KeyGenerator,
     /// By the place that a key names.
     held: Vec<Option<Held>>,
-    /// Keys, by their places, under which bytes have come home. It outlives the keys.
-    home: Vec<Option<u32>>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
 struct Held {
     handle: u32,
+    /// There while the key is alive.
+    exposed: Option<Exposed>,
+    /// Bytes that came home, counted from the first without a gap, once there was an order. Known until this side
+    /// revokes the key, dead or alive.
+    home_bytes: Option<u32>,
+}
+
+#[derive(Debug)]
+struct Exposed {
     access: Access,
     /// Kept so that nobody gets the memory while the peer may reach it.
     memory: Lease,
@@ -80,7 +87,6 @@ impl Exposures {
             slabs,
             keys: KeyGenerator::new(EXPOSURES_MAX)?,
             held: (0..places).map(|_| None).collect(),
-            home: vec![None; EXPOSURES_MAX],
             free: (0..places).rev().collect(),
         })
     }
@@ -104,8 +110,8 @@ impl Exposures {
         // Release pairs with the Acquire of `PeerTable::check`: offset and length are there before
         // the key. They reach the peer with the message that names the key, at the latest.
         self.window.store(entry + STATE, state_word(handle, access), Ordering::Release);
-        self.held[place] = Some(Held { handle, access, memory, home: None });
-        self.home[place] = None;
+        let exposed = Some(Exposed { access, memory, home: None });
+        self.held[place] = Some(Held { handle, exposed, home_bytes: None });
         Ok(RemoteSlice { handle, length, offset })
     }
 
@@ -118,56 +124,82 @@ impl Exposures {
         Some(slab.filter(|_| access == Access::RemoteRead)? as u64 + 1)
     }
 
-    /// Kills a key; false if it is none of ours or dead already.
+    /// Kills a key and gives up its place; false if it is none of ours or dead already.
     pub(super) fn revoke(&mut self, handle: u32) -> bool {
+        let killed = self.kill(handle);
         let place = self.keys.index_of(handle);
-        let Some(held) = self.held.get_mut(place) else { return false };
-        if held.as_ref().is_none_or(|held| held.handle != handle) {
-            return false;
+        if self.held(handle).is_some() {
+            self.held[place] = None;
+            self.free.push(place as u32);
         }
-        *held = None;
-        self.window.store(self.entry(place) + STATE, 0, Ordering::Relaxed);
+        killed
+    }
+
+    /// Kills a key; false if it is none of ours or dead already. It keeps its place until [`Exposures::revoke`], as a
+    /// message of the peer may kill it long before the reactor gets to that message and asks what came home.
+    pub(super) fn kill(&mut self, handle: u32) -> bool {
+        let Some(exposed) = self.held_mut(handle).and_then(|held| held.exposed.take()) else {
+            return false;
+        };
+        self.window.store(self.entry(self.keys.index_of(handle)) + STATE, 0, Ordering::Relaxed);
         // The fence pairs with the one in `PeerTable::check`: whoever reads what the next owner of
         // the place writes sees that this key is dead.
         fence(Ordering::Release);
-        self.free.push(place as u32);
+        // Only now may others have the memory.
+        drop(exposed);
         true
     }
 
     /// Has bytes that this side fetches go to `home` and not to the memory that is exposed under `handle` to be
     /// written, which is as long. True if they will.
     pub(super) fn set_home(&mut self, handle: u32, home: Lease) -> bool {
-        let Some(held) = self.held_mut(handle) else { return false };
-        let fits = held.access == Access::RemoteWrite && held.memory.len() == home.len();
+        let Some(exposed) = self.held_mut(handle).and_then(|held| held.exposed.as_mut()) else {
+            return false;
+        };
+        let fits = exposed.access == Access::RemoteWrite && exposed.memory.len() == home.len();
         if fits && home.writable() {
-            held.home = Some(home);
+            exposed.home = Some(home);
             return true;
         }
         false
     }
 
-    /// The bytes under `handle`, which may have died since, were fetched to where [`Exposures::set_home`] said.
-    pub(super) fn is_home(&self, handle: u32) -> bool {
-        self.home.get(self.keys.index_of(handle)) == Some(&Some(handle))
+    /// How many of the bytes under `handle`, dead or alive but not yet revoked, were fetched to where
+    /// [`Exposures::set_home`] said: from the first on, without a gap. `None` if none were.
+    pub(super) fn home_bytes(&self, handle: u32) -> Option<u32> {
+        self.held(handle)?.home_bytes
+    }
+
+    /// `bytes` from `offset` on under `handle` have been fetched.
+    pub(super) fn note_fetched(&mut self, handle: u32, offset: u64, bytes: usize) {
+        let Some(held) = self.held_mut(handle) else { return };
+        let Some(exposed) = held.exposed.as_ref().filter(|exposed| exposed.home.is_some()) else {
+            return;
+        };
+        let start = offset.saturating_sub(exposed.memory.region_offset() as u64);
+        let end = start.saturating_add(bytes as u64);
+        let before = held.home_bytes.unwrap_or(0);
+        let after = if start <= u64::from(before) { u32::try_from(end).ok() } else { None };
+        held.home_bytes = Some(after.unwrap_or(0).max(before));
     }
 
     /// Where `length` bytes from `offset` on under `handle` are to be fetched to. The first of as many bytes that this
     /// side may write as long as the key lives.
-    pub(super) fn target(&mut self, handle: u32, offset: u64, length: u32) -> Option<NonNull<u8>> {
-        let held = self.held_mut(handle).filter(|held| held.access == Access::RemoteWrite)?;
-        let at = offset.checked_sub(held.memory.region_offset() as u64)?;
+    pub(super) fn target(&self, handle: u32, offset: u64, length: u32) -> Option<NonNull<u8>> {
+        let exposed = self.held(handle)?.exposed.as_ref();
+        let exposed = exposed.filter(|exposed| exposed.access == Access::RemoteWrite)?;
+        let at = offset.checked_sub(exposed.memory.region_offset() as u64)?;
         let at = usize::try_from(at).ok()?;
-        let fits = at.checked_add(length as usize)? <= held.memory.len();
-        let is_home = held.home.is_some();
-        let target = held.home.as_ref().unwrap_or(&held.memory);
+        let fits = at.checked_add(length as usize)? <= exposed.memory.len();
+        let target = exposed.home.as_ref().unwrap_or(&exposed.memory);
         // SAFETY: at most its length behind the start of a lease that the peer, or this side for it, may write. A home
         // is as long as the memory in whose place it is.
-        let first = fits.then(|| unsafe { target.as_ptr().add(at) })?;
-        if is_home {
-            let place = self.keys.index_of(handle);
-            self.home[place] = Some(handle);
-        }
-        Some(first)
+        fits.then(|| unsafe { target.as_ptr().add(at) })
+    }
+
+    fn held(&self, handle: u32) -> Option<&Held> {
+        let held = self.held.get(self.keys.index_of(handle))?.as_ref();
+        held.filter(|held| held.handle == handle)
     }
 
     fn held_mut(&mut self, handle: u32) -> Option<&mut Held> {
@@ -182,10 +214,11 @@ impl Exposures {
     }
 
     /// Kills all keys.
-    pub(super) fn revoke_all(&mut self) {
-        let held: Vec<u32> = self.held.iter().flatten().map(|held| held.handle).collect();
-        for handle in held {
-            self.revoke(handle);
+    pub(super) fn kill_all(&mut self) {
+        for place in 0..self.held.len() {
+            if let Some(handle) = self.held[place].as_ref().map(|held| held.handle) {
+                self.kill(handle);
+            }
         }
     }
 
@@ -501,8 +534,9 @@ mod tests {
             assert_eq!(expose(), Err(ExposeError::NoKey));
             let is_reached = |slice: &RemoteSlice| peer.check(*slice, Access::RemoteRead).is_ok();
             assert!(slices.iter().all(is_reached));
-            exposures.revoke_all();
+            exposures.kill_all();
             assert!(!slices.iter().any(is_reached) && !bulk.is_leased());
+            slices.iter().for_each(|slice| assert!(!exposures.revoke(slice.handle), "dead"));
         }
     }
 }

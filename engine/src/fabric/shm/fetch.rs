@@ -10,12 +10,17 @@
 use crate::mem::Lease;
 use crate::sync::ring::ORDER_BYTES;
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 /// Orders of one connection that may be in its ring: a peer that does not take them holds no more blocks than these, and
-/// those of its send queue.
+/// those of the connection's send queue, and no longer than [`Lent::is_late`] says.
 pub(super) const FETCHES_MAX: usize = 64;
 
-/// An order to fetch: 32 bytes in the ring, in the byte order of the host.
+/// An order costs as much as a copy of so many bytes at least, so that a peer cannot keep the core in one poll by
+/// short ones.
+pub(super) const FETCH_COST_BYTES: usize = 4096;
+
+/// An order to fetch, one byte or more: 32 bytes in the ring, in the byte order of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fetch {
     /// Key of the receiver's memory, which is exposed to be written.
@@ -58,9 +63,17 @@ pub(super) struct Fetching {
     pub(super) done: usize,
 }
 
-/// What the peer has been told to fetch, by the progress of its ring that ends each.
+/// What the peer has been told to fetch, by the progress of its ring that ends each, the oldest order first.
 #[derive(Debug)]
-pub(super) struct Lent(VecDeque<(u64, Lease)>);
+pub(super) struct Lent(VecDeque<Order>);
+
+#[derive(Debug)]
+struct Order {
+    until: u64,
+    since: Instant,
+    #[expect(dead_code, reason = "it is kept")]
+    bytes: Lease,
+}
 
 impl Lent {
     pub(super) fn new() -> Self {
@@ -77,12 +90,17 @@ impl Lent {
 
     /// Keeps the bytes until the peer's progress is `until`.
     pub(super) fn keep(&mut self, until: u64, bytes: Lease) {
-        self.0.push_back((until, bytes));
+        self.0.push_back(Order { until, since: Instant::now(), bytes });
     }
 
     /// The peer's progress is `consumed`.
     pub(super) fn release(&mut self, consumed: u64) {
-        while self.0.pop_front_if(|(until, _)| *until <= consumed).is_some() {}
+        while self.0.pop_front_if(|order| order.until <= consumed).is_some() {}
+    }
+
+    /// The oldest order has been there for longer than `patience`.
+    pub(super) fn is_late(&self, patience: Duration) -> bool {
+        self.0.front().is_some_and(|order| order.since.elapsed() > patience)
     }
 
     pub(super) fn clear(&mut self) {

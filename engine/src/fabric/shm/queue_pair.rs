@@ -11,7 +11,7 @@ use super::config::ShmConfig;
 use super::endpoint::Link;
 use super::ends::{Listed, ShmEnds};
 use super::exposure::{Exposures, PeerTable};
-use super::fetch::{Fetch, Fetching, Lent};
+use super::fetch::{FETCH_COST_BYTES, Fetch, Fetching, Lent};
 use super::window::copy_bytes;
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Slab};
 use crate::sync::atomic::{Ordering, fence};
@@ -82,6 +82,7 @@ struct Limits {
     send_queue_depth: usize,
     copy_bytes_per_flush: usize,
     rnr_timeout: Duration,
+    fetch_timeout: Duration,
 }
 
 impl QueuePair {
@@ -106,6 +107,7 @@ impl QueuePair {
             send_queue_depth: config.send_queue_depth.into(),
             copy_bytes_per_flush: config.copy_bytes_per_flush,
             rnr_timeout: config.rnr_timeout,
+            fetch_timeout: config.fetch_timeout,
         };
         Ok(Self {
             id,
@@ -127,16 +129,20 @@ impl QueuePair {
         })
     }
 
-    /// Moves what has arrived into posted receives, as far as `out` has room.
+    /// Moves what has arrived into posted receives, as far as `out` has room, and carries out orders, as far as
+    /// `fetch_bytes` go.
     ///
     /// The first message after silence comes alone: to look for a second one costs a line that the
     /// peer has just asked for, and the answer to the first would wait for it.
-    pub(super) fn receive(&mut self, out: &mut Completions) -> Result<Seen, DownCause> {
+    pub(super) fn receive(
+        &mut self,
+        out: &mut Completions,
+        fetch_bytes: &mut usize,
+    ) -> Result<Seen, DownCause> {
         let mut seen = Seen::Nothing;
-        let mut budget = self.limits.copy_bytes_per_flush;
         while let Some(arrival) = self.ends.rx.arrival()? {
             if arrival.is_order {
-                if !self.fetch(&mut budget)? {
+                if *fetch_bytes == 0 || !self.fetch(fetch_bytes)? {
                     return Ok(Seen::More);
                 }
                 seen = Seen::Messages;
@@ -169,6 +175,7 @@ impl QueuePair {
         let fetching = self.fetching.take().or_else(begin);
         let wrong =
             DownCause::PeerMisbehaved("an order that has nothing to fetch, or nowhere to put it");
+        let fetching = fetching.filter(|fetching| fetching.order.length > 0);
         let Some(Fetching { order, done }) = fetching else { return Err(wrong) };
         // Looked up in each step: the key may die between two of them.
         let to = self.exposures.target(order.handle, order.to, order.length);
@@ -178,8 +185,9 @@ impl QueuePair {
         // SAFETY: both have `order.length` bytes, as was just found, of which the first `done + step` are no more. Nobody
         // has a reference to those that are written: they are leased. Different mappings cannot overlap.
         unsafe { copy_bytes(from.add(done), to.add(done), step) };
-        *budget -= step;
+        *budget = budget.saturating_sub(step.max(FETCH_COST_BYTES));
         self.check_open()?;
+        self.exposures.note_fetched(order.handle, order.to + done as u64, step);
         let done = done + step;
         if done < order.length as usize {
             self.fetching = Some(Fetching { order, done });
@@ -235,7 +243,7 @@ impl QueuePair {
 
     #[cold]
     fn receive_invalidate(&mut self, message: Buf, handle: u32, out: &mut Completions) {
-        let invalidated = Some(handle).filter(|handle| self.exposures.revoke(*handle));
+        let invalidated = Some(handle).filter(|handle| self.exposures.kill(*handle));
         out.push_received(self.id, message, invalidated);
     }
 
@@ -455,6 +463,9 @@ impl QueuePair {
         let length = to.length as usize == from.len();
         let slab = self.exposures.slab_of(&from).filter(|_| length);
         let slab = slab.ok_or(DownCause::WorkRequest(WrError::Length))?;
+        if to.length == 0 {
+            return Ok(None);
+        }
         self.release_fetched()?;
         if self.lent.is_full() {
             return Ok(Some(from));
@@ -474,10 +485,14 @@ impl QueuePair {
         !self.lent.is_empty()
     }
 
-    /// Gives up what the peer has fetched. True if there is more that it has not.
+    /// Gives up what the peer has fetched. True if there is more that it has not; a peer that takes too long to fetch,
+    /// as one that is stopped, loses the connection.
     pub(super) fn release_fetched(&mut self) -> Result<bool, DownCause> {
         if !self.lent.is_empty() {
             self.lent.release(self.ends.tx.consumed()?);
+        }
+        if self.lent.is_late(self.limits.fetch_timeout) {
+            return Err(DownCause::ReceiverNotReady);
         }
         Ok(!self.lent.is_empty())
     }
@@ -554,9 +569,9 @@ impl QueuePair {
         self.peer_table.has_slabs() && self.exposures.set_home(handle, home)
     }
 
-    /// See [`Fabric::is_home`](super::super::Fabric::is_home).
-    pub(super) fn is_home(&self, handle: u32) -> bool {
-        self.exposures.is_home(handle)
+    /// See [`Fabric::home_bytes`](super::super::Fabric::home_bytes).
+    pub(super) fn home_bytes(&self, handle: u32) -> Option<u32> {
+        self.exposures.home_bytes(handle)
     }
 
     /// Ends the connection for `cause`, and tells the peer. Only the first cause counts.
@@ -569,7 +584,7 @@ impl QueuePair {
         // Pairs with the fence of `check_open`: the peer has been told before the bytes it fetches are used again.
         fence(Ordering::Release);
         self.lent.clear();
-        self.exposures.revoke_all();
+        self.exposures.kill_all();
         self.cause.get_or_insert(cause);
         self.count_room();
         self.ends.end_receiving();

@@ -4,4 +4,5 @@
 pub(in crate::fabric) mod conformance;
 mod fetches;
 mod hostile;
+mod listeners;
 mod processes;

@@ -445,7 +445,11 @@ impl Reactor {
             return Err(CallFailure::Misbehaved(PeerMisbehaved::ForeignKey));
         }
         let Some(hold) = hold else { return Ok(()) };
-        self.stats.copies += hold.take_results(&reply.placed);
+        let Some(copies) = hold.take_results(&reply.placed) else {
+            self.close_misbehaving(conn, PeerMisbehaved::ResultNotFetched);
+            return Err(CallFailure::Misbehaved(PeerMisbehaved::ResultNotFetched));
+        };
+        self.stats.copies += copies;
         let is_exposed = hold.reply.as_ref().is_some_and(Bulk::is_exposed);
         if is_exposed || self.config.bulk_view() == BulkView::Copy {
             return self.copy_reply_chunk(hold, reply);
@@ -595,26 +599,6 @@ fn inlined_items(encoded: &Encoded, hold: &CallHold) -> u64 {
     let all = hold.arguments.iter().flatten().count();
     let reduced = if hold.message.is_some() { 0 } else { encoded.reduced().len() };
     (all - reduced) as u64
-}
-
-impl CallHold {
-    /// Sets the lengths of the results, after fetching those that were placed in a copy. Returns
-    /// how many that were.
-    fn take_results(&mut self, placed: &[u32; ITEMS_MAX]) -> u64 {
-        let mut copied = 0;
-        let mut lengths = placed.iter();
-        for (result, copy) in self.results.iter_mut().zip(&self.result_copies) {
-            let Some(result) = result else { continue };
-            let length = lengths.next().map_or(0, |length| *length as usize);
-            result.set_len(length.min(result.capacity()));
-            if let Some(copy) = copy {
-                let length = result.len().min(copy.len());
-                result.copy_from_bulk(copy, length);
-                copied += 1;
-            }
-        }
-        copied
-    }
 }
 
 /// The RPC message begins with the XID of the call that the message which brought it answers (RFC 8166 section 4.2).

@@ -145,7 +145,7 @@ impl Reactor {
             }
             Ok(()) => true,
             // The connection ends, and the call with it.
-            Err(CallFailure::Misbehaved(PeerMisbehaved::ForeignKey)) => false,
+            Err(CallFailure::Misbehaved(_)) => false,
             Err(failure) => {
                 self.give_up_reply(conn, reply.slot, failure);
                 true

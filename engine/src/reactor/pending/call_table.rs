@@ -24,6 +24,8 @@ pub(crate) struct CallHold {
     pub(crate) result_copies: [Option<Bulk>; ITEMS_MAX],
     /// Keys of the results.
     pub(in crate::reactor) result_keys: [u32; ITEMS_MAX],
+    /// Bytes of results that came to where they belong, past their copies.
+    home_bytes: [Option<u32>; ITEMS_MAX],
     handles: [u32; KEYS_PER_CALL_MAX],
     handle_count: u8,
     /// Keys that the device has not killed yet.
@@ -37,11 +39,36 @@ impl CallHold {
         self.handle_count += 1;
     }
 
-    /// Copies of results that are not needed, as the results came home without them, go.
-    pub(in crate::reactor) fn drop_copies(&mut self, is_home: impl Fn(u32) -> bool) {
-        for (copy, key) in self.result_copies.iter_mut().zip(self.result_keys) {
-            copy.take_if(|_| is_home(key));
+    /// Notes which results came home past their copies. The copies stay: by them it is known, should the call be sent
+    /// again, which results are memory of the application.
+    pub(in crate::reactor) fn note_home(&mut self, home_bytes: impl Fn(u32) -> Option<u32>) {
+        for (index, copy) in self.result_copies.iter().enumerate() {
+            self.home_bytes[index] =
+                copy.as_ref().and_then(|_| home_bytes(self.result_keys[index]));
         }
+    }
+
+    /// Sets the lengths of the results, after fetching those that were placed in a copy. Returns
+    /// how many that were; `None` if the reply places more than came home.
+    pub(in crate::reactor) fn take_results(&mut self, placed: &[u32; ITEMS_MAX]) -> Option<u64> {
+        let mut copied = 0;
+        let mut lengths = placed.iter();
+        let sources = self.result_copies.iter().zip(self.home_bytes);
+        for (result, (copy, home_bytes)) in self.results.iter_mut().zip(sources) {
+            let Some(result) = result else { continue };
+            let length = lengths.next().map_or(0, |length| *length as usize);
+            let length = length.min(result.capacity());
+            match (copy, home_bytes) {
+                (_, Some(bytes)) if length > bytes as usize => return None,
+                (Some(copy), None) => {
+                    result.set_len(length);
+                    result.copy_from_bulk(copy, length.min(copy.len()));
+                    copied += 1;
+                }
+                _ => result.set_len(length),
+            }
+        }
+        Some(copied)
     }
 
     /// Every key of the call.
@@ -189,5 +216,57 @@ impl CallTable {
             self.recycle(hold);
         }
         self.forget(slot);
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    const KEY: u32 = 7;
+
+    /// A call with a result of eight bytes, which is memory of the application, and `home_bytes` of it came home.
+    fn call(home_bytes: Option<u32>) -> CallHold {
+        let mut hold = CallHold::default();
+        hold.results[0] = Some(Bulk::from_vec(vec![1; 8]));
+        hold.result_copies[0] = Some(Bulk::from_vec(vec![2; 8]));
+        hold.result_keys[0] = KEY;
+        hold.note_home(|key| home_bytes.filter(|_| key == KEY));
+        hold
+    }
+
+    fn placed(bytes: u32) -> [u32; ITEMS_MAX] {
+        let mut placed = [0; ITEMS_MAX];
+        placed[0] = bytes;
+        placed
+    }
+
+    #[test]
+    fn results_that_came_home_are_not_copied_and_others_are() {
+        for (home_bytes, copies, byte) in [(Some(8), 0, 1), (None, 1, 2)] {
+            let mut hold = call(home_bytes);
+            assert_eq!(hold.take_results(&placed(6)), Some(copies));
+            assert_eq!(hold.results[0].as_ref().map(Bulk::bytes), Some(&[byte; 6][..]));
+        }
+    }
+
+    #[test]
+    fn a_reply_that_places_more_than_came_home_is_refused() {
+        for (bytes, home_bytes) in [(8, 7), (1, 0), (u32::MAX, 7)] {
+            assert_eq!(call(Some(home_bytes)).take_results(&placed(bytes)), None);
+        }
+        assert_eq!(call(Some(0)).take_results(&placed(0)), Some(0));
+    }
+
+    /// A reply whose rest is still to be fetched when the connection is lost.
+    #[test]
+    fn a_result_that_came_home_stays_for_when_the_call_is_sent_again() {
+        let mut hold = call(Some(8));
+        assert_eq!(hold.take_results(&placed(6)), Some(0));
+        let mut lengths = [0; ITEMS_MAX];
+        lengths[0] = 8;
+        assert_eq!(hold.detach(&lengths), [None; ITEMS_MAX]);
+        assert_eq!(hold.results[0].as_ref().map(Bulk::len), Some(8));
     }
 }

@@ -260,7 +260,7 @@ impl Conn {
 
     #[inline(never)]
     fn kill_keys(&self, hold: &mut CallHold, fabric: &mut AnyFabric) {
-        hold.drop_copies(|key| fabric.is_home(self.id, key));
+        hold.note_home(|key| fabric.home_bytes(self.id, key));
         let revoked = hold.handles().iter().map(|handle| fabric.revoke(self.id, *handle));
         let dying = revoked.filter(|revoked| *revoked == Revoked::Soon).count();
         // There are far fewer keys than 256.

@@ -84,10 +84,12 @@ impl LendableMemory {
     ///
     /// # Errors
     /// `InvalidInput`, with a text that says why, if the file cannot be sealed as it must be, or its size is
-    /// not that of whole pages, or more than `len_max`; otherwise what the kernel reports, such as
-    /// `PermissionDenied` for a descriptor that is not open for writing.
+    /// not that of whole pages, or less than `len_min` or more than `len_max`: then the file is as it was. Otherwise what
+    /// the kernel reports, such as `PermissionDenied` for a descriptor that is not open for writing, and a file that
+    /// may be sealed.
     pub unsafe fn from_memfd(
         fd: OwnedFd,
+        len_min: usize,
         len_max: usize,
         request: PageRequest,
     ) -> io::Result<Self> {
@@ -98,18 +100,11 @@ impl LendableMemory {
         if present.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
             return Err(unfit("it is sealed against writing already"));
         }
-        // Before the size is looked at, so that it stays.
+        // A file that is refused for its size stays as it is.
+        fit_size(fd.as_fd(), len_min, len_max)?;
         fs::fcntl_add_seals(&fd, SealFlags::GROW | SealFlags::SHRINK)?;
-        let (page_bytes, pages) =
-            page_size_of(fd.as_fd()).ok_or_else(|| unfit("its pages are of no known kind"))?;
-        let size = fs::fstat(&fd)?.st_size;
-        let len = usize::try_from(size).unwrap_or(usize::MAX);
-        if len == 0 || len > len_max || !len.is_multiple_of(page_bytes) {
-            let reason = format!(
-                "its size, {size} bytes, is not that of whole pages of {page_bytes} bytes within 1 to {len_max}"
-            );
-            return Err(unfit(&reason));
-        }
+        // Again, as only now the size stays.
+        let (len, pages) = fit_size(fd.as_fd(), len_min, len_max)?;
         Self::map(fd, len, pages, request)
     }
 
@@ -185,6 +180,9 @@ impl BorrowedMemory {
             mm::mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, fd.as_fd(), 0)
         }?;
         let span = Span::new(base.cast(), len, true)?;
+        // What others have in it is not for dumps of this process, nor for processes that it forks.
+        span.keep_from_dumps()?;
+        span.keep_from_forks()?;
         if pages == PageKind::Huge2M {
             // Pages that are in the file stay there, as the seal forbids holes; one that is missing would be a
             // SIGBUS later. There are few to map, and none to zero, as they are counted above.
@@ -192,6 +190,14 @@ impl BorrowedMemory {
             unsafe { mm::madvise(span.base.as_ptr().cast(), len, Advice::LinuxPopulateRead) }?;
         }
         Ok(Self { span })
+    }
+
+    /// Maps all pages now, so that the first access to each is no page fault. A wish: nothing else is lost without.
+    pub fn prefault(&self) {
+        // SAFETY: the range is mapped; populating changes no bytes.
+        let _ = unsafe {
+            mm::madvise(self.span.base.as_ptr().cast(), self.span.len, Advice::LinuxPopulateRead)
+        };
     }
 
     /// Where `len` bytes from `offset` on start, all of which can be read; `None` if the mapping does not have them.
@@ -255,6 +261,22 @@ fn page_size_of(fd: BorrowedFd<'_>) -> Option<(usize, PageKind)> {
         }
         _ => None,
     }
+}
+
+/// The size of a memfd for a slab, and the kind of its pages.
+fn fit_size(fd: BorrowedFd<'_>, len_min: usize, len_max: usize) -> io::Result<(usize, PageKind)> {
+    let (page_bytes, pages) =
+        page_size_of(fd).ok_or_else(|| unfit("its pages are of no known kind"))?;
+    let size = fs::fstat(fd)?.st_size;
+    let len = usize::try_from(size).unwrap_or(usize::MAX);
+    if len == 0 || len < len_min || len > len_max || !len.is_multiple_of(page_bytes) {
+        let reason = format!(
+            "its size, {size} bytes, is not that of whole pages of {page_bytes} bytes within {} to {len_max}",
+            len_min.max(1)
+        );
+        return Err(unfit(&reason));
+    }
+    Ok((len, pages))
 }
 
 fn unfit(reason: &str) -> io::Error {

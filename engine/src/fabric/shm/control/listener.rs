@@ -312,7 +312,8 @@ fn accept_hello(
     // that this side has not configured.
     let layout = environment.layout;
     let arena_max = environment.arena_bytes_max() as u64;
-    let (slots, accepts) = (environment.config.ring_slots, environment.accepts_slabs(&hello));
+    let (slots, accepts) =
+        (environment.config.ring_slots, environment.slab_limits().accept(&hello));
     if hello.slots != slots || hello.arena_bytes > arena_max || !accepts {
         return Err(Refusal::Limits.into());
     }

@@ -1,8 +1,9 @@
 //! Tests: results that the peer fetches out of a slab that it is lent.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use super::super::fetch::FETCHES_MAX;
-use super::super::{ShmConfig, ShmConnector, ShmFabric};
+use super::super::exposure::EXPOSURES_MAX;
+use super::super::fetch::{FETCH_COST_BYTES, FETCHES_MAX};
+use super::super::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
 use crate::fabric::conformance::{End, Event, accept_into_channel, pattern};
 use crate::fabric::{
     Access, ConnectRequest, Connector, DownCause, Fabric, QpId, RemoteSlice, SendWr,
@@ -10,6 +11,7 @@ use crate::fabric::{
 use crate::mem::{Bulk, Slab};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sys::mmap::PageRequest;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -24,6 +26,9 @@ struct Lending {
     at_near: QpId,
     at_far: QpId,
     slab: Slab,
+    connectors: (ShmConnector, ShmConnector),
+    address: String,
+    endpoints: Receiver<ShmEndpoint>,
     _listener: Box<dyn Send>,
 }
 
@@ -34,24 +39,64 @@ impl Lending {
 
     /// The connector is configured like this.
     fn with(near: ShmConfig) -> Self {
+        Self::between(near, ShmConfig::default())
+    }
+
+    /// Both are, the listener as `far` says.
+    fn between(near: ShmConfig, far: ShmConfig) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let address = format!("shm:fetches-{}-{number}", std::process::id());
         let near = ShmConfig { copy_bytes_per_flush: STEP_BYTES, ..near };
-        let (near, far) = (ShmConnector::new(near).unwrap(), ShmConfig::default());
-        let far = ShmConnector::new(far).unwrap();
+        let connectors = (ShmConnector::new(near).unwrap(), ShmConnector::new(far).unwrap());
+        let (near, far) = &connectors;
         let slab = Slab::new(BLOCK_BYTES, FETCHES_MAX + 40, PageRequest::default()).unwrap();
         let (acceptor, endpoints) = accept_into_channel(Some(0));
         let lent = std::slice::from_ref(&slab);
         let listener = far.listen_lending(&address, &[], acceptor, lent).unwrap();
-        let endpoint = near.connect(&ConnectRequest::new(&address, PATIENCE)).unwrap();
-        let accepted = endpoints.recv_timeout(PATIENCE).unwrap();
         let mut near = End::new(near.fabric(0).unwrap());
-        let mut far = End::new(far.fabric(0).unwrap());
+        let far = End::new(far.fabric(0).unwrap());
         near.takes_shorts = near.fabric.take_shorts();
-        let at_near = near.fabric.adopt(endpoint).unwrap();
-        let at_far = far.fabric.adopt(accepted).unwrap();
-        Self { near, far, at_near, at_far, slab, _listener: listener }
+        let (at_near, at_far) = (QpId::new(0, 0), QpId::new(0, 0));
+        let _listener = listener;
+        let mut lending =
+            Self { near, far, at_near, at_far, slab, connectors, address, endpoints, _listener };
+        lending.connect();
+        lending
+    }
+
+    /// One more connection, which is the one that is meant from now on.
+    fn connect(&mut self) {
+        let request = ConnectRequest::new(&self.address, PATIENCE);
+        let endpoint = self.connectors.0.connect(&request).unwrap();
+        let accepted = self.endpoints.recv_timeout(PATIENCE).unwrap();
+        self.at_near = self.near.fabric.adopt(endpoint).unwrap();
+        self.at_far = self.far.fabric.adopt(accepted).unwrap();
+    }
+
+    /// Memory of the connection that the far end may write, where it is, and a home for what is fetched.
+    fn expose_with_home(&mut self, own: &Slab, bytes: usize) -> (Bulk, RemoteSlice, Bulk) {
+        let (memory, slice) = self.expose(bytes);
+        let mut home = own.take(bytes).unwrap();
+        assert!(self.near.fabric.set_home(self.at_near, slice.handle, home.lease(0..bytes)));
+        (memory, slice, home)
+    }
+
+    fn home_bytes(&self, slice: RemoteSlice) -> Option<u32> {
+        self.near.fabric.home_bytes(self.at_near, slice.handle)
+    }
+
+    /// The far end has `bytes` bytes fetched.
+    fn order(&mut self, to: RemoteSlice, at: u64, bytes: u32) {
+        let from = self.slab.take(bytes as usize).unwrap().lease(0..bytes as usize);
+        let to = RemoteSlice { offset: to.offset + at, length: bytes, ..to };
+        self.far.post(self.at_far, SendWr::Write { from, to });
+    }
+
+    /// Blocks of the slab that the far end has back, after so many turns that it has looked.
+    fn free(&mut self) -> usize {
+        (0..100).for_each(|_| self.far.turn());
+        self.slab.free()
     }
 
     /// Memory of the connection that the far end may write, and where it is.
@@ -109,8 +154,8 @@ fn bytes_of_a_lent_slab_are_fetched_before_the_message_behind_them() {
         (0..100).for_each(|_| lending.far.turn());
         assert_eq!(lending.slab.free(), blocks - 1, "the peer has not looked");
         assert_eq!(lending.near_event(), Event::Message(b"written".to_vec(), None));
+        assert_eq!(lending.home_bytes(slice), None, "it has none");
         lending.near.revoke(lending.at_near, slice.handle);
-        assert!(!lending.near.fabric.is_home(lending.at_near, slice.handle), "it has none");
         let mut fetched = vec![0; bytes];
         memory.set_len(bytes);
         memory.copy_to(0, &mut fetched);
@@ -130,12 +175,14 @@ fn bytes_go_home_where_there_is_a_home_and_that_is_known_when_the_key_is_dead() 
         let mut home = own.take(BLOCK_BYTES).unwrap();
         assert!(!lending.near.fabric.set_home(at, handle, home.lease(0..8)), "too short");
         assert!(lending.near.fabric.set_home(at, handle, home.lease(0..BLOCK_BYTES)));
-        assert!(home.is_leased() && !lending.near.fabric.is_home(at, handle));
+        assert!(home.is_leased() && lending.home_bytes(slice).is_none());
         lending.write(slice, seed, invalidate);
         let invalidated = invalidate.then_some(handle);
         assert_eq!(lending.near_event(), Event::Message(b"written".to_vec(), invalidated));
+        assert_eq!(home.is_leased(), !invalidate);
+        assert_eq!(lending.home_bytes(slice), Some(BLOCK_BYTES as u32));
         lending.near.fabric.revoke(at, handle);
-        assert!(!home.is_leased() && lending.near.fabric.is_home(at, handle));
+        assert!(!home.is_leased());
         assert_eq!(home.bytes(), pattern(BLOCK_BYTES, seed));
         let mut exposed = vec![1; BLOCK_BYTES];
         memory.copy_to(0, &mut exposed);
@@ -155,8 +202,8 @@ fn memory_that_is_not_lent_is_written_to_what_is_exposed() {
     lending.far.post(lending.at_far, SendWr::Write { from: from.lease(0..9), to: slice });
     lending.far.send(lending.at_far, b"written");
     assert_eq!(lending.near_event(), Event::Message(b"written".to_vec(), None));
+    assert_eq!(lending.home_bytes(slice), None);
     lending.near.revoke(lending.at_near, slice.handle);
-    assert!(!lending.near.fabric.is_home(lending.at_near, slice.handle));
     let mut bytes = [0; 9];
     memory.set_len(9);
     memory.copy_to(0, &mut bytes);
@@ -168,6 +215,9 @@ fn a_peer_that_accepts_no_slabs_is_lent_none_and_written_to() {
     for config in [
         ShmConfig { peer_slabs_max: 0, ..ShmConfig::default() },
         ShmConfig { peer_slab_bytes_max: BLOCK_BYTES, ..ShmConfig::default() },
+        // With room for the connection, and not for the slab.
+        ShmConfig { peer_memory_bytes_max: 36 << 20, ..ShmConfig::default() },
+        ShmConfig { core_memory_bytes_max: 36 << 20, ..ShmConfig::default() },
     ] {
         let mut lending = Lending::with(config);
         lending.near.post_recvs(lending.at_near, 1);
@@ -237,4 +287,157 @@ fn a_lender_that_sleeps_gets_its_blocks_back() {
         assert!(start.elapsed() < PATIENCE);
         lending.far.fabric.park(Duration::from_millis(50));
     }
+}
+
+/// The reactor handles the first reply, whose handler starts the next call, before it gets to the second.
+#[test]
+fn two_results_in_one_batch_expect_both_known_when_a_key_is_made_between_them() {
+    let mut lending = Lending::new();
+    lending.near.post_recvs(lending.at_near, 4);
+    let own = Slab::new(STEP_BYTES, 4, PageRequest::default()).unwrap();
+    let exposed = [1, 2].map(|seed| {
+        let exposed = lending.expose_with_home(&own, STEP_BYTES / 4);
+        lending.write(exposed.1, seed, true);
+        exposed
+    });
+    for (_, slice, _) in &exposed {
+        let killed = Event::Message(b"written".to_vec(), Some(slice.handle));
+        assert_eq!(lending.near_event(), killed);
+    }
+    lending.near.fabric.revoke(lending.at_near, exposed[0].1.handle);
+    let next = [(); 2].map(|()| lending.expose_with_home(&own, 8).1.handle);
+    assert_eq!(lending.home_bytes(exposed[1].1), Some(STEP_BYTES as u32 / 4));
+    assert_eq!(exposed[1].2.bytes(), pattern(STEP_BYTES / 4, 2));
+    let places = next.map(|handle| handle % EXPOSURES_MAX as u32);
+    assert!(places.contains(&(exposed[0].1.handle % EXPOSURES_MAX as u32)), "it is used again");
+}
+
+#[test]
+fn bytes_with_a_gap_before_them_expect_only_those_before_it_counted() {
+    let mut lending = Lending::new();
+    lending.near.post_recvs(lending.at_near, 8);
+    let own = Slab::new(4096, 1, PageRequest::default()).unwrap();
+    let (_memory, slice, _home) = lending.expose_with_home(&own, 100);
+    for (at, bytes, home) in [(50, 10, 0), (0, 8, 8), (9, 8, 8), (8, 8, 16), (2, 4, 16)] {
+        lending.order(slice, at, bytes);
+        lending.far.send(lending.at_far, b"next");
+        assert_eq!(lending.near_event(), Event::Message(b"next".to_vec(), None));
+        assert_eq!(lending.home_bytes(slice), Some(home), "{bytes} at {at}");
+    }
+}
+
+#[test]
+fn nothing_of_a_slab_expect_no_order() {
+    let mut lending = Lending::new();
+    lending.near.post_recvs(lending.at_near, 1);
+    let own = Slab::new(4096, 1, PageRequest::default()).unwrap();
+    let (_memory, slice, _home) = lending.expose_with_home(&own, 8);
+    let blocks = lending.slab.free();
+    lending.order(slice, 0, 0);
+    assert_eq!(lending.free(), blocks, "the peer has not looked");
+    lending.far.send(lending.at_far, b"next");
+    assert_eq!(lending.near_event(), Event::Message(b"next".to_vec(), None));
+    assert_eq!(lending.home_bytes(slice), None);
+}
+
+#[test]
+fn short_orders_expect_a_bounded_number_in_a_turn() {
+    let mut lending = Lending::new();
+    let (_memory, slice) = lending.expose(8);
+    let orders = FETCHES_MAX - 4;
+    let blocks = lending.slab.free();
+    (0..orders).for_each(|_| lending.order(slice, 0, 1));
+    let mut free = lending.free();
+    assert_eq!(free, blocks - orders);
+    while free < blocks {
+        lending.near.turn();
+        let now = lending.free();
+        assert!(now - free <= STEP_BYTES / FETCH_COST_BYTES, "{} in a turn", now - free);
+        free = now;
+    }
+}
+
+#[test]
+fn long_orders_of_several_connections_expect_a_bounded_sum_in_a_turn() {
+    let mut lending = Lending::new();
+    let own = Slab::new(BLOCK_BYTES, 8, PageRequest::default()).unwrap();
+    let exposed: Vec<_> = (0..8)
+        .map(|_| {
+            let exposed = lending.expose_with_home(&own, BLOCK_BYTES);
+            lending.order(exposed.1, 0, BLOCK_BYTES as u32);
+            lending.far.turn();
+            let at_near = lending.at_near;
+            lending.connect();
+            (at_near, exposed)
+        })
+        .collect();
+    let fetched = |lending: &Lending| -> Vec<u32> {
+        let of = |(qp, (_, slice, _)): &(QpId, (Bulk, RemoteSlice, Bulk))| {
+            lending.near.fabric.home_bytes(*qp, slice.handle).unwrap_or(0)
+        };
+        exposed.iter().map(of).collect()
+    };
+    let mut before = fetched(&lending);
+    while before.iter().any(|bytes| *bytes < BLOCK_BYTES as u32) {
+        lending.near.turn();
+        let after = fetched(&lending);
+        let sum: u32 = after.iter().zip(&before).map(|(after, before)| after - before).sum();
+        assert!(sum as usize <= exposed.len() * FETCH_COST_BYTES, "{sum} bytes in a turn");
+        before = after;
+    }
+}
+
+/// With some orders the lender sleeps, with more than the ring may have it does not.
+#[test]
+fn a_peer_that_never_looks_expect_the_end_of_its_connection_and_the_blocks_back() {
+    let fetch_timeout = Duration::from_millis(50);
+    for orders in [3, FETCHES_MAX + 5] {
+        let far = ShmConfig { fetch_timeout, ..ShmConfig::default() };
+        let mut lending = Lending::between(ShmConfig::default(), far);
+        let blocks = lending.slab.free();
+        let (_memory, slice) = lending.expose(8);
+        (0..orders).for_each(|_| lending.order(slice, 0, 1));
+        let start = Instant::now();
+        lending.far.turn();
+        let down = loop {
+            lending.far.fabric.park(PATIENCE);
+            assert!(start.elapsed() < PATIENCE, "it slept on");
+            lending.far.turn();
+            if let Some(event) = lending.far.next(lending.at_far) {
+                break event;
+            }
+        };
+        assert_eq!(down, Event::Down(DownCause::ReceiverNotReady));
+        assert_eq!(lending.slab.free(), blocks);
+        assert!(start.elapsed() > fetch_timeout);
+        assert_eq!(lending.near_event(), Event::Down(DownCause::ReceiverNotReady));
+    }
+}
+
+#[test]
+fn a_lender_is_about_to_sleep_expect_what_was_fetched_back() {
+    let mut lending = Lending::new();
+    let blocks = lending.slab.free();
+    lending.near.post_recvs(lending.at_near, 1);
+    let (_memory, slice) = lending.expose(8);
+    lending.write(slice, 1, false);
+    lending.far.turn();
+    let start = Instant::now();
+    while lending.near.next(lending.at_near).is_none() {
+        assert!(start.elapsed() < PATIENCE);
+        lending.near.turn();
+    }
+    assert_eq!(lending.slab.free(), blocks - 1);
+    lending.far.fabric.park(Duration::ZERO);
+    assert_eq!(lending.slab.free(), blocks);
+}
+
+#[test]
+fn a_data_plane_has_ended_expect_nothing_left_to_look_at() {
+    let mut lending = Lending::new();
+    lending.far.turn();
+    lending.far.fabric.end();
+    lending.far.turn();
+    lending.far.fabric.park(Duration::from_millis(20));
+    assert!(lending.far.next(lending.at_far).is_none());
 }

@@ -196,7 +196,7 @@ fn silent(address: &str) -> PeerSocket {
     socket::connect(&Address::parse(address).unwrap(), deadline).unwrap().0
 }
 
-fn hello() -> Packet {
+pub(super) fn hello() -> Packet {
     Packet {
         kind: Kind::Hello,
         slots: SLOTS,
@@ -306,6 +306,7 @@ fn slabs_that_are_not_what_they_should_be_are_refused() {
         (vec![&good], 1, 8193, Refusal::Malformed),
         (vec![&good], 1, u64::MAX, Refusal::Limits),
         (vec![&good], 1, (4 << 30) + 1, Refusal::Limits),
+        (vec![], 0, 8192, Refusal::Limits),
     ];
     for (slabs, count, slab_bytes, refusal) in cases {
         let packet = Packet { slabs: count, slab_bytes, ..hello() }.encode();
@@ -348,14 +349,14 @@ fn packets_that_are_no_hello_are_refused_with_its_descriptors_too() {
 }
 
 /// Memory whose pages are there.
-fn with_pages(bytes: usize, seals: SealFlags) -> OwnedFd {
+pub(super) fn with_pages(bytes: usize, seals: SealFlags) -> OwnedFd {
     let fd = unsealed(bytes as u64, SealFlags::empty());
     rustix::io::pwrite(&fd, &vec![1; bytes], 0).unwrap();
     fcntl_add_seals(&fd, seals).unwrap();
     fd
 }
 
-fn unsealed(bytes: u64, seals: SealFlags) -> OwnedFd {
+pub(super) fn unsealed(bytes: u64, seals: SealFlags) -> OwnedFd {
     let fd = memfd_create("attack", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&fd, bytes).unwrap();
     fcntl_add_seals(&fd, seals).unwrap();
@@ -396,51 +397,6 @@ fn silent_peers_hold_up_nobody_and_are_let_go() {
         }
     }
     victim.expect_unharmed();
-}
-
-#[test]
-fn a_listener_that_does_not_keep_to_the_handshake_is_an_error_in_time() {
-    let connector = ShmConnector::new(ShmConfig::default()).unwrap();
-    let address = format!("shm:hostile-{}-listener", std::process::id());
-    let (listener, _) = socket::listen(&Address::parse(&address).unwrap()).unwrap();
-    let accept = Packet { kind: Kind::Accept, ..hello() }.encode();
-    let (_, memory) = SharedMemory::create("attack", 4096).unwrap();
-    let ready = Packet { kind: Kind::Ready, ..hello() };
-    let ready = Packet { slots: 256, arena_bytes: 1 << 30, ..ready }.encode();
-    // Slabs that the connector does not accept, and one that is not sealed.
-    let beyond = Packet { kind: Kind::Accept, slabs: 5, slab_bytes: 5 * 4096, ..hello() }.encode();
-    let unsealed = Packet { kind: Kind::Accept, slabs: 1, slab_bytes: 4096, ..hello() };
-    let unsealed = Packet { arena_bytes: 4096, ..unsealed }.encode();
-    let memory_fd = memory.as_fd();
-    let answers: [(&[u8], &[BorrowedFd<'_>]); 7] = [
-        (&beyond, &[memory_fd; 7]),
-        (&unsealed, &[memory_fd; 3]),
-        (&[], &[]),
-        (b"no", &[]),
-        (&accept, &[memory.as_fd()]),
-        (&accept, &[memory.as_fd(), memory.as_fd()]),
-        (&accept, &[memory.as_fd(), memory.as_fd(), memory.as_fd()]),
-    ];
-    for (packet, fds) in answers {
-        let timeout = Duration::from_millis(if packet.is_empty() { 100 } else { 10_000 });
-        thread::scope(|scope| {
-            let connecting =
-                scope.spawn(|| connector.connect(&ConnectRequest::new(&address, timeout)));
-            socket::wait_readable(listener.as_fd(), Instant::now() + PATIENCE).unwrap();
-            let Accepted::Peer(mut socket, _) = listener.accept().unwrap().unwrap() else {
-                panic!("this process is of the same user")
-            };
-            socket.accept_descriptors();
-            // Where the connector waits for 100 ms only, it may have gone.
-            let _ = socket::send(socket.as_fd(), &ready, &[]);
-            socket::wait_readable(socket.as_fd(), Instant::now() + PATIENCE).unwrap();
-            if !packet.is_empty() {
-                socket::send(socket.as_fd(), packet, fds).unwrap();
-            }
-            let error = connecting.join().unwrap().err().unwrap().to_string();
-            assert_eq!(error.lines().count(), 1, "{error}");
-        });
-    }
 }
 
 /// Want of memory is not held against the peer.
@@ -572,7 +528,7 @@ fn exposures_beyond_the_arena_are_refused() {
 fn orders_to_fetch_that_name_nothing_end_the_connection() {
     let slab = Slab::new(4096, 1, PageRequest::default()).unwrap();
     let good = Fetch { handle: 0, slab: 0, length: 64, to: 0, from: 0 };
-    let wrong: [fn(&mut Fetch, RemoteSlice); 12] = [
+    let wrong: [fn(&mut Fetch, RemoteSlice); 13] = [
         |order, _| order.handle ^= 1,
         |order, _| order.handle ^= 1 << 31,
         |order, other| (order.handle, order.to) = (other.handle, other.offset),
@@ -581,6 +537,7 @@ fn orders_to_fetch_that_name_nothing_end_the_connection() {
         |order, _| order.to = u64::MAX,
         |order, _| order.length = 65,
         |order, _| order.length = u32::MAX,
+        |order, _| order.length = 0,
         |order, _| order.slab = 1,
         |order, _| order.slab = u32::MAX,
         |order, _| order.from = 4033,

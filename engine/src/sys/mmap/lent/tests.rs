@@ -33,7 +33,7 @@ fn put(memory: &LendableMemory, at: usize, bytes: &[u8]) {
 
 fn adopt(fd: OwnedFd, len_max: usize) -> io::Result<LendableMemory> {
     // SAFETY: tests map none of these files themselves.
-    unsafe { LendableMemory::from_memfd(fd, len_max, SMALL) }
+    unsafe { LendableMemory::from_memfd(fd, 2, len_max, SMALL) }
 }
 
 fn writable_mapping(fd: impl AsFd) -> Result<(), Errno> {
@@ -123,7 +123,10 @@ fn a_memfd_that_cannot_be_sealed_or_has_no_size_is_not_adopted() {
         (file, "not a memfd"),
     ];
     for (fd, reason) in cases {
+        let other = fd.try_clone().unwrap();
+        let seals = fs::fcntl_get_seals(&other);
         let error = adopt(fd, 1 << 40).unwrap_err();
+        assert_eq!(fs::fcntl_get_seals(&other), seals, "{reason}: sealed");
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
         assert!(error.to_string().contains(reason), "{error}, not {reason}");
     }
@@ -248,4 +251,39 @@ fn expect_read_only_if_small(memory: &LendableMemory) {
         mm::mmap(ptr::null_mut(), HUGE_PAGE_BYTES, protection, MapFlags::SHARED, memory, 0)
     };
     assert_eq!(mapped.map(drop), Err(Errno::PERM));
+}
+
+/// Flags of the mapping at `at`, as the kernel abbreviates them.
+fn flags_of(at: NonNull<u8>) -> String {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let start = format!("{:08x}-", at.addr());
+    let at_start = maps.lines().skip_while(|line| !line.starts_with(&start));
+    let flags = at_start.into_iter().find_map(|line| line.strip_prefix("VmFlags: "));
+    format!("{} ", flags.unwrap())
+}
+
+#[test]
+fn memory_of_others_expect_it_left_out_of_core_dumps_and_forks() {
+    let owner = LendableMemory::create("slab", PAGE, SMALL).unwrap();
+    let borrowed = BorrowedMemory::from_fd(&owner, PAGE).unwrap();
+    let flags = flags_of(borrowed.bytes(0, 1).unwrap());
+    assert!(flags.contains("dd ") && flags.contains("dc "), "{flags}");
+}
+
+#[test]
+fn memory_of_others_is_prefaulted_expect_all_pages_mapped() {
+    let owner = LendableMemory::create("slab", 64 * PAGE, SMALL).unwrap();
+    let borrowed = BorrowedMemory::from_fd(&owner, 64 * PAGE).unwrap();
+    let resident = || {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{:08x}-", borrowed.bytes(0, 1).unwrap().addr());
+        let mut lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+        let line = lines.find(|line| line.starts_with("Rss:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
+    };
+    assert_eq!(resident(), 0);
+    borrowed.prefault();
+    if release() >= (5, 14) {
+        assert_eq!(resident(), 64 * PAGE / 1024);
+    }
 }

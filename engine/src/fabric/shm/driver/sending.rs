@@ -1,0 +1,78 @@
+//! What goes out, as far as it could not go at once: send queues, doorbells, and memory that peers fetch.
+
+use super::super::super::DownCause;
+use super::super::queue_pair::{Progress, QueuePair};
+use super::ShmFabric;
+use crate::sync::atomic::{Ordering, fence};
+
+impl ShmFabric {
+    /// Goes on with the send queues.
+    #[cold]
+    pub(super) fn progress_waiting(&mut self) {
+        let mut at = 0;
+        while let Some(place) = self.waiting.get(at).copied() {
+            match self.progress(place) {
+                Ok(Progress::Waiting) => at += 1,
+                Ok(Progress::Empty) => self.stop_waiting(at, place),
+                // Takes it off the list, too.
+                Err(cause) => self.take_down(place, cause),
+            }
+        }
+    }
+
+    fn progress(&mut self, place: u32) -> Result<Progress, DownCause> {
+        let pair = self.places.get_mut(place as usize).and_then(|place| place.pair.as_deref_mut());
+        let Some(pair) = pair else { return Ok(Progress::Empty) };
+        pair.ends.note_sent();
+        let progress = pair.progress(&mut self.done);
+        if pair.lends() && !self.lending.contains(&place) {
+            self.lending.push(place);
+        }
+        progress
+    }
+
+    /// Gives up what peers have fetched meanwhile.
+    pub(super) fn release_fetched(&mut self) {
+        let mut at = 0;
+        while let Some(place) = self.lending.get(at).copied() {
+            match self.pair_at(place).map_or(Ok(false), QueuePair::release_fetched) {
+                Ok(true) => at += 1,
+                Ok(false) => {
+                    self.lending.swap_remove(at);
+                }
+                // Takes it off the list, too.
+                Err(cause) => self.take_down(place, cause),
+            }
+        }
+    }
+
+    fn stop_waiting(&mut self, at: usize, place: u32) {
+        self.waiting.swap_remove(at);
+        if let Some(pair) = self.pair_at(place) {
+            pair.waiting = false;
+        }
+    }
+
+    /// Rings for what was sent, where the peer wants that: one fence for all of it.
+    #[inline]
+    pub(super) fn ring_bells(&mut self) {
+        // Pairs with the fence of the peer's `go_idle`.
+        fence(Ordering::SeqCst);
+        while let Some(place) = self.listed.sent.pop() {
+            let Some(pair) = self.pair_at(place) else { continue };
+            if !pair.ends.take_sent() {
+                self.ring_or_take_down(place);
+            }
+        }
+    }
+
+    /// The peer has to be rung, or has broken a ring.
+    #[cold]
+    fn ring_or_take_down(&mut self, place: u32) {
+        let Some(pair) = self.pair_at(place) else { return };
+        match pair.ends.take_broken() {
+            Some(broken) => self.take_down(place, broken.into()),
+            None => pair.ring(),
+        }
+    }
+}
