@@ -20,6 +20,8 @@ pub mod sync;
 #[doc(hidden)]
 pub mod sys;
 
+#[cfg(feature = "gss")]
+pub use api::gss;
 pub use api::{
     Answer, AnswerQueue, Call, CallEnded, CallError, Client, ClientHandle, ConnectError,
     ConnectOptions, ConnectionEvent, ConnectionId, Core, CoreContext, Data, Decoder, Deferred,
@@ -29,7 +31,7 @@ pub use api::{
 };
 #[cfg(feature = "async")]
 pub use api::{AsyncService, CallStream, IncomingCall, Results, WithData, async_service};
-pub use api::{Span, options};
+pub use api::{Identity, Span, options};
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
 pub use fabric::capture::{CaptureCounters, CaptureSink};
 pub use fabric::{DownCause, Peer};
@@ -40,7 +42,8 @@ pub use reactor::{
 };
 pub use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 pub use spinrpc_proto::rpc::{
-    AcceptStatus, AuthFlavor, AuthStat, AuthSys, GROUPS_MAX, Groups, OpaqueAuth, RejectStatus,
+    AcceptStatus, AuthFlavor, AuthStat, AuthSys, GROUPS_MAX, Groups, GssService, OpaqueAuth,
+    RejectStatus,
 };
 pub use spinrpc_proto::version::TransportVersion;
 pub use spinrpc_proto::xdr::DecodeError;

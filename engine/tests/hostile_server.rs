@@ -10,6 +10,7 @@ use common::raw::{RawListener, RawPeer, bytes_of};
 use common::{LIMIT, PROGRAM, VERSION, unique_address, valid};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
+use spinrpc::fabric::RemoteSlice;
 use spinrpc::{
     Backpressure, CallEnded, CallError, CallSpec, ConnectError, ConnectionEvent, DownCause, Engine,
     Token,
@@ -250,6 +251,32 @@ fn lists_that_were_changed_cost_the_connection() {
         let xid = call[0];
         pair.peer.send_words(&message(xid, MSG, &lists, &success(xid)));
         pair.expect_misbehaved(what, why);
+    }
+}
+
+/// A server writes the reply to one call into the chunk of another.
+#[test]
+fn a_reply_in_a_chunk_that_is_another_calls_reaches_no_handler() {
+    for (xid_of, answered) in [(1, 0), (0, 1)] {
+        let mut pair = Pair::new();
+        let calls = [pair.call_with_room(1, 9000, true), pair.call_with_room(2, 9000, true)];
+        let mut lists = calls[1][4..18].to_vec();
+        let reply = bytes_of(&[&success(calls[xid_of][0])[..], &[4, 5, 6]].concat());
+        let offset = u64::from(lists[12]) << 32 | u64::from(lists[13]);
+        let (handle, length) = (lists[10], lists[11]);
+        pair.peer.write(&reply, RemoteSlice { handle, length, offset });
+        (lists[4], lists[11]) = (0, reply.len() as u32);
+        pair.peer.send_words(&message(calls[1][0], NOMSG, &lists, &[]));
+        if answered == 0 {
+            assert_eq!(pair.caller.reply().unwrap(), [4, 5, 6]);
+            assert!(pair.caller.client.is_up());
+            continue;
+        }
+        let why = PeerMisbehaved::ForeignReply;
+        let (token, error) = pair.caller.replies(1).remove(0);
+        let told = matches!(error, Err(CallError::PeerMisbehaved(reason)) if reason == why);
+        assert!(told && token == 2, "{token} {error:?}");
+        assert_eq!(pair.caller.down(), (DownCause::PeerMisbehaved(why.as_str()), 1));
     }
 }
 

@@ -318,6 +318,55 @@ fn calls_in_both_directions_allocate_nothing_either() {
     IS_CORE.set(false);
 }
 
+/// Calls under RPCSEC_GSS: both ends on this thread, contexts on another one.
+#[cfg(feature = "gss-test")]
+#[test]
+fn protected_calls_allocate_nothing_either() {
+    use spinrpc::gss::mechanism::GivenKeys;
+    use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
+    let _alone = alone();
+    let config = valid(small_with(|raw| {
+        raw.poll.mode = IdlePolicy::Busy;
+        raw.mem.arena_mib = 32;
+    }));
+    let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
+    let shared = serve(&there);
+    let (enctype, key, name) = (Enctype::Aes256Sha1, vec![1; 32], "user".to_owned());
+    let keys = GivenKeys { enctype, key, name, tokens: 1, lifetime: u64::MAX };
+    there.gss(GssAcceptor::new(keys.clone())).unwrap();
+    let address = unique_address();
+    there.listen(&address).unwrap();
+    let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
+    lock(&shared.deferred).reserve(1024);
+    for service in [GssService::None, GssService::Integrity, GssService::Privacy] {
+        let initiator = GssInitiator::new(keys.clone(), "test@server").service(service);
+        let options = ConnectOptions::new().gss(initiator);
+        let state = State::new();
+        let make = |client| Load { client, state: Rc::clone(&state) };
+        let client = near.connect_with(&address, PROGRAM, VERSION, &options, make).unwrap();
+        poll_until(&mut near, &mut far, "the context", || client.is_up());
+        IS_CORE.set(true);
+        let kinds = [Kind::Null, Kind::Echo(64), Kind::Echo(3000), Kind::Long(50_000)];
+        for kind in kinds.into_iter().chain([Kind::Read(1 << 17), Kind::Deferred]) {
+            for (depth, calls, counts) in [(1, 8, false), (8, 64, false), (8, 500, true)] {
+                COUNTS.store(counts, Ordering::SeqCst);
+                state.begin(kind, calls);
+                (0..depth).for_each(|_| state.start(&client));
+                poll_until(&mut near, &mut far, "all replies", || {
+                    answer_deferred(&shared);
+                    state.answered.get() == calls
+                });
+                COUNTS.store(false, Ordering::SeqCst);
+                state.spare.borrow_mut().clear();
+            }
+            let allocations = ALLOCATIONS.swap(0, Ordering::SeqCst);
+            assert_eq!(allocations, 0, "uses of the allocator in {kind:?} under {service:?}");
+        }
+        IS_CORE.set(false);
+        client.close();
+    }
+}
+
 /// Calls of another thread, by a handle: neither that thread nor a core allocates. All three are this one here.
 #[test]
 fn calls_by_handles_allocate_nothing_either() {

@@ -8,15 +8,16 @@ use spinrpc_proto::ids::Instant;
 use spinrpc_proto::rpc::{
     Admission, AuthFlavor, CallHeader, GssFault, SEQUENCE_MAX, SequenceWindow, signed_bytes,
 };
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::enctype::{Enctype, SessionKey};
 use crate::token::{Mic, ReceiveKeys, Role, SendKeys, TokenError};
 
-/// Words of the window: 512 numbers are told apart, requesters are told of 256.
-const WINDOW_WORDS: usize = 8;
-/// Looks at the lock of a window before the thread waits for it in the kernel.
+/// Words of the window: 4096 numbers are told apart, requesters are told of 2048, which are more than a connection has
+/// credits.
+const WINDOW_WORDS: usize = 64;
+/// Looks at a lock before the thread waits for it in the kernel.
 const SPINS: u32 = 1000;
 
 /// The window of a context.
@@ -47,6 +48,8 @@ pub struct Context {
     next_sequence: AtomicU32,
     /// Sequence numbers that a responder has seen.
     window: Mutex<Window>,
+    /// A verified call has come: the other end has the key.
+    proved: AtomicBool,
 }
 
 /// All sequence numbers of a context are used up: the caller has to establish another.
@@ -74,6 +77,7 @@ impl Context {
             counter: AtomicU64::new(0),
             next_sequence: AtomicU32::new(1),
             window: Mutex::new(Window::new()),
+            proved: AtomicBool::new(false),
         }
     }
 
@@ -120,6 +124,22 @@ impl Context {
         let next = |number| (number <= SEQUENCE_MAX).then_some(number + 1);
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         self.next_sequence.fetch_update(set, fetch, next).map_err(|_| Exhausted)
+    }
+
+    /// The number that [`Context::take_sequence`] would take: never `skipped`, which is the window that the responder told,
+    /// because the verifier of INIT would be that of the reply, too.
+    ///
+    /// # Errors
+    /// [`Exhausted`].
+    pub fn peek_sequence(&self, skipped: u32) -> Result<u32, Exhausted> {
+        let next = self.next_sequence.load(Ordering::Relaxed);
+        let next = if next == skipped { next.saturating_add(1) } else { next };
+        if next > SEQUENCE_MAX { Err(Exhausted) } else { Ok(next) }
+    }
+
+    /// Uses up the number that [`Context::peek_sequence`] gave: once a call has it, on the one thread that sends calls.
+    pub fn take_sequence(&self, number: u32) {
+        self.next_sequence.fetch_max(number.saturating_add(1), Ordering::Relaxed);
     }
 
     /// Sequence numbers left. A requester changes the context while there are some.
@@ -175,7 +195,10 @@ impl Context {
         if signed.is_none_or(|signed| self.receive.verify(signed, verifier.body).is_err()) {
             return Err(GssFault::Verifier);
         }
-        let admission = self.lock().admit(sequence);
+        if !self.is_proved() {
+            self.proved.store(true, Ordering::Relaxed);
+        }
+        let admission = lock(&self.window).admit(sequence);
         match admission {
             Admission::Fresh => Ok(()),
             Admission::Replay => Err(GssFault::Replay),
@@ -183,19 +206,26 @@ impl Context {
         }
     }
 
-    /// The window, without a system call in the common case: who holds it is done in a few instructions, unless the
-    /// system has put that thread aside.
-    fn lock(&self) -> MutexGuard<'_, Window> {
-        for _ in 0..SPINS {
-            match self.window.try_lock() {
-                Ok(guard) => return guard,
-                // No code that holds the lock can panic.
-                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
-            }
-        }
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A verified call has come under it. Until then the initiator may be one that has sent the token of another.
+    #[must_use]
+    pub fn is_proved(&self) -> bool {
+        // Relaxed: it only says which contexts go first.
+        self.proved.load(Ordering::Relaxed)
     }
+}
+
+/// Locks, without a system call in the common case: who holds the locks of this crate is done in a few instructions, unless
+/// the system has put that thread aside.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    for _ in 0..SPINS {
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            // No code that holds them can panic.
+            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+        }
+    }
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Shows no key.
@@ -228,9 +258,22 @@ mod tests {
         assert_eq!((context.next_sequence(), context.sequences_left()), (Err(Exhausted), 0));
     }
 
+    #[test]
+    fn a_number_is_taken_once_it_is_used_and_the_window_is_skipped() {
+        let context = context();
+        assert_eq!([context.peek_sequence(2), context.peek_sequence(2)], [Ok(1), Ok(1)]);
+        context.take_sequence(1);
+        assert_eq!(context.peek_sequence(2), Ok(3));
+        context.take_sequence(3);
+        assert_eq!(context.peek_sequence(2), Ok(4));
+        assert_eq!(context.sequences_left(), SEQUENCE_MAX - 3);
+        context.take_sequence(SEQUENCE_MAX);
+        assert_eq!(context.peek_sequence(2), Err(Exhausted));
+    }
+
     /// Replies leave out of order: twice as many numbers are kept as clients are told of.
     #[test]
     fn the_window_is_twice_what_is_told() {
-        assert_eq!((Window::TOLD, Window::KEPT), (256, 512));
+        assert_eq!((Window::TOLD, Window::KEPT), (2048, 4096));
     }
 }

@@ -23,6 +23,7 @@ mod mac;
 pub mod mechanism;
 mod message;
 pub mod random;
+pub mod table;
 mod token;
 #[cfg(test)]
 mod vectors;

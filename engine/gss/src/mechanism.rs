@@ -103,11 +103,14 @@ pub use given::GivenKeys;
 mod given {
     use super::{Acceptance, Established, Initiation, Instant, Mechanism, MechanismError};
     use crate::enctype::{Enctype, SessionKey};
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     const MAGIC: &[u8; 4] = b"test";
+    /// Numbers of contexts, which make their keys differ.
+    static CONTEXTS: AtomicU64 = AtomicU64::new(1);
 
-    /// A mechanism whose ends are given the same key. It proves nothing, and every context has the
-    /// same keys: for tests only.
+    /// A mechanism whose ends are given the same key, from which those of each context are made. It proves nothing: for
+    /// tests only.
     #[derive(Clone)]
     pub struct GivenKeys {
         /// Encryption type of all contexts.
@@ -123,8 +126,15 @@ mod given {
     }
 
     impl GivenKeys {
-        fn established(&self, peer: &str, now: Instant) -> Result<Established, MechanismError> {
-            let key = SessionKey::new(self.enctype, &self.key);
+        fn established(
+            &self,
+            number: u64,
+            peer: &str,
+            now: Instant,
+        ) -> Result<Established, MechanismError> {
+            let mut key = self.key.clone();
+            key.iter_mut().zip(number.to_be_bytes()).for_each(|(byte, other)| *byte ^= other);
+            let key = SessionKey::new(self.enctype, &key);
             let error = |cause: crate::enctype::WrongKeyLength| {
                 refused(MechanismError::NO_CRED, &cause.to_string())
             };
@@ -136,18 +146,20 @@ mod given {
             })
         }
 
-        fn token(&self, left: u8) -> Vec<u8> {
-            [&MAGIC[..], &[left], self.name.as_bytes()].concat()
+        fn token(&self, left: u8, number: u64) -> Vec<u8> {
+            [&MAGIC[..], &[left], &number.to_be_bytes(), self.name.as_bytes()].concat()
         }
     }
 
-    /// Tokens left, and the name of who sent the token.
-    fn parse(token: &[u8]) -> Result<(u8, &str), MechanismError> {
+    /// Tokens left, the number of the context, and the name of who sent the token.
+    fn parse(token: &[u8]) -> Result<(u8, u64, &str), MechanismError> {
         let defective = || refused(MechanismError::DEFECTIVE_TOKEN, "not a token of the tests");
-        let [left, name @ ..] = token.strip_prefix(MAGIC).ok_or_else(defective)? else {
+        let [left, rest @ ..] = token.strip_prefix(MAGIC).ok_or_else(defective)? else {
             return Err(defective());
         };
-        Ok((*left, core::str::from_utf8(name).map_err(|_| defective())?))
+        let (number, name) = rest.split_first_chunk().ok_or_else(defective)?;
+        let name = core::str::from_utf8(name).map_err(|_| defective())?;
+        Ok((*left, u64::from_be_bytes(*number), name))
     }
 
     fn refused(major: u32, reason: &str) -> MechanismError {
@@ -155,29 +167,34 @@ mod given {
     }
 
     impl Mechanism for GivenKeys {
-        /// Tokens that remain to be sent.
-        type Initiating = u8;
+        /// Tokens that remain to be sent, and the number of the context.
+        type Initiating = (u8, u64);
         /// Tokens that remain to be received.
         type Accepting = u8;
 
-        fn begin(&self, _target: &str, _now: Instant) -> Result<Initiation<u8>, MechanismError> {
+        fn begin(
+            &self,
+            _target: &str,
+            _now: Instant,
+        ) -> Result<Initiation<(u8, u64)>, MechanismError> {
             let left = self.tokens.saturating_sub(1);
-            Ok(Initiation::Continue(left, self.token(left)))
+            let number = CONTEXTS.fetch_add(1, Ordering::Relaxed);
+            Ok(Initiation::Continue((left, number), self.token(left, number)))
         }
 
         fn go_on(
             &self,
-            left: u8,
+            (left, number): (u8, u64),
             token: &[u8],
             now: Instant,
-        ) -> Result<Initiation<u8>, MechanismError> {
-            let (theirs, peer) = parse(token)?;
+        ) -> Result<Initiation<(u8, u64)>, MechanismError> {
+            let (theirs, _, peer) = parse(token)?;
             match left.checked_sub(1) {
                 _ if theirs != left => {
                     Err(refused(MechanismError::DEFECTIVE_TOKEN, "token out of turn"))
                 }
-                Some(left) => Ok(Initiation::Continue(left, self.token(left))),
-                None => Ok(Initiation::Complete(self.established(peer, now)?)),
+                Some(left) => Ok(Initiation::Continue((left, number), self.token(left, number))),
+                None => Ok(Initiation::Complete(self.established(number, peer, now)?)),
             }
         }
 
@@ -187,13 +204,16 @@ mod given {
             token: &[u8],
             now: Instant,
         ) -> Result<Acceptance<u8>, MechanismError> {
-            let (left, peer) = parse(token)?;
+            let (left, number, peer) = parse(token)?;
             if state.is_some_and(|expected| expected != left) {
                 return Err(refused(MechanismError::DEFECTIVE_TOKEN, "token out of turn"));
             }
             match left.checked_sub(1) {
-                Some(next) => Ok(Acceptance::Continue(next, self.token(left))),
-                None => Ok(Acceptance::Complete(self.established(peer, now)?, self.token(0))),
+                Some(next) => Ok(Acceptance::Continue(next, self.token(left, number))),
+                None => {
+                    let token = self.token(0, number);
+                    Ok(Acceptance::Complete(self.established(number, peer, now)?, token))
+                }
             }
         }
     }

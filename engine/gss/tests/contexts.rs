@@ -3,6 +3,7 @@
 
 use spinrpc_gss::context::{Context, Window};
 use spinrpc_gss::mechanism::{Acceptance, GivenKeys, Initiation, Mechanism, MechanismError};
+use spinrpc_gss::table::{ContextTable, TableLimits};
 use spinrpc_gss::{Enctype, Role, TokenError};
 use spinrpc_proto::ids::{Instant, Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{
@@ -10,6 +11,7 @@ use spinrpc_proto::rpc::{
     SEQUENCE_MAX, signed_bytes,
 };
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const NOW: Instant = Instant(1_000);
@@ -101,7 +103,7 @@ fn contexts_of_one_token_and_of_several() {
             assert_eq!((initiator.peer(), acceptor.peer()), ("nfs/server", "user@SPIN.TEST"));
             assert_eq!((initiator.enctype(), acceptor.enctype()), (enctype, enctype));
             let window = acceptor.sign_reply(Window::TOLD);
-            assert_eq!(initiator.verify_reply(256, window.as_slice()), Ok(()));
+            assert_eq!(initiator.verify_reply(2048, window.as_slice()), Ok(()));
         }
     }
 }
@@ -109,15 +111,37 @@ fn contexts_of_one_token_and_of_several() {
 #[test]
 fn tokens_of_something_else_establish_nothing() {
     let server = mechanism("nfs/server", Enctype::Aes256Sha1, 2);
-    for token in [&b""[..], b"test", b"tess\0name", b"test\0\xff"] {
+    for token in [&b""[..], b"test", b"test\0numbe", b"tess\0numbers!name", b"test\0numbers!\xff"] {
         let refused = server.accept(None, token, NOW).unwrap_err();
         assert_eq!(refused.major, MechanismError::DEFECTIVE_TOKEN);
     }
-    assert!(server.accept(Some(3), b"test\x01name", NOW).is_err(), "out of turn");
+    assert!(server.accept(Some(3), b"test\x01numbers!name", NOW).is_err(), "out of turn");
     let mut wrong = mechanism("nfs/server", Enctype::Aes256Sha1, 1);
     wrong.key.pop();
-    let refused = wrong.accept(None, b"test\0name", NOW).unwrap_err();
+    let refused = wrong.accept(None, b"test\0numbers!name", NOW).unwrap_err();
     assert_eq!(refused.to_string(), "key of encryption type 18 has 31 bytes, not 32");
+}
+
+/// A token that is sent again makes a context whose key its sender does not have.
+#[test]
+fn contexts_that_no_call_has_proved_go_first_and_dead_ones_with_the_next() {
+    // Two of them may be of one host.
+    let table = ContextTable::new(TableLimits { contexts: 16, idle: 1_000 }, [1; 8]);
+    let (initiator, acceptor) = pair();
+    let mut forged = call(&initiator, 1);
+    *forged.last_mut().unwrap() ^= 1;
+    assert_eq!(admit(&acceptor, &forged), Err(GssFault::Verifier));
+    assert!(!acceptor.is_proved());
+    assert_eq!(admit(&acceptor, &call(&initiator, 1)), Ok(()));
+    assert!(acceptor.is_proved());
+    let used = table.insert(Arc::new(acceptor), 7, Instant(1));
+    for now in 2..20 {
+        table.insert(Arc::new(pair().1), 7, Instant(now));
+    }
+    assert_eq!(table.len(), 2);
+    assert!(table.find(&used, Instant(20)).is_some());
+    table.insert(Arc::new(pair().1), 8, Instant(5_000));
+    assert_eq!(table.len(), 1);
 }
 
 #[test]

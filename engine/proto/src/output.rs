@@ -148,6 +148,8 @@ pub enum PeerMisbehaved {
     MalformedHeaders,
     /// A message invalidated a key of another call than the one it answers (RFC 8797 section 4.1).
     ForeignKey,
+    /// A reply in a chunk that begins with another XID than the message that brought it.
+    ForeignReply,
     /// A reply places more of a result than the peer had this side fetch of it.
     ResultNotFetched,
     /// It speaks no version of RPC-over-RDMA that this side speaks (RFC 5666 section 4.2, version two
@@ -166,6 +168,7 @@ impl PeerMisbehaved {
             Self::NoReplyStream => "RDMA_NOMSG reply without a Reply chunk",
             Self::MalformedHeaders => "too many malformed transport headers",
             Self::ForeignKey => "invalidated a key of another call",
+            Self::ForeignReply => "reply in a chunk that is that of another call",
             Self::ResultNotFetched => "reply that places more than could be fetched",
             Self::NoCommonVersion => "speaks no version of RPC-over-RDMA that is spoken here",
         }

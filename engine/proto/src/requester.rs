@@ -622,6 +622,14 @@ pub const fn index_of(xid: Xid) -> u16 {
     (xid.0 & (SLOTS_MAX as u32 - 1)) as u16
 }
 
+impl SlotId {
+    /// The XID of the call in this slot.
+    #[inline]
+    pub fn xid(self) -> Xid {
+        xid_of(self.index, self.generation)
+    }
+}
+
 #[inline]
 pub(crate) fn xid_of(index: u16, generation: u32) -> Xid {
     Xid(generation << INDEX_BITS | u32::from(index))

@@ -1,6 +1,7 @@
 //! A call in the hands of its handler.
 
 use super::codec::{Decoder, Encoder};
+use super::identity::Identity;
 use super::reverse::Reverse;
 use super::service::ConnectionId;
 use crate::mem::Bulk;
@@ -32,6 +33,17 @@ pub(super) struct CallState<'a> {
     /// They came in an RDMA_MSGP.
     pub(super) padded: Cell<Option<&'a mut Padded<'a>>>,
     pub(super) outcome: Cell<Option<CallOutcome>>,
+    /// There if it came under RPCSEC_GSS, and its verifier has been checked.
+    #[cfg(feature = "gss")]
+    pub(super) caller: Option<GssCaller<'a>>,
+}
+
+/// The user that a call under RPCSEC_GSS comes from.
+#[cfg(feature = "gss")]
+#[derive(Clone, Copy)]
+pub(super) struct GssCaller<'a> {
+    pub(super) context: &'a std::sync::Arc<spinrpc_gss::context::Context>,
+    pub(super) service: spinrpc_proto::rpc::GssService,
 }
 
 impl<'a> CallState<'a> {
@@ -131,7 +143,17 @@ impl<'a> Call<'a> {
         self.remaining().and_then(|left| Instant::now().checked_add(left))
     }
 
-    /// Who calls, as the caller says.
+    /// The user that the call comes from, and how far that is known.
+    pub fn identity(&self) -> Identity<'a> {
+        #[cfg(feature = "gss")]
+        if let Some(GssCaller { context, service }) = self.0.caller {
+            return Identity::Gss { principal: context.peer(), service };
+        }
+        Identity::stated(&self.credential())
+    }
+
+    /// The caller's credential, as it came. Of a call under RPCSEC_GSS the flavor only:
+    /// [`Call::identity`] says who calls.
     pub fn credential(&self) -> OpaqueAuth<'a> {
         self.0.credential.unwrap_or(OpaqueAuth::NONE)
     }

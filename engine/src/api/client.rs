@@ -14,6 +14,8 @@ use crate::reactor::{Backpressure, CallSpec, OptionMessage, Resend};
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::rpc::{AuthFlavor, AuthSys, OpaqueAuth};
+#[cfg(feature = "gss")]
+use spinrpc_proto::{ids::Xid, output::SlotId};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -76,6 +78,9 @@ pub(super) struct Link {
     pub(super) ops: Rc<CoreCell>,
     /// The application wants it no more.
     pub(super) is_closed: Cell<bool>,
+    /// The call that ends its security context, whose answer means nothing.
+    #[cfg(feature = "gss")]
+    pub(super) farewell: Cell<Option<(SlotId, Xid)>>,
     route: RefCell<Route>,
     pub(super) failure: RefCell<Option<ConnectError>>,
     /// It was connected once: only then is a connection something to be made anew.
@@ -98,6 +103,8 @@ impl Link {
             state: Cell::new(LinkState::Connecting),
             failure: RefCell::new(None),
             is_closed: Cell::new(false),
+            #[cfg(feature = "gss")]
+            farewell: Cell::new(None),
             was_up: Cell::new(false),
             reconnects,
             program,
@@ -184,6 +191,11 @@ impl Link {
             // The application has closed it.
             LinkState::Up(_) => Backpressure::Down,
             _ if !self.was_up.get() => Backpressure::Connecting,
+            // Another security context is being established.
+            #[cfg(feature = "gss")]
+            LinkState::Probing(_) if !self.is_closed.get() && !self.reconnects => {
+                Backpressure::Connecting
+            }
             _ => self.refusal_when_down(),
         }
     }
@@ -363,6 +375,8 @@ impl Client {
         self.0.is_closed.set(true);
         match self.0.state.get() {
             LinkState::Up(conn) | LinkState::Probing(conn) | LinkState::Resending(conn) => {
+                #[cfg(feature = "gss")]
+                self.0.farewell.set(self.0.ops.destroy_context(conn, self.0.called()));
                 self.0.ops.close(conn);
             }
             // Gone, or going.

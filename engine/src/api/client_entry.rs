@@ -5,6 +5,8 @@ use super::client::{Link, LinkState, ReplyHandler};
 use super::config_protocol::Asking;
 use super::contained::ContainedHandler;
 use super::errors::ConnectError;
+#[cfg(feature = "gss")]
+use super::gss::Securing;
 use super::reconnect::{Comeback, ConnectOptions};
 use super::service::{ConnectionEvent, ConnectionId};
 use super::versions::Offer;
@@ -13,6 +15,8 @@ use crate::fabric::{ConnId, DownCause, Peer};
 use crate::mem::Slab;
 use crate::reactor::Negotiated;
 use crate::reactor::words::instance::Instance;
+#[cfg(feature = "gss")]
+use spinrpc_proto::ids::Xid;
 use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::output::SlotId;
 use std::rc::Rc;
@@ -63,6 +67,9 @@ pub(super) struct ClientEntry {
     pub(super) takes_reverse: bool,
     /// Slabs that the server may read.
     pub(super) lent: Arc<[Slab]>,
+    /// There if its calls go under RPCSEC_GSS.
+    #[cfg(feature = "gss")]
+    pub(super) securing: Option<Box<Securing>>,
 }
 
 impl ClientEntry {
@@ -92,6 +99,8 @@ impl ClientEntry {
             is_in_reverse: false,
             takes_reverse: false,
             lent: Arc::default(),
+            #[cfg(feature = "gss")]
+            securing: None,
         }
     }
 
@@ -114,6 +123,25 @@ impl ClientEntry {
     /// Calls arrive by its connection, of which services hear.
     pub(super) fn is_served(&self) -> bool {
         self.is_in_reverse || self.takes_reverse
+    }
+
+    /// This is the reply to the call that makes its connection ready.
+    #[cfg(feature = "gss")]
+    pub(super) fn awaits(&self, xid: Xid) -> bool {
+        let is_probing = matches!(self.link.state.get(), LinkState::Probing(_));
+        is_probing && self.opening.is_some_and(|slot| slot.xid() == xid)
+    }
+
+    /// The call that ends its context has this slot.
+    #[cfg(feature = "gss")]
+    pub(super) fn is_farewell(&self, slot: SlotId) -> bool {
+        self.link.farewell.get().is_some_and(|(farewell, _)| farewell == slot)
+    }
+
+    /// This is the reply to that call.
+    #[cfg(feature = "gss")]
+    pub(super) fn answers_farewell(&self, xid: Xid) -> bool {
+        self.link.farewell.get().is_some_and(|(_, farewell)| xid == farewell)
     }
 
     pub(super) fn instance(&self) -> Instance {

@@ -117,6 +117,8 @@ impl Asking {
         let request = ops.config_request().emit();
         let target = CallTarget { header: &self.header, procedure: CONFIGURE, token: NO_TOKEN };
         let mut spec = CallSpec::new().deadline(self.timeout);
+        #[cfg(feature = "gss")]
+        spec.open();
         let encode = |arguments: &mut StreamWriter<'_>| arguments.fixed(&request);
         ops.start_call((conn, None), &target, &mut spec, encode, |_| {})
     }

@@ -7,6 +7,8 @@ use super::client_entry::ClientEntry;
 use super::config_protocol::Asking;
 use super::contained::ContainedService;
 use super::errors::{CallError, ConnectError};
+#[cfg(feature = "gss")]
+use super::gss::{GssCore, Securing};
 use super::handle::core::{HandleCore, Opening};
 use super::options::{OptionEntry, OptionMessage};
 use super::reconnect::{Attempt, Comeback, ConnectOptions};
@@ -53,12 +55,12 @@ pub(super) struct ServiceEntry {
 pub(super) struct Dispatch {
     pub(super) ops: Rc<CoreCell>,
     /// The same, for those who call back.
-    reverse: Rc<Reverse>,
+    pub(super) reverse: Rc<Reverse>,
     /// What calls find: the number of its service each. None once the core ends in good order.
     programs: Vec<(Program, Version)>,
     /// The number of the service that was called last.
     called: usize,
-    services: Vec<ContainedService>,
+    pub(super) services: Vec<ContainedService>,
     /// One for each service. Apart from them, so that calls find a service as fast as without.
     timed: Box<[TimedSwitch]>,
     pub(super) is_leaving: bool,
@@ -76,6 +78,8 @@ pub(super) struct Dispatch {
     pub(super) asking: Option<Rc<Asking>>,
     responders: Arc<Responders>,
     pub(super) options: Vec<OptionEntry>,
+    #[cfg(feature = "gss")]
+    pub(super) gss: Arc<GssCore>,
 }
 
 impl Dispatch {
@@ -85,6 +89,7 @@ impl Dispatch {
         asking: Option<Rc<Asking>>,
         handles: HandleCore,
         (responders, random): (Arc<Responders>, Random),
+        #[cfg(feature = "gss")] gss: Arc<GssCore>,
     ) -> Self {
         let (clients, connecting) = (Vec::new(), Vec::new());
         let programs = services.iter().map(|entry| (entry.program, entry.version)).collect();
@@ -112,6 +117,8 @@ impl Dispatch {
             asking,
             responders,
             options: Vec::new(),
+            #[cfg(feature = "gss")]
+            gss,
         }
     }
 
@@ -122,6 +129,13 @@ impl Dispatch {
     /// Makes clients in reverse.
     pub(super) fn reverse(&self) -> Rc<Reverse> {
         Rc::clone(&self.reverse)
+    }
+
+    /// Calls that arrive by this connection are in reverse.
+    #[cfg(feature = "gss")]
+    pub(super) fn is_in_reverse(&self, conn: ConnId) -> bool {
+        let entry = self.clients.get(conn.index() as usize).and_then(Option::as_ref);
+        entry.is_some_and(|entry| entry.conn == Some(conn) && entry.takes_reverse)
     }
 
     /// Asks for a client's first connection.
@@ -135,6 +149,11 @@ impl Dispatch {
         let policy = options.reconnect;
         let comeback = policy.map(|policy| Comeback::new(policy, &mut self.random));
         let mut entry = ClientEntry::new(link, handler, address, comeback).with(options);
+        #[cfg(feature = "gss")]
+        {
+            let initiator = options.initiator.clone();
+            entry.securing = initiator.map(|initiator| Securing::new(initiator, &self.gss));
+        }
         entry.asking = self.asking.clone();
         entry.offer = Offer::new(&self.responders, entry.versions);
         self.request_connection(entry);
@@ -234,7 +253,7 @@ impl Dispatch {
 
     /// The service of a program: most calls go to that of the call before.
     #[inline]
-    fn find(&mut self, program: Program, version: Version) -> Option<usize> {
+    pub(super) fn find(&mut self, program: Program, version: Version) -> Option<usize> {
         match self.programs.get(self.called) == Some(&(program, version)) {
             true => Some(self.called),
             false => self.find_other(program, version),
@@ -270,6 +289,10 @@ impl Dispatch {
         bulks: &mut [Option<Bulk>],
     ) -> CallOutcome {
         match CallHeader::parse(stream) {
+            #[cfg(feature = "gss")]
+            Ok((header, _)) if header.credential.flavor == rpc::AuthFlavor::Gss => {
+                self.serve_gss(serving, stream, (chunks, bulks))
+            }
             Ok((header, base)) => {
                 let stream = &stream[base..];
                 self.run(serving, &header, Arguments::new(stream, base, chunks, bulks), None)
@@ -291,6 +314,10 @@ impl Dispatch {
     ) -> CallOutcome {
         let mut reader = Reader::aligned(stream, padded.alignment, padded.start);
         match CallHeader::read(&mut reader) {
+            #[cfg(feature = "gss")]
+            Ok(header) if header.credential.flavor == rpc::AuthFlavor::Gss => {
+                self.refuse_padded(serving)
+            }
             Ok(header) => {
                 padded.start += reader.position();
                 let (stream, base) = (reader.rest(), reader.stream_position());
@@ -316,6 +343,10 @@ impl Dispatch {
         let Some(index) = self.find(header.program, header.version) else {
             return self.turn_away(serving, header.program);
         };
+        #[cfg(feature = "gss")]
+        if self.is_too_weak(serving, header.procedure) {
+            return self.deny_weak(serving);
+        }
         // A place of its own: with the lifetime of this function, like the state that points to it.
         let mut padded = padded;
         let (replies, reverse) = (&*self.ops, &*self.reverse);
@@ -329,13 +360,15 @@ impl Dispatch {
             arguments: Cell::new(Some(arguments)),
             padded: Cell::new(padded.as_mut()),
             outcome: Cell::new(None),
+            #[cfg(feature = "gss")]
+            caller: None,
         };
         self.services[index].call(&state)
     }
 
     /// A call that no service gets.
     #[cold]
-    fn turn_away(&self, serving: &Serving<'_>, program: Program) -> CallOutcome {
+    pub(super) fn turn_away(&self, serving: &Serving<'_>, program: Program) -> CallOutcome {
         if !self.is_leaving {
             let status = self.not_served(program);
             return self.refuse(serving, &RpcRefusal::Accepted(status));
@@ -346,7 +379,7 @@ impl Dispatch {
         CallOutcome::Done
     }
 
-    fn refuse(&self, serving: &Serving<'_>, answer: &RpcRefusal) -> CallOutcome {
+    pub(super) fn refuse(&self, serving: &Serving<'_>, answer: &RpcRefusal) -> CallOutcome {
         if let Some(to) = serving.target(&*self.ops) {
             self.ops.reject(&to, answer);
         }
@@ -421,6 +454,11 @@ impl Upcalls for Dispatch {
         self.polls = true;
     }
 
+    #[cfg(feature = "gss")]
+    fn on_context(&mut self) {
+        self.take_outcomes();
+    }
+
     fn on_measure(&mut self, is_on: bool) {
         for (service, switch) in self.services.iter_mut().zip(&mut self.timed) {
             switch.set(is_on, service.inner());
@@ -447,6 +485,10 @@ impl Upcalls for Dispatch {
             return self.turn_away(serving, call.program);
         };
         let PlainCall { xid, program, version, procedure, .. } = *call;
+        #[cfg(feature = "gss")]
+        if self.is_too_weak(serving, procedure) {
+            return self.deny_weak(serving);
+        }
         let base = CALL_BYTES - MSG_HEADER_BYTES;
         let arguments = Arguments { stream: arguments, base, beside: None };
         let state = CallState {
@@ -458,6 +500,8 @@ impl Upcalls for Dispatch {
             arguments: Cell::new(Some(arguments)),
             padded: Cell::new(None),
             outcome: Cell::new(None),
+            #[cfg(feature = "gss")]
+            caller: None,
         };
         self.services[index].call(&state)
     }
@@ -473,6 +517,11 @@ impl Upcalls for Dispatch {
         else {
             return false;
         };
+        // The lane lets none through; one that it did would be refused as it has no verifier.
+        #[cfg(feature = "gss")]
+        if entry.securing.is_some() {
+            return false;
+        }
         let reply = Reply { stream: results, beside: None };
         entry.handler.on_reply(Token(token), Ok(reply));
         true
@@ -489,6 +538,10 @@ impl Upcalls for Dispatch {
     #[inline(always)]
     fn on_reply(&mut self, frame: ReplyFrame<'_>) {
         let Some(entry) = self.client(frame.conn) else { return self.on_first_reply(frame) };
+        #[cfg(feature = "gss")]
+        if entry.securing.is_some() && !entry.awaits(frame.xid) {
+            return self.on_protected_reply(frame);
+        }
         if let LinkState::Probing(conn) = entry.link.state.get() {
             return Self::on_opening_reply(entry, conn, frame.stream);
         }
@@ -518,6 +571,10 @@ impl Upcalls for Dispatch {
 
     fn on_call_failed(&mut self, conn: ConnId, call: CallKey, end: CallEnd) {
         let Some(entry) = self.client_of_calls(conn) else { return };
+        #[cfg(feature = "gss")]
+        if entry.is_farewell(call.slot) {
+            return;
+        }
         let error = match end {
             CallEnd::Failed(failure) => CallError::from(failure),
             CallEnd::Down(cause) => {
@@ -568,6 +625,10 @@ impl Upcalls for Dispatch {
         }
         if let Some(comeback) = &entry.comeback {
             entry.link.ops.make_lasting(conn, comeback.resends_max());
+        }
+        #[cfg(feature = "gss")]
+        if entry.securing.is_some() {
+            entry.link.ops.require_context(conn);
         }
         entry.up = Some((peer, negotiated));
         entry.offer_version(conn);

@@ -6,6 +6,8 @@ use super::asynchronous::stream::Feeders;
 use super::core::{Core, CoreContext};
 use super::directory::Directory;
 use super::errors::{ConnectError, EngineError};
+#[cfg(feature = "gss")]
+use super::gss::GssAcceptor;
 use super::handle::ClientHandle;
 use super::listening::ListenOptions;
 use super::once::ServeOnce;
@@ -189,6 +191,17 @@ impl Engine {
             }),
         );
         Ok(())
+    }
+
+    /// Accepts security contexts of clients (RPCSEC_GSS), for all programs, from now on. Without this every call under
+    /// RPCSEC_GSS is denied (AUTH_BADCRED). Calls without RPCSEC_GSS still reach handlers: which are good enough is for them to
+    /// say, by [`Call::identity`](crate::Call::identity) and [`Call::deny`](crate::Call::deny).
+    ///
+    /// # Errors
+    /// [`EngineError::ApiMisuse`] if that was asked before; [`EngineError::Host`] if the system gives no random numbers.
+    #[cfg(feature = "gss")]
+    pub fn gss(&self, acceptor: GssAcceptor) -> Result<(), EngineError> {
+        self.0.gss.accept(acceptor)
     }
 
     /// Serves a program with calls that other threads or tasks take out of a stream, and answer when and where they

@@ -84,6 +84,10 @@ pub enum CallError {
     /// The server's reply cannot be decoded.
     #[error("the reply cannot be decoded: {0}")]
     Decode(#[from] DecodeError),
+    /// The reply does not come from the server, or is not as the server sent it: its verifier or the protection of its results
+    /// does not check (RPCSEC_GSS). Whether the call was executed is unknown.
+    #[error("the reply is not authentic, and whether the call was executed is unknown")]
+    NotAuthentic,
     /// The server's transport broke the protocol; the connection is being closed.
     #[error("the server broke the protocol: {0}")]
     PeerMisbehaved(PeerMisbehaved),
@@ -159,6 +163,9 @@ pub enum ConnectError {
     /// The connection was to be lent more slabs than one can be lent.
     #[error("more slabs are lent than the {SLABS_MAX} that one connection can be lent")]
     TooManySlabs,
+    /// The client's security context could not be established (RPCSEC_GSS); the text says why.
+    #[error("no security context: {0}")]
+    Security(String),
     /// The connection was to be of a version of RPC-over-RDMA that the engine does not speak.
     #[error("a version that is not spoken here was asked for: see rpc.version")]
     VersionNotConfigured,

@@ -3,6 +3,8 @@
 //! without it know nothing of it.
 
 use super::CoreContext;
+#[cfg(feature = "gss")]
+use super::call::GssCaller;
 use super::call::{Arguments, Call, CallState, Called};
 use super::service::{ConnectionEvent, ConnectionId, Service};
 use crate::fabric::ConnId;
@@ -22,9 +24,13 @@ use spinrpc_proto::output::SlotId;
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::xdr::roundup4;
 use std::cell::Cell;
+#[cfg(feature = "gss")]
+use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
+#[cfg(feature = "gss")]
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// So many bytes of credential and arguments go into their checksums, besides their lengths.
@@ -148,6 +154,8 @@ impl ServeOnce {
             arguments: Cell::new(outer.arguments.take()),
             padded: Cell::new(padded.as_mut()),
             outcome: Cell::new(None),
+            #[cfg(feature = "gss")]
+            caller: outer.caller,
         };
         let inner = &mut self.inner;
         let called = catch_unwind(AssertUnwindSafe(|| inner.call(Call(&state))));
@@ -250,7 +258,18 @@ fn key_of(state: &CallState<'_>) -> CallKey {
     let mut opening = Opening::default();
     opening.push(state.credential.map_or(&[][..], |credential| credential.body));
     let credential = opening.checksum();
+    #[cfg(feature = "gss")]
+    let credential = state.caller.map_or(credential, proved_user);
     CallKey { xid, program, version, procedure, credential, arguments: arguments_of(state) }
+}
+
+/// Of a call under RPCSEC_GSS, whose credential is another one each time. Nobody can know it who does not see this
+/// memory: a call without a context cannot be made to get the reply that is kept of one with.
+#[cfg(feature = "gss")]
+fn proved_user(caller: GssCaller<'_>) -> u64 {
+    static KEYS: OnceLock<RandomState> = OnceLock::new();
+    let user = (caller.context.peer(), caller.service.to_wire());
+    KEYS.get_or_init(RandomState::new).hash_one(user)
 }
 
 /// The checksum of the arguments, unless they have padding.

@@ -37,6 +37,8 @@ impl Dispatch {
         if let Some(patience) = entry.offer.patience {
             spec = spec.deadline(patience);
         }
+        #[cfg(feature = "gss")]
+        spec.open();
         let started = entry.link.start(conn, NULL, NO_TOKEN, &mut spec, |_| {});
         Self::await_opening(entry, conn, started);
     }
@@ -52,6 +54,10 @@ impl Dispatch {
     #[cold]
     pub(super) fn on_opening_reply(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
         entry.opening = None;
+        #[cfg(feature = "gss")]
+        if entry.securing.as_ref().is_some_and(|securing| securing.awaits_answer()) {
+            return Self::take_token_answer(entry, conn, stream);
+        }
         match entry.asking.take() {
             Some(_) => Self::finish_asking(entry, conn, stream),
             None => Self::finish_probe(entry, conn, stream),
@@ -60,6 +66,10 @@ impl Dispatch {
 
     #[cold]
     pub(super) fn on_opening_failed(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
+        #[cfg(feature = "gss")]
+        if entry.securing.as_ref().is_some_and(|securing| securing.awaits_answer()) {
+            return Self::fail_securing(entry, conn, error.to_string());
+        }
         match entry.asking.take() {
             Some(_) => Self::fail_asking(entry, conn, error),
             None => Self::fail_probe(entry, conn, error),
@@ -121,8 +131,17 @@ impl Dispatch {
         let status = reply_status(stream).map(|_| ());
         match status {
             Err(error) if !is_served(&error) => Self::fail_probe(entry, conn, error),
-            _ if entry.link.ops.resend_held(conn) => entry.go_up(conn),
-            _ => entry.link.state.set(LinkState::Resending(conn)),
+            #[cfg(feature = "gss")]
+            _ if entry.securing.is_some() => Self::secure(entry, conn),
+            _ => Self::finish_opening(entry, conn),
+        }
+    }
+
+    /// Calls may be made, after those of a connection before.
+    pub(super) fn finish_opening(entry: &mut ClientEntry, conn: ConnId) {
+        match entry.link.ops.resend_held(conn) {
+            true => entry.go_up(conn),
+            false => entry.link.state.set(LinkState::Resending(conn)),
         }
     }
 

@@ -231,6 +231,11 @@ impl Dispatch {
             let error = CallError::AnsweredByOption { option: message.option };
             return Self::on_opening_failed(entry, conn, error);
         }
+        #[cfg(feature = "gss")]
+        if entry.securing.is_some() {
+            // It has no verifier.
+            return entry.handler.on_reply(Token(token), Err(CallError::NotAuthentic));
+        }
         entry.handler.on_option_reply(Token(token), message);
     }
 }

@@ -2,6 +2,8 @@
 //! dispatch asks it, the reactor waits, the control thread connects.
 
 use super::errors::ConnectError;
+#[cfg(feature = "gss")]
+use super::gss::GssInitiator;
 use crate::config::{Config, Versions};
 use crate::fabric::DownCause;
 use crate::mem::{SLABS_MAX, Slab};
@@ -16,6 +18,8 @@ pub struct ConnectOptions {
     pub(super) takes_reverse: bool,
     pub(super) versions: Option<Versions>,
     pub(super) lent: Vec<Slab>,
+    #[cfg(feature = "gss")]
+    pub(super) initiator: Option<GssInitiator>,
 }
 
 impl ConnectOptions {
@@ -123,10 +127,23 @@ impl ConnectOptions {
         self
     }
 
+    /// Has all calls go under RPCSEC_GSS. The client is up when its context is there; it is established in-band, after a
+    /// NULL call without a credential. See [`gss`](crate::gss) for what is not protected.
+    #[cfg(feature = "gss")]
+    #[must_use]
+    pub fn gss(mut self, initiator: GssInitiator) -> Self {
+        self.initiator = Some(initiator);
+        self
+    }
+
     /// Whether an engine can connect like this.
     pub(super) fn check(&self, config: &Config) -> Result<(), ConnectError> {
         if self.lent.len() > SLABS_MAX {
             return Err(ConnectError::TooManySlabs);
+        }
+        #[cfg(feature = "gss")]
+        if self.initiator.as_ref().is_some_and(|initiator| !initiator.is_valid()) {
+            return Err(ConnectError::Security("there is no such service of RPCSEC_GSS".into()));
         }
         if self.takes_reverse && config.reverse_calls() == 0 {
             return Err(ConnectError::NoReverseCalls);

@@ -8,6 +8,8 @@ use super::dialing::{Dialer, Dialing, Job, Request};
 use super::directory::Directory;
 use super::dispatch::{Dispatch, ServiceEntry};
 use super::errors::{ConnectError, EngineError};
+#[cfg(feature = "gss")]
+use super::gss::{GssCore, GssShared};
 use super::handle::ClientHandle;
 use super::handle::core::HandleCore;
 use super::handle::pool::Pool;
@@ -107,6 +109,8 @@ pub(super) struct Runtime {
     wake_limit: Option<WakeLimit>,
     /// There if others may look at the engine.
     observed: Option<ControlSocket>,
+    #[cfg(feature = "gss")]
+    pub(super) gss: Arc<GssShared>,
 }
 
 /// What outlives a core's thread.
@@ -170,6 +174,8 @@ impl Runtime {
             threads,
             reply_cache,
             wake_limit,
+            #[cfg(feature = "gss")]
+            gss: GssShared::new(threads != Threads::Own),
         }))
     }
 
@@ -385,7 +391,16 @@ impl Runtime {
         let varying = (Arc::clone(&self.responders), self.connector.random()?);
         let calls = Arc::clone(&place.calls);
         let handles = HandleCore::new(calls, Rc::clone(&ops), context.pool.clone(), &self.config);
-        let dispatch = Dispatch::new(ops, services, asking, handles, varying).with_options(options);
+        let dispatch = Dispatch::new(
+            ops,
+            services,
+            asking,
+            handles,
+            varying,
+            #[cfg(feature = "gss")]
+            GssCore::new(&self.gss, &place.inbox),
+        )
+        .with_options(options);
         let arrived = ArrivedMessages::with_limit(self.config.poll_budget());
         let runner = Box::new(Runner { cell, dispatch, arrived });
         unstarted.0 = None;

@@ -64,7 +64,7 @@ impl Conn {
         let one = TransportVersion::One;
         let takes_any_short = self.takes_any_short();
         let proto = self.lane.proto();
-        let sends_calls = self.closing.is_none()
+        let sends_calls = (self.goes_plain() && self.closing.is_none())
             && proto.requester.negotiation().version() == one
             && takes_any_short
             && self.lane.send_reserved.get() == 0;
@@ -73,7 +73,7 @@ impl Conn {
         self.lane.gate.set(Gate::of(&[
             (Way::SendCalls, sends_calls),
             (Way::TakeCalls, takes_calls),
-            (Way::TakeReplies, proto.takes_plain_replies()),
+            (Way::TakeReplies, self.goes_plain() && proto.takes_plain_replies()),
         ]));
     }
 }
@@ -185,8 +185,8 @@ impl CoreCell {
     #[cold]
     fn on_first_plain_reply(&self, conn: ConnId, token: u64, short: &Short, up: &mut impl Upcalls) {
         let stream = short.behind::<MSG_HEADER_BYTES>().unwrap_or_default();
-        let (placed, buffers, padded) = (&[0; ITEMS_MAX], None, None);
-        up.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
+        let call = (token, xid_in(short.bytes()).unwrap_or(Xid(0)));
+        up.on_reply(ReplyFrame::short(conn, call, stream, &[0; ITEMS_MAX]));
     }
 
     /// A call that took a slot, or whose reply is not short.
@@ -360,10 +360,8 @@ impl CoreCell {
             Event::Reply(reply) => {
                 if let Some(stream) = reactor.take_short_reply(conn, reply, short) {
                     drop(reactor);
-                    let (token, placed) = (reply.token, &reply.placed);
-                    let (buffers, padded) = (None, None);
-                    let frame = ReplyFrame { conn, token, stream, placed, buffers, padded };
-                    return up.on_reply(frame);
+                    let call = (reply.token, reply.slot.xid());
+                    return up.on_reply(ReplyFrame::short(conn, call, stream, &reply.placed));
                 }
             }
             _ => {}

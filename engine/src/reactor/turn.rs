@@ -258,6 +258,8 @@ impl CoreCell {
                 Mail::Accepted(endpoint) => self.on_accepted(endpoint, up),
                 Mail::Reply(reply) => self.reactor().finish_deferred(reply),
                 Mail::Orders => up.on_orders(),
+                #[cfg(feature = "gss")]
+                Mail::Context => up.on_context(),
                 Mail::Observe(observation) => self.reactor().observe(observation),
                 Mail::Measure(latencies) => {
                     let is_on = self.reactor().measure(&latencies);
@@ -539,6 +541,10 @@ impl Reactor {
         invalidated: Option<u32>,
     ) -> bool {
         let Some(c) = self.conns.find(conn) else { return true };
+        #[cfg(feature = "gss")]
+        if let (Some(gss), Some(slot)) = (&mut c.gss, slot) {
+            gss.forget(slot.xid());
+        }
         let hold = slot.and_then(|slot| c.end_call(slot, &mut self.fabric));
         let own = |handle| hold.as_ref().is_some_and(|hold| hold.handles().contains(&handle));
         let allowed = invalidated.is_none_or(own);

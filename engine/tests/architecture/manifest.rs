@@ -11,9 +11,12 @@ struct Layer {
 
 const CRATES: &[Layer] = &[
     Layer { manifest: "engine/proto/Cargo.toml", name: "spinrpc-proto", below: &[] },
-    // Nothing is above it until the engine has a feature for it.
     Layer { manifest: "engine/gss/Cargo.toml", name: "spinrpc-gss", below: &["spinrpc-proto"] },
-    Layer { manifest: "engine/Cargo.toml", name: "spinrpc", below: &["spinrpc-proto"] },
+    Layer {
+        manifest: "engine/Cargo.toml",
+        name: "spinrpc",
+        below: &["spinrpc-proto", "spinrpc-gss"],
+    },
     Layer { manifest: "tuning/Cargo.toml", name: "spinrpc-tuning", below: &["spinrpc"] },
     Layer {
         manifest: "engine/capi/Cargo.toml",

@@ -254,7 +254,7 @@ fn crates_point_downwards() {
     );
     manifest_refused("engine/proto/Cargo.toml", "[dependencies]\nlibc = \"1\"", "no dependencies");
     manifest_refused("engine/Cargo.toml", "[dependencies]\nspinrpc = \"1\"", "spinrpc");
-    manifest_refused("engine/Cargo.toml", "[dependencies]\nspinrpc-gss = \"1\"", "spinrpc-gss");
+    manifest_refused("tuning/Cargo.toml", "[dependencies]\nspinrpc-gss = \"1\"", "spinrpc-gss");
     manifest_refused("engine/gss/Cargo.toml", "[dependencies]\nspinrpc = \"1\"", "spinrpc");
     manifest_refused("extra/Cargo.toml", "", "without a place");
 }

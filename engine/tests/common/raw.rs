@@ -45,6 +45,7 @@ pub(crate) struct RawPeer {
     heard: std::collections::VecDeque<Said>,
     exposed: Vec<RemoteSlice>,
     reading: Option<Bulk>,
+    written: Vec<Bulk>,
     read_result: Option<bool>,
 }
 
@@ -70,6 +71,7 @@ impl RawPeer {
             heard: Default::default(),
             exposed: Vec::new(),
             reading: None,
+            written: Vec::new(),
             read_result: None,
         };
         peer.post_receives();
@@ -123,6 +125,11 @@ impl RawPeer {
         }
     }
 
+    /// Has a message heard again.
+    pub(crate) fn unhear(&mut self, message: Vec<u8>) {
+        self.heard.push_front(Said::Message(message));
+    }
+
     /// What the other side has said, if it has.
     pub(crate) fn poll(&mut self) -> Option<Said> {
         if self.heard.is_empty() {
@@ -164,6 +171,17 @@ impl RawPeer {
         let slice = self.fabric.expose(self.qp, bulk.lease(0..bytes.len()), access).unwrap();
         self.exposed.push(slice);
         slice
+    }
+
+    /// Writes to memory of the other side, as long as the bytes are.
+    pub(crate) fn write(&mut self, bytes: &[u8], to: RemoteSlice) {
+        let mut from: Bulk = self.fabric.bulk(self.qp, bytes.len()).unwrap();
+        from.copy_from(0, bytes);
+        let to = RemoteSlice { length: bytes.len() as u32, ..to };
+        let lease = from.lease(0..bytes.len());
+        self.fabric.post(self.qp, SendWr::Write { from: lease, to }).unwrap();
+        self.fabric.flush();
+        self.written.push(from);
     }
 
     /// Reads memory of the other side. Whether that went well says [`RawPeer::hear_read`].

@@ -4,11 +4,11 @@ use super::content;
 use super::ledger::Ledger;
 use super::program::{NULL, PROGRAM, VERSION, WORK, WORK_AGAIN, check_results, encode};
 use super::scenario::{CallPlan, LinkPlan};
+use super::secured::secure;
 use spinrpc::fabric::sim::Rng;
 use spinrpc::{
     AcceptStatus, Backpressure, Bulk, CallError, CallId, CallSpec, Client, ConnectOptions,
-    ConnectionEvent, ConnectionId, Core, Reconnect, Reply, ReplyHandler, Resend, ReverseOptions,
-    Token,
+    ConnectionEvent, ConnectionId, Core, Reply, ReplyHandler, Resend, ReverseOptions, Token,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -82,7 +82,7 @@ impl Caller {
     ) -> Option<Self> {
         let honest = matches!(plan.target, super::scenario::Target::Server(_));
         let heard = Rc::new(Heard::default());
-        let client = open(core, address, plan.comeback, ledger, honest, &heard)?;
+        let client = open(core, address, (&plan, number), ledger, honest, &heard)?;
         Some(Self::new(plan, number, honest, client, ledger, heard, rng))
     }
 
@@ -135,7 +135,7 @@ impl Caller {
         self.reconnects_left = left;
         let heard = Rc::new(Heard::default());
         let Some(client) =
-            open(core, address, self.plan.comeback, &self.ledger, self.honest, &heard)
+            open(core, address, (&self.plan, self.number), &self.ledger, self.honest, &heard)
         else {
             return false;
         };
@@ -259,7 +259,7 @@ impl Caller {
 fn open(
     core: &mut Core,
     address: &str,
-    comeback: Option<Reconnect>,
+    (plan, number): (&LinkPlan, usize),
     ledger: &Ledger,
     honest: bool,
     heard: &Rc<Heard>,
@@ -269,7 +269,8 @@ fn open(
         true => ConnectOptions::new().take_reverse_calls(),
         false => ConnectOptions::new(),
     };
-    let options = comeback.map_or(options.clone(), |policy| options.reconnect(policy));
+    let options = secure(options, number);
+    let options = plan.comeback.map_or(options.clone(), |policy| options.reconnect(policy));
     core.connect_with(address, PROGRAM, VERSION, &options, |_| handler).ok()
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod oracle;
 pub(crate) mod program;
 pub(crate) mod run;
 pub(crate) mod scenario;
+pub(crate) mod secured;
 pub(crate) mod setup;
 pub(crate) mod terms;
 pub(crate) mod times;

@@ -6,6 +6,7 @@ use super::ledger::Ledger;
 use super::program::{PROGRAM, VERSION, Worker};
 use super::run::{Action, Place, Seat, Server, Simulation};
 use super::scenario::{LinkPlan, Node, Scenario, Target};
+use super::secured::accept;
 use spinrpc::fabric::sim::{Rng, SimConnector, World};
 use spinrpc::{Bulk, ConnectionId, Core, CoreContext, Engine, EngineError};
 
@@ -83,6 +84,7 @@ impl Simulation {
         let node = self.servers[index].node.clone();
         let (engine, connector) = self.add_engine(&node)?;
         self.serve(&engine, &node, Some(self.places.len()))?;
+        accept(&engine)?;
         engine.listen(&server_address(index))?;
         self.start_cores(&engine, &connector)?;
         self.servers[index] = Server { node, engine: self.engines.len() - 1, is_leaving: false };

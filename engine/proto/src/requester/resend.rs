@@ -114,7 +114,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
 
     /// The XID of the call in this slot.
     pub fn xid(&self, id: SlotId) -> Xid {
-        xid_of(id.index, id.generation)
+        id.xid()
     }
 
     /// The calls that are held, in the order of their slots.

@@ -100,6 +100,7 @@ fn what_a_peer_did_is_said_in_words() {
     for (why, words) in [
         (PeerMisbehaved::ReadListInReply, "reply with a Read list"),
         (PeerMisbehaved::MalformedHeaders, "too many malformed transport headers"),
+        (PeerMisbehaved::ForeignReply, "reply in a chunk that is that of another call"),
         (PeerMisbehaved::ForeignKey, "invalidated a key of another call"),
         (PeerMisbehaved::ResultNotFetched, "reply that places more than could be fetched"),
     ] {

@@ -3,6 +3,7 @@
 use super::stream::Shared;
 use crate::api::call::{Arguments, Call, CallState, Deferred};
 use crate::api::codec::{Decoder, Encoder};
+use crate::api::identity::Identity;
 use crate::api::service::ConnectionId;
 use crate::mem::Bulk;
 use crate::reactor::ReplyData;
@@ -22,6 +23,9 @@ pub(super) struct Kept {
     call: Option<Header>,
     arguments: KeptArguments,
     credential: Vec<u8>,
+    /// Whose context it came under, and how it was protected.
+    #[cfg(feature = "gss")]
+    caller: Option<(Arc<spinrpc_gss::context::Context>, spinrpc_proto::rpc::GssService)>,
 }
 
 struct Header {
@@ -51,7 +55,13 @@ impl Kept {
         let (connection, deadline) = (call.connection(), call.deadline());
         let OpaqueAuth { flavor, body } = call.credential();
         let (procedure, xid) = (call.procedure(), call.xid());
+        #[cfg(feature = "gss")]
+        let caller = state.caller.map(|caller| (Arc::clone(caller.context), caller.service));
         let deferred = call.try_defer()?;
+        #[cfg(feature = "gss")]
+        {
+            self.caller = caller;
+        }
         self.credential.extend_from_slice(body);
         self.arguments.keep(state.arguments.take(), state.padded.take());
         self.call = Some(Header { deferred, connection, procedure, xid, flavor, deadline });
@@ -62,6 +72,8 @@ impl Kept {
     fn clear(&mut self) {
         self.call = None;
         self.credential.clear();
+        #[cfg(feature = "gss")]
+        self.caller.take();
         self.arguments.clear();
     }
 }
@@ -134,7 +146,16 @@ impl IncomingCall {
         self.header().map(|header| header.connection)
     }
 
-    /// The caller's credential, as the caller says.
+    /// The user that the call comes from, and how far that is known.
+    pub fn identity(&self) -> Identity<'_> {
+        #[cfg(feature = "gss")]
+        if let Some((context, service)) = self.kept.as_ref().and_then(|kept| kept.caller.as_ref()) {
+            return Identity::Gss { principal: context.peer(), service: *service };
+        }
+        Identity::stated(&self.credential())
+    }
+
+    /// The caller's credential, as it came. Of a call under RPCSEC_GSS the flavor only.
     pub fn credential(&self) -> OpaqueAuth<'_> {
         match (self.header(), &self.kept) {
             (Some(header), Some(kept)) => {

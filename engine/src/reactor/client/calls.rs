@@ -4,6 +4,8 @@ use crate::config::BulkView;
 use crate::fabric::{ConnId, Fabric};
 use crate::mem::{Buf, Bulk, ExposedBulk};
 use crate::reactor::client::offering::Offering;
+#[cfg(feature = "gss")]
+use crate::reactor::client::protect::Under;
 use crate::reactor::pending::call_table::{CallHold, private_bytes};
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::connection::Conn;
@@ -105,6 +107,27 @@ impl CoreCell {
         spec: &mut CallSpec,
         draft: &Draft<'_>,
     ) -> Result<SlotId, Backpressure> {
+        #[cfg(feature = "gss")]
+        match self.under(conn) {
+            Under::Context(context) => {
+                return self.start_protected_call(conn, start, spec, draft, &context);
+            }
+            Under::Missing if !spec.is_opening => {
+                return Err(Backpressure::Connecting);
+            }
+            Under::Missing | Under::Nothing => {}
+        }
+        self.start_open_call(conn, start, spec, draft)
+    }
+
+    /// The same, as the message stands.
+    pub(in crate::reactor) fn start_open_call(
+        &self,
+        conn: ConnId,
+        start: Start,
+        spec: &mut CallSpec,
+        draft: &Draft<'_>,
+    ) -> Result<SlotId, Backpressure> {
         let mut stage = self.reactor().stage_call(conn, spec)?;
         let segment_bytes = self.reactor().config.segment_bytes();
         let encoded = stage
@@ -184,10 +207,10 @@ impl CoreCell {
     ) {
         match reply.stream {
             ReplyStream::Inline { header_bytes } if hold.is_none() && is_plain(header_bytes) => {
-                let (token, placed) = (reply.token, &reply.placed);
+                let (token, xid, placed) = (reply.token, reply.slot.xid(), &reply.placed);
                 let stream = &message.bytes()[header_bytes..];
                 let (buffers, padded) = (None, None);
-                up.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
+                up.on_reply(ReplyFrame { conn, token, xid, stream, placed, buffers, padded });
                 self.reactor().finish_reply(conn, message, None);
             }
             _ => self.deliver_chunked_reply(conn, message, reply, hold, up),
@@ -226,9 +249,13 @@ impl CoreCell {
             // Not without Read chunks, which come another way.
             ReplyStream::Pulled => &[],
         };
+        if !is_of(reply, stream) {
+            return self.refuse_foreign_reply(conn, message, reply, hold, up);
+        }
         up.on_reply(ReplyFrame {
             conn,
             token: reply.token,
+            xid: reply.slot.xid(),
             stream,
             placed: &reply.placed,
             buffers: buffers.as_mut(),
@@ -572,6 +599,11 @@ fn inlined_items(encoded: &Encoded, hold: &CallHold) -> u64 {
     let all = hold.arguments.iter().flatten().count();
     let reduced = if hold.message.is_some() { 0 } else { encoded.reduced().len() };
     (all - reduced) as u64
+}
+
+/// The RPC message begins with the XID of the call that the message which brought it answers (RFC 8166 section 4.2).
+pub(in crate::reactor) fn is_of(reply: &DeliveredReply, stream: &[u8]) -> bool {
+    stream.first_chunk() == Some(&reply.slot.xid().0.to_be_bytes())
 }
 
 /// Why a reply that came is not delivered.

@@ -5,11 +5,12 @@
 use crate::fabric::ConnId;
 use crate::mem::Buf;
 use crate::reactor::client::calls::Undelivered;
+use crate::reactor::pending::call_table::CallHold;
 use crate::reactor::pending::held_replies::FencedReply;
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{CallEnd, CallKey};
-use spinrpc_proto::output::{CallFailure, DeliveredReply};
+use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved};
 
 impl CoreCell {
     /// A key is dead; perhaps the one that a reply waits for.
@@ -97,6 +98,22 @@ impl CoreCell {
         }
     }
 
+    /// The reply in a chunk is that of another call: a handler would take it for its own.
+    #[cold]
+    pub(in crate::reactor) fn refuse_foreign_reply(
+        &self,
+        conn: ConnId,
+        message: Buf,
+        reply: &DeliveredReply,
+        hold: Option<Box<CallHold>>,
+        up: &mut impl Upcalls,
+    ) {
+        let why = PeerMisbehaved::ForeignReply;
+        self.reactor().recycle_hold(conn, hold);
+        self.reactor().close_misbehaving(conn, why);
+        self.lose_reply(conn, message, CallKey::of(reply), CallFailure::Misbehaved(why), up);
+    }
+
     /// A reply came whose call fails all the same: its receive goes back to the driver.
     pub(in crate::reactor) fn lose_reply(
         &self,
@@ -107,6 +124,8 @@ impl CoreCell {
         up: &mut impl Upcalls,
     ) {
         self.reactor().repost(conn, message);
+        #[cfg(feature = "gss")]
+        self.forget_sent(conn, call.slot.xid());
         up.on_call_failed(conn, call, CallEnd::Failed(failure));
     }
 }

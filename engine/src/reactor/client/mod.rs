@@ -9,6 +9,8 @@ pub(crate) mod options;
 pub(crate) mod padded_replies;
 pub(crate) mod padding;
 pub(crate) mod plain_calls;
+#[cfg(feature = "gss")]
+pub(crate) mod protect;
 pub(crate) mod reply_pulls;
 pub(crate) mod resend;
 pub(crate) mod reverse;

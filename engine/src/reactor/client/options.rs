@@ -64,6 +64,10 @@ impl Reactor {
             return Err(Backpressure::Misuse("the option is not registered with the engine"));
         };
         let (mut message, c) = self.take_send_buffer(conn)?;
+        #[cfg(feature = "gss")]
+        if c.gss.is_some() {
+            return Err(Backpressure::Misuse("an option has no place under RPCSEC_GSS"));
+        }
         let negotiation = *c.lane.proto().requester.negotiation();
         if negotiation.version() != TransportVersion::Two {
             return Err(Backpressure::NotVersionTwo);

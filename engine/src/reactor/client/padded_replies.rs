@@ -29,8 +29,9 @@ impl CoreCell {
         let joined = Cell::new(false);
         let (head, mut padded) = Padded::of(&mut message, header_bytes, &joined);
         let (stream, placed, token) = (&head[header_bytes..], &reply.placed[..], reply.token);
+        let xid = reply.slot.xid();
         let (buffers, padded) = (buffers.as_mut(), Some(&mut padded));
-        up.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
+        up.on_reply(ReplyFrame { conn, token, xid, stream, placed, buffers, padded });
         let mut reactor = self.reactor();
         reactor.stats.joins += u64::from(joined.get());
         reactor.finish_reply(conn, message, hold);

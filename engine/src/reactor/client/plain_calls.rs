@@ -17,6 +17,10 @@ impl Reactor {
     ) -> Result<Option<CallId>, Backpressure> {
         let deadline = self.deadline(spec);
         let (mut message, c) = self.take_send_buffer(conn)?;
+        #[cfg(feature = "gss")]
+        if c.gss.is_some() {
+            return Ok(None);
+        }
         let version = c.lane.proto().requester.negotiation().version();
         let header_bytes = version.plain_header_bytes();
         let bytes = header_bytes + stream.len();

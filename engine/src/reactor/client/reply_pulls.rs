@@ -9,6 +9,7 @@
 
 use crate::fabric::ConnId;
 use crate::mem::{Buf, Bulk};
+use crate::reactor::client::calls::is_of;
 use crate::reactor::pending::call_table::{CallHold, private_bytes};
 use crate::reactor::pending::held_replies::{FencedReply, ReplyPull};
 use crate::reactor::pending::pulling::{Pulling, ReadSink};
@@ -79,11 +80,14 @@ impl CoreCell {
             }
             (ReplyStream::Pulled, pulled) => (&[][..], chunks, pulled),
         };
-        let (token, placed) = (pull.reply.token, &pull.reply.placed);
+        if !is_of(&pull.reply, stream) {
+            return self.refuse_foreign_reply(conn, pull.message, &pull.reply, pull.hold, up);
+        }
+        let (token, xid, placed) = (pull.reply.token, pull.reply.slot.xid(), &pull.reply.placed);
         let pulled = PulledChunks { chunks, bulks: pulled, base: 0 };
         let mut buffers = ReplyBuffers { arguments, results, pulled };
         let (buffers, padded) = (Some(&mut buffers), padded.as_mut());
-        up.on_reply(ReplyFrame { conn, token, stream, placed, buffers, padded });
+        up.on_reply(ReplyFrame { conn, token, xid, stream, placed, buffers, padded });
         self.reactor().stats.copies += copies;
         self.reactor().stats.joins += u64::from(pull.sinks.joined.get());
         self.reactor().finish_reply(conn, pull.message, pull.hold);

@@ -135,8 +135,9 @@ impl CoreCell {
 
 /// Whether a call that was refused for this may be sent later.
 fn may_pass(refused: &Backpressure) -> bool {
-    use Backpressure::{Down, NoBuffer, NoCredit, SendQueueFull};
-    matches!(refused, NoCredit | NoBuffer | SendQueueFull | Down)
+    use Backpressure::{Connecting, Down, NoBuffer, NoCredit, Reconnecting, SendQueueFull};
+    // Connecting: a security context is being replaced.
+    matches!(refused, NoCredit | NoBuffer | SendQueueFull | Down | Connecting | Reconnecting)
 }
 
 /// No other connection will come: every held call ends.

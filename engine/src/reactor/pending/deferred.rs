@@ -12,6 +12,8 @@ use crate::reactor::words::calls::RpcRefusal;
 use crate::reactor::words::draft::{Cuts, Draft, EncodeOnce};
 use crate::reactor::words::message_memory::{Undrafted, check};
 use crate::reactor::words::messages::{SUCCESS_HEADER, SYSTEM_ERR};
+#[cfg(feature = "gss")]
+use crate::reactor::words::protection::Protection;
 use crate::reactor::words::reply_plan::{Form, ReplyData, ReplyPlan};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_proto::alignment::Alignment;
@@ -55,6 +57,9 @@ pub(in crate::reactor) struct Room {
     pub(in crate::reactor) pool: BulkPool,
     pub(in crate::reactor) stage: Bulk,
     pub(in crate::reactor) plan: ReplyPlan,
+    /// What the reply has to be under, if its call came under RPCSEC_GSS.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) protection: Option<Protection>,
 }
 
 impl DeferTicket {
@@ -79,6 +84,14 @@ impl DeferTicket {
             keep.refuse(SYSTEM_ERR);
         }
         self.post(DeferredAnswer::TooLate);
+    }
+
+    /// Has the results protected.
+    #[cfg(feature = "gss")]
+    pub(crate) fn protect(&mut self, protection: Protection) {
+        if let Some(room) = &mut self.room {
+            room.protection = Some(protection);
+        }
     }
 
     /// Which call it answers.
@@ -162,7 +175,7 @@ impl Room {
         long: &mut [u8],
         encode: EncodeOnce<'_>,
     ) -> DeferredAnswer {
-        let has_more = data.count() > 0 || data.allows_read_chunks();
+        let has_more = data.count() > 0 || data.allows_read_chunks() || self.is_protected();
         if keep.is_none() && !has_more && self.plan.alignment == Alignment::NONE {
             return self.encode_plain(long, encode);
         }
@@ -205,10 +218,31 @@ impl Room {
         }
     }
 
+    #[inline(always)]
+    fn is_protected(&self) -> bool {
+        #[cfg(feature = "gss")]
+        return self.protection.is_some();
+        #[cfg(not(feature = "gss"))]
+        return false;
+    }
+
+    /// Encodes what the reply is made of, protected if its call was.
+    fn encode(self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
+        #[cfg(feature = "gss")]
+        if let Some(protection) = &self.protection {
+            let protection = protection.clone();
+            let pool = self.pool.clone();
+            let sealed = protection
+                .protect(&pool, data, draft, |data, draft| self.encode_unprotected(data, draft));
+            return sealed.unwrap_or(REFUSAL);
+        }
+        self.encode_unprotected(data, draft)
+    }
+
     /// Encodes inline; results that are too long for that go into memory for a Reply chunk, if
     /// there is one that takes them, or into what the client is to fetch, if that is allowed.
-    fn encode(self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
-        let Self { pool, mut stage, plan } = self;
+    fn encode_unprotected(self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
+        let Self { pool, mut stage, plan, .. } = self;
         let encoded = plan.encode_inline(stage.bytes_mut(), &data, draft);
         let takes_long = plan.takes_long(encoded.stream_bytes);
         if encoded.fits || !(takes_long || plan.allows_reads(&data)) {

@@ -29,6 +29,9 @@ pub(crate) enum Mail<E = AnyEndpoint> {
     Reply(DeferredReply),
     /// The api has orders from other threads.
     Orders,
+    /// A thread has gone on with a security context of the api's.
+    #[cfg(feature = "gss")]
+    Context,
     /// Tell what there is; comes back with the answer.
     Observe(Box<Observation>),
     /// Measure latencies from now on, or no longer, as these say, and count them there.

@@ -7,6 +7,8 @@ pub(crate) mod ended_calls;
 pub(crate) mod expiry;
 pub(crate) mod exported;
 pub(crate) mod goodbye;
+#[cfg(feature = "gss")]
+pub(crate) mod gss_calls;
 pub(crate) mod held_replies;
 pub(crate) mod interrupted;
 pub(crate) mod lasting;

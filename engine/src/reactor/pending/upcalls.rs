@@ -32,6 +32,9 @@ pub(crate) trait Upcalls {
     fn poll(&mut self) -> Progress;
     /// Other threads will order calls: from now on the api polls for them.
     fn on_orders(&mut self);
+    /// A thread has gone on with a security context.
+    #[cfg(feature = "gss")]
+    fn on_context(&mut self);
     /// The latencies of calls are to be measured from now on, or no longer.
     fn on_measure(&mut self, is_on: bool);
     /// From now on no call is executed, and none answered that comes: they are left by

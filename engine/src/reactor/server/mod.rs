@@ -3,6 +3,8 @@
 pub(crate) mod call_times;
 pub(crate) mod exports;
 pub(crate) mod options;
+#[cfg(feature = "gss")]
+pub(crate) mod protect;
 pub(crate) mod pulls;
 pub(crate) mod refusals;
 pub(crate) mod replies;

@@ -87,15 +87,26 @@ impl Reactor {
         version: TransportVersion,
         answer: &RpcRefusal,
     ) {
+        let header = match *answer {
+            RpcRefusal::Accepted(status) => ReplyHeader::accepted(xid, status),
+            RpcRefusal::Denied(status) => ReplyHeader::denied(xid, status),
+        };
+        self.send_rpc_header(conn, xid, version, &header);
+    }
+
+    /// The same, of an RPC reply that has been made.
+    pub(in crate::reactor) fn send_rpc_header(
+        &mut self,
+        conn: ConnId,
+        xid: Xid,
+        version: TransportVersion,
+        header: &ReplyHeader<'_>,
+    ) {
         let Some(c) = self.conns.find(conn) else { return };
         let has_room = c.send_room(&self.fabric) > 0 && c.has_spare_send();
         let Some(mut message) = c.sends.take().filter(|_| has_room) else {
             c.goodbye.is_false = true;
             return;
-        };
-        let header = match *answer {
-            RpcRefusal::Accepted(status) => ReplyHeader::accepted(xid, status),
-            RpcRefusal::Denied(status) => ReplyHeader::denied(xid, status),
         };
         let grant = c.lane.proto().responder.grant();
         let at = version.plain_header_bytes();

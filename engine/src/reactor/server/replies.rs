@@ -68,6 +68,10 @@ impl CoreCell {
 
     /// Answers a call with these results, without data items.
     pub(in crate::reactor) fn send_plain_results(&self, to: &ReplyTarget<'_>, results: &[u8]) {
+        #[cfg(feature = "gss")]
+        if let Some(protection) = self.protection_of(to) {
+            return self.send_protected(to, &protection, ReplyData::new(), &Draft::plain(results));
+        }
         if !self.reactor().send_plain_reply(to, results) {
             self.send_reply(to, ReplyData::new(), &Draft::plain(results));
         }
@@ -80,13 +84,22 @@ impl CoreCell {
         data: ReplyData,
         draft: &Draft<'_>,
     ) {
+        #[cfg(feature = "gss")]
+        if let Some(protection) = self.protection_of(to) {
+            return self.send_protected(to, &protection, data, draft);
+        }
         let is_plain = to.plain && data.count() == 0;
         if !is_plain || !self.reactor().send_plain_reply(to, draft.stream()) {
             self.send_reply(to, data, draft);
         }
     }
 
-    fn send_reply(&self, to: &ReplyTarget<'_>, data: ReplyData, draft: &Draft<'_>) {
+    pub(in crate::reactor) fn send_reply(
+        &self,
+        to: &ReplyTarget<'_>,
+        data: ReplyData,
+        draft: &Draft<'_>,
+    ) {
         let Some(mut stage) = self.reactor().stage_reply(to) else { return };
         let plan = stage.plan;
         let room = &mut stage.message.whole_mut()[plan.stream_at()..][..plan.inline_bytes()];
@@ -433,7 +446,15 @@ impl Reactor {
             self.stats.stale += 1;
             return;
         }
+        #[cfg(feature = "gss")]
+        let protection = c.serves[usize::from(to.slot.index)].protection.take();
         c.release(to.slot);
+        #[cfg(feature = "gss")]
+        if let Some(protection) = protection
+            && let RpcRefusal::Accepted(status) = *answer
+        {
+            return self.send_protected_refusal(to.conn, xid, version, (&protection, status));
+        }
         self.send_refusal(to.conn, xid, version, answer);
     }
 
@@ -460,7 +481,13 @@ impl Reactor {
         }
         let stage = self.bulk.take(plan.inline_bytes())?;
         self.deferred += 1;
-        let room = Room { pool: self.bulk.clone(), stage, plan };
+        let room = Room {
+            pool: self.bulk.clone(),
+            stage,
+            plan,
+            #[cfg(feature = "gss")]
+            protection: c.serves[usize::from(to.slot.index)].protection.clone(),
+        };
         // Measured until the answer comes by mail, and no longer until the handler returns.
         if self.timer.is_some() {
             c.serves[usize::from(to.slot.index)].timer = self.timer.take();

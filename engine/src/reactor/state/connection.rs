@@ -12,6 +12,8 @@ use crate::reactor::pending::deferred::Caller;
 use crate::reactor::pending::expiry::Expiry;
 use crate::reactor::pending::exported::{ExportHold, KeptReply};
 use crate::reactor::pending::goodbye::Goodbye;
+#[cfg(feature = "gss")]
+use crate::reactor::pending::gss_calls::GssCalls;
 use crate::reactor::pending::held_replies::{FencedReply, ReplyPull};
 use crate::reactor::pending::observation::Moved;
 use crate::reactor::pending::offered::Offered;
@@ -21,6 +23,8 @@ use crate::reactor::pending::sinks::Sinks;
 use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::words::latency::CallTimer;
 use crate::reactor::words::negotiate::{Negotiated, Terms};
+#[cfg(feature = "gss")]
+use crate::reactor::words::protection::Protection;
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
@@ -51,6 +55,9 @@ pub(crate) struct ServeHold {
     pub(in crate::reactor) patience: Expiry,
     /// There if the call is deferred and measured.
     pub(in crate::reactor) timer: Option<CallTimer>,
+    /// What its reply has to be under, if the call came under RPCSEC_GSS.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) protection: Option<Protection>,
 }
 
 /// One connection of a core.
@@ -99,6 +106,9 @@ pub(crate) struct Conn {
     pub(crate) closing: Option<DownCause>,
     /// The last message of a connection whose server shuts down gracefully.
     pub(in crate::reactor) goodbye: Goodbye,
+    /// There if its calls go under RPCSEC_GSS.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) gss: Option<Box<GssCalls>>,
 }
 
 impl Conn {
@@ -158,6 +168,8 @@ impl Conn {
             trial: None,
             closing: None,
             goodbye: Goodbye::default(),
+            #[cfg(feature = "gss")]
+            gss: None,
         })
     }
 
@@ -255,12 +267,22 @@ impl Conn {
         hold.set_dying(dying as u8);
     }
 
+    /// Its calls and replies may be plain: what goes under RPCSEC_GSS is not, nor is a plain reply the server's then.
+    pub(in crate::reactor) fn goes_plain(&self) -> bool {
+        #[cfg(feature = "gss")]
+        return self.gss.is_none();
+        #[cfg(not(feature = "gss"))]
+        return true;
+    }
+
     /// Gives up the send-queue places that were kept for a reply.
     #[inline]
     pub(in crate::reactor) fn release(&mut self, slot: SlotId) {
         let hold = &mut self.serves[usize::from(slot.index)];
         self.lane.unreserve(usize::from(hold.reserved));
         hold.reserved = 0;
+        #[cfg(feature = "gss")]
+        drop(hold.protection.take());
     }
 }
 
@@ -274,6 +296,8 @@ impl ServeHold {
             expiry: Expiry::NONE,
             patience: Expiry::NONE,
             timer: None,
+            #[cfg(feature = "gss")]
+            protection: None,
         }
     }
 }

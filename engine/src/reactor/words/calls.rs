@@ -162,6 +162,9 @@ pub struct CallSpec {
     pub(crate) is_special: bool,
     /// A builder was given more than there are places for: such a spec starts no call.
     pub(crate) overfull: bool,
+    /// It makes a connection ready, so that it may go without a security context.
+    #[cfg(feature = "gss")]
+    pub(crate) is_opening: bool,
     pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
     pub(crate) results: [Option<Bulk>; ITEMS_MAX],
 }
@@ -177,6 +180,12 @@ impl CallSpec {
         let Self { deadline, reply_bytes_max, resend, names_time, overfull, .. } = new;
         (self.deadline, self.reply_bytes_max, self.resend) = (deadline, reply_bytes_max, resend);
         (self.names_time, self.overfull) = (names_time, overfull);
+    }
+
+    /// It makes a connection ready.
+    #[cfg(feature = "gss")]
+    pub(crate) fn open(&mut self) {
+        self.is_opening = true;
     }
 
     /// Gives its buffers back, if it has any.
@@ -312,6 +321,9 @@ pub struct Progress {
 pub(crate) struct ReplyFrame<'a> {
     pub(crate) conn: ConnId,
     pub(crate) token: u64,
+    /// That of the call, whatever the stream says.
+    #[cfg_attr(not(feature = "gss"), expect(dead_code, reason = "the token says enough"))]
+    pub(crate) xid: Xid,
     /// The RPC reply.
     pub(crate) stream: &'a [u8],
     /// Bytes placed in each Write chunk.
@@ -320,6 +332,18 @@ pub(crate) struct ReplyFrame<'a> {
     pub(crate) buffers: Option<&'a mut ReplyBuffers<'a>>,
     /// It is an RDMA_MSGP.
     pub(crate) padded: Option<&'a mut Padded<'a>>,
+}
+
+impl<'a> ReplyFrame<'a> {
+    /// One with nothing beside it, to the call of this token and XID.
+    pub(crate) fn short(
+        conn: ConnId,
+        (token, xid): (u64, Xid),
+        stream: &'a [u8],
+        placed: &'a [u32],
+    ) -> Self {
+        Self { conn, token, xid, stream, placed, buffers: None, padded: None }
+    }
 }
 
 /// The registered buffers of an ended call.

@@ -34,16 +34,39 @@ pub(crate) fn once(
 pub(crate) struct Draft<'a> {
     stream: &'a [u8],
     cuts: Cuts,
+    /// RPC header of a reply with a verifier, in the place of the plain one.
+    #[cfg(feature = "gss")]
+    head: Option<&'a [u8]>,
 }
 
 impl<'a> Draft<'a> {
     /// Of a stream without data items, whose counted data stand nowhere that is known.
     pub(in crate::reactor) fn plain(stream: &'a [u8]) -> Self {
-        Self { stream, cuts: Cuts::NONE }
+        Self::new(stream, Cuts::NONE)
     }
 
     pub(in crate::reactor) fn new(stream: &'a [u8], cuts: Cuts) -> Self {
-        Self { stream, cuts }
+        Self {
+            stream,
+            cuts,
+            #[cfg(feature = "gss")]
+            head: None,
+        }
+    }
+
+    /// The RPC header that a reply has in the place of the plain one.
+    #[inline(always)]
+    pub(in crate::reactor) fn head(&self) -> Option<&'a [u8]> {
+        #[cfg(feature = "gss")]
+        return self.head;
+        #[cfg(not(feature = "gss"))]
+        return None;
+    }
+
+    /// The same results behind the RPC header `head`.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn behind(self, head: &'a [u8]) -> Self {
+        Self { head: Some(head), ..self }
     }
 
     /// The stream without its items.
@@ -114,6 +137,14 @@ impl Cuts {
             cuts.count += 1;
         }
         cuts
+    }
+
+    /// The same items in a stream whose first `from` bytes are replaced by `to` bytes, without padding.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn moved(&self, from: usize, to: usize) -> Self {
+        let mut moved = Self { at: self.at, count: self.count, ..Self::NONE };
+        moved.at[..self.count()].iter_mut().for_each(|at| *at = *at - from as u32 + to as u32);
+        moved
     }
 
     /// Number of items that were taken out.

@@ -94,6 +94,12 @@ impl ReplyData {
         self.items().map(|(_, item)| item.bytes())
     }
 
+    /// The same without its items, which stand in the stream.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn without_items(&self) -> Self {
+        Self { read_chunks: self.read_chunks, ..Self::default() }
+    }
+
     fn push(mut self, item: ReplyItem) -> Self {
         if let Some(place) = self.items.get_mut(self.count) {
             *place = Some(item);
@@ -242,7 +248,8 @@ impl ReplyPlan {
         data: &ReplyData,
         draft: &Draft<'_>,
     ) -> Encoded {
-        if self.alignment != Alignment::NONE {
+        // A reply with a verifier of RPCSEC_GSS is never padded.
+        if self.alignment != Alignment::NONE && draft.head().is_none() {
             let start = self.stream_at();
             let room = stream.len().min(self.threshold_bytes.saturating_sub(start));
             let mut padding = Padding::new(self.alignment, start);
@@ -287,7 +294,10 @@ impl ReplyPlan {
             None => StreamWriter::new(stream, items),
             Some(padding) => StreamWriter::aligned(stream, items, padding),
         };
-        ReplyHeader::success(Xid(0)).write(writer.xdr());
+        match draft.head() {
+            None => ReplyHeader::success(Xid(0)).write(writer.xdr()),
+            Some(head) => writer.fixed(head),
+        }
         draft.write(&mut writer);
         writer.finish()
     }

@@ -1,0 +1,62 @@
+//! RPCSEC_GSS (RFC 2203): calls that prove who makes them, and whose arguments and results are protected.
+//!
+//! A server is given a mechanism that accepts contexts ([`Engine::gss`](crate::Engine::gss)), a client one that
+//! establishes them ([`ConnectOptions::gss`](crate::ConnectOptions::gss)). A client is
+//! [`Up`](crate::ConnectionEvent::Up) when its context is there, and every call of it goes under that context.
+//! [`Call::identity`](crate::Call::identity) tells a handler who calls; until the verifier has been checked, and the body
+//! with [`GssService::Integrity`] and [`GssService::Privacy`], a call reaches no handler. Mechanisms run on a thread of
+//! their own and may block.
+//!
+//! With [`GssService::None`] data go to and from registered buffers as ever. With the other two they stand in the message
+//! (RFC 8166 section 8.2.2.3), so that they are copied, and long messages go by one chunk.
+//!
+//! Kerberos is the mechanism with the feature `krb5` (`Kerberos`). Servers can demand protection for all programs
+//! ([`GssAcceptor::require`]).
+//!
+//! Limits: a body is sealed or opened in one step, which takes about a millisecond for a mebibyte, and its core serves nothing
+//! else meanwhile. A call that is denied because its context has gone ends with
+//! [`CallError::Rejected`](crate::CallError::Rejected); the client then establishes another context by itself, and refuses calls with
+//! [`Backpressure::Connecting`](crate::Backpressure::Connecting) until that is there. If none can be had in six tries within six
+//! seconds, the connection is closed. A call that is not answered holds up those that are a whole window of the server later
+//! than it ([`Backpressure::NoCredit`](crate::Backpressure::NoCredit)); servers of this engine tell a window of 2048. Calls in
+//! reverse cannot go under RPCSEC_GSS. Messages of extensions of version two have no credential and are not protected: a
+//! client with a context sends none, and takes none as an answer.
+//!
+//! With [`GssService::None`] and [`GssService::Integrity`] anybody can read what is sent. The verifier of a reply proves
+//! that the server has answered that call; results are protected beyond that by the other two services, and neither the
+//! status of a reply nor results without a byte are under any of them.
+//!
+//! Verifiers and the frames of bodies take 28 to 200 bytes of a message. Replies that were just short enough without them
+//! need a Reply chunk: say how long results can be by
+//! [`CallSpec::reply_bytes_max`](crate::CallSpec::reply_bytes_max), or such a call fails with ERR_CHUNK.
+//!
+//! Not there yet:
+//!
+//! * A mechanism that never returns keeps its client from coming up for ever, and all clients behind it; it can be closed,
+//!   but not made to reconnect.
+//! * A context is replaced when it has ended, not before, and clients do not hear of that. The one that is replaced is not
+//!   destroyed at the server, which forgets it when it has been idle; at the end of a client it is.
+//! * A context is that of one connection, and another connection of the client gets another one.
+//! * While calls are sent again over a new connection, a server that forgets its context meanwhile denies them one by one.
+//! * Some errors have no verifier, so that clients take them for forged: those of a server that is out of memory before
+//!   it has the whole call.
+//! * A context that no call has used goes before all others when there are too many, but does not end earlier by itself.
+//! * What is required of calls ([`GssAcceptor::require`]) is required for all programs of an engine.
+//! * Keys are cleared when they are dropped, but values that are moved may leave copies in memory.
+
+mod accept;
+mod initiate;
+mod securing;
+mod serve;
+mod threads;
+
+pub use accept::GssAcceptor;
+pub use initiate::GssInitiator;
+pub(super) use securing::Securing;
+pub use spinrpc_gss::context::Established;
+#[cfg(feature = "krb5")]
+pub use spinrpc_gss::library::{AcceptorOptions, Fault, InitiatorOptions, Kerberos, KerberosError};
+pub use spinrpc_gss::mechanism;
+pub use spinrpc_gss::{Enctype, SessionKey};
+pub use spinrpc_proto::rpc::GssService;
+pub(super) use threads::{GssCore, GssShared};

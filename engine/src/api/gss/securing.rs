@@ -1,0 +1,439 @@
+//! The context of a client: established in-band before its connection is up, behind a NULL call without a credential
+//! (a first message has to be short, RFC 5666 section 6.1), and another one when the server has forgotten it or it ends
+//! soon. Replies are verified, and opened, here.
+
+use super::initiate::{GssInitiator, Negotiation, Step};
+use super::threads::GssCore;
+use crate::api::client::{BesideReply, LinkState, Reply, Token};
+use crate::api::client_entry::ClientEntry;
+use crate::api::dispatch::Dispatch;
+use crate::api::errors::{CallError, ConnectError};
+use crate::api::opening::NO_TOKEN;
+use crate::api::reply_status::reply_status;
+use crate::fabric::ConnId;
+use crate::mem::Bulk;
+use crate::reactor::pending::gss_calls::SentCall;
+use crate::reactor::words::calls::{CallSpec, CallTarget, HeaderTemplate, ReplyFrame};
+use crate::reactor::words::protection::{ClientContext, Unprotected, now, open, take};
+use spinrpc_gss::Role;
+use spinrpc_gss::context::Context;
+use spinrpc_proto::ids::Procedure;
+use spinrpc_proto::rpc::{
+    AcceptStatus, AuthFlavor, AuthStat, GssCredential, GssInitResult, GssProcedure, OpaqueAuth,
+    RejectStatus, ReplyBody, ReplyHeader,
+};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Tokens that a client sends for one context at most.
+const ROUNDS_MAX: u32 = 8;
+/// Room for the answer to a token.
+const ANSWER_BYTES: usize = 16 << 10;
+/// Another context is established when this one has no more sequence numbers left than this: more than calls can be in
+/// flight.
+const SEQUENCES_SPARE: u32 = 1 << 16;
+
+/// So often another context is tried for, after pauses of which each is twice the one before, until the connection is
+/// closed: the server or its key distribution center may be busy.
+const RENEWALS_MAX: u32 = 6;
+const RENEWAL_PAUSE: Duration = Duration::from_millis(100);
+
+const DENIED_LONG_TOKEN: &str = "the token of the mechanism is too long";
+
+/// The context of one client.
+pub(in crate::api) struct Securing {
+    initiator: GssInitiator,
+    core: Arc<GssCore>,
+    context: Option<Arc<ClientContext>>,
+    /// Goes on with the answer to the token that was sent.
+    negotiation: Option<Box<dyn Negotiation>>,
+    handle: Vec<u8>,
+    rounds: u32,
+    /// How often a context that replaces another has failed.
+    failures: u32,
+    /// This connection has had a context.
+    is_renewing: bool,
+    /// What the thread does is wanted: false for a connection that has gone.
+    wanted: Arc<AtomicBool>,
+}
+
+impl Drop for Securing {
+    fn drop(&mut self) {
+        self.wanted.store(false, Ordering::Relaxed);
+    }
+}
+
+/// What the thread has done for a client.
+pub(super) struct Outcome {
+    conn: ConnId,
+    result: Result<Done, String>,
+}
+
+enum Done {
+    Token(Box<dyn Negotiation>, Vec<u8>),
+    Context(Arc<ClientContext>),
+}
+
+/// The answer to a token: what the thread needs of it.
+struct Answer {
+    handle: Vec<u8>,
+    window: u32,
+    token: Vec<u8>,
+    /// There if the server says that the context is.
+    verifier: Option<Vec<u8>>,
+}
+
+impl Securing {
+    pub(in crate::api) fn new(initiator: GssInitiator, core: &Arc<GssCore>) -> Box<Self> {
+        let core = Arc::clone(core);
+        Box::new(Self {
+            initiator,
+            core,
+            context: None,
+            negotiation: None,
+            handle: Vec::new(),
+            rounds: 0,
+            failures: 0,
+            is_renewing: false,
+            wanted: Arc::default(),
+        })
+    }
+
+    /// The answer to a token is awaited.
+    pub(in crate::api) fn awaits_answer(&self) -> bool {
+        self.negotiation.is_some()
+    }
+
+    /// The context can be used for a while.
+    fn is_usable(&self) -> bool {
+        self.context.as_ref().is_some_and(|context| {
+            let inner = &context.context;
+            !inner.is_expired(now()) && inner.sequences_left() > SEQUENCES_SPARE
+        })
+    }
+
+    /// Has the thread begin, after this time. What it was to do before is not wanted any more.
+    fn begin(&mut self, conn: ConnId, after: Duration) -> Result<(), String> {
+        self.wanted.store(false, Ordering::Relaxed);
+        self.wanted = Arc::new(AtomicBool::new(true));
+        (self.context, self.negotiation, self.rounds) = (None, None, 0);
+        self.handle.clear();
+        let initiator = self.initiator.clone();
+        self.run(conn, after, move || match initiator.begin(now()) {
+            Ok(Step::Send(negotiation, token)) => Ok(Done::Token(negotiation, token)),
+            Ok(Step::Complete(_)) => Err("the mechanism does not ask the server".into()),
+            Err(error) => Err(error.reason),
+        })
+    }
+
+    /// Has the thread go on with the answer to a token.
+    fn go_on(&mut self, conn: ConnId, answer: Answer) -> Result<(), String> {
+        let negotiation = self.negotiation.take().ok_or("an answer that was not asked for")?;
+        self.handle.clone_from(&answer.handle);
+        let service = self.initiator.service;
+        self.run(conn, Duration::ZERO, move || {
+            let step = negotiation.go_on(&answer.token, now()).map_err(|error| error.reason)?;
+            match (step, answer.verifier) {
+                (Step::Send(negotiation, token), None) => Ok(Done::Token(negotiation, token)),
+                (Step::Complete(established), Some(verifier)) => {
+                    let context = Context::new(Role::Initiator, established);
+                    let verified = context.verify_reply(answer.window, &verifier);
+                    verified.map_err(|_| "the server does not have the key of the context")?;
+                    let Answer { handle, window, .. } = answer;
+                    Ok(Done::Context(Arc::new(ClientContext { context, handle, service, window })))
+                }
+                _ => Err("the ends disagree whether the context is established".into()),
+            }
+        })
+    }
+
+    fn run(
+        &self,
+        conn: ConnId,
+        after: Duration,
+        work: impl FnOnce() -> Result<Done, String> + Send + 'static,
+    ) -> Result<(), String> {
+        let (core, wanted) = (Arc::clone(&self.core), Arc::clone(&self.wanted));
+        let job = move || {
+            if wanted.load(Ordering::Relaxed) {
+                let done = catch_unwind(AssertUnwindSafe(work));
+                let result = done.unwrap_or_else(|_| Err("the mechanism panicked".into()));
+                core.tell(Outcome { conn, result });
+            }
+        };
+        let run = self.core.shared.initiate(after, job);
+        run.map_err(|_| "there is no thread for contexts".to_owned())
+    }
+}
+
+impl Dispatch {
+    /// The first call was answered: a context is needed before any other. Another connection gets another one, because calls
+    /// that are sent again are to find a context that the server knows, be it another process.
+    pub(in crate::api) fn secure(entry: &mut ClientEntry, conn: ConnId) {
+        let Some(securing) = &mut entry.securing else { return };
+        (securing.failures, securing.is_renewing) = (0, false);
+        if let Err(reason) = securing.begin(conn, Duration::ZERO) {
+            Self::fail_securing(entry, conn, reason);
+        }
+    }
+
+    /// The thread has done something.
+    #[cold]
+    pub(in crate::api) fn take_outcomes(&mut self) {
+        let core = Arc::clone(&self.gss);
+        while let Some(Outcome { conn, result }) = core.outcomes.pop() {
+            let Some(entry) = self.client_of_calls(conn) else { continue };
+            if entry.link.state.get() != LinkState::Probing(conn) {
+                continue;
+            }
+            let gone_on = result.and_then(|done| Self::after_step(entry, conn, done));
+            if let Err(reason) = gone_on {
+                Self::fail_securing(entry, conn, reason);
+            }
+        }
+    }
+
+    fn after_step(entry: &mut ClientEntry, conn: ConnId, done: Done) -> Result<(), String> {
+        let Some(securing) = &mut entry.securing else { return Ok(()) };
+        match done {
+            Done::Token(negotiation, token) => {
+                securing.rounds += 1;
+                if securing.rounds > ROUNDS_MAX {
+                    return Err("the context takes too many tokens".into());
+                }
+                let handle = std::mem::take(&mut securing.handle);
+                securing.negotiation = Some(negotiation);
+                Self::send_token(entry, conn, &handle, &token)
+            }
+            Done::Context(context) => {
+                securing.context = Some(Arc::clone(&context));
+                (securing.failures, securing.is_renewing) = (0, true);
+                entry.link.ops.set_context(conn, Some(context));
+                Self::finish_opening(entry, conn);
+                Ok(())
+            }
+        }
+    }
+
+    /// INIT, or CONTINUE_INIT where the server has given a handle.
+    fn send_token(
+        entry: &mut ClientEntry,
+        conn: ConnId,
+        handle: &[u8],
+        token: &[u8],
+    ) -> Result<(), String> {
+        let Some(securing) = &entry.securing else { return Ok(()) };
+        let procedure = match handle {
+            [] => GssProcedure::Init,
+            _ => GssProcedure::ContinueInit,
+        };
+        let service = securing.initiator.service;
+        let credential = GssCredential { procedure, sequence: 0, service, handle };
+        let mut body = [0; spinrpc_proto::rpc::AUTH_BODY_MAX_BYTES];
+        let length = credential.emit(&mut body).map_err(|_| "the handle is too long")?;
+        let credential = OpaqueAuth { flavor: AuthFlavor::Gss, body: &body[..length] };
+        let (program, version) = entry.link.called();
+        let header = HeaderTemplate::new(program, version, credential);
+        let target = CallTarget { header: &header, procedure: Procedure(0), token: NO_TOKEN };
+        let mut spec = CallSpec::new().reply_bytes_max(ANSWER_BYTES);
+        spec.open();
+        if token.len() > spinrpc_proto::rpc::GSS_TOKEN_MAX_BYTES {
+            return Err(DENIED_LONG_TOKEN.into());
+        }
+        let write = |stream: &mut crate::api::Encoder<'_>| stream.opaque(token);
+        let started = entry.link.ops.start_call((conn, None), &target, &mut spec, write, |_| {});
+        let call = started.map_err(|refused| refused.to_string())?;
+        entry.opening = Some(call.slot());
+        Ok(())
+    }
+
+    /// The answer to a token came.
+    #[cold]
+    pub(in crate::api) fn take_token_answer(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
+        let Some(securing) = &mut entry.securing else { return };
+        let gone_on = parse_answer(stream).and_then(|answer| securing.go_on(conn, answer));
+        if let Err(reason) = gone_on {
+            Self::fail_securing(entry, conn, reason);
+        }
+    }
+
+    /// There is no context, so that there can be no calls.
+    #[cold]
+    pub(in crate::api) fn fail_securing(entry: &mut ClientEntry, conn: ConnId, reason: String) {
+        let is_lost =
+            entry.link.is_closed.get() || entry.link.state.get() != LinkState::Probing(conn);
+        if let Some(securing) = &mut entry.securing {
+            securing.negotiation = None;
+            if securing.is_renewing && securing.failures < RENEWALS_MAX && !is_lost {
+                let after = RENEWAL_PAUSE * (1 << securing.failures);
+                securing.failures += 1;
+                tracing::warn!(%reason, "no new security context yet");
+                if securing.begin(conn, after).is_ok() {
+                    return;
+                }
+            }
+        }
+        tracing::warn!(%reason, "no security context");
+        if !entry.link.was_up.get() {
+            entry.fail(ConnectError::Security(reason));
+        }
+        entry.link.ops.close(conn);
+    }
+
+    /// A reply to a client whose calls go under a context.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::api) fn on_protected_reply(&mut self, frame: ReplyFrame<'_>) {
+        // What the call was under, not what the reply says: a server may answer with that of another call.
+        let (conn, token, xid) = (frame.conn, Token(frame.token), frame.xid);
+        let sent = self.ops.take_sent(conn, xid);
+        let pool = self.ops.pool();
+        let Some(entry) = self.client_of_calls(conn) else { return };
+        if entry.answers_farewell(xid) {
+            return;
+        }
+        let checked = match &sent {
+            None => Err(NOT_AUTHENTIC),
+            Some(_) if frame.padded.is_some() => Err(NOT_AUTHENTIC),
+            Some(sent) => verify(sent, frame.stream),
+        };
+        let results_at = match checked {
+            Ok(at) => at,
+            Err(error) => {
+                entry.handler.on_reply(token, Err(error.clone()));
+                return self.after_reply(conn, sent.as_ref(), Some(&error));
+            }
+        };
+        let Some(sent) = sent else { return };
+        Self::deliver_verified(entry, frame, &sent, (results_at, &pool));
+        self.after_reply(conn, Some(&sent), None);
+    }
+
+    /// The header is verified, and says success.
+    fn deliver_verified(
+        entry: &mut ClientEntry,
+        frame: ReplyFrame<'_>,
+        sent: &SentCall,
+        (results_at, pool): (usize, &crate::mem::BulkPool),
+    ) {
+        let token = Token(frame.token);
+        let (mut pulled, mut arguments, mut results) = (None, &mut [][..], &mut [][..]);
+        if let Some(buffers) = frame.buffers {
+            (arguments, results) = (&mut *buffers.arguments, &mut *buffers.results);
+            if !buffers.pulled.chunks.is_empty() {
+                buffers.pulled.base = results_at;
+                pulled = Some(&mut buffers.pulled);
+            }
+        }
+        let body = &frame.stream[results_at..];
+        if !sent.context.service.protects_body() {
+            let placed = frame.placed;
+            let beside = BesideReply { placed, arguments, results, pulled, padded: None };
+            let reply = Reply { stream: body, beside: Some(beside) };
+            return entry.handler.on_reply(token, Ok(reply));
+        }
+        if pulled.is_some() {
+            // Items of a protected reply are never chunks.
+            return entry.handler.on_reply(token, Err(NOT_AUTHENTIC));
+        }
+        match open_copy(pool, sent, body) {
+            Ok((message, place)) => {
+                let stream = &message.bytes()[place];
+                let placed = &crate::api::client::NOTHING_PLACED;
+                let pulled = None;
+                let beside = BesideReply { placed, arguments, results, pulled, padded: None };
+                entry.handler.on_reply(token, Ok(Reply { stream, beside: Some(beside) }));
+            }
+            Err(error) => entry.handler.on_reply(token, Err(error)),
+        }
+    }
+
+    /// Another context is established where the server has forgotten this one, or it ends soon.
+    fn after_reply(&mut self, conn: ConnId, sent: Option<&SentCall>, error: Option<&CallError>) {
+        let Some(entry) = self.client_of_calls(conn) else { return };
+        if entry.link.state.get() != LinkState::Up(conn) || entry.link.is_closed.get() {
+            return;
+        }
+        let Some(securing) = &mut entry.securing else { return };
+        let is_forgotten = error.is_some_and(says_forgotten)
+            && sent
+                .zip(securing.context.as_ref())
+                .is_some_and(|(sent, context)| Arc::ptr_eq(&sent.context, context));
+        if !is_forgotten && securing.is_usable() {
+            return;
+        }
+        entry.link.ops.set_context(conn, None);
+        entry.link.lose(LinkState::Probing(conn));
+        if let Err(reason) = securing.begin(conn, Duration::ZERO) {
+            Self::fail_securing(entry, conn, reason);
+        }
+    }
+}
+
+const NOT_AUTHENTIC: CallError = CallError::NotAuthentic;
+
+/// The server does not know the context any more, or wants no more calls of it (RFC 2203 section 5.3.3.3).
+fn says_forgotten(error: &CallError) -> bool {
+    use AuthStat::{GssCredProblem, GssCtxProblem};
+    matches!(error, CallError::Rejected(RejectStatus::AuthError(GssCredProblem | GssCtxProblem)))
+}
+
+/// Where the results of a verified reply start. A reply that denies the call has no verifier.
+fn verify(sent: &SentCall, stream: &[u8]) -> Result<usize, CallError> {
+    let (header, results_at) = ReplyHeader::parse(stream)?;
+    match header.body {
+        ReplyBody::Denied(status) => Err(CallError::Rejected(status)),
+        ReplyBody::Accepted { verifier, status } => {
+            let context = &sent.context.context;
+            let verified = context.verify_reply(sent.sequence, verifier.body);
+            if verifier.flavor != AuthFlavor::Gss || verified.is_err() {
+                return Err(NOT_AUTHENTIC);
+            }
+            match status {
+                AcceptStatus::Success => Ok(results_at),
+                status => Err(CallError::Accepted(status)),
+            }
+        }
+    }
+}
+
+/// Opens a body in private memory: where it came to lie the server may write still.
+fn open_copy(
+    pool: &crate::mem::BulkPool,
+    sent: &SentCall,
+    body: &[u8],
+) -> Result<(Bulk, std::ops::Range<usize>), CallError> {
+    let mut message = take(pool, body.len()).map_err(|_| CallError::NoMemory)?;
+    message.bytes_mut().copy_from_slice(body);
+    let context = &sent.context;
+    match open(&context.context, context.service, message.bytes_mut(), sent.sequence) {
+        Ok(place) => Ok((message, place)),
+        Err(Unprotected::NoMemory(_)) => Err(CallError::NoMemory),
+        Err(_) => Err(NOT_AUTHENTIC),
+    }
+}
+
+fn parse_answer(stream: &[u8]) -> Result<Answer, String> {
+    let at = reply_status(stream).map_err(|error| error.to_string())?;
+    let (header, _) = ReplyHeader::parse(stream).map_err(|error| error.to_string())?;
+    let result = GssInitResult::parse(&stream[at..]).map_err(|error| error.to_string())?;
+    let verifier = match (result.major, header.body) {
+        (GssInitResult::CONTINUE_NEEDED, _) if !result.handle.is_empty() => None,
+        (GssInitResult::COMPLETE, ReplyBody::Accepted { verifier, .. })
+            if verifier.flavor == AuthFlavor::Gss && !result.handle.is_empty() =>
+        {
+            Some(verifier.body.to_vec())
+        }
+        (GssInitResult::COMPLETE | GssInitResult::CONTINUE_NEEDED, _) => {
+            return Err("the server answered without a handle or a verifier".into());
+        }
+        (major, _) => {
+            let minor = result.minor;
+            return Err(format!("the server refused the context: major {major:#x}, minor {minor}"));
+        }
+    };
+    let (handle, token) = (result.handle.to_vec(), result.token.to_vec());
+    Ok(Answer { handle, window: result.window, token, verifier })
+}

@@ -1,0 +1,249 @@
+//! Calls under RPCSEC_GSS that arrive (RFC 2203 section 5): checked here before the dispatch runs a handler.
+
+use super::accept::{Acceptor, Answered};
+use crate::api::call::{Arguments, CallState, Called, GssCaller};
+use crate::api::dispatch::Dispatch;
+use crate::mem::Bulk;
+use crate::reactor::ReplyData;
+use crate::reactor::pending::serving::{ReplyOps, Serving};
+use crate::reactor::words::calls::{CallOutcome, RpcRefusal};
+use crate::reactor::words::draft::once;
+use crate::reactor::words::messages::SYSTEM_ERR;
+use crate::reactor::words::protection::{Protection, now, open, take};
+use spinrpc_gss::context::Context;
+use spinrpc_proto::ids::Procedure;
+use spinrpc_proto::payload::StreamWriter;
+use spinrpc_proto::rpc::{
+    AuthFlavor, AuthStat, CallHeader, GssAnswer, GssCredential, GssFault, GssProcedure, GssService,
+    OpaqueAuth, RejectStatus, parse_init_arguments,
+};
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// What comes with a call beside its message.
+type Beside<'b> = (&'b [(u32, u32)], &'b mut [Option<Bulk>]);
+
+/// A call in private memory.
+struct Arrived<'a> {
+    message: &'a mut [u8],
+    /// Its arguments begin there.
+    at: usize,
+    called: Called,
+}
+
+impl Dispatch {
+    /// A call under RPCSEC_GSS in an RDMA_MSGP, whose credential may be padded.
+    #[cold]
+    pub(in crate::api) fn refuse_padded(&self, serving: &Serving<'_>) -> CallOutcome {
+        self.deny(serving, AuthStat::BadVerf)
+    }
+
+    /// A call that did not come under RPCSEC_GSS, and has to.
+    #[inline]
+    pub(in crate::api) fn is_too_weak(&self, serving: &Serving<'_>, procedure: Procedure) -> bool {
+        let acceptor = self.gss.shared.acceptor.get();
+        acceptor.is_some_and(|acceptor| acceptor.is_too_weak(None))
+            && procedure != Procedure(0)
+            && !self.is_in_reverse(serving.conn)
+    }
+
+    /// Denies such a call.
+    #[cold]
+    pub(in crate::api) fn deny_weak(&self, serving: &Serving<'_>) -> CallOutcome {
+        self.deny(serving, AuthStat::TooWeak)
+    }
+
+    /// Serves a call whose credential is of flavor RPCSEC_GSS. Its message is copied first: nothing may change what has
+    /// been checked.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::api) fn serve_gss(
+        &mut self,
+        serving: &Serving<'_>,
+        stream: &[u8],
+        beside: Beside<'_>,
+    ) -> CallOutcome {
+        serving.forgo_room();
+        let acceptor = self.gss.shared.acceptor.get().map(Arc::clone);
+        let Some(acceptor) = acceptor.filter(|_| !self.is_in_reverse(serving.conn)) else {
+            return self.deny(serving, AuthStat::BadCred);
+        };
+        let Ok(mut message) = take(&self.ops.pool(), stream.len()) else {
+            return self.refuse_without_memory(serving, &acceptor, stream);
+        };
+        message.bytes_mut().copy_from_slice(stream);
+        self.serve_copied(serving, &acceptor, message.bytes_mut(), beside)
+    }
+
+    /// The call cannot be opened. If its header is verified, so is the answer.
+    fn refuse_without_memory(
+        &self,
+        serving: &Serving<'_>,
+        acceptor: &Acceptor,
+        stream: &[u8],
+    ) -> CallOutcome {
+        let admitted = CallHeader::parse(stream).ok().and_then(|(header, at)| {
+            let credential = GssCredential::parse(header.credential.body).ok()?;
+            let context = acceptor.table.find(credential.handle, now())?;
+            let GssCredential { sequence, service, .. } = credential;
+            let admitted = context.admit_call(now(), stream, (&header, at), sequence);
+            Some(admitted.map(|()| Protection { context, service, sequence }))
+        });
+        match admitted {
+            Some(Err(fault)) => return self.answer_fault(serving, fault),
+            Some(Ok(protection)) => {
+                if let Some(to) = serving.target(&*self.ops) {
+                    self.ops.protect(&to, protection);
+                }
+            }
+            None => {}
+        }
+        self.refuse(serving, &SYSTEM_ERR)
+    }
+
+    fn serve_copied(
+        &mut self,
+        serving: &Serving<'_>,
+        acceptor: &Arc<Acceptor>,
+        message: &mut [u8],
+        beside: Beside<'_>,
+    ) -> CallOutcome {
+        let Ok((header, at)) = CallHeader::parse(message) else {
+            return self.answer_fault(serving, GssFault::Body);
+        };
+        let OpaqueAuth { flavor: AuthFlavor::Gss, body } = header.credential else {
+            return self.answer_fault(serving, GssFault::Credential);
+        };
+        let Ok(credential) = GssCredential::parse(body) else {
+            return self.answer_fault(serving, GssFault::Credential);
+        };
+        let is_null = header.procedure == Procedure(0) && beside.0.is_empty();
+        if credential.procedure != GssProcedure::Data && !is_null {
+            return self.answer_fault(serving, GssFault::Credential);
+        }
+        if credential.procedure.is_creation() {
+            return self.create_context(serving, acceptor, (&header, &credential), &message[at..]);
+        }
+        let now = now();
+        let Some(context) = acceptor.table.find(credential.handle, now) else {
+            return self.answer_fault(serving, GssFault::UnknownContext);
+        };
+        let sequence = credential.sequence;
+        if let Err(fault) = context.admit_call(now, message, (&header, at), sequence) {
+            return self.answer_fault(serving, fault);
+        }
+        let Some(to) = serving.target(&*self.ops) else { return CallOutcome::Done };
+        let service = credential.service;
+        let protection = Protection { context: Arc::clone(&context), service, sequence };
+        if credential.procedure == GssProcedure::Destroy {
+            acceptor.table.remove(credential.handle);
+            let service = GssService::None;
+            self.ops.protect(&to, Protection { service, ..protection });
+            self.ops.reply(&to, ReplyData::new(), None, &mut once(|_| {}));
+            return CallOutcome::Done;
+        }
+        self.ops.protect(&to, protection);
+        if header.procedure != Procedure(0) && acceptor.is_too_weak(Some(service)) {
+            return self.deny(serving, AuthStat::TooWeak);
+        }
+        let called = Called::of(&header);
+        let arrived = Arrived { message, at, called };
+        self.open_and_run(serving, (&context, service, sequence), arrived, beside)
+    }
+
+    /// The header is verified.
+    fn open_and_run(
+        &mut self,
+        serving: &Serving<'_>,
+        (context, service, sequence): (&Arc<Context>, GssService, u32),
+        arrived: Arrived<'_>,
+        (chunks, bulks): Beside<'_>,
+    ) -> CallOutcome {
+        let Arrived { message, at, called } = arrived;
+        let (range, base) = if service.protects_body() {
+            // Data beside the message are not protected by it (RFC 8166 section 8.2.2.3).
+            let opened = open(context, service, &mut message[at..], sequence);
+            match opened {
+                Ok(place) if chunks.is_empty() => (place.start + at..place.end + at, at),
+                _ => return self.answer_fault(serving, GssFault::Body),
+            }
+        } else {
+            (at..message.len(), at)
+        };
+        let Some(index) = self.find(called.program, called.version) else {
+            return self.turn_away(serving, called.program);
+        };
+        let arguments = Arguments::new(&message[range], base, chunks, bulks);
+        let credential = OpaqueAuth { flavor: AuthFlavor::Gss, body: &[] };
+        let state = CallState {
+            ops: &*self.ops,
+            reverse: &self.reverse,
+            serving,
+            called,
+            credential: Some(credential),
+            arguments: Cell::new(Some(arguments)),
+            padded: Cell::new(None),
+            outcome: Cell::new(None),
+            caller: Some(GssCaller { context, service }),
+        };
+        self.services[index].call(&state)
+    }
+
+    /// INIT or CONTINUE_INIT: the thread for that goes on with it, and answers.
+    fn create_context(
+        &mut self,
+        serving: &Serving<'_>,
+        acceptor: &Arc<Acceptor>,
+        (header, credential): (&CallHeader<'_>, &GssCredential<'_>),
+        arguments: &[u8],
+    ) -> CallOutcome {
+        if header.verifier != OpaqueAuth::NONE {
+            return self.deny(serving, AuthStat::BadVerf);
+        }
+        let Ok(token) = parse_init_arguments(arguments) else {
+            return self.answer_fault(serving, GssFault::Body);
+        };
+        if self.find(header.program, header.version).is_none() {
+            return self.turn_away(serving, header.program);
+        }
+        let Some(to) = serving.target(&*self.ops) else { return CallOutcome::Done };
+        let Some(mut ticket) = self.ops.defer(&to) else {
+            return self.refuse(serving, &SYSTEM_ERR);
+        };
+        let (acceptor, host) = (Arc::clone(acceptor), self.ops.host_of(serving.conn));
+        let (handle, token) = (credential.handle.to_vec(), token.to_vec());
+        let job = move || {
+            if ticket.is_unheard() {
+                return;
+            }
+            let answered = acceptor.take_token(&handle, &token, host);
+            if let Some(context) = &answered.context {
+                let (context, service) = (Arc::clone(context), GssService::None);
+                let sequence = Answered::WINDOW;
+                ticket.protect(Protection { context, service, sequence });
+            }
+            let write = |stream: &mut StreamWriter<'_>| answered.result().write(stream.xdr());
+            ticket.reply(ReplyData::new(), &mut once(write));
+        };
+        // Where it does not run, the ticket is dropped: SYSTEM_ERR.
+        drop(self.gss.shared.take_token(host, job));
+        CallOutcome::Deferred
+    }
+
+    fn answer_fault(&self, serving: &Serving<'_>, fault: GssFault) -> CallOutcome {
+        match fault.answer() {
+            GssAnswer::Deny(why) => self.deny(serving, why),
+            GssAnswer::Accept(status) => self.refuse(serving, &RpcRefusal::Accepted(status)),
+            GssAnswer::Close => {
+                // It stays unanswered: the connection takes it along.
+                tracing::warn!("a call under RPCSEC_GSS was repeated: its connection is closed");
+                self.ops.close(serving.conn);
+                CallOutcome::Done
+            }
+        }
+    }
+
+    fn deny(&self, serving: &Serving<'_>, why: AuthStat) -> CallOutcome {
+        self.refuse(serving, &RpcRefusal::Denied(RejectStatus::AuthError(why)))
+    }
+}

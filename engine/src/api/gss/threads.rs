@@ -1,0 +1,187 @@
+//! The threads on which contexts are established, one for those of clients and one for those of servers: mechanisms may
+//! block for half a minute (a key distribution center that does not answer), so they never run on a core, and the
+//! contexts that a process asks for do not wait for those that others ask of it. Jobs come from all cores. Those of clients
+//! are as many as there are clients; those of servers are bounded, and for each host.
+
+use super::accept::{Acceptor, GssAcceptor};
+use super::securing::Outcome;
+use crate::api::errors::EngineError;
+use crate::api::helper::spawn_helper;
+use crate::reactor::pending::mailbox::{Inbox, Mail};
+use crate::sync::lock;
+use crossbeam::queue::SegQueue;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Tokens that wait for the thread of a server at most, and those of one host.
+const TOKENS_MAX: usize = 256;
+const HOST_TOKENS_MAX: usize = 64;
+
+/// Something that may block, not before the time is there.
+type Job = (Instant, Box<dyn FnOnce() + Send>);
+
+/// What the cores of an engine share.
+pub(in crate::api) struct GssShared {
+    pub(super) acceptor: OnceLock<Arc<Acceptor>>,
+    initiating: Worker,
+    accepting: Worker,
+    /// The hosts whose tokens wait.
+    waiting: Mutex<Vec<u64>>,
+    /// There are no threads: a simulation, whose mechanism does not block.
+    runs_at_once: bool,
+}
+
+/// A thread, which is there from its first job on.
+struct Worker {
+    name: &'static str,
+    jobs: Mutex<Option<Sender<Job>>>,
+}
+
+/// What one core has of it.
+pub(in crate::api) struct GssCore {
+    pub(super) shared: Arc<GssShared>,
+    /// What the thread has done for this core.
+    pub(super) outcomes: SegQueue<Outcome>,
+    inbox: Arc<Inbox>,
+}
+
+/// As many jobs wait as may, or there is no thread.
+pub(super) struct Busy;
+
+impl GssShared {
+    pub(in crate::api) fn new(runs_at_once: bool) -> Arc<Self> {
+        Arc::new(Self {
+            acceptor: OnceLock::new(),
+            initiating: Worker::new("spin-gss-init"),
+            accepting: Worker::new("spin-gss-accept"),
+            waiting: Mutex::default(),
+            runs_at_once,
+        })
+    }
+
+    /// Accepts contexts from now on.
+    pub(in crate::api) fn accept(&self, with: GssAcceptor) -> Result<(), EngineError> {
+        let no_random = || EngineError::Host("the system gives no random numbers".into());
+        let acceptor = Acceptor::new(with).map_err(|_| no_random())?;
+        let set = self.acceptor.set(Arc::new(acceptor));
+        set.map_err(|_| EngineError::ApiMisuse("contexts are accepted already".into()))
+    }
+
+    /// Has the thread of clients do something after this time, or does it now where there is none.
+    pub(super) fn initiate(
+        &self,
+        after: Duration,
+        job: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Busy> {
+        if self.runs_at_once {
+            job();
+            return Ok(());
+        }
+        self.initiating.run((Instant::now() + after, Box::new(job)))
+    }
+
+    /// Has the thread of servers take a token of this host.
+    pub(super) fn take_token(
+        self: &Arc<Self>,
+        host: u64,
+        job: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Busy> {
+        if self.runs_at_once {
+            job();
+            return Ok(());
+        }
+        {
+            let mut waiting = lock(&self.waiting);
+            let own = waiting.iter().filter(|other| **other == host).count();
+            if waiting.len() >= TOKENS_MAX || own >= HOST_TOKENS_MAX {
+                return Err(Busy);
+            }
+            waiting.push(host);
+        }
+        let turn = Turn(Arc::clone(self), host);
+        let job = move || {
+            drop(turn);
+            job();
+        };
+        self.accepting.run((Instant::now(), Box::new(job)))
+    }
+}
+
+/// A token that waits, until its job runs or is dropped.
+struct Turn(Arc<GssShared>, u64);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut waiting = lock(&self.0.waiting);
+        if let Some(index) = waiting.iter().position(|host| *host == self.1) {
+            waiting.swap_remove(index);
+        }
+    }
+}
+
+impl Worker {
+    fn new(name: &'static str) -> Self {
+        Self { name, jobs: Mutex::default() }
+    }
+
+    fn run(&self, job: Job) -> Result<(), Busy> {
+        let mut jobs = lock(&self.jobs);
+        if jobs.is_none() {
+            let (sender, receiver) = channel();
+            spawn_helper(self.name, move || run_jobs(&receiver)).map_err(|_| Busy)?;
+            *jobs = Some(sender);
+        }
+        match &*jobs {
+            Some(sender) => sender.send(job).map_err(|_| Busy),
+            None => Err(Busy),
+        }
+    }
+}
+
+/// Until the engine is gone.
+fn run_jobs(jobs: &Receiver<Job>) {
+    let mut later: Vec<Job> = Vec::new();
+    loop {
+        let now = Instant::now();
+        while let Some(due) = later.iter().position(|(at, _)| *at <= now) {
+            run_job(later.swap_remove(due));
+        }
+        let pause = later.iter().map(|(at, _)| at.saturating_duration_since(now)).min();
+        let next = match pause {
+            None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(pause) => jobs.recv_timeout(pause),
+        };
+        match next {
+            Ok(job) if job.0 <= Instant::now() => run_job(job),
+            Ok(job) => later.push(job),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+fn run_job((_, job): Job) {
+    // What a job holds is dropped: its call is answered SYSTEM_ERR.
+    if catch_unwind(AssertUnwindSafe(job)).is_err() {
+        tracing::error!("a security mechanism panicked");
+    }
+}
+
+impl GssCore {
+    pub(in crate::api) fn new(shared: &Arc<GssShared>, inbox: &Arc<Inbox>) -> Arc<Self> {
+        let (shared, inbox) = (Arc::clone(shared), Arc::clone(inbox));
+        Arc::new(Self { shared, outcomes: SegQueue::new(), inbox })
+    }
+
+    /// Tells the core what came of a job.
+    pub(super) fn tell(&self, outcome: Outcome) {
+        self.outcomes.push(outcome);
+        let mut mail = Mail::Context;
+        while let Err(back) = self.inbox.post(mail) {
+            mail = back;
+            std::thread::yield_now();
+        }
+    }
+}

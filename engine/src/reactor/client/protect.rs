@@ -1,0 +1,204 @@
+//! Calls under RPCSEC_GSS: each is protected when it is sent, with a sequence number of its own, so that a call that
+//! is sent again has another (RFC 2203 section 5.3.3.1). What is kept of calls is not protected.
+
+use crate::fabric::{ConnId, Fabric};
+use crate::mem::Bulk;
+use crate::reactor::client::calls::Start;
+use crate::reactor::pending::gss_calls::{GssCalls, SentCall};
+use crate::reactor::state::core::CoreCell;
+use crate::reactor::words::calls::{Backpressure, CallSpec};
+use crate::reactor::words::draft::Draft;
+use crate::reactor::words::gate::Gate;
+use crate::reactor::words::memory::longest_block_bytes;
+use crate::reactor::words::messages::no_block;
+use crate::reactor::words::protection::{CALL_HEAD_BYTES, ClientContext, FRAME_BYTES, Unprotected};
+use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
+use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
+use spinrpc_proto::output::SlotId;
+use spinrpc_proto::requester::CallRefused;
+use spinrpc_proto::rpc::{CallHeader, OpaqueAuth};
+use spinrpc_proto::xdr::roundup4;
+use std::mem::take;
+use std::sync::Arc;
+
+/// What a call goes under.
+pub(in crate::reactor) enum Under {
+    /// The connection has no context, and needs none.
+    Nothing,
+    /// It needs one, which is not there.
+    Missing,
+    Context(Arc<ClientContext>),
+}
+
+impl CoreCell {
+    /// The calls of a connection go under a context from now on, and none go without, but for those that make it
+    /// ready.
+    pub(crate) fn require_context(&self, conn: ConnId) {
+        self.set_context(conn, None);
+    }
+
+    /// The context of calls from now on; `None` while another one is established.
+    pub(crate) fn set_context(&self, conn: ConnId, context: Option<Arc<ClientContext>>) {
+        let mut reactor = self.reactor();
+        let Some(c) = reactor.conns.find(conn) else { return };
+        let slots = c.calls.slots();
+        c.gss.get_or_insert_with(|| Box::new(GssCalls::new(slots))).change(context);
+        c.lane.gate.set(Gate::UNKNOWN);
+    }
+
+    /// Tells the server of a connection that is to be closed that its context is not needed any more. Does not wait for the
+    /// answer, and does nothing where there is no room for the call: the server forgets idle contexts.
+    pub(crate) fn destroy_context(
+        &self,
+        conn: ConnId,
+        (program, version): (Program, Version),
+    ) -> Option<(SlotId, Xid)> {
+        let Under::Context(context) = self.under(conn) else { return None };
+        self.set_context(conn, None);
+        let start = Start::New(0);
+        let xid = self.next_xid(conn, start).ok()?;
+        let sequence = context.context.peek_sequence(context.window).ok()?;
+        let (procedure, none) = (Procedure(0), OpaqueAuth::NONE);
+        let header =
+            CallHeader { xid, program, version, procedure, credential: none, verifier: none };
+        let mut bytes = [0; CALL_HEAD_BYTES];
+        let length = context.emit_destroy(sequence, &header, &mut bytes).ok()?;
+        let draft = Draft::plain(&bytes[..length]);
+        let slot = self.start_open_call(conn, start, &mut CallSpec::new(), &draft).ok()?;
+        context.context.take_sequence(sequence);
+        self.reactor().fabric.flush();
+        Some((slot, xid))
+    }
+
+    /// What the reply with this XID has to be under.
+    pub(crate) fn take_sent(&self, conn: ConnId, xid: Xid) -> Option<SentCall> {
+        self.reactor().conns.find(conn)?.gss.as_mut()?.take(xid)
+    }
+
+    pub(in crate::reactor) fn under(&self, conn: ConnId) -> Under {
+        let mut reactor = self.reactor();
+        let gss = reactor.conns.find(conn).and_then(|c| c.gss.as_deref());
+        match gss.map(|gss| &gss.context) {
+            None => Under::Nothing,
+            Some(None) => Under::Missing,
+            Some(Some(context)) => Under::Context(Arc::clone(context)),
+        }
+    }
+
+    /// Starts a call under `context`. Results that were to be written straight to buffers come in the reply.
+    pub(in crate::reactor) fn start_protected_call(
+        &self,
+        conn: ConnId,
+        start: Start,
+        spec: &mut CallSpec,
+        draft: &Draft<'_>,
+        context: &Arc<ClientContext>,
+    ) -> Result<SlotId, Backpressure> {
+        let xid = self.next_xid(conn, start)?;
+        let sequence = self.next_sequence(conn, context)?;
+        let reply_bytes_max = spec.reply_bytes_max;
+        let mut results = Default::default();
+        let pool = self.reactor().bulk.clone();
+        let protected = if context.service.protects_body() {
+            if spec.arguments.iter().flatten().any(Bulk::is_exposed) {
+                return Err(Backpressure::Misuse(
+                    "an exposed argument in a call that is protected",
+                ));
+            }
+            spec.reply_bytes_max = protected_reply_bytes(spec);
+            results = take(&mut spec.results);
+            let arguments = take(&mut spec.arguments);
+            let items = arguments.iter().flatten().map(Bulk::bytes);
+            let started = context.protect(&pool, (xid, sequence), items, draft, |draft| {
+                self.start_open_call(conn, start, spec, draft)
+            });
+            spec.arguments = arguments;
+            started
+        } else {
+            context.protect(&pool, (xid, sequence), std::iter::empty(), draft, |draft| {
+                self.start_open_call(conn, start, spec, draft)
+            })
+        };
+        spec.reply_bytes_max = reply_bytes_max;
+        let started = protected.map_err(|why| self.not_protected(why)).and_then(|started| started);
+        let mut reactor = self.reactor();
+        let c = reactor.conns.find(conn);
+        match (started, c) {
+            (Ok(slot), Some(c)) => {
+                if context.service.protects_body()
+                    && let Some(hold) = c.calls.hold(slot)
+                {
+                    hold.arguments = take(&mut spec.arguments);
+                    hold.results = results;
+                }
+                if let Some(gss) = &mut c.gss {
+                    context.context.take_sequence(sequence);
+                    gss.note(xid, Arc::clone(context), sequence);
+                }
+                Ok(slot)
+            }
+            (started, _) => {
+                if context.service.protects_body() {
+                    spec.results = results;
+                }
+                started
+            }
+        }
+    }
+
+    /// The number that the next call gets, which is used up once it has left: tries that are refused take none.
+    fn next_sequence(&self, conn: ConnId, context: &ClientContext) -> Result<u32, Backpressure> {
+        let number = context.context.peek_sequence(context.window);
+        let number = number.map_err(|_| Backpressure::Connecting)?;
+        let mut reactor = self.reactor();
+        // What is refused most often is refused before anything is signed.
+        drop(reactor.take_send_buffer(conn)?);
+        let gss = reactor.conns.find(conn).and_then(|c| c.gss.as_mut());
+        if gss.is_some_and(|gss| gss.has_room(context, number)) {
+            return Ok(number);
+        }
+        Err(reactor.stats.refuse(CallRefused::NoCredit))
+    }
+
+    /// A call ended that no reply was checked for: what it was under is not needed any more.
+    pub(in crate::reactor) fn forget_sent(&self, conn: ConnId, xid: Xid) {
+        if let Some(gss) = self.reactor().conns.find(conn).and_then(|c| c.gss.as_mut()) {
+            gss.forget(xid);
+        }
+    }
+
+    /// The XID that the next call gets, if one can be started.
+    fn next_xid(&self, conn: ConnId, start: Start) -> Result<Xid, Backpressure> {
+        let mut reactor = self.reactor();
+        let reactor = &mut *reactor;
+        let c = reactor.conns.find(conn).ok_or(Backpressure::Down)?;
+        let requester = &c.lane.proto().requester;
+        match start {
+            Start::Again(slot) => Ok(requester.xid(slot)),
+            Start::New(_) => match requester.check_room() {
+                Ok(()) => Ok(requester.next_xid()),
+                Err(refused) => Err(reactor.stats.refuse(refused)),
+            },
+        }
+    }
+
+    fn not_protected(&self, why: Unprotected) -> Backpressure {
+        match why {
+            Unprotected::NoMemory(bytes) => {
+                no_block(bytes, longest_block_bytes(&self.reactor().config))
+            }
+            _ => Backpressure::Misuse("a call that cannot be protected"),
+        }
+    }
+}
+
+/// Room for a reply that has its data in it, and a frame around it.
+fn protected_reply_bytes(spec: &CallSpec) -> usize {
+    let results = spec.results.iter().flatten();
+    let data_bytes: usize = results.map(|result| 4 + roundup4(result.len())).sum();
+    if spec.reply_bytes_max == 0 && data_bytes == 0 {
+        return 0;
+    }
+    let rest_bytes = spec.reply_bytes_max.max(INLINE_THRESHOLD_MIN_BYTES as usize);
+    (rest_bytes + data_bytes + FRAME_BYTES).min(u32::MAX as usize / 2)
+}

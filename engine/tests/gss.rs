@@ -1,0 +1,628 @@
+//! RPCSEC_GSS between two engines, by the mechanism of tests: services, long calls and replies, deferred ones, renewal.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+mod common;
+#[path = "gss/false_server.rs"]
+mod false_server;
+#[path = "gss/hostile.rs"]
+mod hostile;
+#[path = "gss/mechanisms.rs"]
+mod mechanisms;
+
+use common::caller::{Caller, Read, SharedHeard, client_config, one_opaque, recorder, run_core};
+use common::{PROGRAM, VERSION, pattern, small, small_with, unique_address, valid};
+use spinrpc::config::{RawConfig, Versions};
+use spinrpc::gss::mechanism::GivenKeys;
+use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
+use spinrpc::sync::lock;
+use spinrpc::{
+    AcceptStatus, AuthStat, AuthSys, Backpressure, Call, CallError, CallSpec, ConnectError,
+    ConnectOptions, ConnectionEvent, Core, CoreContext, DecodeError, Deferred, Engine, Identity,
+    Procedure, Reconnect, RejectStatus, Reply, ReplyData, Resend, Running, Service, Token,
+};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// `opaque` in, the same out.
+const ECHO: Procedure = Procedure(1);
+/// `opaque` in, the same out as a data item.
+const DATA: Procedure = Procedure(2);
+/// The principal and the service, as text.
+const WHO: Procedure = Procedure(3);
+/// Answered by another thread.
+const LATER: Procedure = Procedure(4);
+/// Dropped.
+const DROP: Procedure = Procedure(5);
+/// Panics.
+const PANIC: Procedure = Procedure(6);
+
+const LONGEST: usize = 2 << 20;
+const SERVICES: [GssService; 3] = [GssService::None, GssService::Integrity, GssService::Privacy];
+const HOUR: u64 = 3_600_000_000_000;
+
+#[derive(Default)]
+struct Seen {
+    calls: AtomicU64,
+    /// Those that came under a context.
+    proved: AtomicU64,
+    deferred: Mutex<Vec<(Vec<u8>, Deferred)>>,
+}
+
+struct Program {
+    context: CoreContext,
+    seen: Arc<Seen>,
+}
+
+/// Makes the service of a core.
+type Factory = Box<dyn Fn(&CoreContext) -> Program + Send + Sync>;
+
+impl Service for Program {
+    fn call(&mut self, mut call: Call<'_>) {
+        if call.procedure() == Procedure(0) {
+            return call.reply(|_| {});
+        }
+        self.seen.calls.fetch_add(1, Ordering::Relaxed);
+        let who = match call.identity() {
+            Identity::Gss { principal, service } => {
+                self.seen.proved.fetch_add(1, Ordering::Relaxed);
+                format!("{principal} {service:?}")
+            }
+            other => format!("{other:?}"),
+        };
+        if call.procedure() == WHO {
+            return call.reply(|results| results.opaque(who.as_bytes()));
+        }
+        let mut arguments = call.args();
+        let Ok(data) = arguments.data(LONGEST).map(|data| data.bytes().to_vec()) else {
+            return call.reject(AcceptStatus::GarbageArgs);
+        };
+        match call.procedure() {
+            ECHO => call.reply(|results| results.opaque(&data)),
+            DATA => {
+                let mut bulk = self.context.bulk(data.len()).unwrap();
+                bulk.bytes_mut().copy_from_slice(&data);
+                bulk.set_len(data.len());
+                call.reply_with(ReplyData::new().bulk(bulk), |results| results.bulk());
+            }
+            LATER => {
+                let deferred = call.defer().unwrap();
+                lock(&self.seen.deferred).push((data, deferred));
+            }
+            DROP => drop(call),
+            PANIC => panic!("asked for"),
+            _ => call.reject(AcceptStatus::ProcUnavail),
+        }
+    }
+}
+
+fn keys(enctype: Enctype, name: &str) -> GivenKeys {
+    let bytes = match enctype {
+        Enctype::Aes128Sha1 | Enctype::Aes128Sha256 => 16,
+        _ => 32,
+    };
+    let (key, name) = (vec![0x5a; bytes], name.to_owned());
+    GivenKeys { enctype, key, name, tokens: 1, lifetime: HOUR }
+}
+
+struct Server {
+    address: String,
+    seen: Arc<Seen>,
+    engine: Engine,
+    _running: Running,
+}
+
+impl Server {
+    fn start(acceptor: Option<GssAcceptor>) -> Self {
+        Self::start_as(small(), acceptor)
+    }
+
+    fn start_as(raw: RawConfig, acceptor: Option<GssAcceptor>) -> Self {
+        Self::start_serving(raw, acceptor, |engine, service| {
+            engine.serve(PROGRAM, VERSION, service);
+        })
+    }
+
+    /// Each call is executed once.
+    fn start_once(acceptor: GssAcceptor) -> Self {
+        let raw = small_with(|raw| {
+            // An eighth of them for this process.
+            raw.rpc.reply_cache_clients = 64;
+            raw.rpc.reply_cache_bytes = 16_384;
+        });
+        Self::start_serving(raw, Some(acceptor), |engine, service| {
+            engine.serve_once(PROGRAM, VERSION, service).unwrap();
+        })
+    }
+
+    fn start_serving(
+        mut raw: RawConfig,
+        acceptor: Option<GssAcceptor>,
+        serve: impl FnOnce(&Engine, Factory),
+    ) -> Self {
+        raw.rpc.on_panic = spinrpc::config::OnPanic::Answer;
+        raw.mem.arena_mib = 64;
+        let engine = Engine::new(valid(raw)).unwrap();
+        let (address, seen) = (unique_address(), Arc::<Seen>::default());
+        let of_service = Arc::clone(&seen);
+        let factory = move |context: &CoreContext| Program {
+            context: context.clone(),
+            seen: Arc::clone(&of_service),
+        };
+        serve(&engine, Box::new(factory));
+        if let Some(acceptor) = acceptor {
+            engine.gss(acceptor).unwrap();
+        }
+        engine.listen(&address).unwrap();
+        let _running = engine.start().unwrap();
+        Self { address, seen, engine, _running }
+    }
+
+    fn with_keys(enctype: Enctype) -> Self {
+        Self::start(Some(GssAcceptor::new(keys(enctype, "server"))))
+    }
+
+    fn calls(&self) -> u64 {
+        self.seen.calls.load(Ordering::Relaxed)
+    }
+
+    fn proved(&self) -> u64 {
+        self.seen.proved.load(Ordering::Relaxed)
+    }
+}
+
+fn options(mechanism: GivenKeys, service: GssService) -> ConnectOptions {
+    ConnectOptions::new().gss(GssInitiator::new(mechanism, "test@server").service(service))
+}
+
+/// The one data item of the results, wherever it lies.
+fn one_item(mut reply: Reply<'_>) -> Result<Vec<u8>, DecodeError> {
+    Ok(reply.results().data(LONGEST)?.bytes().to_vec())
+}
+
+/// A client that has asked for its connection.
+fn asked(address: &str, options: &ConnectOptions) -> Caller<Vec<u8>> {
+    asked_to_read(address, options, one_opaque)
+}
+
+fn asked_to_read(address: &str, options: &ConnectOptions, read: Read<Vec<u8>>) -> Caller<Vec<u8>> {
+    let mut raw = client_config();
+    raw.mem.arena_mib = 64;
+    let engine = Engine::new(valid(raw)).unwrap();
+    let core = engine.core(0).unwrap();
+    asked_by((engine, core), address, options, read)
+}
+
+fn asked_by(
+    (engine, mut core): (Engine, Core),
+    address: &str,
+    options: &ConnectOptions,
+    read: Read<Vec<u8>>,
+) -> Caller<Vec<u8>> {
+    let heard = SharedHeard::default();
+    let handler = recorder(&heard, read);
+    let client = core.connect_with(address, PROGRAM, VERSION, options, |_| handler).unwrap();
+    Caller { client, heard, core, engine }
+}
+
+fn connect(server: &Server, options: &ConnectOptions) -> Caller<Vec<u8>> {
+    connect_to_read(server, options, one_opaque)
+}
+
+fn connect_to_read(
+    server: &Server,
+    options: &ConnectOptions,
+    read: Read<Vec<u8>>,
+) -> Caller<Vec<u8>> {
+    let mut caller = asked_to_read(&server.address, options, read);
+    let client = caller.client.clone();
+    run_core(&mut caller.core, "a context", || client.is_up());
+    caller
+}
+
+fn caller(server: &Server, enctype: Enctype, service: GssService) -> Caller<Vec<u8>> {
+    connect(server, &options(keys(enctype, "alice"), service))
+}
+
+fn call(
+    caller: &mut Caller<Vec<u8>>,
+    procedure: Procedure,
+    data: &[u8],
+) -> Result<Vec<u8>, CallError> {
+    let mut spec = CallSpec::new().reply_bytes_max(data.len() + 64);
+    caller.client.call(procedure, Token(7), &mut spec, |args| args.opaque(data)).unwrap();
+    caller.reply()
+}
+
+#[test]
+fn every_service_of_every_encryption_type_carries_calls_and_says_who_calls() {
+    for enctype in
+        [Enctype::Aes128Sha1, Enctype::Aes256Sha1, Enctype::Aes128Sha256, Enctype::Aes256Sha384]
+    {
+        let server = Server::with_keys(enctype);
+        for service in SERVICES {
+            let mut caller = caller(&server, enctype, service);
+            let who = call(&mut caller, WHO, b"").unwrap();
+            assert_eq!(String::from_utf8(who).unwrap(), format!("alice {service:?}"));
+            for length in (0..40).chain([100, 244, 700, 1000]) {
+                let data = pattern(length as u32, length);
+                assert_eq!(call(&mut caller, ECHO, &data).unwrap(), data, "{length}");
+            }
+        }
+    }
+}
+
+#[test]
+fn long_calls_and_replies_are_protected_too() {
+    for enctype in [Enctype::Aes256Sha1, Enctype::Aes256Sha384] {
+        let server = Server::with_keys(enctype);
+        for service in SERVICES {
+            let mut caller = caller(&server, enctype, service);
+            for length in [4096, 4100, 60_001, 1 << 20] {
+                let data = pattern(length as u32, length);
+                assert_eq!(call(&mut caller, ECHO, &data).unwrap(), data, "{service:?} {length}");
+                assert_eq!(call(&mut caller, DATA, &data).unwrap(), data, "{service:?} {length}");
+            }
+        }
+    }
+}
+
+/// Direct placement stays with svc_none; with the others the data come in the message, and the buffers come back.
+#[test]
+fn buffers_for_data_items_come_back_with_every_service() {
+    for service in SERVICES {
+        let server = Server::with_keys(Enctype::Aes256Sha1);
+        let with = options(keys(Enctype::Aes256Sha1, "alice"), service);
+        let mut caller = connect_to_read(&server, &with, one_item);
+        let data = pattern(3, 100_000);
+        for _ in 0..50 {
+            let mut argument = caller.client.bulk(data.len()).unwrap();
+            argument.bytes_mut().copy_from_slice(&data);
+            let result = caller.client.bulk(data.len()).unwrap();
+            let mut spec = CallSpec::new().argument(argument).result_into(result);
+            caller.client.call(DATA, Token(1), &mut spec, |args| args.bulk()).unwrap();
+            let heard = std::rc::Rc::clone(&caller.heard);
+            run_core(&mut caller.core, "a reply", || !heard.borrow().replies.is_empty());
+            let (_, reply) = heard.borrow_mut().replies.pop().unwrap();
+            assert_eq!(reply.unwrap(), data);
+        }
+        let written = server.engine.stats(0).unwrap().bytes_written;
+        assert_eq!(service == GssService::None, written == 50 * 100_000, "{service:?} {written}");
+    }
+}
+
+#[test]
+fn errors_of_a_verified_call_have_a_verifier() {
+    let server = Server::with_keys(Enctype::Aes256Sha384);
+    for service in SERVICES {
+        let mut caller = caller(&server, Enctype::Aes256Sha384, service);
+        let errors = [DROP, PANIC, Procedure(99)].map(|procedure| {
+            match call(&mut caller, procedure, b"data").unwrap_err() {
+                CallError::Accepted(status) => status,
+                other => panic!("{other}"),
+            }
+        });
+        let system_err = AcceptStatus::SystemErr;
+        assert_eq!(errors, [system_err, system_err, AcceptStatus::ProcUnavail]);
+        assert_eq!(call(&mut caller, ECHO, b"on").unwrap(), b"on");
+    }
+}
+
+#[test]
+fn calls_are_answered_out_of_order_by_other_threads() {
+    let server = Server::with_keys(Enctype::Aes256Sha1);
+    for service in SERVICES {
+        let mut caller = caller(&server, Enctype::Aes256Sha1, service);
+        let sizes = [0, 100, 3000, 50_000];
+        for (token, length) in sizes.into_iter().enumerate() {
+            let data = pattern(token as u32, length);
+            let mut spec = CallSpec::new().reply_bytes_max(length + 64);
+            let token = Token(token as u64);
+            while caller.client.call(LATER, token, &mut spec, |args| args.opaque(&data)).is_err() {
+                caller.core.poll_once();
+            }
+        }
+        let seen = Arc::clone(&server.seen);
+        run_core(&mut caller.core, "all calls", || lock(&seen.deferred).len() == sizes.len());
+        let answering = std::thread::spawn(move || {
+            for (data, deferred) in lock(&seen.deferred).drain(..).rev() {
+                deferred.reply(|results| results.opaque(&data));
+            }
+        });
+        let replies = caller.replies(sizes.len());
+        answering.join().unwrap();
+        for (token, reply) in replies {
+            let expected = pattern(token as u32, sizes[token as usize]);
+            assert_eq!(reply.unwrap(), expected, "{service:?} {token}");
+        }
+        caller.client.call(LATER, Token(9), &mut CallSpec::new(), |args| args.opaque(b"")).unwrap();
+        let seen = Arc::clone(&server.seen);
+        run_core(&mut caller.core, "the call", || lock(&seen.deferred).len() == 1);
+        drop(lock(&seen.deferred).pop());
+        let error = caller.reply().unwrap_err();
+        assert!(matches!(error, CallError::Accepted(AcceptStatus::SystemErr)), "{error}");
+    }
+}
+
+#[test]
+fn a_context_may_take_several_tokens() {
+    let several = |name| GivenKeys { tokens: 4, ..keys(Enctype::Aes128Sha256, name) };
+    let server = Server::start(Some(GssAcceptor::new(several("server"))));
+    let mut caller = connect(&server, &options(several("alice"), GssService::Privacy));
+    assert_eq!(call(&mut caller, ECHO, b"data").unwrap(), b"data");
+}
+
+/// Why a client did not come up.
+fn failure(mut caller: Caller<Vec<u8>>) -> String {
+    let heard = std::rc::Rc::clone(&caller.heard);
+    run_core(&mut caller.core, "an end", || !heard.borrow().events.is_empty());
+    let heard = heard.borrow();
+    match &heard.events[..] {
+        [ConnectionEvent::ConnectFailed { error: ConnectError::Security(reason) }] => {
+            reason.clone()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_client_without_the_servers_key_is_told_so_and_never_up() {
+    let server = Server::with_keys(Enctype::Aes256Sha1);
+    let mut other = keys(Enctype::Aes256Sha1, "mallory");
+    other.key[0] ^= 1;
+    let reason = failure(asked(&server.address, &options(other, GssService::Privacy)));
+    assert_eq!(reason, "the server does not have the key of the context");
+    assert_eq!(server.calls(), 0);
+}
+
+#[test]
+fn a_server_without_contexts_denies_them_and_so_does_one_that_refuses_the_token() {
+    let server = Server::start(None);
+    let options = options(keys(Enctype::Aes256Sha1, "alice"), GssService::Integrity);
+    let reason = failure(asked(&server.address, &options));
+    assert!(reason.contains("BadCred"), "{reason}");
+    // Its key is not as long as its encryption type says: it answers with a major status.
+    let wrong = GivenKeys { key: vec![1; 3], ..keys(Enctype::Aes256Sha1, "server") };
+    let server = Server::start(Some(GssAcceptor::new(wrong)));
+    let reason = failure(asked(&server.address, &options));
+    assert!(reason.contains("major 0x70000"), "{reason}");
+}
+
+#[test]
+fn a_client_without_a_context_has_no_proved_name() {
+    let server = Server::with_keys(Enctype::Aes256Sha1);
+    let mut caller = connect(&server, &ConnectOptions::new());
+    assert_eq!(call(&mut caller, WHO, b"").unwrap(), b"None");
+    assert_eq!(call(&mut caller, ECHO, b"data").unwrap(), b"data");
+}
+
+/// Calls that come as a stream say who calls, too.
+#[test]
+fn calls_of_a_stream_say_who_calls() {
+    let engine = Engine::new(valid(small())).unwrap();
+    let address = unique_address();
+    let mut calls = engine.serve_stream(PROGRAM, VERSION, 8);
+    engine.gss(GssAcceptor::new(keys(Enctype::Aes256Sha1, "server"))).unwrap();
+    engine.listen(&address).unwrap();
+    let running = engine.start().unwrap();
+    let answering = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for _ in 0..2 {
+            let call = runtime.block_on(calls.next()).unwrap();
+            let who = match call.identity() {
+                Identity::Gss { principal, service } => format!("{principal} {service:?}"),
+                other => format!("{other:?}"),
+            };
+            call.reply(|results| results.opaque(who.as_bytes()));
+        }
+    });
+    let gss = options(keys(Enctype::Aes256Sha1, "alice"), GssService::Privacy);
+    for (options, expected) in [(gss, "alice Privacy"), (ConnectOptions::new(), "None")] {
+        let mut caller = asked(&address, &options);
+        let client = caller.client.clone();
+        run_core(&mut caller.core, "a connection", || client.is_up());
+        assert_eq!(call(&mut caller, WHO, b"").unwrap(), expected.as_bytes());
+    }
+    answering.join().unwrap();
+    engine.shutdown();
+    running.join().unwrap();
+}
+
+#[test]
+fn calls_with_less_protection_than_is_required_reach_no_handler() {
+    let acceptor = GssAcceptor::new(keys(Enctype::Aes256Sha1, "server"));
+    let server = Server::start(Some(acceptor.require(GssService::Integrity)));
+    let denied = |error| {
+        let weak = RejectStatus::AuthError(AuthStat::TooWeak);
+        assert!(matches!(error, CallError::Rejected(why) if why == weak), "{error}");
+    };
+    let mut plain = connect(&server, &ConnectOptions::new());
+    // One that is short, one that is long, and one with a credential.
+    denied(call(&mut plain, ECHO, b"data").unwrap_err());
+    denied(call(&mut plain, ECHO, &pattern(1, 50_000)).unwrap_err());
+    let mut stated = connect(&server, &ConnectOptions::new());
+    let user =
+        AuthSys { stamp: 0, machine_name: b"host", uid: 1, gid: 1, groups: Default::default() };
+    stated.client.set_auth_sys(Some(&user)).unwrap();
+    denied(call(&mut stated, ECHO, b"data").unwrap_err());
+    let mut weak = caller(&server, Enctype::Aes256Sha1, GssService::None);
+    denied(call(&mut weak, ECHO, b"data").unwrap_err());
+    assert_eq!(server.calls(), 0);
+    for service in [GssService::Integrity, GssService::Privacy] {
+        let mut strong = caller(&server, Enctype::Aes256Sha1, service);
+        assert_eq!(call(&mut strong, ECHO, b"data").unwrap(), b"data");
+    }
+}
+
+/// Calls until one is answered, as an application would: each denied one makes the client establish a context.
+fn call_until_up(caller: &mut Caller<Vec<u8>>, data: &[u8]) -> (usize, Vec<u8>) {
+    let mut denied = 0;
+    loop {
+        let mut spec = CallSpec::new();
+        match caller.client.call(ECHO, Token(1), &mut spec, |args| args.opaque(data)) {
+            Ok(_) => match caller.reply() {
+                Ok(echoed) => return (denied, echoed),
+                Err(CallError::Rejected(_)) => denied += 1,
+                Err(other) => panic!("{other}"),
+            },
+            Err(refused) => {
+                assert_eq!(refused, Backpressure::Connecting);
+                caller.core.poll_once();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_context_that_the_server_evicted_is_made_anew() {
+    let acceptor = GssAcceptor::new(keys(Enctype::Aes256Sha1, "server")).contexts_max(1);
+    let server = Server::start(Some(acceptor));
+    let mut first = caller(&server, Enctype::Aes256Sha1, GssService::Integrity);
+    assert_eq!(call(&mut first, ECHO, b"one").unwrap(), b"one");
+    let mut second = caller(&server, Enctype::Aes256Sha1, GssService::Privacy);
+    assert_eq!(call(&mut second, ECHO, b"two").unwrap(), b"two");
+    assert_eq!(call_until_up(&mut first, b"again"), (1, b"again".to_vec()));
+    assert_eq!(call_until_up(&mut second, b"again"), (1, b"again".to_vec()));
+    assert_eq!(server.calls(), 4);
+}
+
+#[test]
+fn a_context_that_ends_is_made_anew_before_or_after_a_denial() {
+    let brief =
+        |name, ms: u64| GivenKeys { lifetime: ms * 1_000_000, ..keys(Enctype::Aes256Sha1, name) };
+    let server = Server::start(Some(GssAcceptor::new(brief("server", 200))));
+    let mut caller = connect(&server, &options(brief("alice", 3_600_000), GssService::Integrity));
+    let began = std::time::Instant::now();
+    let mut denials = 0;
+    while denials < 2 && began.elapsed() < common::LIMIT {
+        let (denied, echoed) = call_until_up(&mut caller, b"data");
+        assert_eq!(echoed, b"data");
+        denials += denied;
+    }
+    assert_eq!(denials, 2);
+    assert!(began.elapsed() >= Duration::from_millis(380), "contexts ended early");
+}
+
+#[test]
+fn ten_clients_on_two_connections_each_do_not_mix_their_names() {
+    let server = Server::with_keys(Enctype::Aes128Sha1);
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let clients: Vec<_> = (0..20)
+        .map(|number: usize| {
+            let heard = SharedHeard::default();
+            let handler = recorder(&heard, one_opaque);
+            let name = format!("user {}", number % 10);
+            let options = options(keys(Enctype::Aes128Sha1, &name), SERVICES[number % 3]);
+            let client = core
+                .connect_with(&server.address, PROGRAM, VERSION, &options, |_| handler)
+                .unwrap();
+            (client, heard, format!("{name} {:?}", SERVICES[number % 3]))
+        })
+        .collect();
+    run_core(&mut core, "contexts", || clients.iter().all(|(client, ..)| client.is_up()));
+    for (client, ..) in &clients {
+        client.call(WHO, Token(1), &mut CallSpec::new(), |args| args.opaque(b"")).unwrap();
+    }
+    run_core(&mut core, "replies", || {
+        clients.iter().all(|(_, h, _)| h.borrow().replies.len() == 1)
+    });
+    for (_, heard, expected) in &clients {
+        let (_, reply) = heard.borrow_mut().replies.pop().unwrap();
+        assert_eq!(String::from_utf8(reply.unwrap()).unwrap(), *expected);
+    }
+}
+
+#[test]
+fn nothing_secret_is_in_what_is_printed() {
+    let server = Server::with_keys(Enctype::Aes256Sha1);
+    let options = options(keys(Enctype::Aes256Sha1, "alice"), GssService::Privacy);
+    let mut caller = connect(&server, &options);
+    assert_eq!(call(&mut caller, ECHO, b"data").unwrap(), b"data");
+    let acceptor = GssAcceptor::new(keys(Enctype::Aes256Sha1, "server"));
+    for printed in [format!("{options:?}"), format!("{acceptor:?}"), format!("{:?}", caller.client)]
+    {
+        assert!(printed.len() > 10 && !printed.contains("90"), "{printed}");
+        assert!(!printed.to_lowercase().contains("5a"), "{printed}");
+    }
+}
+
+/// The reply of a call whose connection is lost while it is executed, and the number of its executions.
+fn lose_a_connection(
+    server: &Server,
+    service: GssService,
+    (resend, data): (Resend, &[u8]),
+) -> (Vec<u8>, u64) {
+    let with = options(keys(Enctype::Aes256Sha1, "alice"), service);
+    let mut caller = connect(server, &with.reconnect(Reconnect::default()));
+    let (seen, before) = (Arc::clone(&server.seen), server.calls());
+    let mut spec = CallSpec::new().reply_bytes_max(10_000).resend(resend);
+    caller.client.call(LATER, Token(1), &mut spec, |args| args.opaque(data)).unwrap();
+    run_core(&mut caller.core, "the call", || !lock(&seen.deferred).is_empty());
+    caller.client.reconnect();
+    let client = caller.client.clone();
+    run_core(&mut caller.core, "another connection", || client.is_up());
+    if resend == Resend::AtLeastOnce {
+        run_core(&mut caller.core, "the call again", || lock(&seen.deferred).len() == 2);
+    }
+    for (data, deferred) in lock(&seen.deferred).drain(..) {
+        deferred.reply(|results| results.opaque(&data));
+    }
+    (caller.reply().unwrap(), server.calls() - before)
+}
+
+#[test]
+fn calls_go_on_by_another_connection_under_another_context() {
+    let data = pattern(9, 9000);
+    let acceptor = || GssAcceptor::new(keys(Enctype::Aes256Sha1, "server"));
+    let (server, once) = (Server::start(Some(acceptor())), Server::start_once(acceptor()));
+    for service in SERVICES {
+        let heard = lose_a_connection(&server, service, (Resend::AtLeastOnce, &data));
+        assert_eq!(heard, (data.clone(), 2), "{service:?}");
+        let heard = lose_a_connection(&once, service, (Resend::AtMostOnce, &data));
+        assert_eq!(heard, (data.clone(), 1), "{service:?}");
+    }
+}
+
+#[test]
+fn either_version_carries_protected_calls() {
+    for versions in [Versions::Two, Versions::Both] {
+        let raw = small_with(|raw| raw.rpc.version = versions);
+        let acceptor = GssAcceptor::new(keys(Enctype::Aes128Sha1, "server"));
+        let server = Server::start_as(raw, Some(acceptor));
+        for service in SERVICES {
+            let mut raw = client_config();
+            raw.rpc.version = versions;
+            let engine = Engine::new(valid(raw)).unwrap();
+            let core = engine.core(0).unwrap();
+            let with = options(keys(Enctype::Aes128Sha1, "alice"), service);
+            let mut caller = asked_by((engine, core), &server.address, &with, one_opaque);
+            let client = caller.client.clone();
+            run_core(&mut caller.core, "a context", || client.is_up());
+            for length in [0, 300, 3000, 70_000] {
+                let data = pattern(2, length);
+                assert_eq!(call(&mut caller, ECHO, &data).unwrap(), data, "{service:?} {length}");
+            }
+        }
+    }
+}
+
+/// Threads that are no cores call by handles.
+#[test]
+fn handles_call_under_a_context() {
+    let server = Server::with_keys(Enctype::Aes256Sha384);
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let running = engine.start().unwrap();
+    for service in SERVICES {
+        let with = options(keys(Enctype::Aes256Sha384, "alice"), service);
+        let handle = engine.connect(0, &server.address, PROGRAM, VERSION, &with).unwrap();
+        handle.wait_up(common::LIMIT).unwrap();
+        let data = pattern(5, 5000);
+        let spec = CallSpec::new().reply_bytes_max(6000);
+        let pending = handle.start(ECHO, spec, |args| args.opaque(&data)).unwrap();
+        let mut answer = pending.wait().unwrap();
+        assert_eq!(answer.results().opaque(LONGEST).unwrap(), data, "{service:?}");
+    }
+    engine.shutdown();
+    running.join().unwrap();
+}

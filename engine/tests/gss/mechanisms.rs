@@ -1,0 +1,241 @@
+//! Mechanisms that panic or block: on threads of their own, where they cost nobody but their clients.
+
+use crate::common::caller::{Caller, run_core};
+use crate::common::raw::RawPeer;
+use crate::common::{LIMIT, PROGRAM, VERSION, wait_until};
+use crate::hostile::send_init;
+use crate::{ECHO, Server, asked, call, caller, connect, failure, keys};
+use spinrpc::gss::mechanism::{Acceptance, GivenKeys, Initiation, Mechanism, MechanismError};
+use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
+use spinrpc::{CallError, CallSpec, ConnectOptions, ConnectionEvent, Token};
+use spinrpc_proto::ids::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+const ENCTYPE: Enctype = Enctype::Aes256Sha1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Begin,
+    GoOn,
+    Accept,
+}
+
+/// Does something before each step.
+struct Hooked {
+    inner: GivenKeys,
+    before: Box<dyn Fn(Step) + Send + Sync>,
+}
+
+impl Hooked {
+    fn new(name: &str, before: impl Fn(Step) + Send + Sync + 'static) -> Self {
+        Self { inner: keys(ENCTYPE, name), before: Box::new(before) }
+    }
+}
+
+impl Mechanism for Hooked {
+    type Initiating = (u8, u64);
+    type Accepting = u8;
+
+    fn begin(&self, target: &str, now: Instant) -> Result<Initiation<(u8, u64)>, MechanismError> {
+        (self.before)(Step::Begin);
+        self.inner.begin(target, now)
+    }
+
+    fn go_on(
+        &self,
+        state: (u8, u64),
+        token: &[u8],
+        now: Instant,
+    ) -> Result<Initiation<(u8, u64)>, MechanismError> {
+        (self.before)(Step::GoOn);
+        self.inner.go_on(state, token, now)
+    }
+
+    fn accept(
+        &self,
+        state: Option<u8>,
+        token: &[u8],
+        now: Instant,
+    ) -> Result<Acceptance<u8>, MechanismError> {
+        (self.before)(Step::Accept);
+        self.inner.accept(state, token, now)
+    }
+}
+
+fn options(mechanism: Hooked) -> ConnectOptions {
+    let initiator = GssInitiator::new(mechanism, "test@server");
+    ConnectOptions::new().gss(initiator.service(GssService::Privacy))
+}
+
+#[test]
+fn a_mechanism_that_panics_fails_its_client() {
+    let server = Server::with_keys(ENCTYPE);
+    for step in [Step::Begin, Step::GoOn] {
+        let panics = Hooked::new("alice", move |at| assert_ne!(at, step, "asked for"));
+        let reason = failure(asked(&server.address, &options(panics)));
+        assert_eq!(reason, "the mechanism panicked", "{step:?}");
+    }
+    let once = AtomicBool::new(false);
+    let panics = Hooked::new("server", move |_| {
+        assert!(once.swap(true, Ordering::Relaxed), "asked for");
+    });
+    let server = Server::start(Some(GssAcceptor::new(panics)));
+    let reason = failure(asked(&server.address, &options(Hooked::new("alice", |_| {}))));
+    assert!(reason.contains("SystemErr") || reason.contains("SYSTEM_ERR"), "{reason}");
+    let mut client = connect(&server, &options(Hooked::new("alice", |_| {})));
+    assert_eq!(call(&mut client, ECHO, b"data").unwrap(), b"data");
+}
+
+/// Lets steps pass while it is open.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    closed: bool,
+    waiting: usize,
+    passed: usize,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.waiting += 1;
+        state = self.changed.wait_while(state, |state| state.closed).unwrap();
+        state.waiting -= 1;
+        state.passed += 1;
+    }
+
+    fn set(&self, closed: bool) {
+        self.state.lock().unwrap().closed = closed;
+        self.changed.notify_all();
+    }
+
+    fn passed(&self) -> usize {
+        self.state.lock().unwrap().passed
+    }
+
+    fn is_waited_at(&self) -> bool {
+        self.state.lock().unwrap().waiting > 0
+    }
+}
+
+/// A server whose mechanism goes through the gate.
+fn gated(contexts: usize) -> (Server, Arc<Gate>) {
+    let gate = Arc::<Gate>::default();
+    let inner = Arc::clone(&gate);
+    let mechanism = Hooked::new("server", move |_| inner.pass());
+    (Server::start(Some(GssAcceptor::new(mechanism).contexts_max(contexts))), gate)
+}
+
+/// Opened when a test ends, so that the thread of the server does.
+struct Opened<'g>(&'g Gate);
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+#[test]
+fn tokens_of_connections_that_have_gone_are_not_looked_at() {
+    let (server, gate) = gated(100);
+    let _opened = Opened(&gate);
+    gate.set(true);
+    let mut first = RawPeer::connect(&server.address);
+    send_init(&mut first, 1, b"noise");
+    wait_until("a token at the gate", || gate.is_waited_at());
+    for number in 1..=3 {
+        let before = server.engine.stats(0).unwrap().calls_received;
+        let mut gone = RawPeer::connect(&server.address);
+        send_init(&mut gone, 1, b"noise");
+        let received = || server.engine.stats(0).unwrap().calls_received;
+        wait_until("the token", || received() > before);
+        gone.close();
+        let closed = || server.engine.stats(0).unwrap().connections_closed;
+        wait_until("the end", || closed() == number);
+    }
+    gate.set(false);
+    // Behind all of them in the queue.
+    let mut client = caller(&server, ENCTYPE, GssService::Privacy);
+    assert_eq!(call(&mut client, ECHO, b"data").unwrap(), b"data");
+    assert_eq!(gate.passed(), 2);
+}
+
+/// Both halves in one engine: what strangers ask of it does not hold up what it asks of others.
+#[test]
+fn an_engine_establishes_contexts_while_others_wait_for_theirs() {
+    let (busy, gate) = gated(100);
+    let _opened = Opened(&gate);
+    gate.set(true);
+    let mut peer = RawPeer::connect(&busy.address);
+    send_init(&mut peer, 1, b"noise");
+    wait_until("a token at the gate", || gate.is_waited_at());
+    let other = Server::with_keys(ENCTYPE);
+    let with = options(Hooked::new("alice", |_| {}));
+    let handle = busy.engine.connect(0, &other.address, PROGRAM, VERSION, &with).unwrap();
+    handle.wait_up(LIMIT).unwrap();
+    assert!(gate.is_waited_at());
+}
+
+/// Calls until one is denied: the context has been evicted.
+fn lose_context(client: &mut Caller<Vec<u8>>) {
+    let mut spec = CallSpec::new();
+    client.client.call(ECHO, Token(1), &mut spec, |args| args.opaque(b"data")).unwrap();
+    assert!(matches!(client.reply(), Err(CallError::Rejected(_))));
+}
+
+#[test]
+fn a_busy_server_costs_no_client_its_connection() {
+    let (server, gate) = gated(1);
+    let _opened = Opened(&gate);
+    let mut client = caller(&server, ENCTYPE, GssService::Integrity);
+    assert_eq!(call(&mut client, ECHO, b"one").unwrap(), b"one");
+    let _second = caller(&server, ENCTYPE, GssService::Integrity);
+    gate.set(true);
+    // More than may wait of one host.
+    let mut peers: Vec<RawPeer> = (0..10).map(|_| RawPeer::connect(&server.address)).collect();
+    for (number, peer) in peers.iter_mut().enumerate() {
+        for xid in 0..8 {
+            send_init(peer, 100 * number as u32 + xid, b"noise");
+        }
+    }
+    let mut refused = 0;
+    wait_until("refusals", || {
+        refused += peers.iter_mut().filter_map(RawPeer::poll).count();
+        refused >= 15
+    });
+    lose_context(&mut client);
+    let sent = {
+        let engine = client.engine.clone();
+        move || engine.stats(0).unwrap().calls_sent
+    };
+    let before = sent();
+    run_core(&mut client.core, "another try", || sent() >= before + 2);
+    assert!(!client.client.is_up());
+    gate.set(false);
+    let link = client.client.clone();
+    run_core(&mut client.core, "a context", || link.is_up());
+    assert_eq!(call(&mut client, ECHO, b"two").unwrap(), b"two");
+    let heard = client.heard.borrow();
+    assert!(matches!(heard.events[..], [ConnectionEvent::Up { .. }]), "{:?}", heard.events);
+}
+
+#[test]
+fn a_client_can_be_closed_while_its_mechanism_blocks() {
+    let server = Server::with_keys(ENCTYPE);
+    let gate = Arc::<Gate>::default();
+    let _opened = Opened(&gate);
+    gate.set(true);
+    let inner = Arc::clone(&gate);
+    let mut client = asked(&server.address, &options(Hooked::new("alice", move |_| inner.pass())));
+    run_core(&mut client.core, "a wait", || gate.is_waited_at());
+    client.client.close();
+    let heard = std::rc::Rc::clone(&client.heard);
+    run_core(&mut client.core, "the end", || !heard.borrow().events.is_empty());
+    assert_eq!(heard.borrow().events.len(), 1);
+}
