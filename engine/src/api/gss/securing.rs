@@ -15,6 +15,7 @@ use crate::mem::Bulk;
 use crate::reactor::pending::gss_calls::SentCall;
 use crate::reactor::words::calls::{CallSpec, CallTarget, HeaderTemplate, ReplyFrame};
 use crate::reactor::words::protection::{ClientContext, Unprotected, now, open, take};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_gss::Role;
 use spinrpc_gss::context::Context;
 use spinrpc_proto::ids::Procedure;
@@ -24,7 +25,6 @@ use spinrpc_proto::rpc::{
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Tokens that a client sends for one context at most.
@@ -97,7 +97,7 @@ impl Securing {
             rounds: 0,
             failures: 0,
             is_renewing: false,
-            wanted: Arc::default(),
+            wanted: Arc::new(AtomicBool::new(false)),
         })
     }
 
