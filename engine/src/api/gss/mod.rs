@@ -41,6 +41,10 @@
 //! * Some errors have no verifier, so that clients take them for forged: those of a server that is out of memory before
 //!   it has the whole call.
 //! * A context that no call has used goes before all others when there are too many, but does not end earlier by itself.
+//! * The table of contexts may be full of contexts in use: then new ones replace each other until a call has used them.
+//! * The Connection Configuration Protocol goes by AUTH_NONE, before the context is there (RFC 5666 section 11 wants it
+//!   protected).
+//! * There are no statistics, and no keys of the configuration.
 //! * What is required of calls ([`GssAcceptor::require`]) is required for all programs of an engine.
 //! * Keys are cleared when they are dropped, but values that are moved may leave copies in memory.
 
