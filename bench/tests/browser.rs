@@ -87,7 +87,7 @@ fn a_browser_shows_every_plot_and_finds_nothing_wrong() {
     let html = page(&folder);
     let (dom, console) = folder.open(&html, &["--window-size=1280,900"]);
     assert_eq!(console, "", "something was logged");
-    assert!(dom.contains("What bound each row"), "{dom}");
+    assert!(dom.contains("Bottleneck of each row"), "{dom}");
     for (options, dark) in [
         (&["--window-size=1280,900"][..], false),
         (&["--window-size=500,900"], false),
