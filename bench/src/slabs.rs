@@ -15,7 +15,7 @@ use spinrpc::config::{CoreList, IdlePolicy, RawConfig};
 use spinrpc::{
     AcceptStatus, Bulk, Call, CallError, CallSpec, Client, ConnectOptions, ConnectionEvent, Core,
     CoreContext, Encoder, Engine, ListenOptions, Procedure, Program, Reply, ReplyData,
-    ReplyHandler, Service, SharedBulk, Slab, Token, Version,
+    ReplyHandler, Service, SharedBulk, Slab, SlabLayout, Token, Version,
 };
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
@@ -69,7 +69,9 @@ impl SlabRow {
 /// Measures both directions `repeats` times. The calling thread becomes the client's core and is left on its CPU.
 pub(crate) fn measure(pair: CorePair, repeats: u32) -> Result<Vec<SlabRow>, Failure> {
     let (server, address) = (engine(pair.server)?, own_address()?);
-    let slab = server.slab(BYTES, 1).map_err(failed("mapping a slab"))?;
+    let slab = server
+        .slab(SlabLayout::new().block_bytes(BYTES).blocks(1))
+        .map_err(failed("mapping a slab"))?;
     let mut block = slab.take(BYTES).ok_or_else(|| failed("taking a block")("it has none"))?;
     block.bytes_mut().fill(7);
     let served = block.freeze();
@@ -85,7 +87,9 @@ pub(crate) fn measure(pair: CorePair, repeats: u32) -> Result<Vec<SlabRow>, Fail
 
 fn measure_with(pair: CorePair, address: &str, repeats: u32) -> Result<Vec<SlabRow>, Failure> {
     let engine = engine(pair.client)?;
-    let slab = engine.slab(BYTES, DEPTH).map_err(failed("mapping a slab"))?;
+    let slab = engine
+        .slab(SlabLayout::new().block_bytes(BYTES).blocks(DEPTH))
+        .map_err(failed("mapping a slab"))?;
     let core = engine.core(0).map_err(failed("starting the client"))?;
     let mut end = End::connect(core, address, slab)?;
     let [mut reads, mut writes] = [const { Vec::new() }; 2];

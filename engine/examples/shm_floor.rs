@@ -4,7 +4,8 @@
 
 use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
 use spinrpc::fabric::{
-    Acceptor, CompletionKind, Completions, ConnectRequest, Connector, Fabric, QpId, SendWr,
+    Acceptor, CompletionKind, Completions, ConnectRequest, Connector, Fabric, ListenRequest, QpId,
+    SendWr,
 };
 use spinrpc::mem::{BufPool, Region};
 use spinrpc::sync::CachePadded;
@@ -141,7 +142,7 @@ fn ping_pong(
 ) -> Result<f64, Failure> {
     let connector = ShmConnector::new(ShmConfig::default())?;
     let (sender, receiver) = channel();
-    let guard = connector.listen(ADDRESS, &[], Box::new(HandOver(sender)))?;
+    let guard = connector.listen(&ListenRequest::new(ADDRESS), Box::new(HandOver(sender)))?;
     let stop = AtomicBool::new(false);
     let result = thread::scope(|scope| {
         let (connector, stop) = (&connector, &stop);
@@ -191,7 +192,7 @@ fn work(here: usize, request: usize, reply: usize) -> Result<f64, Failure> {
     let _ = affinity::pin_current_thread(here);
     let connector = ShmConnector::new(ShmConfig::default())?;
     let (sender, receiver) = channel();
-    let _guard = connector.listen(ADDRESS, &[], Box::new(HandOver(sender)))?;
+    let _guard = connector.listen(&ListenRequest::new(ADDRESS), Box::new(HandOver(sender)))?;
     let (mut client, mut server) = (End::new(&connector, 0)?, End::new(&connector, 1)?);
     let from =
         client.adopt(connector.connect(&ConnectRequest::new(ADDRESS, Duration::from_secs(5)))?)?;

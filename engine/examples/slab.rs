@@ -11,7 +11,7 @@ use spinrpc::config::{CoreList, IdlePolicy, RawConfig};
 use spinrpc::{
     AcceptStatus, Bulk, Call, CallError, CallSpec, Client, Config, ConnectOptions, ConnectionEvent,
     Core, CoreContext, Encoder, Engine, ExposedBulk, ListenOptions, Procedure, Program, Reply,
-    ReplyData, ReplyHandler, Service, SharedBulk, Slab, Token, Version,
+    ReplyData, ReplyHandler, Service, SharedBulk, Slab, SlabLayout, Token, Version,
 };
 use std::cell::{Cell, RefCell};
 use std::error::Error;
@@ -200,14 +200,14 @@ fn config(cpu: usize) -> Result<Config, Failure> {
 fn main() -> Result<(), Failure> {
     let cpu = std::env::args().nth(1).map_or(Ok(0), |cpu| cpu.parse())?;
     let (here, there) = (Engine::new(config(cpu)?)?, Engine::new(config(cpu)?)?);
-    let of_server = there.slab(BYTES, 1)?;
+    let of_server = there.slab(SlabLayout::new().block_bytes(BYTES).blocks(1))?;
     let lent = of_server.take(BYTES).ok_or("no block")?.freeze();
     there.serve(PROGRAM, VERSION, move |_: &CoreContext| Store {
         private: Bulk::from_vec(vec![7; BYTES]).freeze(),
         lent: lent.clone(),
     });
     there.listen_with(ADDRESS, &ListenOptions::new().lend(&of_server))?;
-    let slab = here.slab(BYTES, DEPTH)?;
+    let slab = here.slab(SlabLayout::new().block_bytes(BYTES).blocks(DEPTH))?;
     let load = Rc::new(Load::default());
     let (client, server) = (here.core(0)?, there.core(0)?);
     let mut ends = Ends { client, server, load: Rc::clone(&load) };

@@ -35,7 +35,7 @@ pub use api::{Identity, Span, options};
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
 pub use fabric::capture::{CaptureCounters, CaptureSink};
 pub use fabric::{DownCause, Peer};
-pub use mem::{Bulk, ExposedBulk, SharedBulk, Slab};
+pub use mem::{Bulk, ExposedBulk, SharedBulk, Slab, SlabLayout};
 pub use reactor::{
     Backpressure, CallId, CallSpec, HandlerKind, HandlerPanic, Negotiated, NoReverse, Progress,
     ReplyData, Resend, StatsSnapshot,

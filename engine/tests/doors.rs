@@ -17,7 +17,7 @@ use rustix::net::{
 use spinrpc::ConnectionEvent;
 use spinrpc::control::NAME_PREFIX;
 use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint};
-use spinrpc::fabric::{Acceptor, ConnectRequest, Connector, FabricError};
+use spinrpc::fabric::{Acceptor, ConnectRequest, Connector, FabricError, ListenRequest};
 use spinrpc::mem::BulkClass;
 use std::collections::VecDeque;
 use std::error::Error;
@@ -428,7 +428,9 @@ fn a_name_that_another_user_has_taken_is_told_with_that_user() {
     let address = format!("shm:{name}");
     let (_own, _) = Peer::start(By::Stranger, &format!("squat spinrpc/0/{name}"));
     let error = ShmConnector::new(ShmConfig::default())
-        .and_then(|connector| connector.listen(&address, &[], Box::new(Nobody)).map(drop))
+        .and_then(|connector| {
+            connector.listen(&ListenRequest::new(&address), Box::new(Nobody)).map(drop)
+        })
         .unwrap_err();
     let says = format!("user {STRANGER} listens there already; choose another name");
     assert!(error.to_string().contains(&says), "{error}");

@@ -10,7 +10,7 @@ use spinrpc::config::{BulkView, RawConfig};
 use spinrpc::{
     AcceptStatus, Bulk, Call, CallError, CallSpec, ConnectError, ConnectOptions, ConnectionEvent,
     CoreContext, DecodeError, Engine, ListenOptions, Procedure, Reconnect, Reply, ReplyData,
-    Running, Slab, Token,
+    Running, Slab, SlabLayout, Token,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,7 +33,7 @@ impl Lender {
     #[track_caller]
     fn connect(raw: RawConfig, address: &str, is_lent: bool) -> Self {
         let engine = Engine::new(valid(raw)).unwrap();
-        let slab = engine.slab(BLOCK_BYTES, 4).unwrap();
+        let slab = engine.slab(SlabLayout::new().block_bytes(BLOCK_BYTES).blocks(4)).unwrap();
         let options = ConnectOptions::new();
         let options = if is_lent { options.lend(&slab) } else { options };
         let mut caller = open(engine, address, &options);
@@ -83,7 +83,9 @@ fn open(engine: Engine, address: &str, options: &ConnectOptions) -> Caller<Buffe
 fn refusal(address: &str, slabs: usize, bytes: usize) -> String {
     let engine = Engine::new(valid(client_config())).unwrap();
     let lend = |options: ConnectOptions, slab: &Slab| options.lend(slab);
-    let slabs: Vec<_> = (0..slabs).map(|_| engine.slab(bytes, 1).unwrap()).collect();
+    let slabs: Vec<_> = (0..slabs)
+        .map(|_| engine.slab(SlabLayout::new().block_bytes(bytes).blocks(1)).unwrap())
+        .collect();
     let options = slabs.iter().fold(ConnectOptions::new(), lend);
     let mut caller = open(engine, address, &options);
     let failed = |heard: &Heard<Buffers>| {
@@ -115,7 +117,7 @@ fn a_connection_in_the_place_of_a_lost_one_is_lent_the_slab_too() {
     let server = Server::start();
     let address = server.address.clone();
     let engine = Engine::new(valid(client_config())).unwrap();
-    let slab = engine.slab(BLOCK_BYTES, 4).unwrap();
+    let slab = engine.slab(SlabLayout::new().block_bytes(BLOCK_BYTES).blocks(4)).unwrap();
     let options = ConnectOptions::new().lend(&slab).reconnect(Reconnect::default());
     let mut lender = Lender { caller: open(engine, &address, &options), slab };
     let client = lender.caller.client.clone();
@@ -217,7 +219,7 @@ fn slabs_count_toward_the_memory_of_a_process() {
 #[test]
 fn more_slabs_than_a_connection_can_have_are_refused_at_once() {
     let engine = Engine::new(valid(client_config())).unwrap();
-    let slab = engine.slab(4096, 1).unwrap();
+    let slab = engine.slab(SlabLayout::new().block_bytes(4096).blocks(1)).unwrap();
     let options = (0..5).fold(ConnectOptions::new(), |options, _| options.lend(&slab));
     let mut core = engine.core(0).unwrap();
     let heard = Rc::new(RefCell::new(Heard::default()));
@@ -229,7 +231,7 @@ fn more_slabs_than_a_connection_can_have_are_refused_at_once() {
 #[test]
 fn blocks_are_pages_for_files_whatever_size_is_asked_for() {
     let engine = Engine::new(valid(client_config())).unwrap();
-    let slab = engine.slab(5000, 3).unwrap();
+    let slab = engine.slab(SlabLayout::new().block_bytes(5000).blocks(3)).unwrap();
     assert_eq!((slab.block_bytes(), slab.free(), slab.bytes()), (8192, 3, 3 * 8192));
     let mut blocks: Vec<Bulk> = std::iter::from_fn(|| slab.take(8192)).collect();
     assert_eq!(blocks.len(), 3);
@@ -242,7 +244,10 @@ fn blocks_are_pages_for_files_whatever_size_is_asked_for() {
     drop(blocks);
     assert!(slab.take(8193).is_none() && slab.free() == 3);
     for (bytes, count) in [(0, 1), (1, 0), (usize::MAX, 1), (1 << 40, 1 << 40)] {
-        let error = engine.slab(bytes, count).unwrap_err().to_string();
+        let error = engine
+            .slab(SlabLayout::new().block_bytes(bytes).blocks(count))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("map a slab"), "{error}");
     }
 }
@@ -291,7 +296,7 @@ struct LendingServer {
 impl LendingServer {
     fn start(raw: RawConfig) -> Self {
         let engine = Engine::new(valid(raw)).unwrap();
-        let slab = engine.slab(ANSWER_BYTES, 4).unwrap();
+        let slab = engine.slab(SlabLayout::new().block_bytes(ANSWER_BYTES).blocks(4)).unwrap();
         let blocks = slab.clone();
         engine.serve(PROGRAM, VERSION, move |context: &CoreContext| {
             let (blocks, context) = (blocks.clone(), context.clone());
@@ -352,7 +357,7 @@ fn read(
 
 fn reader(raw: RawConfig, address: &str) -> (Caller<Results>, Slab) {
     let caller = Caller::connect_with(raw, address, take_results);
-    let own = caller.engine.slab(ANSWER_BYTES, 4).unwrap();
+    let own = caller.engine.slab(SlabLayout::new().block_bytes(ANSWER_BYTES).blocks(4)).unwrap();
     (caller, own)
 }
 
@@ -442,7 +447,7 @@ fn a_client_that_goes_away_gives_the_blocks_of_the_server_back() {
 #[test]
 fn more_slabs_than_a_listener_can_lend_are_an_error() {
     let engine = Engine::new(valid(client_config())).unwrap();
-    let slab = engine.slab(4096, 1).unwrap();
+    let slab = engine.slab(SlabLayout::new().block_bytes(4096).blocks(1)).unwrap();
     let options = (0..5).fold(ListenOptions::new(), |options, _| options.lend(&slab));
     let refused = engine.listen_with(&common::unique_address(), &options).unwrap_err();
     assert!(refused.to_string().contains("at most 4"), "{refused}");

@@ -14,7 +14,7 @@ use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, AnswerQueue, AsyncService, Bulk, Call, CallError, CallSpec, CaptureSink, Client,
     Config, ConnectOptions, Core, Encoder, Engine, EngineError, PendingCall, Reply, ReplyHandler,
-    Results, ReverseOptions, Slab, Token, Version, async_service,
+    Results, ReverseOptions, Slab, SlabLayout, Token, Version, async_service,
 };
 use spinrpc_proto::profile::Profile;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -538,7 +538,7 @@ fn nothing_is_allocated(
     become_core();
     let state = State::new();
     let make = |client| Load { client, state: Rc::clone(&state) };
-    let slab = engine.slab(1 << 20, 4).unwrap();
+    let slab = engine.slab(SlabLayout::new().block_bytes(1 << 20).blocks(4)).unwrap();
     let options = ConnectOptions::new().lend(&slab);
     let client = core.connect_with(&server.address, PROGRAM, VERSION, &options, make).unwrap();
     let end = Instant::now() + LIMIT;

@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Flag of spinrpc_client_connect(): a lost connection is established again, with growing pauses for up to a minute.
+// Flag of spinrpc_connect_options: a lost connection is established again, with growing pauses for up to a minute.
 // Calls wait for it; those in flight end with SPINRPC_STATUS_DISCONNECTED unless they are marked
 // SPINRPC_CALL_IDEMPOTENT.
 #define SPINRPC_CONNECT_RECONNECT 1
@@ -144,11 +144,24 @@ typedef struct spinrpc_request spinrpc_request;
 // spinrpc_memory, for data items of calls and replies and for file I/O of the application. Any thread may use a
 // slab at any time, but for spinrpc_slab_free().
 //
-// Connections that a slab is lent to (spinrpc_client_connect_lending(), spinrpc_engine_listen_lending()) use its blocks
+// Connections that a slab is lent to (spinrpc_connect_options, spinrpc_listen_options) use its blocks
 // with fewer copies over shared memory. **The other side can read all of a slab that it is lent**, and can keep the
 // descriptor: from then on, for as long as the memory exists, the end of the connection takes nothing back. It can
 // write none of it.
 typedef struct spinrpc_slab spinrpc_slab;
+
+// Options of a listener. Fill it with zeros, then set what is needed: `spinrpc_listen_options options = {0};`. It is
+// read while the function runs.
+typedef struct spinrpc_listen_options {
+    // Slabs that clients are lent, `slab_count` of them, at most four. Over shared memory they copy results in blocks of
+    // them to where they want them, and nothing else is copied. Clients whose limits (limits.peer_slabs,
+    // limits.peer_slab_mib, limits.peer_mib, limits.core_mib) have no room for all slabs are lent none, and results are
+    // copied as from other memory. Clients can read all of each slab, also after their connection has ended
+    // (spinrpc_slab). With shm.bulk "copy" nothing is lent.
+    const struct spinrpc_slab *const *slabs;
+    // Number of `slabs`.
+    size_t slab_count;
+} spinrpc_listen_options;
 
 // Executes a request of a program, on the thread of a core: several cores run it at the same time. It must
 // return soon and must not block, because the core does nothing else meanwhile; what takes longer is deferred. `request`
@@ -167,6 +180,22 @@ typedef struct spinrpc_item {
     // A multiple of four, at most the length of the other bytes, and not less than that of the item before.
     size_t at;
 } spinrpc_item;
+
+// Options of a connection. Fill it with zeros, then set what is needed: `spinrpc_connect_options options = {0};`. It is
+// read while the function runs.
+typedef struct spinrpc_connect_options {
+    // Number of the engine's core that the connection belongs to, counted from 0.
+    size_t core;
+    // Slabs that the server is lent, `slab_count` of them, at most four. Over shared memory it reads arguments in blocks
+    // of them in place. It can read all of each slab, also after the connection has ended (spinrpc_slab). The server
+    // accepts so many slabs and bytes as its limits.peer_slabs, limits.peer_slab_mib and limits.peer_mib say;
+    // spinrpc_client_wait_up() tells. With shm.bulk "copy" nothing is lent.
+    const struct spinrpc_slab *const *slabs;
+    // Number of `slabs`.
+    size_t slab_count;
+    // 0 or SPINRPC_CONNECT_RECONNECT.
+    uint32_t flags;
+} spinrpc_connect_options;
 
 // Options of a call. Fill it with zeros, then set what is needed: `spinrpc_call_options options = {0};`. It is read
 // while the function runs. All blocks of memory in it belong to the library from then on, whatever the function returns.
@@ -228,24 +257,13 @@ enum spinrpc_status spinrpc_engine_new(const char *profile,
 
 // Accepts connections at `address`: "shm:NAME" for processes of this host, "rdma://HOST:PORT" with the driver
 // for RDMA devices. May be called for several addresses, before spinrpc_engine_start() or after. Programs
-// have to be there (spinrpc_engine_serve()) before the first client comes. Blocks until the address is taken; not in a
-// callback.
+// have to be there (spinrpc_engine_serve()) before the first client comes. `options` may be NULL: nothing is lent. Blocks
+// until the address is taken; not in a callback.
 //
-// Errors: SPINRPC_STATUS_ENGINE if the address is taken, malformed, or of another driver.
+// Errors: SPINRPC_STATUS_ENGINE if the address is taken, malformed, or of another driver, or for more than four slabs.
 enum spinrpc_status spinrpc_engine_listen(const struct spinrpc_engine *engine,
-                                          const char *address);
-
-// As spinrpc_engine_listen(), and clients are lent `slab_count` slabs, at most four. Over shared memory they copy results in
-// blocks of them to where they want them, and nothing else is copied. Clients whose limits (limits.peer_slabs,
-// limits.peer_slab_mib, limits.peer_mib, limits.core_mib) have no room for all slabs are lent none, and results are copied
-// as from other memory. Clients can read all of each slab, also after their connection has ended (spinrpc_slab). With
-// shm.bulk "copy" nothing is lent.
-//
-// Errors: as spinrpc_engine_listen(), and SPINRPC_STATUS_ENGINE for more than four slabs.
-enum spinrpc_status spinrpc_engine_listen_lending(const struct spinrpc_engine *engine,
-                                                  const char *address,
-                                                  const struct spinrpc_slab *const *slabs,
-                                                  size_t slab_count);
+                                          const char *address,
+                                          const struct spinrpc_listen_options *options);
 
 // Starts the threads of all cores and returns. Each ties itself to a CPU and polls; callbacks run on these threads.
 // An engine can be started once.
@@ -312,7 +330,7 @@ enum spinrpc_status spinrpc_slab_new(const struct spinrpc_engine *engine,
                                      struct spinrpc_slab **slab);
 
 // Makes a slab of a memfd of the application's own, of usual or huge pages: as many blocks of `block_bytes`, rounded up
-// to a multiple of 4096, as fit. The memfd has at most `bytes_max` bytes, was made with MFD_ALLOW_SEALING, and is open for
+// to a multiple of 4096, as fit. The memfd is not larger than `blocks_max` blocks, was made with MFD_ALLOW_SEALING, and is open for
 // writing. The descriptor is duplicated. Blocks while all pages are brought into being; not in a callback.
 //
 // The file is sealed (F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE, F_SEAL_SEAL): from then on it can be written by way
@@ -325,7 +343,7 @@ enum spinrpc_status spinrpc_slab_new(const struct spinrpc_engine *engine,
 // sealed then.
 enum spinrpc_status spinrpc_slab_from_memfd(int memfd,
                                             size_t block_bytes,
-                                            size_t bytes_max,
+                                            size_t blocks_max,
                                             struct spinrpc_slab **slab);
 
 // Takes a block of the slab, of which `bytes` bytes are in use. It begins with what its last user left there, and goes
@@ -450,36 +468,19 @@ enum spinrpc_status spinrpc_deferred_memory(const struct spinrpc_deferred *defer
                                             size_t bytes,
                                             struct spinrpc_memory **memory);
 
-// Connects core number `core` of the engine, counted from 0, to a program at `address`, and returns at once. Calls may
-// be made immediately. They are sent when the connection is up, and fail if it never comes up. They wait while the core does
-// not run (spinrpc_engine_start(), before or after). `flags` is 0 or SPINRPC_CONNECT_RECONNECT.
+// Connects a core of the engine to a program at `address`, and returns at once. Calls may be made immediately. They are
+// sent when the connection is up, and fail if it never comes up. They wait while the core does not run
+// (spinrpc_engine_start(), before or after). `options` may be NULL: core 0, without slabs and flags.
 //
 // On success `*client` is a client, to be freed with spinrpc_client_free(). Errors: SPINRPC_STATUS_CONNECT if there is no
-// such core; SPINRPC_STATUS_AGAIN if the core has too many clients (limits.conns). Why there is no connection,
-// spinrpc_client_wait_up() tells.
+// such core, or for more than four slabs; SPINRPC_STATUS_AGAIN if the core has too many clients (limits.conns). Why there
+// is no connection, spinrpc_client_wait_up() tells.
 enum spinrpc_status spinrpc_client_connect(const struct spinrpc_engine *engine,
-                                           size_t core,
                                            const char *address,
                                            uint32_t program,
                                            uint32_t version,
-                                           uint32_t flags,
+                                           const struct spinrpc_connect_options *options,
                                            struct spinrpc_client **client);
-
-// As spinrpc_client_connect(), and the server is lent `slab_count` slabs, at most four. Over shared memory it reads
-// arguments in blocks of them in place. It can read all of each slab, also after the connection has ended (spinrpc_slab). With
-// shm.bulk "copy" nothing is lent.
-//
-// Errors: as spinrpc_client_connect(), and SPINRPC_STATUS_CONNECT for more than four slabs. The server accepts so many slabs
-// and bytes as its limits.peer_slabs, limits.peer_slab_mib and limits.peer_mib say; spinrpc_client_wait_up() tells.
-enum spinrpc_status spinrpc_client_connect_lending(const struct spinrpc_engine *engine,
-                                                   size_t core,
-                                                   const char *address,
-                                                   uint32_t program,
-                                                   uint32_t version,
-                                                   uint32_t flags,
-                                                   const struct spinrpc_slab *const *slabs,
-                                                   size_t slab_count,
-                                                   struct spinrpc_client **client);
 
 // Waits until the connection is up, for at most `at_most_ns` nanoseconds. Blocks; not in a callback.
 //

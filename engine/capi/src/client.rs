@@ -5,88 +5,94 @@ use crate::error::{Failure, Status, guard, guard_or, may_block};
 use crate::memory::{OF_CORE, RpcMemory, lend};
 use crate::pointers::{Out, borrow, take_back, text};
 use crate::slab::{RpcSlab, lent};
-use spinrpc::{ClientHandle, ConnectOptions, Program, Reconnect, Slab, Version};
+use spinrpc::{ClientHandle, ConnectOptions, Program, Reconnect, Version};
 use std::ffi::c_char;
+use std::ptr::null;
 use std::time::Duration;
 
 /// A connection to a server, of one core of an engine. All its functions but spinrpc_client_free() may be called from
 /// any thread at any time, in callbacks as well.
 pub struct RpcClient(pub(crate) ClientHandle);
 
-/// Flag of spinrpc_client_connect(): a lost connection is established again, with growing pauses for up to a minute.
+/// Flag of spinrpc_connect_options: a lost connection is established again, with growing pauses for up to a minute.
 /// Calls wait for it; those in flight end with SPINRPC_STATUS_DISCONNECTED unless they are marked
 /// SPINRPC_CALL_IDEMPOTENT.
 pub const SPINRPC_CONNECT_RECONNECT: u32 = 1;
 
-/// Connects core number `core` of the engine, counted from 0, to a program at `address`, and returns at once. Calls may
-/// be made immediately. They are sent when the connection is up, and fail if it never comes up. They wait while the core does
-/// not run (spinrpc_engine_start(), before or after). `flags` is 0 or SPINRPC_CONNECT_RECONNECT.
+/// Options of a connection. Fill it with zeros, then set what is needed: `spinrpc_connect_options options = {0};`. It is
+/// read while the function runs.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ClientOptions {
+    /// Number of the engine's core that the connection belongs to, counted from 0.
+    pub core: usize,
+    /// Slabs that the server is lent, `slab_count` of them, at most four. Over shared memory it reads arguments in blocks
+    /// of them in place. It can read all of each slab, also after the connection has ended (spinrpc_slab). The server
+    /// accepts so many slabs and bytes as its limits.peer_slabs, limits.peer_slab_mib and limits.peer_mib say;
+    /// spinrpc_client_wait_up() tells. With shm.bulk "copy" nothing is lent.
+    pub slabs: *const *const RpcSlab,
+    /// Number of `slabs`.
+    pub slab_count: usize,
+    /// 0 or SPINRPC_CONNECT_RECONNECT.
+    pub flags: u32,
+}
+
+const DEFAULTS: ClientOptions = ClientOptions { core: 0, slabs: null(), slab_count: 0, flags: 0 };
+
+impl ClientOptions {
+    /// # Safety
+    /// `slabs` points to `slab_count` pointers, each of which is null or points to a slab.
+    unsafe fn checked(&self) -> Result<ConnectOptions, Failure> {
+        // SAFETY: the caller's promise.
+        let lent = unsafe { lent(self.slabs, self.slab_count) }?;
+        let options = match self.flags {
+            0 => ConnectOptions::new(),
+            SPINRPC_CONNECT_RECONNECT => ConnectOptions::new().reconnect(Reconnect::default()),
+            _ => {
+                return Err(Failure::new(
+                    Status::InvalidArgument,
+                    "options.flags has unknown bits",
+                ));
+            }
+        };
+        Ok(lent.iter().fold(options, ConnectOptions::lend))
+    }
+}
+
+/// Connects a core of the engine to a program at `address`, and returns at once. Calls may be made immediately. They are
+/// sent when the connection is up, and fail if it never comes up. They wait while the core does not run
+/// (spinrpc_engine_start(), before or after). `options` may be NULL: core 0, without slabs and flags.
 ///
 /// On success `*client` is a client, to be freed with spinrpc_client_free(). Errors: SPINRPC_STATUS_CONNECT if there is no
-/// such core; SPINRPC_STATUS_AGAIN if the core has too many clients (limits.conns). Why there is no connection,
-/// spinrpc_client_wait_up() tells.
+/// such core, or for more than four slabs; SPINRPC_STATUS_AGAIN if the core has too many clients (limits.conns). Why there
+/// is no connection, spinrpc_client_wait_up() tells.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_client_connect(
     engine: *const RpcEngine,
-    core: usize,
     address: *const c_char,
     program: u32,
     version: u32,
-    flags: u32,
+    options: *const ClientOptions,
     client: *mut *mut RpcClient,
 ) -> Status {
-    // SAFETY: an engine, text and memory for a pointer, as the header asks for.
-    guard(|| unsafe { connect((engine, core), address, (program, version), flags, &[], client) })
-}
-
-/// As spinrpc_client_connect(), and the server is lent `slab_count` slabs, at most four. Over shared memory it reads
-/// arguments in blocks of them in place. It can read all of each slab, also after the connection has ended (spinrpc_slab). With
-/// shm.bulk "copy" nothing is lent.
-///
-/// Errors: as spinrpc_client_connect(), and SPINRPC_STATUS_CONNECT for more than four slabs. The server accepts so many slabs
-/// and bytes as its limits.peer_slabs, limits.peer_slab_mib and limits.peer_mib say; spinrpc_client_wait_up() tells.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn spinrpc_client_connect_lending(
-    engine: *const RpcEngine,
-    core: usize,
-    address: *const c_char,
-    program: u32,
-    version: u32,
-    flags: u32,
-    slabs: *const *const RpcSlab,
-    slab_count: usize,
-    client: *mut *mut RpcClient,
-) -> Status {
-    // SAFETY: slabs, an engine, text and memory for a pointer, as the header asks for.
-    guard(|| unsafe {
-        let lent = lent(slabs, slab_count)?;
-        connect((engine, core), address, (program, version), flags, &lent, client)
+    guard(|| {
+        // SAFETY: an engine, text and memory for a pointer, as the header asks for.
+        let (engine, address, out) = unsafe {
+            (borrow(engine, "engine")?, text(address, "address")?, Out::new(client, "client")?)
+        };
+        let given = match options.is_null() {
+            true => &DEFAULTS,
+            // SAFETY: options, as the header asks for.
+            false => unsafe { borrow(options, "options") }?,
+        };
+        // SAFETY: slabs, as the header asks for.
+        let options = unsafe { given.checked() }?;
+        let (program, version) = (Program(program), Version(version));
+        out.give(RpcClient(
+            engine.engine.connect(given.core, address, program, version, &options)?,
+        ));
+        Ok(())
     })
-}
-
-/// # Safety
-/// If they are not null, the engine is one, `address` points to text, and `client` to memory for a pointer.
-unsafe fn connect(
-    (engine, core): (*const RpcEngine, usize),
-    address: *const c_char,
-    (program, version): (u32, u32),
-    flags: u32,
-    lent: &[Slab],
-    client: *mut *mut RpcClient,
-) -> Result<(), Failure> {
-    // SAFETY: the caller's promise.
-    let (engine, address, out) = unsafe {
-        (borrow(engine, "engine")?, text(address, "address")?, Out::new(client, "client")?)
-    };
-    let options = match flags {
-        0 => ConnectOptions::new(),
-        SPINRPC_CONNECT_RECONNECT => ConnectOptions::new().reconnect(Reconnect::default()),
-        _ => return Err(Failure::new(Status::InvalidArgument, "flags has unknown bits")),
-    };
-    let options = lent.iter().fold(options, ConnectOptions::lend);
-    let (program, version) = (Program(program), Version(version));
-    out.give(RpcClient(engine.engine.connect(core, address, program, version, &options)?));
-    Ok(())
 }
 
 /// Waits until the connection is up, for at most `at_most_ns` nanoseconds. Blocks; not in a callback.

@@ -3,7 +3,7 @@
 use crate::error::{Failure, Status, guard, guard_or, may_block};
 use crate::pointers::{Out, borrow, take_back, text};
 use crate::slab::{RpcSlab, lent};
-use spinrpc::{Config, Engine, ListenOptions, Running, Slab};
+use spinrpc::{Config, Engine, ListenOptions, Running};
 use spinrpc_tuning::Loader;
 use std::ffi::c_char;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -119,51 +119,48 @@ pub unsafe extern "C" fn spinrpc_engine_new(
     })
 }
 
+/// Options of a listener. Fill it with zeros, then set what is needed: `spinrpc_listen_options options = {0};`. It is
+/// read while the function runs.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ListenerOptions {
+    /// Slabs that clients are lent, `slab_count` of them, at most four. Over shared memory they copy results in blocks of
+    /// them to where they want them, and nothing else is copied. Clients whose limits (limits.peer_slabs,
+    /// limits.peer_slab_mib, limits.peer_mib, limits.core_mib) have no room for all slabs are lent none, and results are
+    /// copied as from other memory. Clients can read all of each slab, also after their connection has ended
+    /// (spinrpc_slab). With shm.bulk "copy" nothing is lent.
+    pub slabs: *const *const RpcSlab,
+    /// Number of `slabs`.
+    pub slab_count: usize,
+}
+
 /// Accepts connections at `address`: "shm:NAME" for processes of this host, "rdma://HOST:PORT" with the driver
 /// for RDMA devices. May be called for several addresses, before spinrpc_engine_start() or after. Programs
-/// have to be there (spinrpc_engine_serve()) before the first client comes. Blocks until the address is taken; not in a
-/// callback.
+/// have to be there (spinrpc_engine_serve()) before the first client comes. `options` may be NULL: nothing is lent. Blocks
+/// until the address is taken; not in a callback.
 ///
-/// Errors: SPINRPC_STATUS_ENGINE if the address is taken, malformed, or of another driver.
+/// Errors: SPINRPC_STATUS_ENGINE if the address is taken, malformed, or of another driver, or for more than four slabs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_engine_listen(
     engine: *const RpcEngine,
     address: *const c_char,
+    options: *const ListenerOptions,
 ) -> Status {
-    // SAFETY: an engine and text, as the header asks for.
-    guard(|| unsafe { listen(engine, address, &[]) })
-}
-
-/// As spinrpc_engine_listen(), and clients are lent `slab_count` slabs, at most four. Over shared memory they copy results in
-/// blocks of them to where they want them, and nothing else is copied. Clients whose limits (limits.peer_slabs,
-/// limits.peer_slab_mib, limits.peer_mib, limits.core_mib) have no room for all slabs are lent none, and results are copied
-/// as from other memory. Clients can read all of each slab, also after their connection has ended (spinrpc_slab). With
-/// shm.bulk "copy" nothing is lent.
-///
-/// Errors: as spinrpc_engine_listen(), and SPINRPC_STATUS_ENGINE for more than four slabs.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn spinrpc_engine_listen_lending(
-    engine: *const RpcEngine,
-    address: *const c_char,
-    slabs: *const *const RpcSlab,
-    slab_count: usize,
-) -> Status {
-    // SAFETY: slabs, an engine and text, as the header asks for.
-    guard(|| unsafe { listen(engine, address, &lent(slabs, slab_count)?) })
-}
-
-/// # Safety
-/// If they are not null, `engine` points to an engine and `address` to text.
-unsafe fn listen(
-    engine: *const RpcEngine,
-    address: *const c_char,
-    lent: &[Slab],
-) -> Result<(), Failure> {
-    // SAFETY: the caller's promise.
-    let (engine, address) = unsafe { (borrow(engine, "engine")?, text(address, "address")?) };
-    may_block()?;
-    let options = lent.iter().fold(ListenOptions::new(), ListenOptions::lend);
-    Ok(engine.engine.listen_with(address, &options)?)
+    guard(|| {
+        // SAFETY: an engine and text, as the header asks for.
+        let (engine, address) = unsafe { (borrow(engine, "engine")?, text(address, "address")?) };
+        let lent = match options.is_null() {
+            true => Vec::new(),
+            // SAFETY: options and slabs, as the header asks for.
+            false => unsafe {
+                let options = borrow(options, "options")?;
+                lent(options.slabs, options.slab_count)?
+            },
+        };
+        may_block()?;
+        let options = lent.iter().fold(ListenOptions::new(), ListenOptions::lend);
+        Ok(engine.engine.listen_with(address, &options)?)
+    })
 }
 
 /// Starts the threads of all cores and returns. Each ties itself to a CPU and polls; callbacks run on these threads.

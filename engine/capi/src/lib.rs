@@ -30,17 +30,16 @@ pub use calls::{
 pub use calls::{RpcAnswer, spinrpc_answer_free, spinrpc_answer_results};
 pub use client::SPINRPC_CONNECT_RECONNECT;
 pub use client::{
-    RpcClient, spinrpc_client_close, spinrpc_client_connect, spinrpc_client_connect_lending,
-    spinrpc_client_free, spinrpc_client_memory, spinrpc_client_wait_up,
+    ClientOptions, RpcClient, spinrpc_client_close, spinrpc_client_connect, spinrpc_client_free,
+    spinrpc_client_memory, spinrpc_client_wait_up,
 };
 pub use decoder::{
     RpcDecoder, spinrpc_decode_data, spinrpc_decode_finish, spinrpc_decode_opaque,
     spinrpc_decode_rest, spinrpc_decode_u32, spinrpc_decode_u64,
 };
 pub use engine::{
-    RpcEngine, spinrpc_engine_drain, spinrpc_engine_free, spinrpc_engine_join,
-    spinrpc_engine_listen, spinrpc_engine_listen_lending, spinrpc_engine_new,
-    spinrpc_engine_shutdown, spinrpc_engine_start,
+    ListenerOptions, RpcEngine, spinrpc_engine_drain, spinrpc_engine_free, spinrpc_engine_join,
+    spinrpc_engine_listen, spinrpc_engine_new, spinrpc_engine_shutdown, spinrpc_engine_start,
 };
 pub use error::{Status, spinrpc_last_error_message, spinrpc_status_name};
 pub use memory::{

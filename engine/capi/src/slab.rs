@@ -4,7 +4,7 @@ use crate::engine::RpcEngine;
 use crate::error::{Failure, Status, guard, guard_or, may_block};
 use crate::memory::{RpcMemory, lend};
 use crate::pointers::{Out, borrow, slice, take_back};
-use spinrpc::Slab;
+use spinrpc::{Slab, SlabLayout};
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 /// spinrpc_memory, for data items of calls and replies and for file I/O of the application. Any thread may use a
 /// slab at any time, but for spinrpc_slab_free().
 ///
-/// Connections that a slab is lent to (spinrpc_client_connect_lending(), spinrpc_engine_listen_lending()) use its blocks
+/// Connections that a slab is lent to (spinrpc_connect_options, spinrpc_listen_options) use its blocks
 /// with fewer copies over shared memory. **The other side can read all of a slab that it is lent**, and can keep the
 /// descriptor: from then on, for as long as the memory exists, the end of the connection takes nothing back. It can
 /// write none of it.
@@ -50,13 +50,15 @@ pub unsafe extern "C" fn spinrpc_slab_new(
         // SAFETY: an engine and memory for a pointer, as the header asks for.
         let (engine, out) = unsafe { (borrow(engine, "engine")?, Out::new(slab, "slab")?) };
         may_block()?;
-        out.give(RpcSlab(engine.engine.slab(block_bytes, count)?));
+        out.give(RpcSlab(
+            engine.engine.slab(SlabLayout::new().block_bytes(block_bytes).blocks(count))?,
+        ));
         Ok(())
     })
 }
 
 /// Makes a slab of a memfd of the application's own, of usual or huge pages: as many blocks of `block_bytes`, rounded up
-/// to a multiple of 4096, as fit. The memfd has at most `bytes_max` bytes, was made with MFD_ALLOW_SEALING, and is open for
+/// to a multiple of 4096, as fit. The memfd is not larger than `blocks_max` blocks, was made with MFD_ALLOW_SEALING, and is open for
 /// writing. The descriptor is duplicated. Blocks while all pages are brought into being; not in a callback.
 ///
 /// The file is sealed (F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE, F_SEAL_SEAL): from then on it can be written by way
@@ -71,7 +73,7 @@ pub unsafe extern "C" fn spinrpc_slab_new(
 pub unsafe extern "C" fn spinrpc_slab_from_memfd(
     memfd: c_int,
     block_bytes: usize,
-    bytes_max: usize,
+    blocks_max: usize,
     slab: *mut *mut RpcSlab,
 ) -> Status {
     guard(|| {
@@ -85,7 +87,9 @@ pub unsafe extern "C" fn spinrpc_slab_from_memfd(
         let fd = unsafe { BorrowedFd::borrow_raw(memfd) };
         let own = fd.try_clone_to_owned().map_err(|error| of_io(&error))?;
         // SAFETY: nothing has the file mapped or writes it, as the header asks for.
-        let slab = unsafe { Slab::from_memfd(own, block_bytes, bytes_max) };
+        let slab = unsafe {
+            Slab::from_memfd(own, SlabLayout::new().block_bytes(block_bytes).blocks(blocks_max))
+        };
         out.give(RpcSlab(slab.map_err(|error| of_io(&error))?));
         Ok(())
     })

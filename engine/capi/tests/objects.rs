@@ -34,7 +34,7 @@ fn engine() -> *mut RpcEngine {
 fn client(engine: *const RpcEngine) -> *mut RpcClient {
     let (mut client, address) = (null_mut(), c"shm:none".as_ptr());
     // SAFETY: an engine, text, and a place for the client.
-    let status = unsafe { spinrpc_client_connect(engine, 0, address, 1, 1, 0, &raw mut client) };
+    let status = unsafe { spinrpc_client_connect(engine, address, 1, 1, null(), &raw mut client) };
     assert_eq!(status, Status::Ok, "{}", last());
     client
 }
@@ -45,7 +45,7 @@ fn objects_that_are_null_are_refused() {
     // SAFETY: each of these functions refuses what it is given first.
     unsafe {
         invalid(spinrpc_engine_new(null(), null(), null_mut()), "engine is null");
-        invalid(spinrpc_engine_listen(null(), c"shm:x".as_ptr()), "engine is null");
+        invalid(spinrpc_engine_listen(null(), c"shm:x".as_ptr(), null()), "engine is null");
         invalid(spinrpc_engine_start(null()), "engine is null");
         invalid(spinrpc_engine_shutdown(null()), "engine is null");
         invalid(spinrpc_engine_drain(null(), 0, &raw mut size), "engine is null");
@@ -55,10 +55,6 @@ fn objects_that_are_null_are_refused() {
         invalid(spinrpc_client_close(null()), "client is null");
         invalid(spinrpc_client_memory(null(), 1, null_mut()), "client is null");
         invalid(spinrpc_memory_set_length(null_mut(), 1), "memory is null");
-        invalid(
-            spinrpc_engine_listen_lending(null(), c"shm:x".as_ptr(), null(), 0),
-            "engine is null",
-        );
         invalid(spinrpc_slab_new(null(), 1, 1, null_mut()), "engine is null");
         invalid(spinrpc_slab_from_memfd(0, 1, 1, null_mut()), "slab is null");
         invalid(spinrpc_slab_take(null(), 1, null_mut()), "slab is null");
@@ -109,16 +105,20 @@ fn other_arguments_that_cannot_be_right_are_refused() {
     // SAFETY: what is not null is there, and each function refuses what is.
     unsafe {
         assert_eq!(spinrpc_queue_new(1, &raw mut queue), Status::Ok);
-        invalid(spinrpc_engine_listen(engine, null()), "address is null");
-        invalid(spinrpc_engine_listen(engine, c"\xff".as_ptr()), "address is not UTF-8");
+        invalid(spinrpc_engine_listen(engine, null(), null()), "address is null");
+        invalid(spinrpc_engine_listen(engine, c"\xff".as_ptr(), null()), "address is not UTF-8");
         invalid(spinrpc_engine_serve(engine, 1, 1, None, null_mut()), "handler is null");
-        let connect =
-            |address, flags, to| spinrpc_client_connect(engine, 0, address, 1, 1, flags, to);
+        let none = ListenerOptions { slabs: null(), slab_count: 1 };
+        invalid(spinrpc_engine_listen(engine, c"shm:x".as_ptr(), &raw const none), "slabs is null");
+        let connect = |address, flags, to| {
+            let options = ClientOptions { core: 0, slabs: null(), slab_count: 0, flags };
+            spinrpc_client_connect(engine, address, 1, 1, &raw const options, to)
+        };
         let address = c"shm:none".as_ptr();
         invalid(connect(null(), 0, null_mut()), "address is null");
         invalid(connect(address, 0, null_mut()), "client is null");
         let mut other = null_mut();
-        invalid(connect(address, 2, &raw mut other), "flags has unknown bits");
+        invalid(connect(address, 2, &raw mut other), "options.flags has unknown bits");
         let call =
             |at, length| spinrpc_call(client, 1, at, length, null(), Some(on_answer), null_mut());
         invalid(call(null(), 4), "arguments is null");
@@ -232,11 +232,11 @@ fn an_engine_is_freed_expect_deferred_requests_and_memory_to_outlive_it() {
     // SAFETY: all objects are there, and used once after their engine was freed.
     unsafe {
         assert_eq!(spinrpc_engine_serve(server, 7, 1, Some(keep), data), Status::Ok);
-        assert_eq!(spinrpc_engine_listen(server, address.as_ptr()), Status::Ok);
+        assert_eq!(spinrpc_engine_listen(server, address.as_ptr(), null()), Status::Ok);
         assert_eq!(spinrpc_engine_start(server), Status::Ok, "{}", last());
         assert_eq!(spinrpc_engine_start(caller), Status::Ok, "{}", last());
         let address = address.as_ptr();
-        let made = spinrpc_client_connect(caller, 0, address, 7, 1, 0, &raw mut client);
+        let made = spinrpc_client_connect(caller, address, 7, 1, null(), &raw mut client);
         assert_eq!(made, Status::Ok, "{}", last());
         assert_eq!(spinrpc_queue_new(1, &raw mut queue), Status::Ok);
         let call = spinrpc_call_queued(client, 1, null(), 0, null(), queue, 5);
@@ -281,8 +281,9 @@ fn slabs_that_are_wrong_are_refused_and_are_freed_in_any_order() {
         assert_eq!(spinrpc_slab_take(slab, 8192, &raw mut memory), Status::Ok);
         assert_eq!((spinrpc_memory_capacity(memory), spinrpc_slab_available(slab)), (8192, 0));
         let mut connect = |slabs: &[*const RpcSlab], count| {
-            let (slabs, out) = (slabs.as_ptr(), &raw mut client);
-            spinrpc_client_connect_lending(engine, 0, address, 1, 1, 0, slabs, count, out)
+            let slabs = slabs.as_ptr();
+            let options = ClientOptions { core: 0, slabs, slab_count: count, flags: 0 };
+            spinrpc_client_connect(engine, address, 1, 1, &raw const options, &raw mut client)
         };
         invalid(connect(&[slab, null()], 2), "slab is null");
         invalid(connect(&[slab], usize::MAX), "slabs is longer than memory");

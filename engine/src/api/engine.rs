@@ -24,8 +24,8 @@ use crate::fabric::shm::{ShmConfig, ShmConnector};
 use crate::fabric::sim::{Device, SimConnector};
 #[cfg(feature = "verbs")]
 use crate::fabric::verbs::{Registration, VerbsConfig, VerbsConnector};
-use crate::mem::Slab;
 use crate::mem::budget::Budget;
+use crate::mem::{Slab, SlabLayout};
 use crate::reactor::pending::panic_log::message_of;
 use crate::reactor::words::memory;
 use crate::reactor::{HandlerPanic, StatsSnapshot};
@@ -224,15 +224,14 @@ impl Engine {
         stream
     }
 
-    /// Memory of the application's own, for calls and for files: `count` blocks of `block_bytes`, rounded up to a
-    /// multiple of 4096. Pages are huge, locked and local as `mem.hugepages`, `mem.lock` and `mem.numa` say (of the
+    /// Memory of the application's own, for calls and for files, cut into blocks as `layout` says. Pages are huge, locked and local as `mem.hugepages`, `mem.lock` and `mem.numa` say (of the
     /// CPU of the first core), and all in place. See [`Slab`] for an example, and [`Slab::from_memfd`] for memory that is
     /// there already.
     ///
     /// # Errors
     /// [`EngineError::Fabric`] if there is no such memory.
-    pub fn slab(&self, block_bytes: usize, count: usize) -> Result<Slab, EngineError> {
-        Ok(memory::slab(self.config(), block_bytes, count)?)
+    pub fn slab(&self, layout: SlabLayout) -> Result<Slab, EngineError> {
+        Ok(memory::slab(self.config(), layout)?)
     }
 
     /// Accepts connections at `address` from now on, and spreads them over the cores: `shm:NAME`, or

@@ -33,11 +33,11 @@ impl ListenOptions {
     ///
     /// ```
     /// use spinrpc::{Call, CallSpec, Config, CoreContext, Engine, ListenOptions, Procedure, Program};
-    /// use spinrpc::{ReplyData, SharedBulk, Version, blocking};
+    /// use spinrpc::{ReplyData, SharedBulk, SlabLayout, Version, blocking};
     ///
     /// let (program, version) = (Program(0x2000_0001), Version(1));
     /// let server = Engine::new(Config::default())?;
-    /// let slab = server.slab(256 << 10, 8)?;
+    /// let slab = server.slab(SlabLayout::new().block_bytes(256 << 10).blocks(8))?;
     /// let mut block = slab.take(100_000).expect("a free block");
     /// // Or by a file: `file.read_exact_at(block.bytes_mut(), offset)`.
     /// block.bytes_mut().fill(7);

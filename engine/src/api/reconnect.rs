@@ -70,7 +70,8 @@ impl ConnectOptions {
     ///
     /// ```
     /// use spinrpc::{AcceptStatus, Bulk, Call, CallError, CallSpec, Config, ConnectOptions, ConnectionEvent};
-    /// use spinrpc::{CoreContext, Engine, Procedure, Program, Reply, ReplyHandler, Service, Token, Version};
+    /// use spinrpc::{CoreContext, Engine, Procedure, Program, Reply, ReplyHandler, Service, SlabLayout};
+    /// use spinrpc::{Token, Version};
     /// use std::cell::RefCell;
     /// use std::rc::Rc;
     ///
@@ -104,7 +105,7 @@ impl ConnectOptions {
     /// let running = server.start()?;
     ///
     /// let engine = Engine::new(Config::default())?;
-    /// let slab = engine.slab(256 << 10, 8)?;
+    /// let slab = engine.slab(SlabLayout::new().block_bytes(256 << 10).blocks(8))?;
     /// let mut core = engine.core(0)?;
     /// let (keep, options) = (Keep::default(), ConnectOptions::new().lend(&slab));
     /// let client = core.connect_with("shm:doc-lend", program, version, &options, |_| keep.clone())?;

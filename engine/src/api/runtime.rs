@@ -21,7 +21,7 @@ use super::service::Service;
 use super::versions::Responders;
 use crate::config::{BulkView, Config, StatsExport};
 use crate::control::ControlSocket;
-use crate::fabric::{Acceptor, AnyConnector, AnyEndpoint, Connector};
+use crate::fabric::{Acceptor, AnyConnector, AnyEndpoint, Connector, ListenRequest};
 use crate::mem::Slab;
 use crate::reactor::pending::goodbye::Farewell;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
@@ -351,7 +351,8 @@ impl Runtime {
         };
         let inboxes = self.cores.iter().map(|core| Arc::clone(&core.inbox)).collect();
         let spread = Box::new(Spread { inboxes, next: 0 });
-        let guard = self.connector.listen_lending(address, &self.private_data, spread, lent)?;
+        let request = ListenRequest::new(address).private_data(&self.private_data).lend(lent);
+        let guard = self.connector.listen(&request, spread)?;
         lock(&self.listeners).push(guard);
         self.directory.add_address(address);
         Ok(())

@@ -12,9 +12,10 @@ use super::sim::{SimConnector, SimEndpoint, SimFabric};
 use super::verbs::{VerbsConnector, VerbsEndpoint, VerbsFabric};
 use super::{
     Acceptor, Access, Caps, Completions, ConnectRequest, Connector, Endpoint, Ends, ExposeError,
-    Fabric, FabricError, Full, NextShort, Peer, QpId, RemoteSlice, Revoked, SendWr, Short, Wake,
+    Fabric, FabricError, Full, ListenRequest, NextShort, Peer, QpId, RemoteSlice, Revoked, SendWr,
+    Short, Wake,
 };
-use crate::mem::{Buf, Bulk, BulkPool, Lease, Region, Slab};
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
 use crate::sys::clock::{Clock, Ticks};
 use crate::sys::random::Random;
 use std::sync::Arc;
@@ -149,36 +150,21 @@ impl Connector for AnyConnector {
 
     fn listen(
         &self,
-        address: &str,
-        own: &[u8],
+        request: &ListenRequest<'_>,
         accept: Box<dyn Acceptor<AnyEndpoint>>,
-    ) -> Result<Box<dyn Send>, FabricError> {
-        self.listen_lending(address, own, accept, &[])
-    }
-
-    fn listen_lending(
-        &self,
-        address: &str,
-        own: &[u8],
-        accept: Box<dyn Acceptor<AnyEndpoint>>,
-        lent: &[Slab],
     ) -> Result<Box<dyn Send>, FabricError> {
         match self {
             Self::Shm(it) => {
                 let wrap = |endpoint| AnyEndpoint::Shm(Box::new(endpoint));
-                it.listen_lending(address, own, wrapping(accept, wrap), lent)
+                it.listen(request, wrapping(accept, wrap))
             }
             #[cfg(feature = "verbs")]
-            Self::Verbs(it) => {
-                it.listen_lending(address, own, wrapping(accept, AnyEndpoint::Verbs), lent)
-            }
+            Self::Verbs(it) => it.listen(request, wrapping(accept, AnyEndpoint::Verbs)),
             #[cfg(feature = "sim")]
-            Self::Sim(it) => {
-                it.listen_lending(address, own, wrapping(accept, AnyEndpoint::Sim), lent)
-            }
+            Self::Sim(it) => it.listen(request, wrapping(accept, AnyEndpoint::Sim)),
             Self::Captured(it) => {
                 let wrap = |endpoint| AnyEndpoint::Captured(Box::new(endpoint));
-                it.listen_lending(address, own, wrapping(accept, wrap), lent)
+                it.listen(request, wrapping(accept, wrap))
             }
         }
     }

@@ -312,6 +312,34 @@ impl<'a> ConnectRequest<'a> {
     }
 }
 
+/// An address to accept connections at.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenRequest<'a> {
+    pub(crate) address: &'a str,
+    pub(crate) private_data: &'a [u8],
+    pub(crate) lent: &'a [Slab],
+}
+
+impl<'a> ListenRequest<'a> {
+    /// At this address, without private data.
+    pub fn new(address: &'a str) -> Self {
+        Self { address, private_data: &[], lent: &[] }
+    }
+
+    /// Bytes that each peer gets with its acceptance.
+    #[must_use]
+    pub fn private_data(self, private_data: &'a [u8]) -> Self {
+        Self { private_data, ..self }
+    }
+
+    /// Peers that accept these slabs may read all of them, where the driver lets peers fetch results from there. Where
+    /// it does not, they are memory as any other.
+    #[must_use]
+    pub fn lend(self, lent: &'a [Slab]) -> Self {
+        Self { lent, ..self }
+    }
+}
+
 /// A driver's control plane: shared by all threads of an engine, may block.
 pub trait Connector: Send + Sync + 'static {
     /// The data plane it makes connections for.
@@ -341,27 +369,13 @@ pub trait Connector: Send + Sync + 'static {
         request: &ConnectRequest<'_>,
     ) -> Result<<Self::Fabric as Fabric>::Endpoint, FabricError>;
 
-    /// Accepts connections at `address` until the returned guard is dropped. `accept` picks the
+    /// Accepts connections as `request` says until the returned guard is dropped. `accept` picks the
     /// core for each one before the handshake is answered, and gets the endpoint after it.
     fn listen(
         &self,
-        address: &str,
-        private_data: &[u8],
+        request: &ListenRequest<'_>,
         accept: Box<dyn Acceptor<<Self::Fabric as Fabric>::Endpoint>>,
     ) -> Result<Box<dyn Send>, FabricError>;
-
-    /// As [`Connector::listen`]; peers may read all of the slabs in `lent`, if they accept them, where the driver lets
-    /// them fetch results from there. Where it does not, they are memory as any other.
-    fn listen_lending(
-        &self,
-        address: &str,
-        private_data: &[u8],
-        accept: Box<dyn Acceptor<<Self::Fabric as Fabric>::Endpoint>>,
-        lent: &[Slab],
-    ) -> Result<Box<dyn Send>, FabricError> {
-        let _ = lent;
-        self.listen(address, private_data, accept)
-    }
 }
 
 /// Decides where an accepted connection lives.

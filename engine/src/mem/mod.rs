@@ -31,7 +31,7 @@ pub use pool::BufPool;
 #[cfg(any(feature = "verbs", feature = "file-io"))]
 pub use region::RegionHold;
 pub use region::{Region, RegionError, RegionId};
-pub use slab::{SLABS_MAX, Slab};
+pub use slab::{SLABS_MAX, Slab, SlabLayout};
 pub(crate) use witness::Witness;
 
 /// Bytes of a cache line: what buffers are aligned to.

@@ -13,6 +13,56 @@ const BLOCK_ALIGN_BYTES: usize = 4096;
 /// Slabs that one connection can be lent.
 pub const SLABS_MAX: usize = 4;
 
+/// How many blocks a slab has, and of how many bytes: for [`Engine::slab`](crate::Engine::slab) and
+/// [`Slab::from_memfd`].
+///
+/// ```
+/// use spinrpc::{Config, Engine, SlabLayout};
+///
+/// let engine = Engine::new(Config::default())?;
+/// let slab = engine.slab(SlabLayout::new().block_bytes(5000).blocks(3))?;
+/// assert_eq!((slab.block_bytes(), slab.bytes(), slab.free()), (8192, 3 * 8192, 3));
+/// # Ok::<(), spinrpc::EngineError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlabLayout {
+    block_bytes: usize,
+    blocks: usize,
+}
+
+impl SlabLayout {
+    /// No blocks of no bytes, of which no slab can be made: both numbers must be set.
+    pub const fn new() -> Self {
+        Self { block_bytes: 0, blocks: 0 }
+    }
+
+    /// Bytes of each block, rounded up to a multiple of 4096.
+    #[must_use]
+    pub const fn block_bytes(mut self, bytes: usize) -> Self {
+        self.block_bytes = bytes;
+        self
+    }
+
+    /// Number of blocks. [`Slab::from_memfd`] makes as many as the file has, and refuses a larger file than these need.
+    #[must_use]
+    pub const fn blocks(mut self, count: usize) -> Self {
+        self.blocks = count;
+        self
+    }
+
+    /// Bytes of a block as it will be, and of all blocks; `None` if a number has no room for them.
+    fn sizes(self) -> Option<(usize, usize)> {
+        let block_bytes = self.block_bytes.checked_next_multiple_of(BLOCK_ALIGN_BYTES)?;
+        Some((block_bytes, block_bytes.checked_mul(self.blocks)?))
+    }
+}
+
+impl fmt::Display for SlabLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} blocks of {} bytes", self.blocks, self.block_bytes)
+    }
+}
+
 /// Memory of an application, cut into blocks of one size; clones are the same slab. Any thread may take blocks, and
 /// drop them. The memory lives until the last block and the last clone are gone.
 ///
@@ -44,13 +94,13 @@ pub const SLABS_MAX: usize = 4;
 /// keeps the memory alive when the slab is gone, charged to the client (its memory cgroup).
 ///
 /// ```
-/// use spinrpc::{Config, Engine};
+/// use spinrpc::{Config, Engine, SlabLayout};
 /// use std::io::Write;
 /// use std::os::unix::fs::FileExt;
 ///
 /// let engine = Engine::new(Config::default())?;
 /// // 16 blocks of 1 MiB, of huge pages if `mem.hugepages` says so.
-/// let slab = engine.slab(1 << 20, 16)?;
+/// let slab = engine.slab(SlabLayout::new().block_bytes(1 << 20).blocks(16))?;
 /// let mut block = slab.take(5).expect("none is taken yet");
 /// block.bytes_mut().copy_from_slice(b"bytes");
 /// let file = std::fs::File::from(rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC)?);
@@ -67,19 +117,15 @@ pub struct Slab {
 }
 
 impl Slab {
-    /// Maps `count` blocks of `block_bytes`, rounded up to a multiple of 4096, and has all their pages in place.
-    pub(crate) fn new(block_bytes: usize, count: usize, request: PageRequest) -> io::Result<Self> {
-        let too_large =
-            || io::Error::new(io::ErrorKind::InvalidInput, "no memory is as large as that");
-        let block_bytes =
-            block_bytes.checked_next_multiple_of(BLOCK_ALIGN_BYTES).ok_or_else(too_large)?;
-        let bytes = block_bytes.checked_mul(count).ok_or_else(too_large)?;
+    /// Maps these blocks, and has all their pages in place.
+    pub(crate) fn new(layout: SlabLayout, request: PageRequest) -> io::Result<Self> {
+        let (block_bytes, bytes) = layout.sizes().ok_or_else(too_large)?;
         let memory = LendableMemory::create("spinrpc-slab", bytes, request)?;
-        Self::cut(memory, block_bytes, count)
+        Self::cut(memory, block_bytes, layout.blocks)
     }
 
     /// Takes over a memfd of the application's own, of usual or huge pages, and cuts it into as many blocks of
-    /// `block_bytes`, rounded up to a multiple of 4096, as fit. All of its pages are brought into being.
+    /// `layout` as it has room for. All of its pages are brought into being.
     ///
     /// The file is sealed (`F_SEAL_SHRINK`, `F_SEAL_GROW`, `F_SEAL_FUTURE_WRITE`, `F_SEAL_SEAL`): from then on its
     /// size stays, and it can be written by way of the blocks only. `write(2)`, writable mappings and holes are
@@ -95,31 +141,27 @@ impl Slab {
     ///
     /// # Errors
     /// `InvalidInput`, with a text that says why, if `fd` is not a memfd that can be sealed like that, if its size is
-    /// not that of whole pages, or is less than a block or more than `bytes_max`; otherwise what the kernel
+    /// not that of whole pages, or is less than one block or more than all blocks of `layout`; otherwise what the kernel
     /// reports: `PermissionDenied` for a descriptor that is not open for writing, `OutOfMemory` where huge pages are
     /// missing. With `InvalidInput` the file is as it was, unless its size changed meanwhile; with other errors some or
     /// all of the seals may be set.
     ///
     /// ```
     /// use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    /// use spinrpc::{Slab, SlabLayout};
     ///
     /// let fd = memfd_create("mine", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     /// ftruncate(&fd, 1 << 20)?;
     /// // SAFETY: the file was just made, and nothing has mapped it.
-    /// let slab = unsafe { spinrpc::Slab::from_memfd(fd, 64 << 10, 1 << 30) }?;
+    /// let slab = unsafe { Slab::from_memfd(fd, SlabLayout::new().block_bytes(64 << 10).blocks(1024)) }?;
     /// assert_eq!(slab.free(), 16);
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub unsafe fn from_memfd(
-        fd: OwnedFd,
-        block_bytes: usize,
-        bytes_max: usize,
-    ) -> io::Result<Self> {
-        let unfit = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
-        let block_bytes = block_bytes
-            .checked_next_multiple_of(BLOCK_ALIGN_BYTES)
-            .filter(|bytes| *bytes > 0)
-            .ok_or_else(|| unfit("a block has no bytes, or too many"))?;
+    pub unsafe fn from_memfd(fd: OwnedFd, layout: SlabLayout) -> io::Result<Self> {
+        let (block_bytes, bytes_max) = layout.sizes().ok_or_else(too_large)?;
+        if bytes_max == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the layout has no bytes"));
+        }
         // SAFETY: the caller's promise.
         let memory = unsafe {
             LendableMemory::from_memfd(fd, block_bytes, bytes_max, PageRequest::default())
@@ -183,6 +225,10 @@ impl Slab {
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
+}
+
+fn too_large() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "no memory is as large as that")
 }
 
 impl fmt::Debug for Slab {

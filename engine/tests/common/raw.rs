@@ -5,8 +5,8 @@ use super::LIMIT;
 use spinrpc::DownCause;
 use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
 use spinrpc::fabric::{
-    Acceptor, Access, CompletionKind, Completions, ConnectRequest, Connector, Fabric, QpId,
-    RemoteSlice, SendWr, WrId,
+    Acceptor, Access, CompletionKind, Completions, ConnectRequest, Connector, Fabric,
+    ListenRequest, QpId, RemoteSlice, SendWr, WrId,
 };
 use spinrpc::mem::{Buf, BufPool, Bulk, Region};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -252,7 +252,9 @@ impl RawListener {
     pub(crate) fn at(address: &str) -> Self {
         let connector = ShmConnector::new(ShmConfig::default()).unwrap();
         let (hand, accepted) = channel();
-        let listening = connector.listen(address, &PRIVATE_DATA, Box::new(Hand(hand))).unwrap();
+        let listening = connector
+            .listen(&ListenRequest::new(address).private_data(&PRIVATE_DATA), Box::new(Hand(hand)))
+            .unwrap();
         Self { connector, accepted, _listening: listening }
     }
 

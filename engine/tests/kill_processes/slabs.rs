@@ -6,7 +6,9 @@ use crate::common::program::BOUNCE;
 use crate::common::{
     PROGRAM, Server, VERSION, is_pattern, not_tested, pattern, unique_address, valid, wait_until,
 };
-use spinrpc::{Bulk, CallError, CallSpec, ConnectOptions, DecodeError, Engine, Reply, Slab, Token};
+use spinrpc::{
+    Bulk, CallError, CallSpec, ConnectOptions, DecodeError, Engine, Reply, Slab, SlabLayout, Token,
+};
 use std::cell::RefCell;
 use std::fs;
 use std::rc::Rc;
@@ -22,7 +24,7 @@ fn argument(mut reply: Reply<'_>) -> Result<Option<Bulk>, DecodeError> {
 
 fn connect(address: &str) -> (Caller<Option<Bulk>>, Slab) {
     let engine = Engine::new(valid(client_config())).unwrap();
-    let slab = engine.slab(BYTES, 4).unwrap();
+    let slab = engine.slab(SlabLayout::new().block_bytes(BYTES).blocks(4)).unwrap();
     let mut core = engine.core(0).unwrap();
     let heard = Rc::new(RefCell::new(Heard::default()));
     let handler = recorder(&heard, argument as fn(Reply<'_>) -> _);

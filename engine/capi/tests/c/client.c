@@ -202,10 +202,10 @@ static spinrpc_slab *adopt_memfd(void) {
     int memfd = memfd_create("mine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK(unsealed >= 0 && memfd >= 0);
     CHECK(ftruncate(unsealed, DATA_MAX) == 0 && ftruncate(memfd, 2 * DATA_MAX) == 0);
-    CHECK(spinrpc_slab_from_memfd(unsealed, DATA_MAX, DATA_MAX, &slab) != SPINRPC_STATUS_OK);
-    CHECK(spinrpc_slab_from_memfd(memfd, DATA_MAX, DATA_MAX, &slab) ==
+    CHECK(spinrpc_slab_from_memfd(unsealed, DATA_MAX, 1, &slab) != SPINRPC_STATUS_OK);
+    CHECK(spinrpc_slab_from_memfd(memfd, DATA_MAX, 1, &slab) ==
           SPINRPC_STATUS_INVALID_ARGUMENT);
-    OK(spinrpc_slab_from_memfd(memfd, DATA_MAX, 2 * DATA_MAX, &slab));
+    OK(spinrpc_slab_from_memfd(memfd, DATA_MAX, 2, &slab));
     CHECK(close(unsealed) == 0 && close(memfd) == 0);
     return slab;
 }
@@ -271,13 +271,10 @@ static spinrpc_client *connect_to(spinrpc_engine *engine, const char *address, u
                                   const spinrpc_slab *slab, spinrpc_status expected) {
     for (int attempt = 0; attempt < 20; attempt++) {
         spinrpc_client *client;
-        if (slab != NULL) {
-            OK(spinrpc_client_connect_lending(engine, 0, address, PROGRAM, version,
-                                              SPINRPC_CONNECT_RECONNECT, &slab, 1, &client));
-        } else {
-            OK(spinrpc_client_connect(engine, 0, address, PROGRAM, version,
-                                      SPINRPC_CONNECT_RECONNECT, &client));
-        }
+        spinrpc_connect_options options = {.slabs = &slab,
+                                           .slab_count = slab != NULL,
+                                           .flags = SPINRPC_CONNECT_RECONNECT};
+        OK(spinrpc_client_connect(engine, address, PROGRAM, version, &options, &client));
         spinrpc_status status = spinrpc_client_wait_up(client, 60 * SECOND);
         if (status == expected) {
             return client;

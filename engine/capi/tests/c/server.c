@@ -169,7 +169,8 @@ int main(int count, char **arguments) {
     OK(spinrpc_engine_serve(server.engine, PROGRAM, VERSION, handle, &server));
     OK(spinrpc_slab_new(server.engine, DATA_MAX, 2, &server.slab));
     const spinrpc_slab *slabs[] = {server.slab};
-    OK(spinrpc_engine_listen_lending(server.engine, arguments[1], slabs, 1));
+    spinrpc_listen_options options = {.slabs = slabs, .slab_count = 1};
+    OK(spinrpc_engine_listen(server.engine, arguments[1], &options));
     OK(spinrpc_engine_start(server.engine));
     CHECK(pthread_create(&thread, NULL, worker, &server) == 0);
     CHECK(puts("ready") >= 0 && fflush(stdout) == 0);

@@ -12,8 +12,8 @@ use spinrpc::fabric::sim::{
     Device, Rng, SideId, SimConnector, SimEndpoint, SimFabric, Waker, World,
 };
 use spinrpc::fabric::{
-    Acceptor, Access, CompletionKind, Completions, ConnectRequest, Connector, Fabric, QpId,
-    RemoteSlice, SendWr, Wake, WrId,
+    Acceptor, Access, CompletionKind, Completions, ConnectRequest, Connector, Fabric,
+    ListenRequest, QpId, RemoteSlice, SendWr, Wake, WrId,
 };
 use spinrpc::mem::{Buf, BufPool, BulkClass, Region};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -89,7 +89,8 @@ impl Hostile {
         Self::new(world, rng, |connector, waker| {
             let accepted = Accepted::default();
             let hand = Box::new(Hand(Arc::clone(&accepted), waker));
-            let listening = connector.listen(address, &said, hand).ok()?;
+            let listening =
+                connector.listen(&ListenRequest::new(address).private_data(&said), hand).ok()?;
             Some(Role::Server { accepted, _listening: listening })
         })
     }

@@ -1,12 +1,13 @@
 //! The control plane of captured cores: the driver's own; it marks connections with how they were
 //! made.
 
-use super::super::{Acceptor, ConnectRequest, Connector, Endpoint, Fabric, FabricError, Peer};
+use super::super::{
+    Acceptor, ConnectRequest, Connector, Endpoint, Fabric, FabricError, ListenRequest, Peer,
+};
 use super::driver::Capture;
 use super::record::Kind;
 use super::session::{CaptureSink, Session};
 use super::wire::{PRIVATE_BYTES, PrivateData};
-use crate::mem::Slab;
 use crate::sys::random::Random;
 use std::sync::Arc;
 
@@ -53,22 +54,11 @@ impl<C: Connector> Connector for CaptureConnector<C> {
 
     fn listen(
         &self,
-        address: &str,
-        private_data: &[u8],
+        request: &ListenRequest<'_>,
         accept: Box<dyn Acceptor<EndpointOf<C>>>,
     ) -> Result<Box<dyn Send>, FabricError> {
-        self.listen_lending(address, private_data, accept, &[])
-    }
-
-    fn listen_lending(
-        &self,
-        address: &str,
-        private_data: &[u8],
-        accept: Box<dyn Acceptor<EndpointOf<C>>>,
-        lent: &[Slab],
-    ) -> Result<Box<dyn Send>, FabricError> {
-        let marking = Marking { accept, own_private_data: padded(private_data) };
-        self.inner.listen_lending(address, private_data, Box::new(marking), lent)
+        let marking = Marking { accept, own_private_data: padded(request.private_data) };
+        self.inner.listen(request, Box::new(marking))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Connecting, many connections at once, and sleeping.
 
 use super::{End, Event, Pair, Provider, accept_into_channel};
-use crate::fabric::{ConnectRequest, Connector, Endpoint, Fabric, QpId};
+use crate::fabric::{ConnectRequest, Connector, Endpoint, Fabric, ListenRequest, QpId};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,7 +71,7 @@ pub(in crate::fabric) fn a_refused_connection_says_so<P: Provider>(provider: &P)
     let connector = provider.connector();
     let address = provider.address();
     let (acceptor, endpoints) = accept_into_channel(None);
-    let _listener = connector.listen(&address, &[], acceptor).unwrap();
+    let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
     let start = Instant::now();
     let error = connector.connect(&ConnectRequest::new(&address, SHORT)).err().unwrap().to_string();
     assert!(error.lines().count() == 1 && start.elapsed() < SHORT, "{error}");
@@ -86,8 +86,10 @@ pub(in crate::fabric) fn an_address_can_be_used_again_when_its_listener_is_gone<
     let address = provider.address();
     for _ in 0..3 {
         let (acceptor, endpoints) = accept_into_channel(Some(1));
-        let listener = connector.listen(&address, &[], acceptor).unwrap();
-        assert!(connector.listen(&address, &[], accept_into_channel(None).0).is_err());
+        let listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
+        assert!(
+            connector.listen(&ListenRequest::new(&address), accept_into_channel(None).0).is_err()
+        );
         thread::scope(|scope| {
             let connecting =
                 scope.spawn(|| connector.connect(&ConnectRequest::new(&address, SHORT)));
@@ -105,7 +107,7 @@ pub(in crate::fabric) fn a_parked_core_wakes_for_a_message<P: Provider>(provider
     let connector = provider.connector();
     let address = provider.address();
     let (acceptor, endpoints) = accept_into_channel(Some(1));
-    let _listener = connector.listen(&address, &[], acceptor).unwrap();
+    let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
     let start = Instant::now();
     thread::scope(|scope| {
         let connector = &connector;

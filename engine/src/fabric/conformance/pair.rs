@@ -2,7 +2,7 @@
 
 use crate::fabric::{
     Acceptor, CompletionKind, Completions, ConnectRequest, Connector, DownCause, Endpoint, Fabric,
-    NextShort, QpId, Received, Revoked, SendWr, Short, WrError, WrId,
+    ListenRequest, NextShort, QpId, Received, Revoked, SendWr, Short, WrError, WrId,
 };
 use crate::mem::{Buf, BufPool, Bulk, Region};
 use crate::sys::mmap::{Mapping, PageRequest};
@@ -327,7 +327,9 @@ impl<C: Connector> Pair<C> {
         let connector = provider.connector();
         let address = provider.address();
         let (acceptor, endpoints) = accept_into_channel(Some(1));
-        let listener = connector.listen(&address, b"from the listener", acceptor).unwrap();
+        let listener = connector
+            .listen(&ListenRequest::new(&address).private_data(b"from the listener"), acceptor)
+            .unwrap();
         let mut near = End::new(connector.fabric(0).unwrap());
         let mut far = End::new(connector.fabric(1).unwrap());
         near.takes_shorts = prepare(&mut near.fabric);

@@ -4,7 +4,9 @@
 
 use super::pair::{bytes_of, pattern};
 use super::{End, Event, Provider, accept_into_channel};
-use crate::fabric::{Access, ConnectRequest, Connector, Fabric, QpId, RemoteSlice, SendWr, WrId};
+use crate::fabric::{
+    Access, ConnectRequest, Connector, Fabric, ListenRequest, QpId, RemoteSlice, SendWr, WrId,
+};
 use std::thread;
 use std::time::Duration;
 
@@ -110,7 +112,7 @@ pub(in crate::fabric) fn traffic_between_two_threads_is_whole<P: Provider>(provi
     let connector = provider.connector();
     let address = provider.address();
     let (acceptor, endpoints) = accept_into_channel(Some(1));
-    let _listener = connector.listen(&address, &[], acceptor).unwrap();
+    let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
     thread::scope(|scope| {
         let connector = &connector;
         let echo = scope.spawn(move || {

@@ -1,6 +1,6 @@
 //! The control plane: makes data planes, connects and listens.
 
-use super::super::{Acceptor, ConnectRequest, Connector, FabricError};
+use super::super::{Acceptor, ConnectRequest, Connector, FabricError, ListenRequest};
 use super::address::Address;
 use super::budget::{MemoryBudget, MemoryLease};
 use super::config::ShmConfig;
@@ -258,20 +258,10 @@ impl Connector for ShmConnector {
 
     fn listen(
         &self,
-        address: &str,
-        private_data: &[u8],
+        request: &ListenRequest<'_>,
         accept: Box<dyn Acceptor<ShmEndpoint>>,
     ) -> Result<Box<dyn Send>, FabricError> {
-        self.listen_lending(address, private_data, accept, &[])
-    }
-
-    fn listen_lending(
-        &self,
-        address: &str,
-        private_data: &[u8],
-        accept: Box<dyn Acceptor<ShmEndpoint>>,
-        lent: &[Slab],
-    ) -> Result<Box<dyn Send>, FabricError> {
+        let ListenRequest { address, private_data, lent } = *request;
         let attempt = Attempt { op: format!("listen {address}") };
         let address = Address::parse(address).map_err(|error| attempt.failed(error, None))?;
         let private_data = attempt.padded(private_data)?;

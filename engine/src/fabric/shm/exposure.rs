@@ -314,7 +314,7 @@ impl PeerTable {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::mem::{Bulk, BulkClass, BulkPool, Region, Slab};
+    use crate::mem::{Bulk, BulkClass, BulkPool, Region, Slab, SlabLayout};
     use crate::sys::mmap::{LendableMemory, SharedMemory};
     use std::sync::Arc;
 
@@ -487,8 +487,10 @@ mod tests {
     fn blocks_of_lent_slabs_are_exposed_for_reading_only() {
         let words = window((TABLE + TABLE_WORDS) * 8);
         let request = crate::sys::mmap::PageRequest::default();
-        let (lent, kept) =
-            (Slab::new(4096, 2, request).unwrap(), Slab::new(4096, 1, request).unwrap());
+        let (lent, kept) = (
+            Slab::new(SlabLayout::new().block_bytes(4096).blocks(2), request).unwrap(),
+            Slab::new(SlabLayout::new().block_bytes(4096).blocks(1), request).unwrap(),
+        );
         let (pool, ..) = both_ends();
         let slabs = [lent.region_id()].into();
         let mut exposures = Exposures::new(words.clone(), TABLE, pool.region_id(), slabs).unwrap();

@@ -112,7 +112,7 @@ impl Lent {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::mem::Slab;
+    use crate::mem::{Slab, SlabLayout};
 
     #[test]
     fn orders_come_back_as_they_were_and_others_are_none() {
@@ -125,7 +125,11 @@ mod tests {
 
     #[test]
     fn blocks_are_kept_until_the_progress_that_ends_their_orders() {
-        let slab = Slab::new(4096, 3, crate::sys::mmap::PageRequest::default()).unwrap();
+        let slab = Slab::new(
+            SlabLayout::new().block_bytes(4096).blocks(3),
+            crate::sys::mmap::PageRequest::default(),
+        )
+        .unwrap();
         let mut lent = Lent::new();
         for until in [2, 5, 9] {
             lent.keep(until, slab.take(1).unwrap().lease(0..1));

@@ -401,7 +401,7 @@ impl QueuePair {
         }
     }
 
-    /// Goes on with the send queue. Finished Reads go to `done`.
+    /// Goes on with the send queue, and copies as many bytes at most. Finished Reads go to `done`.
     pub(super) fn progress(
         &mut self,
         done: &mut VecDeque<(QpId, WrId, Result<(), WrError>)>,
@@ -636,8 +636,9 @@ impl From<Corrupt> for DownCause {
 #[cfg(not(loom))]
 mod tests {
     use super::super::super::conformance::accept_into_channel;
-    use super::super::super::{ConnectRequest, Connector};
+    use super::super::super::{ConnectRequest, Connector, ListenRequest};
     use super::super::ShmConnector;
+    use crate::mem::SlabLayout;
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -648,8 +649,12 @@ mod tests {
         let connector = ShmConnector::new(config.clone()).unwrap();
         let address = format!("shm:queue-pair-{}", std::process::id());
         let (acceptor, endpoints) = accept_into_channel(Some(1));
-        let _listener = connector.listen(&address, &[], acceptor).unwrap();
-        let slab = Slab::new(4096, 2, crate::sys::mmap::PageRequest::default()).unwrap();
+        let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
+        let slab = Slab::new(
+            SlabLayout::new().block_bytes(4096).blocks(2),
+            crate::sys::mmap::PageRequest::default(),
+        )
+        .unwrap();
         let lent = std::slice::from_ref(&slab);
         let request = ConnectRequest::new(&address, PATIENCE).lend(lent);
         let _client = connector.connect(&request).unwrap();

@@ -1,6 +1,8 @@
 //! A node's control plane: connects and accepts at once, on the caller's thread.
 
-use super::super::{Acceptor, ConnectRequest, Connector, Endpoint, FabricError, Peer, Wake};
+use super::super::{
+    Acceptor, ConnectRequest, Connector, Endpoint, FabricError, ListenRequest, Peer, Wake,
+};
 use super::config::Device;
 use super::driver::SimFabric;
 use super::exposure::Exposures;
@@ -161,10 +163,10 @@ impl Connector for SimConnector {
 
     fn listen(
         &self,
-        address: &str,
-        private_data: &[u8],
+        request: &ListenRequest<'_>,
         accept: Box<dyn Acceptor<SimEndpoint>>,
     ) -> Result<Box<dyn Send>, FabricError> {
+        let ListenRequest { address, private_data, .. } = *request;
         let op = || format!("listen {address}");
         let private_data =
             padded(private_data).ok_or_else(|| failed(op(), PRIVATE_DATA_TOO_LONG))?;

@@ -1,7 +1,7 @@
 //! The control plane: makes data planes, connects and listens.
 
 use super::super::address::RdmaAddress;
-use super::super::{Acceptor, ConnectRequest, Connector, FabricError};
+use super::super::{Acceptor, ConnectRequest, Connector, FabricError, ListenRequest};
 
 use super::cm::PRIVATE_DATA_BYTES_MAX;
 use super::config::VerbsConfig;
@@ -184,10 +184,10 @@ impl Connector for VerbsConnector {
 
     fn listen(
         &self,
-        address: &str,
-        private_data: &[u8],
+        request: &ListenRequest<'_>,
         accept: Box<dyn Acceptor<VerbsEndpoint>>,
     ) -> Result<Box<dyn Send>, FabricError> {
+        let ListenRequest { address, private_data, .. } = *request;
         let attempt = Attempt { op: format!("listen {address}") };
         attempt.check_private_data(private_data)?;
         let own = attempt.resolve(address)?.into_iter().next();

@@ -3,7 +3,7 @@
 use crate::config::{Config, NumaPolicy, Want};
 use crate::fabric::FabricError;
 use crate::mem::budget::Budget;
-use crate::mem::{BufPool, BulkClass, BulkPool, Region, Slab};
+use crate::mem::{BufPool, BulkClass, BulkPool, Region, Slab, SlabLayout};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use crate::sys::topology::Topology;
 use std::io;
@@ -82,14 +82,14 @@ fn page_request(config: &Config, cpu: usize) -> PageRequest {
 }
 
 /// Memory for the application, near the first core.
-pub(crate) fn slab(config: &Config, block_bytes: usize, count: usize) -> Result<Slab, FabricError> {
+pub(crate) fn slab(config: &Config, layout: SlabLayout) -> Result<Slab, FabricError> {
     let failed = |reason: String, source: Option<io::Error>| FabricError {
-        op: format!("map a slab of {count} blocks of {block_bytes} bytes"),
+        op: format!("map a slab of {layout}"),
         reason,
         source,
     };
     let cpu = config.cpus().first().copied().unwrap_or(0);
-    let slab = Slab::new(block_bytes, count, page_request(config, cpu))
+    let slab = Slab::new(layout, page_request(config, cpu))
         .map_err(|error| failed(why_unmapped(&error, config), Some(error)))?;
     match config.lock() == Want::Require && !slab.is_locked() {
         true => Err(failed(LOCK_REMEDY.into(), None)),

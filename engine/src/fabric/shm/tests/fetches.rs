@@ -6,9 +6,9 @@ use super::super::fetch::{FETCH_COST_BYTES, FETCHES_MAX};
 use super::super::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
 use crate::fabric::conformance::{End, Event, accept_into_channel, pattern};
 use crate::fabric::{
-    Access, ConnectRequest, Connector, DownCause, Fabric, QpId, RemoteSlice, SendWr,
+    Access, ConnectRequest, Connector, DownCause, Fabric, ListenRequest, QpId, RemoteSlice, SendWr,
 };
-use crate::mem::{Bulk, Slab};
+use crate::mem::{Bulk, Slab, SlabLayout};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sys::mmap::PageRequest;
 use std::sync::mpsc::Receiver;
@@ -50,10 +50,14 @@ impl Lending {
         let near = ShmConfig { copy_bytes_per_flush: STEP_BYTES, ..near };
         let connectors = (ShmConnector::new(near).unwrap(), ShmConnector::new(far).unwrap());
         let (near, far) = &connectors;
-        let slab = Slab::new(BLOCK_BYTES, FETCHES_MAX + 40, PageRequest::default()).unwrap();
+        let slab = Slab::new(
+            SlabLayout::new().block_bytes(BLOCK_BYTES).blocks(FETCHES_MAX + 40),
+            PageRequest::default(),
+        )
+        .unwrap();
         let (acceptor, endpoints) = accept_into_channel(Some(0));
         let lent = std::slice::from_ref(&slab);
-        let listener = far.listen_lending(&address, &[], acceptor, lent).unwrap();
+        let listener = far.listen(&ListenRequest::new(&address).lend(lent), acceptor).unwrap();
         let mut near = End::new(near.fabric(0).unwrap());
         let far = End::new(far.fabric(0).unwrap());
         near.takes_shorts = near.fabric.take_shorts();
@@ -168,7 +172,9 @@ fn bytes_of_a_lent_slab_are_fetched_before_the_message_behind_them() {
 fn bytes_go_home_where_there_is_a_home_and_that_is_known_when_the_key_is_dead() {
     let mut lending = Lending::new();
     lending.near.post_recvs(lending.at_near, 4);
-    let own = Slab::new(BLOCK_BYTES, 1, PageRequest::default()).unwrap();
+    let own =
+        Slab::new(SlabLayout::new().block_bytes(BLOCK_BYTES).blocks(1), PageRequest::default())
+            .unwrap();
     for (seed, invalidate) in [(1, false), (2, true)] {
         let (memory, slice) = lending.expose(BLOCK_BYTES);
         let (at, handle) = (lending.at_near, slice.handle);
@@ -194,7 +200,8 @@ fn bytes_go_home_where_there_is_a_home_and_that_is_known_when_the_key_is_dead() 
 fn memory_that_is_not_lent_is_written_to_what_is_exposed() {
     let mut lending = Lending::new();
     lending.near.post_recvs(lending.at_near, 1);
-    let own = Slab::new(4096, 1, PageRequest::default()).unwrap();
+    let own =
+        Slab::new(SlabLayout::new().block_bytes(4096).blocks(1), PageRequest::default()).unwrap();
     let (mut memory, slice) = lending.expose(9);
     let mut home = own.take(9).unwrap();
     assert!(lending.near.fabric.set_home(lending.at_near, slice.handle, home.lease(0..9)));
@@ -222,7 +229,8 @@ fn a_peer_that_accepts_no_slabs_is_lent_none_and_written_to() {
         let mut lending = Lending::with(config);
         lending.near.post_recvs(lending.at_near, 1);
         let (_memory, slice) = lending.expose(8);
-        let own = Slab::new(4096, 1, PageRequest::default()).unwrap();
+        let own = Slab::new(SlabLayout::new().block_bytes(4096).blocks(1), PageRequest::default())
+            .unwrap();
         let home = own.take(8).unwrap().lease(0..8);
         assert!(!lending.near.fabric.set_home(lending.at_near, slice.handle, home));
         let blocks = lending.slab.free();
@@ -294,7 +302,9 @@ fn a_lender_that_sleeps_gets_its_blocks_back() {
 fn two_results_in_one_batch_expect_both_known_when_a_key_is_made_between_them() {
     let mut lending = Lending::new();
     lending.near.post_recvs(lending.at_near, 4);
-    let own = Slab::new(STEP_BYTES, 4, PageRequest::default()).unwrap();
+    let own =
+        Slab::new(SlabLayout::new().block_bytes(STEP_BYTES).blocks(4), PageRequest::default())
+            .unwrap();
     let exposed = [1, 2].map(|seed| {
         let exposed = lending.expose_with_home(&own, STEP_BYTES / 4);
         lending.write(exposed.1, seed, true);
@@ -316,7 +326,8 @@ fn two_results_in_one_batch_expect_both_known_when_a_key_is_made_between_them() 
 fn bytes_with_a_gap_before_them_expect_only_those_before_it_counted() {
     let mut lending = Lending::new();
     lending.near.post_recvs(lending.at_near, 8);
-    let own = Slab::new(4096, 1, PageRequest::default()).unwrap();
+    let own =
+        Slab::new(SlabLayout::new().block_bytes(4096).blocks(1), PageRequest::default()).unwrap();
     let (_memory, slice, _home) = lending.expose_with_home(&own, 100);
     for (at, bytes, home) in [(50, 10, 0), (0, 8, 8), (9, 8, 8), (8, 8, 16), (2, 4, 16)] {
         lending.order(slice, at, bytes);
@@ -330,7 +341,8 @@ fn bytes_with_a_gap_before_them_expect_only_those_before_it_counted() {
 fn nothing_of_a_slab_expect_no_order() {
     let mut lending = Lending::new();
     lending.near.post_recvs(lending.at_near, 1);
-    let own = Slab::new(4096, 1, PageRequest::default()).unwrap();
+    let own =
+        Slab::new(SlabLayout::new().block_bytes(4096).blocks(1), PageRequest::default()).unwrap();
     let (_memory, slice, _home) = lending.expose_with_home(&own, 8);
     let blocks = lending.slab.free();
     lending.order(slice, 0, 0);
@@ -360,7 +372,9 @@ fn short_orders_expect_a_bounded_number_in_a_turn() {
 #[test]
 fn long_orders_of_several_connections_expect_a_bounded_sum_in_a_turn() {
     let mut lending = Lending::new();
-    let own = Slab::new(BLOCK_BYTES, 8, PageRequest::default()).unwrap();
+    let own =
+        Slab::new(SlabLayout::new().block_bytes(BLOCK_BYTES).blocks(8), PageRequest::default())
+            .unwrap();
     let exposed: Vec<_> = (0..8)
         .map(|_| {
             let exposed = lending.expose_with_home(&own, BLOCK_BYTES);

@@ -11,10 +11,10 @@ use super::super::window::Window;
 use super::super::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
 use crate::fabric::conformance::{End, Event, accept_into_channel, bytes_of, pattern};
 use crate::fabric::{
-    Access, ConnectRequest, Connector, DownCause, Fabric, QpId, RemoteSlice, SendWr, Short,
-    WrError, WrId,
+    Access, ConnectRequest, Connector, DownCause, Fabric, ListenRequest, QpId, RemoteSlice, SendWr,
+    Short, WrError, WrId,
 };
-use crate::mem::Slab;
+use crate::mem::{Slab, SlabLayout};
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::bell::{BELL_BITS, BELL_WORDS};
 use crate::sync::ring::{Producer, RingPlace, SLOT_WORDS};
@@ -60,7 +60,7 @@ impl Victim {
         };
         let connector = ShmConnector::new(config).unwrap();
         let (acceptor, endpoints) = accept_into_channel(Some(1));
-        let listener = connector.listen(&address, &[], acceptor).unwrap();
+        let listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
         let mut end = End::new(connector.fabric(1).unwrap());
         end.takes_shorts = end.fabric.take_shorts();
         let mut decent = End::new(connector.fabric(0).unwrap());
@@ -526,7 +526,8 @@ fn exposures_beyond_the_arena_are_refused() {
 /// An order to fetch reaches only what is exposed to be written, and fetches only what is there.
 #[test]
 fn orders_to_fetch_that_name_nothing_end_the_connection() {
-    let slab = Slab::new(4096, 1, PageRequest::default()).unwrap();
+    let slab =
+        Slab::new(SlabLayout::new().block_bytes(4096).blocks(1), PageRequest::default()).unwrap();
     let good = Fetch { handle: 0, slab: 0, length: 64, to: 0, from: 0 };
     let wrong: [fn(&mut Fetch, RemoteSlice); 13] = [
         |order, _| order.handle ^= 1,

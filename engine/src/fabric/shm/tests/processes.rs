@@ -5,7 +5,7 @@
 
 use crate::fabric::conformance::{End, Event, accept_into_channel, drive_traffic, echo_traffic};
 use crate::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
-use crate::fabric::{ConnectRequest, Connector, DownCause, Fabric, QpId};
+use crate::fabric::{ConnectRequest, Connector, DownCause, Fabric, ListenRequest, QpId};
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -42,7 +42,7 @@ fn peer() {
         }
         "echo" => {
             let (acceptor, endpoints) = accept_into_channel(Some(0));
-            let _listener = connector.listen(address, &[], acceptor).unwrap();
+            let _listener = connector.listen(&ListenRequest::new(address), acceptor).unwrap();
             say("up");
             let (mut end, qp) = adopt(&connector, &endpoints);
             echo_traffic(&mut end, qp);
@@ -149,7 +149,7 @@ fn traffic_between_two_processes_is_whole_whoever_connects() {
     let connector = ShmConnector::new(ShmConfig::default()).unwrap();
     let address = name("drive");
     let (acceptor, endpoints) = accept_into_channel(Some(0));
-    let _listener = connector.listen(&address, &[], acceptor).unwrap();
+    let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
     let driver = Peer::start("drive", &address);
     let (mut end, qp) = adopt(&connector, &endpoints);
     echo_traffic(&mut end, qp);
@@ -173,7 +173,7 @@ fn a_killed_connector_ends_its_own_connection_only() {
     let connector = ShmConnector::new(ShmConfig::default()).unwrap();
     let address = name("killed-connector");
     let (acceptor, endpoints) = accept_into_channel(Some(0));
-    let _listener = connector.listen(&address, &[], acceptor).unwrap();
+    let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
     let mut victim = Peer::start("drive-forever", &address);
     victim.wait_until_up();
     let (mut end, of_victim) = adopt(&connector, &endpoints);
@@ -211,7 +211,7 @@ fn a_killed_listener_leaves_an_address_that_can_be_used_again() {
     drop(end);
 
     let (acceptor, endpoints) = accept_into_channel(Some(0));
-    let listener = connector.listen(&address, &[], acceptor).unwrap();
+    let listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
     let driver = Peer::start("drive", &address);
     let (mut end, qp) = adopt(&connector, &endpoints);
     echo_traffic(&mut end, qp);

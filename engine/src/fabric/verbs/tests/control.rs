@@ -2,7 +2,9 @@
 
 use super::{RXE_HOST, SIW_HOST, address, config, connector};
 use crate::fabric::verbs::{Registration, VerbsConfig, VerbsConnector, VerbsEndpoint, devices};
-use crate::fabric::{Acceptor, ConnectRequest, Connector, DownCause, Endpoint, FabricError};
+use crate::fabric::{
+    Acceptor, ConnectRequest, Connector, DownCause, Endpoint, FabricError, ListenRequest,
+};
 use rdma_sys::{ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_query_qp};
 use std::collections::HashSet;
 use std::io::Write;
@@ -51,7 +53,9 @@ impl Loop {
         let connector = connector(config());
         let address = address(host);
         let (acceptor, endpoints) = answering(Some(1));
-        let listener = connector.listen(&address, b"from the listener", acceptor).unwrap();
+        let listener = connector
+            .listen(&ListenRequest::new(&address).private_data(b"from the listener"), acceptor)
+            .unwrap();
         Self { connector, address, endpoints, listener }
     }
 
@@ -158,7 +162,7 @@ fn memory_whose_keys_outlive_calls_is_exposed(host: &str) {
     let connector = connector(VerbsConfig { registration: Registration::Buffer, ..config() });
     let address = address(host);
     let (acceptor, endpoints) = answering(Some(1));
-    let _listener = connector.listen(&address, &[], acceptor).unwrap();
+    let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
     let near = connector.connect(&ConnectRequest::new(&address, PATIENCE)).unwrap();
     let far = endpoints.recv_timeout(PATIENCE).unwrap();
     for end in [&near, &far] {
@@ -171,7 +175,7 @@ fn a_refusal_says_so(host: &str) {
     let connector = connector(config());
     let address = address(host);
     let (acceptor, _endpoints) = answering(None);
-    let _listener = connector.listen(&address, &[], acceptor).unwrap();
+    let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
     let error = error_of(connector.connect(&ConnectRequest::new(&address, PATIENCE)));
     assert!(error.contains("the peer refused: no room for more connections"), "{error}");
 }
@@ -195,11 +199,15 @@ fn an_address_in_use_says_so_and_is_free_again_later(host: &str) {
     let Loop { connector: first, address, endpoints: _, listener } = Loop::at(host);
     let second = connector(config());
     for connector in [&first, &second] {
-        let error = connector.listen(&address, &[], answering(None).0).err().unwrap().to_string();
+        let error = connector
+            .listen(&ListenRequest::new(&address), answering(None).0)
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("another server listens there already"), "{error}");
     }
     drop(listener);
-    let again = second.listen(&address, &[], answering(None).0);
+    let again = second.listen(&ListenRequest::new(&address), answering(None).0);
     assert!(again.is_ok(), "{}", again.err().unwrap());
 }
 
@@ -219,7 +227,8 @@ fn a_request_that_no_core_answers_ends_in_time(host: &str) {
     let connector = connector(config());
     let address = address(host);
     let (sender, endpoints) = channel();
-    let _listener = connector.listen(&address, &[], Box::new(Silent(sender))).unwrap();
+    let _listener =
+        connector.listen(&ListenRequest::new(&address), Box::new(Silent(sender))).unwrap();
     let start = Instant::now();
     let error =
         error_of(connector.connect(&ConnectRequest::new(&address, Duration::from_millis(300))));
@@ -251,7 +260,7 @@ fn reads_are_agreed_on(host: &str) {
     let client = connector(VerbsConfig { reads_out_max: 5, reads_in_max: 7, ..config() });
     let address = address(host);
     let (acceptor, endpoints) = answering(Some(0));
-    let _listener = server.listen(&address, &[], acceptor).unwrap();
+    let _listener = server.listen(&ListenRequest::new(&address), acceptor).unwrap();
     let near = client.connect(&ConnectRequest::new(&address, PATIENCE)).unwrap();
     let far = endpoints.recv_timeout(PATIENCE).unwrap();
     // In an answer, siw takes more than it was told to, up to what the device can do.
@@ -272,7 +281,7 @@ fn timers_and_retries_are_as_configured(host: &str) {
     let connector = connector(configured);
     let address = address(host);
     let (acceptor, endpoints) = answering(Some(0));
-    let _listener = connector.listen(&address, &[], acceptor).unwrap();
+    let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
     let near = connector.connect(&ConnectRequest::new(&address, PATIENCE)).unwrap();
     let far = endpoints.recv_timeout(PATIENCE).unwrap();
     until("the acceptance", || far.link.state.is_established());
