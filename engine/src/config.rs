@@ -527,6 +527,11 @@ impl Config {
         Duration::from_millis(self.raw.shm.rnr_timeout_ms)
     }
 
+    /// How long a client may take to fetch results from a slab before the connection is lost.
+    pub fn shm_fetch_timeout(&self) -> Duration {
+        Duration::from_millis(self.raw.shm.fetch_timeout_ms)
+    }
+
     /// How other processes can look at the engine.
     pub fn stats_export(&self) -> StatsExport {
         self.raw.stats.export

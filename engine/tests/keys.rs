@@ -195,6 +195,7 @@ const EFFECTS: &[(&str, &str, &str)] = &[
         "with_copies_the_application_never_sees_memory_that_the_peer_can_write",
     ),
     ("shm.rnr_timeout_ms", "src/api/engine.rs", "keys_of_shared_memory_reach_its_driver"),
+    ("shm.fetch_timeout_ms", "src/api/engine.rs", "keys_of_shared_memory_reach_its_driver"),
     ("verbs.device", "src/fabric/verbs/tests/control.rs", "a_device_of_another_name_is_refused"),
     ("verbs.cq_depth", "src/api/engine.rs", "keys_of_queues_reach_the_driver_of_rdma_devices"),
     ("verbs.signal_every", "src/api/engine.rs", "keys_of_queues_reach_the_driver_of_rdma_devices"),

@@ -149,6 +149,7 @@ const BACKGROUNDS: &[(&str, &str, &[&str])] = &[
     ("shm.arena_mib", "", &["rpc.max_read_bytes", "rpc.max_write_bytes"]),
     ("shm.bulk", "", &["verbs.bulk"]),
     ("shm.rnr_timeout_ms", "", &["rpc.credits"]),
+    ("shm.fetch_timeout_ms", "", &["shm.rnr_timeout_ms", "limits.peer_slabs"]),
     ("verbs.device", "", &["fabric.driver"]),
     (
         "verbs.cq_depth",

@@ -524,6 +524,7 @@ fn verbs_config(config: &Config) -> VerbsConfig {
             config::Registration::Pool => Registration::Pool,
         },
         remote_invalidate: verbs.remote_invalidate == Invalidation::Auto,
+        fetch_timeout: config.shm_fetch_timeout(),
         thread_domains: verbs.thread_domain == Attempt::Try,
         arena: memory::classes((verbs.arena_mib as usize) << 20, largest),
         keys_max: verbs.keys as usize,
@@ -643,6 +644,8 @@ mod tests {
         assert!(!of_verbs(|verbs| verbs.thread_domain = Attempt::Off).thread_domains);
         assert_eq!(of_verbs(|verbs| verbs.keys = 33).keys_max, 33);
         assert_eq!(of_verbs(|verbs| verbs.backlog = 9).backlog, 9);
+        let patience = of(|raw| raw.shm.fetch_timeout_ms = 78).fetch_timeout;
+        assert_eq!(patience, Duration::from_millis(78));
     }
 
     #[cfg(feature = "verbs")]

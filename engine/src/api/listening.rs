@@ -25,7 +25,8 @@ impl ListenOptions {
     /// A block ([`ReplyData::bulk`](crate::ReplyData::bulk), [`ReplyData::shared`](crate::ReplyData::shared)) is in use
     /// until the client has fetched it. The server notices within a few turns, and on a core that sleeps within 8
     /// milliseconds: a slab needs a few blocks more than are read at a time. Each connection whose client stops looking keeps
-    /// at most 64 blocks, and those of replies that wait to be sent, for 30 seconds: then the connection ends.
+    /// at most 64 blocks, and those of replies that wait to be sent, for `shm.fetch_timeout_ms` (30 seconds): then the
+    /// connection ends.
     ///
     /// At most 4 slabs. In each connection they count in full toward the client's limits (`limits.peer_slabs`,
     /// `limits.peer_slab_mib`, `limits.peer_mib`, `limits.core_mib`). A client that has no room for all of them is lent

@@ -165,6 +165,8 @@ pub struct RawShm {
     pub bulk: BulkView,
     /// Patience with a peer that posts no receive, in milliseconds.
     pub rnr_timeout_ms: u64,
+    /// Patience with a client that does not fetch results from a lent slab, in milliseconds.
+    pub fetch_timeout_ms: u64,
 }
 
 /// Keys `verbs.*`.
@@ -315,7 +317,13 @@ impl Default for RawFabric {
 
 impl Default for RawShm {
     fn default() -> Self {
-        Self { ring_slots: 256, arena_mib: 16, bulk: BulkView::Lent, rnr_timeout_ms: 1000 }
+        Self {
+            ring_slots: 256,
+            arena_mib: 16,
+            bulk: BulkView::Lent,
+            rnr_timeout_ms: 1000,
+            fetch_timeout_ms: 30_000,
+        }
     }
 }
 

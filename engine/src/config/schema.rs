@@ -548,6 +548,16 @@ pub static KEYS: &[Key] = &[
         field: |raw| Field::Integer(&mut raw.shm.rnr_timeout_ms, Limits::between(1, 60_000)),
     },
     Key {
+        name: "shm.fetch_timeout_ms",
+        unit: "ms",
+        effect: "Longest time that a client may take to fetch results from a slab that the \
+                 server lends; then the connection is lost. Until then it keeps at most 64 \
+                 blocks, and those of replies that wait.",
+        reason: "Longer than shm.rnr_timeout_ms: an application that is busy elsewhere keeps \
+                 its connection.",
+        field: |raw| Field::Integer(&mut raw.shm.fetch_timeout_ms, Limits::between(1, 3_600_000)),
+    },
+    Key {
         name: "verbs.device",
         unit: "",
         effect: "The RDMA device that connections go by; what the addresses say with auto.",
