@@ -44,6 +44,9 @@ pub struct ShmConfig {
     /// Bytes that Reads and Writes of one queue pair copy per flush, so that long transfers of one
     /// do not hold up short messages of others.
     pub copy_bytes_per_flush: usize,
+    /// The same, and of orders to fetch, where one connection of the core is active: nothing of others can wait. Each
+    /// step of a copy costs a turn of the core, about 1 % of a transfer of 1 MiB.
+    pub copy_bytes_alone: usize,
     /// Have the pages of the rings in place when a connection is made. The control thread does that, or
     /// the thread that connects.
     pub prefault: bool,
@@ -75,6 +78,7 @@ impl Default for ShmConfig {
             fetch_timeout: Duration::from_secs(30),
             idle_polls: 2048,
             copy_bytes_per_flush: 256 << 10,
+            copy_bytes_alone: 1 << 20,
             prefault: true,
             handshake_timeout: Duration::from_secs(1),
             handshakes_max: 64,
@@ -113,6 +117,7 @@ impl ShmConfig {
         within("peer_slabs_max", self.peer_slabs_max as u64, (0, SLABS_MAX as u64))?;
         within("handshakes_max", self.handshakes_max as u64, (1, 4096))?;
         within("idle_polls", u64::from(self.idle_polls), (1, u64::from(u32::MAX)))?;
+        within("copy_bytes_alone", self.copy_bytes_alone as u64, (4096, 1 << 30))?;
         within("copy_bytes_per_flush", self.copy_bytes_per_flush as u64, (4096, 1 << 30))
     }
 }

@@ -249,7 +249,7 @@ impl ShmFabric {
         }
         let room = out.room();
         // All of one turn, in equal parts: a peer with endless orders holds up nobody else.
-        let share = self.config.copy_bytes_per_flush / self.longs.len().max(1);
+        let share = self.copy_bytes() / self.longs.len().max(1);
         while let Some(place) = self.longs.pop() {
             if out.room() == 0 {
                 self.begin_with(Some(place).filter(|_| room > 0));
@@ -259,6 +259,14 @@ impl ShmFabric {
         }
         self.hot_at += usize::from(!self.takes_shorts);
         self.begin_looks();
+    }
+
+    /// Bytes to copy in one go: more where no other connection could wait for the end of it.
+    fn copy_bytes(&self) -> usize {
+        match self.hot.len() {
+            0 | 1 => self.config.copy_bytes_alone,
+            _ => self.config.copy_bytes_per_flush,
+        }
     }
 
     /// All hot connections are to be received from. The first one last: they are taken from the end.

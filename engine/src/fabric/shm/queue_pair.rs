@@ -80,7 +80,6 @@ pub(super) struct QueuePair {
 struct Limits {
     recv_queue_depth: usize,
     send_queue_depth: usize,
-    copy_bytes_per_flush: usize,
     rnr_timeout: Duration,
     fetch_timeout: Duration,
 }
@@ -105,7 +104,6 @@ impl QueuePair {
         let limits = Limits {
             recv_queue_depth: config.recv_queue_depth.into(),
             send_queue_depth: config.send_queue_depth.into(),
-            copy_bytes_per_flush: config.copy_bytes_per_flush,
             rnr_timeout: config.rnr_timeout,
             fetch_timeout: config.fetch_timeout,
         };
@@ -405,8 +403,9 @@ impl QueuePair {
     pub(super) fn progress(
         &mut self,
         done: &mut VecDeque<(QpId, WrId, Result<(), WrError>)>,
+        copy_bytes: usize,
     ) -> Result<Progress, DownCause> {
-        let progress = self.send_queued(done);
+        let progress = self.send_queued(done, copy_bytes);
         self.count_room();
         progress
     }
@@ -414,8 +413,8 @@ impl QueuePair {
     fn send_queued(
         &mut self,
         done: &mut VecDeque<(QpId, WrId, Result<(), WrError>)>,
+        mut budget: usize,
     ) -> Result<Progress, DownCause> {
-        let mut budget = self.limits.copy_bytes_per_flush;
         while let Some(wr) = self.send_queue.pop_front() {
             match wr {
                 SendWr::Send { ref message, invalidate } => {

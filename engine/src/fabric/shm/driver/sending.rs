@@ -21,10 +21,11 @@ impl ShmFabric {
     }
 
     fn progress(&mut self, place: u32) -> Result<Progress, DownCause> {
+        let budget = self.copy_bytes();
         let pair = self.places.get_mut(place as usize).and_then(|place| place.pair.as_deref_mut());
         let Some(pair) = pair else { return Ok(Progress::Empty) };
         pair.ends.note_sent();
-        let progress = pair.progress(&mut self.done);
+        let progress = pair.progress(&mut self.done, budget);
         if pair.lends() && !self.lending.contains(&place) {
             self.lending.push(place);
         }

@@ -34,7 +34,7 @@ struct Lending {
 
 impl Lending {
     fn new() -> Self {
-        Self::with(ShmConfig::default())
+        Self::with(ShmConfig { copy_bytes_alone: STEP_BYTES, ..ShmConfig::default() })
     }
 
     /// The connector is configured like this.
@@ -399,6 +399,34 @@ fn long_orders_of_several_connections_expect_a_bounded_sum_in_a_turn() {
         assert!(sum as usize <= exposed.len() * FETCH_COST_BYTES, "{sum} bytes in a turn");
         before = after;
     }
+}
+
+/// Most bytes that the near end fetches in a turn, of an order for a whole block.
+fn longest_step(lending: &mut Lending, own: &Slab) -> u32 {
+    let (_memory, slice, _home) = lending.expose_with_home(own, BLOCK_BYTES);
+    lending.order(slice, 0, BLOCK_BYTES as u32);
+    lending.far.turn();
+    let (mut before, mut longest) = (0, 0);
+    while before < BLOCK_BYTES as u32 {
+        lending.near.turn();
+        let after = lending.home_bytes(slice).unwrap_or(0);
+        longest = longest.max(after - before);
+        before = after;
+    }
+    longest
+}
+
+#[test]
+fn long_orders_expect_longer_steps_while_one_connection_is_active() {
+    let config = ShmConfig { copy_bytes_alone: 2 * STEP_BYTES, ..ShmConfig::default() };
+    let mut lending = Lending::with(config);
+    let own =
+        Slab::new(SlabLayout::new().block_bytes(BLOCK_BYTES).blocks(2), PageRequest::default())
+            .unwrap();
+    assert_eq!(longest_step(&mut lending, &own), 2 * STEP_BYTES as u32);
+    // The first one stays active for a while.
+    lending.connect();
+    assert_eq!(longest_step(&mut lending, &own), STEP_BYTES as u32);
 }
 
 /// With some orders the lender sleeps, with more than the ring may have it does not.
