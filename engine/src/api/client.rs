@@ -338,6 +338,49 @@ impl Client {
     /// # Errors
     /// [`CallEnded`]: its handler has been told before, or is told in this turn. A call that has ended by
     /// its deadline, or was cancelled, has ended.
+    ///
+    /// ```
+    /// use spinrpc::{Call, CallEnded, CallError, CallId, CallSpec, Config, ConnectionEvent, Engine};
+    /// use spinrpc::{Negotiated, Procedure, Program, Reply, ReplyHandler, Token, TransportVersion};
+    /// use spinrpc::{Version, Work};
+    /// use std::{cell::Cell, rc::Rc};
+    ///
+    /// #[derive(Clone, Default)]
+    /// struct Seen(Rc<Cell<Option<Negotiated>>>, Rc<Cell<bool>>);
+    /// impl ReplyHandler for Seen {
+    ///     fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
+    ///         self.1.set(matches!(reply, Err(CallError::Cancelled)));
+    ///     }
+    ///     fn on_event(&mut self, event: &ConnectionEvent) {
+    ///         if let ConnectionEvent::Up { negotiated, .. } = event {
+    ///             self.0.set(Some(*negotiated));
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let (program, version) = (Program(0x2000_0001), Version(1));
+    /// let server = Engine::new(Config::default())?;
+    /// server.serve(program, version, |_core| |call: Call<'_>| call.reply(|_| {}));
+    /// server.listen("shm:doc-cancel")?;
+    /// let running = server.start()?;
+    /// let mut core = Engine::new(Config::default())?.core(0)?;
+    /// let seen = Seen::default();
+    /// let client = core.connect("shm:doc-cancel", program, version, |_| seen.clone())?;
+    /// while !client.is_up() {
+    ///     let Work { events, is_waiting } = core.poll_once();
+    ///     assert!(events > 0 || !is_waiting);
+    /// }
+    /// let negotiated = seen.0.get().expect("the connection is up");
+    /// assert_eq!(negotiated.version(), Some(TransportVersion::One));
+    ///
+    /// let call: CallId = client.call(Procedure(1), Token(1), &mut CallSpec::new(), |_| {})?;
+    /// client.cancel(call)?;
+    /// assert_eq!(client.cancel(call), Err(CallEnded));
+    /// core.run_until(|| seen.1.get());
+    /// server.shutdown();
+    /// running.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn cancel(&self, call: CallId) -> Result<(), CallEnded> {
         let conn = self.0.state.get().of_calls().ok_or(CallEnded)?;
         if self.0.ops.cancel(conn, call) { Ok(()) } else { Err(CallEnded) }

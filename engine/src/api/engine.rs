@@ -352,6 +352,18 @@ impl Engine {
     }
 
     /// What it serves, and where it listens.
+    ///
+    /// ```
+    /// use spinrpc::{Call, Config, Directory, Engine, Program, Version};
+    ///
+    /// let engine = Engine::new(Config::default())?;
+    /// engine.serve(Program(0x2000_0001), Version(1), |_core| |call: Call<'_>| call.reply(|_| {}));
+    /// engine.listen("shm:doc-directory")?;
+    /// let directory: Directory = engine.directory();
+    /// assert_eq!(directory.services(), [(Program(0x2000_0001), Version(1))]);
+    /// assert_eq!(directory.addresses(), ["shm:doc-directory"]);
+    /// # Ok::<(), spinrpc::EngineError>(())
+    /// ```
     pub fn directory(&self) -> Directory {
         self.0.directory()
     }
@@ -371,6 +383,22 @@ impl Engine {
     /// all. Each entry is logged once a second at most, with the number of panics since. With
     /// `rpc.on_panic = "end"`, or in a program that is built with `panic = "abort"`, the first one ends the
     /// engine, or the process.
+    ///
+    /// ```
+    /// use spinrpc::{Config, Engine, HandlerKind, HandlerPanic};
+    ///
+    /// fn report(engine: &Engine) {
+    ///     for HandlerPanic { handler, procedure, count, message, .. } in engine.panics() {
+    ///         let at = if handler == HandlerKind::Call { "a service" } else { "another handler" };
+    ///         eprintln!("{at} panicked {count} times, last at {procedure:?}: {message}");
+    ///     }
+    /// }
+    ///
+    /// let engine = Engine::new(Config::default())?;
+    /// report(&engine);
+    /// assert!(engine.panics().is_empty());
+    /// # Ok::<(), spinrpc::EngineError>(())
+    /// ```
     pub fn panics(&self) -> Vec<HandlerPanic> {
         self.0.panics()
     }
@@ -391,6 +419,16 @@ impl std::fmt::Debug for Engine {
 }
 
 /// The threads of [`Engine::start`].
+///
+/// ```
+/// use spinrpc::{Config, Engine, Running};
+///
+/// let engine = Engine::new(Config::default())?;
+/// let running: Running = engine.start()?;
+/// engine.shutdown();
+/// running.join()?;
+/// # Ok::<(), spinrpc::EngineError>(())
+/// ```
 #[derive(Debug)]
 pub struct Running(Vec<std::thread::JoinHandle<()>>);
 

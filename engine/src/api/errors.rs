@@ -224,6 +224,22 @@ impl EngineError {
 
 /// A limit or the host keeps an engine or a core from starting. [`Error::source`] is the error of the
 /// operating system, if it was one.
+///
+/// ```
+/// use spinrpc::{Config, Engine, EngineError, HostError};
+/// use std::error::Error;
+///
+/// /// Returns true if the operating system refused something, and not a limit of the engine.
+/// fn is_of_system(error: &HostError) -> bool {
+///     error.source().is_some()
+/// }
+///
+/// match Engine::new(Config::default()) {
+///     Ok(engine) => assert!(engine.cores() > 0),
+///     Err(EngineError::Host(error)) if is_of_system(&error) => eprintln!("the system: {error}"),
+///     Err(error) => eprintln!("{error}"),
+/// }
+/// ```
 #[derive(Debug)]
 pub struct HostError {
     what: String,

@@ -21,8 +21,8 @@ use std::task::{Context, Poll};
 ///
 /// ```
 /// use spinrpc::config::RawConfig;
-/// use spinrpc::{Call, CallError, CallSpec, Client, ConnectOptions, Engine, Procedure, Program};
-/// use spinrpc::{Reply, ReplyHandler, ReverseOptions, Service, Token, Version};
+/// use spinrpc::{Call, CallError, CallSpec, CallStream, Client, ConnectOptions, Engine, IncomingCall};
+/// use spinrpc::{Procedure, Program, Reply, ReplyHandler, ReverseOptions, Service, Token, Version};
 /// use std::sync::mpsc;
 /// use std::time::Duration;
 ///
@@ -59,7 +59,7 @@ use std::task::{Context, Poll};
 /// server.serve(SERVER, VERSION, move |_| CallsBack(None, report.clone()));
 /// server.listen("shm:doc-stream")?;
 /// let here = Engine::new(config)?;
-/// let mut calls = here.serve_stream(CALLBACK, VERSION, 64);
+/// let mut calls: CallStream = here.serve_stream(CALLBACK, VERSION, 64);
 /// let running = [server.start()?, here.start()?];
 ///
 /// let options = ConnectOptions::new().take_reverse_calls();
@@ -67,7 +67,7 @@ use std::task::{Context, Poll};
 /// client.call(Procedure(1), |_| {}, |_| Ok(()))?;
 /// let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 /// runtime.block_on(async {
-///     let mut call = calls.next().await.expect("the engine runs");
+///     let mut call: IncomingCall = calls.next().await.expect("the engine runs");
 ///     let number = call.args().u32().unwrap();
 ///     call.reply(|results| results.u32(2 * number));
 /// });

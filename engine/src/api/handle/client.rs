@@ -105,8 +105,9 @@ impl Connection {
 /// * [`ClientHandle::start_on_core`] has a function run on the core.
 ///
 /// ```
-/// use spinrpc::{Call, CallSpec, Config, ConnectOptions, CoreContext, Engine, Procedure, Program};
-/// use spinrpc::{Service, Version};
+/// use spinrpc::{Call, CallSpec, Config, ConnectOptions, CoreContext, Engine, OnAnswer, PendingCall};
+/// use spinrpc::{Procedure, Program, Service, Token, Version};
+/// use std::sync::{Arc, mpsc};
 /// use std::time::Duration;
 ///
 /// struct Double;
@@ -135,6 +136,17 @@ impl Connection {
 /// });
 /// let doubled = threads.map(|thread| thread.join().unwrap().unwrap());
 /// assert_eq!(doubled, [2, 4, 6]);
+///
+/// let pending: PendingCall = client.start(Procedure(1), CallSpec::new(), |args| args.u32(4))?;
+/// assert_eq!(pending.wait()?.results().u32()?, 8);
+///
+/// let (sender, answers) = mpsc::channel();
+/// let on_answer: Arc<OnAnswer> = Arc::new(move |Token(token), reply| {
+///     // On the core.
+///     let _ = sender.send((token, reply.is_ok()));
+/// });
+/// client.start_on_core(&on_answer, Token(5), Procedure(1), CallSpec::new(), |args| args.u32(5))?;
+/// assert_eq!(answers.recv()?, (5, true));
 /// drop(client);
 /// engine.shutdown();
 /// running.join()?;

@@ -37,13 +37,13 @@ const _: () = assert!(RING_SLOTS_MIN / 2 * (SLOT_BYTES - WORD_BYTES) > 2 * PATH_
 /// core noted is written when the core, with the clients it made, is dropped: that waits for it.
 ///
 /// ```
-/// use spinrpc::{CaptureSink, Config, Engine};
+/// use spinrpc::{CaptureCounters, CaptureSink, Config, Engine};
 ///
 /// # let dir = std::env::temp_dir().join(format!("doc-capture-{}", std::process::id()));
 /// # std::fs::create_dir_all(&dir)?;
 /// # let path = dir.join("rpc.pcapng");
 /// let sink = CaptureSink::create(&path)?.snap_bytes(4096);
-/// let counters = sink.counters();
+/// let counters: CaptureCounters = sink.counters();
 /// let engine = Engine::with_capture(Config::default(), sink)?;
 /// // ... serve, connect, call; drop the cores ...
 /// drop(engine);

@@ -8,8 +8,10 @@ macro_rules! counters {
         /// What a core counted since it started; a consistent copy is not promised, each number is.
         ///
         /// ```
-        /// let engine = spinrpc::Engine::new(spinrpc::Config::default())?;
-        /// let stats = engine.stats(0)?;
+        /// use spinrpc::{Config, Engine, StatsSnapshot};
+        ///
+        /// let engine = Engine::new(Config::default())?;
+        /// let stats: StatsSnapshot = engine.stats(0)?;
         /// println!("{} calls sent, {} polls", stats.calls_sent, stats.polls);
         /// assert!(engine.stats(usize::MAX).is_err(), "there is no such core");
         /// # Ok::<(), spinrpc::EngineError>(())
