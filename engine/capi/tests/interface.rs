@@ -166,13 +166,54 @@ fn place(client: &mut blocking::Client, length: usize) {
     assert!(data == expected, "other data");
 }
 
+/// Writes the program of the README.
+fn hello(name: &str) -> PathBuf {
+    let readme = fs::read_to_string(crate_path("README.md")).unwrap();
+    let code = readme.split("```c\n").nth(1).unwrap().split("```").next().unwrap();
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&source, code).unwrap();
+    source
+}
+
+fn pkg_config(prefix: &Path) -> Vec<String> {
+    let mut command = Command::new("pkg-config");
+    command.args(["--cflags", "--libs", "spinrpc"]);
+    let output = command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().split_whitespace().map(str::to_owned).collect()
+}
+
+/// As `install` leaves them: compiled against by what pkg-config says, and loaded by the name that the library has.
+#[test]
+fn what_is_installed_is_found_by_pkg_config_and_by_the_loader() {
+    if Command::new("pkg-config").arg("--version").output().is_err() {
+        return println!("NOT TESTED: pkg-config is missing");
+    }
+    let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
+    let _ = fs::remove_dir_all(&prefix);
+    let built = static_library().parent().unwrap().to_owned();
+    let status = Command::new(crate_path("install")).args([&prefix, &built]).status().unwrap();
+    assert!(status.success(), "{status}");
+    let program = prefix.join("hello");
+    let mut compiler =
+        Command::new(env::var("SPINRPC_CAPI_CC").unwrap_or_else(|_| "cc".to_owned()));
+    compiler.args(["-std=c11", "-Wall", "-Wextra", "-Werror"]).arg(hello("installed.c"));
+    let output = compiler.arg("-o").arg(&program).args(pkg_config(&prefix)).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // The name for the linker is not needed any more.
+    fs::remove_file(prefix.join("lib/libspinrpc.so")).unwrap();
+    let mut run = Command::new(&program);
+    let output = run.env("LD_LIBRARY_PATH", prefix.join("lib")).output().unwrap();
+    let usage = "usage: hello serve ADDRESS | hello call ADDRESS NAME\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), usage, "{output:?}");
+    let other = Command::new(crate_path("install")).args([&prefix, &prefix]).output().unwrap();
+    assert!(!other.status.success() && !other.stderr.is_empty());
+}
+
 /// The program of the README, in both of its roles.
 #[test]
 fn the_example_of_the_readme_works() {
-    let readme = fs::read_to_string(crate_path("README.md")).unwrap();
-    let code = readme.split("```c\n").nth(1).unwrap().split("```").next().unwrap();
-    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hello.c");
-    fs::write(&source, code).unwrap();
+    let source = hello("hello.c");
     let (program, address) = (compile(&source, "readme"), address("readme"));
     let mut server = Server::start(&program, &["serve", &address]);
     let call = command(&program).args(["call", &address, "world"]).output().unwrap();

@@ -524,6 +524,7 @@ fn shm_config(config: &Config) -> ShmConfig {
         send_queue_depth: config.send_queue_depth(),
         conns_max: config.conns_max() as u32,
         rnr_timeout: config.shm_rnr_timeout(),
+        fetch_timeout: config.shm_fetch_timeout(),
         handshakes_max: config.handshakes_max(),
         peer_arena_bytes_max: config.peer_arena_bytes_max(),
         peer_slabs_max: config.peer_slabs_max(),
@@ -562,7 +563,6 @@ fn verbs_config(config: &Config) -> VerbsConfig {
             config::Registration::Pool => Registration::Pool,
         },
         remote_invalidate: verbs.remote_invalidate == Invalidation::Auto,
-        fetch_timeout: config.shm_fetch_timeout(),
         thread_domains: verbs.thread_domain == Attempt::Try,
         arena: memory::classes((verbs.arena_mib as usize) << 20, largest),
         keys_max: verbs.keys as usize,
@@ -644,6 +644,8 @@ mod tests {
         assert_eq!(of(|raw| raw.shm.ring_slots = 1024).ring_slots, 1024);
         let patience = of(|raw| raw.shm.rnr_timeout_ms = 77).rnr_timeout;
         assert_eq!(patience, Duration::from_millis(77));
+        let patience = of(|raw| raw.shm.fetch_timeout_ms = 78).fetch_timeout;
+        assert_eq!(patience, Duration::from_millis(78));
         assert_eq!(of(|raw| raw.limits.handshakes = 5).handshakes_max, 5);
         assert_eq!(of(|raw| raw.limits.conns = 6).conns_max, 6);
         assert_eq!(of(|raw| raw.limits.peer_arena_mib = 7).peer_arena_bytes_max, 7 << 20);
@@ -682,8 +684,6 @@ mod tests {
         assert!(!of_verbs(|verbs| verbs.thread_domain = Attempt::Off).thread_domains);
         assert_eq!(of_verbs(|verbs| verbs.keys = 33).keys_max, 33);
         assert_eq!(of_verbs(|verbs| verbs.backlog = 9).backlog, 9);
-        let patience = of(|raw| raw.shm.fetch_timeout_ms = 78).fetch_timeout;
-        assert_eq!(patience, Duration::from_millis(78));
     }
 
     #[cfg(feature = "verbs")]

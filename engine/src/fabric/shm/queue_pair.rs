@@ -637,8 +637,8 @@ mod tests {
     use super::super::super::conformance::accept_into_channel;
     use super::super::super::{ConnectRequest, Connector, ListenRequest};
     use super::super::ShmConnector;
-    use crate::mem::SlabLayout;
     use super::*;
+    use crate::mem::SlabLayout;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
