@@ -66,9 +66,11 @@ fn every_exported_name_stands_in_an_example() {
     for folder in ["src", "proto/src"] {
         examples.extend(sources(&crate_path(folder)).iter().map(|source| documented(source)));
     }
-    for text in ["src/guide.md", "../README.md"] {
-        let text = fs::read_to_string(crate_path(text)).unwrap();
-        examples.push(fenced(text.lines()).join("\n"));
+    let chapters =
+        fs::read_dir(crate_path("src/guide")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = chapters.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    for page in pages.chain(["src/guide.md", "../README.md"].map(crate_path)) {
+        examples.push(fenced(fs::read_to_string(page).unwrap().lines()).join("\n"));
     }
     let used: BTreeSet<&str> = examples.iter().flat_map(|text| words(text)).collect();
     let exported = exported(&root);
