@@ -44,7 +44,7 @@ pub struct ShmConfig {
     /// Bytes that Reads and Writes of one queue pair copy per flush, so that long transfers of one
     /// do not hold up short messages of others.
     pub copy_bytes_per_flush: usize,
-    /// The same, and of orders to fetch, where one connection of the core is active: nothing of others can wait. Each
+    /// The same, and of orders to fetch, where the core has one connection: nothing of others can wait. Each
     /// step of a copy costs a turn of the core, about 1 % of a transfer of 1 MiB.
     pub copy_bytes_alone: usize,
     /// Have the pages of the rings in place when a connection is made. The control thread does that, or

@@ -261,9 +261,10 @@ impl ShmFabric {
         self.begin_looks();
     }
 
-    /// Bytes to copy in one go: more where no other connection could wait for the end of it.
+    /// Bytes to copy in one go: more where there is no other connection that could wait for the end of it, even one
+    /// that is silent now.
     fn copy_bytes(&self) -> usize {
-        match self.hot.len() {
+        match self.live.len() {
             0 | 1 => self.config.copy_bytes_alone,
             _ => self.config.copy_bytes_per_flush,
         }

@@ -417,14 +417,13 @@ fn longest_step(lending: &mut Lending, own: &Slab) -> u32 {
 }
 
 #[test]
-fn long_orders_expect_longer_steps_while_one_connection_is_active() {
+fn long_orders_expect_longer_steps_while_there_is_one_connection() {
     let config = ShmConfig { copy_bytes_alone: 2 * STEP_BYTES, ..ShmConfig::default() };
     let mut lending = Lending::with(config);
     let own =
         Slab::new(SlabLayout::new().block_bytes(BLOCK_BYTES).blocks(2), PageRequest::default())
             .unwrap();
     assert_eq!(longest_step(&mut lending, &own), 2 * STEP_BYTES as u32);
-    // The first one stays active for a while.
     lending.connect();
     assert_eq!(longest_step(&mut lending, &own), STEP_BYTES as u32);
 }
