@@ -29,7 +29,7 @@ pub const BODY_BYTES: usize = 12;
 /// its owner could mean.
 pub const ALIGN_MAX_BYTES: u32 = 4096;
 
-/// What the client says (`config_rdma_req`).
+/// The client's request (`config_rdma_req`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfigRequest {
     /// `maxcall_sendsize`: longest inline call that the client wants to send, in bytes.
@@ -40,7 +40,7 @@ pub struct ConfigRequest {
     pub reads: u32,
 }
 
-/// What the server says (`config_rdma_reply`).
+/// The server's reply (`config_rdma_reply`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfigReply {
     /// `maxcall_sendsize`: longest inline call that the server accepts, in bytes. It does not limit
@@ -115,20 +115,20 @@ pub const fn inline_bytes(said_bytes: u32) -> u32 {
 /// is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Protection {
-    /// AUTH_NONE will do: whoever can connect may configure the connection, which is only its own.
+    /// AUTH_NONE is enough: any client that can connect may configure its own connection.
     None,
-    /// AUTH_SYS: the caller says who it is.
+    /// AUTH_SYS: the caller states its identity.
     #[default]
     Sys,
 }
 
 impl Protection {
-    /// Whether a request with this credential is served.
+    /// Checks whether a request with this credential is served.
     ///
     /// # Errors
-    /// What to deny it with: [`AuthStat::TooWeak`] for a weaker flavor, [`AuthStat::BadCred`] for an
-    /// AUTH_SYS credential that cannot be read, [`AuthStat::RejectedCred`] for a flavor that cannot
-    /// be checked here.
+    /// The reason for denial: [`AuthStat::TooWeak`] for a weaker flavor, [`AuthStat::BadCred`] for
+    /// an AUTH_SYS credential that cannot be read, [`AuthStat::RejectedCred`] for a flavor that
+    /// cannot be checked here.
     pub fn check(self, credential: &OpaqueAuth<'_>) -> Result<(), AuthStat> {
         match (credential.flavor, self) {
             (AuthFlavor::None, Self::None) => Ok(()),

@@ -2,16 +2,16 @@
 //! 3.3.1). Used by the requester; the responder only states its grant.
 //!
 //! "The RPC client MUST account for its required Done messages to the server in its accounting of
-//! available credits" (RFC 5666 section 3.8), which leaves open when such a credit comes back. Here:
-//! the credit of a call whose reply has to be fetched stays taken, for its RDMA_DONE; it comes back
-//! with the first answer to a call that was sent after that RDMA_DONE. As Sends arrive in order,
-//! the responder had taken the RDMA_DONE by then and posted its receive again, so that calls and
-//! RDMA_DONEs together never need more receives than were granted. There is one exception, because
-//! nobody answers an RDMA_DONE: with nothing but sent RDMA_DONEs left one call may go, as "an RPC
-//! server MUST always provide at least one credit to each connected RPC client from which no
-//! requests are outstanding" (section 3.3).
+//! available credits" (RFC 5666 section 3.8), which leaves open when such a credit comes back.
+//! Here, the credit of a call whose reply has to be fetched stays taken for its RDMA_DONE. It comes
+//! back with the first answer to a call that was sent after that RDMA_DONE. As Sends arrive in
+//! order, the responder had taken the RDMA_DONE by then and posted its receive again, so that calls
+//! and RDMA_DONEs together never need more receives than were granted. There is one exception,
+//! because an RDMA_DONE is never answered: while only sent RDMA_DONEs hold credits, one call may be
+//! sent, as "an RPC server MUST always provide at least one credit to each connected RPC client
+//! from which no requests are outstanding" (section 3.3).
 
-/// The requester's view: what it asked for, what it was granted, what is in flight.
+/// The requester's view: credits requested, granted, and in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits {
     requested: u32,
@@ -56,7 +56,7 @@ impl Credits {
         self.dones_owed + self.dones_sent
     }
 
-    /// Whether one more call may be sent: "The RPC client MUST NOT send unacknowledged requests in
+    /// True if one more call may be sent: "The RPC client MUST NOT send unacknowledged requests in
     /// excess of this granted RPC server credit limit" (RFC 5666 section 3.3).
     #[inline]
     pub const fn available(&self) -> bool {
@@ -68,7 +68,7 @@ impl Credits {
         self.in_flight == self.dones_sent
     }
 
-    /// How many RDMA_DONEs have been sent, modulo 2^32: what a call remembers that leaves now.
+    /// Number of RDMA_DONEs sent, modulo 2^32. Each call records it when it is sent.
     #[inline]
     pub const fn dones_total(&self) -> u32 {
         self.dones_covered.wrapping_add(self.dones_sent)

@@ -31,7 +31,7 @@ pub struct ChunkOffer {
 impl ChunkOffer {
     const NONE: Self = Self { handle: 0, length: 0, offset: 0, segment_bytes: 0 };
 
-    /// How many segments it has: at least one.
+    /// Number of segments: at least one.
     pub fn segment_count(&self) -> usize {
         if self.segment_bytes == 0 || self.length == 0 {
             return 1;
@@ -136,7 +136,7 @@ impl CallChunks {
         self.read_count == 0 && self.write_count == 0 && self.reply.is_none()
     }
 
-    /// Whether the whole RPC message travels in the Position-Zero Read chunk.
+    /// True if the whole RPC message travels in the Position-Zero Read chunk.
     pub fn is_long_call(&self) -> bool {
         self.reads().first().is_some_and(|(position, _)| *position == 0)
     }
@@ -173,7 +173,7 @@ fn write_chunk_bytes(offer: &ChunkOffer) -> usize {
     CHUNK_FRAME_BYTES + SEGMENT_BYTES * offer.segment_count()
 }
 
-/// Where a data item goes.
+/// Destination of a data item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Into the stream.
@@ -187,19 +187,19 @@ pub enum Placement {
     Unseen(u32),
 }
 
-/// A DDP-eligible data item an application gives beside its stream.
+/// A DDP-eligible data item that an application gives in addition to its stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
     /// The bytes, without roundup.
     pub bytes: &'a [u8],
-    /// Where it may go.
+    /// Allowed destinations.
     pub placement: Placement,
 }
 
 /// A data item that was taken out of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Reduced {
-    /// Which item.
+    /// Index of the item.
     pub index: u8,
     /// Offset in the stream as it would be with all items in it (RFC 8166 section 3.4.5).
     pub position: u32,
@@ -207,14 +207,14 @@ pub struct Reduced {
     pub length: u32,
 }
 
-/// What encoding made.
+/// Result of encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoded {
     /// Bytes of the stream, reduced items not counted; may exceed the buffer (see `fits`).
     pub stream_bytes: usize,
     /// The buffer was long enough.
     pub fits: bool,
-    /// How many items the stream has used.
+    /// Number of items that the stream has used.
     pub items_used: u8,
     /// The stream asked for more items than were given: a mistake of the application.
     pub items_missing: bool,
@@ -340,7 +340,7 @@ impl<'a> StreamWriter<'a> {
     }
 
     /// Writes `opaque<>`: count, bytes, roundup. The bytes are copied into the stream; for large
-    /// ones give a registered buffer beside it and use [`StreamWriter::bulk`].
+    /// ones give a registered buffer in addition to the stream and use [`StreamWriter::bulk`].
     #[inline]
     pub fn opaque(&mut self, bytes: &[u8]) {
         self.xdr.opaque(bytes);
@@ -401,7 +401,7 @@ impl<'a> StreamWriter<'a> {
         plain.then_some(self.xdr.len())
     }
 
-    /// What was made.
+    /// Returns the result of encoding.
     #[inline]
     pub fn finish(self) -> Encoded {
         Encoded {
@@ -425,21 +425,21 @@ pub enum Found<'a> {
     /// Its bytes came in a Read chunk of the call or were placed in a Write chunk of the reply, in
     /// number `index` of its kind; `length` of them belong to the item.
     Chunk {
-        /// Which chunk, in order.
+        /// Index of the chunk, in order.
         index: usize,
         /// Bytes of the item.
         length: usize,
     },
     /// Its bytes came in a Read chunk of the reply (RFC 5666 section 3.5).
     Pulled {
-        /// Which Read chunk, in order.
+        /// Index of the Read chunk, in order.
         index: usize,
         /// Bytes of the item.
         length: usize,
     },
 }
 
-/// What came beside the stream of a message.
+/// Data that came outside the stream of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside<'a> {
     /// A call's Read chunks: position and length of each, by rising position.

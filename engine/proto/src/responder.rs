@@ -84,13 +84,13 @@ pub struct ReplyShape<'a> {
     pub long_bytes: Option<u32>,
 }
 
-/// Why a reply cannot be sent as it is.
+/// Reason why a reply cannot be sent as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyRefused {
     /// The slot was freed before: the connection went down, or the call was answered.
     Stale,
-    /// An item is longer than its Write chunk, or the stream than its Reply chunk, or there is no
-    /// Reply chunk: answered with ERR_CHUNK, in version two with BAD_HEADER; the slot is free.
+    /// An item is longer than its Write chunk, or the stream than its Reply chunk, or there is not
+    /// any Reply chunk: answered with ERR_CHUNK, in version two with BAD_HEADER; the slot is free.
     ChunkTooSmall,
 }
 
@@ -127,7 +127,8 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         }
     }
 
-    /// Whether calls may come as RDMA_MSGP; without this they are refused (RFC 8166 section 4.6.1).
+    /// Sets whether calls may come as RDMA_MSGP; by default they are refused (RFC 8166 section
+    /// 4.6.1).
     pub(crate) fn take_padded(&mut self, takes: bool) {
         self.takes_padded = takes;
     }
@@ -139,7 +140,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.version
     }
 
-    /// Whether any call was ever taken on.
+    /// True if any call was ever accepted.
     pub fn was_called(&self) -> bool {
         self.taken > 0
     }
@@ -236,8 +237,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Some(SlotId { index: index as u16, generation: slot.generation })
     }
 
-    /// Takes a plain call on for which there is a slot, without taking that: what is answered before anything
-    /// else arrives needs none. `false`, and nothing happened, if there is no slot.
+    /// Accepts a plain call for which there is a slot, without taking the slot: a call that is
+    /// answered before the next message arrives does not need one. Returns `false`, and changes
+    /// nothing, if no slot is free.
     #[inline(always)]
     pub fn begin_plain(&mut self) -> bool {
         if self.first_free == NO_SLOT {

@@ -1,8 +1,8 @@
 //! A received transport header, of either version: checked once, from end to end, then looked at.
 //!
-//! What stands in it, and where, say [`super::v1`] and [`super::v2`], which also write headers. The
-//! connection makes a [`HeaderView`] of each message and gives it to the requester or the responder;
-//! the reactor makes it anew where a call goes on that was kept.
+//! The contents and layout of a header are in [`super::v1`] and [`super::v2`], which also write
+//! headers. The connection builds a [`HeaderView`] of each message and gives it to the requester or
+//! the responder; the reactor builds it again when it resumes a call that was kept.
 
 use core::fmt;
 
@@ -77,7 +77,7 @@ pub struct HeaderView<'a> {
     bytes: &'a [u8],
     /// Only that of an RDMA2_OPTIONAL needs more than 16 bits.
     header_bytes: u32,
-    /// Offset of the link word before the Reply chunk; 0 where there are no lists.
+    /// Offset of the link word before the Reply chunk; 0 for a message without lists.
     reply_at: u16,
     read_segments: u16,
     write_chunks: u16,
@@ -316,9 +316,9 @@ impl<'a> HeaderView<'a> {
         self.version
     }
 
-    /// Which way a version-two message goes, as its header says: an RDMA_ERROR "is always
-    /// Responder-to-Requester" (version two section 4.2.2). `None` in version one, whose headers do
-    /// not say it.
+    /// Direction of a version-two message, as its header says: an RDMA_ERROR "is always
+    /// Responder-to-Requester" (version two section 4.2.2). `None` in version one, whose headers
+    /// have no direction.
     #[must_use]
     #[inline]
     pub fn direction(&self) -> Option<Direction> {
@@ -339,7 +339,7 @@ impl<'a> HeaderView<'a> {
         names_it.then(|| u64::from(self.word(high)) << 32 | u64::from(self.word(low)))
     }
 
-    /// What an RDMA2_OPTIONAL says of itself.
+    /// Body of an RDMA2_OPTIONAL.
     #[must_use]
     pub fn optional(&self) -> Option<OptionalBody<'a>> {
         if self.message_type != MessageType::Optional {
@@ -399,13 +399,13 @@ impl<'a> HeaderView<'a> {
         self.lists_at as usize + read_entries_bytes(self.read_segments as usize) + LINK_BYTES
     }
 
-    /// Whether messages of this type have chunk lists, be they empty.
+    /// True if messages of this type have chunk lists, even empty ones.
     #[inline]
     const fn has_lists(&self) -> bool {
         self.reply_at != 0
     }
 
-    /// Bytes of the Write list and of the Reply chunk, with their links: what a reply sends back. A
+    /// Bytes of the Write list and of the Reply chunk, with their links; a reply sends them back. A
     /// message without lists is answered as one whose lists are empty.
     pub(super) const fn results_bytes(&self) -> usize {
         if self.has_lists() { self.header_bytes() - self.writes_at() } else { 2 * LINK_BYTES }
@@ -418,7 +418,7 @@ impl<'a> HeaderView<'a> {
             .then(|| (self.word(START_BYTES), self.word(START_BYTES + 4)))
     }
 
-    /// What an RDMA_ERROR says.
+    /// Contents of an RDMA_ERROR.
     #[must_use]
     pub fn error(&self) -> Option<RdmaError> {
         if self.message_type != MessageType::Error {
@@ -448,8 +448,8 @@ impl<'a> HeaderView<'a> {
         self.header_bytes as usize
     }
 
-    /// What was received behind the header: the RPC message of RDMA_MSG and RDMA_MSGP. The other
-    /// types have no message there, and anything in its place means nothing.
+    /// Bytes received behind the header: the RPC message of RDMA_MSG and RDMA_MSGP. The other types
+    /// have no message there, and any bytes in its place mean nothing.
     #[must_use]
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
@@ -508,9 +508,9 @@ fn is_deadline_call(body: &OptionalBody<'_>) -> bool {
     body.option == DEADLINE_CALL && body.direction == Direction::Call
 }
 
-/// RFC 8166 section 4.5: what is shorter than the smallest version-one header with lists is dropped,
-/// unless it is one of the types that have none. In version two only RDMA_ERROR can be so short. Of
-/// other versions only RDMA_ERROR is known.
+/// RFC 8166 section 4.5: a message shorter than the smallest version-one header with lists is
+/// dropped, unless it is one of the types that have none. In version two only RDMA_ERROR can be so
+/// short. Of other versions only RDMA_ERROR is known.
 fn is_too_short(length: usize, version_word: u32, message_type: u32) -> bool {
     const DONE: u32 = MessageType::Done.to_wire();
     const ERROR: u32 = MessageType::Error.to_wire();
@@ -539,8 +539,8 @@ const fn lists_at(version: TransportVersion, message_type: MessageType) -> usize
     }
 }
 
-/// Why a received message has no usable header, with what is needed to answer. Only calls are
-/// answered: the same error in a reply means that it is dropped (RFC 8166 section 4.5).
+/// Reason why a received message has no usable header, with the fields needed to answer. Only calls
+/// are answered: the same error in a reply means that it is dropped (RFC 8166 section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
     /// Too short to be anything, to be dropped silently (RFC 8166 section 4.5). Under older rules only
@@ -562,9 +562,9 @@ pub enum HeaderError {
         credits: u32,
         /// The version received.
         version: TransportVersion,
-        /// Which way the message goes, if that could be read: in version two only.
+        /// Direction of the message, if it could be read: in version two only.
         direction: Option<Direction>,
-        /// What is wrong, with offsets from the start of the message.
+        /// The decoding error, with offsets from the start of the message.
         cause: DecodeError,
     },
     /// A type which the version does not have: to be answered with ERR_CHUNK, in version two with

@@ -11,7 +11,7 @@ use crate::rpc::Direction;
 use crate::version::TransportVersion;
 use crate::xdr::Writer;
 
-/// Where the credit word stands in every header (RFC 5666 section 4.1).
+/// Position of the credit word in every header (RFC 5666 section 4.1).
 const CREDITS_AT: usize = 8;
 
 /// The header of a reply to send.

@@ -60,7 +60,7 @@ impl Segment {
 pub struct ReadSegment {
     /// Offset in the XDR stream of the RPC message, as if nothing had been taken out of it.
     pub position: u32,
-    /// Where the bytes are.
+    /// Location of the bytes.
     pub target: Segment,
 }
 

@@ -193,7 +193,7 @@ pub fn emit_msg_header(buffer: &mut [u8], xid: Xid, credits: u32) -> usize {
     MSG_HEADER_BYTES
 }
 
-/// Whether this is a version-one RDMA_MSG with three empty lists.
+/// True if this is a version-one RDMA_MSG with three empty lists.
 #[inline]
 pub(super) fn is_plain(header: &[u8; MSG_HEADER_BYTES]) -> bool {
     // The type word and the three links, all zero.

@@ -1,5 +1,5 @@
-//! Plain calls and replies of version one: what a lane of short messages asks for, in as few steps as
-//! possible. Does nothing that the general functions do not do.
+//! Plain calls and replies of version one: the operations that a lane of short messages needs, in
+//! as few steps as possible. The results are those of the general functions.
 
 use super::{CallRefused, CallSlot, INDEX_BITS, Requester, State, index_of, xid_of};
 use crate::credit::Credits;

@@ -10,7 +10,7 @@ use crate::xdr::{DecodeError, Reader, Writer};
 /// Bytes of a header whose credential and verifier are AUTH_NONE.
 const PLAIN_BYTES: usize = 40;
 
-/// What stands before the arguments of a procedure.
+/// RPC header in front of the arguments of a procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallHeader<'a> {
     /// Pairs the Reply with this Call.
@@ -21,7 +21,7 @@ pub struct CallHeader<'a> {
     pub version: Version,
     /// Procedure within that version.
     pub procedure: Procedure,
-    /// Who calls.
+    /// Identity of the caller.
     pub credential: OpaqueAuth<'a>,
     /// Proof of the credential.
     pub verifier: OpaqueAuth<'a>,
@@ -121,7 +121,7 @@ impl<'a> CallHeader<'a> {
     }
 }
 
-/// Whether this is a call of RPC version 2 with AUTH_NONE as credential and verifier: two flavors
+/// True if this is a call of RPC version 2 with AUTH_NONE as credential and verifier: two flavors
 /// of 0 and two lengths of 0 in a row.
 #[inline]
 fn is_plain(header: &[u8; PLAIN_BYTES]) -> bool {
@@ -129,7 +129,7 @@ fn is_plain(header: &[u8; PLAIN_BYTES]) -> bool {
     word(header, 1) == CALL && word(header, 2) == RPC_VERSION && auth_is_none
 }
 
-/// Why bytes are not the header of a call that can be served.
+/// Reason why bytes are not the header of a call that can be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallError {
     /// A call of another version of RPC: to be denied with RPC_MISMATCH, low and high both

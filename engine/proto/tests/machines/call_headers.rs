@@ -25,7 +25,7 @@ fn pieces(offer: &ChunkOffer, segments: u32) -> Vec<Segment> {
         .collect()
 }
 
-/// What a call offers, and how it stands in the header.
+/// Chunks that a call offers, and their order in the header.
 #[derive(Default)]
 struct Expected {
     reads: Vec<ReadSegment>,

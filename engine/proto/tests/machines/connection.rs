@@ -1,4 +1,4 @@
-//! What a connection makes of messages whose header it cannot use (RFC 5666 section 4.2, RFC 8166
+//! Handling of messages with an unusable header by a connection (RFC 5666 section 4.2, RFC 8166
 //! section 4.5).
 
 use spinrpc_proto::connection::{Connection, MALFORMED_MAX, Side};
@@ -144,7 +144,7 @@ fn short_errors_dones_and_fragments_are_never_answered() {
 
 #[test]
 fn short_messages_are_dropped() {
-    // RFC 8166 section 4.5: what is shorter than 28 octets is no call, whatever its words say.
+    // RFC 8166 section 4.5: a message shorter than 28 octets is not a call, whatever its words say.
     for version in [1, 2] {
         for length in 0..28 {
             let message = &wire(&[XID.0, version, 32, 0, 0, 0, 0])[..length];

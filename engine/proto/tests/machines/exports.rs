@@ -1,5 +1,5 @@
-//! How a responder answers with a Read list, and what it is owed for that (RFC 5666 sections 3.3, 3.8,
-//! 5.2 and 11).
+//! Answers of a responder with a Read list, and the RDMA_DONEs it is owed for them (RFC 5666
+//! sections 3.3, 3.8, 5.2 and 11).
 
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::output::{Dropped, SlotId};
@@ -75,7 +75,7 @@ fn a_reply_names_its_items_in_its_read_list() {
 
 #[test]
 fn a_long_reply_is_a_position_zero_chunk_of_an_rdma_nomsg() {
-    // R5666-45, both drafts section 5.2; the Write list comes back beside it.
+    // R5666-45, both drafts section 5.2; the Write list comes back together with it.
     let call = Chunks::none().write(&[segment(1, 100)]).msg(Xid(7), 32, &rpc_call(Xid(7)));
     let mut server = Server::under(Profile::Draft03, 4, 4);
     let shape = ReplyShape { placed: &[40], long_bytes: None };

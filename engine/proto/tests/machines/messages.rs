@@ -1,4 +1,4 @@
-//! What a peer sends, and a machine of ours that receives it.
+//! Messages of a peer, and a machine that receives them.
 
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::ids::{Instant, Xid};
@@ -174,7 +174,7 @@ impl Caller {
         (started, header)
     }
 
-    /// What follows from a message.
+    /// Returns the events that a message causes.
     pub(crate) fn receive(&mut self, message: &[u8]) -> Vec<Event> {
         self.requester.on_receive(&view(message), &mut self.out);
         self.out.take()
@@ -208,7 +208,7 @@ impl Server {
         Self { responder: rules.responder, out }
     }
 
-    /// What follows from a message.
+    /// Returns the events that a message causes.
     pub(crate) fn receive(&mut self, message: &[u8]) -> Vec<Event> {
         self.responder.on_receive(&view(message), &mut self.out);
         self.out.take()

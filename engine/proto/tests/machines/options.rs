@@ -196,7 +196,7 @@ fn options_beyond_the_grant_are_refused() {
     let with_message = optional(Call, WITH_MESSAGE, XID, &rpc_call(XID));
     let refused = [Event::Refused(XID, TransportVersion::Two)];
     assert_eq!(receive(&mut server, &with_message), refused);
-    // Nothing else answers what is no RPC message, and its sender waits.
+    // A message without an RPC message has no other answer, and its sender waits.
     let bad_header = [Event::Error(XID, 2, RdmaError::BadHeader)];
     assert_eq!(receive(&mut server, &optional(Call, ALONE, XID, &[])), bad_header);
 }
@@ -317,7 +317,7 @@ fn a_feature_is_known_with_all_its_options_or_not_at_all() {
     assert_eq!(known.find(5), None);
     let many: Vec<_> = (100..).map(|n| (n, Carries::Message)).take(OPTIONS_MAX).collect();
     assert!(Options::NONE.with(&many).is_some());
-    assert_eq!(known.with(&many), None, "there is no room for all of them");
+    assert_eq!(known.with(&many), None, "not all of them fit");
     let mut full = Options::NONE.with(&many).unwrap();
     assert!(!full.add(1, Carries::Nothing) && full.find(1).is_none());
     assert_eq!(Options::default(), Options::NONE);

@@ -175,7 +175,7 @@ fn an_rdma_msg_becomes_an_rdma_msgp() {
     let before = buffer.clone();
     assert_eq!(insert_alignment(&mut buffer, MSGP_FIELDS_BYTES - 1, Alignment::new(8, 8)), 7);
     assert_eq!(insert_alignment(&mut buffer, 1 << 20, Alignment::new(8, 8)), 1 << 20);
-    assert_eq!(buffer, before, "nothing is written where there is no room");
+    assert_eq!(buffer, before, "nothing is written where it does not fit");
 }
 
 /// "When decoding opaque values": the credential is one, too.

@@ -1,4 +1,4 @@
-//! What a requester makes of every shape of reply (RFC 5666 sections 3.6, 3.7 and 5.2, RFC 8166
+//! Handling of every shape of reply by a requester (RFC 5666 sections 3.6, 3.7 and 5.2, RFC 8166
 //! section 4.3).
 
 use spinrpc_proto::output::{CallFailure, PeerMisbehaved, ReplyStream};
@@ -56,7 +56,7 @@ fn exchange(
     (caller, events)
 }
 
-/// An inline reply with these lists is good; what it says was placed.
+/// Takes an inline reply with these lists, which must be valid; returns the placed lengths.
 fn placed(chunks: &CallChunks, lists: &Chunks) -> [u32; 4] {
     let (caller, events) = exchange(chunks, |call| lists.msg(call.xid, 4, &rpc_reply(call.xid)));
     let [Event::Reply(reply)] = events[..] else { panic!("one reply, not {events:?}") };
