@@ -28,10 +28,10 @@ pub struct Alignment {
 }
 
 impl Alignment {
-    /// That of a message without padding.
+    /// Alignment of a message without padding.
     pub const NONE: Self = Self { align_bytes: 1, threshold_bytes: u32::MAX };
 
-    /// Of any two words: those of a peer may make no sense, and mean what they say.
+    /// Alignment of any two words: those of a peer may make no sense, and are taken as they are.
     #[must_use]
     pub const fn new(align_bytes: u32, threshold_bytes: u32) -> Self {
         let threshold_bytes = if threshold_bytes == 0 { 1 } else { threshold_bytes };

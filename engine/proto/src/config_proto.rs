@@ -8,7 +8,7 @@
 //!
 //! draft-ietf-nfsv4-rpcrdma-00 has the same words and calls the first two maxcallsize and
 //! maxreplysize; neither draft has a number for the program. The api serves it and calls it, the
-//! reactor combines what was said. Uses `xdr`, and `rpc` for the credential.
+//! reactor combines the answers. Uses `xdr`, and `rpc` for the credential.
 
 use crate::ids::{Procedure, Program, Version};
 use crate::limits::INLINE_THRESHOLD_MIN_BYTES;
@@ -44,7 +44,7 @@ pub struct ConfigRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfigReply {
     /// `maxcall_sendsize`: longest inline call that the server accepts, in bytes. It does not limit
-    /// long calls, whose message goes by Read chunk.
+    /// long calls, whose message goes in a Read chunk.
     pub call_bytes: u32,
     /// `align`: alignment of the server's receive buffers, in bytes.
     pub align_bytes: u32,
@@ -110,9 +110,9 @@ pub const fn inline_bytes(said_bytes: u32) -> u32 {
 }
 
 /// The RPC security flavor that guards the program: "The Connection Configuration Protocol, when
-/// used, MUST be protected by an appropriate RPC security flavor" (RFC 5666 section 11). Which one
-/// is appropriate is the administrator's to say. RPCSEC_GSS, the only flavor that proves anything,
-/// is not there.
+/// used, MUST be protected by an appropriate RPC security flavor" (RFC 5666 section 11). The
+/// administrator decides which one is appropriate. RPCSEC_GSS, the only flavor that proves
+/// anything, is not supported here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Protection {
     /// AUTH_NONE is enough: any client that can connect may configure its own connection.

@@ -21,8 +21,8 @@
 //! Position-Zero Read chunk is a reply where the profile allows such replies (RFC 5666 section
 //! 5.2).
 //!
-//! In version two the header says which way a message goes, on every connection. Which versions are
-//! read at all say the limits; [`crate::version`] has the rest.
+//! In version two the header has the direction of a message, on every connection. The limits decide
+//! which versions are read at all; [`crate::version`] has the rest.
 //!
 //! Version two requires both directions of every end (section 4.2.2). A client that takes no calls in
 //! reverse answers each of version two with a refusal ([`Connection::refusing_reverse`]): PROG_UNAVAIL,
@@ -88,7 +88,7 @@ where
     Q: AsRef<[CallSlot]> + AsMut<[CallSlot]>,
     R: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>,
 {
-    /// A new connection. Its requester and responder go by `profile` as well.
+    /// A new connection. Its requester and responder follow `profile` as well.
     pub fn new(
         side: Side,
         mut requester: Requester<Q>,
@@ -120,8 +120,8 @@ where
         }
     }
 
-    /// The same, with calls in reverse besides (RFC 8167): both ends call and serve. The upper layer
-    /// has to agree on that; nothing on the wire says so.
+    /// The same, with calls in reverse besides (RFC 8167): both ends call and serve. The upper
+    /// layer has to agree on that; the wire does not show it.
     #[must_use]
     pub fn two_way(mut self) -> Self {
         self.traffic = Traffic::Both;
@@ -312,7 +312,8 @@ where
             (Traffic::Both, None) => xid_of(&error).is_some_and(|xid| self.requester.awaits(xid)),
         };
         match may_be_reply {
-            // A requester drops what it cannot parse, and never answers it (RFC 8166 section 4.5).
+            // A requester drops messages that it cannot parse, and never answers them (RFC 8166
+            // section 4.5).
             true => out.dropped(Dropped::MalformedReply),
             false if claims_error(message) => out.dropped(Dropped::UnexpectedError),
             false => answer(error, self.limits.versions, out),

@@ -17,9 +17,9 @@ pub struct Credits {
     requested: u32,
     granted: u32,
     in_flight: u32,
-    /// Of what is in flight: replies that are being fetched, RDMA_DONE to follow.
+    /// Replies that are being fetched, and will be followed by an RDMA_DONE. Counted as in flight.
     dones_owed: u32,
-    /// Of what is in flight: RDMA_DONEs sent that no answer has covered.
+    /// RDMA_DONEs sent that no answer has covered. Counted as in flight.
     dones_sent: u32,
     /// RDMA_DONEs that an answer has covered, modulo 2^32.
     dones_covered: u32,
@@ -27,7 +27,7 @@ pub struct Credits {
 
 impl Credits {
     /// A new connection: exactly one credit until the first reply (RFC 8166 section 3.3.3).
-    /// `requested` is what every call will ask for; zero is raised to one.
+    /// `requested` is the number that every call asks for; zero is raised to one.
     pub const fn new(requested: u32) -> Self {
         let requested = if requested == 0 { 1 } else { requested };
         Self { requested, granted: 1, in_flight: 0, dones_owed: 0, dones_sent: 0, dones_covered: 0 }
@@ -51,7 +51,7 @@ impl Credits {
         self.in_flight
     }
 
-    /// Of them: those of RDMA_DONEs.
+    /// Credits in flight that RDMA_DONEs hold.
     pub const fn dones(&self) -> u32 {
         self.dones_owed + self.dones_sent
     }

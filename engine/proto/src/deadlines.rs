@@ -56,9 +56,9 @@ pub const LATE_HEADER_BYTES: usize = crate::rdma::v2::optional_header_bytes(REMA
 pub enum Support {
     /// No call has told.
     Unknown,
-    /// It has answered a call that named its time.
+    /// The responder has answered a call that named its time.
     Known,
-    /// It has refused one.
+    /// The responder has refused one.
     Refused,
 }
 

@@ -1,8 +1,8 @@
-//! Every bound on what a peer may make us hold or walk, in one place.
+//! Every bound on the data that a peer may make this end hold or walk, in one place.
 //!
-//! RFC 8166 section 8.1 lets a responder refuse unreasonable chunk lists; these are the values that
-//! say what is unreasonable. The constants bound fixed-size arrays in this crate, the fields of
-//! [`Limits`] are what one connection enforces.
+//! RFC 8166 section 8.1 lets a responder refuse unreasonable chunk lists; these values define
+//! "unreasonable". The constants bound fixed-size arrays in this crate; the fields of [`Limits`]
+//! are enforced by one connection.
 
 use crate::version::Versions;
 

@@ -2,10 +2,10 @@
 //! their messages.
 //!
 //! An extension is a number (`rdma_opttype`) and a meaning of the bytes that come with it
-//! (`rdma_optinfo`). This module knows the number and the rules that hold for all of them; the bytes
-//! go through it untouched. An RDMA2_OPTIONAL of direction CALL is a call: it takes a credit, has a
-//! slot at both ends, and is answered once, by an RDMA2_OPTIONAL of direction REPLY, by an RPC reply or
-//! by an error. Which answers fit which calls is the extension's to say.
+//! (`rdma_optinfo`). This module knows the number and the rules that hold for all of them; the
+//! bytes go through it untouched. An RDMA2_OPTIONAL of direction CALL is a call: it takes a credit,
+//! has a slot at both ends, and is answered once, by an RDMA2_OPTIONAL of direction REPLY, by an
+//! RPC reply or by an error. The extension decides which answers fit which calls.
 //!
 //! The caller builds [`Options`] once and hands it to the connection. Incoming messages are passed
 //! to `Output::deliver_optional`; outgoing messages are written by `Requester::start_optional` and

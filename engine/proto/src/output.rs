@@ -1,8 +1,8 @@
 //! Sink of the caller that receives the consequences of each input to the state machines.
 //!
-//! The reactor implements [`Output`] as small sinks: one keeps what follows from a message until
-//! the state machine has returned, others post RDMA Reads and Writes at once. Tests implement it as
-//! a recorder. A sink must not call back into the state machine that calls it.
+//! The reactor implements [`Output`] as small sinks: one keeps the events of a message until the
+//! state machine has returned, others post RDMA Reads and Writes at once. Tests implement it as a
+//! recorder. A sink must not call back into the state machine that calls it.
 
 use crate::ids::Xid;
 use crate::limits::ITEMS_MAX;
@@ -48,7 +48,7 @@ pub enum WriteSource {
 pub struct WriteRequest {
     /// Source of the bytes.
     pub source: WriteSource,
-    /// From which byte of the source on.
+    /// First byte of the source.
     pub at: u32,
     /// The requester's memory; its length is that of the transfer.
     pub to: Segment,
@@ -57,7 +57,7 @@ pub struct WriteRequest {
 /// Location of the XDR stream of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyStream {
-    /// In the message, behind a transport header of so many bytes.
+    /// In the message, behind a transport header of this many bytes.
     Inline {
         /// Length of the transport header.
         header_bytes: usize,
@@ -95,8 +95,8 @@ pub enum DeliveredOptional {
         /// The number of the option.
         option: u32,
     },
-    /// Of direction REPLY: the answer to a call in flight. Its stream is what stands behind the header,
-    /// be it nothing.
+    /// Of direction REPLY: the answer to a call in flight. Its stream is everything behind the
+    /// header, possibly nothing.
     Reply {
         /// As of an RPC reply. Nothing was placed in chunks.
         reply: DeliveredReply,
@@ -216,7 +216,8 @@ impl Dropped {
 }
 
 /// The sink of everything that follows from an input. A sink that is handed to one operation may
-/// leave out what that operation never asks for; its documentation says what it does ask for.
+/// leave out methods that the operation never calls; the operation's documentation lists those it
+/// calls.
 pub trait Output {
     /// A call is whole: its message just arrived, or its last Read chunk did.
     fn deliver_call(&mut self, _slot: SlotId) {}

@@ -218,7 +218,7 @@ pub struct Encoded {
     pub items_used: u8,
     /// The stream asked for more items than were given: a mistake of the application.
     pub items_missing: bool,
-    /// There is padding in the stream, be it of no bytes: it goes in an RDMA_MSGP.
+    /// The stream has padding, possibly of zero bytes: it goes in an RDMA_MSGP.
     pub padded: bool,
     /// Bytes of the XDR stream with all items in it and without padding.
     pub unreduced_bytes: usize,
@@ -478,7 +478,7 @@ impl<'a> StreamReader<'a> {
         Self::over(Reader::new(stream), base, beside)
     }
 
-    /// Reads what `xdr` has, which began at byte `base` of the RPC message.
+    /// Reads the data of `xdr`, which began at byte `base` of the RPC message.
     #[inline]
     pub fn over(xdr: Reader<'a>, base: usize, beside: Beside<'a>) -> Self {
         let (reads, writes): (&[_], &[_]) = match beside {
@@ -496,7 +496,7 @@ impl<'a> StreamReader<'a> {
         &mut self.xdr
     }
 
-    /// A Read chunk is left, so that what comes next may be in it.
+    /// A Read chunk is left, so the next bytes may be in it.
     #[inline]
     pub fn has_reads(&self) -> bool {
         !self.reads.is_empty()
@@ -575,8 +575,8 @@ impl<'a> StreamReader<'a> {
         let mut ahead = self.xdr.clone();
         let at = ahead.position();
         let length = ahead.u32()? as usize;
-        // Of a roundup that is counted and not transferred, only what the room of a Write chunk
-        // takes is left when it is delivered.
+        // Part of a roundup that is delivered, if the roundup is counted and not transferred: as
+        // much as the room of a Write chunk takes.
         let with_roundup = roundup4(length);
         let counted = if (length..with_roundup).contains(&placed) { with_roundup } else { placed };
         check_length(at, length, max_bytes, counted)?;
@@ -585,7 +585,7 @@ impl<'a> StreamReader<'a> {
         Ok(Found::Chunk { index: self.writes_met, length })
     }
 
-    /// Bytes of the Read chunk that carries what stands at `xdr`, if one does.
+    /// Bytes of the Read chunk that carries the data at `xdr`, if one does.
     fn read_at(&self, xdr: &Reader<'_>) -> Option<usize> {
         let (at, bytes) = *self.reads.first()?;
         let position = self.base + xdr.stream_position() + self.removed_bytes;
@@ -621,8 +621,8 @@ impl<'a> StreamReader<'a> {
         self.xdr.opaque_at_end().filter(|_| !in_chunk)
     }
 
-    /// Passes over the item that [`StreamReader::item_behind`] found, and goes on in `rest`, which
-    /// holds what follows its roundup.
+    /// Skips the item that [`StreamReader::item_behind`] found, and continues in `rest`, which
+    /// holds the bytes after its roundup.
     pub fn pass_item(&mut self, length: usize, rest: &'a [u8]) {
         self.xdr.pass_opaque(length, rest);
         if let Some(rest) = self.writes.get(1..) {

@@ -111,7 +111,7 @@ pub const fn call_head(xid: Xid, credits: u32) -> ([u8; 4], [Pair; 4]) {
 /// A reply of version one without chunks, with AUTH_NONE for its verifier, which says SUCCESS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainReply {
-    /// That of the call; the same in both headers.
+    /// XID of the call; the same in both headers.
     pub xid: Xid,
     /// Credits that the responder grants.
     pub credits: u32,

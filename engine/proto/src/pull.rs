@@ -51,7 +51,7 @@ impl Pull {
 
     /// Groups a Read list by position and sorts it, bounded; `None` when it breaks a rule.
     /// `stream_bytes` is the length of the reduced stream where no Position-Zero chunk has it,
-    /// `placed_bytes` what Write chunks took out of it.
+    /// `placed_bytes` the number of bytes that Write chunks took out of it.
     ///
     /// A list need not be in order, but the segments of one position keep theirs (RFC 5666
     /// section 3.4), and roundup stands behind its item. Chunks must not overlap, and each has to
@@ -162,7 +162,7 @@ impl Pull {
         !self.wants_reads() && self.is_quiet()
     }
 
-    /// Not all RDMA Reads have been asked for.
+    /// True if not all RDMA Reads have been requested yet.
     pub(crate) fn wants_reads(&self) -> bool {
         self.next_segment < self.segments
     }

@@ -10,9 +10,9 @@
 //! ```
 //!
 //! [`Requester::end_pull`] writes RDMA_DONE: exactly once for each such reply, whatever became of
-//! the call. An abandoned reply is not fetched any further, but what was asked for has to arrive
-//! first, because it still goes into memory of ours. Slot and credit stay taken until then; when the
-//! credit comes back says [`crate::credit`].
+//! the call. An abandoned reply is not fetched any further, but Reads that were posted must
+//! complete first, because they still write into memory of this end. Slot and credit stay taken
+//! until then; [`crate::credit`] describes when the credit comes back.
 
 use crate::ids::Xid;
 use crate::limits::ITEMS_MAX;
@@ -221,8 +221,8 @@ fn opens_with_reads(message: &[u8]) -> bool {
     word(lists_at) == Some(1)
 }
 
-/// The lists of a reply with a Read list: where its RPC message is, what was placed in each Write
-/// chunk, and what is to be fetched.
+/// The lists of a reply with a Read list: the location of its RPC message, the length placed in
+/// each Write chunk, and the data to be fetched.
 fn check_lists(
     offered: &Offered,
     view: &HeaderView<'_>,

@@ -22,11 +22,10 @@
 //! A reply that has to be fetched keeps the slot until RDMA_DONE is sent: [`crate::reply_pull`].
 //!
 //! A fenced call keeps its slot, its credit and its memory, because the responder may still write
-//! into that memory. A held call has its slot, and thereby its XID, but no credit: it waits for the
-//! next connection (module `resend`), or to be sent in another version (version two section 5.2).
-//! [`Requester::on_down`] frees every slot for good. Waiting lists do
-//! not exist: a caller without a credit is refused. Used by the connection; the reactor starts the
-//! calls.
+//! into that memory. A held call has its slot, and therefore its XID, but no credit: it waits for
+//! the next connection (module `resend`), or to be sent in another version (version two section
+//! 5.2). [`Requester::on_down`] frees every slot for good. Waiting lists do not exist: a caller
+//! without a credit is refused. Used by the connection; the reactor starts the calls.
 
 mod plain;
 mod resend;
@@ -65,7 +64,7 @@ pub(crate) enum State {
     Pulling,
     /// The call was abandoned while its reply was being fetched, or had to be.
     Abandoned,
-    /// It waits for the next connection.
+    /// The call waits for the next connection.
     Held,
 }
 
@@ -87,9 +86,9 @@ pub struct CallSlot {
     pub(crate) dones_total: u32,
     next_free: u16,
     pub(crate) state: State,
-    /// It has chunks, or says how much time it has.
+    /// The call has chunks, or names its time.
     pub(crate) has_chunks: bool,
-    /// It has no chunks, and has lent nothing.
+    /// The call has no chunks, and has lent no memory.
     is_plain: bool,
     pub(crate) chunks: Chunks,
 }
@@ -97,9 +96,9 @@ pub struct CallSlot {
 /// State of a call's chunks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Chunks {
-    /// Those it offered, until its reply.
+    /// Chunks that the call offered, until its reply.
     Offered(Offered),
-    /// Those of its reply.
+    /// Chunks of its reply.
     Pull(Pull),
 }
 
@@ -109,7 +108,7 @@ pub(crate) struct Offered {
     writes: [ChunkOffer; ITEMS_MAX],
     write_count: u8,
     reply: Option<ChunkOffer>,
-    /// It says how much time it has.
+    /// The call names its time.
     pub(crate) names_time: bool,
 }
 
@@ -251,7 +250,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.credits.keep();
     }
 
-    /// Such a reply is done with: its receive is posted again.
+    /// Such a reply is complete: its receive is posted again.
     pub fn release_credit(&mut self) {
         self.credits.release();
     }
@@ -485,7 +484,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// The application gives a call up. Its slot, credit and memory stay taken until the responder
-    /// answers, or what has been asked of its reply has arrived, or the connection goes; those of a
+    /// answers, or the posted Reads of its reply have completed, or the connection goes; those of a
     /// held call are free at once.
     pub fn cancel(&mut self, slot: SlotId, out: &mut impl Output) -> bool {
         let known = self.state_of(slot).is_some_and(State::is_awaited);

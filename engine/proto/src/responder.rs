@@ -43,7 +43,7 @@ pub(crate) enum State {
     Pulling,
     /// Its program has it.
     Delivered,
-    /// It is answered, by a reply with a Read list that is kept back.
+    /// The call is answered, by a reply with a Read list that is kept back.
     Kept,
     /// The requester owes RDMA_DONE for its reply.
     Owed,
@@ -53,12 +53,12 @@ pub(crate) enum State {
 #[derive(Clone, Copy, Debug)]
 pub struct ServeSlot {
     pub(crate) state: State,
-    /// That of the call, and of its reply.
+    /// Version of the call, and of its reply.
     version: TransportVersion,
     pub(crate) generation: u32,
     next_free: u32,
     pull: Pull,
-    /// Of a reply with a Read list.
+    /// State of a reply with a Read list.
     pub(crate) export: Export,
 }
 
@@ -80,7 +80,7 @@ pub struct ReplyShape<'a> {
     /// Bytes taken out of the stream for each data item, in the order of the Write chunks; zero
     /// for an item that stands in the stream.
     pub placed: &'a [u32],
-    /// The stream goes by Reply chunk, so many bytes; `None`: it follows the header inline.
+    /// The stream goes in the Reply chunk, this many bytes; `None`: it follows the header inline.
     pub long_bytes: Option<u32>,
 }
 
@@ -145,15 +145,15 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.taken > 0
     }
 
-    /// The credit word of our replies: one per slot, less what RDMA_DONEs that are owed cost, never
-    /// zero (RFC 8166 section 3.3.1, RFC 5666 section 11). The caller has as many receives posted as
-    /// there are slots, less those that hold a call in progress.
+    /// The credit word of replies: one per slot, less the cost of RDMA_DONEs owed, never zero (RFC
+    /// 8166 section 3.3.1, RFC 5666 section 11). The caller has as many receives posted as there
+    /// are slots, less those that hold a call in progress.
     #[inline]
     pub fn grant(&self) -> u32 {
         self.grant
     }
 
-    /// Calls that were ever taken on: delivered, or fetched first.
+    /// Calls that were ever accepted: delivered, or fetched first.
     pub fn calls_taken(&self) -> u64 {
         self.taken
     }

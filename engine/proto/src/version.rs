@@ -22,10 +22,11 @@
 //!   `Requester::resend`, on the same connection. A call that fitted the first message fits again,
 //!   because a version-one header is not longer. A reactor that cannot send it frees it with
 //!   `Requester::release_held`, and tells the application.
-//! * [`PeerMisbehaved::NoCommonVersion`] closes a connection of no use.
-//! * When a connection goes it asks [`Requester::verdict`] what to remember of that responder, for a
-//!   while, or until ERR_VERS names version two among those that it speaks. No answer at all is a lost
-//!   connection too: the reactor closes it when the first call has timed out.
+//! * [`PeerMisbehaved::NoCommonVersion`] closes a connection that cannot be used.
+//! * When a connection goes it asks [`Requester::verdict`] for the facts to remember of that
+//!   responder, for a while, or until ERR_VERS names version two among those that it speaks. No
+//!   answer at all is a lost connection too: the reactor closes it when the first call has timed
+//!   out.
 //! * The side that accepted does not negotiate. Its calls go in the version in which it is called, and
 //!   that is known once it was: `requester.negotiate(Negotiation::settled(responder.version()))`
 //!   before the first.
@@ -40,18 +41,16 @@
 //! Open points of the document, the decision taken here, and the reason:
 //!
 //! * 4.2.2 says nothing of a header whose direction is not that of its RPC message: *the header
-//!   decides who receives it: a reply that claims to be a call is answered with BAD_HEADER, a
-//!   call that claims to be a reply is dropped*. By the header the peer chose the XID; an error
-//!   has to meet that XID where it was chosen, and a reply is never answered (RFC 8166 section
-//!   4.5).
+//!   decides which end receives it: a reply that claims to be a call is answered with BAD_HEADER, a
+//!   call that claims to be a reply is dropped*. By the header the peer chose the XID; an error has
+//!   to meet that XID where it was chosen, and a reply is never answered (RFC 8166 section 4.5).
 //! * 3.2 speaks of a direction in `rpcrdma2_error`, the XDR has none: *an error is a reply*.
 //!   Section 4.2.2 says so.
 //! * 4.2 calls the lists `rpcrdma2_chunks` and `rpcrdma2_chunk_lists`: *one structure*. Nothing
 //!   else makes XDR of it.
-//! * 4.2.1 has no rule for what stands behind an RDMA2_NOMSG: *it is ignored*. So it is in
-//!   version one.
+//! * 4.2.1 has no rule for bytes behind an RDMA2_NOMSG: *they are ignored*, as in version one.
 //! * 4.2.1: an RDMA2_ERROR MUST NOT be followed by a payload; if it is, *the payload is ignored*.
-//!   The call it ends would be waited for in vain, and an error is never answered.
+//!   Without it, the call that it ends would time out, and an error is never answered.
 //! * 4.2.1: an RDMA2_MSG MUST be followed by a payload; if it is not, *a call is answered with
 //!   BAD_HEADER, a reply dropped*. As in version one.
 //! * Types 2, 3 and from 6 on: *BAD_HEADER, if a call can be meant, that is from the side that
@@ -61,10 +60,10 @@
 //!   *no: it is dropped, and the call with its XID goes on*. An error is always a reply, so the
 //!   peer would take it for the answer to one of its calls that happens to have this XID, and end
 //!   that call; an error in answer to a reply has no other effect.
-//! * Does an RDMA2_OPTIONAL without an RPC message cost a credit? *in direction CALL it does, and
-//!   a slot, until something of direction REPLY with its XID ends it: an RDMA2_OPTIONAL, an RPC
-//!   reply or an error. So each is answered once, as a call is*. It takes a receive, and only
-//!   what is answered can be counted back.
+//! * Does an RDMA2_OPTIONAL without an RPC message cost a credit? *in direction CALL it does, and a
+//!   slot, until something of direction REPLY with its XID ends it: an RDMA2_OPTIONAL, an RPC reply
+//!   or an error. So each is answered once, as a call is*. It takes a receive, and only an answer
+//!   can return the credit.
 //! * An RDMA2_OPTIONAL beyond the grant: *as a call beyond the grant; without an RPC message
 //!   BAD_HEADER*. Its sender waits for an answer.
 //! * How is it known that all of an RPC message follows, or part? *[`crate::options::Carries`]:
@@ -229,7 +228,7 @@ pub enum Stage {
 pub struct Negotiation {
     speaks: Versions,
     stage: Stage,
-    /// Of our calls.
+    /// Version of this end's calls.
     version: TransportVersion,
     /// Some when settled: every reply is compared with it.
     settled: Option<TransportVersion>,
@@ -254,9 +253,9 @@ impl Negotiation {
         }
     }
 
-    /// With a version that is known beforehand: "a requester can avoid a possible version negotiation
-    /// loop when re-establishing another connection by assuming that particular responder does not
-    /// support RPC-over-RDMA Version Two" (section 5.2).
+    /// Starts with a version that is known beforehand: "a requester can avoid a possible version
+    /// negotiation loop when re-establishing another connection by assuming that particular
+    /// responder does not support RPC-over-RDMA Version Two" (section 5.2).
     #[must_use]
     pub const fn settled(version: TransportVersion) -> Self {
         let speaks = match version {
@@ -355,7 +354,7 @@ pub(crate) enum Refused {
     TryAgain,
     /// The call fails; the connection goes on.
     ForGood,
-    /// The call fails; the connection is of no use.
+    /// The call fails; the connection cannot be used.
     NoneInCommon,
 }
 
@@ -364,10 +363,10 @@ pub(crate) enum Refused {
 pub enum Verdict {
     /// Nothing new.
     Unknown,
-    /// It answers in version two: forget what was remembered.
+    /// The responder answers in version two: forget earlier results.
     SpeaksTwo,
-    /// It refused version two, or went away over it: offer version one for a while (version two
-    /// section 5.2).
+    /// The responder refused version two, or went away because of it: offer version one for a while
+    /// (version two section 5.2).
     NoVersionTwo,
 }
 
@@ -379,17 +378,17 @@ pub struct InlineThresholds {
 }
 
 impl InlineThresholds {
-    /// Version one: `one_bytes`, 1024 or what RFC 8797 data have agreed on. Version two: `sent_bytes`,
-    /// what this side's own buffers hold, but no more than the 4096 bytes that "senders MUST assume"
-    /// (section 2.3), or `agreed_bytes` if something has told that the receiver takes more: RFC 8797
-    /// data, or both ends' configuration.
+    /// Version one: `one_bytes`, 1024 or the size agreed on by RFC 8797 data. Version two:
+    /// `sent_bytes`, the size of this side's own buffers, but no more than the 4096 bytes that
+    /// "senders MUST assume" (section 2.3), or `agreed_bytes` if the receiver is known to take
+    /// more: RFC 8797 data, or both ends' configuration.
     #[must_use]
     pub fn new(one_bytes: u32, sent_bytes: u32, agreed_bytes: Option<u32>) -> Self {
         let receiver_bytes = agreed_bytes.unwrap_or(0).max(INLINE_THRESHOLD_TWO_BYTES);
         Self { one: one_bytes, two: sent_bytes.min(receiver_bytes) }
     }
 
-    /// That of a version.
+    /// Threshold of a version.
     #[must_use]
     pub const fn of(&self, version: TransportVersion) -> u32 {
         match version {

@@ -377,8 +377,8 @@ impl<'a> Reader<'a> {
         (length > 0 && ahead.remaining() == ahead.gap(length)).then_some(length)
     }
 
-    /// Passes over the item that [`Self::opaque_at_end`] found, and goes on in `rest`, which holds
-    /// what follows its roundup.
+    /// Skips the item that [`Self::opaque_at_end`] found, and continues in `rest`, which holds the
+    /// bytes after its roundup.
     pub fn pass_opaque(&mut self, length: usize, rest: &'a [u8]) {
         self.skipped += self.remaining().saturating_sub(4);
         self.total = self.total.saturating_add(roundup4(length)).saturating_add(rest.len());
@@ -430,7 +430,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The buffer of a [`Writer`] was too small for what was written.
+/// The buffer of a [`Writer`] was too small for the written data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overflow {
     /// Bytes that would have been enough.
@@ -580,7 +580,7 @@ impl<'a> Writer<'a> {
         self.len - self.padding.as_ref().map_or(0, |padding| padding.skipped)
     }
 
-    /// Some data had padding before them, be it of no bytes: the message is an RDMA_MSGP.
+    /// Some data had padding before them, possibly of zero bytes: the message is an RDMA_MSGP.
     #[must_use]
     #[inline]
     pub fn is_padded(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The body of an RDMA_ERROR message (`rpc_rdma_error`, RFC 5666 sections 4.2 and 4.3;
 //! `rpcrdma2_error`, version two section 4.2). Code and range of ERR_VERS are the same in every
-//! version; the other codes mean what the version word says.
+//! version; the meaning of other codes depends on the version word.
 
 use crate::version::TransportVersion;
 use crate::xdr::{DecodeError, Reader, Writer};

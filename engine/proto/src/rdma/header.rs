@@ -88,16 +88,16 @@ pub struct HeaderView<'a> {
 }
 
 impl<'a> HeaderView<'a> {
-    /// Checks the header at the start of `bytes`, a message just received, against what was
-    /// received and against `limits` (of which a field above its constant bound counts as that
-    /// bound). A header without chunks costs a few comparisons.
+    /// Checks the header at the start of `bytes`, a message just received, against its length and
+    /// against `limits` (of which a field above its constant bound counts as that bound). A header
+    /// without chunks costs a few comparisons.
     ///
     /// The version is checked first, then the type, then the lists. RDMA_ERROR is accepted with any
     /// version word: its layout is the same in all (RFC 5666 section 4.1), and an answer to it would
     /// start a loop.
     ///
     /// # Errors
-    /// [`HeaderError`] says what to answer, if anything.
+    /// [`HeaderError`] tells how to answer, if at all.
     #[inline]
     pub fn new_checked(bytes: &'a [u8], limits: &Limits) -> Result<Self, HeaderError> {
         match Self::plain(bytes) {
@@ -106,8 +106,8 @@ impl<'a> HeaderView<'a> {
         }
     }
 
-    /// As [`Self::new_checked`], of a version-one RDMA_MSG whose three lists are empty. `None` for
-    /// everything else, valid or not. Whether version one is spoken is not looked at.
+    /// Like [`Self::new_checked`], for a version-one RDMA_MSG whose three lists are empty. `None`
+    /// for everything else, valid or not. Does not check whether version one is spoken.
     #[must_use]
     #[inline]
     pub fn plain(bytes: &'a [u8]) -> Option<Self> {
@@ -308,8 +308,8 @@ impl<'a> HeaderView<'a> {
         self.word(4)
     }
 
-    /// By the rules of which version the header was read; an RDMA_ERROR of a version which this crate
-    /// does not know by those of version one.
+    /// Version by whose rules the header was read; an RDMA_ERROR of a version which this crate does
+    /// not know is read by those of version one.
     #[must_use]
     #[inline]
     pub const fn transport_version(&self) -> TransportVersion {
@@ -428,14 +428,14 @@ impl<'a> HeaderView<'a> {
         RdmaError::parse(&mut reader, self.version()).ok()
     }
 
-    /// An RDMA_MSG whose three lists are empty: the message is all in what follows the header.
+    /// An RDMA_MSG whose three lists are empty: the whole message follows the header.
     #[must_use]
     #[inline]
     pub const fn is_plain(&self) -> bool {
         self.has_plain_length() && matches!(self.message_type, MessageType::Msg)
     }
 
-    /// Of a message of a type with lists: they are all empty.
+    /// True if all lists are empty, in a message of a type with lists.
     #[inline]
     pub(crate) const fn has_plain_length(&self) -> bool {
         self.header_bytes() == self.version.plain_header_bytes()
@@ -456,7 +456,7 @@ impl<'a> HeaderView<'a> {
         self.bytes.get(self.header_bytes()..).unwrap_or_default()
     }
 
-    /// Checks what holds for the header of a Call, where [`Self::new_checked`] does not know the
+    /// Checks the rules for the header of a Call, where [`Self::new_checked`] does not know the
     /// direction: a Position-Zero Read chunk is the RPC message of an RDMA_NOMSG (RFC 5666 section
     /// 5.1, RFC 8166 section 3.5.1), so a call has it in exactly that type.
     ///
@@ -503,7 +503,8 @@ pub fn emit_msg_header(
     }
 }
 
-/// Of direction REPLY it means nothing, and goes as an option without lists.
+/// True for a deadline call. In direction REPLY it means nothing, and is handled like an option
+/// without lists.
 fn is_deadline_call(body: &OptionalBody<'_>) -> bool {
     body.option == DEADLINE_CALL && body.direction == Direction::Call
 }
@@ -543,8 +544,8 @@ const fn lists_at(version: TransportVersion, message_type: MessageType) -> usize
 /// are answered: the same error in a reply means that it is dropped (RFC 8166 section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
-    /// Too short to be anything, to be dropped silently (RFC 8166 section 4.5). Under older rules only
-    /// what has not the four words of every header: it cannot be told from an RDMA_ERROR.
+    /// Too short for any message; dropped silently (RFC 8166 section 4.5). Under older rules only a
+    /// message without the four words of every header: it cannot be told from an RDMA_ERROR.
     TooShort,
     /// Another version: to be answered with ERR_VERS (RFC 5666 section 4.2), see [`v1::emit_error`].
     Version {

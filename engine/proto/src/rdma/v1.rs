@@ -52,11 +52,11 @@ const _: () = assert!(HEADER_BYTES_MAX <= u16::MAX as usize);
 /// A header to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderRepr<'a> {
-    /// That of the RPC message.
+    /// XID of the RPC message.
     pub xid: Xid,
     /// Credits requested in a call, granted in a reply; never zero (RFC 8166 section 3.3.1).
     pub credits: u32,
-    /// The type and what belongs to it.
+    /// The type and its fields.
     pub body: Body<'a>,
 }
 
@@ -261,9 +261,9 @@ pub const fn reply_header_bytes(call: &HeaderView<'_>) -> usize {
 }
 
 /// Writes the header of a reply at the start of `buffer`: the Write list and the Reply chunk of
-/// `call` come back with the same chunks, segments, handles and offsets, and lengths that say what
-/// was placed (RFC 8166 sections 4.3.2 and 4.3.3). The Read list is empty (section 4.3.1). Returns
-/// the length, that of [`reply_header_bytes`].
+/// `call` come back with the same chunks, segments, handles and offsets, and the lengths that were
+/// placed (RFC 8166 sections 4.3.2 and 4.3.3). The Read list is empty (section 4.3.1). Returns the
+/// length, that of [`reply_header_bytes`].
 ///
 /// * `message_type`: [`MessageType::Msg`], or [`MessageType::Nomsg`] if the RPC message is in the
 ///   Reply chunk.

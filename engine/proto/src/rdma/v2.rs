@@ -123,11 +123,11 @@ impl<'a> OptionalBody<'a> {
 /// A header to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderRepr<'a> {
-    /// That of the RPC message, or of the transaction that an RDMA2_OPTIONAL without one makes.
+    /// XID of the RPC message, or of the transaction, for an RDMA2_OPTIONAL without an RPC message.
     pub xid: Xid,
     /// Credits requested in a call, granted in a reply; never zero (RFC 8166 section 3.3.1).
     pub credits: u32,
-    /// The type and what belongs to it.
+    /// The type and its fields.
     pub body: Body<'a>,
 }
 

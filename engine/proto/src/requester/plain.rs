@@ -56,7 +56,7 @@ impl NextCall<'_> {
         self.credits.requested()
     }
 
-    /// It has been sent: takes a slot and a credit, and returns which slot.
+    /// Records a call that has been sent: takes a slot and a credit, and returns the slot.
     #[inline(always)]
     pub fn start(self, token: u64, deadline: Instant) -> CallNumber {
         let Self { number, slot, first_free, started, credits, next_deadline, .. } = self;

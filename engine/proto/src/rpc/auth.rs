@@ -59,7 +59,7 @@ impl AuthFlavor {
 pub struct OpaqueAuth<'a> {
     /// Says how to read the body.
     pub flavor: AuthFlavor,
-    /// At most [`AUTH_BODY_MAX_BYTES`]; a longer one is refused by every receiver.
+    /// Body of at most [`AUTH_BODY_MAX_BYTES`]; every receiver refuses a longer one.
     pub body: &'a [u8],
 }
 
@@ -84,7 +84,7 @@ impl<'a> OpaqueAuth<'a> {
 /// The supplementary groups of an AUTH_SYS credential: at most [`GROUPS_MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
-    // Values past `count` are zero, so that the derived equality compares what is meant.
+    // Values past `count` are zero, so that the derived equality compares only valid ones.
     values: [u32; GROUPS_MAX],
     count: u8,
 }

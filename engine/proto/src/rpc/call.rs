@@ -32,7 +32,7 @@ impl<'a> CallHeader<'a> {
     /// arguments begin.
     ///
     /// # Errors
-    /// [`CallError`] says what to answer.
+    /// [`CallError`] tells how to answer.
     #[inline]
     pub fn parse(message: &'a [u8]) -> Result<(Self, usize), CallError> {
         match message.first_chunk::<PLAIN_BYTES>() {
@@ -64,7 +64,7 @@ impl<'a> CallHeader<'a> {
     /// Reads the header of the call that begins where `reader` stands.
     ///
     /// # Errors
-    /// [`CallError`] says what to answer.
+    /// [`CallError`] tells how to answer.
     pub fn read(reader: &mut Reader<'a>) -> Result<Self, CallError> {
         let xid = Xid(reader.u32()?);
         match reader.u32()? {
@@ -140,7 +140,7 @@ pub enum CallError {
         /// The version received.
         version: u32,
     },
-    /// Not a well-formed RPC message.
+    /// The bytes are not a well-formed RPC message.
     Malformed(DecodeError),
     /// A Reply.
     NotACall,

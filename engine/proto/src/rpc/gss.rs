@@ -436,7 +436,7 @@ pub fn content(protected: &[u8], sequence: u32) -> Result<&[u8], ContentError> {
 /// Flaw of bytes that were protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentError {
-    /// Not a sequence number and whole words.
+    /// The body is not a sequence number and whole words.
     Malformed(DecodeError),
     /// The body belongs to another call.
     Sequence {

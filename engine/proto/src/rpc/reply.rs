@@ -15,7 +15,7 @@ const MSG_DENIED: u32 = 1;
 /// RPC header in front of the results of a procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHeader<'a> {
-    /// That of the Call.
+    /// XID of the Call.
     pub xid: Xid,
     /// The outcome.
     pub body: ReplyBody<'a>,

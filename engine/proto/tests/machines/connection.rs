@@ -93,7 +93,7 @@ fn a_server_goes_on_after_a_call_it_cannot_read() {
 
 #[test]
 fn an_error_is_never_answered() {
-    // RFC 8166 section 4.5: or two ends could go on for ever.
+    // RFC 8166 section 4.5: or two ends could go on forever.
     for version in [0, 1, 2, u32::MAX] {
         for body in [&[][..], &[1], &[1, 1], &[1, 1, 2], &[2], &[3], &[9; 9]] {
             let events = server_receives(&rdma_error(XID, version, body));

@@ -33,7 +33,7 @@ fn receive_rdma_error_expect_the_call_to_end_for_good() {
 
 #[test]
 fn the_credit_word_of_rdma_error_is_not_a_grant() {
-    // Nothing says what it would mean; the limit comes from replies.
+    // Its meaning is undefined; the limit comes from replies.
     let mut caller = Caller::new(32);
     let call = caller.call(5);
     caller.receive(&rdma_error(call.xid, 1, &[2]));
@@ -48,8 +48,8 @@ fn receive_an_error_of_no_call_expect_it_dropped() {
     assert_eq!(events, [Event::Dropped(Dropped::UnmatchedReply)]);
 }
 
-/// Receives what `message` makes of the XID of a call in flight; expects it dropped, the call in
-/// flight as before, and its reply welcome.
+/// Receives the message that `message` builds from the XID of a call in flight; expects it dropped,
+/// the call in flight as before, and its reply welcome.
 fn drops(message: impl FnOnce(Xid) -> Vec<u8>) -> Dropped {
     let mut caller = Caller::new(32);
     let call = caller.call(5);

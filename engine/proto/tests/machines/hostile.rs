@@ -1,5 +1,5 @@
 //! Any bytes, on either side of a connection: nothing panics, nothing is answered that must not be,
-//! and a message leads to one event at the most, and perhaps the end of the connection.
+//! and a message leads to at most one event, and perhaps the end of the connection.
 
 use std::collections::{HashMap, HashSet};
 

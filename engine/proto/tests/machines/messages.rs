@@ -74,7 +74,7 @@ impl Chunks {
         let header = HeaderRepr { xid, credits: credits.max(1), body };
         let mut bytes = vec![0; header.buffer_len()];
         header.emit(&mut bytes);
-        // A zero is what peers have sent although they must not.
+        // Peers have sent a zero although they must not.
         bytes[8..12].copy_from_slice(&credits.to_be_bytes());
         bytes
     }
@@ -124,7 +124,7 @@ pub(crate) fn view(bytes: &[u8]) -> HeaderView<'_> {
     HeaderView::new_checked(bytes, &Limits::DEFAULT).unwrap()
 }
 
-/// A requester and what follows from its inputs.
+/// A requester and the events of its inputs.
 pub(crate) struct Caller {
     pub(crate) requester: Requester<Vec<CallSlot>>,
     pub(crate) out: Recorder,
@@ -186,7 +186,7 @@ impl Caller {
     }
 }
 
-/// A responder and what follows from its inputs.
+/// A responder and the events of its inputs.
 pub(crate) struct Server {
     pub(crate) responder: Responder<Vec<ServeSlot>>,
     pub(crate) out: Recorder,

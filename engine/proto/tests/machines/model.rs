@@ -59,7 +59,7 @@ struct Live {
     awaited: bool,
 }
 
-/// The requester, and what is known of it.
+/// The requester, and the expected state.
 struct Model {
     caller: Caller,
     live: Vec<Live>,

@@ -292,8 +292,9 @@ fn receive_a_version_one_reply_beyond_the_limits_expect_nothing_settled_and_noth
     assert_eq!(stage(&client), (Stage::Settled, 1));
 }
 
-/// RFC 8166 section 4.3.1: a responder leaves the Read list of a reply empty. Expect the same end for one
-/// beyond the limits as for a short one: its sender goes by older rules, and sends no other answer.
+/// RFC 8166 section 4.3.1: a responder leaves the Read list of a reply empty. Expect the same end
+/// for one beyond the limits as for a short one: its sender follows older rules, and sends no other
+/// answer.
 #[test]
 fn receive_a_read_list_beyond_the_limits_in_a_reply_expect_the_call_and_the_connection_to_end() {
     let limits = Limits { payload_bytes_max: 100, versions: Versions::One, ..BOTH };

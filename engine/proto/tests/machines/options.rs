@@ -174,7 +174,7 @@ fn receive_an_option_with_part_of_a_message_expect_no_look_at_it() {
 
 #[test]
 fn a_call_can_be_refused_by_an_option_without_an_rpc_message() {
-    // Which answers fit which calls is the extension's to say: thus a responder tells why it has not
+    // The extension decides which answers fit which calls: thus a responder tells why it has not
     // executed a call.
     let (mut client, mut server) = (client(), server());
     let (started, mut sent) = start(&mut client, 7, WITH_MESSAGE);

@@ -213,7 +213,7 @@ fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
 
 const PADDED: [Profile; 3] = [Profile::Rfc5666, Profile::Draft03, Profile::Draft00];
 
-/// RFC 8166 section 4.6.1 reserves what RFC 5666 has.
+/// RFC 8166 section 4.6.1 reserves a value that RFC 5666 uses.
 #[test]
 fn receive_a_padded_call_expect_it_delivered_by_the_profiles_that_have_it() {
     let call = Chunks::none().msgp(XID, 32, &rpc_call(XID));

@@ -28,7 +28,7 @@ impl Caller {
         caller
     }
 
-    /// The reply of a call that has to be fetched, and what it became.
+    /// The reply of a call that has to be fetched, and its result.
     fn pull(&mut self, message: &[u8]) -> DeliveredReply {
         match self.receive(message)[..] {
             [Event::PullReply(reply)] => reply,

@@ -45,7 +45,7 @@ fn returned(lengths: [u32; 3]) -> Vec<Segment> {
     segments.map(|(n, length)| Segment { handle: 7, length, offset: start + 100 * n }).collect()
 }
 
-/// Offers `chunks`, receives what `answer` makes, with the rest of the window open.
+/// Offers `chunks` and receives the message that `answer` builds, with the rest of the window open.
 fn exchange(
     chunks: &CallChunks,
     answer: impl FnOnce(StartedCall) -> Vec<u8>,
@@ -113,7 +113,7 @@ fn receive_unused_write_chunks() {
 
 #[test]
 fn receive_no_write_list_at_all() {
-    // Not what RFC 8166 section 4.3.2 wants; nothing was placed, and nothing is ambiguous.
+    // Against RFC 8166 section 4.3.2; nothing was placed, and nothing is ambiguous.
     assert_eq!(placed(&two_results(), &Chunks::none()), [0; 4]);
 }
 

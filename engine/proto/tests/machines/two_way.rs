@@ -1,5 +1,5 @@
-//! Calls in both directions of one connection (RFC 8167): which of the two machines a message is
-//! for, and what becomes of one that does not say.
+//! Calls in both directions of one connection (RFC 8167): the machine that each message is for, and
+//! the handling of messages without a direction.
 
 use spinrpc_proto::connection::{Connection, MALFORMED_MAX, Side};
 use spinrpc_proto::ids::Xid;

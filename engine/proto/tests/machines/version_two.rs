@@ -36,8 +36,8 @@ fn server_receives(message: &[u8]) -> Vec<Event> {
     receive(&mut server(), message)
 }
 
-/// Receives what `message` makes of the XID of a call in flight; expects it dropped, the call in
-/// flight as before, and its reply welcome.
+/// Receives the message that `message` builds from the XID of a call in flight; expects it dropped,
+/// the call in flight as before, and its reply welcome.
 fn client_drops(message: impl FnOnce(Xid) -> Vec<u8>) -> Dropped {
     let mut client = client();
     let (started, _) = call(&mut client, 5);
@@ -114,7 +114,7 @@ fn a_reply_that_does_not_fit_its_chunks_is_bad_header() {
 fn receive_long_and_chunked_calls() {
     for message in [
         nomsg(Call, &Chunks::none().read(0, 1, 5000), XID),
-        // Section 4.2.1 says nothing of what stands behind RDMA2_NOMSG: ignored, as in version one.
+        // Section 4.2.1 has no rule for bytes behind RDMA2_NOMSG: ignored, as in version one.
         [nomsg(Call, &Chunks::none().read(0, 1, 5000), XID), rpc_reply(XID)].concat(),
         msg(Call, &Chunks::none().read(40, 1, 100), XID, &rpc_call(XID)),
     ] {
