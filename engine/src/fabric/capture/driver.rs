@@ -16,7 +16,7 @@ use std::time::Duration;
 pub struct Capture<F: Fabric> {
     inner: F,
     tape: Tape,
-    /// By the index of the queue pair.
+    /// Wires by the index of the queue pair.
     wires: Vec<Option<Wire>>,
 }
 
@@ -102,7 +102,7 @@ impl<F: Fabric> Fabric for Capture<F> {
         self.inner.post_recv(qp, buf)
     }
 
-    /// What finds no room is not sent, and not noted.
+    /// A work request that does not fit is neither sent nor noted.
     #[inline]
     fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
         if self.inner.send_room(qp) > 0 {
