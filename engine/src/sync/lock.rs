@@ -3,8 +3,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Locks, and waits for whoever holds it (blocks the thread). That another thread panicked while
-/// it held the lock is no hindrance: use it only where a panic leaves nothing half done.
+/// Locks, and waits for the current holder (blocks the thread). A panic of another thread that held
+/// the lock is ignored: use it only where a panic leaves nothing half done.
 ///
 /// ```
 /// use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! One read, write or sync: what the kernel is asked next, and what its answer means.
+//! One read, write or sync: the next request to the kernel, and the meaning of its answer.
 
 use super::registered::Registered;
 use super::slots::Key;
@@ -24,11 +24,12 @@ pub(super) struct Operation<B, T> {
     pub(super) buffer: Option<B>,
     pub(super) token: T,
     pub(super) offset: u64,
-    /// What earlier requests for this operation have moved.
+    /// Bytes that earlier requests for this operation have moved.
     pub(super) done_bytes: usize,
-    /// Have a thread of the kernel do it from the start.
+    /// True to let a thread of the kernel do it from the start.
     pub(super) by_worker: bool,
-    /// As whom, by the number the kernel gave; 0: as the thread that owns the ring.
+    /// Credentials to use, by the number the kernel gave; 0: those of the thread that owns the
+    /// ring.
     pub(super) personality: u16,
 }
 
@@ -47,7 +48,7 @@ impl Work {
     }
 }
 
-/// What follows from an answer of the kernel.
+/// Consequence of an answer of the kernel.
 pub(super) enum Step {
     /// The kernel is to be asked again, for the rest.
     Again,

@@ -49,7 +49,7 @@ fn content(file: &OwnedFd) -> Vec<u8> {
     content
 }
 
-/// A pipe that nobody writes to: a read from it never ends. The other end keeps it open.
+/// A pipe without a writer: a read from it never ends. The other end keeps it open.
 fn silent_pipe() -> (Arc<OwnedFd>, OwnedFd) {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     (Arc::new(reader), writer)
@@ -337,7 +337,7 @@ fn the_descriptor_is_readable_when_there_is_something_to_poll_for() {
 fn a_write_as_nobody_takes_set_id_bits_and_one_of_roots_own_leaves_them() {
     let mut ring: Ring = needs_io_uring(FileRing::with_nobody(DEPTH));
     if !rustix::process::geteuid().is_root() {
-        // What is left of the test: who has no rights to do without is nobody already.
+        // The rest of the test: a thread without rights to give up has no separate credentials.
         assert!(!ring.has_nobody());
         return;
     }

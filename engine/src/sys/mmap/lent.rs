@@ -108,10 +108,12 @@ impl LendableMemory {
         Self::map(fd, len, pages, request)
     }
 
-    /// Maps the file, whose size is `len`, keeps everybody else from writing it, and brings all of it into being.
+    /// Maps the file, whose size is `len`, keeps all others from writing it, and allocates all of
+    /// it.
     fn map(fd: OwnedFd, len: usize, pages: PageKind, request: PageRequest) -> io::Result<Self> {
         let span = Span::shared(fd.as_fd(), len)?;
-        // Before the pages are brought into being: another holder of the descriptor could punch holes until then.
+        // Before the pages are allocated: another holder of the descriptor could punch holes until
+        // then.
         fs::fcntl_add_seals(&fd, READ_ONLY_SEALS)?;
         span.keep_from_forks()?;
         span.prefer_node(request.node);
@@ -180,7 +182,8 @@ impl BorrowedMemory {
             mm::mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, fd.as_fd(), 0)
         }?;
         let span = Span::new(base.cast(), len, true)?;
-        // What others have in it is not for dumps of this process, nor for processes that it forks.
+        // Memory of other processes must not get into dumps of this process, nor into processes
+        // that it forks.
         span.keep_from_dumps()?;
         span.keep_from_forks()?;
         if pages == PageKind::Huge2M {
@@ -192,7 +195,8 @@ impl BorrowedMemory {
         Ok(Self { span })
     }
 
-    /// Maps all pages now, so that the first access to each is no page fault. A wish: nothing else is lost without.
+    /// Maps all pages now, so that the first access to each is not a page fault. Best effort: only
+    /// time is lost without it.
     pub fn prefault(&self) {
         // SAFETY: the range is mapped; populating changes no bytes.
         let _ = unsafe {
@@ -200,7 +204,8 @@ impl BorrowedMemory {
         };
     }
 
-    /// Where `len` bytes from `offset` on start, all of which can be read; `None` if the mapping does not have them.
+    /// Address of `len` bytes from `offset` on, all of which can be read; `None` if the mapping
+    /// does not have them.
     pub fn bytes(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let fits = offset <= self.span.len && len <= self.span.len - offset;
         // SAFETY: `offset` is within the mapping, as was just checked.

@@ -233,7 +233,7 @@ fn memory_that_cannot_be_written_is_refused() {
 #[test]
 fn memory_of_huge_pages_is_refused() {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
-    // A kernel without huge pages gives no such descriptor to anybody.
+    // A kernel without huge pages does not give out such a descriptor.
     let Ok(fd) = fs::memfd_create("peer", flags) else { return };
     fs::ftruncate(&fd, HUGE_PAGE_BYTES as u64).unwrap();
     fs::fcntl_add_seals(&fd, SEALS).unwrap();
