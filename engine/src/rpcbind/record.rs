@@ -13,7 +13,7 @@ pub const FRAGMENTS_MAX: usize = 4096;
 
 const LAST: u32 = 1 << 31;
 
-/// Why there is no message.
+/// Reason why a message could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -35,7 +35,7 @@ pub enum RecordError {
 /// blocks as `stream` does.
 ///
 /// # Errors
-/// [`RecordError`]; then the stream is somewhere within a message, and of no use any more.
+/// [`RecordError`]; then the stream is somewhere within a message, and cannot be used any more.
 pub fn read(stream: &mut impl Read) -> Result<Vec<u8>, RecordError> {
     read_within(stream, MESSAGE_BYTES_MAX)
 }
