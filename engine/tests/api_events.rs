@@ -1,5 +1,5 @@
-//! What a service hears of its connections, and when: who is at the other end before the first call,
-//! and the end after the last one.
+//! Connection events of a service and their order: the peer's identity before the first call, and
+//! the end after the last one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;

@@ -16,7 +16,8 @@ fn rows() -> Vec<(&'static str, &'static str)> {
 fn every_limit_in_the_readme_has_its_default() {
     assert!(rows().len() >= 16, "{:?}", rows());
     for (name, default) in rows() {
-        let key = Key::find(name).unwrap_or_else(|| panic!("README names {name}, which is no key"));
+        let key =
+            Key::find(name).unwrap_or_else(|| panic!("README names {name}, which is not a key"));
         assert_eq!(key.default_value().to_string(), default, "{name} in README");
     }
 }

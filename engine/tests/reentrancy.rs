@@ -24,7 +24,7 @@ const CREDITS: u64 = 4;
 const REVERSE: u64 = 3;
 /// Connections between both cores.
 const PAIRS: usize = 3;
-/// What a panic says that is meant.
+/// Message of an intended panic.
 const MEANT: &str = "meant";
 
 #[derive(Default)]
@@ -36,7 +36,7 @@ struct World {
     /// Calls in whose encoder something goes on.
     next: u64,
     deferred: Vec<(u64, Deferred)>,
-    /// How often each call was executed.
+    /// Number of executions of each call.
     executed: BTreeMap<u64, u32>,
     wrong: Vec<String>,
     ok: u64,

@@ -1,4 +1,4 @@
-//! Which crate of the workspace may depend on which, read from the manifests.
+//! Allowed dependencies between the crates of the workspace, read from the manifests.
 
 use crate::source::{Manifest, Violation};
 
@@ -45,7 +45,7 @@ const CRATES: &[Layer] = &[
         name: "spinrpc-bench",
         below: &["spinrpc", "spinrpc-tuning"],
     },
-    // Measured beside spinperf, and no part of it.
+    // Measured together with spinperf, but not part of it.
     Layer { manifest: "bench/peers/iceoryx2/Cargo.toml", name: "iceoryx2-peer", below: &[] },
     Layer {
         manifest: "fuzz/Cargo.toml",

@@ -1,4 +1,4 @@
-//! Two engines: who serves, who asks, and what they agree on.
+//! Two engines: every combination of serving and asking, and the agreed parameters.
 
 use super::common::caller::{Caller, MixCall, client_config};
 use super::common::{Server, small_with};
@@ -18,7 +18,7 @@ fn pair(
     (server, caller)
 }
 
-/// What the client heard when its connection came up, the only event.
+/// Parameters in the client's only event, that its connection came up.
 #[track_caller]
 fn up<T>(caller: &Caller<T>) -> Negotiated {
     match &caller.heard.borrow().events[..] {
