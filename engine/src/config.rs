@@ -1,6 +1,6 @@
 //! Configuration of an engine: raw -> validated -> derived.
 //!
-//! [`RawConfig`] holds what somebody wrote, [`RawConfig::validate`] checks it against the limits in
+//! [`RawConfig`] holds values as written, [`RawConfig::validate`] checks it against the limits in
 //! [`KEYS`] and against the host, and [`Config`] is the only form the engine takes: once it exists,
 //! nothing in it needs checking again. Files are not read here; profiles belong to the tuning
 //! package. May use `sys` (which CPUs there are), `mem::budget` and the limits of `proto`; `api`,
@@ -67,7 +67,7 @@ impl RawConfig {
     /// CPUs that this process may use (it asks the system for them).
     ///
     /// # Errors
-    /// The first key that is wrong, with what is allowed.
+    /// The first invalid key, with the allowed values.
     pub fn validate(self) -> Result<Config, ConfigError> {
         self.validate_for(&Host::current())
     }
@@ -75,7 +75,7 @@ impl RawConfig {
     /// Like [`RawConfig::validate`], for a host that the caller describes.
     ///
     /// # Errors
-    /// The first key that is wrong, with what is allowed.
+    /// The first invalid key, with the allowed values.
     pub fn validate_for(mut self, host: &Host) -> Result<Config, ConfigError> {
         for key in KEYS {
             let value = key.value(&self);

@@ -169,7 +169,7 @@ fn shorter_results_unused_offers_and_items_of_no_bytes() {
     }
 }
 
-/// ERR_CHUNK, or what version two has in its place.
+/// ERR_CHUNK, or its counterpart in version two.
 fn is_chunk_error(error: &CallError) -> bool {
     matches!(error, CallError::Rdma(error) if *error == RdmaError::of_header(common::version()))
 }

@@ -59,7 +59,7 @@ impl Scene {
         run_core(&mut self.caller.core, "the idle connection's end", || is_down(heard));
     }
 
-    /// A call that comes now is left alone: then the core has also reported what came before.
+    /// A call that comes now is left alone: then the core has also reported all earlier calls.
     fn wait_for_a_call_to_be_left(&mut self) {
         self.caller.start(ECHO, LEFT, |args| args.opaque(b"late")).unwrap();
         let left = || self.server.stats().calls_left == 1;

@@ -26,7 +26,7 @@ enum Heard {
     Down(ConnectionId),
 }
 
-/// Notes what it hears, in order.
+/// Records events, in order.
 #[derive(Clone, Default)]
 struct Notes {
     heard: Arc<Mutex<Vec<Heard>>>,

@@ -78,7 +78,7 @@ impl Service for Keeper {
     }
 }
 
-/// An engine that keeps what it is sent.
+/// An engine that keeps the data it receives.
 struct KeepServer {
     engine: Engine,
     address: String,

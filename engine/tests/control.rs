@@ -78,8 +78,8 @@ impl Asked {
     }
 }
 
-/// Make calls over a connection, then ask. Expect the counts of the core and of the connection, what
-/// memory there is, and the keys that were set.
+/// Make calls over a connection, then ask. Expect the counts of the core and of the connection, the
+/// memory, and the keys that were set.
 #[test]
 fn a_snapshot_tells_of_engine_core_connection_and_memory() {
     let asked = Asked::on(Server::with(small_with(|raw| raw.rpc.credits = 9)));

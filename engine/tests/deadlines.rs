@@ -113,7 +113,7 @@ fn a_handler_knows_how_much_time_is_left() {
     running.join().unwrap();
 }
 
-/// A raw server and a client that is connected to it; how the server answers what it hears before that.
+/// A raw server and a client that is connected to it; the server's answers to earlier messages.
 fn pair(raw: RawConfig, mut answer: impl FnMut(&[u32]) -> Vec<u32>) -> (RawPeer, Caller<Vec<u32>>) {
     let address = unique_address();
     let listener = RawListener::at(&address);

@@ -158,8 +158,8 @@ fn peer() {
         ["squat", name] => squat(name),
         ["connect", address] => {
             println!("\npeer: {}", outcome(address));
-            // Before the harness hears of it: without descriptors ThreadSanitizer cannot look up the names of
-            // what it is told to leave out.
+            // Before the harness hears of it: without descriptors ThreadSanitizer cannot look up
+            // the names of functions to leave out.
             std::process::exit(0);
         }
         _ => panic!("no role {role}"),
@@ -338,7 +338,8 @@ fn larger_arenas_than_configured_are_refused() {
     assert!(error.contains("limits.peer_arena_mib"), "{error}");
 }
 
-/// Rings larger than the listener's are not used, and the smaller ones take what it sends.
+/// Rings larger than the listener's are not used, and the smaller ones take the listener's
+/// messages.
 #[test]
 fn rings_are_as_large_as_the_listener_has_configured() {
     let server = Server::start();
@@ -512,6 +513,6 @@ fn a_storm_of_connections_takes_the_memory_that_is_configured() {
     });
     let grown_mib = rss().saturating_sub(before) >> 10;
     println!("{calls} calls, the longest took {longest:?}; {grown_mib} MiB more");
-    // Both ends are in this process: 60 times rings of 128 KiB, and what goes with them.
+    // Both ends are in this process: 60 times rings of 128 KiB, and the memory that goes with them.
     assert!(grown_mib < 200, "{grown_mib} MiB more for 60 connections");
 }

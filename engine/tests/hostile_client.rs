@@ -75,8 +75,8 @@ enum Deserves {
     RpcMismatch,
 }
 
-/// Sends a message and then a null call: the answers are exactly what the message deserves and the
-/// null reply.
+/// Sends a message and then a null call: the answers are exactly the one that the message deserves
+/// and the null reply.
 #[track_caller]
 fn expect(peer: &mut RawPeer, what: &str, bytes: &[u8], deserves: Deserves) {
     let xid = bytes.get(..4).map_or(0, |x| u32::from_be_bytes([x[0], x[1], x[2], x[3]]));

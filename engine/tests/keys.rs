@@ -1,5 +1,5 @@
-//! Every key of the configuration does what it says: for each, the test that fails if the engine
-//! ignores it.
+//! Every key of the configuration has its documented effect: for each, the test that fails if the
+//! engine ignores it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;

@@ -298,7 +298,8 @@ fn kill_the_server_under_load_expect_every_call_ended_and_the_other_server_serve
     let other_address = unique_address();
     let _other = Other::start("server", &other_address);
     let other = Load::connect(&mut core, &other_address);
-    // The first round brings what stays: buffers of the allocator, thread-local data.
+    // Resources that stay are allocated in the first round: buffers of the allocator, thread-local
+    // data.
     let mut before = None;
     for round in 0..=ROUNDS {
         kill_one_server(&mut core, &other, moments.next());

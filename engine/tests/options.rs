@@ -37,7 +37,7 @@ fn speaking(version: Versions, raw: RawConfig) -> RawConfig {
     raw
 }
 
-/// Answers ALONE and PART by the same, turned round; refuses what has no information.
+/// Answers ALONE and PART by the same, turned round; refuses messages without information.
 struct Turns;
 
 impl OptionHandler for Turns {
@@ -81,7 +81,7 @@ impl ReplyHandler for Listens {
     }
 }
 
-/// A service that asks its caller by an option, and remembers what the caller said.
+/// A service that asks its caller by an option, and remembers the answer.
 struct AsksBack(Arc<Mutex<Vec<Vec<u8>>>>, Option<Client>);
 
 struct Tells(Arc<Mutex<Vec<Vec<u8>>>>);
@@ -108,7 +108,7 @@ impl Service for AsksBack {
     }
 }
 
-/// A server that knows the extension, or not, and what its callers told it.
+/// A server that knows the extension, or not, and its callers' answers.
 struct Server {
     engine: Engine,
     address: String,

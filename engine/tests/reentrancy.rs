@@ -31,7 +31,7 @@ const MEANT: &str = "meant";
 struct World {
     /// For each connection the one that calls, and the one that calls in reverse.
     clients: Vec<Client>,
-    /// Calls that have started: which client made them, and what it calls them.
+    /// Calls that have started: the client that made them, and its identifier.
     out: BTreeMap<u64, (usize, CallId)>,
     /// Calls in whose encoder something goes on.
     next: u64,

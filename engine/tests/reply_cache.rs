@@ -517,7 +517,7 @@ impl TwoCores {
         assert_eq!((count, self.seen.executed(number)), (1, 1), "call {number}");
     }
 
-    /// A core that took no turn makes up for what it has missed.
+    /// A core that took no turn catches up on missed work.
     #[track_caller]
     fn catch_up(&mut self, core: usize) {
         self.run_until("the end of the lost connection", core, |all| {

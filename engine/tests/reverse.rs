@@ -264,7 +264,7 @@ fn wide() -> RawConfig {
     })
 }
 
-/// Read chunks fill the send queue of the server; a handler's calls in reverse take what is left.
+/// Read chunks fill the send queue of the server; a handler's calls in reverse take the rest.
 #[test]
 fn calls_in_reverse_leave_room_for_the_answer_of_the_handler_that_starts_them() {
     for (procedure, is_answered) in [(LATER, true), (FAIL, false)] {

@@ -201,7 +201,7 @@ fn a_connection_that_comes_after_the_shutdown_is_refused() {
     assert!(world.holdings().iter().all(|end| end.is_down), "{:?}", world.holdings());
 }
 
-/// Counts replies by what their data item is.
+/// Counts replies by their data item.
 #[derive(Clone, Default)]
 struct Numbered {
     right: Rc<Cell<u32>>,
@@ -281,8 +281,8 @@ impl ReplyHandler for KeysAlive {
     }
 }
 
-/// A client with a device that takes 50 us to kill a key, and what it sees. `meanwhile` is called
-/// every 300 ns.
+/// A client with a device that takes 50 us to kill a key, and its observations. `meanwhile` is
+/// called every 300 ns.
 fn call_by_slow_keys(calls: usize, mut meanwhile: impl FnMut(&World)) -> Vec<usize> {
     let world = World::new(Network::default());
     let server = Engine::simulated(config(4), |device| world.connector(device)).unwrap();

@@ -1,6 +1,6 @@
-//! A capture is read by another program: Wireshark's dissectors find in it what was sent, without
-//! being told anything, and nothing malformed. Needs tshark (Debian package tshark), so that it
-//! runs on request only: `cargo test -p spinrpc --test tshark`.
+//! A capture is read by another program: Wireshark's dissectors find in it all messages, without
+//! further options, and nothing malformed. Needs tshark (Debian package tshark), so that it runs on
+//! request only: `cargo test -p spinrpc --test tshark`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;

@@ -231,8 +231,8 @@ fn a_connection_lost_over_the_offer_is_made_anew_in_version_one() {
     }
 }
 
-/// An offer may be lost for other reasons than the version. A responder of version two alone refuses
-/// what is tried then: expect the offer once more.
+/// An offer may be lost for other reasons than the version. A responder of version two alone
+/// refuses the next attempt: expect the offer once more.
 #[test]
 fn a_responder_wrongly_taken_for_an_old_one_is_made_the_offer_again() {
     for options in [ConnectOptions::new(), coming_back()] {

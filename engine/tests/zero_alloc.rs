@@ -201,7 +201,7 @@ impl ReplyHandler for Load {
     }
 }
 
-/// Answers what the server has deferred; to the server this is another thread.
+/// Answers the calls that the server has deferred; to the server this is another thread.
 fn answer_deferred(shared: &Shared) {
     while let Some((number, deferred)) = shared.pop() {
         deferred.reply(|results| results.u32(number));

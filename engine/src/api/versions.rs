@@ -127,8 +127,8 @@ impl ClientEntry {
         self.note_verdict(settled.verdict);
     }
 
-    /// Puts down what a connection has told of its server. A lost offer tells nothing of one that has
-    /// refused version one.
+    /// Records a connection's verdict on its server. A lost offer tells nothing about a server that
+    /// has refused version one.
     pub(super) fn note_verdict(&self, verdict: Verdict) {
         let is_known = self.offer.has_learnt && verdict == Verdict::NoVersionTwo;
         if let Some(responders) = self.offer.responders.as_ref().filter(|_| !is_known) {

@@ -16,7 +16,7 @@ pub enum RpcbindError {
          and name the server's address"
     )]
     NotRunning {
-        /// Each place that was tried, and what happened there.
+        /// Each place that was tried, and the error there.
         tried: String,
     },
     /// A daemon took the connection or the call and did not answer in time.

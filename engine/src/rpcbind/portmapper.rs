@@ -1,5 +1,5 @@
 //! A portmapper on the fabric itself (RFC 5666 section 10, the second way): an engine that answers
-//! program 100000 for what it serves, and the client that asks it.
+//! program 100000 for its own programs, and the client that asks it.
 //!
 //! An ordinary service and an ordinary client of the public API.
 
@@ -22,7 +22,7 @@ use std::thread;
 /// IPPROTO_TCP, the protocol of iWARP, as GETPORT asks for it.
 const PROTOCOL_TCP: u32 = 6;
 
-/// Lets `engine` answer for what it serves: versions 2 to 4 of program 100000, at `address` (by
+/// Lets `engine` answer for its own programs: versions 2 to 4 of program 100000, at `address` (by
 /// convention [`PORTMAPPER_ADDRESS`](super::PORTMAPPER_ADDRESS)) and wherever else it listens. Call
 /// it before the engine's cores start. Blocks until the address is taken.
 ///
@@ -69,7 +69,7 @@ impl Portmapper {
     fn answer(&self, mut call: Call<'_>) {
         match asked(&mut call) {
             Ok(program) if call.procedure() == GETADDR => self.find(call, program),
-            // Only the engine itself says what it serves.
+            // Only the engine itself tells which programs it serves.
             Ok(_) => call.reply(|results| results.bool(false)),
             Err(_) => call.reject(AcceptStatus::GarbageArgs),
         }

@@ -31,8 +31,8 @@ pub enum RecordError {
     TooManyFragments,
 }
 
-/// Reads one message. Allocates what has been announced of it, within [`MESSAGE_BYTES_MAX`];
-/// blocks as `stream` does.
+/// Reads one message. Allocates its announced length, within [`MESSAGE_BYTES_MAX`]; blocks as
+/// `stream` does.
 ///
 /// # Errors
 /// [`RecordError`]; then the stream is somewhere within a message, and cannot be used any more.

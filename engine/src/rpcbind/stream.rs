@@ -39,7 +39,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Connects until `deadline`, which also holds for what is read and written first.
+    /// Connects until `deadline`, which also holds for the first reads and writes.
     pub(super) fn connect(place: &Place, deadline: Instant) -> io::Result<Self> {
         let family = match place {
             Place::Unix(_) => AddressFamily::UNIX,
@@ -59,7 +59,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Sets the deadline of what is read and written from now on.
+    /// Sets the deadline of later reads and writes.
     pub(super) fn set_deadline(&mut self, deadline: Instant) {
         self.deadline = deadline;
     }

@@ -63,7 +63,7 @@ impl<A, B> Item<A, B> {
         };
         match address & !POINTER {
             0 => Ok(address | kind),
-            // SAFETY: it is what was taken apart above.
+            // SAFETY: it is the pointer that was taken apart above.
             _ => Err(unsafe { Self::from_address(address, kind) }),
         }
     }
@@ -137,7 +137,7 @@ impl<A, B> BoxQueue<A, B> {
                 continue;
             }
             let count = most.min(free as usize);
-            // Relaxed: the words order what they carry.
+            // Relaxed: the words order the memory they point to.
             let (old, new) = (tail, tail + count as u64);
             match self.tail.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Some((tail, count)),

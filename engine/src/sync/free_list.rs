@@ -67,7 +67,7 @@ impl FreeList {
         }
     }
 
-    /// Release publishes the place below, and what the giver wrote; Acquire sees that of others.
+    /// Release publishes the place below, and the giver's writes; Acquire sees those of others.
     #[inline]
     fn exchange(&self, head: u64, top: u32) -> Result<(), u64> {
         let tag = (head >> 32).wrapping_add(1);
@@ -122,7 +122,8 @@ mod tests {
         };
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(use_places)).collect();
-            // Joined one by one: ThreadSanitizer does not see what the end of a scope waits for.
+            // Joined one by one: ThreadSanitizer does not see the synchronization at the end of a
+            // scope.
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         assert_eq!(list.free(), 4);

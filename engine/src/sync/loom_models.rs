@@ -236,7 +236,8 @@ unsafe impl Sync for Named {}
 // SAFETY: as above.
 unsafe impl Send for Named {}
 
-/// The producer writes what an order names again, as soon as it hears that the order has been carried out.
+/// The producer writes again to the memory that an order names, as soon as it learns that the order
+/// has been carried out.
 #[test]
 fn loom_what_an_order_names_is_read_before_the_producer_writes_it_again() {
     bounded(|| {
@@ -426,7 +427,7 @@ type Flags = [AtomicBool; 2];
 fn take_flag(queue: &BoxQueue<Written>, flags: &Flags) -> usize {
     queue.pop(2, |item| {
         let Item::Main(written) = item else { return };
-        // Relaxed: the queue alone has to order what an item points to.
+        // Relaxed: the queue alone has to order the memory that an item points to.
         assert!(written.0.load(Ordering::Relaxed), "seen before it was written");
         assert!(!flags[written.1].swap(true, Ordering::Relaxed), "taken twice");
     })

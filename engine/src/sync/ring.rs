@@ -13,7 +13,7 @@
 //! The consumer leaves an order in the ring until it has carried it out, and then says at once how far it has read.
 //! So the producer knows when memory that an order names is free again ([`Producer::consumed`]).
 //!
-//! Both sides treat what the other writes as hostile. A consumer that lies about its progress loses
+//! Both sides treat the other's writes as hostile. A consumer that lies about its progress loses
 //! its own messages; a producer that lies in a header is [`Corrupt`]; neither can do more.
 
 use super::atomic::{Ordering, fence};
@@ -133,7 +133,7 @@ impl RingEnds {
     }
 }
 
-/// The other side wrote what no correct one writes; says what.
+/// The other side wrote something that no correct one writes; the text tells what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt(pub &'static str);
 
@@ -306,8 +306,8 @@ impl<W: Words> Producer<W> {
         Ok(self.next.get())
     }
 
-    /// As [`Producer::push`], of a message of `length` bytes that one slot holds and nothing travels in
-    /// front of. `head` is in the place of what `image` has there. All of the last block goes out.
+    /// Like [`Producer::push`], for a message of `length` bytes that one slot holds, without a
+    /// lead. `head` replaces the start of `image`. All of the last block is written.
     #[inline(always)]
     pub fn push_slot<const HEAD: usize>(
         &self,
@@ -589,7 +589,7 @@ impl<W: Words> Consumer<W> {
         Ok(())
     }
 
-    /// Copies out what the first slot has of the message that waits.
+    /// Copies out the first slot of the waiting message.
     #[inline(always)]
     fn read_first(&self, first: &mut [u8]) {
         let at = self.place.slot(self.next.get());
@@ -611,7 +611,8 @@ impl<W: Words> Consumer<W> {
         Ok(())
     }
 
-    /// Copies out what slot `index`, which the first header has made visible, goes on with.
+    /// Copies out slot `index`, which continues the message and which the first header has made
+    /// visible.
     #[inline]
     fn read_continued(&self, index: u64, part: &mut [u8]) -> Result<(), Corrupt> {
         let at = self.place.slot(index);

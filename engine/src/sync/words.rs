@@ -37,7 +37,7 @@ pub const LINE_WORDS: usize = 8;
 
 /// A stretch of 64-bit atomic words.
 ///
-/// Every index is checked; one outside panics, so callers mask what they got from elsewhere.
+/// Every index is checked; one outside panics, so callers mask indices from elsewhere.
 pub trait Words {
     /// See [`Words::slots`].
     type Slots: Slots;

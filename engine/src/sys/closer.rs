@@ -1,5 +1,5 @@
-//! Threads that close what peers have sent, because a peer decides how long that takes: closing a TCP
-//! socket with `SO_LINGER` and unsent data, or a file of a FUSE server, can block for minutes.
+//! Threads that close descriptors from peers, because a peer decides how long that takes: closing a
+//! TCP socket with `SO_LINGER` and unsent data, or a file of a FUSE server, can block for minutes.
 //!
 //! The threads are detached: nothing waits for them, at the end of the process neither. There are
 //! [`THREADS_MAX`] at most, of which one peer process occupies [`THREADS_PER_PROCESS`], and they end

@@ -45,8 +45,8 @@ impl FileHandle {
     /// # Errors
     /// `InvalidInput` for a name with a slash in it. `Unsupported` if the file system has no
     /// handles that could be opened again, `InvalidData` if they have a kind that does not fit in a
-    /// byte, EOVERFLOW if they are longer than [`HANDLE_BYTES_MAX`]; otherwise what
-    /// name_to_handle_at(2) reports, as `NotFound`.
+    /// byte, EOVERFLOW if they are longer than [`HANDLE_BYTES_MAX`]; otherwise the error of
+    /// name_to_handle_at(2), such as `NotFound`.
     pub fn of(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<(Self, MountId)> {
         if name.to_bytes().contains(&b'/') {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a path is not a name"));
@@ -114,8 +114,8 @@ impl FileHandle {
         Some(self.written_bytes())
     }
 
-    /// Reads what [`write_to`](Self::write_to) wrote. None for what it cannot have written: no
-    /// bytes but the kind, or more than [`HANDLE_BYTES_MAX`].
+    /// Reads the output of [`write_to`](Self::write_to). `None` for bytes that it cannot have
+    /// written: only the kind, or more than [`HANDLE_BYTES_MAX`].
     pub fn from_bytes(written: &[u8]) -> Option<Self> {
         let (&kind, bytes) = written.split_first()?;
         Self::new(kind, bytes)

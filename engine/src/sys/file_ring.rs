@@ -35,14 +35,14 @@ pub const DEPTH_MAX: u32 = 32_768;
 // Reads of ext4's page cache (Linux 6.18, two virtual CPUs, both busy with other work): done at
 // once they hold the polling thread for 0.6 to 2 us at 4 KiB, 5 at 128 KiB, 16 at 512 KiB and 34 at
 // 1 MiB, a queue of them for the sum. To hand a small one over costs that thread 6 to 9 us, and the
-// read 8 us more, a large one 30 or more. So a worker gets what holds the thread for about twice
-// the price of handing it over. For buffered writes of ext4 it made no difference.
+// read 8 us more, a large one 30 or more. So a worker gets an operation that holds the thread for
+// about twice the price of handing it over. For buffered writes of ext4 it made no difference.
 pub const WORKER_FROM_BYTES: usize = 512 << 10;
 
 /// Data on stable storage when a write or a sync is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// The data, and of the metadata what is needed to read it back (fdatasync, `RWF_DSYNC`).
+    /// The data, and the metadata needed to read them back (fdatasync, `RWF_DSYNC`).
     Data,
     /// The data and all metadata of the file (fsync, `RWF_SYNC`).
     File,
@@ -56,7 +56,7 @@ pub struct Done<B, T> {
     /// The buffer; none for a sync.
     pub buffer: Option<B>,
     /// Bytes that were read or written, from the start of the buffer; of a durable write, all of
-    /// them are durable. It counts what was done before an error, too.
+    /// them are durable. It counts bytes moved before an error, too.
     pub bytes: usize,
     /// Result of the operation. A successful read of fewer bytes than its buffer has met the end of
     /// the file; a successful write wrote all.
@@ -102,8 +102,8 @@ impl<B, T> fmt::Debug for Full<B, T> {
 /// to sleep until there is something to poll for polls once, so that the kernel has everything that
 /// was queued, and then waits for the ring's descriptor ([`AsFd`]) to be readable.
 ///
-/// Dropping it cancels what is outstanding and waits, in the kernel, until nothing of it can touch
-/// a buffer any more; that takes as long as the slowest disk which is being read or written. The
+/// Dropping it cancels outstanding operations and waits, in the kernel, until none of them can
+/// touch a buffer any more; that takes as long as the slowest disk being read or written. The
 /// buffers and tokens are dropped.
 pub struct FileRing<B: StableBytes, T> {
     ring: IoUring,
@@ -158,9 +158,9 @@ impl<B: StableBytes, T> FileRing<B, T> {
     ///
     /// # Errors
     /// `OutOfMemory` (ENOMEM) where the user may not pin so much (RLIMIT_MEMLOCK; root may).
-    /// `StorageFull` where the kernel has no table that can be added to (before Linux 5.19), or that
-    /// has no entry left. For memory that cannot be pinned, what io_uring_register(2) says. The ring
-    /// works then as without it.
+    /// `StorageFull` where the kernel has no table that can be added to (before Linux 5.19), or
+    /// that has no entry left. For memory that cannot be pinned, the error of io_uring_register(2).
+    /// The ring then works without registration.
     pub fn register(&mut self, memory: impl StableMemory + 'static) -> io::Result<()> {
         self.registered.add(&self.ring, Box::new(memory))
     }
@@ -276,9 +276,9 @@ impl<B: StableBytes, T> FileRing<B, T> {
         Ok(())
     }
 
-    /// Gives the kernel what was queued and hands each operation that is done to `done`. Returns
-    /// how many. It makes one system call if something was queued or the kernel has completions to
-    /// post, and otherwise reads a few words of memory that is shared with the kernel.
+    /// Submits queued operations to the kernel and hands each completed one to `done`. Returns
+    /// their number. It makes one system call if something was queued or the kernel has completions
+    /// to post, and otherwise reads a few words of memory that is shared with the kernel.
     ///
     /// # Errors
     /// The error of io_uring_enter(2), except for a lack of resources, which may be over at the
@@ -404,7 +404,7 @@ fn push<B: StableBytes, T>(
     debug_assert!(pushed.is_ok(), "the queue has an entry for every slot");
 }
 
-/// Lets the kernel take what was queued and post completions, if there is anything of either.
+/// Lets the kernel take queued operations and post completions, if there are any.
 fn enter(ring: &mut IoUring) -> io::Result<()> {
     let queue = ring.submission();
     if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {

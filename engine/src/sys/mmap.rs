@@ -65,8 +65,8 @@ impl Mapping {
     /// Maps at least `len` zeroed bytes of this process alone, rounded up to whole pages.
     ///
     /// # Errors
-    /// `InvalidInput` if `len` is 0; otherwise what the kernel reports, such as `OutOfMemory` for
-    /// huge pages that are required and not there. A lock or a NUMA placement that is refused is not
+    /// `InvalidInput` if `len` is 0; otherwise the kernel's error, such as `OutOfMemory` for huge
+    /// pages that are required and not available. A lock or a NUMA placement that is refused is not
     /// an error.
     pub fn anonymous(len: usize, request: PageRequest) -> io::Result<Self> {
         let span = match request.huge {
@@ -148,7 +148,7 @@ impl SharedMemory {
     /// descriptor is for passing it to a peer.
     ///
     /// # Errors
-    /// `InvalidInput` if `len` is 0; otherwise what the kernel reports.
+    /// `InvalidInput` if `len` is 0; otherwise the kernel's error.
     pub fn create(name: &str, len: usize) -> io::Result<(Self, OwnedFd)> {
         let len = whole_pages(len, param::page_size())?;
         let fd = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -162,7 +162,7 @@ impl SharedMemory {
     /// block.
     ///
     /// # Errors
-    /// `InvalidData` if it is anything else; otherwise what the kernel reports, such as
+    /// `InvalidData` if it is anything else; otherwise the kernel's error, such as
     /// `PermissionDenied` for a descriptor that is not open for writing.
     pub fn from_fd(fd: impl AsFd, len_max: usize) -> io::Result<Self> {
         check_seals(fd.as_fd())?;
@@ -188,7 +188,7 @@ impl SharedMemory {
     /// Allocates the pages of `range`, so that the data path takes no page fault there.
     ///
     /// # Errors
-    /// `InvalidInput` if the range is not within the memory; otherwise what the kernel reports.
+    /// `InvalidInput` if the range is not within the memory; otherwise the kernel's error.
     pub fn prefault(&self, range: Range<usize>) -> io::Result<()> {
         self.span.populate_or_touch(range)
     }
@@ -274,7 +274,7 @@ impl Span {
         Ok(unsafe { mm::mlock(self.base.as_ptr().cast(), self.len) }?)
     }
 
-    /// Leaves the range out of processes that this one forks, which could write what is shared.
+    /// Leaves the range out of processes that this one forks, which could write shared memory.
     fn keep_from_forks(&self) -> io::Result<()> {
         // SAFETY: the range is mapped, and stays as it is in this process.
         let advised =

@@ -1,4 +1,4 @@
-//! Unix sockets to peers that are not trusted with this process's time, and what they send.
+//! Unix sockets to peers that are not trusted with this process's time, and their messages.
 //!
 //! A peer can leave descriptors in a socket (`SCM_RIGHTS`), and closing one of those can block for as
 //! long as the peer likes (module `closer`). Two fences keep them away:
@@ -102,7 +102,7 @@ impl PeerSocket {
     /// descriptors.
     ///
     /// # Errors
-    /// `TimedOut`, or what the kernel reports. Without the fence, as [`PeerListener::accept`].
+    /// `TimedOut`, or the kernel's error. Without the fence, as for [`PeerListener::accept`].
     pub fn connect(
         fd: OwnedFd,
         address: &SocketAddrUnix,
@@ -148,7 +148,7 @@ impl PeerSocket {
     /// whatever is dropped of it here, the socket still holds.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing has arrived, or what the kernel reports.
+    /// `WouldBlock` when nothing has arrived, or the kernel's error.
     pub fn peek(&self, bytes: &mut [u8]) -> io::Result<Peeked> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -175,8 +175,8 @@ impl PeerSocket {
         Ok(Peeked { length: got.bytes, fds, is_whole })
     }
 
-    /// Takes what [`PeerSocket::peek`] has shown: `length` bytes, or a packet. Its descriptors are closed
-    /// by this thread; only those that can do no harm may be among them.
+    /// Consumes the data that [`PeerSocket::peek`] has shown: `length` bytes, or a packet. Its
+    /// descriptors are closed by this thread; only those that can do no harm may be among them.
     ///
     /// # Errors
     /// The kernel's error.
@@ -189,8 +189,8 @@ impl PeerSocket {
     /// Reads bytes from a peer that has no reason to send descriptors.
     ///
     /// # Errors
-    /// `InvalidData` if it has sent some, `WouldBlock` when nothing has arrived, or what the kernel
-    /// reports.
+    /// `InvalidData` if it has sent some, `WouldBlock` when nothing has arrived, or the kernel's
+    /// error.
     pub fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         let peeked = self.peek(bytes)?;
         if !peeked.fds.is_empty() || !peeked.is_whole {
@@ -211,8 +211,8 @@ impl PeerSocket {
     /// Fences the socket, and looks whether anything is in it.
     fn is_clean(&self) -> bool {
         let fd = self.as_fd();
-        // Asking for the peer's name takes the lock under which the peer sends: one that has passed
-        // the fence before it was up is over then, and what it sent is seen.
+        // Asking for the peer's name takes the lock under which the peer sends: a send that has
+        // passed the fence before it was up has ended then, and its data are seen.
         let is_fenced = pass_rights(fd, false) && net::getpeername(fd).is_ok();
         let nothing = Err(Errno::AGAIN);
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -257,7 +257,8 @@ pub struct PeerFd {
 }
 
 impl PeerFd {
-    /// The descriptor, for a caller that has checked what it is. Dropping the result waits for the close.
+    /// The descriptor, for a caller that has checked its type. Dropping the result waits for the
+    /// close.
     pub fn into_fd(mut self) -> Option<OwnedFd> {
         self.fd.take()
     }
@@ -289,8 +290,8 @@ fn pass_rights(socket: BorrowedFd<'_>, allowed: bool) -> bool {
     set_flag(socket, SO_PASSRIGHTS, allowed)
 }
 
-/// Makes urgent bytes of a stream readable in place; false if the kernel refuses. Otherwise looking
-/// passes over them, and taking what is behind them closes the descriptors that they came with.
+/// Makes urgent bytes of a stream readable in place; false if the kernel refuses. Otherwise peeking
+/// skips them, and consuming the data behind them closes the descriptors that they came with.
 fn show_urgent(socket: BorrowedFd<'_>) -> bool {
     set_flag(socket, libc::SO_OOBINLINE, true)
 }
@@ -498,7 +499,7 @@ mod tests {
         socket.refuse_descriptors();
         let null = std::fs::File::open("/dev/null").unwrap();
         if socket.may_hold {
-            // Past the harness, which keeps what passing tests print.
+            // Printed past the harness, which hides the output of passing tests.
             let what = "a_fenced_socket: this kernel has no SO_PASSRIGHTS (Linux 6.16)";
             let _ = writeln!(io::stderr(), "NOT TESTED: {what}");
             return;

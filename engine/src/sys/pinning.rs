@@ -90,7 +90,8 @@ impl Pin {
         Ok(Self { number, cpu, _of_its_thread: PhantomData })
     }
 
-    /// Runs what may start threads of the application: off the CPUs of cores, near that of this one.
+    /// Runs code that may start threads of the application: off the CPUs of cores, near that of
+    /// this one.
     pub fn loosened<T>(&self, run: impl FnOnce() -> T) -> T {
         let helpers = helper_cpus();
         let near = helpers.as_ref().map(|cpus| near(cpus, self.cpu));
@@ -135,7 +136,7 @@ impl Drop for Loosened {
     }
 }
 
-/// Runs what starts threads, on a thread that may have cores: off their CPUs.
+/// Runs code that starts threads, on a thread that may have cores: off their CPUs.
 pub fn off_the_cores<T>(run: impl FnOnce() -> T) -> T {
     let pinned = PINS.with_borrow(|pins| pins.cpus.last().map(|(_, cpu)| *cpu));
     let tied = pinned.filter(|cpu| allowed().is_ok_and(|now| now.iter().eq([*cpu])));

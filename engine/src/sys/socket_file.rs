@@ -1,5 +1,5 @@
-//! Files of listening Unix sockets: they have their mode from the beginning, replace only what a dead
-//! server left behind, and go with their server, unless another one has taken the place.
+//! Files of listening Unix sockets: they have their mode from the beginning, replace only the file
+//! of a dead server, and go with their server, unless another one has taken the place.
 //!
 //! May be called by everyone. Nothing here waits for a peer.
 
@@ -27,8 +27,8 @@ impl SocketFile {
     /// server is dead is replaced.
     ///
     /// # Errors
-    /// `AddrInUse` for anything else that is there, and for a server that takes the place in the same
-    /// moment; or what the kernel reports.
+    /// `AddrInUse` for anything else that is there, and for a server that takes the place in the
+    /// same moment; or the kernel's error.
     pub fn listen(socket: OwnedFd, path: &Path, backlog: i32) -> io::Result<(PeerListener, Self)> {
         let file = Self::bind(&socket, path)?;
         let listener = PeerListener::listen(socket, backlog)?;

@@ -20,12 +20,12 @@ const STRANGER: u32 = 65_534;
 /// for it.
 ///
 /// # Errors
-/// As of [`ThreadIdentity::assume`]; what clone(2) reports. Nothing is done then.
+/// The errors of [`ThreadIdentity::assume`], or the error of clone(2). Nothing is done then.
 pub(super) fn as_nobody<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
     let act = || {
         let mut own = ThreadIdentity::of_this_thread()?;
         let _acting = own.assume(STRANGER, STRANGER, &[])?;
-        // Some override what no user could, such as quotas.
+        // Some capabilities override limits that no user can, such as quotas.
         let none = CapabilitySet::empty();
         let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
         set_capabilities(None, sets)?;
@@ -85,7 +85,7 @@ impl ThreadIdentity {
         if uid == NOBODY || gid == NOBODY || groups.contains(&NOBODY) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "2^32 - 1 is not a user"));
         }
-        // Before anything changes, so that dropping it undoes what was done when the rest fails.
+        // Before anything changes, so that dropping it undoes the changes when the rest fails.
         let acting = Acting { own: self };
         set_groups(groups)?;
         set_fs_group(gid)?;

@@ -97,7 +97,8 @@ fn refusal(layer: &Layer, section: &str, name: &str) -> Option<(String, &'static
     None
 }
 
-/// Section and name of each dependency. A section is what follows a target's `cfg`, if any.
+/// Section and name of each dependency. A section's name is the part after a target's `cfg`, if
+/// any.
 fn dependencies(text: &str) -> Vec<(String, String)> {
     let (mut section, mut found) = (String::new(), Vec::new());
     for line in text.lines().map(str::trim) {

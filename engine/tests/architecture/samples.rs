@@ -1,4 +1,4 @@
-//! The rules at work on small sources: each one refuses the bad code, and leaves alone what only
+//! The rules at work on small sources: each one refuses the bad code, and accepts code that only
 //! looks like it.
 
 use crate::lexer::blank;

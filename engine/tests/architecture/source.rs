@@ -34,7 +34,7 @@ pub(crate) struct Source {
     pub(crate) tests: Vec<Range<usize>>,
 }
 
-/// A rule broken, where, and what to do about it.
+/// A violation: the rule, the place, and the remedy.
 #[derive(Debug)]
 pub(crate) struct Violation {
     path: String,
@@ -56,7 +56,7 @@ impl Violation {
 }
 
 impl Workspace {
-    /// Reads everything below the workspace's root, leaving out what tools put there.
+    /// Reads everything below the workspace's root, leaving out files of tools.
     pub(crate) fn load() -> io::Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut files = Vec::new();

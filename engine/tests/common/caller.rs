@@ -48,7 +48,7 @@ pub(crate) fn recorder<T>(heard: &Rc<RefCell<Heard<T>>>, read: Read<T>) -> Recor
     Recorder { heard: Rc::clone(heard), read }
 }
 
-/// One connection, its core and what its handler heard.
+/// One connection, its core and the events of its handler.
 pub(crate) struct Caller<T> {
     pub(crate) client: Client,
     pub(crate) heard: Rc<RefCell<Heard<T>>>,
@@ -108,7 +108,7 @@ impl<T: 'static> Caller<T> {
         self.client.call(procedure, Token(token), &mut CallSpec::new(), encode)
     }
 
-    /// Runs the core until `done` with what was heard, or fails.
+    /// Runs the core until `done` accepts the events, or fails.
     #[track_caller]
     pub(crate) fn run_until(&mut self, what: &str, done: impl Fn(&Heard<T>) -> bool) {
         let heard = Rc::clone(&self.heard);

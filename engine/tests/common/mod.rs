@@ -30,8 +30,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// except for tests with a raw peer ([`raw`]) or of features that only shared memory has.
 const DEVICE_VARIABLE: &str = "SPINRPC_TEST_DEVICE";
 
-/// Names the part of a test that this host or user cannot run (see the README), past the harness, which
-/// keeps what passing tests print.
+/// Names the part of a test that this host or user cannot run (see the README), past the harness,
+/// which hides the output of passing tests.
 pub(crate) fn not_tested(what: &str) {
     let test = std::thread::current().name().unwrap_or_default().to_owned();
     let _ = writeln!(std::io::stderr(), "NOT TESTED: {test}: {what}");
@@ -173,7 +173,7 @@ impl Server {
         Self::started(engine, shared)
     }
 
-    /// An engine that serves what tells `shared`: it listens, and starts.
+    /// An engine with a service that reports to `shared`: it listens, and starts.
     pub(crate) fn started(engine: Engine, shared: Arc<Shared>) -> Self {
         Self::started_at(unique_address(), engine, shared)
     }
@@ -198,7 +198,7 @@ impl Server {
         self.engine.stats(0).unwrap()
     }
 
-    /// Waits until a counter of core 0 is what it should be.
+    /// Waits until a counter of core 0 has the expected value.
     #[track_caller]
     pub(crate) fn wait_for(&self, what: &str, done: impl Fn(&StatsSnapshot) -> bool) {
         wait_until(what, || done(&self.stats()));

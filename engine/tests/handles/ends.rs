@@ -1,4 +1,4 @@
-//! The end of a core, or none at all, and what becomes of its calls.
+//! The end of a core, or of a core that never started, and the fate of its calls.
 
 use super::*;
 

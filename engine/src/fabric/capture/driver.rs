@@ -12,7 +12,8 @@ use crate::sys::clock::{Clock, Ticks};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A driver whose traffic is captured. It does what the driver does, but hands no message over by value.
+/// A driver whose traffic is captured. It behaves like the driver, but hands no message over by
+/// value.
 pub struct Capture<F: Fabric> {
     inner: F,
     tape: Tape,

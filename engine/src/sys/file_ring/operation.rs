@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// Most bytes of one request to the kernel, which itself stops short of 2 GiB.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
 
-/// Lies in a slot from the time it is queued until the kernel has done with it, which is what makes
-/// it safe to tell the kernel addresses.
+/// Lies in a slot from the time it is queued until the kernel is done with it, which makes it safe
+/// to give addresses to the kernel.
 pub(super) struct Operation<B, T> {
     pub(super) work: Work,
     /// The kernel looks the descriptor up when it starts the request, which may be later and on
@@ -56,8 +56,8 @@ pub(super) enum Step {
 }
 
 impl<B: StableBytes, T> Operation<B, T> {
-    /// The request for what is left. It holds addresses of the buffer and the number of the file,
-    /// so the operation must stay in its slot until the kernel has answered.
+    /// The request for the rest. It holds addresses of the buffer and the number of the file, so
+    /// the operation must stay in its slot until the kernel has answered.
     pub(super) fn request(&mut self, key: Key, registered: &Registered) -> Entry {
         let fd = Fd(self.file.as_raw_fd());
         // An offset of -1 would mean the position of the open file; one less is refused like all
@@ -88,7 +88,7 @@ impl<B: StableBytes, T> Operation<B, T> {
         entry.flags(flags).personality(self.personality).user_data(key.user_data())
     }
 
-    /// Takes note of what the kernel answered to the last request: bytes, or an error's negative.
+    /// Records the kernel's answer to the last request: a number of bytes, or a negative error.
     pub(super) fn advance(&mut self, answer: i32) -> Step {
         let Ok(bytes) = usize::try_from(answer) else { return self.failed(-answer) };
         self.done_bytes += bytes;

@@ -1,4 +1,4 @@
-//! A fixed number of places for what is in the kernel's hands, named by index and generation.
+//! A fixed number of places for operations of the kernel, named by index and generation.
 
 /// Names the item that was put into a slot, and no later one; the kernel returns it as `user_data`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl<O> Slots<O> {
         slot.content.as_mut().filter(|_| slot.generation == key.generation())
     }
 
-    /// Takes what `key` names out; the key names nothing from then on.
+    /// Takes the item that `key` names out; the key names nothing from then on.
     pub(super) fn take(&mut self, key: Key) -> Option<O> {
         self.find(key)?;
         let slot = &mut self.slots[key.index()];

@@ -1,5 +1,5 @@
-//! Files read and written through a ring hold what they should, and a ring that goes lets go of all
-//! it was given. These tests need a kernel that lets this process use io_uring.
+//! Files read and written through a ring have the right contents, and a dropped ring releases
+//! everything it was given. These tests need a kernel that lets this process use io_uring.
 
 use super::*;
 use crate::sys::random::Random;
@@ -190,7 +190,7 @@ fn errors_of_files_are_handed_back_with_the_buffer() {
 
 #[test]
 fn a_write_that_stops_short_goes_on_until_the_error_that_stopped_it() {
-    // A pipe takes what it has room for; then its reader goes.
+    // A pipe takes as much as it has room for; then its reader goes.
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     let room = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
     let mut ring: Ring = ring(DEPTH);
@@ -391,7 +391,7 @@ struct Soak {
     ring: FileRing<Box<[u8]>, u64>,
     file: Arc<OwnedFd>,
     model: Vec<u8>,
-    /// Place and, for a read, what to expect, by token. No two overlap if one is a write.
+    /// Place and, for a read, the expected bytes, by token. No two overlap if one is a write.
     flying: BTreeMap<u64, (std::ops::Range<usize>, Option<Vec<u8>>)>,
 }
 

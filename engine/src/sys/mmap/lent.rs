@@ -40,8 +40,9 @@ impl LendableMemory {
     /// Makes zeroed memory of at least `len` bytes, rounded up to whole pages. `name` shows in `/proc/PID/maps`.
     ///
     /// # Errors
-    /// `InvalidInput` if `len` is 0; otherwise what the kernel reports, such as `OutOfMemory` for huge pages
-    /// that are required and not there, or `InvalidInput` for a seal that it does not know.
+    /// `InvalidInput` if `len` is 0; otherwise the kernel's error, such as `OutOfMemory` for huge
+    /// pages that are required and not available, or `InvalidInput` for a seal that it does not
+    /// know.
     pub fn create(name: &str, len: usize, request: PageRequest) -> io::Result<Self> {
         let huge = || {
             let len = whole_pages(len, HUGE_PAGE_BYTES)?;
@@ -83,10 +84,10 @@ impl LendableMemory {
     /// are for reading, and stay so.)
     ///
     /// # Errors
-    /// `InvalidInput`, with a text that says why, if the file cannot be sealed as it must be, or its size is
-    /// not that of whole pages, or less than `len_min` or more than `len_max`: then the file is as it was. Otherwise what
-    /// the kernel reports, such as `PermissionDenied` for a descriptor that is not open for writing, and a file that
-    /// may be sealed.
+    /// `InvalidInput`, with a text that says why, if the file cannot be sealed as it must be, or
+    /// its size is not that of whole pages, or less than `len_min` or more than `len_max`: then the
+    /// file is as it was. Otherwise the kernel's error, such as `PermissionDenied` for a descriptor
+    /// that is not open for writing, and a file that may be sealed.
     pub unsafe fn from_memfd(
         fd: OwnedFd,
         len_min: usize,
@@ -150,7 +151,7 @@ impl BorrowedMemory {
     /// nothing that could block.
     ///
     /// # Errors
-    /// `InvalidData` if it is anything else; otherwise what the kernel reports.
+    /// `InvalidData` if it is anything else; otherwise the kernel's error.
     pub fn from_fd(fd: impl AsFd, len_max: usize) -> io::Result<Self> {
         // Seals come first, as in `SharedMemory::from_fd`.
         let seals = fs::fcntl_get_seals(&fd).map_err(|_| refused("it is not a memfd"))?;

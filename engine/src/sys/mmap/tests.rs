@@ -1,4 +1,5 @@
-//! Mappings give what they say, and nothing a peer passes is mapped unless it can do no harm.
+//! Mappings have the requested properties, and a descriptor from a peer is only mapped if it can do
+//! no harm.
 
 use super::*;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
