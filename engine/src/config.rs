@@ -718,7 +718,7 @@ impl Config {
     }
 
     /// Alignment of a receive buffer, in bytes, as announced to a peer that computes padding with
-    /// it. With chained receives, data begin at the alignment of the second buffers.
+    /// it. With chained receives, it is that of the second buffers, at which data begin.
     pub fn recv_align_bytes(&self) -> usize {
         match self.msgp_alignment() {
             Alignment::NONE => LINE_BYTES,

@@ -43,7 +43,7 @@ pub(super) struct Request {
     pub(super) lent: Arc<[Slab]>,
 }
 
-/// Sends connection requests in the name of one core.
+/// Establishes connections, with the private data of the client that asks.
 pub(super) struct Dialer {
     pub(super) connector: Arc<AnyConnector>,
     pub(super) config: Config,

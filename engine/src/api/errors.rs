@@ -50,7 +50,8 @@ pub enum CallError {
     /// came.
     #[error("the server did not execute the call: its time had been over for {by:?}")]
     Late {
-        /// Time since then, by the server's clock; the call's way to the server is not counted.
+        /// Time by which the call was late, by the server's clock; the call's way to the server is
+        /// not counted.
         by: Duration,
     },
     /// The server does not know this option of version two

@@ -190,7 +190,7 @@ impl CmId {
         Ok(Self { raw, _channel: Arc::clone(channel) })
     }
 
-    /// Sets the number that events of an id carry which came with a request.
+    /// Sets the number that the events of an id carry, for an id that came with a request.
     pub(super) fn set_number(&mut self, number: u64) {
         // SAFETY: the id is alive, and the library does not look at the field.
         unsafe { (*self.raw.as_ptr()).context = without_provenance_mut(number as usize) };

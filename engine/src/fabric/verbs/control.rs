@@ -180,8 +180,8 @@ impl ControlThread {
         }
     }
 
-    /// The last handle is gone, so there are no links left and no callers waiting: all remaining
-    /// jobs are already in the mailbox.
+    /// The last handle is gone, so there are no links left and no callers waiting: only jobs
+    /// already in the mailbox remain.
     fn finish(&mut self) {
         self.listeners.clear();
         self.do_jobs();

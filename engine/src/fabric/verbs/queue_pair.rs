@@ -61,8 +61,8 @@ impl Sent {
         matches!(self, Self::Read { result: None, .. })
     }
 
-    /// Counts a request that has left the queue, which counts those of the reactor and those of the
-    /// driver.
+    /// Takes a request that has left the queue off the count of the reactor's requests, or of the
+    /// driver's.
     #[inline]
     fn uncount(&self, asked: &mut u32, own: &mut u32) {
         match self {

@@ -215,7 +215,7 @@ fn what_is_no_memory_is_refused() {
         [read_end, write_end, socket.into(), file.into(), directory.into(), device.into(), path];
     for fd in others {
         let reason = refusal(fd, 1 << 20);
-        assert!(reason.contains("no memfd"), "{reason}");
+        assert!(reason.contains("not a memfd"), "{reason}");
     }
 }
 
