@@ -41,11 +41,12 @@ pub struct ShmConfig {
     /// must ring the core's bell from then on. Fewer when a core looks at more than 32 connections, so that
     /// connections which fall silent together cost no more looks.
     pub idle_polls: u32,
-    /// Bytes that Reads and Writes of one queue pair copy per flush, so that long transfers of one
-    /// do not hold up short messages of others.
+    /// Bytes that a core with two or more connections copies per turn: for Reads, Writes and orders to fetch, of all
+    /// connections together. Long transfers of one hold up short messages of others no longer than that takes.
     pub copy_bytes_per_flush: usize,
-    /// The same, and of orders to fetch, where the core has one connection: nothing of others can wait. Each
-    /// step of a copy costs a turn of the core, about 1 % of a transfer of 1 MiB.
+    /// Bytes that a core with one connection copies per turn, in the place of `copy_bytes_per_flush`, also where that is
+    /// smaller: for short turns lower both. There is no other connection to hold up, and each step of a copy costs
+    /// a turn of the core, about 1 % of a transfer of 1 MiB.
     pub copy_bytes_alone: usize,
     /// Have the pages of the rings in place when a connection is made. The control thread does that, or
     /// the thread that connects.

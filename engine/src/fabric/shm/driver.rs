@@ -62,6 +62,8 @@ pub struct ShmFabric {
     scan_is_over: bool,
     /// Connections that `poll_hot` receives from.
     longs: Vec<u32>,
+    /// Bytes copied in this turn, by orders of peers and from send queues: they share one budget.
+    copied: usize,
     /// Those that sent something since the last bell check, and those whose next message is not short.
     listed: Rc<Listed>,
     /// Have a send queue that is not empty.
@@ -118,6 +120,7 @@ impl ShmFabric {
             looks_left: 0,
             scan_is_over: false,
             longs: Vec::with_capacity(conns),
+            copied: 0,
             listed: Listed::new(conns),
             waiting: Vec::with_capacity(conns),
             lending: Vec::with_capacity(conns),
@@ -248,26 +251,18 @@ impl ShmFabric {
             false => self.list_hot(),
         }
         let room = out.room();
-        // All of one turn, in equal parts: a peer with endless orders holds up nobody else.
-        let share = self.copy_bytes() / self.longs.len().max(1);
+        self.copied = 0;
         while let Some(place) = self.longs.pop() {
             if out.room() == 0 {
                 self.begin_with(Some(place).filter(|_| room > 0));
                 return self.begin_looks();
             }
+            // The send queues that wait have their parts in the flush.
+            let share = self.copy_share(1 + self.longs.len() + self.waiting.len());
             self.receive(place, out, share);
         }
         self.hot_at += usize::from(!self.takes_shorts);
         self.begin_looks();
-    }
-
-    /// Bytes to copy in one go: more where there is no other connection that could wait for the end of it, even one
-    /// that is silent now.
-    fn copy_bytes(&self) -> usize {
-        match self.live.len() {
-            0 | 1 => self.config.copy_bytes_alone,
-            _ => self.config.copy_bytes_per_flush,
-        }
     }
 
     /// All hot connections are to be received from. The first one last: they are taken from the end.
@@ -306,8 +301,12 @@ impl ShmFabric {
 
     fn receive(&mut self, place: u32, out: &mut Completions, fetch_bytes: usize) {
         let idle_polls = self.idle_polls;
-        let Some(pair) = self.pair_at(place) else { return };
-        match pair.receive(out, &mut fetch_bytes.max(FETCH_COST_BYTES)) {
+        let pair = self.places.get_mut(place as usize).and_then(|place| place.pair.as_deref_mut());
+        let Some(pair) = pair else { return };
+        let mut left = fetch_bytes;
+        let seen = pair.receive(out, &mut left);
+        self.copied += fetch_bytes - left;
+        match seen {
             Ok(Seen::Nothing) => {
                 let looks = pair.ends.empty_looks.get() + 1;
                 pair.ends.empty_looks.set(looks);

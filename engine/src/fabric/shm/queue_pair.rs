@@ -399,13 +399,13 @@ impl QueuePair {
         }
     }
 
-    /// Goes on with the send queue, and copies as many bytes at most. Finished Reads go to `done`.
+    /// Goes on with the send queue, and copies `budget` bytes at most. Finished Reads go to `done`.
     pub(super) fn progress(
         &mut self,
         done: &mut VecDeque<(QpId, WrId, Result<(), WrError>)>,
-        copy_bytes: usize,
+        budget: &mut usize,
     ) -> Result<Progress, DownCause> {
-        let progress = self.send_queued(done, copy_bytes);
+        let progress = self.send_queued(done, budget);
         self.count_room();
         progress
     }
@@ -413,7 +413,7 @@ impl QueuePair {
     fn send_queued(
         &mut self,
         done: &mut VecDeque<(QpId, WrId, Result<(), WrError>)>,
-        mut budget: usize,
+        budget: &mut usize,
     ) -> Result<Progress, DownCause> {
         while let Some(wr) = self.send_queue.pop_front() {
             match wr {
@@ -430,7 +430,7 @@ impl QueuePair {
                     }
                 }
                 SendWr::Write { from, to } => {
-                    let rest = self.copy(Access::RemoteWrite, to, from, &mut budget);
+                    let rest = self.copy(Access::RemoteWrite, to, from, budget);
                     let Some((to, from)) = rest.map_err(DownCause::WorkRequest)? else { continue };
                     self.send_queue.push_front(SendWr::Write { from, to });
                     return Ok(Progress::Waiting);
@@ -440,7 +440,7 @@ impl QueuePair {
                     return Ok(Progress::Waiting);
                 }
                 SendWr::Read { id, from, into } => {
-                    match self.copy(Access::RemoteRead, from, into, &mut budget) {
+                    match self.copy(Access::RemoteRead, from, into, budget) {
                         Ok(None) => done.push_back((self.id, id, Ok(()))),
                         Ok(Some((from, into))) => {
                             self.send_queue.push_front(SendWr::Read { id, from, into });

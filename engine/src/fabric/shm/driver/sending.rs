@@ -1,31 +1,49 @@
 //! What goes out, as far as it could not go at once: send queues, doorbells, and memory that peers fetch.
 
 use super::super::super::DownCause;
+use super::super::fetch::FETCH_COST_BYTES;
 use super::super::queue_pair::{Progress, QueuePair};
 use super::ShmFabric;
 use crate::sync::atomic::{Ordering, fence};
 
 impl ShmFabric {
-    /// Goes on with the send queues.
+    /// Goes on with the send queues. They share what the orders of this turn have left of its budget. Copies take long:
+    /// peers that sleep are woken first, for what has been sent already.
     #[cold]
     pub(super) fn progress_waiting(&mut self) {
+        self.ring_bells();
         let mut at = 0;
         while let Some(place) = self.waiting.get(at).copied() {
-            match self.progress(place) {
+            let share = self.copy_share(self.waiting.len() - at);
+            match self.progress(place, share) {
                 Ok(Progress::Waiting) => at += 1,
                 Ok(Progress::Empty) => self.stop_waiting(at, place),
                 // Takes it off the list, too.
                 Err(cause) => self.take_down(place, cause),
             }
         }
+        // Turns that end early flush without a poll.
+        self.copied = 0;
     }
 
-    fn progress(&mut self, place: u32) -> Result<Progress, DownCause> {
-        let budget = self.copy_bytes();
+    /// Equal part of one connection in the bytes that may still be copied in this turn, where `sharers` want some: a peer
+    /// with endless orders or long transfers holds up nobody else. Each has a little in any case, so that none starves.
+    pub(super) fn copy_share(&self, sharers: usize) -> usize {
+        // More where no other connection could wait for the end of a copy, not even one that is silent now.
+        let budget = match self.live.len() {
+            0 | 1 => self.config.copy_bytes_alone,
+            _ => self.config.copy_bytes_per_flush,
+        };
+        (budget.saturating_sub(self.copied) / sharers.max(1)).max(FETCH_COST_BYTES)
+    }
+
+    fn progress(&mut self, place: u32, budget: usize) -> Result<Progress, DownCause> {
         let pair = self.places.get_mut(place as usize).and_then(|place| place.pair.as_deref_mut());
         let Some(pair) = pair else { return Ok(Progress::Empty) };
         pair.ends.note_sent();
-        let progress = pair.progress(&mut self.done, budget);
+        let mut left = budget;
+        let progress = pair.progress(&mut self.done, &mut left);
+        self.copied += budget - left;
         if pair.lends() && !self.lending.contains(&place) {
             self.lending.push(place);
         }

@@ -7,6 +7,7 @@ use super::super::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
 use crate::fabric::conformance::{End, Event, accept_into_channel, pattern};
 use crate::fabric::{
     Access, ConnectRequest, Connector, DownCause, Fabric, ListenRequest, QpId, RemoteSlice, SendWr,
+    WrId,
 };
 use crate::mem::{Bulk, Slab, SlabLayout};
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -398,6 +399,50 @@ fn long_orders_of_several_connections_expect_a_bounded_sum_in_a_turn() {
         let sum: u32 = after.iter().zip(&before).map(|(after, before)| after - before).sum();
         assert!(sum as usize <= exposed.len() * FETCH_COST_BYTES, "{sum} bytes in a turn");
         before = after;
+    }
+}
+
+/// Two connections, each with a Read of this end and an order of the peer. Expect one budget for all of them.
+#[test]
+fn reads_and_orders_of_several_connections_expect_a_bounded_sum_in_a_turn() {
+    let mut lending = Lending::new();
+    let layout = SlabLayout::new().block_bytes(BLOCK_BYTES).blocks(2);
+    let own = Slab::new(layout, PageRequest::default()).unwrap();
+    let mut busy = Vec::new();
+    for id in 0..2 {
+        if id > 0 {
+            lending.connect();
+        }
+        let exposed = lending.expose_with_home(&own, BLOCK_BYTES);
+        lending.order(exposed.1, 0, BLOCK_BYTES as u32);
+        let mut source = lending.far.bulk(lending.at_far, &pattern(BLOCK_BYTES, id));
+        let from = source.lease(0..BLOCK_BYTES);
+        let from = lending.far.fabric.expose(lending.at_far, from, Access::RemoteRead).unwrap();
+        let mut target = lending.near.bulk(lending.at_near, &vec![0; BLOCK_BYTES]);
+        let into = target.lease(0..BLOCK_BYTES);
+        lending.near.post(lending.at_near, SendWr::Read { id: WrId(id as u64), from, into });
+        lending.far.turn();
+        busy.push((lending.at_near, exposed, source, target));
+    }
+    let (mut turns, mut reads) = (0, 0);
+    let is_fetched = |lending: &Lending| {
+        busy.iter().all(|(qp, (_, slice, _), ..)| {
+            lending.near.fabric.home_bytes(*qp, slice.handle) == Some(BLOCK_BYTES as u32)
+        })
+    };
+    while reads < busy.len() || !is_fetched(&lending) {
+        lending.near.turn();
+        turns += 1;
+        assert!(turns < 10_000, "{reads} reads are over");
+        reads += busy.iter().filter(|(qp, ..)| lending.near.next(*qp).is_some()).count();
+    }
+    // A connection that was cold begins with one step of the smallest size.
+    let copied = 2 * busy.len() * BLOCK_BYTES - busy.len() * FETCH_COST_BYTES;
+    assert!(copied <= turns * STEP_BYTES, "{copied} bytes in {turns} turns");
+    for (id, (.., target)) in busy.iter().enumerate() {
+        let mut bytes = vec![0; BLOCK_BYTES];
+        target.copy_to(0, &mut bytes);
+        assert!(bytes == pattern(BLOCK_BYTES, id), "other bytes");
     }
 }
 
