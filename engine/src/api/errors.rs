@@ -271,6 +271,21 @@ impl Error for HostError {
 
 /// Another error that kept a connection from coming up, which every clone shares. It prints as that, and
 /// [`Error::source`] is the source of that: the error of the operating system, if it was one.
+///
+/// ```
+/// use spinrpc::{ConnectError, Failure, Program, Version, blocking};
+/// use std::error::Error;
+/// use std::io;
+///
+/// /// Kind of the system's error, if it was one.
+/// fn kind(failure: &Failure) -> Option<io::ErrorKind> {
+///     failure.source()?.downcast_ref::<io::Error>().map(io::Error::kind)
+/// }
+///
+/// let error = blocking::Client::connect("shm:no-such-server", Program(1), Version(1)).unwrap_err();
+/// let ConnectError::Fabric(failure) = error else { panic!("{error}") };
+/// println!("{failure} ({:?})", kind(&failure));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Failure(Arc<dyn Error + Send + Sync>);
 
