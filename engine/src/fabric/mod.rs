@@ -317,6 +317,31 @@ impl<'a> ConnectRequest<'a> {
     pub fn lend(self, lent: &'a [Slab]) -> Self {
         Self { lent, ..self }
     }
+
+    /// Address to connect to.
+    pub fn address(&self) -> &'a str {
+        self.address
+    }
+
+    /// Number of the core on whose behalf to connect.
+    pub fn core_index(&self) -> usize {
+        self.core
+    }
+
+    /// Bytes for the peer.
+    pub fn own_private_data(&self) -> &'a [u8] {
+        self.private_data
+    }
+
+    /// Time limit.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Slabs that the peer may read.
+    pub fn lent(&self) -> &'a [Slab] {
+        self.lent
+    }
 }
 
 /// An address to accept connections at.
@@ -344,6 +369,21 @@ impl<'a> ListenRequest<'a> {
     #[must_use]
     pub fn lend(self, lent: &'a [Slab]) -> Self {
         Self { lent, ..self }
+    }
+
+    /// Address to listen at.
+    pub fn address(&self) -> &'a str {
+        self.address
+    }
+
+    /// Bytes for each peer.
+    pub fn own_private_data(&self) -> &'a [u8] {
+        self.private_data
+    }
+
+    /// Slabs that peers may read.
+    pub fn lent(&self) -> &'a [Slab] {
+        self.lent
     }
 }
 
