@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """Lists the public interface of a crate, from the JSON of rustdoc: one item a line, with its types.
 
-    public-api.py JSON          print the list
-    public-api.py JSON LIST     compare it with the file LIST; status 1 if they differ
+    public-api.py JSON                   print the list
+    public-api.py JSON LIST              compare it with the file LIST; status 1 if they differ
+    public-api.py JSON --without NAME    print the JSON as it were if the functions NAME were not public
+
+An item stands there once, under its shortest public path. Its other paths are lines "use".
 """
 
 import difflib
@@ -10,19 +13,66 @@ import json
 import sys
 
 
+# Formats of the JSON that this reads: that of Rust 1.95. Another one may say the same in other words, which would be left
+# out silently; the notes on rustdoc_json_types::FORMAT_VERSION say what has changed.
+FORMAT_VERSIONS = (57,)
+
+
 class Listing:
-    def __init__(self, text):
-        crate = json.loads(text)
+    def __init__(self, crate):
         self.index, self.paths = crate["index"], crate["paths"]
-        self.lines, self.seen = set(), set()
+        self.lines, self.public = set(), {}
         root = self.index[str(crate["root"])]
-        self.module(root, root["name"])
+        self.find(root, root["name"], ())
+        for id, paths in self.public.items():
+            paths[:] = sorted(set(paths), key=lambda path: (path.count("::"), path))
+            self.list(self.index[id], paths[0])
+            self.lines.update(f"use {path} = {paths[0]}" for path in paths[1:])
+
+    # Paths.
+
+    def find(self, module, path, above):
+        """Notes the public paths of all that the module has."""
+        for id in module["inner"]["module"]["items"]:
+            item = self.item(id)
+            if item and item["visibility"] == "public":
+                self.find_item(item, path, above)
+
+    def find_item(self, item, path, above):
+        (kind, inner), = item["inner"].items()
+        if kind == "use":
+            return self.find_use(inner, path, above)
+        return self.note(item, f"{path}::{item['name']}", above)
+
+    def find_use(self, use, path, above):
+        target = self.item(use["id"])
+        if target is None:
+            known = self.paths.get(str(use["id"]))
+            name = "::".join(known["path"]) if known else use["source"]
+            self.lines.add(f"use {path}::{use['name']} = {name}")
+        elif not use["is_glob"]:
+            self.note(target, f"{path}::{use['name']}", above)
+        elif "module" in target["inner"] and target["id"] not in above:
+            self.find(target, path, (*above, target["id"]))
+
+    def note(self, item, path, above):
+        if "module" in item["inner"]:
+            # A module that has itself in it, by a use.
+            if item["id"] not in above:
+                self.find(item, path, (*above, item["id"]))
+            return
+        if "use" in item["inner"]:
+            return self.find_use(item["inner"]["use"], path, above)
+        self.public.setdefault(str(item["id"]), []).append(path)
 
     # Types.
 
     def path(self, path):
-        known = self.paths.get(str(path.get("id")))
+        id = str(path.get("id"))
+        known = self.paths.get(id)
         name = "::".join(known["path"]) if known else path.get("path", path.get("name"))
+        if id in self.public:
+            name = min(self.public[id], key=lambda path: (path.count("::"), path))
         return name + self.arguments(path.get("args"))
 
     def arguments(self, args):
@@ -120,31 +170,21 @@ class Listing:
     def is_hidden(item):
         return any("doc(hidden)" in str(attribute) for attribute in item["attrs"])
 
-    def module(self, module, path):
-        for id in module["inner"]["module"]["items"]:
-            item = self.item(id)
-            if item and item["visibility"] == "public":
-                self.list(item, path, item["name"])
-
-    def list(self, item, path, name):
+    def list(self, item, at):
         (kind, inner), = item["inner"].items()
-        if kind == "use":
-            return self.list_use(inner, path)
-        at = f"{path}::{name}"
-        if (item["id"], at) in self.seen:
-            return
-        self.seen.add((item["id"], at))
         mark = "#[non_exhaustive] " if any("non_exhaustive" in str(it) for it in item["attrs"]) else ""
-        if kind == "module":
-            return self.module(item, at)
         if kind == "function":
             return self.function(inner, at)
-        if kind in ("constant", "static"):
-            return self.lines.add(f"{kind} {at}: {self.type(inner['type'])}")
+        if kind == "constant":
+            value = inner["const"]["value"] or inner["const"]["expr"]
+            return self.lines.add(f"constant {at}: {self.type(inner['type'])} = {value}")
+        if kind == "static":
+            return self.lines.add(f"static {at}: {self.type(inner['type'])}")
         if kind == "assoc_const":
-            return self.lines.add(f"const {at}: {self.type(inner['type'])}")
+            value = f" = {inner['value']}" if inner["value"] else ""
+            return self.lines.add(f"const {at}: {self.type(inner['type'])}{value}")
         if kind == "assoc_type":
-            return self.lines.add(f"type {at}")
+            return self.lines.add(f"type {at}{self.associated(inner)}")
         if kind == "type_alias":
             generics, where = self.generics(inner["generics"])
             return self.lines.add(f"type {at}{generics} = {self.type(inner['type'])}{where}")
@@ -158,7 +198,7 @@ class Listing:
         if kind == "trait":
             for id in inner["items"]:
                 if member := self.item(id):
-                    self.list(member, at, member["name"])
+                    self.list(member, f"{at}::{member['name']}")
             return
         if kind == "struct":
             self.fields(inner["kind"], at)
@@ -169,15 +209,11 @@ class Listing:
         for id in inner["impls"]:
             self.implementation(self.index.get(str(id)), at)
 
-    def list_use(self, use, path):
-        target = self.item(use["id"])
-        if target is None:
-            known = self.paths.get(str(use["id"]))
-            name = "::".join(known["path"]) if known else use["source"]
-            return self.lines.add(f"use {path}::{use['name']} = {name}")
-        if use["is_glob"]:
-            return self.module(target, path)
-        return self.list(target, path, use["name"])
+    def associated(self, inner):
+        generics, where = self.generics(inner["generics"])
+        bounds = f": {self.bounds(inner['bounds'])}" if inner["bounds"] else ""
+        value = f" = {self.type(inner['type'])}" if inner["type"] else ""
+        return f"{generics}{bounds}{value}{where}"
 
     def fields(self, kind, at, are_public=False):
         if kind in ("unit", "plain"):
@@ -203,12 +239,22 @@ class Listing:
                 self.lines.add(f"impl {trait} for {at}")
             return
         if inner["trait"]:
+            # Of the compiler's own, by `derive(PartialEq)`: nobody can use it.
+            if inner["trait"]["path"].rsplit("::", 1)[-1] == "StructuralPartialEq":
+                return
             generics, where = self.generics(inner["generics"])
-            return self.lines.add(f"impl{generics} {self.path(inner['trait'])} for {at}{where}")
+            members = [self.index[str(id)] for id in inner["items"] if str(id) in self.index]
+            types = [
+                f"type {member['name']}{self.associated(member['inner']['assoc_type'])}"
+                for member in members
+                if "assoc_type" in member["inner"]
+            ]
+            types = f" {{ {'; '.join(types)} }}" if types else ""
+            return self.lines.add(f"impl{generics} {self.path(inner['trait'])} for {at}{where}{types}")
         for id in inner["items"]:
             member = self.item(id)
             if member and member["visibility"] == "public":
-                self.list(member, at, member["name"])
+                self.list(member, f"{at}::{member['name']}")
 
     def function(self, inner, at):
         generics, where = self.generics(inner["generics"])
@@ -221,9 +267,23 @@ class Listing:
         return "".join(f"{line}\n" for line in sorted(self.lines))
 
 
+def without(crate, name):
+    functions = [item for item in crate["index"].values() if item["name"] == name and "function" in item["inner"]]
+    for function in functions:
+        function["visibility"] = "crate"
+    json.dump(crate, sys.stdout)
+    return int(not functions)
+
+
 def main():
     with open(sys.argv[1], encoding="utf-8") as file:
-        listing = Listing(file.read()).text()
+        crate = json.load(file)
+    if crate["format_version"] not in FORMAT_VERSIONS:
+        print(f"{sys.argv[0]}: {sys.argv[1]} has format {crate['format_version']}, not {FORMAT_VERSIONS}", file=sys.stderr)
+        return 2
+    if sys.argv[2:3] == ["--without"]:
+        return without(crate, sys.argv[3])
+    listing = Listing(crate).text()
     if len(sys.argv) < 3:
         print(listing, end="")
         return 0
