@@ -161,6 +161,8 @@ typedef struct spinrpc_listen_options {
     const struct spinrpc_slab *const *slabs;
     // Number of `slabs`.
     size_t slab_count;
+    // For later versions: zeros.
+    uint64_t reserved[4];
 } spinrpc_listen_options;
 
 // Executes a request of a program, on the thread of a core: several cores run it at the same time. It must
@@ -195,6 +197,8 @@ typedef struct spinrpc_connect_options {
     size_t slab_count;
     // 0 or SPINRPC_CONNECT_RECONNECT.
     uint32_t flags;
+    // For later versions: zeros.
+    uint64_t reserved[4];
 } spinrpc_connect_options;
 
 // Options of a call. Fill it with zeros, then set what is needed: `spinrpc_call_options options = {0};`. It is read
@@ -216,6 +220,8 @@ typedef struct spinrpc_call_options {
     size_t result_count;
     // 0 or SPINRPC_CALL_IDEMPOTENT.
     uint32_t flags;
+    // For later versions: zeros.
+    uint64_t reserved[4];
 } spinrpc_call_options;
 
 // Gets the answer of a call, on the thread of the client's core, which it must not block. `results` reads the results

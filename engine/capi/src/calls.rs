@@ -4,7 +4,7 @@ use crate::client::RpcClient;
 use crate::decoder::RpcDecoder;
 use crate::error::{Failure, InCallback, Status, guard, guard_or, may_block, remember};
 use crate::memory::{DataItem, Message, RpcMemory, take_blocks};
-use crate::pointers::{Out, borrow, borrow_mut, slice, stream, take_back};
+use crate::pointers::{Out, borrow, borrow_mut, slice, stream, take_back, unused};
 use spinrpc::{
     Answer, CallError, CallSpec, Decoder, Encoder, OnAnswer, Procedure, Reply, Resend, Token,
 };
@@ -39,6 +39,8 @@ pub struct CallOptions {
     pub result_count: usize,
     /// 0 or SPINRPC_CALL_IDEMPOTENT.
     pub flags: u32,
+    /// For later versions: zeros.
+    pub reserved: [u64; 4],
 }
 
 const DEFAULTS: CallOptions = CallOptions {
@@ -49,6 +51,7 @@ const DEFAULTS: CallOptions = CallOptions {
     results: null(),
     result_count: 0,
     flags: 0,
+    reserved: [0; 4],
 };
 
 /// Gets the answer of a call, on the thread of the client's core, which it must not block. `results` reads the results
@@ -124,6 +127,7 @@ unsafe fn refuse_shared(options: &CallOptions, results: &[*mut RpcMemory]) -> Re
 }
 
 fn spec(options: &CallOptions) -> Result<CallSpec, Failure> {
+    unused(&options.reserved)?;
     let spec = CallSpec::new().reply_bytes_max(options.reply_bytes_max);
     let spec = match options.deadline_ns {
         0 => spec,

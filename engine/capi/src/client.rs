@@ -3,7 +3,7 @@
 use crate::engine::RpcEngine;
 use crate::error::{Failure, Status, guard, guard_or, may_block};
 use crate::memory::{OF_CORE, RpcMemory, lend};
-use crate::pointers::{Out, borrow, take_back, text};
+use crate::pointers::{Out, borrow, take_back, text, unused};
 use crate::slab::{RpcSlab, lent};
 use spinrpc::{ClientHandle, ConnectOptions, Program, Reconnect, Version};
 use std::ffi::c_char;
@@ -35,14 +35,18 @@ pub struct ClientOptions {
     pub slab_count: usize,
     /// 0 or SPINRPC_CONNECT_RECONNECT.
     pub flags: u32,
+    /// For later versions: zeros.
+    pub reserved: [u64; 4],
 }
 
-const DEFAULTS: ClientOptions = ClientOptions { core: 0, slabs: null(), slab_count: 0, flags: 0 };
+const DEFAULTS: ClientOptions =
+    ClientOptions { core: 0, slabs: null(), slab_count: 0, flags: 0, reserved: [0; 4] };
 
 impl ClientOptions {
     /// # Safety
     /// `slabs` points to `slab_count` pointers, each of which is null or points to a slab.
     unsafe fn checked(&self) -> Result<ConnectOptions, Failure> {
+        unused(&self.reserved)?;
         // SAFETY: the caller's promise.
         let lent = unsafe { lent(self.slabs, self.slab_count) }?;
         let options = match self.flags {

@@ -1,7 +1,7 @@
 //! Engines: configuration, listening, and the threads of cores.
 
 use crate::error::{Failure, Status, guard, guard_or, may_block};
-use crate::pointers::{Out, borrow, take_back, text};
+use crate::pointers::{Out, borrow, take_back, text, unused};
 use crate::slab::{RpcSlab, lent};
 use spinrpc::{Config, Engine, ListenOptions, Running};
 use spinrpc_tuning::Loader;
@@ -132,6 +132,8 @@ pub struct ListenerOptions {
     pub slabs: *const *const RpcSlab,
     /// Number of `slabs`.
     pub slab_count: usize,
+    /// For later versions: zeros.
+    pub reserved: [u64; 4],
 }
 
 /// Accepts connections at `address`: "shm:NAME" for processes of this host, "rdma://HOST:PORT" with the driver
@@ -154,6 +156,7 @@ pub unsafe extern "C" fn spinrpc_engine_listen(
             // SAFETY: options and slabs, as the header asks for.
             false => unsafe {
                 let options = borrow(options, "options")?;
+                unused(&options.reserved)?;
                 lent(options.slabs, options.slab_count)?
             },
         };

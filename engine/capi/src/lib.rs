@@ -5,8 +5,11 @@
 //! errors into a status (`error`). `tests/header.rs` writes the header from these sources, so that doc
 //! comments here are for readers of C.
 //!
-//! Version of the binary interface (`package.metadata.capi.library` in the manifest): a new function or
-//! status raises the minor number; a change of anything that is there raises the major number.
+//! Version of the binary interface (`package.metadata.capi.library` in the manifest): a new function, a new
+//! status or a field in the place of `reserved` raises the minor number; a change of anything that is there raises the
+//! major number. While that is zero the minor number stands for it, and for both: it is part of the name that the loader
+//! looks for (`build.rs`), so a program asks for the interface that it was compiled against. Before the first
+//! release nothing is promised.
 #![allow(unsafe_code)]
 #![allow(
     clippy::missing_safety_doc,

@@ -16,6 +16,14 @@ fn check<T>(pointer: *const T, name: &str) -> Result<(), Failure> {
     }
 }
 
+/// Fields of options that this version does not know: a program that sets one of them expects what it cannot have.
+pub(crate) fn unused(reserved: &[u64]) -> Result<(), Failure> {
+    match reserved.iter().all(|word| *word == 0) {
+        true => Ok(()),
+        false => Err(invalid("options.reserved", "is not zero")),
+    }
+}
+
 /// # Safety
 /// If it is neither null nor misaligned, `pointer` points to a `T` that lives as long as `'a` and is not written.
 pub(crate) unsafe fn borrow<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {

@@ -108,10 +108,14 @@ fn other_arguments_that_cannot_be_right_are_refused() {
         invalid(spinrpc_engine_listen(engine, null(), null()), "address is null");
         invalid(spinrpc_engine_listen(engine, c"\xff".as_ptr(), null()), "address is not UTF-8");
         invalid(spinrpc_engine_serve(engine, 1, 1, None, null_mut()), "handler is null");
-        let none = ListenerOptions { slabs: null(), slab_count: 1 };
+        let none = ListenerOptions { slabs: null(), slab_count: 1, reserved: [0; 4] };
         invalid(spinrpc_engine_listen(engine, c"shm:x".as_ptr(), &raw const none), "slabs is null");
+        let later = ListenerOptions { slab_count: 0, reserved: [1, 0, 0, 0], ..none };
+        let text = "options.reserved is not zero";
+        invalid(spinrpc_engine_listen(engine, c"shm:x".as_ptr(), &raw const later), text);
         let connect = |address, flags, to| {
-            let options = ClientOptions { core: 0, slabs: null(), slab_count: 0, flags };
+            let options =
+                ClientOptions { core: 0, slabs: null(), slab_count: 0, flags, reserved: [0; 4] };
             spinrpc_client_connect(engine, address, 1, 1, &raw const options, to)
         };
         let address = c"shm:none".as_ptr();
@@ -119,6 +123,16 @@ fn other_arguments_that_cannot_be_right_are_refused() {
         invalid(connect(address, 0, null_mut()), "client is null");
         let mut other = null_mut();
         invalid(connect(address, 2, &raw mut other), "options.flags has unknown bits");
+        let later = ClientOptions {
+            core: 0,
+            slabs: null(),
+            slab_count: 0,
+            flags: 0,
+            reserved: [0, 1, 0, 0],
+        };
+        let status =
+            spinrpc_client_connect(engine, address, 1, 1, &raw const later, &raw mut other);
+        invalid(status, text);
         let call =
             |at, length| spinrpc_call(client, 1, at, length, null(), Some(on_answer), null_mut());
         invalid(call(null(), 4), "arguments is null");
@@ -150,6 +164,7 @@ fn options_that_cannot_be_right_are_refused() {
         results: null(),
         result_count: 0,
         flags: 0,
+        reserved: [0; 4],
     };
     let refused = |options: CallOptions, text: &str| {
         let (at, mut answer) = (null(), null_mut());
@@ -159,6 +174,7 @@ fn options_that_cannot_be_right_are_refused() {
         invalid(status, text);
     };
     refused(CallOptions { flags: 2, ..defaults }, "options.flags has unknown bits");
+    refused(CallOptions { reserved: [0, 0, 0, 1], ..defaults }, "options.reserved is not zero");
     refused(CallOptions { item_count: 1, ..defaults }, "items is null");
     refused(CallOptions { result_count: 1, ..defaults }, "results is null");
     let no_blocks = [null_mut(); 1];
@@ -282,7 +298,8 @@ fn slabs_that_are_wrong_are_refused_and_are_freed_in_any_order() {
         assert_eq!((spinrpc_memory_capacity(memory), spinrpc_slab_available(slab)), (8192, 0));
         let mut connect = |slabs: &[*const RpcSlab], count| {
             let slabs = slabs.as_ptr();
-            let options = ClientOptions { core: 0, slabs, slab_count: count, flags: 0 };
+            let options =
+                ClientOptions { core: 0, slabs, slab_count: count, flags: 0, reserved: [0; 4] };
             spinrpc_client_connect(engine, address, 1, 1, &raw const options, &raw mut client)
         };
         invalid(connect(&[slab, null()], 2), "slab is null");
