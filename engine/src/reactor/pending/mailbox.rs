@@ -59,6 +59,9 @@ pub(crate) enum DeferredAnswer {
     Results { stream: Bulk, encoded: Encoded, data: ReplyData },
     /// Results without data items: the same stream, which fits inline.
     Plain { stream: Bulk },
+    /// Results under RPCSEC_GSS, without a header, of which so many bytes are to be sealed by the core, in steps.
+    #[cfg(feature = "gss")]
+    Unsealed { body: Bulk, content_bytes: usize, data: ReplyData },
     /// An RPC error.
     Reject(AcceptStatus),
     /// Not executed, as its time was over.
