@@ -21,6 +21,7 @@ const USUAL: usize = 64;
 const REPLIES_MAX: usize = 64;
 
 /// A body that is not finished.
+#[expect(clippy::large_enum_variant, reason = "bodies lie in the queue, not on the heap")]
 pub(crate) enum Work {
     Call(CallOpening),
     Reply(ReplyOpening),
@@ -64,6 +65,7 @@ pub(crate) struct ReplySealing {
 }
 
 /// A body that is finished, and the place of arguments or results in it if it was opened.
+#[expect(clippy::large_enum_variant, reason = "it is looked at where it is made")]
 pub(crate) enum Finished {
     Call(CallOpening, Result<Range<usize>, Unprotected>),
     Reply(ReplyOpening, Result<Range<usize>, Unprotected>),

@@ -53,7 +53,10 @@ pub(crate) struct DeferredReply {
 const DRAFT_MEMORIES_MAX: usize = 16;
 
 /// What a deferred call is answered with.
-#[expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")]
+#[cfg_attr(
+    not(feature = "gss"),
+    expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")
+)]
 pub(crate) enum DeferredAnswer {
     /// Results: the RPC reply as an XDR stream in `stream`, and the data items beside it.
     Results { stream: Bulk, encoded: Encoded, data: ReplyData },
