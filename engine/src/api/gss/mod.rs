@@ -63,6 +63,7 @@
 mod accept;
 mod initiate;
 mod initiating;
+mod records;
 mod securing;
 mod serve;
 mod stats;
@@ -76,6 +77,8 @@ pub use spinrpc_gss::context::Established;
 pub use spinrpc_gss::library::{AcceptorOptions, Fault, InitiatorOptions, Kerberos, KerberosError};
 pub use spinrpc_gss::mechanism;
 pub use spinrpc_gss::{Enctype, SessionKey};
+/// Clock of mechanisms: nanoseconds since the first use in this process.
+pub use spinrpc_proto::ids::Instant;
 pub use spinrpc_proto::rpc::GssService;
 pub use stats::GssStats;
 pub(super) use threads::{GssCore, GssShared};

@@ -593,9 +593,28 @@ fn parse_answer(stream: &[u8]) -> Result<Answer, String> {
         }
         (major, _) => {
             let minor = result.minor;
-            return Err(format!("the server refused the context: major {major:#x}, minor {minor}"));
+            let why = reason(major, minor);
+            return Err(format!(
+                "the server refused the context: {why}major {major:#x}, minor {minor}"
+            ));
         }
     };
     let (handle, token) = (result.handle.to_vec(), result.token.to_vec());
     Ok(Answer { handle, window: result.window, token, verifier })
+}
+
+/// Statuses of MIT's library, which servers send as they are.
+#[cfg(feature = "krb5")]
+fn reason(major: u32, minor: u32) -> String {
+    use spinrpc_gss::library::Fault;
+    match Fault::from_status(major, minor) {
+        // Its words would be those of a client.
+        Fault::DefectiveToken | Fault::NoTicket | Fault::Other => String::new(),
+        fault => format!("{fault}; "),
+    }
+}
+
+#[cfg(not(feature = "krb5"))]
+const fn reason(_major: u32, _minor: u32) -> &'static str {
+    ""
 }

@@ -1,14 +1,14 @@
 //! Replies under RPCSEC_GSS: what the slot of a call says of its protection is looked at here, whoever answers,
 //! so that no reply leaves without. Called where replies are sent.
 
-use crate::fabric::{ConnId, Origin, Peer};
+use crate::fabric::{ConnId, Peer};
 use crate::mem::{Buf, Bulk};
 use crate::reactor::pending::gss_work::{Finished, ReplySealing, Work};
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{CallOutcome, ReplyTarget};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::messages::SYSTEM_ERR;
-use crate::reactor::words::protection::{Protection, Unprotected};
+use crate::reactor::words::protection::{Protection, Unprotected, host_number};
 use crate::reactor::words::reply_plan::ReplyData;
 use spinrpc_gss::BodySealing;
 use spinrpc_proto::ids::Xid;
@@ -122,7 +122,7 @@ impl CoreCell {
         let peer = reactor.conns.find(conn).and_then(|c| c.peer);
         let mut hasher = DefaultHasher::new();
         match peer {
-            Some(Peer::Socket(address)) => Origin::of(address.ip()).hash(&mut hasher),
+            Some(Peer::Socket(address)) => return host_number(address.ip()),
             Some(Peer::Process { uid, .. }) => uid.hash(&mut hasher),
             _ => {}
         }

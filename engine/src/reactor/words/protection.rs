@@ -1,6 +1,7 @@
 //! Calls and replies under RPCSEC_GSS (RFC 2203): verifiers, and bodies that are sealed and opened in private memory.
 //! Used by both halves, and by threads that answer deferred calls.
 
+use crate::fabric::Origin;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::reply_plan::ReplyData;
@@ -17,6 +18,8 @@ use spinrpc_proto::rpc::{
 use spinrpc_proto::xdr::roundup4;
 use std::cell::RefCell;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -89,6 +92,13 @@ pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), Unprotected> {
         Ok(count) if count == bytes.len() => Ok(()),
         _ => Err(Unprotected::Failed),
     }
+}
+
+/// A number for a host, by which its contexts are counted.
+pub(crate) fn host_number(host: IpAddr) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    Origin::of(host).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Protection {
