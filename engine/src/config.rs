@@ -11,18 +11,20 @@ mod device;
 mod limits;
 mod raw;
 mod schema;
+mod value;
 
 pub use cores::{CoreList, Host};
 pub use device::DeviceName;
 pub use limits::{Limits, Step};
 pub use raw::{
     Attempt, BulkView, ConfigRole, Driver, IdlePolicy, Invalidation, NumaPolicy, OnPanic,
-    RawConfig, RawCores, RawFabric, RawHost, RawLimits, RawMem, RawPoll, RawRpc, RawShm, RawStats,
-    RawVerbs, Registration, SmtPolicy, StatsExport, Want,
+    RawConfig, RawCores, RawFabric, RawGss, RawHost, RawLimits, RawMem, RawPoll, RawRpc, RawShm,
+    RawStats, RawVerbs, Registration, SmtPolicy, StatsExport, Want,
 };
-pub use schema::{Choice, Field, KEYS, Key, Value};
+pub use schema::{Field, KEYS, Key};
 pub use spinrpc_proto::config_proto::Protection;
 pub use spinrpc_proto::version::Versions;
+pub use value::{Choice, Value};
 
 use crate::mem::LINE_BYTES;
 use crate::mem::budget::{Budget, RecvBudget, SendBudget};
@@ -469,6 +471,21 @@ impl Config {
     /// section 11).
     pub fn done_timeout(&self) -> Duration {
         Duration::from_millis(self.raw.rpc.done_timeout_ms)
+    }
+
+    /// Bytes of a body under RPCSEC_GSS that are sealed or opened in one turn.
+    pub fn gss_step_bytes(&self) -> usize {
+        to_usize(self.raw.gss.step_bytes)
+    }
+
+    /// Time after which an unused security context is dropped.
+    pub fn gss_unused(&self) -> Duration {
+        Duration::from_millis(self.raw.gss.unused_ms)
+    }
+
+    /// Time that a client waits for its security mechanism.
+    pub fn gss_mechanism_time(&self) -> Duration {
+        Duration::from_millis(self.raw.gss.mechanism_ms)
     }
 
     /// Time that a call or a reply that arrives with Read chunks waits for memory for them.

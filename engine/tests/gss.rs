@@ -2,12 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
+#[path = "gss/contexts.rs"]
+mod contexts;
 #[path = "gss/false_server.rs"]
 mod false_server;
 #[path = "gss/hostile.rs"]
 mod hostile;
 #[path = "gss/mechanisms.rs"]
 mod mechanisms;
+#[path = "gss/steps.rs"]
+mod steps;
 
 use common::caller::{Caller, Read, SharedHeard, client_config, one_opaque, recorder, run_core};
 use common::{PROGRAM, VERSION, pattern, small, small_with, unique_address, valid};

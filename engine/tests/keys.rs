@@ -179,6 +179,17 @@ const EFFECTS: &[(&str, &str, &str)] = &[
         "panic_with_on_panic_end_expect_run_to_return_an_error_though_other_cores_live",
     ),
     (
+        "gss.step_bytes",
+        "tests/gss/steps.rs",
+        "a_long_body_takes_a_turn_for_each_step_and_short_calls_go_between",
+    ),
+    ("gss.unused_ms", "tests/gss/contexts.rs", "a_context_that_no_call_has_used_ends_first"),
+    (
+        "gss.mechanism_ms",
+        "tests/gss/mechanisms.rs",
+        "a_mechanism_that_never_returns_fails_its_client_and_not_the_one_behind_it",
+    ),
+    (
         "fabric.driver",
         "tests/drivers.rs",
         "an_engine_on_shared_memory_refuses_addresses_of_rdma_devices",

@@ -5,9 +5,9 @@ use crate::host::{self, Host, MAIN, OTHER, READ_ONLY, SEAL_KEY, export, open};
 use crate::session::{Session, mode, some, status};
 use nfs3_types::nfs3::{GETATTR3args, NFS_PROGRAM, createhow3, fattr3, nfs_fh3, nfsstat3};
 use nfs3_types::xdr_codec::Opaque;
-use spinrpc::{AuthFlavor, AuthStat, CallError, CallSpec, Engine, RejectStatus};
+use spinrpc::{AuthStat, CallError, CallSpec, Engine, RejectStatus};
 use spinrpc_apps::nfs::protocol::FileHandle;
-use spinrpc_apps::nfs::server::exports::{ExportOptions, Exports, Squash};
+use spinrpc_apps::nfs::server::exports::{ExportOptions, Exports, Flavor, Squash};
 use spinrpc_apps::nfs::server::file_system::FileKey;
 use spinrpc_apps::nfs::server::handle::Seal;
 use spinrpc_apps::nfs::server::{Server, ServerOptions};
@@ -70,7 +70,7 @@ fn a_peer_that_was_not_named_expect_acces_and_nothing_of_the_root() {
 
 #[test]
 fn a_flavor_that_is_not_taken_expect_auth_tooweak() {
-    let (host, session) = only(ExportOptions { flavors: vec![AuthFlavor::Sys], ..open() });
+    let (host, session) = only(ExportOptions { flavors: vec![Flavor::Sys], ..open() });
     assert!(session.getattr(&host.root()).is_ok());
     session.act_as(None);
     let arguments = GETATTR3args { object: host.root() };

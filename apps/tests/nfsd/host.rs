@@ -4,8 +4,8 @@ use crate::back_end::{self, BackEnd};
 use crate::session::Session;
 use nfs3_types::nfs3::nfs_fh3;
 use nfs3_types::xdr_codec::Opaque;
-use spinrpc::{AuthFlavor, Config, Engine, RawConfig, Running};
-use spinrpc_apps::nfs::server::exports::{Client, Export, ExportOptions, Exports, Squash};
+use spinrpc::{Config, Engine, RawConfig, Running};
+use spinrpc_apps::nfs::server::exports::{Client, Export, ExportOptions, Exports, Flavor, Squash};
 use spinrpc_apps::nfs::server::{Server, ServerOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -97,7 +97,7 @@ pub(crate) fn open() -> ExportOptions {
     ExportOptions {
         squash: Squash::None,
         clients: vec![Client::Any],
-        flavors: vec![AuthFlavor::Sys, AuthFlavor::None],
+        flavors: vec![Flavor::Sys, Flavor::None],
         ..ExportOptions::default()
     }
 }

@@ -16,7 +16,7 @@ const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(40);
 
 /// Step of a core: `gss.step_bytes`.
-const STEP_BYTES: usize = 65_536;
+const STEP_BYTES: usize = 16_384;
 
 struct Bench {
     send: SendKeys,

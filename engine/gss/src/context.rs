@@ -105,6 +105,12 @@ impl Context {
         &self.receive
     }
 
+    /// End of the context, on the caller's clock.
+    #[must_use]
+    pub const fn expires(&self) -> Instant {
+        self.expires
+    }
+
     /// The ticket is over.
     #[must_use]
     pub fn is_expired(&self, now: Instant) -> bool {

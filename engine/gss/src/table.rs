@@ -8,10 +8,11 @@
 //! The table is bounded, and so is the part of one host. When a bound is reached the context that
 //! has been idle longest goes, which RFC 2203 section 5.3.3.3 allows: its client hears
 //! RPCSEC_GSS_CREDPROBLEM and establishes another. One that no verified call has come under goes before all that have
-//! been used: a token that is sent again makes a context without its sender having the key.
+//! been used: a token that is sent again makes a context without its sender having the key. Such a context has a shorter time, too.
 
 use core::fmt;
 use spinrpc_proto::ids::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use subtle::ConstantTimeEq;
 
@@ -33,6 +34,8 @@ pub struct TableLimits {
     pub contexts: usize,
     /// Nanoseconds without a call after which a context goes (`gss.idle_ms`).
     pub idle: u64,
+    /// Nanoseconds after which a context goes under which no verified call has come (`gss.unused_ms`).
+    pub unused: u64,
 }
 
 /// The contexts of a process. To find or remove one locks its slot for a few instructions. To add one
@@ -43,6 +46,8 @@ pub struct ContextTable {
     limits: TableLimits,
     /// Held while a context is added.
     adding: Mutex<()>,
+    expired: AtomicU64,
+    evicted: AtomicU64,
 }
 
 #[derive(Default)]
@@ -54,6 +59,7 @@ struct Slot {
 struct Entry {
     context: Arc<Context>,
     host: u64,
+    made: Instant,
     last_used: Instant,
 }
 
@@ -62,7 +68,14 @@ impl ContextTable {
     #[must_use]
     pub fn new(limits: TableLimits, process: [u8; 8]) -> Self {
         let slots = (0..limits.contexts.max(1)).map(|_| Mutex::new(Slot::default()));
-        Self { slots: slots.collect(), process, limits, adding: Mutex::new(()) }
+        Self {
+            slots: slots.collect(),
+            process,
+            limits,
+            adding: Mutex::new(()),
+            expired: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+        }
     }
 
     /// Adds a context that was established from `host`. Where a bound is reached, that of the host
@@ -74,8 +87,9 @@ impl ContextTable {
         let mut slot = lock(&self.slots[index]);
         slot.generation = slot.generation.wrapping_add(1);
         let handle = self.handle(index, slot.generation);
-        let before = slot.entry.replace(Entry { context, host, last_used: now });
+        let before = slot.entry.replace(Entry { context, host, made: now, last_used: now });
         drop(slot);
+        self.evicted.fetch_add(u64::from(before.is_some()), Ordering::Relaxed);
         // Not under the lock: its keys are cleared.
         drop(before);
         handle
@@ -112,7 +126,21 @@ impl ContextTable {
             drop(slot);
             dead.is_some()
         };
-        self.slots.iter().filter(|slot| dead(slot)).count()
+        let count = self.slots.iter().filter(|slot| dead(slot)).count();
+        self.expired.fetch_add(count as u64, Ordering::Relaxed);
+        count
+    }
+
+    /// Contexts that went because they had expired, or had been idle or unused for too long.
+    #[must_use]
+    pub fn expired(&self) -> u64 {
+        self.expired.load(Ordering::Relaxed)
+    }
+
+    /// Contexts that made way for others.
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
     }
 
     /// Contexts in the table.
@@ -132,8 +160,10 @@ impl ContextTable {
     }
 
     fn is_live(&self, entry: &Entry, now: Instant) -> bool {
-        let idle = now.0.saturating_sub(entry.last_used.0);
-        !entry.context.is_expired(now) && idle < self.limits.idle
+        let since = |then: Instant| now.0.saturating_sub(then.0);
+        // Forged calls name it, too: until one is verified its time does not start again.
+        let in_use = entry.context.is_proved() || since(entry.made) < self.limits.unused;
+        !entry.context.is_expired(now) && since(entry.last_used) < self.limits.idle && in_use
     }
 
     /// The slot for a new context of `host`: one that is empty or has a dead context, else that of

@@ -126,7 +126,8 @@ fn tokens_of_something_else_establish_nothing() {
 #[test]
 fn contexts_that_no_call_has_proved_go_first_and_dead_ones_with_the_next() {
     // Two of them may be of one host.
-    let table = ContextTable::new(TableLimits { contexts: 16, idle: 1_000 }, [1; 8]);
+    let table =
+        ContextTable::new(TableLimits { contexts: 16, idle: 1_000, unused: u64::MAX }, [1; 8]);
     let (initiator, acceptor) = pair();
     let mut forged = call(&initiator, 1);
     *forged.last_mut().unwrap() ^= 1;

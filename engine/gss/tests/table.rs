@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 const IDLE: u64 = 1_000;
-const LIMITS: TableLimits = TableLimits { contexts: 32, idle: IDLE };
+const LIMITS: TableLimits = TableLimits { contexts: 32, idle: IDLE, unused: u64::MAX };
 const HOST: u64 = 7;
 
 fn context(peer: &str, expires: u64) -> Arc<Context> {
@@ -127,7 +127,8 @@ fn one_host_evicts_its_own_contexts() {
 
 #[test]
 fn threads_find_what_others_insert() {
-    let table = ContextTable::new(TableLimits { contexts: 1024, idle: u64::MAX }, [3; 8]);
+    let table =
+        ContextTable::new(TableLimits { contexts: 1024, idle: u64::MAX, unused: u64::MAX }, [3; 8]);
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let table = &table;
@@ -142,4 +143,17 @@ fn threads_find_what_others_insert() {
         }
     });
     assert_eq!(table.len(), 4 * 25);
+}
+
+/// Forged calls name it, too, and do not keep it.
+#[test]
+fn a_context_that_no_call_has_proved_has_a_shorter_time() {
+    let limits = TableLimits { contexts: 16, idle: 1_000, unused: 100 };
+    let table = ContextTable::new(limits, [4; 8]);
+    let handle = insert(&table, 1, 10);
+    for now in [11, 60, 109] {
+        assert!(table.find(&handle, Instant(now)).is_some(), "{now}");
+    }
+    assert!(table.find(&handle, Instant(110)).is_none());
+    assert_eq!(table.sweep(Instant(110)), 1);
 }

@@ -132,16 +132,19 @@ impl ClientEntry {
         is_probing && self.opening.is_some_and(|slot| slot.xid() == xid)
     }
 
-    /// The call that ends its context has this slot.
+    /// The call that ends its context, or the one before, has this slot.
     #[cfg(feature = "gss")]
     pub(super) fn is_farewell(&self, slot: SlotId) -> bool {
-        self.link.farewell.get().is_some_and(|(farewell, _)| farewell == slot)
+        let is_last = self.securing.as_ref().is_some_and(|securing| securing.is_last_word(slot));
+        is_last || self.link.farewell.get().is_some_and(|(farewell, _)| farewell == slot)
     }
 
     /// This is the reply to that call.
     #[cfg(feature = "gss")]
     pub(super) fn answers_farewell(&self, xid: Xid) -> bool {
-        self.link.farewell.get().is_some_and(|(_, farewell)| xid == farewell)
+        let is_last =
+            self.securing.as_ref().is_some_and(|securing| securing.answers_last_word(xid));
+        is_last || self.link.farewell.get().is_some_and(|(_, farewell)| xid == farewell)
     }
 
     pub(super) fn instance(&self) -> Instance {

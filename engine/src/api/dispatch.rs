@@ -80,6 +80,9 @@ pub(super) struct Dispatch {
     pub(super) options: Vec<OptionEntry>,
     #[cfg(feature = "gss")]
     pub(super) gss: Arc<GssCore>,
+    /// It polls for bodies under RPCSEC_GSS that are not finished, and for nothing else.
+    #[cfg(feature = "gss")]
+    polls_for_bodies: bool,
 }
 
 impl Dispatch {
@@ -119,6 +122,19 @@ impl Dispatch {
             options: Vec::new(),
             #[cfg(feature = "gss")]
             gss,
+            #[cfg(feature = "gss")]
+            polls_for_bodies: false,
+        }
+    }
+
+    /// From now on, or no longer.
+    #[cfg(feature = "gss")]
+    pub(super) fn poll_for_bodies(&mut self) {
+        let has_work = self.ops.has_work();
+        if has_work && !self.polls {
+            (self.polls, self.polls_for_bodies) = (true, true);
+        } else if !has_work && self.polls_for_bodies {
+            (self.polls, self.polls_for_bodies) = (false, false);
         }
     }
 
@@ -446,17 +462,24 @@ impl Upcalls for Dispatch {
             all.is_waiting |= is_waiting;
         }
         let Progress { events, is_waiting } = self.poll_handles();
+        #[cfg(feature = "gss")]
+        let events = events + self.go_on_with_bodies();
         Progress { events: all.events + events, is_waiting: all.is_waiting || is_waiting }
     }
 
     fn on_orders(&mut self) {
         self.handles.attach();
         self.polls = true;
+        #[cfg(feature = "gss")]
+        {
+            self.polls_for_bodies = false;
+        }
     }
 
     #[cfg(feature = "gss")]
     fn on_context(&mut self) {
         self.take_outcomes();
+        self.poll_for_bodies();
     }
 
     fn on_measure(&mut self, is_on: bool) {
@@ -643,6 +666,8 @@ impl Upcalls for Dispatch {
 
     fn on_down(&mut self, conn: ConnId, cause: &DownCause) {
         let connection = ConnectionId(conn);
+        #[cfg(feature = "gss")]
+        self.end_replies(conn);
         let entry = self.take_client(conn);
         if entry.as_ref().is_none_or(ClientEntry::is_served) {
             let cause = cause.clone();
@@ -664,6 +689,8 @@ impl Upcalls for Dispatch {
     }
 
     fn on_lost(&mut self, conn: ConnId, cause: &DownCause) {
+        #[cfg(feature = "gss")]
+        self.end_replies(conn);
         let Some(mut entry) = self.take_client(conn) else { return };
         let cause = entry.cause_of(cause);
         if entry.takes_reverse {

@@ -7,7 +7,7 @@ use super::core::{Core, CoreContext};
 use super::directory::Directory;
 use super::errors::{ConnectError, EngineError};
 #[cfg(feature = "gss")]
-use super::gss::GssAcceptor;
+use super::gss::{GssAcceptor, GssStats};
 use super::handle::ClientHandle;
 use super::listening::ListenOptions;
 use super::once::ServeOnce;
@@ -202,6 +202,13 @@ impl Engine {
     #[cfg(feature = "gss")]
     pub fn gss(&self, acceptor: GssAcceptor) -> Result<(), EngineError> {
         self.0.gss.accept(acceptor)
+    }
+
+    /// What was counted of RPCSEC_GSS: contexts, calls by their protection, and what was refused for which reason.
+    #[cfg(feature = "gss")]
+    #[must_use]
+    pub fn gss_stats(&self) -> GssStats {
+        self.0.gss.stats()
     }
 
     /// Serves a program with calls that other threads or tasks take out of a stream, and answer when and where they

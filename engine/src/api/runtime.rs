@@ -153,6 +153,8 @@ impl Runtime {
             Threads::Callers => None,
         };
         let directory = Directory::default();
+        #[cfg(feature = "gss")]
+        let gss = GssShared::new(threads != Threads::Own, &config);
         Ok(Arc::new(Self {
             responders: Responders::new(&config),
             panics: Arc::default(),
@@ -175,7 +177,7 @@ impl Runtime {
             reply_cache,
             wake_limit,
             #[cfg(feature = "gss")]
-            gss: GssShared::new(threads != Threads::Own),
+            gss,
         }))
     }
 

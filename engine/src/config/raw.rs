@@ -5,7 +5,7 @@
 
 use super::cores::CoreList;
 use super::device::DeviceName;
-use super::schema::Choice;
+use super::value::Choice;
 use spinrpc_proto::config_proto::Protection;
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::version::Versions;
@@ -31,6 +31,8 @@ pub struct RawConfig {
     pub mem: RawMem,
     /// The protocol.
     pub rpc: RawRpc,
+    /// Calls under RPCSEC_GSS.
+    pub gss: RawGss,
     /// Driver that transports messages.
     pub fabric: RawFabric,
     /// The shared-memory fabric.
@@ -145,6 +147,17 @@ pub struct RawRpc {
     pub on_panic: OnPanic,
     /// Calls of handles that may be in flight on one core.
     pub handle_calls: u64,
+}
+
+/// Keys `gss.*`. They mean nothing without the feature `gss`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawGss {
+    /// Bytes of a body that are sealed or opened in one turn.
+    pub step_bytes: u64,
+    /// How long a context is kept that no call has used.
+    pub unused_ms: u64,
+    /// Deadline of a client's mechanism.
+    pub mechanism_ms: u64,
 }
 
 /// Keys `fabric.*`.
@@ -306,6 +319,12 @@ impl Default for RawRpc {
             on_panic: OnPanic::Answer,
             handle_calls: 1024,
         }
+    }
+}
+
+impl Default for RawGss {
+    fn default() -> Self {
+        Self { step_bytes: 16_384, unused_ms: 60_000, mechanism_ms: 60_000 }
     }
 }
 

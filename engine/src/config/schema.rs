@@ -6,10 +6,10 @@ use super::cores::CoreList;
 use super::device::DeviceName;
 use super::limits::{Limits, Step};
 use super::raw::RawConfig;
+use super::value::{Choice, Value};
 use crate::mem::SLABS_MAX;
 use spinrpc_proto::limits::{READ_CHUNKS_MAX, SEGMENTS_MAX, WRITE_CHUNKS_MAX};
 use spinrpc_proto::rpc::AUTH_BODY_MAX_BYTES;
-use std::fmt;
 
 /// One key of the configuration.
 #[derive(Debug)]
@@ -39,27 +39,6 @@ pub enum Field<'a> {
     Cores(&'a mut CoreList),
     /// `auto` or the name of an RDMA device.
     Device(&'a mut DeviceName),
-}
-
-/// A value of an enum that is written by name.
-pub trait Choice {
-    /// All names, in the order to show them.
-    fn names(&self) -> &'static [&'static str];
-    /// The name of the present value.
-    fn name(&self) -> &'static str;
-    /// Takes the value of that name; `false`, and no change, when there is none.
-    fn set(&mut self, name: &str) -> bool;
-}
-
-/// A value as it stands in a profile.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// `64`
-    Integer(u64),
-    /// `true`
-    Flag(bool),
-    /// `"busy"`
-    Text(String),
 }
 
 impl Key {
@@ -149,16 +128,6 @@ impl Key {
     /// The group and the name within it: `("rpc", "credits")`.
     pub fn parts(&self) -> (&'static str, &'static str) {
         self.name.split_once('.').unwrap_or(("", self.name))
-    }
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Integer(number) => number.fmt(out),
-            Self::Flag(flag) => flag.fmt(out),
-            Self::Text(text) => write!(out, "{text:?}"),
-        }
     }
 }
 
@@ -508,6 +477,30 @@ pub static KEYS: &[Key] = &[
                  (`ClientHandle`), over all its connections; one more is refused.",
         reason: "Sixteen threads with as many calls each as a connection has credits.",
         field: |raw| Field::Integer(&mut raw.rpc.handle_calls, Limits::between(1, 65_536)),
+    },
+    Key {
+        name: "gss.step_bytes",
+        unit: "bytes",
+        effect: "Bytes of a body under RPCSEC_GSS that a core seals or opens in one turn; longer ones take \
+                 several turns, between which the core serves its other connections.",
+        reason: "About 30 microseconds of encryption; a turn costs a hundredth of that.",
+        field: |raw| Field::Integer(&mut raw.gss.step_bytes, Limits::between(1024, 16 << 20)),
+    },
+    Key {
+        name: "gss.unused_ms",
+        unit: "ms",
+        effect: "How long a server keeps a security context under which no call has come; its client \
+                 establishes another one.",
+        reason: "Clients use a context at once; a token that is sent again makes one that nobody has the key of.",
+        field: |raw| Field::Integer(&mut raw.gss.unused_ms, Limits::between(1, 86_400_000)),
+    },
+    Key {
+        name: "gss.mechanism_ms",
+        unit: "ms",
+        effect: "How long a client waits for its mechanism to go on with a security context; then it fails, as \
+                 if the mechanism had refused.",
+        reason: "MIT's library gives up a key distribution center that does not answer after 27 seconds.",
+        field: |raw| Field::Integer(&mut raw.gss.mechanism_ms, Limits::between(1, 86_400_000)),
     },
     Key {
         name: "fabric.driver",

@@ -17,6 +17,8 @@
 mod client;
 mod common;
 mod lane;
+#[cfg(feature = "gss")]
+mod opened;
 mod operations;
 pub(crate) mod pending;
 mod reads;

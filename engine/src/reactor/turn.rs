@@ -256,7 +256,13 @@ impl CoreCell {
             match mail {
                 Mail::Connected { request, result } => self.on_connected(request, result, up),
                 Mail::Accepted(endpoint) => self.on_accepted(endpoint, up),
-                Mail::Reply(reply) => self.reactor().finish_deferred(reply),
+                Mail::Reply(reply) => {
+                    self.reactor().finish_deferred(reply);
+                    #[cfg(feature = "gss")]
+                    if self.has_work() {
+                        up.on_context();
+                    }
+                }
                 Mail::Orders => up.on_orders(),
                 #[cfg(feature = "gss")]
                 Mail::Context => up.on_context(),
@@ -609,6 +615,8 @@ impl Reactor {
 
     fn remove(&mut self, conn: ConnId) -> Option<Box<Conn>> {
         let gone = self.conns.remove(conn)?;
+        #[cfg(feature = "gss")]
+        self.gss_work.forget_calls(conn);
         if let Some(caller) = &gone.caller {
             caller.go();
         }

@@ -19,6 +19,7 @@ use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::rpc::{
     CallHeader, GssCredential, GssInitResult, GssProcedure, GssService, ReplyBody, ReplyHeader,
 };
+use std::net::IpAddr;
 
 pub(crate) const ENCTYPE: Enctype = Enctype::Aes256Sha1;
 /// Bytes of a transport header without lists.
@@ -616,4 +617,69 @@ fn a_reply_that_is_not_the_servers_reaches_no_handler() {
         });
         assert!(heard.borrow().replies.is_empty());
     }
+}
+
+/// Establishes a context by another transport, as Linux does by TCP, for calls of this connection.
+fn connect_beside(server: &Server, host: IpAddr) -> Foe {
+    let mechanism = keys(ENCTYPE, "mallory");
+    let Initiation::Continue(state, token) = mechanism.begin("", Instant(0)).unwrap() else {
+        panic!("no token")
+    };
+    let (procedure, service) = (GssProcedure::Init, GssService::None);
+    let credential = GssCredential { procedure, sequence: 0, service, handle: &[] };
+    let call = [rpc_call(7, Procedure(0), &credential, None), opaque(&token)].concat();
+    let reply = server.engine.answer_gss_call(&call, host).unwrap();
+    let (header, at) = ReplyHeader::parse(&reply).unwrap();
+    let result = GssInitResult::parse(&reply[at..]).unwrap();
+    let established = mechanism.go_on(state, result.token, Instant(0)).unwrap();
+    let Initiation::Complete(established) = established else { panic!("one more token") };
+    let context = Context::new(Role::Initiator, established);
+    let ReplyBody::Accepted { verifier, status: AcceptStatus::Success } = header.body else {
+        panic!("{header:?}")
+    };
+    context.verify_reply(result.window, verifier.body).unwrap();
+    let (peer, handle) = (RawPeer::connect(&server.address), result.handle.to_vec());
+    Foe { peer, context, handle, xid: 1000, sequence: 0 }
+}
+
+#[test]
+fn a_context_that_came_by_another_transport_is_one_of_every_connection() {
+    let (server, host) = (Server::with_keys(ENCTYPE), IpAddr::from([192, 0, 2, 1]));
+    let mut foe = connect_beside(&server, host);
+    let first = foe.credential(GssService::None);
+    let message = foe.message(first, ECHO, &opaque(b"data"));
+    assert_eq!(foe.ask(first.0, &message), Answer::Verified(AcceptStatus::Success));
+    let beside = |foe: &Foe, procedure, (sequence, service), of: Procedure| {
+        let credential = GssCredential { procedure, sequence, service, handle: &foe.handle };
+        let call = rpc_call(9, of, &credential, Some(&foe.context));
+        let reply = server.engine.answer_gss_call(&call, host)?;
+        let (header, _) = ReplyHeader::parse(&reply).unwrap();
+        Some(match header.body {
+            ReplyBody::Denied(status) => Answer::Denied(status),
+            ReplyBody::Accepted { verifier, status } => {
+                foe.context.verify_reply(sequence, verifier.body).unwrap();
+                Answer::Verified(status)
+            }
+        })
+    };
+    let data = GssProcedure::Data;
+    assert_eq!(beside(&foe, data, first, Procedure(0)), None, "its window is that of the calls");
+    let second = foe.credential(GssService::None);
+    let null = beside(&foe, data, second, Procedure(0));
+    assert_eq!(null, Some(Answer::Verified(AcceptStatus::Success)));
+    for service in [GssService::None, GssService::Integrity] {
+        let next = foe.credential(service);
+        let of = if service == GssService::None { ECHO } else { Procedure(0) };
+        let refused = beside(&foe, data, next, of);
+        assert_eq!(refused, Some(Answer::Verified(AcceptStatus::ProcUnavail)), "{service:?}");
+    }
+    let last = foe.credential(GssService::None);
+    let elsewhere = beside(&foe, GssProcedure::Destroy, last, ECHO);
+    assert_eq!(elsewhere, Some(denied(AuthStat::BadCred)), "not by another procedure than 0");
+    let destroyed = beside(&foe, GssProcedure::Destroy, last, Procedure(0));
+    assert_eq!(destroyed, Some(Answer::Verified(AcceptStatus::Success)));
+    let gone = foe.credential(GssService::None);
+    let message = foe.message(gone, ECHO, &opaque(b"data"));
+    assert_eq!(foe.ask(gone.0, &message), denied(AuthStat::GssCredProblem));
+    assert_eq!(server.calls(), 1);
 }

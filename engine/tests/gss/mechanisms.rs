@@ -1,13 +1,15 @@
 //! Mechanisms that panic or block: on threads of their own, where they cost nobody but their clients.
 
-use crate::common::caller::{Caller, run_core};
+use crate::common::caller::{Caller, SharedHeard, client_config, one_opaque, recorder, run_core};
 use crate::common::raw::RawPeer;
-use crate::common::{LIMIT, PROGRAM, VERSION, wait_until};
+use crate::common::{LIMIT, PROGRAM, VERSION, valid, wait_until};
 use crate::hostile::send_init;
 use crate::{ECHO, Server, asked, call, caller, connect, failure, keys};
 use spinrpc::gss::mechanism::{Acceptance, GivenKeys, Initiation, Mechanism, MechanismError};
 use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
-use spinrpc::{CallError, CallSpec, ConnectOptions, ConnectionEvent, Token};
+use spinrpc::{
+    CallError, CallSpec, ConnectError, ConnectOptions, ConnectionEvent, Core, Engine, Token,
+};
 use spinrpc_proto::ids::Instant;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -238,4 +240,36 @@ fn a_client_can_be_closed_while_its_mechanism_blocks() {
     let heard = std::rc::Rc::clone(&client.heard);
     run_core(&mut client.core, "the end", || !heard.borrow().events.is_empty());
     assert_eq!(heard.borrow().events.len(), 1);
+}
+
+#[test]
+fn a_mechanism_that_never_returns_fails_its_client_and_not_the_one_behind_it() {
+    let server = Server::with_keys(ENCTYPE);
+    let gate = Arc::<Gate>::default();
+    let _opened = Opened(&gate);
+    gate.set(true);
+    let mut raw = client_config();
+    raw.gss.mechanism_ms = 50;
+    let engine = Engine::new(valid(raw)).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let inner = Arc::clone(&gate);
+    let stuck = options(Hooked::new("alice", move |_| inner.pass()));
+    let heard = [SharedHeard::default(), SharedHeard::default()];
+    let connect = |core: &mut Core, with: &ConnectOptions, heard: &SharedHeard<Vec<u8>>| {
+        let handler = recorder(heard, one_opaque);
+        core.connect_with(&server.address, PROGRAM, VERSION, with, |_| handler).unwrap()
+    };
+    let _stuck = connect(&mut core, &stuck, &heard[0]);
+    run_core(&mut core, "a wait", || gate.is_waited_at());
+    let behind = connect(&mut core, &options(Hooked::new("bob", |_| {})), &heard[1]);
+    run_core(&mut core, "the client behind it", || behind.is_up());
+    run_core(&mut core, "the end of the first", || !heard[0].borrow().events.is_empty());
+    let heard = heard[0].borrow();
+    let [ConnectionEvent::ConnectFailed { error: ConnectError::Security(reason) }] =
+        &heard.events[..]
+    else {
+        panic!("{:?}", heard.events);
+    };
+    assert_eq!(reason, "the mechanism has not returned in 50 ms");
+    assert!(gate.is_waited_at(), "it still has not");
 }

@@ -1,9 +1,9 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use spinrpc::IdlePolicy;
 use spinrpc::config::Versions;
-use spinrpc_apps::nfs::client::{MountBy, Options, Target, User};
+use spinrpc::{GssService, IdlePolicy};
+use spinrpc_apps::nfs::client::{MountBy, Options, Security, Target, User};
 use spinrpc_apps::nfs::protocol::{FileHandle, HANDLE_BYTES_MAX};
 use spinrpc_tuning::ProfileArgs;
 use std::path::PathBuf;
@@ -38,13 +38,14 @@ Examples:
   spin-nfs getattr shm:nfs//export/file --stats
   spin-nfs bench read rdma://10.8.0.1/srv/data/file --size 4K --depth 16
   spin-nfs bench write shm:nfs//export/new --size 1M --stable data --duration 10s --json
+  spin-nfs ls rdma://nfs.example/srv/data --sec krb5p
   spin-nfs cat shm:nfs//export/file --profile ./site.toml --set rpc.protocol=rfc5666
 
 Exit codes:
   0  success
   1  error of this host: a file, memory, or the engine
   2  usage error or invalid profile
-  3  no connection to the NFS server, to rpcbind, or to the MOUNT service
+  3  no connection to the NFS server, to rpcbind, or to the MOUNT service, or no Kerberos context
   4  rejected by the server (NFS3ERR_..., MNT3ERR_..., or the call itself)
   5  no reply in time, or the connection was lost
   6  the server violated the protocol
@@ -254,6 +255,19 @@ pub(crate) struct Session {
     /// Credential of the calls: the user by number, or none
     #[arg(long, value_enum, default_value = "sys", global = true)]
     auth: Auth,
+    /// Prove the user by Kerberos: krb5 protects headers, krb5i arguments and results against changes,
+    /// krb5p encrypts them. The ticket is that of kinit (KRB5CCNAME), or comes by a keytab
+    #[arg(long, value_enum, global = true)]
+    sec: Option<Sec>,
+    /// Host in the principal of the server, nfs/HOST [default: that of TARGET; with shm: this one]
+    #[arg(long, value_name = "HOST", global = true, requires = "sec")]
+    gss_host: Option<String>,
+    /// Keytab with the user's key, instead of a ticket
+    #[arg(long, value_name = "FILE", global = true, requires = "sec")]
+    keytab: Option<PathBuf>,
+    /// Principal of the user [default: that of the ticket, or the first of the keytab]
+    #[arg(long, value_name = "NAME", global = true, requires = "sec")]
+    principal: Option<String>,
     /// User id of the calls, instead of the current user's
     #[arg(long, value_name = "NUMBER", global = true)]
     uid: Option<u32>,
@@ -291,6 +305,24 @@ enum Auth {
     None,
 }
 
+/// Protection by Kerberos, as in exports(5).
+#[derive(Clone, Copy, ValueEnum)]
+enum Sec {
+    Krb5,
+    Krb5i,
+    Krb5p,
+}
+
+impl Sec {
+    fn service(self) -> GssService {
+        match self {
+            Self::Krb5 => GssService::None,
+            Self::Krb5i => GssService::Integrity,
+            Self::Krb5p => GssService::Privacy,
+        }
+    }
+}
+
 impl Session {
     /// Options with memory for the command's data.
     pub(crate) fn options(&self, command: &Command) -> Options {
@@ -311,8 +343,24 @@ impl Session {
         };
         let profile = self.profile.clone();
         let (inline_bytes, versions) = (self.inline, self.rpc_version.map(RpcVersion::versions));
-        let timeout = self.timeout;
-        Options { profile, inline_bytes, versions, timeout, user, depth, block_bytes, idle }
+        let (timeout, security) = (self.timeout, self.security());
+        Options {
+            profile,
+            inline_bytes,
+            versions,
+            timeout,
+            user,
+            security,
+            depth,
+            block_bytes,
+            idle,
+        }
+    }
+
+    fn security(&self) -> Option<Security> {
+        let service = self.sec?.service();
+        let (host, keytab) = (self.gss_host.clone(), self.keytab.clone());
+        Some(Security { service, host, keytab, principal: self.principal.clone() })
     }
 
     /// Calls in flight of a benchmark.

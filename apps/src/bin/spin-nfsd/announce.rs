@@ -2,7 +2,6 @@
 
 use crate::export_spec::ExportSpec;
 use crate::setup::Setup;
-use spinrpc::AuthFlavor;
 use spinrpc_apps::nfs::server::exports::{Client, ExportOptions, Squash};
 use std::fmt::Display;
 
@@ -38,12 +37,14 @@ fn as_whom(options: &ExportOptions) -> String {
         Squash::All => format!("all act as {uid}:{gid}"),
         Squash::None => "root acts as root".to_owned(),
     };
-    let flavors: Vec<&str> = options.flavors.iter().map(flavor).collect();
-    format!("{squashed}; sec {}", flavors.join(", "))
-}
-
-fn flavor(flavor: &AuthFlavor) -> &'static str {
-    if *flavor == AuthFlavor::None { "none" } else { "sys" }
+    let flavors: Vec<&str> = options.flavors.iter().map(|flavor| flavor.name()).collect();
+    let is_kerberos = options.flavors.iter().any(|flavor| flavor.is_kerberos());
+    let machine = if options.machine_is_root && is_kerberos {
+        "; hosts of the realm act as root"
+    } else {
+        ""
+    };
+    format!("{squashed}{machine}; sec {}", flavors.join(", "))
 }
 
 fn listed(all: &[impl Display]) -> String {
@@ -68,6 +69,8 @@ mod tests {
         let expected =
             "export /data (/srv) read-write to EVERYONE; root acts as root; sec sys, none";
         assert_eq!(shown, expected);
+        let shown = line("/srv:client=any,sec=krb5p:krb5i,machine=root");
+        assert!(shown.ends_with("; hosts of the realm act as root; sec krb5p, krb5i"), "{shown}");
         assert!(line("/srv").contains("to NO CLIENTS") && line("/srv").contains("client="));
     }
 }

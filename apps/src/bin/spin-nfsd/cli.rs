@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Default port of MOUNT for clients that do not ask rpcbind (`mountport` of nfs(5)).
 const MOUNT_PORT: u16 = 20048;
+/// Port of NFS over TCP, which Linux clients establish contexts of Kerberos at, whatever port NFS has.
+const NFS_PORT: u16 = 2049;
 
 /// Serve directories and in-memory trees over NFS version 3, on RDMA and shared memory.
 #[derive(Debug, Parser)]
@@ -47,6 +49,22 @@ pub(crate) struct Options {
     /// Register with rpcbind: auto, no, local, unix:/path or IP:PORT [default: auto]
     #[arg(long, value_name = "DAEMON")]
     pub(crate) register: Option<Register>,
+    /// Keytab of the server, for exports with sec=krb5 [default: the system's]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keytab: Option<PathBuf>,
+    /// Principal of the server: a service, or nfs/HOST [default: nfs, with any host name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) principal: Option<String>,
+    /// Realm whose users are the users of this host [default: that of the keytab]
+    #[arg(long, value_name = "REALM")]
+    pub(crate) realm: Option<String>,
+    /// File of lines PRINCIPAL UID GID[,GID...], for principals that are not users of this host
+    #[arg(long, value_name = "FILE")]
+    pub(crate) gss_map: Option<PathBuf>,
+    /// Address where clients establish contexts of Kerberos over TCP: a port, IP:PORT, or no; Linux
+    /// clients use port 2049 only [default: 2049; no with shm: only]
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) gss_port: Option<MountAt>,
     /// Profile of the engine: a name, or the path of a TOML file [default: base]
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) profile: Option<String>,
@@ -81,7 +99,9 @@ Options of an export, separated by commas:
   ro, rw               reject or allow changes [rw]
   squash=root|all|none users mapped to the anonymous user [root]
   anon=UID:GID         the anonymous user [65534:65534]
-  sec=sys|none         accepted credentials, may be repeated [sys]
+  sec=FLAVOR[:FLAVOR]  accepted flavors, preferred one first [sys]:
+                       sys, krb5, krb5i (integrity), krb5p (privacy), none
+  machine=nobody|root  user of hosts and services that Kerberos proves [nobody]
   path=/PATH           path that clients mount [the directory's own path]
   id=NUMBER            number in its handles [derived from the path]
   bytes=SIZE, files=N  limits of --memory: 512M, 4G [1G, 1000000]
@@ -91,6 +111,7 @@ Examples:
   mount -t nfs -o rdma,port=20049,vers=3,nolock,mountport=20048 192.0.2.1:/srv/data /mnt
   spin-nfsd --memory scratch:client=local --listen shm:nfs --stats
   spin-nfs put shm:nfs//scratch/file FILE
+  spin-nfsd --export /srv/data:client=any,sec=krb5p:krb5i --listen rdma://0.0.0.0:20049
   spin-nfsd --config /etc/spin-nfsd.toml --check
 
 Exit codes:
@@ -98,7 +119,7 @@ Exit codes:
   1  failure, or calls in progress were abandoned at shutdown
   2  usage error, or invalid file or profile";
 
-/// Address of MOUNT over TCP.
+/// Address of a program over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MountAt {
     Nowhere,
@@ -107,6 +128,7 @@ pub(crate) enum MountAt {
 
 impl MountAt {
     pub(crate) const USUAL: Self = Self::every(MOUNT_PORT);
+    pub(crate) const NFS: Self = Self::every(NFS_PORT);
 
     /// All addresses, IPv4 included.
     const fn every(port: u16) -> Self {
@@ -172,6 +194,11 @@ impl Options {
             listen: if self.listen.is_empty() { file.listen } else { self.listen },
             mount: self.mount.or(file.mount),
             register: self.register.or(file.register),
+            keytab: self.keytab.or(file.keytab),
+            principal: self.principal.or(file.principal),
+            realm: self.realm.or(file.realm),
+            gss_map: self.gss_map.or(file.gss_map),
+            gss_port: self.gss_port.or(file.gss_port),
             profile: self.profile.or(file.profile),
             set: file.set,
             cores: self.cores.or(file.cores),

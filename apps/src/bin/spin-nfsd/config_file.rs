@@ -177,6 +177,11 @@ mod tests {
             listen = ["rdma://0.0.0.0:20049", "rdma://[::]:20049"]
             mount = 20048
             register = "no"
+            keytab = "/etc/spin-nfsd.keytab"
+            principal = "nfs/server"
+            realm = "EXAMPLE.NET"
+            gss_map = "/etc/spin-nfsd.map"
+            gss_port = "no"
             profile = "latency"
             set = ["rpc.credits=128"]
             cores = "2,3"
@@ -188,6 +193,7 @@ mod tests {
             [[export]]
             directory = "/srv/a:b"
             client = ["192.0.2.0/24", "local:7"]
+            sec = ["krb5p", "krb5i:krb5"]
             ro = true
             rw = false
             id = 7
@@ -202,6 +208,8 @@ mod tests {
         assert_eq!((options.listen.len(), options.threads), (2, Some(8)));
         assert_eq!(options.mount, Some(MountAt::USUAL));
         assert_eq!(options.register, Some(Register::No));
+        assert_eq!(options.keytab, Some("/etc/spin-nfsd.keytab".into()));
+        assert_eq!(options.gss_port, Some(MountAt::Nowhere));
         assert_eq!(options.stats, Some(Duration::from_millis(500)));
         let [export] = &options.export[..] else { panic!("{options:?}") };
         assert_eq!(export.what, What::Directory("/srv/a:b".into()));

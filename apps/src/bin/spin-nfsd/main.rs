@@ -1,7 +1,7 @@
 //! spin-nfsd: serves directories and in-memory trees over NFS version 3, on RDMA and shared memory.
 //!
 //! The server is in the library of this package. Here are its options (`cli`, `config_file`,
-//! `export_spec`, `setup`), the resources of the host (`state`, `back_ends`), and a process that
+//! `export_spec`, `kerberos`, `setup`), the resources of the host (`state`, `back_ends`), and a process that
 //! starts, reports and exits (`serve`, `register`, `announce`, `stats`, `notify`).
 
 mod announce;
@@ -10,6 +10,7 @@ mod cli;
 mod config_file;
 mod export_spec;
 mod failure;
+mod kerberos;
 mod notify;
 mod register;
 mod serve;

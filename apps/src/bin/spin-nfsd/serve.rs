@@ -4,6 +4,7 @@ use crate::announce;
 use crate::back_ends;
 use crate::cli::MountAt;
 use crate::failure::Failure;
+use crate::kerberos;
 use crate::notify::{READY, STOPPING, notify};
 use crate::register::Registered;
 use crate::setup::Setup;
@@ -14,7 +15,8 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use spinrpc::{Engine, EngineError, Running};
 use spinrpc_apps::nfs::mount3;
-use spinrpc_apps::nfs::server::mount::{MountService, Registry, TcpServer};
+use spinrpc_apps::nfs::server::mount::{MountService, Registry};
+use spinrpc_apps::nfs::server::tcp::TcpServer;
 use spinrpc_apps::nfs::server::{Server, ServerOptions};
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -78,6 +80,10 @@ fn make(setup: &Setup, key: state::Key) -> Result<(Arc<Server>, Engine, Arc<Regi
     let server = server.map_err(|error| Failure::failed("starting", error))?;
     let engine = Engine::new(setup.config.clone()).map_err(|error| failed(&error))?;
     let registry = serve(&server, &engine)?;
+    if let Some(options) = &setup.kerberos {
+        let realm = kerberos::accept(options, &engine)?;
+        tracing::info!(realm, "Kerberos: users of this realm are the users of this host");
+    }
     Ok((server, engine, registry))
 }
 
@@ -114,6 +120,8 @@ fn failed(error: &EngineError) -> Failure {
 /// The parts in addition to the engine.
 struct Front {
     mount: Option<TcpServer>,
+    /// Where clients establish contexts of Kerberos over TCP.
+    contexts: Option<TcpServer>,
     registered: Registered,
     socket: Option<StatsSocket>,
     table: Option<LiveTable>,
@@ -130,6 +138,10 @@ impl Front {
                 })?)
             }
         };
+        let contexts = match &setup.kerberos {
+            Some(options) => kerberos::contexts(options, &source.engine, source.server.exports())?,
+            None => None,
+        };
         let at = mount.as_ref().map(TcpServer::address);
         let socket = setup.stats_socket.as_deref().map(|path| {
             let opened = StatsSocket::start(path, source.clone());
@@ -139,7 +151,7 @@ impl Front {
         let registered = Registered::new(&setup.register, &setup.listen, at)?;
         let table = setup.stats.map(|every| LiveTable::start(source, every)).transpose();
         let table = table.map_err(|error| Failure::failed("a thread", error))?;
-        Ok(Self { mount, registered, socket, table })
+        Ok(Self { mount, contexts, registered, socket, table })
     }
 
     /// Prints exports, clients and addresses; the last line says that the server is ready.
@@ -147,6 +159,9 @@ impl Front {
         let mut lines = announce::exports(setup);
         if let Some(mount) = &self.mount {
             lines.push(format!("mount by tcp at {}", mount.address()));
+        }
+        if let Some(contexts) = &self.contexts {
+            lines.push(format!("kerberos contexts by tcp at {}", contexts.address()));
         }
         if self.registered.count() > 0 {
             lines.push("registered with rpcbind".to_owned());
@@ -165,7 +180,7 @@ fn end(
     arriving: Receiver<Event>,
 ) -> Result<(), Failure> {
     notify(STOPPING);
-    drop(front.mount.take());
+    drop((front.mount.take(), front.contexts.take()));
     let unfinished = engine.drain(DRAIN_TIMEOUT);
     // Clients retry their calls elsewhere from now on.
     server.stop();
@@ -192,10 +207,10 @@ fn leave(
     server: Arc<Server>,
     cores_end: impl FnOnce() -> Result<(), EngineError> + Send + 'static,
 ) -> Result<(), Failure> {
-    let Front { mount, registered, socket, table } = front;
+    let Front { mount, contexts, registered, socket, table } = front;
     let leaving = within(LEAVE_TIMEOUT, move || {
         let ended = cores_end();
-        drop((mount, socket, table, engine, server));
+        drop((mount, contexts, socket, table, engine, server));
         ended
     });
     drop(registered);

@@ -4,6 +4,7 @@ use crate::cli::{Cli, MountAt, Options, Register};
 use crate::config_file;
 use crate::export_spec::ExportSpec;
 use crate::failure::Failure;
+use crate::kerberos::Kerberos;
 use crate::state;
 use spinrpc::config::{Driver, Host};
 use spinrpc::{Config, driver_of};
@@ -28,6 +29,8 @@ pub(crate) struct Setup {
     pub(crate) listen: Vec<String>,
     pub(crate) mount: MountAt,
     pub(crate) register: Register,
+    /// If an export accepts it.
+    pub(crate) kerberos: Option<Kerberos>,
     pub(crate) config: Config,
     pub(crate) threads: usize,
     pub(crate) state: PathBuf,
@@ -47,12 +50,14 @@ impl Setup {
             return Err(Failure::Usage(message.to_owned()));
         }
         let config = config(&options, driver).map_err(Failure::Usage)?;
+        let kerberos = Kerberos::of(&options, driver).map_err(Failure::Usage)?;
         let by_default = if driver == Driver::Shm { MountAt::Nowhere } else { MountAt::USUAL };
         Ok(Self {
             exports: options.export.into_iter().chain(options.memory).collect(),
             listen: options.listen,
             mount: options.mount.unwrap_or(by_default),
             register: options.register.unwrap_or_default(),
+            kerberos,
             config,
             threads: options.threads.unwrap_or(THREADS).into(),
             state: state::directory(options.state).map_err(Failure::Usage)?,

@@ -4,8 +4,8 @@
 //! thread. Used by the rest of the client.
 
 use spinrpc::{
-    Bulk, CallError, CallId, CallSpec, Client, ConnectError, Core, DecodeError, Decoder, Encoder,
-    Procedure, Program, Reply, ReplyHandler, Token, Version,
+    Bulk, CallError, CallId, CallSpec, Client, ConnectError, ConnectOptions, ConnectionEvent, Core,
+    DecodeError, Decoder, Encoder, Procedure, Program, Reply, ReplyHandler, Token, Version,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,9 +28,9 @@ pub struct Caller {
     timeout: Duration,
 }
 
-/// Handlers of pending replies, by token.
+/// Handlers of pending replies, by token; and why there is no connection.
 #[derive(Clone, Default)]
-struct Waiting(Rc<RefCell<Vec<Option<Ended>>>>);
+struct Waiting(Rc<RefCell<Vec<Option<Ended>>>>, Rc<RefCell<Option<ConnectError>>>);
 
 impl Waiting {
     fn put(&self, ended: Ended) -> Token {
@@ -55,6 +55,12 @@ impl ReplyHandler for Waiting {
             ended(reply);
         }
     }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        if let ConnectionEvent::ConnectFailed { error, .. } = event {
+            *self.1.borrow_mut() = Some(error.clone());
+        }
+    }
 }
 
 impl Caller {
@@ -66,13 +72,20 @@ impl Caller {
         core: &Rc<RefCell<Core>>,
         address: &str,
         (program, version): (Program, Version),
+        options: &ConnectOptions,
         timeout: Duration,
     ) -> Result<Self, ConnectError> {
         let waiting = Waiting::default();
-        let handler = waiting.clone();
-        let client =
-            core.borrow_mut().connect_wait(address, program, version, |_| handler, timeout)?;
-        Ok(Self { core: Rc::clone(core), client, waiting, timeout })
+        let (handler, failure) = (waiting.clone(), Rc::clone(&waiting.1));
+        let make = |_| handler;
+        let client = core.borrow_mut().connect_with(address, program, version, options, make)?;
+        let caller = Self { core: Rc::clone(core), client, waiting, timeout };
+        caller.pause(timeout, || caller.client.is_up() || failure.borrow().is_some());
+        if caller.client.is_up() {
+            return Ok(caller);
+        }
+        let failure = failure.borrow_mut().take();
+        Err(failure.unwrap_or(ConnectError::TimedOut(timeout)))
     }
 
     /// The connection.

@@ -39,6 +39,14 @@ pub enum Error {
         /// The reason.
         source: ConnectError,
     },
+    /// Kerberos does not prove the user to the server, or the server to the user.
+    #[error("Kerberos with {address}: {reason}")]
+    Security {
+        /// Address of the server.
+        address: String,
+        /// The reason, with the remedy.
+        reason: String,
+    },
     /// The MOUNT service is unreachable.
     #[error(
         "cannot reach the MOUNT service: {0}; set its port (--mount-port), or the handle of the \
@@ -126,7 +134,7 @@ impl Error {
         match self {
             Self::Local(_) | Self::File { .. } => 1,
             Self::Usage(_) => 2,
-            Self::Connect { .. } | Self::MountUnreachable(_) => 3,
+            Self::Connect { .. } | Self::Security { .. } | Self::MountUnreachable(_) => 3,
             Self::MountRefused { .. } | Self::Status { .. } | Self::Path(_) => 4,
             Self::Call { source, .. } => code_of_call(source),
             Self::Misbehaved { .. } => 6,

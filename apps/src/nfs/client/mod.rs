@@ -16,6 +16,7 @@ mod mount;
 mod patience;
 mod read;
 mod round_trips;
+mod security;
 mod target;
 mod user;
 mod walk;
@@ -28,6 +29,7 @@ pub use error::Error;
 pub use load::{Load, Loaded, Work};
 pub use mount::{Mount, MountBy, Root};
 pub use round_trips::RoundTrips;
+pub use security::Security;
 pub use target::{Target, TargetError};
 pub use user::User;
 pub use walk::Found;
@@ -39,8 +41,8 @@ use patience::Patience;
 use spinrpc::config::Versions;
 use spinrpc::fabric::Address;
 use spinrpc::{
-    CallError, CallSpec, Client, Core, DecodeError, Decoder, Encoder, Engine, IdlePolicy,
-    StatsSnapshot,
+    CallError, CallSpec, Client, ConnectError, ConnectOptions, Core, DecodeError, Decoder, Encoder,
+    Engine, IdlePolicy, StatsSnapshot,
 };
 use spinrpc_tuning::ProfileArgs;
 use spinrpc_xdr::{Decode, Encode};
@@ -68,6 +70,8 @@ pub struct Options {
     pub timeout: Duration,
     /// User of the calls; `None` for AUTH_NONE.
     pub user: Option<User>,
+    /// Kerberos, which proves the user of NFS calls; `user` is then that of MOUNT alone.
+    pub security: Option<Security>,
     /// READs or WRITEs in flight that have memory: 0 for a session without any. A [`Load`] may have
     /// as many calls in flight, of any kind.
     pub depth: usize,
@@ -85,6 +89,7 @@ impl Default for Options {
             versions: None,
             timeout: Duration::from_secs(30),
             user: Some(User::current()),
+            security: None,
             depth: 8,
             block_bytes: 1 << 20,
             idle: None,
@@ -128,7 +133,12 @@ impl Nfs {
         let engine = engine::engine_for(server, &options)?;
         let core = engine.core(0).map_err(|error| Error::Local(error.to_string()))?;
         let core = Rc::new(RefCell::new(core));
-        let caller = connect(&core, server, (nfs3::PROGRAM, nfs3::VERSION), &options)?;
+        let connect_options = security::connect_options(server, &options)?;
+        let program = (nfs3::PROGRAM, nfs3::VERSION);
+        let caller = connect_with(&core, server, program, &options, &connect_options)?;
+        if options.security.is_none() {
+            set_user(caller.client(), &options)?;
+        }
         let counts = Rc::new(Counts {
             calls: [const { Cell::new(0) }; PROCEDURES],
             placed_bytes: Cell::new(0),
@@ -203,18 +213,33 @@ impl Nfs {
     }
 }
 
-/// Connects to a program of the server.
+/// Connects to a program of the server, without Kerberos.
 fn connect(
     core: &Rc<RefCell<Core>>,
     server: &Address,
     program: (spinrpc::Program, spinrpc::Version),
     options: &Options,
 ) -> Result<Caller, Error> {
-    let address = server.to_string();
-    let caller = Caller::connect(core, &address, program, connect_timeout(options))
-        .map_err(|source| Error::Connect { address, source })?;
+    let caller = connect_with(core, server, program, options, &ConnectOptions::new())?;
     set_user(caller.client(), options)?;
     Ok(caller)
+}
+
+fn connect_with(
+    core: &Rc<RefCell<Core>>,
+    server: &Address,
+    program: (spinrpc::Program, spinrpc::Version),
+    options: &Options,
+    connect_options: &ConnectOptions,
+) -> Result<Caller, Error> {
+    let address = server.to_string();
+    let timeout = connect_timeout(options);
+    Caller::connect(core, &address, program, connect_options, timeout).map_err(
+        |source| match source {
+            ConnectError::Security(reason) => Error::Security { address, reason },
+            source => Error::Connect { address, source },
+        },
+    )
 }
 
 fn connect_timeout(options: &Options) -> Duration {

@@ -13,6 +13,7 @@ pub(super) struct Answer<'call, 'a> {
     counters: &'a Counters,
 }
 
+#[allow(clippy::large_enum_variant, reason = "on the stack, for the time of a call")]
 enum To<'call> {
     Call(Call<'call>),
     Deferred(Deferred),

@@ -2,17 +2,22 @@
 //!
 //! [`Exports`] is created once, when the server starts, and used by every core and by MOUNT;
 //! nothing in it blocks, allocates or changes. `clients` identifies the peer of a connection,
-//! `options` parses the text form of options. Used by the NFS service, MOUNT, and `spin-nfsd`.
+//! `options` parses the text form of options, `principal` has the users that Kerberos proves. Used
+//! by the NFS service, MOUNT, and `spin-nfsd`.
 
 mod clients;
+mod flavor;
 mod options;
+mod principal;
 
 pub use clients::{Client, ParseClientError, Peer};
+pub use flavor::Flavor;
 pub use options::{CLIENTS_MAX, ExportOptions, KEYS, OptionError, Settings, Squash};
+pub use principal::{Mapped, Principal};
 
 use crate::nfs::mount3::MNTPATHLEN;
 use crate::nfs::server::file_system::FileSystem;
-use spinrpc::{AuthFlavor, AuthSys, Groups, OpaqueAuth};
+use spinrpc::{AuthFlavor, AuthSys, Groups, GssService, Identity, OpaqueAuth};
 use std::fmt;
 use std::sync::Arc;
 
@@ -28,6 +33,42 @@ pub struct Caller {
     pub gid: u32,
     /// Further groups.
     pub groups: Groups,
+}
+
+/// What a call says about its user.
+#[derive(Clone, Copy, Debug)]
+pub enum Claim<'a> {
+    /// A credential that proves nothing.
+    Stated(OpaqueAuth<'a>),
+    /// The user that Kerberos proves.
+    Proved(Principal, GssService),
+}
+
+impl<'a> From<OpaqueAuth<'a>> for Claim<'a> {
+    fn from(credential: OpaqueAuth<'a>) -> Self {
+        Self::Stated(credential)
+    }
+}
+
+impl<'a> Claim<'a> {
+    /// That of a call.
+    #[inline]
+    pub(super) fn of(call: &spinrpc::Call<'a>) -> Self {
+        let credential = call.credential();
+        if credential.flavor == AuthFlavor::Gss {
+            proved(call, credential)
+        } else {
+            Self::Stated(credential)
+        }
+    }
+}
+
+#[cold]
+fn proved<'a>(call: &spinrpc::Call<'a>, credential: OpaqueAuth<'a>) -> Claim<'a> {
+    match call.identity() {
+        Identity::Gss { principal, service } => Claim::Proved(Principal::parse(principal), service),
+        _ => Claim::Stated(credential),
+    }
 }
 
 /// Reason why a call is rejected.
@@ -60,11 +101,11 @@ impl Export {
     ///
     /// # Errors
     /// [`Refused`] determines the answer.
-    pub fn admit(&self, peer: &Peer, credential: OpaqueAuth<'_>) -> Result<Caller, Refused> {
+    pub fn admit<'a>(&self, peer: &Peer, claim: impl Into<Claim<'a>>) -> Result<Caller, Refused> {
         if !self.has_client(peer) {
             return Err(Refused::NotAClient);
         }
-        self.caller(credential)
+        self.caller(claim)
     }
 
     /// Returns whether the peer may connect: a client list has to name it.
@@ -77,19 +118,34 @@ impl Export {
     ///
     /// # Errors
     /// [`Refused::TooWeak`] and [`Refused::BadCredential`].
-    pub fn caller(&self, credential: OpaqueAuth<'_>) -> Result<Caller, Refused> {
-        let flavor = credential.flavor;
+    pub fn caller<'a>(&self, claim: impl Into<Claim<'a>>) -> Result<Caller, Refused> {
+        let claim = claim.into();
+        let flavor = flavor_of(&claim).ok_or(Refused::TooWeak)?;
         if !self.options.flavors.contains(&flavor) {
             return Err(Refused::TooWeak);
         }
-        match flavor {
-            AuthFlavor::None => Ok(self.anonymous()),
-            AuthFlavor::Sys => {
+        match claim {
+            Claim::Proved(principal, _) => Ok(self.proved(principal)),
+            Claim::Stated(credential) if flavor == Flavor::Sys => {
                 let user = AuthSys::parse(credential.body).map_err(|_| Refused::BadCredential)?;
-                Ok(self.squashed(&user))
+                Ok(self.squashed(user.uid, user.gid, user.groups))
             }
-            _ => Err(Refused::TooWeak),
+            Claim::Stated(_) => Ok(self.anonymous()),
         }
+    }
+
+    fn proved(&self, principal: Principal) -> Caller {
+        match principal {
+            Principal::User { uid, gid, groups } => self.squashed(uid, gid, groups),
+            Principal::Machine if self.machine_is_root() => {
+                Caller { uid: 0, gid: 0, groups: Groups::default() }
+            }
+            Principal::Machine | Principal::Unknown => self.anonymous(),
+        }
+    }
+
+    fn machine_is_root(&self) -> bool {
+        self.options.machine_is_root && self.options.squash != Squash::All
     }
 
     fn anonymous(&self) -> Caller {
@@ -97,15 +153,27 @@ impl Export {
         Caller { uid, gid, groups: Groups::default() }
     }
 
-    fn squashed(&self, user: &AuthSys<'_>) -> Caller {
+    fn squashed(&self, uid: u32, gid: u32, groups: Groups) -> Caller {
         let (anonymous_uid, anonymous_gid) = self.options.anonymous;
         let loses = |id: u32| loses_identity(self.options.squash, id);
         if self.options.squash == Squash::All {
             return self.anonymous();
         }
         let or = |id: u32, anonymous: u32| if loses(id) { anonymous } else { id };
-        let (uid, gid) = (or(user.uid, anonymous_uid), or(user.gid, anonymous_gid));
-        Caller { uid, gid, groups: mapped(user.groups, |id| or(id, anonymous_gid)) }
+        let (uid, gid) = (or(uid, anonymous_uid), or(gid, anonymous_gid));
+        Caller { uid, gid, groups: mapped(groups, |id| or(id, anonymous_gid)) }
+    }
+}
+
+/// `None` if an export cannot accept it.
+fn flavor_of(claim: &Claim<'_>) -> Option<Flavor> {
+    match claim {
+        Claim::Proved(_, service) => Flavor::of_service(*service),
+        Claim::Stated(credential) => match credential.flavor {
+            AuthFlavor::None => Some(Flavor::None),
+            AuthFlavor::Sys => Some(Flavor::Sys),
+            _ => None,
+        },
     }
 }
 

@@ -11,6 +11,8 @@ pub mod directory;
 pub mod exports;
 pub mod file_system;
 pub mod handle;
+#[cfg(feature = "krb5")]
+pub mod kerberos;
 pub mod memory;
 pub mod mount;
 mod pool;
@@ -18,5 +20,6 @@ pub mod procedures;
 mod service;
 mod site;
 pub mod stats;
+pub mod tcp;
 
 pub use service::{Server, ServerOptions};

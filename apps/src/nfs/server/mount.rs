@@ -1,7 +1,7 @@
 //! MOUNT, version 3 (RFC 1813 appendix I): gives admitted clients the handle of an export.
 //!
 //! [`Registry`] answers calls of any transport; `fabric` is MOUNT over RDMA and shared memory, on
-//! the same engine as NFS, `tcp` the transport of ordinary clients. A client is identified only by
+//! the same engine as NFS, `tcp` MOUNT for ordinary clients. A client is identified only by
 //! its address: the credential of a call proves nothing more (RFC 2623 section 2.3). Called by
 //! `spin-nfsd`.
 
@@ -9,16 +9,15 @@ mod fabric;
 mod tcp;
 
 pub use fabric::MountService;
-pub use tcp::{CONNECTIONS_MAX, CONNECTIONS_OF_HOST_MAX, TcpServer};
 
 use crate::nfs::mount3::{
     DUMP, Dirpath, EXPORT, Exportnode, Groupnode, MNT, Mountbody, Mounted, Mountstat3, NULL, UMNT,
     UMNTALL,
 };
 use crate::nfs::protocol::FileHandle;
-use crate::nfs::server::exports::{Client, Export, Exports, Peer};
+use crate::nfs::server::exports::{Client, Export, Exports, Flavor, Peer};
 use spinrpc::sync::lock;
-use spinrpc::{AcceptStatus, AuthFlavor, DecodeError, Decoder, Encoder, Procedure};
+use spinrpc::{AcceptStatus, DecodeError, Decoder, Encoder, Procedure};
 use spinrpc_xdr::{Decode, Encode, List, Opaque};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -112,7 +111,7 @@ impl Registry {
             return Answer::NotMounted(Mountstat3::Mnt3errAcces);
         };
         self.note(MountEntry { host: peer.to_string(), path: export.path.clone() });
-        let flavors = export.options.flavors.iter().copied().map(AuthFlavor::to_wire).collect();
+        let flavors = export.options.flavors.iter().copied().map(Flavor::to_wire).collect();
         Answer::Mounted(Mounted { handle: *handle, flavors })
     }
 

@@ -6,7 +6,7 @@
 
 use super::answer::Answer;
 use super::data::{self, DataPaths};
-use super::exports::{Export, Exports, Peer};
+use super::exports::{Claim, Export, Exports, Peer};
 use super::file_system::Outcome;
 use super::handle::Seal;
 use super::pool::{Job, Pool};
@@ -239,7 +239,7 @@ impl NfsService {
 
     fn enter<'a>(&'a self, handle: &[u8], call: &Call<'_>) -> Result<Visit<'a>, Refusal> {
         let peer = self.peers.get(&call.connection()).unwrap_or(&Peer::Unknown);
-        self.server.site.enter(handle, peer, call.credential())
+        self.server.site.enter(handle, peer, Claim::of(call))
     }
 
     /// Denies a call, or makes its procedure fail.
@@ -289,7 +289,7 @@ impl NfsService {
         let decoded = whole(&mut call, |from| data::Arguments::decode(operation, from));
         let Ok(arguments) = decoded else { return Err(Garbage(call)) };
         let peer = self.peers.get(&call.connection()).unwrap_or(&Peer::Unknown);
-        match self.server.site.enter(arguments.handle, peer, call.credential()) {
+        match self.server.site.enter(arguments.handle, peer, Claim::of(&call)) {
             Ok(visit) => {
                 let scene = Scene { site: &self.server.site, visit, core: &self.core };
                 let answer = Answer::now(call, operation, &self.counters);

@@ -1,12 +1,12 @@
 //! State shared by all cores and threads of a server: exports, the seal of handles, limits; and the
 //! resolution of a call's handle and credential to a file and a user.
 
-use super::exports::{Caller, Export, Exports, Peer, Refused};
+use super::exports::{Caller, Claim, Export, Exports, Peer, Refused};
 use super::file_system::{FileKey, FileSystem, Outcome};
 use super::handle::Seal;
 use super::service::ServerOptions;
 use crate::nfs::protocol::{FileHandle, NfsFh3, Nfsstat3, PostOpAttr, Writeverf3};
-use spinrpc::{AuthStat, CoreContext, OpaqueAuth};
+use spinrpc::{AuthStat, CoreContext};
 
 /// See the module.
 #[derive(Debug)]
@@ -63,11 +63,11 @@ impl Site {
         &self,
         handle: &[u8],
         peer: &Peer,
-        credential: OpaqueAuth<'_>,
+        claim: Claim<'_>,
     ) -> Result<Visit<'_>, Refusal> {
         let (export, file) = self.seal.open(handle)?;
         let export = self.exports.by_id(export).ok_or(Nfsstat3::Nfs3errStale)?;
-        let caller = export.admit(peer, credential)?;
+        let caller = export.admit(peer, claim)?;
         Ok(Visit { export, file, caller })
     }
 }

@@ -304,6 +304,8 @@ fn config(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Config, Config
     // while, and looks at the clock at heartbeats only.
     raw.rpc.done_timeout_ms = rng.pick(&[40, 60]);
     raw.rpc.memory_wait_ms = 10;
+    // Bodies under RPCSEC_GSS take several turns then.
+    raw.gss.step_bytes = 1024;
     raw.rpc.credits = rng.pick(&[1, 2, 3, 4, 8, 16]);
     raw.rpc.inline_send_bytes = rng.pick(&[1024, 2048, 4096, 8192]);
     raw.rpc.inline_recv_bytes = rng.pick(&[1024, 2048, 4096, 8192]);

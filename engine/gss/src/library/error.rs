@@ -8,10 +8,11 @@ use crate::mechanism::MechanismError;
 
 /// GSS_S_FAILURE: the minor status says more.
 const FAILURE: u32 = 13 << 16;
-/// GSS_S_BAD_MECH, GSS_S_BAD_SIG, GSS_S_CREDENTIALS_EXPIRED.
+/// GSS_S_BAD_MECH, GSS_S_BAD_SIG, GSS_S_CREDENTIALS_EXPIRED, GSS_S_CONTEXT_EXPIRED.
 const BAD_MECHANISM: u32 = 1 << 16;
 const BAD_SIGNATURE: u32 = 6 << 16;
 const CREDENTIALS_EXPIRED: u32 = 11 << 16;
+const CONTEXT_EXPIRED: u32 = 12 << 16;
 /// The part of a major status that says what went wrong.
 const ROUTINE_ERROR: u32 = 0x00ff_0000;
 
@@ -113,7 +114,7 @@ impl Fault {
         match major & ROUTINE_ERROR {
             MechanismError::DEFECTIVE_TOKEN | BAD_SIGNATURE | BAD_MECHANISM => Self::DefectiveToken,
             MechanismError::NO_CRED => Self::NoTicket,
-            CREDENTIALS_EXPIRED => Self::TicketExpired,
+            CREDENTIALS_EXPIRED | CONTEXT_EXPIRED => Self::TicketExpired,
             _ => Self::Other,
         }
     }

@@ -1,5 +1,6 @@
 //! Contexts of a server: those that are there, and those that are being established.
 
+use super::stats::GssCounts;
 use crate::reactor::words::protection::{Unprotected, fill_random, now};
 use crate::sync::lock;
 use spinrpc_gss::Role;
@@ -54,7 +55,7 @@ impl GssAcceptor {
         self
     }
 
-    /// How long a context is kept without a call.
+    /// How long a context is kept without a call. One that no call has used yet is kept for `gss.unused_ms`.
     #[must_use]
     pub fn idle(mut self, time: Duration) -> Self {
         self.idle = time;
@@ -115,6 +116,7 @@ pub(super) struct Acceptor {
     required: Option<GssService>,
     halves: Mutex<Halves>,
     refusals: Mutex<Refusals>,
+    counts: Arc<GssCounts>,
 }
 
 /// Refused tokens, which anybody may send at any rate: they are logged once in a second.
@@ -176,14 +178,20 @@ impl Answered {
 }
 
 impl Acceptor {
-    pub(super) fn new(with: GssAcceptor) -> Result<Self, Unprotected> {
+    pub(super) fn new(
+        with: GssAcceptor,
+        unused: Duration,
+        counts: &Arc<GssCounts>,
+    ) -> Result<Self, Unprotected> {
+        let counts = Arc::clone(counts);
         let mut process = [0; 8];
         fill_random(&mut process)?;
-        let idle = u64::try_from(with.idle.as_nanos()).unwrap_or(u64::MAX);
-        let table = ContextTable::new(TableLimits { contexts: with.contexts, idle }, process);
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (contexts, idle, unused) = (with.contexts, ns(with.idle), ns(unused));
+        let table = ContextTable::new(TableLimits { contexts, idle, unused }, process);
         let GssAcceptor { mechanism, required, .. } = with;
         let (halves, refusals) = (Mutex::default(), Mutex::default());
-        Ok(Self { mechanism, table, required, halves, refusals })
+        Ok(Self { mechanism, table, required, halves, refusals, counts })
     }
 
     /// Calls under this service, or none, are to be denied.
@@ -205,6 +213,7 @@ impl Acceptor {
             (_, None) => Err(no_context()),
         };
         self.answer(accepted, host).unwrap_or_else(|error| {
+            GssCounts::count(&self.counts.contexts_refused);
             if let Some(count) = lock(&self.refusals).count(now()) {
                 let reason = &error.reason;
                 tracing::info!(%reason, count, "security contexts were refused, the last one for this");
@@ -228,6 +237,7 @@ impl Acceptor {
             Acceptance::Complete(established, token) => {
                 let context = Arc::new(Context::new(Role::Acceptor, established));
                 let handle = self.table.insert(Arc::clone(&context), host, now()).to_vec();
+                GssCounts::count(&self.counts.contexts_accepted);
                 let (major, context) = (GssInitResult::COMPLETE, Some(context));
                 Answered { handle, major, minor: 0, token, context }
             }

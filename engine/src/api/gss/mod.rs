@@ -13,14 +13,26 @@
 //! Kerberos is the mechanism with the feature `krb5` (`Kerberos`). Servers can demand protection for all programs
 //! ([`GssAcceptor::require`]).
 //!
-//! Limits: a body is sealed or opened in one step, which takes about a millisecond for a mebibyte, and its core serves nothing
-//! else meanwhile. A call that is denied because its context has gone ends with
-//! [`CallError::Rejected`](crate::CallError::Rejected); the client then establishes another context by itself, and refuses calls with
-//! [`Backpressure::Connecting`](crate::Backpressure::Connecting) until that is there. If none can be had in six tries within six
-//! seconds, the connection is closed. A call that is not answered holds up those that are a whole window of the server later
+//! Long bodies are sealed and opened in steps (`gss.step_bytes`), one in each turn, so that other connections of the core do
+//! not wait for them. Bodies of one connection are done in the order in which they came, and connections take turns. Short
+//! calls overtake long ones, as they overtake calls whose data are being fetched. Not in steps, but at once: the arguments
+//! of a call, when it is made; results that another thread gives, on that thread; and results of a client that has 64
+//! replies to open.
+//!
+//! A call that is denied because its context has gone was not executed. One that may be sent again
+//! ([`CallSpec::resend`](crate::CallSpec::resend), on a client that reconnects) is sent again under another context, once,
+//! with another [`CallId`](crate::CallId); it cannot be cancelled meanwhile. Every other ends with
+//! [`CallError::Rejected`](crate::CallError::Rejected). The client establishes another context by itself then, and before its own ends, and refuses calls with
+//! [`Backpressure::Connecting`](crate::Backpressure::Connecting) until that is there. If none can be had in seven tries, the
+//! connection is closed; a mechanism that has not returned in `gss.mechanism_ms` has failed such a try. The server is told
+//! when it may forget a context that was replaced. It forgets one that no call has used after `gss.unused_ms`.
+//!
+//! A call that is not answered holds up those that are a whole window of the server later
 //! than it ([`Backpressure::NoCredit`](crate::Backpressure::NoCredit)); servers of this engine tell a window of 2048. Calls in
 //! reverse cannot go under RPCSEC_GSS. Messages of extensions of version two have no credential and are not protected: a
 //! client with a context sends none, and takes none as an answer.
+//!
+//! [`Engine::gss_stats`](crate::Engine::gss_stats) counts contexts, calls by their service, and what was refused.
 //!
 //! With [`GssService::None`] and [`GssService::Integrity`] anybody can read what is sent. The verifier of a reply proves
 //! that the server has answered that call; results are protected beyond that by the other two services, and neither the
@@ -32,26 +44,29 @@
 //!
 //! Not there yet:
 //!
-//! * A mechanism that never returns keeps its client from coming up for ever, and all clients behind it; it can be closed,
-//!   but not made to reconnect.
-//! * A context is replaced when it has ended, not before, and clients do not hear of that. The one that is replaced is not
-//!   destroyed at the server, which forgets it when it has been idle; at the end of a client it is.
+//! * Of mechanisms of clients that never return, four keep their threads, and then no client of the engine gets a context;
+//!   of a server, one.
+//! * The arguments of a call are sealed in one step, which takes about two milliseconds for a mebibyte with
+//!   [`GssService::Privacy`] and half of that with [`GssService::Integrity`]: by the core, where a handle makes the call.
+//! * A client does not hear that its context is replaced.
 //! * A context is that of one connection, and another connection of the client gets another one.
 //! * While calls are sent again over a new connection, a server that forgets its context meanwhile denies them one by one.
 //! * Some errors have no verifier, so that clients take them for forged: those of a server that is out of memory before
 //!   it has the whole call.
-//! * A context that no call has used goes before all others when there are too many, but does not end earlier by itself.
 //! * The table of contexts may be full of contexts in use: then new ones replace each other until a call has used them.
 //! * The Connection Configuration Protocol goes by AUTH_NONE, before the context is there (RFC 5666 section 11 wants it
 //!   protected).
-//! * There are no statistics, and no keys of the configuration.
+//! * Statistics are not among those of a core ([`Engine::stats`](crate::Engine::stats)), nor shown by a control socket.
 //! * What is required of calls ([`GssAcceptor::require`]) is required for all programs of an engine.
 //! * Keys are cleared when they are dropped, but values that are moved may leave copies in memory.
 
 mod accept;
 mod initiate;
+mod initiating;
+mod records;
 mod securing;
 mod serve;
+mod stats;
 mod threads;
 
 pub use accept::GssAcceptor;
@@ -62,5 +77,8 @@ pub use spinrpc_gss::context::Established;
 pub use spinrpc_gss::library::{AcceptorOptions, Fault, InitiatorOptions, Kerberos, KerberosError};
 pub use spinrpc_gss::mechanism;
 pub use spinrpc_gss::{Enctype, SessionKey};
+/// Clock of mechanisms: nanoseconds since the first use in this process.
+pub use spinrpc_proto::ids::Instant;
 pub use spinrpc_proto::rpc::GssService;
+pub use stats::GssStats;
 pub(super) use threads::{GssCore, GssShared};

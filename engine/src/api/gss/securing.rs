@@ -3,6 +3,7 @@
 //! soon. Replies are verified, and opened, here.
 
 use super::initiate::{GssInitiator, Negotiation, Step};
+use super::stats::GssCounts;
 use super::threads::GssCore;
 use crate::api::client::{BesideReply, LinkState, Reply, Token};
 use crate::api::client_entry::ClientEntry;
@@ -12,17 +13,20 @@ use crate::api::opening::NO_TOKEN;
 use crate::api::reply_status::reply_status;
 use crate::fabric::ConnId;
 use crate::mem::Bulk;
-use crate::reactor::pending::gss_calls::SentCall;
+use crate::reactor::pending::gss_calls::{DeniedCall, InUse, SentCall, take_all};
+use crate::reactor::pending::gss_work::{Finished, ReplyOpening, Work};
 use crate::reactor::words::calls::{CallSpec, CallTarget, HeaderTemplate, ReplyFrame};
 use crate::reactor::words::protection::{ClientContext, Unprotected, now, open, take};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use spinrpc_gss::Role;
 use spinrpc_gss::context::Context;
-use spinrpc_proto::ids::Procedure;
+use spinrpc_gss::{BodyOpening, Role};
+use spinrpc_proto::ids::{Instant, Procedure, Xid};
+use spinrpc_proto::output::SlotId;
 use spinrpc_proto::rpc::{
     AcceptStatus, AuthFlavor, AuthStat, GssCredential, GssInitResult, GssProcedure, OpaqueAuth,
     RejectStatus, ReplyBody, ReplyHeader,
 };
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +44,10 @@ const SEQUENCES_SPARE: u32 = 1 << 16;
 const RENEWALS_MAX: u32 = 6;
 const RENEWAL_PAUSE: Duration = Duration::from_millis(100);
 
+/// A context is replaced when so much of its life is left: an eighth, or this time if that is less.
+const RENEWAL_SHARE: u64 = 8;
+const RENEWAL_SPARE: Duration = Duration::from_secs(10);
+
 const DENIED_LONG_TOKEN: &str = "the token of the mechanism is too long";
 
 /// The context of one client.
@@ -55,6 +63,12 @@ pub(in crate::api) struct Securing {
     failures: u32,
     /// This connection has had a context.
     is_renewing: bool,
+    /// The context before, until no call in flight is under it: then the server is told that it may forget it.
+    replaced: Option<Arc<ClientContext>>,
+    /// The call that says so, whose answer means nothing.
+    last_words: Option<(SlotId, Xid)>,
+    /// Calls that the server has denied because it has forgotten the context.
+    denied: Vec<DeniedCall>,
     /// What the thread does is wanted: false for a connection that has gone.
     wanted: Arc<AtomicBool>,
 }
@@ -97,6 +111,9 @@ impl Securing {
             rounds: 0,
             failures: 0,
             is_renewing: false,
+            replaced: None,
+            last_words: None,
+            denied: Vec::new(),
             wanted: Arc::new(AtomicBool::new(false)),
         })
     }
@@ -110,14 +127,23 @@ impl Securing {
     fn is_usable(&self) -> bool {
         self.context.as_ref().is_some_and(|context| {
             let inner = &context.context;
-            !inner.is_expired(now()) && inner.sequences_left() > SEQUENCES_SPARE
+            now() < context.renew_at && inner.sequences_left() > SEQUENCES_SPARE
         })
+    }
+
+    /// The call with which a context that was replaced ends has this slot.
+    pub(in crate::api) fn is_last_word(&self, slot: SlotId) -> bool {
+        self.last_words.is_some_and(|(last, _)| last == slot)
+    }
+
+    /// This is the reply to that call.
+    pub(in crate::api) fn answers_last_word(&self, xid: Xid) -> bool {
+        self.last_words.is_some_and(|(_, last)| xid == last)
     }
 
     /// Has the thread begin, after this time. What it was to do before is not wanted any more.
     fn begin(&mut self, conn: ConnId, after: Duration) -> Result<(), String> {
         self.wanted.store(false, Ordering::Relaxed);
-        self.wanted = Arc::new(AtomicBool::new(true));
         (self.context, self.negotiation, self.rounds) = (None, None, 0);
         self.handle.clear();
         let initiator = self.initiator.clone();
@@ -142,7 +168,9 @@ impl Securing {
                     let verified = context.verify_reply(answer.window, &verifier);
                     verified.map_err(|_| "the server does not have the key of the context")?;
                     let Answer { handle, window, .. } = answer;
-                    Ok(Done::Context(Arc::new(ClientContext { context, handle, service, window })))
+                    let renew_at = renew_at(now(), context.expires());
+                    let context = ClientContext { context, handle, service, window, renew_at };
+                    Ok(Done::Context(Arc::new(context)))
                 }
                 _ => Err("the ends disagree whether the context is established".into()),
             }
@@ -150,20 +178,33 @@ impl Securing {
     }
 
     fn run(
-        &self,
+        &mut self,
         conn: ConnId,
         after: Duration,
         work: impl FnOnce() -> Result<Done, String> + Send + 'static,
     ) -> Result<(), String> {
+        self.wanted = Arc::new(AtomicBool::new(true));
         let (core, wanted) = (Arc::clone(&self.core), Arc::clone(&self.wanted));
         let job = move || {
             if wanted.load(Ordering::Relaxed) {
                 let done = catch_unwind(AssertUnwindSafe(work));
                 let result = done.unwrap_or_else(|_| Err("the mechanism panicked".into()));
+                // Not if its client was told meanwhile that it is late.
+                if wanted.swap(false, Ordering::Relaxed) {
+                    core.tell(Outcome { conn, result });
+                }
+            }
+        };
+        let (core, wanted) = (Arc::clone(&self.core), Arc::clone(&self.wanted));
+        let patience = core.shared.patience;
+        let late = move || {
+            if wanted.swap(false, Ordering::Relaxed) {
+                let ms = patience.as_millis();
+                let result = Err(format!("the mechanism has not returned in {ms} ms"));
                 core.tell(Outcome { conn, result });
             }
         };
-        let run = self.core.shared.initiate(after, job);
+        let run = self.core.shared.initiate(after, job, late);
         run.map_err(|_| "there is no thread for contexts".to_owned())
     }
 }
@@ -208,10 +249,14 @@ impl Dispatch {
                 Self::send_token(entry, conn, &handle, &token)
             }
             Done::Context(context) => {
+                GssCounts::count(&securing.core.counts.contexts_established);
                 securing.context = Some(Arc::clone(&context));
                 (securing.failures, securing.is_renewing) = (0, true);
                 entry.link.ops.set_context(conn, Some(context));
+                // Before any other call.
+                Self::start_denied(entry, conn);
                 Self::finish_opening(entry, conn);
+                Self::end_replaced(entry, conn);
                 Ok(())
             }
         }
@@ -266,6 +311,7 @@ impl Dispatch {
             entry.link.is_closed.get() || entry.link.state.get() != LinkState::Probing(conn);
         if let Some(securing) = &mut entry.securing {
             securing.negotiation = None;
+            GssCounts::count(&securing.core.counts.contexts_failed);
             if securing.is_renewing && securing.failures < RENEWALS_MAX && !is_lost {
                 let after = RENEWAL_PAUSE * (1 << securing.failures);
                 securing.failures += 1;
@@ -288,10 +334,13 @@ impl Dispatch {
     pub(in crate::api) fn on_protected_reply(&mut self, frame: ReplyFrame<'_>) {
         // What the call was under, not what the reply says: a server may answer with that of another call.
         let (conn, token, xid) = (frame.conn, Token(frame.token), frame.xid);
-        let sent = self.ops.take_sent(conn, xid);
-        let pool = self.ops.pool();
+        let mut sent = self.ops.take_sent(conn, xid);
+        let (pool, counts) = (self.ops.pool(), Arc::clone(&self.gss.counts));
         let Some(entry) = self.client_of_calls(conn) else { return };
         if entry.answers_farewell(xid) {
+            if let Some(securing) = &mut entry.securing {
+                securing.last_words.take_if(|(_, last)| *last == xid);
+            }
             return;
         }
         let checked = match &sent {
@@ -302,20 +351,28 @@ impl Dispatch {
         let results_at = match checked {
             Ok(at) => at,
             Err(error) => {
-                entry.handler.on_reply(token, Err(error.clone()));
+                counts.count_error(&error);
+                let again = sent.as_mut().filter(|_| says_forgotten(&error));
+                let denied = again.and_then(|sent| sent.deny(frame.token, frame.buffers));
+                match (denied, &mut entry.securing) {
+                    (Some(denied), Some(securing)) => securing.denied.push(denied),
+                    _ => entry.handler.on_reply(token, Err(error.clone())),
+                }
                 return self.after_reply(conn, sent.as_ref(), Some(&error));
             }
         };
-        let Some(sent) = sent else { return };
-        Self::deliver_verified(entry, frame, &sent, (results_at, &pool));
-        self.after_reply(conn, Some(&sent), None);
+        let Some(mut sent) = sent else { return };
+        sent.let_go();
+        Self::deliver_verified(entry, frame, sent, (results_at, &pool));
+        self.poll_for_bodies();
+        self.after_reply(conn, None, None);
     }
 
     /// The header is verified, and says success.
     fn deliver_verified(
         entry: &mut ClientEntry,
         frame: ReplyFrame<'_>,
-        sent: &SentCall,
+        sent: SentCall,
         (results_at, pool): (usize, &crate::mem::BulkPool),
     ) {
         let token = Token(frame.token);
@@ -336,18 +393,54 @@ impl Dispatch {
         }
         if pulled.is_some() {
             // Items of a protected reply are never chunks.
-            return entry.handler.on_reply(token, Err(NOT_AUTHENTIC));
+            return Self::deliver_results(entry, token, Err(NOT_AUTHENTIC), (arguments, results));
         }
-        match open_copy(pool, sent, body) {
-            Ok((message, place)) => {
-                let stream = &message.bytes()[place];
-                let placed = &crate::api::client::NOTHING_PLACED;
-                let pulled = None;
-                let beside = BesideReply { placed, arguments, results, pulled, padded: None };
-                entry.handler.on_reply(token, Ok(Reply { stream, beside: Some(beside) }));
-            }
-            Err(error) => entry.handler.on_reply(token, Err(error)),
+        if entry.link.ops.is_long_reply(body.len()) {
+            let begun = begin_opening(pool, &sent, body).map(|(message, opening)| {
+                let (conn, token) = (frame.conn, frame.token);
+                let (arguments, results) = (take_all(arguments), take_all(results));
+                let reply =
+                    ReplyOpening { conn, token, sent, message, opening, arguments, results };
+                entry.link.ops.push_work(Work::Reply(reply));
+            });
+            return begun.unwrap_or_else(|error| {
+                Self::deliver_results(entry, token, Err(error), (&mut [], &mut []));
+            });
         }
+        let opened = open_copy(pool, &sent, body);
+        let opened = opened.as_ref().map(|(message, place)| &message.bytes()[place.clone()]);
+        Self::deliver_results(entry, token, opened.map_err(Clone::clone), (arguments, results));
+    }
+
+    /// The results of a protected reply, which have nothing beside them but buffers that come back.
+    fn deliver_results(
+        entry: &mut ClientEntry,
+        token: Token,
+        opened: Result<&[u8], CallError>,
+        (arguments, results): (&mut [Option<Bulk>], &mut [Option<Bulk>]),
+    ) {
+        if let (Err(error), Some(securing)) = (&opened, &entry.securing) {
+            securing.core.counts.count_error(error);
+        }
+        let reply = opened.map(|stream| {
+            let placed = &crate::api::client::NOTHING_PLACED;
+            let beside = BesideReply { placed, arguments, results, pulled: None, padded: None };
+            Reply { stream, beside: Some(beside) }
+        });
+        entry.handler.on_reply(token, reply);
+    }
+
+    /// A reply whose results took several turns to open.
+    pub(super) fn deliver_opened(
+        &mut self,
+        mut reply: ReplyOpening,
+        opened: Result<Range<usize>, Unprotected>,
+    ) {
+        let Some(entry) = self.client_of_calls(reply.conn) else { return };
+        let stream = opened.map(|place| &reply.message.bytes()[place]);
+        let buffers = (&mut reply.arguments[..], &mut reply.results[..]);
+        let stream = stream.map_err(|why| unopened(&why));
+        Self::deliver_results(entry, Token(reply.token), stream, buffers);
     }
 
     /// Another context is established where the server has forgotten this one, or it ends soon.
@@ -362,8 +455,12 @@ impl Dispatch {
                 .zip(securing.context.as_ref())
                 .is_some_and(|(sent, context)| Arc::ptr_eq(&sent.context, context));
         if !is_forgotten && securing.is_usable() {
-            return;
+            if securing.replaced.is_some() {
+                Self::end_replaced(entry, conn);
+            }
+            return Self::start_denied(entry, conn);
         }
+        securing.replaced = securing.context.take().filter(|_| !is_forgotten);
         entry.link.ops.set_context(conn, None);
         entry.link.lose(LinkState::Probing(conn));
         if let Err(reason) = securing.begin(conn, Duration::ZERO) {
@@ -372,6 +469,50 @@ impl Dispatch {
     }
 }
 
+impl Dispatch {
+    /// Sends calls again that were denied under a context before.
+    fn start_denied(entry: &mut ClientEntry, conn: ConnId) {
+        let Some(securing) = &mut entry.securing else { return };
+        for denied in std::mem::take(&mut securing.denied) {
+            let Err((token, is_late)) = entry.link.ops.start_denied(conn, denied) else { continue };
+            let error = if is_late { CallError::TimedOut } else { FORGOTTEN };
+            entry.handler.on_reply(Token(token), Err(error));
+        }
+    }
+
+    /// Tells the server that it may forget a context that has been replaced, once no call in flight is under it.
+    fn end_replaced(entry: &mut ClientEntry, conn: ConnId) {
+        let Some(securing) = &mut entry.securing else { return };
+        let Some(context) = securing.replaced.take() else { return };
+        let called = entry.link.called();
+        match entry.link.ops.destroy_replaced(conn, &context, called) {
+            Ok(last_words) => securing.last_words = last_words,
+            Err(InUse) => securing.replaced = Some(context),
+        }
+    }
+
+    /// The connection of a client has gone: replies that came before that are opened at once, so that it hears of its calls
+    /// before it hears that they have ended; and calls that were denied have not been executed.
+    pub(in crate::api) fn end_replies(&mut self, conn: ConnId) {
+        while let Some(Finished::Reply(reply, opened)) = self.ops.finish_work(conn) {
+            self.deliver_opened(reply, opened);
+        }
+        let Some(entry) = self.client_of_calls(conn) else { return };
+        let Some(securing) = &mut entry.securing else { return };
+        (securing.replaced, securing.last_words) = (None, None);
+        for denied in std::mem::take(&mut securing.denied) {
+            entry.handler.on_reply(Token(denied.token), Err(FORGOTTEN));
+        }
+    }
+}
+
+/// When a context that ends at `end` is replaced.
+fn renew_at(now: Instant, end: Instant) -> Instant {
+    let life = end.0.saturating_sub(now.0);
+    Instant(end.0 - (life / RENEWAL_SHARE).min(RENEWAL_SPARE.as_nanos() as u64))
+}
+
+const FORGOTTEN: CallError = CallError::Rejected(RejectStatus::AuthError(AuthStat::GssCredProblem));
 const NOT_AUTHENTIC: CallError = CallError::NotAuthentic;
 
 /// The server does not know the context any more, or wants no more calls of it (RFC 2203 section 5.3.3.3).
@@ -405,13 +546,34 @@ fn open_copy(
     sent: &SentCall,
     body: &[u8],
 ) -> Result<(Bulk, std::ops::Range<usize>), CallError> {
+    let mut message = copy(pool, body)?;
+    let context = &sent.context;
+    let opened = open(&context.context, context.service, message.bytes_mut(), sent.sequence);
+    opened.map(|place| (message, place)).map_err(|why| unopened(&why))
+}
+
+/// The same, to be gone on with in steps.
+fn begin_opening(
+    pool: &crate::mem::BulkPool,
+    sent: &SentCall,
+    body: &[u8],
+) -> Result<(Bulk, BodyOpening), CallError> {
+    let mut message = copy(pool, body)?;
+    let (service, keys) = (sent.context.service, sent.context.context.receive_keys());
+    let opening = BodyOpening::begin(service, keys, message.bytes_mut(), sent.sequence);
+    opening.map(|opening| (message, opening)).map_err(|_| NOT_AUTHENTIC)
+}
+
+fn copy(pool: &crate::mem::BulkPool, body: &[u8]) -> Result<Bulk, CallError> {
     let mut message = take(pool, body.len()).map_err(|_| CallError::NoMemory)?;
     message.bytes_mut().copy_from_slice(body);
-    let context = &sent.context;
-    match open(&context.context, context.service, message.bytes_mut(), sent.sequence) {
-        Ok(place) => Ok((message, place)),
-        Err(Unprotected::NoMemory(_)) => Err(CallError::NoMemory),
-        Err(_) => Err(NOT_AUTHENTIC),
+    Ok(message)
+}
+
+fn unopened(why: &Unprotected) -> CallError {
+    match why {
+        Unprotected::NoMemory(_) => CallError::NoMemory,
+        Unprotected::Failed | Unprotected::Forged => NOT_AUTHENTIC,
     }
 }
 
@@ -431,9 +593,28 @@ fn parse_answer(stream: &[u8]) -> Result<Answer, String> {
         }
         (major, _) => {
             let minor = result.minor;
-            return Err(format!("the server refused the context: major {major:#x}, minor {minor}"));
+            let why = reason(major, minor);
+            return Err(format!(
+                "the server refused the context: {why}major {major:#x}, minor {minor}"
+            ));
         }
     };
     let (handle, token) = (result.handle.to_vec(), result.token.to_vec());
     Ok(Answer { handle, window: result.window, token, verifier })
+}
+
+/// Statuses of MIT's library, which servers send as they are.
+#[cfg(feature = "krb5")]
+fn reason(major: u32, minor: u32) -> String {
+    use spinrpc_gss::library::Fault;
+    match Fault::from_status(major, minor) {
+        // Its words would be those of a client.
+        Fault::DefectiveToken | Fault::NoTicket | Fault::Other => String::new(),
+        fault => format!("{fault}; "),
+    }
+}
+
+#[cfg(not(feature = "krb5"))]
+const fn reason(_major: u32, _minor: u32) -> &'static str {
+    ""
 }

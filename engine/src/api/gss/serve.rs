@@ -1,15 +1,18 @@
 //! Calls under RPCSEC_GSS that arrive (RFC 2203 section 5): checked here before the dispatch runs a handler.
 
 use super::accept::{Acceptor, Answered};
+use super::stats::GssCounts;
 use crate::api::call::{Arguments, CallState, Called, GssCaller};
 use crate::api::dispatch::Dispatch;
 use crate::mem::Bulk;
 use crate::reactor::ReplyData;
+use crate::reactor::pending::gss_work::{CallOpening, Finished, Work};
 use crate::reactor::pending::serving::{ReplyOps, Serving};
-use crate::reactor::words::calls::{CallOutcome, RpcRefusal};
+use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::words::draft::once;
 use crate::reactor::words::messages::SYSTEM_ERR;
-use crate::reactor::words::protection::{Protection, now, open, take};
+use crate::reactor::words::protection::{Protection, Unprotected, now, open, take};
+use spinrpc_gss::BodyOpening;
 use spinrpc_gss::context::Context;
 use spinrpc_proto::ids::Procedure;
 use spinrpc_proto::payload::StreamWriter;
@@ -18,14 +21,16 @@ use spinrpc_proto::rpc::{
     OpaqueAuth, RejectStatus, parse_init_arguments,
 };
 use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// What comes with a call beside its message.
 type Beside<'b> = (&'b [(u32, u32)], &'b mut [Option<Bulk>]);
 
 /// A call in private memory.
-struct Arrived<'a> {
-    message: &'a mut [u8],
+struct Arrived {
+    message: Bulk,
     /// Its arguments begin there.
     at: usize,
     called: Called,
@@ -50,6 +55,7 @@ impl Dispatch {
     /// Denies such a call.
     #[cold]
     pub(in crate::api) fn deny_weak(&self, serving: &Serving<'_>) -> CallOutcome {
+        GssCounts::count(&self.gss.counts.refused_weak);
         self.deny(serving, AuthStat::TooWeak)
     }
 
@@ -72,7 +78,9 @@ impl Dispatch {
             return self.refuse_without_memory(serving, &acceptor, stream);
         };
         message.bytes_mut().copy_from_slice(stream);
-        self.serve_copied(serving, &acceptor, message.bytes_mut(), beside)
+        let outcome = self.serve_copied(serving, &acceptor, message, beside);
+        self.poll_for_bodies();
+        outcome
     }
 
     /// The call cannot be opened. If its header is verified, so is the answer.
@@ -105,10 +113,11 @@ impl Dispatch {
         &mut self,
         serving: &Serving<'_>,
         acceptor: &Arc<Acceptor>,
-        message: &mut [u8],
+        message: Bulk,
         beside: Beside<'_>,
     ) -> CallOutcome {
-        let Ok((header, at)) = CallHeader::parse(message) else {
+        let bytes = message.bytes();
+        let Ok((header, at)) = CallHeader::parse(bytes) else {
             return self.answer_fault(serving, GssFault::Body);
         };
         let OpaqueAuth { flavor: AuthFlavor::Gss, body } = header.credential else {
@@ -122,58 +131,117 @@ impl Dispatch {
             return self.answer_fault(serving, GssFault::Credential);
         }
         if credential.procedure.is_creation() {
-            return self.create_context(serving, acceptor, (&header, &credential), &message[at..]);
+            return self.create_context(serving, acceptor, (&header, &credential), &bytes[at..]);
         }
         let now = now();
         let Some(context) = acceptor.table.find(credential.handle, now) else {
             return self.answer_fault(serving, GssFault::UnknownContext);
         };
         let sequence = credential.sequence;
-        if let Err(fault) = context.admit_call(now, message, (&header, at), sequence) {
+        if let Err(fault) = context.admit_call(now, bytes, (&header, at), sequence) {
             return self.answer_fault(serving, fault);
         }
         let Some(to) = serving.target(&*self.ops) else { return CallOutcome::Done };
         let service = credential.service;
         let protection = Protection { context: Arc::clone(&context), service, sequence };
         if credential.procedure == GssProcedure::Destroy {
-            acceptor.table.remove(credential.handle);
+            if acceptor.table.remove(credential.handle) {
+                GssCounts::count(&self.gss.counts.contexts_destroyed);
+            }
             let service = GssService::None;
             self.ops.protect(&to, Protection { service, ..protection });
             self.ops.reply(&to, ReplyData::new(), None, &mut once(|_| {}));
             return CallOutcome::Done;
         }
-        self.ops.protect(&to, protection);
+        self.gss.counts.count_call(service);
+        self.ops.protect(&to, protection.clone());
         if header.procedure != Procedure(0) && acceptor.is_too_weak(Some(service)) {
-            return self.deny(serving, AuthStat::TooWeak);
+            return self.deny_weak(serving);
         }
         let called = Called::of(&header);
         let arrived = Arrived { message, at, called };
-        self.open_and_run(serving, (&context, service, sequence), arrived, beside)
+        self.open_and_run(serving, &to, protection, arrived, beside)
     }
 
     /// The header is verified.
     fn open_and_run(
         &mut self,
         serving: &Serving<'_>,
-        (context, service, sequence): (&Arc<Context>, GssService, u32),
-        arrived: Arrived<'_>,
+        to: &ReplyTarget<'_>,
+        protection: Protection,
+        arrived: Arrived,
+        beside: Beside<'_>,
+    ) -> CallOutcome {
+        let Arrived { mut message, at, called } = arrived;
+        let Protection { ref context, service, sequence } = protection;
+        if !service.protects_body() {
+            let arguments = &message.bytes()[at..];
+            return self.run_opened(serving, (context, service), called, (arguments, at), beside);
+        }
+        // Data beside the message are not protected by it (RFC 8166 section 8.2.2.3).
+        if !beside.0.is_empty() {
+            return self.answer_fault(serving, GssFault::Body);
+        }
+        let body = &mut message.bytes_mut()[at..];
+        if self.ops.is_long_body(body.len()) {
+            let begun = BodyOpening::begin(service, context.receive_keys(), body, sequence);
+            let Ok(opening) = begun else { return self.answer_fault(serving, GssFault::Body) };
+            let (conn, slot) = (to.conn, to.slot);
+            let call = CallOpening { conn, slot, message, at, protection, opening };
+            self.ops.push_work(Work::Call(call));
+            return CallOutcome::Deferred;
+        }
+        let Ok(place) = open(context, service, body, sequence) else {
+            return self.answer_fault(serving, GssFault::Body);
+        };
+        let arguments = &message.bytes()[at..][place];
+        self.run_opened(serving, (context, service), called, (arguments, at), beside)
+    }
+
+    /// A call whose arguments took several turns to open.
+    fn serve_opened(&mut self, call: &CallOpening, opened: Result<Range<usize>, Unprotected>) {
+        let ops = Rc::clone(&self.ops);
+        let &CallOpening { conn, slot, ref message, at, ref protection, .. } = call;
+        ops.serve_opened((conn, slot), |serving| {
+            let parsed = CallHeader::parse(message.bytes());
+            let (Ok(place), Ok((header, _))) = (opened, parsed) else {
+                return self.answer_fault(serving, GssFault::Body);
+            };
+            let arguments = (&message.bytes()[at..][place], at);
+            let caller = (&protection.context, protection.service);
+            self.run_opened(serving, caller, Called::of(&header), arguments, (&[], &mut []))
+        });
+    }
+
+    /// Does a part of a body that is sealed or opened in several turns.
+    #[cold]
+    pub(in crate::api) fn go_on_with_bodies(&mut self) -> usize {
+        if !self.ops.has_work() {
+            return 0;
+        }
+        GssCounts::count(&self.gss.counts.body_steps);
+        match self.ops.step_work() {
+            Some(Finished::Call(call, opened)) => self.serve_opened(&call, opened),
+            Some(Finished::Reply(reply, opened)) => self.deliver_opened(reply, opened),
+            Some(Finished::Seal(..)) | None => {}
+        }
+        self.poll_for_bodies();
+        1
+    }
+
+    /// The arguments are verified, as far as their service goes.
+    fn run_opened(
+        &mut self,
+        serving: &Serving<'_>,
+        (context, service): (&Arc<Context>, GssService),
+        called: Called,
+        (arguments, base): (&[u8], usize),
         (chunks, bulks): Beside<'_>,
     ) -> CallOutcome {
-        let Arrived { message, at, called } = arrived;
-        let (range, base) = if service.protects_body() {
-            // Data beside the message are not protected by it (RFC 8166 section 8.2.2.3).
-            let opened = open(context, service, &mut message[at..], sequence);
-            match opened {
-                Ok(place) if chunks.is_empty() => (place.start + at..place.end + at, at),
-                _ => return self.answer_fault(serving, GssFault::Body),
-            }
-        } else {
-            (at..message.len(), at)
-        };
         let Some(index) = self.find(called.program, called.version) else {
             return self.turn_away(serving, called.program);
         };
-        let arguments = Arguments::new(&message[range], base, chunks, bulks);
+        let arguments = Arguments::new(arguments, base, chunks, bulks);
         let credential = OpaqueAuth { flavor: AuthFlavor::Gss, body: &[] };
         let state = CallState {
             ops: &*self.ops,
@@ -231,6 +299,7 @@ impl Dispatch {
     }
 
     fn answer_fault(&self, serving: &Serving<'_>, fault: GssFault) -> CallOutcome {
+        self.gss.counts.count_fault(fault);
         match fault.answer() {
             GssAnswer::Deny(why) => self.deny(serving, why),
             GssAnswer::Accept(status) => self.refuse(serving, &RpcRefusal::Accepted(status)),

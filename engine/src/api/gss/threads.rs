@@ -1,17 +1,20 @@
-//! The threads on which contexts are established, one for those of clients and one for those of servers: mechanisms may
-//! block for half a minute (a key distribution center that does not answer), so they never run on a core, and the
-//! contexts that a process asks for do not wait for those that others ask of it. Jobs come from all cores. Those of clients
-//! are as many as there are clients; those of servers are bounded, and for each host.
+//! The threads on which contexts are established, a few for those of clients (`initiating`) and one for those of servers:
+//! mechanisms may block for half a minute (a key distribution center that does not answer), so they never run on a core, and
+//! the contexts that a process asks for do not wait for those that others ask of it. Jobs come from all cores. Those of
+//! clients are as many as there are clients; those of servers are bounded, and for each host.
 
 use super::accept::{Acceptor, GssAcceptor};
+use super::initiating::{Initiating, Task};
 use super::securing::Outcome;
+use super::stats::{GssCounts, GssStats};
 use crate::api::errors::EngineError;
 use crate::api::helper::spawn_helper;
+use crate::config::Config;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
 use crate::sync::lock;
 use crossbeam::queue::SegQueue;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -19,18 +22,26 @@ use std::time::{Duration, Instant};
 const TOKENS_MAX: usize = 256;
 const HOST_TOKENS_MAX: usize = 64;
 
-/// Something that may block, not before the time is there.
-type Job = (Instant, Box<dyn FnOnce() + Send>);
+/// Something that may block.
+pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// What the cores of an engine share.
 pub(in crate::api) struct GssShared {
     pub(super) acceptor: OnceLock<Arc<Acceptor>>,
-    initiating: Worker,
+    initiating: Initiating,
     accepting: Worker,
     /// The hosts whose tokens wait.
     waiting: Mutex<Vec<u64>>,
     /// There are no threads: a simulation, whose mechanism does not block.
     runs_at_once: bool,
+    /// How long a context is kept that no call has used.
+    unused: Duration,
+    /// How long a client waits for its mechanism.
+    pub(super) patience: Duration,
+    /// Those of threads that are no core.
+    pub(super) counts: Arc<GssCounts>,
+    /// Those of cores.
+    cores: Mutex<Vec<Arc<GssCounts>>>,
 }
 
 /// A thread, which is there from its first job on.
@@ -44,6 +55,7 @@ pub(in crate::api) struct GssCore {
     pub(super) shared: Arc<GssShared>,
     /// What the thread has done for this core.
     pub(super) outcomes: SegQueue<Outcome>,
+    pub(super) counts: Arc<GssCounts>,
     inbox: Arc<Inbox>,
 }
 
@@ -51,35 +63,56 @@ pub(in crate::api) struct GssCore {
 pub(super) struct Busy;
 
 impl GssShared {
-    pub(in crate::api) fn new(runs_at_once: bool) -> Arc<Self> {
+    pub(in crate::api) fn new(runs_at_once: bool, config: &Config) -> Arc<Self> {
         Arc::new(Self {
             acceptor: OnceLock::new(),
-            initiating: Worker::new("spin-gss-init"),
+            initiating: Initiating::default(),
             accepting: Worker::new("spin-gss-accept"),
             waiting: Mutex::default(),
             runs_at_once,
+            unused: config.gss_unused(),
+            patience: config.gss_mechanism_time(),
+            counts: Arc::default(),
+            cores: Mutex::default(),
         })
+    }
+
+    /// What was counted since the engine started.
+    pub(in crate::api) fn stats(&self) -> GssStats {
+        let mut stats = GssStats::default();
+        stats.add(&self.counts);
+        lock(&self.cores).iter().for_each(|counts| stats.add(counts));
+        if let Some(acceptor) = self.acceptor.get() {
+            let table = &acceptor.table;
+            stats.contexts = table.len() as u64;
+            (stats.contexts_expired, stats.contexts_evicted) = (table.expired(), table.evicted());
+        }
+        stats
     }
 
     /// Accepts contexts from now on.
     pub(in crate::api) fn accept(&self, with: GssAcceptor) -> Result<(), EngineError> {
         let no_random = || EngineError::Host("the system gives no random numbers".into());
-        let acceptor = Acceptor::new(with).map_err(|_| no_random())?;
+        let acceptor = Acceptor::new(with, self.unused, &self.counts).map_err(|_| no_random())?;
         let set = self.acceptor.set(Arc::new(acceptor));
         set.map_err(|_| EngineError::ApiMisuse("contexts are accepted already".into()))
     }
 
-    /// Has the thread of clients do something after this time, or does it now where there is none.
+    /// Has a thread of clients do something after this time, or does it now where there is none. If it has not returned in
+    /// the time that mechanisms have, `late` is run.
     pub(super) fn initiate(
         &self,
         after: Duration,
         job: impl FnOnce() + Send + 'static,
+        late: impl FnOnce() + Send + 'static,
     ) -> Result<(), Busy> {
         if self.runs_at_once {
             job();
             return Ok(());
         }
-        self.initiating.run((Instant::now() + after, Box::new(job)))
+        let due = Instant::now() + after;
+        let (job, late) = (Box::new(job), Box::new(late));
+        self.initiating.run(Task { due, deadline: due + self.patience, job, late })
     }
 
     /// Has the thread of servers take a token of this host.
@@ -105,7 +138,7 @@ impl GssShared {
             drop(turn);
             job();
         };
-        self.accepting.run((Instant::now(), Box::new(job)))
+        self.accepting.run(Box::new(job))
     }
 }
 
@@ -142,27 +175,12 @@ impl Worker {
 
 /// Until the engine is gone.
 fn run_jobs(jobs: &Receiver<Job>) {
-    let mut later: Vec<Job> = Vec::new();
-    loop {
-        let now = Instant::now();
-        while let Some(due) = later.iter().position(|(at, _)| *at <= now) {
-            run_job(later.swap_remove(due));
-        }
-        let pause = later.iter().map(|(at, _)| at.saturating_duration_since(now)).min();
-        let next = match pause {
-            None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(pause) => jobs.recv_timeout(pause),
-        };
-        match next {
-            Ok(job) if job.0 <= Instant::now() => run_job(job),
-            Ok(job) => later.push(job),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
-        }
+    while let Ok(job) = jobs.recv() {
+        run_job(job);
     }
 }
 
-fn run_job((_, job): Job) {
+pub(super) fn run_job(job: Job) {
     // What a job holds is dropped: its call is answered SYSTEM_ERR.
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
         tracing::error!("a security mechanism panicked");
@@ -172,7 +190,9 @@ fn run_job((_, job): Job) {
 impl GssCore {
     pub(in crate::api) fn new(shared: &Arc<GssShared>, inbox: &Arc<Inbox>) -> Arc<Self> {
         let (shared, inbox) = (Arc::clone(shared), Arc::clone(inbox));
-        Arc::new(Self { shared, outcomes: SegQueue::new(), inbox })
+        let counts = Arc::<GssCounts>::default();
+        lock(&shared.cores).push(Arc::clone(&counts));
+        Arc::new(Self { shared, outcomes: SegQueue::new(), counts, inbox })
     }
 
     /// Tells the core what came of a job.

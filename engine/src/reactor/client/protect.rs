@@ -4,9 +4,9 @@
 use crate::fabric::{ConnId, Fabric};
 use crate::mem::Bulk;
 use crate::reactor::client::calls::Start;
-use crate::reactor::pending::gss_calls::{GssCalls, SentCall};
+use crate::reactor::pending::gss_calls::{DeniedCall, GssCalls, InUse, SentCall};
 use crate::reactor::state::core::CoreCell;
-use crate::reactor::words::calls::{Backpressure, CallSpec};
+use crate::reactor::words::calls::{Backpressure, CallSpec, Deadline};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::gate::Gate;
 use crate::reactor::words::memory::longest_block_bytes;
@@ -20,6 +20,7 @@ use spinrpc_proto::rpc::{CallHeader, OpaqueAuth};
 use spinrpc_proto::xdr::roundup4;
 use std::mem::take;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a call goes under.
 pub(in crate::reactor) enum Under {
@@ -43,6 +44,9 @@ impl CoreCell {
         let Some(c) = reactor.conns.find(conn) else { return };
         let slots = c.calls.slots();
         c.gss.get_or_insert_with(|| Box::new(GssCalls::new(slots))).change(context);
+        if let Some(lasting) = &mut c.calls.lasting {
+            lasting.keeps_ended = true;
+        }
         c.lane.gate.set(Gate::UNKNOWN);
     }
 
@@ -55,6 +59,30 @@ impl CoreCell {
     ) -> Option<(SlotId, Xid)> {
         let Under::Context(context) = self.under(conn) else { return None };
         self.set_context(conn, None);
+        self.destroy(conn, &context, (program, version))
+    }
+
+    /// The same of a context that another has replaced, once no call in flight is under it. `Err` if there are some.
+    pub(crate) fn destroy_replaced(
+        &self,
+        conn: ConnId,
+        context: &Arc<ClientContext>,
+        called: (Program, Version),
+    ) -> Result<Option<(SlotId, Xid)>, InUse> {
+        let is_used = {
+            let mut reactor = self.reactor();
+            let gss = reactor.conns.find(conn).and_then(|c| c.gss.as_deref());
+            gss.is_some_and(|gss| gss.is_used(context))
+        };
+        if is_used { Err(InUse) } else { Ok(self.destroy(conn, context, called)) }
+    }
+
+    fn destroy(
+        &self,
+        conn: ConnId,
+        context: &ClientContext,
+        (program, version): (Program, Version),
+    ) -> Option<(SlotId, Xid)> {
         let start = Start::New(0);
         let xid = self.next_xid(conn, start).ok()?;
         let sequence = context.context.peek_sequence(context.window).ok()?;
@@ -72,7 +100,47 @@ impl CoreCell {
 
     /// What the reply with this XID has to be under.
     pub(crate) fn take_sent(&self, conn: ConnId, xid: Xid) -> Option<SentCall> {
-        self.reactor().conns.find(conn)?.gss.as_mut()?.take(xid)
+        let mut reactor = self.reactor();
+        let c = reactor.conns.find(conn)?;
+        let mut sent = c.gss.as_mut()?.take(xid)?;
+        let ended = c.calls.lasting.as_mut().and_then(|lasting| lasting.ended.take());
+        sent.kept = ended.filter(|(slot, _)| slot.xid() == xid).map(|(_, kept)| kept);
+        Some(sent)
+    }
+
+    /// Sends a call again that was denied: with another XID and sequence number. Gives its token if that cannot be, and
+    /// whether that is because its time is over.
+    pub(crate) fn start_denied(&self, conn: ConnId, denied: DeniedCall) -> Result<(), (u64, bool)> {
+        let DeniedCall { token, kept, deadline, arguments, results } = denied;
+        let left_us = self.reactor().time_left(deadline);
+        let deadline =
+            left_us.map_or(Deadline::None, |us| Deadline::After(Duration::from_micros(us)));
+        if left_us == Some(0) {
+            return Err((token, true));
+        }
+        let (reply_bytes_max, resend) = (kept.reply_bytes_max, kept.resend);
+        let mut spec = CallSpec {
+            is_special: true,
+            reply_bytes_max,
+            resend,
+            deadline,
+            arguments,
+            results,
+            ..CallSpec::default()
+        };
+        let draft = Draft::new(kept.stream.bytes(), kept.cuts);
+        let started = self.start_special_call(conn, Start::New(token), &mut spec, &draft);
+        let slot = started.map_err(|_| (token, false))?;
+        let mut reactor = self.reactor();
+        reactor.stats.calls_resent += 1;
+        let Some(c) = reactor.conns.find(conn) else { return Ok(()) };
+        if let Some(gss) = &mut c.gss {
+            gss.note_denied(slot.xid());
+        }
+        if let Some(lasting) = &mut c.calls.lasting {
+            lasting.put(slot, kept);
+        }
+        Ok(())
     }
 
     pub(in crate::reactor) fn under(&self, conn: ConnId) -> Under {
@@ -96,7 +164,7 @@ impl CoreCell {
     ) -> Result<SlotId, Backpressure> {
         let xid = self.next_xid(conn, start)?;
         let sequence = self.next_sequence(conn, context)?;
-        let reply_bytes_max = spec.reply_bytes_max;
+        let (reply_bytes_max, deadline) = (spec.reply_bytes_max, self.reactor().deadline(spec));
         let mut results = Default::default();
         let pool = self.reactor().bulk.clone();
         let protected = if context.service.protects_body() {
@@ -133,7 +201,7 @@ impl CoreCell {
                 }
                 if let Some(gss) = &mut c.gss {
                     context.context.take_sequence(sequence);
-                    gss.note(xid, Arc::clone(context), sequence);
+                    gss.note(xid, Arc::clone(context), (sequence, deadline));
                 }
                 Ok(slot)
             }

@@ -60,6 +60,9 @@ pub(in crate::reactor) struct Room {
     /// What the reply has to be under, if its call came under RPCSEC_GSS.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) protection: Option<Protection>,
+    /// The thread of the core, which seals in steps what is longer than this.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) core: (std::thread::ThreadId, usize),
 }
 
 impl DeferTicket {
@@ -230,6 +233,13 @@ impl Room {
     fn encode(self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
         #[cfg(feature = "gss")]
         if let Some(protection) = &self.protection {
+            if self.leaves_sealing(protection, &data, draft) {
+                let laid_out = protection.lay_out(&self.pool, &data, draft);
+                return laid_out.map_or(REFUSAL, |(body, content_bytes)| {
+                    let data = data.without_items();
+                    DeferredAnswer::Unsealed { body, content_bytes, data }
+                });
+            }
             let protection = protection.clone();
             let pool = self.pool.clone();
             let sealed = protection
@@ -237,6 +247,15 @@ impl Room {
             return sealed.unwrap_or(REFUSAL);
         }
         self.encode_unprotected(data, draft)
+    }
+
+    /// The answer is given on the thread of the core, and too long to be sealed there at once.
+    #[cfg(feature = "gss")]
+    fn leaves_sealing(&self, protection: &Protection, data: &ReplyData, draft: &Draft<'_>) -> bool {
+        let (core, step_bytes) = self.core;
+        let bytes = draft.stream().len() + data.item_bytes().map(<[u8]>::len).sum::<usize>();
+        let is_long = bytes > step_bytes && protection.service.protects_body();
+        is_long && std::thread::current().id() == core
     }
 
     /// Encodes inline; results that are too long for that go into memory for a Reply chunk, if

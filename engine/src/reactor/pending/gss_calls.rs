@@ -1,8 +1,12 @@
 //! The calls of a connection that go under RPCSEC_GSS: the context of those to come, and what each call that was sent
 //! is answered under.
 
+use crate::mem::Bulk;
+use crate::reactor::pending::lasting::Kept;
+use crate::reactor::words::calls::{ReplyBuffers, Resend};
 use crate::reactor::words::protection::ClientContext;
-use spinrpc_proto::ids::Xid;
+use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::requester::index_of;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,6 +29,62 @@ pub(crate) struct SentCall {
     xid: Xid,
     pub(crate) context: Arc<ClientContext>,
     pub(crate) sequence: u32,
+    deadline: Instant,
+    /// It was denied before, under another context.
+    was_denied: bool,
+    /// There once its reply is, if it may be sent again.
+    pub(in crate::reactor) kept: Option<Kept>,
+}
+
+/// Calls under a context are in flight.
+pub(crate) struct InUse;
+
+/// A call that the server has not executed because it has forgotten the context, and that is sent again under another one.
+pub(crate) struct DeniedCall {
+    pub(crate) token: u64,
+    pub(in crate::reactor) kept: Kept,
+    pub(in crate::reactor) deadline: Instant,
+    pub(in crate::reactor) arguments: [Option<Bulk>; ITEMS_MAX],
+    pub(in crate::reactor) results: [Option<Bulk>; ITEMS_MAX],
+}
+
+impl SentCall {
+    /// The call, if it is to be sent again: "once", so that a server that denies all it gets is not asked for ever. A call
+    /// that another connection may have executed is not, if that may happen once at most: it would get another XID.
+    pub(crate) fn deny(
+        &mut self,
+        token: u64,
+        buffers: Option<&mut ReplyBuffers<'_>>,
+    ) -> Option<DeniedCall> {
+        let is_unclear = |kept: &Kept| kept.is_unknown && kept.resend == Resend::AtMostOnce;
+        let was_denied = self.was_denied;
+        let kept = self.kept.take_if(|kept| !was_denied && !is_unclear(kept))?;
+        let (mut arguments, mut results) = Default::default();
+        if let Some(buffers) = buffers {
+            arguments = take_all(buffers.arguments);
+            results = take_all(buffers.results);
+        }
+        for (result, bytes) in results.iter_mut().zip(kept.result_bytes) {
+            if let Some(result) = result {
+                result.set_len(bytes);
+            }
+        }
+        Some(DeniedCall { token, kept, deadline: self.deadline, arguments, results })
+    }
+
+    /// Nothing of the call is needed any more but what its reply is under.
+    pub(crate) fn let_go(&mut self) {
+        self.kept = None;
+    }
+}
+
+/// The buffers of a call, out of their places.
+pub(crate) fn take_all(buffers: &mut [Option<Bulk>]) -> [Option<Bulk>; ITEMS_MAX] {
+    let mut all = [const { None }; ITEMS_MAX];
+    for (place, buffer) in all.iter_mut().zip(buffers) {
+        *place = buffer.take();
+    }
+    all
 }
 
 impl GssCalls {
@@ -59,16 +119,32 @@ impl GssCalls {
         &mut self,
         xid: Xid,
         context: Arc<ClientContext>,
-        sequence: u32,
+        (sequence, deadline): (u32, Instant),
     ) {
         let Some(place) = self.sent.get_mut(usize::from(index_of(xid))) else { return };
-        let before = place.replace(SentCall { xid, context, sequence });
+        let (was_denied, kept) = (false, None);
+        let sent = SentCall { xid, context, sequence, deadline, was_denied, kept };
+        let before = place.replace(sent);
         if let Some(before) = before.filter(|before| before.xid != xid) {
             if self.earlier.len() == self.sent.len() {
                 self.earlier.pop_front();
             }
             self.earlier.push_back(before);
         }
+    }
+
+    /// This call was denied before.
+    pub(in crate::reactor) fn note_denied(&mut self, xid: Xid) {
+        let place = self.sent.get_mut(usize::from(index_of(xid))).and_then(Option::as_mut);
+        if let Some(sent) = place.filter(|sent| sent.xid == xid) {
+            sent.was_denied = true;
+        }
+    }
+
+    /// Calls under this context are in flight.
+    pub(in crate::reactor) fn is_used(&self, context: &Arc<ClientContext>) -> bool {
+        let all = self.sent.iter().flatten().chain(&self.earlier);
+        all.into_iter().any(|sent| Arc::ptr_eq(&sent.context, context))
     }
 
     /// What the reply to this call has to be under.

@@ -34,17 +34,37 @@ pub(crate) struct Lasting {
     pub(in crate::reactor) resends_max: u8,
     /// Why the last connection was lost.
     pub(in crate::reactor) lost_by: DownCause,
+    /// What was kept of the call that ended last. There on connections with a security context only: the server may have
+    /// denied it because it has forgotten that.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) ended: Option<(SlotId, Kept)>,
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) keeps_ended: bool,
 }
 
 impl Lasting {
     pub(in crate::reactor) fn new(slots: usize, resends_max: u8) -> Box<Self> {
         let kept = (0..slots).map(|_| None).collect();
-        Box::new(Self { kept, resends_max, lost_by: DownCause::Local })
+        Box::new(Self {
+            kept,
+            resends_max,
+            lost_by: DownCause::Local,
+            #[cfg(feature = "gss")]
+            ended: None,
+            #[cfg(feature = "gss")]
+            keeps_ended: false,
+        })
     }
 
     /// The call in this slot has ended.
     pub(in crate::reactor) fn forget(&mut self, slot: SlotId) {
-        self.kept[usize::from(slot.index)] = None;
+        let kept = self.kept[usize::from(slot.index)].take();
+        #[cfg(feature = "gss")]
+        if self.keeps_ended {
+            self.ended = kept.map(|kept| (slot, kept));
+            return;
+        }
+        drop(kept);
     }
 
     pub(in crate::reactor) fn kept(&self, slot: SlotId) -> Option<&Kept> {

@@ -53,12 +53,18 @@ pub(crate) struct DeferredReply {
 const DRAFT_MEMORIES_MAX: usize = 16;
 
 /// What a deferred call is answered with.
-#[expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")]
+#[cfg_attr(
+    not(feature = "gss"),
+    expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")
+)]
 pub(crate) enum DeferredAnswer {
     /// Results: the RPC reply as an XDR stream in `stream`, and the data items beside it.
     Results { stream: Bulk, encoded: Encoded, data: ReplyData },
     /// Results without data items: the same stream, which fits inline.
     Plain { stream: Bulk },
+    /// Results under RPCSEC_GSS, without a header, of which so many bytes are to be sealed by the core, in steps.
+    #[cfg(feature = "gss")]
+    Unsealed { body: Bulk, content_bytes: usize, data: ReplyData },
     /// An RPC error.
     Reject(AcceptStatus),
     /// Not executed, as its time was over.

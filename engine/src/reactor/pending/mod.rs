@@ -9,6 +9,8 @@ pub(crate) mod exported;
 pub(crate) mod goodbye;
 #[cfg(feature = "gss")]
 pub(crate) mod gss_calls;
+#[cfg(feature = "gss")]
+pub(crate) mod gss_work;
 pub(crate) mod held_replies;
 pub(crate) mod interrupted;
 pub(crate) mod lasting;

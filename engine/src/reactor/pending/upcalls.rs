@@ -32,7 +32,7 @@ pub(crate) trait Upcalls {
     fn poll(&mut self) -> Progress;
     /// Other threads will order calls: from now on the api polls for them.
     fn on_orders(&mut self);
-    /// A thread has gone on with a security context.
+    /// A thread has gone on with a security context, or there are bodies to seal.
     #[cfg(feature = "gss")]
     fn on_context(&mut self);
     /// The latencies of calls are to be measured from now on, or no longer.

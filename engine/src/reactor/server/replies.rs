@@ -255,6 +255,8 @@ impl Reactor {
     /// The handler is done with a call for now. An answered one gives its buffers back; the
     /// message of a deferred one stays, because the reply echoes its lists.
     pub(in crate::reactor) fn finish_call(&mut self, mut frame: CallFrame, outcome: CallOutcome) {
+        #[cfg(feature = "gss")]
+        let outcome = self.outcome_of(frame.conn, frame.slot, outcome);
         let Some(c) = self.conns.find(frame.conn) else { return };
         if let Some(mut sinks) = frame.sinks.take() {
             self.stats.joins += u64::from(sinks.joined.replace(false));
@@ -487,6 +489,8 @@ impl Reactor {
             plan,
             #[cfg(feature = "gss")]
             protection: c.serves[usize::from(to.slot.index)].protection.clone(),
+            #[cfg(feature = "gss")]
+            core: (std::thread::current().id(), self.gss_work.step_bytes()),
         };
         // Measured until the answer comes by mail, and no longer until the handler returns.
         if self.timer.is_some() {
@@ -511,6 +515,10 @@ impl Reactor {
             DeferredAnswer::Reject(status) => self.refuse(&to, &RpcRefusal::Accepted(status)),
             DeferredAnswer::Results { stream, encoded, data } => {
                 self.post_deferred(&to, stream, encoded, data);
+            }
+            #[cfg(feature = "gss")]
+            DeferredAnswer::Unsealed { body, content_bytes, data } => {
+                return self.seal_deferred((conn, slot, message), (body, content_bytes), data);
             }
             DeferredAnswer::Plain { stream } => self.post_plain_deferred(to, stream),
             DeferredAnswer::TooLate => self.refuse_too_late(&to),

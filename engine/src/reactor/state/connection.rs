@@ -58,6 +58,9 @@ pub(crate) struct ServeHold {
     /// What its reply has to be under, if the call came under RPCSEC_GSS.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) protection: Option<Protection>,
+    /// Its reply is being sealed in steps, so that the call is as one that is answered later.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) is_sealing: bool,
 }
 
 /// One connection of a core.
@@ -282,7 +285,10 @@ impl Conn {
         self.lane.unreserve(usize::from(hold.reserved));
         hold.reserved = 0;
         #[cfg(feature = "gss")]
-        drop(hold.protection.take());
+        {
+            hold.is_sealing = false;
+            drop(hold.protection.take());
+        }
     }
 }
 
@@ -298,6 +304,8 @@ impl ServeHold {
             timer: None,
             #[cfg(feature = "gss")]
             protection: None,
+            #[cfg(feature = "gss")]
+            is_sealing: false,
         }
     }
 }

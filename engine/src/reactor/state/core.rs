@@ -5,6 +5,8 @@ use crate::fabric::{AnyFabric, ConnId, DownCause, Fabric};
 use crate::mem::{Buf, Bulk, BulkPool, Slab};
 use crate::reactor::pending::ended_calls::{GivenUp, OwedAnswer};
 use crate::reactor::pending::goodbye::Leaving;
+#[cfg(feature = "gss")]
+use crate::reactor::pending::gss_work::GssWork;
 use crate::reactor::pending::interrupted::Interrupted;
 use crate::reactor::pending::latency::Latencies;
 use crate::reactor::pending::mailbox::Inbox;
@@ -90,6 +92,9 @@ pub(crate) struct Reactor {
     pub(in crate::reactor) timer: Option<CallTimer>,
     /// Measured calls are counted there; kept when measuring ends, for calls that are deferred then.
     pub(in crate::reactor) latencies: Option<Arc<Latencies>>,
+    /// Bodies that are sealed and opened in steps.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) gss_work: GssWork,
 }
 
 impl CoreCell {
@@ -159,6 +164,8 @@ impl Reactor {
             leaving: None,
             timer: None,
             latencies: None,
+            #[cfg(feature = "gss")]
+            gss_work: GssWork::new(config.gss_step_bytes()),
             fabric,
             config,
             clock,

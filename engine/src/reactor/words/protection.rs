@@ -1,6 +1,7 @@
 //! Calls and replies under RPCSEC_GSS (RFC 2203): verifiers, and bodies that are sealed and opened in private memory.
 //! Used by both halves, and by threads that answer deferred calls.
 
+use crate::fabric::Origin;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::reply_plan::ReplyData;
@@ -17,6 +18,8 @@ use spinrpc_proto::rpc::{
 use spinrpc_proto::xdr::roundup4;
 use std::cell::RefCell;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -50,6 +53,8 @@ pub(crate) struct ClientContext {
     pub(crate) service: GssService,
     /// Numbers that calls in flight may be apart, as the server told.
     pub(crate) window: u32,
+    /// Before it ends.
+    pub(crate) renew_at: Instant,
 }
 
 /// A message cannot be protected, or opened.
@@ -89,6 +94,13 @@ pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), Unprotected> {
     }
 }
 
+/// A number for a host, by which its contexts are counted.
+pub(crate) fn host_number(host: IpAddr) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    Origin::of(host).hash(&mut hasher);
+    hasher.finish()
+}
+
 impl Protection {
     /// The verifier of the reply.
     pub(in crate::reactor) fn sign(&self) -> Mic {
@@ -125,6 +137,50 @@ impl Protection {
         let sealing = Sealing { context: &self.context, service: self.service };
         let body = sealing.seal(pool, self.sequence, (&[], data.item_bytes()), (draft, 0))?;
         Ok(send(data.without_items(), &Draft::plain(body.bytes()).behind(head)))
+    }
+
+    /// The body of a reply, laid out, and what has to be done to seal it.
+    pub(in crate::reactor) fn begin_sealing(
+        &self,
+        pool: &BulkPool,
+        data: &ReplyData,
+        draft: &Draft<'_>,
+    ) -> Result<(Bulk, BodySealing), Unprotected> {
+        let sealing = Sealing { context: &self.context, service: self.service };
+        sealing.begin(pool, self.sequence, (&[], data.item_bytes()), (draft, 0))
+    }
+
+    /// The body of a reply, laid out, and the length of what is in it.
+    pub(in crate::reactor) fn lay_out(
+        &self,
+        pool: &BulkPool,
+        data: &ReplyData,
+        draft: &Draft<'_>,
+    ) -> Result<(Bulk, usize), Unprotected> {
+        let sealing = Sealing { context: &self.context, service: self.service };
+        sealing.lay_out(pool, (&[], data.item_bytes()), (draft, 0))
+    }
+
+    /// What has to be done to seal such a body.
+    pub(in crate::reactor) fn begin_body(
+        &self,
+        body: &mut Bulk,
+        content_bytes: usize,
+    ) -> Result<BodySealing, Unprotected> {
+        let sealing = Sealing { context: &self.context, service: self.service };
+        sealing.begin_body(body.bytes_mut(), content_bytes, self.sequence)
+    }
+
+    /// Hands a reply with a sealed body to `send`.
+    pub(in crate::reactor) fn behind_header<T>(
+        &self,
+        body: &[u8],
+        send: impl FnOnce(&Draft<'_>) -> T,
+    ) -> T {
+        let mut head = [0; REPLY_HEAD_BYTES];
+        let mic = self.sign();
+        let length = self.header(Xid(0), AcceptStatus::Success, &mic).emit(&mut head);
+        send(&Draft::plain(body).behind(&head[..length]))
     }
 }
 
@@ -205,6 +261,38 @@ impl Sealing<'_> {
         (head, items): (&[u8], impl Iterator<Item = &'i [u8]>),
         (draft, at): (&Draft<'_>, usize),
     ) -> Result<Bulk, Unprotected> {
+        let (mut message, mut sealing) = self.begin(pool, sequence, (head, items), (draft, at))?;
+        let (keys, body) = (self.context.send_keys(), &mut message.bytes_mut()[head.len()..]);
+        loop {
+            match sealing.step(keys, body, usize::MAX) {
+                Ok(Progress::More) => {}
+                Ok(Progress::Done) => return Ok(message),
+                Err(_) => return Err(Unprotected::Failed),
+            }
+        }
+    }
+
+    /// The same, not sealed yet.
+    fn begin<'i>(
+        &self,
+        pool: &BulkPool,
+        sequence: u32,
+        (head, items): (&[u8], impl Iterator<Item = &'i [u8]>),
+        (draft, at): (&Draft<'_>, usize),
+    ) -> Result<(Bulk, BodySealing), Unprotected> {
+        let (mut message, content_bytes) = self.lay_out(pool, (head, items), (draft, at))?;
+        let body = &mut message.bytes_mut()[head.len()..];
+        let sealing = self.begin_body(body, content_bytes, sequence)?;
+        Ok((message, sealing))
+    }
+
+    /// A message with room for what seals its body, and the length of what is in that.
+    fn lay_out<'i>(
+        &self,
+        pool: &BulkPool,
+        (head, items): (&[u8], impl Iterator<Item = &'i [u8]>),
+        (draft, at): (&Draft<'_>, usize),
+    ) -> Result<(Bulk, usize), Unprotected> {
         let (keys, service) = (self.context.send_keys(), self.service);
         let mut places = [const { Item { bytes: &[], placement: Placement::Inline } }; ITEMS_MAX];
         let mut content_bytes = draft.stream().len() - at;
@@ -226,37 +314,21 @@ impl Sealing<'_> {
         if !encoded.fits || encoded.items_missing || encoded.stream_bytes != content_bytes {
             return Err(Unprotected::Failed);
         }
-        self.seal_in_place(body, content_bytes, sequence)?;
-        Ok(message)
+        Ok((message, content_bytes))
     }
 
-    fn seal_in_place(
+    fn begin_body(
         &self,
         body: &mut [u8],
         content_bytes: usize,
         sequence: u32,
-    ) -> Result<(), Unprotected> {
-        let (keys, counter) = (self.context.send_keys(), self.context.next_counter());
-        let begin = |confounders: &mut AesConfounders| {
-            BodySealing::begin(
-                self.service,
-                keys,
-                body,
-                content_bytes,
-                sequence,
-                counter,
-                confounders,
-            )
-            .map_err(|_| Unprotected::Failed)
-        };
-        let mut sealing = with_confounders(begin)?;
-        loop {
-            match sealing.step(keys, body, usize::MAX) {
-                Ok(Progress::More) => {}
-                Ok(Progress::Done) => return Ok(()),
-                Err(_) => return Err(Unprotected::Failed),
-            }
-        }
+    ) -> Result<BodySealing, Unprotected> {
+        let (service, keys) = (self.service, self.context.send_keys());
+        let counter = self.context.next_counter();
+        with_confounders(|confounders| {
+            BodySealing::begin(service, keys, body, content_bytes, sequence, counter, confounders)
+                .map_err(|_| Unprotected::Failed)
+        })
     }
 }
 

@@ -4,7 +4,7 @@
 //! configuration file set the same keys, through [`Settings::set`]. Called by `spin-nfsd`.
 
 use super::clients::{Client, decimal};
-use spinrpc::AuthFlavor;
+use super::flavor::Flavor;
 use spinrpc_tuning::did_you_mean;
 use std::fmt;
 
@@ -26,8 +26,10 @@ pub struct ExportOptions {
     pub anonymous: (u32, u32),
     /// Clients that may connect; none if empty.
     pub clients: Vec<Client>,
-    /// Accepted credentials, preferred one first.
-    pub flavors: Vec<AuthFlavor>,
+    /// Accepted flavors, preferred one first.
+    pub flavors: Vec<Flavor>,
+    /// Hosts and services that Kerberos proves act as root, and not as the anonymous user.
+    pub machine_is_root: bool,
 }
 
 impl Default for ExportOptions {
@@ -37,7 +39,8 @@ impl Default for ExportOptions {
             squash: Squash::default(),
             anonymous: (NOBODY, NOBODY),
             clients: Vec::new(),
-            flavors: vec![AuthFlavor::Sys],
+            flavors: vec![Flavor::Sys],
+            machine_is_root: false,
         }
     }
 }
@@ -103,13 +106,17 @@ pub enum OptionError {
 }
 
 /// Every option with its values, for help and errors.
-pub const KEYS: [(&str, &str); 10] = [
+pub const KEYS: [(&str, &str); 11] = [
     ("client", "admitted clients, may be repeated: ADDRESS, NETWORK/BITS, local, local:UID, any"),
     ("ro", "reject changes"),
     ("rw", "allow changes (the default)"),
     ("squash", "users mapped to the anonymous user: root (the default), all, none"),
     ("anon", "the anonymous user: UID:GID (65534:65534)"),
-    ("sec", "accepted credentials, may be repeated: sys (the default), none"),
+    (
+        "sec",
+        "accepted flavors, preferred one first: sys (the default), krb5, krb5i, krb5p, none; several are separated by colons",
+    ),
+    ("machine", "user of hosts and services that Kerberos proves: nobody (the default), root"),
     ("path", "the path that clients mount"),
     ("id", "number in the handles: 0 to 4294967295 (derived from the path)"),
     ("bytes", "maximum bytes in memory: 512M, 4G"),
@@ -156,7 +163,8 @@ impl Settings {
         let refuse = || format!("{value:?} is not valid: {}", takes(key));
         match key {
             "client" => self.add_client(value)?,
-            "sec" => self.add_flavor(flavor(value).ok_or_else(refuse)?),
+            "sec" => self.add_flavors(value).ok_or_else(refuse)?,
+            "machine" => self.options.machine_is_root = machine(value).ok_or_else(refuse)?,
             "squash" => self.options.squash = squash(value).ok_or_else(refuse)?,
             "anon" => self.options.anonymous = user_and_group(value).ok_or_else(refuse)?,
             "path" => self.path = Some(value.to_owned()),
@@ -178,13 +186,17 @@ impl Settings {
         Ok(())
     }
 
-    fn add_flavor(&mut self, flavor: AuthFlavor) {
+    fn add_flavors(&mut self, text: &str) -> Option<()> {
+        let named: Vec<Flavor> = text.split(':').map(Flavor::named).collect::<Option<_>>()?;
         if !std::mem::replace(&mut self.has_flavors, true) {
             self.options.flavors.clear();
         }
-        if !self.options.flavors.contains(&flavor) {
-            self.options.flavors.push(flavor);
+        for flavor in named {
+            if !self.options.flavors.contains(&flavor) {
+                self.options.flavors.push(flavor);
+            }
         }
+        Some(())
     }
 }
 
@@ -198,10 +210,10 @@ fn unknown(key: &str) -> OptionError {
     OptionError::Unknown { key: key.to_owned(), meant: did_you_mean(key, names(), &all) }
 }
 
-fn flavor(text: &str) -> Option<AuthFlavor> {
+fn machine(text: &str) -> Option<bool> {
     match text {
-        "sys" => Some(AuthFlavor::Sys),
-        "none" => Some(AuthFlavor::None),
+        "root" => Some(true),
+        "nobody" => Some(false),
         _ => None,
     }
 }
@@ -245,20 +257,22 @@ mod tests {
         let options = ExportOptions::default();
         assert!(options.clients.is_empty() && !options.read_only);
         assert_eq!((options.squash, options.anonymous), (Squash::Root, (65534, 65534)));
-        assert_eq!(options.flavors, [AuthFlavor::Sys]);
+        assert_eq!(options.flavors, [Flavor::Sys]);
     }
 
     #[test]
     fn every_option_is_taken() {
         let text = "client=10.0.0.0/8,client=fd00::/8,client=local:7,client=any,ro,squash=all,\
-                    anon=1:2,sec=none,sec=sys,path=/data,id=7,bytes=4G,files=9";
+                    anon=1:2,sec=none,sec=krb5p:krb5i,sec=krb5:sys,machine=root,path=/data,id=7,bytes=4G,files=9";
         let settings = Settings::parse(text).unwrap();
         let options = &settings.options;
         let shown: Vec<String> = options.clients.iter().map(Client::to_string).collect();
         assert_eq!(shown, ["10.0.0.0/8", "fd00::/8", "local:7", "any"]);
         assert!(options.read_only);
         assert_eq!((options.squash, options.anonymous), (Squash::All, (1, 2)));
-        assert_eq!(options.flavors, [AuthFlavor::None, AuthFlavor::Sys]);
+        let flavors = [Flavor::None, Flavor::Krb5p, Flavor::Krb5i, Flavor::Krb5, Flavor::Sys];
+        assert_eq!(options.flavors, flavors);
+        assert!(options.machine_is_root);
         assert_eq!((settings.path.as_deref(), settings.id), (Some("/data"), Some(7)));
         assert_eq!((settings.bytes_max, settings.files_max), (Some(4 << 30), Some(9)));
     }
@@ -266,7 +280,7 @@ mod tests {
     #[test]
     fn what_is_named_twice_is_there_once_and_the_last_word_counts() {
         let options =
-            Settings::parse("client=any,client=any,sec=sys,sec=sys,ro,rw").unwrap().options;
+            Settings::parse("client=any,client=any,sec=sys:sys,sec=sys,ro,rw").unwrap().options;
         assert_eq!((options.clients.len(), options.flavors.len()), (1, 1));
         assert!(!options.read_only);
     }
@@ -286,7 +300,9 @@ mod tests {
             ("client", "client: needs a value"),
             ("client=host", "2001:db8::/32"),
             ("squash=some", "root (the default), all, none"),
-            ("sec=krb5", "sys (the default), none"),
+            ("sec=krb6", "sys (the default), krb5"),
+            ("sec=krb5:", "separated by colons"),
+            ("machine=alice", "nobody (the default), root"),
             ("anon=nobody", "UID:GID"),
             ("anon=4294967295:1", "UID:GID"),
             ("id=-1", "0 to 4294967295"),

@@ -207,6 +207,46 @@ fn credentials_are_of_a_flavor_that_the_export_takes() {
 }
 
 #[test]
+fn a_proved_user_calls_under_a_flavor_of_the_export_and_is_squashed_as_any() {
+    let services = [GssService::None, GssService::Integrity, GssService::Privacy];
+    let user = |uid| Principal::User { uid, gid: uid, groups: Groups::new(&[0, 24]).unwrap() };
+    let by = |options: &str, principal, service| {
+        let caller = export(1, "/", options).caller(Claim::Proved(principal, service));
+        caller.map(|caller| (caller.uid, caller.gid, caller.groups.as_slice().to_vec()))
+    };
+    for (at, name) in ["krb5", "krb5i", "krb5p"].into_iter().enumerate() {
+        for (other, service) in services.into_iter().enumerate() {
+            let caller = by(&format!("sec={name}"), user(1000), service);
+            let taken = Ok((1000, 1000, vec![NOBODY, 24]));
+            assert_eq!(caller, if at == other { taken } else { Err(Refused::TooWeak) }, "{name}");
+        }
+        assert_eq!(by("sec=sys:none", user(1000), services[at]), Err(Refused::TooWeak));
+        let export = export(1, "/", &format!("sec={name}"));
+        assert_eq!(export.caller(OpaqueAuth::NONE), Err(Refused::TooWeak));
+        let sys = OpaqueAuth { flavor: AuthFlavor::Sys, body: &sys_body(1000, 100, &[]) };
+        assert_eq!(export.caller(sys), Err(Refused::TooWeak));
+    }
+    let privacy = GssService::Privacy;
+    assert_eq!(by("sec=krb5p,anon=7:8", user(0), privacy), Ok((7, 8, vec![8, 24])));
+    assert_eq!(by("sec=krb5p,squash=none", user(0), privacy), Ok((0, 0, vec![0, 24])));
+    assert_eq!(by("sec=krb5p,squash=all,anon=7:8", user(1000), privacy), Ok((7, 8, vec![])));
+    let other = GssService::Other(9);
+    assert_eq!(by("sec=krb5:krb5i:krb5p", user(1000), other), Err(Refused::TooWeak));
+}
+
+#[test]
+fn hosts_and_strangers_are_anonymous_unless_hosts_are_root() {
+    let by = |options: &str, principal| {
+        let claim = Claim::Proved(principal, GssService::None);
+        export(1, "/", &format!("sec=krb5,anon=7:8,{options}")).caller(claim).unwrap().uid
+    };
+    assert_eq!((by("squash=none", Principal::Machine), by("rw", Principal::Unknown)), (7, 7));
+    assert_eq!(by("machine=root", Principal::Machine), 0);
+    assert_eq!(by("machine=root,squash=all", Principal::Machine), 7);
+    assert_eq!(by("machine=root,squash=none", Principal::Unknown), 7);
+}
+
+#[test]
 fn receive_a_malformed_credential_expect_badcred_not_a_user() {
     let export = export(1, "/", "client=any,squash=none");
     let body = sys_body(1000, 100, &[1, 2]);

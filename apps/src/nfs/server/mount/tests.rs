@@ -1,10 +1,10 @@
 //! MOUNT as a whole, and over TCP.
 
-use super::tcp::{CONNECTIONS_MAX, CONNECTIONS_OF_HOST_MAX, TcpServer};
 use super::*;
 use crate::nfs::mount3::{self, PROGRAM, VERSION};
 use crate::nfs::protocol::FileHandle;
 use crate::nfs::server::exports::tests::export;
+use crate::nfs::server::tcp::{CONNECTIONS_MAX, CONNECTIONS_OF_HOST_MAX, TcpServer};
 use spinrpc::rpcbind::record;
 use spinrpc::rpcbind::wire::{self, AnswerError};
 use spinrpc::{RejectStatus, Xid};

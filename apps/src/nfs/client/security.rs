@@ -1,0 +1,75 @@
+//! Kerberos of a session: its calls to NFS prove their user. MOUNT goes without, as its answers are public
+//! (RFC 2623 section 2.3).
+
+use super::Options;
+use super::error::Error;
+use spinrpc::fabric::Address;
+use spinrpc::{ConnectOptions, GssService};
+use std::path::PathBuf;
+
+/// Protection by Kerberos, and the user's side of it. Tickets come from the cache of the user (`KRB5CCNAME`) unless there is a
+/// keytab.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Security {
+    /// Protection of calls.
+    pub service: GssService,
+    /// Host in the principal of the server, `nfs/HOST`. `None`: that of the server's address.
+    pub host: Option<String>,
+    /// Keytab with the key of the user, instead of a ticket.
+    pub keytab: Option<PathBuf>,
+    /// The user. `None`: that of the ticket, or the first of the keytab.
+    pub principal: Option<String>,
+}
+
+/// Options of the connection to NFS.
+///
+/// # Errors
+/// [`Error::Usage`] in builds without Kerberos.
+pub(super) fn connect_options(
+    server: &Address,
+    options: &Options,
+) -> Result<ConnectOptions, Error> {
+    match &options.security {
+        Some(security) => protected(server, security),
+        None => Ok(ConnectOptions::new()),
+    }
+}
+
+#[cfg(not(feature = "krb5"))]
+fn protected(_: &Address, _: &Security) -> Result<ConnectOptions, Error> {
+    let message =
+        "this program was built without Kerberos, which --sec needs; build it with --features krb5";
+    Err(Error::Usage(message.to_owned()))
+}
+
+#[cfg(feature = "krb5")]
+fn protected(server: &Address, security: &Security) -> Result<ConnectOptions, Error> {
+    use spinrpc::gss::{GssInitiator, InitiatorOptions, Kerberos};
+    let mut options = InitiatorOptions::new();
+    if let Some(keytab) = &security.keytab {
+        options = options.keytab(keytab);
+    }
+    if let Some(principal) = &security.principal {
+        options = options.principal(principal);
+    }
+    let user = Kerberos::initiator(options);
+    let user = user.map_err(|error| Error::Local(format!("Kerberos: {error}")))?;
+    let target = format!("nfs@{}", host(server, security)?);
+    let initiator = GssInitiator::new(user, &target).service(security.service);
+    Ok(ConnectOptions::new().gss(initiator))
+}
+
+/// Host of the principal: over shared memory this one.
+#[cfg(feature = "krb5")]
+fn host(server: &Address, security: &Security) -> Result<String, Error> {
+    match (&security.host, server) {
+        (Some(host), _) => Ok(host.clone()),
+        (None, Address::Rdma(server)) => Ok(server.host().to_owned()),
+        (None, Address::Shm(_)) => {
+            let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+            let failed =
+                |error| Error::Local(format!("the name of this host: {error}; use --gss-host"));
+            name.map(|name| name.trim_end().to_owned()).map_err(failed)
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Security flavors of an export.
+
+use spinrpc::GssService;
+use std::fmt;
+
+/// Security flavor of calls. Those of Kerberos have a pseudo flavor for each service (RFC 2623 section 2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavor {
+    /// AUTH_NONE.
+    None,
+    /// AUTH_SYS.
+    Sys,
+    /// Kerberos: headers are protected.
+    Krb5,
+    /// Kerberos: arguments and results are protected against changes.
+    Krb5i,
+    /// Kerberos: arguments and results are encrypted.
+    Krb5p,
+}
+
+impl Flavor {
+    /// Every flavor.
+    pub const ALL: [Self; 5] = [Self::None, Self::Sys, Self::Krb5, Self::Krb5i, Self::Krb5p];
+
+    /// Flavor with this name, as in exports(5).
+    #[must_use]
+    pub fn named(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|flavor| flavor.name() == text)
+    }
+
+    /// Flavor of calls with this protection by Kerberos.
+    #[must_use]
+    pub const fn of_service(service: GssService) -> Option<Self> {
+        match service {
+            GssService::None => Some(Self::Krb5),
+            GssService::Integrity => Some(Self::Krb5i),
+            GssService::Privacy => Some(Self::Krb5p),
+            GssService::Other(_) => None,
+        }
+    }
+
+    /// Name, as in exports(5).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Sys => "sys",
+            Self::Krb5 => "krb5",
+            Self::Krb5i => "krb5i",
+            Self::Krb5p => "krb5p",
+        }
+    }
+
+    /// Number in the results of MNT.
+    #[must_use]
+    pub const fn to_wire(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Sys => 1,
+            Self::Krb5 => 390_003,
+            Self::Krb5i => 390_004,
+            Self::Krb5p => 390_005,
+        }
+    }
+
+    /// Returns whether it is one of Kerberos.
+    #[must_use]
+    pub const fn is_kerberos(self) -> bool {
+        matches!(self, Self::Krb5 | Self::Krb5i | Self::Krb5p)
+    }
+}
+
+impl fmt::Display for Flavor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,90 @@
+//! Errors that a user reads.
+
+use crate::common::{PATIENCE, run};
+use crate::realm::in_realm;
+use crate::server::{PROGRAM, Place};
+use crate::{AES256, assert_refused, done, serve, with_cache};
+use std::time::Instant;
+
+const MEMORY: &str = "--memory=m:client=local,sec=krb5p";
+
+#[test]
+fn tickets_that_are_missing_or_of_another_server() {
+    let test = "errors::tickets_that_are_missing_or_of_another_server";
+    in_realm(test, AES256, |home| {
+        let place = Place::new("krb5-tickets").unwrap();
+        let _server = serve(&place, home, &[MEMORY]);
+        let target = format!("{}//m", place.address());
+        let ls = ["ls", &target, "--sec", "krb5p"];
+        let refused = with_cache("FILE:/nonexistent/cache", &ls);
+        assert_refused(&refused, 3, &["Kerberos", "run kinit"]);
+        let cache = home.kinit("alice", &["-l", "3h"]);
+        let refused = with_cache(&cache, &[&ls[..], &["--gss-host", "elsewhere"]].concat());
+        assert_refused(
+            &refused,
+            3,
+            &["the KDC does not know the server", "nfs/elsewhere@SPIN.TEST"],
+        );
+        // The KDC gives a ticket, which the server has no key for.
+        let refused = with_cache(&cache, &[&ls[..], &["--gss-host", "absent"]].concat());
+        assert_refused(&refused, 3, &["the server refused the context", "keytab has no key"]);
+        let refused = with_cache(&cache, &[&ls[..], &["--principal", "bob"]].concat());
+        assert_refused(&refused, 3, &["run kinit"]);
+        let keytab = ["--keytab", "/nonexistent/keytab"];
+        let refused = with_cache(&cache, &[&ls[..], &keytab].concat());
+        assert_refused(&refused, 3, &["the keytab does not exist"]);
+        // The server goes on.
+        done(&with_cache(&cache, &ls));
+    });
+}
+
+#[test]
+fn a_ticket_that_has_expired() {
+    in_realm("errors::a_ticket_that_has_expired", AES256, |home| {
+        home.configure_clients("clockskew = 4");
+        let place = Place::new("krb5-expired").unwrap();
+        let _server = serve(&place, home, &[MEMORY]);
+        let target = format!("{}//m", place.address());
+        let cache = home.kinit("alice", &["-l", "6s"]);
+        let ls = ["ls", &target, "--sec", "krb5p"];
+        done(&with_cache(&cache, &ls));
+        let end = Instant::now() + PATIENCE;
+        let refused = loop {
+            let output = with_cache(&cache, &ls);
+            if !output.status.success() {
+                break output;
+            }
+            assert!(Instant::now() < end, "the ticket does not end");
+        };
+        assert_refused(&refused, 3, &["the Kerberos ticket has expired; run kinit"]);
+    });
+}
+
+#[test]
+fn a_server_without_a_key_says_what_is_missing() {
+    let test = "errors::a_server_without_a_key_says_what_is_missing";
+    in_realm(test, AES256, |home| {
+        let place = Place::new("krb5-keytab").unwrap();
+        let check = |options: &[&str]| {
+            let usual = ["--listen=shm:unused", "--check", MEMORY];
+            run(PROGRAM, &[&usual[..], options].concat()).unwrap()
+        };
+        let keytab = |name: &str| format!("--keytab={}", home.path(name));
+        assert_refused(&check(&[&keytab("missing")]), 1, &["Kerberos", "does not exist"]);
+        let refused = check(&[&keytab("client.keytab")]);
+        assert_refused(&refused, 1, &["keytab has no key", "nfs"]);
+        let map = place.path("map");
+        std::fs::write(&map, "alice 1 1\n").unwrap();
+        let map = format!("--gss-map={map}");
+        let refused = check(&[&keytab("nfs.keytab"), &map]);
+        assert_refused(&refused, 1, &["line 1", "PRINCIPAL UID GID"]);
+        done(&check(&[&keytab("nfs.keytab")]));
+        // Options that nothing uses.
+        let unused = ["--listen=shm:unused", "--check", "--memory=m", &keytab("nfs.keytab")];
+        assert_refused(
+            &run(PROGRAM, &unused).unwrap(),
+            2,
+            &["--keytab needs an export with sec=krb5"],
+        );
+    });
+}

@@ -1,0 +1,68 @@
+//! spin-nfs and spin-nfsd with Kerberos, over shared memory, in a realm that is made for each test.
+//!
+//! Needs krb5-kdc, krb5-admin-server and krb5-user.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod contexts;
+mod errors;
+#[allow(dead_code, reason = "what other tests of it need beyond this")]
+#[path = "../../../engine/gss/tests/kerberos/realm.rs"]
+mod realm;
+#[allow(dead_code, reason = "what other tests of it need beyond this")]
+#[path = "../nfsd_program/server.rs"]
+mod server;
+mod services;
+mod users;
+
+use realm::Home;
+use serde_json::Value;
+use server::{Place, Server};
+use std::process::{Command, Output};
+
+pub(crate) const AES256: &str = "aes256-cts-hmac-sha1-96";
+pub(crate) const CLIENT: &str = env!("CARGO_BIN_EXE_spin-nfs");
+
+/// User and group of alice, by the map.
+pub(crate) const ALICE: u32 = 4242;
+
+/// A server in the realm, with more options.
+pub(crate) fn serve(place: &Place, home: &Home, options: &[&str]) -> Server {
+    let map = place.path("map");
+    std::fs::write(&map, format!("alice@SPIN.TEST {ALICE} {ALICE},7\n")).unwrap();
+    let keytab = format!("--keytab={}", home.path("nfs.keytab"));
+    let map = format!("--gss-map={map}");
+    place.serve(&[&[&keytab[..], &map], options].concat()).unwrap()
+}
+
+/// spin-nfs with the tickets of this cache.
+pub(crate) fn with_cache(cache: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(CLIENT);
+    command.env("KRB5CCNAME", cache).args(arguments);
+    if !arguments.contains(&"--gss-host") {
+        command.args(["--gss-host", "localhost"]);
+    }
+    command.output().unwrap()
+}
+
+/// Standard output of one that must succeed.
+#[track_caller]
+pub(crate) fn done(output: &Output) -> Vec<u8> {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout.clone()
+}
+
+/// One that must fail with this code and these words.
+#[track_caller]
+pub(crate) fn assert_refused(output: &Output, code: i32, words: &[&str]) {
+    let line = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{line}");
+    assert!(words.iter().all(|word| line.contains(word)), "{line}: not {words:?}");
+}
+
+pub(crate) fn owner(cache: &str, target: &str, sec: &str) -> (Value, Value) {
+    let output = with_cache(cache, &["getattr", "--json", target, "--sec", sec]);
+    let shown: Value = serde_json::from_slice(&done(&output)).unwrap();
+    (shown["uid"].clone(), shown["gid"].clone())
+}

@@ -1,0 +1,218 @@
+//! What RPCSEC_GSS costs: both ends on one thread, in turns, in CPU time, so that what else the machine does matters
+//! little. Echoes of 64 bytes under each service, beside those of a connection without a context, in rounds that take turns;
+//! then such echoes while calls of a mebibyte under privacy go on on the same two cores.
+//!
+//! `cargo run --release -p spinrpc --features gss-test --example secured`
+
+use spinrpc::config::RawConfig;
+use spinrpc::gss::mechanism::GivenKeys;
+use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
+use spinrpc::{
+    Call, CallError, CallSpec, Client, ConnectOptions, ConnectionEvent, Core, CoreContext, Engine,
+    IdlePolicy, Procedure, Program, Reply, ReplyHandler, Service, Token, Version,
+};
+use std::cell::{Cell, RefCell};
+use std::error::Error;
+use std::rc::Rc;
+
+const PROGRAM: Program = Program(0x2000_0003);
+const VERSION: Version = Version(1);
+const ECHO: Procedure = Procedure(1);
+const SHORT_BYTES: usize = 64;
+const LONG_BYTES: usize = 1 << 20;
+/// Echoes of a round, of which there are [`ROUNDS`] of each kind.
+const ECHOES: usize = 500;
+const ROUNDS: usize = 41;
+/// Long calls, beside which short ones go.
+const LONG_CALLS: usize = 40;
+
+/// `opaque` in, the same out.
+struct Echo;
+
+impl Service for Echo {
+    fn call(&mut self, mut call: Call<'_>) {
+        if call.procedure() == Procedure(0) {
+            return call.reply(|_| {});
+        }
+        match call.args().opaque(2 * LONG_BYTES) {
+            Ok(bytes) => call.reply(|results| results.opaque(bytes)),
+            Err(_) => drop(call),
+        }
+    }
+}
+
+/// Counts replies.
+#[derive(Clone, Default)]
+struct Heard {
+    replies: Rc<Cell<u64>>,
+    error: Rc<RefCell<Option<String>>>,
+}
+
+impl ReplyHandler for Heard {
+    fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
+        self.replies.set(self.replies.get() + 1);
+        if let Err(error) = reply {
+            *self.error.borrow_mut() = Some(error.to_string());
+        }
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        if let ConnectionEvent::ConnectFailed { error } = event {
+            *self.error.borrow_mut() = Some(error.to_string());
+        }
+    }
+}
+
+impl Heard {
+    fn check(&self) -> Result<(), String> {
+        self.error.borrow().clone().map_or(Ok(()), Err)
+    }
+}
+
+struct Peer {
+    client: Client,
+    heard: Heard,
+}
+
+/// Both ends.
+struct Bench {
+    server: Core,
+    core: Core,
+    address: String,
+    _engines: [Engine; 2],
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    for (enctype, number) in [(Enctype::Aes256Sha1, 18), (Enctype::Aes256Sha384, 20)] {
+        let mut bench = Bench::new(enctype)?;
+        let plain = bench.client(None)?;
+        for service in [GssService::None, GssService::Integrity, GssService::Privacy] {
+            let secured = bench.client(Some((enctype, service)))?;
+            let (without, with) = bench.compare(&plain, &secured)?;
+            println!(
+                "enctype {number}, {service:?}: {without:.0} ns without, {with:.0} ns with: {:.0} ns more",
+                with - without
+            );
+        }
+        let mut times = bench.beside_long_calls(enctype)?;
+        times.sort_unstable_by(f64::total_cmp);
+        let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize] / 1000.0;
+        println!(
+            "enctype {number}: {} short calls beside 1 MiB under privacy: p50 {:.1} us, p99 {:.1} us, most {:.1} us",
+            times.len(),
+            at(0.5),
+            at(0.99),
+            at(1.0)
+        );
+    }
+    Ok(())
+}
+
+/// CPU time of this thread.
+fn cpu_ns() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+fn engine() -> Result<Engine, Box<dyn Error>> {
+    let mut raw = RawConfig::default();
+    raw.poll.mode = IdlePolicy::Busy;
+    raw.mem.arena_mib = 256;
+    raw.rpc.max_read_bytes = 4 << 20;
+    raw.rpc.max_write_bytes = 4 << 20;
+    Ok(Engine::new(raw.validate()?)?)
+}
+
+fn keys(enctype: Enctype) -> GivenKeys {
+    let (key, name) = (vec![0x5a; 32], "user".to_owned());
+    GivenKeys { enctype, key, name, tokens: 1, lifetime: u64::MAX }
+}
+
+impl Bench {
+    fn new(enctype: Enctype) -> Result<Self, Box<dyn Error>> {
+        let address = format!("shm:secured-{}-{enctype:?}", std::process::id());
+        let engines = [engine()?, engine()?];
+        engines[0].serve(PROGRAM, VERSION, |_: &CoreContext| Echo);
+        engines[0].gss(GssAcceptor::new(keys(enctype)))?;
+        engines[0].listen(&address)?;
+        let (server, core) = (engines[0].core(0)?, engines[1].core(0)?);
+        Ok(Self { server, core, address, _engines: engines })
+    }
+
+    /// A client, under that service if there is one.
+    fn client(&mut self, secured: Option<(Enctype, GssService)>) -> Result<Peer, Box<dyn Error>> {
+        let mut options = ConnectOptions::new();
+        if let Some((enctype, service)) = secured {
+            options = options.gss(GssInitiator::new(keys(enctype), "test@server").service(service));
+        }
+        let heard = Heard::default();
+        let handler = heard.clone();
+        let connected =
+            self.core.connect_with(&self.address, PROGRAM, VERSION, &options, |_| handler);
+        let client = connected?;
+        while !client.is_up() {
+            self.turn();
+            heard.check()?;
+        }
+        Ok(Peer { client, heard })
+    }
+
+    fn turn(&mut self) {
+        self.server.poll_once();
+        self.core.poll_once();
+    }
+
+    /// Median CPU time of an echo by each of two clients, both ends together. Their rounds take turns.
+    fn compare(&mut self, one: &Peer, other: &Peer) -> Result<(f64, f64), Box<dyn Error>> {
+        let mut times = [Vec::new(), Vec::new()];
+        for _ in 0..=ROUNDS {
+            for (peer, times) in [one, other].into_iter().zip(&mut times) {
+                let began = cpu_ns();
+                for _ in 0..ECHOES {
+                    self.echo(peer)?;
+                }
+                times.push((cpu_ns() - began) / ECHOES as f64);
+            }
+        }
+        let median = |times: &mut Vec<f64>| {
+            // The first round is that of cold caches.
+            times.remove(0);
+            times.sort_unstable_by(f64::total_cmp);
+            times[times.len() / 2]
+        };
+        let [one, other] = &mut times;
+        Ok((median(one), median(other)))
+    }
+
+    fn echo(&mut self, peer: &Peer) -> Result<(), Box<dyn Error>> {
+        let due = peer.heard.replies.get() + 1;
+        peer.client.call(ECHO, Token(1), &mut CallSpec::new(), |args| {
+            args.opaque(&[7; SHORT_BYTES]);
+        })?;
+        while peer.heard.replies.get() < due {
+            self.turn();
+        }
+        peer.heard.check()?;
+        Ok(())
+    }
+
+    /// The CPU time of each short call, while a long one of another connection is always under way. Sealing the arguments of
+    /// that is not among it: the application waits for that when it makes the call.
+    fn beside_long_calls(&mut self, enctype: Enctype) -> Result<Vec<f64>, Box<dyn Error>> {
+        let long = self.client(Some((enctype, GssService::Privacy)))?;
+        let short = self.client(Some((enctype, GssService::Privacy)))?;
+        let data = vec![7; LONG_BYTES];
+        let mut times = Vec::new();
+        for call in 1..=LONG_CALLS as u64 {
+            let mut spec = CallSpec::new().reply_bytes_max(LONG_BYTES + 64);
+            long.client.call(ECHO, Token(2), &mut spec, |args| args.opaque(&data))?;
+            while long.heard.replies.get() < call {
+                let began = cpu_ns();
+                self.echo(&short)?;
+                times.push(cpu_ns() - began);
+            }
+            long.heard.check()?;
+        }
+        Ok(times)
+    }
+}

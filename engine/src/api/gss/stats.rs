@@ -1,0 +1,115 @@
+//! What the security contexts of an engine did: counters that the cores and the threads of mechanisms write, and anybody
+//! reads.
+
+use crate::api::errors::CallError;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use spinrpc_proto::rpc::{AuthStat, GssFault, GssService, RejectStatus};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// What an engine counted of RPCSEC_GSS since it started; a consistent copy is not promised, each number is. See
+        /// [`Engine::gss_stats`](crate::Engine::gss_stats).
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct GssStats { $($(#[$doc])* pub $name: u64,)+ }
+
+        /// The counters of one core, or of the threads that are no core.
+        #[derive(Debug, Default)]
+        pub(in crate::api) struct GssCounts { $(pub(super) $name: AtomicU64,)+ }
+
+        impl GssStats {
+            /// Every counter with its name, for tables and JSON.
+            pub fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name),)+].into_iter()
+            }
+
+            pub(super) fn add(&mut self, counts: &GssCounts) {
+                $(self.$name += counts.$name.load(Ordering::Relaxed);)+
+            }
+        }
+    };
+}
+
+counters! {
+    /// Contexts that the server has now.
+    contexts,
+    /// Contexts that it accepted.
+    contexts_accepted,
+    /// Tokens that it refused.
+    contexts_refused,
+    /// Contexts that their clients ended.
+    contexts_destroyed,
+    /// Contexts that went because they had ended, or nobody had used them for too long.
+    contexts_expired,
+    /// Contexts that made way for others.
+    contexts_evicted,
+    /// Calls received whose arguments nothing protects.
+    calls_none,
+    /// Calls received whose arguments are signed.
+    calls_integrity,
+    /// Calls received whose arguments are sealed.
+    calls_privacy,
+    /// Calls refused because their context is not known, or not any more.
+    refused_context,
+    /// Calls refused because their verifier does not check.
+    refused_verifier,
+    /// Calls that came again: each closed its connection.
+    refused_replay,
+    /// Calls refused because their sequence number is beyond the last one.
+    refused_sequence,
+    /// Calls refused because their arguments are not as their client sent them.
+    refused_body,
+    /// Calls refused because their credential is malformed.
+    refused_credential,
+    /// Calls refused because they have less protection than the server requires.
+    refused_weak,
+    /// Contexts that clients of this engine established.
+    contexts_established,
+    /// Contexts that they did not get.
+    contexts_failed,
+    /// Calls of theirs that servers denied because they had forgotten the context.
+    calls_denied,
+    /// Replies to them that do not come from the server, or are not as it sent them.
+    replies_forged,
+    /// Parts of bodies that were sealed or opened in a turn of their own.
+    body_steps,
+}
+
+impl GssCounts {
+    /// One more. Each is written by one thread mostly; who reads pairs with nothing.
+    pub(super) fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A verified call.
+    pub(super) fn count_call(&self, service: GssService) {
+        Self::count(match service {
+            GssService::Integrity => &self.calls_integrity,
+            GssService::Privacy => &self.calls_privacy,
+            GssService::None | GssService::Other(_) => &self.calls_none,
+        });
+    }
+
+    /// A reply that gave this error.
+    pub(super) fn count_error(&self, error: &CallError) {
+        match error {
+            CallError::NotAuthentic => Self::count(&self.replies_forged),
+            CallError::Rejected(RejectStatus::AuthError(
+                AuthStat::GssCredProblem | AuthStat::GssCtxProblem,
+            )) => Self::count(&self.calls_denied),
+            _ => {}
+        }
+    }
+
+    /// A call that is refused.
+    pub(super) fn count_fault(&self, fault: GssFault) {
+        Self::count(match fault {
+            GssFault::UnknownContext => &self.refused_context,
+            GssFault::Verifier => &self.refused_verifier,
+            GssFault::Replay => &self.refused_replay,
+            GssFault::SequenceTooLarge => &self.refused_sequence,
+            GssFault::Body => &self.refused_body,
+            GssFault::Credential => &self.refused_credential,
+        });
+    }
+}

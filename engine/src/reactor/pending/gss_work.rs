@@ -1,0 +1,204 @@
+//! Bodies under RPCSEC_GSS that are too long to be sealed or opened at once: a core does a bounded part of one in each
+//! turn, so that its other connections do not wait for a mebibyte of encryption. Connections take turns; the bodies of one
+//! are done one after the other, in the order in which they came.
+
+use crate::fabric::ConnId;
+use crate::mem::Bulk;
+use crate::reactor::pending::gss_calls::SentCall;
+use crate::reactor::words::protection::{Protection, Unprotected};
+use crate::reactor::words::reply_plan::ReplyData;
+use spinrpc_gss::context::Context;
+use spinrpc_gss::{BodyOpening, BodySealing, Progress};
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::output::SlotId;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Bodies for which there is memory from the start.
+const USUAL: usize = 64;
+/// Replies of which a client opens a part in each turn; more are opened at once. Their calls have ended, so that nothing
+/// else bounds their number.
+const REPLIES_MAX: usize = 64;
+
+/// A body that is not finished.
+#[expect(clippy::large_enum_variant, reason = "bodies lie in the queue, not on the heap")]
+pub(crate) enum Work {
+    Call(CallOpening),
+    Reply(ReplyOpening),
+    Seal(ReplySealing),
+}
+
+/// A verified call, whose arguments are being opened.
+pub(crate) struct CallOpening {
+    pub(crate) conn: ConnId,
+    pub(crate) slot: SlotId,
+    /// The whole RPC message, in private memory.
+    pub(crate) message: Bulk,
+    /// The body begins there.
+    pub(crate) at: usize,
+    pub(crate) protection: Protection,
+    pub(crate) opening: BodyOpening,
+}
+
+/// A verified reply, whose results are being opened. Its call has ended.
+pub(crate) struct ReplyOpening {
+    pub(crate) conn: ConnId,
+    pub(crate) token: u64,
+    pub(crate) sent: SentCall,
+    /// The body, in private memory.
+    pub(crate) message: Bulk,
+    pub(crate) opening: BodyOpening,
+    /// Buffers that go back to the application.
+    pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
+    pub(crate) results: [Option<Bulk>; ITEMS_MAX],
+}
+
+/// The answer to a call, being sealed.
+pub(crate) struct ReplySealing {
+    pub(crate) conn: ConnId,
+    pub(crate) slot: SlotId,
+    pub(crate) protection: Protection,
+    pub(crate) body: Bulk,
+    pub(crate) sealing: BodySealing,
+    /// Without items, which stand in the body.
+    pub(crate) data: ReplyData,
+}
+
+/// A body that is finished, and the place of arguments or results in it if it was opened.
+#[expect(clippy::large_enum_variant, reason = "it is looked at where it is made")]
+pub(crate) enum Finished {
+    Call(CallOpening, Result<Range<usize>, Unprotected>),
+    Reply(ReplyOpening, Result<Range<usize>, Unprotected>),
+    Seal(ReplySealing, Result<(), Unprotected>),
+}
+
+/// What a step came to.
+type Step = Option<Result<Range<usize>, Unprotected>>;
+
+/// The unfinished bodies of a core.
+pub(crate) struct GssWork {
+    waiting: VecDeque<Work>,
+    replies: usize,
+    /// Index of the connection that had the last step.
+    last: u32,
+    /// Longest part that is done in one turn.
+    step_bytes: usize,
+}
+
+impl GssWork {
+    pub(in crate::reactor) fn new(step_bytes: usize) -> Self {
+        Self { waiting: VecDeque::with_capacity(USUAL), replies: 0, last: u32::MAX, step_bytes }
+    }
+
+    pub(in crate::reactor) fn step_bytes(&self) -> usize {
+        self.step_bytes
+    }
+
+    /// A body of so many bytes takes more than one turn.
+    pub(in crate::reactor) fn is_long(&self, bytes: usize) -> bool {
+        bytes > self.step_bytes
+    }
+
+    /// A client may leave another reply here.
+    pub(in crate::reactor) fn takes_reply(&self) -> bool {
+        self.replies < REPLIES_MAX
+    }
+
+    pub(in crate::reactor) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(in crate::reactor) fn push(&mut self, work: Work) {
+        self.replies += usize::from(matches!(work, Work::Reply(_)));
+        self.waiting.push_back(work);
+    }
+
+    /// Does one part of the body whose turn it is; gives the body if that was the last.
+    pub(in crate::reactor) fn step(&mut self) -> Option<Finished> {
+        let index = self.next()?;
+        let step_bytes = self.step_bytes;
+        let work = self.waiting.get_mut(index)?;
+        self.last = work.conn().index();
+        let end = work.step(step_bytes)?;
+        self.finish(index, end)
+    }
+
+    /// The rest of the first unfinished reply of a connection, at once.
+    pub(in crate::reactor) fn finish_reply(&mut self, conn: ConnId) -> Option<Finished> {
+        let is_reply = |work: &Work| matches!(work, Work::Reply(reply) if reply.conn == conn);
+        let index = self.waiting.iter().position(is_reply)?;
+        let work = self.waiting.get_mut(index)?;
+        let end = loop {
+            if let Some(end) = work.step(usize::MAX) {
+                break end;
+            }
+        };
+        self.finish(index, end)
+    }
+
+    /// Forgets the calls of a connection that has gone.
+    pub(in crate::reactor) fn forget_calls(&mut self, conn: ConnId) {
+        self.waiting.retain(|work| matches!(work, Work::Reply(_)) || work.conn() != conn);
+    }
+
+    /// The first body of the connection behind that of the last step.
+    fn next(&self) -> Option<usize> {
+        let place = |index: &usize| {
+            let conn = self.waiting[*index].conn().index();
+            (conn <= self.last, conn)
+        };
+        (0..self.waiting.len()).min_by_key(place)
+    }
+
+    fn finish(&mut self, index: usize, end: Result<Range<usize>, Unprotected>) -> Option<Finished> {
+        Some(match self.waiting.remove(index)? {
+            Work::Call(call) => Finished::Call(call, end),
+            Work::Seal(reply) => Finished::Seal(reply, end.map(drop)),
+            Work::Reply(reply) => {
+                self.replies -= 1;
+                Finished::Reply(reply, end)
+            }
+        })
+    }
+}
+
+impl Work {
+    fn conn(&self) -> ConnId {
+        match self {
+            Self::Call(call) => call.conn,
+            Self::Reply(reply) => reply.conn,
+            Self::Seal(reply) => reply.conn,
+        }
+    }
+
+    fn step(&mut self, step_bytes: usize) -> Step {
+        match self {
+            Self::Call(CallOpening { protection, message, at, opening, .. }) => {
+                let body = &mut message.bytes_mut()[*at..];
+                open_step(&protection.context, opening, body, step_bytes)
+            }
+            Self::Reply(ReplyOpening { sent, message, opening, .. }) => {
+                open_step(&sent.context.context, opening, message.bytes_mut(), step_bytes)
+            }
+            Self::Seal(ReplySealing { protection, body, sealing, .. }) => {
+                match sealing.step(protection.context.send_keys(), body.bytes_mut(), step_bytes) {
+                    // The bug that the canary plants: a reply leaves when its first part is sealed.
+                    Ok(Progress::More) if cfg!(feature = "gss-canary") => Some(Ok(0..0)),
+                    Ok(Progress::More) => None,
+                    Ok(Progress::Done) => Some(Ok(0..0)),
+                    Err(_) => Some(Err(Unprotected::Failed)),
+                }
+            }
+        }
+    }
+}
+
+fn open_step(
+    context: &Context,
+    opening: &mut BodyOpening,
+    body: &mut [u8],
+    step_bytes: usize,
+) -> Step {
+    let opened = opening.step(context.receive_keys(), body, step_bytes);
+    opened.map_err(|_| Unprotected::Forged).transpose()
+}

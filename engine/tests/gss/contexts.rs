@@ -1,0 +1,149 @@
+//! How long contexts last: those that nobody uses, those that are replaced, and what becomes of calls that are denied because
+//! theirs has gone.
+
+use crate::common::caller::{Caller, run_core};
+use crate::common::{pattern, wait_until};
+use crate::{
+    DATA, ECHO, SERVICES, Server, call, connect, connect_to_read, keys, one_item, options, small,
+};
+use spinrpc::gss::mechanism::GivenKeys;
+use spinrpc::gss::{Enctype, GssAcceptor, GssService};
+use spinrpc::{
+    AuthStat, Backpressure, CallError, CallSpec, ConnectOptions, Procedure, Reconnect,
+    RejectStatus, Resend, Token,
+};
+use std::time::{Duration, Instant};
+
+const ENCTYPE: Enctype = Enctype::Aes256Sha1;
+const FORGOTTEN: CallError = CallError::Rejected(RejectStatus::AuthError(AuthStat::GssCredProblem));
+
+#[test]
+fn a_context_that_no_call_has_used_ends_first() {
+    for (unused_ms, ends) in [(1, true), (86_400_000, false)] {
+        let mut raw = small();
+        raw.gss.unused_ms = unused_ms;
+        let server = Server::start_as(raw, Some(GssAcceptor::new(keys(ENCTYPE, "server"))));
+        for service in SERVICES {
+            let mut caller = connect(&server, &options(keys(ENCTYPE, "alice"), service));
+            let up = Instant::now();
+            wait_until("a millisecond", || up.elapsed() > Duration::from_millis(1));
+            let answer = call(&mut caller, ECHO, b"data");
+            let is_forgotten =
+                matches!(&answer, Err(why) if why.to_string() == FORGOTTEN.to_string());
+            assert_eq!(is_forgotten, ends, "{service:?}: {answer:?}");
+        }
+    }
+}
+
+fn text(answer: &Result<Vec<u8>, CallError>) -> String {
+    answer.as_ref().err().map_or_else(|| "a reply".to_owned(), ToString::to_string)
+}
+
+/// A client whose calls may be sent again, with that in their spec.
+fn lasting(service: GssService) -> ConnectOptions {
+    options(keys(ENCTYPE, "alice"), service).reconnect(Reconnect::default())
+}
+
+fn call_to_resend(
+    caller: &mut Caller<Vec<u8>>,
+    (procedure, resend): (Procedure, Resend),
+    data: &[u8],
+) -> Result<Vec<u8>, CallError> {
+    let client = caller.client.clone();
+    let mut spec = CallSpec::new().reply_bytes_max(data.len() + 64).resend(resend);
+    if procedure == DATA {
+        spec = spec.result_into(client.bulk(data.len()).unwrap());
+    }
+    client.call(procedure, Token(1), &mut spec, |args| args.opaque(data)).unwrap();
+    caller.reply()
+}
+
+/// RFC 2203 section 5.3.3.3: the server has not executed them. Each has another sequence number, or the server would take it
+/// for a replay.
+#[test]
+fn calls_that_may_be_sent_again_are_when_their_context_has_gone() {
+    let acceptor = GssAcceptor::new(keys(ENCTYPE, "server")).contexts_max(1);
+    let server = Server::start(Some(acceptor));
+    for service in SERVICES {
+        for (procedure, bytes) in [(ECHO, 64), (ECHO, 90_000), (DATA, 50_000)] {
+            let data = pattern(4, bytes);
+            let mut caller = connect_to_read(&server, &lasting(service), one_item);
+            for resend in [Resend::AtLeastOnce, Resend::AtMostOnce] {
+                // The one context of the server is that of another client.
+                let _other = connect(&server, &options(keys(ENCTYPE, "bob"), service));
+                let before = (server.calls(), caller.engine.gss_stats().calls_denied);
+                let answer = call_to_resend(&mut caller, (procedure, resend), &data);
+                assert_eq!(answer.ok().as_ref(), Some(&data), "{service:?} {resend:?} {bytes}");
+                let after = (server.calls(), caller.engine.gss_stats().calls_denied);
+                assert_eq!(after, (before.0 + 1, before.1 + 1), "{service:?} {resend:?} {bytes}");
+            }
+            let _other = connect(&server, &options(keys(ENCTYPE, "bob"), service));
+            let answer = call_to_resend(&mut caller, (procedure, Resend::Never), &data);
+            assert_eq!(text(&answer), FORGOTTEN.to_string());
+        }
+    }
+}
+
+/// Once: a server that forgets every context at once is not asked for ever.
+#[test]
+fn a_call_that_is_denied_again_ends() {
+    let forgetful = GivenKeys { lifetime: 0, ..keys(ENCTYPE, "server") };
+    let server = Server::start(Some(GssAcceptor::new(forgetful)));
+    for service in SERVICES {
+        let mut caller = connect(&server, &lasting(service));
+        let answer = call_to_resend(&mut caller, (ECHO, Resend::AtLeastOnce), b"data");
+        assert_eq!(text(&answer), FORGOTTEN.to_string(), "{service:?}");
+        assert_eq!(caller.engine.gss_stats().calls_denied, 2, "{service:?}");
+    }
+    assert_eq!(server.calls(), 0);
+    let stats = server.engine.gss_stats();
+    assert_eq!(
+        (stats.refused_context, stats.calls_none + stats.calls_privacy),
+        (6, 0),
+        "{stats:?}"
+    );
+}
+
+/// The client's context ends before the server's: it is replaced before that, and the server hears that it may forget it.
+#[test]
+fn a_context_that_is_replaced_before_its_end_is_destroyed() {
+    let server = Server::with_keys(ENCTYPE);
+    let brief = GivenKeys { lifetime: 400_000_000, ..keys(ENCTYPE, "alice") };
+    let mut caller = connect(&server, &options(brief, GssService::Integrity));
+    let engine = server.engine.clone();
+    let mut denied = 0;
+    while engine.gss_stats().contexts_destroyed < 2 {
+        let mut spec = CallSpec::new();
+        match caller.client.call(ECHO, Token(1), &mut spec, |args| args.opaque(b"data")) {
+            Ok(_) => denied += u32::from(caller.reply().is_err()),
+            Err(Backpressure::Connecting) => {
+                caller.core.poll_once();
+            }
+            Err(refused) => panic!("{refused}"),
+        }
+    }
+    assert_eq!(denied, 0, "a call met a context that had gone");
+    let stats = engine.gss_stats();
+    assert_eq!((stats.contexts, stats.contexts_accepted), (1, 3), "{stats:?}");
+    let client = caller.client.clone();
+    run_core(&mut caller.core, "the context", || client.is_up());
+}
+
+#[test]
+fn what_happens_to_contexts_and_calls_is_counted() {
+    let acceptor = GssAcceptor::new(keys(ENCTYPE, "server")).require(GssService::Integrity);
+    let server = Server::start(Some(acceptor.contexts_max(16)));
+    for service in SERVICES {
+        let mut caller = connect(&server, &options(keys(ENCTYPE, "alice"), service));
+        let answer = call(&mut caller, ECHO, &pattern(1, 100_000));
+        assert_eq!(answer.is_ok(), service != GssService::None);
+    }
+    let stats = server.engine.gss_stats();
+    assert_eq!((stats.calls_none, stats.calls_integrity, stats.calls_privacy), (1, 1, 1));
+    assert_eq!((stats.refused_weak, stats.contexts_accepted), (1, 3));
+    // Three contexts of one host where there may be two.
+    assert_eq!(stats.contexts_evicted + stats.contexts_destroyed + stats.contexts, 3, "{stats:?}");
+    // Two calls and their replies, in parts of 16 KiB.
+    assert_eq!(stats.body_steps, 4 * 7, "{stats:?}");
+    assert!(stats.entries().any(|entry| entry == ("body_steps", 28)));
+}

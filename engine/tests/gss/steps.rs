@@ -1,0 +1,210 @@
+//! Long bodies are sealed and opened in steps: what else a core has to do goes between them. Counted in turns, not timed:
+//! both cores are turned by the test.
+
+use crate::common::caller::Caller;
+use crate::common::{LIMIT, PROGRAM, VERSION, pattern, small_with, unique_address, valid};
+use crate::{ECHO, LATER, LONGEST, Program, SERVICES, Seen, asked_by, keys, one_item, options};
+use spinrpc::gss::{Enctype, GssAcceptor, GssService};
+use spinrpc::sync::lock;
+use spinrpc::{CallError, CallSpec, Core, CoreContext, DownCause, Engine, Token};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+const ENCTYPE: Enctype = Enctype::Aes256Sha1;
+const STEP: usize = 4096;
+const LONG: usize = 256 * 1024;
+/// Turns that a body of that length takes at least.
+const STEPS: usize = LONG / STEP;
+/// Turns in which a short call, which takes one, must have been answered among long ones.
+const SOON: usize = 12;
+
+/// A server and its clients, all turned by hand.
+struct Turned {
+    server: Core,
+    seen: Arc<Seen>,
+    address: String,
+    callers: Vec<Caller<Vec<u8>>>,
+    _engine: Engine,
+}
+
+impl Turned {
+    fn start() -> Self {
+        let config = valid(small_with(|raw| {
+            raw.gss.step_bytes = STEP as u64;
+            raw.mem.arena_mib = 64;
+        }));
+        let (engine, address) = (Engine::new(config).unwrap(), unique_address());
+        let seen = Arc::<Seen>::default();
+        let of_service = Arc::clone(&seen);
+        engine.serve(PROGRAM, VERSION, move |context: &CoreContext| Program {
+            context: context.clone(),
+            seen: Arc::clone(&of_service),
+        });
+        engine.gss(GssAcceptor::new(keys(ENCTYPE, "server"))).unwrap();
+        engine.listen(&address).unwrap();
+        let server = engine.core(0).unwrap();
+        Self { server, seen, address, callers: Vec::new(), _engine: engine }
+    }
+
+    /// Another client, on a core of its own, that does so many bytes of a body in one turn.
+    fn connect(&mut self, service: GssService, step_bytes: u64) -> usize {
+        let config = valid(small_with(|raw| {
+            raw.gss.step_bytes = step_bytes;
+            raw.mem.arena_mib = 64;
+        }));
+        let engine = Engine::new(config).unwrap();
+        let core = engine.core(0).unwrap();
+        let with = options(keys(ENCTYPE, "alice"), service);
+        let caller = asked_by((engine, core), &self.address, &with, one_item);
+        self.callers.push(caller);
+        let index = self.callers.len() - 1;
+        self.turn_until("a context", |all| all.callers[index].client.is_up());
+        index
+    }
+
+    /// Turns all cores; how often, until it is so.
+    fn turn_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) -> usize {
+        let began = Instant::now();
+        for turns in 0.. {
+            if done(self) {
+                return turns;
+            }
+            assert!(began.elapsed() < LIMIT, "no {what}");
+            self.server.poll_once();
+            for caller in &mut self.callers {
+                caller.core.poll_once();
+            }
+        }
+        unreachable!("a test of {what} goes on for ever")
+    }
+
+    fn call(&mut self, index: usize, procedure: spinrpc::Procedure, data: &[u8]) {
+        let mut spec = CallSpec::new().reply_bytes_max(data.len() + 64);
+        let client = &self.callers[index].client;
+        client.call(procedure, Token(7), &mut spec, |args| args.opaque(data)).unwrap();
+    }
+
+    /// Answers in the order in which they came; an error as its text.
+    fn heard(&self, index: usize) -> Vec<Result<Vec<u8>, String>> {
+        let heard = self.callers[index].heard.borrow();
+        let texts = |result: &Result<_, CallError>| result.clone().map_err(|why| why.to_string());
+        heard.replies.iter().map(|(_, result)| texts(result)).collect()
+    }
+
+    fn calls(&self) -> u64 {
+        self.seen.calls.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn a_long_body_takes_a_turn_for_each_step_and_short_calls_go_between() {
+    let data = pattern(3, LONG);
+    for service in [GssService::Integrity, GssService::Privacy] {
+        let mut all = Turned::start();
+        let long = all.connect(service, 16 << 20);
+        let short = all.connect(service, 16 << 20);
+        all.call(long, ECHO, &data);
+        // Opening the call, and then sealing its reply, take as many turns as there are steps: short ones go between.
+        let (mut turns, mut answers) = (0, 0);
+        while all.heard(long).is_empty() {
+            all.call(short, ECHO, b"short");
+            let soon = all.turn_until("short reply", |all| all.heard(short).len() > answers);
+            assert!(soon <= SOON, "{service:?}: a short call took {soon} turns");
+            (turns, answers) = (turns + soon, answers + 1);
+        }
+        assert!(turns >= 2 * STEPS, "{service:?}: {turns} turns for two bodies");
+        assert!(answers > STEPS / SOON, "{service:?}: {answers} short calls went between");
+        assert_eq!(all.heard(long), [Ok(data.clone())], "{service:?}");
+        assert!(all.heard(short).iter().all(|heard| *heard == Ok(b"short".to_vec())));
+    }
+}
+
+/// A handler that answers later, on its core.
+#[test]
+fn a_deferred_reply_that_its_core_gives_is_sealed_in_steps() {
+    let data = pattern(5, LONG);
+    let mut all = Turned::start();
+    let index = all.connect(GssService::Privacy, 16 << 20);
+    all.call(index, LATER, &data);
+    all.turn_until("the call", |all| !lock(&all.seen.deferred).is_empty());
+    let (data_back, deferred) = lock(&all.seen.deferred).pop().unwrap();
+    deferred.reply(|results| results.opaque(&data_back));
+    let turns = all.turn_until("the reply", |all| !all.heard(index).is_empty());
+    assert_eq!(all.heard(index), [Ok(data)]);
+    assert!(turns >= STEPS, "{turns} turns");
+}
+
+/// The client's half of it.
+#[test]
+fn a_client_opens_a_long_reply_in_steps_and_hears_short_ones_between() {
+    let data = pattern(5, LONG);
+    let mut all = Turned::start();
+    let index = all.connect(GssService::Privacy, STEP as u64);
+    all.call(index, LATER, &data);
+    all.turn_until("the call", |all| !lock(&all.seen.deferred).is_empty());
+    let (data_back, deferred) = lock(&all.seen.deferred).pop().unwrap();
+    // Sealed at once, by the thread that answers.
+    std::thread::spawn(move || deferred.reply(|results| results.opaque(&data_back)))
+        .join()
+        .unwrap();
+    all.call(index, ECHO, b"short");
+    let soon = all.turn_until("a short reply", |all| !all.heard(index).is_empty());
+    let rest = all.turn_until("the long reply", |all| all.heard(index).len() == 2);
+    assert_eq!(all.heard(index), [Ok(b"short".to_vec()), Ok(data)]);
+    assert!(soon <= SOON && soon + rest >= STEPS, "{soon} turns and {rest}");
+}
+
+/// Bodies of one connection are done one after the other, those of several in turn.
+#[test]
+fn long_bodies_of_a_connection_keep_their_order_and_those_of_others_do_not_wait() {
+    let mut all = Turned::start();
+    let (one, other) =
+        (all.connect(GssService::Privacy, 16 << 20), all.connect(GssService::Privacy, 16 << 20));
+    let bodies: Vec<Vec<u8>> = (0..4).map(|seed| pattern(seed, LONG >> seed)).collect();
+    bodies.iter().for_each(|body| all.call(one, ECHO, body));
+    all.turn_until("the first call", |all| all.calls() > 0);
+    let behind = pattern(9, LONG / 8);
+    all.call(other, ECHO, &behind);
+    all.turn_until("the other reply", |all| !all.heard(other).is_empty());
+    assert!(all.heard(one).len() < 4, "the other connection waited for all of the first");
+    all.turn_until("all replies", |all| all.heard(one).len() == 4);
+    let heard: Vec<Vec<u8>> = all.heard(one).into_iter().map(Result::unwrap).collect();
+    assert_eq!(heard, bodies);
+    assert_eq!(all.heard(other), [Ok(behind)]);
+}
+
+/// The connection goes in the middle of a body: its call reaches no handler, and the core goes on.
+#[test]
+fn a_connection_that_goes_takes_its_unfinished_bodies_along() {
+    let data = pattern(5, LONG);
+    let mut all = Turned::start();
+    let (gone, other) =
+        (all.connect(GssService::Privacy, 16 << 20), all.connect(GssService::Privacy, 16 << 20));
+    all.call(gone, ECHO, &data);
+    for _ in 0..SOON {
+        all.server.poll_once();
+    }
+    all.callers[gone].client.close();
+    all.turn_until("the end", |all| !all.heard(gone).is_empty());
+    let ended = CallError::Disconnected(DownCause::Local).to_string();
+    assert_eq!(all.heard(gone), [Err(ended)]);
+    all.call(other, ECHO, &data);
+    all.turn_until("a reply", |all| !all.heard(other).is_empty());
+    assert_eq!((all.heard(other), all.calls()), (vec![Ok(data)], 1));
+}
+
+#[test]
+fn every_service_carries_bodies_longer_than_a_step_both_ways() {
+    for service in SERVICES {
+        let mut all = Turned::start();
+        let index = all.connect(service, STEP as u64);
+        for bytes in [STEP - 64, STEP, STEP + 1, 3 * STEP, LONG, LONGEST / 4 + 3] {
+            let data = pattern(bytes as u32, bytes);
+            let before = all.heard(index).len();
+            all.call(index, ECHO, &data);
+            all.turn_until("a reply", |all| all.heard(index).len() > before);
+            assert_eq!(all.heard(index)[before], Ok(data), "{service:?}, {bytes} bytes");
+        }
+    }
+}
