@@ -8,6 +8,7 @@
 
 mod cores;
 mod device;
+mod gss;
 mod limits;
 mod raw;
 mod schema;
@@ -471,21 +472,6 @@ impl Config {
     /// section 11).
     pub fn done_timeout(&self) -> Duration {
         Duration::from_millis(self.raw.rpc.done_timeout_ms)
-    }
-
-    /// Bytes of a body under RPCSEC_GSS that are sealed or opened in one turn.
-    pub fn gss_step_bytes(&self) -> usize {
-        to_usize(self.raw.gss.step_bytes)
-    }
-
-    /// Time after which an unused security context is dropped.
-    pub fn gss_unused(&self) -> Duration {
-        Duration::from_millis(self.raw.gss.unused_ms)
-    }
-
-    /// Time that a client waits for its security mechanism.
-    pub fn gss_mechanism_time(&self) -> Duration {
-        Duration::from_millis(self.raw.gss.mechanism_ms)
     }
 
     /// Time that a call or a reply that arrives with Read chunks waits for memory for them.
