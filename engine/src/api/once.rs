@@ -263,12 +263,13 @@ fn key_of(state: &CallState<'_>) -> CallKey {
     CallKey { xid, program, version, procedure, credential, arguments: arguments_of(state) }
 }
 
-/// Of a call under RPCSEC_GSS, whose credential is another one each time. Nobody can know it who does not see this
+/// Of a call under RPCSEC_GSS, whose credential is another one each time. A call that is sent again under a new context counts as
+/// the same, even if the server has come to note something else about its user. Nobody can know it who does not see this
 /// memory: a call without a context cannot be made to get the reply that is kept of one with.
 #[cfg(feature = "gss")]
 fn proved_user(caller: GssCaller<'_>) -> u64 {
     static KEYS: OnceLock<RandomState> = OnceLock::new();
-    let user = (caller.context.peer(), caller.service.to_wire());
+    let user = (caller.context.name(), caller.service.to_wire());
     KEYS.get_or_init(RandomState::new).hash_one(user)
 }
 

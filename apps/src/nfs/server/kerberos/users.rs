@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(users.of("alice@OTHER.TEST"), alice);
         let host = Principal::User { uid: 1, gid: 2, groups: Groups::default() };
         assert_eq!(users.of("host/a@SPIN.TEST"), host);
-        assert_eq!(users.label("alice@OTHER.TEST"), "7,8,9,10 alice@OTHER.TEST");
+        assert_eq!(users.label("alice@OTHER.TEST"), "7,8,9,10\talice@OTHER.TEST");
         assert_eq!(users.of("alice@SPIN.TEST"), Principal::Unknown);
     }
 
