@@ -118,6 +118,11 @@ impl Server {
         line.unwrap().parse().unwrap()
     }
 
+    /// Process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill_process(Pid::from_child(&self.process), signal)?)
     }
