@@ -1,4 +1,4 @@
-//! Who may import whom.
+//! Allowed imports between modules.
 //!
 //! ```text
 //! proto <- reactor <- control <- api <- rpcbind          sys, sync <- mem <- fabric <- reactor
@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("control", &["config", "mem", "reactor", "sys"]),
     ("api", &["config", "control", "reactor", "fabric", "mem", "sys", "sync"]),
     ("fuzz", &["reactor", "fabric"]),
+    ("guide", &[]),
     ("rpcbind", &["api", "config", "fabric"]),
 ];
 
