@@ -1,7 +1,7 @@
 //! From principals to users of this host.
 //!
 //! A map file comes first: lines of `PRINCIPAL UID GID[,GID...]`. A principal of the server's realm with one component is the
-//! user of that name by the host's name services, with all groups. `nfs/HOST`, `host/HOST`, `root/HOST` and `NAME$` are
+//! user of that name by the host's name services, with its groups. `nfs/HOST`, `host/HOST`, `root/HOST` and `NAME$` are
 //! machines. All others are nobody: users of other realms may have the same names.
 
 use super::host::{Cached, Host, LookupError};
