@@ -119,6 +119,7 @@ impl Server {
     }
 
     /// Process id.
+    #[allow(dead_code, reason = "for the tests of Kerberos")]
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }

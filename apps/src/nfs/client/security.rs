@@ -88,7 +88,8 @@ fn named(host: &str) -> Result<String, Error> {
     Ok(host.to_owned())
 }
 
-#[cfg(all(test, feature = "krb5"))]
+#[cfg(test)]
+#[cfg(feature = "krb5")]
 mod tests {
     use super::*;
 

@@ -95,3 +95,17 @@ impl TcpService for ContextService {
         record_of(&header, Self::results(&header, message.get(args_at..).unwrap_or_default()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spinrpc::Config;
+
+    /// A host could end the connections of its users otherwise, before their calls arrive.
+    #[test]
+    fn new_connections_keep_their_places_for_a_second() {
+        let engine = Engine::new(Config::default()).unwrap();
+        let service = ContextService::new(engine, Arc::default());
+        assert_eq!(service.grace(), Duration::from_secs(1));
+    }
+}
