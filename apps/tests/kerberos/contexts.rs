@@ -1,13 +1,17 @@
 //! Contexts that are established over TCP, as Linux clients do, and what else may arrive there.
 
 use crate::realm::{Home, in_realm};
-use crate::server::{Place, Server};
+use crate::server::{Place, Server, in_time};
 use crate::{AES256, serve};
 use spinrpc::gss::mechanism::{Initiation, Mechanism};
 use spinrpc::gss::{InitiatorOptions, Instant, Kerberos};
 use spinrpc::rpcbind::record;
+use spinrpc_gss::Role;
+use spinrpc_gss::context::Context;
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::time::Duration;
 
 const GSS: u32 = 6;
@@ -20,8 +24,11 @@ const GETATTR: u32 = 1;
 const NOW: Instant = Instant(0);
 
 fn start(place: &Place, home: &Home) -> (Server, SocketAddr) {
-    let memory = "--memory=m:client=127.0.0.1,sec=krb5";
-    let server = serve(place, home, &[memory, "--gss-port=127.0.0.1:0"]);
+    start_with(place, home, &["--memory=m:client=127.0.0.1,sec=krb5"])
+}
+
+fn start_with(place: &Place, home: &Home, options: &[&str]) -> (Server, SocketAddr) {
+    let server = serve(place, home, &[options, &["--gss-port=127.0.0.1:0"]].concat());
     let at = |line: &String| line.strip_prefix("kerberos contexts by tcp at ")?.parse().ok();
     let address = server.said.iter().find_map(at).unwrap();
     (server, address)
@@ -109,12 +116,31 @@ fn a_context_is_established_as_linux_does() {
         let established = user.go_on(state, &token, NOW).unwrap();
         let Initiation::Complete(established) = established else { panic!("not complete") };
         assert!(established.peer.starts_with("nfs/localhost"), "{}", established.peer);
-        // A call whose verifier is not that of the context does nothing to it.
+        let context = Context::new(Role::Initiator, established);
+        // A call without the verifier of the context, or with a wrong one, does nothing to it.
         for procedure in [DATA, DESTROY] {
             let forged = message(NFS, NULL, (GSS, &credential(procedure, &handle)), &[]);
             assert_eq!(status(&exchange(&mut stream, &forged)), (DENIED, 13));
+            let mut forged = signed(&context, procedure, &handle);
+            *forged.last_mut().unwrap() ^= 1;
+            assert_eq!(status(&exchange(&mut stream, &forged)), (DENIED, 13));
+        }
+        for (procedure, expected) in [(DATA, (0, 0)), (DESTROY, (0, 0)), (DATA, (DENIED, 13))] {
+            let call = signed(&context, procedure, &handle);
+            assert_eq!(status(&exchange(&mut stream, &call)), expected, "{procedure}");
         }
     });
+}
+
+/// NULL with the verifier of its context.
+fn signed(context: &Context, procedure: u32, handle: &[u8]) -> Vec<u8> {
+    let sequence = context.next_sequence().unwrap();
+    let credential = [words(&[1, procedure, sequence, 1]), opaque(handle)].concat();
+    let head = [words(&[7, 0, 2, NFS, 3, NULL, GSS]), opaque(&credential)].concat();
+    let mic = context.sign_call(&head);
+    // Its length is a multiple of four, so that its last byte is that of the message.
+    assert_eq!(mic.as_slice().len() % 4, 0);
+    [head, words(&[GSS]), opaque(mic.as_slice())].concat()
 }
 
 #[test]
@@ -149,10 +175,57 @@ fn what_does_not_establish_a_context_is_refused() {
         for bytes in [&[0xff; 64][..], &record::mark(&words(&[7, 1, 0, 0])).unwrap()] {
             let mut hostile = connect(address);
             hostile.write_all(bytes).unwrap();
-            let ended = hostile.read(&mut [0; 64]);
-            let reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
-            assert!(matches!(ended, Ok(0)) || ended.as_ref().is_err_and(reset), "{ended:?}");
+            assert_closed(&mut hostile);
         }
         assert_eq!(status(&exchange(&mut stream, &message(NFS, NULL, none, &[]))), (0, 0));
+    });
+}
+
+#[track_caller]
+fn assert_closed(stream: &mut TcpStream) {
+    let ended = stream.read(&mut [0; 64]);
+    let reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
+    assert!(matches!(ended, Ok(0)) || ended.as_ref().is_err_and(reset), "{ended:?}");
+}
+
+#[test]
+fn clients_of_exports_without_kerberos_get_no_connection() {
+    let test = "contexts::clients_of_exports_without_kerberos_get_no_connection";
+    in_realm(test, AES256, |home| {
+        let place = Place::new("krb5-tcp-clients").unwrap();
+        let others =
+            ["--memory=m:client=127.0.0.1,sec=sys", "--memory=k:client=127.0.0.9,sec=krb5"];
+        let (_server, address) = start_with(&place, home, &others);
+        assert_closed(&mut connect(address));
+    });
+}
+
+/// CPUs that a thread of the server may use.
+fn cpus(server: &Server, name: &str) -> Option<BTreeSet<u32>> {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+    let mut threads = threads.map(|thread| thread.unwrap().path());
+    let of = |thread: &PathBuf, file| std::fs::read_to_string(thread.join(file)).ok();
+    let thread = threads.find(|it| of(it, "comm").is_some_and(|comm| comm.trim_end() == name))?;
+    let status = of(&thread, "status")?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"))?;
+    let ranges = list.split(',').map(|range| range.split_once('-').unwrap_or((range, range)));
+    Some(ranges.flat_map(|(from, to)| from.parse().unwrap()..=to.parse().unwrap()).collect())
+}
+
+#[test]
+fn threads_for_connections_keep_off_the_cpu_of_a_core() {
+    let test = "contexts::threads_for_connections_keep_off_the_cpu_of_a_core";
+    in_realm(test, AES256, |home| {
+        let place = Place::new("krb5-tcp-cpus").unwrap();
+        let (server, _address) = start(&place, home);
+        let main = cpus(&server, "spin-nfsd").unwrap();
+        let core = cpus(&server, "spinrpc-core-0").unwrap();
+        if core.len() > 1 || main == core {
+            println!("NOT TESTED: the core has no CPU of its own");
+            return;
+        }
+        // A thread moves as soon as it runs.
+        let off = || Ok(cpus(&server, "tcp").filter(|cpus| cpus.is_disjoint(&core)));
+        assert!(in_time(off).unwrap().is_subset(&main));
     });
 }

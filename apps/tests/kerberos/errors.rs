@@ -3,8 +3,14 @@
 use crate::common::{PATIENCE, run};
 use crate::realm::in_realm;
 use crate::server::{PROGRAM, Place};
-use crate::{AES256, assert_refused, done, serve, with_cache};
+use crate::{AES256, assert_refused, done, private_file, serve, with_cache};
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
+
+fn set_mode(path: &str, mode: u32) {
+    set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
 
 const MEMORY: &str = "--memory=m:client=local,sec=krb5p";
 
@@ -74,11 +80,29 @@ fn a_server_without_a_key_says_what_is_missing() {
         let refused = check(&[&keytab("client.keytab")]);
         assert_refused(&refused, 1, &["keytab has no key", "nfs"]);
         let map = place.path("map");
-        std::fs::write(&map, "alice 1 1\n").unwrap();
-        let map = format!("--gss-map={map}");
-        let refused = check(&[&keytab("nfs.keytab"), &map]);
+        private_file(&map, "alice 1 1\n");
+        let option = format!("--gss-map={map}");
+        let refused = check(&[&keytab("nfs.keytab"), &option]);
         assert_refused(&refused, 1, &["line 1", "PRINCIPAL UID GID"]);
         done(&check(&[&keytab("nfs.keytab")]));
+        // Files that make anyone the server, or root.
+        private_file(&map, "alice@R 1 1\n");
+        for mode in [0o620, 0o602] {
+            set_mode(&map, mode);
+            let refused = check(&[&keytab("nfs.keytab"), &option]);
+            assert_refused(&refused, 1, &["can change it", &format!("{mode:04o}")]);
+        }
+        set_mode(&map, 0o644);
+        done(&check(&[&keytab("nfs.keytab"), &option]));
+        for (mode, is_refused) in [(0o644, true), (0o602, true), (0o640, false)] {
+            set_mode(&home.path("nfs.keytab"), mode);
+            let output = check(&[&keytab("nfs.keytab")]);
+            if is_refused {
+                assert_refused(&output, 1, &["every user can read or change it"]);
+            } else {
+                done(&output);
+            }
+        }
         // Options that nothing uses.
         let unused = ["--listen=shm:unused", "--check", "--memory=m", &keytab("nfs.keytab")];
         assert_refused(

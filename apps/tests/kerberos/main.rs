@@ -7,6 +7,7 @@
 mod common;
 mod contexts;
 mod errors;
+mod keys;
 #[allow(dead_code, reason = "what other tests of it need beyond this")]
 #[path = "../../../engine/gss/tests/kerberos/realm.rs"]
 mod realm;
@@ -19,6 +20,7 @@ mod users;
 use realm::Home;
 use serde_json::Value;
 use server::{Place, Server};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 pub(crate) const AES256: &str = "aes256-cts-hmac-sha1-96";
@@ -30,10 +32,16 @@ pub(crate) const ALICE: u32 = 4242;
 /// A server in the realm, with more options.
 pub(crate) fn serve(place: &Place, home: &Home, options: &[&str]) -> Server {
     let map = place.path("map");
-    std::fs::write(&map, format!("alice@SPIN.TEST {ALICE} {ALICE},7\n")).unwrap();
+    private_file(&map, &format!("alice@SPIN.TEST {ALICE} {ALICE},7\n"));
     let keytab = format!("--keytab={}", home.path("nfs.keytab"));
     let map = format!("--gss-map={map}");
     place.serve(&[&[&keytab[..], &map], options].concat()).unwrap()
+}
+
+/// A file that no other user may read or change, whatever the umask.
+pub(crate) fn private_file(path: &str, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 /// spin-nfs with the tickets of this cache.

@@ -3,7 +3,9 @@
 use crate::back_end;
 use crate::host::{self, Host, MAIN, OTHER, READ_ONLY, SEAL_KEY, export, open};
 use crate::session::{Session, mode, some, status};
-use nfs3_types::nfs3::{GETATTR3args, NFS_PROGRAM, createhow3, fattr3, nfs_fh3, nfsstat3};
+use nfs3_types::nfs3::{
+    FSINFO3resok, GETATTR3args, NFS_PROGRAM, createhow3, fattr3, nfs_fh3, nfsstat3, post_op_attr,
+};
 use nfs3_types::xdr_codec::Opaque;
 use spinrpc::{AuthStat, CallError, CallSpec, Engine, RejectStatus};
 use spinrpc_apps::nfs::protocol::FileHandle;
@@ -78,6 +80,33 @@ fn a_flavor_that_is_not_taken_expect_auth_tooweak() {
     let too_weak = RejectStatus::AuthError(AuthStat::TooWeak);
     assert!(matches!(denied, Err(CallError::Rejected(why)) if why == too_weak), "{denied:?}");
     assert_eq!(host.server.stats().denied, 1);
+}
+
+/// RFC 2623 section 2.3.2: a client mounts before its users have tickets.
+#[test]
+fn fsinfo_of_the_root_expect_an_answer_without_kerberos_and_of_nothing_else() {
+    let (host, session) =
+        only(ExportOptions { flavors: vec![Flavor::Sys, Flavor::Krb5p], ..open() });
+    let file = session.create(&host.root(), "file");
+    session.act_as(None);
+    let is_denied = |operation, object: &nfs_fh3| {
+        let arguments = GETATTR3args { object: object.clone() };
+        let denied = session.try_call::<(), ()>(operation, &arguments);
+        let too_weak = RejectStatus::AuthError(AuthStat::TooWeak);
+        matches!(denied, Err(CallError::Rejected(why)) if why == too_weak)
+    };
+    let root = GETATTR3args { object: host.root() };
+    let fsinfo = NFS_PROGRAM::NFSPROC3_FSINFO;
+    assert!(session.call::<FSINFO3resok, post_op_attr>(fsinfo, &root).is_ok());
+    assert!(is_denied(fsinfo, &file));
+    assert!(is_denied(NFS_PROGRAM::NFSPROC3_GETATTR, &host.root()));
+    assert!(is_denied(NFS_PROGRAM::NFSPROC3_FSSTAT, &host.root()));
+    // Only exports with Kerberos need this.
+    let (host, session) = only(ExportOptions { flavors: vec![Flavor::Sys], ..open() });
+    session.act_as(None);
+    let arguments = GETATTR3args { object: host.root() };
+    let denied = session.try_call::<(), ()>(fsinfo, &arguments);
+    assert!(matches!(denied, Err(CallError::Rejected(_))), "{denied:?}");
 }
 
 #[test]

@@ -118,6 +118,12 @@ impl Server {
         line.unwrap().parse().unwrap()
     }
 
+    /// Process id.
+    #[allow(dead_code, reason = "for the tests of Kerberos")]
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill_process(Pid::from_child(&self.process), signal)?)
     }

@@ -32,7 +32,8 @@ pub struct Established {
     pub acceptor_subkey: bool,
     /// End of the context, on the caller's clock.
     pub expires: Instant,
-    /// Name of the other end, as the mechanism prints it.
+    /// Name of the other end, as the mechanism prints it. Before a first tab may stand what a server notes about it, such as
+    /// the user that it is mapped to; MIT's library prints a tab of a name as `\t`.
     pub peer: String,
 }
 
@@ -81,10 +82,16 @@ impl Context {
         }
     }
 
-    /// Name of the other end.
+    /// Name of the other end, with what the server notes about it.
     #[must_use]
     pub fn peer(&self) -> &str {
         &self.peer
+    }
+
+    /// Name of the other end alone: the same in each of its contexts.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.peer.split_once('\t').map_or(&self.peer, |(_note, name)| name)
     }
 
     /// The encryption type.
@@ -248,9 +255,21 @@ mod tests {
     use super::*;
 
     fn context() -> Context {
+        context_with("")
+    }
+
+    fn context_with(peer: &str) -> Context {
         let key = SessionKey::new(Enctype::Aes128Sha1, &[1; 16]).unwrap();
-        let (expires, peer) = (Instant(1), String::new());
+        let (expires, peer) = (Instant(1), peer.to_owned());
         Context::new(Role::Initiator, Established { key, acceptor_subkey: true, expires, peer })
+    }
+
+    #[test]
+    fn the_name_of_a_peer_is_the_same_whatever_is_noted_about_it() {
+        for peer in ["alice@R", "7,8\talice@R", "7,9\talice@R"] {
+            assert_eq!((context_with(peer).name(), context_with(peer).peer()), ("alice@R", peer));
+        }
+        assert_eq!(context_with("1\ta b\tc@R").name(), "a b\tc@R");
     }
 
     #[test]

@@ -266,10 +266,11 @@ fn key_of(state: &CallState<'_>) -> CallKey {
 /// Key for the user of a call under RPCSEC_GSS, whose credential differs each time. It cannot be
 /// guessed without access to this memory: a call without a context cannot obtain the reply that is
 /// kept of a call with one.
+/// A call that is sent again under a new context has the same key, even if the server maps its user differently by then.
 #[cfg(feature = "gss")]
 fn proved_user(caller: GssCaller<'_>) -> u64 {
     static KEYS: OnceLock<RandomState> = OnceLock::new();
-    let user = (caller.context.peer(), caller.service.to_wire());
+    let user = (caller.context.name(), caller.service.to_wire());
     KEYS.get_or_init(RandomState::new).hash_one(user)
 }
 

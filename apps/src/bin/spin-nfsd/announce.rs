@@ -38,12 +38,7 @@ fn as_whom(options: &ExportOptions) -> String {
         Squash::None => "root acts as root".to_owned(),
     };
     let flavors: Vec<&str> = options.flavors.iter().map(|flavor| flavor.name()).collect();
-    let is_kerberos = options.flavors.iter().any(|flavor| flavor.is_kerberos());
-    let machine = if options.machine_is_root && is_kerberos {
-        "; hosts of the realm act as root"
-    } else {
-        ""
-    };
+    let machine = if options.machine_is_root { "; hosts of the realm act as root" } else { "" };
     format!("{squashed}{machine}; sec {}", flavors.join(", "))
 }
 

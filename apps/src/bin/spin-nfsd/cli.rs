@@ -26,7 +26,7 @@ pub(crate) struct Cli {
     /// Read the same options from a TOML file; the command line takes precedence
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Validate the configuration, print the exports and their clients, and exit without listening
+    /// Validate the configuration, print the exports, their clients and the keys of Kerberos, and exit without listening
     #[arg(long)]
     pub(crate) check: bool,
 }
@@ -49,16 +49,18 @@ pub(crate) struct Options {
     /// Register with rpcbind: auto, no, local, unix:/path or IP:PORT [default: auto]
     #[arg(long, value_name = "DAEMON")]
     pub(crate) register: Option<Register>,
-    /// Keytab of the server, for exports with sec=krb5 [default: the system's]
+    /// Keytab of the server, for exports with sec=krb5 [default: KRB5_KTNAME, or
+    /// /etc/krb5.keytab]
     #[arg(long, value_name = "FILE")]
     pub(crate) keytab: Option<PathBuf>,
-    /// Principal of the server: a service, or nfs/HOST [default: nfs, with any host name]
+    /// Principal of the server: a service, nfs/HOST or nfs/HOST@REALM [default: nfs, with any host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) principal: Option<String>,
-    /// Realm whose users are the users of this host [default: that of the keytab]
+    /// Realm whose users are the users of this host [default: that of the principal, or of its keys]
     #[arg(long, value_name = "REALM")]
     pub(crate) realm: Option<String>,
-    /// File of lines PRINCIPAL UID GID[,GID...], for principals that are not users of this host
+    /// File of lines PRINCIPAL UID GID[,GID...], for principals that are not users of this host; read
+    /// once at the start
     #[arg(long, value_name = "FILE")]
     pub(crate) gss_map: Option<PathBuf>,
     /// Address where clients establish contexts of Kerberos over TCP: a port, IP:PORT, or no; Linux
@@ -101,7 +103,9 @@ Options of an export, separated by commas:
   anon=UID:GID         the anonymous user [65534:65534]
   sec=FLAVOR[:FLAVOR]  accepted flavors, preferred one first [sys]:
                        sys, krb5, krb5i (integrity), krb5p (privacy), none
-  machine=nobody|root  user of hosts and services that Kerberos proves [nobody]
+  machine=nobody|root  user of hosts and services that Kerberos proves [nobody]; root trusts
+                       every machine account of the realm, which users of Active Directory can
+                       create
   path=/PATH           path that clients mount [the directory's own path]
   id=NUMBER            number in its handles [derived from the path]
   bytes=SIZE, files=N  limits of --memory: 512M, 4G [1G, 1000000]

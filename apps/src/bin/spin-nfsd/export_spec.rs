@@ -3,7 +3,7 @@
 //! Options begin after the first colon, so a directory with a colon in its name needs the
 //! configuration file.
 
-use spinrpc_apps::nfs::server::exports::{Settings, id_of};
+use spinrpc_apps::nfs::server::exports::{ExportOptions, Settings, Squash, id_of};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +35,7 @@ impl ExportSpec {
 
     pub(crate) fn new(what: What, settings: Settings) -> Result<Self, String> {
         let has_size = settings.bytes_max.is_some() || settings.files_max.is_some();
+        check_machine(&settings.options)?;
         match &what {
             What::Directory(_) if has_size => {
                 Err("bytes and files only apply to exports in memory; a directory has the limits \
@@ -63,6 +64,19 @@ impl ExportSpec {
     /// Number in its handles.
     pub(crate) fn id(&self) -> Result<u32, String> {
         self.settings.id.map_or_else(|| self.path().map(|path| id_of(&path)), Ok)
+    }
+}
+
+/// Rejects `machine=root` where it has no effect.
+fn check_machine(options: &ExportOptions) -> Result<(), String> {
+    match (options.machine_is_root, options.squash) {
+        (true, Squash::All) => Err("machine=root and squash=all exclude each other: nobody acts \
+                                    as root with squash=all"
+            .into()),
+        (true, _) if !options.accepts_kerberos() => Err("machine=root needs sec=krb5, krb5i or \
+                                                         krb5p: only Kerberos proves hosts"
+            .into()),
+        _ => Ok(()),
     }
 }
 
@@ -134,6 +148,15 @@ mod tests {
         for text in ["", ":ro", "/srv:bytes=1G", "/srv:", "/srv:nonsense"] {
             assert!(ExportSpec::directory(text).is_err(), "{text}");
         }
+        for (options, word) in [
+            ("machine=root", "needs sec=krb5"),
+            ("sec=sys,machine=root", "needs sec=krb5"),
+            ("sec=krb5,squash=all,machine=root", "exclude each other"),
+        ] {
+            let error = ExportSpec::memory(&format!("m:{options}")).unwrap_err();
+            assert!(error.contains(word), "{options}: {error}");
+        }
+        ExportSpec::memory("m:sec=sys:krb5,squash=none,machine=root").unwrap();
         for text in ["", ":ro", "a/b", "/a"] {
             assert!(ExportSpec::memory(text).is_err(), "{text}");
         }

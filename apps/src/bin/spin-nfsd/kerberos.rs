@@ -8,10 +8,10 @@ use std::path::PathBuf;
 /// Options of Kerberos.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kerberos {
-    /// `None`: that of the system.
+    /// `None`: that of `KRB5_KTNAME`, or `/etc/krb5.keytab`.
     pub(crate) keytab: Option<PathBuf>,
     pub(crate) principal: String,
-    /// Realm whose users are those of this host. `None`: that of the keytab.
+    /// Realm whose users are those of this host. `None`: that of the principal, or of its keys.
     pub(crate) realm: Option<String>,
     pub(crate) map: Option<PathBuf>,
     /// Where clients establish contexts over TCP.
@@ -40,6 +40,7 @@ impl Kerberos {
                 export.what
             ));
         }
+        may_serve(options, rustix::process::geteuid().is_root())?;
         let usual = if driver == Driver::Shm { MountAt::Nowhere } else { MountAt::NFS };
         Ok(Some(Self {
             keytab: options.keytab.clone(),
@@ -52,7 +53,20 @@ impl Kerberos {
 }
 
 fn uses_kerberos(export: &ExportSpec) -> bool {
-    export.settings.options.flavors.iter().any(|flavor| flavor.is_kerberos())
+    export.settings.options.accepts_kerberos()
+}
+
+/// Only root can act as the users that Kerberos proves. The kernel would take all of them, strangers included, for the
+/// user of the server.
+fn may_serve(options: &Options, is_root: bool) -> Result<(), String> {
+    match options.export.iter().find(|export| uses_kerberos(export)) {
+        Some(export) if !is_root => Err(format!(
+            "{}: a directory with sec=krb5, krb5i or krb5p needs root, because this process cannot \
+             act as the users that Kerberos proves; run it as root, or use --memory",
+            export.what
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The name of an option of Kerberos that was given.
@@ -79,43 +93,41 @@ mod accept {
     use spinrpc::Engine;
     use spinrpc::gss::{AcceptorOptions, GssAcceptor, Kerberos as Mechanism};
     use spinrpc_apps::nfs::server::exports::Exports;
-    use spinrpc_apps::nfs::server::kerberos::{ContextService, Mapping, Users, realm_of};
+    use spinrpc_apps::nfs::server::kerberos::{ContextService, Keytab, Mapping, Users, realm_in};
     use spinrpc_apps::nfs::server::tcp::TcpServer;
     use std::env;
     use std::path::PathBuf;
     use std::sync::Arc;
 
-    /// Makes the engine accept contexts; returns the realm whose users are those of the host.
+    /// Makes the engine accept contexts; returns the keys and the users in words.
     pub(crate) fn accept(kerberos: &Kerberos, engine: &Engine) -> Result<String, Failure> {
-        let options = AcceptorOptions::new().service(&kerberos.principal);
-        let options = match &kerberos.keytab {
-            Some(path) => options.keytab(path),
-            None => options,
-        };
+        let path = kerberos.keytab.clone().unwrap_or_else(usual_keytab);
+        let options = AcceptorOptions::new().service(&kerberos.principal).keytab(&path);
         let mechanism = Mechanism::acceptor(options);
         let mechanism = mechanism.map_err(|error| Failure::failed("Kerberos", error))?;
-        let realm = realm(kerberos)?;
+        let shown = format!("keytab {}", path.display());
+        let failed = |error| Failure::failed(&shown, error);
+        let keytab = Keytab::read(&path).map_err(failed)?;
+        let realm = kerberos.realm.as_deref().or_else(|| realm_in(&kerberos.principal));
+        let realm = realm.map_or_else(|| keytab.realm(&kerberos.principal), |it| Ok(it.to_owned()));
+        let realm = realm.map_err(failed)?;
         let users = users(kerberos, &realm)?;
+        let map = match &kerberos.map {
+            Some(map) => format!("{} principals of map {}", users.mapped(), map.display()),
+            None => "no map".to_owned(),
+        };
+        let principals = keytab.principals(&kerberos.principal).join(", ");
         let accepting = engine.gss(GssAcceptor::new(Mapping::new(mechanism, users)));
         accepting.map_err(|error| Failure::failed("Kerberos", error))?;
-        Ok(realm)
+        Ok(format!("kerberos: {shown}, keys of {principals}; users of realm {realm}, {map}"))
     }
 
-    fn realm(kerberos: &Kerberos) -> Result<String, Failure> {
-        if let Some(realm) = &kerberos.realm {
-            return Ok(realm.clone());
-        }
-        let path = kerberos.keytab.clone().unwrap_or_else(usual_keytab);
-        realm_of(&path, &kerberos.principal).map_err(|error| {
-            let shown = path.display();
-            Failure::Failed(format!("keytab {shown}: {error}; or set the realm with --realm"))
-        })
-    }
-
-    /// As the library finds it, unless krb5.conf names another.
+    /// The file that the library would use, unless `krb5.conf` names another: that of `--keytab` is needed then. The library
+    /// is told this one, so that keys and realm are of the same file.
     fn usual_keytab() -> PathBuf {
         let named = env::var("KRB5_KTNAME").unwrap_or_else(|_| "/etc/krb5.keytab".to_owned());
-        named.strip_prefix("FILE:").unwrap_or(&named).into()
+        let path = ["FILE:", "WRFILE:"].into_iter().find_map(|kind| named.strip_prefix(kind));
+        path.unwrap_or(&named).into()
     }
 
     fn users(kerberos: &Kerberos, realm: &str) -> Result<Users, Failure> {
@@ -167,5 +179,24 @@ mod without {
         _: &Exports,
     ) -> Result<Option<TcpServer>, Failure> {
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_with_kerberos_need_root() {
+        let of = |directory: &str, memory: &str| Options {
+            export: vec![ExportSpec::directory(directory).unwrap()],
+            memory: vec![ExportSpec::memory(memory).unwrap()],
+            ..Options::default()
+        };
+        let kerberos = of("/srv:sec=sys:krb5i", "m");
+        assert_eq!(may_serve(&kerberos, true), Ok(()));
+        let error = may_serve(&kerberos, false).unwrap_err();
+        assert!(error.starts_with("/srv: a directory with sec=krb5"), "{error}");
+        assert_eq!(may_serve(&of("/srv", "m:sec=krb5p"), false), Ok(()));
     }
 }

@@ -50,8 +50,9 @@ fn log() {
 
 /// Validates the setup and prints what would be served.
 fn check(setup: &Setup) -> Result<(), Failure> {
-    serve::check(setup)?;
+    let kerberos = serve::check(setup)?;
     let mut lines = announce::exports(setup);
+    lines.extend(kerberos);
     lines.extend(setup.listen.iter().map(|address| format!("would listen on {address}")));
     let written = writeln!(io::stdout(), "{}", lines.join("\n"));
     written.map_err(|error| Failure::failed("standard output", error))

@@ -42,7 +42,10 @@ enum Event {
 pub(crate) fn run(setup: &Setup) -> Result<(), Failure> {
     raise_descriptor_limit();
     give_up_quota_override();
-    let (server, engine, registry) = make(setup, state::key(&setup.state)?)?;
+    let Made { server, engine, registry, kerberos } = make(setup, state::key(&setup.state)?)?;
+    if let Some(kerberos) = kerberos {
+        tracing::info!("{kerberos}");
+    }
     for address in &setup.listen {
         engine.listen(address).map_err(|error| Failure::failed(address, error))?;
     }
@@ -67,24 +70,30 @@ pub(crate) fn run(setup: &Setup) -> Result<(), Failure> {
     }
 }
 
-/// Fails if serving would fail before listening; keeps nothing.
-pub(crate) fn check(setup: &Setup) -> Result<(), Failure> {
+/// Fails if serving would fail before listening; keeps nothing. Returns the keys and the users of Kerberos in words.
+pub(crate) fn check(setup: &Setup) -> Result<Option<String>, Failure> {
     let key = state::present(&setup.state)?.unwrap_or_default();
-    make(setup, key).map(drop)
+    Ok(make(setup, key)?.kerberos)
+}
+
+/// Everything that serves.
+struct Made {
+    server: Arc<Server>,
+    engine: Engine,
+    registry: Arc<Registry>,
+    /// Keys and users in words.
+    kerberos: Option<String>,
 }
 
 /// Creates everything that serves, without listening.
-fn make(setup: &Setup, key: state::Key) -> Result<(Arc<Server>, Engine, Arc<Registry>), Failure> {
+fn make(setup: &Setup, key: state::Key) -> Result<Made, Failure> {
     let exports = back_ends::open(&setup.exports, setup.threads)?;
     let server = Server::new(exports, key, &options(setup));
     let server = server.map_err(|error| Failure::failed("starting", error))?;
     let engine = Engine::new(setup.config.clone()).map_err(|error| failed(&error))?;
     let registry = serve(&server, &engine)?;
-    if let Some(options) = &setup.kerberos {
-        let realm = kerberos::accept(options, &engine)?;
-        tracing::info!(realm, "Kerberos: users of this realm are the users of this host");
-    }
-    Ok((server, engine, registry))
+    let kerberos = setup.kerberos.as_ref().map(|options| kerberos::accept(options, &engine));
+    Ok(Made { server, engine, registry, kerberos: kerberos.transpose()? })
 }
 
 /// Limits a call to what the engine can move.

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 pub struct Security {
     /// Protection of calls.
     pub service: GssService,
-    /// Host in the principal of the server, `nfs/HOST`. `None`: that of the server's address.
+    /// Host in the principal of the server, `nfs/HOST`. `None`: that of the server's address, which must not be an IP address.
     pub host: Option<String>,
     /// Keytab with the key of the user, instead of a ticket.
     pub keytab: Option<PathBuf>,
@@ -24,7 +24,7 @@ pub struct Security {
 /// Options of the connection to NFS.
 ///
 /// # Errors
-/// [`Error::Usage`] in builds without Kerberos.
+/// [`Error::Usage`] in builds without Kerberos, and if the host of the principal is not known.
 pub(super) fn connect_options(
     server: &Address,
     options: &Options,
@@ -64,12 +64,53 @@ fn protected(server: &Address, security: &Security) -> Result<ConnectOptions, Er
 fn host(server: &Address, security: &Security) -> Result<String, Error> {
     match (&security.host, server) {
         (Some(host), _) => Ok(host.clone()),
-        (None, Address::Rdma(server)) => Ok(server.host().to_owned()),
+        (None, Address::Rdma(server)) => named(server.host()),
         (None, Address::Shm(_)) => {
             let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
             let failed =
                 |error| Error::Local(format!("the name of this host: {error}; use --gss-host"));
             name.map(|name| name.trim_end().to_owned()).map_err(failed)
         }
+    }
+}
+
+/// The library would ask the DNS for the name of an address, and whoever answers that would choose the server.
+#[cfg(feature = "krb5")]
+fn named(host: &str) -> Result<String, Error> {
+    // An IPv6 address may name an interface.
+    let address = host.split('%').next().unwrap_or_default();
+    if address.parse::<std::net::IpAddr>().is_ok() {
+        return Err(Error::Usage(format!(
+            "{host} is an address, and Kerberos proves the name of a server; use its name, or \
+             --gss-host"
+        )));
+    }
+    Ok(host.to_owned())
+}
+
+#[cfg(test)]
+#[cfg(feature = "krb5")]
+mod tests {
+    use super::*;
+
+    fn host_of(address: &str, given: Option<&str>) -> Result<String, String> {
+        let security = Security {
+            service: GssService::Privacy,
+            host: given.map(str::to_owned),
+            keytab: None,
+            principal: None,
+        };
+        let server = Address::parse(address).unwrap();
+        super::host(&server, &security).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_server_is_proved_by_its_name_and_never_by_its_address() {
+        for address in ["rdma://10.8.0.1", "rdma://[2001:db8::1]:4000", "rdma://[fe80::1%eth0]"] {
+            let error = host_of(address, None).unwrap_err();
+            assert!(error.contains("--gss-host"), "{error}");
+            assert_eq!(host_of(address, Some("nfs.example")).as_deref(), Ok("nfs.example"));
+        }
+        assert_eq!(host_of("rdma://nfs.example", None).as_deref(), Ok("nfs.example"));
     }
 }

@@ -148,7 +148,7 @@ impl Export {
         self.options.machine_is_root && self.options.squash != Squash::All
     }
 
-    fn anonymous(&self) -> Caller {
+    pub(super) fn anonymous(&self) -> Caller {
         let (uid, gid) = self.options.anonymous;
         Caller { uid, gid, groups: Groups::default() }
     }

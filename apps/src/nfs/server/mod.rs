@@ -21,5 +21,6 @@ mod service;
 mod site;
 pub mod stats;
 pub mod tcp;
+mod throttle;
 
 pub use service::{Server, ServerOptions};

@@ -20,8 +20,8 @@ use crate::nfs::protocol::{
 use spinrpc::sync::lock;
 use spinrpc::sys::random::Random;
 use spinrpc::{
-    AcceptStatus, Call, ConnectionEvent, ConnectionId, CoreContext, DecodeError, Decoder, Engine,
-    EngineError, Procedure, Progress, ReplyData, Service,
+    AcceptStatus, AuthStat, Call, ConnectionEvent, ConnectionId, CoreContext, DecodeError, Decoder,
+    Engine, EngineError, Procedure, Progress, ReplyData, Service,
 };
 use spinrpc_xdr::{Decode, Encode, Opaque, to_bytes};
 use std::collections::HashMap;
@@ -238,8 +238,11 @@ impl NfsService {
     }
 
     fn enter<'a>(&'a self, handle: &[u8], call: &Call<'_>) -> Result<Visit<'a>, Refusal> {
-        let peer = self.peers.get(&call.connection()).unwrap_or(&Peer::Unknown);
-        self.server.site.enter(handle, peer, Claim::of(call))
+        self.server.site.enter(handle, self.peer(call), Claim::of(call))
+    }
+
+    fn peer(&self, call: &Call<'_>) -> &Peer {
+        self.peers.get(&call.connection()).unwrap_or(&Peer::Unknown)
     }
 
     /// Denies a call, or makes its procedure fail.
@@ -306,7 +309,14 @@ impl NfsService {
     fn plain<'a>(&self, operation: ProcedureId, mut call: Call<'a>) -> Result<(), Garbage<'a>> {
         let decoded = whole(&mut call, |from| Arguments::decode(operation, from));
         let Ok(Some(arguments)) = decoded else { return Err(Garbage(call)) };
-        match self.enter(&arguments.handle().data, &call) {
+        let handle = arguments.handle().data;
+        let entered = self.enter(&handle, &call).or_else(|refusal| match refusal {
+            Refusal::Denied(AuthStat::TooWeak) if operation == ProcedureId::Nfsproc3Fsinfo => {
+                self.server.site.enter_root(&handle, self.peer(&call)).ok_or(refusal)
+            }
+            _ => Err(refusal),
+        });
+        match entered {
             Ok(visit) if visit.export.file_system.blocks() => {
                 self.submit(operation, &arguments, &visit, call);
             }

@@ -70,6 +70,16 @@ impl Site {
         let caller = export.admit(peer, claim)?;
         Ok(Visit { export, file, caller })
     }
+
+    /// The root of an export for a client that does not use Kerberos yet, as the anonymous user. FSINFO may be answered there:
+    /// clients call it at a mount, where the user has no ticket perhaps (RFC 2623 section 2.3.2).
+    pub(super) fn enter_root(&self, handle: &[u8], peer: &Peer) -> Option<Visit<'_>> {
+        let (export, file) = self.seal.open(handle).ok()?;
+        let export = self.exports.by_id(export)?;
+        let is_root = export.options.accepts_kerberos() && file == export.file_system.root();
+        let caller = export.anonymous();
+        (is_root && export.has_client(peer)).then_some(Visit { export, file, caller })
+    }
 }
 
 /// Context of a procedure: the server, the file, and the caller.

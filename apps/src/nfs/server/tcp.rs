@@ -2,11 +2,13 @@
 //!
 //! One thread accepts connections, and each connection has its own: calls are rare. Everything is
 //! bounded: connections, those of one host, the length of a call, and the time to receive it. Hosts
-//! that no export names get no connection. A new connection of a client is always accepted: an idle
-//! one is closed for it. A connection that violates the protocol is closed without effect on
+//! that no export names get no connection. A new connection of a client replaces an idle one if
+//! there are too many. It is refused if there is none, so that a service which blocks has no more
+//! threads than connections. A connection that violates the protocol is closed without effect on
 //! others. Called by MOUNT and by contexts of Kerberos.
 
 use crate::nfs::server::exports::Peer;
+use crate::nfs::server::throttle::Throttle;
 use crate::nfs::tcp::DeadlineStream;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
@@ -14,7 +16,7 @@ use spinrpc::fabric::Origin;
 use spinrpc::rpcbind::record;
 use spinrpc::rpcbind::wire::{CallHeader, CallHeaderError, ReplyHeader};
 use spinrpc::sync::lock;
-use spinrpc::{AcceptStatus, RejectStatus};
+use spinrpc::{AcceptStatus, RejectStatus, spawn_helper};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,8 +38,6 @@ const IDLE_MAX: Duration = Duration::from_secs(30);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause in accepting connections if there is no descriptor or thread for one.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Minimum interval between log lines about strangers, who can connect as often as they like.
-const STRANGERS_LOG_INTERVAL: Duration = Duration::from_secs(1);
 const BACKLOG: i32 = 64;
 const RPC_VERSION: u32 = 2;
 
@@ -52,7 +52,13 @@ pub trait TcpService: fmt::Debug + Send + Sync {
     /// Returns whether an export names the peer as a client.
     fn has_client(&self, peer: &Peer) -> bool;
 
-    /// The record that answers a call; `None` closes the connection.
+    /// Time without a call for which a connection keeps its place even if others need it: zero unless the service
+    /// says otherwise.
+    fn grace(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// The record that answers a call; `None` closes the connection. May block.
     fn answer(&self, peer: &Peer, message: &[u8]) -> Option<Vec<u8>>;
 }
 
@@ -77,8 +83,8 @@ struct Shared {
 struct Places {
     next: u64,
     taken: BTreeMap<u64, Place>,
-    /// Time of the last log line about a stranger.
-    logged: Option<Instant>,
+    /// Of log lines about strangers and connections without a place.
+    throttle: Throttle,
 }
 
 /// One connection.
@@ -86,10 +92,20 @@ struct Places {
 struct Place {
     origin: Origin,
     stream: Arc<TcpStream>,
-    /// A complete call has arrived, and its answer is not sent yet.
-    is_busy: bool,
-    /// Time when it was accepted, or sent its last answer.
+    state: State,
+    /// Beginning of its state.
     since: Instant,
+}
+
+/// State of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No complete call has arrived since it was accepted or sent its last answer.
+    Idle,
+    /// The service works at a call. It may block, and closing the connection would not end that.
+    Answering,
+    /// An answer is being sent.
+    Sending,
 }
 
 impl TcpServer {
@@ -105,7 +121,7 @@ impl TcpServer {
         let shared = Arc::new(Shared { service, listener, is_stopped, places });
         let accepting = Arc::clone(&shared);
         let accept = move || accepting.accept_all();
-        let acceptor = thread::Builder::new().name("tcp".into()).spawn(accept)?;
+        let acceptor = spawn_helper("tcp", accept)?;
         Ok(Self { address, shared, acceptor: Some(acceptor) })
     }
 
@@ -175,21 +191,31 @@ impl Shared {
         let peer = Peer::Host(host);
         let name = self.service.name();
         if !self.service.has_client(&peer) {
-            if lock(&self.places).may_log() {
+            if self.may_log() {
                 tracing::info!(%host, "rejected a connection to {name}: no export names this \
                                        address");
             }
             return Ok(());
         }
-        let place = lock(&self.places).take(Origin::of(host), &stream);
+        let (origin, grace) = (Origin::of(host), self.service.grace());
+        let Some(place) = lock(&self.places).take(origin, &stream, (Instant::now(), grace)) else {
+            if self.may_log() {
+                tracing::info!(%host, "rejected a connection to {name}: all others are in use");
+            }
+            return Ok(());
+        };
         let shared = Arc::clone(self);
         let serve = move || {
             let ended = shared.serve(&stream, &peer, place);
             tracing::debug!(%host, cause = ?ended.err(), "a connection to {name} ended");
             lock(&shared.places).taken.remove(&place);
         };
-        let spawned = thread::Builder::new().name("tcp client".into()).spawn(serve);
+        let spawned = spawn_helper("tcp client", serve);
         spawned.map(drop).inspect_err(|_| drop(lock(&self.places).taken.remove(&place)))
+    }
+
+    fn may_log(&self) -> bool {
+        lock(&self.places).throttle.admits(Instant::now())
     }
 
     /// Answers calls until the client disconnects, stays idle too long, violates the protocol, or
@@ -203,18 +229,28 @@ impl Shared {
         while !self.is_stopped.load(Ordering::Acquire) {
             let mut incoming = DeadlineStream::new(stream, IDLE_MAX);
             let call = record::read_within(&mut incoming, self.service.call_bytes_max())?;
-            lock(&self.places).set_busy(place, true);
+            // The connection may have lost its place while the call arrived.
+            if !lock(&self.places).enter(place, State::Answering) {
+                break;
+            }
             let Some(answer) = self.service.answer(peer, &call) else { break };
+            lock(&self.places).enter(place, State::Sending);
             DeadlineStream::new(stream, ANSWER_TIMEOUT).write_all(&answer)?;
-            lock(&self.places).set_busy(place, false);
+            lock(&self.places).enter(place, State::Idle);
         }
         Ok(())
     }
 }
 
 impl Places {
-    /// Allocates a place for a connection of this host, closing another connection if necessary.
-    fn take(&mut self, origin: Origin, stream: &Arc<TcpStream>) -> u64 {
+    /// Allocates a place for a connection of this host at the time `now`, closing another connection if necessary. `None`
+    /// if none can be closed.
+    fn take(
+        &mut self,
+        origin: Origin,
+        stream: &Arc<TcpStream>,
+        (now, grace): (Instant, Duration),
+    ) -> Option<u64> {
         let from = if self.count(origin) >= CONNECTIONS_OF_HOST_MAX {
             Some(origin)
         } else if self.taken.len() >= CONNECTIONS_MAX {
@@ -224,41 +260,39 @@ impl Places {
             None
         };
         if let Some(origin) = from {
-            self.close_one_of(origin);
+            self.close_one_of(origin, (now, grace))?;
         }
         self.next += 1;
-        let (stream, since) = (Arc::clone(stream), Instant::now());
-        self.taken.insert(self.next, Place { origin, stream, is_busy: false, since });
-        self.next
+        let stream = Arc::clone(stream);
+        self.taken.insert(self.next, Place { origin, stream, state: State::Idle, since: now });
+        Some(self.next)
     }
 
     fn count(&self, origin: Origin) -> usize {
         self.taken.values().filter(|place| place.origin == origin).count()
     }
 
-    /// Closes the connection that has been idle longest; a busy one only if all are.
-    fn close_one_of(&mut self, origin: Origin) {
-        let places = self.taken.iter().filter(|(_, place)| place.origin == origin);
-        let idle = |(_, place): &(&u64, &Place)| (!place.is_busy, Reverse(place.since));
-        let Some(number) = places.max_by_key(idle).map(|(number, _)| *number) else { return };
-        if let Some(place) = self.taken.remove(&number) {
-            // This ends its thread.
-            drop(place.stream.shutdown(Shutdown::Both));
-        }
+    /// Closes the connection that has been idle longest, or one whose client does not take its answer. Never one that the
+    /// service works for: its thread would go on without a place.
+    fn close_one_of(&mut self, origin: Origin, (now, grace): (Instant, Duration)) -> Option<()> {
+        let is_closable = |place: &Place| match place.state {
+            State::Idle => now.saturating_duration_since(place.since) >= grace,
+            State::Answering => false,
+            State::Sending => true,
+        };
+        let places =
+            self.taken.iter().filter(|(_, place)| place.origin == origin && is_closable(place));
+        let idle = |(_, place): &(&u64, &Place)| (place.state == State::Idle, Reverse(place.since));
+        let number = *places.max_by_key(idle)?.0;
+        // This ends its thread.
+        drop(self.taken.remove(&number)?.stream.shutdown(Shutdown::Both));
+        Some(())
     }
 
-    fn set_busy(&mut self, number: u64, is_busy: bool) {
-        if let Some(place) = self.taken.get_mut(&number) {
-            (place.is_busy, place.since) = (is_busy, Instant::now());
-        }
-    }
-
-    fn may_log(&mut self) -> bool {
-        let may = self.logged.is_none_or(|logged| logged.elapsed() >= STRANGERS_LOG_INTERVAL);
-        if may {
-            self.logged = Some(Instant::now());
-        }
-        may
+    /// Returns whether the connection still has its place.
+    fn enter(&mut self, number: u64, state: State) -> bool {
+        let place = self.taken.get_mut(&number);
+        place.map(|place| (place.state, place.since) = (state, Instant::now())).is_some()
     }
 }
 
@@ -296,6 +330,8 @@ fn reply(header: &ReplyHeader<'_>, results: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
+    use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// A connection whose server end is closed, or not.
     fn stream() -> (TcpListener, Arc<TcpStream>) {
@@ -309,16 +345,22 @@ mod tests {
     }
 
     const NETWORK: u128 = 0x2001_0db8 << 96;
+    const NO_GRACE: Duration = Duration::ZERO;
+
+    /// A place without grace.
+    fn take(places: &mut Places, origin: Origin, stream: &Arc<TcpStream>) -> Option<u64> {
+        places.take(origin, stream, (Instant::now(), NO_GRACE))
+    }
 
     #[test]
     fn many_addresses_of_one_64_expect_no_more_places_than_one_has() {
         let (_server, stream) = stream();
         let mut places = Places::default();
         for host in 1..=2 * CONNECTIONS_OF_HOST_MAX as u128 {
-            places.take(origin(NETWORK | host), &stream);
+            take(&mut places, origin(NETWORK | host), &stream).unwrap();
         }
         assert_eq!(places.taken.len(), CONNECTIONS_OF_HOST_MAX);
-        places.take(origin(NETWORK | 1 << 64), &stream);
+        take(&mut places, origin(NETWORK | 1 << 64), &stream).unwrap();
         assert_eq!(places.taken.len(), CONNECTIONS_OF_HOST_MAX + 1);
     }
 
@@ -327,20 +369,90 @@ mod tests {
         let (_server, stream) = stream();
         let mut places = Places::default();
         let host = |number: u128| origin(NETWORK | number << 64);
-        let first = places.take(host(0), &stream);
-        let many: Vec<_> = (0..9).map(|_| places.take(host(1), &stream)).collect();
+        let first = take(&mut places, host(0), &stream).unwrap();
+        let many: Vec<_> = (0..9).map(|_| take(&mut places, host(1), &stream).unwrap()).collect();
         let mut others = (2..).flat_map(|number| [host(number); 2]);
         while places.taken.len() < CONNECTIONS_MAX {
-            places.take(others.next().unwrap(), &stream);
+            take(&mut places, others.next().unwrap(), &stream).unwrap();
         }
-        places.set_busy(many[0], true);
-        places.set_busy(many[1], true);
-        places.set_busy(many[1], false);
-        let new = places.take(host(99), &stream);
+        places.enter(many[0], State::Sending);
+        places.enter(many[1], State::Answering);
+        places.enter(many[1], State::Idle);
+        let new = take(&mut places, host(99), &stream).unwrap();
         assert_eq!(places.taken.len(), CONNECTIONS_MAX);
         for number in [first, new, many[0], many[1], many[3]] {
             assert!(places.taken.contains_key(&number), "{number} of {many:?}");
         }
         assert!(!places.taken.contains_key(&many[2]));
+    }
+
+    #[test]
+    fn a_connection_keeps_its_place_while_the_service_works_and_until_its_grace_is_over() {
+        let (_server, stream) = stream();
+        let (mut places, now) = (Places::default(), Instant::now());
+        let (host, grace) = (origin(NETWORK), Duration::from_secs(1));
+        let take = |places: &mut Places, millis| {
+            places.take(host, &stream, (now + Duration::from_millis(millis), grace))
+        };
+        let first = take(&mut places, 0).unwrap();
+        let all: Vec<_> =
+            (1..CONNECTIONS_OF_HOST_MAX).map(|_| take(&mut places, 1).unwrap()).collect();
+        assert_eq!(take(&mut places, 999), None, "all are young");
+        places.enter(first, State::Answering);
+        assert_eq!(take(&mut places, 1000), None, "the only old one is busy");
+        assert!(places.enter(first, State::Sending));
+        take(&mut places, 1000).unwrap();
+        assert!(!places.enter(first, State::Answering), "its place is lost");
+        assert!(places.enter(all[0], State::Answering));
+    }
+
+    /// Answers once it is told to.
+    #[derive(Debug)]
+    struct Blocked {
+        arrived: Mutex<Sender<()>>,
+        go_on: Mutex<Receiver<()>>,
+    }
+
+    impl TcpService for Blocked {
+        fn name(&self) -> &'static str {
+            "a test"
+        }
+
+        fn call_bytes_max(&self) -> usize {
+            4
+        }
+
+        fn has_client(&self, _: &Peer) -> bool {
+            true
+        }
+
+        fn answer(&self, _: &Peer, message: &[u8]) -> Option<Vec<u8>> {
+            lock(&self.arrived).send(()).ok()?;
+            lock(&self.go_on).recv().ok()?;
+            record::mark(message).ok()
+        }
+    }
+
+    #[test]
+    fn a_host_whose_calls_all_block_gets_no_more_threads_and_every_answer() {
+        let ((arrived, arrives), (goes_on, go_on)) = (channel(), channel());
+        let blocked = Blocked { arrived: Mutex::new(arrived), go_on: Mutex::new(go_on) };
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        let server = TcpServer::listen(address, Arc::new(blocked)).unwrap();
+        let connect = || {
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            stream.write_all(&record::mark(&[7; 4]).unwrap()).unwrap();
+            stream
+        };
+        let mut all: Vec<_> = (0..CONNECTIONS_OF_HOST_MAX).map(|_| connect()).collect();
+        all.iter().for_each(|_| arrives.recv().unwrap());
+        // The end of the connection, or its reset.
+        assert!(!matches!(connect().read(&mut [0]), Ok(1..)));
+        all.iter().for_each(|_| goes_on.send(()).unwrap());
+        for stream in &mut all {
+            assert_eq!(record::read(stream).unwrap(), [7; 4]);
+        }
+        assert!(arrives.try_recv().is_err(), "the refused connection has a thread");
     }
 }

@@ -45,6 +45,14 @@ impl Default for ExportOptions {
     }
 }
 
+impl ExportOptions {
+    /// Returns whether a flavor of Kerberos is accepted.
+    #[must_use]
+    pub fn accepts_kerberos(&self) -> bool {
+        self.flavors.iter().any(|flavor| flavor.is_kerberos())
+    }
+}
+
 /// Callers of an export that lose their identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Squash {

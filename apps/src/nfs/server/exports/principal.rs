@@ -26,8 +26,9 @@ pub enum Principal {
     Unknown,
 }
 
-/// Separates the user from the name of the principal, and the numbers from each other.
-const AFTER_USER: char = ' ';
+/// Separates the user from the name of the principal: the engine takes what is before a tab for a note, so that the calls
+/// of a principal stay the same if it is mapped to another user.
+const AFTER_USER: char = '\t';
 const MACHINE: &str = "machine";
 const UNKNOWN: &str = "unknown";
 
@@ -84,19 +85,29 @@ mod tests {
         for user in [Principal::Machine, Principal::Unknown] {
             let text = Mapped(user, "host/a@R").to_string();
             assert_eq!(Principal::parse(&text), user);
-            assert!(text.ends_with(" host/a@R"));
+            assert!(text.ends_with("\thost/a@R"));
         }
     }
 
     #[test]
     fn receive_a_peer_without_a_user_expect_nobody() {
-        let many = format!("{} a@R", ["1"; GROUPS_MAX + 3].join(","));
-        for text in ["", "a@R", " a@R", "1 a@R", "1,2", "1,2,x a@R", "-1,2 a@R", "1,,2 a@R", &many]
-        {
+        let many = format!("{}\ta@R", ["1"; GROUPS_MAX + 3].join(","));
+        for text in [
+            "",
+            "a@R",
+            "\ta@R",
+            "1\ta@R",
+            "1,2",
+            "1,2 a@R",
+            "1,2,x\ta@R",
+            "-1,2\ta@R",
+            "1,,2\ta@R",
+            &many,
+        ] {
             assert_eq!(Principal::parse(text), Principal::Unknown, "{text}");
         }
-        // The library escapes blanks in names, and a name cannot claim to be another's text in any case.
-        let text = Mapped(Principal::Unknown, "0,0 root@R").to_string();
+        // The library escapes tabs in names, and a name cannot claim to be another's text in any case.
+        let text = Mapped(Principal::Unknown, "0,0\troot@R").to_string();
         assert_eq!(Principal::parse(&text), Principal::Unknown);
     }
 

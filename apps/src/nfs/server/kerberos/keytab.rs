@@ -1,67 +1,160 @@
-//! The realm of the server, from its keytab (MIT's format, version 2). Keys are skipped.
+//! Keys of the server in its keytab (MIT's format, version 2): the names of their principals. The keys themselves are skipped.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Maximum length of a keytab, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const VERSION: [u8; 2] = [5, 2];
+/// Permissions of users who are neither the owner nor in the group.
+const OTHERS: u32 = 0o007;
 
-/// Keytab without a realm.
+/// Unusable keytab.
 #[derive(Debug, thiserror::Error)]
 pub enum KeytabError {
     /// It cannot be read.
     #[error("{0}")]
     File(#[from] io::Error),
+    /// Every user has the server's keys.
+    #[error("every user can read or change it (mode {0:04o}); use chmod o=")]
+    Open(u32),
     /// It has no key of the service, or another format.
-    #[error(
-        "no key of the service {0} can be found in it; add one (ktadd {0}/HOST), or name the realm"
-    )]
+    #[error("no key of {0} can be found in it; add one (ktadd nfs/HOST)")]
     NoKey(String),
+    /// Users of this host could be those of any of these realms.
+    #[error("it has keys of {service} in several realms: {realms}; choose one with --realm")]
+    Realms {
+        /// The service or principal.
+        service: String,
+        /// The realms.
+        realms: String,
+    },
 }
 
-/// Realm of the first key of `service` in a keytab: `nfs`, or a principal.
-///
-/// # Errors
-/// [`KeytabError`].
-pub fn realm_of(path: &Path, service: &str) -> Result<String, KeytabError> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
-    let name = service.split(['/', '@']).next().unwrap_or_default();
-    let realm = find(&bytes, name);
-    bytes.fill(0);
-    realm.ok_or_else(|| KeytabError::NoKey(name.to_owned()))
+/// Principals of a keytab.
+#[derive(Debug)]
+pub struct Keytab {
+    names: Vec<KeyName>,
 }
 
-fn find(bytes: &[u8], service: &str) -> Option<String> {
-    let mut rest = bytes.strip_prefix(&VERSION)?;
-    loop {
-        let (length, after) = rest.split_first_chunk::<4>()?;
-        let length = i32::from_be_bytes(*length);
-        // A negative length is that of a hole.
-        let (entry, next) = after.split_at_checked(length.unsigned_abs() as usize)?;
-        if length > 0
-            && let Some((realm, first)) = names(entry)
-            && first == service.as_bytes()
-        {
-            return String::from_utf8(realm.to_vec()).ok();
+/// Principal of a key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct KeyName {
+    realm: String,
+    /// Its parts, such as `nfs` and a host.
+    parts: Vec<String>,
+}
+
+impl Keytab {
+    /// Reads the names of a keytab.
+    ///
+    /// # Errors
+    /// [`KeytabError::File`], and [`KeytabError::Open`] if others have permissions for it.
+    pub fn read(path: &Path) -> Result<Self, KeytabError> {
+        let file = File::open(path)?;
+        let mode = file.metadata()?.mode() & 0o7777;
+        if mode & OTHERS != 0 {
+            return Err(KeytabError::Open(mode));
         }
-        rest = next;
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+        let names = names(&bytes);
+        bytes.fill(0);
+        Ok(Self { names })
+    }
+
+    /// Principals of the keys that a server with this name uses: `nfs`, `nfs@HOST`, `nfs/HOST` or `nfs/HOST@REALM`.
+    #[must_use]
+    pub fn principals(&self, service: &str) -> Vec<String> {
+        self.of(service).into_iter().map(KeyName::to_text).collect()
+    }
+
+    /// The realm of these keys.
+    ///
+    /// # Errors
+    /// [`KeytabError::NoKey`], and [`KeytabError::Realms`] if they are in several.
+    pub fn realm(&self, service: &str) -> Result<String, KeytabError> {
+        let realms: BTreeSet<&str> =
+            self.of(service).into_iter().map(|name| name.realm.as_str()).collect();
+        let mut rest = realms.iter();
+        match (rest.next(), rest.next()) {
+            (Some(only), None) => Ok((*only).to_owned()),
+            (None, _) => Err(KeytabError::NoKey(service.to_owned())),
+            (Some(_), Some(_)) => {
+                let realms = realms.into_iter().collect::<Vec<_>>().join(", ");
+                Err(KeytabError::Realms { service: service.to_owned(), realms })
+            }
+        }
+    }
+
+    fn of(&self, service: &str) -> BTreeSet<&KeyName> {
+        let realm = realm_in(service);
+        let matches = |name: &&KeyName| {
+            realm.is_none_or(|realm| realm == name.realm) && has_parts(&name.parts, service)
+        };
+        self.names.iter().filter(matches).collect()
     }
 }
 
-/// Realm and first component of an entry.
-fn names(entry: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (_count, rest) = entry.split_first_chunk::<2>()?;
-    let (realm, rest) = counted(rest)?;
-    let (first, _) = counted(rest)?;
-    Some((realm, first))
+/// Realm in the name of a server: only a name with a slash is that of a principal, and can have one.
+#[must_use]
+pub fn realm_in(service: &str) -> Option<&str> {
+    service.rsplit_once('@').filter(|(name, _)| name.contains('/')).map(|(_, realm)| realm)
 }
 
-fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+/// Of `nfs@HOST` only the service is compared: the library may look for another name of the host.
+fn has_parts(parts: &[String], service: &str) -> bool {
+    let name = service.rsplit_once('@').map_or(service, |(name, _)| name);
+    if name.contains('/') {
+        name.split('/').eq(parts.iter().map(String::as_str))
+    } else {
+        parts.len() == 2 && parts.first().is_some_and(|part| part == name)
+    }
+}
+
+impl KeyName {
+    fn to_text(&self) -> String {
+        format!("{}@{}", self.parts.join("/"), self.realm)
+    }
+}
+
+/// Names of all keys up to the first entry that is malformed.
+fn names(bytes: &[u8]) -> Vec<KeyName> {
+    let mut rest = bytes.strip_prefix(&VERSION).unwrap_or_default();
+    let mut names = Vec::new();
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let length = i32::from_be_bytes(*length);
+        // A negative length is that of a hole.
+        let Some((entry, next)) = after.split_at_checked(length.unsigned_abs() as usize) else {
+            break;
+        };
+        if length > 0 {
+            names.extend(name(entry));
+        }
+        rest = next;
+    }
+    names
+}
+
+fn name(entry: &[u8]) -> Option<KeyName> {
+    let (count, rest) = entry.split_first_chunk::<2>()?;
+    let (realm, mut rest) = counted(rest)?;
+    let mut parts = Vec::new();
+    for _ in 0..u16::from_be_bytes(*count) {
+        let (part, next) = counted(rest)?;
+        parts.push(part);
+        rest = next;
+    }
+    Some(KeyName { realm, parts })
+}
+
+fn counted(bytes: &[u8]) -> Option<(String, &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<2>()?;
-    rest.split_at_checked(u16::from_be_bytes(*length).into())
+    let (text, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
+    Some((String::from_utf8(text.to_vec()).ok()?, rest))
 }
 
 #[cfg(test)]
@@ -78,28 +171,58 @@ mod tests {
         [&(entry.len() as u32).to_be_bytes()[..], &entry].concat()
     }
 
+    fn keytab(entries: &[Vec<u8>]) -> Keytab {
+        Keytab { names: names(&[&VERSION[..], &entries.concat()].concat()) }
+    }
+
     #[test]
-    fn the_realm_is_that_of_the_first_key_of_the_service() {
+    fn the_realm_is_that_of_the_keys_that_the_server_uses() {
         let hole = [&(-5_i32).to_be_bytes()[..], &[0; 5]].concat();
-        let file = [
-            VERSION.to_vec(),
+        let keytab = keytab(&[
             entry("A.TEST", &["host", "a"]),
             hole,
             entry("B.TEST", &["nfs", "b"]),
+            entry("B.TEST", &["nfs", "b"]),
             entry("C.TEST", &["nfs", "c"]),
-        ]
-        .concat();
-        assert_eq!(find(&file, "nfs").as_deref(), Some("B.TEST"));
-        assert_eq!(find(&file, "host").as_deref(), Some("A.TEST"));
-        assert_eq!(find(&file, "ftp"), None);
-        assert_eq!(find(&file[1..], "nfs"), None);
-        assert_eq!(find(&file[..file.len() - 60], "nfs"), None);
+            entry("D.TEST", &["nfs"]),
+        ]);
+        let realm = |service: &str| keytab.realm(service).map_err(|error| error.to_string());
+        assert_eq!(realm("host").as_deref(), Ok("A.TEST"));
+        for service in ["nfs/c", "nfs/c@C.TEST"] {
+            assert_eq!(realm(service).as_deref(), Ok("C.TEST"), "{service}");
+            assert_eq!(keytab.principals(service), ["nfs/c@C.TEST"]);
+        }
+        for service in ["nfs", "nfs@b"] {
+            let error = realm(service).unwrap_err();
+            assert!(error.contains("several realms: B.TEST, C.TEST; choose one with --realm"));
+            assert_eq!(keytab.principals(service), ["nfs/b@B.TEST", "nfs/c@C.TEST"]);
+        }
+        for service in ["ftp", "nfs/a", "nfs/c@B.TEST", "nfs/b/c", "nf"] {
+            assert!(realm(service).unwrap_err().contains(&format!("no key of {service} ")));
+            assert!(keytab.principals(service).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_name_with_a_slash_has_the_realm_after_its_last_at_sign() {
+        assert_eq!(realm_in("nfs/a@B.TEST"), Some("B.TEST"));
+        for service in ["nfs", "nfs/a", "nfs@a"] {
+            assert_eq!(realm_in(service), None, "{service}");
+        }
+    }
+
+    #[test]
+    fn malformed_files_have_the_names_before_the_fault() {
+        let good = [&VERSION[..], &entry("A.TEST", &["nfs", "a"])].concat();
+        assert_eq!(names(&good).len(), 1);
+        assert!(names(&good[1..]).is_empty() && names(&good[..good.len() - 1]).is_empty());
+        assert_eq!(names(&[&good[..], &[0, 0, 1, 0, 7]].concat()).len(), 1);
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_searched(bytes: Vec<u8>) {
-            let _ = find(&[&VERSION[..], &bytes].concat(), "nfs");
+            let _ = names(&[&VERSION[..], &bytes].concat());
         }
     }
 }

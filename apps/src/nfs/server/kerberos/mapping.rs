@@ -1,5 +1,6 @@
 //! A mechanism whose peers have the user of their principal in front of their name.
 
+use super::host::LookupError;
 use super::users::Users;
 use spinrpc::gss::Instant;
 use spinrpc::gss::mechanism::{Acceptance, Initiation, Mechanism, MechanismError};
@@ -47,7 +48,15 @@ impl<M: Mechanism> Mechanism for Mapping<M> {
     ) -> Result<Acceptance<Self::Accepting>, MechanismError> {
         let accepted = self.mechanism.accept(state, token, now)?;
         let Acceptance::Complete(mut established, token) = accepted else { return Ok(accepted) };
-        established.peer = self.users.label(&established.peer);
+        // The client tries again. Nobody's rights would last as long as the context.
+        let label = self.users.label(&established.peer);
+        established.peer = label.map_err(|error| failed(&error))?;
         Ok(Acceptance::Complete(established, token))
     }
+}
+
+fn failed(error: &LookupError) -> MechanismError {
+    /// GSS_S_FAILURE.
+    const FAILURE: u32 = 13 << 16;
+    MechanismError { major: FAILURE, minor: 0, reason: error.to_string() }
 }

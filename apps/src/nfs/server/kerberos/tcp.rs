@@ -1,30 +1,38 @@
 //! NFS over TCP, as far as Linux clients need it to establish contexts of Kerberos: their rpc.gssd never does so over RDMA
 //! (RFC 8166 section 8.2.2.1).
 
+use super::turns::Turns;
 use crate::nfs::nfs3::{PROGRAM, VERSION};
 use crate::nfs::server::exports::{Exports, Peer};
 use crate::nfs::server::tcp::{TcpService, header_of, record_of};
+use spinrpc::fabric::Origin;
 use spinrpc::rpcbind::record;
 use spinrpc::rpcbind::wire::CallHeader;
 use spinrpc::{AcceptStatus, AuthFlavor, Engine, Procedure};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Maximum length of a call, in bytes: a token of 64 KiB, as tickets of large domains have, and a header.
 const CALL_BYTES_MAX: usize = (64 << 10) + 1024;
+/// Time for a client to send its call, even if others need its connection's place.
+const GRACE: Duration = Duration::from_secs(1);
+/// Maximum wait of a call for its turn; then its connection is closed.
+const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// NULL without security, and contexts of the engine. Every other procedure is unavailable.
 pub struct ContextService {
     engine: Engine,
     exports: Arc<Exports>,
+    turns: Turns,
 }
 
 impl ContextService {
-    /// Contexts of `engine`, for clients of any of these exports.
+    /// Contexts of `engine`, for clients of those exports that accept Kerberos.
     #[must_use]
     pub fn new(engine: Engine, exports: Arc<Exports>) -> Self {
-        Self { engine, exports }
+        Self { engine, exports, turns: Turns::default() }
     }
 
     fn results(header: &CallHeader<'_>, args: &[u8]) -> Result<Vec<u8>, AcceptStatus> {
@@ -63,7 +71,12 @@ impl TcpService for ContextService {
     }
 
     fn has_client(&self, peer: &Peer) -> bool {
-        self.exports.iter().any(|export| export.has_client(peer))
+        let mut exports = self.exports.iter();
+        exports.any(|export| export.options.accepts_kerberos() && export.has_client(peer))
+    }
+
+    fn grace(&self) -> Duration {
+        GRACE
     }
 
     fn answer(&self, peer: &Peer, message: &[u8]) -> Option<Vec<u8>> {
@@ -76,8 +89,23 @@ impl TcpService for ContextService {
                 Peer::Host(host) => *host,
                 _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             };
+            let _turn = self.turns.take(Origin::of(host), TURN_TIMEOUT)?;
             return record::mark(&self.engine.answer_gss_call(message, host)?).ok();
         }
         record_of(&header, Self::results(&header, message.get(args_at..).unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spinrpc::Config;
+
+    /// A host could end the connections of its users otherwise, before their calls arrive.
+    #[test]
+    fn new_connections_keep_their_places_for_a_second() {
+        let engine = Engine::new(Config::default()).unwrap();
+        let service = ContextService::new(engine, Arc::default());
+        assert_eq!(service.grace(), Duration::from_secs(1));
     }
 }

@@ -1,30 +1,35 @@
 //! From principals to users of this host.
 //!
 //! A map file comes first: lines of `PRINCIPAL UID GID[,GID...]`. A principal of the server's realm with one component is the
-//! user of that name by the host's name services, with all groups. `nfs/HOST`, `host/HOST`, `root/HOST` and `NAME$` are
+//! user of that name by the host's name services, with its groups. `nfs/HOST`, `host/HOST`, `root/HOST` and `NAME$` are
 //! machines. All others are nobody: users of other realms may have the same names.
 
+use super::host::{Cached, Host, LookupError};
 use crate::nfs::server::exports::{Mapped, Principal};
-use nix::unistd::{Gid, User, getgrouplist};
+use rustix::process::geteuid;
 use spinrpc::{GROUPS_MAX, Groups};
 use std::collections::HashMap;
-use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Instant;
 
 /// Maximum length of a map file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Permission of the group and of others to change a file.
+const WRITABLE: u32 = 0o022;
 /// The number that is not a user or group.
 const NO_ID: u32 = u32::MAX;
 /// Services whose keys machines have.
 const SERVICES: [&str; 3] = ["nfs", "host", "root"];
 
 /// Users of principals.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Users {
     realm: Option<String>,
     named: HashMap<String, Principal>,
+    host: Cached,
 }
 
 /// Unusable map file.
@@ -33,6 +38,18 @@ pub enum MapError {
     /// It cannot be read.
     #[error("{0}")]
     File(#[from] io::Error),
+    /// Others could make themselves any user.
+    #[error(
+        "others than root and user {user} can change it (owner {owner}, mode {mode:04o}); use chown and chmod go-w"
+    )]
+    Writable {
+        /// The user of this process.
+        user: u32,
+        /// The owner of the file.
+        owner: u32,
+        /// Its mode.
+        mode: u32,
+    },
     /// It is too long.
     #[error("longer than {FILE_BYTES_MAX} bytes")]
     TooLong,
@@ -60,16 +77,27 @@ impl Users {
     /// Users of the host for principals of `realm`; none without a realm.
     #[must_use]
     pub fn of_realm(realm: Option<String>) -> Self {
-        Self { realm, named: HashMap::new() }
+        Self { realm, named: HashMap::new(), host: Cached::new(Host::default()) }
     }
 
-    /// Adds the principals of a map file.
+    /// Number of principals of the map.
+    #[must_use]
+    pub fn mapped(&self) -> usize {
+        self.named.len()
+    }
+
+    /// Adds the principals of a map file, which only root and this user can change.
     ///
     /// # Errors
     /// [`MapError`]: it cannot be read, or a line is wrong.
     pub fn read_map(&mut self, path: &Path) -> Result<(), MapError> {
-        let mut text = String::new();
-        File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+        let (mut text, file) = (String::new(), File::open(path)?);
+        let (found, user) = (file.metadata()?, geteuid().as_raw());
+        let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+        if mode & WRITABLE != 0 || ![0, user].contains(&owner) {
+            return Err(MapError::Writable { user, owner, mode });
+        }
+        file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(MapError::TooLong);
         }
@@ -94,54 +122,41 @@ impl Users {
     }
 
     /// The user of a principal. May block, as name services do.
-    #[must_use]
-    pub fn of(&self, principal: &str) -> Principal {
+    ///
+    /// # Errors
+    /// [`LookupError`]: the name services failed. The principal may be a user, so it must not be taken for nobody.
+    pub fn of(&self, principal: &str) -> Result<Principal, LookupError> {
         if let Some(user) = self.named.get(principal) {
-            return *user;
+            return Ok(*user);
         }
         match principal.rsplit_once('@') {
-            Some((name, realm)) if Some(realm) == self.realm.as_deref() => of_realm(name),
-            _ => Principal::Unknown,
+            Some((name, realm)) if Some(realm) == self.realm.as_deref() => self.of_realm_name(name),
+            _ => Ok(Principal::Unknown),
+        }
+    }
+
+    /// A name of the server's realm. Only plain characters are looked at: the library escapes others, an `@` in a
+    /// realm too, and name services may take them for something else.
+    fn of_realm_name(&self, name: &str) -> Result<Principal, LookupError> {
+        match (name.split_once('/'), name.strip_suffix('$')) {
+            (Some((service, host)), _) if SERVICES.contains(&service) && is_plain(host) => {
+                Ok(Principal::Machine)
+            }
+            (None, Some(host)) if is_plain(host) => Ok(Principal::Machine),
+            (None, None) if is_plain(name) => self.host.user(name, Instant::now()),
+            _ => Ok(Principal::Unknown),
         }
     }
 
     /// The principal with its user, as the name of a peer.
-    pub(super) fn label(&self, principal: &str) -> String {
-        Mapped(self.of(principal), principal).to_string()
+    pub(super) fn label(&self, principal: &str) -> Result<String, LookupError> {
+        Ok(Mapped(self.of(principal)?, principal).to_string())
     }
 }
 
-/// A name of the server's realm. Only plain characters are looked at: the library escapes others, an `@` in a realm
-/// too, and name services may take them for something else.
-fn of_realm(name: &str) -> Principal {
-    let is_plain = |name: &str| {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        !name.is_empty() && !name.starts_with('-') && name.bytes().all(plain)
-    };
-    match (name.split_once('/'), name.strip_suffix('$')) {
-        (Some((service, host)), _) if SERVICES.contains(&service) && is_plain(host) => {
-            Principal::Machine
-        }
-        (None, Some(host)) if is_plain(host) => Principal::Machine,
-        (None, None) if is_plain(name) => of_host(name).unwrap_or(Principal::Unknown),
-        _ => Principal::Unknown,
-    }
-}
-
-/// A user of this host.
-fn of_host(name: &str) -> Option<Principal> {
-    let user = User::from_name(name).inspect_err(|error| {
-        tracing::warn!(name, %error, "cannot look up a user, who is anonymous therefore");
-    });
-    let user = user.ok()?.filter(|user| user.name == name)?;
-    let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
-    let all = getgrouplist(&CString::new(name).ok()?, user.gid).unwrap_or_default();
-    let mut further: Vec<u32> = all.into_iter().map(Gid::as_raw).filter(|id| *id != gid).collect();
-    if further.len() > GROUPS_MAX {
-        tracing::warn!(name, groups = further.len(), "only the first {GROUPS_MAX} groups count");
-        further.truncate(GROUPS_MAX);
-    }
-    Some(Principal::User { uid, gid, groups: Groups::new(&further)? })
+fn is_plain(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    !name.is_empty() && !name.starts_with('-') && name.bytes().all(plain)
 }
 
 fn parse_line(text: &str) -> Option<(&str, Principal)> {
@@ -160,7 +175,9 @@ fn id(text: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::host::tests::Scripted;
     use super::*;
+    use std::sync::atomic::Ordering;
 
     fn users() -> Users {
         Users::of_realm(Some("SPIN.TEST".to_owned()))
@@ -174,7 +191,9 @@ mod tests {
 
     #[test]
     fn users_of_the_realm_are_those_of_the_host() {
-        let Principal::User { uid, gid, .. } = users().of("root@SPIN.TEST") else { panic!() };
+        let Principal::User { uid, gid, .. } = users().of("root@SPIN.TEST").unwrap() else {
+            panic!()
+        };
         assert_eq!((uid, gid), (0, 0));
         for stranger in [
             "root@OTHER.TEST",
@@ -186,21 +205,48 @@ mod tests {
             "0@SPIN.TEST",
             "-root@SPIN.TEST",
         ] {
-            assert_eq!(users().of(stranger), Principal::Unknown, "{stranger}");
+            assert_eq!(users().of(stranger).unwrap(), Principal::Unknown, "{stranger}");
         }
-        assert_eq!(Users::of_realm(None).of("root@SPIN.TEST"), Principal::Unknown);
+        assert_eq!(Users::of_realm(None).of("root@SPIN.TEST").unwrap(), Principal::Unknown);
     }
 
     #[test]
     fn hosts_of_the_realm_are_machines_and_those_of_others_are_nobody() {
         for name in ["nfs/server", "host/client", "root/client", "CLIENT$"] {
-            assert_eq!(users().of(&format!("{name}@SPIN.TEST")), Principal::Machine, "{name}");
-            assert_eq!(users().of(&format!("{name}@OTHER.TEST")), Principal::Unknown, "{name}");
+            assert_eq!(
+                users().of(&format!("{name}@SPIN.TEST")).unwrap(),
+                Principal::Machine,
+                "{name}"
+            );
+            assert_eq!(
+                users().of(&format!("{name}@OTHER.TEST")).unwrap(),
+                Principal::Unknown,
+                "{name}"
+            );
         }
         for name in ["alice/admin", "host/", "/a", "$", "host/a/b", "host/a@OTHER\\", "A@OTHER\\$"]
         {
-            assert_eq!(users().of(&format!("{name}@SPIN.TEST")), Principal::Unknown, "{name}");
+            assert_eq!(
+                users().of(&format!("{name}@SPIN.TEST")).unwrap(),
+                Principal::Unknown,
+                "{name}"
+            );
         }
+    }
+
+    #[test]
+    fn a_failed_lookup_is_an_error_and_not_nobody() {
+        let services = Scripted::default();
+        let users = Users { host: Cached::new(services.clone()), ..users() };
+        assert!(matches!(users.of("alice@SPIN.TEST"), Ok(Principal::User { uid: 7, .. })));
+        assert_eq!(users.of("eve@SPIN.TEST"), Ok(Principal::Unknown));
+        let error = users.of("bob@SPIN.TEST").unwrap_err();
+        assert!(error.to_string().starts_with("cannot look up user bob: EIO"), "{error}");
+        assert_eq!(users.label("bob@SPIN.TEST"), Err(error));
+        // Neither other realms nor hosts are looked up.
+        assert_eq!(users.of("bob@OTHER.TEST"), Ok(Principal::Unknown));
+        assert_eq!(users.of("host/bob@SPIN.TEST"), Ok(Principal::Machine));
+        assert_eq!(services.0.load(Ordering::Relaxed), 3);
     }
 
     #[test]
@@ -208,11 +254,11 @@ mod tests {
         let users = mapped("# who\n\nalice@OTHER.TEST 7 8,9,10\n host/a@SPIN.TEST 1 2 \n");
         let groups = Groups::new(&[9, 10]).unwrap();
         let alice = Principal::User { uid: 7, gid: 8, groups };
-        assert_eq!(users.of("alice@OTHER.TEST"), alice);
+        assert_eq!(users.of("alice@OTHER.TEST").unwrap(), alice);
         let host = Principal::User { uid: 1, gid: 2, groups: Groups::default() };
-        assert_eq!(users.of("host/a@SPIN.TEST"), host);
-        assert_eq!(users.label("alice@OTHER.TEST"), "7,8,9,10 alice@OTHER.TEST");
-        assert_eq!(users.of("alice@SPIN.TEST"), Principal::Unknown);
+        assert_eq!(users.of("host/a@SPIN.TEST").unwrap(), host);
+        assert_eq!(users.label("alice@OTHER.TEST").unwrap(), "7,8,9,10\talice@OTHER.TEST");
+        assert_eq!(users.of("alice@SPIN.TEST").unwrap(), Principal::Unknown);
     }
 
     #[test]
