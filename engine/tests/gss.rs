@@ -41,6 +41,11 @@ const DROP: Procedure = Procedure(5);
 /// Panics.
 const PANIC: Procedure = Procedure(6);
 
+/// `opaque` in, its length out.
+const LENGTH: Procedure = Procedure(7);
+/// A length in, so many bytes out.
+const FILL: Procedure = Procedure(8);
+
 const LONGEST: usize = 2 << 20;
 const SERVICES: [GssService; 3] = [GssService::None, GssService::Integrity, GssService::Privacy];
 const HOUR: u64 = 3_600_000_000_000;
@@ -92,6 +97,12 @@ impl Service for Program {
             LATER => {
                 let deferred = call.defer().unwrap();
                 lock(&self.seen.deferred).push((data, deferred));
+            }
+            LENGTH => call.reply(|results| results.opaque(&data.len().to_be_bytes())),
+            FILL => {
+                let bytes = data.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+                let filled = vec![0x77; bytes as usize];
+                call.reply(|results| results.opaque(&filled));
             }
             DROP => drop(call),
             PANIC => panic!("asked for"),

@@ -16,8 +16,9 @@
 //! Long bodies are sealed and opened in steps (`gss.step_bytes`), one in each turn, so that other connections of the core do
 //! not wait for them. Bodies of one connection are done in the order in which they came, and connections take turns. Short
 //! calls overtake long ones, as they overtake calls whose data are being fetched. Not in steps, but at once: the arguments
-//! of a call, when it is made; results that another thread gives, on that thread; and results of a client that has 64
-//! replies to open.
+//! of a call, when it is made; results that another thread gives, on that thread; and bodies for which there is no place
+//! among those that wait. One waits for each four of the longest blocks of a core's memory (`mem.arena_mib`), 64 at most,
+//! and a connection may have half of these places.
 //!
 //! A call that is denied because its context has gone was not executed. One that may be sent again
 //! ([`CallSpec::resend`](crate::CallSpec::resend), on a client that reconnects) is sent again under another context, once,

@@ -395,7 +395,7 @@ impl Dispatch {
             // Items of a protected reply are never chunks.
             return Self::deliver_results(entry, token, Err(NOT_AUTHENTIC), (arguments, results));
         }
-        if entry.link.ops.is_long_reply(body.len()) {
+        if entry.link.ops.takes_steps(frame.conn, body.len()) {
             let begun = begin_opening(pool, &sent, body).map(|(message, opening)| {
                 let (conn, token) = (frame.conn, frame.token);
                 let (arguments, results) = (take_all(arguments), take_all(results));

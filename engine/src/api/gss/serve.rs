@@ -183,7 +183,7 @@ impl Dispatch {
             return self.answer_fault(serving, GssFault::Body);
         }
         let body = &mut message.bytes_mut()[at..];
-        if self.ops.is_long_body(body.len()) {
+        if self.ops.takes_steps(to.conn, body.len()) {
             let begun = BodyOpening::begin(service, context.receive_keys(), body, sequence);
             let Ok(opening) = begun else { return self.answer_fault(serving, GssFault::Body) };
             let (conn, slot) = (to.conn, to.slot);
