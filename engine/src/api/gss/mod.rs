@@ -20,10 +20,13 @@
 //! among those that wait. One waits for each four of the longest blocks of a core's memory (`mem.arena_mib`), 64 at most,
 //! and a connection may have half of these places.
 //!
-//! A call that is denied because its context has gone was not executed. One that may be sent again
-//! ([`CallSpec::resend`](crate::CallSpec::resend), on a client that reconnects) is sent again under another context, once,
-//! with another [`CallId`](crate::CallId); it cannot be cancelled meanwhile. Every other ends with
-//! [`CallError::Rejected`](crate::CallError::Rejected). The client establishes another context by itself then, and before its own ends, and refuses calls with
+//! A call that is denied because its context has gone was not executed, and is sent again under another context, once,
+//! with another [`CallId`](crate::CallId), whatever [`CallSpec::resend`](crate::CallSpec::resend) says; it cannot be
+//! cancelled meanwhile, but its deadline ends it. A call of which this side has kept nothing ends with
+//! [`CallError::Rejected`](crate::CallError::Rejected): one longer than 8 KiB that may not be sent again by another
+//! connection, under a context that is known to be in use; one with an exposed argument; and one that found half of the
+//! blocks for it in use. One that an earlier connection may have executed ends with
+//! [`CallError::Disconnected`](crate::CallError::Disconnected). The client establishes another context by itself then, and before its own ends, and refuses calls with
 //! [`Backpressure::Connecting`](crate::Backpressure::Connecting) until that is there. If none can be had in seven tries, the
 //! connection is closed; a mechanism that has not returned in `gss.mechanism_ms` has failed such a try. The server is told
 //! when it may forget a context that was replaced. It forgets one that no call has used after `gss.unused_ms`.

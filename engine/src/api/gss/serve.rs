@@ -219,6 +219,11 @@ impl Dispatch {
         if !self.ops.has_work() {
             return 0;
         }
+        self.end_denied();
+        if !self.ops.has_bodies() {
+            self.poll_for_bodies();
+            return 0;
+        }
         GssCounts::count(&self.gss.counts.body_steps);
         match self.ops.step_work() {
             Some(Finished::Call(call, opened)) => self.serve_opened(&call, opened),

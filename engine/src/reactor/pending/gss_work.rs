@@ -83,6 +83,8 @@ pub(crate) struct GssWork {
     bodies_max: usize,
     /// Index of the connection that had the last step.
     last: u32,
+    /// Calls that were denied may wait for another context.
+    pub(in crate::reactor) denied: bool,
     /// Longest part that is done in one turn.
     step_bytes: usize,
 }
@@ -93,7 +95,7 @@ impl GssWork {
         let blocks = pool.classes().last().map_or(0, |longest| longest.total);
         let bodies_max = (blocks / BLOCKS_SHARE).clamp(1, BODIES_MAX);
         let waiting = VecDeque::with_capacity(bodies_max);
-        Self { waiting, bodies_max, last: u32::MAX, step_bytes }
+        Self { waiting, bodies_max, last: u32::MAX, denied: false, step_bytes }
     }
 
     pub(in crate::reactor) fn step_bytes(&self) -> usize {

@@ -87,8 +87,14 @@ impl CoreCell {
     }
 
     /// Bodies are not finished.
-    pub(crate) fn has_work(&self) -> bool {
+    pub(crate) fn has_bodies(&self) -> bool {
         !self.reactor().gss_work.is_empty()
+    }
+
+    /// Each turn has something to do, or to look at: calls that were denied end by their time.
+    pub(crate) fn has_work(&self) -> bool {
+        let reactor = self.reactor();
+        reactor.gss_work.denied || !reactor.gss_work.is_empty()
     }
 
     /// Does a part of one body; gives the body if it was the last. The answers to calls are sent.

@@ -4,6 +4,7 @@
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::reply_plan::ReplyData;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_gss::context::Context;
 use spinrpc_gss::random::{AesConfounders, SEED_BYTES};
 use spinrpc_gss::{BodyOpening, BodySealing, MIC_MAX_BYTES, Mic, Progress, sealed_bytes};
@@ -27,6 +28,9 @@ pub(in crate::reactor) const CALL_HEAD_BYTES: usize = 40 + 400 + roundup4(MIC_MA
 /// Longest frame around a body: lengths, token header, confounder, sequence number, encrypted header, checksum and
 /// roundup.
 pub(in crate::reactor) const FRAME_BYTES: usize = 4 + 16 + 16 + 4 + 16 + 24 + 4;
+
+/// Longest message of a call that is kept whatever its context is: that of the shortest blocks of a core's memory.
+const KEPT_BYTES_MAX: usize = 8 << 10;
 
 thread_local! {
     /// Of this thread; there from its first sealed body.
@@ -61,6 +65,8 @@ pub(crate) struct ClientContext {
     pub(crate) window: u32,
     /// Before it ends.
     pub(crate) renew_at: Instant,
+    /// The server has answered a call under it: it has it, and does not take it for one that nobody uses.
+    pub(crate) is_answered: AtomicBool,
 }
 
 /// A message cannot be protected, or opened.
@@ -175,6 +181,12 @@ impl Protection {
 }
 
 impl ClientContext {
+    /// A call under it, which may be denied as its context has gone, is kept with a message of so many bytes: a short one
+    /// always, a long one until the context is known to be in use.
+    pub(in crate::reactor) fn keeps_call(&self, bytes: usize) -> bool {
+        bytes <= KEPT_BYTES_MAX || !self.is_answered.load(Ordering::Relaxed)
+    }
+
     /// Hands a protected call to `start`: its draft, of which `draft` has the unprotected form, and whether its data
     /// stand in it.
     pub(in crate::reactor) fn protect<'i, T>(
