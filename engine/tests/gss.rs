@@ -46,6 +46,9 @@ const LENGTH: Procedure = Procedure(7);
 /// A length in, so many bytes out.
 const FILL: Procedure = Procedure(8);
 
+/// The same, and then it panics.
+const FILL_AND_PANIC: Procedure = Procedure(9);
+
 const LONGEST: usize = 2 << 20;
 const SERVICES: [GssService; 3] = [GssService::None, GssService::Integrity, GssService::Privacy];
 const HOUR: u64 = 3_600_000_000_000;
@@ -99,10 +102,12 @@ impl Service for Program {
                 lock(&self.seen.deferred).push((data, deferred));
             }
             LENGTH => call.reply(|results| results.opaque(&data.len().to_be_bytes())),
-            FILL => {
+            FILL | FILL_AND_PANIC => {
                 let bytes = data.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
                 let filled = vec![0x77; bytes as usize];
+                let panics = call.procedure() == FILL_AND_PANIC;
                 call.reply(|results| results.opaque(&filled));
+                assert!(!panics, "asked for");
             }
             DROP => drop(call),
             PANIC => panic!("asked for"),
@@ -320,6 +325,20 @@ fn errors_of_a_verified_call_have_a_verifier() {
         let system_err = AcceptStatus::SystemErr;
         assert_eq!(errors, [system_err, system_err, AcceptStatus::ProcUnavail]);
         assert_eq!(call(&mut caller, ECHO, b"on").unwrap(), b"on");
+    }
+}
+
+/// Its reply is sealed in steps, and is not there yet when the handler panics.
+#[test]
+fn a_handler_that_panics_after_a_long_reply_has_answered() {
+    let server = Server::with_keys(Enctype::Aes256Sha1);
+    for service in SERVICES {
+        let mut caller = caller(&server, Enctype::Aes256Sha1, service);
+        let mut spec = CallSpec::new().reply_bytes_max(100_064);
+        let asked = 100_000_u64.to_be_bytes();
+        let client = caller.client.clone();
+        client.call(FILL_AND_PANIC, Token(7), &mut spec, |args| args.opaque(&asked)).unwrap();
+        assert_eq!(caller.reply().unwrap(), vec![0x77; 100_000], "{service:?}");
     }
 }
 

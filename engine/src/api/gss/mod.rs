@@ -52,6 +52,11 @@
 //!   of a server, one.
 //! * The arguments of a call are sealed in one step, which takes about two milliseconds for a mebibyte with
 //!   [`GssService::Privacy`] and half of that with [`GssService::Integrity`]: by the core, where a handle makes the call.
+//! * Where a core has no memory left for the copy of a call, that is answered SYSTEM_ERR at once, without being executed: it
+//!   does not wait `rpc.memory_wait_ms`. Replies that find none are answered SYSTEM_ERR after their call was executed.
+//! * A context is replaced at a reply, not by the clock, and calls wait until the other one is there: the first call of a
+//!   client whose context has ended meanwhile is denied, and sent again.
+//! * A call that was denied and waits for a context, and one that a client has opened in part, cannot be cancelled.
 //! * A client does not hear that its context is replaced.
 //! * A context is that of one connection, and another connection of the client gets another one.
 //! * While calls are sent again over a new connection, a server that forgets its context meanwhile denies them one by one.

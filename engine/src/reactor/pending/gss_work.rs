@@ -133,8 +133,16 @@ impl GssWork {
 
     /// The rest of the first unfinished reply of a connection, at once.
     pub(in crate::reactor) fn finish_reply(&mut self, conn: ConnId) -> Option<Finished> {
-        let is_reply = |work: &Work| matches!(work, Work::Reply(reply) if reply.conn == conn);
-        let index = self.waiting.iter().position(is_reply)?;
+        self.finish_first(|work| matches!(work, Work::Reply(reply) if reply.conn == conn))
+    }
+
+    /// The same of the first answer to a call.
+    pub(in crate::reactor) fn finish_seal(&mut self, conn: ConnId) -> Option<Finished> {
+        self.finish_first(|work| matches!(work, Work::Seal(reply) if reply.conn == conn))
+    }
+
+    fn finish_first(&mut self, is_meant: impl FnMut(&Work) -> bool) -> Option<Finished> {
+        let index = self.waiting.iter().position(is_meant)?;
         let work = self.waiting.get_mut(index)?;
         let end = loop {
             if let Some(end) = work.step(usize::MAX) {

@@ -112,6 +112,16 @@ impl CoreCell {
         self.reactor().gss_work.finish_reply(conn)
     }
 
+    /// Replies of a connection that its handler has asked to be closed leave before that.
+    #[cold]
+    pub(in crate::reactor) fn finish_seals(&self, conn: ConnId) {
+        loop {
+            let finished = self.reactor().gss_work.finish_seal(conn);
+            let Some(Finished::Seal(sealed, end)) = finished else { return };
+            self.send_sealed(sealed, end);
+        }
+    }
+
     fn send_sealed(&self, sealed: ReplySealing, end: Result<(), Unprotected>) {
         let ReplySealing { conn, slot, reply, data, .. } = sealed;
         let message = self.reactor().take_deferred(conn, slot);
