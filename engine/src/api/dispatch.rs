@@ -215,6 +215,11 @@ impl Dispatch {
     }
 
     /// The client that has, or has lost, this connection.
+    #[cfg(feature = "gss")]
+    pub(super) fn clients(&mut self) -> impl Iterator<Item = &mut ClientEntry> {
+        self.clients.iter_mut().flatten().chain(&mut self.connecting)
+    }
+
     pub(super) fn client_of_calls(&mut self, conn: ConnId) -> Option<&mut ClientEntry> {
         if self.client_or_new(conn).is_some() {
             return self.client(conn);
@@ -667,7 +672,7 @@ impl Upcalls for Dispatch {
     fn on_down(&mut self, conn: ConnId, cause: &DownCause) {
         let connection = ConnectionId(conn);
         #[cfg(feature = "gss")]
-        self.end_replies(conn);
+        self.end_replies(conn, cause);
         let entry = self.take_client(conn);
         if entry.as_ref().is_none_or(ClientEntry::is_served) {
             let cause = cause.clone();
@@ -690,7 +695,7 @@ impl Upcalls for Dispatch {
 
     fn on_lost(&mut self, conn: ConnId, cause: &DownCause) {
         #[cfg(feature = "gss")]
-        self.end_replies(conn);
+        self.end_replies(conn, cause);
         let Some(mut entry) = self.take_client(conn) else { return };
         let cause = entry.cause_of(cause);
         if entry.takes_reverse {
@@ -723,6 +728,8 @@ impl Upcalls for Dispatch {
         let Some(entry) = self.client(conn) else { return };
         if entry.link.state.get() == LinkState::Resending(conn) {
             entry.go_up(conn);
+            #[cfg(feature = "gss")]
+            self.after_resending(conn);
         }
     }
 

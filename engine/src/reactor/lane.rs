@@ -296,6 +296,8 @@ impl CoreCell {
     #[cold]
     fn close_now(&self) {
         if let Some(conn) = self.lane.closing.take() {
+            #[cfg(feature = "gss")]
+            self.finish_seals(conn);
             let mut reactor = self.reactor();
             // A driver takes back what it has not sent.
             reactor.fabric.flush();

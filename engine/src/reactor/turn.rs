@@ -400,15 +400,10 @@ impl CoreCell {
     fn deliver_other_call(&self, mut frame: CallFrame, up: &mut impl Upcalls) {
         let late_by = self.reactor().lateness(frame.conn, frame.slot);
         let outcome = match late_by {
-            None => {
-                let outcome =
-                    self.serve_in_place(frame.conn, || match self.deliver_option(&frame, up) {
-                        Some(outcome) => outcome,
-                        None => up.on_call(&mut frame),
-                    });
-                self.close_if_asked();
-                outcome
-            }
+            None => self.serve_in_place(frame.conn, || match self.deliver_option(&frame, up) {
+                Some(outcome) => outcome,
+                None => up.on_call(&mut frame),
+            }),
             Some(late_us) => {
                 let message = frame.message.bytes();
                 self.reactor().refuse_late(frame.conn, frame.slot, message, late_us);
@@ -416,6 +411,8 @@ impl CoreCell {
             }
         };
         self.reactor().finish_call(frame, outcome);
+        // Behind it, so that a reply that is sealed in steps is there to be finished.
+        self.close_if_asked();
     }
 }
 

@@ -27,10 +27,11 @@ fn a_context_that_no_call_has_used_ends_first() {
             let mut caller = connect(&server, &options(keys(ENCTYPE, "alice"), service));
             let up = Instant::now();
             wait_until("a millisecond", || up.elapsed() > Duration::from_millis(1));
+            // Sent again, under a context that may have ended as soon.
             let answer = call(&mut caller, ECHO, b"data");
-            let is_forgotten =
-                matches!(&answer, Err(why) if why.to_string() == FORGOTTEN.to_string());
-            assert_eq!(is_forgotten, ends, "{service:?}: {answer:?}");
+            let denied = caller.engine.gss_stats().calls_denied;
+            assert_eq!(denied > 0, ends, "{service:?}: {answer:?}");
+            assert!(answer.is_ok() || ends, "{service:?}: {answer:?}");
         }
     }
 }
@@ -78,8 +79,30 @@ fn calls_that_may_be_sent_again_are_when_their_context_has_gone() {
                 assert_eq!(after, (before.0 + 1, before.1 + 1), "{service:?} {resend:?} {bytes}");
             }
             let _other = connect(&server, &options(keys(ENCTYPE, "bob"), service));
+            // Long ones are kept until their context is known to be in use.
             let answer = call_to_resend(&mut caller, (procedure, Resend::Never), &data);
-            assert_eq!(text(&answer), FORGOTTEN.to_string());
+            let is_short = bytes < 8192;
+            let expected = if is_short { "a reply".to_owned() } else { FORGOTTEN.to_string() };
+            assert_eq!(text(&answer), expected, "{service:?} {bytes}");
+        }
+    }
+}
+
+/// A server may forget a context that no call has used: the first call of a client that was idle is none that fails.
+#[test]
+fn the_first_call_under_a_context_is_sent_again_whatever_its_spec_says() {
+    let acceptor = GssAcceptor::new(keys(ENCTYPE, "server")).contexts_max(1);
+    let server = Server::start(Some(acceptor));
+    for service in SERVICES {
+        for bytes in [64, 90_000] {
+            let (data, before) = (pattern(4, bytes), server.calls());
+            let mut caller = connect(&server, &options(keys(ENCTYPE, "alice"), service));
+            let _other = connect(&server, &options(keys(ENCTYPE, "bob"), service));
+            let answer = call(&mut caller, ECHO, &data);
+            assert_eq!(text(&answer), "a reply", "{service:?} {bytes}");
+            assert_eq!(answer.ok(), Some(data));
+            let denied = caller.engine.gss_stats().calls_denied;
+            assert_eq!((server.calls() - before, denied), (1, 1), "{service:?} {bytes}");
         }
     }
 }
@@ -124,7 +147,10 @@ fn a_context_that_is_replaced_before_its_end_is_destroyed() {
     }
     assert_eq!(denied, 0, "a call met a context that had gone");
     let stats = engine.gss_stats();
-    assert_eq!((stats.contexts, stats.contexts_accepted), (1, 3), "{stats:?}");
+    // Two, or one if another is there already.
+    let left = stats.contexts_accepted - stats.contexts_destroyed;
+    assert_eq!(stats.contexts, left, "{stats:?}");
+    assert!((1..=2).contains(&left), "{stats:?}");
     let client = caller.client.clone();
     run_core(&mut caller.core, "the context", || client.is_up());
 }

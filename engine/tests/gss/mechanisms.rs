@@ -13,6 +13,7 @@ use spinrpc::{
 use spinrpc_proto::ids::Instant;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 const ENCTYPE: Enctype = Enctype::Aes256Sha1;
 
@@ -184,11 +185,25 @@ fn an_engine_establishes_contexts_while_others_wait_for_theirs() {
     assert!(gate.is_waited_at());
 }
 
-/// Calls until one is denied: the context has been evicted.
-fn lose_context(client: &mut Caller<Vec<u8>>) {
-    let mut spec = CallSpec::new();
+/// Makes a call that is denied, as the context has been evicted, and waits for another one.
+fn lose_context(client: &mut Caller<Vec<u8>>, mut spec: CallSpec) {
     client.client.call(ECHO, Token(1), &mut spec, |args| args.opaque(b"data")).unwrap();
-    assert!(matches!(client.reply(), Err(CallError::Rejected(_))));
+    let link = client.client.clone();
+    run_core(&mut client.core, "a denial", || !link.is_up());
+}
+
+/// No context can be had: the call ends by its time, and is not lost.
+#[test]
+fn a_call_that_was_denied_ends_by_its_deadline() {
+    let (server, gate) = gated(1);
+    let _opened = Opened(&gate);
+    let mut client = caller(&server, ENCTYPE, GssService::Integrity);
+    let _second = caller(&server, ENCTYPE, GssService::Integrity);
+    gate.set(true);
+    lose_context(&mut client, CallSpec::new().deadline(Duration::from_millis(500)));
+    let answer = client.reply();
+    assert!(matches!(answer, Err(CallError::TimedOut)), "{answer:?}");
+    assert_eq!((client.engine.gss_stats().calls_denied, server.calls()), (1, 0));
 }
 
 #[test]
@@ -211,7 +226,8 @@ fn a_busy_server_costs_no_client_its_connection() {
         refused += peers.iter_mut().filter_map(RawPeer::poll).count();
         refused >= 15
     });
-    lose_context(&mut client);
+    // A token that waits at the gate costs its whole time.
+    lose_context(&mut client, CallSpec::new().deadline(2 * LIMIT));
     let sent = {
         let engine = client.engine.clone();
         move || engine.stats(0).unwrap().calls_sent
@@ -222,6 +238,7 @@ fn a_busy_server_costs_no_client_its_connection() {
     gate.set(false);
     let link = client.client.clone();
     run_core(&mut client.core, "a context", || link.is_up());
+    assert_eq!(client.reply().unwrap(), b"data");
     assert_eq!(call(&mut client, ECHO, b"two").unwrap(), b"two");
     let heard = client.heard.borrow();
     assert!(matches!(heard.events[..], [ConnectionEvent::Up { .. }]), "{:?}", heard.events);
@@ -249,7 +266,7 @@ fn a_mechanism_that_never_returns_fails_its_client_and_not_the_one_behind_it() {
     let _opened = Opened(&gate);
     gate.set(true);
     let mut raw = client_config();
-    raw.gss.mechanism_ms = 50;
+    raw.gss.mechanism_ms = 2000;
     let engine = Engine::new(valid(raw)).unwrap();
     let mut core = engine.core(0).unwrap();
     let inner = Arc::clone(&gate);
@@ -270,6 +287,6 @@ fn a_mechanism_that_never_returns_fails_its_client_and_not_the_one_behind_it() {
     else {
         panic!("{:?}", heard.events);
     };
-    assert_eq!(reason, "the mechanism has not returned in 50 ms");
+    assert_eq!(reason, "the mechanism has not returned in 2000 ms");
     assert!(gate.is_waited_at(), "it still has not");
 }

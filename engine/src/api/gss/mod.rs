@@ -16,13 +16,17 @@
 //! Long bodies are sealed and opened in steps (`gss.step_bytes`), one in each turn, so that other connections of the core do
 //! not wait for them. Bodies of one connection are done in the order in which they came, and connections take turns. Short
 //! calls overtake long ones, as they overtake calls whose data are being fetched. Not in steps, but at once: the arguments
-//! of a call, when it is made; results that another thread gives, on that thread; and results of a client that has 64
-//! replies to open.
+//! of a call, when it is made; results that another thread gives, on that thread; and bodies for which there is no place
+//! among those that wait. One waits for each four of the longest blocks of a core's memory (`mem.arena_mib`), 64 at most,
+//! and a connection may have half of these places.
 //!
-//! A call that is denied because its context has gone was not executed. One that may be sent again
-//! ([`CallSpec::resend`](crate::CallSpec::resend), on a client that reconnects) is sent again under another context, once,
-//! with another [`CallId`](crate::CallId); it cannot be cancelled meanwhile. Every other ends with
-//! [`CallError::Rejected`](crate::CallError::Rejected). The client establishes another context by itself then, and before its own ends, and refuses calls with
+//! A call that is denied because its context has gone was not executed, and is sent again under another context, once,
+//! with another [`CallId`](crate::CallId), whatever [`CallSpec::resend`](crate::CallSpec::resend) says; it cannot be
+//! cancelled meanwhile, but its deadline ends it. A call of which this side has kept nothing ends with
+//! [`CallError::Rejected`](crate::CallError::Rejected): one longer than 8 KiB that may not be sent again by another
+//! connection, under a context that is known to be in use; one with an exposed argument; and one that found half of the
+//! blocks for it in use. One that an earlier connection may have executed ends with
+//! [`CallError::Disconnected`](crate::CallError::Disconnected). The client establishes another context by itself then, and before its own ends, and refuses calls with
 //! [`Backpressure::Connecting`](crate::Backpressure::Connecting) until that is there. If none can be had in seven tries, the
 //! connection is closed; a mechanism that has not returned in `gss.mechanism_ms` has failed such a try. The server is told
 //! when it may forget a context that was replaced. It forgets one that no call has used after `gss.unused_ms`.
@@ -48,6 +52,11 @@
 //!   of a server, one.
 //! * The arguments of a call are sealed in one step, which takes about two milliseconds for a mebibyte with
 //!   [`GssService::Privacy`] and half of that with [`GssService::Integrity`]: by the core, where a handle makes the call.
+//! * Where a core has no memory left for the copy of a call, that is answered SYSTEM_ERR at once, without being executed: it
+//!   does not wait `rpc.memory_wait_ms`. Replies that find none are answered SYSTEM_ERR after their call was executed.
+//! * A context is replaced at a reply, not by the clock, and calls wait until the other one is there: the first call of a
+//!   client whose context has ended meanwhile is denied, and sent again.
+//! * A call that was denied and waits for a context, and one that a client has opened in part, cannot be cancelled.
 //! * A client does not hear that its context is replaced.
 //! * A context is that of one connection, and another connection of the client gets another one.
 //! * While calls are sent again over a new connection, a server that forgets its context meanwhile denies them one by one.

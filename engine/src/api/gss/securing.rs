@@ -11,7 +11,7 @@ use crate::api::dispatch::Dispatch;
 use crate::api::errors::{CallError, ConnectError};
 use crate::api::opening::NO_TOKEN;
 use crate::api::reply_status::reply_status;
-use crate::fabric::ConnId;
+use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;
 use crate::reactor::pending::gss_calls::{DeniedCall, InUse, SentCall, take_all};
 use crate::reactor::pending::gss_work::{Finished, ReplyOpening, Work};
@@ -48,6 +48,9 @@ const RENEWAL_PAUSE: Duration = Duration::from_millis(100);
 const RENEWAL_SHARE: u64 = 8;
 const RENEWAL_SPARE: Duration = Duration::from_secs(10);
 
+/// Contexts that were replaced and of which the server is told.
+const REPLACED_MAX: usize = 4;
+
 const DENIED_LONG_TOKEN: &str = "the token of the mechanism is too long";
 
 /// The context of one client.
@@ -63,8 +66,10 @@ pub(in crate::api) struct Securing {
     failures: u32,
     /// This connection has had a context.
     is_renewing: bool,
-    /// The context before, until no call in flight is under it: then the server is told that it may forget it.
-    replaced: Option<Arc<ClientContext>>,
+    /// The server has said that it does not know the context any more.
+    is_forgotten: bool,
+    /// Contexts before, until no call in flight is under them: then the server is told that it may forget them.
+    replaced: Vec<Arc<ClientContext>>,
     /// The call that says so, whose answer means nothing.
     last_words: Option<(SlotId, Xid)>,
     /// Calls that the server has denied because it has forgotten the context.
@@ -111,7 +116,8 @@ impl Securing {
             rounds: 0,
             failures: 0,
             is_renewing: false,
-            replaced: None,
+            is_forgotten: false,
+            replaced: Vec::new(),
             last_words: None,
             denied: Vec::new(),
             wanted: Arc::new(AtomicBool::new(false)),
@@ -145,6 +151,7 @@ impl Securing {
     fn begin(&mut self, conn: ConnId, after: Duration) -> Result<(), String> {
         self.wanted.store(false, Ordering::Relaxed);
         (self.context, self.negotiation, self.rounds) = (None, None, 0);
+        self.is_forgotten = false;
         self.handle.clear();
         let initiator = self.initiator.clone();
         self.run(conn, after, move || match initiator.begin(now()) {
@@ -169,7 +176,14 @@ impl Securing {
                     verified.map_err(|_| "the server does not have the key of the context")?;
                     let Answer { handle, window, .. } = answer;
                     let renew_at = renew_at(now(), context.expires());
-                    let context = ClientContext { context, handle, service, window, renew_at };
+                    let context = ClientContext {
+                        context,
+                        handle,
+                        service,
+                        window,
+                        renew_at,
+                        is_answered: AtomicBool::new(false),
+                    };
                     Ok(Done::Context(Arc::new(context)))
                 }
                 _ => Err("the ends disagree whether the context is established".into()),
@@ -341,6 +355,7 @@ impl Dispatch {
             if let Some(securing) = &mut entry.securing {
                 securing.last_words.take_if(|(_, last)| *last == xid);
             }
+            Self::end_replaced(entry, conn);
             return;
         }
         let checked = match &sent {
@@ -355,14 +370,23 @@ impl Dispatch {
                 let again = sent.as_mut().filter(|_| says_forgotten(&error));
                 let denied = again.and_then(|sent| sent.deny(frame.token, frame.buffers));
                 match (denied, &mut entry.securing) {
-                    (Some(denied), Some(securing)) => securing.denied.push(denied),
-                    _ => entry.handler.on_reply(token, Err(error.clone())),
+                    (Some(denied), Some(securing)) => {
+                        entry.link.ops.await_context(&denied);
+                        securing.denied.push(denied);
+                    }
+                    _ => {
+                        let is_unclear = sent.as_ref().is_some_and(SentCall::is_unclear);
+                        let error = end_of(entry, conn, is_unclear, error.clone());
+                        entry.handler.on_reply(token, Err(error));
+                    }
                 }
+                self.poll_for_bodies();
                 return self.after_reply(conn, sent.as_ref(), Some(&error));
             }
         };
         let Some(mut sent) = sent else { return };
         sent.let_go();
+        sent.context.is_answered.store(true, Ordering::Relaxed);
         Self::deliver_verified(entry, frame, sent, (results_at, &pool));
         self.poll_for_bodies();
         self.after_reply(conn, None, None);
@@ -395,7 +419,7 @@ impl Dispatch {
             // Items of a protected reply are never chunks.
             return Self::deliver_results(entry, token, Err(NOT_AUTHENTIC), (arguments, results));
         }
-        if entry.link.ops.is_long_reply(body.len()) {
+        if entry.link.ops.takes_steps(frame.conn, body.len()) {
             let begun = begin_opening(pool, &sent, body).map(|(message, opening)| {
                 let (conn, token) = (frame.conn, frame.token);
                 let (arguments, results) = (take_all(arguments), take_all(results));
@@ -446,21 +470,38 @@ impl Dispatch {
     /// Another context is established where the server has forgotten this one, or it ends soon.
     fn after_reply(&mut self, conn: ConnId, sent: Option<&SentCall>, error: Option<&CallError>) {
         let Some(entry) = self.client_of_calls(conn) else { return };
+        let Some(securing) = &mut entry.securing else { return };
+        securing.is_forgotten |= error.is_some_and(says_forgotten)
+            && sent
+                .zip(securing.context.as_ref())
+                .is_some_and(|(sent, context)| Arc::ptr_eq(&sent.context, context));
+        Self::attend_context(entry, conn);
+    }
+
+    /// The calls of a connection before have been sent again: of those some may have been denied meanwhile.
+    #[cold]
+    pub(in crate::api) fn after_resending(&mut self, conn: ConnId) {
+        let Some(entry) = self.client_of_calls(conn) else { return };
+        Self::attend_context(entry, conn);
+    }
+
+    fn attend_context(entry: &mut ClientEntry, conn: ConnId) {
         if entry.link.state.get() != LinkState::Up(conn) || entry.link.is_closed.get() {
             return;
         }
         let Some(securing) = &mut entry.securing else { return };
-        let is_forgotten = error.is_some_and(says_forgotten)
-            && sent
-                .zip(securing.context.as_ref())
-                .is_some_and(|(sent, context)| Arc::ptr_eq(&sent.context, context));
+        let is_forgotten = securing.is_forgotten;
         if !is_forgotten && securing.is_usable() {
-            if securing.replaced.is_some() {
+            if !securing.replaced.is_empty() {
                 Self::end_replaced(entry, conn);
             }
             return Self::start_denied(entry, conn);
         }
-        securing.replaced = securing.context.take().filter(|_| !is_forgotten);
+        let replaced = securing.context.take().filter(|_| !is_forgotten);
+        securing.replaced.extend(replaced);
+        // More than these the server forgets by itself.
+        let beyond = securing.replaced.len().saturating_sub(REPLACED_MAX);
+        securing.replaced.drain(..beyond);
         entry.link.ops.set_context(conn, None);
         entry.link.lose(LinkState::Probing(conn));
         if let Err(reason) = securing.begin(conn, Duration::ZERO) {
@@ -474,8 +515,12 @@ impl Dispatch {
     fn start_denied(entry: &mut ClientEntry, conn: ConnId) {
         let Some(securing) = &mut entry.securing else { return };
         for denied in std::mem::take(&mut securing.denied) {
+            let is_unclear = denied.is_unclear();
             let Err((token, is_late)) = entry.link.ops.start_denied(conn, denied) else { continue };
-            let error = if is_late { CallError::TimedOut } else { FORGOTTEN };
+            let error = match is_late {
+                true => CallError::TimedOut,
+                false => end_of(entry, conn, is_unclear, FORGOTTEN),
+            };
             entry.handler.on_reply(Token(token), Err(error));
         }
     }
@@ -483,26 +528,64 @@ impl Dispatch {
     /// Tells the server that it may forget a context that has been replaced, once no call in flight is under it.
     fn end_replaced(entry: &mut ClientEntry, conn: ConnId) {
         let Some(securing) = &mut entry.securing else { return };
-        let Some(context) = securing.replaced.take() else { return };
+        if securing.last_words.is_some() {
+            return;
+        }
         let called = entry.link.called();
-        match entry.link.ops.destroy_replaced(conn, &context, called) {
-            Ok(last_words) => securing.last_words = last_words,
-            Err(InUse) => securing.replaced = Some(context),
+        let unused = securing.replaced.iter().position(|context| {
+            match entry.link.ops.destroy_replaced(conn, context, called) {
+                Ok(last_words) => {
+                    securing.last_words = last_words;
+                    true
+                }
+                Err(InUse) => false,
+            }
+        });
+        unused.map(|index| securing.replaced.remove(index));
+    }
+
+    /// Calls that were denied end when their time is over, also while no context can be had.
+    pub(super) fn end_denied(&mut self) {
+        let ops = self.ops();
+        ops.forget_denied();
+        for entry in self.clients() {
+            let Some(securing) = &mut entry.securing else { continue };
+            let (late, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut securing.denied)
+                .into_iter()
+                .partition(|call| ops.is_over(call));
+            waiting.iter().for_each(|denied| ops.await_context(denied));
+            securing.denied = waiting;
+            for denied in late {
+                entry.handler.on_reply(Token(denied.token), Err(CallError::TimedOut));
+            }
         }
     }
 
     /// The connection of a client has gone: replies that came before that are opened at once, so that it hears of its calls
     /// before it hears that they have ended; and calls that were denied have not been executed.
-    pub(in crate::api) fn end_replies(&mut self, conn: ConnId) {
+    pub(in crate::api) fn end_replies(&mut self, conn: ConnId, cause: &DownCause) {
         while let Some(Finished::Reply(reply, opened)) = self.ops.finish_work(conn) {
             self.deliver_opened(reply, opened);
         }
         let Some(entry) = self.client_of_calls(conn) else { return };
         let Some(securing) = &mut entry.securing else { return };
-        (securing.replaced, securing.last_words) = (None, None);
+        securing.replaced.clear();
+        securing.last_words = None;
         for denied in std::mem::take(&mut securing.denied) {
-            entry.handler.on_reply(Token(denied.token), Err(FORGOTTEN));
+            let error = match denied.is_unclear() {
+                true => CallError::Disconnected(cause.clone()),
+                false => FORGOTTEN,
+            };
+            entry.handler.on_reply(Token(denied.token), Err(error));
         }
+    }
+}
+
+/// How a call ends that was denied: this connection has not executed it, but one before may have.
+fn end_of(entry: &ClientEntry, conn: ConnId, is_unclear: bool, error: CallError) -> CallError {
+    match is_unclear && says_forgotten(&error) {
+        true => CallError::Disconnected(entry.link.ops.lost_by(conn)),
+        false => error,
     }
 }
 

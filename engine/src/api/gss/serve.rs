@@ -183,7 +183,7 @@ impl Dispatch {
             return self.answer_fault(serving, GssFault::Body);
         }
         let body = &mut message.bytes_mut()[at..];
-        if self.ops.is_long_body(body.len()) {
+        if self.ops.takes_steps(to.conn, body.len()) {
             let begun = BodyOpening::begin(service, context.receive_keys(), body, sequence);
             let Ok(opening) = begun else { return self.answer_fault(serving, GssFault::Body) };
             let (conn, slot) = (to.conn, to.slot);
@@ -217,6 +217,11 @@ impl Dispatch {
     #[cold]
     pub(in crate::api) fn go_on_with_bodies(&mut self) -> usize {
         if !self.ops.has_work() {
+            return 0;
+        }
+        self.end_denied();
+        if !self.ops.has_bodies() {
+            self.poll_for_bodies();
             return 0;
         }
         GssCounts::count(&self.gss.counts.body_steps);

@@ -11,16 +11,20 @@ use crate::api::errors::EngineError;
 use crate::api::helper::spawn_helper;
 use crate::config::Config;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
+use crate::reactor::words::protection::now;
 use crate::sync::lock;
 use crossbeam::queue::SegQueue;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// Tokens that wait for the thread of a server at most, and those of one host.
 const TOKENS_MAX: usize = 256;
 const HOST_TOKENS_MAX: usize = 64;
+
+/// So often the thread of a server that has no tokens looks for contexts that have ended.
+const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 
 /// Something that may block.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
@@ -84,6 +88,7 @@ impl GssShared {
         lock(&self.cores).iter().for_each(|counts| stats.add(counts));
         if let Some(acceptor) = self.acceptor.get() {
             let table = &acceptor.table;
+            table.sweep(now());
             stats.contexts = table.len() as u64;
             (stats.contexts_expired, stats.contexts_evicted) = (table.expired(), table.evicted());
         }
@@ -138,7 +143,7 @@ impl GssShared {
             drop(turn);
             job();
         };
-        self.accepting.run(Box::new(job))
+        self.accepting.run(Box::new(job), Arc::downgrade(self))
     }
 }
 
@@ -159,11 +164,11 @@ impl Worker {
         Self { name, jobs: Mutex::default() }
     }
 
-    fn run(&self, job: Job) -> Result<(), Busy> {
+    fn run(&self, job: Job, shared: Weak<GssShared>) -> Result<(), Busy> {
         let mut jobs = lock(&self.jobs);
         if jobs.is_none() {
             let (sender, receiver) = channel();
-            spawn_helper(self.name, move || run_jobs(&receiver)).map_err(|_| Busy)?;
+            spawn_helper(self.name, move || run_jobs(&receiver, &shared)).map_err(|_| Busy)?;
             *jobs = Some(sender);
         }
         match &*jobs {
@@ -173,10 +178,19 @@ impl Worker {
     }
 }
 
-/// Until the engine is gone.
-fn run_jobs(jobs: &Receiver<Job>) {
-    while let Ok(job) = jobs.recv() {
-        run_job(job);
+/// Until the engine is gone. Contexts that have ended are forgotten, with their keys, also when no other comes.
+fn run_jobs(jobs: &Receiver<Job>, shared: &Weak<GssShared>) {
+    loop {
+        match jobs.recv_timeout(SWEEP_PAUSE) {
+            Ok(job) => run_job(job),
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                let shared = shared.upgrade();
+                if let Some(acceptor) = shared.as_ref().and_then(|shared| shared.acceptor.get()) {
+                    acceptor.table.sweep(now());
+                }
+            }
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Calls under RPCSEC_GSS: each is protected when it is sent, with a sequence number of its own, so that a call that
 //! is sent again has another (RFC 2203 section 5.3.3.1). What is kept of calls is not protected.
 
-use crate::fabric::{ConnId, Fabric};
+use crate::fabric::{ConnId, DownCause, Fabric};
 use crate::mem::Bulk;
 use crate::reactor::client::calls::Start;
 use crate::reactor::pending::gss_calls::{DeniedCall, GssCalls, InUse, SentCall};
+use crate::reactor::pending::lasting::Kept;
 use crate::reactor::state::core::CoreCell;
-use crate::reactor::words::calls::{Backpressure, CallSpec, Deadline};
+use crate::reactor::words::calls::{Backpressure, CallSpec, Deadline, Resend};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::gate::Gate;
 use crate::reactor::words::memory::longest_block_bytes;
@@ -104,8 +105,59 @@ impl CoreCell {
         let c = reactor.conns.find(conn)?;
         let mut sent = c.gss.as_mut()?.take(xid)?;
         let ended = c.calls.lasting.as_mut().and_then(|lasting| lasting.ended.take());
-        sent.kept = ended.filter(|(slot, _)| slot.xid() == xid).map(|(_, kept)| kept);
+        if let Some((_, kept)) = ended.filter(|(slot, _)| slot.xid() == xid) {
+            sent.kept = Some(kept);
+        }
         Some(sent)
+    }
+
+    /// Why the connection before was lost, which may have executed a call.
+    pub(crate) fn lost_by(&self, conn: ConnId) -> DownCause {
+        let mut reactor = self.reactor();
+        let lasting = reactor.conns.find(conn).and_then(|c| c.calls.lasting.as_deref());
+        lasting.map_or(DownCause::Local, |lasting| lasting.lost_by.clone())
+    }
+
+    /// Denied calls wait for a context: the core looks at them by this time, and in each turn.
+    pub(crate) fn await_context(&self, denied: &DeniedCall) {
+        let mut reactor = self.reactor();
+        reactor.gss_work.denied = true;
+        reactor.next_deadline = reactor.next_deadline.min(denied.deadline);
+    }
+
+    /// None waits any more, until the next one does.
+    pub(crate) fn forget_denied(&self) {
+        self.reactor().gss_work.denied = false;
+    }
+
+    /// The time of a denied call is over.
+    pub(crate) fn is_over(&self, denied: &DeniedCall) -> bool {
+        self.reactor().time_left(denied.deadline) == Some(0)
+    }
+
+    /// What a call needs to be sent again if it is denied, beside what is kept of one that outlives its connection.
+    /// Nothing where there is little memory: then it ends when it is denied.
+    fn keep_for_denial(
+        &self,
+        conn: ConnId,
+        start: Start,
+        spec: &CallSpec,
+        draft: &Draft<'_>,
+        context: &ClientContext,
+    ) -> Option<Kept> {
+        let mut reactor = self.reactor();
+        let is_kept = spec.resend != Resend::Never && reactor.is_lasting(conn);
+        let bytes = draft.stream().len();
+        let is_exposed = spec.arguments.iter().flatten().any(Bulk::is_exposed);
+        let is_new = matches!(start, Start::New(_));
+        if is_kept || is_exposed || !is_new || !context.keeps_call(bytes) {
+            return None;
+        }
+        let mut fitting = reactor.bulk.classes().filter(|class| class.block_bytes >= bytes);
+        fitting.next().filter(|class| class.free * 2 > class.total)?;
+        let mut stream = reactor.bulk.take(bytes)?;
+        stream.bytes_mut().copy_from_slice(draft.stream());
+        Some(Kept::new(stream, *draft.cuts(), reactor.stats.calls_sent, spec))
     }
 
     /// Sends a call again that was denied: with another XID and sequence number. Gives its token if that cannot be, and
@@ -137,7 +189,7 @@ impl CoreCell {
         if let Some(gss) = &mut c.gss {
             gss.note_denied(slot.xid());
         }
-        if let Some(lasting) = &mut c.calls.lasting {
+        if let Some(lasting) = c.calls.lasting.as_mut().filter(|_| kept.resend != Resend::Never) {
             lasting.put(slot, kept);
         }
         Ok(())
@@ -164,6 +216,7 @@ impl CoreCell {
     ) -> Result<SlotId, Backpressure> {
         let xid = self.next_xid(conn, start)?;
         let sequence = self.next_sequence(conn, context)?;
+        let kept = self.keep_for_denial(conn, start, spec, draft, context);
         let (reply_bytes_max, deadline) = (spec.reply_bytes_max, self.reactor().deadline(spec));
         let mut results = Default::default();
         let pool = self.reactor().bulk.clone();
@@ -201,7 +254,7 @@ impl CoreCell {
                 }
                 if let Some(gss) = &mut c.gss {
                     context.context.take_sequence(sequence);
-                    gss.note(xid, Arc::clone(context), (sequence, deadline));
+                    gss.note((xid, sequence), Arc::clone(context), deadline, kept);
                 }
                 Ok(slot)
             }

@@ -235,16 +235,20 @@ impl Room {
         if let Some(protection) = &self.protection {
             if self.leaves_sealing(protection, &data, draft) {
                 let laid_out = protection.lay_out(&self.pool, &data, draft);
-                return laid_out.map_or(REFUSAL, |(body, content_bytes)| {
+                return laid_out.map_or(REFUSAL, |reply| {
                     let data = data.without_items();
-                    DeferredAnswer::Unsealed { body, content_bytes, data }
+                    DeferredAnswer::Unsealed { reply, data }
+                });
+            }
+            if protection.service.protects_body() {
+                let sealed = protection.seal(&self.pool, &data, draft);
+                return sealed.map_or(REFUSAL, |stream| {
+                    let encoded = Encoded::plain(stream.len());
+                    DeferredAnswer::Results { stream, encoded, data: data.without_items() }
                 });
             }
             let protection = protection.clone();
-            let pool = self.pool.clone();
-            let sealed = protection
-                .protect(&pool, data, draft, |data, draft| self.encode_unprotected(data, draft));
-            return sealed.unwrap_or(REFUSAL);
+            return protection.behind_header(draft, |draft| self.encode_unprotected(data, draft));
         }
         self.encode_unprotected(data, draft)
     }

@@ -32,7 +32,7 @@ pub(crate) struct SentCall {
     deadline: Instant,
     /// It was denied before, under another context.
     was_denied: bool,
-    /// There once its reply is, if it may be sent again.
+    /// What it needs to be sent again. Of a call that outlives its connection it is there once its reply is.
     pub(in crate::reactor) kept: Option<Kept>,
 }
 
@@ -46,6 +46,13 @@ pub(crate) struct DeniedCall {
     pub(in crate::reactor) deadline: Instant,
     pub(in crate::reactor) arguments: [Option<Bulk>; ITEMS_MAX],
     pub(in crate::reactor) results: [Option<Bulk>; ITEMS_MAX],
+}
+
+impl DeniedCall {
+    /// A connection before has been lost on which it may have been executed.
+    pub(crate) fn is_unclear(&self) -> bool {
+        self.kept.is_unknown
+    }
 }
 
 impl SentCall {
@@ -70,6 +77,11 @@ impl SentCall {
             }
         }
         Some(DeniedCall { token, kept, deadline: self.deadline, arguments, results })
+    }
+
+    /// A connection before has been lost on which it may have been executed.
+    pub(crate) fn is_unclear(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.is_unknown)
     }
 
     /// Nothing of the call is needed any more but what its reply is under.
@@ -117,12 +129,13 @@ impl GssCalls {
 
     pub(in crate::reactor) fn note(
         &mut self,
-        xid: Xid,
+        (xid, sequence): (Xid, u32),
         context: Arc<ClientContext>,
-        (sequence, deadline): (u32, Instant),
+        deadline: Instant,
+        kept: Option<Kept>,
     ) {
         let Some(place) = self.sent.get_mut(usize::from(index_of(xid))) else { return };
-        let (was_denied, kept) = (false, None);
+        let was_denied = false;
         let sent = SentCall { xid, context, sequence, deadline, was_denied, kept };
         let before = place.replace(sent);
         if let Some(before) = before.filter(|before| before.xid != xid) {

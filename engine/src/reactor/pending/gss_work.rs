@@ -3,9 +3,9 @@
 //! are done one after the other, in the order in which they came.
 
 use crate::fabric::ConnId;
-use crate::mem::Bulk;
+use crate::mem::{Bulk, BulkPool};
 use crate::reactor::pending::gss_calls::SentCall;
-use crate::reactor::words::protection::{Protection, Unprotected};
+use crate::reactor::words::protection::{LaidOut, Protection, Unprotected};
 use crate::reactor::words::reply_plan::ReplyData;
 use spinrpc_gss::context::Context;
 use spinrpc_gss::{BodyOpening, BodySealing, Progress};
@@ -14,11 +14,12 @@ use spinrpc_proto::output::SlotId;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bodies for which there is memory from the start.
-const USUAL: usize = 64;
-/// Replies of which a client opens a part in each turn; more are opened at once. Their calls have ended, so that nothing
-/// else bounds their number.
-const REPLIES_MAX: usize = 64;
+/// Most bodies of a core; more are done at once, as are those beyond the share of a connection.
+const BODIES_MAX: usize = 64;
+/// They lie in blocks of the core's memory, and may take one of so many.
+const BLOCKS_SHARE: usize = 4;
+/// A connection may have one of so many bodies.
+const CONN_SHARE: usize = 2;
 
 /// A body that is not finished.
 #[expect(clippy::large_enum_variant, reason = "bodies lie in the queue, not on the heap")]
@@ -58,7 +59,7 @@ pub(crate) struct ReplySealing {
     pub(crate) conn: ConnId,
     pub(crate) slot: SlotId,
     pub(crate) protection: Protection,
-    pub(crate) body: Bulk,
+    pub(crate) reply: LaidOut,
     pub(crate) sealing: BodySealing,
     /// Without items, which stand in the body.
     pub(crate) data: ReplyData,
@@ -78,16 +79,23 @@ type Step = Option<Result<Range<usize>, Unprotected>>;
 /// The unfinished bodies of a core.
 pub(crate) struct GssWork {
     waiting: VecDeque<Work>,
-    replies: usize,
+    /// How many may be there: each holds memory that calls and replies need.
+    bodies_max: usize,
     /// Index of the connection that had the last step.
     last: u32,
+    /// Calls that were denied may wait for another context.
+    pub(in crate::reactor) denied: bool,
     /// Longest part that is done in one turn.
     step_bytes: usize,
 }
 
 impl GssWork {
-    pub(in crate::reactor) fn new(step_bytes: usize) -> Self {
-        Self { waiting: VecDeque::with_capacity(USUAL), replies: 0, last: u32::MAX, step_bytes }
+    /// Of a core that has this memory.
+    pub(in crate::reactor) fn new(step_bytes: usize, pool: &BulkPool) -> Self {
+        let blocks = pool.classes().last().map_or(0, |longest| longest.total);
+        let bodies_max = (blocks / BLOCKS_SHARE).clamp(1, BODIES_MAX);
+        let waiting = VecDeque::with_capacity(bodies_max);
+        Self { waiting, bodies_max, last: u32::MAX, denied: false, step_bytes }
     }
 
     pub(in crate::reactor) fn step_bytes(&self) -> usize {
@@ -99,9 +107,10 @@ impl GssWork {
         bytes > self.step_bytes
     }
 
-    /// A client may leave another reply here.
-    pub(in crate::reactor) fn takes_reply(&self) -> bool {
-        self.replies < REPLIES_MAX
+    /// A connection may leave another body here.
+    pub(in crate::reactor) fn has_room(&self, conn: ConnId) -> bool {
+        let own = self.waiting.iter().filter(|work| work.conn() == conn).count();
+        self.waiting.len() < self.bodies_max && own < self.bodies_max.div_ceil(CONN_SHARE)
     }
 
     pub(in crate::reactor) fn is_empty(&self) -> bool {
@@ -109,7 +118,6 @@ impl GssWork {
     }
 
     pub(in crate::reactor) fn push(&mut self, work: Work) {
-        self.replies += usize::from(matches!(work, Work::Reply(_)));
         self.waiting.push_back(work);
     }
 
@@ -125,8 +133,16 @@ impl GssWork {
 
     /// The rest of the first unfinished reply of a connection, at once.
     pub(in crate::reactor) fn finish_reply(&mut self, conn: ConnId) -> Option<Finished> {
-        let is_reply = |work: &Work| matches!(work, Work::Reply(reply) if reply.conn == conn);
-        let index = self.waiting.iter().position(is_reply)?;
+        self.finish_first(|work| matches!(work, Work::Reply(reply) if reply.conn == conn))
+    }
+
+    /// The same of the first answer to a call.
+    pub(in crate::reactor) fn finish_seal(&mut self, conn: ConnId) -> Option<Finished> {
+        self.finish_first(|work| matches!(work, Work::Seal(reply) if reply.conn == conn))
+    }
+
+    fn finish_first(&mut self, is_meant: impl FnMut(&Work) -> bool) -> Option<Finished> {
+        let index = self.waiting.iter().position(is_meant)?;
         let work = self.waiting.get_mut(index)?;
         let end = loop {
             if let Some(end) = work.step(usize::MAX) {
@@ -154,10 +170,7 @@ impl GssWork {
         Some(match self.waiting.remove(index)? {
             Work::Call(call) => Finished::Call(call, end),
             Work::Seal(reply) => Finished::Seal(reply, end.map(drop)),
-            Work::Reply(reply) => {
-                self.replies -= 1;
-                Finished::Reply(reply, end)
-            }
+            Work::Reply(reply) => Finished::Reply(reply, end),
         })
     }
 }
@@ -180,8 +193,9 @@ impl Work {
             Self::Reply(ReplyOpening { sent, message, opening, .. }) => {
                 open_step(&sent.context.context, opening, message.bytes_mut(), step_bytes)
             }
-            Self::Seal(ReplySealing { protection, body, sealing, .. }) => {
-                match sealing.step(protection.context.send_keys(), body.bytes_mut(), step_bytes) {
+            Self::Seal(ReplySealing { protection, reply, sealing, .. }) => {
+                let body = &mut reply.message.bytes_mut()[reply.at..];
+                match sealing.step(protection.context.send_keys(), body, step_bytes) {
                     // The bug that the canary plants: a reply leaves when its first part is sealed.
                     Ok(Progress::More) if cfg!(feature = "gss-canary") => Some(Ok(0..0)),
                     Ok(Progress::More) => None,

@@ -6,6 +6,8 @@ use crate::mem::Bulk;
 use crate::reactor::pending::goodbye::Farewell;
 use crate::reactor::pending::latency::Latencies;
 use crate::reactor::pending::observation::Observation;
+#[cfg(feature = "gss")]
+use crate::reactor::words::protection::LaidOut;
 use crate::reactor::words::reply_plan::ReplyData;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crossbeam::queue::ArrayQueue;
@@ -62,9 +64,9 @@ pub(crate) enum DeferredAnswer {
     Results { stream: Bulk, encoded: Encoded, data: ReplyData },
     /// Results without data items: the same stream, which fits inline.
     Plain { stream: Bulk },
-    /// Results under RPCSEC_GSS, without a header, of which so many bytes are to be sealed by the core, in steps.
+    /// A reply under RPCSEC_GSS that is to be sealed by the core, in steps.
     #[cfg(feature = "gss")]
-    Unsealed { body: Bulk, content_bytes: usize, data: ReplyData },
+    Unsealed { reply: LaidOut, data: ReplyData },
     /// An RPC error.
     Reject(AcceptStatus),
     /// Not executed, as its time was over.

@@ -8,11 +8,12 @@ use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{CallOutcome, ReplyTarget};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::messages::SYSTEM_ERR;
-use crate::reactor::words::protection::{Protection, Unprotected, host_number};
+use crate::reactor::words::protection::{LaidOut, Protection, Unprotected, finish_sealing, host_number};
 use crate::reactor::words::reply_plan::ReplyData;
 use spinrpc_gss::BodySealing;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::SlotId;
+use spinrpc_proto::payload::Encoded;
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::version::TransportVersion;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -38,13 +39,22 @@ impl CoreCell {
         data: ReplyData,
         draft: &Draft<'_>,
     ) {
+        if !protection.service.protects_body() {
+            return protection.behind_header(draft, |draft| self.send_reply(to, data, draft));
+        }
         let pool = self.reactor().bulk.clone();
-        let sent = if self.is_sealed_in_steps(to, protection, &data, draft) {
-            protection.begin_sealing(&pool, &data, draft).map(|begun| {
+        let sent = if self.is_sealed_in_steps(to, &data, draft) {
+            let begun = protection.lay_out(&pool, &data, draft).and_then(|mut reply| {
+                let sealing = protection.begin_sealing(&mut reply)?;
+                Ok((reply, sealing))
+            });
+            begun.map(|begun| {
                 self.reactor().seal_in_steps(to, protection, data.without_items(), begun);
             })
         } else {
-            protection.protect(&pool, data, draft, |data, draft| self.send_reply(to, data, draft))
+            protection.seal(&pool, &data, draft).map(|sealed| {
+                self.reactor().post_sealed(to, sealed, data.without_items());
+            })
         };
         if let Err(why) = sent {
             tracing::debug!(%why, "a reply cannot be protected");
@@ -58,12 +68,11 @@ impl CoreCell {
     fn is_sealed_in_steps(
         &self,
         to: &ReplyTarget<'_>,
-        protection: &Protection,
         data: &ReplyData,
         draft: &Draft<'_>,
     ) -> bool {
         let bytes = draft.stream().len() + data.item_bytes().map(<[u8]>::len).sum::<usize>();
-        !to.plain && protection.service.protects_body() && self.reactor().gss_work.is_long(bytes)
+        !to.plain && self.takes_steps(to.conn, bytes)
     }
 
     /// A body of which each turn does a part.
@@ -71,27 +80,28 @@ impl CoreCell {
         self.reactor().gss_work.push(work);
     }
 
-    /// A body of so many bytes takes more than one turn.
-    pub(crate) fn is_long_body(&self, bytes: usize) -> bool {
-        self.reactor().gss_work.is_long(bytes)
-    }
-
-    /// The same of a reply, of which a bounded number may wait.
-    pub(crate) fn is_long_reply(&self, bytes: usize) -> bool {
+    /// A body of so many bytes takes more than one turn, and the connection has not as many as it may have.
+    pub(crate) fn takes_steps(&self, conn: ConnId, bytes: usize) -> bool {
         let reactor = self.reactor();
-        reactor.gss_work.is_long(bytes) && reactor.gss_work.takes_reply()
+        reactor.gss_work.is_long(bytes) && reactor.gss_work.has_room(conn)
     }
 
     /// Bodies are not finished.
-    pub(crate) fn has_work(&self) -> bool {
+    pub(crate) fn has_bodies(&self) -> bool {
         !self.reactor().gss_work.is_empty()
+    }
+
+    /// Each turn has something to do, or to look at: calls that were denied end by their time.
+    pub(crate) fn has_work(&self) -> bool {
+        let reactor = self.reactor();
+        reactor.gss_work.denied || !reactor.gss_work.is_empty()
     }
 
     /// Does a part of one body; gives the body if it was the last. The answers to calls are sent.
     pub(crate) fn step_work(&self) -> Option<Finished> {
         let finished = self.reactor().gss_work.step();
         if let Some(Finished::Seal(sealed, end)) = finished {
-            self.send_sealed(&sealed, end);
+            self.send_sealed(sealed, end);
             return None;
         }
         finished
@@ -102,15 +112,23 @@ impl CoreCell {
         self.reactor().gss_work.finish_reply(conn)
     }
 
-    fn send_sealed(&self, sealed: &ReplySealing, end: Result<(), Unprotected>) {
-        let &ReplySealing { conn, slot, ref protection, ref body, ref data, .. } = sealed;
+    /// Replies of a connection that its handler has asked to be closed leave before that.
+    #[cold]
+    pub(in crate::reactor) fn finish_seals(&self, conn: ConnId) {
+        loop {
+            let finished = self.reactor().gss_work.finish_seal(conn);
+            let Some(Finished::Seal(sealed, end)) = finished else { return };
+            self.send_sealed(sealed, end);
+        }
+    }
+
+    fn send_sealed(&self, sealed: ReplySealing, end: Result<(), Unprotected>) {
+        let ReplySealing { conn, slot, reply, data, .. } = sealed;
         let message = self.reactor().take_deferred(conn, slot);
         let Some(message) = message else { return };
         let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
         match end {
-            Ok(()) => protection.behind_header(body.bytes(), |draft| {
-                self.send_reply(&to, data.without_items(), draft);
-            }),
+            Ok(()) => self.reactor().post_sealed(&to, reply.message, data),
             Err(_) => self.reactor().refuse(&to, &SYSTEM_ERR),
         }
         self.reactor().repost(conn, message);
@@ -137,35 +155,49 @@ impl Reactor {
         to: &ReplyTarget<'_>,
         protection: &Protection,
         data: ReplyData,
-        (body, sealing): (Bulk, BodySealing),
+        (reply, sealing): (LaidOut, BodySealing),
     ) {
         let (conn, slot, protection) = (to.conn, to.slot, protection.clone());
         let Some(c) = self.conns.find(conn) else { return };
         c.serves[usize::from(slot.index)].is_sealing = true;
-        let sealed = ReplySealing { conn, slot, protection, body, sealing, data };
+        let sealed = ReplySealing { conn, slot, protection, reply, sealing, data };
         self.gss_work.push(Work::Seal(sealed));
+    }
+
+    /// Sends a reply from where it was sealed.
+    fn post_sealed(&mut self, to: &ReplyTarget<'_>, reply: Bulk, data: ReplyData) {
+        let encoded = Encoded::plain(reply.len());
+        self.post_deferred(to, reply, encoded, data);
     }
 
     /// The same of a deferred call that was answered on this core.
     pub(in crate::reactor) fn seal_deferred(
         &mut self,
         (conn, slot, message): (ConnId, SlotId, Buf),
-        (mut body, content_bytes): (Bulk, usize),
+        mut reply: LaidOut,
         data: ReplyData,
     ) {
         let hold = self.conns.find(conn).map(|c| &c.serves[usize::from(slot.index)]);
         let protection = hold.and_then(|hold| hold.protection.clone());
         let begun = protection.and_then(|protection| {
-            let sealing = protection.begin_body(&mut body, content_bytes).ok()?;
-            Some((protection, sealing))
+            let mut sealing = protection.begin_sealing(&mut reply).ok()?;
+            let has_room = self.gss_work.has_room(conn);
+            if !has_room {
+                let body = &mut reply.message.bytes_mut()[reply.at..];
+                finish_sealing(&protection.context, &mut sealing, body).ok()?;
+            }
+            Some((protection, sealing, has_room))
         });
-        let Some((protection, sealing)) = begun else {
+        let Some((protection, sealing, true)) = begun else {
             let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
-            self.refuse(&to, &SYSTEM_ERR);
+            match begun {
+                Some(_) => self.post_sealed(&to, reply.message, data),
+                None => self.refuse(&to, &SYSTEM_ERR),
+            }
             return self.repost(conn, message);
         };
         self.finish_plain_call(conn, slot, message, CallOutcome::Deferred);
-        let sealed = ReplySealing { conn, slot, protection, body, sealing, data };
+        let sealed = ReplySealing { conn, slot, protection, reply, sealing, data };
         self.gss_work.push(Work::Seal(sealed));
     }
 

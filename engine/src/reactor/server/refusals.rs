@@ -122,6 +122,11 @@ impl Reactor {
     /// Answers a call whose handler panicked, if it has no answer yet.
     pub(in crate::reactor) fn fail_call(&mut self, to: &ReplyTarget<'_>) {
         let Some(c) = self.conns.find(to.conn) else { return };
+        // Its reply may be on its way already, in steps.
+        #[cfg(feature = "gss")]
+        if c.serves[usize::from(to.slot.index)].is_sealing {
+            return;
+        }
         if c.lane.proto().responder.is_delivered(to.slot) {
             self.refuse(to, &SYSTEM_ERR);
         }

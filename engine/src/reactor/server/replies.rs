@@ -260,7 +260,7 @@ impl Reactor {
         let Some(c) = self.conns.find(frame.conn) else { return };
         if let Some(mut sinks) = frame.sinks.take() {
             self.stats.joins += u64::from(sinks.joined.replace(false));
-            if outcome != CallOutcome::Deferred {
+            if outcome != CallOutcome::Deferred || c.has_copy(frame.slot) {
                 sinks.clear();
             }
             c.serves[usize::from(frame.slot.index)].sinks = Some(sinks);
@@ -517,8 +517,8 @@ impl Reactor {
                 self.post_deferred(&to, stream, encoded, data);
             }
             #[cfg(feature = "gss")]
-            DeferredAnswer::Unsealed { body, content_bytes, data } => {
-                return self.seal_deferred((conn, slot, message), (body, content_bytes), data);
+            DeferredAnswer::Unsealed { reply, data } => {
+                return self.seal_deferred((conn, slot, message), reply, data);
             }
             DeferredAnswer::Plain { stream } => self.post_plain_deferred(to, stream),
             DeferredAnswer::TooLate => self.refuse_too_late(&to),
@@ -538,7 +538,8 @@ impl Reactor {
         }
     }
 
-    fn post_deferred(
+    /// Results that are encoded already.
+    pub(in crate::reactor) fn post_deferred(
         &mut self,
         to: &ReplyTarget<'_>,
         mut stream: Bulk,
@@ -568,6 +569,18 @@ impl Reactor {
 }
 
 impl Conn {
+    /// What was fetched of a call whose body is protected lies in a copy, which is what its handler sees.
+    #[cfg(feature = "gss")]
+    fn has_copy(&self, slot: SlotId) -> bool {
+        let protection = self.serves[usize::from(slot.index)].protection.as_ref();
+        protection.is_some_and(|protection| protection.service.protects_body())
+    }
+
+    #[cfg(not(feature = "gss"))]
+    fn has_copy(&self, _slot: SlotId) -> bool {
+        false
+    }
+
     /// The message of a deferred call, and its sinks emptied, if the call is still open.
     pub(in crate::reactor) fn take_deferred(&mut self, slot: SlotId) -> Option<Buf> {
         if !self.lane.proto().responder.is_delivered(slot) {

@@ -165,7 +165,7 @@ impl Reactor {
             timer: None,
             latencies: None,
             #[cfg(feature = "gss")]
-            gss_work: GssWork::new(config.gss_step_bytes()),
+            gss_work: GssWork::new(config.gss_step_bytes(), &bulk),
             fabric,
             config,
             clock,

@@ -5,6 +5,7 @@ use crate::fabric::Origin;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::reply_plan::ReplyData;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_gss::context::Context;
 use spinrpc_gss::random::{AesConfounders, SEED_BYTES};
 use spinrpc_gss::{BodyOpening, BodySealing, MIC_MAX_BYTES, Mic, Progress, sealed_bytes};
@@ -31,6 +32,9 @@ pub(in crate::reactor) const CALL_HEAD_BYTES: usize = 40 + 400 + roundup4(MIC_MA
 /// roundup.
 pub(in crate::reactor) const FRAME_BYTES: usize = 4 + 16 + 16 + 4 + 16 + 24 + 4;
 
+/// Longest message of a call that is kept whatever its context is: that of the shortest blocks of a core's memory.
+const KEPT_BYTES_MAX: usize = 8 << 10;
+
 thread_local! {
     /// Of this thread; there from its first sealed body.
     static CONFOUNDERS: RefCell<Option<AesConfounders>> = const { RefCell::new(None) };
@@ -45,6 +49,15 @@ pub(crate) struct Protection {
     pub(crate) sequence: u32,
 }
 
+/// A reply in the memory that it is sent from, so that it takes no more than that.
+pub(crate) struct LaidOut {
+    pub(crate) message: Bulk,
+    /// The body begins there.
+    pub(crate) at: usize,
+    /// Length of what is to be sealed in it.
+    pub(crate) content_bytes: usize,
+}
+
 /// A context as the client that calls under it has it.
 pub(crate) struct ClientContext {
     pub(crate) context: Context,
@@ -55,6 +68,8 @@ pub(crate) struct ClientContext {
     pub(crate) window: u32,
     /// Before it ends.
     pub(crate) renew_at: Instant,
+    /// The server has answered a call under it: it has it, and does not take it for one that nobody uses.
+    pub(crate) is_answered: AtomicBool,
 }
 
 /// A message cannot be protected, or opened.
@@ -118,73 +133,70 @@ impl Protection {
         ReplyHeader { xid, body: ReplyBody::Accepted { verifier, status } }
     }
 
-    /// Hands a protected reply to `send`: its draft with the header, and the data that stand beside it still.
-    pub(in crate::reactor) fn protect<T>(
+    /// Hands a reply to `send` whose results are not protected beyond its verifier.
+    pub(in crate::reactor) fn behind_header<T>(
         &self,
-        pool: &BulkPool,
-        data: ReplyData,
         draft: &Draft<'_>,
-        send: impl FnOnce(ReplyData, &Draft<'_>) -> T,
-    ) -> Result<T, Unprotected> {
-        let mut head = [0; REPLY_HEAD_BYTES];
-        let mic = self.sign();
-        // The XID is put in when the reply is posted.
-        let length = self.header(Xid(0), AcceptStatus::Success, &mic).emit(&mut head);
-        let head = &head[..length];
-        if !self.service.protects_body() {
-            return Ok(send(data, &draft.behind(head)));
-        }
-        let sealing = Sealing { context: &self.context, service: self.service };
-        let body = sealing.seal(pool, self.sequence, (&[], data.item_bytes()), (draft, 0))?;
-        Ok(send(data.without_items(), &Draft::plain(body.bytes()).behind(head)))
+        send: impl FnOnce(&Draft<'_>) -> T,
+    ) -> T {
+        let (head, length) = self.success_header();
+        send(&draft.behind(&head[..length]))
     }
 
-    /// The body of a reply, laid out, and what has to be done to seal it.
-    pub(in crate::reactor) fn begin_sealing(
+    /// A whole reply, sealed at once: it is sent from where it lies.
+    pub(in crate::reactor) fn seal(
         &self,
         pool: &BulkPool,
         data: &ReplyData,
         draft: &Draft<'_>,
-    ) -> Result<(Bulk, BodySealing), Unprotected> {
-        let sealing = Sealing { context: &self.context, service: self.service };
-        sealing.begin(pool, self.sequence, (&[], data.item_bytes()), (draft, 0))
+    ) -> Result<Bulk, Unprotected> {
+        let mut laid_out = self.lay_out(pool, data, draft)?;
+        let mut sealing = self.begin_sealing(&mut laid_out)?;
+        let LaidOut { message, at, .. } = &mut laid_out;
+        finish_sealing(&self.context, &mut sealing, &mut message.bytes_mut()[*at..])?;
+        Ok(laid_out.message)
     }
 
-    /// The body of a reply, laid out, and the length of what is in it.
+    /// A whole reply, its body not sealed yet.
     pub(in crate::reactor) fn lay_out(
         &self,
         pool: &BulkPool,
         data: &ReplyData,
         draft: &Draft<'_>,
-    ) -> Result<(Bulk, usize), Unprotected> {
+    ) -> Result<LaidOut, Unprotected> {
         let sealing = Sealing { context: &self.context, service: self.service };
-        sealing.lay_out(pool, (&[], data.item_bytes()), (draft, 0))
+        let (head, at) = self.success_header();
+        let parts = (&head[..at], data.item_bytes());
+        let (message, content_bytes) = sealing.lay_out(pool, parts, (draft, 0))?;
+        Ok(LaidOut { message, at, content_bytes })
     }
 
     /// What has to be done to seal such a body.
-    pub(in crate::reactor) fn begin_body(
+    pub(in crate::reactor) fn begin_sealing(
         &self,
-        body: &mut Bulk,
-        content_bytes: usize,
+        reply: &mut LaidOut,
     ) -> Result<BodySealing, Unprotected> {
         let sealing = Sealing { context: &self.context, service: self.service };
-        sealing.begin_body(body.bytes_mut(), content_bytes, self.sequence)
+        let body = &mut reply.message.bytes_mut()[reply.at..];
+        sealing.begin_body(body, reply.content_bytes, self.sequence)
     }
 
-    /// Hands a reply with a sealed body to `send`.
-    pub(in crate::reactor) fn behind_header<T>(
-        &self,
-        body: &[u8],
-        send: impl FnOnce(&Draft<'_>) -> T,
-    ) -> T {
+    /// The RPC header of a reply that says success, and its length. The XID is put in when the reply is posted.
+    fn success_header(&self) -> ([u8; REPLY_HEAD_BYTES], usize) {
         let mut head = [0; REPLY_HEAD_BYTES];
         let mic = self.sign();
         let length = self.header(Xid(0), AcceptStatus::Success, &mic).emit(&mut head);
-        send(&Draft::plain(body).behind(&head[..length]))
+        (head, length)
     }
 }
 
 impl ClientContext {
+    /// A call under it, which may be denied as its context has gone, is kept with a message of so many bytes: a short one
+    /// always, a long one until the context is known to be in use.
+    pub(in crate::reactor) fn keeps_call(&self, bytes: usize) -> bool {
+        bytes <= KEPT_BYTES_MAX || !self.is_answered.load(Ordering::Relaxed)
+    }
+
     /// Hands a protected call to `start`: its draft, of which `draft` has the unprotected form, and whether its data
     /// stand in it.
     pub(in crate::reactor) fn protect<'i, T>(
@@ -261,29 +273,11 @@ impl Sealing<'_> {
         (head, items): (&[u8], impl Iterator<Item = &'i [u8]>),
         (draft, at): (&Draft<'_>, usize),
     ) -> Result<Bulk, Unprotected> {
-        let (mut message, mut sealing) = self.begin(pool, sequence, (head, items), (draft, at))?;
-        let (keys, body) = (self.context.send_keys(), &mut message.bytes_mut()[head.len()..]);
-        loop {
-            match sealing.step(keys, body, usize::MAX) {
-                Ok(Progress::More) => {}
-                Ok(Progress::Done) => return Ok(message),
-                Err(_) => return Err(Unprotected::Failed),
-            }
-        }
-    }
-
-    /// The same, not sealed yet.
-    fn begin<'i>(
-        &self,
-        pool: &BulkPool,
-        sequence: u32,
-        (head, items): (&[u8], impl Iterator<Item = &'i [u8]>),
-        (draft, at): (&Draft<'_>, usize),
-    ) -> Result<(Bulk, BodySealing), Unprotected> {
         let (mut message, content_bytes) = self.lay_out(pool, (head, items), (draft, at))?;
         let body = &mut message.bytes_mut()[head.len()..];
-        let sealing = self.begin_body(body, content_bytes, sequence)?;
-        Ok((message, sealing))
+        let mut sealing = self.begin_body(body, content_bytes, sequence)?;
+        finish_sealing(self.context, &mut sealing, body)?;
+        Ok(message)
     }
 
     /// A message with room for what seals its body, and the length of what is in that.
@@ -329,6 +323,21 @@ impl Sealing<'_> {
             BodySealing::begin(service, keys, body, content_bytes, sequence, counter, confounders)
                 .map_err(|_| Unprotected::Failed)
         })
+    }
+}
+
+/// What is left to do of a body, at once.
+pub(in crate::reactor) fn finish_sealing(
+    context: &Context,
+    sealing: &mut BodySealing,
+    body: &mut [u8],
+) -> Result<(), Unprotected> {
+    loop {
+        match sealing.step(context.send_keys(), body, usize::MAX) {
+            Ok(Progress::More) => {}
+            Ok(Progress::Done) => return Ok(()),
+            Err(_) => return Err(Unprotected::Failed),
+        }
     }
 }
 
