@@ -18,6 +18,20 @@ pub struct NextShort {
     pub is_last: bool,
 }
 
+/// Result of a look at a connection that may be the only one to be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alone {
+    /// A message was taken; there may be more.
+    Taken {
+        /// As in [`NextShort`].
+        goes_on: bool,
+    },
+    /// It is, and has no message.
+    Silent,
+    /// The driver has to look.
+    Unknown,
+}
+
 /// See the module. Clones are the same ends. Those of a connection that is down take and send nothing.
 #[derive(Clone, Debug)]
 pub enum Ends {
@@ -45,6 +59,27 @@ impl Ends {
     #[inline(always)]
     pub fn take(&self, message: &mut Short) -> Option<bool> {
         each!(self, ends => ends.take(message))
+    }
+
+    /// As [`Fabric::next_short`](super::Fabric::next_short), of this connection, if that has to look at no other one.
+    #[inline(always)]
+    pub fn take_alone(&self, message: &mut Short) -> Alone {
+        match self {
+            Self::Shm(ends) => ends.take_alone(message),
+            #[cfg(feature = "sim")]
+            Self::Sim(_) => Alone::Unknown,
+        }
+    }
+
+    /// As [`Fabric::skip_poll`](super::Fabric::skip_poll) and [`Fabric::flush`](super::Fabric::flush), for a turn all of
+    /// whose messages came by [`Ends::take_alone`]. `false`, and nothing has happened, if they have anything else to do.
+    #[inline(always)]
+    pub fn end_turn_alone(&self) -> bool {
+        match self {
+            Self::Shm(ends) => ends.end_turn_alone(),
+            #[cfg(feature = "sim")]
+            Self::Sim(_) => false,
+        }
     }
 
     /// As [`Fabric::post`](super::Fabric::post) of a Send, by value; the message begins with `head`, whatever it has

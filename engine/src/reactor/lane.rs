@@ -6,8 +6,7 @@
 //! value; anything else is put into the receive that it was taken for, and goes the general way.
 
 use crate::fabric::{
-    ConnId, DownCause, Ends, Fabric, Head, LINE_PAIRS, LineHead, LongHead, NextShort, Received,
-    Short,
+    ConnId, DownCause, Ends, Fabric, Head, LINE_PAIRS, LineHead, LongHead, Received, Short,
 };
 use crate::mem::Buf;
 use crate::reactor::pending::serving::Serving;
@@ -97,38 +96,15 @@ impl Drop for Served<'_> {
 }
 
 impl CoreCell {
-    /// Handles at most `at_most` short messages that have arrived, and returns their number.
-    #[inline(always)]
-    pub(super) fn take_shorts(
-        &self,
-        short: &mut Short,
-        at_most: usize,
-        up: &mut impl Upcalls,
-    ) -> usize {
-        let mut left = at_most;
-        while left > 0 {
-            let Some((lane, first)) = self.reactor().next_lane(short) else { break };
-            let Some(ends) = &lane.ends else { break };
-            let mut goes_on = first.goes_on;
-            loop {
-                left -= 1;
-                self.handle_short(&lane, ends, short, up);
-                if !goes_on || left == 0 {
-                    break;
-                }
-                let Some(more) = ends.take(short) else { break };
-                goes_on = more;
-            }
-            if first.is_last {
-                break;
-            }
-        }
-        at_most - left
-    }
-
     /// Handles a short message. State is borrowed for one step at a time, and not while a handler runs.
     #[inline(always)]
-    fn handle_short(&self, lane: &ConnLane, ends: &Ends, short: &Short, up: &mut impl Upcalls) {
+    pub(super) fn handle_short(
+        &self,
+        lane: &ConnLane,
+        ends: &Ends,
+        short: &Short,
+        up: &mut impl Upcalls,
+    ) {
         let is_plain = match says_reply(&short.pairs()) {
             true => self.deliver_plain_reply(lane, short, up),
             false => self.serve_plain_call(lane, ends, short, up),
@@ -500,13 +476,6 @@ fn xid_in(message: &[u8]) -> Option<Xid> {
 }
 
 impl Reactor {
-    /// Takes a short message of the next connection that has one.
-    #[inline(always)]
-    fn next_lane(&mut self, short: &mut Short) -> Option<(Rc<ConnLane>, NextShort)> {
-        let next = self.fabric.next_short(short)?;
-        Some((Rc::clone(&self.conns.find_for_lane(next.qp)?.lane), next))
-    }
-
     /// The lane of a connection, and whether a short message on it may be as long as any is.
     pub(super) fn lane_of(&mut self, conn: ConnId) -> Option<(Rc<ConnLane>, bool)> {
         let c = self.conns.find(conn)?;

@@ -5,8 +5,8 @@
 //! runs, so that handlers may start calls and answer others.
 
 use crate::fabric::{
-    AnyEndpoint, CompletionKind, Completions, ConnId, DownCause, Endpoint, Fabric, FabricError,
-    Peer, QpId, Received, Short,
+    Alone, AnyEndpoint, CompletionKind, Completions, ConnId, DownCause, Endpoint, Ends, Fabric,
+    FabricError, Peer, QpId, Received, Short,
 };
 use crate::mem::Buf;
 use crate::reactor::pending::deferred::Caller;
@@ -14,6 +14,7 @@ use crate::reactor::pending::goodbye::Leaving;
 use crate::reactor::pending::mailbox::Mail;
 use crate::reactor::pending::roles::Roles;
 use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
+use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
@@ -29,14 +30,17 @@ use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, PeerMisbehaved, SlotId};
 use spinrpc_proto::version::Verdict;
 use std::cell::RefMut;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Turns with work after which the statistics are published; else the next idle turn does it.
 const PUBLISH_AFTER: u32 = 64;
 /// Idle turns between two publications.
 const PUBLISH_IDLE_EVERY: u64 = 1024;
-/// Idle turns between two looks at the clock.
-const STAMP_EVERY: u64 = 4;
+/// Whole turns without work between two looks at the clock.
+const STAMP_EVERY: u32 = 4;
+/// Turns that end early between two looks at what they leave out ([`CoreCell::look_around`]).
+const LOOK_EVERY: u32 = 8;
 
 /// Buffers of a turn for messages that have arrived.
 pub(crate) struct ArrivedMessages {
@@ -44,15 +48,36 @@ pub(crate) struct ArrivedMessages {
     short: Short,
     /// Short messages of one turn.
     shorts_max: usize,
-    /// Short messages that may be handled before the next whole turn.
+    /// Short messages that may be handled before the next look around.
     shorts_left: usize,
+    /// Turns that have ended early since the last one, and had no messages.
+    idle_turns: u32,
+    /// Turns that have, since the statistics were told, and had messages.
+    busy_turns: u32,
+    /// The lane of the connection that the last short message came by: most often the next one does, too. Given up when
+    /// a connection goes, as it keeps that one's memory.
+    lane: Option<Rc<ConnLane>>,
 }
 
 impl ArrivedMessages {
     /// At most `limit` completions in a turn, and as many short messages.
     pub(crate) fn with_limit(limit: usize) -> Self {
         let (batch, short) = (Completions::with_limit(limit), Short::EMPTY);
-        Self { batch, short, shorts_max: limit, shorts_left: limit }
+        let (idle_turns, busy_turns, lane) = (0, 0, None);
+        Self { batch, short, shorts_max: limit, shorts_left: limit, idle_turns, busy_turns, lane }
+    }
+
+    /// All is looked at now.
+    #[inline(always)]
+    fn begin_looks(&mut self) {
+        (self.shorts_left, self.idle_turns) = (self.shorts_max, 0);
+    }
+
+    /// Whether the turn that had that many messages is the one to look around.
+    #[inline(always)]
+    fn is_to_look(&self, shorts: usize) -> bool {
+        let turns = if shorts > 0 { self.busy_turns } else { self.idle_turns };
+        turns >= LOOK_EVERY || self.shorts_left == shorts
     }
 }
 
@@ -64,12 +89,52 @@ impl CoreCell {
         // A handler that panicked may have left this, where that ends the turn.
         self.close_if_asked();
         self.lane.in_turn.set(true);
-        self.lane.stamp.set(None);
-        let shorts = self.take_shorts(&mut arrived.short, arrived.shorts_left, up);
-        match self.ends_early(shorts, arrived, up) {
+        let (shorts, are_alone) = self.take_shorts(arrived, up);
+        let ends_early = are_alone && shorts > 0 && self.ends_alone(shorts, arrived, up)
+            || self.ends_early(shorts, arrived, up);
+        match ends_early {
             true => Progress { events: shorts, is_waiting: false },
             false => self.finish_turn(shorts, arrived, up),
         }
+    }
+
+    /// Handles short messages that have arrived, of which the turn may handle one or more. Returns their number, and
+    /// whether all came by [`Ends::take_alone`].
+    #[inline(always)]
+    fn take_shorts(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> (usize, bool) {
+        let (short, last, at_most) = (&mut arrived.short, &mut arrived.lane, arrived.shorts_left);
+        let mut left = at_most;
+        let ends = last.as_ref().and_then(|lane| lane.ends.as_ref());
+        let alone = ends.map_or(Alone::Unknown, |ends| ends.take_alone(short));
+        loop {
+            let (mut goes_on, is_last) = match alone {
+                Alone::Taken { goes_on } => (goes_on, true),
+                Alone::Silent => break,
+                Alone::Unknown => {
+                    let mut reactor = self.reactor();
+                    let Some(first) = reactor.fabric.next_short(short) else { break };
+                    if last.as_ref().is_none_or(|lane| lane.id != first.qp) {
+                        *last = reactor.short_lane(first.qp);
+                    }
+                    (first.goes_on, first.is_last)
+                }
+            };
+            let Some(lane) = last.as_deref() else { break };
+            let Some(ends) = &lane.ends else { break };
+            loop {
+                left -= 1;
+                self.handle_short(lane, ends, short, up);
+                if !goes_on || left == 0 {
+                    break;
+                }
+                let Some(more) = ends.take(short) else { break };
+                goes_on = more;
+            }
+            if is_last || left == 0 {
+                break;
+            }
+        }
+        (at_most - left, alone != Alone::Unknown)
     }
 
     /// All that a turn does behind its short messages.
@@ -80,14 +145,14 @@ impl CoreCell {
         arrived: &mut ArrivedMessages,
         up: &mut impl Upcalls,
     ) -> Progress {
-        let ArrivedMessages { batch, shorts_max, shorts_left, .. } = arrived;
-        let left = std::mem::replace(shorts_left, *shorts_max);
-        let mut events = shorts + self.begin_whole_turn(shorts == 0 && left < *shorts_max, batch);
+        let mut events = shorts + self.begin_whole_turn(arrived);
+        let ArrivedMessages { batch, lane, .. } = arrived;
         while let Some(received) = batch.next_received() {
             self.on_message(received, up);
         }
         let mut is_waiting = false;
         if batch.has_others() {
+            *lane = None;
             for completion in batch.drain_others() {
                 self.on_other(completion.qp, completion.kind, up);
             }
@@ -110,21 +175,48 @@ impl CoreCell {
         Progress { events, is_waiting }
     }
 
-    /// Polls. `was_busy`: turns that ended early have handled messages since the last look at the clock.
+    /// Polls. Turns that ended early before this one leave the core without the time.
     #[inline(always)]
-    fn begin_whole_turn(&self, was_busy: bool, batch: &mut Completions) -> usize {
+    fn begin_whole_turn(&self, arrived: &mut ArrivedMessages) -> usize {
         let mut reactor = self.reactor();
         reactor.in_turn = true;
-        if was_busy {
-            reactor.end_busy_time();
+        if arrived.idle_turns + arrived.busy_turns > 0 {
+            reactor.stamp(arrived);
         }
-        reactor.fabric.poll(batch)
+        arrived.begin_looks();
+        reactor.fabric.poll(&mut arrived.batch)
     }
 
-    /// A turn that has handled short messages leaves all else to the next one that has none, so that who waits for a
-    /// reply does not wait for the rest of the turn. Between two whole turns no more of them are handled than one turn
-    /// may handle, and none go before letters and longer messages that are known to be there. Peers that ring wait for
-    /// the next whole turn, which the fabric has follow after a few ([`Fabric::skip_poll`]).
+    /// As [`CoreCell::ends_early`], for a turn that looked at one connection only and leaves the driver nothing to do:
+    /// so that nothing of the core is touched that has not changed.
+    #[inline(always)]
+    fn ends_alone(
+        &self,
+        shorts: usize,
+        arrived: &mut ArrivedMessages,
+        up: &mut impl Upcalls,
+    ) -> bool {
+        if arrived.is_to_look(shorts) || up.polls() || !self.inbox.is_empty() {
+            return false;
+        }
+        let ends = arrived.lane.as_ref().and_then(|lane| lane.ends.as_ref());
+        if !ends.is_some_and(Ends::end_turn_alone) {
+            return false;
+        }
+        arrived.shorts_left -= shorts;
+        arrived.busy_turns += 1;
+        self.lane.in_turn.set(false);
+        self.lane.stamp.set(None);
+        true
+    }
+
+    /// Ends a turn that has nothing to do but its short messages, if it has any: so that who waits for a reply does not
+    /// wait for the rest of the turn, and an empty turn does not delay a message that arrives meanwhile.
+    ///
+    /// Each turn looks for letters, for longer messages and for whatever else the driver knows of; one without a
+    /// message also for bells and cancelled calls. All of that, and the clock, is looked at after [`LOOK_EVERY`] turns with
+    /// messages, or so many without, or as many messages as one turn may handle: so peers that were silent, cancelled
+    /// calls and deadlines wait for no more than these.
     #[inline(always)]
     fn ends_early(
         &self,
@@ -132,20 +224,45 @@ impl CoreCell {
         arrived: &mut ArrivedMessages,
         up: &mut impl Upcalls,
     ) -> bool {
-        if shorts == 0 || shorts >= arrived.shorts_left || up.polls() {
+        if up.polls() {
             return false;
         }
-        let mut reactor = self.reactor();
-        if !reactor.inbox.is_empty() || !reactor.fabric.skip_poll() {
+        let is_idle = shorts == 0;
+        let reactor = &mut *self.reactor();
+        if !arrived.is_to_look(shorts) {
+            arrived.shorts_left -= shorts;
+        } else if !self.look_around(reactor, arrived, is_idle) {
             return false;
         }
-        arrived.shorts_left -= shorts;
+        let is_due = is_idle && self.needs_attention(reactor);
+        if is_due || !reactor.inbox.is_empty() || !reactor.fabric.skip_poll(is_idle) {
+            return false;
+        }
         self.lane.in_turn.set(false);
         self.lane.stamp.set(None);
         reactor.fabric.flush();
-        reactor.stats.polls += 1;
-        reactor.unpublished += 1;
+        if is_idle {
+            reactor.count_busy_turns(std::mem::take(&mut arrived.busy_turns));
+            arrived.idle_turns += 1;
+            reactor.stats.polls += 1;
+            reactor.stats.empty_polls += 1;
+            return true;
+        }
+        arrived.busy_turns += 1;
         true
+    }
+
+    /// Looks at what turns that end early leave out. Returns false if this turn cannot.
+    #[inline(never)]
+    fn look_around(
+        &self,
+        reactor: &mut Reactor,
+        arrived: &mut ArrivedMessages,
+        is_idle: bool,
+    ) -> bool {
+        reactor.stamp(arrived);
+        arrived.begin_looks();
+        !self.needs_attention(reactor) && !reactor.is_to_publish(is_idle) && reactor.fabric.rests()
     }
 
     #[inline(always)]
@@ -414,6 +531,12 @@ impl CoreCell {
 }
 
 impl Reactor {
+    /// The lane of a connection that a short message came by.
+    #[inline]
+    fn short_lane(&mut self, conn: ConnId) -> Option<Rc<ConnLane>> {
+        Some(Rc::clone(&self.conns.find_for_lane(conn)?.lane))
+    }
+
     #[inline]
     fn needs_attention(&self) -> bool {
         !self.inbox.is_empty()
@@ -441,6 +564,26 @@ impl Reactor {
         }
     }
 
+    /// Takes the time, and counts what the turns that have ended early did since it was taken last.
+    #[inline]
+    fn stamp(&mut self, arrived: &mut ArrivedMessages) {
+        match std::mem::take(&mut arrived.busy_turns) {
+            0 => self.busy_since = self.read_clock(),
+            turns => self.count_busy_turns(turns),
+        }
+        (self.now, self.unstamped) = (self.busy_since, 0);
+    }
+
+    /// So many turns with work have ended early.
+    #[inline(always)]
+    fn count_busy_turns(&mut self, turns: u32) {
+        if turns > 0 {
+            self.stats.polls += u64::from(turns);
+            self.unpublished += turns;
+            self.end_busy_time();
+        }
+    }
+
     /// The time since the last look at the clock was spent with work. Returns the time, which the turn does not have
     /// before its end.
     fn end_busy_time(&mut self) -> Ticks {
@@ -455,18 +598,28 @@ impl Reactor {
         // Whether or not this turn reads the clock: turns that end early do not.
         self.now = self.busy_since;
         self.stats.empty_polls += 1;
-        if self.stats.polls.is_multiple_of(STAMP_EVERY) {
+        self.unstamped += 1;
+        if self.unstamped >= STAMP_EVERY {
+            self.unstamped = 0;
             self.now = self.read_clock();
             self.busy_since = self.now;
         }
-        if self.unpublished > 0 || self.stats.polls.is_multiple_of(PUBLISH_IDLE_EVERY) {
+        if self.is_to_publish(true) {
             self.publish(counts);
         }
     }
 
+    /// The statistics have not been published for long.
+    #[inline]
+    fn is_to_publish(&self, is_idle: bool) -> bool {
+        let polls = self.stats.polls.wrapping_sub(self.published_at);
+        let is_idle_for_long = is_idle && (self.unpublished > 0 || polls >= PUBLISH_IDLE_EVERY);
+        is_idle_for_long || self.unpublished > PUBLISH_AFTER
+    }
+
     fn publish(&mut self, counts: &LaneCounts) {
         counts.move_into(&mut self.stats);
-        self.unpublished = 0;
+        (self.unpublished, self.published_at) = (0, self.stats.polls);
         self.cells.publish(&self.stats);
     }
 

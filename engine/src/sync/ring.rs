@@ -193,6 +193,8 @@ pub struct Producer<W: Words> {
     /// Something was pushed since the last [`Producer::end_run`].
     in_run: Cell<bool>,
     place: RingEnds,
+    /// Begins with the word by which the consumer asks for the bell.
+    bell: W::Slots,
     words: W,
 }
 
@@ -269,9 +271,11 @@ impl<W: Words> Producer<W> {
     /// The sending end of a fresh ring. `None` when it does not fit its words.
     pub fn new(words: W, place: RingPlace) -> Option<Self> {
         let slots = words.slots(place.slots_at, place.slots)?;
+        let bell = words.slots(place.control.checked_add(NEED_BELL)?, 1)?;
         place.fits(words.count()).then_some(Self {
             words,
             slots,
+            bell,
             place: place.ends(),
             next: Cell::new(0),
             limit: Cell::new(u64::from(place.slots)),
@@ -363,6 +367,12 @@ impl<W: Words> Producer<W> {
         self.slots.prefetch_write(ahead, 1);
     }
 
+    /// Something was pushed since the last [`Producer::end_run`].
+    #[inline(always)]
+    pub fn is_in_run(&self) -> bool {
+        self.in_run.get()
+    }
+
     /// What was pushed is all for now: the next message may be alone.
     #[inline]
     pub fn end_run(&self) {
@@ -434,7 +444,7 @@ impl<W: Words> Producer<W> {
     /// rings. It pairs with the fence of [`Consumer::go_idle`].
     #[inline]
     pub fn wants_bell(&self) -> bool {
-        self.words.load(self.place.control + NEED_BELL, Ordering::Relaxed) != 0
+        self.bell.header(self.bell.slot(0)) != 0
     }
 
     /// Says that nothing more will come, and why (not zero). The consumer must be rung after it.

@@ -151,7 +151,7 @@ impl QueuePair {
             if out.room() == 0 {
                 return Ok(Seen::More);
             }
-            if self.ends.burst.get() {
+            if self.ends.is_burst() {
                 self.ends.rx.fetch_ahead();
             }
             if self.recv_queue.is_empty() {
@@ -159,11 +159,11 @@ impl QueuePair {
             }
             self.take_posted(arrival, out)?;
             seen = Seen::Messages;
-            if !self.ends.burst.get() {
+            if !self.ends.is_burst() {
                 break;
             }
         }
-        self.ends.burst.set(seen == Seen::Messages);
+        self.ends.set_burst(seen == Seen::Messages);
         Ok(seen)
     }
 

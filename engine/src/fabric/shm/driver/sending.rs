@@ -18,6 +18,12 @@ impl ShmFabric {
                 Err(cause) => self.take_down(place, cause),
             }
         }
+        self.note_waiting();
+    }
+
+    /// The list of send queues has changed.
+    pub(super) fn note_waiting(&self) {
+        self.listed.waits.set(!self.waiting.is_empty());
     }
 
     fn progress(&mut self, place: u32) -> Result<Progress, DownCause> {
@@ -25,6 +31,7 @@ impl ShmFabric {
         let Some(pair) = pair else { return Ok(Progress::Empty) };
         pair.ends.note_sent();
         let progress = pair.progress(&mut self.done);
+        self.listed.news.set(true);
         if pair.lends() && !self.lending.contains(&place) {
             self.lending.push(place);
         }
@@ -56,6 +63,9 @@ impl ShmFabric {
     /// Rings for what was sent, where the peer wants that: one fence for all of it.
     #[inline]
     pub(super) fn ring_bells(&mut self) {
+        if self.has_sent_nothing() {
+            return;
+        }
         // Pairs with the fence of the peer's `go_idle`.
         fence(Ordering::SeqCst);
         while let Some(place) = self.listed.sent.pop() {
@@ -64,6 +74,18 @@ impl ShmFabric {
                 self.ring_or_take_down(place);
             }
         }
+    }
+
+    /// Only the connection that was alone is listed, and has sent nothing since: then the list is cleared.
+    #[inline]
+    fn has_sent_nothing(&mut self) -> bool {
+        let Some(place) = self.listed.sent.only() else { return false };
+        let Some(pair) = self.pair_at(place) else { return false };
+        let has_sent_nothing = pair.ends.forget_unless_sent();
+        if has_sent_nothing {
+            self.listed.sent.pop();
+        }
+        has_sent_nothing
     }
 
     /// The peer has to be rung, or has broken a ring.
