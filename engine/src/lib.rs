@@ -11,6 +11,7 @@ pub mod control;
 pub mod fabric;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+pub mod guide;
 #[doc(hidden)]
 pub mod mem;
 mod reactor;

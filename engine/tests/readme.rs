@@ -1,11 +1,11 @@
-//! The README's table of limits is that of the code.
+//! The guide's table of limits is that of the code, and the path of a call names functions that exist.
 
 use spinrpc::config::{KEYS, Key};
 
 /// Key and default of each row of the table.
 fn rows() -> Vec<(&'static str, &'static str)> {
     let cells = |row: &'static str| row.split('|').map(str::trim).collect::<Vec<_>>();
-    let rows = include_str!("../../README.md").lines().map(cells);
+    let rows = include_str!("../src/guide/limits.md").lines().map(cells);
     rows.filter(|cells| cells.len() == 6)
         .filter_map(|cells| Some((cells[2].strip_prefix('`')?.strip_suffix('`')?, cells[3])))
         .filter(|(key, _)| key.contains('.'))
@@ -13,21 +13,22 @@ fn rows() -> Vec<(&'static str, &'static str)> {
 }
 
 #[test]
-fn every_limit_in_the_readme_has_its_default() {
+fn every_limit_in_the_guide_has_its_default() {
     assert!(rows().len() >= 16, "{:?}", rows());
     for (name, default) in rows() {
-        let key = Key::find(name).unwrap_or_else(|| panic!("README names {name}, which is no key"));
-        assert_eq!(key.default_value().to_string(), default, "{name} in README");
+        let key =
+            Key::find(name).unwrap_or_else(|| panic!("the guide names {name}, which is not a key"));
+        assert_eq!(key.default_value().to_string(), default, "{name} in the guide");
     }
 }
 
 #[test]
-fn every_limit_of_calls_and_connections_is_in_the_readme() {
+fn every_limit_of_calls_and_connections_is_in_the_guide() {
     let limits = KEYS.iter().filter(|key| {
         ["rpc.", "limits."].iter().any(|group| key.name.starts_with(group)) && !key.unit.is_empty()
     });
     for key in limits {
-        assert!(rows().iter().any(|(name, _)| *name == key.name), "README lacks {}", key.name);
+        assert!(rows().iter().any(|(name, _)| *name == key.name), "the guide lacks {}", key.name);
     }
 }
 

@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("control", &["config", "mem", "reactor", "sys"]),
     ("api", &["config", "control", "reactor", "fabric", "mem", "sys", "sync"]),
     ("fuzz", &["reactor", "fabric"]),
+    ("guide", &[]),
     ("rpcbind", &["api", "config", "fabric"]),
 ];
 

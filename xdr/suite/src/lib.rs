@@ -4,7 +4,7 @@
 
 use spinrpc_xdr::{Decode, DecodeError, Decoder, Encode, Words, to_bytes};
 
-/// The example in the README.
+/// The example in the README of spinrpc-xdr.
 pub mod hello {
     include!(concat!(env!("OUT_DIR"), "/hello.rs"));
 }

@@ -39,7 +39,7 @@ fn the_example_answers() {
 
 #[test]
 fn the_readme_has_the_code_and_the_description() {
-    let readme = include_str!("../../../README.md");
+    let readme = include_str!("../../README.md");
     let (_, code) = include_str!("hello.rs").split_once("// README begins.\n").unwrap();
     let (code, _) = code.split_once("// README ends.").unwrap();
     assert!(readme.contains(code), "README has other code than this file");
