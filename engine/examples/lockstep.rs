@@ -1,4 +1,4 @@
-//! Both ends of connections on one thread, in turns: what a call costs when no cache line travels
+//! Both ends of connections on one thread, in turns: the cost of a call when no cache line travels
 //! between cores, in nanoseconds of CPU time, or, under valgrind, in instructions
 //! (`bench/instructions/run`).
 //!
@@ -26,7 +26,7 @@ const INLINE_BYTES: u64 = 8_192;
 /// Rounds before those that count.
 const WARM_UP: u64 = 100;
 
-/// What is called, and how.
+/// The procedure to call, and the form of the call.
 #[derive(Parser)]
 #[command(about = "Measure the cost of a call with both ends on one thread")]
 struct Args {
@@ -65,7 +65,7 @@ impl Service for TestService {
     }
 }
 
-// Out of line, as procedures of a service are: what one needs of the stack costs the others nothing.
+// Out of line, as procedures of a service are: the stack that one needs costs the others nothing.
 #[inline(never)]
 fn echo(mut call: Call<'_>) {
     match call.args().opaque(ECHO_BYTES_MAX) {
@@ -126,7 +126,7 @@ fn measured(bench: &mut Bench, args: &Args) -> Result<(), Box<dyn Error>> {
     bench.run(args, args.rounds)
 }
 
-/// CPU time of this thread: what others do on the same CPU does not count.
+/// CPU time of this thread: other work on the same CPU does not count.
 fn cpu_ns() -> i64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec * 1_000_000_000 + time.tv_nsec

@@ -1,4 +1,4 @@
-//! What an inline write costs whose data the server keeps: as RDMA_MSG, with a copy by the
+//! Cost of an inline write whose data the server keeps: as RDMA_MSG, with a copy by the
 //! application, and as RDMA_MSGP, whose data arrive in memory that the application gets (RFC 5666
 //! section 3.9). Both ends on one thread, in turns.
 //!
@@ -22,7 +22,7 @@ const KEPT: usize = 32;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Keeps what is written, each write in memory of its own.
+/// Keeps all writes, each in separate memory.
 struct Store {
     context: CoreContext,
     kept: VecDeque<Bulk>,
@@ -142,7 +142,7 @@ fn main() -> Result<(), Failure> {
     println!("ns per write, both ends together: RDMA_MSG and a copy | RDMA_MSGP | difference");
     for length in [1024, 3 << 10, 8 << 10, 16 << 10, 32 << 10] {
         let rounds = rounds * 1024 / length as u64;
-        // In turns, and the best of each: what else the host does takes time from both.
+        // In turns, and the best of each: other work on the host takes time from both.
         let (mut copied, mut owned) = (f64::MAX, f64::MAX);
         for _ in 0..5 {
             copied = copied.min(plain.measure(length, rounds)?);
@@ -157,7 +157,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// CPU time of this thread: what others do on the same CPU does not count.
+/// CPU time of this thread: other work on the same CPU does not count.
 fn cpu_ns() -> i64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec * 1_000_000_000 + time.tv_nsec

@@ -1,9 +1,9 @@
-//! The three ways to find a service (RFC 5666 section 10) on this host: what the rpcbind daemon
-//! says by each socket and version, registrations under each netid, the portmapper of an engine,
-//! and a well-known address. Fails at the first thing that is not as it should be.
+//! The three ways to find a service (RFC 5666 section 10) on this host: the answers of the rpcbind
+//! daemon by each socket and version, registrations under each netid, the portmapper of an engine,
+//! and a well-known address. Fails at the first deviation.
 //!
 //! `cargo run -p spinrpc --example rpcbind` needs a running daemon and the program `rpcinfo`.
-//! Registers programs of its own only, and takes the two well-known names on shared memory.
+//! Registers only its own programs, and takes the two well-known names on shared memory.
 
 use spinrpc::rpcbind::wire::{Entry, VERSION_2, VERSION_3, VERSION_4};
 use spinrpc::rpcbind::{
@@ -52,7 +52,7 @@ fn ask(daemon: &Daemon, newest: Version) -> Outcome {
     expect(itself > 0, "the daemon lists itself")?;
     let address = client.address(wire::PROGRAM, VERSION_2)?;
     println!("{daemon}, version {newest}: rpcbind is at {address:?}");
-    // By the Unix socket there is no version 2 to be found, because it has no port.
+    // Over the Unix socket version 2 cannot be found, because it has no port.
     let is_tcp = matches!(daemon, Daemon::Tcp(_)) || newest == VERSION_2;
     expect(!is_tcp || address.is_some_and(|at| at.ends_with(".0.111")), "port 111 is found")
 }
@@ -90,7 +90,7 @@ fn found(daemon: &Daemon, endpoint: &Endpoint) -> Outcome {
     expect(matches!(refused, Err(RpcbindError::TooOld { .. })), "version 2 knows no netid")
 }
 
-/// What the daemon answers to SET and UNSET, which `Registration` builds on.
+/// Checks the daemon's answers to SET and UNSET, which `Registration` relies on.
 fn change(daemon: &Daemon) -> Outcome {
     for newest in [VERSION_4, VERSION_3] {
         let mut client = Client::connect_with(daemon, TIMEOUT, newest)?;

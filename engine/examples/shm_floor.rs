@@ -1,4 +1,4 @@
-//! What the shared-memory driver costs on this machine, without the engine above it, against the
+//! Cost of the shared-memory driver on this machine, without the engine above it, against the
 //! cache-line round trip:
 //! `cargo run --release -p spinrpc --example shm_floor [CORE CORE [IDLE_CONNECTIONS]]`
 
@@ -112,7 +112,7 @@ impl End {
         self.fabric.post(qp, wr).map_err(|_| "send queue full".into())
     }
 
-    /// How many messages one turn brings; their receives are posted again.
+    /// Takes a turn and returns the number of messages; their receives are posted again.
     #[inline]
     fn turn(&mut self, qp: QpId) -> Result<usize, Failure> {
         if self.fabric.poll(&mut self.batch) == 0 {

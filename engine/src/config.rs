@@ -1,6 +1,6 @@
 //! Configuration of an engine: raw -> validated -> derived.
 //!
-//! [`RawConfig`] holds what somebody wrote, [`RawConfig::validate`] checks it against the limits in
+//! [`RawConfig`] holds values as written, [`RawConfig::validate`] checks it against the limits in
 //! [`KEYS`] and against the host, and [`Config`] is the only form the engine takes: once it exists,
 //! nothing in it needs checking again. Files are not read here; profiles belong to the tuning
 //! package. May use `sys` (which CPUs there are), `mem::budget` and the limits of `proto`; `api`,
@@ -44,9 +44,9 @@ use std::time::Duration;
 pub struct ConfigError {
     /// The key at fault, as in a profile: `rpc.credits`.
     pub key: &'static str,
-    /// What it was set to, as it would stand in a profile.
+    /// The rejected value, as it would be written in a profile.
     pub value: String,
-    /// What is allowed instead.
+    /// The allowed values.
     pub expected: String,
 }
 
@@ -67,7 +67,7 @@ impl RawConfig {
     /// CPUs that this process may use (it asks the system for them).
     ///
     /// # Errors
-    /// The first key that is wrong, with what is allowed.
+    /// The first invalid key, with the allowed values.
     pub fn validate(self) -> Result<Config, ConfigError> {
         self.validate_for(&Host::current())
     }
@@ -75,7 +75,7 @@ impl RawConfig {
     /// Like [`RawConfig::validate`], for a host that the caller describes.
     ///
     /// # Errors
-    /// The first key that is wrong, with what is allowed.
+    /// The first invalid key, with the allowed values.
     pub fn validate_for(mut self, host: &Host) -> Result<Config, ConfigError> {
         for key in KEYS {
             let value = key.value(&self);
@@ -113,7 +113,7 @@ impl RawConfig {
         Ok(())
     }
 
-    /// Memory that a connection has of its own, and its key.
+    /// Size of a connection's separate arena, and its key.
     fn conn_arena(&self) -> Option<(&'static str, u64)> {
         match (self.fabric.driver, self.verbs.registration) {
             (Driver::Shm, _) => Some(("shm.arena_mib", self.shm.arena_mib)),
@@ -173,7 +173,7 @@ impl RawConfig {
     }
 }
 
-/// What the keys of the driver in use must have room for.
+/// Room that the keys of the driver in use must provide.
 impl Config {
     fn check_driver(&self) -> Result<(), ConfigError> {
         match self.driver() {
@@ -218,13 +218,15 @@ impl Config {
         self.check_promised_reads()
     }
 
-    /// What the Connection Configuration Protocol tells a peer, the queue pair must bear.
+    /// Checks that the queue pair has room for the Reads that the Connection Configuration Protocol
+    /// announces to a peer.
     fn check_promised_reads(&self) -> Result<(), ConfigError> {
         let (promised, ird) = (self.raw.rpc.max_rdma_reads, self.raw.verbs.ird);
         if self.ccp() == ConfigRole::Off || promised <= ird {
             return Ok(());
         }
-        let expected = format!("at most {ird}, what verbs.ird lets a peer have under way");
+        let expected =
+            format!("at most {ird}, the Reads that verbs.ird lets a peer have in flight");
         Err(refusal("rpc.max_rdma_reads", promised, expected))
     }
 }
@@ -242,7 +244,7 @@ impl Default for Config {
     }
 }
 
-/// What was configured.
+/// Configured values.
 impl Config {
     /// The same with another driver (`fabric.driver`), which [`driver_of`](crate::driver_of) an
     /// address says.
@@ -278,12 +280,12 @@ impl Config {
         &self.cpus
     }
 
-    /// How many cores the engine runs; at least 1.
+    /// Number of cores that the engine runs; at least 1.
     pub fn cores(&self) -> usize {
         self.cpus.len()
     }
 
-    /// What a core does when it finds nothing to do.
+    /// Behaviour of an idle core.
     pub fn idle_policy(&self) -> IdlePolicy {
         self.raw.poll.mode
     }
@@ -293,12 +295,12 @@ impl Config {
         to_usize(self.raw.poll.budget)
     }
 
-    /// How long an idle core spins before it starts to yield.
+    /// Time that an idle core spins before it starts to yield.
     pub fn spin_time(&self) -> Duration {
         Duration::from_micros(self.raw.poll.spin_us)
     }
 
-    /// How long an idle core yields, after spinning, before it parks.
+    /// Time that an idle core yields, after spinning, before it parks.
     pub fn yield_time(&self) -> Duration {
         Duration::from_micros(self.raw.poll.yield_us)
     }
@@ -313,7 +315,7 @@ impl Config {
         mib_to_bytes(self.raw.mem.arena_mib)
     }
 
-    /// Whether arenas are made of huge pages.
+    /// Use of huge pages for arenas.
     pub fn hugepages(&self) -> HugePages {
         match self.raw.mem.hugepages {
             Want::Off => HugePages::Off,
@@ -322,22 +324,22 @@ impl Config {
         }
     }
 
-    /// Whether a core's arena is touched at start, so that no page fault comes later.
+    /// True if a core's arena is touched at start, so that no page fault comes later.
     pub fn prefault(&self) -> bool {
         self.raw.mem.prefault
     }
 
-    /// Whether a core's arena is locked in memory.
+    /// Locking of a core's arena in memory.
     pub fn lock(&self) -> Want {
         self.raw.mem.lock
     }
 
-    /// Where a core's arena lies on a host with several NUMA nodes.
+    /// Placement of a core's arena on a host with several NUMA nodes.
     pub fn numa(&self) -> NumaPolicy {
         self.raw.mem.numa
     }
 
-    /// Whose rules connections go by.
+    /// Profile of the protocol that connections follow.
     pub fn protocol(&self) -> Profile {
         self.raw.rpc.protocol
     }
@@ -352,12 +354,12 @@ impl Config {
         self.raw.rpc.on_panic
     }
 
-    /// Whether calls say how much time they have, where the server understands that.
+    /// True if calls carry their remaining time, where the server understands that.
     pub fn propagates_deadlines(&self) -> bool {
         self.raw.rpc.propagate_deadlines
     }
 
-    /// How long a responder is remembered as one without version two.
+    /// Time that a responder is remembered as one without version two.
     pub fn version_memory(&self) -> Duration {
         Duration::from_millis(self.raw.rpc.version_memory_ms)
     }
@@ -374,18 +376,18 @@ impl Config {
         to_usize(self.raw.rpc.reverse_calls)
     }
 
-    /// Calls of handles that may be under way on one core.
+    /// Calls of handles that may be in flight on one core.
     pub fn handle_calls(&self) -> usize {
         to_usize(self.raw.rpc.handle_calls)
     }
 
-    /// Whether clients that take no calls in reverse answer them, which version two asks of every end
-    /// (section 4.2.2); one receive buffer is there for it.
+    /// True if clients that take no calls in reverse answer them, which version two asks of every
+    /// end (section 4.2.2); one receive buffer is reserved for it.
     pub(crate) fn refuses_reverse(&self) -> bool {
         self.versions().speaks(TransportVersion::Two)
     }
 
-    /// Whether the Connection Configuration Protocol is answered (RFC 5666 section 6).
+    /// True if the Connection Configuration Protocol is served (RFC 5666 section 6).
     pub fn serves_ccp(&self) -> bool {
         matches!(self.ccp(), ConfigRole::Serve | ConfigRole::Both)
     }
@@ -394,7 +396,7 @@ impl Config {
         self.raw.rpc.ccp.under(self.protocol())
     }
 
-    /// Whether it is asked before the first call of a connection.
+    /// True if it is used before the first call of a connection.
     pub fn asks_ccp(&self) -> bool {
         matches!(self.ccp(), ConfigRole::Ask | ConfigRole::Both)
     }
@@ -445,7 +447,7 @@ impl Config {
         to_usize(self.raw.rpc.max_chunks)
     }
 
-    /// Where inline data begin in messages of ours (RFC 5666 section 3.9);
+    /// Alignment of inline data in messages sent by this end (RFC 5666 section 3.9);
     /// [`Alignment::NONE`] if they are not padded.
     pub fn msgp_alignment(&self) -> Alignment {
         let rpc = &self.raw.rpc;
@@ -457,19 +459,19 @@ impl Config {
         }
     }
 
-    /// Deadline of a call that names none; `None` waits for ever.
+    /// Deadline of a call that names none; `None` waits forever.
     pub fn timeout(&self) -> Option<Duration> {
         let timeout_ms = self.raw.rpc.timeout_ms;
         (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms))
     }
 
-    /// How long the memory of a reply with a Read list stays exported without RDMA_DONE (RFC 5666
+    /// Time that the memory of a reply with a Read list stays exported without RDMA_DONE (RFC 5666
     /// section 11).
     pub fn done_timeout(&self) -> Duration {
         Duration::from_millis(self.raw.rpc.done_timeout_ms)
     }
 
-    /// How long a call or a reply that arrives with Read chunks waits for memory for them.
+    /// Time that a call or a reply that arrives with Read chunks waits for memory for them.
     pub fn memory_wait(&self) -> Duration {
         Duration::from_millis(self.raw.rpc.memory_wait_ms)
     }
@@ -489,7 +491,7 @@ impl Config {
         to_usize(self.raw.rpc.reply_cache_bytes)
     }
 
-    /// How long the replies of a client that has gone are kept.
+    /// Time that the replies of a client that has gone are kept.
     pub fn reply_cache_keep(&self) -> Duration {
         Duration::from_millis(self.raw.rpc.reply_cache_keep_ms)
     }
@@ -504,12 +506,12 @@ impl Config {
         mib_to_bytes(self.raw.shm.arena_mib)
     }
 
-    /// What all connections go by.
+    /// Driver of all connections.
     pub fn driver(&self) -> Driver {
         self.raw.fabric.driver
     }
 
-    /// How the application sees bulk data that arrived by this driver.
+    /// View that the application gets of bulk data that arrived through this driver.
     pub fn bulk_view(&self) -> BulkView {
         match self.driver() {
             Driver::Shm => self.raw.shm.bulk,
@@ -522,12 +524,12 @@ impl Config {
         &self.raw.verbs
     }
 
-    /// How long an arriving message waits for a posted receive before the connection is lost.
+    /// Time that an arriving message waits for a posted receive before the connection is lost.
     pub fn shm_rnr_timeout(&self) -> Duration {
         Duration::from_millis(self.raw.shm.rnr_timeout_ms)
     }
 
-    /// How other processes can look at the engine.
+    /// Access of other processes to the engine's statistics.
     pub fn stats_export(&self) -> StatsExport {
         self.raw.stats.export
     }
@@ -587,14 +589,14 @@ impl Config {
     }
 }
 
-/// What follows from it.
+/// Values derived from the configuration.
 impl Config {
     /// Slots for transactions of one connection: one per credit.
     pub fn slots_per_conn(&self) -> usize {
         self.credits()
     }
 
-    /// What a peer may put into its chunk lists before it gets ERR_CHUNK.
+    /// Limits on a peer's chunk lists; beyond them it gets ERR_CHUNK.
     pub fn peer_limits(&self) -> PeerLimits {
         let (chunks, segments) =
             (to_u16(self.raw.rpc.max_chunks), to_u16(self.raw.rpc.max_segments));
@@ -641,9 +643,10 @@ impl Config {
         }
     }
 
-    /// RDMA_DONEs of so many calls on their way to one end. Requesters count theirs among their
-    /// credits (RFC 5666 section 3.8); receives of their own bear with those that do not, and with
-    /// those of a responder (draft-ietf-nfsv4-rpcrdma-00 section 3.6), which no credits cover.
+    /// Maximum number of RDMA_DONEs for this many calls in flight to one end. Requesters count
+    /// theirs among their credits (RFC 5666 section 3.8). Extra receives cover requesters that do
+    /// not, and the RDMA_DONEs of a responder (draft-ietf-nfsv4-rpcrdma-00 section 3.6), which no
+    /// credits cover.
     fn dones_received_max(&self, calls: usize) -> u32 {
         match self.protocol().has_done_after_calls() {
             true => calls as u32,
@@ -665,8 +668,8 @@ impl Config {
 
     /// Send buffers of a connection for so many calls of this side's and so many of its peer's.
     pub(crate) fn send_budget(&self, calls: usize, serves: usize) -> SendBudget {
-        // Those of a requester beyond the one call that may go beside sent ones have credits of
-        // calls.
+        // A requester's RDMA_DONEs use credits of calls, except for the one call that may be sent
+        // in addition to RDMA_DONEs already sent.
         let of_requester = self.protocol().has_reads_in_replies() && calls > 0;
         let of_responder = if self.protocol().has_done_after_calls() { serves as u32 } else { 0 };
         SendBudget {
@@ -700,8 +703,8 @@ impl Config {
         self.inline_recv_bytes().max(self.inline_floor_bytes())
     }
 
-    /// Longest message sent inline where the version in use does not ask for less, in bytes: what
-    /// is configured, and where version two is spoken at least its threshold.
+    /// Longest message sent inline, in bytes, where the version in use does not ask for less: the
+    /// configured size, and where version two is spoken at least its threshold.
     pub(crate) fn send_room_bytes(&self) -> usize {
         self.inline_send_bytes().max(self.inline_floor_bytes())
     }
@@ -714,8 +717,8 @@ impl Config {
         }
     }
 
-    /// Alignment of a receive buffer, in bytes: what a peer is told that computes padding with it.
-    /// That of the second buffers of chained receives is what data begin at, where there are any.
+    /// Alignment of a receive buffer, in bytes, as announced to a peer that computes padding with
+    /// it. With chained receives, it is that of the second buffers, at which data begin.
     pub fn recv_align_bytes(&self) -> usize {
         match self.msgp_alignment() {
             Alignment::NONE => LINE_BYTES,
@@ -755,7 +758,8 @@ impl Config {
 
 /// RDMA_ERROR messages on their way: one being sent while the next is written.
 const SEND_ERRORS: u32 = 2;
-/// What a long message carries beside the bulk data: RPC header and other arguments or results.
+/// Room in a long message for everything except the bulk data: RPC header and other arguments or
+/// results.
 const LONG_MESSAGE_ROOM_BYTES: u64 = 64 << 10;
 const WORD_BYTES: usize = 4;
 /// Handle, length and offset of a segment on the wire.

@@ -1,5 +1,5 @@
-//! What a peer says while connecting, taken apart for the fuzz target `handshake` and for the replay
-//! of its corpus. Only there does this exist: the parsers have no name outside of their modules.
+//! Parsers of a peer's connection data, for the fuzz target `handshake` and for the replay of its
+//! corpus. This module exists only there: the parsers are private to their modules.
 
 use crate::fabric::{Address, shm};
 use crate::reactor;
@@ -7,7 +7,7 @@ use crate::reactor;
 /// The first byte chooses the parser, the rest is its input.
 ///
 /// # Panics
-/// When a parser takes what it must not.
+/// Panics if a parser accepts bytes that it must not accept.
 pub fn handshake(data: &[u8]) {
     let Some((choice, input)) = data.split_first() else { return };
     match choice % 3 {

@@ -1,9 +1,10 @@
 //! ONC RPC over RDMA for programs that cannot wait.
 //!
 #![doc = include_str!("guide.md")]
-// Data flows one way: wire -> proto -> reactor -> api, and back. Each module's head says what it is for, what it may
-// touch and who calls it; `tests/architecture.rs` checks the edges. What is hidden from the documentation is for the
-// crates of this workspace and for tests: it does not belong to the public API, and may change in any version.
+// Data flows one way: wire -> proto -> reactor -> api, and back. Each module's head states its
+// purpose, the modules it may use, and its callers; `tests/architecture.rs` checks the edges. Items
+// that are hidden from the documentation are for the crates of this workspace and for tests: they
+// do not belong to the public API, and may change in any version.
 
 pub mod api;
 pub mod config;

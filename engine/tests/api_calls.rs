@@ -214,7 +214,8 @@ fn an_encoder_that_starts_a_call_expect_misuse_and_its_own_call_goes_on() {
     }
 }
 
-/// Short, longer than a short message, and as a long call: what an encoder owns goes once.
+/// Short, longer than a short message, and as a long call: values that an encoder owns are moved
+/// once.
 #[test]
 fn encoders_run_once_and_may_give_away_what_they_own() {
     let server = Server::start();
@@ -459,7 +460,7 @@ fn a_dropped_core_closes_its_connections_although_a_client_is_kept() {
     drop(core);
     server.wait_for("the end of the connection", |stats| stats.connections_closed == 1);
     let late = client.call(NULL, Token(0), &mut CallSpec::new(), |_| {});
-    assert!(late.is_err(), "nobody would ever hear its end");
+    assert!(late.is_err(), "its end would never be reported");
     drop(engine);
 }
 

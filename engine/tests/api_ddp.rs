@@ -1,4 +1,4 @@
-//! Direct data placement: items that go beside the XDR stream, both ways, in every combination.
+//! Direct data placement: items outside the XDR stream, both ways, in every combination.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -16,8 +16,8 @@ fn mix_caller(server: &Server) -> Caller<MixAnswer> {
     Caller::connect(&server.address, MixCall::read)
 }
 
-/// RFC 8166 section 3.5: what fits inline goes inline; every length modulo four on both sides of the
-/// threshold.
+/// RFC 8166 section 3.5: arguments that fit inline go inline; every length modulo four on both
+/// sides of the threshold.
 #[test]
 fn an_argument_goes_inline_up_to_the_threshold_and_by_read_chunk_beyond() {
     let server = Server::start();
@@ -169,7 +169,7 @@ fn shorter_results_unused_offers_and_items_of_no_bytes() {
     }
 }
 
-/// ERR_CHUNK, or what version two has in its place.
+/// ERR_CHUNK, or its counterpart in version two.
 fn is_chunk_error(error: &CallError) -> bool {
     matches!(error, CallError::Rdma(error) if *error == RdmaError::of_header(common::version()))
 }
@@ -449,7 +449,7 @@ fn lists_too_long_for_the_threshold_are_refused_at_once() {
 }
 
 /// The reply returns Write list and Reply chunk, and lists that name more bytes than the limits of
-/// this side are malformed. Expect such a call to be refused, and not to wait for ever.
+/// this side are malformed. Expect such a call to be refused, and not to wait forever.
 #[test]
 fn chunks_longer_in_all_than_this_side_takes_back_are_refused() {
     let server = Server::start();
@@ -471,7 +471,8 @@ fn chunks_longer_in_all_than_this_side_takes_back_are_refused() {
     run(&mut caller, &most);
 }
 
-/// Call `number` of those below: items of several lengths in both directions, with a pattern of its own.
+/// Call `number` of those below: items of several lengths in both directions, with a separate
+/// pattern.
 fn numbered(number: u32) -> MixCall {
     const LENGTHS: [usize; 5] = [1 << 20, 4096, 300_000, 65_536, 4097];
     let length = |at: u32| LENGTHS[(number + at) as usize % LENGTHS.len()];

@@ -454,8 +454,8 @@ fn a_thread_that_ends_may_answer_in_a_destructor() {
     }
 }
 
-/// End the connection of a caller. Expect who has its call to learn that, unless the call is executed once: its caller
-/// may ask for the answer again.
+/// End the connection of a caller. Expect the holder of its call to learn that, unless the call is
+/// executed once: its caller may ask for the answer again.
 #[test]
 fn who_answers_later_learns_that_the_caller_has_gone() {
     let engine = Engine::new(valid(small_with(|raw| raw.rpc.reply_cache_clients = 8))).unwrap();

@@ -1,4 +1,4 @@
-//! An engine that ends in good order: what it has begun it finishes, what comes it leaves alone.
+//! Graceful shutdown of an engine: calls that it has begun are finished, later ones are left alone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Ends an engine on a thread of its own, as one that waits for signals does.
+/// Shuts an engine down on a separate thread, as a program that waits for signals does.
 fn drain(engine: &Engine, at_most: Duration) -> JoinHandle<usize> {
     let engine = engine.clone();
     std::thread::spawn(move || engine.drain(at_most))
@@ -59,7 +59,7 @@ impl Scene {
         run_core(&mut self.caller.core, "the idle connection's end", || is_down(heard));
     }
 
-    /// A call that comes now is left alone: then the core has also reported what came before.
+    /// A call that comes now is left alone: then the core has also reported all earlier calls.
     fn wait_for_a_call_to_be_left(&mut self) {
         self.caller.start(ECHO, LEFT, |args| args.opaque(b"late")).unwrap();
         let left = || self.server.stats().calls_left == 1;
@@ -148,7 +148,7 @@ fn drain_a_core_that_does_not_move_expect_it_counted() {
     assert_eq!(engine.drain(LIMIT), 1, "what is lost stays lost");
 }
 
-/// What the reply leaves behind is reported when a call comes that is sent after it.
+/// Resources left by the reply are reported with a later call.
 #[test]
 fn drain_for_too_short_a_time_expect_the_count_of_what_is_left() {
     let mut scene = Scene::new(Server::start(), 3);
@@ -201,7 +201,8 @@ fn connect_while_draining_expect_a_refusal() {
     assert_eq!(draining.join().unwrap(), 0);
 }
 
-/// The client does nothing meanwhile: what has left waits for it, and so does the news of the end.
+/// The client does nothing meanwhile: replies that have left wait for it, and so does the news of
+/// the end.
 #[test]
 fn drain_with_many_calls_deferred_expect_all_replies_before_the_end() {
     let mut scene = Scene::new(Server::start(), 64);

@@ -1,5 +1,5 @@
-//! What a service hears of its connections, and when: who is at the other end before the first call,
-//! and the end after the last one.
+//! Connection events of a service and their order: the peer's identity before the first call, and
+//! the end after the last one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -26,7 +26,7 @@ enum Heard {
     Down(ConnectionId),
 }
 
-/// Notes what it hears, in order.
+/// Records events, in order.
 #[derive(Clone, Default)]
 struct Notes {
     heard: Arc<Mutex<Vec<Heard>>>,

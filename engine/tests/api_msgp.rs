@@ -54,7 +54,7 @@ const KEEP: Procedure = Procedure(1);
 #[derive(Default)]
 struct Kept {
     owned: Mutex<Vec<Bulk>>,
-    /// Seeds of the items that came without memory of their own.
+    /// Seeds of the items that came without separate memory.
     inline: Mutex<Vec<u32>>,
 }
 
@@ -78,7 +78,7 @@ impl Service for Keeper {
     }
 }
 
-/// An engine that keeps what it is sent.
+/// An engine that keeps the data it receives.
 struct KeepServer {
     engine: Engine,
     address: String,
@@ -115,7 +115,7 @@ impl Drop for KeepServer {
     }
 }
 
-/// Sends `length` bytes to be kept, in a buffer beside the stream or in it.
+/// Sends `length` bytes to be kept, in a separate buffer or in the stream.
 #[track_caller]
 fn keep(caller: &mut Caller<Vec<u32>>, seed: u32, length: usize, as_item: bool) {
     let mut spec = CallSpec::new();
@@ -143,7 +143,7 @@ fn inline_data_arrive_aligned_and_owned_and_nothing_is_copied() {
     let lengths = (512..520).chain(2000..2008).chain(4096 - ALIGN - 7..=4096 - ALIGN);
     for (seed, length) in (0..).zip(lengths) {
         keep(&mut caller, seed, length, seed % 2 == 0);
-        let bulk = lock(&server.kept.owned).pop().expect("memory of its own");
+        let bulk = lock(&server.kept.owned).pop().expect("separate memory");
         assert_eq!(bulk.len(), length);
         assert!(is_pattern(seed, bulk.bytes()), "{length} bytes");
         assert_eq!(bulk.bytes().as_ptr().addr() % 4096, 0, "{length} bytes");
@@ -167,7 +167,7 @@ fn data_below_the_threshold_and_data_that_fit_without_padding_only_are_not_padde
     assert!(lock(&server.kept.owned).is_empty());
     assert_eq!(*lock(&server.kept.inline), [1, 1, 2, 2, 3, 3]);
     let stats = server.wait_for("calls", |stats| stats.calls_received > 6);
-    assert_eq!(stats.bytes_read, 0, "padding is no reason for a chunk");
+    assert_eq!(stats.bytes_read, 0, "padding is not a reason for a chunk");
     assert_eq!(stats.joins, 4, "what is longer than the first buffer is joined");
 }
 
@@ -265,7 +265,8 @@ fn a_reply_from_another_thread_is_padded() {
     assert_eq!(caller.reply().unwrap(), (true, true));
 }
 
-/// Several data items, of which some go by Read chunk: the positions of those do not count padding.
+/// Several data items, of which some go in a Read chunk: the positions of those do not count
+/// padding.
 #[test]
 fn items_of_all_kinds_and_lengths_in_one_call() {
     let server = Server::with(padding(small()));
@@ -284,7 +285,7 @@ fn items_of_all_kinds_and_lengths_in_one_call() {
     // The first padded one begins in the second buffer; a further one lies behind it.
     assert_eq!(run(arguments(&[600, 601, 602])), 0b001);
     assert_eq!(run(arguments(&[3, 600, 700])), 0b010);
-    // Beside a Read chunk, before and behind it.
+    // With a Read chunk, before and behind it.
     assert_eq!(run(arguments(&[2001, 100_002])), 0b11);
     assert_eq!(run(arguments(&[100_002, 2003])), 0b11);
     assert_eq!(run(arguments(&[5, 100_002, 2003, 70_001])), 0b1110);
@@ -352,7 +353,7 @@ fn long_credentials_move_the_data_and_lose_nothing() {
     assert!(!lock(&server.kept.owned).is_empty());
 }
 
-/// What goes over the wire, word by word: alignment and threshold "prior to the Read and Write chunk
+/// Words of a padded call on the wire: alignment and threshold "prior to the Read and Write chunk
 /// lists", then the message, its data at a multiple of the alignment.
 #[test]
 fn the_first_padded_call_on_the_wire() {

@@ -1,4 +1,4 @@
-//! Services with work of their own: calls are deferred, and answered when the core polls the service.
+//! Services with background work: calls are deferred, and answered when the core polls the service.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -19,7 +19,7 @@ use std::time::Instant;
 /// `u32` in; deferred, the same out.
 const LATER: Procedure = Procedure(1);
 
-/// What the test sees of the service, and tells it.
+/// State that the test shares with the service.
 #[derive(Default)]
 struct Shared {
     calls: AtomicU64,
@@ -200,7 +200,7 @@ fn a_core_that_would_sleep_polls_on_while_a_service_waits_and_sleeps_when_it_doe
         let (parks, polls) = (pair.parks(), pair.shared.polls());
         let shared = Arc::clone(&pair.shared);
         pair.server.run_until(|| shared.polls() >= polls + 1000);
-        assert_eq!(pair.parks(), parks, "the core slept while work was under way");
+        assert_eq!(pair.parks(), parks, "the core slept while work was pending");
         pair.shared.hold(false);
         let engine = pair.engine.clone();
         let end = Instant::now() + LIMIT;

@@ -1,5 +1,5 @@
 //! Deadlines and cancelling. The server answers on the test's command, so that nothing depends on
-//! who is fast.
+//! timing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -34,7 +34,7 @@ fn a_deadline_that_passes_ends_the_call_once_and_the_late_reply_is_dropped() {
     server.shared.pop().unwrap().1.reply(|results| results.u32(1));
     let client = caller.client.clone();
     run_core(&mut caller.core, "the late reply", || client.in_flight() == 0);
-    assert!(caller.heard.borrow().replies.is_empty(), "nobody waits for it any more");
+    assert!(caller.heard.borrow().replies.is_empty(), "the caller no longer waits for it");
     assert!(caller.call(NULL, |_| {}).is_ok());
     let engine = caller.engine.clone();
     run_core(&mut caller.core, "one timeout", || engine.stats(0).unwrap().timeouts == 1);
@@ -62,7 +62,8 @@ fn fenced_calls_keep_their_credits_and_give_them_back() {
     assert!(caller.replies(64).iter().all(|(_, reply)| reply.is_ok()));
 }
 
-/// RFC 8166 section 8.1: what a cancelled call exposed is not used again while the peer may reach it.
+/// RFC 8166 section 8.1: memory that a cancelled call exposed is not used again while the peer may
+/// reach it.
 #[test]
 fn buffers_of_a_given_up_call_are_fenced_until_the_server_answers() {
     let server = Server::start();
@@ -253,5 +254,5 @@ fn a_late_reply_with_data_changes_no_buffer_of_a_later_call() {
     let sent = pattern(1, 3);
     let mut spec = CallSpec::new();
     caller.client.call(BOUNCE, Token(3), &mut spec, |args| args.opaque(&sent)).unwrap();
-    assert!(caller.reply().is_err(), "an echo is no mix");
+    assert!(caller.reply().is_err(), "an echo is not a mix");
 }

@@ -1,9 +1,9 @@
 //! The rules of the house, checked by reading the sources of the whole workspace.
 //!
-//! Which module may import which, how long functions and files may be, where `unsafe` and atomics
-//! may stand, what a source file begins with. There is no list of exceptions: code that breaks a
-//! rule is changed, or the rule is, here, in a commit that says why. Each rule is proved able to
-//! fail by the bad samples in `architecture/samples.rs`.
+//! Imports between modules, lengths of functions and files, places of `unsafe` and atomics, and
+//! heads of source files. There is no list of exceptions: code that breaks a rule is changed, or
+//! the rule is changed here, in a commit that gives the reason. The bad samples in
+//! `architecture/samples.rs` prove that each rule can fail.
 
 #[path = "architecture/edges.rs"]
 mod edges;

@@ -1,4 +1,4 @@
-//! Handlers that are futures: what they await, how many there may be, and how they end.
+//! Handlers that are futures: the events they await, their number, and their end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -32,7 +32,7 @@ const TIMED: Procedure = Procedure(4);
 const COUNTED: Procedure = Procedure(5);
 /// PROC_UNAVAIL, after some polls.
 const REFUSED: Procedure = Procedure(6);
-/// So many bytes of registered memory, after some polls.
+/// Returns this many bytes of registered memory, after some polls.
 const BULK: Procedure = Procedure(7);
 /// The number of the call, when the gate is open: polled in every turn until then.
 const SPINS: Procedure = Procedure(8);
@@ -46,11 +46,11 @@ const HANDLERS: usize = 3;
 #[derive(Default)]
 struct Gate {
     is_open: bool,
-    /// Of those that wait.
+    /// Wakers of futures that wait.
     wakers: Vec<Waker>,
 }
 
-/// What a test sees of its service.
+/// State of the service that a test can see.
 #[derive(Default)]
 struct Inside {
     gate: Mutex<Gate>,
@@ -241,7 +241,7 @@ impl AsyncService for Program {
     }
 }
 
-/// A server with this program, and a client on a core of its own.
+/// A server with this program, and a client on a separate core.
 struct Pair {
     inside: Arc<Inside>,
     client: ClientHandle,

@@ -267,7 +267,8 @@ fn echo_all(change: fn(&mut RawConfig)) {
     echo.join().unwrap();
 }
 
-/// A server on this thread, and a client's engine with a thread of its own whose stream takes the calls in reverse.
+/// A server on this thread, and a client's engine on a separate thread whose stream takes the calls
+/// in reverse.
 struct Reverse {
     calls: Option<CallStream>,
     back: Client,
@@ -354,7 +355,7 @@ fn tokio_answers_reverse_calls_by_tasks_expect_every_answer() {
             assert_eq!(words.unwrap(), [token as u32]);
         }
     }
-    // Calls forward go on beside.
+    // Calls forward continue meanwhile.
     assert!(reverse.client.is_up());
     drop(reverse);
     assert_eq!(runtime.block_on(served).unwrap(), 100 * CALLS);

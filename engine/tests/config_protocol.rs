@@ -48,7 +48,7 @@ fn accepted(xid: u32, status: &[u32]) -> Vec<u32> {
     message(xid, MSG, &NO_LISTS, &[&[xid, 1, 0, 0, 0], status].concat())
 }
 
-/// What a message is about: everything behind the transport header without lists, or the code of an
+/// Content of a message: everything behind the transport header without lists, or the code of an
 /// RDMA_ERROR.
 #[derive(Debug, PartialEq, Eq)]
 enum Body {

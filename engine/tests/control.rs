@@ -1,5 +1,5 @@
-//! The control socket: what it tells of an engine, what it does to it, and that nobody who uses it
-//! wrongly keeps it from others, or the engine from its calls.
+//! The control socket: its reports on an engine, its effects on it, and misuse, which must not keep
+//! it from other users, or the engine from its calls.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -21,8 +21,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 const USER: &str = "SPINRPC_TEST_CONTROL";
-/// How a process of another user ends that was not answered: none ends so by itself, or because there
-/// was no such test.
+/// Exit status of a process of another user that was not answered: it never ends so by itself, or
+/// because the test does not exist.
 const NOT_ANSWERED: i32 = 42;
 
 /// Asks for snapshots, which may be 10 ms old, until one is as expected.
@@ -38,7 +38,7 @@ fn ask_until(name: &str, is_expected: impl Fn(&str) -> bool) -> String {
     }
 }
 
-/// Of a read at the end of all that was said; not of one that had to give up.
+/// True for a read at the end of everything that was sent; false for one that had to give up.
 fn is_hung_up(end: &std::io::Result<usize>) -> bool {
     match end {
         Ok(bytes) => *bytes == 0,
@@ -78,8 +78,8 @@ impl Asked {
     }
 }
 
-/// Make calls over a connection, then ask. Expect the counts of the core and of the connection, what
-/// memory there is, and the keys that were set.
+/// Make calls over a connection, then ask. Expect the counts of the core and of the connection, the
+/// memory, and the keys that were set.
 #[test]
 fn a_snapshot_tells_of_engine_core_connection_and_memory() {
     let asked = Asked::on(Server::with(small_with(|raw| raw.rpc.credits = 9)));
@@ -198,7 +198,7 @@ fn a_core_that_does_not_move_is_told_of_without_what_only_it_knows() {
     assert_eq!(core.poll_once().events, 0);
 }
 
-/// A handler that does not return keeps nobody from asking.
+/// A handler that does not return does not keep the socket from answering.
 #[test]
 fn a_core_that_hangs_in_a_handler_is_seen_to() {
     let engine = Engine::new(valid(small())).unwrap();
@@ -279,7 +279,7 @@ fn requests_are_lines_however_they_arrive() {
 }
 
 /// Connect hundreds of times and say nothing, or ask and read nothing. Expect that others are
-/// answered, and that those who are one too many are hung up on.
+/// answered, and that peers beyond the limit are disconnected.
 #[test]
 fn peers_that_are_silent_or_never_read_keep_nobody_out() {
     let asked = Asked::start();
@@ -289,7 +289,7 @@ fn peers_that_are_silent_or_never_read_keep_nobody_out() {
         .map(|_| {
             let mut stream = asked.connect();
             stream.set_nonblocking(true).unwrap();
-            // As many as there is room for: the answers fill the socket, and nobody takes them.
+            // As many as fit: the answers fill the socket, and are not read.
             while stream.write(b"snapshot\n").is_ok_and(|bytes| bytes > 0) {}
             stream
         })
@@ -302,7 +302,7 @@ fn peers_that_are_silent_or_never_read_keep_nobody_out() {
     asked.expect_well();
 }
 
-/// Expect that who connects and says nothing is hung up on by itself, within 5 s.
+/// Expect that a peer that connects and says nothing is disconnected by itself, within 5 s.
 #[test]
 fn a_peer_that_says_nothing_is_hung_up_on() {
     let asked = Asked::start();
@@ -311,7 +311,7 @@ fn a_peer_that_says_nothing_is_hung_up_on() {
     assert!(began.elapsed() > Duration::from_secs(4), "{:?}", began.elapsed());
 }
 
-/// Not a test of its own: what another user's process does. Without the variable there is nothing
+/// Not a test in itself: the body of another user's process. Without the variable there is nothing
 /// to do.
 #[test]
 fn another_users_process() {
@@ -340,7 +340,8 @@ fn another_user_is_not_answered() {
     asked.expect_well();
 }
 
-/// Runs in a process of its own: an engine of the overflow user in a user namespace that maps nobody.
+/// Runs in a separate process: an engine of the overflow user in a user namespace that maps no
+/// users.
 #[test]
 fn an_engine_of_the_overflow_user() {
     if std::env::var(USER).is_err() || effective_user() != "65534" {

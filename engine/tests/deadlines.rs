@@ -113,7 +113,7 @@ fn a_handler_knows_how_much_time_is_left() {
     running.join().unwrap();
 }
 
-/// A raw server and a client that is connected to it; how the server answers what it hears before that.
+/// A raw server and a client that is connected to it; the server's answers to earlier messages.
 fn pair(raw: RawConfig, mut answer: impl FnMut(&[u32]) -> Vec<u32>) -> (RawPeer, Caller<Vec<u32>>) {
     let address = unique_address();
     let listener = RawListener::at(&address);
@@ -162,7 +162,7 @@ fn receive_late_expect_a_call_that_was_not_executed() {
     assert!(matches!(error, CallError::Late { by: late } if late == by), "{error:?}");
     assert!(error.is_retryable());
     assert_eq!(caller.client.in_flight(), 0);
-    // Said again, and of another call: nobody waits for the first, the second has not named a time.
+    // Repeated, and for another call: the first has been given up, the second has not named a time.
     let said = call(&mut peer, &mut caller, CallSpec::new().no_deadline());
     assert_eq!(said[3], 0, "a call without deadline has no time to name");
     peer.send_words(&[said[0], 2, 8, 5, 1, LATE, 8, 0, 1]);
@@ -232,8 +232,8 @@ fn version_one_goes_without() {
     assert_eq!((said[1], said[3]), (1, 0));
 }
 
-/// Defer calls, and find out that it is too late for each. Expect who named a time to hear that, and who did not that
-/// something failed.
+/// Defer calls, and find out that it is too late for each. Expect a client that named a time to be
+/// told so, and one that did not to get an error.
 #[test]
 fn a_service_says_of_a_deferred_call_that_it_is_too_late() {
     let server = Server::with(two(small_with(|_| {})));

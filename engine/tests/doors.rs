@@ -1,7 +1,7 @@
 //! Sockets that other local processes can reach: descriptors that block when they are closed, floods of
 //! silent connections, sizes that a peer chooses, and errors that name the remedy.
 //!
-//! Peers run as processes of their own: this test binary again, told by its environment what to do.
+//! Peers run as separate processes: this test binary again, with the task in its environment.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -119,7 +119,7 @@ impl Peer {
         Self::run(command, role).expect("the peer says something")
     }
 
-    /// Starts it in a PID namespace of its own: this process and its children have no id there.
+    /// Starts it in a separate PID namespace: this process and its children have no id there.
     fn start_elsewhere(role: &str) -> Option<(Self, String)> {
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"]);
@@ -144,7 +144,7 @@ impl Drop for Peer {
     }
 }
 
-/// What the other process does; without the variable there is nothing to do.
+/// The body of the other process; without the variable there is nothing to do.
 #[test]
 fn peer() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -158,8 +158,8 @@ fn peer() {
         ["squat", name] => squat(name),
         ["connect", address] => {
             println!("\npeer: {}", outcome(address));
-            // Before the harness hears of it: without descriptors ThreadSanitizer cannot look up the names of
-            // what it is told to leave out.
+            // Before the harness hears of it: without descriptors ThreadSanitizer cannot look up
+            // the names of functions to leave out.
             std::process::exit(0);
         }
         _ => panic!("no role {role}"),
@@ -240,7 +240,7 @@ fn hold(address: &str) {
     thread::sleep(LINGER);
 }
 
-/// Takes a name, whoever's number is in it.
+/// Takes a name, whatever process number is in it.
 fn squat(name: &str) {
     let socket = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
     net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
@@ -338,7 +338,8 @@ fn larger_arenas_than_configured_are_refused() {
     assert!(error.contains("limits.peer_arena_mib"), "{error}");
 }
 
-/// Rings larger than the listener's are not used, and the smaller ones take what it sends.
+/// Rings larger than the listener's are not used, and the smaller ones take the listener's
+/// messages.
 #[test]
 fn rings_are_as_large_as_the_listener_has_configured() {
     let server = Server::start();
@@ -417,8 +418,8 @@ fn a_server_of_another_user_is_told_from_none() {
     assert_eq!(said, expected);
 }
 
-/// Names are the kernel's, which gives them to whoever asks. Expect errors to name the user who has one,
-/// not the user whose number is in it.
+/// The kernel gives names to any process that asks. Expect errors to name the user who has one, not
+/// the user whose number is in it.
 #[test]
 fn a_name_that_another_user_has_taken_is_told_with_that_user() {
     if !rustix::process::geteuid().is_root() {
@@ -452,8 +453,8 @@ impl Acceptor<ShmEndpoint> for Nobody {
     fn accepted(&mut self, _: usize, _: ShmEndpoint) {}
 }
 
-/// Connect two processes to a server in another PID namespace, where neither has an id, and kill one.
-/// Expect the other one to have memory of its own, and to keep its connection.
+/// Connect two processes to a server in another PID namespace, where neither has an id, and kill
+/// one. Expect the other one to have separate memory, and to keep its connection.
 #[test]
 fn processes_of_another_pid_namespace_are_told_apart() {
     let Some((_server, address)) = Peer::start_elsewhere("serve") else {
@@ -512,6 +513,6 @@ fn a_storm_of_connections_takes_the_memory_that_is_configured() {
     });
     let grown_mib = rss().saturating_sub(before) >> 10;
     println!("{calls} calls, the longest took {longest:?}; {grown_mib} MiB more");
-    // Both ends are in this process: 60 times rings of 128 KiB, and what goes with them.
+    // Both ends are in this process: 60 times rings of 128 KiB, and the memory that goes with them.
     assert!(grown_mib < 200, "{grown_mib} MiB more for 60 connections");
 }

@@ -1,4 +1,5 @@
-//! An engine goes by the driver it was configured for, and says so when it is asked for another.
+//! An engine uses the driver it was configured for, and reports an error when it is asked for
+//! another.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;

@@ -28,10 +28,10 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-/// Calls that the handles of a test may have under way.
+/// Calls that the handles of a test may have in flight.
 const CALLS: usize = 16;
 
-/// A server, and a client's engine whose one core has a thread of its own.
+/// A server, and a client's engine whose one core runs on a separate thread.
 struct Pair {
     server: Server,
     client: ClientHandle,
@@ -274,13 +274,13 @@ fn dropped_calls_are_cancelled_expect_their_places_free() {
             pair.answer_all();
             pair.server.shared.waiting() == 0
         });
-        // What was cancelled on its way may be deferred yet.
+        // Calls that were cancelled on their way may still be deferred.
         pair.server.wait_for("calls", |stats| stats.calls_received >= stats.replies_sent);
     }
     assert_eq!(echo(&pair.client, b"after all").unwrap(), b"after all");
 }
 
-/// With a waker that counts: woken once the answer is there, and not before.
+/// Future with a counting waker: woken once the answer is there, and not before.
 #[test]
 fn a_future_is_ready_when_its_answer_is_there() {
     struct Count(AtomicUsize);
@@ -303,7 +303,7 @@ fn a_future_is_ready_when_its_answer_is_there() {
         panic!("woken for nothing")
     };
     assert_eq!(answer.unwrap().results().u32().unwrap(), 7);
-    // A future that is asked once more does not wait for ever.
+    // A future that is asked once more does not wait forever.
     let Poll::Ready(Err(CallError::Cancelled)) = pending.as_mut().poll(&mut context) else {
         panic!("answered twice")
     };
@@ -618,7 +618,7 @@ fn a_server_is_replaced_expect_calls_to_wait_while_the_core_sleeps_if_it_may() {
     });
 }
 
-/// With fewer connections than handles over time: numbers and connections come back.
+/// Clients with fewer connections than handles over time: numbers and connections come back.
 #[test]
 fn handles_are_made_and_dropped_many_times_expect_room_for_the_next() {
     let pair = Pair::with(|raw| raw.limits.conns = 4, &ConnectOptions::new());
@@ -705,7 +705,7 @@ fn too_many_handles_expect_the_limit_by_name() {
     wait_until("a number", || connect().is_ok());
 }
 
-/// Of one thread, whether its calls wait or not.
+/// Calls of one thread, whether they wait or not.
 #[test]
 fn calls_of_a_thread_are_served_in_its_order() {
     let pair = Pair::with(|raw| raw.rpc.credits = 3, &ConnectOptions::new());

@@ -60,7 +60,7 @@ fn at(length: u32, offset: u64) -> RemoteSlice {
     RemoteSlice { length, offset, ..NOWHERE }
 }
 
-/// What a message deserves.
+/// The answer that a message deserves.
 #[derive(Clone, Copy, Debug)]
 enum Deserves {
     /// No answer.
@@ -75,8 +75,8 @@ enum Deserves {
     RpcMismatch,
 }
 
-/// Sends a message and then a null call: the answers are exactly what the message deserves and the
-/// null reply.
+/// Sends a message and then a null call: the answers are exactly the one that the message deserves
+/// and the null reply.
 #[track_caller]
 fn expect(peer: &mut RawPeer, what: &str, bytes: &[u8], deserves: Deserves) {
     let xid = bytes.get(..4).map_or(0, |x| u32::from_be_bytes([x[0], x[1], x[2], x[3]]));
@@ -193,7 +193,7 @@ fn chunk_lists_beyond_reason_are_answered_with_err_chunk() {
         ("a Reply chunk of 17 segments", [&[0, 0], &write_chunk(&seventeen)[..]].concat()),
         ("a Reply chunk of 2 GiB", [&[0, 0], &write_chunk(&[at(1 << 31, 0)])[..]].concat()),
         ("a count of four billion", vec![0, 1, u32::MAX, 0]),
-        ("a link that is no boolean", vec![7, 0, 0]),
+        ("a link that is not a boolean", vec![7, 0, 0]),
         ("a Write list without end", vec![0, 1, 1, 1, 64, 0, 0, 1]),
     ] {
         let call = message(10, MSG, &lists, &rpc_call(10, NULL, &[]));

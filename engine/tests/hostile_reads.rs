@@ -1,6 +1,6 @@
-//! Peers that break the rules of replies to be fetched (RFC 5666 sections 3.8 and 11): a client that
-//! says RDMA_DONE too often, too late or never, and a server whose Read lists lead nowhere. Each can
-//! lose its own connection, and costs nobody anything else.
+//! Peers that break the rules of replies to be fetched (RFC 5666 sections 3.8 and 11): a client
+//! that sends RDMA_DONE too often, too late or never, and a server whose Read lists lead nowhere.
+//! Each can lose its own connection, and harms no other.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -51,7 +51,7 @@ fn read_segment(position: u32, slice: RemoteSlice) -> [u32; 6] {
     [1, position, slice.handle, slice.length, high, low]
 }
 
-/// What a reply says: its credits and its first Read segment.
+/// Contents of a reply: its credits and its first Read segment.
 #[track_caller]
 fn read_list(said: &Said) -> (u32, u32, RemoteSlice) {
     let words = said.words();
@@ -118,7 +118,7 @@ fn what_is_exported_is_exactly_the_reply() {
     assert_eq!(bytes[..8], [0, 0, 0, 5, 0, 0, 0, 1]);
     peer.send_words(&done(5));
     server.wait_for("RDMA_DONE", |stats| stats.dones_received == 1);
-    // A byte more than that, or the same bytes now, is nobody's to read.
+    // A byte more than that, or the same bytes now, must not be readable.
     peer.read(slice);
     assert_eq!(peer.hear_read(), None);
     let access = DownCause::WorkRequest(WrError::RemoteAccess);
@@ -403,7 +403,7 @@ fn a_reply_too_long_to_be_fetched_ends_its_call_alone() {
 fn a_read_list_that_cannot_be_costs_the_connection() {
     for (what, lists, kind) in [
         (
-            "Position-Zero beside a message",
+            "Position-Zero next to a message",
             [&read_segment(0, NOWHERE)[..], &NO_LISTS].concat(),
             MSG,
         ),

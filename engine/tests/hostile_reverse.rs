@@ -1,6 +1,6 @@
-//! Peers that break the rules of calls in reverse (RFC 8167): a server that calls who takes no calls,
-//! calls more than it may, or answers what nobody asked; and a client that does so on a server that
-//! calls back. The forward direction goes on.
+//! Peers that break the rules of calls in reverse (RFC 8167): a server that calls a client which
+//! takes no calls, calls more than it may, or sends unrequested answers; and a client that does so
+//! on a server that calls back. The forward direction continues.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -81,7 +81,7 @@ impl AtServer {
         Self::connect(&ConnectOptions::new().take_reverse_calls())
     }
 
-    /// What the engine says next, in words.
+    /// The engine's next message, in words.
     #[track_caller]
     fn hear(&mut self) -> Vec<u32> {
         let end = Instant::now() + LIMIT;
@@ -117,8 +117,8 @@ impl AtServer {
     }
 }
 
-/// RFC 8167: there are no calls in reverse before the upper layer says so. Whoever takes
-/// none never answers, since only replies are expected.
+/// RFC 8167: there are no calls in reverse before the upper layer says so. A client that takes none
+/// never answers, since only replies are expected.
 #[test]
 fn call_who_takes_no_calls_in_reverse_expect_silence() {
     let mut pair = AtServer::connect(&ConnectOptions::new());
@@ -129,7 +129,7 @@ fn call_who_takes_no_calls_in_reverse_expect_silence() {
     }
     pair.peer.send_words(&reply(ours, 0));
     assert!(matches!(pair.next_reply(), (7, Ok(_))));
-    pair.expect_alive("after calls that nobody takes");
+    pair.expect_alive("after calls that are not taken");
     assert!(pair.peer.poll().is_none(), "an answer to a call in reverse");
 }
 
@@ -146,7 +146,7 @@ fn call_in_reverse_with_the_xid_of_a_call_in_flight_expect_both_answered() {
     assert!(matches!(pair.next_reply(), (7, Ok(_))));
 }
 
-/// RFC 5666 section 3.3: what is beyond the grant may be refused with an RPC error.
+/// RFC 5666 section 3.3: calls beyond the grant may be refused with an RPC error.
 #[test]
 fn call_in_reverse_beyond_the_grant_expect_system_err_and_the_others_answered() {
     let mut pair = AtServer::taking();

@@ -236,7 +236,7 @@ fn lists_that_were_changed_cost_the_connection() {
         ("two chunks", two_chunks, PeerMisbehaved::WriteListChanged),
         ("another Reply handle", |l| l[10] ^= 1, PeerMisbehaved::ReplyChunkChanged),
         ("a longer Reply chunk", |l| l[11] += 100, PeerMisbehaved::ReplyChunkChanged),
-        ("a Reply chunk beside a body", |l| l[11] = 64, PeerMisbehaved::ReplyChunkChanged),
+        ("a Reply chunk together with a body", |l| l[11] = 64, PeerMisbehaved::ReplyChunkChanged),
     ];
     for (what, change, why) in cases {
         let mut pair = Pair::new();

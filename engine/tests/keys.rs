@@ -1,5 +1,5 @@
-//! Every key of the configuration does what it says: for each, the test that fails if the engine
-//! ignores it.
+//! Every key of the configuration has its documented effect: for each, the test that fails if the
+//! engine ignores it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -13,9 +13,9 @@ mod turns;
 use spinrpc::config::{KEYS, Key};
 use std::path::Path;
 
-/// Key, file below `engine`, test: it sets the key to another value than its default and sees what
-/// follows. What shows only on a device is seen in the attributes that its driver is given, and in
-/// the guest (`fabric/verbs/tests`).
+/// Key, file below `engine`, test: it sets the key to another value than its default and checks the
+/// effect. Effects that show only on a device are checked in the attributes that its driver is
+/// given, and in the guest (`fabric/verbs/tests`).
 const EFFECTS: &[(&str, &str, &str)] = &[
     ("cores.list", "tests/keys/host.rs", "a_core_runs_on_the_cpu_of_the_list"),
     ("cores.max", "tests/keys/host.rs", "auto_takes_as_many_cores_as_the_most"),
@@ -294,7 +294,7 @@ fn every_key_has_a_test_of_its_effect() {
         assert_eq!(entries, 1, "{}: write a test that fails if it is ignored", key.name);
     }
     for (name, ..) in EFFECTS {
-        assert!(Key::find(name).is_some(), "{name} is no key any more");
+        assert!(Key::find(name).is_some(), "{name} is not a key any more");
     }
 }
 

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant, SystemTime};
 const ROLE: &str = "SPINRPC_TEST_ROLE";
 const ADDRESS: &str = "SPINRPC_TEST_ADDRESS";
 const ROUNDS: u32 = 20;
-/// How long a survivor may take to notice.
+/// Time that a survivor may take to notice.
 const NOTICE: Duration = Duration::from_secs(1);
 
 /// Tests here count descriptors and mappings of the process: one at a time.
@@ -39,7 +39,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Not a test of its own: the body of the other process. Without the variable there is nothing to
+/// Not a test in itself: the body of the other process. Without the variable there is nothing to
 /// do.
 #[test]
 fn other_process() {
@@ -124,7 +124,7 @@ impl Drop for Other {
 struct Load {
     client: Client,
     state: Rc<RefCell<LoadState>>,
-    /// Calls among the first ones that nobody answers.
+    /// Calls among the first ones that are not answered.
     open_calls: u64,
 }
 
@@ -205,7 +205,7 @@ impl ReplyHandler for Load {
     }
 }
 
-/// What a process holds that could be left behind.
+/// Resources of a process that could be left behind.
 #[derive(Debug, PartialEq, Eq)]
 struct Holdings {
     descriptors: usize,
@@ -218,7 +218,8 @@ struct Holdings {
 /// Only a sanitizer's shadow memory is as large as this, a tebibyte, and it grows as it likes.
 const SHADOWED_KB: usize = 1 << 30;
 
-/// Those of a sanitizer to its symbolizer, a child process that it starts when it first needs names.
+/// Descriptors of a sanitizer to its symbolizer, a child process that it starts when it first needs
+/// names.
 fn symbolizer_descriptors() -> usize {
     let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
     let lists =
@@ -281,7 +282,7 @@ impl Moments {
         Self(seed as u64 | 1)
     }
 
-    /// How many calls to wait for.
+    /// Number of calls to wait for.
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         (self.0 >> 33) % 2000
@@ -297,7 +298,8 @@ fn kill_the_server_under_load_expect_every_call_ended_and_the_other_server_serve
     let other_address = unique_address();
     let _other = Other::start("server", &other_address);
     let other = Load::connect(&mut core, &other_address);
-    // The first round brings what stays: buffers of the allocator, thread-local data.
+    // Resources that stay are allocated in the first round: buffers of the allocator, thread-local
+    // data.
     let mut before = None;
     for round in 0..=ROUNDS {
         kill_one_server(&mut core, &other, moments.next());
@@ -386,7 +388,7 @@ fn the_address_of_a_killed_server_can_be_used_again() {
         let mut caller = Caller::connect(&address, one_opaque);
         assert_eq!(caller.call(ECHO, |args| args.opaque(b"next")).unwrap(), b"next");
     }
-    // What SIGKILL left; a server that ends in good order removes its own.
+    // The file left after SIGKILL; a server that shuts down gracefully removes its file.
     fs::remove_file(&path).unwrap();
     let engine = Engine::new(valid(small())).unwrap();
     engine.listen(&format!("shm:{path}")).unwrap();

@@ -1,5 +1,5 @@
 //! Deadlines of calls that start in a turn after the application was away; and deadlines and calls of silent connections
-//! beside other calls.
+//! while other connections are busy.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -19,14 +19,14 @@ const SILENCE: u32 = 5_000;
 /// Turns in which a call by it is answered: nine of each end, as it is silent at both, and one that the call begins in.
 const ROUNDS_MAX: usize = 20;
 
-/// When the second call began, and when and how it ended.
+/// Start of the second call, and its end with the result.
 #[derive(Default)]
 struct Second {
     began: Cell<Option<Instant>>,
     ended: Cell<Option<(Instant, bool)>>,
 }
 
-/// Answers each reply with the next call, as whoever keeps one call in flight does.
+/// Answers each reply with the next call, like a client that keeps one call in flight.
 struct Next(Client, Rc<Second>);
 
 impl ReplyHandler for Next {
@@ -58,7 +58,7 @@ fn a_call_of_a_handler_has_all_its_time_although_the_application_was_away() {
     poll_until(&mut near, &mut far, "the connection", || client.is_up());
     client.call(common::program::NULL, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
     far.run_until(|| there.stats(0).unwrap().replies_sent >= 2);
-    // The reply is here in time. Whoever holds the core has something else to do.
+    // The reply is here in time, but the thread that holds the core has something else to do.
     std::thread::sleep(TIMEOUT);
     near.poll_once();
     let began = second.began.get().expect("the first reply");

@@ -16,7 +16,7 @@ use spinrpc::{Call, CallError, ConnectionEvent, Deferred, Engine, Procedure, Pro
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Called by nobody but these tests.
+/// Called by these tests only.
 const HIGH: Procedure = Procedure(PROCEDURES_MEASURED);
 const HIGHER: Procedure = Procedure(u32::MAX);
 
@@ -175,7 +175,8 @@ fn a_handler_that_panics_counts_once_and_the_next_call_counts_too() {
     }
 }
 
-/// Of two cores one has a thread, which does not take its turns. Expect an answer that says so.
+/// One of two cores has a thread, which does not take its turns. Expect an answer that reports
+/// this.
 #[test]
 fn cores_that_do_not_move_are_told_of_and_measure_once_they_do() {
     let raw = small_with(|raw| raw.cores.list = CoreList::Cpus(vec![0, 1]));
@@ -194,7 +195,7 @@ fn cores_that_do_not_move_are_told_of_and_measure_once_they_do() {
         assert!(answer.contains(still), "{answer}");
         assert!(answer.contains("\"index\":1,\"running\":false,\"measuring\":false"), "{answer}");
     }
-    // One letter about measuring, and at most one from a test beside this one that looks for its own engine.
+    // One letter about measuring, and at most one from a concurrent test that looks for its engine.
     let letters = core.poll_once().events;
     assert!((1..=2).contains(&letters), "{letters} letters");
     let answer = ask(&control, "latency");

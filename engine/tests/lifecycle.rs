@@ -26,13 +26,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Which CPUs are polled on is a matter of the whole process: one test at a time.
+/// The set of polled CPUs is global to the process: one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// On a thread of its own, whose affinity is its own.
+/// Runs on a separate thread, with a separate affinity.
 fn on_a_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     thread::spawn(run).join().unwrap()
 }
@@ -101,7 +101,7 @@ fn cpus_of_factory_threads(config: spinrpc::Config) -> CpuSet {
     cpus
 }
 
-/// With one CPU there is no other for them.
+/// With a single CPU they have no other.
 #[test]
 fn threads_of_a_factory_keep_off_the_cores_that_poll() {
     let _alone = alone();
@@ -109,7 +109,7 @@ fn threads_of_a_factory_keep_off_the_cores_that_poll() {
     let cpu = all.iter().next().unwrap();
     let config = valid(small_with(|raw| raw.cores.list = CoreList::Cpus(vec![cpu])));
     let cpus = cpus_of_factory_threads(config);
-    // Of a NUMA host with one node for each CPU there is no other near.
+    // On a NUMA host with one node for each CPU, no other CPU is near.
     assert_eq!(cpus.contains(cpu), all.len() == 1, "{cpus}");
 }
 
@@ -151,7 +151,7 @@ fn errors_lead_to_the_error_of_the_operating_system() {
     assert!(os_error(&error).is_some(), "{error:?}");
 }
 
-/// From the thread of a core, whose one CPU other threads would inherit.
+/// Start on the thread of a core, whose one CPU other threads would inherit.
 #[test]
 fn helpers_of_a_handler_keep_off_the_cores_that_poll() {
     let _alone = alone();
@@ -183,7 +183,7 @@ fn helpers_of_a_handler_keep_off_the_cores_that_poll() {
     running.join().unwrap();
 }
 
-/// Of two CPUs that no host has, so that engines elsewhere on this one do not matter.
+/// Claim two CPUs that no host has, so that engines elsewhere on this one do not matter.
 #[test]
 fn engines_of_one_host_take_cpus_of_their_own_by_default() {
     let _alone = alone();
@@ -193,7 +193,7 @@ fn engines_of_one_host_take_cpus_of_their_own_by_default() {
     let (server, client) = (make(), make());
     assert_eq!((server.config().cpus(), client.config().cpus()), (&[first][..], &[first + 1][..]));
     let third = make();
-    assert_eq!(third.config().cpus(), [first], "there is no other");
+    assert_eq!(third.config().cpus(), [first], "the only one");
     drop((server, third));
     assert_eq!(make().config().cpus(), [first]);
 }
@@ -277,7 +277,7 @@ fn an_encoder_drops_its_core_expect_its_call_refused() {
     assert!(!client.is_up());
 }
 
-/// Who counts afterwards misses nothing of the last turns.
+/// A reader of the statistics misses nothing of the last turns.
 #[test]
 fn a_core_ends_expect_all_that_it_counted_in_the_statistics() {
     let server = Server::start();

@@ -37,7 +37,7 @@ fn speaking(version: Versions, raw: RawConfig) -> RawConfig {
     raw
 }
 
-/// Answers ALONE and PART by the same, turned round; refuses what has no information.
+/// Answers ALONE and PART by the same, turned round; refuses messages without information.
 struct Turns;
 
 impl OptionHandler for Turns {
@@ -55,7 +55,7 @@ fn turns(_: &CoreContext) -> Turns {
     Turns
 }
 
-/// What is heard of options, beside RPC replies.
+/// Messages of options, in addition to RPC replies.
 #[derive(Default)]
 struct Said {
     options: Vec<(u64, u32, Vec<u8>, Vec<u8>)>,
@@ -81,7 +81,7 @@ impl ReplyHandler for Listens {
     }
 }
 
-/// A service that asks its caller by an option, and remembers what the caller said.
+/// A service that asks its caller by an option, and remembers the answer.
 struct AsksBack(Arc<Mutex<Vec<Vec<u8>>>>, Option<Client>);
 
 struct Tells(Arc<Mutex<Vec<Vec<u8>>>>);
@@ -108,7 +108,7 @@ impl Service for AsksBack {
     }
 }
 
-/// A server that knows the extension, or not, and what its callers told it.
+/// A server that knows the extension, or not, and its callers' answers.
 struct Server {
     engine: Engine,
     address: String,
@@ -242,7 +242,7 @@ fn an_option_that_cannot_be_sent_is_refused_before_anything_is_taken() {
 }
 
 thread_local! {
-    /// What [`keep`] has taken on this thread.
+    /// Messages that [`keep`] has taken on this thread.
     static KEPT: RefCell<Vec<DeferredOption>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -288,7 +288,7 @@ fn an_option_is_answered_later_by_who_holds_the_core() {
     peer.close();
     run_core(&mut core, "the end", || engine.stats(0).unwrap().connections_closed == 1);
     next().reply(&OptionMessage { option: ALONE, info: &[], payload: &[] }).unwrap();
-    run_core(&mut core, "an answer to nobody", || engine.stats(0).unwrap().stale == 1);
+    run_core(&mut core, "an answer without a call", || engine.stats(0).unwrap().stale == 1);
 }
 
 /// Defer more options than calls may be deferred on a core. Expect that a call still may be.
@@ -412,7 +412,7 @@ fn receive_options_of_every_kind_expect_what_the_protocol_says() {
     peer.send_words(&optional(XID, 1, ALONE, &[]));
     let plain = [XID, 2, 1, 0, 0, 0, 0, 0];
     peer.send_words(&[&plain[..], &rpc].concat());
-    assert_eq!(peer.hear().words()[3], 0, "answers that nobody waits for are dropped");
+    assert_eq!(peer.hear().words()[3], 0, "answers without a waiting call are dropped");
 }
 
 #[test]

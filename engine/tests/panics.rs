@@ -21,7 +21,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const CREDITS: u64 = 8;
-/// What a service says that panics in every turn.
+/// Message of a service that panics in every turn.
 const EVERY_POLL: &str = "in every poll";
 /// Two calls of each kind for each slot.
 const ROUNDS: u64 = 2 * CREDITS;
@@ -78,8 +78,8 @@ impl Service for Panics {
     }
 }
 
-/// Has panics told past the harness. What that captures, from threads of several cores here, is behind a
-/// lock of std that ThreadSanitizer does not see.
+/// Prints panics past the test harness. The harness captures output of several cores' threads
+/// behind a lock of std that ThreadSanitizer does not see.
 fn tell_panics() {
     std::panic::set_hook(Box::new(|panic| {
         // Of that one there are thousands.
@@ -260,7 +260,7 @@ fn panic_with_on_panic_end_expect_run_to_return_an_error_though_other_cores_live
     assert!(error.to_string().contains("it broke"), "{error}");
 }
 
-/// The first core's thread panics in code of its own; the second one serves on.
+/// The first core's thread panics in its own code; the second one keeps serving.
 #[test]
 fn a_dead_core_gets_no_more_connections() {
     let engine = Engine::new(valid(ending())).unwrap();

@@ -84,9 +84,9 @@ fn a_program_that_is_not_served_is_not_found() {
 
 #[test]
 fn no_portmapper_is_an_error_that_names_where_it_should_be() {
-    let error = find_service(PROGRAM, VERSION, Netid::Shm, How::Portmapper("shm:nobody-here"));
+    let error = find_service(PROGRAM, VERSION, Netid::Shm, How::Portmapper("shm:no-listener"));
     let text = error.unwrap_err().to_string();
-    assert!(text.contains("portmapper at shm:nobody-here"), "{text}");
+    assert!(text.contains("portmapper at shm:no-listener"), "{text}");
 }
 
 /// The list of DUMP in versions 3 and 4: program, version, netid, address.

@@ -1,4 +1,4 @@
-//! A lost connection is made anew, and the calls that were in flight end as their specs say (RFC
+//! A client reconnects after a loss, and the calls that were in flight end as their specs say (RFC
 //! 5666 section 8, RFC 5531 section 4). Both ends take their turns on the test's thread where it
 //! matters at which moment the connection goes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
@@ -62,7 +62,7 @@ fn ups<T>(heard: &Heard<T>) -> usize {
     heard.events.iter().filter(|event| matches!(event, ConnectionEvent::Up { .. })).count()
 }
 
-/// Starts a call that the server answers when the test says so.
+/// Starts a call that the server answers when the test tells it to.
 fn start_later<T>(caller: &Caller<T>, token: u64, resend: Resend) -> Result<CallId, Backpressure> {
     let mut spec = CallSpec::new().resend(resend);
     caller.client.call(LATER, Token(token), &mut spec, |args| args.u32(token as u32))
@@ -227,7 +227,7 @@ fn calls_with_chunks_are_sent_again_with_every_byte() {
     }
 }
 
-/// Padding is written for the connection that a call goes by first; the stream that is kept has none.
+/// Padding is written for the first connection of a call; the stream that is kept has none.
 #[test]
 fn padded_calls_are_sent_again_with_every_byte() {
     let padding = |raw: &mut RawConfig| {
@@ -306,7 +306,7 @@ impl RawServer {
         self.peer.as_mut().expect("a connection")
     }
 
-    /// What the client says next; its core runs meanwhile.
+    /// The client's next message; its core runs meanwhile.
     fn hear(&mut self) -> Vec<u32> {
         let end = Instant::now() + LIMIT;
         loop {
@@ -434,7 +434,7 @@ fn a_call_in_the_slot_of_a_cancelled_one_is_sent_again() {
     assert_eq!([server.hear(), server.hear()], next);
 }
 
-/// RFC 8166 section 4.5.3: a call that ends the connection each time must not do so for ever.
+/// RFC 8166 section 4.5.3: a call that ends the connection each time must not do so forever.
 #[test]
 fn a_call_that_breaks_every_connection_ends_after_so_many_resends() {
     let mut server = RawServer::new(8);

@@ -24,19 +24,19 @@ const CREDITS: u64 = 4;
 const REVERSE: u64 = 3;
 /// Connections between both cores.
 const PAIRS: usize = 3;
-/// What a panic says that is meant.
+/// Message of an intended panic.
 const MEANT: &str = "meant";
 
 #[derive(Default)]
 struct World {
     /// For each connection the one that calls, and the one that calls in reverse.
     clients: Vec<Client>,
-    /// Calls that have started: which client made them, and what it calls them.
+    /// Calls that have started: the client that made them, and its identifier.
     out: BTreeMap<u64, (usize, CallId)>,
     /// Calls in whose encoder something goes on.
     next: u64,
     deferred: Vec<(u64, Deferred)>,
-    /// How often each call was executed.
+    /// Number of executions of each call.
     executed: BTreeMap<u64, u32>,
     wrong: Vec<String>,
     ok: u64,

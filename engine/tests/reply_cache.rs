@@ -55,7 +55,7 @@ impl Seen {
 }
 
 thread_local! {
-    /// What happens in the middle of executing a call.
+    /// Client to call in the middle of executing a call.
     static IN_HANDLER: RefCell<Option<Client>> = const { RefCell::new(None) };
 }
 
@@ -418,7 +418,7 @@ fn lose_connections_at_random_expect_every_call_executed_once() {
     }
 }
 
-/// A server on threads of its own.
+/// A server on separate threads.
 struct Threads {
     engine: Engine,
     seen: Arc<Seen>,
@@ -517,7 +517,7 @@ impl TwoCores {
         assert_eq!((count, self.seen.executed(number)), (1, 1), "call {number}");
     }
 
-    /// A core that took no turn makes up for what it has missed.
+    /// A core that took no turn catches up on missed work.
     #[track_caller]
     fn catch_up(&mut self, core: usize) {
         self.run_until("the end of the lost connection", core, |all| {
@@ -540,7 +540,7 @@ fn an_attempt_given_up_comes_up_late_expect_the_calls_of_the_next_one_executed()
     all.expect_once(2, 0);
 }
 
-/// What was executed is gone with the process: the next one says that it is another.
+/// The record of executed calls is gone with the process: the next server has another identity.
 #[test]
 fn find_another_server_expect_calls_at_most_once_to_end() {
     let address = unique_address();
@@ -569,8 +569,8 @@ fn find_another_server_expect_calls_at_most_once_to_end() {
     second.stop();
 }
 
-/// One client cannot take another's share, and all clients of a process have an eighth of them; who
-/// has none is refused and nothing is executed.
+/// One client cannot take another's share, and all clients of a process have an eighth of them. A
+/// client without a share is refused, and its call is not executed.
 #[test]
 fn more_clients_than_shares_expect_the_last_refused_and_those_that_pass_served() {
     let address = unique_address();
@@ -602,7 +602,7 @@ fn more_clients_than_shares_expect_the_last_refused_and_those_that_pass_served()
     server.stop();
 }
 
-/// A client that was refused need not connect anew.
+/// A client that was refused need not reconnect.
 #[test]
 fn a_share_comes_free_expect_the_next_call_of_who_was_refused_executed() {
     let address = unique_address();

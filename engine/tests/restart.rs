@@ -66,7 +66,8 @@ impl Service for Journal {
     }
 }
 
-/// Not a test of its own: the body of the other process. Without the variable there is nothing to do.
+/// Not a test in itself: the body of the other process. Without the variable there is nothing to
+/// do.
 #[test]
 fn other_process() {
     let (Ok(address), Ok(journal)) = (std::env::var(ADDRESS), std::env::var(JOURNAL)) else {
@@ -192,7 +193,7 @@ impl Load {
     }
 }
 
-/// How often each call was executed.
+/// Number of executions of each call.
 fn executed(journal: &Path) -> BTreeMap<u64, usize> {
     let mut counts = BTreeMap::new();
     for number in fs::read(journal).unwrap().chunks_exact(8) {

@@ -1,5 +1,5 @@
-//! Calls in reverse (RFC 8167): the server calls, the client serves, beside the calls of the forward
-//! direction and without either waiting for the other.
+//! Calls in reverse (RFC 8167): the server calls, the client serves, concurrently with the calls of
+//! the forward direction and without either waiting for the other.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -75,8 +75,8 @@ fn far_fails_as_the_client_says(pair: &mut Pair<Vec<u32>>) {
     assert!(matches!(replies[0].1, Err(CallError::Accepted(AcceptStatus::SystemErr))));
 }
 
-/// Hands the arguments of each call back to the caller, in a call of its own, and answers with
-/// what comes back.
+/// Hands the arguments of each call back to the caller, in a call in reverse, and answers with the
+/// result.
 #[derive(Default)]
 struct AsksBack {
     client: Option<Client>,
@@ -171,7 +171,7 @@ fn an_answer_goes_before_the_end_of_its_connection_that_the_handler_asks_for() {
     }
 }
 
-/// Starts calls in reverse until there is no room for one more, and then answers its own.
+/// Starts calls in reverse until no more are accepted, and then answers its own.
 struct Floods {
     client: Option<Client>,
     refused: Arc<Mutex<Vec<Backpressure>>>,
@@ -252,7 +252,7 @@ impl Served {
     }
 }
 
-/// With room for many calls with Read chunks.
+/// Configuration with room for many calls with Read chunks.
 fn wide() -> RawConfig {
     small_with(|raw| {
         (raw.rpc.credits, raw.rpc.reverse_calls) = (64, 32);
@@ -264,7 +264,7 @@ fn wide() -> RawConfig {
     })
 }
 
-/// Read chunks fill the send queue of the server; a handler's calls in reverse take what is left.
+/// Read chunks fill the send queue of the server; a handler's calls in reverse take the rest.
 #[test]
 fn calls_in_reverse_leave_room_for_the_answer_of_the_handler_that_starts_them() {
     for (procedure, is_answered) in [(LATER, true), (FAIL, false)] {
@@ -320,8 +320,8 @@ fn fill(client: &Client, token: &mut u64) {
     }
 }
 
-/// RFC 8167 section 4: what a side may send inline does not depend on the direction. Expect the longest
-/// call of each end inline, and a Read chunk for a longer one.
+/// RFC 8167 section 4: the inline thresholds of a side do not depend on the direction. Expect the
+/// longest call of each end inline, and a Read chunk for a longer one.
 #[test]
 fn both_directions_have_the_thresholds_of_the_connection() {
     for (bytes, is_inline) in [(900, true), (1100, false)] {
@@ -578,7 +578,7 @@ fn a_lost_connection_ends_the_calls_of_both_directions() {
     }
 }
 
-/// Calls in reverse are not sent again; the next connection has a client of its own.
+/// Calls in reverse are not sent again; the next connection has a new client.
 #[test]
 fn a_client_that_comes_back_takes_calls_in_reverse_again() {
     let policy = Reconnect::default().first_delay(Duration::from_millis(1));
@@ -646,7 +646,7 @@ fn without_configured_calls_in_reverse_neither_end_gets_any() {
     assert!(matches!(refused, Err(NoReverse::NotConfigured)));
 }
 
-/// A client that ends in good order answers the calls in reverse that it has deferred.
+/// A client that shuts down gracefully answers the calls in reverse that it has deferred.
 #[test]
 fn drain_a_client_expect_its_deferred_calls_in_reverse_answered() {
     let mut pair = pair();

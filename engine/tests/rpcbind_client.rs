@@ -299,7 +299,7 @@ fn no_daemon_is_an_error_that_says_what_to_do() {
     assert_eq!(text.lines().count(), 1, "{text}");
 }
 
-/// A daemon that hangs stops accepting, and a connect to its Unix socket would wait for ever.
+/// A daemon that hangs stops accepting, and a connect to its Unix socket would wait forever.
 #[test]
 fn a_full_backlog_expect_the_deadline() {
     let path = std::env::temp_dir().join(format!("spinrpc-backlog-{}.sock", std::process::id()));

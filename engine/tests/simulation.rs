@@ -47,16 +47,17 @@ fn no_seed_breaks_a_rule() {
     assert!(seen.cuts.iter().all(|(_, count)| count > 0), "not all there is: {counted}");
 }
 
-/// Seeds beyond those that once broke a rule: calls that ended, or a client that was given up, in the
-/// turn in which the next connection came; a link that came up while others were looked at; calls
-/// whose time did not count while they waited for room; and a server that was taken for an old one.
-/// Beyond five million: a call that was executed again, because a NULL call by the next connection had
-/// its slot; one that waited for memory which its caller held, for ever; a client that was closed while
-/// it was to start over; one that offered version one to a server that had refused it; and two of the
-/// harness, which lost a wake, and took an RDMA_DONE by draft 00 for more than was granted. Then servers
-/// that are flooded, and hear of their end late. Then two calls whose results, with their roundup,
-/// were more than their client takes back, and a client of a server that was shut down, which the harness
-/// took for open. The last: replies to be fetched, for which the calls that waited held all memory.
+/// Seeds beyond those that once broke a rule: calls that ended, or a client that was given up, in
+/// the turn in which the next connection came; a link that came up while others were looked at;
+/// calls whose time did not count while they waited for room; and a server that was taken for an
+/// old one. Beyond five million: a call that was executed again, because a NULL call by the next
+/// connection had its slot; one that waited for memory which its caller held, forever; a client
+/// that was closed while it was to start over; one that offered version one to a server that had
+/// refused it; and two of the harness, which lost a wake, and took an RDMA_DONE by draft 00 for
+/// more than was granted. Then servers that are flooded, and hear of their end late. Then two calls
+/// whose results, with their roundup, were more than their client takes back, and a client of a
+/// server that was shut down, which the harness took for open. The last: replies to be fetched, for
+/// which the calls that waited held all memory.
 #[cfg(not(feature = "canary"))]
 #[test]
 fn seeds_that_broke_a_rule_break_none() {
@@ -184,7 +185,7 @@ fn sends_that_complete_late_cost_nobody_the_connection() {
 }
 
 /// A client that finds no answer to its first question asks on another connection. Shut the engine
-/// down meanwhile, expect that connection refused: nobody would ever close it (seed 386).
+/// down meanwhile, expect that connection refused: it would never be closed (seed 386).
 #[test]
 fn a_connection_that_comes_after_the_shutdown_is_refused() {
     let world = World::new(Network::default());
@@ -200,7 +201,7 @@ fn a_connection_that_comes_after_the_shutdown_is_refused() {
     assert!(world.holdings().iter().all(|end| end.is_down), "{:?}", world.holdings());
 }
 
-/// Counts replies by what their data item is.
+/// Counts replies by their data item.
 #[derive(Clone, Default)]
 struct Numbered {
     right: Rc<Cell<u32>>,
@@ -280,8 +281,8 @@ impl ReplyHandler for KeysAlive {
     }
 }
 
-/// A client with a device that takes 50 us to kill a key, and what it sees. `meanwhile` is called
-/// every 300 ns.
+/// A client with a device that takes 50 us to kill a key, and its observations. `meanwhile` is
+/// called every 300 ns.
 fn call_by_slow_keys(calls: usize, mut meanwhile: impl FnMut(&World)) -> Vec<usize> {
     let world = World::new(Network::default());
     let server = Engine::simulated(config(4), |device| world.connector(device)).unwrap();
@@ -314,7 +315,7 @@ fn call_by_slow_keys(calls: usize, mut meanwhile: impl FnMut(&World)) -> Vec<usi
 
 /// RFC 8166 section 8.1: the requester invalidates the memory of a call before its application
 /// looks at it. Let a device take its time for that: expect each reply when the keys are dead, and
-/// several calls under way all the same.
+/// several calls in flight all the same.
 #[test]
 fn a_reply_is_delivered_when_the_keys_of_its_call_are_dead() {
     assert_eq!(call_by_slow_keys(1, |_| {}), [0]);
@@ -347,9 +348,9 @@ impl ReplyHandler for Ends {
     }
 }
 
-/// The server's application holds all blocks that the arguments would fit into: for calls of its own,
-/// perhaps, to a client that waits for this one (seed 5045056). Expect an answer all the same, and
-/// the next call served when the memory is back.
+/// The server's application holds all blocks that the arguments would fit into: perhaps for its
+/// calls to a client that waits for this one (seed 5045056). Expect an answer all the same, and the
+/// next call served when the memory is back.
 #[test]
 fn a_call_that_waits_for_memory_too_long_is_answered_system_err_and_the_next_one_served() {
     const ARGUMENT_BYTES: usize = 100_000;
@@ -426,13 +427,13 @@ impl WithoutMemory {
         Self { world, engines, cores, client, ends, held }
     }
 
-    /// Without a deadline of its own.
+    /// Calls without a deadline.
     fn call(&self) {
         let mut spec = CallSpec::new().no_deadline();
         self.client.call(Procedure(1), Token(1), &mut spec, |_| {}).unwrap();
     }
 
-    /// How calls have ended after so much time.
+    /// Ends of calls during this much time.
     fn run_for(&mut self, ns: u64) -> Vec<Result<(), CallError>> {
         run_for(&self.world, ns, &mut self.cores);
         self.ends.0.take()
@@ -508,9 +509,9 @@ impl ReplyHandler for Failures {
     }
 }
 
-/// A server that has no turn, a client that asks it by the Connection Configuration Protocol, and the
-/// client closed in the turn in which its patience ends. Expect no other connection: it would stay for
-/// ever (seed 5157412).
+/// A server that has no turn, a client that asks it by the Connection Configuration Protocol, and
+/// the client closed in the turn in which its patience ends. Expect no other connection: it would
+/// stay forever (seed 5157412).
 #[test]
 fn a_client_that_is_closed_while_it_asks_does_not_start_over() {
     let world = World::new(Network::default());

@@ -42,7 +42,7 @@ impl Lender {
         Self { caller, slab }
     }
 
-    /// Has the server send back what a block holds, into another block.
+    /// Lets the server send the content of a block back, into another block.
     #[track_caller]
     fn bounce(&mut self, seed: u32, length: usize) {
         let mut argument = self.slab.take(length).unwrap();
@@ -222,7 +222,7 @@ fn more_slabs_than_a_connection_can_have_are_refused_at_once() {
     let mut core = engine.core(0).unwrap();
     let heard = Rc::new(RefCell::new(Heard::default()));
     let handler = recorder(&heard, take_buffers as fn(Reply<'_>) -> _);
-    let refused = core.connect_with("shm:nobody", PROGRAM, VERSION, &options, |_| handler);
+    let refused = core.connect_with("shm:no-listener", PROGRAM, VERSION, &options, |_| handler);
     assert!(matches!(refused, Err(ConnectError::TooManySlabs)), "{refused:?}");
 }
 

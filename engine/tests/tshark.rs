@@ -1,6 +1,6 @@
-//! A capture is read by somebody else: Wireshark's dissectors find in it what was sent, without
-//! being told anything, and nothing malformed. Needs tshark (Debian package tshark), so that it runs
-//! on request only: `cargo test -p spinrpc --test tshark`.
+//! A capture is read by another program: Wireshark's dissectors find in it all messages, without
+//! further options, and nothing malformed. Needs tshark (Debian package tshark), so that it runs on
+//! request only: `cargo test -p spinrpc --test tshark`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -22,7 +22,7 @@ const NFS: Program = Program(100_003);
 /// Credits asked for in every message.
 const CREDITS: u32 = 32;
 
-/// What a header says, as tshark prints it: one column per field, occurrences joined by commas.
+/// Fields of a header, as tshark prints them: one column per field, occurrences joined by commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Header {
     inbound: bool,
@@ -135,7 +135,7 @@ impl Header {
     }
 }
 
-/// Runs tshark with nobody's preferences.
+/// Runs tshark without user preferences.
 fn tshark(capture: &Recorded, arguments: &[&str]) -> String {
     let output = Command::new("tshark")
         .env("HOME", &capture.dir)
@@ -159,7 +159,7 @@ fn fields(capture: &Recorded, filter: &str, names: &[&str], more: &[&str]) -> Ve
     arguments.extend(more);
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).unwrap(),
-        None => text.parse().unwrap_or_else(|_| panic!("{text:?} is no number")),
+        None => text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number")),
     };
     let column =
         |text: &str| text.split(',').filter(|one| !one.is_empty()).map(number).collect::<Vec<_>>();
@@ -277,9 +277,9 @@ fn headers_match(capture: &Recorded) {
     assert_eq!(found.len(), capture.headers.len(), "frames with a header of RPC-over-RDMA");
 }
 
-/// Every way a call and its reply can go by today's rules, and both refusals. Expect every header in
-/// tshark's output as it was sent, the transfers under the keys of the chunk lists, and the calls
-/// whole where their chunks were put back in.
+/// Every form of a call and its reply under today's rules, and both refusals. Expect every header
+/// in tshark's output as it was sent, the transfers under the keys of the chunk lists, and the
+/// calls whole where their chunks were put back in.
 #[test]
 fn calls_replies_and_errors_decode_as_they_were_sent() {
     let mut studio = Studio::open("calls");
@@ -390,7 +390,7 @@ fn padded_messages_dones_and_errors_decode_as_they_were_emitted() {
     let bodies = [Body::Done, Body::Error(errors[0]), Body::Error(errors[1])];
     let mut sent =
         bodies.iter().zip(0x301..).map(|(body, xid)| message(xid, *body, &[])).collect::<Vec<_>>();
-    // Last, as nobody has these keys and the connection ends when the server uses them.
+    // Last, as these keys do not exist and the connection ends when the server uses them.
     let chunked = rpc_call(0x202, PROGRAM, ECHO, &[4096]);
     sent.push(message(0x202, Body::Msgp { align, thresh, lists }, &chunked));
     sent.iter().for_each(|words| studio.send(&mut other, words));
@@ -399,7 +399,7 @@ fn padded_messages_dones_and_errors_decode_as_they_were_emitted() {
 
     let capture = studio.close();
     nothing_is_wrong(&capture);
-    // What the server answers to these is the business of other tests.
+    // The server's answers to these are covered by other tests.
     let inbound = fields(&capture, "rpcordma", &Header::FIELDS, &[]);
     let found: Vec<_> =
         inbound.iter().map(|columns| Header::printed(columns)).filter(|h| h.inbound).collect();

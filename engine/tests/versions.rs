@@ -1,5 +1,5 @@
-//! Which version of RPC-over-RDMA a connection speaks (version two section 5): every pair of
-//! configurations, responders that refuse or fall silent, and what is remembered of them.
+//! Version of RPC-over-RDMA that a connection speaks (version two section 5): every pair of
+//! configurations, responders that refuse or fall silent, and the memory of them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -231,8 +231,8 @@ fn a_connection_lost_over_the_offer_is_made_anew_in_version_one() {
     }
 }
 
-/// An offer may be lost for other reasons than the version. A responder of version two alone refuses
-/// what is tried then: expect the offer once more.
+/// An offer may be lost for other reasons than the version. A responder of version two alone
+/// refuses the next attempt: expect the offer once more.
 #[test]
 fn a_responder_wrongly_taken_for_an_old_one_is_made_the_offer_again() {
     for options in [ConnectOptions::new(), coming_back()] {
@@ -322,7 +322,7 @@ fn a_client_that_comes_back_to_no_common_version_hears_so() {
     }
 }
 
-/// Of what the engine speaks a connection may have a part.
+/// A connection may use a part of the versions that the engine speaks.
 #[test]
 fn a_connection_is_of_the_version_that_is_asked_for() {
     let server = server_of(Versions::Both);
@@ -363,8 +363,8 @@ fn a_responder_that_refuses_both_versions_ends_it() {
     assert!(matches!(error, ConnectError::NoCommonVersion { low: 7, high: 9 }), "{error:?}");
 }
 
-/// RFC 8167 section 4: both directions are of one version. Which one that is, the first call tells; a
-/// client that speaks version two alone would refuse any other.
+/// RFC 8167 section 4: both directions are of one version, which the first call decides; a client
+/// that speaks version two alone would refuse any other.
 #[test]
 fn a_server_of_both_versions_calls_back_when_it_was_called() {
     let raw = small_with(|raw| (raw.rpc.version, raw.rpc.reverse_calls) = (Versions::Both, 2));

@@ -1,5 +1,5 @@
 //! No message allocates: after a warm-up, calls of every kind leave the allocator alone on both
-//! cores, in busy mode. A binary of its own, because it counts through the global allocator.
+//! cores, in busy mode. A separate binary, because it counts through the global allocator.
 #![allow(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
@@ -33,7 +33,7 @@ static COUNTS: AtomicBool = AtomicBool::new(false);
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Threads that are no cores may do as they like.
+    /// True on threads of cores; other threads may allocate.
     static IS_CORE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -43,7 +43,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// Under a sanitizer a call takes tens of times as long.
 const SLOWER: u64 = if cfg!(sanitized) { 20 } else { 1 };
 
-/// From now on this thread's allocations count.
+/// Counts this thread's allocations from now on.
 fn become_core() {
     IS_CORE.set(true);
     CORES.fetch_add(1, Ordering::Relaxed);
@@ -129,7 +129,7 @@ impl State {
         })
     }
 
-    /// So many calls of one kind are to be made.
+    /// Announces this many calls of one kind.
     fn begin(&self, kind: Kind, calls: u64) {
         self.kind.set(kind);
         self.left.set(calls);
@@ -201,7 +201,7 @@ impl ReplyHandler for Load {
     }
 }
 
-/// Answers what the server has deferred; to the server this is another thread.
+/// Answers the calls that the server has deferred; to the server this is another thread.
 fn answer_deferred(shared: &Shared) {
     while let Some((number, deferred)) = shared.pop() {
         deferred.reply(|results| results.u32(number));
@@ -261,7 +261,7 @@ fn counted_latencies(control: &str) -> u64 {
     asked.iter().map(|(_, count)| count).sum()
 }
 
-/// Into chained receives, with chunk lists beside the padding and without.
+/// Padded calls into chained receives, with chunk lists in addition to the padding and without.
 #[test]
 fn padded_calls_allocate_nothing_either() {
     let padded = |config: Config| {
@@ -273,7 +273,7 @@ fn padded_calls_allocate_nothing_either() {
     nothing_is_allocated(padded, 10, |_| {});
 }
 
-/// Calls in reverse (RFC 8167), beside calls forward: both ends on this thread.
+/// Calls in reverse (RFC 8167), concurrently with calls forward: both ends on this thread.
 #[test]
 fn calls_in_both_directions_allocate_nothing_either() {
     let _alone = alone();
@@ -516,7 +516,8 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
     alone
 }
 
-/// On two engines, with one in `part` of the calls; `prepare` is run before those of each kind.
+/// Runs on two engines, with one in `part` of the calls; `prepare` is run before those of each
+/// kind.
 fn nothing_is_allocated(
     make_engine: fn(Config) -> Result<Engine, EngineError>,
     part: u64,

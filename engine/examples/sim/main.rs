@@ -27,7 +27,7 @@ struct Options {
     /// Play many: FIRST..END, the end not included
     #[arg(long, value_parser = range, default_value = "0..1000")]
     seeds: Range<u64>,
-    /// Threads; each plays seeds of its own
+    /// Threads; each plays different seeds
     #[arg(long, default_value_t = 1)]
     jobs: usize,
     /// Print every step (with --seed)
@@ -74,7 +74,7 @@ fn tell(seed: u64, failures: &[String]) {
     );
 }
 
-/// What all threads together have done.
+/// Totals of all threads.
 #[derive(Default)]
 struct Tally {
     next: AtomicU64,

@@ -15,8 +15,8 @@
 //! * It is for counted data: `opaque<>` and `string<>`, wherever they stand in the RPC message,
 //!   several of them in one message as well. Empty data have none, whatever the threshold; an
 //!   alignment of 0 or 1 means none.
-//! * Padding is no part of the XDR stream: the positions of Read chunks do not count it, and roundup
-//!   follows the data as ever. Data in a chunk have none.
+//! * Padding is not part of the XDR stream: the positions of Read chunks do not count it, and
+//!   roundup follows the data as ever. Data in a chunk have none.
 //!
 //! Used by the XDR cursors and the payload streams.
 
@@ -28,10 +28,10 @@ pub struct Alignment {
 }
 
 impl Alignment {
-    /// That of a message without padding.
+    /// Alignment of a message without padding.
     pub const NONE: Self = Self { align_bytes: 1, threshold_bytes: u32::MAX };
 
-    /// Of any two words: those of a peer may make no sense, and mean what they say.
+    /// Alignment of any two words: those of a peer may make no sense, and are taken as they are.
     #[must_use]
     pub const fn new(align_bytes: u32, threshold_bytes: u32) -> Self {
         let threshold_bytes = if threshold_bytes == 0 { 1 } else { threshold_bytes };
@@ -50,7 +50,7 @@ impl Alignment {
         self.threshold_bytes
     }
 
-    /// Whether data of this length have padding before them, be it of no bytes.
+    /// True if data of this length are preceded by padding, even if that padding is empty.
     #[must_use]
     #[inline]
     pub const fn applies_to(self, length: usize) -> bool {

@@ -8,7 +8,7 @@
 //!
 //! draft-ietf-nfsv4-rpcrdma-00 has the same words and calls the first two maxcallsize and
 //! maxreplysize; neither draft has a number for the program. The api serves it and calls it, the
-//! reactor combines what was said. Uses `xdr`, and `rpc` for the credential.
+//! reactor combines the answers. Uses `xdr`, and `rpc` for the credential.
 
 use crate::ids::{Procedure, Program, Version};
 use crate::limits::INLINE_THRESHOLD_MIN_BYTES;
@@ -29,7 +29,7 @@ pub const BODY_BYTES: usize = 12;
 /// its owner could mean.
 pub const ALIGN_MAX_BYTES: u32 = 4096;
 
-/// What the client says (`config_rdma_req`).
+/// The client's request (`config_rdma_req`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfigRequest {
     /// `maxcall_sendsize`: longest inline call that the client wants to send, in bytes.
@@ -40,11 +40,11 @@ pub struct ConfigRequest {
     pub reads: u32,
 }
 
-/// What the server says (`config_rdma_reply`).
+/// The server's reply (`config_rdma_reply`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfigReply {
     /// `maxcall_sendsize`: longest inline call that the server accepts, in bytes. It does not limit
-    /// long calls, whose message goes by Read chunk.
+    /// long calls, whose message goes in a Read chunk.
     pub call_bytes: u32,
     /// `align`: alignment of the server's receive buffers, in bytes.
     pub align_bytes: u32,
@@ -110,25 +110,25 @@ pub const fn inline_bytes(said_bytes: u32) -> u32 {
 }
 
 /// The RPC security flavor that guards the program: "The Connection Configuration Protocol, when
-/// used, MUST be protected by an appropriate RPC security flavor" (RFC 5666 section 11). Which one
-/// is appropriate is the administrator's to say. RPCSEC_GSS, the only flavor that proves anything,
-/// is not there.
+/// used, MUST be protected by an appropriate RPC security flavor" (RFC 5666 section 11). The
+/// administrator decides which one is appropriate. RPCSEC_GSS, the only flavor that proves
+/// anything, is not supported here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Protection {
-    /// AUTH_NONE will do: whoever can connect may configure the connection, which is only its own.
+    /// AUTH_NONE is enough: any client that can connect may configure its own connection.
     None,
-    /// AUTH_SYS: the caller says who it is.
+    /// AUTH_SYS: the caller states its identity.
     #[default]
     Sys,
 }
 
 impl Protection {
-    /// Whether a request with this credential is served.
+    /// Checks whether a request with this credential is served.
     ///
     /// # Errors
-    /// What to deny it with: [`AuthStat::TooWeak`] for a weaker flavor, [`AuthStat::BadCred`] for an
-    /// AUTH_SYS credential that cannot be read, [`AuthStat::RejectedCred`] for a flavor that cannot
-    /// be checked here.
+    /// The reason for denial: [`AuthStat::TooWeak`] for a weaker flavor, [`AuthStat::BadCred`] for
+    /// an AUTH_SYS credential that cannot be read, [`AuthStat::RejectedCred`] for a flavor that
+    /// cannot be checked here.
     pub fn check(self, credential: &OpaqueAuth<'_>) -> Result<(), AuthStat> {
         match (credential.flavor, self) {
             (AuthFlavor::None, Self::None) => Ok(()),

@@ -1,9 +1,10 @@
 //! Both roles of one connection behind one input: a received message goes to the requester or the
 //! responder, or gets the answer that a malformed one deserves (RFC 8166 section 4.5).
 //!
-//! Who connected calls and who accepted serves, and there all messages that arrive go one way. On a
-//! connection that also takes calls in reverse ([`Connection::two_way`]) both ends do both, each way
-//! with its own XIDs and its own credits (RFC 8167 section 4), and a message goes by what it is:
+//! The connecting side calls and the accepting side serves, so all messages that arrive go one way.
+//! On a connection that also takes calls in reverse ([`Connection::two_way`]) both ends do both,
+//! each way with separate XIDs and separate credits (RFC 8167 section 4). The message itself then
+//! gives the direction:
 //!
 //! ```text
 //! RDMA_MSG, RDMA_MSGP   msg_type of the RPC message says: Call -> responder, Reply -> requester
@@ -12,15 +13,16 @@
 //! RDMA_ERROR            -> requester: it answers a call, and is never answered
 //! ```
 //!
-//! Version one has no direction in its header, so that of a message whose RPC message cannot be
-//! found nobody knows it. Such a message is taken for a reply if a call of ours with its XID is in
-//! flight: it is dropped, and its credit word does not count. Else it is taken for a call, and gets
-//! the RDMA_ERROR that a call deserves. For if a reply were answered with an error, the peer would
-//! end a call of its own that happens to have this XID. By the same rule an RDMA_NOMSG with a
-//! Position-Zero Read chunk is a reply where the rules know such replies (RFC 5666 section 5.2).
+//! Version one has no direction in its header, so a message whose RPC message cannot be found has
+//! no known direction. Such a message is taken for a reply if a call of this end with its XID is in
+//! flight: it is dropped, and its credit word does not count. Otherwise it is taken for a call, and
+//! gets the RDMA_ERROR that a call deserves. If a reply were answered with an error, the peer would
+//! end one of its calls that happens to have this XID. By the same rule an RDMA_NOMSG with a
+//! Position-Zero Read chunk is a reply where the profile allows such replies (RFC 5666 section
+//! 5.2).
 //!
-//! In version two the header says which way a message goes, on every connection. Which versions are
-//! read at all say the limits; [`crate::version`] has the rest.
+//! In version two the header has the direction of a message, on every connection. The limits decide
+//! which versions are read at all; [`crate::version`] has the rest.
 //!
 //! Version two requires both directions of every end (section 4.2.2). A client that takes no calls in
 //! reverse answers each of version two with a refusal ([`Connection::refusing_reverse`]): PROG_UNAVAIL,
@@ -43,8 +45,7 @@ use crate::xdr::DecodeError;
 /// After so many malformed headers the connection is closed.
 pub const MALFORMED_MAX: u32 = 64;
 
-/// Which end of the connection this is: who connected calls, who accepted serves; in reverse the
-/// other way round.
+/// Role of this end of the connection. For calls in reverse the roles are exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// This side connected and sends calls.
@@ -53,7 +54,7 @@ pub enum Side {
     Server,
 }
 
-/// What arrives at this end.
+/// Kind of messages that arrive at this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Traffic {
     Replies,
@@ -61,8 +62,8 @@ enum Traffic {
     Both,
 }
 
-/// The protocol state of one connection. In memory as it stands here: what every message needs comes
-/// before what few need.
+/// Protocol state of one connection. The field order is the memory layout: fields that every
+/// message needs come first.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Connection<Q, R> {
@@ -70,7 +71,7 @@ pub struct Connection<Q, R> {
     pub requester: Requester<Q>,
     /// The peer's calls.
     pub responder: Responder<R>,
-    /// In version one: what arrives, if that is spoken.
+    /// Traffic of version one, if this end accepts that version.
     traffic_one: Option<Traffic>,
     traffic: Traffic,
     side: Side,
@@ -87,7 +88,7 @@ where
     Q: AsRef<[CallSlot]> + AsMut<[CallSlot]>,
     R: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>,
 {
-    /// A new connection. Its requester and responder go by `profile` as well.
+    /// A new connection. Its requester and responder follow `profile` as well.
     pub fn new(
         side: Side,
         mut requester: Requester<Q>,
@@ -119,8 +120,8 @@ where
         }
     }
 
-    /// The same, with calls in reverse besides (RFC 8167): both ends call and serve. The upper layer
-    /// has to agree on that; nothing on the wire says so.
+    /// The same, with calls in reverse besides (RFC 8167): both ends call and serve. The upper
+    /// layer has to agree on that; the wire does not show it.
     #[must_use]
     pub fn two_way(mut self) -> Self {
         self.traffic = Traffic::Both;
@@ -150,37 +151,37 @@ where
         self.options = options;
     }
 
-    /// Whether calls of version one arrive here.
+    /// True if calls of version one arrive here.
     #[inline(always)]
     pub fn takes_plain_calls(&self) -> bool {
         matches!(self.traffic_one, Some(Traffic::Calls | Traffic::Both))
     }
 
-    /// Whether replies of version one arrive here.
+    /// True if replies of version one arrive here.
     #[inline(always)]
     pub fn takes_plain_replies(&self) -> bool {
         matches!(self.traffic_one, Some(Traffic::Replies | Traffic::Both))
     }
 
-    /// Whether there are calls in reverse.
+    /// True if the connection takes calls in reverse.
     #[inline]
     pub fn is_two_way(&self) -> bool {
         self.traffic == Traffic::Both && !self.refuses_reverse
     }
 
-    /// Which end this is.
+    /// Role of this end.
     #[inline]
     pub fn side(&self) -> Side {
         self.side
     }
 
-    /// Whose rules it goes by.
+    /// The profile whose rules apply.
     #[inline]
     pub fn profile(&self) -> Profile {
         self.profile
     }
 
-    /// What a peer may ask for.
+    /// Limits on what a peer may ask for.
     #[inline]
     pub fn limits(&self) -> &Limits {
         &self.limits
@@ -190,13 +191,13 @@ where
     #[inline]
     pub fn on_receive(&mut self, message: &[u8], out: &mut impl Output) {
         match (HeaderView::plain(message), self.traffic_one) {
-            // In place, where the compiler knows that there are no lists to look at.
+            // Inlined, because the compiler knows here that there are no lists to look at.
             (Some(view), Some(traffic)) => self.take(&view, traffic, out),
             _ => self.on_receive_other(message, out),
         }
     }
 
-    /// Of version two where there are no lists to look at either; else any message.
+    /// Takes messages of version two without lists; else any message.
     #[inline(never)]
     fn on_receive_other(&mut self, message: &[u8], out: &mut impl Output) {
         match HeaderView::plain_two(message) {
@@ -311,7 +312,8 @@ where
             (Traffic::Both, None) => xid_of(&error).is_some_and(|xid| self.requester.awaits(xid)),
         };
         match may_be_reply {
-            // A requester drops what it cannot parse, and never answers it (RFC 8166 section 4.5).
+            // A requester drops messages that it cannot parse, and never answers them (RFC 8166
+            // section 4.5).
             true => out.dropped(Dropped::MalformedReply),
             false if claims_error(message) => out.dropped(Dropped::UnexpectedError),
             false => answer(error, self.limits.versions, out),
@@ -319,7 +321,7 @@ where
     }
 }
 
-/// What a version-two message is that goes the wrong way.
+/// Classifies a version-two message that goes the wrong way.
 #[cold]
 fn unexpected(view: &HeaderView<'_>) -> Dropped {
     match view.message_type() {
@@ -328,9 +330,9 @@ fn unexpected(view: &HeaderView<'_>) -> Dropped {
     }
 }
 
-/// Which way a version-one message goes; `None` if it does not say so. RDMA_NOMSG has its RPC message
-/// in a chunk: that of a call in a Position-Zero Read chunk (RFC 8166 section 3.5.1), that of a reply in
-/// the Reply chunk, or under older rules in a Position-Zero Read chunk as well.
+/// Direction of a version-one message; `None` if the message does not tell. RDMA_NOMSG has its RPC
+/// message in a chunk: that of a call in a Position-Zero Read chunk (RFC 8166 section 3.5.1), that
+/// of a reply in the Reply chunk, or under older rules in a Position-Zero Read chunk as well.
 fn direction(view: &HeaderView<'_>, profile: Profile) -> Option<Direction> {
     match view.message_type() {
         MessageType::Msg | MessageType::Msgp => rpc::message_direction(view.payload()),
@@ -345,7 +347,7 @@ fn direction(view: &HeaderView<'_>, profile: Profile) -> Option<Direction> {
     }
 }
 
-/// Which way a version-two message goes of which not much more can be used.
+/// Direction of a version-two message of which little else is usable.
 fn direction_of(error: &HeaderError) -> Option<Direction> {
     match error {
         HeaderError::Malformed { direction, .. } => *direction,
@@ -386,8 +388,8 @@ fn xid_of(error: &HeaderError) -> Option<Xid> {
     }
 }
 
-/// Whether the type word says RDMA_ERROR; it stands at the same place in every version (RFC 5666
-/// section 4.1). An error is never answered, or two ends could go on for ever.
+/// True if the type word is RDMA_ERROR; it is at the same place in every version (RFC 5666 section
+/// 4.1). An error is never answered: two ends could answer each other forever.
 fn claims_error(message: &[u8]) -> bool {
     message.get(12..16).is_some_and(|word| word == MessageType::Error.to_wire().to_be_bytes())
 }

@@ -2,24 +2,24 @@
 //! 3.3.1). Used by the requester; the responder only states its grant.
 //!
 //! "The RPC client MUST account for its required Done messages to the server in its accounting of
-//! available credits" (RFC 5666 section 3.8), which leaves open when such a credit comes back. Here:
-//! the credit of a call whose reply has to be fetched stays taken, for its RDMA_DONE; it comes back
-//! with the first answer to a call that was sent after that RDMA_DONE. As Sends arrive in order,
-//! the responder had taken the RDMA_DONE by then and posted its receive again, so that calls and
-//! RDMA_DONEs together never need more receives than were granted. There is one exception, because
-//! nobody answers an RDMA_DONE: with nothing but sent RDMA_DONEs left one call may go, as "an RPC
-//! server MUST always provide at least one credit to each connected RPC client from which no
-//! requests are outstanding" (section 3.3).
+//! available credits" (RFC 5666 section 3.8), which leaves open when such a credit comes back.
+//! Here, the credit of a call whose reply has to be fetched stays taken for its RDMA_DONE. It comes
+//! back with the first answer to a call that was sent after that RDMA_DONE. As Sends arrive in
+//! order, the responder had taken the RDMA_DONE by then and posted its receive again, so that calls
+//! and RDMA_DONEs together never need more receives than were granted. There is one exception,
+//! because an RDMA_DONE is never answered: while only sent RDMA_DONEs hold credits, one call may be
+//! sent, as "an RPC server MUST always provide at least one credit to each connected RPC client
+//! from which no requests are outstanding" (section 3.3).
 
-/// The requester's view: what it asked for, what it was granted, what is in flight.
+/// The requester's view: credits requested, granted, and in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits {
     requested: u32,
     granted: u32,
     in_flight: u32,
-    /// Of what is in flight: replies that are being fetched, RDMA_DONE to follow.
+    /// Replies that are being fetched, and will be followed by an RDMA_DONE. Counted as in flight.
     dones_owed: u32,
-    /// Of what is in flight: RDMA_DONEs sent that no answer has covered.
+    /// RDMA_DONEs sent that no answer has covered. Counted as in flight.
     dones_sent: u32,
     /// RDMA_DONEs that an answer has covered, modulo 2^32.
     dones_covered: u32,
@@ -27,7 +27,7 @@ pub struct Credits {
 
 impl Credits {
     /// A new connection: exactly one credit until the first reply (RFC 8166 section 3.3.3).
-    /// `requested` is what every call will ask for; zero is raised to one.
+    /// `requested` is the number that every call asks for; zero is raised to one.
     pub const fn new(requested: u32) -> Self {
         let requested = if requested == 0 { 1 } else { requested };
         Self { requested, granted: 1, in_flight: 0, dones_owed: 0, dones_sent: 0, dones_covered: 0 }
@@ -51,12 +51,12 @@ impl Credits {
         self.in_flight
     }
 
-    /// Of them: those of RDMA_DONEs.
+    /// Credits in flight that RDMA_DONEs hold.
     pub const fn dones(&self) -> u32 {
         self.dones_owed + self.dones_sent
     }
 
-    /// Whether one more call may be sent: "The RPC client MUST NOT send unacknowledged requests in
+    /// True if one more call may be sent: "The RPC client MUST NOT send unacknowledged requests in
     /// excess of this granted RPC server credit limit" (RFC 5666 section 3.3).
     #[inline]
     pub const fn available(&self) -> bool {
@@ -68,7 +68,7 @@ impl Credits {
         self.in_flight == self.dones_sent
     }
 
-    /// How many RDMA_DONEs have been sent, modulo 2^32: what a call remembers that leaves now.
+    /// Number of RDMA_DONEs sent, modulo 2^32. Each call records it when it is sent.
     #[inline]
     pub const fn dones_total(&self) -> u32 {
         self.dones_covered.wrapping_add(self.dones_sent)

@@ -19,9 +19,10 @@
 //! So a caller should try it with one call ([`Support::Unknown`]) and use it once that has its answer
 //! ([`Support::Known`]). An RDMA_ERROR before the version is settled does not settle it.
 //!
-//! What is decided here:
+//! Decisions made here:
 //!
-//! * A late message for a call that did not name a time is dropped: nobody asked for it.
+//! * A late message for a call that did not name a time is dropped, because the caller did not ask
+//!   for one.
 //! * A late message of direction CALL is answered with BAD_HEADER, a deadline call of direction REPLY
 //!   dropped.
 //! * A Position-Zero Read chunk makes a call a long one; bytes behind its header are ignored, as behind
@@ -50,25 +51,25 @@ pub(crate) const REMAINING_BYTES: usize = 8;
 /// Bytes of the header of the message that a call was late.
 pub const LATE_HEADER_BYTES: usize = crate::rdma::v2::optional_header_bytes(REMAINING_BYTES);
 
-/// Whether the responder of a connection knows the extension.
+/// Support for the extension by a connection's responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
     /// No call has told.
     Unknown,
-    /// It has answered a call that named its time.
+    /// The responder has answered a call that named its time.
     Known,
-    /// It has refused one.
+    /// The responder has refused one.
     Refused,
 }
 
 impl OptionalBody<'_> {
-    /// Whether it is one of this extension.
+    /// True if the message belongs to this extension.
     pub(crate) fn is_of_deadlines(&self) -> bool {
         matches!(self.option, DEADLINE_CALL | LATE)
     }
 }
 
-/// A message of the extension arrived that is no deadline call.
+/// Handles a message of the extension that is not a deadline call.
 pub(crate) fn on_receive<Q: AsRef<[CallSlot]> + AsMut<[CallSlot]>>(
     requester: &mut Requester<Q>,
     view: &HeaderView<'_>,
@@ -90,7 +91,7 @@ fn late_us(view: &HeaderView<'_>, body: &OptionalBody<'_>) -> Option<u64> {
 }
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
-    /// Whether the responder knows the extension.
+    /// Support for the extension by the responder.
     #[must_use]
     pub fn deadlines(&self) -> Support {
         self.deadlines

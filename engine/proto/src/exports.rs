@@ -13,12 +13,13 @@
 //!   would be left
 //! ```
 //!
-//! What is owed counts against the grant twice over, as both ends count it: the requester keeps a
-//! credit for each RDMA_DONE (section 3.8), and this side takes one off the grant (section 11). The
-//! grant therefore falls by one for each RDMA_DONE owed, but never below what all of them and one
-//! call take. That leaves a requester of either habit a credit, unless every slot is owed for: so
-//! the last slot of several is kept free of that. A reply that would take it is kept back, and
-//! brings the next credit when an RDMA_DONE or the end of a window has freed another.
+//! RDMA_DONEs owed count against the grant twice, because both ends count them: the requester keeps
+//! a credit for each RDMA_DONE (section 3.8), and this side subtracts one from the grant (section
+//! 11). The grant therefore falls by one for each RDMA_DONE owed, but never below the number that
+//! all of them and one call take. That leaves a requester of either kind a credit, unless every
+//! slot is owed for. Therefore the last of several slots is never used for an RDMA_DONE owed. A
+//! reply that would take it is kept back. It is sent with the next credit when an RDMA_DONE or the
+//! end of a window has freed another slot.
 
 use crate::ids::{Instant, Xid};
 use crate::output::{Dropped, Output, SlotId};
@@ -28,11 +29,11 @@ use crate::responder::{
 };
 use crate::version::TransportVersion;
 
-/// What is kept of a reply that the requester fetches.
+/// State of a reply that the requester fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Export {
     xid: Xid,
-    /// When its window is over.
+    /// End of its window.
     deadline: Instant,
 }
 
@@ -40,7 +41,7 @@ impl Export {
     pub(crate) const NONE: Self = Self { xid: Xid(0), deadline: Instant(u64::MAX) };
 }
 
-/// How many there are.
+/// Counts of exports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exports {
     slots: u32,
@@ -63,7 +64,7 @@ impl Exports {
         slots.saturating_sub(owed).max(slots.min(owed + 1))
     }
 
-    /// Whether one more RDMA_DONE may be owed now: a slot is left then, or it is the only one.
+    /// True if one more RDMA_DONE may be owed now: a slot is left then, or it is the only one.
     fn has_turn(&self) -> bool {
         self.owed == 0 || self.owed + 1 < self.slots
     }
@@ -87,8 +88,8 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self
     }
 
-    /// Whether one more reply to a version-one call may be exported, or be kept back for that. Version
-    /// two has no RDMA_DONE.
+    /// True if one more reply to a version-one call may be exported, or be kept back for that.
+    /// Version two has no RDMA_DONE.
     pub fn may_export(&self) -> bool {
         let Exports { owed, kept, max, .. } = self.exports;
         self.profile.has_reads_in_replies() && owed + kept < max
@@ -165,9 +166,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         repr.emit(&mut header[at..], view)
     }
 
-    /// Lets a reply go that was kept back, the oldest first: its credit word, which has to be put
-    /// into the message. `None` while there is no credit to be had, or for a call that is not kept
-    /// back. `deadline` is when its window is over, counted from now.
+    /// Releases a reply that was kept back, the oldest first. Returns its credit word, which must
+    /// be written into the message; `None` while there is no credit, or for a call that is not kept
+    /// back. `deadline` is the end of its window, counted from now.
     pub fn send_kept(&mut self, id: SlotId, deadline: Instant) -> Option<u32> {
         if !self.in_state(id, State::Kept) || !self.exports.has_turn() {
             return None;
@@ -182,8 +183,8 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Some(self.grant)
     }
 
-    /// The requester is done with a reply. Nobody answers that (RFC 5666 section 3.8). Takes time in
-    /// the number of slots, if anything is owed.
+    /// Handles an RDMA_DONE: the requester has fetched a reply. It is never answered (RFC 5666
+    /// section 3.8). Takes time linear in the number of slots, if any RDMA_DONE is owed.
     #[cold]
     pub(crate) fn on_done(&mut self, xid: Xid, out: &mut impl Output) {
         let owed = |slot: &ServeSlot| slot.state == State::Owed && slot.export.xid == xid;
@@ -196,7 +197,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         }
     }
 
-    /// When [`Responder::overdue_export`] has something to say at the earliest.
+    /// Earliest time at which [`Responder::overdue_export`] can return an export.
     pub fn next_export_deadline(&self) -> Instant {
         self.exports.next_deadline
     }

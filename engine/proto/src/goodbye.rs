@@ -10,9 +10,10 @@
 //! version two: RDMA2_OPTIONAL, XID 0xffffffff, REPLY, option 0x73702d03, opaque<>: empty
 //! ```
 //!
-//! Who does not know the message drops it: it is an error of an unknown number, or the answer of an option
-//! that is not known. The receive that it needs is the one outside of the credits, which every requester
-//! has for RDMA_ERROR (RFC 5666 section 4.2); it is sent once. Used by the reactor.
+//! An implementation that does not know the message drops it: it is an error of an unknown number,
+//! or the answer of an unknown option. The receive that it needs is the one outside of the credits,
+//! which every requester has for RDMA_ERROR (RFC 5666 section 4.2); it is sent once. Used by the
+//! reactor.
 
 use crate::ids::Xid;
 use crate::rdma::v1::{self, MessageType};
@@ -29,7 +30,7 @@ pub const GOODBYE_BYTES: usize = 28;
 
 const XID: Xid = Xid(u32::MAX);
 
-/// Where the credits stand, which say nothing here.
+/// Position of the credit word, which has no meaning here.
 const CREDITS_AT: core::ops::Range<usize> = 8..12;
 
 /// Writes the message at the start of `buffer`; returns its length.
@@ -44,7 +45,7 @@ pub fn emit(buffer: &mut [u8], version: TransportVersion, credits: u32) -> usize
     writer.len()
 }
 
-/// Whether a message is this one.
+/// True if the message is a goodbye.
 #[must_use]
 pub fn is_goodbye(message: &[u8]) -> bool {
     [TransportVersion::One, TransportVersion::Two].into_iter().any(|version| {

@@ -1,8 +1,8 @@
-//! Every bound on what a peer may make us hold or walk, in one place.
+//! Every bound on the data that a peer may make this end hold or walk, in one place.
 //!
-//! RFC 8166 section 8.1 lets a responder refuse unreasonable chunk lists; these are the values that
-//! say what is unreasonable. The constants bound fixed-size arrays in this crate, the fields of
-//! [`Limits`] are what one connection enforces.
+//! RFC 8166 section 8.1 lets a responder refuse unreasonable chunk lists; these values define
+//! "unreasonable". The constants bound fixed-size arrays in this crate; the fields of [`Limits`]
+//! are enforced by one connection.
 
 use crate::version::Versions;
 
@@ -50,15 +50,16 @@ const _: () = assert!(INLINE_THRESHOLD_MAX_BYTES / INLINE_THRESHOLD_MIN_BYTES ==
 const _: () = assert!(READ_CHUNKS_MAX <= READ_SEGMENTS_MAX && SEGMENTS_MAX <= READ_SEGMENTS_MAX);
 const _: () = assert!(WRITE_CHUNKS_MAX <= READ_SEGMENTS_MAX && READ_SEGMENTS_MAX <= 0xffff);
 const _: () = assert!(Limits::DEFAULT.within_bounds());
-// Two ends of this crate understand each other: what a call of ours may offer at the most, the
-// default limits accept. A long call has its Position-Zero chunk beside those of its items.
+// Two ends of this crate understand each other: the default limits accept the largest call that
+// this crate offers. A long call has its Position-Zero chunk in addition to those of its items.
 const _: () = assert!(ITEMS_MAX < Limits::DEFAULT.read_chunks_max as usize);
 const _: () = assert!(ITEMS_MAX <= Limits::DEFAULT.write_chunks_max as usize);
 const _: () = assert!(CALL_SEGMENTS_MAX <= Limits::DEFAULT.read_segments_max as usize);
 const _: () = assert!(SEGMENTS_MAX <= Limits::DEFAULT.segments_per_chunk_max as usize);
 
-/// What one connection accepts of a peer: versions, and what stands in chunk lists. Other versions are
-/// answered with ERR_VERS, longer lists with ERR_CHUNK, in version two with BAD_HEADER.
+/// Limits on what one connection accepts of a peer: versions and the contents of chunk lists. Other
+/// versions are answered with ERR_VERS, longer lists with ERR_CHUNK, in version two with
+/// BAD_HEADER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Versions of headers that are read at all.
@@ -95,7 +96,7 @@ impl Limits {
         payload_bytes_max: (1 << 20) + (64 << 10),
     };
 
-    /// Whether every field is at most its constant upper bound.
+    /// True if every field is at most its constant upper bound.
     #[must_use]
     pub const fn within_bounds(&self) -> bool {
         self.read_segments_max as usize <= READ_SEGMENTS_MAX

@@ -1,14 +1,14 @@
-//! Which extensions of version two a connection knows (version two section 3), and what it makes of
+//! Extensions of version two that a connection knows (version two section 3), and the handling of
 //! their messages.
 //!
 //! An extension is a number (`rdma_opttype`) and a meaning of the bytes that come with it
-//! (`rdma_optinfo`). This module knows the number and the rules that hold for all of them; the bytes
-//! go through it untouched. An RDMA2_OPTIONAL of direction CALL is a call: it takes a credit, has a
-//! slot at both ends, and is answered once, by an RDMA2_OPTIONAL of direction REPLY, by an RPC reply or
-//! by an error. Which answers fit which calls is the extension's to say.
+//! (`rdma_optinfo`). This module knows the number and the rules that hold for all of them; the
+//! bytes go through it untouched. An RDMA2_OPTIONAL of direction CALL is a call: it takes a credit,
+//! has a slot at both ends, and is answered once, by an RDMA2_OPTIONAL of direction REPLY, by an
+//! RPC reply or by an error. The extension decides which answers fit which calls.
 //!
-//! The caller builds [`Options`] once and hands it to the connection; what comes in is told by
-//! `Output::deliver_optional`, what goes out is written by `Requester::start_optional` and
+//! The caller builds [`Options`] once and hands it to the connection. Incoming messages are passed
+//! to `Output::deliver_optional`; outgoing messages are written by `Requester::start_optional` and
 //! `Responder::reply_optional`.
 
 use crate::ids::{Instant, Xid};
@@ -21,8 +21,8 @@ use crate::responder::{ReplyRefused, Responder, ServeSlot, State};
 use crate::rpc::{self, Direction};
 use crate::version::TransportVersion;
 
-/// What stands behind the header of an extension's messages: "An indication of whether a Payload
-/// stream must be present, and a description of its contents" (version two section 3.3).
+/// Payload behind the header of an extension's messages: "An indication of whether a Payload stream
+/// must be present, and a description of its contents" (version two section 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carries {
     /// Nothing.
@@ -84,7 +84,7 @@ impl Options {
         all.then_some(self)
     }
 
-    /// What messages of an option carry, if it is known.
+    /// Payload of an option's messages, if the option is known.
     #[must_use]
     pub fn find(&self, option: u32) -> Option<Carries> {
         self.search(option).ok().map(|at| self.known[at].1)
@@ -168,7 +168,7 @@ fn on_reply<Q: AsRef<[CallSlot]> + AsMut<[CallSlot]>>(
     out.deliver_optional(DeliveredOptional::Reply { reply, option: body.option });
 }
 
-/// Why a message of an extension cannot be sent.
+/// Reason why a message of an extension cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionalRefused {
     /// The connection, or the call, is not of version two.
@@ -192,10 +192,10 @@ fn check(version: TransportVersion, info: &[u8]) -> Result<(), OptionalRefused> 
 }
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
-    /// Starts a call that is a message of an extension: as [`Requester::start_call`], for an
-    /// RDMA2_OPTIONAL with `info`, of at most [`OPTION_INFO_MAX_BYTES`]. What is to stand behind the
-    /// header is the caller's to add: a whole RPC call, part of one, or nothing. The XID is one "from
-    /// the `XID` space that matches the message's direction" (version two section 4.2.2) in any case.
+    /// Starts a call that is a message of an extension: like [`Requester::start_call`], for an
+    /// RDMA2_OPTIONAL with `info` of at most [`OPTION_INFO_MAX_BYTES`]. The caller adds the payload
+    /// behind the header: a whole RPC call, part of one, or nothing. The XID is always one "from
+    /// the `XID` space that matches the message's direction" (version two section 4.2.2).
     ///
     /// It may be the first message of a connection. If the responder does not know version two, the
     /// call is held as any other, and sent again without its option, as `Requester::resend` knows none;
@@ -223,8 +223,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
 
 impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     /// Answers a call with a message of an extension: writes the header of an RDMA2_OPTIONAL with
-    /// `info`, of at most [`OPTION_INFO_MAX_BYTES`], so that it ends where `header` ends, frees the slot,
-    /// and returns the header's length. What is to stand behind it is the caller's to add; the Send has
+    /// `info`, of at most [`OPTION_INFO_MAX_BYTES`], so that it ends where `header` ends, frees the
+    /// slot, and returns the header's length. The caller adds the payload behind it; the Send has
     /// to follow. Nothing can be placed in chunks that the call offers.
     ///
     /// # Panics

@@ -1,8 +1,8 @@
-//! Where the state machines put what follows from an input: the caller's sink.
+//! Sink of the caller that receives the consequences of each input to the state machines.
 //!
-//! The reactor implements [`Output`] as small sinks: one keeps what follows from a message until
-//! the state machine has returned, others post RDMA Reads and Writes at once. Tests implement it as
-//! a recorder. A sink must not call back into the state machine that calls it.
+//! The reactor implements [`Output`] as small sinks: one keeps the events of a message until the
+//! state machine has returned, others post RDMA Reads and Writes at once. Tests implement it as a
+//! recorder. A sink must not call back into the state machine that calls it.
 
 use crate::ids::Xid;
 use crate::limits::ITEMS_MAX;
@@ -26,15 +26,15 @@ pub struct SlotId {
 pub struct ReadRequest {
     /// The call it belongs to.
     pub slot: SlotId,
-    /// Which of the message's Read chunks, counted by rising position.
+    /// Index of the message's Read chunk, counted by rising position.
     pub chunk: u8,
-    /// Where in that chunk's buffer, in bytes.
+    /// Offset in that chunk's buffer, in bytes.
     pub at: u32,
     /// The peer's memory; its length is that of the transfer.
     pub from: Segment,
 }
 
-/// What an RDMA Write of a reply places.
+/// Source of the bytes that an RDMA Write of a reply places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteSource {
     /// The reply's data item of this number, into its Write chunk.
@@ -46,18 +46,18 @@ pub enum WriteSource {
 /// One RDMA Write of a reply, to be posted before the reply's Send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteRequest {
-    /// What is placed.
+    /// Source of the bytes.
     pub source: WriteSource,
-    /// From which byte of the source on.
+    /// First byte of the source.
     pub at: u32,
     /// The requester's memory; its length is that of the transfer.
     pub to: Segment,
 }
 
-/// Where the XDR stream of a reply is.
+/// Location of the XDR stream of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyStream {
-    /// In the message, behind a transport header of so many bytes.
+    /// In the message, behind a transport header of this many bytes.
     Inline {
         /// Length of the transport header.
         header_bytes: usize,
@@ -78,7 +78,7 @@ pub struct DeliveredReply {
     pub slot: SlotId,
     /// The application's name of the call.
     pub token: u64,
-    /// Where the RPC reply is.
+    /// Location of the RPC reply.
     pub stream: ReplyStream,
     /// Bytes placed in each offered Write chunk, in order.
     pub placed: [u32; ITEMS_MAX],
@@ -95,8 +95,8 @@ pub enum DeliveredOptional {
         /// The number of the option.
         option: u32,
     },
-    /// Of direction REPLY: the answer to a call in flight. Its stream is what stands behind the header,
-    /// be it nothing.
+    /// Of direction REPLY: the answer to a call in flight. Its stream is everything behind the
+    /// header, possibly nothing.
     Reply {
         /// As of an RPC reply. Nothing was placed in chunks.
         reply: DeliveredReply,
@@ -105,7 +105,7 @@ pub enum DeliveredOptional {
     },
 }
 
-/// Why a call ended without an RPC reply.
+/// Reason why a call ended without an RPC reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallFailure {
@@ -117,7 +117,7 @@ pub enum CallFailure {
     Rdma(RdmaError),
     /// The reply broke the rules; says which.
     Misbehaved(PeerMisbehaved),
-    /// The reply came, and there was no memory for it.
+    /// The reply came, and no memory was available for it.
     NoMemory,
     /// Its time was over when the responder would have executed it: it was not executed
     /// ([`crate::deadlines`]).
@@ -127,8 +127,8 @@ pub enum CallFailure {
     },
 }
 
-/// How a peer broke the protocol so badly that the connection has to go, or why else none can be had
-/// with it.
+/// Violation by the peer that closes the connection, or another reason why the connection cannot be
+/// used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerMisbehaved {
@@ -139,7 +139,7 @@ pub enum PeerMisbehaved {
     /// A reply's Reply chunk differs from the one offered (RFC 8166 section 4.3.3).
     ReplyChunkChanged,
     /// A reply's Read list contradicts itself or the message: overlapping chunks, positions beyond
-    /// the stream, a Position-Zero chunk beside an RPC message that is elsewhere.
+    /// the stream, a Position-Zero chunk together with an RPC message that is elsewhere.
     ReadListBroken,
     /// RDMA_NOMSG without anything in a Reply chunk, or in a Position-Zero Read chunk where such
     /// are allowed.
@@ -158,7 +158,7 @@ pub enum PeerMisbehaved {
 }
 
 impl PeerMisbehaved {
-    /// What the peer did, in words.
+    /// Describes the violation in words.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ReadListInReply => "reply with a Read list",
@@ -183,7 +183,7 @@ impl core::fmt::Display for PeerMisbehaved {
 
 impl core::error::Error for PeerMisbehaved {}
 
-/// Why a message was dropped without an answer (RFC 8166 sections 4.5 and 4.6).
+/// Reason why a message was dropped without an answer (RFC 8166 sections 4.5 and 4.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dropped {
@@ -216,7 +216,8 @@ impl Dropped {
 }
 
 /// The sink of everything that follows from an input. A sink that is handed to one operation may
-/// leave out what that operation never asks for; its documentation says what it does ask for.
+/// leave out methods that the operation never calls; the operation's documentation lists those it
+/// calls.
 pub trait Output {
     /// A call is whole: its message just arrived, or its last Read chunk did.
     fn deliver_call(&mut self, _slot: SlotId) {}
@@ -231,7 +232,8 @@ pub trait Output {
     /// from now on; find memory for the chunks, then [`crate::requester::Requester::pull`], and
     /// [`crate::requester::Requester::end_pull`] in the end.
     fn pull_reply(&mut self, _reply: DeliveredReply) {}
-    /// The requester has fetched a reply: what it named is exported no longer.
+    /// Called when the requester has fetched a reply: the memory that the reply named is no longer
+    /// exported.
     fn free_exports(&mut self, _slot: SlotId) {}
     /// A call in flight has its reply; its keys must be dead before the application sees it.
     fn deliver_reply(&mut self, _reply: DeliveredReply) {}

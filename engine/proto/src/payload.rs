@@ -31,7 +31,7 @@ pub struct ChunkOffer {
 impl ChunkOffer {
     const NONE: Self = Self { handle: 0, length: 0, offset: 0, segment_bytes: 0 };
 
-    /// How many segments it has: at least one.
+    /// Number of segments: at least one.
     pub fn segment_count(&self) -> usize {
         if self.segment_bytes == 0 || self.length == 0 {
             return 1;
@@ -136,7 +136,7 @@ impl CallChunks {
         self.read_count == 0 && self.write_count == 0 && self.reply.is_none()
     }
 
-    /// Whether the whole RPC message travels in the Position-Zero Read chunk.
+    /// True if the whole RPC message travels in the Position-Zero Read chunk.
     pub fn is_long_call(&self) -> bool {
         self.reads().first().is_some_and(|(position, _)| *position == 0)
     }
@@ -173,7 +173,7 @@ fn write_chunk_bytes(offer: &ChunkOffer) -> usize {
     CHUNK_FRAME_BYTES + SEGMENT_BYTES * offer.segment_count()
 }
 
-/// Where a data item goes.
+/// Destination of a data item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Into the stream.
@@ -187,19 +187,19 @@ pub enum Placement {
     Unseen(u32),
 }
 
-/// A DDP-eligible data item an application gives beside its stream.
+/// A DDP-eligible data item that an application gives in addition to its stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
     /// The bytes, without roundup.
     pub bytes: &'a [u8],
-    /// Where it may go.
+    /// Allowed destinations.
     pub placement: Placement,
 }
 
 /// A data item that was taken out of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Reduced {
-    /// Which item.
+    /// Index of the item.
     pub index: u8,
     /// Offset in the stream as it would be with all items in it (RFC 8166 section 3.4.5).
     pub position: u32,
@@ -207,18 +207,18 @@ pub struct Reduced {
     pub length: u32,
 }
 
-/// What encoding made.
+/// Result of encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoded {
     /// Bytes of the stream, reduced items not counted; may exceed the buffer (see `fits`).
     pub stream_bytes: usize,
     /// The buffer was long enough.
     pub fits: bool,
-    /// How many items the stream has used.
+    /// Number of items that the stream has used.
     pub items_used: u8,
     /// The stream asked for more items than were given: a mistake of the application.
     pub items_missing: bool,
-    /// There is padding in the stream, be it of no bytes: it goes in an RDMA_MSGP.
+    /// The stream has padding, possibly of zero bytes: it goes in an RDMA_MSGP.
     pub padded: bool,
     /// Bytes of the XDR stream with all items in it and without padding.
     pub unreduced_bytes: usize,
@@ -340,7 +340,7 @@ impl<'a> StreamWriter<'a> {
     }
 
     /// Writes `opaque<>`: count, bytes, roundup. The bytes are copied into the stream; for large
-    /// ones give a registered buffer beside it and use [`StreamWriter::bulk`].
+    /// ones give a registered buffer in addition to the stream and use [`StreamWriter::bulk`].
     #[inline]
     pub fn opaque(&mut self, bytes: &[u8]) {
         self.xdr.opaque(bytes);
@@ -401,7 +401,7 @@ impl<'a> StreamWriter<'a> {
         plain.then_some(self.xdr.len())
     }
 
-    /// What was made.
+    /// Returns the result of encoding.
     #[inline]
     pub fn finish(self) -> Encoded {
         Encoded {
@@ -425,21 +425,21 @@ pub enum Found<'a> {
     /// Its bytes came in a Read chunk of the call or were placed in a Write chunk of the reply, in
     /// number `index` of its kind; `length` of them belong to the item.
     Chunk {
-        /// Which chunk, in order.
+        /// Index of the chunk, in order.
         index: usize,
         /// Bytes of the item.
         length: usize,
     },
     /// Its bytes came in a Read chunk of the reply (RFC 5666 section 3.5).
     Pulled {
-        /// Which Read chunk, in order.
+        /// Index of the Read chunk, in order.
         index: usize,
         /// Bytes of the item.
         length: usize,
     },
 }
 
-/// What came beside the stream of a message.
+/// Data that came outside the stream of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside<'a> {
     /// A call's Read chunks: position and length of each, by rising position.
@@ -478,7 +478,7 @@ impl<'a> StreamReader<'a> {
         Self::over(Reader::new(stream), base, beside)
     }
 
-    /// Reads what `xdr` has, which began at byte `base` of the RPC message.
+    /// Reads the data of `xdr`, which began at byte `base` of the RPC message.
     #[inline]
     pub fn over(xdr: Reader<'a>, base: usize, beside: Beside<'a>) -> Self {
         let (reads, writes): (&[_], &[_]) = match beside {
@@ -496,7 +496,7 @@ impl<'a> StreamReader<'a> {
         &mut self.xdr
     }
 
-    /// A Read chunk is left, so that what comes next may be in it.
+    /// A Read chunk is left, so the next bytes may be in it.
     #[inline]
     pub fn has_reads(&self) -> bool {
         !self.reads.is_empty()
@@ -575,8 +575,8 @@ impl<'a> StreamReader<'a> {
         let mut ahead = self.xdr.clone();
         let at = ahead.position();
         let length = ahead.u32()? as usize;
-        // Of a roundup that is counted and not transferred, only what the room of a Write chunk
-        // takes is left when it is delivered.
+        // Part of a roundup that is delivered, if the roundup is counted and not transferred: as
+        // much as the room of a Write chunk takes.
         let with_roundup = roundup4(length);
         let counted = if (length..with_roundup).contains(&placed) { with_roundup } else { placed };
         check_length(at, length, max_bytes, counted)?;
@@ -585,7 +585,7 @@ impl<'a> StreamReader<'a> {
         Ok(Found::Chunk { index: self.writes_met, length })
     }
 
-    /// Bytes of the Read chunk that carries what stands at `xdr`, if one does.
+    /// Bytes of the Read chunk that carries the data at `xdr`, if one does.
     fn read_at(&self, xdr: &Reader<'_>) -> Option<usize> {
         let (at, bytes) = *self.reads.first()?;
         let position = self.base + xdr.stream_position() + self.removed_bytes;
@@ -621,8 +621,8 @@ impl<'a> StreamReader<'a> {
         self.xdr.opaque_at_end().filter(|_| !in_chunk)
     }
 
-    /// Passes over the item that [`StreamReader::item_behind`] found, and goes on in `rest`, which
-    /// holds what follows its roundup.
+    /// Skips the item that [`StreamReader::item_behind`] found, and continues in `rest`, which
+    /// holds the bytes after its roundup.
     pub fn pass_item(&mut self, length: usize, rest: &'a [u8]) {
         self.xdr.pass_opaque(length, rest);
         if let Some(rest) = self.writes.get(1..) {

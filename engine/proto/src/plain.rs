@@ -8,9 +8,10 @@
 //! ```
 //!
 //! Pure functions over the words of both headers as they lie in memory. The caller loads them into
-//! registers first, because another process may rewrite the memory. The XID stands alone and the other
-//! words in pairs, two in one `u64`. What is taken here, the general parsers take with the same fields,
-//! and what is emitted here, they emit byte for byte; nothing else is taken. Uses the numbers of `ids`.
+//! registers first, because another process may rewrite the memory. The XID stands alone and the
+//! other words in pairs, two in one `u64`. Each message accepted here is accepted by the general
+//! parsers with the same fields, and each message emitted here is emitted by them byte for byte.
+//! All other messages are left to them. Uses the numbers of `ids`.
 
 use crate::ids::{Procedure, Program, Version, Xid};
 use crate::rdma::v1;
@@ -110,7 +111,7 @@ pub const fn call_head(xid: Xid, credits: u32) -> ([u8; 4], [Pair; 4]) {
 /// A reply of version one without chunks, with AUTH_NONE for its verifier, which says SUCCESS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainReply {
-    /// That of the call; the same in both headers.
+    /// XID of the call; the same in both headers.
     pub xid: Xid,
     /// Credits that the responder grants.
     pub credits: u32,
@@ -152,7 +153,7 @@ impl PlainReply {
     }
 }
 
-/// Whether a message is a reply, if it is a plain one.
+/// True if a plain message is a reply.
 #[must_use]
 #[inline(always)]
 pub const fn says_reply(pairs: &[Pair; REPLY_PAIRS]) -> bool {

@@ -1,5 +1,6 @@
-//! Which document's rules a connection goes by. RFC 8166 took away what nobody had built; the
-//! older documents have it, and cannot be told from the wire: both ends are configured alike.
+//! The document whose rules a connection follows. RFC 8166 removed features that had never been
+//! implemented. The older documents have them, and the wire does not tell which document applies,
+//! so both ends must be configured alike.
 //!
 //! Used by the state machines, which ask for a rule and never for a name.
 
@@ -7,8 +8,8 @@ use crate::version::TransportVersion;
 
 /// A set of rules of version one.
 ///
-/// A message that all documents allow is understood under every profile. What only the older ones
-/// allow is sent, and taken, by their profiles alone.
+/// Every profile understands the messages that all documents allow. Messages that only the older
+/// documents allow are sent, and accepted, by their profiles alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Profile {
     /// RFC 8166: no RDMA_MSGP, no RDMA_DONE, no Read list in a reply.
@@ -19,7 +20,8 @@ pub enum Profile {
     /// draft-ietf-nfsv4-rpcrdma-03: as RFC 5666, without its rules on roundup and on exhausted
     /// credits.
     Draft03,
-    /// draft-ietf-nfsv4-rpcrdma-00: as draft -03, and whoever has pulled Read chunks says so.
+    /// draft-ietf-nfsv4-rpcrdma-00: as draft -03, and the end that has pulled Read chunks sends an
+    /// RDMA_DONE.
     Draft00,
 }
 
@@ -76,8 +78,8 @@ impl Profile {
         !matches!(self, Self::Rfc8166)
     }
 
-    /// Read chunks of their own for the roundup of an item are taken (RFC 5666 section 3.7). They
-    /// start within a word, which RFC 8166 section 3.4.5 forbids.
+    /// True if separate Read chunks for the roundup of an item are taken (RFC 5666 section 3.7).
+    /// They start within a word, which RFC 8166 section 3.4.5 forbids.
     #[inline]
     pub const fn has_roundup_chunks(self) -> bool {
         !matches!(self, Self::Rfc8166)

@@ -51,7 +51,7 @@ impl Pull {
 
     /// Groups a Read list by position and sorts it, bounded; `None` when it breaks a rule.
     /// `stream_bytes` is the length of the reduced stream where no Position-Zero chunk has it,
-    /// `placed_bytes` what Write chunks took out of it.
+    /// `placed_bytes` the number of bytes that Write chunks took out of it.
     ///
     /// A list need not be in order, but the segments of one position keep theirs (RFC 5666
     /// section 3.4), and roundup stands behind its item. Chunks must not overlap, and each has to
@@ -88,9 +88,9 @@ impl Pull {
         Some(())
     }
 
-    /// A chunk of its own for the roundup of an item (RFC 5666 section 3.7) becomes the end of that
-    /// item's chunk, which is then as if the roundup had been included in it. Nothing else may
-    /// start within a word.
+    /// Merges a separate chunk for the roundup of an item (RFC 5666 section 3.7) into the end of
+    /// that item's chunk, which is then as if the roundup had been included in it. No other chunk
+    /// may start within a word.
     fn join_roundup(&mut self, profile: Profile) -> Option<()> {
         let mut kept = 0;
         for index in 0..usize::from(self.count) {
@@ -113,9 +113,9 @@ impl Pull {
         Some(())
     }
 
-    /// Each chunk is filled from its start to its end, one RDMA Read behind the other, as the list
-    /// has its segments: memory is lent to them in rising order. So roundup in a chunk of its own
-    /// comes behind the whole item.
+    /// Checks the order of chunks. Each chunk is filled from its start to its end, one RDMA Read
+    /// after the other in the segment order of the list, because memory is lent to the Reads in
+    /// rising order. A separate roundup chunk therefore comes after the whole item.
     fn check_order(mut self, view: &HeaderView<'_>) -> Option<()> {
         for segment in view.reads() {
             let chunk = &mut self.chunks[self.chunk_of(segment.position)?];
@@ -162,7 +162,7 @@ impl Pull {
         !self.wants_reads() && self.is_quiet()
     }
 
-    /// Not all RDMA Reads have been asked for.
+    /// True if not all RDMA Reads have been requested yet.
     pub(crate) fn wants_reads(&self) -> bool {
         self.next_segment < self.segments
     }
@@ -173,8 +173,8 @@ impl Pull {
     }
 }
 
-/// Bytes of a stream that stands in its message. That of an RDMA_MSGP may run on into a second receive
-/// buffer, which is not seen here: whoever decodes it finds a chunk to which no item belongs.
+/// Bytes of a stream in its message. The stream of an RDMA_MSGP may continue in a second receive
+/// buffer, which is not seen here; decoding then finds a chunk to which no item belongs.
 pub(crate) fn inline_bytes(view: &HeaderView<'_>) -> usize {
     match view.message_type() {
         MessageType::Msgp => usize::MAX,
@@ -197,7 +197,7 @@ fn positions_fit(chunks: &[PullChunk], stream_bytes: usize) -> bool {
     true
 }
 
-/// What became of an RDMA Read.
+/// Result of an RDMA Read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pulled {
     /// More are needed or still on their way: pull again.

@@ -10,9 +10,9 @@
 //! ```
 //!
 //! [`Requester::end_pull`] writes RDMA_DONE: exactly once for each such reply, whatever became of
-//! the call. An abandoned reply is not fetched any further, but what was asked for has to arrive
-//! first, because it still goes into memory of ours. Slot and credit stay taken until then; when the
-//! credit comes back says [`crate::credit`].
+//! the call. An abandoned reply is not fetched any further, but Reads that were posted must
+//! complete first, because they still write into memory of this end. Slot and credit stay taken
+//! until then; [`crate::credit`] describes when the credit comes back.
 
 use crate::ids::Xid;
 use crate::limits::ITEMS_MAX;
@@ -26,7 +26,7 @@ use crate::requester::{CallSlot, Chunks, Offered, Requester, State, check_return
 use crate::version::TransportVersion;
 use crate::xdr::roundup4;
 
-/// What a call whose reply was fetched, or need not be, comes to.
+/// Outcome of a call whose reply was fetched, or need not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PullEnd {
     /// The application gets its reply.
@@ -71,8 +71,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         });
     }
 
-    /// Whether a header beyond the limits is that of a version-one reply with a Read list. What the
-    /// responder places stays within what was offered; what it exports need not.
+    /// True if a header beyond the limits is that of a version-one reply with a Read list. The
+    /// bytes that the responder places stay within the offer; the memory that it exports need not.
     #[cold]
     pub(crate) fn may_be_too_long(&self, xid: Xid, message: &[u8]) -> bool {
         opens_with_reads(message) && self.matching_slot(xid).is_some()
@@ -156,8 +156,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         }
     }
 
-    /// An RDMA Read of this reply completed. What follows when all have is up to
-    /// [`Requester::end_pull`].
+    /// An RDMA Read of this reply completed. After the last one, [`Requester::end_pull`] decides
+    /// what follows.
     pub fn on_read_done(&mut self, id: SlotId) -> Pulled {
         let Some((state, pull)) = self.pull_slot_mut(id) else { return Pulled::Stale };
         let whole = pull.on_read_done();
@@ -173,8 +173,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.pull_plan(id).is_some_and(Pull::wants_reads)
     }
 
-    /// Whether [`Requester::end_pull`] may be called: nothing is on its way, and nothing more is
-    /// wanted.
+    /// True if [`Requester::end_pull`] may be called: no Read is in flight, and no more are wanted.
     pub fn is_pulled(&self, id: SlotId) -> bool {
         self.pull_slot(id).is_some_and(|(_, pull)| pull.is_quiet() && !self.wants_reads(id))
     }
@@ -222,8 +221,8 @@ fn opens_with_reads(message: &[u8]) -> bool {
     word(lists_at) == Some(1)
 }
 
-/// The lists of a reply with a Read list: where its RPC message is, what was placed in each Write
-/// chunk, and what is to be fetched.
+/// The lists of a reply with a Read list: the location of its RPC message, the length placed in
+/// each Write chunk, and the data to be fetched.
 fn check_lists(
     offered: &Offered,
     view: &HeaderView<'_>,

@@ -1,5 +1,5 @@
-//! The requester of one connection: who may call, which reply belongs to which call, and whether
-//! the reply kept the rules (RFC 5666 section 3.3, RFC 8166 sections 3.3 and 4.3).
+//! The requester of one connection: it decides whether a call may start, which call a reply belongs
+//! to, and whether the reply kept the rules (RFC 5666 section 3.3, RFC 8166 sections 3.3 and 4.3).
 //!
 //! A transaction's state is its place:
 //!
@@ -22,11 +22,10 @@
 //! A reply that has to be fetched keeps the slot until RDMA_DONE is sent: [`crate::reply_pull`].
 //!
 //! A fenced call keeps its slot, its credit and its memory, because the responder may still write
-//! into that memory. A held call has its slot, and thereby its XID, but no credit: it waits for the
-//! next connection (module `resend`), or to be sent in another version (version two section 5.2).
-//! [`Requester::on_down`] frees every slot for good. Waiting lists do
-//! not exist: a caller without a credit is refused. Used by the connection; the reactor starts the
-//! calls.
+//! into that memory. A held call has its slot, and therefore its XID, but no credit: it waits for
+//! the next connection (module `resend`), or to be sent in another version (version two section
+//! 5.2). [`Requester::on_down`] frees every slot for good. Waiting lists do not exist: a caller
+//! without a credit is refused. Used by the connection; the reactor starts the calls.
 
 mod plain;
 mod resend;
@@ -63,9 +62,9 @@ pub(crate) enum State {
     Fenced,
     /// Its reply is being fetched.
     Pulling,
-    /// Its reply was being fetched, or has to be, for nobody.
+    /// The call was abandoned while its reply was being fetched, or had to be.
     Abandoned,
-    /// It waits for the next connection.
+    /// The call waits for the next connection.
     Held,
 }
 
@@ -83,33 +82,33 @@ pub struct CallSlot {
     pub(crate) token: u64,
     deadline: Instant,
     pub(crate) generation: u32,
-    /// How many RDMA_DONEs had been sent when it left.
+    /// Number of RDMA_DONEs sent when the call was sent.
     pub(crate) dones_total: u32,
     next_free: u16,
     pub(crate) state: State,
-    /// It has chunks, or says how much time it has.
+    /// The call has chunks, or names its time.
     pub(crate) has_chunks: bool,
-    /// It has no chunks, and has lent nothing.
+    /// The call has no chunks, and has lent no memory.
     is_plain: bool,
     pub(crate) chunks: Chunks,
 }
 
-/// What is known of the chunks of a call.
+/// State of a call's chunks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Chunks {
-    /// Those it offered, until its reply.
+    /// Chunks that the call offered, until its reply.
     Offered(Offered),
-    /// Those of its reply.
+    /// Chunks of its reply.
     Pull(Pull),
 }
 
-/// What of a call's chunk lists is needed to check its reply.
+/// The part of a call's chunk lists that is needed to check its reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offered {
     writes: [ChunkOffer; ITEMS_MAX],
     write_count: u8,
     reply: Option<ChunkOffer>,
-    /// It says how much time it has.
+    /// The call names its time.
     pub(crate) names_time: bool,
 }
 
@@ -146,7 +145,7 @@ impl CallSlot {
         self.dones_total = dones_total;
     }
 
-    /// What the call offered, as long as it has no reply.
+    /// Chunks that the call offered, as long as it has no reply.
     pub(crate) fn offered(&self) -> &Offered {
         match &self.chunks {
             Chunks::Offered(offered) if self.has_chunks => offered,
@@ -155,7 +154,7 @@ impl CallSlot {
     }
 }
 
-/// Why a call cannot start now.
+/// Reason why a call cannot start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallRefused {
     /// As many calls are unanswered as the responder granted.
@@ -210,8 +209,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         }
     }
 
-    /// How this connection finds its version; without this it speaks version one. Before the first
-    /// call of a connection.
+    /// Sets how this connection finds its version; without this it speaks version one. Must be
+    /// called before the first call of a connection.
     pub fn negotiate(&mut self, negotiation: Negotiation) {
         self.negotiation = negotiation;
         self.deadlines = Support::Unknown;
@@ -223,13 +222,13 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         &self.negotiation
     }
 
-    /// What this connection has told of its responder. To be asked when it is gone, before
-    /// [`Requester::suspend`] or [`Requester::on_down`].
+    /// Result of the negotiation with the responder on this connection. Ask for it after the
+    /// connection is gone, before [`Requester::suspend`] or [`Requester::on_down`].
     pub fn verdict(&self) -> Verdict {
         self.negotiation.verdict(self.credits.in_flight() > 0)
     }
 
-    /// Whether replies may come as RDMA_MSGP; without this they are discarded (RFC 8166 section
+    /// Sets whether replies may come as RDMA_MSGP; by default they are discarded (RFC 8166 section
     /// 4.6.1).
     pub(crate) fn take_padded(&mut self, takes: bool) {
         self.takes_padded = takes;
@@ -251,12 +250,12 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.credits.keep();
     }
 
-    /// Such a reply is done with: its receive is posted again.
+    /// Such a reply is complete: its receive is posted again.
     pub fn release_credit(&mut self) {
         self.credits.release();
     }
 
-    /// Whether a call may start now.
+    /// Checks whether a call may start now.
     #[inline]
     pub fn check_room(&self) -> Result<(), CallRefused> {
         if !self.credits.available() {
@@ -298,7 +297,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         Ok((started, length))
     }
 
-    /// As of any call, what of one with chunks or a time of its own its reply is compared with.
+    /// Records what the reply of a call with chunks or a deadline is compared with.
     pub(crate) fn put_offered(&mut self, slot: SlotId, chunks: &CallChunks, names_time: bool) {
         self.slots.as_mut()[usize::from(slot.index)].chunks =
             Chunks::Offered(Offered { names_time, ..offered(chunks) });
@@ -356,8 +355,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         }
     }
 
-    /// Whether the version of an answer is that of our calls (version two section 5.3). The first one
-    /// settles it, if it is no error.
+    /// True if the version of an answer is that of this end's calls (version two section 5.3). The
+    /// first answer that is not an error settles the version.
     #[inline(always)]
     pub(crate) fn takes_answer(&mut self, version: TransportVersion) -> bool {
         self.negotiation.is_settled_on(version) || self.negotiation.on_answer(version)
@@ -460,7 +459,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// The responder does not speak the version of a call (version two section 5.2). A call that
-    /// nobody waits for any more is not sent again, but has told as much.
+    /// has been abandoned is not sent again, but its refusal counts.
     #[cold]
     fn on_refused(&mut self, index: u16, low: u32, high: u32, out: &mut impl Output) {
         let refused = self.negotiation.on_refused(low, high);
@@ -485,7 +484,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// The application gives a call up. Its slot, credit and memory stay taken until the responder
-    /// answers, or what has been asked of its reply has arrived, or the connection goes; those of a
+    /// answers, or the posted Reads of its reply have completed, or the connection goes; those of a
     /// held call are free at once.
     pub fn cancel(&mut self, slot: SlotId, out: &mut impl Output) -> bool {
         let known = self.state_of(slot).is_some_and(State::is_awaited);
@@ -510,7 +509,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             .map(|(index, slot)| SlotId { index: index as u16, generation: slot.generation })
     }
 
-    /// When [`Requester::on_time`] has something to do at the earliest.
+    /// Earliest time at which [`Requester::on_time`] has something to do.
     #[inline]
     pub fn next_deadline(&self) -> Instant {
         self.next_deadline
@@ -553,8 +552,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         out.fail_call(id, slot.token, failure, true);
     }
 
-    /// The connection is gone: every call ends, nobody touches its memory any more. `each` gets
-    /// the slot of every call, and its token when the application still waits for it.
+    /// The connection is gone: every call ends, and its memory is not accessed any more. `each`
+    /// gets the slot of every call, and its token when the application still waits for it.
     pub fn on_down(&mut self, mut each: impl FnMut(SlotId, Option<u64>)) {
         for (index, slot) in self.slots.as_mut().iter_mut().enumerate() {
             let id = SlotId { index: index as u16, generation: slot.generation };
@@ -567,7 +566,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.first_free = NO_SLOT;
     }
 
-    /// Whether a call with this XID has no reply yet.
+    /// True if a call with this XID has no reply yet.
     pub(crate) fn awaits(&self, xid: Xid) -> bool {
         self.matching_slot(xid).is_some()
     }
@@ -597,8 +596,9 @@ fn carries_reply(view: &HeaderView<'_>) -> bool {
     rpc::opens_with(view.payload(), view.xid(), Direction::Reply)
 }
 
-/// Why a message with the XID of a call in flight is not its reply. The peer numbers its own calls
-/// as it likes, and the credit word means what the direction says (RFC 8167 sections 4 and 5).
+/// Reason why a message with the XID of a call in flight is not its reply. The peer numbers its own
+/// calls as it likes, and the credit word means what the direction says (RFC 8167 sections 4 and
+/// 5).
 #[cold]
 fn stray(view: &HeaderView<'_>) -> Dropped {
     match rpc::message_direction(view.payload()) {
@@ -607,7 +607,7 @@ fn stray(view: &HeaderView<'_>) -> Dropped {
     }
 }
 
-/// What a message is that no call waits for.
+/// Classifies a message that no call waits for.
 #[cold]
 fn unmatched(view: &HeaderView<'_>) -> Dropped {
     match view.message_type() {

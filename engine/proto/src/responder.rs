@@ -43,7 +43,7 @@ pub(crate) enum State {
     Pulling,
     /// Its program has it.
     Delivered,
-    /// It is answered, by a reply with a Read list that is kept back.
+    /// The call is answered, by a reply with a Read list that is kept back.
     Kept,
     /// The requester owes RDMA_DONE for its reply.
     Owed,
@@ -53,12 +53,12 @@ pub(crate) enum State {
 #[derive(Clone, Copy, Debug)]
 pub struct ServeSlot {
     pub(crate) state: State,
-    /// That of the call, and of its reply.
+    /// Version of the call, and of its reply.
     version: TransportVersion,
     pub(crate) generation: u32,
     next_free: u32,
     pull: Pull,
-    /// Of a reply with a Read list.
+    /// State of a reply with a Read list.
     pub(crate) export: Export,
 }
 
@@ -80,17 +80,17 @@ pub struct ReplyShape<'a> {
     /// Bytes taken out of the stream for each data item, in the order of the Write chunks; zero
     /// for an item that stands in the stream.
     pub placed: &'a [u32],
-    /// The stream goes by Reply chunk, so many bytes; `None`: it follows the header inline.
+    /// The stream goes in the Reply chunk, this many bytes; `None`: it follows the header inline.
     pub long_bytes: Option<u32>,
 }
 
-/// Why a reply cannot be sent as it is.
+/// Reason why a reply cannot be sent as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyRefused {
     /// The slot was freed before: the connection went down, or the call was answered.
     Stale,
-    /// An item is longer than its Write chunk, or the stream than its Reply chunk, or there is no
-    /// Reply chunk: answered with ERR_CHUNK, in version two with BAD_HEADER; the slot is free.
+    /// An item is longer than its Write chunk, or the stream than its Reply chunk, or there is not
+    /// any Reply chunk: answered with ERR_CHUNK, in version two with BAD_HEADER; the slot is free.
     ChunkTooSmall,
 }
 
@@ -127,7 +127,8 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         }
     }
 
-    /// Whether calls may come as RDMA_MSGP; without this they are refused (RFC 8166 section 4.6.1).
+    /// Sets whether calls may come as RDMA_MSGP; by default they are refused (RFC 8166 section
+    /// 4.6.1).
     pub(crate) fn take_padded(&mut self, takes: bool) {
         self.takes_padded = takes;
     }
@@ -139,20 +140,20 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.version
     }
 
-    /// Whether any call was ever taken on.
+    /// True if any call was ever accepted.
     pub fn was_called(&self) -> bool {
         self.taken > 0
     }
 
-    /// The credit word of our replies: one per slot, less what RDMA_DONEs that are owed cost, never
-    /// zero (RFC 8166 section 3.3.1, RFC 5666 section 11). The caller has as many receives posted as
-    /// there are slots, less those that hold a call in progress.
+    /// The credit word of replies: one per slot, less the cost of RDMA_DONEs owed, never zero (RFC
+    /// 8166 section 3.3.1, RFC 5666 section 11). The caller has as many receives posted as there
+    /// are slots, less those that hold a call in progress.
     #[inline]
     pub fn grant(&self) -> u32 {
         self.grant
     }
 
-    /// Calls that were ever taken on: delivered, or fetched first.
+    /// Calls that were ever accepted: delivered, or fetched first.
     pub fn calls_taken(&self) -> u64 {
         self.taken
     }
@@ -236,8 +237,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Some(SlotId { index: index as u16, generation: slot.generation })
     }
 
-    /// Takes a plain call on for which there is a slot, without taking that: what is answered before anything
-    /// else arrives needs none. `false`, and nothing happened, if there is no slot.
+    /// Accepts a plain call for which there is a slot, without taking the slot: a call that is
+    /// answered before the next message arrives does not need one. Returns `false`, and changes
+    /// nothing, if no slot is free.
     #[inline(always)]
     pub fn begin_plain(&mut self) -> bool {
         if self.first_free == NO_SLOT {

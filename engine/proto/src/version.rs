@@ -1,5 +1,5 @@
-//! Which version of RPC-over-RDMA a connection speaks, how its requester finds that out (version two
-//! section 5), and what version two leaves open.
+//! Version of RPC-over-RDMA that a connection speaks, how its requester finds it (version two
+//! section 5), and the decisions that version two leaves open.
 //!
 //! # How the reactor is to use it
 //!
@@ -17,15 +17,16 @@
 //! * Before each call it asks [`Requester::negotiation`] for the version, for the room that header
 //!   takes ([`TransportVersion::plain_header_bytes`], `CallChunks::header_bytes_in`) and for the
 //!   longest Send ([`Negotiation::send_bytes_max`]), which both change while the connection lives.
-//! * `Output::resend_call` names a call that the responder refused for its version. It is held; its
-//!   slot, its XID and its deadline stay. The reactor sends it again, on the same connection:
-//!   `Requester::resend`. What fitted the first message fits again, because a version-one header is
-//!   no longer. A reactor that cannot, frees it with `Requester::release_held`, and tells the
-//!   application.
-//! * [`PeerMisbehaved::NoCommonVersion`] closes a connection of no use.
-//! * When a connection goes it asks [`Requester::verdict`] what to remember of that responder, for a
-//!   while, or until ERR_VERS names version two among those that it speaks. No answer at all is a lost
-//!   connection too: the reactor closes it when the first call has timed out.
+//! * `Output::resend_call` names a call that the responder refused for its version. The call is
+//!   held; its slot, its XID and its deadline stay. The reactor sends it again with
+//!   `Requester::resend`, on the same connection. A call that fitted the first message fits again,
+//!   because a version-one header is not longer. A reactor that cannot send it frees it with
+//!   `Requester::release_held`, and tells the application.
+//! * [`PeerMisbehaved::NoCommonVersion`] closes a connection that cannot be used.
+//! * When a connection goes it asks [`Requester::verdict`] for the facts to remember of that
+//!   responder, for a while, or until ERR_VERS names version two among those that it speaks. No
+//!   answer at all is a lost connection too: the reactor closes it when the first call has timed
+//!   out.
 //! * The side that accepted does not negotiate. Its calls go in the version in which it is called, and
 //!   that is known once it was: `requester.negotiate(Negotiation::settled(responder.version()))`
 //!   before the first.
@@ -37,34 +38,32 @@
 //!
 //! # What version two leaves open
 //!
-//! What the document says, what is done here, and why:
+//! Open points of the document, the decision taken here, and the reason:
 //!
 //! * 4.2.2 says nothing of a header whose direction is not that of its RPC message: *the header
-//!   decides who receives it: a reply that claims to be a call is answered with BAD_HEADER, a
-//!   call that claims to be a reply is dropped*. By the header the peer chose the XID; an error
-//!   has to meet that XID where it was chosen, and a reply is never answered (RFC 8166 section
-//!   4.5).
+//!   decides which end receives it: a reply that claims to be a call is answered with BAD_HEADER, a
+//!   call that claims to be a reply is dropped*. By the header the peer chose the XID; an error has
+//!   to meet that XID where it was chosen, and a reply is never answered (RFC 8166 section 4.5).
 //! * 3.2 speaks of a direction in `rpcrdma2_error`, the XDR has none: *an error is a reply*.
 //!   Section 4.2.2 says so.
 //! * 4.2 calls the lists `rpcrdma2_chunks` and `rpcrdma2_chunk_lists`: *one structure*. Nothing
 //!   else makes XDR of it.
-//! * 4.2.1 has no rule for what stands behind an RDMA2_NOMSG: *it is ignored*. So it is in
-//!   version one.
-//! * 4.2.1: an RDMA2_ERROR MUST NOT be followed by a payload; what of one that is? *what follows
-//!   is ignored*. The call it ends would be waited for in vain, and an error is never answered.
-//! * 4.2.1: an RDMA2_MSG MUST be followed by a payload; what of one that is not? *a call is
-//!   answered with BAD_HEADER, a reply dropped*. As in version one.
+//! * 4.2.1 has no rule for bytes behind an RDMA2_NOMSG: *they are ignored*, as in version one.
+//! * 4.2.1: an RDMA2_ERROR MUST NOT be followed by a payload; if it is, *the payload is ignored*.
+//!   Without it, the call that it ends would time out, and an error is never answered.
+//! * 4.2.1: an RDMA2_MSG MUST be followed by a payload; if it is not, *a call is answered with
+//!   BAD_HEADER, a reply dropped*. As in version one.
 //! * Types 2, 3 and from 6 on: *BAD_HEADER, if a call can be meant, that is from the side that
 //!   serves; types 2 and 3 are those of version one, 6 to 13 those of a later document*. They are
 //!   not in the XDR, and the later document is another protocol under the same number.
-//! * 3.1: an unknown RDMA2_OPTIONAL MUST be answered with an error; one of direction REPLY as
-//!   well? *no: it is dropped, and the call with its XID goes on*. An error is always a reply, so
-//!   the peer would take it for the answer to a call of its own that happens to have this XID,
-//!   and end that; as an answer to a reply it can do nothing else.
-//! * Does an RDMA2_OPTIONAL without an RPC message cost a credit? *in direction CALL it does, and
-//!   a slot, until something of direction REPLY with its XID ends it: an RDMA2_OPTIONAL, an RPC
-//!   reply or an error. So each is answered once, as a call is*. It takes a receive, and only
-//!   what is answered can be counted back.
+//! * 3.1: an unknown RDMA2_OPTIONAL MUST be answered with an error; one of direction REPLY as well?
+//!   *no: it is dropped, and the call with its XID goes on*. An error is always a reply, so the
+//!   peer would take it for the answer to one of its calls that happens to have this XID, and end
+//!   that call; an error in answer to a reply has no other effect.
+//! * Does an RDMA2_OPTIONAL without an RPC message cost a credit? *in direction CALL it does, and a
+//!   slot, until something of direction REPLY with its XID ends it: an RDMA2_OPTIONAL, an RPC reply
+//!   or an error. So each is answered once, as a call is*. It takes a receive, and only an answer
+//!   can return the credit.
 //! * An RDMA2_OPTIONAL beyond the grant: *as a call beyond the grant; without an RPC message
 //!   BAD_HEADER*. Its sender waits for an answer.
 //! * How is it known that all of an RPC message follows, or part? *[`crate::options::Carries`]:
@@ -83,8 +82,8 @@
 //!   range".
 //! * ERR_VERS once the version is settled: *the call fails for good, the version stays*. Section
 //!   5.2: "for the remainder of the connection lifetime".
-//! * Other errors before it is settled: *the call fails, and the offer goes on with the next*.
-//!   The version is settled by a message that is no error.
+//! * Other errors before it is settled: *the call fails, and the offer goes on with the next*. The
+//!   version is settled by a message that is not an error.
 //! * A reply in another version than the calls: *dropped*. Section 5.3 forbids it.
 //! * 5: the first message is of at most 1024 bytes, also where RFC 8797 data have agreed on more?
 //!   *yes*. The section knows no exception.
@@ -158,7 +157,7 @@ pub enum Versions {
 }
 
 impl Versions {
-    /// Whether that version is among them.
+    /// True if that version is in the set.
     #[must_use]
     #[inline]
     pub const fn speaks(self, version: TransportVersion) -> bool {
@@ -168,7 +167,7 @@ impl Versions {
         }
     }
 
-    /// Whether all of these are among them.
+    /// True if all of these are in the set.
     #[must_use]
     pub fn include(self, others: Self) -> bool {
         self == Self::Both || self == others
@@ -201,12 +200,12 @@ impl Versions {
     }
 }
 
-/// How far a requester has come with its responder.
+/// Progress of a requester with its responder.
 ///
 /// ```text
-///   Offered ---- message that is no error ----------------> Settled
+///   Offered ---- message that is not an error ------------> Settled
 ///      |                                                      ^
-///      | ERR_VERS with a version in its range                 | message that is no error
+///      | ERR_VERS with a version in its range                 | message that is not an error
 ///      +--------------------------------> FellBack -----------+
 ///      |                                     | ERR_VERS
 ///      | ERR_VERS without                    v
@@ -214,24 +213,24 @@ impl Versions {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The highest version goes out in the next call, or has; no message has come but errors.
+    /// The highest version goes out in the next call, or has; only errors have been received so far.
     Offered,
-    /// It was refused: a lower one goes out, or has.
+    /// The highest version was refused: a lower one is sent, or has been.
     FellBack,
-    /// For the rest of the connection.
+    /// The version is settled for the rest of the connection.
     Settled,
-    /// The connection is of no use.
+    /// The connection is not usable.
     NoneInCommon,
 }
 
-/// What a requester and its responder speak (version two section 5).
+/// Versions that a requester and its responder speak (version two section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiation {
     speaks: Versions,
     stage: Stage,
-    /// Of our calls.
+    /// Version of this end's calls.
     version: TransportVersion,
-    /// Some when settled: what every reply is compared with.
+    /// Some when settled: every reply is compared with it.
     settled: Option<TransportVersion>,
     /// Version two was refused on this connection.
     two_refused: bool,
@@ -254,9 +253,9 @@ impl Negotiation {
         }
     }
 
-    /// With a version that is known beforehand: "a requester can avoid a possible version negotiation
-    /// loop when re-establishing another connection by assuming that particular responder does not
-    /// support RPC-over-RDMA Version Two" (section 5.2).
+    /// Starts with a version that is known beforehand: "a requester can avoid a possible version
+    /// negotiation loop when re-establishing another connection by assuming that particular
+    /// responder does not support RPC-over-RDMA Version Two" (section 5.2).
     #[must_use]
     pub const fn settled(version: TransportVersion) -> Self {
         let speaks = match version {
@@ -273,7 +272,7 @@ impl Negotiation {
         self.version
     }
 
-    /// How far it has come.
+    /// Current stage.
     #[must_use]
     pub const fn stage(&self) -> Stage {
         self.stage
@@ -291,14 +290,14 @@ impl Negotiation {
         }
     }
 
-    /// Whether a reply may be of that version without a second look.
+    /// True if a reply may be of that version without a further check.
     #[inline]
     pub(crate) fn is_settled_on(&self, version: TransportVersion) -> bool {
         self.settled == Some(version)
     }
 
-    /// A message came that is no error, in answer to a call. `false` if its version is not that of our
-    /// calls; then it is none.
+    /// Records a message that is not an error, in answer to a call. Returns `false` if its version
+    /// is not that of this end's calls; then it is not an answer.
     #[cold]
     pub(crate) fn on_answer(&mut self, version: TransportVersion) -> bool {
         let is_ours = version == self.version && self.stage != Stage::NoneInCommon;
@@ -318,7 +317,7 @@ impl Negotiation {
         self.two_refused |= self.version == TransportVersion::Two;
         let next = match self.stage {
             Stage::Offered => self.speaks.best_in(low, high, self.version),
-            // There is no third version.
+            // A third version does not exist.
             _ => None,
         };
         match next {
@@ -333,8 +332,8 @@ impl Negotiation {
         }
     }
 
-    /// What is known of the responder now that the connection is gone; `unanswered`: calls had been
-    /// sent and not answered.
+    /// State to remember of the responder after the connection is gone; `unanswered`: calls had
+    /// been sent and not answered.
     #[must_use]
     pub fn verdict(&self, unanswered: bool) -> Verdict {
         let offers_two = self.version == TransportVersion::Two;
@@ -348,26 +347,26 @@ impl Negotiation {
     }
 }
 
-/// What a refused version leads to.
+/// Consequence of a refused version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The call is to be sent again, in the version chosen now.
     TryAgain,
     /// The call fails; the connection goes on.
     ForGood,
-    /// The call fails; the connection is of no use.
+    /// The call fails; the connection cannot be used.
     NoneInCommon,
 }
 
-/// What to remember of a responder.
+/// State to remember of a responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing new.
     Unknown,
-    /// It answers in version two: forget what was remembered.
+    /// The responder answers in version two: forget earlier results.
     SpeaksTwo,
-    /// It refused version two, or went away over it: offer version one for a while (version two
-    /// section 5.2).
+    /// The responder refused version two, or went away because of it: offer version one for a while
+    /// (version two section 5.2).
     NoVersionTwo,
 }
 
@@ -379,17 +378,17 @@ pub struct InlineThresholds {
 }
 
 impl InlineThresholds {
-    /// Version one: `one_bytes`, 1024 or what RFC 8797 data have agreed on. Version two: `sent_bytes`,
-    /// what this side's own buffers hold, but no more than the 4096 bytes that "senders MUST assume"
-    /// (section 2.3), or `agreed_bytes` if something has told that the receiver takes more: RFC 8797
-    /// data, or both ends' configuration.
+    /// Version one: `one_bytes`, 1024 or the size agreed on by RFC 8797 data. Version two:
+    /// `sent_bytes`, the size of this side's own buffers, but no more than the 4096 bytes that
+    /// "senders MUST assume" (section 2.3), or `agreed_bytes` if the receiver is known to take
+    /// more: RFC 8797 data, or both ends' configuration.
     #[must_use]
     pub fn new(one_bytes: u32, sent_bytes: u32, agreed_bytes: Option<u32>) -> Self {
         let receiver_bytes = agreed_bytes.unwrap_or(0).max(INLINE_THRESHOLD_TWO_BYTES);
         Self { one: one_bytes, two: sent_bytes.min(receiver_bytes) }
     }
 
-    /// That of a version.
+    /// Threshold of a version.
     #[must_use]
     pub const fn of(&self, version: TransportVersion) -> u32 {
         match version {

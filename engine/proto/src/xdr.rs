@@ -22,7 +22,7 @@ pub const fn roundup4(length: usize) -> usize {
     length.saturating_add(padding(length))
 }
 
-/// What is wrong with received bytes, and at which offset from where decoding began.
+/// Error in received bytes, with its offset from where decoding began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -73,7 +73,7 @@ pub enum DecodeError {
     },
     /// A limit of this end is exceeded.
     LimitExceeded {
-        /// Which limit, in words.
+        /// The limit, in words.
         what: &'static str,
     },
     /// Offset plus length of the segment at `at` runs past the 64-bit address space.
@@ -103,7 +103,8 @@ pub enum DecodeError {
     /// No item of the stream stands where this Read chunk belongs, or the stream has no item for
     /// the bytes that were placed in this Write chunk.
     ChunkUnused {
-        /// Which chunk: a Read chunk by rising position, a Write chunk in the order of its list.
+        /// Index of the chunk: a Read chunk by rising position, a Write chunk in the order of its
+        /// list.
         index: usize,
     },
     /// A call of type RDMA_NOMSG has no Position-Zero Read chunk, so it has no message at all.
@@ -158,7 +159,7 @@ pub struct Reader<'a> {
     rest: &'a [u8],
     total: usize,
     alignment: Alignment,
-    /// Where in the Send the first byte stands.
+    /// Position of the first byte in the Send.
     start: usize,
     /// Bytes of padding passed.
     skipped: usize,
@@ -376,8 +377,8 @@ impl<'a> Reader<'a> {
         (length > 0 && ahead.remaining() == ahead.gap(length)).then_some(length)
     }
 
-    /// Passes over the item that [`Self::opaque_at_end`] found, and goes on in `rest`, which holds
-    /// what follows its roundup.
+    /// Skips the item that [`Self::opaque_at_end`] found, and continues in `rest`, which holds the
+    /// bytes after its roundup.
     pub fn pass_opaque(&mut self, length: usize, rest: &'a [u8]) {
         self.skipped += self.remaining().saturating_sub(4);
         self.total = self.total.saturating_add(roundup4(length)).saturating_add(rest.len());
@@ -429,7 +430,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The buffer of a [`Writer`] was too small for what was written.
+/// The buffer of a [`Writer`] was too small for the written data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overflow {
     /// Bytes that would have been enough.
@@ -464,7 +465,7 @@ pub struct Writer<'a> {
 #[derive(Debug)]
 pub struct Padding {
     alignment: Alignment,
-    /// Where in the Send the first byte of the stream stands.
+    /// Position of the first byte of the stream in the Send.
     start: usize,
     /// Bytes of padding written.
     skipped: usize,
@@ -579,7 +580,7 @@ impl<'a> Writer<'a> {
         self.len - self.padding.as_ref().map_or(0, |padding| padding.skipped)
     }
 
-    /// Some data had padding before them, be it of no bytes: the message is an RDMA_MSGP.
+    /// Some data had padding before them, possibly of zero bytes: the message is an RDMA_MSGP.
     #[must_use]
     #[inline]
     pub fn is_padded(&self) -> bool {
@@ -602,7 +603,7 @@ impl<'a> Writer<'a> {
         self.len
     }
 
-    /// Whether nothing was written yet.
+    /// True if nothing was written yet.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {
@@ -767,7 +768,8 @@ impl<'a> Writer<'a> {
     /// The number of bytes written.
     ///
     /// # Errors
-    /// [`Overflow`] if they did not all fit; what the buffer then holds is not a whole encoding.
+    /// Length of the encoding, or [`Overflow`] if not all bytes fitted; the buffer then does not
+    /// hold a whole encoding.
     #[inline]
     pub const fn finish(self) -> Result<usize, Overflow> {
         if self.len <= self.capacity() {
@@ -781,7 +783,7 @@ impl<'a> Writer<'a> {
 /// Data and zeros as their padding, which fill `place`.
 #[inline(always)]
 fn put_rounded_up(place: &mut [u8], data: &[u8]) {
-    // What is left of the last word is the padding.
+    // The rest of the last word is the padding.
     if let Some(last) = place.last_chunk_mut() {
         *last = [0; 4];
     }

@@ -38,7 +38,7 @@ impl Row {
         known.then(|| Self { id: cells[0].clone(), cells })
     }
 
-    /// What a cell names: path and item of each line.
+    /// Path and item of each line of a cell.
     fn references(&self, cell: usize) -> Vec<(String, String)> {
         let lines = self.cells[cell].split("<br>");
         lines.map(|line| self.reference(line)).collect()
@@ -47,7 +47,7 @@ impl Row {
     fn reference(&self, line: &str) -> (String, String) {
         let named = line.strip_prefix('`').and_then(|line| line.strip_suffix('`'));
         let parts = named.and_then(|named| named.split_once("::"));
-        let Some((path, item)) = parts else { panic!("{}: `{line}` is no path::item", self.id) };
+        let Some((path, item)) = parts else { panic!("{}: `{line}` is not a path::item", self.id) };
         (path.to_owned(), item.to_owned())
     }
 }
@@ -125,7 +125,7 @@ fn the_tests_that_are_named_exist() {
     }
 }
 
-/// Whether `item`, a name or `Type::name`, is defined in this text.
+/// True if `item`, a name or `Type::name`, is defined in this text.
 fn is_defined(text: &str, item: &str) -> bool {
     let (owner, name) = item.rsplit_once("::").unwrap_or(("", item));
     let has_owner = owner.is_empty()
@@ -148,7 +148,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|next: char| !next.is_alphanumeric() && next != '_').filter(|word| !word.is_empty())
 }
 
-/// Whether a function of that name follows `#[test]`, other attributes between them aside.
+/// True if a function of that name follows `#[test]`, with only other attributes between them.
 fn is_test(text: &str, name: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let starts = |line: &str| line.starts_with(&format!("fn {name}("));

@@ -113,7 +113,7 @@ fn nearly_plain(rpc: &'static [u32]) -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// What the fuzzer of plain messages looks for, around those that are plain.
+    /// The properties that the fuzzer of plain messages checks, with messages close to plain ones.
     #[test]
     fn plain_functions_agree_with_the_general_parsers(
         call in nearly_plain(&[0, 2, 0, 0, 0, 0, 0, 0, 0]),
@@ -125,8 +125,8 @@ proptest! {
         plain::run(&call[..cut]);
     }
 
-    /// What the fuzzer of version two looks for, a little of it each time: scripts of small bytes, which
-    /// decide something, and of any.
+    /// The properties that the fuzzer of version two checks, for a few scripts each time: scripts
+    /// of small bytes, which decide something, and scripts of any bytes.
     #[test]
     fn version_two_holds_for_any_script(
         small in vec(0..12_u8, 0..300), any in vec(any::<u8>(), 0..300),

@@ -12,7 +12,7 @@ use spinrpc_proto::alignment::Alignment;
 pub(super) struct Arrived {
     error: Option<CallError>,
     stream: Vec<u8>,
-    /// Of an RDMA_MSGP: its alignment, and where in the message the stream begins.
+    /// Padding of an RDMA_MSGP: its alignment, and the offset of the stream in the message.
     padding: Option<(Alignment, usize)>,
     placed: Vec<u32>,
     results: Vec<Option<Bulk>>,
@@ -27,7 +27,7 @@ struct ArrivedChunks {
 }
 
 impl Arrived {
-    /// Keeps what a call ended with, in the place of what was kept before.
+    /// Keeps the results of a call, in the place of earlier ones.
     pub(super) fn keep(&mut self, reply: Result<Reply<'_>, CallError>) {
         self.clear();
         match reply {

@@ -20,8 +20,8 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Calls and waits. It owns an engine with one core, which moves only during its methods: between
-/// calls the connection is not served, which a server bears for as long as it likes. Its thread is tied
-/// to the core's CPU until it is dropped.
+/// calls the connection is not served, which a server tolerates for as long as it likes. Its thread
+/// is tied to the core's CPU until it is dropped.
 pub struct Client {
     core: Core,
     client: CoreClient,
@@ -46,7 +46,7 @@ impl Client {
     /// [`Client::connect_with`].
     ///
     /// # Errors
-    /// [`ConnectError`] says why there is no connection.
+    /// [`ConnectError`] gives the reason why the connection failed.
     pub fn connect(
         address: &str,
         program: Program,
@@ -60,7 +60,7 @@ impl Client {
     /// for five seconds at most.
     ///
     /// # Errors
-    /// [`ConnectError`] says why there is no connection.
+    /// [`ConnectError`] gives the reason why the connection failed.
     pub fn connect_with(
         config: Config,
         address: &str,
@@ -78,7 +78,7 @@ impl Client {
     /// Calls with short arguments and results, and waits for the reply.
     ///
     /// # Errors
-    /// [`CallError`] says why there is no result, and whether to try again.
+    /// [`CallError`] gives the reason why the call failed, and whether to try again.
     pub fn call<T>(
         &mut self,
         procedure: Procedure,
@@ -91,7 +91,7 @@ impl Client {
     /// Calls as `spec` says and waits for the reply.
     ///
     /// # Errors
-    /// [`CallError`] says why there is no result, and whether to try again.
+    /// [`CallError`] gives the reason why the call failed, and whether to try again.
     pub fn call_with<T>(
         &mut self,
         procedure: Procedure,
@@ -118,7 +118,7 @@ impl Client {
         self.client.exposed_bulk(bytes)
     }
 
-    /// Whether the connection is up, as far as the last call knew.
+    /// True if the connection was up at the last call.
     pub fn is_up(&self) -> bool {
         self.client.is_up()
     }

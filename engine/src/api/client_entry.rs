@@ -1,5 +1,5 @@
-//! A client as its core keeps it: its connection, how that opens and what becomes of it when it is
-//! lost, and whom to tell. The dispatch owns all of a core's.
+//! A client's state on its core: its connection, how that opens, how its loss is handled, and the
+//! handler to notify. The dispatch owns all clients of a core.
 
 use super::client::{Link, LinkState, ReplyHandler};
 use super::config_protocol::Asking;
@@ -22,7 +22,7 @@ use spinrpc_proto::output::SlotId;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Where a client is to connect, and what it calls there.
+/// Address to connect to, and program to call there.
 pub(super) struct ConnectTo {
     pub(super) address: String,
     pub(super) program: Program,
@@ -30,7 +30,7 @@ pub(super) struct ConnectTo {
     pub(super) options: ConnectOptions,
 }
 
-/// One client of one core. What plain replies need comes first.
+/// One client of one core. Fields that plain replies need come first.
 #[repr(C)]
 pub(super) struct ClientEntry {
     pub(super) link: Rc<Link>,
@@ -44,30 +44,30 @@ pub(super) struct ClientEntry {
     pub(super) opening: Option<SlotId>,
     pub(super) failed_calls: usize,
     pub(super) address: String,
-    /// Which version its connections begin with.
+    /// Version that its connections begin with.
     pub(super) offer: Offer,
-    /// Those it may begin with, if not all that are spoken.
+    /// Versions that it may begin with, if not all that are spoken.
     pub(super) versions: Option<Versions>,
-    /// There until the server has answered the Connection Configuration Protocol, or failed to.
+    /// Some until the server has answered the Connection Configuration Protocol, or failed to.
     pub(super) asking: Option<Rc<Asking>>,
-    /// It has not shown that it does not bear being asked.
+    /// The server is not known to fail when it is asked.
     pub(super) bears_asking: bool,
-    /// The connection is lost to a server that did not bear being asked, or being offered version
-    /// two: another one is made.
+    /// The connection is lost to a server that failed when it was asked, or offered version two:
+    /// another one is made.
     pub(super) starts_over: bool,
-    /// There if it reconnects.
+    /// Some if the client reconnects.
     pub(super) comeback: Option<Comeback>,
     /// The server of the connection that goes speaks these versions, and none of them is spoken here.
     pub(super) other_versions: Option<(u32, u32)>,
     /// The handler has heard of its end.
     is_gone: bool,
-    /// It calls in reverse, by a connection that was accepted.
+    /// The client calls in reverse, over a connection that was accepted.
     is_in_reverse: bool,
     /// The server may call in reverse by its connection.
     pub(super) takes_reverse: bool,
     /// Slabs that the server may read.
     pub(super) lent: Arc<[Slab]>,
-    /// There if its calls go under RPCSEC_GSS.
+    /// Some if its calls use RPCSEC_GSS.
     #[cfg(feature = "gss")]
     pub(super) securing: Option<Box<Securing>>,
 }
@@ -148,14 +148,14 @@ impl ClientEntry {
         self.comeback.as_ref().map_or(Instance::Passing, |comeback| comeback.instance)
     }
 
-    /// Tells the handler that there is no connection any more, and will be none.
+    /// Tells the handler that the connection is gone for good.
     pub(super) fn end(&mut self, connection: ConnectionId, cause: &DownCause) {
         self.is_gone = true;
         let (cause, in_flight) = (cause.clone(), self.failed_calls);
         self.handler.on_event(&ConnectionEvent::Down { connection, cause, in_flight });
     }
 
-    /// Why its connection went, of which the driver gives that cause.
+    /// Cause of the loss of its connection, given the driver's cause.
     pub(super) fn cause_of(&mut self, cause: &DownCause) -> DownCause {
         match self.other_versions.take() {
             Some((low, high)) => DownCause::NoCommonVersion { low, high },
@@ -163,7 +163,7 @@ impl ClientEntry {
         }
     }
 
-    /// Whether it has been up, and would be again if the connection went.
+    /// True if the client has been up, and would reconnect after a loss.
     pub(super) fn wants_another(&self) -> bool {
         let link = &self.link;
         let comes_back = self.comeback.is_some() && link.was_up.get();

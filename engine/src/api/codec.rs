@@ -7,17 +7,18 @@ use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::payload::{Beside, Found, StreamReader};
 use spinrpc_proto::xdr::{DecodeError, Reader, roundup4};
 
-/// Writes arguments or results: plain XDR, and [`bulk`](Encoder::bulk) where a registered buffer
-/// given beside the stream stands as `opaque<>`. It never fails: what does not fit a short message
-/// goes on in longer memory. The closure that writes runs at most once.
+/// Writes arguments or results: plain XDR, and [`bulk`](Encoder::bulk) in the place of an
+/// `opaque<>` whose bytes are in a registered buffer given with the stream. It never fails: a
+/// stream that does not fit a short message continues in longer memory. The closure that writes
+/// runs at most once.
 pub use spinrpc_proto::payload::StreamWriter as Encoder;
 
 /// A data item of an argument or a result.
 #[derive(Debug)]
 pub enum Data<'a> {
-    /// It came in the message.
+    /// The item came in the message.
     Inline(&'a [u8]),
-    /// It was placed in registered memory, which is the application's now.
+    /// The item was placed in registered memory, which now belongs to the application.
     Bulk(Bulk),
 }
 
@@ -35,26 +36,26 @@ impl Data<'_> {
 /// [`Client::exposed_bulk`](crate::Client::exposed_bulk).
 #[derive(Debug)]
 pub enum ExposedData<'a> {
-    /// It was placed in memory that the server can still write.
+    /// The item was placed in memory that the server can still write.
     Exposed(ExposedBulk),
-    /// It came another way.
+    /// The item came another way.
     Private(Data<'a>),
 }
 
 /// Reads arguments (in a handler) or results (in a reply). Every method returns a [`DecodeError`]
-/// for bytes that do not fit; none panics on what a peer sent.
+/// for bytes that do not fit; none panics, whatever a peer sent.
 #[derive(Debug)]
 pub struct Decoder<'a> {
     stream: StreamReader<'a>,
-    /// Those of a call's Read chunks or a reply's Write chunks.
+    /// Buffers of a call's Read chunks or a reply's Write chunks.
     bulks: Bulks<'a>,
-    /// Those of a reply's Read chunks.
+    /// Buffers of a reply's Read chunks.
     pulled: Bulks<'a>,
-    /// What lies behind the end of the stream, in the second buffer of the receive.
+    /// Bytes behind the end of the stream, in the second buffer of the receive.
     spill: Option<&'a mut Spill<'a>>,
 }
 
-/// Items of a message that were passed over ([`Decoder::span`]), to be read as often as needed. It
+/// Items of a message that were skipped ([`Decoder::span`]), to be read as often as needed. It
 /// borrows the bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
@@ -80,7 +81,7 @@ impl<'a> Span<'a> {
     /// Reads items, and passes over them: the next ones are read by the next call.
     ///
     /// # Errors
-    /// That of `read`, after which nothing was passed over.
+    /// That of `read`, after which nothing was skipped.
     pub fn read<T>(
         &mut self,
         read: impl FnOnce(&mut Decoder<'a>) -> Result<T, DecodeError>,
@@ -97,9 +98,9 @@ impl<'a> Span<'a> {
 /// The buffers of the chunks of one kind, which are met in rising order.
 #[derive(Debug, Default)]
 struct Bulks<'a> {
-    /// Those that were not looked at yet.
+    /// Buffers that have not been used yet.
     rest: &'a mut [Option<Bulk>],
-    /// How many were.
+    /// Number of chunks seen.
     seen: usize,
 }
 
@@ -301,9 +302,9 @@ impl<'a> Decoder<'a> {
     /// As [`Decoder::span`], faster, for items that are plain XDR: `measure` is given all bytes of the stream
     /// that were not read yet, and returns the number of those to pass over. Returns them.
     ///
-    /// `None`, and the decoder has not moved, if `measure` returns that or more than there is; if data may
-    /// have padding before them, as in an RDMA_MSGP; and if a Read chunk belongs among the bytes.
-    /// [`Decoder::span`] says what is wrong then, if anything is.
+    /// `None`, and the decoder has not moved, if `measure` returns that or more than there is; if
+    /// data may have padding before them, as in an RDMA_MSGP; and if a Read chunk belongs among the
+    /// bytes. [`Decoder::span`] then returns the error, if there is one.
     #[inline]
     pub fn pass_plain(
         &mut self,
@@ -320,7 +321,7 @@ impl<'a> Decoder<'a> {
         self.stream.pass_to(&end).ok()
     }
 
-    /// Reads what `xdr` has, without chunks.
+    /// Reads the bytes of `xdr`, without chunks.
     fn over(xdr: Reader<'a>) -> Self {
         let stream = StreamReader::over(xdr, 0, Beside::Reads(&[]));
         Self { stream, bulks: Bulks::default(), pulled: Bulks::default(), spill: None }
@@ -371,7 +372,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The stream ends here, and `error` says so: goes on behind its end. The bytes of the item that
+    /// The stream ends here, as `error` tells: continues behind its end. The bytes of the item that
     /// lies in both buffers, and all behind it, are copied together.
     #[cold]
     fn go_on<T>(
@@ -385,7 +386,7 @@ impl<'a> Decoder<'a> {
         read(self)
     }
 
-    /// What lies behind the end of the stream, if that is what `error` is about.
+    /// Bytes behind the end of the stream, if `error` is about running past that end.
     fn spill_for(&mut self, error: DecodeError) -> Result<&'a mut Spill<'a>, DecodeError> {
         match error {
             DecodeError::Truncated { .. } | DecodeError::BadPadding { .. } => {

@@ -1,8 +1,8 @@
 //! The Connection Configuration Protocol at both ends (RFC 5666 section 6): the service that every
 //! engine has which serves it, and the call with which a client begins that asks it.
 //!
-//! Wire format and security are of `proto`, what follows from the words is the reactor's. The
-//! runtime makes both when a core starts; the dispatch runs them.
+//! `proto` has the wire format and security; the reactor acts on the words. The runtime creates
+//! both when a core starts; the dispatch runs them.
 
 use super::call::Call;
 use super::errors::CallError;
@@ -98,7 +98,7 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// With a credential of the configured flavor: AUTH_SYS names the user of this process.
+    /// State with a credential of the configured flavor: AUTH_SYS names the user of this process.
     pub(super) fn new(config: &Config) -> Self {
         let mut body = [0; AUTH_BODY_MAX_BYTES];
         let credential = match config.ccp_protection() {

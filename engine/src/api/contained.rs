@@ -1,10 +1,10 @@
 //! Boundary to the application's handlers: a panic in one is caught here, and ends neither its core nor
 //! the calls of others (`rpc.on_panic`). Used by the dispatch, which calls handlers nowhere else.
 //!
-//! Handlers run while no state of the core is borrowed, and all that they reach of it goes through
-//! operations that are whole when they return, or encode into memory that is given back: so what a
-//! panic leaves behind is as consistent as after any other return ([`AssertUnwindSafe`]). The state of
-//! the handler itself is its author's to keep.
+//! Handlers run while no state of the core is borrowed. All that they reach of it goes through
+//! operations that are complete when they return, or encode into memory that is given back.
+//! Therefore the state after a panic is as consistent as after any other return
+//! ([`AssertUnwindSafe`]). The author of the handler is responsible for the handler's own state.
 
 use super::call::{Call, CallState};
 use super::client::{Link, Reply, ReplyHandler, Token};
@@ -36,7 +36,7 @@ impl ContainedService {
         Self { ops, program, inner }
     }
 
-    /// Has a call answered, or deferred.
+    /// Runs the service, which answers or defers the call.
     #[inline(always)]
     pub(super) fn call<'a>(&mut self, state: &'a CallState<'a>) -> CallOutcome {
         let inner = &mut self.inner;
@@ -131,7 +131,7 @@ impl ContainedHandler {
     }
 }
 
-/// Has a call of an extension answered, deferred or refused.
+/// Runs the handler, which answers, defers or refuses a call of an extension.
 pub(super) fn call_option(ops: &CoreCell, handler: &mut dyn OptionHandler, call: OptionCall<'_>) {
     // Unwinding drops the call, which refuses it.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| handler.on_option(call))) {

@@ -1,8 +1,8 @@
 //! Connects for the cores, so that none of them waits for a peer. `runtime` is the caller; it calls the
 //! driver's connector, and answers by the cores' mailboxes.
 //!
-//! Each address has a thread of its own while a connection to it is being made. A listener that does
-//! not answer delays connections to its address, and to no other.
+//! Each address has a separate thread while a connection to it is being established. A listener
+//! that does not answer delays only connections to its own address.
 
 use super::errors::EngineError;
 use crate::config::{BulkView, Config};
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Addresses that are connected to at a time; requests for further ones wait.
 const ADDRESSES_MAX: usize = 16;
 
-/// What the control thread is asked for.
+/// A request to the control thread.
 pub(super) enum Job {
     Connect(Request),
     /// A request for this address is answered.
@@ -43,7 +43,7 @@ pub(super) struct Request {
     pub(super) lent: Arc<[Slab]>,
 }
 
-/// Connects, and says who asks.
+/// Establishes connections, with the private data of the client that asks.
 pub(super) struct Dialer {
     pub(super) connector: Arc<AnyConnector>,
     pub(super) config: Config,
@@ -130,7 +130,7 @@ impl Dialing {
     }
 
     fn is_over(&self) -> bool {
-        // Relaxed: who asks can always be too early.
+        // Relaxed: a caller can always ask too early.
         self.is_over.load(Ordering::Relaxed)
     }
 }

@@ -1,4 +1,5 @@
-//! What an engine serves, and where: for those who must tell others, as a portmapper does.
+//! Programs that an engine serves, and their addresses, for registration with a portmapper and the
+//! like.
 
 use crate::sync::lock;
 use spinrpc_proto::ids::{Program, Version};

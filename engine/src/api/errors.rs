@@ -1,4 +1,4 @@
-//! Errors that say who is to blame and what to do.
+//! Errors that tell their cause and the remedy.
 
 use crate::config::ConfigError;
 use crate::fabric::{AddressError, DownCause, FabricError};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
-/// Why a call has no result.
+/// Reason why a call has no result.
 ///
 /// ```
 /// use spinrpc::CallError;
@@ -33,7 +33,7 @@ use std::{fmt, io};
 #[non_exhaustive]
 pub enum CallError {
     /// The server took the call and answered with an error: unknown program, version or procedure,
-    /// arguments it cannot decode, or trouble of its own (RFC 5531 section 9).
+    /// arguments it cannot decode, or an internal error (RFC 5531 section 9).
     #[error("the server answered {0:?}")]
     Accepted(AcceptStatus),
     /// The server denied the call: RPC version or credential.
@@ -50,7 +50,8 @@ pub enum CallError {
     /// came.
     #[error("the server did not execute the call: its time had been over for {by:?}")]
     Late {
-        /// For how long, by the server's clock; what the call took to get there is not counted.
+        /// Time by which the call was late, by the server's clock; the call's way to the server is
+        /// not counted.
         by: Duration,
     },
     /// The server does not know this option of version two
@@ -64,8 +65,8 @@ pub enum CallError {
         /// Its number (`rdma_opttype`).
         option: u32,
     },
-    /// The connection went down, and the call was not, or not again, sent on another one. Whether
-    /// the server has executed it is unknown.
+    /// The connection went down, and the call was not sent (again) on another one. The server may
+    /// or may not have executed it.
     #[error("the connection went down, and whether the call was executed is unknown: {0}")]
     Disconnected(DownCause),
     /// The connection went down, and the call was not, or not again, sent on another one. The server
@@ -84,8 +85,9 @@ pub enum CallError {
     /// The server's reply cannot be decoded.
     #[error("the reply cannot be decoded: {0}")]
     Decode(#[from] DecodeError),
-    /// The reply does not come from the server, or is not as the server sent it: its verifier or the protection of its results
-    /// does not check (RPCSEC_GSS). Whether the call was executed is unknown.
+    /// The reply does not come from the server, or is not as the server sent it: its verifier or
+    /// the protection of its results does not check (RPCSEC_GSS). The server may or may not have
+    /// executed the call.
     #[error("the reply is not authentic, and whether the call was executed is unknown")]
     NotAuthentic,
     /// The server's transport broke the protocol; the connection is being closed.
@@ -97,7 +99,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Whether the same call may succeed later, on this connection or another, provided that
+    /// True if the same call may succeed later, on this connection or another, provided that
     /// executing it twice does no harm.
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -126,7 +128,7 @@ impl From<CallFailure> for CallError {
 }
 
 impl Backpressure {
-    /// Whether the call may be started later, when replies have come.
+    /// True if the call may be started later, after replies have come.
     pub fn is_transient(&self) -> bool {
         use Backpressure::{
             Connecting, NoBuffer, NoCredit, Reconnecting, SendQueueFull, TooManyCalls,
@@ -138,12 +140,12 @@ impl Backpressure {
     }
 }
 
-/// Why a connection did not come up. [`Error::source`] goes on to what was behind it.
+/// Reason why a connection did not come up. [`Error::source`] returns the underlying error.
 ///
 /// ```
 /// use spinrpc::{ConnectError, Program, Version, blocking};
 ///
-/// let error = blocking::Client::connect("shm:nobody-listens", Program(1), Version(1)).unwrap_err();
+/// let error = blocking::Client::connect("shm:no-listener", Program(1), Version(1)).unwrap_err();
 /// match &error {
 ///     ConnectError::Fabric(failure) => println!("no server: {failure}"),
 ///     ConnectError::NotServed(status) => println!("another program is served: {status}"),
@@ -189,7 +191,7 @@ pub enum ConnectError {
     /// No answer in time.
     #[error("no connection within {0:?}")]
     TimedOut(Duration),
-    /// It was up and is down, or its core has ended.
+    /// The connection was up and is down, or its core has ended.
     #[error("the connection is down")]
     Down,
     /// As many connections of handles are there as the core takes (`limits.conns`).
@@ -197,7 +199,7 @@ pub enum ConnectError {
     TooManyHandles(usize),
 }
 
-/// Why an engine or a core could not be started.
+/// Reason why an engine or a core could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -207,16 +209,16 @@ pub enum EngineError {
     /// The driver.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// A limit or the host; says what and what to do.
+    /// A limit or the host; the text has the cause and the remedy.
     #[error(transparent)]
     Host(HostError),
-    /// The application asked for something that cannot be; says what.
+    /// The application asked for something impossible; the text tells what it is.
     #[error("misuse: {0}")]
     ApiMisuse(String),
 }
 
 impl EngineError {
-    /// `what` failed, as the system says.
+    /// `what` failed, with the error of the system.
     pub(super) fn host(what: impl Into<String>, source: io::Error) -> Self {
         Self::Host(HostError { what: what.into(), source: Some(source) })
     }

@@ -1,4 +1,4 @@
-//! Threads of an application beside its cores.
+//! Helper threads that an application runs in addition to its cores.
 
 use crate::sys::{affinity, pinning};
 use std::io;

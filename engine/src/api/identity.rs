@@ -21,7 +21,7 @@ pub enum Identity<'a> {
 }
 
 impl<'a> Identity<'a> {
-    /// Of a call that did not come under RPCSEC_GSS.
+    /// Identity of a call that did not come under RPCSEC_GSS.
     pub(super) fn stated(credential: &OpaqueAuth<'a>) -> Self {
         match credential.flavor {
             AuthFlavor::Sys => AuthSys::parse(credential.body).map_or(Self::None, Self::Sys),

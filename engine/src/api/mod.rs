@@ -1,4 +1,4 @@
-//! What an application links: [`Engine`], [`Core`], [`Service`] and [`Call`], [`Client`] and
+//! Types that an application links: [`Engine`], [`Core`], [`Service`] and [`Call`], [`Client`] and
 //! [`ReplyHandler`], and the errors.
 //!
 //! May use the reactor and protocol types; of the drivers it knows only which one to start, in

@@ -1,5 +1,6 @@
-//! What the control socket of an engine tells, and does: reads what cores have published, and asks
-//! each by mail for what only it knows. On the socket's thread; it keeps no engine alive.
+//! Data source and actions of an engine's control socket. Reads the counters that cores have
+//! published, and asks each core by mail for the facts that only the core has. Runs on the socket's
+//! thread and does not keep an engine alive.
 
 use super::directory::Directory;
 use crate::config::{Config, IdlePolicy};
@@ -16,11 +17,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long cores have for the next answer: one that is in a handler for longer is told of without.
+/// Time that cores have for the next answer. The report leaves out the details of a core that is in
+/// a handler for longer.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How long they have for all answers, of which a core with many connections gives many.
+/// Time that they have for all answers; a core with many connections sends many.
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
-/// How long what they said is good enough: what others can make cores do is bounded.
+/// Lifetime of a result, which bounds the work that other processes can cause for cores.
 const FRESH: Duration = Duration::from_millis(10);
 /// Pause before a core whose mailbox was full is told again to measure no longer.
 const TELL_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -28,13 +30,13 @@ const TELL_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Programs that a core serves, in the order of its services; there once they are made.
 pub(super) type Served = Arc<OnceLock<Box<[(Program, Version)]>>>;
 
-/// What of a core can be seen from other threads.
+/// The state of a core that is visible from other threads.
 pub(super) struct Observed {
     inbox: Arc<Inbox>,
     cells: Arc<StatsCells>,
     idle: Arc<IdleSwitch>,
     served: Served,
-    /// There once somebody has asked for them.
+    /// Created by the first request for them.
     latencies: Option<Arc<Latencies>>,
     /// A letter is on its way: a core that does not read its mail gets one, and no more.
     is_asked: bool,
@@ -57,7 +59,8 @@ impl Observed {
         self.measure(true) == Some(true)
     }
 
-    /// Whether a letter went out; `None` if there was no room for it.
+    /// Asks the core to start or stop measuring. True if the letter was sent; `None` if its mailbox
+    /// is full.
     fn measure(&self, is_wanted: bool) -> Option<bool> {
         let latencies = self.latencies.as_ref().filter(|_| self.inbox.is_read());
         let Some(latencies) = latencies.filter(|latencies| latencies.want(is_wanted)) else {
@@ -96,11 +99,11 @@ pub(super) struct Observer {
     seen: Option<Seen>,
     /// Rung when a core has begun to measure, or ended.
     obeyed: (SyncSender<()>, Receiver<()>),
-    /// When cores are to measure no longer.
+    /// Time at which cores stop measuring.
     lease_ends: Option<Instant>,
 }
 
-/// What was seen last.
+/// The last result.
 struct Seen {
     at: Instant,
     uptime: Duration,
@@ -164,7 +167,7 @@ impl Observer {
         inside
     }
 
-    /// Has all cores measure, and waits until those that were told do.
+    /// Tells all cores to measure, and waits until those that were told do.
     fn begin_measuring(&mut self) {
         let (ring, rings) = &self.obeyed;
         while rings.try_recv().is_ok() {}
@@ -217,7 +220,8 @@ impl Source for Observer {
     }
 
     fn set_idle(&mut self, policy: IdlePolicy) -> usize {
-        // Told of at once, and kept: what others can make cores do is bounded.
+        // Reported at once, and kept: this bounds the work that other processes can cause for
+        // cores.
         if let Some(seen) = &mut self.seen {
             seen.cores.iter_mut().for_each(|core| core.idle = policy);
         }
@@ -269,7 +273,8 @@ mod tests {
         }
     }
 
-    /// A server and its caller, both of which move on this thread alone, and who looks at the server.
+    /// A server and its caller, both of which are polled on this thread alone, and the observer of
+    /// the server.
     struct Pair {
         observer: Observer,
         server: Core,
@@ -343,14 +348,15 @@ mod tests {
         pair.server.poll_once();
         assert!(!pair.observer.cores[0].is_measuring());
         pair.call();
-        assert_eq!(pair.counted(), 2, "nobody measures");
+        assert_eq!(pair.counted(), 2, "measuring has ended");
         pair.observer.latency(0, at(200));
         pair.server.poll_once();
         pair.call();
         assert_eq!(pair.counted(), 3, "counts are kept");
     }
 
-    /// A core that does not read its mail until it is full. Expect it told later that nobody measures.
+    /// A core that does not read its mail until it is full. Expect the end of measuring to be
+    /// posted later.
     #[test]
     fn a_full_mailbox_is_tried_again() {
         let mut pair = Pair::new("mailbox");

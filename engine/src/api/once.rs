@@ -1,6 +1,6 @@
 //! A program whose calls are not executed twice: stands between the dispatch and the service, asks
-//! the reply cache about each call, and writes down what the service answers. Programs served
-//! without it know nothing of it.
+//! the reply cache about each call, and stores the service's answers. Programs served without it
+//! are not affected.
 
 use super::CoreContext;
 #[cfg(feature = "gss")]
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// So many bytes of credential and arguments go into their checksums, besides their lengths.
+/// Bytes of credential and arguments that go into their checksums, besides their lengths.
 const CHECKED_BYTES: usize = 256;
 
 const SYSTEM_ERR: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::SystemErr);
@@ -44,7 +44,7 @@ pub(super) struct ServeOnce {
     cache: Arc<ReplyCache>,
     pool: BulkPool,
     ops: Rc<CoreCell>,
-    /// By index of the connection.
+    /// Callers by index of the connection.
     callers: Vec<Option<Caller>>,
 }
 
@@ -54,7 +54,7 @@ struct Caller {
     client: PeerId,
     /// [`ReplyCache::number_connection`].
     number: u64,
-    /// There after its first call.
+    /// Some after its first call.
     standing: Option<Standing>,
 }
 
@@ -263,8 +263,9 @@ fn key_of(state: &CallState<'_>) -> CallKey {
     CallKey { xid, program, version, procedure, credential, arguments: arguments_of(state) }
 }
 
-/// Of a call under RPCSEC_GSS, whose credential is another one each time. Nobody can know it who does not see this
-/// memory: a call without a context cannot be made to get the reply that is kept of one with.
+/// Key for the user of a call under RPCSEC_GSS, whose credential differs each time. It cannot be
+/// guessed without access to this memory: a call without a context cannot obtain the reply that is
+/// kept of a call with one.
 #[cfg(feature = "gss")]
 fn proved_user(caller: GssCaller<'_>) -> u64 {
     static KEYS: OnceLock<RandomState> = OnceLock::new();

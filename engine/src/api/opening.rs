@@ -76,8 +76,8 @@ impl Dispatch {
         }
     }
 
-    /// The server answered the Connection Configuration Protocol. Whatever it said, the connection
-    /// goes on: what cannot be understood, or is an RPC error, binds nobody.
+    /// The server answered the Connection Configuration Protocol. The connection continues whatever
+    /// the answer is: an answer that cannot be understood, or is an RPC error, has no effect.
     fn finish_asking(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
         let said = reply_status(stream)
             .and_then(|at| Asking::finish(&entry.link.ops, conn, &stream[at..]));
@@ -102,13 +102,14 @@ impl Dispatch {
                 return Self::fail_probe(entry, conn, error);
             }
             CallError::Rdma(_) | CallError::InvalidOption => return Self::probe(entry, conn),
-            // Which of the two it did not bear is not known: it is asked again in version one.
+            // The server failed on one of the two, and it is unknown which: it is asked again in
+            // version one.
             error if entry.falls_back(&error) => return Self::fail_probe(entry, conn, error),
             CallError::TimedOut => entry.link.ops.close(conn),
             CallError::Disconnected(DownCause::Remote | DownCause::PeerDied) => {}
             other => return Self::fail_probe(entry, conn, other),
         }
-        // One that was up tries again anyway, and asks again: that server did bear it.
+        // One that was up tries again anyway, and asks again: that server did not fail on it.
         if !entry.wants_another() {
             entry.bears_asking = false;
             entry.starts_over = true;

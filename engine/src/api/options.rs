@@ -1,5 +1,6 @@
-//! Extensions of version two of RPC-over-RDMA that an application brings along
-//! (draft-cel-nfsv4-rpcrdma-version-two-01 section 3): what it registers, and what its handlers get.
+//! Extensions of version two of RPC-over-RDMA that an application supplies
+//! (draft-cel-nfsv4-rpcrdma-version-two-01 section 3): their registration, and the messages that
+//! their handlers get.
 
 use super::client::{LinkState, Token};
 use super::contained;
@@ -49,9 +50,9 @@ pub struct OptionCall<'a> {
 }
 
 impl<'a> OptionCall<'a> {
-    /// What was received: which operation, its information and its payload, as the peer wrote them. Of
-    /// an option that carries a whole RPC message it is known to be a call with the XID of the header;
-    /// nothing else was looked at.
+    /// The received message: operation, information and payload, as the peer wrote them. The
+    /// payload of an option that carries a whole RPC message is known to be a call with the XID of
+    /// the header; nothing else has been checked.
     pub fn message(&self) -> OptionMessage<'a> {
         self.message
     }
@@ -77,10 +78,10 @@ impl<'a> OptionCall<'a> {
         self.ops.reply_option(&self.to, message)
     }
 
-    /// Takes the message out of the handler, to be answered later by who holds the core: another
-    /// handler, a service that is polled ([`Service::poll`](crate::Service::poll)), or the thread that
-    /// polls the core. What is still needed of it has to be copied before. It keeps its credit and its
-    /// slot, of which the connection has a bounded number.
+    /// Takes the message out of the handler, to be answered later by code that holds the core:
+    /// another handler, a service that is polled ([`Service::poll`](crate::Service::poll)), or the
+    /// thread that polls the core. Parts of it that are still needed must be copied before. It
+    /// keeps its credit and its slot, of which the connection has a bounded number.
     pub fn defer(self) -> DeferredOption {
         self.outcome.set(Some(CallOutcome::Deferred));
         self.ops.defer_option();
@@ -115,7 +116,7 @@ pub struct DeferredOption {
     ops: Rc<CoreCell>,
     conn: ConnId,
     slot: SlotId,
-    /// What an answer needs of the message, which may still be in its handler.
+    /// Fields of the message that an answer needs; the message may still be in its handler.
     xid: Xid,
     is_answered: bool,
 }
@@ -168,7 +169,7 @@ pub(super) type OptionFactory = Box<dyn Fn(&CoreContext) -> Box<dyn OptionHandle
 /// The handler of a feature on one core, and the options that it gets.
 pub(super) type OptionEntry = (Vec<u32>, Box<dyn OptionHandler>);
 
-/// What was registered with an engine.
+/// Features registered with an engine.
 #[derive(Default)]
 pub(super) struct Registered {
     pub(super) known: Options,
@@ -176,8 +177,8 @@ pub(super) struct Registered {
 }
 
 impl Registered {
-    /// Adds a feature as a whole; `false`, and nothing is added, if there is no room for it, or one of
-    /// its numbers is taken.
+    /// Adds a feature as a whole. Returns `false`, and adds nothing, if there is not enough room,
+    /// or one of its numbers is taken.
     pub(super) fn add(&mut self, feature: &[(u32, Carries)], factory: OptionFactory) -> bool {
         let numbers: Vec<_> = feature.iter().map(|(option, _)| *option).collect();
         let is_ours =
@@ -195,7 +196,7 @@ impl Registered {
 }
 
 impl Dispatch {
-    /// With the handlers of extensions.
+    /// Adds the handlers of extensions.
     pub(super) fn with_options(mut self, options: Vec<OptionEntry>) -> Self {
         self.options = options;
         self
@@ -241,14 +242,14 @@ impl Dispatch {
 }
 
 impl Engine {
-    /// Registers an extension of version two: the options (`rdma_opttype`) it consists of and what
-    /// stands behind the header of their messages. Connections of cores that start later know it, those
-    /// that were made and those that were accepted. Messages of direction CALL go to the handler that
-    /// `factory` makes once per core, on the core's thread; answers to calls of this side go to
-    /// [`ReplyHandler::on_option_reply`](crate::ReplyHandler::on_option_reply). A peer that does not
-    /// know an option answers its calls with
-    /// [`CallError::InvalidOption`](crate::CallError::InvalidOption), as this engine does for options
-    /// that are not registered.
+    /// Registers an extension of version two: the options (`rdma_opttype`) it consists of and the
+    /// payload behind the header of their messages. Connections of cores that start later know it,
+    /// those that were made and those that were accepted. Messages of direction CALL go to the
+    /// handler that `factory` makes once per core, on the core's thread; answers to calls of this
+    /// side go to [`ReplyHandler::on_option_reply`](crate::ReplyHandler::on_option_reply). A peer
+    /// that does not know an option answers its calls with
+    /// [`CallError::InvalidOption`](crate::CallError::InvalidOption), as this engine does for
+    /// options that are not registered.
     ///
     /// ```
     /// use spinrpc::config::{RawConfig, Versions};

@@ -1,5 +1,5 @@
-//! Whether, and when, a client makes another connection in the place of a lost one. Pure: the
-//! dispatch asks it, the reactor waits, the control thread connects.
+//! Decides whether, and when, a client replaces a lost connection. Pure: the dispatch asks it, the
+//! reactor waits, the control thread connects.
 
 use super::errors::ConnectError;
 #[cfg(feature = "gss")]
@@ -11,7 +11,7 @@ use crate::reactor::words::instance::Instance;
 use crate::sys::random::Random;
 use std::time::Duration;
 
-/// How a client connects; see [`Core::connect_with`](crate::Core::connect_with).
+/// Options of a client's connection; see [`Core::connect_with`](crate::Core::connect_with).
 #[derive(Clone, Debug, Default)]
 pub struct ConnectOptions {
     pub(super) reconnect: Option<Reconnect>,
@@ -50,19 +50,20 @@ impl ConnectOptions {
         self
     }
 
-    /// Which versions of RPC-over-RDMA this client calls in, of those that the engine speaks
-    /// (`rpc.version`); all of them without this. With [`Versions::Both`] it finds out which of them
-    /// the server speaks, with one there is no other to go back to.
+    /// Restricts the versions of RPC-over-RDMA that this client calls in, of those that the engine
+    /// speaks (`rpc.version`); the default is all of them. With [`Versions::Both`] the client finds
+    /// out which of them the server speaks; with a single version it cannot fall back.
     #[must_use]
     pub fn version(mut self, versions: Versions) -> Self {
         self.versions = Some(versions);
         self
     }
 
-    /// Lets calls by this connection use blocks of `slab` in place, where the fabric can; see [`Slab`] for what is
-    /// saved. **Over shared memory the server can read all of the slab**; it can write none of it. It has a descriptor,
-    /// and can keep it: from then on, for as long as the memory exists, the end of the connection takes nothing back. Make
-    /// a new slab after lending to a server that may not know what comes later.
+    /// Lets calls by this connection use blocks of `slab` in place, where the fabric can; see
+    /// [`Slab`] for the copies that this saves. **Over shared memory the server can read all of the
+    /// slab**; it can write none of it. It has a descriptor, and can keep it: from then on, for as
+    /// long as the memory exists, the server can read the slab, even after the connection has
+    /// ended. Create a new slab after lending to a server that must not see later data.
     ///
     /// At most 4 slabs, all of which a connection in the place of a lost one is lent, too. In each connection they count
     /// in full toward the server's limits (`limits.peer_slabs`, `limits.peer_slab_mib`, `limits.peer_mib`), beyond
@@ -127,8 +128,9 @@ impl ConnectOptions {
         self
     }
 
-    /// Has all calls go under RPCSEC_GSS. The client is up when its context is there; it is established in-band, after a
-    /// NULL call without a credential. See [`gss`](crate::gss) for what is not protected.
+    /// Protects all calls with RPCSEC_GSS. The client is up when its context is there; it is
+    /// established in-band, after a NULL call without a credential. See [`gss`](crate::gss) for the
+    /// limits of this protection.
     #[cfg(feature = "gss")]
     #[must_use]
     pub fn gss(mut self, initiator: GssInitiator) -> Self {
@@ -136,14 +138,14 @@ impl ConnectOptions {
         self
     }
 
-    /// Whether an engine can connect like this.
+    /// Checks whether an engine can connect with these options.
     pub(super) fn check(&self, config: &Config) -> Result<(), ConnectError> {
         if self.lent.len() > SLABS_MAX {
             return Err(ConnectError::TooManySlabs);
         }
         #[cfg(feature = "gss")]
         if self.initiator.as_ref().is_some_and(|initiator| !initiator.is_valid()) {
-            return Err(ConnectError::Security("there is no such service of RPCSEC_GSS".into()));
+            return Err(ConnectError::Security("RPCSEC_GSS does not have this service".into()));
         }
         if self.takes_reverse && config.reverse_calls() == 0 {
             return Err(ConnectError::NoReverseCalls);
@@ -155,10 +157,9 @@ impl ConnectOptions {
     }
 }
 
-/// When a lost connection is made anew: after a pause that doubles with each attempt that fails, and
-/// that is shortened at random, so that the clients of a server that went away do not all come back
-/// at once. A connection that came up is a success: when it is lost in turn, the first pause is the
-/// first again.
+/// Reconnect policy. A client reconnects after a pause that doubles with each failed attempt. The
+/// pause is shortened at random, so that the clients of a server that went away do not all come
+/// back at once. A connection that came up resets the pause to the first one.
 ///
 /// ```
 /// use spinrpc::{ConnectOptions, Reconnect};
@@ -183,7 +184,8 @@ pub struct Reconnect {
 }
 
 impl Default for Reconnect {
-    /// From 10 ms to 5 s, half of it at random; for a minute; a call is sent again three times.
+    /// Pauses from 10 ms to 5 s, half of it at random; for a minute; a call is sent again three
+    /// times.
     fn default() -> Self {
         Self {
             first_delay: Duration::from_millis(10),
@@ -210,8 +212,8 @@ impl Reconnect {
         self
     }
 
-    /// By how much a pause may be shortened at random, from 0 to 100 (larger counts as 100) percent
-    /// of it; 50 by default.
+    /// Sets the percentage by which a pause may be shortened at random, from 0 to 100 (larger
+    /// counts as 100); 50 by default.
     #[must_use]
     pub fn jitter_percent(mut self, percent: u8) -> Self {
         self.jitter_percent = percent.min(100);
@@ -228,8 +230,8 @@ impl Reconnect {
         self
     }
 
-    /// How often one call may be sent again; 3 by default. A call that brings the connection down
-    /// each time must end (RFC 8166 section 4.5.3).
+    /// Number of times that one call may be sent again; 3 by default. A call that brings the
+    /// connection down each time must end (RFC 8166 section 4.5.3).
     #[must_use]
     pub fn resends_max(mut self, resends: u8) -> Self {
         self.resends_max = resends;
@@ -237,12 +239,12 @@ impl Reconnect {
     }
 }
 
-/// What a client needs to come back.
+/// State that a client needs to reconnect.
 #[derive(Debug)]
 pub(super) struct Comeback {
-    /// What the server knows the client by.
+    /// Identity by which the server knows the client.
     pub(super) instance: Instance,
-    /// Why the last connection was lost.
+    /// Cause of the last loss.
     pub(super) cause: DownCause,
     policy: Reconnect,
     backoff: Backoff,

@@ -1,18 +1,18 @@
-//! What an RPC reply says of its call: results, or the error that the server answered (RFC 5531 section
-//! 9). The dispatch asks.
+//! Status of an RPC reply: results, or the error that the server answered (RFC 5531 section 9).
+//! Used by the dispatch.
 
 use super::errors::CallError;
 use crate::reactor::words::padded::Padded;
 use spinrpc_proto::rpc::{AcceptStatus, ReplyBody, ReplyHeader};
 use spinrpc_proto::xdr::Reader;
 
-/// Whether the program answered, although it has no NULL procedure.
+/// True if the program answered, even without a NULL procedure.
 pub(super) fn is_served(error: &CallError) -> bool {
     use AcceptStatus::{GarbageArgs, ProcUnavail, SystemErr};
     matches!(error, CallError::Accepted(ProcUnavail | GarbageArgs | SystemErr))
 }
 
-/// Where the results of a successful reply start, or the error that the server answered.
+/// Offset of the results of a successful reply, or the error that the server answered.
 #[inline]
 pub(super) fn reply_status(stream: &[u8]) -> Result<usize, CallError> {
     let (header, results_at) = ReplyHeader::parse(stream)?;

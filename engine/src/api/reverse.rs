@@ -1,6 +1,6 @@
-//! Clients in reverse: a server that calls its clients (RFC 8167). Services and whoever holds a core
-//! make them; the dispatch, which runs handlers then and cannot be asked, takes them over when the
-//! connection has something for them.
+//! Clients in reverse: a server that calls its clients (RFC 8167). They are created by services and
+//! by code that holds a core. The dispatch runs handlers at that time and cannot be asked, so it
+//! takes them over when the connection has something for them.
 
 use super::call::Call;
 use super::client::{Client, Link, LinkState, ReplyHandler};
@@ -14,7 +14,7 @@ use spinrpc_proto::ids::{Program, Version};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// How a server calls a client; see [`Call::reverse_client`].
+/// Options for calls from a server to a client; see [`Call::reverse_client`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReverseOptions {
     is_inline: bool,
@@ -26,9 +26,9 @@ impl ReverseOptions {
         Self::default()
     }
 
-    /// Calls and replies stay inline, and no chunk is offered: for clients that take no others, as
-    /// that of Linux does. RFC 8167 section 5 lets such a client refuse chunks with ERR_CHUNK, but
-    /// not every one does. What does not fit is refused with
+    /// Keeps calls and replies inline, and offers no chunk, for clients such as that of Linux,
+    /// which do not take chunks. RFC 8167 section 5 lets such a client refuse chunks with
+    /// ERR_CHUNK, but not every one does. A call that does not fit is refused with
     /// [`Backpressure::InlineOnly`](crate::Backpressure::InlineOnly).
     #[must_use]
     pub fn inline_only(mut self) -> Self {
@@ -68,7 +68,7 @@ impl Reverse {
         self.made.borrow().iter().for_each(|entry| entry.link.lose(LinkState::Down));
     }
 
-    /// The client that was made for this connection, if nobody has taken it over.
+    /// The client that was created for this connection, if it has not been taken over yet.
     pub(super) fn take(&self, conn: ConnId) -> Option<ClientEntry> {
         let mut made = self.made.borrow_mut();
         let place = made.iter().position(|entry| entry.conn() == Some(conn))?;
@@ -143,7 +143,7 @@ impl Call<'_> {
     /// let client = core.connect_with("shm:doc-reverse", SERVER, VERSION, &options, |_| Deaf)?;
     /// core.run_until(|| client.is_up());
     /// client.call(Procedure(1), Token(1), &mut CallSpec::new(), |_| {})?;
-    /// // Until the call in reverse was answered: the server has a reply then, beside ours.
+    /// // Until the call in reverse was answered: the server has then received a reply, too.
     /// core.run_until(|| engine.stats(0).is_ok_and(|stats| stats.replies_received > 0));
     /// engine.shutdown();
     /// server.join()?;

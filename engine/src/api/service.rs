@@ -1,4 +1,4 @@
-//! What a server implements.
+//! The interface that a server implements.
 
 use super::Call;
 use crate::fabric::{ConnId, DownCause, Peer};
@@ -18,21 +18,21 @@ pub trait Service {
     /// answer that the handler gave before is lost.
     fn call(&mut self, call: Call<'_>);
 
-    /// Whether executing a call of this procedure twice does no harm. Asked for programs that are
-    /// served with [`Engine::serve_once`](crate::Engine::serve_once): of all other procedures the
-    /// replies are kept. By default only the NULL procedure is idempotent.
+    /// True if executing a call of this procedure twice does no harm. Called for programs that are
+    /// served with [`Engine::serve_once`](crate::Engine::serve_once): the replies of all other
+    /// procedures are kept. By default only the NULL procedure is idempotent.
     fn is_idempotent(&self, procedure: Procedure) -> bool {
         procedure == Procedure(0)
     }
 
-    /// Whether [`Service::poll`] is to be called: asked once, when the core has made the service. A
-    /// core none of whose services polls pays nothing for those that could.
+    /// True if [`Service::poll`] is to be called. Called once, when the core has created the
+    /// service. A core without polled services pays nothing for this.
     fn polls(&self) -> bool {
         false
     }
 
-    /// Goes on with work of the service's own, such as I/O that it started for deferred calls. Called
-    /// once in every turn, after the handlers of what arrived; an answer that a
+    /// Continues background work of the service, such as I/O that it started for deferred calls.
+    /// Called once in every turn, after the handlers of arrived messages; an answer that a
     /// [`Deferred`](crate::Deferred) gets here leaves in the same turn. It must not block.
     ///
     /// While it says [`Progress::is_waiting`], the core does not sleep, whatever its idle policy; so
@@ -98,46 +98,47 @@ impl<F: FnMut(Call<'_>)> Service for F {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId(pub(crate) ConnId);
 
-/// What happened to a connection.
+/// A change of a connection's state.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ConnectionEvent {
-    /// It is up: calls may be made. After [`ConnectionEvent::Reconnecting`] it is another connection
-    /// of the same client, and the calls that were to be sent again have been sent.
+    /// The connection is up: calls may be made. After [`ConnectionEvent::Reconnecting`] it is
+    /// another connection of the same client, and the calls that were to be sent again have been
+    /// sent.
     Up {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionId,
-        /// Who is at the other end, as the kernel says.
+        /// Identity of the peer, as the kernel reports it.
         peer: Peer,
-        /// What both ends agreed on. A client that asks by the Connection Configuration Protocol
-        /// (`rpc.ccp`) is up when it has been answered; at a server that serves it, this is what
-        /// holds before a client asks.
+        /// Parameters that both ends agreed on. A client that uses the Connection Configuration
+        /// Protocol (`rpc.ccp`) is up after it has been answered; at a server that serves the
+        /// protocol, these parameters hold before a client asks.
         negotiated: Negotiated,
     },
-    /// It went down, for good; every call in flight has ended with an error before this.
+    /// The connection went down for good; every call in flight has ended with an error before this.
     Down {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionId,
         /// The first cause.
         cause: DownCause,
-        /// How many calls were in flight.
+        /// Number of calls that were in flight.
         in_flight: usize,
     },
-    /// It was lost, or an attempt to make it anew has failed, and the client will try again. Calls
-    /// that are not sent again have ended before the first of these events.
+    /// The connection was lost, or an attempt to reconnect has failed, and the client will try
+    /// again. Calls that are not sent again have ended before the first of these events.
     Reconnecting {
-        /// Which connection was lost.
+        /// The lost connection.
         connection: ConnectionId,
-        /// Why it was lost.
+        /// Cause of the loss.
         cause: DownCause,
         /// The attempt to come, counted from one.
         attempt: u32,
         /// After which pause it begins.
         after: std::time::Duration,
     },
-    /// It never came up.
+    /// The connection never came up.
     ConnectFailed {
-        /// Why.
+        /// Cause of the failure.
         error: super::ConnectError,
     },
 }

@@ -1,5 +1,5 @@
-//! A service whose calls are measured. Stands between the dispatch and the service while somebody wants to know
-//! latencies ([`control`](crate::control)); otherwise it is not there, and costs nothing.
+//! A service whose calls are measured. Stands between the dispatch and the service while latencies
+//! are asked for ([`control`](crate::control)); otherwise it is not there, and costs nothing.
 
 use super::call::Call;
 use super::service::{ConnectionEvent, Service};
@@ -18,7 +18,7 @@ type Within = Rc<RefCell<Option<Box<dyn Service>>>>;
 /// neither allocates.
 pub(super) struct TimedSwitch {
     within: Within,
-    /// Not in its place.
+    /// The measuring service, while it is not in use.
     timed: Option<Box<dyn Service>>,
 }
 
@@ -30,7 +30,7 @@ impl TimedSwitch {
         Self { within, timed: Some(Box::new(timed)) }
     }
 
-    /// Has the service at `place` measured from now on, or no longer. Not while it runs.
+    /// Starts or stops measuring the service at `place`. Must not be called while the service runs.
     pub(super) fn set(&mut self, is_on: bool, place: &mut Box<dyn Service>) {
         match (is_on, self.timed.take()) {
             (true, Some(timed)) => *self.within.borrow_mut() = Some(replace(place, timed)),

@@ -1,6 +1,7 @@
-//! Which responders have turned out not to speak version two, and what follows for clients (version
-//! two section 5.2). One memory for all cores of an engine: looked at when a connection begins, changed
-//! when its version is settled or it goes; no message touches it. The dispatch calls this.
+//! Memory of responders that have turned out not to speak version two, and its effect on clients
+//! (version two section 5.2). Shared by all cores of an engine. It is read when a connection
+//! begins, and changed when the version is settled or the connection goes; no message touches it.
+//! The dispatch calls this.
 
 use super::client_entry::ClientEntry;
 use super::errors::CallError;
@@ -20,13 +21,13 @@ const RESPONDERS_MAX: usize = 1024;
 /// five seconds for a connection still gets one in version one.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is remembered of responders, by the address that was connected to.
+/// Responders remembered, by the address that was connected to.
 #[derive(Debug)]
 pub(super) struct Responders {
     speaks: Versions,
     memory: Duration,
     offer_timeout: Duration,
-    /// Those without version two, with the time until which that holds; the oldest first.
+    /// Responders without version two, with the time until which that holds; the oldest first.
     without_two: Mutex<VecDeque<(String, Duration)>>,
 }
 
@@ -41,7 +42,8 @@ impl Responders {
         })
     }
 
-    /// What a new connection that may be of these versions begins with, at time `now` of a core.
+    /// Start of the negotiation for a new connection that may be of these versions, at time `now`
+    /// of a core.
     fn negotiation(&self, versions: Versions, address: &str, now: Duration) -> Negotiation {
         match versions == Versions::Both && self.lacks_two(address, now) {
             true => Negotiation::settled(TransportVersion::One),
@@ -70,13 +72,13 @@ impl Responders {
     }
 }
 
-/// What a client makes of it.
+/// State of one client's version offer.
 #[derive(Debug, Default)]
 pub(super) struct Offer {
     responders: Option<Arc<Responders>>,
-    /// What the client speaks.
+    /// Versions that the client speaks.
     versions: Versions,
-    /// How long it waits for an answer, as long as version two is offered and version one would do.
+    /// Time to wait for an answer, as long as version two is offered and version one would do.
     pub(super) patience: Option<Duration>,
     /// The version is not settled.
     pub(super) is_open: bool,
@@ -89,7 +91,7 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// Of these versions, or of all that are spoken.
+    /// Offer of these versions, or of all that are spoken.
     pub(super) fn new(responders: &Arc<Responders>, versions: Option<Versions>) -> Self {
         let versions = versions.unwrap_or(responders.speaks);
         Self { responders: Some(Arc::clone(responders)), versions, ..Self::default() }
@@ -125,8 +127,8 @@ impl ClientEntry {
         self.note_verdict(settled.verdict);
     }
 
-    /// Puts down what a connection has told of its server. A lost offer tells nothing of one that has
-    /// refused version one.
+    /// Records a connection's verdict on its server. A lost offer tells nothing about a server that
+    /// has refused version one.
     pub(super) fn note_verdict(&self, verdict: Verdict) {
         let is_known = self.offer.has_learnt && verdict == Verdict::NoVersionTwo;
         if let Some(responders) = self.offer.responders.as_ref().filter(|_| !is_known) {
@@ -134,9 +136,10 @@ impl ClientEntry {
         }
     }
 
-    /// Whether the server, which was taken for one without version two, refuses version one and says
-    /// that it does speak two; an offer may be lost for other reasons. The next connection makes it
-    /// again. Once, or with a server that is of two minds this would go on for ever.
+    /// True if the server, which was taken for one without version two, refuses version one and
+    /// reports version two; an offer may be lost for other reasons. The next connection offers it
+    /// again. This happens once: a server that keeps changing its answer would make it loop
+    /// forever.
     pub(super) fn learns_better(&mut self, low: u32, high: u32) -> bool {
         let speaks_two = (low..=high).contains(&TransportVersion::Two.to_wire());
         let was_wrong = self.offer.went_without && speaks_two;
@@ -146,9 +149,10 @@ impl ClientEntry {
         was_wrong && !std::mem::replace(&mut self.offer.has_learnt, true)
     }
 
-    /// Whether the first call failed over the version that it offered: there was no answer, or no
-    /// connection any more. Then the next connection goes without the offer, whatever others have
-    /// found out meanwhile; not where the server itself has refused version one.
+    /// True if the first call failed because of the version that it offered: there was no answer,
+    /// or the connection was gone. The next connection is then opened without the offer, even if
+    /// other clients have been successful with it since. False if the server itself has refused
+    /// version one.
     pub(super) fn falls_back(&mut self, error: &CallError) -> bool {
         let is_lost = match error {
             CallError::TimedOut => true,

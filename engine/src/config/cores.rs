@@ -1,4 +1,4 @@
-//! Which CPUs the cores run on.
+//! Selection of the CPUs that the cores run on.
 
 use super::raw::{RawCores, SmtPolicy};
 use super::{ConfigError, to_usize};
@@ -17,15 +17,15 @@ pub enum CoreList {
     Cpus(Vec<usize>),
 }
 
-/// Which CPUs there are, as far as picking cores goes.
+/// CPUs of the host, with the properties that the selection uses.
 ///
 /// `auto` takes the CPUs that are isolated (kernel parameter `isolcpus`) and allowed; where there
-/// are none, the allowed ones. Of three or more it drops CPU 0, which the kernel uses for itself; of
-/// fewer it takes CPU 0 last. Those that share a physical core with CPU 0 come after those that do
-/// not. Second hardware threads come after all first ones, and with `cores.smt = avoid` never beside
-/// the first one in the same process. `cores.skip` then leaves out the first few, so that a client
-/// and a server of one host, `skip = 0` and `skip = 1`, use two CPUs even where there are only two.
-/// When the CPUs run out, `auto` begins again with the first.
+/// are none, the allowed ones. Of three or more it drops CPU 0, which the kernel uses for itself;
+/// of fewer it takes CPU 0 last. Those that share a physical core with CPU 0 come after those that
+/// do not. Second hardware threads come after all first ones, and with `cores.smt = avoid` never
+/// together with the first one in the same process. `cores.skip` then leaves out the first few, so
+/// that a client and a server of one host, `skip = 0` and `skip = 1`, use two CPUs even where there
+/// are only two. When the CPUs run out, `auto` begins again with the first.
 ///
 /// An engine then passes over the CPUs that other engines of the host have claimed, of any process, as
 /// long as there are others ([`CpuClaim`](crate::sys::cpu_claim::CpuClaim)).
@@ -42,9 +42,9 @@ pub struct Host {
 impl Host {
     /// This host, as the calling thread may use it: ask before pinning that thread to a CPU.
     ///
-    /// What the system does not say is left out: without sysfs there are no isolated CPUs and no
-    /// siblings, and a thread that cannot learn its CPUs is taken to have CPU 0 only. Makes system
-    /// calls and reads files.
+    /// Facts that the system does not report are left out: without sysfs there are no isolated CPUs
+    /// and no siblings, and a thread that cannot learn its CPUs is taken to have CPU 0 only. Makes
+    /// system calls and reads files.
     pub fn current() -> Self {
         let allowed = affinity::allowed().unwrap_or_default();
         let allowed = if allowed.is_empty() { vec![0] } else { allowed.iter().collect() };
@@ -116,7 +116,7 @@ pub(super) fn candidates(cores: &RawCores, host: &Host) -> Vec<usize> {
     }
 }
 
-/// What `auto` stands for on this host; at least one CPU, and at most `cores.max`.
+/// CPUs that `auto` selects on this host; at least one, and at most `cores.max`.
 pub(super) fn automatic(cores: &RawCores, host: &Host) -> Vec<usize> {
     let order = host.preference();
     let start = to_usize(cores.skip) % order.len();
@@ -135,7 +135,7 @@ pub(super) fn automatic(cores: &RawCores, host: &Host) -> Vec<usize> {
 const CPU_MAX: usize = 4095;
 
 impl CoreList {
-    /// Takes what `text` says; `false`, and no change, when it is no list.
+    /// Reads a list from `text`. Returns `false`, and changes nothing, if `text` is not a list.
     pub(super) fn read(&mut self, text: &str) -> bool {
         text.parse().map(|cores| *self = cores).is_ok()
     }
@@ -164,7 +164,7 @@ impl FromStr for CoreList {
 }
 
 impl fmt::Display for CoreList {
-    /// Writes what [`CoreList::from_str`] reads, runs of ascending CPUs as ranges.
+    /// Writes the format that [`CoreList::from_str`] reads, runs of ascending CPUs as ranges.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Cpus(cpus) = self else { return out.write_str("auto") };
         for (index, run) in cpus.chunk_by(|a, b| a + 1 == *b).enumerate() {

@@ -1,11 +1,11 @@
-//! Which RDMA device connections go by.
+//! Selection of the RDMA device for connections.
 
 use std::fmt;
 
 /// Key `verbs.device`: a device by its name, or whichever an address leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceName {
-    /// Whichever an address leads to.
+    /// The device that leads to an address.
     Auto,
     /// This one, as in `/sys/class/infiniband`; addresses that lead to another are refused.
     Named(String),
@@ -21,7 +21,8 @@ impl DeviceName {
         }
     }
 
-    /// Takes what was written; `false`, and no change, if it can be the name of no device.
+    /// Reads a name from `text`. Returns `false`, and changes nothing, if it cannot be the name of
+    /// a device.
     pub(super) fn read(&mut self, text: &str) -> bool {
         let is_name = (1..=NAME_BYTES_MAX).contains(&text.len())
             && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/');
@@ -34,7 +35,7 @@ impl DeviceName {
     }
 }
 
-/// Writes what a profile says.
+/// Writes the form used in a profile.
 impl fmt::Display for DeviceName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.name().unwrap_or("auto"))

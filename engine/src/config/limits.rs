@@ -1,4 +1,4 @@
-//! Which numbers a key takes.
+//! Numbers that a key accepts.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ pub struct Limits {
     pub min: u64,
     /// Largest value.
     pub max: u64,
-    /// Which values between them.
+    /// Allowed values between the limits.
     pub step: Step,
 }
 
-/// Which values between two limits are allowed.
+/// Allowed values between two limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// All.

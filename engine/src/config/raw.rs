@@ -1,7 +1,7 @@
-//! The values as somebody wrote them: plain public fields, every one with its default.
+//! The values as written: plain public fields, every one with its default.
 //!
-//! What each key does, its unit and its limits stand in one place, `schema.rs`; a field here says
-//! only what is needed to set it from code.
+//! The effect, unit and limits of each key are in one place, `schema.rs`; a field here has only the
+//! facts that are needed to set it from code.
 
 use super::cores::CoreList;
 use super::device::DeviceName;
@@ -23,15 +23,15 @@ use spinrpc_proto::version::Versions;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawConfig {
-    /// Which CPUs the cores run on.
+    /// CPUs that the cores run on.
     pub cores: RawCores,
-    /// What a core does in a turn, and when it is idle.
+    /// Turns of a core, and its behaviour when idle.
     pub poll: RawPoll,
     /// Private registered memory.
     pub mem: RawMem,
     /// The protocol.
     pub rpc: RawRpc,
-    /// What moves the bytes.
+    /// Driver that transports messages.
     pub fabric: RawFabric,
     /// The shared-memory fabric.
     pub shm: RawShm,
@@ -39,7 +39,7 @@ pub struct RawConfig {
     pub verbs: RawVerbs,
     /// Admission.
     pub limits: RawLimits,
-    /// What is asked of the host while an engine runs.
+    /// Requirements on the host while an engine runs.
     pub host: RawHost,
     /// Being looked at.
     pub stats: RawStats,
@@ -54,14 +54,14 @@ pub struct RawCores {
     pub max: u64,
     /// CPUs that `Auto` leaves to processes of the same host which come before this one.
     pub skip: u64,
-    /// Whether `Auto` may put two cores on one physical core.
+    /// Permission for `Auto` to put two cores on one physical core.
     pub smt: SmtPolicy,
 }
 
 /// Keys `poll.*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawPoll {
-    /// What a core does when it finds nothing to do.
+    /// Behaviour of an idle core.
     pub mode: IdlePolicy,
     /// Events per source and turn.
     pub budget: u64,
@@ -91,11 +91,11 @@ pub struct RawMem {
 /// Keys `rpc.*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawRpc {
-    /// Whose rules are followed.
+    /// Profile of the protocol.
     pub protocol: Profile,
     /// Versions of RPC-over-RDMA that are spoken.
     pub version: Versions,
-    /// How long a responder without version two is remembered, in milliseconds.
+    /// Time that a responder without version two is remembered, in milliseconds.
     pub version_memory_ms: u64,
     /// Calls say how much time they have.
     pub propagate_deadlines: bool,
@@ -103,7 +103,7 @@ pub struct RawRpc {
     pub credits: u64,
     /// Calls outstanding in reverse on one connection; 0: none.
     pub reverse_calls: u64,
-    /// Whether the Connection Configuration Protocol is served or asked.
+    /// Role in the Connection Configuration Protocol.
     pub ccp: ConfigRole,
     /// The flavor it is protected by.
     pub ccp_auth: Protection,
@@ -123,15 +123,15 @@ pub struct RawRpc {
     pub max_segments: u64,
     /// Chunks of one list.
     pub max_chunks: u64,
-    /// Where data in padded messages begin, in bytes; 0 sends none.
+    /// Alignment of data in padded messages, in bytes; 0 sends none.
     pub msgp_align_bytes: u64,
     /// Shortest data that are padded, in bytes.
     pub msgp_threshold_bytes: u64,
     /// Deadline of a call that names none, in milliseconds; 0 is none.
     pub timeout_ms: u64,
-    /// How long memory of a reply stays exported without RDMA_DONE, in milliseconds.
+    /// Time that the memory of a reply stays exported without RDMA_DONE, in milliseconds.
     pub done_timeout_ms: u64,
-    /// How long a call or a reply waits for memory for its Read chunks, in milliseconds.
+    /// Time that a call or a reply waits for memory for its Read chunks, in milliseconds.
     pub memory_wait_ms: u64,
     /// Clients whose replies are kept; 0 keeps none.
     pub reply_cache_clients: u64,
@@ -139,11 +139,11 @@ pub struct RawRpc {
     pub reply_cache_entries: u64,
     /// Longest reply that is kept, in bytes.
     pub reply_cache_bytes: u64,
-    /// How long those of a client that has gone are kept, in milliseconds.
+    /// Time that those of a client that has gone are kept, in milliseconds.
     pub reply_cache_keep_ms: u64,
     /// Consequence of a panic in a handler.
     pub on_panic: OnPanic,
-    /// Calls of handles that may be under way on one core.
+    /// Calls of handles that may be in flight on one core.
     pub handle_calls: u64,
 }
 
@@ -161,7 +161,7 @@ pub struct RawShm {
     pub ring_slots: u64,
     /// Shared memory of one connection for bulk data, in MiB.
     pub arena_mib: u64,
-    /// How the application sees bulk data that arrived.
+    /// View that the application gets of bulk data that arrived.
     pub bulk: BulkView,
     /// Patience with a peer that posts no receive, in milliseconds.
     pub rnr_timeout_ms: u64,
@@ -170,7 +170,7 @@ pub struct RawShm {
 /// Keys `verbs.*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawVerbs {
-    /// The device that connections go by.
+    /// The device for connections.
     pub device: DeviceName,
     /// Entries of a core's first completion queue on a device.
     pub cq_depth: u64,
@@ -178,9 +178,9 @@ pub struct RawVerbs {
     pub signal_every: u64,
     /// Longest message that is copied into its work request, in bytes.
     pub max_inline_bytes: u64,
-    /// RDMA Reads of one connection that this side has under way.
+    /// RDMA Reads of one connection that this side has in flight.
     pub ord: u64,
-    /// RDMA Reads of one connection that the peer may have under way.
+    /// RDMA Reads of one connection that the peer may have in flight.
     pub ird: u64,
     /// Transmissions again before a silent peer is given up, on connections that this side asks for;
     /// 3 bits.
@@ -188,17 +188,17 @@ pub struct RawVerbs {
     /// Transmissions again by the peer when this side has no receive posted; 3 bits, 7 is without
     /// end.
     pub rnr_retry: u64,
-    /// What such a peer is told to wait, as InfiniBand codes it.
+    /// Time that such a peer is told to wait, in the encoding of InfiniBand.
     pub min_rnr_timer: u64,
     /// Wait for an acknowledgement, 4.096 µs times two to this power.
     pub ack_timeout: u64,
     /// Type of service, or traffic class.
     pub tos: u64,
-    /// Whether queues do without locks.
+    /// Use of queues without locks.
     pub thread_domain: Attempt,
-    /// How memory is opened to peers.
+    /// Registration of memory for access by peers.
     pub registration: Registration,
-    /// Whether peers may invalidate keys with their Sends.
+    /// Permission for peers to invalidate keys with their Sends.
     pub remote_invalidate: Invalidation,
     /// Memory of one connection for bulk data, in MiB, where memory is opened block by block.
     pub arena_mib: u64,
@@ -208,7 +208,7 @@ pub struct RawVerbs {
     pub backlog: u64,
     /// Time to find an address, and time to find the route, in milliseconds.
     pub connect_timeout_ms: u64,
-    /// How the application sees bulk data that arrived.
+    /// View that the application gets of bulk data that arrived.
     pub bulk: BulkView,
 }
 
@@ -245,7 +245,7 @@ pub struct RawHost {
 /// Keys `stats.*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawStats {
-    /// How other processes can look at the engine.
+    /// Access of other processes to the engine's statistics.
     pub export: StatsExport,
 }
 
@@ -367,7 +367,7 @@ impl Default for RawStats {
     }
 }
 
-/// What a core does when it finds nothing to do.
+/// Behaviour of an idle core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdlePolicy {
     /// Keeps polling: lowest latency, all of the CPU.
@@ -378,7 +378,7 @@ pub enum IdlePolicy {
     Sleep,
 }
 
-/// What an engine does with the Connection Configuration Protocol (RFC 5666 section 6).
+/// An engine's role in the Connection Configuration Protocol (RFC 5666 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigRole {
     /// Both under the drafts, where it "will be used for connection setup" (draft-ietf-nfsv4-rpcrdma-00
@@ -406,10 +406,10 @@ impl ConfigRole {
     }
 }
 
-/// How much something is wanted that a host may refuse.
+/// Urgency of something that a host may refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// Not asked for.
+    /// Not requested.
     Off,
     /// Asked for; without it the engine goes on.
     Try,
@@ -417,7 +417,7 @@ pub enum Want {
     Require,
 }
 
-/// Where the arena of a core lies.
+/// Placement of a core's arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumaPolicy {
     /// On the NUMA node of the core's CPU.
@@ -426,7 +426,7 @@ pub enum NumaPolicy {
     Off,
 }
 
-/// Whether two cores may share a physical core.
+/// Permission for two cores to share a physical core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SmtPolicy {
     /// One core per physical core.
@@ -444,7 +444,7 @@ pub enum OnPanic {
     End,
 }
 
-/// How the application may see bulk data that arrives where the peer can write.
+/// View that the application may get of bulk data that arrives in memory that the peer can write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BulkView {
     /// In place, if it asks for that. Where the peer can write at any time, safe code gets no
@@ -463,24 +463,24 @@ pub enum Driver {
     Verbs,
 }
 
-/// Whether something is used that a device may not have.
+/// Use of a feature that a device may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// Where the device has it.
+    /// Use it if the device has it.
     Try,
     /// Never.
     Off,
 }
 
-/// How the memory behind chunks is opened to the peer of an RDMA connection.
+/// Registration of the memory behind chunks for access by the peer of an RDMA connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registration {
     /// `Window` where the device has memory windows of type 2, else `Buffer`; `Buffer` on rxe, too,
     /// whose windows its kernel driver does not always get rid of.
     Auto,
-    /// Each block of the connection's own memory (`verbs.arena_mib`) has keys of its own, which
-    /// live as long as the connection. No reference to that memory is given out: what is not asked
-    /// for as an [`ExposedBulk`](crate::ExposedBulk) is copied.
+    /// Each block of the connection's own memory (`verbs.arena_mib`) has separate keys, which live
+    /// as long as the connection. No reference to that memory is given out: data that are not asked
+    /// for as an [`ExposedBulk`](crate::ExposedBulk) are copied.
     Buffer,
     /// A memory window for each exposure, bound to its very bytes of the core's memory
     /// (`mem.arena_mib`); its key dies with it. Not for rxe with peers that are not trusted: it does
@@ -490,16 +490,16 @@ pub enum Registration {
     Pool,
 }
 
-/// Whether keys end by the peer's Send With Invalidate (RFC 8166 section 4.4, RFC 8797).
+/// Invalidation of keys by the peer's Send With Invalidate (RFC 8166 section 4.4, RFC 8797).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidation {
-    /// Where both ends say that they can.
+    /// Used if both ends announce that they can.
     Auto,
     /// Never; this end ends all keys by itself.
     Off,
 }
 
-/// How an engine can be looked at from other processes.
+/// Access of other processes to an engine's statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatsExport {
     /// Not at all.

@@ -16,16 +16,16 @@ use std::fmt;
 pub struct Key {
     /// Full name, as written in a profile: `rpc.credits`.
     pub name: &'static str,
-    /// What a number counts; empty where there is none.
+    /// Unit of a number; empty if it has none.
     pub unit: &'static str,
-    /// What it does, in one sentence.
+    /// Effect of the key, in one sentence.
     pub effect: &'static str,
-    /// Why the default is what it is, in one sentence.
+    /// Reason for the default, in one sentence.
     pub reason: &'static str,
     field: fn(&mut RawConfig) -> Field<'_>,
 }
 
-/// A place in a [`RawConfig`], with what may be put there.
+/// A place in a [`RawConfig`], with the allowed values.
 pub enum Field<'a> {
     /// A number within limits.
     Integer(&'a mut u64, Limits),
@@ -126,7 +126,7 @@ impl Key {
         ConfigError { key: self.name, value: written.to_owned(), expected: self.allowed() }
     }
 
-    /// What it takes, in words: `an integer from 1 to 1024`.
+    /// Accepted values, in words: `an integer from 1 to 1024`.
     pub fn allowed(&self) -> String {
         self.inspect(|field| match field {
             Field::Integer(_, limits) => limits.to_string(),
@@ -141,7 +141,7 @@ impl Key {
         })
     }
 
-    /// Shows `look` the place of this key, with its default and what may be put there.
+    /// Shows `look` the place of this key, with its default and the allowed values.
     pub fn inspect<T>(&self, look: impl FnOnce(Field<'_>) -> T) -> T {
         look((self.field)(&mut RawConfig::default()))
     }
@@ -162,12 +162,12 @@ impl fmt::Display for Value {
     }
 }
 
-/// What an optional number is when it is none.
+/// Text for an optional number that is not set.
 const OFF: &str = "off";
 /// RFC 8797 section 4.1 codes an inline threshold as its number of KiB.
 const INLINE: Limits = Limits { min: 1024, max: 65536, step: Step::MultipleOf(1024) };
 const _: () = assert!(READ_CHUNKS_MAX == WRITE_CHUNKS_MAX); // rpc.max_chunks is for both
-/// Headers of usual calls fit before the data; a page is what receive buffers are aligned to.
+/// Headers of usual calls fit before the data; receive buffers are aligned to a page.
 const MSGP_ALIGN: Limits = Limits { min: 512, max: 4096, step: Step::PowerOfTwoOrZero };
 /// No credential or verifier, which are counted data too, is ever padded.
 const MSGP_THRESHOLD: Limits = Limits::between(512, 65536);
@@ -177,7 +177,7 @@ const RING: Limits = Limits { min: 64, max: 4096, step: Step::PowerOfTwo };
 const CACHE_ENTRIES: Limits = Limits { min: 2, max: 4096, step: Step::PowerOfTwo };
 /// A transfer must fit the 32-bit length of a segment.
 const BULK: Limits = Limits::between(4096, 1 << 30);
-/// Beyond a second, an idle phase is a hang to whoever waits.
+/// An idle phase longer than a second looks like a hang to a waiting caller.
 const IDLE_US: Limits = Limits::between(0, 1_000_000);
 const ARENA_MIB: Limits = Limits::between(1, 65536);
 /// One octet of private data at connecting says it, and Linux servers refuse a peer that offers 0.
@@ -206,7 +206,7 @@ pub static KEYS: &[Key] = &[
         unit: "CPUs",
         effect: "CPUs that auto leaves to processes of this host which were placed before; \
                  it begins again with the first when they run out.",
-        reason: "The first process takes the best CPU; give a client beside it 1.",
+        reason: "The first process takes the best CPU; give a client on the same host 1.",
         field: |raw| Field::Integer(&mut raw.cores.skip, Limits::between(0, 4095)),
     },
     Key {
@@ -446,7 +446,7 @@ pub static KEYS: &[Key] = &[
         unit: "ms",
         effect: "How long the memory of a reply that the client fetches waits for RDMA_DONE; after \
                  that it is taken back, and a client that still reads loses its connection.",
-        reason: "Longer than the deadline of a call, after which nobody waits for the reply.",
+        reason: "Longer than the deadline of a call, after which the caller no longer waits for the reply.",
         field: |raw| Field::Integer(&mut raw.rpc.done_timeout_ms, Limits::between(1, 3_600_000)),
     },
     Key {
@@ -466,7 +466,7 @@ pub static KEYS: &[Key] = &[
         effect: "Clients whose replies are kept at a time, for programs whose calls must not be \
                  executed twice; 0 keeps none. Those of one host or process take an eighth of \
                  them at most, and one at least.",
-        reason: "Memory for those who ask: clients times entries times bytes.",
+        reason: "Memory used only where programs ask for it: clients times entries times bytes.",
         field: |raw| Field::Integer(&mut raw.rpc.reply_cache_clients, Limits::between(0, 65536)),
     },
     Key {
@@ -504,7 +504,7 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "rpc.handle_calls",
         unit: "calls",
-        effect: "Calls that threads of the application may have under way on one core by handles \
+        effect: "Calls that threads of the application may have in flight on one core by handles \
                  (`ClientHandle`), over all its connections; one more is refused.",
         reason: "Sixteen threads with as many calls each as a connection has credits.",
         field: |raw| Field::Integer(&mut raw.rpc.handle_calls, Limits::between(1, 65_536)),
@@ -536,7 +536,7 @@ pub static KEYS: &[Key] = &[
         unit: "",
         effect: "How applications may see bulk data: lent in place (ExposedBulk), if they ask, or as \
                  a copy only.",
-        reason: "Saves a copy for those who ask; safe code gets no reference to what a peer writes.",
+        reason: "Saves a copy where it is asked for; safe code gets no reference to memory that a peer writes.",
         field: |raw| Field::Choice(&mut raw.shm.bulk),
     },
     Key {
@@ -550,7 +550,7 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "verbs.device",
         unit: "",
-        effect: "The RDMA device that connections go by; what the addresses say with auto.",
+        effect: "The RDMA device for connections; auto takes the device that leads to the address.",
         reason: "An address is reached by one device; a name keeps an engine off all others.",
         field: |raw| Field::Device(&mut raw.verbs.device),
     },
@@ -581,7 +581,7 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "verbs.ord",
         unit: "reads",
-        effect: "RDMA Reads of one connection that this side has under way at a time; the peer \
+        effect: "RDMA Reads of one connection that this side has in flight at a time; the peer \
                  and the device may lower it.",
         reason: "What common adapters take.",
         field: |raw| Field::Integer(&mut raw.verbs.ord, RDMA_READS),
@@ -589,7 +589,7 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "verbs.ird",
         unit: "reads",
-        effect: "RDMA Reads of one connection that the peer may have under way at a time.",
+        effect: "RDMA Reads of one connection that the peer may have in flight at a time.",
         reason: "What common adapters take.",
         field: |raw| Field::Integer(&mut raw.verbs.ird, RDMA_READS),
     },
@@ -598,7 +598,7 @@ pub static KEYS: &[Key] = &[
         unit: "retries",
         effect: "How often a packet is sent again without an acknowledgement before the \
                  connection is lost: by both sides, as the side says that connects.",
-        reason: "The most there is: a lossy network is no dead peer.",
+        reason: "The maximum: a lossy network is not a dead peer.",
         field: |raw| Field::Integer(&mut raw.verbs.retry, RETRIES),
     },
     Key {
@@ -606,7 +606,7 @@ pub static KEYS: &[Key] = &[
         unit: "retries",
         effect: "How often the peer sends a message again when this side has no receive posted; \
                  7 is without end. How often this side does is for the peer to say.",
-        reason: "Who is slow to post is not given up; the deadline of the call counts.",
+        reason: "A peer that is slow to post is not given up; the deadline of the call counts.",
         field: |raw| Field::Integer(&mut raw.verbs.rnr_retry, RETRIES),
     },
     Key {
@@ -739,7 +739,7 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "limits.peer_slabs",
         unit: "slabs",
-        effect: "Slabs of its own (Slab) that a peer over shared memory may lend one connection, which are \
+        effect: "Slabs (Slab) that a peer over shared memory may lend one connection from its own memory, which are \
                  mapped here for reading; with 0 none is accepted.",
         reason: "As many as a connection can be lent; a slab that is mapped costs address space only.",
         field: |raw| {

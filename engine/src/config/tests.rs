@@ -1,4 +1,5 @@
-//! What is accepted, what is refused in which words, and what follows from it.
+//! Accepted and rejected values, the wording of rejections, and the values derived from accepted
+//! ones.
 
 use super::*;
 use crate::mem::budget::Budget;
@@ -15,7 +16,7 @@ fn four_cpus() -> Host {
     host(&[0, 1, 2, 3], &[], &[])
 }
 
-/// The CPUs of a configuration that is all defaults but for what `change` does.
+/// The CPUs of a default configuration after `change`.
 fn cpus(host: &Host, change: impl FnOnce(&mut RawCores)) -> Vec<usize> {
     let mut raw = RawConfig::default();
     change(&mut raw.cores);
@@ -316,7 +317,7 @@ fn keys_are_unique_described_and_kept_together_by_group() {
     }
 }
 
-/// A key must be the accessor of its own field: setting one may change no other.
+/// A key must be the accessor of its own field: setting one must not change another.
 #[test]
 fn every_key_has_a_place_of_its_own() {
     for key in KEYS {
@@ -444,7 +445,7 @@ fn a_peer_is_told_of_no_more_rdma_reads_than_the_queue_pair_bears() {
     };
     assert_eq!(
         verbs_refusal(promise),
-        "rpc.max_rdma_reads = 5: expected at most 4, what verbs.ird lets a peer have under way"
+        "rpc.max_rdma_reads = 5: expected at most 4, the Reads that verbs.ird lets a peer have in flight"
     );
     let mut silent = RawConfig::default();
     silent.fabric.driver = Driver::Verbs;

@@ -1,5 +1,5 @@
-//! Latency histograms as JSON. The api collects them, `server` sends the line; the head of the module says what the
-//! members mean.
+//! Latency histograms as JSON. The api collects them, `server` sends the line; the head of the
+//! module documents the members.
 
 use super::json::Object;
 use super::{LATENCY_HISTOGRAMS_MAX, LATENCY_LEASE, LATENCY_SCHEMA};
@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 pub(crate) struct CoreLatencies {
     /// A thread is this core.
     pub(crate) is_running: bool,
-    /// It measures now.
+    /// The core measures now.
     pub(crate) is_measuring: bool,
     pub(crate) measured: Vec<Measured>,
 }

@@ -1,28 +1,30 @@
 //! The control socket: how another process looks at an engine that polls, and changes how it idles.
 //!
-//! Each engine of a process has one, unless `stats.export` is `none`: a Unix stream socket whose name
-//! lies in the abstract namespace, so that nothing is left behind however the process ends, with one
-//! thread that sleeps until somebody connects. No core takes part, except where a request says so.
-//! May use `config`, `mem`, `sys` and what the reactor publishes; the api starts it.
+//! Each engine of a process has one, unless `stats.export` is `none`: a Unix stream socket whose
+//! name lies in the abstract namespace, so that nothing is left behind however the process ends,
+//! with one thread that sleeps until a client connects. No core takes part, except where a request
+//! says so. May use `config`, `mem`, `sys` and the published state of the reactor; the api starts
+//! it.
 //!
 //! # Name
 //! [`NAME_PREFIX`], then user, process and a number that tells engines of one process apart:
-//! `spinrpc-control/1000/4711/0`. `/proc/net/unix` lists it behind an `@`. Anybody may take such a
-//! name: who connects has to ask the kernel whether the process at the other end is the one that
+//! `spinrpc-control/1000/4711/0`. `/proc/net/unix` lists it behind an `@`. Any process may take
+//! such a name: a client has to ask the kernel whether the process at the other end is the one that
 //! the name says (`SO_PEERCRED`).
 //!
 //! # Requests
 //! One line each, of [`REQUEST_BYTES_MAX`] bytes at most with its end. The answer is one line, too: a
 //! JSON object (RFC 8259), with a member `error` if the request was refused.
 //!
-//! * `snapshot`: what the engine and its cores have counted since they started, with the 256
-//!   connections of each core that have had most calls; `snapshot 20` shows 20 of them, and no
-//!   request more than [`CONNECTIONS_SHOWN_MAX`]. Engines answer with the same snapshot for 10 ms.
-//! * `idle busy`, `idle adaptive`, `idle sleep`: what cores do from now on when they find nothing to
-//!   do, in the place of `poll.mode`. Says how many cores were told. A core whose thread takes its
-//!   turns one by one ([`Core::poll_once`](crate::Core::poll_once)) rests as that thread decides.
-//! * `latency`: has the cores measure how long services take to answer calls, for [`LATENCY_LEASE`] from the last such
-//!   request, and says what they have counted since the engine started.
+//! * `snapshot`: counters of the engine and its cores since they started, with the 256 connections
+//!   of each core that have had most calls. `snapshot 20` shows 20 of them; no request shows more
+//!   than [`CONNECTIONS_SHOWN_MAX`]. Engines answer with the same snapshot for 10 ms.
+//! * `idle busy`, `idle adaptive`, `idle sleep`: sets the behaviour of idle cores from now on, in
+//!   the place of `poll.mode`. The answer has the number of cores that were told. A core whose
+//!   thread takes its turns one by one ([`Core::poll_once`](crate::Core::poll_once)) rests as that
+//!   thread decides.
+//! * `latency`: the cores measure how long services take to answer calls, for [`LATENCY_LEASE`]
+//!   from the last such request; the answer has their counts since the engine started.
 //!
 //! Only processes of the engine's own user, and of root, are answered
 //! ([`Credentials::is_trusted`](crate::sys::credentials::Credentials::is_trusted)); others are
@@ -32,22 +34,23 @@
 //!
 //! # Snapshots
 //! The member `schema` is [`SCHEMA`]; within it members are added, and never changed or taken away.
-//! Counts are since the start, bytes where a name says so; the statistics of a core are named as the
-//! fields of [`StatsSnapshot`](crate::StatsSnapshot), and `busy_ticks` is in ticks of which there
-//! are `ticks_per_second`. `uptime_ns` is the time of the snapshot since the engine was made. Of the
-//! configuration, `settings` has every key that differs from its default, and `budget` whom the message
-//! buffers of a connection are for.
+//! Counts are since the start, bytes where a name says so; the statistics of a core are named as
+//! the fields of [`StatsSnapshot`](crate::StatsSnapshot), and `busy_ticks` is in ticks of which
+//! there are `ticks_per_second`. `uptime_ns` is the time of the snapshot since the engine was made.
+//! Of the configuration, `settings` has every key that differs from its default, and `budget` has
+//! the purposes of a connection's message buffers.
 //!
-//! A core that is `running` and has not `answered` has been in one turn for a tenth of a second, its
-//! thread does something else, or a second was not enough for all its connections; then there is
-//! nothing of what only it knows: calls that services have `deferred`, and that wait for memory or
-//! room (`put_off`), blocks of the core's registered `memory` by size, and its connections. Of these,
-//! `requester` is what this side calls and `responder` what it serves; `bytes` are those that it
-//! moved by RDMA Read and Write; `receives` and `sends` are message buffers, `free` ones being in
-//! their pool, and `kept` ones with messages that are worked on, or for the answers of deferred
-//! calls; `blocks` are those of registered memory by holder: `calls` in flight, arguments that it
-//! `fetches`, replies that it `pulls`, and replies that it `exports` for the peer to fetch.
-//! `memory_bytes`, and those of it in use, are there if the connection has memory of its own.
+//! A core that is `running` and has not `answered` has been in one turn for a tenth of a second,
+//! its thread does something else, or a second was not enough for all its connections. The members
+//! that only the core knows are then missing: calls that services have `deferred`, and that wait
+//! for memory or room (`put_off`), blocks of the core's registered `memory` by size, and its
+//! connections. In a connection, `requester` counts the calls that this side makes, and `responder`
+//! those that it serves; `bytes` are those that it moved by RDMA Read and Write; `receives` and
+//! `sends` are message buffers, `free` ones being in their pool, and `kept` ones with messages that
+//! are worked on, or for the answers of deferred calls; `blocks` are those of registered memory by
+//! holder: `calls` in flight, arguments that it `fetches`, replies that it `pulls`, and replies
+//! that it `exports` for the peer to fetch. `memory_bytes`, and those of it in use, are there if
+//! the connection has a separate arena.
 //!
 //! # Latencies
 //! The member `schema` is [`LATENCY_SCHEMA`]; within it members are added, and never changed or taken away. A core that is
@@ -74,20 +77,20 @@ pub(crate) use snapshot::{CoreFacts, EngineFacts, Inside, render};
 
 use std::time::Duration;
 
-/// What the names of control sockets begin with, in the abstract namespace.
+/// Prefix of the names of control sockets, in the abstract namespace.
 pub const NAME_PREFIX: &str = "spinrpc-control/";
-/// Name and version of what a snapshot is like.
+/// Name and version of the format of a snapshot.
 pub const SCHEMA: &str = "spinrpc-control/1";
-/// Name and version of what an answer about latencies is like.
+/// Name and version of the format of an answer about latencies.
 pub const LATENCY_SCHEMA: &str = "spinrpc-latency/1";
 /// Time for which cores measure latencies after a request for them.
 pub const LATENCY_LEASE: Duration = Duration::from_secs(60);
-/// Latency histograms of a core that an answer shows at the most: those with most calls.
+/// Most latency histograms of a core that an answer shows: those with most calls.
 pub const LATENCY_HISTOGRAMS_MAX: usize = 1024;
 /// Longest request, its newline included, in bytes.
 pub const REQUEST_BYTES_MAX: usize = 128;
 /// Connections of a core that a snapshot shows, if the request does not say.
 pub const CONNECTIONS_SHOWN: usize = 256;
-/// Connections of a core that a snapshot shows at the most, whatever the request says: the busiest. All
+/// Most connections of a core that a snapshot shows, whatever the request says: the busiest. All
 /// are counted (`connections_open`).
 pub const CONNECTIONS_SHOWN_MAX: usize = 1024;

@@ -1,5 +1,5 @@
-//! The thread of a control socket: sleeps until somebody connects, asks, or takes an answer. Nobody at
-//! the other end can make it wait, grow, or turn faster than the limits here.
+//! The thread of a control socket: sleeps until a client connects, asks, or takes an answer. A
+//! client cannot make it wait, grow, or turn faster than the limits here.
 
 use super::json::Object;
 use super::{CONNECTIONS_SHOWN, CONNECTIONS_SHOWN_MAX, REQUEST_BYTES_MAX, socket};
@@ -15,28 +15,28 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Peers at a time; one more, and the one that has been at its request for longest is hung up on.
+/// Peers at a time; one more, and the oldest pending request is disconnected.
 const PEERS_MAX: usize = 16;
-/// In which a peer must have asked, and then have taken its answer.
+/// Time in which a peer must have asked, and then have taken its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Connections accepted before peers are answered.
 const ACCEPT_BATCH: usize = 64;
 /// Rest after an error such as a lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What the socket tells of, and acts on.
+/// Data source and actions of the socket.
 pub(crate) trait Source: Send + 'static {
     /// Everything, on one line; of each core so many connections. May take a second, and
     /// bothers cores no more than a hundred times a second.
     fn snapshot(&mut self, engine: u32, connections: usize) -> String;
     /// Tells cores how to idle; returns how many.
     fn set_idle(&mut self, policy: IdlePolicy) -> usize;
-    /// Has cores measure latencies from `now` on, and tells what they have counted, on one line. May take a tenth of a
-    /// second.
+    /// Tells cores to measure latencies from `now` on, and returns their counts, on one line. May
+    /// take a tenth of a second.
     fn latency(&mut self, engine: u32, now: Instant) -> String;
-    /// When [`Source::on_time`] is to be called.
+    /// Time at which [`Source::on_time`] is to be called.
     fn next_due(&self) -> Option<Instant>;
-    /// Ends what is over by `now`.
+    /// Ends everything that expires by `now`.
     fn on_time(&mut self, now: Instant);
 }
 
@@ -127,7 +127,8 @@ impl<S: Source> Server<S> {
     }
 
     fn accept(&mut self) {
-        // The time after the answers: who comes now is not the first to make room for the next one.
+        // The time after the answers: a client that connects now is not the first to make room for
+        // the next one.
         let now = Instant::now();
         for _ in 0..ACCEPT_BATCH {
             match self.listener.accept() {
@@ -160,7 +161,7 @@ impl<S: Source> Server<S> {
     }
 }
 
-/// Somebody who is connected: reads a request, or takes the answer; never both.
+/// A connected client: reads a request, or takes the answer; never both.
 struct Peer {
     stream: PeerSocket,
     process: ProcessIdentity,
@@ -173,7 +174,7 @@ struct Peer {
     deadline: Instant,
 }
 
-/// Who has gone, or is to be hung up on.
+/// The client has gone, or is to be disconnected.
 struct Over;
 
 impl Peer {
@@ -191,7 +192,7 @@ impl Peer {
     }
 
     fn waits_for(&self) -> PollFlags {
-        // Who has asked already is to be answered as soon as there is room.
+        // A client that has asked already is answered as soon as there is room.
         if self.answer.is_empty() && self.asked().is_none() {
             PollFlags::IN
         } else {
@@ -199,7 +200,7 @@ impl Peer {
         }
     }
 
-    /// Where the first request that has arrived ends.
+    /// End of the first request that has arrived.
     fn asked(&self) -> Option<usize> {
         self.request[..self.received].iter().position(|byte| *byte == b'\n')
     }
@@ -375,7 +376,7 @@ mod tests {
         stream.read_exact(&mut answer).is_ok() && answer == *b"7\n"
     }
 
-    /// Those who were answered in the same turn had their answers before it came.
+    /// Clients that were answered in the same turn had their answers before it came.
     #[test]
     fn the_newest_connection_is_not_evicted_first() {
         let mut server = Server::new(Echoes).unwrap();

@@ -1,5 +1,5 @@
-//! A snapshot as JSON. The api collects the facts, `server` sends the line; what the members mean is
-//! public, see the head of the module.
+//! A snapshot as JSON. The api collects the facts, `server` sends the line; the meaning of the
+//! members is public, see the head of the module.
 
 use super::SCHEMA;
 use super::json::Object;
@@ -11,7 +11,7 @@ use crate::reactor::pending::observation::{Buffers, ConnRow};
 use crate::sys::clock::Clock;
 use std::time::Duration;
 
-/// What is known of an engine as a whole.
+/// Facts about an engine as a whole.
 pub(crate) struct EngineFacts<'a> {
     /// Tells engines of one process apart.
     pub(crate) number: u32,
@@ -20,7 +20,7 @@ pub(crate) struct EngineFacts<'a> {
     pub(crate) listens: Vec<String>,
 }
 
-/// What is known of one core.
+/// Facts about one core.
 #[derive(Clone, Debug)]
 pub(crate) struct CoreFacts {
     pub(crate) cpu: usize,
@@ -28,11 +28,11 @@ pub(crate) struct CoreFacts {
     /// A thread is this core.
     pub(crate) is_running: bool,
     pub(crate) stats: StatsSnapshot,
-    /// What the core itself says; `None` if it has not answered in time.
+    /// Facts that the core itself reports; `None` if it has not answered in time.
     pub(crate) inside: Option<Inside>,
 }
 
-/// What a core says when it is asked.
+/// Facts that a core reports when it is asked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inside {
     pub(crate) deferred: usize,
@@ -71,7 +71,7 @@ fn settings(object: &mut Object<'_>, raw: &RawConfig) {
     }
 }
 
-/// Whom the message buffers of a connection are for, on either side of it.
+/// Purposes of a connection's message buffers, on either side of it.
 fn budget(object: &mut Object<'_>, config: &Config) {
     let holders = |object: &mut Object<'_>, budget: Vec<(&'static str, u32)>| {
         for (holder, buffers) in budget {

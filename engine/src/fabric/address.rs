@@ -1,5 +1,5 @@
-//! Addresses as people write them: `shm:NAME` and `rdma://HOST:PORT`. What comes before the name
-//! says which driver an address belongs to.
+//! Addresses in text form: `shm:NAME` and `rdma://HOST:PORT`. The part before the name tells which
+//! driver an address belongs to.
 //!
 //! Pure functions over text, above the drivers, which take them apart with these. Programs call
 //! them before they start an engine.
@@ -17,32 +17,31 @@ const HOST_BYTES_MAX: usize = 253;
 const RDMA_FORMS: &str = "rdma://HOST:PORT or rdma://HOST (port 20049), where HOST is a name, \
                           an IPv4 address or an IPv6 address in brackets";
 
-/// An address that is none; says what is wrong and what is allowed.
+/// A rejected address, with the reason and the allowed forms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{address}\" is no {kind}: {reason}; allowed are {forms}")]
+#[error("\"{address}\" is not a valid {kind}: {reason}; allowed are {forms}")]
 pub struct AddressError {
-    /// What was given.
+    /// The rejected text.
     pub address: String,
-    /// What it is not: `address`, or `shm address`.
+    /// The kind that was expected: `address`, or `shm address`.
     pub kind: &'static str,
-    /// What is wrong with it.
+    /// Reason for the rejection.
     pub reason: &'static str,
-    /// What would be one.
+    /// The allowed forms.
     pub forms: &'static str,
 }
 
 /// A checked address of any driver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// Of the shared-memory driver, as it was written.
+    /// An address of the shared-memory driver, as it was written.
     Shm(String),
-    /// Of the driver of RDMA devices.
+    /// An address of the driver of RDMA devices.
     Rdma(RdmaAddress),
 }
 
 impl Address {
-    /// Reads an address of any driver. Does not look whether anybody listens there, and resolves no
-    /// name.
+    /// Reads an address of any driver. Does not check for a listener, and resolves no name.
     ///
     /// # Errors
     /// [`AddressError`] when it is none.
@@ -165,14 +164,15 @@ fn host_and_port(rest: &str) -> Result<RdmaAddress, &'static str> {
         return Err("the host is empty, too long, or has a character that is not allowed");
     }
     let port = match port.strip_prefix(':') {
-        Some(digits) => port_number(digits).ok_or("the port is no number from 1 to 65535")?,
+        Some(digits) => port_number(digits).ok_or("the port is not a number from 1 to 65535")?,
         None if port.is_empty() => RDMA_PORT,
         None => return Err("after a bracket comes nothing but a port"),
     };
     Ok(RdmaAddress { host: host.to_owned(), port })
 }
 
-/// What the resolver may be asked for: letters, digits and what goes between them.
+/// Checks the characters that may be sent to the resolver: letters, digits and the separators
+/// between them.
 fn is_name(host: &str) -> bool {
     (1..=HOST_BYTES_MAX).contains(&host.len()) && host.bytes().all(is_name_byte)
 }

@@ -1,5 +1,6 @@
-//! Whichever driver an engine has: one of all there are, chosen when the engine is made. The reactor and what
-//! is above it are compiled once, for this; a choice costs a data plane's operation a comparison.
+//! The driver of an engine: one of all drivers, chosen when the engine is created. The reactor and
+//! the layers above it are compiled once, for this type; the choice costs each operation of a data
+//! plane a comparison.
 //!
 //! A captured driver is one more choice, around any of the others. Knows all drivers, and nothing of them but the
 //! traits of this module's parent.
@@ -47,7 +48,7 @@ pub(crate) enum AnyFabric {
 /// A connection that a driver has made.
 #[allow(clippy::large_enum_variant, reason = "the large one is what there is in most builds")]
 pub(crate) enum AnyEndpoint {
-    /// In a box, as it is long, and letters of other kinds are moved often.
+    /// Boxed because it is large, and smaller letters are moved often.
     Shm(Box<ShmEndpoint>),
     #[cfg(feature = "verbs")]
     Verbs(VerbsEndpoint),
@@ -70,7 +71,7 @@ macro_rules! each {
     };
 }
 
-/// The same for what happens with each short message: over shared memory in place, else by a call.
+/// The same for operations on each short message: over shared memory in place, else by a call.
 macro_rules! in_place {
     ($it:expr, $fabric:ident => $do:expr, $elsewhere:expr) => {
         match $it {

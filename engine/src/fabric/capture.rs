@@ -1,9 +1,9 @@
-//! A wrapper of drivers that notes what a core sends and receives, for Wireshark.
+//! A wrapper of drivers that records the messages that a core sends and receives, for Wireshark.
 //!
-//! A core that is captured copies every packet it posts or receives into a ring of its own; one
-//! thread per capture makes pcapng of what all cores have noted. Packets are told as RoCE version 2
-//! would carry them, with the connection's making and end as messages of its connection manager, so
-//! that `tshark -r FILE` finds RPC-over-RDMA in it without being told anything.
+//! A core that is captured copies every packet it posts or receives into its own ring. One thread
+//! per capture makes pcapng of the records of all cores. Packets are written in the form of RoCE
+//! version 2. The setup and the end of a connection are written as messages of its connection
+//! manager, so that `tshark -r FILE` finds RPC-over-RDMA in the file without further options.
 //!
 //! * Noted are Sends with all their bytes, RDMA Reads and Writes that this side makes with the start
 //!   of their data ([`CaptureSink::snap_bytes`]), and each connection's private data.
@@ -19,8 +19,8 @@
 //!   conversations.
 //!
 //! The cost is two copies and one reading of a clock for each packet of up to 4096 bytes, on the
-//! core, and the rings. A core never waits for the writer: what does not fit is dropped, counted,
-//! and marked in the file. An engine without a capture has none of this code in its cores.
+//! core, and the rings. A core never waits for the writer: packets that do not fit are dropped,
+//! counted, and marked in the file. An engine without a capture has none of this code in its cores.
 //!
 //! Uses `mem`, `sync` and `sys`; the api wraps a driver with it where an engine is made.
 

@@ -1,4 +1,4 @@
-//! What every driver must do, as tests: one suite, instantiated per driver.
+//! Requirements on every driver, as tests: one suite, instantiated per driver.
 //!
 //! A driver's tests implement [`Provider`] and call [`fabric_conformance!`], which makes one test of
 //! each function here. Both ends live on one thread and take turns, so every run goes the same way.

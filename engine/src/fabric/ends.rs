@@ -12,7 +12,7 @@ use std::rc::Rc;
 pub struct NextShort {
     /// The connection.
     pub qp: QpId,
-    /// There may be more messages of it.
+    /// True if the connection may have more messages.
     pub goes_on: bool,
     /// The scan of this turn ends behind it.
     pub is_last: bool,
@@ -35,9 +35,9 @@ pub enum Alone {
 /// See the module. Clones are the same ends. Those of a connection that is down take and send nothing.
 #[derive(Clone, Debug)]
 pub enum Ends {
-    /// Of a connection over shared memory.
+    /// Ends of a connection over shared memory.
     Shm(Rc<ShmEnds>),
-    /// Of a simulated one.
+    /// Ends of a simulated connection.
     #[cfg(feature = "sim")]
     Sim(Rc<SimEnds>),
 }

@@ -39,7 +39,7 @@ use crate::sys::random::Random;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a driver can do, known before the first connection; sizes in bytes.
+/// Capabilities of a driver, known before the first connection; sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Caps {
@@ -74,21 +74,21 @@ pub trait Fabric: Sized + 'static {
     /// A connection that the [`Connector`] made and no core has adopted yet. Dropping it closes it.
     type Endpoint: Endpoint;
 
-    /// Whether short messages go by value ([`Fabric::take_shorts`], [`Ends`]).
+    /// True if short messages go by value ([`Fabric::take_shorts`], [`Ends`]).
     fn has_shorts(&self) -> bool {
         false
     }
 
-    /// What this driver can do.
+    /// Capabilities of this driver.
     fn caps(&self) -> &Caps;
 
-    /// The clock of the cores on this driver. A driver that simulates time has one of its own, in
+    /// The clock of the cores on this driver. A driver that simulates time has a separate one, in
     /// whose ticks [`Fabric::now`] counts.
     fn clock(&self) -> Clock {
         Clock::shared()
     }
 
-    /// Whether [`Fabric::now`] is anything but a reading of that clock.
+    /// True if [`Fabric::now`] does not simply read that clock.
     fn simulates_time(&self) -> bool {
         false
     }
@@ -101,19 +101,20 @@ pub trait Fabric: Sized + 'static {
         clock.now()
     }
 
-    /// Moves what has completed into `out`, at most as many as it has room for, and says how many.
+    /// Moves completions into `out`, at most as many as it has room for, and returns their number.
     fn poll(&mut self, out: &mut Completions) -> usize;
 
     /// Gives `buf` to the receive queue; a [`CompletionKind::Received`] gives it back. A chained
     /// buffer ([`Buf::chain`], where [`Caps::recv_buffers_max`] allows two) takes a message as long
-    /// as both: what its head does not hold comes to lie at the start of its tail
+    /// as both: bytes that its head does not hold are placed at the start of its tail
     /// ([`Buf::set_received`]).
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>>;
 
-    /// From now on messages of at most [`SHORT_BYTES_MAX`] bytes that invalidate no key come by value
-    /// ([`Fabric::next_short`]), where the driver can: each as if its receive were posted again at once.
-    /// The receives are not chained. The caller then asks for short messages before each poll: that is
-    /// when a driver may find out what the poll has to bring. `false` where the driver cannot.
+    /// From now on messages of at most [`SHORT_BYTES_MAX`] bytes that invalidate no key come by
+    /// value ([`Fabric::next_short`]), where the driver can: each as if its receive were posted
+    /// again at once. The receives are not chained. The caller then asks for short messages before
+    /// each poll: a driver may then collect the events of the poll. `false` where the driver
+    /// cannot.
     fn take_shorts(&mut self) -> bool {
         false
     }
@@ -156,19 +157,20 @@ pub trait Fabric: Sized + 'static {
         false
     }
 
-    /// Queues one work request. Requests of a queue pair take effect in the order of posting:
-    /// what a Write placed is there when a later Send arrives (RFC 5666 section 2).
+    /// Queues one work request. Requests of a queue pair take effect in the order of posting: data
+    /// that a Write placed are there when a later Send arrives (RFC 5666 section 2).
     fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>>;
 
     /// Makes everything posted visible: receives first, then sends, one doorbell per queue pair.
     /// Work requests that find no room at the peer stay queued, and later calls go on with them.
     fn flush(&mut self);
 
-    /// How many more work requests `post` takes on this queue pair now.
+    /// Number of further work requests that `post` takes on this queue pair now.
     fn send_room(&self, qp: QpId) -> usize;
 
-    /// Whether something posted is still here, as there was no room for it at the peer or in the device:
-    /// [`Fabric::close`] would take it back. What has left arrives before the end.
+    /// True if a posted request is still at this end, for lack of room at the peer or in the
+    /// device: [`Fabric::close`] would take it back. A request that has left arrives before the
+    /// end.
     fn has_unsent(&self, qp: QpId) -> bool;
 
     /// Takes over a new connection (slow path: may allocate and map).
@@ -181,18 +183,19 @@ pub trait Fabric: Sized + 'static {
     }
 
     /// The core's private memory, before the first connection: a driver that registers memory makes
-    /// it known to the device with each connection, and may take what it exposes from there.
+    /// it known to the device with each connection, and may take the memory that it exposes from
+    /// there.
     fn lend(&mut self, _pool: &BulkPool) {}
 
-    /// Where the memory that RDMA Reads of this connection fill has to come from; `None`: from any
-    /// that is registered. Over iWARP a Read tells the peer a key of that memory, which lets it write
-    /// there (RFC 5040 section 4.4), so it must be memory that this peer may spoil.
+    /// The pool that must provide the memory that RDMA Reads of this connection fill; `None`: any
+    /// registered memory will do. Over iWARP a Read tells the peer a key of that memory, which lets
+    /// the peer write there (RFC 5040 section 4.4), so it must be memory that this peer may spoil.
     fn read_sinks(&self, _qp: QpId) -> Option<&BulkPool> {
         None
     }
 
-    /// The memory that [`Fabric::bulk`] takes from, if it is this connection's own, for those who look
-    /// at the core; `None` if it is the core's.
+    /// The memory that [`Fabric::bulk`] takes from, for observers of the core, if the connection
+    /// has a separate arena; `None` if it is the core's.
     fn connection_memory(&self, _qp: QpId) -> Option<&BulkPool> {
         None
     }
@@ -202,9 +205,9 @@ pub trait Fabric: Sized + 'static {
     fn close(&mut self, qp: QpId);
 
     /// Memory of this connection that may be exposed to its peer, its length set to `bytes`; `None`
-    /// when no block is that long or all are lent out. Where the peer has it mapped
-    /// ([`Bulk::is_exposed`]), it reaches the memory without a key, too: what a key permits is checked
-    /// by the peer itself.
+    /// when all blocks are too short or all are lent out. A peer that has it mapped
+    /// ([`Bulk::is_exposed`]) reaches the memory without a key, too: that peer itself checks the
+    /// rights of a key.
     fn bulk(&mut self, qp: QpId, bytes: usize) -> Option<Bulk>;
 
     /// Lets the peer reach the leased bytes with one right, under a key never used before.
@@ -222,15 +225,17 @@ pub trait Fabric: Sized + 'static {
     /// nothing else posted in between.
     fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked;
 
-    /// Has bytes that this side fetches for the peer, in the place of an RDMA Write, go to `home` and not to the memory
-    /// that is exposed under `handle`, which is as long. False, without the lease, where the driver never does that, or
-    /// this peer. The peer may write the exposed memory all the same: [`Fabric::home_bytes`] tells.
+    /// Redirects bytes that this side fetches for the peer, in the place of an RDMA Write, to
+    /// `home` and not to the memory that is exposed under `handle`, which is as long. False,
+    /// without the lease, where the driver never does that, or this peer. The peer may write the
+    /// exposed memory all the same: [`Fabric::home_bytes`] tells.
     fn set_home(&mut self, _qp: QpId, _handle: u32, _home: Lease) -> bool {
         false
     }
 
-    /// How many bytes under this key, from the first on without a gap, are where [`Fabric::set_home`] said; `None` if
-    /// there was nothing to fetch. Known until [`Fabric::revoke`], whoever has killed the key.
+    /// Number of bytes under this key, from the first on without a gap, that are where
+    /// [`Fabric::set_home`] said; `None` if there was nothing to fetch. Known until
+    /// [`Fabric::revoke`], whichever end has killed the key.
     fn home_bytes(&self, _qp: QpId, _handle: u32) -> Option<u32> {
         None
     }
@@ -242,13 +247,14 @@ pub trait Fabric: Sized + 'static {
     /// Wakes this core from [`Fabric::park`], from any thread.
     fn waker(&self) -> Arc<dyn Wake>;
 
-    /// The core polls no more, although others may keep this alive: whatever closing a connection takes
-    /// beyond [`Fabric::close`], so that the peers hear of it. Blocks for that long; what arrives
-    /// meanwhile is dropped. Nothing where closing is over at once.
+    /// The core has stopped polling, although this may be kept alive from outside. Does the part of
+    /// closing connections that goes beyond [`Fabric::close`], so that the peers notice the end.
+    /// Blocks for that long; data that arrive meanwhile are dropped. Does nothing where closing is
+    /// immediate.
     fn end(&mut self) {}
 }
 
-/// How far an exposure has come to its end.
+/// Progress of ending an exposure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Revoked {
     /// The key is dead.
@@ -266,10 +272,10 @@ pub trait Wake: Send + Sync {
 
 /// A connection on its way from the control thread to its core.
 pub trait Endpoint: Send + 'static {
-    /// What the peer sent as private data with its connection request or acceptance (RFC 8797);
-    /// zeroes behind what it sent.
+    /// Private data that the peer sent with its connection request or acceptance (RFC 8797), padded
+    /// with zeroes.
     fn peer_private_data(&self) -> &[u8];
-    /// Who the peer is, by the word of the kernel and not of the peer.
+    /// Identity of the peer, as stated by the kernel and not by the peer.
     fn peer(&self) -> Peer;
     /// A number that stands for the peer on each of its connections: of its user and process, or of
     /// its address without the port. Zero if the driver knows nothing that lasts so long.
@@ -294,12 +300,13 @@ pub struct ConnectRequest<'a> {
 }
 
 impl<'a> ConnectRequest<'a> {
-    /// To this address, within this time, on behalf of core number 0, without private data.
+    /// Request to connect to this address, within this time, on behalf of core number 0, without
+    /// private data.
     pub fn new(address: &'a str, timeout: Duration) -> Self {
         Self { address, core: 0, private_data: &[], timeout, lent: &[] }
     }
 
-    /// On behalf of core number `core`.
+    /// Sets the number of the core on whose behalf to connect.
     #[must_use]
     pub fn core(self, core: usize) -> Self {
         Self { core, ..self }
@@ -324,11 +331,11 @@ pub trait Connector: Send + Sync + 'static {
     /// The data plane it makes connections for.
     type Fabric: Fabric;
 
-    /// Whether its data planes understand Send With Invalidate: it is told to peers.
+    /// True if its data planes understand Send With Invalidate; peers are told.
     fn remote_invalidate(&self) -> bool;
 
-    /// Numbers that no other engine has: what an engine, and each of its clients, is known again by,
-    /// and how long clients wait before they come back. Where a driver simulates, the simulation
+    /// Random numbers that no other engine has: the identities of an engine and of each of its
+    /// clients, and the pauses of clients before they reconnect. In a simulation, the simulation
     /// decides them.
     fn random(&self) -> Result<Random, FabricError> {
         Random::from_system().map_err(|error| FabricError {
@@ -383,9 +390,9 @@ pub trait Acceptor<E>: Send {
 #[derive(Debug, thiserror::Error)]
 #[error("{op}: {reason}")]
 pub struct FabricError {
-    /// What was attempted, in the words of the caller: "connect shm:echo".
+    /// The attempted operation, in the words of the caller: "connect shm:echo".
     pub op: String,
-    /// Why it failed and, where one is known, what to do.
+    /// Reason for the failure and, where one is known, the remedy.
     pub reason: String,
     /// The operating system's error, if it was one.
     #[source]
@@ -393,7 +400,7 @@ pub struct FabricError {
 }
 
 impl FabricError {
-    /// `op` failed for `reason`, which is told together with what the system says.
+    /// `op` failed for `reason`, which is reported together with the error of the system.
     pub(crate) fn because(
         op: &str,
         reason: impl std::fmt::Display,
@@ -407,7 +414,7 @@ impl FabricError {
     }
 }
 
-/// Why memory could not be exposed.
+/// Reason why memory could not be exposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExposeError {
     /// The memory does not belong to this connection; take it from [`Fabric::bulk`].
@@ -421,14 +428,14 @@ pub enum ExposeError {
     Down,
 }
 
-/// Why a connection ended. The first cause is kept.
+/// Reason why a connection ended. The first cause is kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DownCause {
     /// This side closed it.
     #[error("closed by this side")]
     Local,
-    /// The peer closed it in good order.
+    /// The peer closed it gracefully.
     #[error("closed by the peer")]
     Remote,
     /// The peer's process died or its socket broke.

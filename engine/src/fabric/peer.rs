@@ -1,12 +1,12 @@
-//! Who is at the other end of a connection.
+//! Identity of the peer of a connection.
 
 #[cfg(feature = "sim")]
 use super::sim::SideId;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Who is at the other end of a connection, as this host's kernel says: nothing of it is the peer's
-/// own word.
+/// Identity of the peer of a connection, as this host's kernel reports it: none of it is the peer's
+/// own claim.
 ///
 /// ```
 /// use spinrpc::Peer;
@@ -20,20 +20,21 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Peer {
-    /// By an RDMA device: address and port that the connection manager has for the other end
+    /// Peer over an RDMA device: address and port that the connection manager has for the other end
     /// (`rdma_get_peer_addr`). An IPv4 address may come mapped into IPv6; see
-    /// [`to_canonical`](std::net::IpAddr::to_canonical). Prints as `IP:PORT`, with brackets around an
-    /// IPv6 address.
+    /// [`to_canonical`](std::net::IpAddr::to_canonical). Prints as `IP:PORT`, with brackets around
+    /// an IPv6 address.
     Socket(SocketAddr),
-    /// By shared memory: a process of this host, as it was when it connected or began to listen
-    /// (`SO_PEERCRED`). Prints as `user UID, process PID`.
+    /// Peer over shared memory: a process of this host, as it was when it connected or began to
+    /// listen (`SO_PEERCRED`). Prints as `user UID, process PID`.
     Process {
         /// Its effective user.
         uid: u32,
         /// Its process id.
         pid: u32,
     },
-    /// By a simulation: the other end, as the world's record names it. Prints as `simulated NAME`.
+    /// Peer in a simulation: the other end, as the world's record names it. Prints as
+    /// `simulated NAME`.
     #[cfg(feature = "sim")]
     Simulated(SideId),
 }

@@ -1,5 +1,5 @@
-//! The send queue of a queue pair as a list: what waits to be posted, what the device has, and when
-//! it is known to be done with that.
+//! The send queue of a queue pair as a list: requests that wait to be posted, requests on the
+//! device, and the time at which the device is known to be done with them.
 //!
 //! A device completes the requests of a queue in order, and says so only for those it is asked to
 //! (they are signalled) or that fail. A request is released, so that its memory is free, when it or a
@@ -38,7 +38,7 @@ pub(super) struct SendQueue<T> {
     unsignalled: u32,
 }
 
-/// Where a request was put.
+/// Place of a request in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Queued {
     /// Its place, below [`SendQueue::places`].
@@ -75,7 +75,7 @@ impl<T> SendQueue<T> {
         self.places.len()
     }
 
-    /// How many more it takes.
+    /// Number of further requests that it takes.
     #[inline]
     pub(super) fn room(&self) -> u32 {
         self.depth - self.tail.wrapping_sub(self.head)
@@ -192,8 +192,9 @@ impl<T> SendQueue<T> {
         self.places[place].take()
     }
 
-    /// Takes back, in their order, the requests that the device does not have. What is queued from
-    /// then on has to be signalled, as what was to report those before may be among them.
+    /// Takes back, in their order, the requests that the device does not have. The next request
+    /// that is queued must be signalled, because the one that was to report earlier requests may be
+    /// among them.
     pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = T> + '_ {
         let (from, count) = (self.posted, self.waiting());
         self.tail = from;
@@ -208,7 +209,7 @@ impl<T> SendQueue<T> {
 mod tests {
     use super::*;
 
-    /// What siw does: the Send behind a Read is reported first.
+    /// The behaviour of siw: the Send behind a Read is reported first.
     #[test]
     fn a_read_that_is_out_holds_back_what_is_behind_it() {
         let mut queue = SendQueue::new(4, 1, u32::MAX);

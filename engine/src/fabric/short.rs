@@ -8,7 +8,7 @@ use crate::mem::Buf;
 use crate::sync::ring::{FIRST_PAYLOAD_BYTES, SLOT_MESSAGE_AT, SlotImage};
 use crate::sync::words::{BLOCK_BYTES, LINE_REST_WORDS, WORD_BYTES};
 
-/// Bytes of the longest short message: what one slot of a ring over shared memory holds.
+/// Length of the longest short message in bytes: the capacity of one ring slot over shared memory.
 pub const SHORT_BYTES_MAX: usize = FIRST_PAYLOAD_BYTES;
 
 const SLOT_BYTES: usize = size_of::<SlotImage>();
@@ -17,8 +17,8 @@ const PAIRS_AT: usize = SLOT_MESSAGE_AT + 4;
 
 const _: () = assert!(SLOT_MESSAGE_AT + SHORT_BYTES_MAX == SLOT_BYTES && PAIRS_AT == BLOCK_BYTES);
 
-/// The first words of a short message, which lie in registers: the first one, with what is before it in a
-/// slot, and those behind it in pairs.
+/// The first words of a short message, which lie in registers: the first one, with the bytes before
+/// it in a slot, and those behind it in pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head<const WORDS: usize>([u64; WORDS]);
 
@@ -38,7 +38,7 @@ const LINE_HEAD_BYTES: usize = 4 + LINE_PAIRS * WORD_BYTES;
 pub(super) const LONG_PAIRS: usize = LINE_PAIRS + 2;
 
 impl LineHead {
-    /// Of words as they lie in memory.
+    /// Builds it from words as they lie in memory.
     #[inline(always)]
     pub const fn new(first: [u8; 4], [a, b, c, d, e, f]: [u64; LINE_PAIRS]) -> Self {
         Self([first_pair(first), a, b, c, d, e, f])
@@ -46,14 +46,14 @@ impl LineHead {
 }
 
 impl LongHead {
-    /// Of words as they lie in memory.
+    /// Builds it from words as they lie in memory.
     #[inline(always)]
     pub const fn new(first: [u8; 4], [a, b, c, d, e, f, g, h]: [u64; LONG_PAIRS]) -> Self {
         Self([first_pair(first), a, b, c, d, e, f, g, h])
     }
 }
 
-/// The first word of a message with what is before it, which is zero.
+/// The first word of a message with the bytes before it, which are zero.
 #[inline(always)]
 const fn first_pair(first: [u8; 4]) -> u64 {
     u64::from_be(u32::from_be_bytes(first) as u64)
@@ -67,11 +67,11 @@ impl<const WORDS: usize> Head<WORDS> {
     }
 }
 
-/// A message of at most [`SHORT_BYTES_MAX`] bytes in memory of its own.
+/// A message of at most [`SHORT_BYTES_MAX`] bytes in separate memory.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Short {
-    /// With a block more, which is not sent.
+    /// Bytes of a slot and one block more, which is not sent.
     bytes: [u8; SLOT_BYTES + BLOCK_BYTES],
     length: usize,
 }
@@ -111,15 +111,16 @@ impl Short {
         true
     }
 
-    /// Its first word, as it lies in memory; what was there before if it has none.
+    /// Its first word, as it lies in memory; the earlier content of that memory if the message is
+    /// empty.
     #[inline(always)]
     pub fn first_word(&self) -> [u8; 4] {
         let before = self.bytes.first_chunk::<PAIRS_AT>();
         before.and_then(|before| before.last_chunk()).map_or([0; 4], |word| *word)
     }
 
-    /// The pairs of words behind its first word, as they lie in memory. Behind the end of the message is
-    /// what was there before.
+    /// The pairs of words behind its first word, as they lie in memory. Behind the end of the
+    /// message are earlier contents of that memory.
     #[inline(always)]
     pub fn pairs<const N: usize>(&self) -> [u64; N] {
         let pairs = self.bytes[PAIRS_AT..].as_chunks().0.first_chunk::<N>();
@@ -156,7 +157,7 @@ impl Short {
     #[inline(always)]
     pub fn whole_mut(&mut self) -> &mut [u8; SHORT_BYTES_MAX] {
         let slot = self.bytes.first_chunk_mut::<SLOT_BYTES>();
-        // The arrays' lengths are constants, so that this is no check.
+        // The arrays' lengths are constants, so the compiler removes this check.
         slot.and_then(|slot| slot.last_chunk_mut()).unwrap_or_else(|| unreachable!())
     }
 

@@ -41,7 +41,7 @@ impl std::fmt::Debug for QpId {
 /// The reactor's name for a connection; same shape as [`QpId`].
 pub type ConnId = QpId;
 
-/// What the reactor wants to hear back with a completion; the driver does not look into it.
+/// Value that the reactor gets back with a completion; the driver does not interpret it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WrId(pub u64);
 
@@ -52,7 +52,7 @@ pub struct RemoteSlice {
     pub handle: u32,
     /// Bytes.
     pub length: u32,
-    /// Where it starts; opaque, only ever added to.
+    /// Offset of the first byte; opaque, only ever added to.
     pub offset: u64,
 }
 
@@ -89,7 +89,7 @@ pub enum SendWr {
 #[derive(Debug)]
 pub struct Full<T>(pub T);
 
-/// Why a work request failed.
+/// Reason why a work request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WrError {
@@ -107,13 +107,13 @@ pub enum WrError {
 /// One finished piece of work.
 #[derive(Debug)]
 pub struct Completion {
-    /// On which queue pair.
+    /// The queue pair.
     pub qp: QpId,
-    /// What finished.
+    /// The event.
     pub kind: CompletionKind,
 }
 
-/// What finished.
+/// Completed operation or other event.
 #[derive(Debug)]
 pub enum CompletionKind {
     /// A message arrived in a posted receive.
@@ -128,7 +128,7 @@ pub enum CompletionKind {
     Read {
         /// As posted.
         id: WrId,
-        /// What became of it.
+        /// Result of the request.
         result: Result<(), WrError>,
     },
     /// An exposure that [`super::Fabric::revoke`] began to end is over: its key is dead.
@@ -150,9 +150,9 @@ pub enum CompletionKind {
 
 /// A bounded batch of completions, allocated once.
 ///
-/// Received messages, which are nearly all of them, have places of their own: three words each,
-/// written and read word by word. An enum would be moved in larger pieces than it was made of,
-/// which stalls the core (store forwarding) for longer than the message takes to copy.
+/// Received messages, which are nearly all of them, have separate places: three words each, written
+/// and read word by word. An enum would be moved in larger pieces than it was written in, which
+/// stalls the core (store forwarding) for longer than the message takes to copy.
 #[derive(Debug)]
 pub struct Completions {
     received: Box<[ReceivedPlace]>,
@@ -179,7 +179,7 @@ pub(super) struct Mark {
 /// A message that arrived: [`CompletionKind::Received`] in the form the reactor takes it.
 #[derive(Debug)]
 pub struct Received {
-    /// On which queue pair.
+    /// The queue pair.
     pub qp: QpId,
     /// The posted buffer, its range that of the message.
     pub message: Buf,
@@ -207,7 +207,7 @@ impl Completions {
         }
     }
 
-    /// Adds what is not a message. The caller has checked [`Completions::room`].
+    /// Adds a completion other than a message. The caller has checked [`Completions::room`].
     #[cold]
     pub fn push(&mut self, qp: QpId, kind: CompletionKind) {
         debug_assert!(self.room() > 0, "a driver pushed past the batch limit");
@@ -219,14 +219,14 @@ impl Completions {
         }
     }
 
-    /// How many more fit.
+    /// Number of completions that still fit.
     #[inline]
     pub fn room(&self) -> usize {
         self.received.len().saturating_sub(self.count + self.others.len())
     }
 
     /// The next received message. Messages come before everything else of the batch, so that the
-    /// end of a connection is seen after what arrived before it.
+    /// end of a connection is seen after everything that arrived before it.
     #[inline(always)]
     pub fn next_received(&mut self) -> Option<Received> {
         if self.next == self.count {
@@ -239,7 +239,7 @@ impl Completions {
         Some(Received { qp: place.qp, message: place.message.take()?, invalidated })
     }
 
-    /// How far the batch is filled, for [`Completions::received_since`] and its like.
+    /// Fill level of the batch, for [`Completions::received_since`] and the like.
     #[inline]
     pub(super) fn mark(&self) -> Mark {
         Mark { received: self.count, others: self.others.len() }
@@ -256,12 +256,12 @@ impl Completions {
         })
     }
 
-    /// What else came after `mark`, left where it is.
+    /// Other completions that came after `mark`, left in place.
     pub(super) fn others_since(&self, mark: Mark) -> &[Completion] {
         self.others.get(mark.others..).unwrap_or_default()
     }
 
-    /// There is more in the batch than messages.
+    /// True if the batch has more than messages.
     #[inline]
     pub fn has_others(&self) -> bool {
         !self.others.is_empty()

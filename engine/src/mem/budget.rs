@@ -1,4 +1,4 @@
-//! How large pools must be: sums of named holders, one line each.
+//! Sizes of pools: sums of named holders, one line each.
 //!
 //! A pool that is one buffer short stops a connection for good, so nothing here is a guess: every
 //! buffer has a holder that can be named. All counts are per connection.
@@ -95,11 +95,11 @@ pub struct BudgetError {
     pub needed: u64,
     /// For how many connections.
     pub connections: u32,
-    /// What is allowed.
+    /// The allowed maximum.
     pub limit: u32,
     /// The holder with most of them.
     pub largest: &'static str,
-    /// How many that one has per connection.
+    /// Number that this holder has per connection.
     pub largest_count: u32,
 }
 

@@ -13,16 +13,16 @@ use std::slice;
 
 /// One buffer of a [`BufPool`](super::BufPool), owned; dropping it gives it back. It has a current
 /// range, the message within the buffer, which starts out empty. Every byte is initialised, but
-/// outside of what its owner wrote it has whatever the previous owner left.
+/// bytes that its owner has not written are those of the previous owner.
 ///
 /// It is one pointer wide: work requests and completions that carry it are moved a lot.
 pub struct Buf {
     slot: NonNull<Slot>,
 }
 
-/// What a pool keeps about one of its buffers.
+/// State of a pool's buffer.
 pub(super) struct Slot {
-    /// From `Rc::into_raw` while the buffer is out: it keeps the pool alive.
+    /// Pointer from `Rc::into_raw` while the buffer is out: it keeps the pool alive.
     pool: Cell<*const PoolCore>,
     first: NonNull<u8>,
     index: u32,
@@ -41,7 +41,7 @@ impl Slot {
 }
 
 impl Buf {
-    /// The buffer in place `index` of `pool`, which nobody has.
+    /// The buffer in place `index` of `pool`, which must not be in use.
     #[inline]
     pub(super) fn new(pool: &Rc<PoolCore>, index: u32) -> Self {
         let slot = pool.slot(index);
@@ -77,7 +77,7 @@ impl Buf {
         self.len() == 0
     }
 
-    /// Where the current range lies in the buffer.
+    /// The current range in the buffer.
     #[inline]
     pub fn range(&self) -> Range<usize> {
         self.slot().start.get() as usize..self.slot().end.get() as usize
@@ -111,7 +111,7 @@ impl Buf {
     /// The current range, to write to.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`, and `&mut self` keeps everybody else out while the slice lives.
+        // SAFETY: as in `bytes`, and `&mut self` keeps other accesses out while the slice lives.
         unsafe { slice::from_raw_parts_mut(self.as_ptr().as_ptr(), self.len()) }
     }
 
@@ -120,7 +120,7 @@ impl Buf {
     pub fn whole_mut(&mut self) -> &mut [u8] {
         let first = self.slot().first;
         // SAFETY: the buffer has `capacity` initialised bytes and no other owner; `&mut self` keeps
-        // everybody else out while the slice lives.
+        // other accesses out while the slice lives.
         unsafe { slice::from_raw_parts_mut(first.as_ptr(), self.capacity()) }
     }
 
@@ -132,7 +132,7 @@ impl Buf {
         unsafe { self.slot().first.add(self.slot().start.get() as usize) }
     }
 
-    /// The region it lies in: what a driver finds its registration by.
+    /// The region it lies in, by which a driver finds its registration.
     pub fn region_id(&self) -> RegionId {
         self.pool().region().id()
     }
@@ -152,8 +152,8 @@ impl Buf {
 
 /// Chained receives: a message that is longer than its buffer runs on into a second one.
 ///
-/// The tail is a block of its own, so that data which begin where it begins can be handed on as
-/// they are. What the head has beyond its capacity is spare: room to join the two.
+/// The tail is a separate block, so that data that begin where it begins can be handed on in place.
+/// The room of the head beyond its capacity is spare, for joining the two.
 impl Buf {
     /// Makes this buffer the head of a chain: it takes the first `head_bytes` of a message, `tail`
     /// as many of the rest as its length says. A buffer stays chained, also in its pool, until
@@ -173,15 +173,15 @@ impl Buf {
         self.slot().capacity.set(head_bytes as u32);
     }
 
-    /// Ends a chain: the buffer is whole again, and its tail comes back. `None` if it was no chain,
-    /// or the tail was taken.
+    /// Ends a chain: the buffer is whole again, and its tail comes back. `None` if it was not
+    /// chained, or the tail was taken.
     pub fn unchain(&mut self) -> Option<Bulk> {
         self.slot().capacity.set(self.pool().buf_bytes());
         self.tail_mut().and_then(Option::take)
     }
 
-    /// The second buffer of a chain. While the chain is posted its length is the room it has; then
-    /// it is what of a message as long as the head, or longer, came to lie in it.
+    /// The second buffer of a chain. While the chain is posted, its length is its capacity;
+    /// afterwards it is the number of bytes that a message longer than the head has there.
     pub fn tail(&self) -> Option<&Bulk> {
         let tail = self.pool().tail(self.slot().index)?;
         // SAFETY: only the owner of a buffer reaches its tail, and `&self` keeps it from changing
@@ -191,7 +191,7 @@ impl Buf {
 
     fn tail_mut(&mut self) -> Option<&mut Option<Bulk>> {
         let tail = self.pool().tail(self.slot().index)?;
-        // SAFETY: only the owner of a buffer reaches its tail, and `&mut self` keeps everybody else
+        // SAFETY: only the owner of a buffer reaches its tail, and `&mut self` keeps other accesses
         // out while the reference lives.
         Some(unsafe { &mut *tail.get() })
     }
@@ -202,14 +202,15 @@ impl Buf {
         unsafe { &mut *tail.get() }
     }
 
-    /// Whether a received message runs on into the tail.
+    /// True if a received message runs on into the tail.
     #[inline]
     pub fn spills(&self) -> bool {
         self.len() >= self.capacity() && self.tail().is_some_and(|tail| !tail.is_empty())
     }
 
-    /// For a driver: says that a message of `length` bytes was received here. Its bytes belong where
-    /// [`Buf::received_mut`] says. `false`, and nothing changes, when there is no room for it.
+    /// For a driver: records that a message of `length` bytes was received here. Its bytes belong
+    /// where [`Buf::received_mut`] says. Returns `false`, and changes nothing, if the message does
+    /// not fit.
     #[must_use]
     pub fn set_received(&mut self, length: usize) -> bool {
         let in_head = length.min(self.capacity());
@@ -240,17 +241,17 @@ impl Buf {
         let slot = self.slot();
         let (first, range, whole) = (slot.first, self.range(), self.pool().buf_bytes());
         // SAFETY: the buffer has `whole` initialised bytes and no other owner; `&mut self` keeps
-        // everybody else out while the slices live.
+        // other accesses out while the slices live.
         let bytes = unsafe { slice::from_raw_parts_mut(first.as_ptr(), whole as usize) };
         let (head, spare) = bytes.split_at_mut(range.end);
         let tail = self.pool().tail(slot.index);
-        // SAFETY: as in `tail_mut`; the tail is no part of the bytes.
+        // SAFETY: as in `tail_mut`; the tail is not part of the bytes.
         let tail = tail.map(|tail| unsafe { &mut *tail.get() });
         Parts { head: &mut head[range.start..], spare, tail }
     }
 
-    /// Brings what lies in the tail behind what lies in the head, and ends the chain. Says how many
-    /// bytes were copied; zero for a message that did not spill.
+    /// Moves the bytes of the tail behind those of the head, and ends the chain. Returns the number
+    /// of bytes copied; zero for a message that did not spill.
     pub fn join(&mut self) -> usize {
         let spills = self.spills();
         let length = self.len();
@@ -265,11 +266,11 @@ impl Buf {
 /// A received message in its parts, see [`Buf::parts_mut`].
 #[derive(Debug)]
 pub struct Parts<'a> {
-    /// What came to lie in the buffer.
+    /// The bytes received in the buffer.
     pub head: &'a mut [u8],
     /// The bytes of the buffer behind it, of no meaning.
     pub spare: &'a mut [u8],
-    /// The second buffer, if it was not taken; there is no place for one in a pool without chains.
+    /// The second buffer, if it was not taken; `None` in a pool without chains.
     pub tail: Option<&'a mut Option<Bulk>>,
 }
 

@@ -18,11 +18,11 @@ const CLASSES_MAX: usize = 8;
 pub struct BulkClass {
     /// Bytes of each block.
     pub block_bytes: usize,
-    /// How many blocks.
+    /// Number of blocks.
     pub count: usize,
 }
 
-/// How a size class stands; a snapshot, as other threads take and free.
+/// State of a size class; a snapshot, as other threads take and free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassStats {
     /// Bytes of each block.
@@ -42,8 +42,8 @@ impl BulkPool {
     /// Carves `classes`, given in any order, from `region`.
     ///
     /// # Errors
-    /// [`PoolError`] if there is no class, a number is zero or too large, or the region is smaller
-    /// than [`BulkPool::region_bytes`].
+    /// [`PoolError`] if there are no classes, a number is zero or too large, or the region is
+    /// smaller than [`BulkPool::region_bytes`].
     pub fn new(region: Region, classes: &[BulkClass]) -> Result<Self, PoolError> {
         let needed_bytes = Self::region_bytes(classes)?;
         let lead_in = region.as_ptr().align_offset(LINE_BYTES);
@@ -80,8 +80,8 @@ impl BulkPool {
         }
     }
 
-    /// A block from the smallest class that fits `bytes` and has one free, its length set to
-    /// `bytes`; `None` when there is none. What the previous owner wrote is still in it.
+    /// A block from the smallest class that fits `bytes` and has a free one, its length set to
+    /// `bytes`; `None` if all are too small or taken. It still has the bytes of the previous owner.
     #[inline]
     pub fn take(&self, bytes: usize) -> Option<Bulk> {
         let fitting = self.0.classes.iter().filter(|class| class.block_bytes >= bytes);
@@ -89,7 +89,7 @@ impl BulkPool {
         Some(Bulk::new(BlockRef::first(&self.0, index), bytes))
     }
 
-    /// Whether a peer can write the blocks at any time ([`Region::is_exposed`]).
+    /// True if a peer can write the blocks at any time ([`Region::is_exposed`]).
     pub fn is_exposed(&self) -> bool {
         self.0.region.is_exposed()
     }
@@ -99,7 +99,7 @@ impl BulkPool {
         self.0.region.id()
     }
 
-    /// Keeps that region, for whoever registers it.
+    /// Keeps that region, for the code that registers it.
     #[cfg(any(feature = "verbs", feature = "file-io"))]
     pub(crate) fn hold_region(&self) -> RegionHold {
         self.0.region.hold()
@@ -113,7 +113,7 @@ impl BulkPool {
         self.0.blocks.iter().map(|block| (block.first_byte, block.block_bytes))
     }
 
-    /// How each class stands, smallest first.
+    /// State of each class, smallest first.
     pub fn classes(&self) -> impl Iterator<Item = ClassStats> + '_ {
         self.0.classes.iter().map(|class| ClassStats {
             block_bytes: class.block_bytes,
@@ -122,8 +122,8 @@ impl BulkPool {
         })
     }
 
-    /// Whether [`BulkPool::take`] for all of `lengths`, in their order, would find blocks in this
-    /// pool if none were lent out. What it would not will never be there, however long one waits.
+    /// True if [`BulkPool::take`] for all of `lengths`, in their order, would find blocks in this
+    /// pool if none were lent out. If false, waiting does not help.
     pub fn could_hold(&self, lengths: impl IntoIterator<Item = usize>) -> bool {
         let mut left = [0; CLASSES_MAX];
         for (left, class) in left.iter_mut().zip(&self.0.classes) {
@@ -151,7 +151,7 @@ impl fmt::Debug for BulkPool {
     }
 }
 
-/// What a pool and its blocks share.
+/// State shared by a pool and its blocks.
 struct PoolCore {
     region: Region,
     /// Ascending by size.
@@ -165,7 +165,7 @@ struct Class {
     free: FreeList,
 }
 
-/// One block's state, on a line of its own: different threads count references of neighbours.
+/// One block's state, on a separate cache line: different threads count references of neighbours.
 #[repr(align(64))]
 struct Block {
     /// Handles that exist: a `Bulk` or `SharedBulk`s, and leases. Zero while in the free list.
@@ -225,11 +225,11 @@ impl PoolCore {
     }
 }
 
-/// A counted reference to a block. It keeps the block out of the free list and the pool alive; what
-/// its holder may do with the bytes is the business of the handle around it.
+/// A counted reference to a block. It keeps the block out of the free list and the pool alive; the
+/// handle around it decides what its holder may do with the bytes.
 pub(super) struct BlockRef {
-    /// From `Arc::into_raw`: one strong count for all references of a block together, so that
-    /// making a further reference touches the block's own line only.
+    /// Pointer from `Arc::into_raw`: one strong count for all references of a block together, so
+    /// that making a further reference touches the block's own line only.
     core: NonNull<PoolCore>,
     index: u32,
 }
@@ -308,7 +308,7 @@ impl BlockRef {
         self.index
     }
 
-    /// Whether other blocks lie in the same region.
+    /// True if other blocks lie in the same region.
     #[cfg(feature = "file-io")]
     pub(super) fn is_one_of_many(&self) -> bool {
         self.core().blocks.len() > 1
@@ -321,7 +321,7 @@ impl BlockRef {
     }
 
     /// No other reference to the block exists. Then none can appear either, as references are made
-    /// from references, and what their holders did to the bytes is visible here.
+    /// from references, and earlier accesses of their holders are visible here.
     #[inline]
     pub(super) fn is_only(&self) -> bool {
         // Acquire: pairs with the release in `drop`.
@@ -347,7 +347,7 @@ impl Drop for BlockRef {
     #[inline]
     fn drop(&mut self) {
         let block = self.block();
-        // Release: what this holder did to the bytes happens before the block is used again.
+        // Release: this holder's accesses to the bytes happen before the block is used again.
         if block.references.fetch_sub(1, Ordering::Release) != 1 {
             return;
         }

@@ -6,14 +6,14 @@ use std::io;
 /// Makes the 32-bit keys (R_key, STag) of one connection. A key names its place in the owner's table
 /// with its low bits; the bits above are a tag that changes with each key of the place.
 ///
-/// The tags of a place go through a secret permutation of all tags: none is repeated before all were
-/// used, and the next one cannot be told from those before by counting on. It is no cipher: what
-/// protects memory is that a key is alive only as long as a call needs it.
+/// The tags of a place go through a secret permutation of all tags: none is repeated before all
+/// were used, and the next one cannot be told from those before by counting on. It is not a cipher:
+/// memory is protected because a key is alive only as long as a call needs it.
 #[derive(Debug)]
 pub struct KeyGenerator {
     secrets: [u64; ROUNDS],
     index_bits: u32,
-    /// How many tags each place has used.
+    /// Number of tags that each place has used.
     used: Box<[u32]>,
 }
 
@@ -31,13 +31,13 @@ const _: () = assert!(
 );
 
 impl KeyGenerator {
-    /// So many keys of one place in a row differ, at least.
+    /// Least number of keys of one place in a row that all differ.
     pub const DISTINCT_KEYS: usize = 4000;
 
     /// A generator for a table of `places`, seeded by the operating system (may block early at boot).
     ///
     /// # Errors
-    /// `InvalidInput` if `places` is 0 or more than 2^20; what getrandom(2) reports.
+    /// `InvalidInput` if `places` is 0 or more than 2^20; the error of getrandom(2).
     pub fn new(places: usize) -> io::Result<Self> {
         let mut seed = [0; 8];
         let filled = getrandom(&mut seed, GetRandomFlags::empty())?;

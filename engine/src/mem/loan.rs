@@ -1,4 +1,4 @@
-//! Who may do what with a block: the exclusive owner, the readers, and a driver's loans.
+//! Rights on a block: those of the exclusive owner, of the readers, and of a driver's loans.
 
 #[cfg(feature = "verbs")]
 use super::RegionHold;
@@ -32,7 +32,7 @@ use std::slice;
 pub struct Bulk {
     block: BlockRef,
     len: usize,
-    /// Where the next lease may start: ranges lent at the same time must not overlap.
+    /// Lowest start of the next lease: ranges lent at the same time must not overlap.
     leased_end: usize,
 }
 
@@ -42,9 +42,9 @@ impl Bulk {
         Self { block, len, leased_end: 0 }
     }
 
-    /// Registers application memory: a region of its own with one block, freed with the last
-    /// handle. Allocates and, if the vector has spare capacity, may copy; keep it for reuse.
-    /// Calls copy it through memory of the connection; a [`Slab`](super::Slab) can be lent instead.
+    /// Registers application memory: a separate region with one block, freed with the last handle.
+    /// Allocates and, if the vector has spare capacity, may copy; keep it for reuse. Calls copy it
+    /// through memory of the connection; a [`Slab`](super::Slab) can be lent instead.
     pub fn from_vec(bytes: Vec<u8>) -> Self {
         let len = bytes.len();
         Self::new(BlockRef::of_region(Region::from_boxed(bytes.into_boxed_slice())), len)
@@ -104,7 +104,7 @@ impl Bulk {
         unsafe { slice::from_raw_parts_mut(self.block.first_byte().as_ptr(), self.len) }
     }
 
-    /// Whether the peer of a connection can write the memory at any time.
+    /// True if the peer of a connection can write the memory at any time.
     #[inline]
     pub fn is_exposed(&self) -> bool {
         self.block.is_exposed()
@@ -117,9 +117,9 @@ impl Bulk {
     /// If a lease is out ([`Bulk::is_leased`]), or if fewer bytes than `into` takes are in use there.
     pub fn copy_to(&self, at: usize, into: &mut [u8]) {
         let (from, length) = (self.part(at, into.len()), into.len());
-        // SAFETY: `part` has found as many initialised bytes, to which there is no reference: of this
-        // block only `self` makes any, none that can be written through while `&self` lives. `into` is
-        // a reference, so it is memory of others.
+        // SAFETY: `part` has found as many initialised bytes, to which there are no references:
+        // only `self` creates references to this block, none that can be written through while
+        // `&self` lives. `into` is a reference, so it points to other memory.
         unsafe { copy_bytes(from, NonNull::from(into).cast(), length) };
     }
 
@@ -233,8 +233,8 @@ unsafe impl StableBytes for Bulk {
         self.bytes_mut()
     }
 
-    /// That of the pool. A block that is all of its memory, as an application's own is, comes and goes
-    /// with it.
+    /// Memory of the pool. A block that is all of its memory, as an application's own is, comes and
+    /// goes with it.
     fn whole_memory(&self) -> Option<Box<dyn StableMemory>> {
         let hold = self.block.is_one_of_many().then(|| self.block.hold_region())?;
         Some(Box::new(hold))
@@ -252,7 +252,7 @@ impl fmt::Debug for Bulk {
     }
 }
 
-/// A block that nobody writes any more: clones and leases of it only read.
+/// A block that is not written any more: clones and leases of it only read.
 #[derive(Clone)]
 pub struct SharedBulk {
     block: BlockRef,
@@ -267,7 +267,7 @@ impl SharedBulk {
         unsafe { slice::from_raw_parts(self.block.first_byte().as_ptr(), self.len) }
     }
 
-    /// How many bytes.
+    /// Length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
@@ -306,8 +306,8 @@ impl fmt::Debug for SharedBulk {
 
 /// A range of a block on loan to a driver. It keeps the memory alive, whatever becomes of the owner.
 ///
-/// What a driver may rely on: while a [writable](Lease::writable) lease lives, nobody else touches
-/// its bytes; while another lives, nobody writes them.
+/// Guarantee for a driver: while a [writable](Lease::writable) lease lives, its bytes are not
+/// accessed through any other handle; while another lease lives, they are not written.
 pub struct Lease {
     block: BlockRef,
     writable: bool,
@@ -345,7 +345,7 @@ impl Lease {
         unsafe { self.block.first_byte().add(self.start) }
     }
 
-    /// The region it lies in: what a driver finds its registration by.
+    /// The region it lies in, by which a driver finds its registration.
     #[inline]
     pub fn region_id(&self) -> RegionId {
         self.block.region_id()
@@ -376,13 +376,13 @@ impl Lease {
         self.writable
     }
 
-    /// Has other readers: lent by a [`SharedBulk`]. Never a target.
+    /// True if the lease has other readers: lent by a [`SharedBulk`]. Never a target.
     #[inline]
     pub fn is_shared(&self) -> bool {
         !self.writable
     }
 
-    /// A look at these bytes, for whoever is about to post the lease on this thread.
+    /// A view of these bytes, for code that is about to post the lease on this thread.
     #[inline]
     pub(crate) fn witness(&self) -> Witness {
         Witness::new(self.block.clone(), self.start, self.len)
@@ -395,8 +395,8 @@ impl Lease {
     pub fn read_at(&self, at: usize, into: &mut [u8]) {
         let (from, length) = (self.part(at, into.len()), into.len());
         // SAFETY: `part` has found as many initialised bytes; while the lease is out this process
-        // writes them through `write_at` only, which takes it exclusively. `into` is a reference, so
-        // it is no leased memory.
+        // writes them through `write_at` only, which takes it exclusively. `into` is a reference,
+        // so it is not leased memory.
         unsafe { copy_bytes(from, NonNull::from(into).cast(), length) };
     }
 
@@ -405,11 +405,11 @@ impl Lease {
     /// # Panics
     /// If the lease is not [`Lease::writable`], or has fewer bytes behind `at` than `bytes` has.
     pub fn write_at(&mut self, at: usize, bytes: &[u8]) {
-        assert!(self.writable, "a lease of shared memory is no target");
+        assert!(self.writable, "a lease of shared memory cannot be a target");
         let to = self.part(at, bytes.len());
-        // SAFETY: `part` has found as many bytes. Nobody else has them: leases of a `Bulk` do not
-        // overlap, its owner makes no reference while one is out, and `&mut self` keeps `read_at`
-        // away. `bytes` is a reference, so it is no leased memory.
+        // SAFETY: `part` has found as many bytes. No other handle has them: leases of a `Bulk` do
+        // not overlap, its owner creates no reference while one is out, and `&mut self` keeps
+        // `read_at` away. `bytes` is a reference, so it is not leased memory.
         unsafe { copy_bytes(NonNull::from(bytes).cast(), to, bytes.len()) };
     }
 

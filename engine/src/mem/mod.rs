@@ -34,28 +34,28 @@ pub use region::{Region, RegionError, RegionId};
 pub use slab::{SLABS_MAX, Slab};
 pub(crate) use witness::Witness;
 
-/// Bytes of a cache line: what buffers are aligned to.
+/// Bytes of a cache line, the alignment of buffers.
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// Why a pool could not be made.
+/// Reason why a pool could not be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
     /// A size or a count is zero.
     #[error("a pool needs at least one buffer of at least one byte")]
     Empty,
-    /// Sizes or counts are beyond what a pool can number.
+    /// Sizes or counts are larger than a pool supports.
     #[error("the pool's sizes or counts are too large")]
     TooLarge,
     /// The region is memory that a peer can write, and message buffers must be private.
     #[error("a peer can write the region's memory")]
     Exposed,
-    /// The region cannot hold what was asked for.
+    /// The region cannot hold the requested buffers.
     #[error("the pool needs {needed_bytes} bytes, its region has {region_bytes}")]
     RegionTooSmall {
-        /// What the buffers take, with their alignment.
+        /// Size of the buffers, with their alignment.
         needed_bytes: usize,
-        /// What there is.
+        /// Available size.
         region_bytes: usize,
     },
 }

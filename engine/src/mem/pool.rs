@@ -64,8 +64,8 @@ impl BufPool {
             .ok_or(PoolError::TooLarge)
     }
 
-    /// A buffer, with an empty range; `None` when all are out. What the previous owner wrote is
-    /// still in it. The buffer given back last comes first: it is the one still in the cache.
+    /// A buffer, with an empty range; `None` when all are out. It still has the bytes of the
+    /// previous owner. The buffer given back last comes first: it is the one still in the cache.
     #[inline]
     pub fn take(&self) -> Option<Buf> {
         self.take_beyond(0)
@@ -78,13 +78,13 @@ impl BufPool {
         Some(Buf::new(&self.0, index))
     }
 
-    /// How many buffers are in the pool now.
+    /// Number of buffers in the pool now.
     #[inline]
     pub fn available(&self) -> usize {
         self.0.available.get() as usize
     }
 
-    /// How many buffers it has in all.
+    /// Total number of buffers.
     pub fn capacity(&self) -> usize {
         self.0.free.len()
     }
@@ -110,7 +110,7 @@ impl fmt::Debug for BufPool {
     }
 }
 
-/// What a pool and its buffers share.
+/// State shared by a pool and its buffers.
 pub(super) struct PoolCore {
     capacity: u32,
     /// The first `available` entries of `free` are the indices in the pool.
@@ -118,8 +118,8 @@ pub(super) struct PoolCore {
     free: Box<[Cell<u32>]>,
     slots: Box<[Slot]>,
     region: Region,
-    /// The tails of chained buffers, by index; most pools have none. Beside the slots, so that
-    /// those stay small.
+    /// The tails of chained buffers, by index; most pools have none. Kept apart from the slots, so
+    /// that those stay small.
     tails: OnceCell<Box<[Tail]>>,
 }
 
@@ -132,7 +132,7 @@ impl PoolCore {
         &self.region
     }
 
-    /// What is kept about buffer `index`, which this pool has.
+    /// State of buffer `index`, which this pool has.
     #[inline]
     pub(super) fn slot(&self, index: u32) -> &Slot {
         &self.slots[index as usize]

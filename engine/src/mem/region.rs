@@ -22,7 +22,7 @@ pub struct RegionId(pub u64);
 /// A part has one owner and overlaps no other, so that the pool it is given to has its bytes alone.
 pub struct Region {
     memory: Arc<Memory>,
-    /// Shared by all parts of a whole, and by nobody else.
+    /// Shared by all parts of a whole, and by nothing else.
     #[cfg(any(feature = "verbs", feature = "file-io"))]
     parts: Arc<()>,
     offset: usize,
@@ -38,21 +38,21 @@ struct Memory {
     backing: Backing,
 }
 
-/// What keeps the bytes alive.
+/// Owner of the bytes.
 enum Backing {
     Mapping(Mapping),
-    /// A peer reaches it by a key that outlives what the key was given for.
+    /// A peer reaches it by a key that outlives its purpose.
     #[cfg(feature = "verbs")]
     Reachable(Mapping),
     Shared(Arc<SharedMemory>),
     /// Peers may read it, and only this process can write it.
     Lendable(Arc<LendableMemory>),
-    /// A box in raw form: moving a `Box` would claim that nobody else points into it.
+    /// A box in raw form: moving a `Box` would claim that there are no other pointers into it.
     Boxed(*mut [u8]),
 }
 
-// SAFETY: it is an address range and its owner; it reads and writes none of the bytes. Those who do
-// (pools) see to it that each byte has one writer or only readers.
+// SAFETY: it is an address range and its owner; it reads and writes none of the bytes. The code
+// that does (pools) ensures that each byte has one writer or only readers.
 unsafe impl Send for Memory {}
 // SAFETY: as above; no method with `&self` touches the bytes.
 unsafe impl Sync for Memory {}
@@ -152,8 +152,9 @@ impl Region {
         RegionHold { memory: Arc::clone(&self.memory), parts: Arc::downgrade(&self.parts) }
     }
 
-    /// Whether a peer can write the bytes at any time. No handle to such memory gives out a
-    /// reference to them: they are copied in and out ([`Bulk::copy_to`](crate::mem::Bulk::copy_to)).
+    /// True if a peer can write the bytes at any time. Handles to such memory never give out a
+    /// reference to them: they are copied in and out
+    /// ([`Bulk::copy_to`](crate::mem::Bulk::copy_to)).
     pub fn is_exposed(&self) -> bool {
         match self.memory.backing {
             Backing::Mapping(_) | Backing::Lendable(_) | Backing::Boxed(_) => false,
@@ -170,7 +171,7 @@ impl Region {
         unsafe { self.memory.base.add(self.offset) }
     }
 
-    /// Where this part starts in the whole.
+    /// Offset of this part in the whole.
     #[inline]
     pub fn offset(&self) -> usize {
         self.offset
@@ -187,7 +188,8 @@ impl Region {
     }
 }
 
-/// Keeps memory where it is, for whom it was registered with; uses none of the bytes.
+/// Keeps memory in place for the device or kernel that it was registered with; uses none of the
+/// bytes.
 #[cfg(any(feature = "verbs", feature = "file-io"))]
 #[derive(Clone)]
 pub struct RegionHold {
@@ -197,8 +199,8 @@ pub struct RegionHold {
 
 #[cfg(any(feature = "verbs", feature = "file-io"))]
 impl RegionHold {
-    /// Nobody has a part of the memory any more, so nobody will again: parts come from parts. Others
-    /// may hold it still.
+    /// True if no part of the memory is left. It then stays unused, because parts come from parts.
+    /// Other holds may still exist.
     pub(crate) fn is_unused(&self) -> bool {
         self.parts.strong_count() == 0
     }
@@ -279,6 +281,6 @@ impl fmt::Debug for Backing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the range is not within the shared memory of {memory_bytes} bytes")]
 pub struct RegionError {
-    /// What there is.
+    /// Available size.
     pub memory_bytes: usize,
 }

@@ -1,12 +1,12 @@
-//! A look at memory that is lent to a driver, for whoever watches traffic: the capture of packets.
+//! A view of memory that is lent to a driver, for observers of traffic: the capture of packets.
 
 use super::bulk::BlockRef;
 use crate::sync::words::WORD_BYTES;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// Sees the bytes of a [`Lease`](super::Lease) that somebody else holds. It counts as a lease of the
-/// block: while it lives, the memory does, and the owner gets at none of it.
+/// Sees the bytes of a [`Lease`](super::Lease) that another owner holds. It counts as a lease of
+/// the block: while it lives, the memory does, and the owner gets at none of it.
 ///
 /// A driver writes leased memory by the processor on the thread that polls it, or by a device. A
 /// witness is made on that thread (which is why only this crate can make one) and stays on it, so
@@ -30,7 +30,7 @@ impl Witness {
         self.len
     }
 
-    /// Copies what lies at `from` to the start of `out`, as much as there is and has room.
+    /// Copies the bytes at `from` to the start of `out`, as many as exist and fit.
     pub(crate) fn copy_to(&self, from: usize, out: &mut [u8]) {
         let from = from.min(self.len);
         let bytes = out.len().min(self.len - from);
@@ -54,9 +54,9 @@ impl Witness {
     fn copy_bytes(&self, first: NonNull<u8>, out: &mut [u8]) {
         for (at, byte) in out.iter_mut().enumerate() {
             // SAFETY: the caller's promise; the block is initialised, and `self.block` keeps it.
-            // Nobody has a reference to it: the owner's accessors refuse while another handle
+            // There are no references to it: the owner's accessors refuse while another handle
             // exists, and a driver has a pointer only. No other thread writes it, as said at the
-            // type; what a device writes meanwhile, a volatile read may see or not.
+            // type. A device may write it meanwhile; a volatile read may see that write or not.
             *byte = unsafe { first.add(at).read_volatile() };
         }
     }

@@ -9,10 +9,10 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Where an engine's portmapper listens on shared memory: what port 111 is on IP networks.
+/// Address of an engine's portmapper on shared memory, like port 111 on IP networks.
 pub const PORTMAPPER_ADDRESS: &str = "shm:rpcbind";
 
-/// Where NFS listens on shared memory: what port 20049 (`nfsrdma`) is on IP networks.
+/// Address of NFS on shared memory, like port 20049 (`nfsrdma`) on IP networks.
 pub const NFS_ADDRESS: &str = "shm:nfsrdma";
 
 /// The port of rpcbind and of a portmapper (RFC 5666 section 10).
@@ -31,12 +31,13 @@ pub enum Netid {
     Rdma,
     /// `rdma6`: RDMA with IPv6 port addressing (RFC 5666 section 12).
     Rdma6,
-    /// `tcp`: TCP with IPv4. The engine does not speak it; programs beside it do, as MOUNT does.
+    /// `tcp`: TCP with IPv4. The engine does not speak it; other programs of a service do, such as
+    /// MOUNT.
     Tcp,
     /// `tcp6`: TCP with IPv6.
     Tcp6,
     /// `spinrpc-shm`: shared memory of one host. RFC 5666 section 10 lets a network without IP
-    /// ports define a netid of its own; its universal addresses are the engine's: `shm:NAME`.
+    /// ports define its own netid; its universal addresses are the engine's: `shm:NAME`.
     Shm,
 }
 
@@ -62,16 +63,17 @@ impl fmt::Display for Netid {
 
 /// A universal address that is none, or not one of its netid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no universal address of netid {netid}")]
+#[error("{text:?} is not a universal address of netid {netid}")]
 pub struct AddressError {
     /// The netid.
     pub netid: Netid,
-    /// What was given.
+    /// The rejected text.
     pub text: String,
 }
 
-/// Where a service listens. `Display` writes what [`Core::connect`](crate::Core::connect) takes:
-/// `shm:NAME` or `rdma://HOST:PORT`; and `tcp://HOST:PORT`, which it does not take.
+/// Address at which a service listens. `Display` writes the form that
+/// [`Core::connect`](crate::Core::connect) takes: `shm:NAME` or `rdma://HOST:PORT`; and
+/// `tcp://HOST:PORT`, which it does not take.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     /// An IP port of an RDMA network.
@@ -83,10 +85,10 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// Reads a universal address: `h1.h2.h3.h4.p1.p2` for `rdma` and `tcp`, `h1:…:h8.p1.p2` with the
-    /// abbreviations of RFC 4291 for `rdma6` and `tcp6` (RFC 5665 sections 5.2.3.3 and 5.2.3.4), `p1` being
-    /// the high octet of the port; `shm:NAME` for `spinrpc-shm`. Port 0, which nobody can listen
-    /// on, and IPv6 zones are refused.
+    /// Reads a universal address: `h1.h2.h3.h4.p1.p2` for `rdma` and `tcp`, `h1:…:h8.p1.p2` with
+    /// the abbreviations of RFC 4291 for `rdma6` and `tcp6` (RFC 5665 sections 5.2.3.3 and
+    /// 5.2.3.4), `p1` being the high octet of the port; `shm:NAME` for `spinrpc-shm`. Port 0, which
+    /// cannot be listened on, and IPv6 zones are refused.
     ///
     /// # Errors
     /// [`AddressError`] when it is none.
@@ -126,8 +128,8 @@ impl Endpoint {
         }
     }
 
-    /// The same on host `ip` if its own IP address is unspecified: what [`find_service`] found by
-    /// asking that host.
+    /// The same endpoint, on host `ip` if its IP address is unspecified: the result of asking that
+    /// host with [`find_service`].
     ///
     /// [`find_service`]: super::find_service
     #[must_use]
@@ -176,7 +178,8 @@ impl Endpoint {
         }
     }
 
-    /// Where `program` listens by convention, on every host; only of networks that the engine is on.
+    /// Address of `program` by convention, on every host; only of networks that the engine
+    /// supports.
     pub(super) fn well_known(program: Program, netid: Netid) -> Option<Self> {
         let (port, address) = match program {
             NFS => (NFS_RDMA_PORT, NFS_ADDRESS),
@@ -262,7 +265,7 @@ mod tests {
         assert_eq!((endpoint.to_string().as_str(), endpoint.port()), ("shm:echo", None));
     }
 
-    /// RFC 5666 section 10: a network without the port addressing of `rdma` has a netid of its own.
+    /// RFC 5666 section 10: a network without the port addressing of `rdma` has its own netid.
     #[test]
     fn shared_memory_has_a_netid_of_its_own() {
         let all = [Netid::Rdma, Netid::Rdma6, Netid::Tcp, Netid::Tcp6, Netid::Shm];

@@ -21,26 +21,27 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// Where the daemon of this host has its socket. It learns there who asks.
+/// Paths of the socket of this host's daemon, which learns the user through it.
 const SOCKET_PATHS: [&str; 2] = ["/run/rpcbind.sock", "/var/run/rpcbind.sock"];
 
-/// Which daemon to speak to. As text: `local`, `unix:/path` or `HOST:PORT` with an IP address.
+/// The daemon to speak to. As text: `local`, `unix:/path` or `HOST:PORT` with an IP address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Daemon {
-    /// That of this host: by its Unix socket (`/run/rpcbind.sock`, `/var/run/rpcbind.sock`), or
-    /// else, but not to register, by TCP at port 111 of the loopback address.
+    /// The daemon of this host: over its Unix socket (`/run/rpcbind.sock`,
+    /// `/var/run/rpcbind.sock`), or else, but not to register, over TCP at port 111 of the loopback
+    /// address.
     #[default]
     Local,
     /// One with this Unix socket.
     Unix(PathBuf),
-    /// One at this TCP address. Others than loopback refuse to register; a loopback one registers
-    /// for nobody in particular, so that any user of the host can take the registration back.
+    /// One at this TCP address. Addresses other than loopback refuse to register. A loopback one
+    /// registers without an owner, so that any user of the host can take the registration back.
     Tcp(SocketAddr),
 }
 
 impl Daemon {
-    /// Where to try, in this order. Who wants to own a registration must not come by TCP, where the
-    /// daemon does not learn the user.
+    /// Places to try, in this order. A caller that wants to own a registration must not come by
+    /// TCP, where the daemon does not learn the user.
     fn places(&self, to_register: bool) -> Vec<Place> {
         match self {
             Self::Unix(path) => vec![Place::Unix(path.clone())],
@@ -66,7 +67,9 @@ impl fmt::Display for Daemon {
 
 /// Text that names no daemon.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is no rpcbind daemon; allowed are local, unix:/path and IP:PORT")]
+#[error(
+    "\"{0}\" is not the address of an rpcbind daemon; allowed are local, unix:/path and IP:PORT"
+)]
 pub struct ParseDaemonError(String);
 
 impl FromStr for Daemon {
@@ -84,9 +87,9 @@ impl FromStr for Daemon {
     }
 }
 
-/// A connection to a daemon. Every method blocks until it is answered, or for the timeout given
-/// to [`Client::connect`]. After an error other than [`RpcbindError::Refused`] and
-/// [`RpcbindError::TooOld`] the connection is of no use.
+/// A connection to a daemon. Every method blocks until it is answered, or for the timeout given to
+/// [`Client::connect`]. After an error other than [`RpcbindError::Refused`] and
+/// [`RpcbindError::TooOld`] the connection cannot be used any more.
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
@@ -101,7 +104,7 @@ impl Client {
     /// `timeout` at most, and so does each call.
     ///
     /// # Errors
-    /// [`RpcbindError`]: nobody answers, or no rpcbind does.
+    /// [`RpcbindError`] if a daemon does not answer, or is not rpcbind.
     pub fn connect(daemon: &Daemon, timeout: Duration) -> Result<Self, RpcbindError> {
         Self::connect_with(daemon, timeout, VERSION_4)
     }
@@ -109,7 +112,7 @@ impl Client {
     /// As [`Client::connect`], with version `newest` (4, 3 or 2) or an older one.
     ///
     /// # Errors
-    /// [`RpcbindError`]: nobody answers, or no rpcbind does.
+    /// [`RpcbindError`] if a daemon does not answer, or is not rpcbind.
     pub fn connect_with(
         daemon: &Daemon,
         timeout: Duration,
@@ -118,7 +121,7 @@ impl Client {
         Self::open(&daemon.places(false), timeout, newest)
     }
 
-    /// Connects so that the daemon learns who asks, where it can.
+    /// Connects so that the daemon learns the user, where it can.
     pub(super) fn connect_to_register(
         daemon: &Daemon,
         timeout: Duration,
@@ -171,8 +174,8 @@ impl Client {
         self.call(NULL, &|_| {}, |_| Ok(()))
     }
 
-    /// Registers. The daemon says `false` if the place is taken by another address, or it does not
-    /// let this user register; it overwrites the owner by what it knows.
+    /// Registers. The daemon answers `false` if the place is taken by another address, or it does
+    /// not let this user register; it replaces the owner by the user it knows.
     ///
     /// # Errors
     /// [`RpcbindError::TooOld`] if the daemon speaks version 2 only and the netid is not one of
@@ -221,7 +224,7 @@ impl Client {
         Ok((port > 0).then(|| Mapping { port, ..mapping }.to_entry().address))
     }
 
-    /// Everything that is registered; with version 2 only what is on TCP and UDP, without owners.
+    /// Everything that is registered; with version 2 only TCP and UDP, without owners.
     ///
     /// # Errors
     /// [`RpcbindError`].
@@ -233,8 +236,8 @@ impl Client {
         Ok(mappings.into_iter().map(Mapping::to_entry).collect())
     }
 
-    /// What is registered for a program, version and netid. It is looked up in the list of
-    /// everything, because GETADDR answers for the network it is asked by only.
+    /// Registration of a program, version and netid. It is looked up in the list of all
+    /// registrations, because GETADDR answers only for the network that it is asked over.
     ///
     /// # Errors
     /// [`RpcbindError::TooOld`] if the daemon speaks version 2 only and the netid is not `tcp`, and
@@ -254,11 +257,11 @@ impl Client {
         Ok(self.dump()?.into_iter().find(wanted))
     }
 
-    /// Where a program and version is registered for a netid.
+    /// Address that a program and version has registered for a netid.
     ///
     /// # Errors
-    /// [`RpcbindError::NotRegistered`] if it is not, [`RpcbindError::Address`] if what is
-    /// registered is no address, and others.
+    /// [`RpcbindError::NotRegistered`] if it is not registered, [`RpcbindError::Address`] if the
+    /// registered address is not valid, and others.
     pub fn find(
         &mut self,
         program: Program,

@@ -1,4 +1,4 @@
-//! Errors of finding and registering services: who is to blame, and what to do.
+//! Errors of finding and registering services: the cause, and the remedy.
 
 use super::address::{AddressError, Netid};
 use super::wire::AnswerError;
@@ -6,7 +6,7 @@ use spinrpc_proto::ids::{Program, Version};
 use std::io;
 use std::time::Duration;
 
-/// Why a service was not found or not registered.
+/// Reason why a service was not found or not registered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RpcbindError {
@@ -16,54 +16,54 @@ pub enum RpcbindError {
          and name the server's address"
     )]
     NotRunning {
-        /// Each place that was tried, and what happened there.
+        /// Each place that was tried, and the error there.
         tried: String,
     },
     /// A daemon took the connection or the call and did not answer in time.
     #[error("rpcbind at {daemon} did not answer within {after:?}: it hangs, or is overloaded")]
     TimedOut {
-        /// Where it is.
+        /// Its address.
         daemon: String,
-        /// How long it had.
+        /// Time that it had.
         after: Duration,
     },
     /// The connection to the daemon failed.
     #[error("the connection to rpcbind at {daemon} was lost: {source}")]
     Disconnected {
-        /// Where it is.
+        /// Its address.
         daemon: String,
-        /// How.
+        /// The error of the connection.
         source: io::Error,
     },
-    /// What a daemon sent is not ONC RPC, or not rpcbind.
-    #[error("what listens at {daemon} is no rpcbind: {problem}")]
+    /// The answer is not ONC RPC, or not rpcbind.
+    #[error("{daemon} is not an rpcbind server: {problem}")]
     Misbehaved {
-        /// Where it is.
+        /// Its address.
         daemon: String,
-        /// What it did.
+        /// The error in its answer.
         problem: String,
     },
     /// A daemon answered the call with an error.
     #[error("rpcbind at {daemon} refuses the call: {status}")]
     Refused {
-        /// Where it is.
+        /// Its address.
         daemon: String,
         /// The accept or reject status (RFC 5531 section 9).
         status: String,
     },
-    /// The daemon speaks version 2 only, which knows protocol and port of TCP and UDP. What it
-    /// says of TCP must not be taken for RDMA: another server may listen there.
+    /// The daemon speaks version 2 only, which knows protocol and port of TCP and UDP. Its answer
+    /// for TCP must not be taken for RDMA: another server may listen there.
     #[error(
         "rpcbind at {daemon} speaks version 2 only, which has no word for netid {netid}: update \
          it, or do without it and name the server's address"
     )]
     TooOld {
-        /// Where it is.
+        /// Its address.
         daemon: String,
-        /// What it does not know.
+        /// The netid that it does not know.
         netid: String,
     },
-    /// Nobody registered the program and version on that network.
+    /// The program and version are not registered on that network.
     #[error(
         "version {version} of program {program} is not registered for netid {netid}: start its \
          server, and let it register"
@@ -76,7 +76,7 @@ pub enum RpcbindError {
         /// The network.
         netid: Netid,
     },
-    /// The daemon did not take a registration, because of another one or of who asks.
+    /// The daemon did not take a registration, because of another one or because of the user.
     #[error(
         "rpcbind did not register version {version} of program {program} for netid {netid}: \
          {holder}"
@@ -88,10 +88,10 @@ pub enum RpcbindError {
         version: Version,
         /// The network.
         netid: Netid,
-        /// Who holds that place, as far as the daemon says.
+        /// Owner of the existing registration, as far as the daemon tells.
         holder: String,
     },
-    /// What was registered is no address of its network.
+    /// The registered address is not one of its network.
     #[error("a wrong address is registered: {0}")]
     Address(#[from] AddressError),
     /// The program has no well-known port.
@@ -105,9 +105,9 @@ pub enum RpcbindError {
     /// The portmapper on the fabric could not be asked.
     #[error("the portmapper at {address} cannot be asked: {problem}")]
     Portmapper {
-        /// Where it should be.
+        /// Its expected address.
         address: String,
-        /// Why not.
+        /// Reason for the failure.
         problem: String,
     },
 }

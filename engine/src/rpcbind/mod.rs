@@ -4,7 +4,7 @@
 //!   registers with [`Registration`]; [`Client`] speaks to the daemon.
 //! * **portmapper** ([`How::Portmapper`]): an engine answers program 100000 itself, at an address
 //!   that is known without asking ([`PORTMAPPER_ADDRESS`]); see [`serve_portmapper`].
-//! * **well-known port** ([`How::WellKnown`]): by convention, without asking anybody.
+//! * **well-known port** ([`How::WellKnown`]): by convention, without asking a server.
 //!
 //! ```no_run
 //! use spinrpc::rpcbind::{Daemon, Endpoint, How, Netid, Registration, find_service};
@@ -21,9 +21,8 @@
 //! ```
 //!
 //! Control plane: everything here but the portmapper's service blocks the calling thread, for a
-//! bounded time, and allocates; do it before a core polls, or on another thread. What a daemon
-//! sends is untrusted, and so is what it says: a registration is a hint where to connect, nothing
-//! more.
+//! bounded time, and allocates; do it before a core polls, or on another thread. The bytes of a
+//! daemon are untrusted, and so is their content: a registration is only a hint where to connect.
 //!
 //! Stands above `api`, which it uses as an application would, and shares its XDR and RPC headers.
 //! Nothing in the engine calls it; programs do.
@@ -48,7 +47,7 @@ pub use registration::Registration;
 use spinrpc_proto::ids::{Program, Version};
 use std::time::Duration;
 
-/// How long [`find_service`] and [`Registration`] wait for a daemon, in all.
+/// Total time that [`find_service`] and [`Registration`] wait for a daemon.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A way to find a service (RFC 5666 section 10).
@@ -59,21 +58,21 @@ pub enum How<'a> {
     /// Ask the portmapper of an engine, at its address on the fabric: [`PORTMAPPER_ADDRESS`], or
     /// whatever was given to [`serve_portmapper`].
     Portmapper(&'a str),
-    /// Ask nobody. Only programs that have a well-known port are found: NFS and the portmapper.
+    /// Use well-known ports only. Finds NFS and the portmapper, without asking a server.
     WellKnown,
 }
 
-/// Where `version` of `program` listens on the fabric that `netid` names.
+/// Finds the address of `version` of `program` on the fabric that `netid` names.
 ///
 /// An endpoint whose IP address is unspecified (`0.0.0.0`, `::`) is on the host that was asked: so
-/// servers register that listen on every interface, and a well-known port is on every host.
-/// Whether a server is there is found out by connecting: a registration may have outlived it.
+/// servers register that listen on every interface, and a well-known port is on every host. Only
+/// connecting shows whether a server is there: a registration may have outlived it.
 ///
 /// Blocks: for [`TIMEOUT`] with rpcbind, three times [`TIMEOUT`] at most with a portmapper, not at
 /// all for a well-known port.
 ///
 /// # Errors
-/// [`RpcbindError`] says who is to blame and what to do.
+/// [`RpcbindError`] tells the cause and the remedy.
 pub fn find_service(
     program: Program,
     version: Version,

@@ -1,5 +1,5 @@
 //! A portmapper on the fabric itself (RFC 5666 section 10, the second way): an engine that answers
-//! program 100000 for what it serves, and the client that asks it.
+//! program 100000 for its own programs, and the client that asks it.
 //!
 //! An ordinary service and an ordinary client of the public API.
 
@@ -19,17 +19,17 @@ use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::xdr::DecodeError;
 use std::thread;
 
-/// IPPROTO_TCP, the protocol of iWARP: what GETPORT asks for.
+/// IPPROTO_TCP, the protocol of iWARP, as GETPORT asks for it.
 const PROTOCOL_TCP: u32 = 6;
 
-/// Lets `engine` answer for what it serves: versions 2 to 4 of program 100000, at `address` (by
+/// Lets `engine` answer for its own programs: versions 2 to 4 of program 100000, at `address` (by
 /// convention [`PORTMAPPER_ADDRESS`](super::PORTMAPPER_ADDRESS)) and wherever else it listens. Call
 /// it before the engine's cores start. Blocks until the address is taken.
 ///
-/// It knows every program given to [`Engine::serve`] and every address given to
-/// [`Engine::listen`], also later ones, but for addresses with a host's name; callers can change nothing: SET and UNSET answer FALSE.
-/// One engine of each user can have the conventional address; others choose one of their own. A
-/// caller of DUMP says how much it takes; a longer list is an error, as any reply is.
+/// It knows every program given to [`Engine::serve`] and every address given to [`Engine::listen`],
+/// also later ones, but for addresses with a host's name; callers can change nothing: SET and UNSET
+/// answer FALSE. One engine of each user can have the conventional address; others choose another
+/// address. A caller of DUMP says how much it takes; a longer list is an error, as any reply is.
 ///
 /// # Errors
 /// [`EngineError::Fabric`] if the address is wrong or taken.
@@ -58,7 +58,7 @@ impl Service for Portmapper {
 }
 
 impl Portmapper {
-    /// Those that have an IP address or need none: looking up a name would hold up the core.
+    /// Endpoints that have an IP address or need none: looking up a name would hold up the core.
     fn endpoints(&self) -> Vec<Endpoint> {
         let addresses = self.directory.addresses();
         let endpoint = |address: &String| Endpoint::literal(&Address::parse(address).ok()?);
@@ -69,7 +69,7 @@ impl Portmapper {
     fn answer(&self, mut call: Call<'_>) {
         match asked(&mut call) {
             Ok(program) if call.procedure() == GETADDR => self.find(call, program),
-            // Only the engine itself says what it serves.
+            // Only the engine itself tells which programs it serves.
             Ok(_) => call.reply(|results| results.bool(false)),
             Err(_) => call.reject(AcceptStatus::GarbageArgs),
         }
@@ -125,7 +125,7 @@ fn asked(call: &mut Call<'_>) -> Result<Program, DecodeError> {
     args.finish().map(|()| program)
 }
 
-/// What version 2 can say of an entry: its port, of those that have one.
+/// The entry as version 2 can express it: its port, if it has one.
 fn mapping(entry: &Entry) -> Option<Mapping> {
     let endpoint = Endpoint::parse(Netid::Rdma, &entry.address);
     let port = endpoint.or_else(|_| Endpoint::parse(Netid::Rdma6, &entry.address)).ok()?.port()?;
@@ -133,8 +133,8 @@ fn mapping(entry: &Entry) -> Option<Mapping> {
     Some(Mapping { program, version, protocol, port: port.into() })
 }
 
-/// Asks the portmapper at `address`, with the highest version it speaks. It does so on a thread of
-/// its own, because a core pins its thread to a CPU.
+/// Asks the portmapper at `address`, with the highest version it speaks. Runs on a separate thread,
+/// because a core pins its thread to a CPU.
 pub(super) fn ask(
     address: &str,
     program: Program,

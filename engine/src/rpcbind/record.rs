@@ -13,7 +13,7 @@ pub const FRAGMENTS_MAX: usize = 4096;
 
 const LAST: u32 = 1 << 31;
 
-/// Why there is no message.
+/// Reason why a message could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -31,11 +31,11 @@ pub enum RecordError {
     TooManyFragments,
 }
 
-/// Reads one message. Allocates what has been announced of it, within [`MESSAGE_BYTES_MAX`];
-/// blocks as `stream` does.
+/// Reads one message. Allocates its announced length, within [`MESSAGE_BYTES_MAX`]; blocks as
+/// `stream` does.
 ///
 /// # Errors
-/// [`RecordError`]; then the stream is somewhere within a message, and of no use any more.
+/// [`RecordError`]; then the stream is somewhere within a message, and cannot be used any more.
 pub fn read(stream: &mut impl Read) -> Result<Vec<u8>, RecordError> {
     read_within(stream, MESSAGE_BYTES_MAX)
 }

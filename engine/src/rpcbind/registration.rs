@@ -87,7 +87,7 @@ fn occupied(held: &Entry) -> String {
     format!("{address:?} of user {owner:?} is there; have that server ended, or use no rpcbind")
 }
 
-/// Puts `entry` in the place of what the daemon has there; returns the address it had.
+/// Replaces the daemon's entry by `entry`; returns the earlier address.
 fn replace(
     client: &mut Client,
     entry: &Entry,

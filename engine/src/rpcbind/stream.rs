@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Where a daemon listens.
+/// Address of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Unix(PathBuf),
@@ -39,7 +39,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Connects until `deadline`, which also holds for what is read and written first.
+    /// Connects until `deadline`, which also holds for the first reads and writes.
     pub(super) fn connect(place: &Place, deadline: Instant) -> io::Result<Self> {
         let family = match place {
             Place::Unix(_) => AddressFamily::UNIX,
@@ -59,7 +59,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Sets the deadline of what is read and written from now on.
+    /// Sets the deadline of later reads and writes.
     pub(super) fn set_deadline(&mut self, deadline: Instant) {
         self.deadline = deadline;
     }
@@ -70,7 +70,7 @@ impl Stream {
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        // Zero would mean for ever: less than the kernel's resolution is rounded up.
+        // Zero would mean forever: less than the kernel's resolution is rounded up.
         Ok(set_socket_timeout(&self.socket, which, Some(left.max(Duration::from_millis(1))))?)
     }
 }
@@ -94,7 +94,7 @@ impl Write for Stream {
     }
 }
 
-/// What the kernel says when a timeout of a socket has passed, in one word.
+/// Turns the kernel's error for an expired socket timeout into one kind.
 fn timed_out(error: rustix::io::Errno) -> io::Error {
     match error {
         rustix::io::Errno::AGAIN | rustix::io::Errno::INPROGRESS => io::ErrorKind::TimedOut.into(),

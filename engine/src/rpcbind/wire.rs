@@ -7,7 +7,7 @@ use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{AcceptStatus, RejectStatus, ReplyBody};
 use spinrpc_proto::xdr::{DecodeError, Reader, Writer};
 
-/// The headers of RPC messages, for a server on a stream of its own: what stands before the
+/// The headers of RPC messages, for a server on a separate stream: the headers in front of the
 /// arguments and results of a procedure (RFC 5531 section 9).
 pub use spinrpc_proto::rpc::{CallError as CallHeaderError, CallHeader, ReplyHeader};
 
@@ -46,8 +46,9 @@ pub struct Entry {
     pub netid: String,
     /// The universal address.
     pub address: String,
-    /// Who may take the registration back. The daemon fills it in: on Linux the number of the user
-    /// it learned from the Unix socket, `superuser`, or `unknown` for who came by TCP.
+    /// Owner of the registration, who may take it back. The daemon fills it in: on Linux the number
+    /// of the user it learned from the Unix socket, `superuser`, or `unknown` for a client that
+    /// came by TCP.
     pub owner: String,
 }
 
@@ -65,7 +66,7 @@ impl Entry {
     /// must not hide the others of a list.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The error in the bytes.
     pub fn parse(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             program: Program(reader.u32()?),
@@ -84,14 +85,14 @@ pub struct Mapping {
     pub program: Program,
     /// Its version.
     pub version: Version,
-    /// 6 for TCP, 17 for UDP; there is no number for RDMA.
+    /// 6 for TCP, 17 for UDP; RDMA does not have a number.
     pub protocol: u32,
     /// The port, in 32 bits.
     pub port: u32,
 }
 
 impl Mapping {
-    /// What version 2 can say of `entry`: nothing, unless its netid is `tcp` or `udp`. An entry
+    /// `entry` as version 2 can express it; `None` unless its netid is `tcp` or `udp`. An entry
     /// without an address has port 0.
     #[must_use]
     pub fn of(entry: &Entry) -> Option<Self> {
@@ -137,7 +138,7 @@ impl Mapping {
     /// Reads one.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The error in the bytes.
     pub fn parse(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             program: Program(reader.u32()?),
@@ -151,7 +152,7 @@ impl Mapping {
 /// Reads a `string<>`, which RFC 1833 gives no limit but that of the message.
 ///
 /// # Errors
-/// What is wrong with the bytes.
+/// The error in the bytes.
 pub fn parse_text(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
     let bytes = reader.opaque(reader.remaining())?;
     Ok(String::from_utf8_lossy(bytes).into_owned())
@@ -160,7 +161,7 @@ pub fn parse_text(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
 /// Reads the results of [`DUMP`] in versions 3 and 4 (`rpcblist`).
 ///
 /// # Errors
-/// What is wrong with the bytes.
+/// The error in the bytes.
 pub fn parse_entries(reader: &mut Reader<'_>) -> Result<Vec<Entry>, DecodeError> {
     parse_list(reader, Entry::parse)
 }
@@ -168,7 +169,7 @@ pub fn parse_entries(reader: &mut Reader<'_>) -> Result<Vec<Entry>, DecodeError>
 /// Reads the results of [`DUMP`] in version 2 (`pmaplist`).
 ///
 /// # Errors
-/// What is wrong with the bytes.
+/// The error in the bytes.
 pub fn parse_mappings(reader: &mut Reader<'_>) -> Result<Vec<Mapping>, DecodeError> {
     parse_list(reader, Mapping::parse)
 }
@@ -198,24 +199,24 @@ pub(super) fn write_list<T>(
     writer.bool(false);
 }
 
-/// What a daemon made of a call.
+/// A daemon's answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// It ran; these are its results.
+    /// The procedure ran; these are its results.
     Results(&'a [u8]),
     /// The daemon does not speak this version of rpcbind (PROG_MISMATCH).
     OtherVersions,
-    /// It did not run.
+    /// The procedure did not run.
     Accepted(AcceptStatus),
-    /// It was denied.
+    /// The call was denied.
     Denied(RejectStatus),
 }
 
-/// Why bytes are no answer to a call.
+/// Reason why bytes are not an answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
-    /// They are no reply, or no results, as RFC 5531 and RFC 1833 have them.
+    /// They are not a reply, or not results, as RFC 5531 and RFC 1833 define them.
     #[error("its answer cannot be decoded: {0}")]
     Decode(#[from] DecodeError),
     /// A reply to another call.

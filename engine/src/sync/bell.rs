@@ -13,7 +13,7 @@ pub const BELL_BITS: usize = 64 * 64;
 /// Words a bell needs.
 pub const BELL_WORDS: usize = BITS + 64;
 
-// Each on lines of its own: the summary is loaded every turn, the parked word once per ring.
+// Each on separate cache lines: the summary is loaded every turn, the parked word once per ring.
 const SUMMARY: usize = 0;
 const PARKED: usize = PADDED_WORDS;
 const BITS: usize = 2 * PADDED_WORDS;
@@ -46,23 +46,24 @@ impl<W: Words> Bell<W> {
         if index >= BELL_BITS {
             return false;
         }
-        // Release pairs with the Acquire of `take`: whoever sees the bit sees what it announces.
+        // Release pairs with the Acquire of `take`: a thread that sees the bit sees the data that
+        // it announces.
         self.0.fetch_or(BITS + index / 64, 1 << (index % 64), Ordering::Release);
         self.0.fetch_or(SUMMARY, 1 << (index / 64), Ordering::Release);
-        // Pairs with the fence of `park`: either we see it parked, or it sees the summary.
+        // Pairs with the fence of `park`: either this side sees it parked, or it sees the summary.
         fence(Ordering::SeqCst);
         self.unpark()
     }
 
     /// Says whether the listener was parked, and that it no longer is.
     pub fn unpark(&self) -> bool {
-        // Acquire pairs with the fence that comes before `park` where two bells guard one sleep:
-        // what was parked first is seen to be parked by whoever sees the second one parked.
+        // Acquire pairs with the fence that comes before `park` where two bells guard one sleep: a
+        // thread that sees the second one parked also sees the first one parked.
         self.0.load(PARKED, Ordering::Relaxed) != 0
             && self.0.swap(PARKED, 0, Ordering::Acquire) != 0
     }
 
-    /// Whether anything rings. One load of a line that stays in the cache while nothing does.
+    /// True if any bit rings. One load of a line that stays in the cache while none does.
     #[inline]
     pub fn rings(&self) -> bool {
         // The bits are fetched by `take`, which orders; here only the value matters.

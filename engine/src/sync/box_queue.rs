@@ -1,6 +1,6 @@
-//! A bounded queue of boxes between threads, by words that hold pointers: what crosses to another CPU for an item
-//! is an eighth of a cache line. Both ends move many items at once, so that a consumer has one atomic exchange for
-//! all that is there.
+//! A bounded queue of boxes between threads, made of words that hold pointers: an item moves only
+//! an eighth of a cache line to another CPU. Both ends move many items at once, so that a consumer
+//! needs one atomic exchange for all available items.
 //!
 //! Each word carries a pointer and the lap of the ring that it belongs to. A producer advances the tail, which never
 //! gets further ahead of the head than there are words, and then stores the item. A consumer finds items of its lap,
@@ -24,7 +24,7 @@ pub(crate) enum Item<A, B> {
 /// Bits of a word that hold the pointer: all that user space has, or a number. The others hold the lap.
 const POINTER_BITS: u32 = 48;
 const POINTER: u64 = (1 << POINTER_BITS) - 1;
-/// The low bits of a pointer, which alignment leaves free, tell what it is.
+/// The low bits of a pointer, which alignment leaves free, tell its type.
 const KIND_BITS: u32 = 2;
 const KIND: u64 = (1 << KIND_BITS) - 1;
 const MAIN: u64 = 1;
@@ -39,14 +39,14 @@ const AHEAD: u64 = 3;
 
 /// See the module.
 pub(crate) struct BoxQueue<A, B = u64> {
-    /// Where the next item goes.
+    /// Position of the next item to push.
     tail: CachePadded<AtomicU64>,
     /// The head as producers have last seen it.
     seen: CachePadded<AtomicU64>,
-    /// Where the next item comes from.
+    /// Position of the next item to pop.
     head: CachePadded<AtomicU64>,
     words: Box<[AtomicU64]>,
-    /// It owns items, and is shared by threads if they can be sent.
+    /// Marks ownership of items: the queue is shared by threads if they can be sent.
     owned: PhantomData<Mutex<(Box<A>, Box<B>)>>,
 }
 
@@ -63,7 +63,7 @@ impl<A, B> Item<A, B> {
         };
         match address & !POINTER {
             0 => Ok(address | kind),
-            // SAFETY: it is what was taken apart above.
+            // SAFETY: it is the pointer that was taken apart above.
             _ => Err(unsafe { Self::from_address(address, kind) }),
         }
     }
@@ -109,8 +109,8 @@ impl<A, B> BoxQueue<A, B> {
         &self.words[position as usize & (self.words.len() - 1)]
     }
 
-    /// The bits of the lap that a position is in. They come round after 65,536 laps, but each word is written in each
-    /// lap: what it holds is of this lap or of the one before.
+    /// The bits of the lap that a position is in. They come round after 65,536 laps, but each word
+    /// is written in each lap: its content is of this lap or of the one before.
     fn lap(&self, position: u64) -> u64 {
         position >> self.words.len().trailing_zeros() << POINTER_BITS
     }
@@ -122,7 +122,8 @@ impl<A, B> BoxQueue<A, B> {
         loop {
             let mut free = self.free(tail, self.seen.load(Ordering::Acquire));
             if free == 0 {
-                // Acquire pairs with the Release of `pop`: what it has read may be written over. Release hands that on.
+                // Acquire pairs with the Release of `pop`: words that it has read may be written
+                // over. Release hands that on.
                 let head = self.head.load(Ordering::Acquire);
                 self.seen.store(head, Ordering::Release);
                 free = self.free(tail, head);
@@ -136,7 +137,7 @@ impl<A, B> BoxQueue<A, B> {
                 continue;
             }
             let count = most.min(free as usize);
-            // Relaxed: the words order what they carry.
+            // Relaxed: the words order the memory they point to.
             let (old, new) = (tail, tail + count as u64);
             match self.tail.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Some((tail, count)),
@@ -156,7 +157,7 @@ impl<A, B> BoxQueue<A, B> {
         let bits = item.into_bits()?;
         match self.claim(1) {
             Some((position, _)) => {
-                // Release: who sees the item sees what it points to.
+                // Release: a thread that sees the item sees the memory it points to.
                 self.word(position).store(self.lap(position) | bits, Ordering::Release);
                 Ok(())
             }
@@ -255,7 +256,7 @@ pub(crate) fn prefetch_line<T>(value: &T, line: usize) {
     prefetch_address(std::ptr::from_ref(value).addr() + 64 * line);
 }
 
-/// Fetches a cache line to be written to. Harmless where there is no such memory.
+/// Fetches a cache line to be written to. Harmless if the address is not mapped.
 #[inline(always)]
 fn prefetch_address(address: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -1,7 +1,7 @@
 //! A free list of numbered places: any thread takes and gives, and the place that was given back
 //! last is taken first, because its memory is the one that is still in a cache.
 //!
-//! A stack of indices with a tag beside its head, raised at every change: a head that looks the
+//! A stack of indices with a tag next to its head, raised at every change: a head that looks the
 //! same after others have taken and given has another tag (the ABA problem).
 
 use super::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ pub struct FreeList {
     head: AtomicU64,
     /// The place below each place in the list.
     below: Box<[AtomicU32]>,
-    /// How many there are: for statistics, a moment behind.
+    /// Number of free places, for statistics; may be slightly outdated.
     free: AtomicUsize,
 }
 
@@ -36,7 +36,7 @@ impl FreeList {
     /// Takes a place; `None` when all are taken. Lock-free.
     #[inline]
     pub fn take(&self) -> Option<u32> {
-        // Acquire pairs with the Release of `give`: what was written of the place before is seen.
+        // Acquire pairs with the Release of `give`: earlier writes about the place are seen.
         let mut head = self.head.load(Ordering::Acquire);
         loop {
             let top = head as u32;
@@ -67,7 +67,7 @@ impl FreeList {
         }
     }
 
-    /// Release publishes the place below, and what the giver wrote; Acquire sees that of others.
+    /// Release publishes the place below, and the giver's writes; Acquire sees those of others.
     #[inline]
     fn exchange(&self, head: u64, top: u32) -> Result<(), u64> {
         let tag = (head >> 32).wrapping_add(1);
@@ -75,12 +75,12 @@ impl FreeList {
         self.head.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
 
-    /// How many places are free, a moment ago.
+    /// Number of free places; may be slightly outdated.
     pub fn free(&self) -> usize {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// How many places there are.
+    /// Total number of places.
     pub fn total(&self) -> usize {
         self.below.len()
     }
@@ -122,7 +122,8 @@ mod tests {
         };
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(use_places)).collect();
-            // Joined one by one: ThreadSanitizer does not see what the end of a scope waits for.
+            // Joined one by one: ThreadSanitizer does not see the synchronization at the end of a
+            // scope.
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         assert_eq!(list.free(), 4);

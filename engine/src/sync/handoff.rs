@@ -1,5 +1,6 @@
-//! A place where one thread hands a value to another that may not want it any more. No lock, no unsafe code: the
-//! value is moved by an atomic pointer, and one state says who has come first.
+//! A place where one thread hands a value to another, which may have given up on it. No lock, no
+//! unsafe code: the value is moved by an atomic pointer, and one state records which thread came
+//! first.
 //!
 //! The api hands the answers of calls to the threads that made them.
 
@@ -54,7 +55,7 @@ impl<T> Handoff<T> {
 
     /// True if the receiver has gone.
     pub(crate) fn is_abandoned(&self) -> bool {
-        // Relaxed: who asks can always be too early.
+        // Relaxed: a caller can always ask too early.
         self.state.load(Ordering::Relaxed) == ABANDONED
     }
 
@@ -95,7 +96,7 @@ impl<T> Place<T> {
     }
 }
 
-/// In a model: the same by a lock, which orders no less, so that the model is of the state alone.
+/// The same with a lock, for models: it orders no less, so that the model is of the state alone.
 #[cfg(loom)]
 struct Place<T>(loom::sync::Mutex<Option<Box<T>>>);
 

@@ -3,8 +3,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Locks, and waits for whoever holds it (blocks the thread). That another thread panicked while
-/// it held the lock is no hindrance: use it only where a panic leaves nothing half done.
+/// Locks, and waits for the current holder (blocks the thread). A panic of another thread that held
+/// the lock is ignored: use it only where a panic leaves nothing half done.
 ///
 /// ```
 /// use std::sync::Mutex;
@@ -33,8 +33,8 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// Waits until another thread has changed what the lock protects, for `at_most` this long, or for no reason (blocks
-/// the thread): the caller looks again.
+/// Waits until another thread has changed the protected state, or until `at_most` has passed, or
+/// wakes spuriously (blocks the thread): the caller checks again.
 #[cfg(not(sanitized))]
 pub(crate) fn wait_for_change<'a, T>(
     changed: &Condvar,

@@ -40,7 +40,7 @@ impl RingWords {
         Self(HeapWords::new(CONTROL_KEPT + SLOTS as usize * KEPT))
     }
 
-    /// Where a word is kept, if it is.
+    /// Index at which a word is kept, if it is.
     fn kept(at: usize) -> Option<usize> {
         let Some(at) = at.checked_sub(CONTROL_WORDS) else { return Some(at / PADDED_WORDS) };
         let (slot, word) = (at / SLOT_WORDS, at % SLOT_WORDS);
@@ -236,7 +236,8 @@ unsafe impl Sync for Named {}
 // SAFETY: as above.
 unsafe impl Send for Named {}
 
-/// The producer writes what an order names again, as soon as it hears that the order has been carried out.
+/// The producer writes again to the memory that an order names, as soon as it learns that the order
+/// has been carried out.
 #[test]
 fn loom_what_an_order_names_is_read_before_the_producer_writes_it_again() {
     bounded(|| {
@@ -248,7 +249,7 @@ fn loom_what_an_order_names_is_read_before_the_producer_writes_it_again() {
             while producer.consumed().unwrap() < until {
                 thread::yield_now();
             }
-            // SAFETY: loom checks that nobody else has it.
+            // SAFETY: loom checks that no other thread accesses it.
             named.0.with_mut(|value| unsafe { *value = 2 });
         });
         while !consumer.has_arrival() {
@@ -261,7 +262,8 @@ fn loom_what_an_order_names_is_read_before_the_producer_writes_it_again() {
     });
 }
 
-/// A lender ends the connection and writes what it has lent; who reads that sees the end.
+/// A lender ends the connection and writes the memory it has lent; a reader of that write sees the
+/// end.
 #[test]
 fn loom_who_reads_what_was_written_after_the_end_sees_the_end() {
     bounded(|| {
@@ -333,15 +335,15 @@ fn loom_a_core_that_parks_is_woken_or_does_not_sleep() {
         });
         let sleeps = consumer.go_idle() && bell.park();
         let woken = sender.join().unwrap();
-        assert!(!sleeps || woken, "nobody wakes the sleeper");
+        assert!(!sleeps || woken, "the sleeper is not woken");
     });
 }
 
 #[test]
 fn loom_a_wake_request_is_seen_or_ends_the_sleep() {
     bounded(|| {
-        // The sleeper waits for the word of the first bell to change, which peers can write; who
-        // wakes it goes by the second one, which they cannot.
+        // The sleeper waits for the word of the first bell to change, which peers can write. The
+        // waking thread goes by the second one, which they cannot write.
         let shared = Arc::new(Bell::new(BellWords::new()).unwrap());
         let private = Arc::new(Bell::new(BellWords::new()).unwrap());
         let request = Arc::new(AtomicBool::new(false));
@@ -355,7 +357,7 @@ fn loom_a_wake_request_is_seen_or_ends_the_sleep() {
         };
         let sleeps = shared.park() && private.park() && !request.load(Ordering::Relaxed);
         let changed = waker.join().unwrap();
-        assert!(!sleeps || changed, "nobody wakes the sleeper");
+        assert!(!sleeps || changed, "the sleeper is not woken");
     });
 }
 
@@ -386,7 +388,8 @@ fn loom_a_place_is_held_by_one_thread_at_a_time() {
     });
 }
 
-/// Of giver and receiver exactly one has the value in the end, whenever the receiver loses interest.
+/// Exactly one of giver and receiver has the value in the end, whenever the receiver loses
+/// interest.
 #[test]
 fn loom_handoff_is_abandoned_expect_the_value_in_one_hand() {
     loom::model(|| {
@@ -424,7 +427,7 @@ type Flags = [AtomicBool; 2];
 fn take_flag(queue: &BoxQueue<Written>, flags: &Flags) -> usize {
     queue.pop(2, |item| {
         let Item::Main(written) = item else { return };
-        // Relaxed: the queue alone has to order what an item points to.
+        // Relaxed: the queue alone has to order the memory that an item points to.
         assert!(written.0.load(Ordering::Relaxed), "seen before it was written");
         assert!(!flags[written.1].swap(true, Ordering::Relaxed), "taken twice");
     })

@@ -1,10 +1,9 @@
 //! Lock-free building blocks: a ring of messages, a bell of ready bits, and the words under both.
 //!
-//! Nothing here knows what the words lie in: plain heap memory, memory shared with another
-//! process, or the model of a checker. The algorithms assume that whoever is at the other side may
-//! write anything at any time; what that can break is written at each method. Uses `std` only.
-//! `mem`, `fabric` and `reactor` are the callers. The one lock stands apart, for what is not done per
-//! message.
+//! Nothing here depends on the memory of the words: plain heap memory, memory shared with another
+//! process, or the model of a checker. The algorithms assume that the other side may write anything
+//! at any time; each method documents what that can break. Uses `std` only. `mem`, `fabric` and
+//! `reactor` are the callers. The one lock is separate, for work that is not done per message.
 
 pub mod atomic;
 pub mod bell;

@@ -2,17 +2,18 @@
 //!
 //! The first word of a slot is its header: sequence, flags and length in one atomic word, stored
 //! last. The consumer looks only at the header of its next slot, so that flag and data arrive in
-//! one cache line and nobody reads an index of the other side on the way. A message that does not
-//! fit goes on in the next slots; its first header is published last, when all of it is there.
+//! one cache line, and neither side reads an index of the other on this path. A message that does
+//! not fit continues in the next slots; its first header is published last, when all of it is
+//! there.
 //!
-//! The consumer says how far it has read only every quarter of the ring, in a line of its own; the
+//! The consumer publishes its progress only every quarter of the ring, in a separate line; the
 //! producer reads that only when the ring looks full.
 //!
 //! Besides messages there are orders: a few bytes for the driver at the other end, in their place among the messages.
 //! The consumer leaves an order in the ring until it has carried it out, and then says at once how far it has read.
 //! So the producer knows when memory that an order names is free again ([`Producer::consumed`]).
 //!
-//! Both sides treat what the other writes as hostile. A consumer that lies about its progress loses
+//! Both sides treat the other's writes as hostile. A consumer that lies about its progress loses
 //! its own messages; a producer that lies in a header is [`Corrupt`]; neither can do more.
 
 use super::atomic::{Ordering, fence};
@@ -28,9 +29,9 @@ pub const SLOT_PAYLOAD_BYTES: usize = (SLOT_WORDS - 1) * WORD_BYTES;
 
 /// Bytes of a message that its first slot holds: half a word is for the lead, used or not.
 ///
-/// That half word also puts words four bytes off from those of the message, which suits what the
-/// messages are: a transport header of seven XDR words, and pairs of words behind it. Whoever reads
-/// a pair as one word then finds it in one of the stores that copied it.
+/// That half word also puts words four bytes off from those of the message, which suits the format
+/// of messages: a transport header of seven XDR words, and pairs of words behind it. Code that
+/// reads a pair as one word then finds it in one of the stores that copied it.
 pub const FIRST_PAYLOAD_BYTES: usize = SLOT_PAYLOAD_BYTES - LEAD_BYTES;
 
 const LEAD_BYTES: usize = WORD_BYTES / 2;
@@ -52,10 +53,10 @@ const CONSUMED: usize = 0;
 const NEED_BELL: usize = PADDED_WORDS;
 const CLOSED: usize = 2 * PADDED_WORDS;
 
-// How many slots ahead the first two lines of a slot are prefetched: those to send in for writing, well
-// before the consumer looks at them, and those to receive as soon as one message of several has
-// arrived. Both raise the rate at depth 32, the more the farther the cores are from each other; for
-// every message they would cost the round trip of an echo 19 ns of 254.
+// Number of slots ahead whose first two lines are prefetched. Slots to send in are prefetched for
+// writing, well before the consumer looks at them; slots to receive from, as soon as one message of
+// several has arrived. Both raise the rate at depth 32, and more so the farther apart the cores
+// are. For every message they would cost the round trip of an echo 19 ns of 254.
 const SEND_AHEAD: u64 = 3;
 const RECEIVE_AHEAD: usize = 2;
 
@@ -73,14 +74,14 @@ pub const ORDER_BYTES: usize = 32;
 
 const _: () = assert!(ORDER_BYTES <= FIRST_PAYLOAD_BYTES);
 
-/// Where a ring lies in its words.
+/// Position of a ring in its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingPlace {
     /// First word of the control block, of [`CONTROL_WORDS`].
     pub control: usize,
     /// First word of the slots.
     pub slots_at: usize,
-    /// How many slots: a power of two.
+    /// Number of slots: a power of two.
     pub slots: u32,
 }
 
@@ -120,7 +121,7 @@ struct RingEnds {
     slots: u64,
     control: usize,
     slots_at: usize,
-    /// Of the words before a slot.
+    /// Mask of the words before a slot.
     index_mask: usize,
     message_bytes_max: usize,
 }
@@ -132,11 +133,11 @@ impl RingEnds {
     }
 }
 
-/// The other side wrote what no correct one writes; says what.
+/// The other side wrote something that no correct one writes; the text tells what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt(pub &'static str);
 
-/// Why a message was not taken.
+/// Reason why a message was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushError {
     /// No room for now.
@@ -154,7 +155,7 @@ pub struct Arrival {
     pub length: usize,
     /// The word that came before the message, if one did.
     pub lead: Option<u32>,
-    /// It is an order, of [`ORDER_BYTES`]: see [`Consumer::order`].
+    /// True for an order, of [`ORDER_BYTES`]: see [`Consumer::order`].
     pub is_order: bool,
 }
 
@@ -170,7 +171,7 @@ pub enum Look {
 }
 
 impl Look {
-    /// What this header says.
+    /// Decodes a header.
     #[inline(always)]
     const fn of(header: u64) -> Self {
         match header as u32 as usize {
@@ -181,14 +182,15 @@ impl Look {
     }
 }
 
-/// The sending end of a ring. What every message needs is in the first cache line.
+/// The sending end of a ring. Fields that every message needs are in the first cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Producer<W: Words> {
     slots: W::Slots,
     /// Index of the next slot to fill; free-running.
     next: Cell<u64>,
-    /// The slots before this one are free, as far as the consumer said when we looked last.
+    /// The slots before this one are free, as far as the consumer said when the producer last
+    /// looked.
     limit: Cell<u64>,
     /// Something was pushed since the last [`Producer::end_run`].
     in_run: Cell<bool>,
@@ -198,14 +200,14 @@ pub struct Producer<W: Words> {
     words: W,
 }
 
-/// The receiving end of a ring. What every message needs is in the first cache line.
+/// The receiving end of a ring. Fields that every message needs are in the first cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Consumer<W: Words> {
     slots: W::Slots,
     /// Index of the next slot to read; free-running.
     next: Cell<u64>,
-    /// What we told the producer last.
+    /// Progress last published to the producer.
     published: Cell<u64>,
     /// Slots of a quarter of the ring.
     quarter: u64,
@@ -236,8 +238,8 @@ fn lead_word(lead: u32, message: &[u8]) -> u64 {
     u64::from(first) << 32 | u64::from(lead)
 }
 
-/// Has `read` fill the next `bytes` of two places, or what is left of them. A part that lies in
-/// both goes by way of a copy.
+/// Lets `read` fill the next `bytes` of two places, or the rest of them. A part that spans both is
+/// copied.
 #[inline]
 fn read_part(
     head: &mut &mut [u8],
@@ -308,8 +310,8 @@ impl<W: Words> Producer<W> {
         Ok(self.next.get())
     }
 
-    /// As [`Producer::push`], of a message of `length` bytes that one slot holds and nothing travels in
-    /// front of. `head` is in the place of what `image` has there. All of the last block goes out.
+    /// Like [`Producer::push`], for a message of `length` bytes that one slot holds, without a
+    /// lead. `head` replaces the start of `image`. All of the last block is written.
     #[inline(always)]
     pub fn push_slot<const HEAD: usize>(
         &self,
@@ -355,8 +357,9 @@ impl<W: Words> Producer<W> {
         self.fetch_ahead(next);
     }
 
-    /// Under load a slot to come is fetched; a message that is sent alone fetches the next one
-    /// only, as anything more would compete with its answer for the way between the cores.
+    /// Prefetches slots. Under load a later slot is fetched; a message that is sent alone fetches
+    /// the next one only, as anything more would compete with its answer for the way between the
+    /// cores.
     #[inline(always)]
     fn fetch_ahead(&self, next: u64) {
         if !self.in_run.replace(true) {
@@ -367,13 +370,13 @@ impl<W: Words> Producer<W> {
         self.slots.prefetch_write(ahead, 1);
     }
 
-    /// Something was pushed since the last [`Producer::end_run`].
+    /// Returns true if something was pushed since the last [`Producer::end_run`].
     #[inline(always)]
     pub fn is_in_run(&self) -> bool {
         self.in_run.get()
     }
 
-    /// What was pushed is all for now: the next message may be alone.
+    /// Ends a run of pushes: the next message may be alone.
     #[inline]
     pub fn end_run(&self) {
         self.in_run.set(false);
@@ -392,7 +395,7 @@ impl<W: Words> Producer<W> {
         }
     }
 
-    /// The slots after the first one. Nobody looks at them before the first header is there, so
+    /// The slots after the first one. They are not looked at before the first header is there, so
     /// that header publishes them too.
     #[cold]
     fn push_rest(&self, rest: &[u8], length: usize, slots: usize) -> Result<(), PushError> {
@@ -424,11 +427,11 @@ impl<W: Words> Producer<W> {
         if self.next.get() + slots <= self.limit.get() { Ok(()) } else { Err(PushError::Full) }
     }
 
-    /// Slots that the consumer has freed since the start, as far as it has said. What it read of them, and what it
-    /// read of memory that orders in them name, it has read before.
+    /// Slots that the consumer has freed since the start, as far as it has published. It has
+    /// finished reading them, and the memory that orders in them name.
     pub fn consumed(&self) -> Result<u64, Corrupt> {
-        // Acquire pairs with the Release of `publish_progress`: the consumer has read the slots
-        // out before we fill them again.
+        // Acquire pairs with the Release of `publish_progress`: the consumer has read the slots out
+        // before this side fills them again.
         let consumed = self.words.load(self.place.control + CONSUMED, Ordering::Acquire);
         let consumed_before = self.limit.get() - self.place.slots;
         if consumed < consumed_before || consumed > self.next.get() {
@@ -438,7 +441,7 @@ impl<W: Words> Producer<W> {
         Ok(consumed)
     }
 
-    /// Whether the consumer went idle and must be rung.
+    /// True if the consumer went idle and must be rung.
     ///
     /// The caller has put a `fence(SeqCst)` between its pushes and this; one fence serves many
     /// rings. It pairs with the fence of [`Consumer::go_idle`].
@@ -505,7 +508,7 @@ impl<W: Words> Consumer<W> {
         Look::Short(length)
     }
 
-    /// Whether `arrival` would find something, be it a message or an error.
+    /// True if `arrival` would return a message or an error.
     #[inline]
     pub fn has_arrival(&self) -> bool {
         self.waiting().is_some()
@@ -596,7 +599,7 @@ impl<W: Words> Consumer<W> {
         Ok(())
     }
 
-    /// Copies out what the first slot has of the message that waits.
+    /// Copies out the first slot of the waiting message.
     #[inline(always)]
     fn read_first(&self, first: &mut [u8]) {
         let at = self.place.slot(self.next.get());
@@ -618,7 +621,8 @@ impl<W: Words> Consumer<W> {
         Ok(())
     }
 
-    /// Copies out what slot `index`, which the first header has made visible, goes on with.
+    /// Copies out slot `index`, which continues the message and which the first header has made
+    /// visible.
     #[inline]
     fn read_continued(&self, index: u64, part: &mut [u8]) -> Result<(), Corrupt> {
         let at = self.place.slot(index);
@@ -650,8 +654,8 @@ impl<W: Words> Consumer<W> {
     /// is not idle, and the producer need not ring.
     pub fn go_idle(&self) -> bool {
         self.words.store(self.place.control + NEED_BELL, 1, Ordering::Relaxed);
-        // Pairs with the producer's fence before `wants_bell`: either it sees that we want the
-        // bell, or we see its message.
+        // Pairs with the producer's fence before `wants_bell`: either it sees that this side wants
+        // the bell, or this side sees its message.
         fence(Ordering::SeqCst);
         if !self.has_arrival() {
             return true;

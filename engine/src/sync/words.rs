@@ -1,4 +1,4 @@
-//! Words: a stretch of 64-bit atomics that somebody else may read and write at the same time.
+//! Words: a stretch of 64-bit atomics that the other side may read and write at the same time.
 //!
 //! Bytes go in and out by whole words with relaxed loads and stores, or by instructions that the compiler
 //! cannot look into (module `copy`), which is what makes it sound to copy memory that a hostile process
@@ -37,12 +37,12 @@ pub const LINE_WORDS: usize = 8;
 
 /// A stretch of 64-bit atomic words.
 ///
-/// Every index is checked; one outside panics, so callers mask what they got from elsewhere.
+/// Every index is checked; one outside panics, so callers mask indices from elsewhere.
 pub trait Words {
     /// See [`Words::slots`].
     type Slots: Slots;
 
-    /// How many words there are.
+    /// Number of words.
     fn count(&self) -> usize;
 
     /// As many slots, which are a power of two, from the word at `at` on; `None` where they are not.
@@ -63,7 +63,7 @@ pub trait Words {
     /// Keeps only `bits` of the word at `at`, giving the old one.
     fn fetch_and(&self, at: usize, bits: u64, order: Ordering) -> u64;
 
-    /// Copies `bytes` to the words from `at` on; what the last word has too much becomes zero.
+    /// Copies `bytes` to the words from `at` on; the rest of the last word becomes zero.
     #[inline]
     fn write(&self, at: usize, bytes: &[u8]) {
         let (whole, tail) = bytes.as_chunks::<WORD_BYTES>();
@@ -98,7 +98,7 @@ pub trait Words {
 
 /// The slots of a ring. They are counted round, so that every number is that of a slot.
 pub trait Slots {
-    /// Where a slot is.
+    /// Position of a slot.
     type Slot<'a>: Copy
     where
         Self: 'a;
@@ -207,7 +207,7 @@ impl<W: Words> Slots for CheckedSlots<W> {
     }
 }
 
-/// Where the bytes of a word that come first in memory stand in its value.
+/// Shift of the bytes of a word that come first in memory.
 const LOW_HALF_SHIFT: u32 = if cfg!(target_endian = "little") { 0 } else { 32 };
 
 /// The word whose first bytes are `tail` (fewer than eight), the others zero.

@@ -1,4 +1,4 @@
-//! Which CPUs this process may run on, and pinning a thread to one.
+//! CPUs that this process may run on, and pinning a thread to one.
 
 use rustix::thread::{CpuSet as KernelSet, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ impl CpuSet {
         self.0.iter().copied()
     }
 
-    /// How many.
+    /// Number of CPUs.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -97,7 +97,7 @@ pub struct ParseCpuSetError(String);
 /// The CPUs the calling thread may run on.
 ///
 /// # Errors
-/// What sched_getaffinity(2) reports.
+/// The error of sched_getaffinity(2).
 pub fn allowed() -> io::Result<CpuSet> {
     let set = sched_getaffinity(None)?;
     Ok((0..CPUS_MAX).filter(|cpu| set.is_set(*cpu)).collect())
@@ -109,7 +109,10 @@ pub fn allowed() -> io::Result<CpuSet> {
 /// `InvalidInput` if the CPU does not exist or this process may not use it.
 pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
     if cpu >= CPUS_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no CPU {cpu}")));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("CPU {cpu} does not exist"),
+        ));
     }
     let pinned = core_affinity::set_for_current(core_affinity::CoreId { id: cpu });
     if pinned && is_pinned_to(cpu)? {
@@ -124,7 +127,7 @@ pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
 /// Lets the calling thread run on `cpus`.
 ///
 /// # Errors
-/// What sched_setaffinity(2) reports: `InvalidInput` if this process may use none of them.
+/// The error of sched_setaffinity(2): `InvalidInput` if this process may use none of them.
 pub fn run_current_thread_on(cpus: &CpuSet) -> io::Result<()> {
     let mut set = KernelSet::new();
     cpus.iter().for_each(|cpu| set.set(cpu));

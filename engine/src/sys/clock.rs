@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticks(pub u64);
 
-/// Where a [`Clock`] gets its ticks.
+/// Source of a [`Clock`]'s ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockSource {
     /// The processor's time-stamp counter, which runs at one rate in all cores and sleep states.
@@ -31,8 +31,8 @@ const FRACTION_BITS: u32 = 32;
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 
-/// How long the counter is watched against the kernel's clock: at two readings that are each good to
-/// tens of nanoseconds, the rate comes out to a few parts in a million.
+/// Time that the counter is compared with the kernel's clock. With two readings that are each good
+/// to tens of nanoseconds, the rate is exact to a few parts in a million.
 const CALIBRATION: Duration = Duration::from_millis(8);
 
 impl Clock {
@@ -107,7 +107,7 @@ impl Clock {
         u64::try_from(ticks).unwrap_or(u64::MAX)
     }
 
-    /// Where the ticks come from.
+    /// Source of the ticks.
     pub fn source(&self) -> ClockSource {
         self.source
     }
@@ -121,8 +121,8 @@ struct Sample {
 }
 
 impl Sample {
-    /// Of several tries the one that was least disturbed: whose two counter readings, before and
-    /// after the kernel's clock, are closest together.
+    /// The least disturbed of several tries: the one whose two counter readings, before and after
+    /// the kernel's clock, are closest together.
     fn best() -> Self {
         const TRIES: usize = 16;
         let mut best = (u64::MAX, Self { ticks: 0, ns: 0 });

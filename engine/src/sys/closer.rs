@@ -1,5 +1,5 @@
-//! Threads that close what peers have sent, because a peer decides how long that takes: closing a TCP
-//! socket with `SO_LINGER` and unsent data, or a file of a FUSE server, can block for minutes.
+//! Threads that close descriptors from peers, because a peer decides how long that takes: closing a
+//! TCP socket with `SO_LINGER` and unsent data, or a file of a FUSE server, can block for minutes.
 //!
 //! The threads are detached: nothing waits for them, at the end of the process neither. There are
 //! [`THREADS_MAX`] at most, of which one peer process occupies [`THREADS_PER_PROCESS`], and they end
@@ -19,7 +19,7 @@ const THREADS_MAX: usize = 16;
 const THREADS_PER_PROCESS: usize = 2;
 /// Descriptors of one process that wait or are being closed, from which on it is refused.
 const DESCRIPTORS_PER_PROCESS_MAX: usize = 128;
-/// Descriptors of all, from which on everybody is refused: else peers that are many could take all
+/// Descriptors of all, from which on all are refused: else peers that are many could take all
 /// descriptors of this process.
 const DESCRIPTORS_MAX: usize = 1024;
 /// Time without work after which a thread ends.
@@ -27,7 +27,7 @@ const IDLE: Duration = Duration::from_secs(1);
 
 static CLOSER: Closer = Closer(Mutex::new(State::new()));
 
-/// Sender of descriptors. Each has bounds of its own.
+/// Sender of descriptors. Each has separate bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// A trusted process.
@@ -36,8 +36,8 @@ pub(super) enum Origin {
     Strangers,
 }
 
-/// Closes `fd`, which `origin` has sent or may have sent others by, on a thread of its own. Does not
-/// block.
+/// Closes `fd`, which `origin` has sent, or by which it may have sent others, on a separate thread.
+/// Does not block.
 pub(super) fn close(fd: OwnedFd, origin: Origin) {
     let mut state = CLOSER.lock();
     state.waiting.push_back(Job { fd, origin });
@@ -50,7 +50,7 @@ pub(super) fn close(fd: OwnedFd, origin: Origin) {
     }
 }
 
-/// Whether so many descriptors wait to be closed, of `origin` or of all, that it gets no further
+/// True if so many descriptors wait to be closed, of `origin` or of all, that it gets no further
 /// connection.
 pub(super) fn is_full(origin: Origin) -> bool {
     CLOSER.lock().is_full(origin)
@@ -73,7 +73,7 @@ struct State {
     /// Origins whose descriptors are being closed, one for each thread that closes.
     closing: Vec<Origin>,
     threads: usize,
-    /// Those that are parked until there is work.
+    /// Threads that are parked until there is work.
     idle: Vec<Thread>,
 }
 

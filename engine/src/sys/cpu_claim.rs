@@ -1,11 +1,11 @@
 //! Claims of CPUs among the engines of a host, so that two processes that let their engines choose do not
 //! poll on the same one.
 //!
-//! A claim is an abstract Unix socket, `spinrpc-cpu-N`, that is bound and never used: the kernel gives it
-//! to one process at a time, of any user, and takes it back when that ends in whatever way. It is advice
-//! and no more: another user who takes the names has engines choose other CPUs, or the ones that they
-//! would have chosen without, and processes of another network namespace do not see the claims of this
-//! one. Nothing is ever received by these sockets.
+//! A claim is an abstract Unix socket, `spinrpc-cpu-N`, that is bound and never used: the kernel
+//! gives it to one process at a time, of any user, and takes it back when that ends in whatever
+//! way. It is only advice: another user who takes the names makes engines choose other CPUs, or the
+//! ones that they would have chosen without claims, and processes of another network namespace do
+//! not see the claims of this one. Nothing is ever received by these sockets.
 
 use std::io;
 use std::net::Shutdown;

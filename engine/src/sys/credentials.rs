@@ -14,7 +14,7 @@ pub struct Credentials {
     pub pid: u32,
     /// Effective user id, as this process's user namespace numbers it.
     pub uid: u32,
-    /// What tells the process from others.
+    /// Identity of the process.
     pub process: ProcessIdentity,
 }
 
@@ -64,7 +64,7 @@ fn pidfd_inode(socket: BorrowedFd<'_>) -> Option<u64> {
 /// Asks the kernel for a pidfd of the peer's process, in whatever PID namespace that is. Does not block.
 ///
 /// # Errors
-/// What the kernel reports: before Linux 6.5 `ENOPROTOOPT`.
+/// The kernel's error: before Linux 6.5 `ENOPROTOOPT`.
 pub fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     const SO_PEERPIDFD: libc::c_int = 77;
     let mut fd: libc::c_int = -1;
@@ -77,7 +77,7 @@ pub fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     if result != 0 || fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor for us.
+    // SAFETY: the kernel has just created this descriptor for this process.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -85,7 +85,7 @@ impl Credentials {
     /// Asks the kernel for the peer of a connected socket. Does not block.
     ///
     /// # Errors
-    /// What the kernel reports for a descriptor that is not a connected Unix socket.
+    /// The kernel's error for a descriptor that is not a connected Unix socket.
     pub fn of_peer(socket: impl AsFd) -> io::Result<Self> {
         // Not by rustix, whose process ids are never 0.
         let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
@@ -107,10 +107,10 @@ impl Credentials {
         Ok(Self { pid, uid: peer.uid, process: ProcessIdentity::of_peer(socket.as_fd(), pid) })
     }
 
-    /// Whether the peer is trusted with what this process serves: it belongs to the same user, whose
-    /// processes can harm each other anyway, or to root. A user that cannot be told from others
-    /// ([`check_own_user`]) is not trusted, even if its number is our own. Does not block; reads
-    /// `/proc` only where our own user is the overflow user.
+    /// True if the peer is trusted with the data of this process: it belongs to the same user,
+    /// whose processes can harm each other anyway, or to root. A user that cannot be told from
+    /// others ([`check_own_user`]) is not trusted, even if its number is that of this process. Does
+    /// not block; reads `/proc` only if this process runs as the overflow user.
     pub fn is_trusted(self) -> bool {
         let uid = Uid::from_raw(self.uid);
         uid.is_root() || (uid == geteuid() && check_own_user().is_ok())
@@ -147,8 +147,8 @@ fn overflow_user(setting: &str) -> u32 {
     setting.trim().parse().unwrap_or(DEFAULT)
 }
 
-/// Whether `/proc/self/uid_map` maps all users: then none is shown as the overflow user in place of its
-/// own number. An empty map, as it is before one is written or without `/proc`, maps none.
+/// True if `/proc/self/uid_map` maps all users: then none is shown as the overflow user in place of
+/// its own number. An empty map, as it is before one is written or without `/proc`, maps none.
 fn maps_every_user(map: &str) -> bool {
     let mut lines = map.lines().map(|line| line.split_whitespace().map(str::parse::<u32>));
     let first = lines.next().map(|line| line.collect::<Vec<_>>());

@@ -13,8 +13,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// those of btrfs 20, for files without a parent's handle in them.
 pub const HANDLE_BYTES_MAX: usize = 128;
 
-/// Which file of a file system: its inode and the inode's generation, as that file system writes
-/// them. It is no secret and no permission: see [`FileHandle::open`].
+/// Identity of a file in a file system: its inode and the inode's generation, in the format of that
+/// file system. It is neither a secret nor a permission: see [`FileHandle::open`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileHandle {
     kind: u8,
@@ -23,7 +23,7 @@ pub struct FileHandle {
     bytes: [u8; HANDLE_BYTES_MAX],
 }
 
-/// Which mount a file is on: the first number of its line in /proc/self/mountinfo.
+/// The mount that a file is on: the first number of its line in /proc/self/mountinfo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MountId(pub i32);
 
@@ -45,8 +45,8 @@ impl FileHandle {
     /// # Errors
     /// `InvalidInput` for a name with a slash in it. `Unsupported` if the file system has no
     /// handles that could be opened again, `InvalidData` if they have a kind that does not fit in a
-    /// byte, EOVERFLOW if they are longer than [`HANDLE_BYTES_MAX`]; otherwise what
-    /// name_to_handle_at(2) reports, as `NotFound`.
+    /// byte, EOVERFLOW if they are longer than [`HANDLE_BYTES_MAX`]; otherwise the error of
+    /// name_to_handle_at(2), such as `NotFound`.
     pub fn of(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<(Self, MountId)> {
         if name.to_bytes().contains(&b'/') {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a path is not a name"));
@@ -79,13 +79,13 @@ impl FileHandle {
     /// whomever: one that comes from a peer is opened only if this program can tell that it gave it
     /// out. No bytes in it do harm to memory.
     ///
-    /// What is not known to be a regular file or a directory is opened with `OFlags::PATH`: opening
-    /// a device acts on it, and opening a FIFO waits. The descriptor is closed on exec.
+    /// A file that is not known to be a regular file or a directory is opened with `OFlags::PATH`:
+    /// opening a device acts on it, and opening a FIFO waits. The descriptor is closed on exec.
     ///
     /// # Errors
-    /// ESTALE if there is no such file (any more), also for bytes that are no handle of this file
-    /// system; ELOOP for a symbolic link without `OFlags::PATH`; `PermissionDenied`; otherwise what
-    /// open_by_handle_at(2) reports.
+    /// ESTALE if the file does not exist (any more), also for bytes that are not a handle of this
+    /// file system; ELOOP for a symbolic link without `OFlags::PATH`; `PermissionDenied`; otherwise
+    /// the error of open_by_handle_at(2).
     pub fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = (flags | OFlags::CLOEXEC).bits() as c_int;
         let mut handle = self.to_kernel();
@@ -95,12 +95,12 @@ impl FileHandle {
             unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut handle).cast(), flags) };
         match fd {
             ..0 => Err(io::Error::last_os_error()),
-            // SAFETY: the kernel has just opened it, and nobody else knows of it.
+            // SAFETY: the kernel has just opened it, and nothing else refers to it.
             fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         }
     }
 
-    /// What [`write_to`](Self::write_to) needs, in bytes: at most 1 + [`HANDLE_BYTES_MAX`].
+    /// Bytes that [`write_to`](Self::write_to) needs: at most 1 + [`HANDLE_BYTES_MAX`].
     pub fn written_bytes(&self) -> usize {
         1 + usize::from(self.len)
     }
@@ -114,8 +114,8 @@ impl FileHandle {
         Some(self.written_bytes())
     }
 
-    /// Reads what [`write_to`](Self::write_to) wrote. None for what it cannot have written: no
-    /// bytes but the kind, or more than [`HANDLE_BYTES_MAX`].
+    /// Reads the output of [`write_to`](Self::write_to). `None` for bytes that it cannot have
+    /// written: only the kind, or more than [`HANDLE_BYTES_MAX`].
     pub fn from_bytes(written: &[u8]) -> Option<Self> {
         let (&kind, bytes) = written.split_first()?;
         Self::new(kind, bytes)
@@ -191,7 +191,7 @@ mod tests {
             Ok(handle)
         }
 
-        /// What is left of these tests without the capability is that it is needed.
+        /// Without the capability, these tests only check that it is needed.
         fn may_open(&self) -> bool {
             match self.open(&self.handle("").unwrap(), OFlags::RDONLY) {
                 Ok(_) => true,
@@ -208,7 +208,7 @@ mod tests {
             handle.open(self.fd.as_fd(), flags)
         }
 
-        /// What the file with this handle has in it.
+        /// Content of the file with this handle.
         fn content(&self, handle: &FileHandle) -> Vec<u8> {
             let fd = self.open(handle, OFlags::RDONLY).unwrap();
             assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));

@@ -27,22 +27,22 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Most operations a ring can have outstanding: what the kernel allows (`IORING_MAX_ENTRIES`).
+/// Most operations a ring can have outstanding, the kernel's limit (`IORING_MAX_ENTRIES`).
 pub const DEPTH_MAX: u32 = 32_768;
 
-/// From how many bytes on a read or write is left to a thread of the kernel unless told otherwise
-/// ([`FileRing::set_worker_from_bytes`]).
+/// Length in bytes from which a read or write is left to a thread of the kernel, unless set
+/// otherwise ([`FileRing::set_worker_from_bytes`]).
 // Reads of ext4's page cache (Linux 6.18, two virtual CPUs, both busy with other work): done at
 // once they hold the polling thread for 0.6 to 2 us at 4 KiB, 5 at 128 KiB, 16 at 512 KiB and 34 at
 // 1 MiB, a queue of them for the sum. To hand a small one over costs that thread 6 to 9 us, and the
-// read 8 us more, a large one 30 or more. So a worker gets what holds the thread for about twice
-// the price of handing it over. For buffered writes of ext4 it made no difference.
+// read 8 us more, a large one 30 or more. So a worker gets an operation that holds the thread for
+// about twice the price of handing it over. For buffered writes of ext4 it made no difference.
 pub const WORKER_FROM_BYTES: usize = 512 << 10;
 
-/// What is on stable storage when a write or a sync is done.
+/// Data on stable storage when a write or a sync is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// The data, and of the metadata what is needed to read it back (fdatasync, `RWF_DSYNC`).
+    /// The data, and the metadata needed to read them back (fdatasync, `RWF_DSYNC`).
     Data,
     /// The data and all metadata of the file (fsync, `RWF_SYNC`).
     File,
@@ -51,15 +51,15 @@ pub enum Durability {
 /// An operation that came to its end.
 #[derive(Debug)]
 pub struct Done<B, T> {
-    /// What the caller named it by.
+    /// The caller's name for it.
     pub token: T,
     /// The buffer; none for a sync.
     pub buffer: Option<B>,
     /// Bytes that were read or written, from the start of the buffer; of a durable write, all of
-    /// them are durable. It counts what was done before an error, too.
+    /// them are durable. It counts bytes moved before an error, too.
     pub bytes: usize,
-    /// Whether it was done. A read that is, with fewer bytes than its buffer has, met the end of
-    /// the file; a write that is, wrote all.
+    /// Result of the operation. A successful read of fewer bytes than its buffer has met the end of
+    /// the file; a successful write wrote all.
     pub result: io::Result<()>,
 }
 
@@ -86,30 +86,30 @@ impl<B, T> fmt::Debug for Full<B, T> {
 /// (below), and given to the kernel, run and handed back by [`poll`](Self::poll). They run in any
 /// order: one that must come after another is queued when that one is done.
 ///
-/// Memory that buffers lie in is registered with the kernel, which pins it, once, and then moves
-/// bytes without looking at its pages for each operation: what the ring is told of at the start
-/// ([`register`](Self::register)), and what it meets later: memory that a buffer names
-/// ([`StableBytes::whole_memory`]) is registered when a transfer of 64 KiB or more lies in it for the
-/// first time. That is a system call within `read` or `write`, of half a millisecond for 16 MiB whose
-/// pages have been touched before. Memory that nobody uses any more is let go of, the first that is
-/// found at every 2^16th poll, and more where the 1,024 pieces of up to 1 GiB are taken that can be
-/// registered at a time; if nobody else holds it, it is freed then. What may not be pinned
-/// (RLIMIT_MEMLOCK) is read and written all the same, and not tried again until something was let go
-/// of.
+/// Memory that buffers lie in is registered with the kernel, which pins it once, and then moves
+/// bytes without looking at its pages for each operation. The ring registers memory that it is
+/// given at the start ([`register`](Self::register)), and memory that it meets later: memory that a
+/// buffer names ([`StableBytes::whole_memory`]) is registered when a transfer of 64 KiB or more
+/// lies in it for the first time. That is a system call within `read` or `write`, of half a
+/// millisecond for 16 MiB whose pages have been touched before. Unused memory is unregistered: the
+/// first found at every 2^16th poll, and more when all of the 1,024 pieces of up to 1 GiB that can
+/// be registered at a time are taken. If there are no other holders, it is freed then. Memory that
+/// may not be pinned (RLIMIT_MEMLOCK) is read and written all the same, and not tried again until
+/// other memory is unregistered.
 ///
-/// The ring stays on the thread that made it (it is not `Send`): the kernel then needs no locks,
-/// and completes operations when this thread asks and not by interrupting it. Who wants to sleep
-/// until there is something to poll for polls once, so that the kernel has all that was queued, and
-/// then waits for the ring's descriptor ([`AsFd`]) to be readable.
+/// The ring stays on the thread that created it (it is not `Send`): the kernel then needs no locks,
+/// and completes operations when this thread asks and not by interrupting it. A thread that wants
+/// to sleep until there is something to poll for polls once, so that the kernel has everything that
+/// was queued, and then waits for the ring's descriptor ([`AsFd`]) to be readable.
 ///
-/// Dropping it cancels what is outstanding and waits, in the kernel, until nothing of it can touch
-/// a buffer any more; that takes as long as the slowest disk which is being read or written. The
+/// Dropping it cancels outstanding operations and waits, in the kernel, until none of them can
+/// touch a buffer any more; that takes as long as the slowest disk being read or written. The
 /// buffers and tokens are dropped.
 pub struct FileRing<B: StableBytes, T> {
     ring: IoUring,
     /// Behind the ring, so that it is dropped later.
     registered: Registered,
-    /// Whose rights a write as nobody is done with, if there can be one.
+    /// Credentials for a write as the user nobody, if they are available.
     nobody: Option<u16>,
     /// Dropped only when the kernel has done with all that is in it.
     slots: ManuallyDrop<Slots<Operation<B, T>>>,
@@ -132,8 +132,8 @@ impl<B: StableBytes, T> FileRing<B, T> {
         Ok(Self::over(setup::working_ring(depth)?, None, depth))
     }
 
-    /// As [`new`](Self::new), for a thread with rights that not all of its writes are to have. Where
-    /// that is possible, as it is for root, the ring can [write as
+    /// As [`new`](Self::new), for a thread with rights that not all of its writes are to have.
+    /// Where that is possible, as it is for root, the ring can [write as the user
     /// nobody](Self::write_as_nobody). Waits for a thread that it starts.
     ///
     /// # Errors
@@ -153,19 +153,19 @@ impl<B: StableBytes, T> FileRing<B, T> {
         Self { ring, registered, nobody, slots, worker_from_bytes, not_send: PhantomData }
     }
 
-    /// Registers memory that buffers will lie in, before there are any. It is kept until nobody else
-    /// uses it, or the ring is gone. Memory that the ring has already is not registered again.
+    /// Registers memory that buffers will lie in, before there are any. It is kept until it has no
+    /// other users, or the ring is gone. Memory that the ring has already is not registered again.
     ///
     /// # Errors
     /// `OutOfMemory` (ENOMEM) where the user may not pin so much (RLIMIT_MEMLOCK; root may).
-    /// `StorageFull` where the kernel has no table that can be added to (before Linux 5.19), or that
-    /// has no entry left. For memory that cannot be pinned, what io_uring_register(2) says. The ring
-    /// works then as without it.
+    /// `StorageFull` where the kernel has no table that can be added to (before Linux 5.19), or
+    /// that has no entry left. For memory that cannot be pinned, the error of io_uring_register(2).
+    /// The ring then works without registration.
     pub fn register(&mut self, memory: impl StableMemory + 'static) -> io::Result<()> {
         self.registered.add(&self.ring, Box::new(memory))
     }
 
-    /// Whether it can [write as nobody](Self::write_as_nobody).
+    /// True if it can [write as the user nobody](Self::write_as_nobody).
     pub fn has_nobody(&self) -> bool {
         self.nobody.is_some()
     }
@@ -223,8 +223,9 @@ impl<B: StableBytes, T> FileRing<B, T> {
     }
 
     /// As [`write`](Self::write), but of the thread's rights only those are used that came with
-    /// opening the file: the write takes set-user-id and set-group-id bits from the file's mode, and
-    /// gets none of the blocks that are kept for root. For what somebody else has ordered.
+    /// opening the file: the write takes set-user-id and set-group-id bits from the file's mode,
+    /// and gets none of the blocks that are kept for root. For writes that another user has
+    /// ordered.
     ///
     /// If the ring [cannot](Self::has_nobody), the end of it is an error (EINVAL).
     ///
@@ -275,13 +276,13 @@ impl<B: StableBytes, T> FileRing<B, T> {
         Ok(())
     }
 
-    /// Gives the kernel what was queued and hands each operation that is done to `done`. Returns
-    /// how many. It makes one system call if something was queued or the kernel has completions to
-    /// post, and otherwise reads a few words of memory that is shared with the kernel.
+    /// Submits queued operations to the kernel and hands each completed one to `done`. Returns
+    /// their number. It makes one system call if something was queued or the kernel has completions
+    /// to post, and otherwise reads a few words of memory that is shared with the kernel.
     ///
     /// # Errors
-    /// What io_uring_enter(2) reports, but for a want of resources, which the next poll may find
-    /// gone. No cause is known once [`new`](Self::new) has found that the ring works; the ring
+    /// The error of io_uring_enter(2), except for a lack of resources, which may be over at the
+    /// next poll. No cause is known once [`new`](Self::new) has found that the ring works; the ring
     /// should be dropped.
     pub fn poll(&mut self, mut done: impl FnMut(Done<B, T>)) -> io::Result<usize> {
         self.registered.tend(&self.ring);
@@ -389,7 +390,7 @@ fn check_depth(depth: u32) -> io::Result<()> {
     if is_possible { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// Has the kernel asked for what is left of an operation, at the next poll.
+/// Queues the rest of an operation for the kernel, at the next poll.
 fn push<B: StableBytes, T>(
     queue: &mut SubmissionQueue<'_>,
     registered: &Registered,
@@ -403,7 +404,7 @@ fn push<B: StableBytes, T>(
     debug_assert!(pushed.is_ok(), "the queue has an entry for every slot");
 }
 
-/// Lets the kernel take what was queued and post completions, if there is anything of either.
+/// Lets the kernel take queued operations and post completions, if there are any.
 fn enter(ring: &mut IoUring) -> io::Result<()> {
     let queue = ring.submission();
     if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {

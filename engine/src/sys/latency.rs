@@ -1,4 +1,4 @@
-//! A limit on how long CPUs take to wake up, as long as somebody holds it (PM QoS of Linux).
+//! A limit on how long CPUs take to wake up, as long as it is held (PM QoS of Linux).
 //!
 //! The kernel takes it back when the descriptor is closed, however the process ends: nothing is left
 //! of it on the host. May use std; an engine takes it at its start.
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// Where the kernel takes such limits.
+/// Device through which the kernel takes such limits.
 pub const DEVICE: &str = "/dev/cpu_dma_latency";
 
 /// A limit that lasts as long as this does.
@@ -23,8 +23,8 @@ impl WakeLimit {
     /// zero: that they poll instead. Blocks for a system call or two.
     ///
     /// # Errors
-    /// What the kernel reports: `NotFound` where it has no such device, `PermissionDenied` for who
-    /// may not write to it.
+    /// The kernel's error: `NotFound` if it does not have the device, `PermissionDenied` if the
+    /// user may not write to it.
     pub fn hold(device: &Path, at_most: Duration) -> io::Result<Self> {
         let limit_us = i32::try_from(at_most.as_micros()).unwrap_or(i32::MAX);
         let mut device = OpenOptions::new().write(true).open(device)?;

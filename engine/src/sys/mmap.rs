@@ -16,7 +16,7 @@ use std::ptr::{self, NonNull};
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Whether to use huge pages, which save TLB misses.
+/// Use of huge pages, which save TLB misses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
     /// Small pages only.
@@ -29,7 +29,7 @@ pub enum HugePages {
     Require,
 }
 
-/// What pages a mapping consists of.
+/// Kind of a mapping's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// Reserved huge pages of 2 MiB, all of them in place.
@@ -38,16 +38,16 @@ pub enum PageKind {
     Small,
 }
 
-/// What kind of memory [`Mapping::anonymous`] should get. The default is small pages that come into
-/// being when they are first touched.
+/// Kind of memory that [`Mapping::anonymous`] should get. The default is small pages, which are
+/// allocated when they are first touched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageRequest {
     /// Page size.
     pub huge: HugePages,
-    /// Have every page in place before the first use, so that the data path takes no page fault.
+    /// Allocate every page before the first use, so that the data path takes no page fault.
     pub prefault: bool,
-    /// Keep the pages in memory (mlock), which brings them into being, too. Whether it worked:
-    /// [`Mapping::is_locked`].
+    /// Lock the pages in memory (mlock), which also allocates them. [`Mapping::is_locked`] tells
+    /// whether it worked.
     pub lock: bool,
     /// The NUMA node to take memory from as long as it has some. Ignored where there is only one.
     pub node: Option<u32>,
@@ -65,8 +65,8 @@ impl Mapping {
     /// Maps at least `len` zeroed bytes of this process alone, rounded up to whole pages.
     ///
     /// # Errors
-    /// `InvalidInput` if `len` is 0; otherwise what the kernel reports, such as `OutOfMemory` for
-    /// huge pages that are required and not there. A lock or a NUMA placement that is refused is not
+    /// `InvalidInput` if `len` is 0; otherwise the kernel's error, such as `OutOfMemory` for huge
+    /// pages that are required and not available. A lock or a NUMA placement that is refused is not
     /// an error.
     pub fn anonymous(len: usize, request: PageRequest) -> io::Result<Self> {
         let span = match request.huge {
@@ -97,7 +97,7 @@ impl Mapping {
         false
     }
 
-    /// What pages it got.
+    /// Kind of pages it got.
     pub fn pages(&self) -> PageKind {
         self.pages
     }
@@ -132,10 +132,10 @@ fn small_span(len: usize, request: PageRequest) -> io::Result<Span> {
 /// Memory that two processes map at the same time: a memfd whose size is sealed.
 ///
 /// A hostile peer may write any bytes at any time: no Rust reference may be made to them, atomics
-/// apart, unless the peer is trusted with it. It cannot shrink the file under us: no access within
-/// [`SharedMemory::len`] fails (SIGBUS) but for want of memory. Pages come into being when they are
-/// first touched. Dropping it unmaps; it keeps no descriptor open, as there may be thousands of
-/// these.
+/// apart, unless the peer is trusted with it. It cannot shrink the file below this mapping: no
+/// access within [`SharedMemory::len`] fails (SIGBUS) but for want of memory. Pages are allocated
+/// when they are first touched. Dropping it unmaps; it keeps no descriptor open, as there may be
+/// thousands of these.
 pub struct SharedMemory {
     span: Span,
 }
@@ -148,7 +148,7 @@ impl SharedMemory {
     /// descriptor is for passing it to a peer.
     ///
     /// # Errors
-    /// `InvalidInput` if `len` is 0; otherwise what the kernel reports.
+    /// `InvalidInput` if `len` is 0; otherwise the kernel's error.
     pub fn create(name: &str, len: usize) -> io::Result<(Self, OwnedFd)> {
         let len = whole_pages(len, param::page_size())?;
         let fd = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -162,7 +162,7 @@ impl SharedMemory {
     /// block.
     ///
     /// # Errors
-    /// `InvalidData` if it is anything else; otherwise what the kernel reports, such as
+    /// `InvalidData` if it is anything else; otherwise the kernel's error, such as
     /// `PermissionDenied` for a descriptor that is not open for writing.
     pub fn from_fd(fd: impl AsFd, len_max: usize) -> io::Result<Self> {
         check_seals(fd.as_fd())?;
@@ -185,10 +185,10 @@ impl SharedMemory {
         false
     }
 
-    /// Brings the pages of `range` into being, so that the data path takes no page fault there.
+    /// Allocates the pages of `range`, so that the data path takes no page fault there.
     ///
     /// # Errors
-    /// `InvalidInput` if the range is not within the memory; otherwise what the kernel reports.
+    /// `InvalidInput` if the range is not within the memory; otherwise the kernel's error.
     pub fn prefault(&self, range: Range<usize>) -> io::Result<()> {
         self.span.populate_or_touch(range)
     }
@@ -203,7 +203,7 @@ impl fmt::Debug for SharedMemory {
 fn check_seals(fd: BorrowedFd<'_>) -> io::Result<()> {
     // Seals come first: asking for them never blocks, while a file system of the peer's making
     // (FUSE) could keep every other question waiting.
-    let seals = fs::fcntl_get_seals(fd).map_err(|_| refused("it is no memfd"))?;
+    let seals = fs::fcntl_get_seals(fd).map_err(|_| refused("it is not a memfd"))?;
     if !seals.contains(SEALS) {
         return Err(refused("its size is not sealed"));
     }
@@ -222,7 +222,7 @@ fn checked_len(fd: BorrowedFd<'_>, len_max: usize) -> io::Result<usize> {
     let size = fs::fstat(fd)?.st_size;
     let len = usize::try_from(size).unwrap_or(usize::MAX);
     if len == 0 || len > len_max || !len.is_multiple_of(param::page_size()) {
-        let reason = format!("its {size} bytes are no whole pages, or not within 1 to {len_max}");
+        let reason = format!("its {size} bytes are not whole pages, or not within 1 to {len_max}");
         return Err(refused(&reason));
     }
     Ok(len)
@@ -274,7 +274,7 @@ impl Span {
         Ok(unsafe { mm::mlock(self.base.as_ptr().cast(), self.len) }?)
     }
 
-    /// Leaves the range out of processes that this one forks, which could write what is shared.
+    /// Leaves the range out of processes that this one forks, which could write shared memory.
     fn keep_from_forks(&self) -> io::Result<()> {
         // SAFETY: the range is mapped, and stays as it is in this process.
         let advised =
@@ -296,7 +296,7 @@ impl Span {
         let _ = unsafe { mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage) };
     }
 
-    /// Brings the pages of `range` into being; what is missing is an error and not a signal.
+    /// Allocates the pages of `range`; missing pages are an error and not a signal.
     fn populate(&self, range: Range<usize>) -> io::Result<()> {
         // SAFETY: the range is mapped, as the callers have checked; populating changes no bytes.
         let populated = unsafe {
@@ -321,7 +321,7 @@ impl Span {
         Ok(())
     }
 
-    /// Accesses each page. Shared ones come into being when they are read, private ones only when
+    /// Accesses each page. Shared ones are allocated when they are read, private ones only when
     /// they are written.
     fn touch(&self, pages: Range<usize>) {
         for offset in pages.step_by(param::page_size()) {
@@ -372,8 +372,8 @@ impl Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
-        // SAFETY: mapped by us, and nobody can have pointers into it any more: those who do hold the
-        // owner of this span.
+        // SAFETY: mapped by this value, and there are no pointers into it any more: code that has
+        // one holds the owner of this span.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

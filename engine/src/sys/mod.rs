@@ -1,4 +1,4 @@
-//! What the machine offers: time, CPUs and their layout, memory mappings, files.
+//! Services of the machine: time, CPUs and their layout, memory mappings, files.
 //!
 //! May use std, libc, rustix and io-uring, and nothing of this crate. Everyone above may call it;
 //! apart from [`clock`], and `file_ring`, which makes one call for many operations, none of it is

@@ -1,4 +1,4 @@
-//! Unix sockets to peers that are not trusted with this process's time, and what they send.
+//! Unix sockets to peers that are not trusted with this process's time, and their messages.
 //!
 //! A peer can leave descriptors in a socket (`SCM_RIGHTS`), and closing one of those can block for as
 //! long as the peer likes (module `closer`). Two fences keep them away:
@@ -8,9 +8,9 @@
 //! * Nothing that may hold descriptors is closed by the thread that drops it: [`PeerSocket`] and
 //!   [`PeerFd`] hand it to threads that may block.
 //!
-//! Without the first fence (before Linux 6.16), other users can leave descriptors in connections that
-//! are refused. While a bounded number of those wait to be closed, nothing is accepted: users who
-//! block that many closes keep new peers out, but cannot take all descriptors of this process.
+//! Without the first fence (before Linux 6.16), other users can leave descriptors in connections
+//! that are refused. While a bounded number of those wait to be closed, nothing is accepted: users
+//! that block that many closes keep new peers out, but cannot take all descriptors of this process.
 //!
 //! May be called by everyone; nothing here blocks, except `connect`, which waits until its deadline.
 
@@ -49,7 +49,7 @@ impl PeerListener {
     /// Listens at a bound socket, which must not listen yet.
     ///
     /// # Errors
-    /// What the kernel reports.
+    /// The kernel's error.
     pub fn listen(fd: OwnedFd, backlog: i32) -> io::Result<Self> {
         let is_fenced = pass_rights(fd.as_fd(), false);
         net::listen(&fd, backlog)?;
@@ -61,7 +61,7 @@ impl PeerListener {
     /// else. The new socket does not block and receives no descriptors.
     ///
     /// # Errors
-    /// What the kernel reports, such as a lack of descriptors. Without the fence, a text that other
+    /// The kernel's error, such as a lack of descriptors. Without the fence, a text that other
     /// users block the closing of too many.
     pub fn accept(&self) -> io::Result<Option<Accepted>> {
         check_strangers(self.is_fenced)?;
@@ -89,7 +89,7 @@ impl AsFd for PeerListener {
 /// Connected Unix socket to a peer. Dropping it does not block, whatever the peer has sent.
 #[derive(Debug)]
 pub struct PeerSocket {
-    /// There until it is dropped.
+    /// Some until it is dropped.
     fd: Option<OwnedFd>,
     origin: Origin,
     /// The peer could have sent descriptors that are still there.
@@ -102,7 +102,7 @@ impl PeerSocket {
     /// descriptors.
     ///
     /// # Errors
-    /// `TimedOut`, or what the kernel reports. Without the fence, as [`PeerListener::accept`].
+    /// `TimedOut`, or the kernel's error. Without the fence, as for [`PeerListener::accept`].
     pub fn connect(
         fd: OwnedFd,
         address: &SocketAddrUnix,
@@ -133,7 +133,7 @@ impl PeerSocket {
         self.may_hold = !self.is_clean();
     }
 
-    /// Whether the peer's process keeps so many descriptors from being closed that it should get no
+    /// True if the peer's process keeps so many descriptors from being closed that it should get no
     /// further connection.
     pub fn is_peer_full(&self) -> bool {
         closer::is_full(self.origin)
@@ -148,14 +148,15 @@ impl PeerSocket {
     /// whatever is dropped of it here, the socket still holds.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing has arrived, or what the kernel reports.
+    /// `WouldBlock` when nothing has arrived, or the kernel's error.
     pub fn peek(&self, bytes: &mut [u8]) -> io::Result<Peeked> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let mut parts = [IoSliceMut::new(bytes)];
         let got = match net::recvmsg(self, &mut parts, &mut control, flags) {
-            // The peer closed without reading all. That is said once; what it sent is still there.
+            // The peer closed without reading all. The kernel reports that once; data that the peer
+            // sent are still there.
             Err(Errno::CONNRESET) => net::recvmsg(self, &mut parts, &mut control, flags)?,
             other => other?,
         };
@@ -174,11 +175,11 @@ impl PeerSocket {
         Ok(Peeked { length: got.bytes, fds, is_whole })
     }
 
-    /// Takes what [`PeerSocket::peek`] has shown: `length` bytes, or a packet. Its descriptors are closed
-    /// by this thread; only those that can do no harm may be among them.
+    /// Consumes the data that [`PeerSocket::peek`] has shown: `length` bytes, or a packet. Its
+    /// descriptors are closed by this thread; only those that can do no harm may be among them.
     ///
     /// # Errors
-    /// What the kernel reports.
+    /// The kernel's error.
     pub fn take(&self, length: usize) -> io::Result<()> {
         let mut bytes = vec![0; length];
         net::recv(self, &mut bytes[..], RecvFlags::DONTWAIT)?;
@@ -188,8 +189,8 @@ impl PeerSocket {
     /// Reads bytes from a peer that has no reason to send descriptors.
     ///
     /// # Errors
-    /// `InvalidData` if it has sent some, `WouldBlock` when nothing has arrived, or what the kernel
-    /// reports.
+    /// `InvalidData` if it has sent some, `WouldBlock` when nothing has arrived, or the kernel's
+    /// error.
     pub fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         let peeked = self.peek(bytes)?;
         if !peeked.fds.is_empty() || !peeked.is_whole {
@@ -202,7 +203,7 @@ impl PeerSocket {
     /// Sends bytes, as many as there is room for.
     ///
     /// # Errors
-    /// `WouldBlock` when there is no room, or what the kernel reports.
+    /// `WouldBlock` when the socket is full, or the kernel's error.
     pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(net::send(self, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
     }
@@ -210,8 +211,8 @@ impl PeerSocket {
     /// Fences the socket, and looks whether anything is in it.
     fn is_clean(&self) -> bool {
         let fd = self.as_fd();
-        // Asking for the peer's name takes the lock under which the peer sends: one that has passed
-        // the fence before it was up is over then, and what it sent is seen.
+        // Asking for the peer's name takes the lock under which the peer sends: a send that has
+        // passed the fence before it was up has ended then, and its data are seen.
         let is_fenced = pass_rights(fd, false) && net::getpeername(fd).is_ok();
         let nothing = Err(Errno::AGAIN);
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -236,7 +237,7 @@ impl Drop for PeerSocket {
     }
 }
 
-/// What has arrived at a socket.
+/// Data that have arrived at a socket.
 #[derive(Debug)]
 pub struct Peeked {
     /// Bytes.
@@ -250,13 +251,14 @@ pub struct Peeked {
 /// Descriptor that a peer has sent. Dropping it does not block, whatever it is.
 #[derive(Debug)]
 pub struct PeerFd {
-    /// There until it is dropped.
+    /// Some until it is dropped.
     fd: Option<OwnedFd>,
     origin: Origin,
 }
 
 impl PeerFd {
-    /// The descriptor, for a caller that has checked what it is. Dropping the result waits for the close.
+    /// The descriptor, for a caller that has checked its type. Dropping the result waits for the
+    /// close.
     pub fn into_fd(mut self) -> Option<OwnedFd> {
         self.fd.take()
     }
@@ -288,8 +290,8 @@ fn pass_rights(socket: BorrowedFd<'_>, allowed: bool) -> bool {
     set_flag(socket, SO_PASSRIGHTS, allowed)
 }
 
-/// Has urgent bytes of a stream seen in their place, false where the kernel refuses. Otherwise looking passes
-/// over them, and taking what is behind them closes the descriptors that they came with.
+/// Makes urgent bytes of a stream readable in place; false if the kernel refuses. Otherwise peeking
+/// skips them, and consuming the data behind them closes the descriptors that they came with.
 fn show_urgent(socket: BorrowedFd<'_>) -> bool {
     set_flag(socket, libc::SO_OOBINLINE, true)
 }
@@ -310,7 +312,7 @@ fn set_flag(socket: BorrowedFd<'_>, option: libc::c_int, value: bool) -> bool {
     result == 0
 }
 
-/// Checks that other users may leave one more socket to close, where there is no fence.
+/// Checks that other users may leave one more socket to close, if the fence is missing.
 fn check_strangers(is_fenced: bool) -> io::Result<()> {
     match is_fenced || !closer::is_full(Origin::Strangers) {
         true => Ok(()),
@@ -318,7 +320,7 @@ fn check_strangers(is_fenced: bool) -> io::Result<()> {
     }
 }
 
-/// Whether nothing is left in a socket that is shut down: closing it does not block.
+/// True if nothing is left in a socket that is shut down: closing it does not block.
 fn is_empty(socket: BorrowedFd<'_>) -> bool {
     // Packets, but not the end, come with a time, which does not fit: that tells an empty one from the end.
     if !show_urgent(socket) || !set_flag(socket, libc::SO_TIMESTAMP, true) {
@@ -398,7 +400,7 @@ mod tests {
         net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)
     }
 
-    /// What `ask` returns on a thread of another user, whom only root can become.
+    /// Result of `ask` on a thread of another user, which only root can start.
     fn as_stranger<T: Send>(ask: impl FnOnce() -> T + Send) -> T {
         let ask = || {
             // SAFETY: takes numbers. The kernel's call changes this thread only.
@@ -454,7 +456,8 @@ mod tests {
             let peeked = receives.then(|| socket.peek(&mut [0; 8]).unwrap());
             assert!(peeked.is_none_or(|got| got.fds.len() >= DESCRIPTORS_MAX && !got.is_whole));
             drop(socket);
-            // A reset, where the thread that closes was quicker: what lay in the socket was not read.
+            // A reset, where the thread that closes was quicker: the data in the socket were not
+            // read.
             let end = net::recv(&peer, &mut [0_u8; 1][..], RecvFlags::empty());
             assert!(matches!(end, Ok((_, 0)) | Err(Errno::CONNRESET)), "{end:?}");
         }
@@ -496,7 +499,7 @@ mod tests {
         socket.refuse_descriptors();
         let null = std::fs::File::open("/dev/null").unwrap();
         if socket.may_hold {
-            // Past the harness, which keeps what passing tests print.
+            // Printed past the harness, which hides the output of passing tests.
             let what = "a_fenced_socket: this kernel has no SO_PASSRIGHTS (Linux 6.16)";
             let _ = writeln!(io::stderr(), "NOT TESTED: {what}");
             return;
@@ -538,7 +541,7 @@ mod tests {
                     send_with(*flags, &far, bytes, fds).unwrap();
                 }
                 if closes {
-                    // What the peer leaves unread is an error here.
+                    // Data that the peer leaves unread cause an error here.
                     net::send(&near, b"x", plain).unwrap();
                     drop(far);
                 }

@@ -1,5 +1,5 @@
-//! Threads tied to the CPUs of cores, and given back when their cores end. Threads that a core's thread
-//! starts would inherit its one CPU: what starts threads runs off it.
+//! Threads pinned to the CPUs of cores, and given back when their cores end. Threads that a core's
+//! thread starts would inherit its one CPU, so code that starts threads runs off it.
 
 use super::affinity::{CpuSet, allowed, pin_current_thread, run_current_thread_on};
 use super::topology::Topology;
@@ -61,8 +61,8 @@ impl Drop for PolledCpus {
     }
 }
 
-/// Ties its thread to a CPU. Dropped it gives the thread back the CPUs that it had, or those of the pin
-/// that is left, unless somebody else has changed them meanwhile.
+/// Ties its thread to a CPU. Dropped it gives the thread back the CPUs that it had, or those of the
+/// pin that is left, unless other code has changed them meanwhile.
 #[derive(Debug)]
 pub struct Pin {
     number: u64,
@@ -90,7 +90,8 @@ impl Pin {
         Ok(Self { number, cpu, _of_its_thread: PhantomData })
     }
 
-    /// Runs what may start threads of the application: off the CPUs of cores, near that of this one.
+    /// Runs code that may start threads of the application: off the CPUs of cores, near that of
+    /// this one.
     pub fn loosened<T>(&self, run: impl FnOnce() -> T) -> T {
         let helpers = helper_cpus();
         let near = helpers.as_ref().map(|cpus| near(cpus, self.cpu));
@@ -135,7 +136,7 @@ impl Drop for Loosened {
     }
 }
 
-/// Runs what starts threads, on a thread that may have cores: off their CPUs.
+/// Runs code that starts threads, on a thread that may have cores: off their CPUs.
 pub fn off_the_cores<T>(run: impl FnOnce() -> T) -> T {
     let pinned = PINS.with_borrow(|pins| pins.cpus.last().map(|(_, cpu)| *cpu));
     let tied = pinned.filter(|cpu| allowed().is_ok_and(|now| now.iter().eq([*cpu])));
@@ -143,8 +144,8 @@ pub fn off_the_cores<T>(run: impl FnOnce() -> T) -> T {
     run()
 }
 
-/// CPUs of this process on which no core of its engines polls; all of its CPUs if there is no other.
-/// `None` if the system does not say which there are.
+/// CPUs of this process on which none of its engines' cores polls; all of its CPUs if there are no
+/// others. `None` if the system does not tell which CPUs exist.
 pub fn helper_cpus() -> Option<CpuSet> {
     let own = PINS.with_borrow(|pins| pins.original.clone().filter(|_| !pins.cpus.is_empty()));
     let own = own.or_else(|| allowed().ok())?;
@@ -155,7 +156,7 @@ pub fn helper_cpus() -> Option<CpuSet> {
     Some(if free.is_empty() { all } else { free })
 }
 
-/// Those of the same NUMA node, if there are any.
+/// CPUs of the same NUMA node, if there are any.
 fn near(cpus: &CpuSet, cpu: usize) -> CpuSet {
     let Ok(topology) = Topology::current() else { return cpus.clone() };
     let node = topology.node_of(cpu);

@@ -16,7 +16,7 @@ impl Random {
     /// Seeded by the operating system (may block early at boot).
     ///
     /// # Errors
-    /// What getrandom(2) reports.
+    /// The error of getrandom(2).
     pub fn from_system() -> io::Result<Self> {
         let mut seed = [0; 8];
         match getrandom(&mut seed, GetRandomFlags::empty())? {

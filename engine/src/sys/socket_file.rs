@@ -1,5 +1,5 @@
-//! Files of listening Unix sockets: they have their mode from the beginning, replace only what a dead
-//! server left behind, and go with their server, unless another one has taken the place.
+//! Files of listening Unix sockets: they have their mode from the beginning, replace only the file
+//! of a dead server, and go with their server, unless another one has taken the place.
 //!
 //! May be called by everyone. Nothing here waits for a peer.
 
@@ -27,8 +27,8 @@ impl SocketFile {
     /// server is dead is replaced.
     ///
     /// # Errors
-    /// `AddrInUse` for anything else that is there, and for a server that takes the place in the same
-    /// moment; or what the kernel reports.
+    /// `AddrInUse` for anything else that is there, and for a server that takes the place in the
+    /// same moment; or the kernel's error.
     pub fn listen(socket: OwnedFd, path: &Path, backlog: i32) -> io::Result<(PeerListener, Self)> {
         let file = Self::bind(&socket, path)?;
         let listener = PeerListener::listen(socket, backlog)?;
@@ -74,8 +74,8 @@ fn identity_of(path: &Path) -> io::Result<(u64, u64)> {
     Ok((file.dev(), file.ino()))
 }
 
-/// A socket file whose server is dead refuses connections. A file that is no socket is never stale, and
-/// a server with a full queue is alive.
+/// True if the server of a socket file is dead: such a socket refuses connections. A file that is
+/// not a socket is never stale, and a server with a full queue is alive.
 fn is_stale(socket: &OwnedFd, path: &Path, name: &SocketAddrUnix) -> io::Result<bool> {
     let before = identity_of(path)?;
     let is_socket = fs::symlink_metadata(path)?.file_type().is_socket();
@@ -116,7 +116,7 @@ mod tests {
         net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
     }
 
-    /// A change of the mode after the file is there would be an event of its own.
+    /// A change of the mode after the file is there would be a separate event.
     #[test]
     fn a_file_has_its_mode_from_the_moment_it_is_there() {
         use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};

@@ -1,4 +1,4 @@
-//! As whom one thread touches files.
+//! File-system identity of one thread.
 //!
 //! For storage services that run as root and act for their callers. May use std, libc and rustix.
 //! It makes system calls, five there and five back, none of which waits.
@@ -9,22 +9,23 @@ use std::io;
 use std::marker::PhantomData;
 use std::thread;
 
-/// Neither a user nor a group: what setfsuid(2) and its like take for "no change".
+/// Neither a user nor a group: the value that setfsuid(2) and the like take for "no change".
 const NOBODY: u32 = u32::MAX;
 
-/// The user and the group that stand for whom a system does not know, and that own nothing.
+/// The user and the group that stand for users unknown to the system, and that own nothing.
 const STRANGER: u32 = 65_534;
 
-/// Does `work` on a thread that ends with it, and acts on files as a user who owns nothing and has no
-/// capability: what the kernel notes of the thread meanwhile, others may do in that name. Waits for it.
+/// Does `work` on a thread that ends with it, and acts on files as a user who owns nothing and has
+/// no capability. Other threads may use the credentials that the kernel records meanwhile. Waits
+/// for it.
 ///
 /// # Errors
-/// As of [`ThreadIdentity::assume`]; what clone(2) reports. Nothing is done then.
+/// The errors of [`ThreadIdentity::assume`], or the error of clone(2). Nothing is done then.
 pub(super) fn as_nobody<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
     let act = || {
         let mut own = ThreadIdentity::of_this_thread()?;
         let _acting = own.assume(STRANGER, STRANGER, &[])?;
-        // Some override what no user could, such as quotas.
+        // Some capabilities override limits that no user can, such as quotas.
         let none = CapabilitySet::empty();
         let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
         set_capabilities(None, sets)?;
@@ -36,22 +37,22 @@ pub(super) fn as_nobody<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<
     })
 }
 
-/// Who the thread was that made it.
+/// Identity of the thread that created it.
 ///
 /// It changes the user and the groups that file systems ask for (setfsuid(2)), of the calling
-/// thread alone; nothing else that makes a thread belong to somebody changes. With an effective
-/// user, other processes of that user could meanwhile tie the thread to a CPU or lower its priority
-/// for good.
+/// thread alone; nothing else that makes a thread belong to a user changes. With an effective user,
+/// other processes of that user could meanwhile tie the thread to a CPU or lower its priority for
+/// good.
 #[derive(Debug)]
 pub struct ThreadIdentity {
     uid: u32,
     gid: u32,
     groups: Vec<Gid>,
-    /// It belongs to its thread.
+    /// Ties the value to its thread.
     not_send: PhantomData<*const ()>,
 }
 
-/// As long as it lives, its thread acts as somebody else.
+/// As long as it lives, its thread acts as another user.
 #[derive(Debug)]
 #[must_use]
 pub struct Acting<'a> {
@@ -59,32 +60,32 @@ pub struct Acting<'a> {
 }
 
 impl ThreadIdentity {
-    /// That of the calling thread. Allocates.
+    /// Identity of the calling thread. Allocates.
     ///
     /// # Errors
-    /// What getgroups(2) reports.
+    /// The error of getgroups(2).
     pub fn of_this_thread() -> io::Result<Self> {
         let groups = getgroups()?;
         Ok(Self { uid: fs_user(), gid: fs_group(), groups, not_send: PhantomData })
     }
 
-    /// Has the thread act on files as a user, with `groups` beside the first one, until what it
-    /// returns is dropped. A user other than 0 is bound by all modes and access control lists: the
-    /// kernel takes the capabilities that override them out of effect meanwhile (capabilities(7);
-    /// CAP_SYS_RESOURCE, which overrides quotas, is not among them). Also opening by handle needs
-    /// one of them.
+    /// Lets the thread act on files as a user, with `groups` in addition to the first one, until
+    /// the returned value is dropped. A user other than 0 is bound by all modes and access control
+    /// lists: the kernel disables the capabilities that override them meanwhile (capabilities(7);
+    /// CAP_SYS_RESOURCE, which overrides quotas, is not among them). Opening by handle needs one of
+    /// them, too.
     ///
     /// Takes `&mut self`, as it does not nest.
     ///
     /// # Errors
-    /// `InvalidInput` for 2^32 - 1, which is nobody. `PermissionDenied` without CAP_SETUID and
-    /// CAP_SETGID, or for users and groups that this user namespace does not have. What
-    /// setgroups(2) reports. The thread is then who it was.
+    /// `InvalidInput` for 2^32 - 1, which is not a user. `PermissionDenied` without CAP_SETUID and
+    /// CAP_SETGID, or for users and groups that this user namespace does not have. The error of
+    /// setgroups(2). The thread then has its earlier identity.
     pub fn assume(&mut self, uid: u32, gid: u32, groups: &[u32]) -> io::Result<Acting<'_>> {
         if uid == NOBODY || gid == NOBODY || groups.contains(&NOBODY) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "2^32 - 1 is nobody"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "2^32 - 1 is not a user"));
         }
-        // Before anything changes, so that dropping it undoes what was done when the rest fails.
+        // Before anything changes, so that dropping it undoes the changes when the rest fails.
         let acting = Acting { own: self };
         set_groups(groups)?;
         set_fs_group(gid)?;
@@ -103,7 +104,7 @@ impl Drop for Acting<'_> {
     }
 }
 
-/// By the kernel's call: that of the C library changes all threads.
+/// Sets the groups with the kernel's call: that of the C library changes all threads.
 fn set_groups(groups: &[u32]) -> io::Result<()> {
     // SAFETY: the pointer and the count are those of a slice of `gid_t`, which the kernel reads.
     let failed = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
@@ -123,7 +124,8 @@ fn set_fs_group(gid: u32) -> io::Result<()> {
 }
 
 fn fs_user() -> u32 {
-    // SAFETY: as in `set_fs_user`. It changes nothing, for nobody is no user, and says who it was.
+    // SAFETY: as in `set_fs_user`. It changes nothing, because `NOBODY` is not a user, and returns
+    // the current user.
     unsafe { libc::setfsuid(NOBODY) as u32 }
 }
 
@@ -170,7 +172,7 @@ mod tests {
         }
     }
 
-    /// What is left of these tests without root: nobody becomes somebody else.
+    /// Without root, these tests only check that a thread cannot take another identity.
     fn is_root() -> bool {
         if geteuid().is_root() {
             return true;

@@ -1,4 +1,4 @@
-//! How the machine's CPUs lie: NUMA nodes, hyper-threads, isolated ones, as sysfs tells it.
+//! Layout of the machine's CPUs: NUMA nodes, hyper-threads, isolated ones, as sysfs tells it.
 
 use super::affinity::CpuSet;
 use std::collections::BTreeMap;
@@ -88,7 +88,7 @@ fn read_siblings(dir: &Path, online: &CpuSet) -> io::Result<BTreeMap<usize, CpuS
     Ok(siblings)
 }
 
-/// The list in a file; `None` if there is no such file.
+/// The list in a file; `None` if the file does not exist.
 fn read_list_if_any(path: &Path) -> io::Result<Option<CpuSet>> {
     match read_list(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -1,4 +1,4 @@
-//! Who may import whom.
+//! Allowed imports between modules.
 //!
 //! ```text
 //! proto <- reactor <- control <- api <- rpcbind          sys, sync <- mem <- fabric <- reactor

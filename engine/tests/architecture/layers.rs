@@ -4,8 +4,8 @@ use crate::paths::paths;
 use crate::source::{Source, Violation};
 use std::collections::HashMap;
 
-/// Folders of the reactor from the lowest layer to the highest; those in one line do not know each other. The
-/// files beside them are above all.
+/// Folders of the reactor from the lowest layer to the highest; those in one line do not know each
+/// other. Files outside these folders are above all.
 const LAYERS: &[&[&str]] =
     &[&["words"], &["pending"], &["state"], &["common"], &["server", "client"]];
 
@@ -44,7 +44,7 @@ fn folder_of(source: &Source) -> Option<&str> {
 /// Types of the reactor whose methods are defined in many files.
 const SPREAD: &[&str] = &["CoreCell", "Reactor", "Conn"];
 
-/// What stands before the name of a method where one of these is called.
+/// Text before the name of a method where one of these is called.
 const RECEIVERS: &[&str] = &["self.", "Self::", "reactor.", "reactor().", " c.", "(c."];
 
 /// A file of a layer calls no method of a core or a connection that only higher layers define.
@@ -60,7 +60,7 @@ pub(crate) fn reactor_methods(sources: &[Source]) -> Vec<Violation> {
         let is_known = |(defined, other): &(usize, &Source)| {
             defined < rank || (defined == rank && folder_of(other) == folder_of(source))
         };
-        // A type of its own may have a method of the same name.
+        // A type of this file may have a method of the same name.
         let is_own = |name: &str| source.code.contains(&format!("fn {name}("));
         for (at, name) in calls(source) {
             let Some(places) = definers.get(name) else { continue };
@@ -74,7 +74,7 @@ pub(crate) fn reactor_methods(sources: &[Source]) -> Vec<Violation> {
     found
 }
 
-/// The place of a file of the reactor among the layers; those beside the folders are above all.
+/// The place of a file of the reactor among the layers; files outside the folders are above all.
 fn rank_of(source: &Source) -> Option<usize> {
     let below = source.path.strip_prefix("engine/src/reactor/")?;
     let folder = below.split_once('/').map(|(folder, _)| folder);

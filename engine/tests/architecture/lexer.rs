@@ -7,7 +7,7 @@ pub(crate) fn blank(text: &str) -> String {
     while blanker.at < blanker.bytes.len() {
         blanker.step();
     }
-    // Whole characters are overwritten byte by byte, so what is left is still UTF-8.
+    // Whole characters are overwritten byte by byte, so the rest is still UTF-8.
     String::from_utf8_lossy(&blanker.out).into_owned()
 }
 

@@ -1,4 +1,4 @@
-//! Which crate of the workspace may depend on which, read from the manifests.
+//! Allowed dependencies between the crates of the workspace, read from the manifests.
 
 use crate::source::{Manifest, Violation};
 
@@ -45,7 +45,7 @@ const CRATES: &[Layer] = &[
         name: "spinrpc-bench",
         below: &["spinrpc", "spinrpc-tuning"],
     },
-    // Measured beside spinperf, and no part of it.
+    // Measured together with spinperf, but not part of it.
     Layer { manifest: "bench/peers/iceoryx2/Cargo.toml", name: "iceoryx2-peer", below: &[] },
     Layer {
         manifest: "fuzz/Cargo.toml",
@@ -97,7 +97,8 @@ fn refusal(layer: &Layer, section: &str, name: &str) -> Option<(String, &'static
     None
 }
 
-/// Section and name of each dependency. A section is what follows a target's `cfg`, if any.
+/// Section and name of each dependency. A section's name is the part after a target's `cfg`, if
+/// any.
 fn dependencies(text: &str) -> Vec<(String, String)> {
     let (mut section, mut found) = (String::new(), Vec::new());
     for line in text.lines().map(str::trim) {

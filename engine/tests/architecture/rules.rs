@@ -6,9 +6,9 @@ use crate::source::{Source, Violation};
 const FUNCTION_LINES_MAX: usize = 70;
 const FILE_LINES_MAX: usize = 800;
 
-/// Where `unsafe` may stand in what we ship: the modules whose matter is memory and the system, and the
-/// interface for C.
-/// Tests are held to the same by the lint `unsafe_code`, which a test file lifts by name.
+/// Places where `unsafe` may stand in shipped code: the modules for memory and the system, and the
+/// interface for C. Tests are held to the same by the lint `unsafe_code`, which a test file lifts
+/// by name.
 const UNSAFE_HOMES: &[&str] = &[
     "engine/src/sys/",
     "engine/src/sync/",
@@ -24,7 +24,7 @@ pub(crate) fn function_length(source: &Source) -> Vec<Violation> {
     let long = |index: usize| {
         let (name, lines) = function(source, &tokens, index)?;
         let problem = format!("fn {name} has {lines} lines, of {FUNCTION_LINES_MAX} allowed");
-        let fix = "give a part of it a name of its own";
+        let fix = "give a part of it a separate name";
         (lines > FUNCTION_LINES_MAX).then(|| source.violation(tokens[index].at, problem, fix))
     };
     (0..tokens.len()).filter_map(long).collect()
@@ -68,7 +68,7 @@ pub(crate) fn allocator_in_programs_only(source: &Source) -> Vec<Violation> {
     words(source, "global_allocator").map(|at| source.violation(at, problem(), fix)).collect()
 }
 
-/// Offsets of `word` as a word of its own in the code.
+/// Offsets of `word` as a whole word in the code.
 fn words<'a>(source: &'a Source, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     source.tokens().into_iter().filter(move |token| token.text == word).map(|token| token.at)
 }
@@ -87,7 +87,7 @@ pub(crate) fn unfinished(source: &Source) -> Vec<Violation> {
         .collect()
 }
 
-/// A file in `src` begins with what it is for.
+/// A file in `src` begins with its purpose.
 pub(crate) fn head(source: &Source) -> Vec<Violation> {
     if !source.is_product() || source.text.starts_with("//! ") {
         return Vec::new();
@@ -96,7 +96,7 @@ pub(crate) fn head(source: &Source) -> Vec<Violation> {
     vec![source.violation(0, "no head".to_owned(), fix)]
 }
 
-/// A library has no business ending the process: what can fail says so in its type.
+/// A library must not end the process: a function that can fail has a type that says so.
 pub(crate) fn unwraps(source: &Source) -> Vec<Violation> {
     if !source.is_engine() && !source.path.starts_with("engine/gss/src/") {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! The rules at work on small sources: each one refuses what it is there to refuse, and leaves
-//! alone what only looks like it.
+//! The rules at work on small sources: each one refuses the bad code, and accepts code that only
+//! looks like it.
 
 use crate::lexer::blank;
 use crate::manifest;
@@ -10,7 +10,7 @@ use crate::{edges, layers};
 
 type Rule = fn(&Source) -> Vec<Violation>;
 
-/// What `rule` says about `text` standing at `path`.
+/// Messages of `rule` about `text` at `path`.
 fn verdict(rule: Rule, path: &str, text: &str) -> Vec<String> {
     rule(&Source::new(path, text)).iter().map(Violation::to_string).collect()
 }

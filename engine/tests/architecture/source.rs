@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// The condition of code that only tests switch on: what it is about is in the engine's manifest.
+/// The condition of code that only tests switch on; the engine's manifest explains it.
 const TEST_FEATURE: &str = "feature = \"conformance\"";
 
 /// Every Rust file and every member's manifest.
@@ -34,7 +34,7 @@ pub(crate) struct Source {
     pub(crate) tests: Vec<Range<usize>>,
 }
 
-/// A rule broken, where, and what to do about it.
+/// A violation: the rule, the place, and the remedy.
 #[derive(Debug)]
 pub(crate) struct Violation {
     path: String,
@@ -56,7 +56,7 @@ impl Violation {
 }
 
 impl Workspace {
-    /// Reads everything below the workspace's root, leaving out what tools put there.
+    /// Reads everything below the workspace's root, leaving out files of tools.
     pub(crate) fn load() -> io::Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut files = Vec::new();
@@ -112,7 +112,7 @@ impl Source {
         self.path.starts_with("src/") || self.path.contains("/src/")
     }
 
-    /// In the engine or in its protocol core, and not in their tests.
+    /// True for files of the engine or its protocol core, except their tests.
     pub(crate) fn is_engine(&self) -> bool {
         self.path.starts_with("engine/src/") || self.path.starts_with("engine/proto/src/")
     }
@@ -187,8 +187,8 @@ impl Source {
         }
     }
 
-    /// The condition that begins at `index` cannot hold without `test`: all of an `any` and one of
-    /// an `all` do so. What `not` encloses proves nothing.
+    /// True if the condition that begins at `index` cannot hold without `test`: all of an `any` and
+    /// one of an `all` require it. A condition within `not` proves nothing.
     fn needs_test(&self, tokens: &[Token<'_>], index: usize) -> bool {
         let Some(token) = tokens.get(index) else { return false };
         let parts = || conditions(tokens, index + 1).into_iter();
@@ -202,7 +202,7 @@ impl Source {
     }
 }
 
-/// Where each condition in the parentheses opened at `open` begins.
+/// Start of each condition in the parentheses opened at `open`.
 fn conditions(tokens: &[Token<'_>], open: usize) -> Vec<usize> {
     let close = lexer::closing(tokens, open);
     let (mut found, mut index) = (vec![open + 1], open + 1);

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// What a handler heard, in order.
+/// Events of a handler, in order.
 pub(crate) struct Heard<T> {
     pub(crate) replies: Vec<(u64, Result<T, CallError>)>,
     pub(crate) events: Vec<ConnectionEvent>,
@@ -48,7 +48,7 @@ pub(crate) fn recorder<T>(heard: &Rc<RefCell<Heard<T>>>, read: Read<T>) -> Recor
     Recorder { heard: Rc::clone(heard), read }
 }
 
-/// One connection, its core and what its handler heard.
+/// One connection, its core and the events of its handler.
 pub(crate) struct Caller<T> {
     pub(crate) client: Client,
     pub(crate) heard: Rc<RefCell<Heard<T>>>,
@@ -69,7 +69,7 @@ pub(crate) fn one_opaque(mut reply: Reply<'_>) -> Result<Vec<u8>, DecodeError> {
     results.finish().map(|()| bytes)
 }
 
-/// On the second CPU, if there is one.
+/// Configuration for the second CPU, if there is one.
 pub(crate) fn client_config() -> RawConfig {
     small_with(|raw| {
         raw.cores.skip = 1;
@@ -90,7 +90,7 @@ impl<T: 'static> Caller<T> {
         Self::on(Engine::new(valid(raw)).unwrap(), address, read)
     }
 
-    /// On an engine that has not started.
+    /// Connects an engine that has not started.
     #[track_caller]
     pub(crate) fn on(engine: Engine, address: &str, read: Read<T>) -> Self {
         let mut core = engine.core(0).unwrap();
@@ -108,7 +108,7 @@ impl<T: 'static> Caller<T> {
         self.client.call(procedure, Token(token), &mut CallSpec::new(), encode)
     }
 
-    /// Runs the core until `done` with what was heard, or fails.
+    /// Runs the core until `done` accepts the events, or fails.
     #[track_caller]
     pub(crate) fn run_until(&mut self, what: &str, done: impl Fn(&Heard<T>) -> bool) {
         let heard = Rc::clone(&self.heard);
@@ -161,7 +161,7 @@ impl<T: 'static> Caller<T> {
     }
 }
 
-/// What a handler heard, shared with the test.
+/// Events of a handler, shared with the test.
 pub(crate) type SharedHeard<T> = Rc<RefCell<Heard<T>>>;
 
 /// One more connection of a core.
@@ -200,7 +200,7 @@ pub(crate) struct MixCall {
     pub(crate) reply_bytes_max: usize,
 }
 
-/// What came back.
+/// Results of a call.
 #[derive(Debug)]
 pub(crate) struct MixAnswer {
     /// Bit i: argument i arrived in the server's registered memory.

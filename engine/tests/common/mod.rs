@@ -1,5 +1,5 @@
-//! What the tests of the public API share: a server with a test program, a client that records what
-//! it hears, and deadlines, so that no test waits for ever.
+//! Common code of the tests of the public API: a server with a test program, a client that records
+//! its events, and deadlines, so that no test waits forever.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod caller;
@@ -23,15 +23,15 @@ use std::time::{Duration, Instant};
 pub(crate) const PROGRAM: Program = Program(0x2000_00aa);
 /// Its version.
 pub(crate) const VERSION: Version = Version(3);
-/// Longer than anything here takes on a busy machine; whoever waits that long has failed.
+/// Longer than any operation here takes on a busy machine; a test that waits that long has failed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// Address of an RDMA device of this host: the suite then goes by that instead of shared memory, but for
-/// tests with a peer of their own ([`raw`]) or of what only shared memory has.
+/// Address of an RDMA device of this host: the suite then runs over that instead of shared memory,
+/// except for tests with a raw peer ([`raw`]) or of features that only shared memory has.
 const DEVICE_VARIABLE: &str = "SPINRPC_TEST_DEVICE";
 
-/// Names the part of a test that this host or user cannot run (see the README), past the harness, which
-/// keeps what passing tests print.
+/// Names the part of a test that this host or user cannot run (see the README), past the harness,
+/// which hides the output of passing tests.
 pub(crate) fn not_tested(what: &str) {
     let test = std::thread::current().name().unwrap_or_default().to_owned();
     let _ = writeln!(std::io::stderr(), "NOT TESTED: {test}: {what}");
@@ -89,7 +89,7 @@ pub(crate) fn small() -> RawConfig {
     raw
 }
 
-/// What devices need of a host that is busy: seconds, before a peer that is late is given up.
+/// Settings for devices on a busy host: seconds, before a late peer is given up.
 fn by_device(raw: &mut RawConfig) {
     raw.fabric.driver = Driver::Verbs;
     raw.verbs.arena_mib = 16;
@@ -97,12 +97,12 @@ fn by_device(raw: &mut RawConfig) {
     raw.verbs.connect_timeout_ms = 20_000;
 }
 
-/// What the application sees of bulk data, whatever the connection goes by.
+/// Sets the application's view of bulk data, for any driver.
 pub(crate) fn set_bulk_view(raw: &mut RawConfig, view: BulkView) {
     (raw.shm.bulk, raw.verbs.bulk) = (view, view);
 }
 
-/// Memory of a connection for bulk data, in MiB, whatever it goes by.
+/// Memory of a connection for bulk data, in MiB, for any driver.
 pub(crate) fn set_bulk_memory(raw: &mut RawConfig, mib: u64) {
     (raw.shm.arena_mib, raw.verbs.arena_mib) = (mib, mib);
 }
@@ -128,7 +128,7 @@ pub(crate) fn simulated() -> Config {
     raw.validate_for(&Host { allowed: vec![0], ..Host::default() }).unwrap()
 }
 
-/// Has an engine serve the test program.
+/// Lets an engine serve the test program.
 pub(crate) fn serve(engine: &Engine) -> Arc<Shared> {
     let shared = Arc::new(Shared::default());
     let of_program = Arc::clone(&shared);
@@ -148,7 +148,7 @@ pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// An engine that serves the test program on threads of its own.
+/// An engine that serves the test program on separate threads.
 pub(crate) struct Server {
     pub(crate) engine: Engine,
     pub(crate) address: String,
@@ -157,7 +157,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// With one core.
+    /// Starts one with one core.
     pub(crate) fn start() -> Self {
         Self::with(small())
     }
@@ -167,18 +167,18 @@ impl Server {
         Self::on(Engine::new(valid(raw)).unwrap())
     }
 
-    /// On an engine that has not started.
+    /// Starts an engine that has not started yet.
     pub(crate) fn on(engine: Engine) -> Self {
         let shared = serve(&engine);
         Self::started(engine, shared)
     }
 
-    /// An engine that serves what tells `shared`: it listens, and starts.
+    /// An engine with a service that reports to `shared`: it listens, and starts.
     pub(crate) fn started(engine: Engine, shared: Arc<Shared>) -> Self {
         Self::started_at(unique_address(), engine, shared)
     }
 
-    /// With one core, in the place of another one.
+    /// Starts one with one core, in the place of another one.
     pub(crate) fn at(address: &str) -> Self {
         let engine = Engine::new(valid(small())).unwrap();
         let shared = serve(&engine);
@@ -193,12 +193,12 @@ impl Server {
         Self { engine, address, shared, running }
     }
 
-    /// What its core has counted.
+    /// Counters of its core.
     pub(crate) fn stats(&self) -> StatsSnapshot {
         self.engine.stats(0).unwrap()
     }
 
-    /// Waits until a counter of core 0 is what it should be.
+    /// Waits until a counter of core 0 has the expected value.
     #[track_caller]
     pub(crate) fn wait_for(&self, what: &str, done: impl Fn(&StatsSnapshot) -> bool) {
         wait_until(what, || done(&self.stats()));
@@ -237,7 +237,7 @@ pub(crate) fn fill_pattern(seed: u32, bytes: &mut [u8]) {
     }
 }
 
-/// Whether `bytes` are [`pattern`].
+/// True if `bytes` are [`pattern`].
 pub(crate) fn is_pattern(seed: u32, bytes: &[u8]) -> bool {
     bytes == pattern(seed, bytes.len())
 }

@@ -20,7 +20,7 @@ pub(crate) const MIX: Procedure = Procedure(2);
 pub(crate) const DROP: Procedure = Procedure(3);
 /// Answered with SYSTEM_ERR.
 pub(crate) const FAIL: Procedure = Procedure(4);
-/// Who calls: flavor and body of the credential.
+/// Identity of the caller: flavor and body of the credential.
 pub(crate) const WHO: Procedure = Procedure(5);
 /// `u32` bytes in; how many such blocks the core's memory has left out.
 pub(crate) const FREE_BLOCKS: Procedure = Procedure(6);
@@ -37,25 +37,25 @@ pub(crate) const ITEM_MAX: usize = 4 << 20;
 pub(crate) const SHARED_BYTES: usize = 1 << 20;
 pub(crate) const SHARED_SEED: u32 = 77;
 
-/// What the test sees of the program's inside.
+/// State of the program that the test can see.
 #[derive(Default)]
 pub(crate) struct Shared {
     /// Deferred calls with their first argument, in the order of arrival.
     pub(crate) deferred: Mutex<VecDeque<(u32, Deferred)>>,
     /// Calls that could not be deferred.
     pub(crate) defer_refused: AtomicU64,
-    /// Whether clients may be left to fetch replies.
+    /// True if clients may be left to fetch replies.
     pub(crate) read_chunks: AtomicBool,
     /// Calls that reached the program.
     pub(crate) calls: AtomicU64,
     /// Run once on the core's thread, with the next event of a connection.
     pub(crate) on_core: Mutex<Option<fn()>>,
-    /// What happened to connections.
+    /// Events of connections.
     pub(crate) events: Mutex<Vec<ConnectionEvent>>,
 }
 
 impl Shared {
-    /// How many calls wait for their answer.
+    /// Number of calls that wait for their answer.
     pub(crate) fn waiting(&self) -> usize {
         lock(&self.deferred).len()
     }
@@ -65,7 +65,7 @@ impl Shared {
         lock(&self.deferred).pop_front()
     }
 
-    /// Why the last connection went down.
+    /// Cause of the last connection's end.
     pub(crate) fn last_down(&self) -> Option<DownCause> {
         let events = lock(&self.events);
         events.iter().rev().find_map(|event| match event {
@@ -260,7 +260,7 @@ impl Mix {
         });
     }
 
-    /// The items of the results; `None` when there is no memory for one.
+    /// The items of the results; `None` if one did not get memory.
     pub(crate) fn items(&self, context: &CoreContext) -> Option<ReplyData> {
         let mut data = ReplyData::new();
         for (index, length) in self.lengths.iter().enumerate() {

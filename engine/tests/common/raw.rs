@@ -17,7 +17,7 @@ const PRIVATE_DATA: [u8; 8] = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
 const BUFFER_BYTES: usize = 8192;
 const RECEIVES: usize = 200;
 
-/// What the other side said.
+/// A message of the other side.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     /// A message.
@@ -112,7 +112,7 @@ impl RawPeer {
         self.send(&bytes_of(words));
     }
 
-    /// What the other side says next; fails when it says nothing in time.
+    /// The next message of the other side; fails when none comes in time.
     #[track_caller]
     pub(crate) fn hear(&mut self) -> Said {
         let end = Instant::now() + LIMIT;
@@ -125,12 +125,12 @@ impl RawPeer {
         }
     }
 
-    /// Has a message heard again.
+    /// Puts a message back, to be heard again.
     pub(crate) fn unhear(&mut self, message: Vec<u8>) {
         self.heard.push_front(Said::Message(message));
     }
 
-    /// What the other side has said, if it has.
+    /// The next message of the other side, if it has come.
     pub(crate) fn poll(&mut self) -> Option<Said> {
         if self.heard.is_empty() {
             self.pump();
@@ -184,7 +184,7 @@ impl RawPeer {
         self.written.push(from);
     }
 
-    /// Reads memory of the other side. Whether that went well says [`RawPeer::hear_read`].
+    /// Reads memory of the other side. [`RawPeer::hear_read`] returns the result.
     pub(crate) fn read(&mut self, from: RemoteSlice) {
         let mut into = self.fabric.bulk(self.qp, from.length as usize).unwrap();
         let lease = into.lease(0..from.length as usize);
@@ -193,7 +193,7 @@ impl RawPeer {
         self.fabric.flush();
     }
 
-    /// What was read; `None` if that failed.
+    /// Bytes that were read; `None` if that failed.
     #[track_caller]
     pub(crate) fn hear_read(&mut self) -> Option<Vec<u8>> {
         let end = Instant::now() + LIMIT;
@@ -243,7 +243,7 @@ impl Acceptor<ShmEndpoint> for Hand {
     }
 
     fn accepted(&mut self, _: usize, endpoint: ShmEndpoint) {
-        // The test has ended when nobody takes it.
+        // The send fails if the test has ended.
         drop(self.0.send(endpoint));
     }
 }
@@ -265,7 +265,7 @@ impl RawListener {
     /// The next connection.
     #[track_caller]
     pub(crate) fn accept(&self) -> RawPeer {
-        let endpoint = self.accepted.recv_timeout(LIMIT).expect("nobody connects");
+        let endpoint = self.accepted.recv_timeout(LIMIT).expect("no peer connected");
         RawPeer::adopt(self.connector.fabric(0).unwrap(), endpoint)
     }
 }

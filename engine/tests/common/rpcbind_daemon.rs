@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-/// A Unix socket whose connections `handle` gets, each on a thread of its own. Its file is removed
+/// A Unix socket whose connections `handle` gets, each on a separate thread. Its file is removed
 /// and its thread joined with it; the threads of connections end with their connections.
 pub(crate) struct Socket {
     path: PathBuf,
@@ -60,7 +60,7 @@ impl Drop for Socket {
 /// Program, version, netid, address, owner.
 pub(crate) type Row = (u32, u32, String, String, String);
 
-/// What a daemon knows, and what it heard.
+/// Registrations of a daemon, and the calls it received.
 #[derive(Default)]
 struct State {
     rows: Vec<Row>,

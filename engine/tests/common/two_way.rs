@@ -44,9 +44,9 @@ impl<T> End<T> {
 
 /// Both ends.
 pub(crate) struct Pair<T> {
-    /// Who connected.
+    /// The end that connected.
     pub(crate) near: End<T>,
-    /// Who accepted, and calls in reverse.
+    /// The end that accepted, and calls in reverse.
     pub(crate) far: End<T>,
 }
 
@@ -105,7 +105,7 @@ impl<T: 'static> Pair<T> {
         }
     }
 
-    /// Has a first call in reverse answered, so that all credits are there.
+    /// Waits for the answer to a first call in reverse, so that all credits are there.
     #[track_caller]
     pub(crate) fn open_window(&mut self) {
         let client = &self.far.client;

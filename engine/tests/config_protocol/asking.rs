@@ -218,8 +218,8 @@ fn receive_a_refusal_or_garbage_expect_the_connection_as_rfc_8797_has_it() {
     }
 }
 
-/// What the server does to the request instead of answering it; a new connection is made, on which
-/// it is not asked again.
+/// Expects the client to reconnect, and not to ask again, after the server does this to the request
+/// instead of answering it.
 #[track_caller]
 fn expect_another_connection(mut opening: Opening, how_it_ends: DownCause) {
     let end = Instant::now() + LIMIT;
@@ -305,7 +305,7 @@ fn expect_no_read_chunks(mut opening: Opening) {
         assert_eq!(opening.peer.poll(), None, "nothing was sent");
     }
 
-    // What fits goes inline, results by RDMA Write as ever.
+    // Data that fit go inline, results by RDMA Write as ever.
     let mut spec = CallSpec::new()
         .argument(opening.client.bulk(3000).unwrap())
         .result_into(opening.client.bulk(20_000).unwrap());

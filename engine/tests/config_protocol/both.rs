@@ -1,4 +1,4 @@
-//! Two engines: who serves, who asks, and what they agree on.
+//! Two engines: every combination of serving and asking, and the agreed parameters.
 
 use super::common::caller::{Caller, MixCall, client_config};
 use super::common::{Server, small_with};
@@ -18,7 +18,7 @@ fn pair(
     (server, caller)
 }
 
-/// What the client heard when its connection came up, the only event.
+/// Parameters in the client's only event, that its connection came up.
 #[track_caller]
 fn up<T>(caller: &Caller<T>) -> Negotiated {
     match &caller.heard.borrow().events[..] {
@@ -92,8 +92,8 @@ fn a_client_with_a_weaker_flavor_goes_on_unconfigured() {
     expect_traffic(&mut caller);
 }
 
-/// The values of RFC 8797 and of this protocol come from the same configuration: neither raises
-/// what the other has, and both ends see the same.
+/// The values of RFC 8797 and of this protocol come from the same configuration: neither raises the
+/// values of the other, and both ends see the same.
 #[test]
 fn sizes_are_the_minimum_of_all_that_was_said() {
     for (server_bytes, client_bytes) in [(1024, 8192), (8192, 1024), (2048, 2048)] {

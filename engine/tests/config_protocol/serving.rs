@@ -43,7 +43,7 @@ impl Asker {
         self.xid
     }
 
-    /// Calls the protocol's program: what comes back behind the XID.
+    /// Calls the protocol's program; returns the words behind the XID.
     #[track_caller]
     fn ask(&mut self, procedure: u32, credential: &[u32], args: &[u32]) -> Vec<u32> {
         let target = [CONFIG_RDMA_PROG, VERS1, procedure];
@@ -69,8 +69,8 @@ impl Asker {
         assert_eq!(answer[..4], [0, 0, 0, SUCCESS]);
     }
 
-    /// Whether an echo of so many bytes comes back inline; else ERR_CHUNK does, for the call has no
-    /// Reply chunk.
+    /// True if an echo of so many bytes comes back inline; otherwise ERR_CHUNK does, because the
+    /// call has no Reply chunk.
     #[track_caller]
     fn echoes_inline(&mut self, bytes: u32) -> bool {
         let args = [vec![bytes], vec![0x5a5a_5a5a; bytes as usize / 4]].concat();

@@ -1,4 +1,4 @@
-//! The end of a core, or none at all, and what becomes of its calls.
+//! The end of a core, or of a core that never started, and the fate of its calls.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn the_core_ends_expect_every_call_answered() {
     assert!(matches!(pair.client.wait_up(LIMIT), Err(ConnectError::Down)));
 }
 
-/// Threads call, and drop calls, while the core ends: none of them waits for ever.
+/// Threads call, and drop calls, while the core ends: none of them waits forever.
 #[test]
 fn the_core_ends_while_threads_call_expect_each_call_to_end() {
     for _ in 0..20 {
@@ -84,7 +84,7 @@ fn note_lost(heard: &Arc<Mutex<Vec<u64>>>) -> Arc<OnAnswer> {
     })
 }
 
-/// On a stack that has no room for something of each of them.
+/// Ends on a stack that has no room for something of each of them.
 #[test]
 fn the_core_never_runs_expect_many_calls_to_end_in_their_order() {
     const ORDERS: u64 = 8192;

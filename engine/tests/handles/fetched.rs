@@ -7,7 +7,8 @@ use spinrpc_proto::profile::Profile;
 /// Bytes of a result that no message has room for.
 const RESULT_BYTES: u32 = 20_001;
 
-/// A server that has clients fetch what they have offered no room for, and a client whose core sleeps.
+/// A server that makes clients fetch results for which they have not offered room, and a client
+/// whose core sleeps.
 fn fetching() -> Pair {
     let server = Server::with(common::small_with(|raw| raw.rpc.protocol = Profile::Rfc5666));
     server.shared.read_chunks.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What the keys of CPUs and memory do to the host, as the kernel tells it.
+//! Effects of the keys of CPUs and memory on the host, as the kernel reports them.
 
 use super::common::{small, small_with, valid};
 use spinrpc::config::{CoreList, Host, NumaPolicy, RawConfig, Want};
@@ -54,7 +54,7 @@ impl Arena {
         Ok(Self { block, core, _engine: engine })
     }
 
-    /// What the kernel says of the mapping that the block is in.
+    /// The kernel's report on the mapping that the block is in.
     fn smaps(&self) -> String {
         let address = self.block.bytes().as_ptr() as usize;
         let text = fs::read_to_string("/proc/self/smaps").unwrap();
@@ -183,7 +183,7 @@ fn an_arena_is_on_the_node_of_its_core_where_there_are_several() {
     assert_eq!(local.starts_with("prefer"), several, "{local} on nodes {nodes}");
 }
 
-/// The device says the least limit that anybody holds.
+/// The device returns the least limit that is held.
 fn wake_limit_us() -> Option<i32> {
     let bytes = fs::File::open("/dev/cpu_dma_latency").and_then(|mut device| {
         let mut word = [0; 4];

@@ -1,4 +1,4 @@
-//! What the keys of messages do: which way the data of a call take, and what is refused.
+//! Effects of the keys of messages: the path that the data of a call take, and refusals.
 
 use super::common::caller::{
     Caller, MixAnswer, MixCall, SharedHeard, all_words, client_config, recorder, run,
@@ -23,7 +23,7 @@ fn pair(
     (server, caller)
 }
 
-/// Whether an argument of that length comes in the message.
+/// True if an argument of that length comes in the message.
 fn is_inline(caller: &mut Caller<MixAnswer>, bytes: usize) -> bool {
     let call = MixCall { seed: 3, arguments: vec![bytes], ..MixCall::default() };
     run(caller, &call).in_memory == 0
@@ -160,7 +160,7 @@ fn silent(address: &str) -> OwnedFd {
     socket
 }
 
-/// Whether the engine has ended the handshake.
+/// True if the engine has ended the handshake.
 fn is_over(socket: &OwnedFd) -> bool {
     let mut packet = [0; 256];
     loop {

@@ -1,4 +1,4 @@
-//! What the keys of polling do: how much a turn takes, and how idle cores rest.
+//! Effects of the keys of polling: the length of a turn, and the rest of idle cores.
 
 use super::common::caller::{Heard, all_words, client_config, recorder};
 use super::common::program::NULL;
@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How many events the fullest turn of a server takes that 40 calls wait for.
+/// Number of events in the fullest turn of a server with 40 waiting calls.
 fn fullest_turn(budget: u64) -> usize {
     let engine = Engine::new(valid(small_with(|raw| raw.poll.budget = budget))).unwrap();
     serve(&engine);

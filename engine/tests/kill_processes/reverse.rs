@@ -16,17 +16,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What the other process does: it serves, and calls who connects ...
+/// Role of the other process: it serves, and calls its clients ...
 pub(super) const SERVER: &str = "server that calls back";
 /// ... or it connects, and is called.
 pub(super) const CLIENT: &str = "client that is called back";
 
 /// Calls in reverse at a time.
 const REVERSE: u64 = 6;
-/// Calls of each direction that stay with who should answer them.
+/// Calls of each direction that stay with the end that should answer them.
 const OPEN: u64 = 2;
 
-/// With memory for the calls of both directions of two connections.
+/// Configuration with memory for the calls of both directions of two connections.
 fn two_way(mut raw: RawConfig) -> RawConfig {
     (raw.rpc.reverse_calls, raw.mem.arena_mib) = (REVERSE, 64);
     raw
@@ -59,7 +59,7 @@ pub(super) fn be_called_for_ever(address: &str) {
 }
 
 impl Load {
-    /// By a connection of which the other end may make use as well; it is up, and has begun.
+    /// Calls over a connection that the other end may use as well; it is up, and has begun.
     #[track_caller]
     fn forward(core: &mut Core, address: &str) -> Self {
         let state = Rc::default();
@@ -128,7 +128,7 @@ impl Survivor {
         Load::in_reverse(&mut self.core, connection)
     }
 
-    /// Both directions have calls that nobody answers, and many that are answered.
+    /// Both directions have calls that are not answered, and many that are.
     #[track_caller]
     fn wait_for_load(&mut self, load: &Load, calls: u64) {
         let is_open = |token| load.state.borrow().in_flight.contains(&token);
@@ -137,7 +137,7 @@ impl Survivor {
         run_core(&mut self.core, "calls in both directions", has_load);
     }
 
-    /// Kills the end of `load`, with calls of both directions under way.
+    /// Kills the end of `load`, with calls of both directions in flight.
     #[track_caller]
     fn kill(&mut self, mut victim: Other, load: &Load) {
         let (calls, downs) = (self.moments.next() / 4, self.shared.downs());

@@ -27,12 +27,12 @@ pub(crate) struct Caller {
     heard: Rc<Heard>,
     pub(crate) calls_left: usize,
     pub(crate) reconnects_left: usize,
-    /// What found no room, to be tried again.
+    /// The refused call, to be tried again.
     refused: Option<CallPlan>,
     refusals: usize,
 }
 
-/// What the handler of a connection has heard.
+/// Events of a connection's handler.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     pub(crate) up: Cell<bool>,
@@ -55,14 +55,14 @@ pub(crate) struct StartedCall {
     client: Client,
 }
 
-/// When a started call needs somebody's attention.
+/// Time at which a started call needs attention.
 pub(crate) struct Started {
     pub(crate) call: StartedCall,
     pub(crate) deadline_ns: Option<u64>,
     pub(crate) cancel_ns: Option<u64>,
 }
 
-/// How a call that was tried fared.
+/// Result of trying a call.
 pub(crate) enum Tried {
     Started(Started),
     /// No room now, or no connection.
@@ -151,7 +151,7 @@ impl Caller {
         self.rng.within(self.plan.think_ns)
     }
 
-    /// How many calls to try in one go.
+    /// Number of calls to try in one go.
     pub(crate) fn burst(&mut self) -> u64 {
         self.rng.below(self.plan.burst) + 1
     }
@@ -175,7 +175,8 @@ impl Caller {
     }
 
     fn put_back(&mut self, refused: &Backpressure) -> Tried {
-        /// What finds no room so often, with nothing else in flight, is too large for the device.
+        /// A call that does not fit this often, with nothing else in flight, is too large for the
+        /// device.
         const PATIENCE: usize = 50;
         let plan = self.ledger.entries().withdraw();
         self.refusals += 1;
@@ -275,7 +276,7 @@ fn open(
 }
 
 impl Handler {
-    /// Reads a reply; what is wrong with it is written down if the server keeps the rules.
+    /// Reads a reply; errors are recorded if the server keeps the rules.
     fn read(&self, token: u64, mut reply: Reply<'_>) -> Result<(), CallError> {
         let plan = self.ledger.entries().calls.get(token as usize).map(|entry| entry.plan.clone());
         let Some(plan) = plan else { return Ok(()) };

@@ -22,7 +22,7 @@ pub(crate) fn bytes(key: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Whether these are the bytes of `key`.
+/// True if these are the bytes of `key`.
 pub(crate) fn is(key: u64, bytes: &[u8]) -> bool {
     let mut words = Words::new(key);
     let (chunks, rest) = bytes.as_chunks();

@@ -84,7 +84,7 @@ impl Simulation {
                 self.callers.iter().map(|seat| seat.caller.client.in_flight()).collect();
             return self.fail(format!("a credit is left over, in flight by link: {in_flight:?}"));
         }
-        // What completes late does so now.
+        // Late completions happen now.
         self.run_until(COMPLETIONS_NS, |_| false);
         if self.hostile.is_empty() && !self.has_failed() {
             self.check_cores();
@@ -123,7 +123,7 @@ impl Simulation {
         if let Some(place) = self.core_in_use() {
             let free = free_blocks(&self.places[place].core);
             let all = self.places[place].blocks;
-            self.fail(format!("core {place} has {free} blocks of its own memory left of {all}"));
+            self.fail(format!("core {place} has {free} blocks of its memory left of {all}"));
         }
     }
 
@@ -182,7 +182,7 @@ impl Simulation {
         {
             self.fail(format!("something survives the end: {holding:?}"));
         }
-        // Cores hear of the end in turns of their own: behind all that has arrived for them, of which
+        // Cores learn of the end in separate turns: behind all that has arrived for them, of which
         // they may take one at a time.
         for _ in 0..WIRE_RESTS_NS / COMPLETIONS_NS {
             self.run_until(COMPLETIONS_NS, |_| false);

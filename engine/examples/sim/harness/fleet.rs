@@ -10,7 +10,7 @@ use spinrpc::fabric::sim::Rng;
 /// Longer than any message is on its way.
 const PAUSE_NS: u64 = 500_000;
 
-/// What is not a node's own.
+/// State shared by all nodes.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     /// Not all nodes need speak the same versions.
@@ -24,8 +24,8 @@ pub(crate) struct Fleet {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     pub(crate) at: Step,
-    /// All cores sleep for so long before: what is on its way arrives, and is taken when they know
-    /// of the end.
+    /// All cores sleep for this long first: messages in flight arrive, and are taken when the cores
+    /// know of the end.
     pub(crate) pause_ns: u64,
     /// The end that dies is that of the client.
     pub(crate) is_of_client: bool,

@@ -1,6 +1,6 @@
 //! Peers that break the rules: they speak messages, RDMA Reads and Writes straight to the fabric,
-//! most of it well formed, little of it right. What they do may cost them their own connections and
-//! nobody else anything.
+//! most of it well formed, little of it right. They may lose their own connections, but must not
+//! harm others.
 
 mod client;
 mod server;
@@ -45,7 +45,7 @@ pub(crate) struct Hostile {
     exposed: Vec<RemoteSlice>,
     /// Calls that may yet be answered, or replies that may yet be fetched.
     kept: Vec<Vec<u8>>,
-    /// Ends of connections that have become its own, and nobody knows yet.
+    /// Ends of new connections of this peer, which are not known elsewhere yet.
     sides: Vec<SideId>,
 }
 
@@ -255,7 +255,8 @@ impl Hostile {
         }
     }
 
-    /// Memory of its own that the engine may reach; a dead or a wrong key when there is none.
+    /// Exposes memory of this peer that the engine may reach; returns a dead or a wrong key when
+    /// there is none.
     fn expose(&mut self, qp: QpId, length: usize, access: Access) -> RemoteSlice {
         let nowhere = RemoteSlice { handle: 0x0bad_0001, length: length as u32, offset: 4096 };
         let Some(mut bulk) = self.fabric.bulk(qp, length.min(BLOCK_BYTES)) else { return nowhere };

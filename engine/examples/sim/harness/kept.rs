@@ -28,7 +28,7 @@ impl Kept {
         }
     }
 
-    /// How long it is kept.
+    /// Time for which it is kept.
     pub(crate) fn time_ns(&self) -> u64 {
         content::mix(self.key) / 2 % KEPT_NS
     }

@@ -1,4 +1,4 @@
-//! What is known of every call: that it ends once, and how it may end.
+//! State of every call: that it ends once, and the allowed ways to end.
 
 use super::kept::Kept;
 use super::program::Waiting;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Default)]
 pub(crate) struct Ledger(Arc<Mutex<Entries>>);
 
-/// What is written down.
+/// Records.
 #[derive(Default)]
 pub(crate) struct Entries {
     pub(crate) calls: Vec<Entry>,
@@ -32,7 +32,7 @@ pub(crate) struct Entries {
     pub(crate) called: Vec<(usize, ConnectionId)>,
     /// Data that an application keeps since the last look.
     pub(crate) kept: Vec<Kept>,
-    /// What must not have happened.
+    /// Violations.
     pub(crate) failures: Vec<String>,
     pub(crate) succeeded: u64,
     pub(crate) ended: u64,
@@ -64,7 +64,7 @@ impl Ledger {
         self.entries().fail(what);
     }
 
-    /// A connection between two that keep the rules ended. Faults of the network are no news.
+    /// A connection between two that keep the rules ended. Faults of the network are expected.
     pub(crate) fn hear_end(&self, cause: &DownCause) {
         let is_fault = matches!(cause, DownCause::Local | DownCause::Remote | DownCause::PeerDied);
         if !is_fault && !self.entries().is_mixed {
@@ -152,10 +152,10 @@ impl Entry {
     fn wrong_success(&self) -> Option<String> {
         let answers = matches!(self.plan.answer, Answer::Now | Answer::Later(_));
         let is_wrong = self.honest && (self.executions == 0 || !answers);
-        is_wrong.then(|| "succeeded, although nobody answered it".to_owned())
+        is_wrong.then(|| "succeeded, although it was not answered".to_owned())
     }
 
-    /// Why this error cannot be right.
+    /// Reason why this error cannot be right.
     fn wrong_error(&self, error: &CallError, now_ns: u64) -> Option<String> {
         let is_right = match error {
             CallError::TimedOut => return self.wrong_timeout(now_ns),

@@ -1,5 +1,5 @@
-//! How far the ends of a connection have come with finding their version (version two section 5), read
-//! from the wire.
+//! Progress of both ends of connections in finding their version (version two section 5), read from
+//! the wire.
 
 use super::words::{ERROR, word};
 use spinrpc::fabric::sim::{SideId, What};
@@ -13,7 +13,7 @@ pub(crate) enum Step {
     /// Its first call is on its way, in version two.
     Offered,
     OfferTaken,
-    /// An answer that is no error is on its way.
+    /// An answer other than an error is on its way.
     Answered,
     /// ERR_VERS is on its way.
     Refused,
@@ -40,8 +40,8 @@ impl Step {
         Self::FallbackAnswered,
     ];
 
-    /// What comes next when that is seen at `side`: until the version is known there is one message
-    /// at a time.
+    /// Next step after `what` is seen at `side`: until the version is known there is one message at
+    /// a time.
     pub(crate) fn after(self, side: SideId, what: &What) -> Self {
         match what {
             What::Sent { message, .. } if side.is_connector() => self.after_call(message),
@@ -81,7 +81,7 @@ impl Step {
     }
 }
 
-/// How many connections were lost in each step, by how far they had come when both ends knew.
+/// Number of connections lost in each step, by the progress known to both ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cuts([u64; Step::OPEN.len()]);
 

@@ -16,7 +16,7 @@ use spinrpc_proto::rpc::Direction;
 use spinrpc_proto::version::Versions;
 use std::fmt;
 
-/// What both ends of every connection have said.
+/// Messages of both ends of every connection.
 #[derive(Default)]
 pub(crate) struct Oracle {
     lanes: Vec<Lane>,
@@ -24,14 +24,14 @@ pub(crate) struct Oracle {
     /// Keys of which sides died at that time.
     revoked: (u64, Vec<(SideId, u32)>),
     hostile: Vec<SideId>,
-    /// Whose rules all ends go by, if they agree on that.
+    /// Profile that all ends follow, if they agree on one.
     pub(crate) profile: Option<Profile>,
     /// Not all nodes speak the same versions.
     pub(crate) is_fleet: bool,
     pub(crate) seen: Seen,
 }
 
-/// How often those that keep the rules did something.
+/// Number of actions of peers that keep the rules.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) calls: u64,
@@ -159,12 +159,12 @@ impl Oracle {
         !self.hostile.contains(&side)
     }
 
-    /// How far both ends have come with finding their version.
+    /// Progress of both ends in finding their version.
     pub(crate) fn step(&mut self, side: SideId) -> Step {
         self.lane(side).step
     }
 
-    /// Whoever is lost from now on is no loss.
+    /// Connections lost from now on do not count.
     pub(crate) fn end_traffic(&mut self) {
         self.lanes.iter_mut().for_each(|lane| lane.is_cut = lane.is_down);
     }
@@ -201,7 +201,7 @@ impl Oracle {
         problem.map(|problem| format!("at {at_ns} ns, {}: {problem}", caller.peer()))
     }
 
-    /// What is wrong with what was seen, if anything is.
+    /// Error in an observation, if there is one.
     pub(crate) fn see(&mut self, seen: &Observed) -> Option<String> {
         let side = seen.side;
         if let What::Sent { message, .. } | What::Received { message } = &seen.what
@@ -269,7 +269,7 @@ impl Oracle {
         receives: usize,
     ) -> Option<String> {
         let Ok(view) = HeaderView::new_checked(message, &LIMITS) else {
-            // What a hostile client offers goes back to it as it came.
+            // A hostile client's offer goes back to it unchanged.
             return match word(message, 3) == ERROR {
                 true => self.on_error(side, message, receives),
                 false if !self.is_honest(side.peer()) => None,
@@ -320,7 +320,7 @@ impl Oracle {
         self.lane(side).answer(side, message, receives).filter(|_| checked)
     }
 
-    /// What RFC 8166 took away is sent by nobody who goes by it.
+    /// Features that RFC 8166 removed are not sent by an end that follows it.
     fn outdated(&self, message: &[u8]) -> Option<String> {
         let is_old = matches!(word(message, 3), MSGP | DONE);
         (is_old && self.profile == Some(Profile::Rfc8166))
@@ -337,7 +337,7 @@ impl Oracle {
         }
         let way = match &view {
             Some(view) => lane.way_of(side.peer(), message, view),
-            // A call goes to whoever accepted, as far as one can know.
+            // A call goes to the accepting end, as far as one can know.
             None if side.is_connector() => Way::Reply,
             None => Way::Call,
         };
@@ -356,8 +356,8 @@ impl Oracle {
         problem
     }
 
-    /// Nobody waits for an answer any more, and nobody owes an RDMA_DONE, where both ends keep the
-    /// rules and are there.
+    /// Checks that no call waits for an answer any more, and no RDMA_DONE is owed, where both ends
+    /// keep the rules and are there.
     pub(crate) fn unsettled(&self) -> Option<String> {
         let mut lanes = self.lanes.iter().enumerate();
         let (number, lane) = lanes.find(|(number, lane)| {
@@ -406,7 +406,7 @@ fn end_of(side: SideId) -> usize {
     side.0 % 2
 }
 
-/// Which way a message goes.
+/// Direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Call,
@@ -414,9 +414,9 @@ enum Way {
 }
 
 impl Lane {
-    /// Which way a message of this end goes. Its RPC message says so; where that is in a chunk, a call
-    /// has it in a Position-Zero Read chunk, and so may have the reply to a call that is known. The
-    /// header of version two says it itself.
+    /// Direction of a message of this end. Its RPC message has it. If that message is in a chunk, a
+    /// call has it in a Position-Zero Read chunk, and so may have the reply to a call that is
+    /// known. In version two the header has the direction.
     fn way_of(&mut self, sender: SideId, message: &[u8], view: &HeaderView<'_>) -> Way {
         let awaited = &self.flow(sender, Way::Reply).in_flight;
         let answers = awaited.contains(&word(message, 0));
@@ -435,7 +435,7 @@ impl Lane {
         &mut self.flows[usize::from(!is_forward)]
     }
 
-    /// Whoever has fetched something says so: once, and of nothing else.
+    /// An end that has fetched something sends an RDMA_DONE: once, and for nothing else.
     fn done(&mut self, side: SideId, message: &[u8]) -> Option<String> {
         let xid = word(message, 0);
         for (way, of_reply) in [(Way::Call, true), (Way::Reply, false)] {
@@ -484,8 +484,8 @@ impl Flow {
             .then(|| format!("sent a call with {in_flight} in flight of {granted} granted"))
     }
 
-    /// A grant came. What the application starts before a turn is sent at its end: under the grant
-    /// before.
+    /// A grant came. Calls that the application starts before a turn are sent at its end: under the
+    /// earlier grant.
     fn grant(&mut self, at_ns: u64, granted: u32) {
         let before = if self.granted_at == at_ns { self.usable } else { self.granted };
         self.usable = before.max(granted);
@@ -514,7 +514,7 @@ impl Flow {
     fn answer(&mut self, message: &[u8], receives: usize, awaited: usize) -> Option<String> {
         let (xid, granted) = (word(message, 0), word(message, 2) as usize);
         let Some(at) = self.served.iter().position(|of| *of == xid) else {
-            return Some(format!("answered XID {xid:#x}, which nobody called, or twice"));
+            return Some(format!("answered XID {xid:#x}, which was not called, or answered twice"));
         };
         self.served.remove(at);
         let held = self.served.len();

@@ -23,7 +23,7 @@ const ITEMS_MAX: u32 = 4;
 /// Longest time that a call is kept for anybody.
 const DEFERRED_NS_MAX: u32 = 1_000_000;
 
-/// Beside the kind of answer: the reply may be left to be fetched.
+/// Flag next to the kind of answer: the reply may be left to be fetched.
 pub(crate) const MAY_FETCH: u32 = 8;
 
 /// Sides of hostile clients, known when they connect.
@@ -34,7 +34,7 @@ pub(crate) struct Worker {
     context: CoreContext,
     ledger: Ledger,
     hostile: HostileSides,
-    /// Who is at the other ends.
+    /// Identities of the peers.
     peers: Vec<(ConnectionId, Peer)>,
     /// Of a server: which place its core has.
     place: Option<usize>,
@@ -62,7 +62,7 @@ struct Ask {
     is_whole: bool,
 }
 
-/// Writes the arguments of [`WORK`]; the data items stand beside the stream.
+/// Writes the arguments of [`WORK`]; the data items are outside the stream.
 pub(crate) fn encode(token: u64, plan: &CallPlan, args: &mut Encoder<'_>) {
     args.u64(token);
     args.u32(plan.arguments.len() as u32);
@@ -77,7 +77,7 @@ pub(crate) fn encode(token: u64, plan: &CallPlan, args: &mut Encoder<'_>) {
 }
 
 impl Ask {
-    /// What it does not take with it goes to `kept`.
+    /// Reads the arguments. Items that are not taken along go to `kept`.
     fn read(args: &mut Decoder<'_>, kept: &mut Vec<Kept>) -> Result<Self, DecodeError> {
         let token = args.u64()?;
         let (mut arguments, mut is_whole) = (Vec::new(), true);
@@ -146,8 +146,8 @@ impl Worker {
         Self { context, ledger, hostile, peers: Vec::new(), place, called_back: Vec::new() }
     }
 
-    /// Whether who is at the other end keeps the rules. A hostile server may be known only when it has
-    /// said something.
+    /// True if the peer keeps the rules. A hostile server may be known only after its first
+    /// message.
     fn is_honest(&self, connection: ConnectionId) -> bool {
         let hostile = self.hostile.lock().map(|sides| sides.clone()).unwrap_or_default();
         let is_hostile = |peer: &Peer| hostile.iter().any(|side| *peer == Peer::Simulated(*side));

@@ -21,7 +21,7 @@ use std::sync::Arc;
 const TRAFFIC_NS: u64 = 200_000_000;
 /// Turns without work after which a core has looked at everything, its clock included.
 const TURNS_TO_SEE_ALL: u32 = 6;
-/// How soon, and how often at the least, everybody has a look when nothing happens by itself.
+/// Minimum and maximum time until all nodes are polled when no event is scheduled.
 const HEARTBEAT_NS: (u64, u64) = (20_000, 5_000_000);
 /// Between two tries of a call that found no room.
 const RETRY_NS: u64 = 3_000;
@@ -29,17 +29,17 @@ const RETRY_NS: u64 = 3_000;
 /// Between two looks at a connection that is not up yet.
 const CONNECTING_NS: u64 = 20_000;
 
-/// What became of a seed.
+/// Result of a seed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     /// Of everything on the wire, in order.
     pub(crate) digest: u64,
-    /// What went over the wire.
+    /// Traffic on the wire.
     pub(crate) seen: Seen,
     /// Calls that ended well.
     pub(crate) succeeded: u64,
     pub(crate) virtual_ns: u64,
-    /// What must not have happened.
+    /// Violations.
     pub(crate) failures: Vec<String>,
 }
 
@@ -81,11 +81,11 @@ pub(crate) struct Place {
     pub(crate) stalled_until: u64,
     /// Turns it gets whether or not there is anything to do.
     pub(crate) turns: u32,
-    /// Blocks of its own memory, none being lent.
+    /// Blocks of its own memory when none is lent.
     pub(crate) blocks: usize,
 }
 
-/// What is to happen at a time.
+/// A scheduled action.
 pub(crate) enum Action {
     /// A caller goes on with its plan.
     Call(usize),
@@ -142,13 +142,13 @@ pub(crate) struct Simulation {
 /// A server, which may be replaced by the next one.
 pub(crate) struct Server {
     pub(crate) node: Node,
-    /// Which of the engines it is now.
+    /// Index of the current engine.
     pub(crate) engine: usize,
     /// It ends, and is to be replaced.
     pub(crate) is_leaving: bool,
 }
 
-/// A caller, where it sits and whom it calls.
+/// A caller, its place and its target.
 pub(crate) struct Seat {
     pub(crate) caller: Caller,
     pub(crate) place: usize,
@@ -511,7 +511,7 @@ impl Simulation {
         }
     }
 
-    /// Nobody has anything to do: on to when something happens, or to the next heartbeat.
+    /// No node has anything to do: advances to the next event or heartbeat.
     fn advance(&mut self) {
         let now = self.world.now_ns();
         let planned = self.agenda.peek().map(|Reverse((at, _))| *at);
@@ -534,7 +534,7 @@ impl Simulation {
     }
 }
 
-/// What was seen, in a line.
+/// An observation in one line.
 fn short(what: &What) -> String {
     match what {
         What::Sent { message, invalidate, receives } => {

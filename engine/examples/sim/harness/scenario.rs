@@ -1,4 +1,4 @@
-//! What a seed stands for: who is there, how they are configured, what they do, what goes wrong.
+//! Scenario of a seed: nodes, their configurations, their actions, and faults.
 
 use super::fleet::Fleet;
 use super::wide::Wide;
@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Scenario {
     pub(crate) network: Network,
-    /// Whose rules all nodes go by; `None` when not all by the same.
+    /// Profile that all nodes follow; `None` if they differ.
     pub(crate) profile: Option<Profile>,
     pub(crate) servers: Vec<Node>,
     pub(crate) clients: Vec<Node>,
@@ -42,7 +42,7 @@ pub(crate) struct Node {
     pub(crate) device: DevicePlan,
 }
 
-/// What of the device is not as the configuration would have it.
+/// Properties of the device that differ from the configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DevicePlan {
     small_arena: bool,
@@ -58,7 +58,7 @@ pub(crate) struct DevicePlan {
 /// A connection of a client, and what it is used for.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkPlan {
-    /// Which of the client engines.
+    /// Index of the client engine.
     pub(crate) node: usize,
     pub(crate) core: usize,
     pub(crate) target: Target,
@@ -70,21 +70,21 @@ pub(crate) struct LinkPlan {
     pub(crate) think_ns: (u64, u64),
     /// Clients made after the first has lost its connection for good.
     pub(crate) reconnects: usize,
-    /// The client makes a lost connection anew by itself.
+    /// Some if the client reconnects by itself.
     pub(crate) comeback: Option<Reconnect>,
     /// The server may be too small for what the client offers: ERR_CHUNK is right, then.
     pub(crate) is_cramped: bool,
     pub(crate) mix: Mix,
 }
 
-/// Who is called.
+/// Target of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Server(usize),
     Hostile(usize),
 }
 
-/// What calls are like; parts of a thousand.
+/// Mix of calls; parts of a thousand.
 #[derive(Clone, Debug)]
 pub(crate) struct Mix {
     /// With data items.
@@ -110,7 +110,7 @@ pub(crate) struct Mix {
     pub(crate) fetched: u64,
 }
 
-/// What goes wrong at a time.
+/// A fault at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     /// The peer of a connection dies; the number picks which.
@@ -211,7 +211,7 @@ fn faults(rng: &mut Rng, has_comeback: bool) -> Vec<(u64, Fault)> {
     (0..count).map(draw).collect()
 }
 
-/// Which of the documents' rules, and of their options, are in use.
+/// The document whose rules apply, and the options in use.
 struct Rules {
     profile: Profile,
     align_bytes: u64,
@@ -231,7 +231,7 @@ impl Rules {
         }
     }
 
-    /// What a node makes of them; one that does not conform has some of its own.
+    /// Applies the rules to a node; a node that does not conform has different ones.
     fn apply(&self, raw: &mut RawConfig, rng: &mut Rng, conforms: bool) {
         let own = Self::draw(rng);
         let rules = if conforms { self } else { &own };
@@ -388,7 +388,7 @@ impl DevicePlan {
 }
 
 impl LinkPlan {
-    /// What a server calls in reverse by one connection, as long as that is up.
+    /// Calls of a server in reverse over one connection, as long as that is up.
     pub(crate) fn in_reverse(rng: &mut Rng) -> Self {
         let think = rng.pick(&[0, 1_000, 20_000]);
         Self {
@@ -427,7 +427,7 @@ impl LinkPlan {
     }
 }
 
-/// How a client comes back: at once or after a while, for a short time or a long one.
+/// Reconnect policy of a client: at once or after a while, for a short time or a long one.
 fn comeback(rng: &mut Rng) -> Reconnect {
     let first_delay = Duration::from_nanos(rng.pick(&[0, 1_000, 50_000, 1_000_000]));
     Reconnect::default()
@@ -456,7 +456,7 @@ impl Mix {
     }
 }
 
-/// What one call asks for, and what its reply will be.
+/// Properties of one call, and of its reply.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallPlan {
     /// Lengths of the data items of the arguments.
@@ -482,7 +482,7 @@ pub(crate) struct CallPlan {
     pub(crate) is_cramped: bool,
 }
 
-/// What a handler does with a call.
+/// A handler's answer to a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Answer {
     #[default]

@@ -48,8 +48,8 @@ fn server_address(index: usize) -> String {
     format!("server-{index}")
 }
 
-/// What a hostile node says of itself while connecting: now and then that it takes, or sends, messages
-/// of any length, or something that is no private data at all.
+/// Private data of a hostile node: sometimes a claim that it takes, or sends, messages of any
+/// length, or bytes that are not private data at all.
 fn draw_private_data(wild: &mut Option<Rng>) -> PrivateData {
     let mut said = PRIVATE_DATA;
     if let Some(rng) = wild {

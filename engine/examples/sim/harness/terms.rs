@@ -1,5 +1,5 @@
-//! What two ends have told each other by the Connection Configuration Protocol (RFC 5666 section 6),
-//! read from the wire: from then on both keep to it.
+//! Terms that two ends have agreed on by the Connection Configuration Protocol (RFC 5666 section
+//! 6), read from the wire: from then on both keep to them.
 
 use super::words::{DONE, ERROR, word};
 use spinrpc_proto::config_proto::{
@@ -8,7 +8,7 @@ use spinrpc_proto::config_proto::{
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::rpc::{AcceptStatus, CallHeader, ReplyBody, ReplyHeader};
 
-/// What binds one end.
+/// Limits that bind one end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
     /// RDMA Reads that may be active at its peer.

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// A call whose time is counted.
 #[derive(Clone, Copy, Debug)]
 struct Named {
-    /// When its time is over.
+    /// End of its time.
     until_ns: u64,
     is_refused: bool,
 }
@@ -18,7 +18,7 @@ struct Named {
 #[derive(Default)]
 pub(crate) struct Times(HashMap<u32, Named>);
 
-/// Whether a message says that a call came too late.
+/// True if a message tells that a call came too late.
 pub(crate) fn is_late(view: &HeaderView<'_>) -> bool {
     view.optional().is_some_and(|body| body.option == LATE)
 }

@@ -1,6 +1,7 @@
-//! What one seed in seven has beside the rest: extremes of credits, cores that stop for longer than a
-//! deadline, servers that are replaced by their next process, hostile peers that claim and send all at
-//! once. Decided apart from the rest of a scenario, so that the other seeds mean what they meant.
+//! Additional conditions of one seed in seven: extremes of credits, cores that stop for longer than
+//! a deadline, servers that are replaced by their next process, hostile peers that claim and send
+//! all at once. Decided apart from the rest of a scenario, so that the other seeds mean what they
+//! meant.
 
 use super::scenario::{Fault, Node};
 use spinrpc::config::ConfigError;
@@ -9,7 +10,7 @@ use spinrpc::fabric::sim::Rng;
 /// Longer than the shorter deadline of calls, and less than an answer that is owed may take.
 const STOP_NS: u64 = 8_000_000;
 
-/// What is not a node's own.
+/// State shared by all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Wide {
     pub(crate) faults: Vec<(u64, Fault)>,

@@ -1,4 +1,4 @@
-//! Messages as words, for who says things that the engine would not (RFC 5666 section 4).
+//! Messages as words, for peers that send messages the engine would not send (RFC 5666 section 4).
 
 /// Types of messages.
 pub(crate) const MSG: u32 = 0;
@@ -12,7 +12,7 @@ pub(crate) fn bytes_of(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// The words of a message; what is left over at its end is not seen.
+/// The words of a message; extra bytes at its end are not seen.
 pub(crate) fn words_of(message: &[u8]) -> Vec<u32> {
     message.chunks_exact(4).map(|w| u32::from_be_bytes([w[0], w[1], w[2], w[3]])).collect()
 }

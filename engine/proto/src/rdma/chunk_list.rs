@@ -1,8 +1,8 @@
 //! Chunk lists: walked once to check them, then iterated over as bytes that are known to be sound.
 //!
 //! The `check_*` functions bound every step by the received bytes and by [`Limits`]; the iterators
-//! over what they passed cannot run past it, end too early or find a bad value. A header's views
-//! build the iterators, nobody else can.
+//! over what they passed cannot run past it, end too early or find a bad value. Only a header's
+//! views build the iterators.
 
 use super::segment::{ReadSegment, Segment};
 use crate::limits::{Limits, READ_CHUNKS_MAX};
@@ -38,7 +38,7 @@ impl<'a> ReadList<'a> {
         self.entries.len() / READ_ENTRY_BYTES
     }
 
-    /// Whether no segment is left.
+    /// True if no segment is left.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {
@@ -89,7 +89,7 @@ impl<'a> WriteList<'a> {
         self.chunks as usize
     }
 
-    /// Whether no chunk is left.
+    /// True if no chunk is left.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {
@@ -142,7 +142,7 @@ impl<'a> WriteChunk<'a> {
         Segments { rest: self.segments }
     }
 
-    /// How many segments there are.
+    /// Number of segments.
     #[must_use]
     #[inline]
     pub const fn segment_count(&self) -> usize {
@@ -159,8 +159,9 @@ impl<'a> WriteChunk<'a> {
     /// The segments as they are once `length` bytes are placed in them: filled in order without
     /// gaps, unused ones at length zero (RFC 5666 section 3.6, RFC 8166 section 4.3.2).
     ///
-    /// What a responder writes and what its reply says it wrote both come from here. Bytes beyond
-    /// [`Self::total_length`] have no place and do not appear.
+    /// Segments that a reply of this length fills. A responder's Writes and the lengths in its
+    /// reply both come from here. Bytes beyond [`Self::total_length`] have no place and do not
+    /// appear.
     #[inline]
     pub fn filled(&self, length: u32) -> impl ExactSizeIterator<Item = Segment> + Clone + use<'a> {
         let mut left = length;
@@ -241,7 +242,7 @@ fn check_chunk(
     Ok(())
 }
 
-/// What was seen of a Read list so far.
+/// Running totals over a Read list.
 #[derive(Default)]
 struct ReadTally {
     /// Chunks by the position of their first segment; those without segments are not in use yet.

@@ -1,6 +1,6 @@
 //! The body of an RDMA_ERROR message (`rpc_rdma_error`, RFC 5666 sections 4.2 and 4.3;
 //! `rpcrdma2_error`, version two section 4.2). Code and range of ERR_VERS are the same in every
-//! version; the other codes mean what the version word says.
+//! version; the meaning of other codes depends on the version word.
 
 use crate::version::TransportVersion;
 use crate::xdr::{DecodeError, Reader, Writer};
@@ -13,7 +13,7 @@ const ERR_INVALID_OPTION: u32 = 3;
 /// Words which RFC 5666 section 4.3 puts behind an error code it does not define.
 const EXTRA_WORDS: usize = 8;
 
-/// Why a peer could not make sense of a transport header. It completes the call it names, for good
+/// Reason why a peer could not use a transport header. It completes the call it names, for good
 /// (RFC 8166 section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RdmaError {
@@ -36,7 +36,7 @@ pub enum RdmaError {
 }
 
 impl RdmaError {
-    /// What a responder answers to a header of that version which it cannot decode or use.
+    /// The error that a responder sends for a header of that version which it cannot decode or use.
     #[must_use]
     pub const fn of_header(version: TransportVersion) -> Self {
         match version {
@@ -45,8 +45,8 @@ impl RdmaError {
         }
     }
 
-    /// Reads the body of an RDMA_ERROR with that version word. What follows a code that is not
-    /// defined is left alone: RFC 5666 puts 32 octets there, RFC 8166 nothing.
+    /// Reads the body of an RDMA_ERROR with that version word. Bytes after an undefined code are
+    /// ignored: RFC 5666 puts 32 octets there, RFC 8166 nothing.
     pub(super) fn parse(reader: &mut Reader<'_>, version_word: u32) -> Result<Self, DecodeError> {
         let is_two = version_word == TransportVersion::Two.to_wire();
         Ok(match reader.u32()? {

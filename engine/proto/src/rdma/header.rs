@@ -1,8 +1,8 @@
 //! A received transport header, of either version: checked once, from end to end, then looked at.
 //!
-//! What stands in it, and where, say [`super::v1`] and [`super::v2`], which also write headers. The
-//! connection makes a [`HeaderView`] of each message and gives it to the requester or the responder;
-//! the reactor makes it anew where a call goes on that was kept.
+//! The contents and layout of a header are in [`super::v1`] and [`super::v2`], which also write
+//! headers. The connection builds a [`HeaderView`] of each message and gives it to the requester or
+//! the responder; the reactor builds it again when it resumes a call that was kept.
 
 use core::fmt;
 
@@ -77,7 +77,7 @@ pub struct HeaderView<'a> {
     bytes: &'a [u8],
     /// Only that of an RDMA2_OPTIONAL needs more than 16 bits.
     header_bytes: u32,
-    /// Offset of the link word before the Reply chunk; 0 where there are no lists.
+    /// Offset of the link word before the Reply chunk; 0 for a message without lists.
     reply_at: u16,
     read_segments: u16,
     write_chunks: u16,
@@ -88,16 +88,16 @@ pub struct HeaderView<'a> {
 }
 
 impl<'a> HeaderView<'a> {
-    /// Checks the header at the start of `bytes`, a message just received, against what was
-    /// received and against `limits` (of which a field above its constant bound counts as that
-    /// bound). A header without chunks costs a few comparisons.
+    /// Checks the header at the start of `bytes`, a message just received, against its length and
+    /// against `limits` (of which a field above its constant bound counts as that bound). A header
+    /// without chunks costs a few comparisons.
     ///
     /// The version is checked first, then the type, then the lists. RDMA_ERROR is accepted with any
     /// version word: its layout is the same in all (RFC 5666 section 4.1), and an answer to it would
     /// start a loop.
     ///
     /// # Errors
-    /// [`HeaderError`] says what to answer, if anything.
+    /// [`HeaderError`] tells how to answer, if at all.
     #[inline]
     pub fn new_checked(bytes: &'a [u8], limits: &Limits) -> Result<Self, HeaderError> {
         match Self::plain(bytes) {
@@ -106,8 +106,8 @@ impl<'a> HeaderView<'a> {
         }
     }
 
-    /// As [`Self::new_checked`], of a version-one RDMA_MSG whose three lists are empty. `None` for
-    /// everything else, valid or not. Whether version one is spoken is not looked at.
+    /// Like [`Self::new_checked`], for a version-one RDMA_MSG whose three lists are empty. `None`
+    /// for everything else, valid or not. Does not check whether version one is spoken.
     #[must_use]
     #[inline]
     pub fn plain(bytes: &'a [u8]) -> Option<Self> {
@@ -308,17 +308,17 @@ impl<'a> HeaderView<'a> {
         self.word(4)
     }
 
-    /// By the rules of which version the header was read; an RDMA_ERROR of a version which this crate
-    /// does not know by those of version one.
+    /// Version by whose rules the header was read; an RDMA_ERROR of a version which this crate does
+    /// not know is read by those of version one.
     #[must_use]
     #[inline]
     pub const fn transport_version(&self) -> TransportVersion {
         self.version
     }
 
-    /// Which way a version-two message goes, as its header says: an RDMA_ERROR "is always
-    /// Responder-to-Requester" (version two section 4.2.2). `None` in version one, whose headers do
-    /// not say it.
+    /// Direction of a version-two message, as its header says: an RDMA_ERROR "is always
+    /// Responder-to-Requester" (version two section 4.2.2). `None` in version one, whose headers
+    /// have no direction.
     #[must_use]
     #[inline]
     pub fn direction(&self) -> Option<Direction> {
@@ -339,7 +339,7 @@ impl<'a> HeaderView<'a> {
         names_it.then(|| u64::from(self.word(high)) << 32 | u64::from(self.word(low)))
     }
 
-    /// What an RDMA2_OPTIONAL says of itself.
+    /// Body of an RDMA2_OPTIONAL.
     #[must_use]
     pub fn optional(&self) -> Option<OptionalBody<'a>> {
         if self.message_type != MessageType::Optional {
@@ -399,13 +399,13 @@ impl<'a> HeaderView<'a> {
         self.lists_at as usize + read_entries_bytes(self.read_segments as usize) + LINK_BYTES
     }
 
-    /// Whether messages of this type have chunk lists, be they empty.
+    /// True if messages of this type have chunk lists, even empty ones.
     #[inline]
     const fn has_lists(&self) -> bool {
         self.reply_at != 0
     }
 
-    /// Bytes of the Write list and of the Reply chunk, with their links: what a reply sends back. A
+    /// Bytes of the Write list and of the Reply chunk, with their links; a reply sends them back. A
     /// message without lists is answered as one whose lists are empty.
     pub(super) const fn results_bytes(&self) -> usize {
         if self.has_lists() { self.header_bytes() - self.writes_at() } else { 2 * LINK_BYTES }
@@ -418,7 +418,7 @@ impl<'a> HeaderView<'a> {
             .then(|| (self.word(START_BYTES), self.word(START_BYTES + 4)))
     }
 
-    /// What an RDMA_ERROR says.
+    /// Contents of an RDMA_ERROR.
     #[must_use]
     pub fn error(&self) -> Option<RdmaError> {
         if self.message_type != MessageType::Error {
@@ -428,14 +428,14 @@ impl<'a> HeaderView<'a> {
         RdmaError::parse(&mut reader, self.version()).ok()
     }
 
-    /// An RDMA_MSG whose three lists are empty: the message is all in what follows the header.
+    /// An RDMA_MSG whose three lists are empty: the whole message follows the header.
     #[must_use]
     #[inline]
     pub const fn is_plain(&self) -> bool {
         self.has_plain_length() && matches!(self.message_type, MessageType::Msg)
     }
 
-    /// Of a message of a type with lists: they are all empty.
+    /// True if all lists are empty, in a message of a type with lists.
     #[inline]
     pub(crate) const fn has_plain_length(&self) -> bool {
         self.header_bytes() == self.version.plain_header_bytes()
@@ -448,15 +448,15 @@ impl<'a> HeaderView<'a> {
         self.header_bytes as usize
     }
 
-    /// What was received behind the header: the RPC message of RDMA_MSG and RDMA_MSGP. The other
-    /// types have no message there, and anything in its place means nothing.
+    /// Bytes received behind the header: the RPC message of RDMA_MSG and RDMA_MSGP. The other types
+    /// have no message there, and any bytes in its place mean nothing.
     #[must_use]
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.bytes.get(self.header_bytes()..).unwrap_or_default()
     }
 
-    /// Checks what holds for the header of a Call, where [`Self::new_checked`] does not know the
+    /// Checks the rules for the header of a Call, where [`Self::new_checked`] does not know the
     /// direction: a Position-Zero Read chunk is the RPC message of an RDMA_NOMSG (RFC 5666 section
     /// 5.1, RFC 8166 section 3.5.1), so a call has it in exactly that type.
     ///
@@ -503,14 +503,15 @@ pub fn emit_msg_header(
     }
 }
 
-/// Of direction REPLY it means nothing, and goes as an option without lists.
+/// True for a deadline call. In direction REPLY it means nothing, and is handled like an option
+/// without lists.
 fn is_deadline_call(body: &OptionalBody<'_>) -> bool {
     body.option == DEADLINE_CALL && body.direction == Direction::Call
 }
 
-/// RFC 8166 section 4.5: what is shorter than the smallest version-one header with lists is dropped,
-/// unless it is one of the types that have none. In version two only RDMA_ERROR can be so short. Of
-/// other versions only RDMA_ERROR is known.
+/// RFC 8166 section 4.5: a message shorter than the smallest version-one header with lists is
+/// dropped, unless it is one of the types that have none. In version two only RDMA_ERROR can be so
+/// short. Of other versions only RDMA_ERROR is known.
 fn is_too_short(length: usize, version_word: u32, message_type: u32) -> bool {
     const DONE: u32 = MessageType::Done.to_wire();
     const ERROR: u32 = MessageType::Error.to_wire();
@@ -539,12 +540,12 @@ const fn lists_at(version: TransportVersion, message_type: MessageType) -> usize
     }
 }
 
-/// Why a received message has no usable header, with what is needed to answer. Only calls are
-/// answered: the same error in a reply means that it is dropped (RFC 8166 section 4.5).
+/// Reason why a received message has no usable header, with the fields needed to answer. Only calls
+/// are answered: the same error in a reply means that it is dropped (RFC 8166 section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
-    /// Too short to be anything, to be dropped silently (RFC 8166 section 4.5). Under older rules only
-    /// what has not the four words of every header: it cannot be told from an RDMA_ERROR.
+    /// Too short for any message; dropped silently (RFC 8166 section 4.5). Under older rules only a
+    /// message without the four words of every header: it cannot be told from an RDMA_ERROR.
     TooShort,
     /// Another version: to be answered with ERR_VERS (RFC 5666 section 4.2), see [`v1::emit_error`].
     Version {
@@ -562,9 +563,9 @@ pub enum HeaderError {
         credits: u32,
         /// The version received.
         version: TransportVersion,
-        /// Which way the message goes, if that could be read: in version two only.
+        /// Direction of the message, if it could be read: in version two only.
         direction: Option<Direction>,
-        /// What is wrong, with offsets from the start of the message.
+        /// The decoding error, with offsets from the start of the message.
         cause: DecodeError,
     },
     /// A type which the version does not have: to be answered with ERR_CHUNK, in version two with

@@ -1,4 +1,4 @@
-//! Transport headers of RPC-over-RDMA: what precedes an RPC message in an RDMA Send.
+//! Transport headers of RPC-over-RDMA, which precede an RPC message in an RDMA Send.
 //!
 //! A received header is checked once, into a view that hands out bounded iterators; a header to
 //! send is a `HeaderRepr`, which knows its own length. Used by the requester, the responder and

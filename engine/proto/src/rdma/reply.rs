@@ -1,6 +1,6 @@
-//! The header of a reply: the chunks of its call come back with what was placed in them, and there
-//! may be a Read list of what the requester is to fetch (RFC 5666 sections 3.6 to 3.8, RFC 8166
-//! section 4.3). Used by the responder.
+//! The header of a reply: the chunks of its call come back with the lengths placed in them, and
+//! there may be a Read list of data for the requester to fetch (RFC 5666 sections 3.6 to 3.8, RFC
+//! 8166 section 4.3). Used by the responder.
 
 use super::chunk_list::{WriteChunk, read_entries_bytes, write_chunk, write_reads};
 use super::header::{HeaderView, MessageType};
@@ -11,13 +11,13 @@ use crate::rpc::Direction;
 use crate::version::TransportVersion;
 use crate::xdr::Writer;
 
-/// Where the credit word stands in every header (RFC 5666 section 4.1).
+/// Position of the credit word in every header (RFC 5666 section 4.1).
 const CREDITS_AT: usize = 8;
 
 /// The header of a reply to send.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyRepr<'a> {
-    /// That of the call.
+    /// XID of the call.
     pub xid: Xid,
     /// Credits granted; never zero (RFC 8166 section 3.3.1).
     pub credits: u32,

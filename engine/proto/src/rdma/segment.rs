@@ -60,7 +60,7 @@ impl Segment {
 pub struct ReadSegment {
     /// Offset in the XDR stream of the RPC message, as if nothing had been taken out of it.
     pub position: u32,
-    /// Where the bytes are.
+    /// Location of the bytes.
     pub target: Segment,
 }
 
@@ -80,8 +80,8 @@ impl ReadSegment {
         Ok(entry)
     }
 
-    /// The bytes from the end of an item to the next word, and nothing else. Whether such a chunk
-    /// is taken, and belongs to an item, is known when the whole list is.
+    /// The bytes from the end of an item to the next word, and nothing else. The whole list decides
+    /// whether such a chunk is taken, and belongs to an item.
     #[inline]
     const fn is_roundup(&self) -> bool {
         let into_word = self.position % 4;

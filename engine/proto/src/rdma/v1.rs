@@ -52,11 +52,11 @@ const _: () = assert!(HEADER_BYTES_MAX <= u16::MAX as usize);
 /// A header to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderRepr<'a> {
-    /// That of the RPC message.
+    /// XID of the RPC message.
     pub xid: Xid,
     /// Credits requested in a call, granted in a reply; never zero (RFC 8166 section 3.3.1).
     pub credits: u32,
-    /// The type and what belongs to it.
+    /// The type and its fields.
     pub body: Body<'a>,
 }
 
@@ -193,7 +193,7 @@ pub fn emit_msg_header(buffer: &mut [u8], xid: Xid, credits: u32) -> usize {
     MSG_HEADER_BYTES
 }
 
-/// Whether this is a version-one RDMA_MSG with three empty lists.
+/// True if this is a version-one RDMA_MSG with three empty lists.
 #[inline]
 pub(super) fn is_plain(header: &[u8; MSG_HEADER_BYTES]) -> bool {
     // The type word and the three links, all zero.
@@ -261,9 +261,9 @@ pub const fn reply_header_bytes(call: &HeaderView<'_>) -> usize {
 }
 
 /// Writes the header of a reply at the start of `buffer`: the Write list and the Reply chunk of
-/// `call` come back with the same chunks, segments, handles and offsets, and lengths that say what
-/// was placed (RFC 8166 sections 4.3.2 and 4.3.3). The Read list is empty (section 4.3.1). Returns
-/// the length, that of [`reply_header_bytes`].
+/// `call` come back with the same chunks, segments, handles and offsets, and the lengths that were
+/// placed (RFC 8166 sections 4.3.2 and 4.3.3). The Read list is empty (section 4.3.1). Returns the
+/// length, that of [`reply_header_bytes`].
 ///
 /// * `message_type`: [`MessageType::Msg`], or [`MessageType::Nomsg`] if the RPC message is in the
 ///   Reply chunk.

@@ -12,8 +12,8 @@
 //!
 //! Lists, segments and RDMA_ERROR are those of version one, which is why [`super::v1::Lists`],
 //! [`super::v1::emit_error`] and [`super::v1::emit_reply`] serve both. A header received is a
-//! [`super::HeaderView`]. What the document leaves open is decided in [`crate::version`].
-//! Used by the requester and the responder.
+//! [`super::HeaderView`]. Decisions that the document leaves open are in [`crate::version`]. Used
+//! by the requester and the responder.
 
 use super::header::{LINK_BYTES, MessageType, START_BYTES};
 use super::v1::{Lists, write_start};
@@ -52,7 +52,7 @@ pub const fn optional_header_bytes(info_bytes: usize) -> usize {
     OPTIONAL_HEADER_BYTES_MIN + roundup4(info_bytes)
 }
 
-/// Whether this is an RDMA2_MSG with three empty lists, in one direction or the other.
+/// True if this is an RDMA2_MSG with three empty lists, in one direction or the other.
 #[inline]
 pub(super) fn is_plain(header: &[u8; MSG_HEADER_BYTES]) -> bool {
     let [_, _, _, _, rest @ ..] = header;
@@ -69,7 +69,7 @@ pub(super) fn read_direction(reader: &mut Reader<'_>) -> Result<Direction, Decod
     Direction::from_wire(value).ok_or(DecodeError::BadEnum { at, value })
 }
 
-/// Which way a message goes of which nothing else may be readable.
+/// Direction of a message of which nothing else may be readable.
 pub(super) fn direction_of(message: &[u8]) -> Option<Direction> {
     let mut reader = Reader::new(message);
     reader.skip(START_BYTES).and_then(|()| read_direction(&mut reader)).ok()
@@ -93,21 +93,21 @@ pub fn emit_msg_header(buffer: &mut [u8], xid: Xid, credits: u32, direction: Dir
     MSG_HEADER_BYTES
 }
 
-/// What stands in an RDMA2_OPTIONAL (`rpcrdma2_optional`). What it means is defined elsewhere, by
-/// the document of the extension that the number belongs to.
+/// Body of an RDMA2_OPTIONAL (`rpcrdma2_optional`). Its meaning is defined elsewhere, by the
+/// document of the extension that the number belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionalBody<'a> {
-    /// Which way it goes: that of the RPC message behind it, if there is one (version two section
-    /// 4.2.2).
+    /// Direction: that of the RPC message behind it, if there is one (version two section 4.2.2).
     pub direction: Direction,
-    /// Which operation it is (`rdma_opttype`).
+    /// Number of the operation (`rdma_opttype`).
     pub option: u32,
-    /// What the operation needs to know (`rdma_optinfo`).
+    /// Parameters of the operation (`rdma_optinfo`).
     pub info: &'a [u8],
 }
 
 impl<'a> OptionalBody<'a> {
-    /// The information may be as long as what was received: whoever knows the option bounds it.
+    /// Reads the body. The information may be as long as the received message; the code that knows
+    /// the option bounds it.
     pub(super) fn parse(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let direction = read_direction(reader)?;
         Ok(Self { direction, option: reader.u32()?, info: reader.opaque(usize::MAX)? })
@@ -123,11 +123,11 @@ impl<'a> OptionalBody<'a> {
 /// A header to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderRepr<'a> {
-    /// That of the RPC message, or of the transaction that an RDMA2_OPTIONAL without one makes.
+    /// XID of the RPC message, or of the transaction, for an RDMA2_OPTIONAL without an RPC message.
     pub xid: Xid,
     /// Credits requested in a call, granted in a reply; never zero (RFC 8166 section 3.3.1).
     pub credits: u32,
-    /// The type and what belongs to it.
+    /// The type and its fields.
     pub body: Body<'a>,
 }
 

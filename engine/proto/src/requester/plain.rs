@@ -1,5 +1,5 @@
-//! Plain calls and replies of version one: what a lane of short messages asks for, in as few steps as
-//! possible. Does nothing that the general functions do not do.
+//! Plain calls and replies of version one: the operations that a lane of short messages needs, in
+//! as few steps as possible. The results are those of the general functions.
 
 use super::{CallRefused, CallSlot, INDEX_BITS, Requester, State, index_of, xid_of};
 use crate::credit::Credits;
@@ -56,7 +56,7 @@ impl NextCall<'_> {
         self.credits.requested()
     }
 
-    /// It has been sent: takes a slot and a credit, and returns which slot.
+    /// Records a call that has been sent: takes a slot and a credit, and returns the slot.
     #[inline(always)]
     pub fn start(self, token: u64, deadline: Instant) -> CallNumber {
         let Self { number, slot, first_free, started, credits, next_deadline, .. } = self;

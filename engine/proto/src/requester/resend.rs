@@ -18,8 +18,8 @@ use crate::rdma::emit_msg_header;
 use crate::rpc::Direction;
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
-    /// Asks for so many credits only, though there are more slots. With one slot more than credits
-    /// a new connection can make a call of its own while every call of the old one is held.
+    /// Requests only this many credits, though there are more slots. With one slot more than
+    /// credits a new connection can start a call while every call of the old one is held.
     #[must_use]
     pub fn requesting(mut self, credits: u32) -> Self {
         self.credits = Credits::new(credits);
@@ -28,7 +28,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
 
     /// The connection is gone, and the next one takes this requester over. `each` gets the slot of
     /// every call, and its token when the application still waits for it; such a call is held if
-    /// `each` says so. All others end: nobody touches their memory any more.
+    /// `each` says so. All others end: their memory is not accessed any more.
     pub fn suspend(&mut self, mut each: impl FnMut(SlotId, Option<u64>) -> bool) {
         self.next_deadline = Instant(u64::MAX);
         for index in 0..self.slots.as_ref().len().min(SLOTS_MAX) as u16 {
@@ -46,7 +46,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.collect_free();
     }
 
-    /// Makes the list of free slots anew, lowest first.
+    /// Rebuilds the list of free slots, lowest first.
     fn collect_free(&mut self) {
         self.first_free = NO_SLOT;
         let count = self.slots.as_ref().len().min(SLOTS_MAX) as u16;
@@ -91,7 +91,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         Ok((StartedCall { slot: id, xid }, length))
     }
 
-    /// Whether a held call may be sent again now.
+    /// Checks whether a held call may be sent again now.
     ///
     /// # Errors
     /// As [`Requester::resend`].

@@ -11,10 +11,10 @@ pub const MACHINE_NAME_MAX_BYTES: usize = 255;
 /// Most supplementary groups in an AUTH_SYS credential (RFC 5531 appendix A).
 pub const GROUPS_MAX: usize = 16;
 
-/// How a credential or verifier is to be read (`auth_flavor`).
+/// Format of a credential or verifier (`auth_flavor`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AuthFlavor {
-    /// AUTH_NONE, 0: nobody in particular; the body is empty.
+    /// AUTH_NONE, 0: no identity; the body is empty.
     None,
     /// AUTH_SYS, 1: the user's numbers as the client's machine states them.
     Sys,
@@ -59,7 +59,7 @@ impl AuthFlavor {
 pub struct OpaqueAuth<'a> {
     /// Says how to read the body.
     pub flavor: AuthFlavor,
-    /// At most [`AUTH_BODY_MAX_BYTES`]; a longer one is refused by every receiver.
+    /// Body of at most [`AUTH_BODY_MAX_BYTES`]; every receiver refuses a longer one.
     pub body: &'a [u8],
 }
 
@@ -84,7 +84,7 @@ impl<'a> OpaqueAuth<'a> {
 /// The supplementary groups of an AUTH_SYS credential: at most [`GROUPS_MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
-    // Values past `count` are zero, so that the derived equality compares what is meant.
+    // Values past `count` are zero, so that the derived equality compares only valid ones.
     values: [u32; GROUPS_MAX],
     count: u8,
 }
@@ -122,7 +122,7 @@ impl Groups {
 
 /// The body of an AUTH_SYS credential (`authsys_parms`, RFC 5531 appendix A).
 ///
-/// It states who the client's machine says the user is; nothing in it is proven.
+/// The user's identity as stated by the client's machine; nothing in it is proven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthSys<'a> {
     /// An arbitrary number of the client's machine.
@@ -142,7 +142,7 @@ impl<'a> AuthSys<'a> {
     /// Reads the body of a credential of flavor [`AuthFlavor::Sys`].
     ///
     /// # Errors
-    /// What is wrong with the body, with offsets from its start. The call it came with deserves
+    /// Error in the body, with offsets from its start. The call it came with deserves
     /// [`AuthStat::BadCred`].
     pub fn parse(body: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
@@ -177,13 +177,13 @@ impl<'a> AuthSys<'a> {
     }
 }
 
-// Five words, the machine name and the groups: what an AUTH_SYS body takes at most fits any buffer
-// that holds the largest body allowed.
+// Five words, the machine name and the groups: the largest AUTH_SYS body fits any buffer that holds
+// the largest body allowed.
 const _: () = assert!(
     20 + crate::xdr::roundup4(MACHINE_NAME_MAX_BYTES) + 4 * GROUPS_MAX <= AUTH_BODY_MAX_BYTES
 );
 
-/// Why a responder did not accept who the caller says it is (`auth_stat`, RFC 5531 section 9).
+/// Reason why a responder did not accept the caller's identity (`auth_stat`, RFC 5531 section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AuthStat {
     /// AUTH_OK, 0.

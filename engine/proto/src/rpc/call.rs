@@ -10,7 +10,7 @@ use crate::xdr::{DecodeError, Reader, Writer};
 /// Bytes of a header whose credential and verifier are AUTH_NONE.
 const PLAIN_BYTES: usize = 40;
 
-/// What stands before the arguments of a procedure.
+/// RPC header in front of the arguments of a procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallHeader<'a> {
     /// Pairs the Reply with this Call.
@@ -21,7 +21,7 @@ pub struct CallHeader<'a> {
     pub version: Version,
     /// Procedure within that version.
     pub procedure: Procedure,
-    /// Who calls.
+    /// Identity of the caller.
     pub credential: OpaqueAuth<'a>,
     /// Proof of the credential.
     pub verifier: OpaqueAuth<'a>,
@@ -32,7 +32,7 @@ impl<'a> CallHeader<'a> {
     /// arguments begin.
     ///
     /// # Errors
-    /// [`CallError`] says what to answer.
+    /// [`CallError`] tells how to answer.
     #[inline]
     pub fn parse(message: &'a [u8]) -> Result<(Self, usize), CallError> {
         match message.first_chunk::<PLAIN_BYTES>() {
@@ -64,7 +64,7 @@ impl<'a> CallHeader<'a> {
     /// Reads the header of the call that begins where `reader` stands.
     ///
     /// # Errors
-    /// [`CallError`] says what to answer.
+    /// [`CallError`] tells how to answer.
     pub fn read(reader: &mut Reader<'a>) -> Result<Self, CallError> {
         let xid = Xid(reader.u32()?);
         match reader.u32()? {
@@ -121,7 +121,7 @@ impl<'a> CallHeader<'a> {
     }
 }
 
-/// Whether this is a call of RPC version 2 with AUTH_NONE as credential and verifier: two flavors
+/// True if this is a call of RPC version 2 with AUTH_NONE as credential and verifier: two flavors
 /// of 0 and two lengths of 0 in a row.
 #[inline]
 fn is_plain(header: &[u8; PLAIN_BYTES]) -> bool {
@@ -129,7 +129,7 @@ fn is_plain(header: &[u8; PLAIN_BYTES]) -> bool {
     word(header, 1) == CALL && word(header, 2) == RPC_VERSION && auth_is_none
 }
 
-/// Why bytes are not the header of a call that can be served.
+/// Reason why bytes are not the header of a call that can be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallError {
     /// A call of another version of RPC: to be denied with RPC_MISMATCH, low and high both
@@ -140,7 +140,7 @@ pub enum CallError {
         /// The version received.
         version: u32,
     },
-    /// Not a well-formed RPC message.
+    /// The bytes are not a well-formed RPC message.
     Malformed(DecodeError),
     /// A Reply.
     NotACall,

@@ -99,7 +99,7 @@ impl GssProcedure {
         }
     }
 
-    /// Creates a context, so that there is no key yet: the verifier is AUTH_NONE.
+    /// Creates a context, so that a key does not exist yet: the verifier is AUTH_NONE.
     #[must_use]
     pub const fn is_creation(self) -> bool {
         matches!(self, Self::Init | Self::ContinueInit)
@@ -436,7 +436,7 @@ pub fn content(protected: &[u8], sequence: u32) -> Result<&[u8], ContentError> {
 /// Flaw of bytes that were protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentError {
-    /// Not a sequence number and whole words.
+    /// The body is not a sequence number and whole words.
     Malformed(DecodeError),
     /// The body belongs to another call.
     Sequence {
@@ -515,8 +515,8 @@ fn opaque_range(reader: &mut Reader<'_>, max: usize) -> Result<Range<usize>, Dec
     Ok(at..at + length)
 }
 
-/// RFC 2203 section 5.3.2.2: what is protected is an XDR encoding, so its length is a multiple of
-/// four; it has a sequence number at least.
+/// RFC 2203 section 5.3.2.2: protected data are an XDR encoding, so their length is a multiple of
+/// four, and they contain at least a sequence number.
 const fn whole_words(range: &Range<usize>) -> Result<(), DecodeError> {
     let length = range.end - range.start;
     if length < 4 {

@@ -1,4 +1,4 @@
-//! Headers of ONC RPC version 2 (RFC 5531): what stands between the transport header and the
+//! Headers of ONC RPC version 2 (RFC 5531), which stand between the transport header and the
 //! arguments or results of a procedure.
 //!
 //! Parsing borrows from the received bytes and copies only words; emitting writes into the caller's
@@ -31,7 +31,7 @@ pub const RPC_VERSION: u32 = 2;
 pub(crate) const CALL: u32 = 0;
 pub(crate) const REPLY: u32 = 1;
 
-/// Which way an RPC message goes (`msg_type` of RFC 5531 section 9).
+/// Direction of an RPC message (`msg_type` of RFC 5531 section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the requester to the responder.
@@ -73,7 +73,7 @@ pub fn message_direction(message: &[u8]) -> Option<Direction> {
     Direction::from_wire(u32::from_be_bytes(*word))
 }
 
-/// Whether `message` starts with the first two words of an RPC message of this XID and direction:
+/// True if `message` starts with the first two words of an RPC message of this XID and direction:
 /// the XID of the transport header is that of the RPC message (RFC 5666 section 4.1).
 #[must_use]
 #[inline]

@@ -12,30 +12,31 @@ const PLAIN_BYTES: usize = 24;
 const MSG_ACCEPTED: u32 = 0;
 const MSG_DENIED: u32 = 1;
 
-/// What stands before the results of a procedure.
+/// RPC header in front of the results of a procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHeader<'a> {
-    /// That of the Call.
+    /// XID of the Call.
     pub xid: Xid,
     /// The outcome.
     pub body: ReplyBody<'a>,
 }
 
-/// Whether the responder took the call as one of RPC version 2 from somebody it knows.
+/// Answer of the responder: it accepted the call, or denied it because of its RPC version or
+/// credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyBody<'a> {
     /// MSG_ACCEPTED, which does not yet mean that the procedure ran.
     Accepted {
-        /// Proof that the responder is who the caller wants.
+        /// Proof of the responder's identity.
         verifier: OpaqueAuth<'a>,
-        /// Whether the procedure ran.
+        /// Result of the procedure.
         status: AcceptStatus,
     },
     /// MSG_DENIED.
     Denied(RejectStatus),
 }
 
-/// What became of an accepted call (`accept_stat`).
+/// Result of an accepted call (`accept_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptStatus {
     /// SUCCESS, 0: the results follow. The only status with anything behind it.
@@ -73,7 +74,7 @@ impl fmt::Display for AcceptStatus {
     }
 }
 
-/// Why a call was denied (`reject_stat`).
+/// Reason why a call was denied (`reject_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectStatus {
     /// RPC_MISMATCH, 0: not a version of RPC which the responder speaks.
@@ -83,7 +84,7 @@ pub enum RejectStatus {
         /// Highest version of RPC.
         high: u32,
     },
-    /// AUTH_ERROR, 1: the responder could not tell who calls, or does not trust it.
+    /// AUTH_ERROR, 1: the responder could not identify the caller, or does not trust it.
     AuthError(AuthStat),
 }
 
@@ -113,7 +114,7 @@ impl<'a> ReplyHeader<'a> {
     /// results begin, of a reply that has any.
     ///
     /// # Errors
-    /// What is wrong with the header; [`DecodeError::BadEnum`] at offset 4 if it is no Reply.
+    /// Error in the header; [`DecodeError::BadEnum`] at offset 4 if it is not a Reply.
     #[inline]
     pub fn parse(message: &'a [u8]) -> Result<(Self, usize), DecodeError> {
         match message.first_chunk::<PLAIN_BYTES>() {
@@ -184,7 +185,7 @@ impl<'a> ReplyHeader<'a> {
     }
 }
 
-/// Whether this is a Reply, accepted, with AUTH_NONE as verifier and SUCCESS: after the direction
+/// True if this is an accepted Reply with AUTH_NONE as verifier and SUCCESS: after the direction
 /// all words are 0.
 #[inline]
 fn is_plain(header: &[u8; PLAIN_BYTES]) -> bool {

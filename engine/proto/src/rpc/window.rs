@@ -37,8 +37,8 @@ impl<const WORDS: usize> SequenceWindow<WORDS> {
         WORDS as u32 * 64
     };
 
-    /// The window to tell requesters (`seq_window`): half of what is kept, because calls overtake
-    /// each other.
+    /// The window to tell requesters (`seq_window`): half of the numbers kept, because calls
+    /// overtake each other.
     pub const TOLD: u32 = Self::KEPT / 2;
 
     /// A window that has seen nothing.

@@ -25,7 +25,7 @@ fn pieces(offer: &ChunkOffer, segments: u32) -> Vec<Segment> {
         .collect()
 }
 
-/// What a call offers, and how it stands in the header.
+/// Chunks that a call offers, and their order in the header.
 #[derive(Default)]
 struct Expected {
     reads: Vec<ReadSegment>,
@@ -62,7 +62,8 @@ fn offered(long: bool, reads: usize, writes: usize, reply: bool) -> (CallChunks,
     (chunks, expected)
 }
 
-/// The header of a call with these chunks says what is expected, to a peer with default limits.
+/// Compares the header of a call with these chunks with the expected one, at a peer with default
+/// limits.
 fn check(long: bool, chunks: &CallChunks, expected: &Expected) {
     let mut caller = Caller::granted(2);
     let (started, header) = caller.call_with(1, NEVER, chunks);

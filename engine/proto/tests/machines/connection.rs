@@ -1,4 +1,4 @@
-//! What a connection makes of messages whose header it cannot use (RFC 5666 section 4.2, RFC 8166
+//! Handling of messages with an unusable header by a connection (RFC 5666 section 4.2, RFC 8166
 //! section 4.5).
 
 use spinrpc_proto::connection::{Connection, MALFORMED_MAX, Side};
@@ -93,7 +93,7 @@ fn a_server_goes_on_after_a_call_it_cannot_read() {
 
 #[test]
 fn an_error_is_never_answered() {
-    // RFC 8166 section 4.5: or two ends could go on for ever.
+    // RFC 8166 section 4.5: or two ends could go on forever.
     for version in [0, 1, 2, u32::MAX] {
         for body in [&[][..], &[1], &[1, 1], &[1, 1, 2], &[2], &[3], &[9; 9]] {
             let events = server_receives(&rdma_error(XID, version, body));
@@ -144,7 +144,7 @@ fn short_errors_dones_and_fragments_are_never_answered() {
 
 #[test]
 fn short_messages_are_dropped() {
-    // RFC 8166 section 4.5: what is shorter than 28 octets is no call, whatever its words say.
+    // RFC 8166 section 4.5: a message shorter than 28 octets is not a call, whatever its words say.
     for version in [1, 2] {
         for length in 0..28 {
             let message = &wire(&[XID.0, version, 32, 0, 0, 0, 0])[..length];

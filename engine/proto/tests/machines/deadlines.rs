@@ -1,5 +1,6 @@
 //! Deadlines, cancelling, and the end of a connection: every call ends exactly once, and its memory
-//! is given back only when nobody can reach it (RFC 8166 section 4.5.4, RFC 5042 section 6.2.2).
+//! is given back only when the peer cannot reach it (RFC 8166 section 4.5.4, RFC 5042 section
+//! 6.2.2).
 
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, PeerMisbehaved, SlotId};

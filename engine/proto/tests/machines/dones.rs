@@ -105,7 +105,8 @@ impl Pair {
         self.check();
     }
 
-    /// A receive for each credit, and one more for the call that may go beside RDMA_DONEs.
+    /// Checks that there is a receive for each credit, and one more for the call that may be sent
+    /// in addition to RDMA_DONEs.
     fn check(&self) {
         let held = self.served.len();
         assert!(self.to_server.len() + held <= self.credits + 1, "more messages than receives");

@@ -1,5 +1,5 @@
-//! What ends a call without a reply, and what only looks like its reply (RFC 5666 sections 4.1
-//! to 4.3, RFC 8166 sections 4.5 and 4.6, RFC 8167 section 4).
+//! Events that end a call without a reply, and messages that only look like its reply (RFC 5666
+//! sections 4.1 to 4.3, RFC 8166 sections 4.5 and 4.6, RFC 8167 section 4).
 
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved};
@@ -33,7 +33,7 @@ fn receive_rdma_error_expect_the_call_to_end_for_good() {
 
 #[test]
 fn the_credit_word_of_rdma_error_is_not_a_grant() {
-    // Nothing says what it would mean; the limit comes from replies.
+    // Its meaning is undefined; the limit comes from replies.
     let mut caller = Caller::new(32);
     let call = caller.call(5);
     caller.receive(&rdma_error(call.xid, 1, &[2]));
@@ -48,8 +48,8 @@ fn receive_an_error_of_no_call_expect_it_dropped() {
     assert_eq!(events, [Event::Dropped(Dropped::UnmatchedReply)]);
 }
 
-/// Receives what `message` makes of the XID of a call in flight; expects it dropped, the call in
-/// flight as before, and its reply welcome.
+/// Receives the message that `message` builds from the XID of a call in flight; expects it dropped,
+/// the call in flight as before, and its reply welcome.
 fn drops(message: impl FnOnce(Xid) -> Vec<u8>) -> Dropped {
     let mut caller = Caller::new(32);
     let call = caller.call(5);
@@ -72,7 +72,7 @@ fn receive_rdma_msgp_or_rdma_done_expect_them_dropped() {
 
 #[test]
 fn receive_a_call_of_the_peer_with_the_xid_of_ours() {
-    // RFC 8167 section 4: each direction has XIDs of its own, and credits of its own.
+    // RFC 8167 section 4: each direction has separate XIDs and separate credits.
     let reverse = |xid| Chunks::none().msg(xid, 32, &rpc_call(xid));
     assert_eq!(drops(reverse), Dropped::WrongDirection);
     let with_chunk = |xid| Chunks::none().read(40, 5, 8).msg(xid, 32, &rpc_call(xid));

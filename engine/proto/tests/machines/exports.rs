@@ -1,5 +1,5 @@
-//! How a responder answers with a Read list, and what it is owed for that (RFC 5666 sections 3.3, 3.8,
-//! 5.2 and 11).
+//! Answers of a responder with a Read list, and the RDMA_DONEs it is owed for them (RFC 5666
+//! sections 3.3, 3.8, 5.2 and 11).
 
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::output::{Dropped, SlotId};
@@ -75,7 +75,7 @@ fn a_reply_names_its_items_in_its_read_list() {
 
 #[test]
 fn a_long_reply_is_a_position_zero_chunk_of_an_rdma_nomsg() {
-    // R5666-45, both drafts section 5.2; the Write list comes back beside it.
+    // R5666-45, both drafts section 5.2; the Write list comes back together with it.
     let call = Chunks::none().write(&[segment(1, 100)]).msg(Xid(7), 32, &rpc_call(Xid(7)));
     let mut server = Server::under(Profile::Draft03, 4, 4);
     let shape = ReplyShape { placed: &[40], long_bytes: None };
@@ -124,7 +124,7 @@ fn receive_rdma_done_expect_its_credit_in_the_next_credit_word() {
     }
 }
 
-/// A step of a server: a call answered in one of three ways, or what ends an export.
+/// A step of a server: a call answered in one of three ways, or the end of an export.
 fn step(server: &mut Server, kind: u32, xid: u32) -> Option<u32> {
     let (message, out_of_time) = (plain_call(Xid(xid)), Instant(u64::from(xid) + 1));
     match kind {
@@ -160,9 +160,9 @@ fn step(server: &mut Server, kind: u32, xid: u32) -> Option<u32> {
 
 #[test]
 fn a_client_with_nothing_outstanding_always_has_a_credit() {
-    // R5666-8: "an RPC server MUST always provide at least one credit to each connected RPC client from
-    // which no requests are outstanding". RDMA_DONEs take a credit each (section 3.8), so that what is
-    // granted has to exceed those that are owed, unless the only slot is owed for.
+    // R5666-8: "an RPC server MUST always provide at least one credit to each connected RPC client
+    // from which no requests are outstanding". RDMA_DONEs take a credit each (section 3.8), so the
+    // grant has to exceed the number owed, unless the only slot is owed for.
     for slots in 1..6_u32 {
         let mut server = Server::under(Profile::Rfc5666, slots as usize, 8);
         let mut random = 0x2545_f491_u32;
@@ -220,8 +220,8 @@ fn beyond_the_cap_a_reply_gets_err_chunk() {
 
 #[test]
 fn what_is_owed_counts_against_the_grant_but_leaves_room_for_itself_and_a_call() {
-    // R5666-4, -8, -26, -28, -67: credits shrink as RDMA_DONEs are owed, never below what they and
-    // one call take, and come back at once.
+    // R5666-4, -8, -26, -28, -67: credits shrink as RDMA_DONEs are owed, never below the number
+    // that they and one call take, and come back at once.
     let mut server = Server::under(Profile::Rfc5666, 8, 8);
     let grants: Vec<_> = (0..7).map(|xid| view(&server.owe(xid, 100).header).credits()).collect();
     assert_eq!(grants, [7, 6, 5, 5, 6, 7, 8]);

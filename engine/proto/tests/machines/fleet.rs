@@ -24,7 +24,7 @@ use crate::two::{Proto, end, view};
 
 const SLOTS: usize = 4;
 
-/// What may happen; messages of a connection arrive in order, or not at all.
+/// Possible steps; messages of a connection arrive in order, or not at all.
 #[derive(Clone, Debug)]
 enum Step {
     Call,
@@ -61,7 +61,7 @@ struct Fleet {
     to_client: VecDeque<Vec<u8>>,
     /// Calls that the server has not answered.
     served: Vec<(SlotId, Xid)>,
-    /// How often each call was answered, by token.
+    /// Number of answers to each call, by token.
     answers: Vec<u32>,
 }
 
@@ -118,7 +118,7 @@ impl Fleet {
         self.to_server.push_back([&header[32 - length..], &rpc_call(call.xid)].concat());
     }
 
-    /// What is held goes out as soon as there is a credit.
+    /// Sends held calls as soon as there is a credit.
     fn resend(&mut self) {
         let held: Vec<_> = self.client.requester.held().collect();
         for slot in held {
@@ -241,7 +241,8 @@ fn an_old_responder_is_asked_once() {
     fleet.finish();
 }
 
-/// What a responder sends may be anything: the requester ends each call once all the same.
+/// Messages of the responder, which may be anything: the requester still ends each call exactly
+/// once.
 #[derive(Clone, Debug)]
 enum Answer {
     ErrVers(u32, u32, u32),

@@ -1,5 +1,5 @@
 //! Any bytes, on either side of a connection: nothing panics, nothing is answered that must not be,
-//! and a message leads to one event at the most, and perhaps the end of the connection.
+//! and a message leads to at most one event, and perhaps the end of the connection.
 
 use std::collections::{HashMap, HashSet};
 
@@ -48,7 +48,7 @@ fn good_messages(xid: Xid) -> Vec<Vec<u8>> {
     ]
 }
 
-/// How a message is made.
+/// Construction of a message.
 #[derive(Clone, Debug)]
 enum Made {
     Bytes(Vec<u8>),
@@ -111,7 +111,7 @@ fn both_ways(side: Side) -> Proto {
     Connection::new(side, requester, responder, Limits::DEFAULT, Profile::Rfc8166).two_way()
 }
 
-/// Hands over a message; what follows is one event at the most, beside the end of the connection.
+/// Hands over a message; at most one event follows, apart from the end of the connection.
 fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
     let mut out = Recorder::default();
     connection.on_receive(message, &mut out);
@@ -267,7 +267,7 @@ proptest! {
         prop_assert!(ends.values().all(|count| *count == 1));
     }
 
-    /// Whichever end it is: messages with XIDs of its own calls, and with others.
+    /// Messages to either end, with XIDs of that end's calls and with others.
     #[test]
     fn an_end_that_calls_and_serves_survives_any_messages(
         connects: bool,

@@ -1,9 +1,8 @@
 //! The state machines, message by message: receive X, expect Y.
 //!
-//! `recorder` is the sink that writes down what follows from a message, `messages` builds what a
-//! peer sends, `two` the same in version two. What must hold for every history is in `model` and
-//! `fleet`, what must hold for any bytes in
-//! `hostile`.
+//! `recorder` is the sink that records the events that a message causes, `messages` builds the
+//! messages of a peer, `two` those of version two. Properties of every history are in `model` and
+//! `fleet`, properties of any bytes in `hostile`.
 // The helpers of tests are tests as well; clippy's exception for tests does not see that.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! What a peer sends, and a machine of ours that receives it.
+//! Messages of a peer, and a machine that receives them.
 
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::ids::{Instant, Xid};
@@ -74,7 +74,7 @@ impl Chunks {
         let header = HeaderRepr { xid, credits: credits.max(1), body };
         let mut bytes = vec![0; header.buffer_len()];
         header.emit(&mut bytes);
-        // A zero is what peers have sent although they must not.
+        // Peers have sent a zero although they must not.
         bytes[8..12].copy_from_slice(&credits.to_be_bytes());
         bytes
     }
@@ -124,7 +124,7 @@ pub(crate) fn view(bytes: &[u8]) -> HeaderView<'_> {
     HeaderView::new_checked(bytes, &Limits::DEFAULT).unwrap()
 }
 
-/// A requester and what follows from its inputs.
+/// A requester and the events of its inputs.
 pub(crate) struct Caller {
     pub(crate) requester: Requester<Vec<CallSlot>>,
     pub(crate) out: Recorder,
@@ -174,7 +174,7 @@ impl Caller {
         (started, header)
     }
 
-    /// What follows from a message.
+    /// Returns the events that a message causes.
     pub(crate) fn receive(&mut self, message: &[u8]) -> Vec<Event> {
         self.requester.on_receive(&view(message), &mut self.out);
         self.out.take()
@@ -186,7 +186,7 @@ impl Caller {
     }
 }
 
-/// A responder and what follows from its inputs.
+/// A responder and the events of its inputs.
 pub(crate) struct Server {
     pub(crate) responder: Responder<Vec<ServeSlot>>,
     pub(crate) out: Recorder,
@@ -208,7 +208,7 @@ impl Server {
         Self { responder: rules.responder, out }
     }
 
-    /// What follows from a message.
+    /// Returns the events that a message causes.
     pub(crate) fn receive(&mut self, message: &[u8]) -> Vec<Event> {
         self.responder.on_receive(&view(message), &mut self.out);
         self.out.take()

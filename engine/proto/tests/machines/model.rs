@@ -1,5 +1,5 @@
-//! Random histories of a requester beside a model of it: every call ends exactly once, no more are
-//! in flight than granted, and no slot is lost.
+//! Random histories of a requester compared with a model of it: every call ends exactly once, no
+//! more are in flight than granted, and no slot is lost.
 
 use std::collections::HashMap;
 
@@ -59,12 +59,12 @@ struct Live {
     awaited: bool,
 }
 
-/// The requester, and what is known of it.
+/// The requester, and the expected state.
 struct Model {
     caller: Caller,
     live: Vec<Live>,
     answered: Vec<Xid>,
-    /// How often each call ended.
+    /// Number of ends of each call.
     ends: HashMap<u64, u32>,
     granted: u32,
     now: u64,
@@ -98,7 +98,7 @@ impl Model {
         self.check();
     }
 
-    /// What can be seen of the requester agrees with the model.
+    /// Compares the observable state of the requester with the model.
     fn check(&self) {
         let credits = self.caller.requester.credits();
         assert_eq!(credits.in_flight() as usize, self.live.len());

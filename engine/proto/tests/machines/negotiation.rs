@@ -1,5 +1,5 @@
-//! How a requester and its responder find their version (draft-cel-nfsv4-rpcrdma-version-two-01
-//! sections 2.3 and 5).
+//! Negotiation of the version between a requester and its responder
+//! (draft-cel-nfsv4-rpcrdma-version-two-01 sections 2.3 and 5).
 
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::ids::{Instant, Xid};
@@ -98,7 +98,7 @@ fn the_threshold_of_version_two_is_4096_bytes_unless_more_is_known() {
     assert_eq!(of_two(65536, None), 4096);
     assert_eq!(of_two(65536, Some(16384)), 16384);
     assert_eq!(of_two(8192, Some(16384)), 8192, "no more than this side can send");
-    assert_eq!(of_two(65536, Some(1024)), 4096, "less is no threshold of version two");
+    assert_eq!(of_two(65536, Some(1024)), 4096, "less is not a threshold of version two");
     assert_eq!(of_two(2048, None), 2048);
     assert_eq!(InlineThresholds::new(1024, 65536, Some(16384)).of(One), 1024);
 }
@@ -271,7 +271,7 @@ fn receive_what_is_no_answer_expect_nothing_settled() {
 
 #[test]
 fn receive_a_version_one_reply_beyond_the_limits_expect_nothing_settled_and_nothing_granted() {
-    // Under older rules such a reply costs an RDMA_DONE; this one is no answer to version two.
+    // Under older rules such a reply costs an RDMA_DONE; this one does not answer version two.
     let mut requester = Requester::new(vec![CallSlot::FREE; 4], 0);
     requester.negotiate(Negotiation::new(Versions::Both));
     let responder = Responder::new(Vec::new());
@@ -292,8 +292,9 @@ fn receive_a_version_one_reply_beyond_the_limits_expect_nothing_settled_and_noth
     assert_eq!(stage(&client), (Stage::Settled, 1));
 }
 
-/// RFC 8166 section 4.3.1: a responder leaves the Read list of a reply empty. Expect the same end for one
-/// beyond the limits as for a short one: its sender goes by older rules, and sends no other answer.
+/// RFC 8166 section 4.3.1: a responder leaves the Read list of a reply empty. Expect the same end
+/// for one beyond the limits as for a short one: its sender follows older rules, and sends no other
+/// answer.
 #[test]
 fn receive_a_read_list_beyond_the_limits_in_a_reply_expect_the_call_and_the_connection_to_end() {
     let limits = Limits { payload_bytes_max: 100, versions: Versions::One, ..BOTH };

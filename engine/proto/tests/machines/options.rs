@@ -174,7 +174,7 @@ fn receive_an_option_with_part_of_a_message_expect_no_look_at_it() {
 
 #[test]
 fn a_call_can_be_refused_by_an_option_without_an_rpc_message() {
-    // Which answers fit which calls is the extension's to say: thus a responder tells why it has not
+    // The extension decides which answers fit which calls: thus a responder tells why it has not
     // executed a call.
     let (mut client, mut server) = (client(), server());
     let (started, mut sent) = start(&mut client, 7, WITH_MESSAGE);
@@ -196,7 +196,7 @@ fn options_beyond_the_grant_are_refused() {
     let with_message = optional(Call, WITH_MESSAGE, XID, &rpc_call(XID));
     let refused = [Event::Refused(XID, TransportVersion::Two)];
     assert_eq!(receive(&mut server, &with_message), refused);
-    // Nothing else answers what is no RPC message, and its sender waits.
+    // A message without an RPC message has no other answer, and its sender waits.
     let bad_header = [Event::Error(XID, 2, RdmaError::BadHeader)];
     assert_eq!(receive(&mut server, &optional(Call, ALONE, XID, &[])), bad_header);
 }
@@ -317,7 +317,7 @@ fn a_feature_is_known_with_all_its_options_or_not_at_all() {
     assert_eq!(known.find(5), None);
     let many: Vec<_> = (100..).map(|n| (n, Carries::Message)).take(OPTIONS_MAX).collect();
     assert!(Options::NONE.with(&many).is_some());
-    assert_eq!(known.with(&many), None, "there is no room for all of them");
+    assert_eq!(known.with(&many), None, "not all of them fit");
     let mut full = Options::NONE.with(&many).unwrap();
     assert!(!full.add(1, Carries::Nothing) && full.find(1).is_none());
     assert_eq!(Options::default(), Options::NONE);

@@ -175,7 +175,7 @@ fn an_rdma_msg_becomes_an_rdma_msgp() {
     let before = buffer.clone();
     assert_eq!(insert_alignment(&mut buffer, MSGP_FIELDS_BYTES - 1, Alignment::new(8, 8)), 7);
     assert_eq!(insert_alignment(&mut buffer, 1 << 20, Alignment::new(8, 8)), 1 << 20);
-    assert_eq!(buffer, before, "nothing is written where there is no room");
+    assert_eq!(buffer, before, "nothing is written where it does not fit");
 }
 
 /// "When decoding opaque values": the credential is one, too.
@@ -213,7 +213,7 @@ fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
 
 const PADDED: [Profile; 3] = [Profile::Rfc5666, Profile::Draft03, Profile::Draft00];
 
-/// RFC 8166 section 4.6.1 reserves what RFC 5666 has.
+/// RFC 8166 section 4.6.1 reserves a value that RFC 5666 uses.
 #[test]
 fn receive_a_padded_call_expect_it_delivered_by_the_profiles_that_have_it() {
     let call = Chunks::none().msgp(XID, 32, &rpc_call(XID));

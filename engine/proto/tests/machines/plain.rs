@@ -1,4 +1,5 @@
-//! The ways of plain calls and replies beside the general ones: the same ends, slots and credits.
+//! Functions for plain calls and replies compared with the general ones: the same ends, slots and
+//! credits.
 
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::ids::{Instant, Xid};

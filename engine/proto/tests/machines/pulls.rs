@@ -1,4 +1,4 @@
-//! How a responder fetches the Read chunks of a call (RFC 5666 section 3.4, RFC 8166 section 3.4.5).
+//! Fetching of a call's Read chunks by a responder (RFC 5666 section 3.4, RFC 8166 section 3.4.5).
 
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::{ReadRequest, SlotId};
@@ -123,7 +123,7 @@ fn a_read_that_ends_after_its_call_changes_nothing() {
     pull(&mut server, slot, &message, 16);
     server.responder.abandon(slot);
     assert_eq!(read_done(&mut server, slot), (Pulled::Stale, vec![]));
-    // Nor for the next call in its place, which waits for reads of its own.
+    // Nor for the next call in its place, which waits for its own Reads.
     server.receive(&plain_call(XID));
     let events = server.receive(&message);
     let [Event::Pull(next)] = events[..] else { panic!("{events:?}") };

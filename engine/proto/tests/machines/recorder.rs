@@ -29,7 +29,7 @@ pub(crate) enum Event {
     Closed(PeerMisbehaved),
 }
 
-/// What followed from the inputs since it was last looked at.
+/// Events since the recorder was last read.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder(Vec<Event>);
 

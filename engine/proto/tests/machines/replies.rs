@@ -1,4 +1,4 @@
-//! How a responder answers (RFC 5666 sections 3.6, 3.7 and 5.2, RFC 8166 sections 3.4.6 and 4.3).
+//! Replies of a responder (RFC 5666 sections 3.6, 3.7 and 5.2, RFC 8166 sections 3.4.6 and 4.3).
 
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::{SlotId, WriteRequest, WriteSource};
@@ -11,7 +11,7 @@ use crate::recorder::Event;
 
 const XID: Xid = Xid(0x0102_0304);
 
-/// What a reply became: its header, and the RDMA Writes before it.
+/// A reply as sent: its header, and the RDMA Writes before it.
 struct Sent {
     header: Vec<u8>,
     writes: Vec<WriteRequest>,
@@ -58,7 +58,7 @@ fn lengths(segments: impl Iterator<Item = Segment>) -> Vec<u32> {
     segments.map(|segment| segment.length).collect()
 }
 
-/// What a reply's Write list says, as lengths.
+/// Lengths in a reply's Write list.
 fn written(sent: &Sent) -> Vec<Vec<u32>> {
     view(&sent.header).writes().map(|chunk| lengths(chunk.segments())).collect()
 }

@@ -1,4 +1,5 @@
-//! How a requester fetches a reply and ends it with RDMA_DONE (RFC 5666 sections 3.5, 3.8 and 5.1).
+//! Fetching of a reply by a requester, which ends it with RDMA_DONE (RFC 5666 sections 3.5, 3.8 and
+//! 5.1).
 
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::{
@@ -27,7 +28,7 @@ impl Caller {
         caller
     }
 
-    /// The reply of a call that has to be fetched, and what it became.
+    /// The reply of a call that has to be fetched, and its result.
     fn pull(&mut self, message: &[u8]) -> DeliveredReply {
         match self.receive(message)[..] {
             [Event::PullReply(reply)] => reply,
@@ -117,7 +118,7 @@ fn under_rfc_8166_a_read_list_ends_the_call_and_the_connection() {
 fn a_read_list_that_cannot_be_ends_the_call_and_the_connection() {
     for (what, make, why) in [
         (
-            "Position-Zero beside an inline message",
+            "Position-Zero next to an inline message",
             (|xid| Chunks::none().read(0, 1, 500).msg(xid, 4, &rpc_reply(xid)))
                 as fn(Xid) -> Vec<u8>,
             PeerMisbehaved::ReadListBroken,
@@ -226,8 +227,8 @@ fn a_second_reply_while_the_first_is_fetched_is_dropped() {
 
 #[test]
 fn receive_rdma_done_for_a_call_expect_it_dropped() {
-    // Draft -00 section 3.6: whoever has fetched Read chunks says so, a responder too. The reply
-    // says as much; until then the arguments stay where they are.
+    // Draft -00 section 3.6: the end that has fetched Read chunks sends an RDMA_DONE, a responder
+    // too. The reply has the same meaning; until then the arguments stay where they are.
     let mut caller = Caller::reading(Profile::Draft00, 4);
     let call = caller.call(5);
     assert_eq!(caller.receive(&rdma_done(call.xid)), [Event::Dropped(Dropped::Done)]);

@@ -1,4 +1,4 @@
-//! What a requester makes of every shape of reply (RFC 5666 sections 3.6, 3.7 and 5.2, RFC 8166
+//! Handling of every shape of reply by a requester (RFC 5666 sections 3.6, 3.7 and 5.2, RFC 8166
 //! section 4.3).
 
 use spinrpc_proto::output::{CallFailure, PeerMisbehaved, ReplyStream};
@@ -45,7 +45,7 @@ fn returned(lengths: [u32; 3]) -> Vec<Segment> {
     segments.map(|(n, length)| Segment { handle: 7, length, offset: start + 100 * n }).collect()
 }
 
-/// Offers `chunks`, receives what `answer` makes, with the rest of the window open.
+/// Offers `chunks` and receives the message that `answer` builds, with the rest of the window open.
 fn exchange(
     chunks: &CallChunks,
     answer: impl FnOnce(StartedCall) -> Vec<u8>,
@@ -56,7 +56,7 @@ fn exchange(
     (caller, events)
 }
 
-/// An inline reply with these lists is good; what it says was placed.
+/// Takes an inline reply with these lists, which must be valid; returns the placed lengths.
 fn placed(chunks: &CallChunks, lists: &Chunks) -> [u32; 4] {
     let (caller, events) = exchange(chunks, |call| lists.msg(call.xid, 4, &rpc_reply(call.xid)));
     let [Event::Reply(reply)] = events[..] else { panic!("one reply, not {events:?}") };
@@ -113,7 +113,7 @@ fn receive_unused_write_chunks() {
 
 #[test]
 fn receive_no_write_list_at_all() {
-    // Not what RFC 8166 section 4.3.2 wants; nothing was placed, and nothing is ambiguous.
+    // Against RFC 8166 section 4.3.2; nothing was placed, and nothing is ambiguous.
     assert_eq!(placed(&two_results(), &Chunks::none()), [0; 4]);
 }
 

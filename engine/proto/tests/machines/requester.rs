@@ -181,7 +181,7 @@ fn a_buffer_too_short_for_the_header_is_a_mistake_of_the_caller() {
 
 #[test]
 fn a_call_is_not_held_to_the_chunks_of_an_earlier_one_in_its_slot() {
-    // RFC 8166 section 4.3: a reply returns the chunks of its own call, of which there are none here.
+    // RFC 8166 section 4.3: a reply returns the chunks of its own call, which has none here.
     let offer =
         ChunkOffer { handle: 7, length: 64, offset: segment(7, 0).offset, segment_bytes: 0 };
     let of_reply = ChunkOffer { handle: 8, offset: segment(8, 0).offset, ..offer };

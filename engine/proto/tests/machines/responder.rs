@@ -1,5 +1,5 @@
-//! Which calls a responder takes, and what it answers to the others (RFC 5666 sections 3.3, 3.4 and
-//! 4, RFC 8166 sections 3.3, 3.4 and 4.2 to 4.6).
+//! Calls that a responder accepts, and its answers to the others (RFC 5666 sections 3.3, 3.4 and 4,
+//! RFC 8166 sections 3.3, 3.4 and 4.2 to 4.6).
 
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::{Dropped, SlotId};
@@ -16,7 +16,7 @@ use crate::recorder::{Event, Recorder};
 const XID: Xid = Xid(0xaabb_ccdd);
 const ERR_CHUNK: Event = Event::Error(XID, 1, RdmaError::Chunk);
 
-/// What follows from a message on a new connection, and how many calls are in progress then.
+/// Events that a message causes on a new connection, and the number of calls in progress after it.
 fn receive(message: &[u8]) -> (Vec<Event>, u32) {
     let mut server = Server::new(2);
     let events = server.receive(message);
@@ -68,7 +68,7 @@ fn receive_a_reply_where_calls_are_served() {
 #[test]
 fn receive_the_types_that_are_reserved() {
     // RFC 8166 section 4.6: RDMA_MSGP is answered with ERR_CHUNK, RDMA_DONE dropped. Section 4.5:
-    // nobody answers an error.
+    // an error is never answered.
     err_chunk(&Chunks::none().msgp(XID, 32, &rpc_call(XID)));
     drops(&rdma_done(XID), Dropped::Done);
     drops(&rdma_error(XID, 1, &[2]), Dropped::UnexpectedError);
@@ -118,7 +118,7 @@ fn receive_a_call_with_its_message_in_no_place_or_two() {
     err_chunk(&Chunks::none().read(0, 1, 5000).msg(XID, 32, &rpc_call(XID)));
 }
 
-/// Whether a call of 40 bytes inline may have these Read chunks.
+/// True if a call of 40 bytes inline may have these Read chunks.
 fn takes(reads: &[(u32, u32)]) -> bool {
     let lists =
         reads.iter().fold(Chunks::none(), |lists, (at, length)| lists.read(*at, 1, *length));

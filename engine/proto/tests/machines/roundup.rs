@@ -1,5 +1,5 @@
-//! XDR roundup and Read chunks (RFC 5666 section 3.7): left out, included, or a chunk of its own; and
-//! how a receiver passes it where it was not transferred.
+//! XDR roundup and Read chunks (RFC 5666 section 3.7): left out, included, or in a separate chunk;
+//! and how a receiver skips it where it was not transferred.
 
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::ReadRequest;
@@ -11,7 +11,7 @@ use spinrpc_proto::xdr::roundup4;
 use crate::messages::{Chunks, READ_PROFILES, Server, rpc_call, segment, view, wire};
 use crate::recorder::Event;
 
-/// How a sender may treat the roundup of an item.
+/// Treatment of an item's roundup by a sender.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Roundup {
     LeftOut,

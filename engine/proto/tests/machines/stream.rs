@@ -85,7 +85,7 @@ fn unreduced(parts: &[Part]) -> Vec<u8> {
     buf
 }
 
-/// Reads a stream to its end; every item must be what it was, and in a chunk if `in_chunk` has an
+/// Reads a stream to its end; every item must be unchanged, and in a chunk if `in_chunk` has an
 /// index for it.
 fn read_back(parts: &[Part], mut reader: StreamReader<'_>, in_chunk: &[Option<usize>]) {
     let mut in_chunk = in_chunk.iter();

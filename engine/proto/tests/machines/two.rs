@@ -1,4 +1,4 @@
-//! What a peer sends in version two, and connections that speak it.
+//! Messages of a peer in version two, and connections that speak it.
 
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::ids::Xid;

@@ -1,5 +1,5 @@
-//! Calls in both directions of one connection (RFC 8167): which of the two machines a message is
-//! for, and what becomes of one that does not say.
+//! Calls in both directions of one connection (RFC 8167): the machine that each message is for, and
+//! the handling of messages without a direction.
 
 use spinrpc_proto::connection::{Connection, MALFORMED_MAX, Side};
 use spinrpc_proto::ids::Xid;
@@ -177,7 +177,7 @@ fn receive_errors_and_replies_that_answer_nothing_expect_silence() {
     }
 }
 
-/// Messages of which nobody can say whether they call or answer, and what a call like this gets.
+/// Messages that could be calls or replies, and the answer to each if it is taken for a call.
 fn without_direction(xid: Xid) -> Vec<(Vec<u8>, RdmaError)> {
     let supported = RdmaError::Version { low: 1, high: 1 };
     vec![
@@ -191,8 +191,8 @@ fn without_direction(xid: Xid) -> Vec<(Vec<u8>, RdmaError)> {
     ]
 }
 
-/// RFC 8167 section 4: without a direction the credit word says nothing; RFC 8166 section 4.5: what
-/// may be a reply is not answered.
+/// RFC 8167 section 4: without a direction the credit word says nothing; RFC 8166 section 4.5: a
+/// message that may be a reply is not answered.
 #[test]
 fn receive_no_direction_and_the_xid_of_our_call_expect_it_dropped_and_the_call_in_flight() {
     for side in SIDES {

@@ -1,5 +1,5 @@
-//! What a connection makes of version-two messages (draft-cel-nfsv4-rpcrdma-version-two-01 sections
-//! 4.2.1 to 4.2.3 and 5.3).
+//! Handling of version-two messages by a connection (draft-cel-nfsv4-rpcrdma-version-two-01
+//! sections 4.2.1 to 4.2.3 and 5.3).
 
 use spinrpc_proto::connection::{Connection, MALFORMED_MAX, Side};
 use spinrpc_proto::ids::{Instant, Xid};
@@ -36,8 +36,8 @@ fn server_receives(message: &[u8]) -> Vec<Event> {
     receive(&mut server(), message)
 }
 
-/// Receives what `message` makes of the XID of a call in flight; expects it dropped, the call in
-/// flight as before, and its reply welcome.
+/// Receives the message that `message` builds from the XID of a call in flight; expects it dropped,
+/// the call in flight as before, and its reply welcome.
 fn client_drops(message: impl FnOnce(Xid) -> Vec<u8>) -> Dropped {
     let mut client = client();
     let (started, _) = call(&mut client, 5);
@@ -114,7 +114,7 @@ fn a_reply_that_does_not_fit_its_chunks_is_bad_header() {
 fn receive_long_and_chunked_calls() {
     for message in [
         nomsg(Call, &Chunks::none().read(0, 1, 5000), XID),
-        // Section 4.2.1 says nothing of what stands behind RDMA2_NOMSG: ignored, as in version one.
+        // Section 4.2.1 has no rule for bytes behind RDMA2_NOMSG: ignored, as in version one.
         [nomsg(Call, &Chunks::none().read(0, 1, 5000), XID), rpc_reply(XID)].concat(),
         msg(Call, &Chunks::none().read(40, 1, 100), XID, &rpc_call(XID)),
     ] {
@@ -206,7 +206,7 @@ fn calls_go_both_ways_each_with_its_own_xids_and_credits() {
     let xid = started.xid;
     let events = receive(&mut end, &plain_call(xid));
     let [Event::Call(slot)] = events[..] else { panic!("{events:?}") };
-    assert_eq!(end.requester.credits().granted(), 1, "what a call asks for is no grant");
+    assert_eq!(end.requester.credits().granted(), 1, "a call's request for credits is not a grant");
     let events = receive(&mut end, &plain_reply(xid));
     assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 7), "{events:?}");
     assert_eq!(end.requester.credits().granted(), 4);
@@ -217,7 +217,7 @@ fn calls_go_both_ways_each_with_its_own_xids_and_credits() {
 
 #[test]
 fn an_error_is_always_a_reply() {
-    // Section 4.2.2; and nobody answers it (RFC 8166 section 4.5).
+    // Section 4.2.2; and such a message is never answered (RFC 8166 section 4.5).
     for body in [&[1, 1, 1][..], &[2], &[3], &[77], &[1]] {
         let events = server_receives(&error(XID, 2, body));
         assert_eq!(events, [Event::Dropped(Dropped::UnexpectedError)], "{body:?}");
@@ -349,7 +349,7 @@ fn version_two_knows_no_profile() {
         .reply_by_read(slot, &view, &shape, &reads, until, &mut header, &mut out)
         .map(|_| ());
     assert_eq!((refused, out.take()), (Err(ReplyRefused::ChunkTooSmall), vec![BAD_HEADER]));
-    // The roundup of an item has no chunk of its own, which RFC 5666 allows.
+    // The roundup of an item has no separate chunk here, which RFC 5666 allows.
     let roundup = Chunks::none().read(40, 1, 13).read(53, 2, 3);
     let one = roundup.msg(XID, 32, &rpc_call(XID));
     assert!(matches!(receive(&mut old, &one)[..], [Event::Pull(_)]));
@@ -412,8 +412,8 @@ fn a_client_that_takes_no_calls_in_reverse_answers_bad_header_to_chunks_and_rubb
     }
 }
 
-/// Section 3.1: INVALID_OPTION is a MUST. This end supports no extension in reverse, and those of its
-/// own calls as before.
+/// Section 3.1: INVALID_OPTION is a MUST. This end supports no extension in reverse, but supports
+/// those of its calls as before.
 #[test]
 fn a_client_that_takes_no_calls_in_reverse_answers_invalid_option() {
     let (mut client, ours) = refusing();

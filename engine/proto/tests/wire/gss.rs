@@ -206,7 +206,7 @@ fn a_privacy_body_byte_by_byte() {
     assert_eq!(frame.emit(&mut body[..11]), Err(Overflow { needed_bytes: 12 }));
 }
 
-/// RFC 2203 section 5.3.2.2: what is covered is an encoding, of whole words.
+/// RFC 2203 section 5.3.2.2: the covered data are an encoding of whole words.
 #[test]
 fn receive_a_body_of_parts_of_words_expect_it_refused() {
     for length in [0_u32, 1, 3, 5, 6, 7, 9] {

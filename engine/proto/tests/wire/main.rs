@@ -1,7 +1,7 @@
-//! What the bytes of a peer turn into, and what this end sends, byte by byte.
+//! Decoding of a peer's bytes, and the bytes that this end sends, byte by byte.
 //!
-//! Tests of one message say it in the specification's words: receive X, expect Y. What must hold
-//! for all messages is in `properties`.
+//! Tests of one message use the specification's words: receive X, expect Y. Properties of all
+//! messages are in `properties`.
 // The helpers of tests are tests as well; clippy's exception for tests does not see that.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

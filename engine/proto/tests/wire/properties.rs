@@ -1,4 +1,4 @@
-//! What holds for every message, tried with many.
+//! Properties of every message, tried with many.
 
 use proptest::collection::vec;
 use proptest::option;

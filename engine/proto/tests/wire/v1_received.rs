@@ -211,7 +211,7 @@ fn receive_rdma_error_of_another_version_expect_no_answer_to_an_error() {
 
 #[test]
 fn receive_less_than_28_octets_expect_silence() {
-    // RFC 8166 section 4.5: what is too short to be a header is dropped without an answer.
+    // RFC 8166 section 4.5: a message too short to be a header is dropped without an answer.
     let bytes = message(MSG, &NO_LISTS);
     for length in 0..28 {
         assert_eq!(check(&bytes[..length]).err(), Some(HeaderError::TooShort), "{length}");

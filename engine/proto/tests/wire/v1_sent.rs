@@ -129,8 +129,8 @@ fn a_reply_to_rdma_msgp_finds_the_lists_behind_its_padding_words() {
 
 #[test]
 fn write_chunks_come_back_filled_in_order_without_gaps() {
-    // RFC 8166 section 4.3.2: same chunks, segments, handles and offsets; lengths say what was
-    // placed. "Unused" keeps its segments at length zero, "empty" has none.
+    // RFC 8166 section 4.3.2: same chunks, segments, handles and offsets; lengths are those that
+    // were placed. "Unused" keeps its segments at length zero, "empty" has none.
     let writes: [&[Segment]; 4] = [
         &[segment(1, 100), segment(2, 0), segment(3, 100), segment(4, 100)],
         &[segment(5, 50), segment(6, 50)],

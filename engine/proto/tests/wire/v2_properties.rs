@@ -1,4 +1,4 @@
-//! What holds for every version-two message, tried with many.
+//! Properties of every version-two message, tried with many.
 
 use proptest::collection::vec;
 use proptest::option;

@@ -31,8 +31,8 @@ fn check(bytes: &[u8]) -> Result<HeaderView<'_>, HeaderError> {
     HeaderView::new_checked(bytes, &BOTH)
 }
 
-/// Expects the message to be one to answer with BAD_HEADER, if it is a call; which way it goes, and
-/// what is wrong.
+/// Expects a message to be answered with BAD_HEADER, if it is a call. Returns its direction, and
+/// the error.
 fn malformed(bytes: &[u8]) -> (Option<Direction>, DecodeError) {
     match check(bytes) {
         Err(HeaderError::Malformed {
@@ -156,8 +156,8 @@ fn the_version_word_says_what_an_error_code_means() {
 
 #[test]
 fn receive_rdma2_error_with_something_behind_it_expect_the_error() {
-    // Section 4.2.1: a payload "MUST NOT follow". What it means is plain all the same, and the call
-    // that it ends would be waited for in vain.
+    // Section 4.2.1: a payload "MUST NOT follow". The meaning of the error is clear all the same,
+    // and without it the call that it ends would time out.
     let bytes = message(ERROR, &[2, XID, 1, 0, 0, 0, 0]);
     assert_eq!(check(&bytes).unwrap().error(), Some(RdmaError::BadHeader));
 }

@@ -1,4 +1,4 @@
-//! A call in the hands of another thread: what is kept of it, in memory that goes round.
+//! A call handed to another thread: its state, in recycled memory.
 
 use super::stream::Shared;
 use crate::api::call::{Arguments, Call, CallState, Deferred};
@@ -14,7 +14,7 @@ use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor, OpaqueAuth};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Memory that is kept for the arguments of a call; longer arguments have memory of their own.
+/// Size of memory that is kept for the arguments of a call; longer arguments get separate memory.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// Memory for one call, used again.
@@ -23,7 +23,7 @@ pub(super) struct Kept {
     call: Option<Header>,
     arguments: KeptArguments,
     credential: Vec<u8>,
-    /// Whose context it came under, and how it was protected.
+    /// Context of the caller, and the protection of the call.
     #[cfg(feature = "gss")]
     caller: Option<(Arc<spinrpc_gss::context::Context>, spinrpc_proto::rpc::GssService)>,
 }
@@ -37,12 +37,12 @@ struct Header {
     deadline: Option<Instant>,
 }
 
-/// As they came: the stream, and the data items beside it.
+/// Arguments as received: the stream, and the data items that came with it.
 #[derive(Default)]
 struct KeptArguments {
     stream: Vec<u8>,
     base: usize,
-    /// Of an RDMA_MSGP: its alignment, and where in the message the stream begins.
+    /// Padding of an RDMA_MSGP: its alignment, and the offset of the stream in the message.
     padding: Option<(Alignment, usize)>,
     chunks: Vec<(u32, u32)>,
     bulks: Vec<Option<Bulk>>,
@@ -116,7 +116,7 @@ impl KeptArguments {
 /// A call that came by a [`CallStream`](crate::CallStream), to be answered once, on any thread and at any time. Dropped
 /// unanswered, it is answered with SYSTEM_ERR. An answer to a connection that has gone down meanwhile goes nowhere.
 pub struct IncomingCall {
-    /// There until this is dropped.
+    /// Some until this is dropped.
     kept: Option<Box<Kept>>,
     shared: Arc<Shared>,
 }
@@ -183,7 +183,7 @@ impl IncomingCall {
     /// Answers with results and registered data items, as [`Call::reply_with`](crate::Call::reply_with).
     pub fn reply_with(mut self, data: ReplyData, encode: impl FnOnce(&mut Encoder<'_>)) {
         if let Some(deferred) = self.take() {
-            // Its memory is free before the caller can hear of it.
+            // Its memory is free before the caller can learn of it.
             drop(self);
             deferred.reply_with(data, encode);
         }

@@ -17,11 +17,12 @@ use std::task::Poll;
 
 /// A program's procedures as async functions; [`async_service`] makes a [`Service`] of it.
 ///
-/// A handler runs on its core, beside other handlers, and leaves the core free whenever it awaits. It need not be
-/// `Send`. It may await anything that wakes its waker, from any thread: calls by a
-/// [`ClientHandle`](crate::ClientHandle), also one of the same core
-/// ([`CoreContext::connect`](crate::CoreContext::connect)), timers and channels of a runtime. Runtimes are not needed;
-/// futures that do need one, as timers of tokio, are to be made inside of it (`tokio::runtime::Handle::enter`).
+/// A handler runs on its core, interleaved with other handlers, and leaves the core free whenever
+/// it awaits. It need not be `Send`. It may await anything that wakes its waker, from any thread:
+/// calls by a [`ClientHandle`](crate::ClientHandle), including one of the same core
+/// ([`CoreContext::connect`](crate::CoreContext::connect)), timers and channels of a runtime.
+/// Runtimes are not needed; create futures that do need one, such as timers of tokio, inside of it
+/// (`tokio::runtime::Handle::enter`).
 ///
 /// Procedure 0, which does nothing in every program (RFC 5531 section 12.1), is answered without a handler.
 ///
@@ -30,13 +31,14 @@ use std::task::Poll;
 /// A handler that must not begin too late asks for [`Call::deadline`] in [`AsyncService::request`]. A handler that
 /// panics costs its caller a SYSTEM_ERR, as in [`Service::call`].
 pub trait AsyncService: 'static {
-    /// The arguments of a call, decoded: what a handler keeps of it.
+    /// Decoded arguments of a call, which a handler keeps.
     type Request;
     /// The results of a call.
     type Reply: Results;
 
-    /// Takes what the handler needs out of a call: procedure, arguments, credential, deadline. Long data items are
-    /// taken without a copy by [`Decoder::data`](crate::Decoder::data).
+    /// Takes the parts that the handler needs out of a call: procedure, arguments, credential,
+    /// deadline. Long data items are taken without a copy by
+    /// [`Decoder::data`](crate::Decoder::data).
     ///
     /// # Errors
     /// The call is answered with this, and has no handler:
@@ -72,8 +74,8 @@ pub trait AsyncService: 'static {
 /// Results of a call, to be encoded: a type of the application's own, `()` for none, [`WithData`] for registered data
 /// items, or a function that writes them, such as a `Box<dyn FnOnce(&mut Encoder<'_>)>`.
 pub trait Results {
-    /// Registered data items beside the results, which [`Results::encode`] names with
-    /// [`Encoder::bulk`](crate::Encoder::bulk). Asked once, before.
+    /// Registered data items sent with the results, which [`Results::encode`] names with
+    /// [`Encoder::bulk`](crate::Encoder::bulk). Called once, before the results are encoded.
     fn data(&mut self) -> Option<ReplyData> {
         None
     }
@@ -119,9 +121,9 @@ impl<R: Results> Results for WithData<R> {
 const _: () = assert!(DEFERRED_MAX <= SLOTS_MAX);
 
 /// A service that runs at most `calls_max` handlers of `service` at a time on its core, for
-/// [`Engine::serve`](crate::Engine::serve). Their memory is made now; after that calls allocate nothing but what the handlers
-/// themselves allocate. The limit is at least 1, and at most 2048, which is as many calls as a core defers. A call that
-/// comes when it is reached has no handler ([`AsyncService::too_many`]).
+/// [`Engine::serve`](crate::Engine::serve). Their memory is allocated now; later, only the handlers
+/// themselves allocate. The limit is at least 1, and at most 2048, which is as many calls as a core
+/// defers. A call that comes when it is reached has no handler ([`AsyncService::too_many`]).
 ///
 /// ```
 /// use spinrpc::{AcceptStatus, AsyncService, Call, Config, Engine, Procedure, Program, Version};
@@ -193,7 +195,7 @@ pub fn async_service<S: AsyncService>(
     AsyncHandlers { service: Rc::new(service), execute: S::call, slots, ready }
 }
 
-/// Runs the futures that `execute` makes: their type has no name of its own.
+/// Runs the futures that `execute` returns; their type cannot be named.
 struct AsyncHandlers<S, X, F> {
     service: Rc<S>,
     execute: X,

@@ -100,7 +100,7 @@ impl<F: Future> Occupied<'_, F> {
 impl<F> Drop for Occupied<'_, F> {
     fn drop(&mut self) {
         if !self.is_kept {
-            // First: what follows runs code of the application, which may panic.
+            // First, because the next lines run code of the application, which may panic.
             self.free.push(self.number);
             let _open = self.slot.open.take();
             self.slot.future.set(None);

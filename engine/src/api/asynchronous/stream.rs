@@ -16,8 +16,9 @@ use std::task::{Context, Poll};
 /// Calls of a program, on their way to the thread or task that executes them:
 /// [`Engine::serve_stream`](crate::Engine::serve_stream).
 ///
-/// As a client's end of calls in reverse (RFC 8167), it receives what the server asks of the client, in any runtime.
-/// Each [`IncomingCall`] is answered when its answer is there, on any thread, in any order.
+/// As a client's end of calls in reverse (RFC 8167), it receives the server's calls to the client,
+/// in any runtime. Each [`IncomingCall`] is answered when its answer is there, on any thread, in
+/// any order.
 ///
 /// ```
 /// use spinrpc::config::RawConfig;
@@ -110,7 +111,7 @@ impl Shared {
         drop(self.free.push(kept));
     }
 
-    /// Has a call taken.
+    /// Delivers a call to the stream.
     fn push(self: &Arc<Self>, kept: Box<Kept>) {
         // There is room for all.
         drop(self.calls.push(kept));
@@ -134,7 +135,7 @@ impl Shared {
 
     /// No core brings calls any more.
     fn has_ended(&self) -> bool {
-        // Acquire pairs with the Release of those who end it: their last calls are seen.
+        // Acquire pairs with the Release of the cores that end: their last calls are seen.
         self.cores.load(Ordering::Acquire) == 0
     }
 }

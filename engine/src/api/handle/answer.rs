@@ -34,9 +34,9 @@ impl PendingCall {
     /// Blocks the thread until the answer is there.
     ///
     /// # Errors
-    /// [`CallError`] says why there is no result, and whether to try again. [`CallError::Cancelled`] on the thread of
-    /// the call's own core, or the one that ends its calls after it, which would wait for itself, unless the answer is
-    /// there already.
+    /// [`CallError`] gives the reason why the call failed, and whether to try again.
+    /// [`CallError::Cancelled`] on the thread of the call's own core, or on the one that ends its
+    /// calls after it: that thread would wait for itself, unless the answer is there already.
     pub fn wait(mut self) -> Result<Answer, CallError> {
         let waits_for_itself = |pool: &Pool| pool.is_core_here() || pool.is_refused_here();
         if self.ticket.as_ref().is_some_and(|ticket| waits_for_itself(&ticket.pool)) {
@@ -104,7 +104,7 @@ impl std::fmt::Debug for PendingCall {
     }
 }
 
-/// A successful answer, as long as it is kept. It takes one of the calls that a core has under way
+/// A successful answer, as long as it is kept. It counts as one of the core's calls in flight
 /// (`rpc.handle_calls`) until it is dropped.
 pub struct Answer(Option<Box<HandleCall>>);
 

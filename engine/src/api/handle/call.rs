@@ -29,13 +29,14 @@ const SHORT_BYTES: usize = 128;
 
 /// A call, in memory that goes round. Only the holder of the box touches it.
 ///
-/// Each cache line that both sides touch costs the time in which a core does a call of its own, so all that a plain
-/// call needs is in the first two, and what is short in the next ones: [`HandleCall::prefetch`].
+/// Each cache line that both sides touch costs as much time as a call started by the core itself.
+/// Everything that a plain call needs is therefore in the first two lines, and short data are in
+/// the next ones: [`HandleCall::prefetch`].
 #[repr(C, align(128))]
 pub(in crate::api) struct HandleCall {
     /// Its place among those of the core; its token there.
     pub(super) number: u32,
-    /// Number of the handle that it goes by.
+    /// Number of its handle.
     pub(super) client: u32,
     pub(super) procedure: Procedure,
     arguments: Stored,
@@ -62,19 +63,19 @@ enum Stored {
 
 const _: () = assert!(SHORT_BYTES <= u8::MAX as usize);
 
-/// On lines of their own.
+/// Starts on a new cache line.
 #[repr(align(64))]
 struct ShortBytes([u8; SHORT_BYTES]);
 
 /// The place that an answer goes to.
 #[derive(Default)]
 pub(super) enum Destination {
-    /// To the holder of the ticket.
+    /// The holder of the ticket.
     #[default]
     Holder,
-    /// To a queue, under a name.
+    /// A queue, under a name.
     Queue(Arc<Queued>, Token),
-    /// To a function that runs on the core.
+    /// A function that runs on the core.
     Core(Arc<OnAnswer>, Token),
 }
 
@@ -105,8 +106,8 @@ impl HandleCall {
         }
     }
 
-    /// Fetches what the core reads and writes of every call, to be carried out soon. The lines that it only reads stay
-    /// with the caller.
+    /// Prefetches the lines that the core reads and writes of every call, before it executes an
+    /// order. The lines that it only reads stay with the caller.
     #[inline]
     pub(super) fn prefetch(&self) {
         prefetch_line(self, 0);
@@ -126,7 +127,7 @@ impl HandleCall {
         Ok(())
     }
 
-    /// Has a client start it.
+    /// Tells a client to start it.
     #[inline]
     pub(super) fn start(&mut self, client: &Client) -> Result<CallId, Backpressure> {
         let Self { number, procedure, arguments, spec, short, long_arguments, .. } = self;
@@ -238,7 +239,7 @@ impl HandleCall {
         Some(self)
     }
 
-    /// By a function on the core.
+    /// Calls the function on the core.
     fn finish_here(mut self: Box<Self>, reply: Result<Reply<'_>, CallError>) {
         let to = std::mem::take(&mut self.to);
         // Before it runs, so that it may make the next call.

@@ -30,7 +30,7 @@ pub(in crate::api) struct Connection {
     state: Mutex<State>,
     changed: Condvar,
     is_up: AtomicBool,
-    /// It has gone, or never came.
+    /// The connection has gone, or never came up.
     is_over: AtomicBool,
     pub(super) memory: OnceLock<BulkPool>,
 }
@@ -62,7 +62,7 @@ impl Connection {
     }
 
     fn change(&self, state: State) {
-        // Relaxed: who asks can always be too early or too late.
+        // Relaxed: a caller can always ask too early or too late.
         self.is_up.store(matches!(state, State::Up), Ordering::Relaxed);
         self.is_over.store(matches!(state, State::Failed(_) | State::Down), Ordering::Relaxed);
         *lock(&self.state) = state;
@@ -92,12 +92,12 @@ impl Connection {
     }
 }
 
-/// A client for threads other than cores: calls go by one connection of a core
-/// ([`Engine::connect`](crate::Engine::connect)), from any thread at any time. Clones are the same client; when the
-/// last one is dropped the connection is closed, as soon as its calls have ended.
+/// A client for threads other than cores: calls go over one connection of a core
+/// ([`Engine::connect`](crate::Engine::connect)), from any thread at any time. Clones are the same
+/// client; when the last one is dropped the connection is closed, as soon as its calls have ended.
 ///
-/// A call is started by its core, in order of its thread's calls: at once, or when the connection is up and the
-/// server grants a credit. How the answer comes is chosen with each call:
+/// A call is started by its core, in order of its thread's calls: at once, or when the connection
+/// is up and the server grants a credit. The way of the answer is chosen with each call:
 ///
 /// * [`ClientHandle::call`] blocks the thread;
 /// * [`ClientHandle::start`] returns a [`PendingCall`], which is a [`Future`] and can be waited for;
@@ -148,7 +148,7 @@ struct Shared {
     number: u32,
     pool: Arc<Pool>,
     connection: Arc<Connection>,
-    /// It was closed on request.
+    /// The client was closed on request.
     is_closed: AtomicBool,
 }
 
@@ -159,7 +159,7 @@ impl Drop for Shared {
 }
 
 impl ClientHandle {
-    /// Has the core connect.
+    /// Tells the core to connect.
     pub(in crate::api) fn connect(pool: &Arc<Pool>, to: ConnectTo) -> Result<Self, ConnectError> {
         to.options.check(&pool.config)?;
         let number = pool.take_handle();
@@ -174,15 +174,17 @@ impl ClientHandle {
     /// of that it spins, in case the answer comes at once.
     ///
     /// # Errors
-    /// [`CallError`] says why there is no result, and whether to try again. [`CallError::NotStarted`] with
-    /// [`Backpressure::Misuse`] on the thread of the core, which would wait for itself.
+    /// [`CallError`] gives the reason why the call failed, and whether to try again.
+    /// [`CallError::NotStarted`] with [`Backpressure::Misuse`] on the thread of the core, which
+    /// would wait for itself.
     pub fn call<T>(
         &self,
         procedure: Procedure,
         encode: impl FnOnce(&mut Encoder<'_>),
         decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,
     ) -> Result<T, CallError> {
-        const OWN: Backpressure = Backpressure::Misuse("a core waits for a call of its own");
+        const OWN: Backpressure =
+            Backpressure::Misuse("a core cannot wait for a call that it has to run itself");
         if self.0.pool.is_core_here() {
             return Err(OWN.into());
         }
@@ -197,11 +199,11 @@ impl ClientHandle {
     /// ends with [`CallError::NotStarted`].
     ///
     /// # Errors
-    /// [`Backpressure::TooManyCalls`] if as many calls are under way on the core as it takes
-    /// (`rpc.handle_calls`); [`Backpressure::TooLarge`] for arguments that are longer than any message;
-    /// [`Backpressure::Misuse`] if the stream and the spec differ in their data items, and from inside of an
-    /// encoder; [`Backpressure::Down`] if the core has ended. The call is lost then, with its buffers. Whatever else
-    /// may keep a call from being sent is told by its answer.
+    /// [`Backpressure::TooManyCalls`] if as many calls are in flight on the core as it takes
+    /// (`rpc.handle_calls`); [`Backpressure::TooLarge`] for arguments that are longer than any
+    /// message; [`Backpressure::Misuse`] if the stream and the spec differ in their data items, and
+    /// from inside of an encoder; [`Backpressure::Down`] if the core has ended. The call is lost
+    /// then, with its buffers. Any other reason why a call is not sent is reported in its answer.
     pub fn start(
         &self,
         procedure: Procedure,
@@ -275,8 +277,8 @@ impl ClientHandle {
     /// core, which could not make the connection meanwhile.
     ///
     /// # Errors
-    /// [`ConnectError`] says why there is no connection. [`ConnectError::TimedOut`] leaves it as it is: it may come
-    /// up later.
+    /// [`ConnectError`] gives the reason why the connection is not up. [`ConnectError::TimedOut`]
+    /// leaves the attempt running: the connection may come up later.
     pub fn wait_up(&self, at_most: Duration) -> Result<(), ConnectError> {
         self.0.connection.wait(at_most)
     }
@@ -286,9 +288,10 @@ impl ClientHandle {
         self.0.connection.is_up.load(Ordering::Relaxed)
     }
 
-    /// Memory of the core for data items of arguments and results, `bytes` long, with what its last user left in it:
-    /// as [`CoreContext::bulk`](crate::CoreContext::bulk). `None` before the core has started the connection, if
-    /// that is longer than the longest block, or if all is lent out.
+    /// Memory of the core for data items of arguments and results, `bytes` long, with the bytes of
+    /// its last user in it: as [`CoreContext::bulk`](crate::CoreContext::bulk). `None` before the
+    /// core has started the connection, if that is longer than the longest block, or if all is lent
+    /// out.
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
         self.0.connection.memory.get()?.take(bytes)
     }

@@ -1,4 +1,4 @@
-//! The core's side of handles: starts what other threads have ordered, and has their answers delivered.
+//! The core's side of handles: executes the orders of other threads, and delivers the answers.
 
 use super::call::{Destination, HandleCall, give_back};
 use super::client::Connection;
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Calls that wait are looked at this often at least, in case they can be started, or have waited for too long.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Calls of handles whose answers are to come, by their numbers, with what the client calls them.
+/// Calls of handles in flight, by their numbers, with the client's identifiers.
 type InFlight = RefCell<Vec<Option<(Box<HandleCall>, CallId)>>>;
 
 /// Calls whose answers are to be put into queues in this turn.
@@ -47,23 +47,23 @@ pub(in crate::api) struct HandleCore {
     pool: Arc<Pool>,
     ops: Rc<CoreCell>,
     memory: BulkPool,
-    /// Of calls that do not name a deadline.
+    /// Timeout of calls that do not name a deadline.
     timeout: Option<Duration>,
     orders_max: usize,
-    /// By the number of the handle.
+    /// Clients by the number of the handle.
     clients: Vec<Option<HandleClient>>,
     in_flight: Rc<InFlight>,
     /// Taken from the queue, and not carried out yet.
     ordered: VecDeque<Ordered>,
     /// Calls whose answers are to be put into queues.
     answered: Rc<Answered>,
-    /// Where answers were last put: kept for a while, because threads that call count its holders, too, on the same
-    /// cache line.
+    /// The queue that last got answers: kept for a while, because threads that call count its
+    /// holders, too, on the same cache line.
     queue: Option<Arc<Queued>>,
     idle_turns: u32,
-    /// Those of the clients that have calls waiting.
+    /// Numbers of the clients that have calls waiting.
     behind: Vec<u32>,
-    /// Those that no thread has any more.
+    /// Numbers of the clients without handles.
     forgotten: Vec<u32>,
     next_look: Duration,
 }
@@ -78,7 +78,7 @@ struct HandleClient {
     waiting: VecDeque<Waiting>,
     /// Calls that were started and have not ended.
     started: Rc<Cell<usize>>,
-    /// Why the first of those that wait was not started.
+    /// Reason why the first waiting call was not started.
     refusal: Cell<Backpressure>,
 }
 
@@ -191,7 +191,7 @@ impl HandleCore {
         None
     }
 
-    /// Delivers what was answered to queues: many answers by one exchange with the thread that takes them.
+    /// Delivers answers to queues: many answers by one exchange with the thread that takes them.
     #[inline]
     fn deliver(&mut self) {
         let Self { answered, queue, idle_turns, .. } = self;
@@ -219,8 +219,9 @@ impl HandleCore {
         }
     }
 
-    /// Starts what has waited, and ends what has waited for too long. What waits still does not keep the core from
-    /// sleeping, but no event need announce that it can go on: so the core looks again in a while.
+    /// Starts waiting calls, and ends those that have waited for too long. Calls that still wait do
+    /// not keep the core from sleeping, but an event need not announce that they can start:
+    /// therefore the core looks again after a while.
     pub(in crate::api) fn go_on(&mut self, events: usize) -> Progress {
         self.deliver();
         if !self.behind.is_empty() {
@@ -298,7 +299,8 @@ impl HandleCore {
         });
     }
 
-    /// Unless its answer has been on its way before: then there is no such call, or another one in its place.
+    /// Cancels a call, unless its answer is already on its way: then the number is unused, or names
+    /// another call.
     fn cancel(&mut self, number: u32) {
         self.pool.count_cancel_out();
         let in_flight = self.in_flight.borrow();
@@ -398,7 +400,8 @@ impl Drop for HandleCore {
 }
 
 impl HandleClient {
-    /// Closes the connection, if no call goes by it and it is not just being made; returns true when it has gone.
+    /// Closes the connection, if no call uses it and it is not being established; returns true when
+    /// it has gone.
     fn end(&mut self) -> bool {
         let has_calls = !self.waiting.is_empty() || self.started.get() > 0;
         if !has_calls && !self.is_closed && !self.client.is_connecting() {
@@ -481,7 +484,7 @@ impl HandleClient {
     }
 }
 
-/// Hands answers on to those who wait.
+/// Hands answers on to the threads that wait for them.
 struct Replies {
     in_flight: Rc<InFlight>,
     answered: Rc<Answered>,

@@ -1,10 +1,11 @@
 //! Calls from any thread: the part that other threads hold of a connection, and the part of its core.
 //!
-//! A call is written by the thread that makes it, into memory that goes round: from the free ones of the core's
-//! [`pool`] to the core, which starts the call, and with the answer back to the thread that waits. No step locks, and none
-//! allocates once the memory is as long as the calls are. What the core cannot start at once, because there is no
-//! credit or no connection, waits there in order. [`core`] is the core's side, and alone touches clients; all else
-//! here belongs to other threads. Used by the dispatch and the runtime.
+//! A call is written by the thread that starts it, into recycled memory: from the free entries of
+//! the core's [`pool`] to the core, which starts the call, and with the answer back to the thread
+//! that waits. No step locks, and none allocates once the memory is as long as the calls are. Calls
+//! that the core cannot start at once, for lack of credits or of a connection, wait there in order.
+//! [`core`] is the core's side, and the only one that touches clients; everything else here runs on
+//! other threads. Used by the dispatch and the runtime.
 
 mod answer;
 mod call;

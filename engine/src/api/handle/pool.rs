@@ -15,7 +15,7 @@ use spinrpc_proto::rpc::AuthFlavor;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
 
-/// A wish of another thread that is no call.
+/// A request of another thread other than a call.
 pub(in crate::api) enum Order {
     /// Connect the client of the handle with this number.
     Connect(u32, Box<(ConnectTo, Arc<Connection>)>),
@@ -28,12 +28,12 @@ pub(in crate::api) enum Order {
 /// Calls to start, other wishes, and numbers of calls to give up if their callers have gone.
 pub(super) type Ordered = Item<HandleCall, Order>;
 
-/// When a connection is closed.
+/// Time at which a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::api) enum When {
     /// Its calls in flight end.
     AtOnce,
-    /// There is no handle any more: when its calls have ended.
+    /// The last handle is gone: close when its calls have ended.
     Forgotten,
 }
 
@@ -57,7 +57,7 @@ pub(in crate::api) struct Pool {
 }
 
 struct Queues {
-    /// Numbers of the calls that are free: what was used last is used first, so that as few as possible grow.
+    /// Numbers of the free calls: the last one used is used first, so that as few as possible grow.
     free: FreeList,
     /// The free calls, by their numbers.
     calls: Box<[AtomicCell<Option<Box<HandleCall>>>]>,
@@ -67,7 +67,7 @@ struct Queues {
 }
 
 impl Pool {
-    /// Of a core that is configured like this, and takes arguments of at most `longest_bytes` bytes.
+    /// A pool for a core with this configuration, for arguments of at most `longest_bytes` bytes.
     pub(in crate::api) fn new(inbox: Arc<Inbox>, config: Config, longest_bytes: usize) -> Self {
         let (queues, core) = (OnceLock::new(), OnceLock::new());
         let [is_closed, is_announced] = [(); 2].map(|()| AtomicBool::new(false));
@@ -98,15 +98,15 @@ impl Pool {
             for number in 0..handles_max as u32 {
                 let _ = handles.push(number);
             }
-            // Each call is in it once, to be started. Handles are connected, closed and forgotten once each. What else
-            // comes is counted.
+            // Each call is in it once, to be started. Handles are connected, closed and forgotten
+            // once each. All other orders are counted.
             let counted = self.cancels_max() + self.credentials_max();
             let orders = BoxQueue::new(calls_max + 3 * handles_max + counted);
             Queues { free, calls, orders, handles }
         })
     }
 
-    /// Most calls under way at a time.
+    /// Most calls in flight at a time.
     pub(super) fn calls_max(&self) -> usize {
         self.config.handle_calls()
     }
@@ -165,14 +165,14 @@ impl Pool {
         self.go_on_closing();
     }
 
-    /// Has the core start a call. Returns true if it was parked.
+    /// Orders the core to start a call. Returns true if the core was parked.
     pub(super) fn order_call(&self, call: Box<HandleCall>) -> bool {
         self.push(Item::Main(call))
     }
 
-    /// Has the core give up the call with this number, if its caller has gone. Only if wishes of as many threads come
-    /// too late at once, for calls that have ended, is there no room for one: its call ends with its answer, or at its
-    /// deadline.
+    /// Orders the core to give up the call with this number, if its caller has gone. An order does
+    /// not fit only if as many threads at once cancel calls that have already ended: its call ends
+    /// with its answer, or at its deadline.
     pub(super) fn order_cancel(&self, number: u32) {
         // Acquire, as in `order_credential`.
         if self.cancels.fetch_add(1, Ordering::Acquire) >= self.cancels_max() {
@@ -189,13 +189,13 @@ impl Pool {
         self.cancels.fetch_sub(1, Ordering::Release);
     }
 
-    /// Has the core do this.
+    /// Sends an order to the core.
     pub(super) fn order(&self, order: Order) {
         self.push(Item::Other(Box::new(order)));
     }
 
-    /// There is room for all that a call and a handle can cause: an order that does not fit is a defect here, and is
-    /// refused aloud.
+    /// The queue has room for all orders of its calls and handles: an order that does not fit is a
+    /// defect in this crate, and is refused with an error.
     fn push(&self, item: Ordered) -> bool {
         let Some(queues) = self.queues.get() else { return false };
         match queues.orders.push(item) {
@@ -222,8 +222,9 @@ impl Pool {
     /// # Errors
     /// [`Backpressure::TooManyCalls`] if the core has not come to too many others yet.
     pub(super) fn order_credential(&self, order: Order) -> Result<(), Backpressure> {
-        // Acquire pairs with the Release of `count_credential_out`: who finds room sees that the core has read the word
-        // of the credential before, so that the queue has room, too.
+        // Acquire pairs with the Release of `count_credential_out`: a thread that finds room sees
+        // that the core has read the word of the earlier credential, so that the queue has room,
+        // too.
         if self.credentials.fetch_add(1, Ordering::Acquire) >= self.credentials_max() {
             // Relaxed: it was not in the queue.
             self.credentials.fetch_sub(1, Ordering::Relaxed);
@@ -264,12 +265,12 @@ impl Pool {
         self.queues.get().map_or(0, |queues| queues.orders.pop(most, each))
     }
 
-    /// The core ends, or will never begin: what has been ordered is refused, and what comes.
+    /// The core ends, or will never begin: all orders, earlier and later ones, are refused.
     pub(in crate::api) fn close(&self) {
         self.close_after(|| {});
     }
 
-    /// The same, and `earlier` refuses what the core has taken before.
+    /// Closes it, too; `earlier` refuses orders that the core has already taken.
     pub(super) fn close_after(&self, earlier: impl FnOnce()) {
         self.is_closed.store(true, Ordering::Relaxed);
         let is_refuser = self.begin_refusing();
@@ -282,7 +283,8 @@ impl Pool {
 
     /// Refuses all orders and frees memory, if the core has ended.
     fn go_on_closing(&self) {
-        // With that of another thread in `close` or here: either it finds what was pushed, or this finds it closed.
+        // Pairs with the fence of another thread in `close` or here: either that thread finds the
+        // pushed item, or this one finds the pool closed.
         fence(Ordering::SeqCst);
         if !self.is_closed.load(Ordering::Relaxed) {
             return;
@@ -331,7 +333,7 @@ impl Queues {
     }
 }
 
-/// Of a core that has ended.
+/// Refuses an order to a core that has ended.
 pub(super) fn refuse(order: Ordered) {
     match order {
         Item::Main(call) => call.lose(),

@@ -69,9 +69,9 @@ impl AnswerQueue {
     pub fn next(&self) -> Option<(Token, Result<Answer, CallError>)> {
         let queued = &*self.0.0;
         let call = queued.take()?;
-        // Release pairs with the Acquire of `reserve`: who finds the place free, and by its order the core that
-        // answers, sees that the word of this answer has been read. A head from before would make the queue seem full,
-        // and the next answer be lost.
+        // Release pairs with the Acquire of `reserve`: the thread that finds the place free, and
+        // through its order the core that answers, sees that the word of this answer has been read.
+        // With an outdated head the queue would seem full, and the next answer would be lost.
         queued.expected.fetch_sub(1, Ordering::Release);
         let token = match call.to {
             Destination::Queue(_, token) | Destination::Core(_, token) => token,
@@ -80,12 +80,13 @@ impl AnswerQueue {
         Some((token, Answer::of(call)))
     }
 
-    /// Has the descriptor become readable with the next answer. `false` if there is one already: then it stays as it
-    /// is, and [`AnswerQueue::next`] has the answer. One system call.
+    /// Arms the descriptor to become readable with the next answer. `false` if there is one
+    /// already: then the descriptor is unchanged, and [`AnswerQueue::next`] has the answer. One
+    /// system call.
     pub fn arm(&self) -> bool {
         let queued = &*self.0.0;
         let mut count = [0; 8];
-        // What a wait before was ended with; an empty counter is no error here.
+        // Clears the count that ended an earlier wait; an empty counter is not an error here.
         let _ = rustix::io::read(&queued.event, &mut count);
         queued.is_armed.store(true, Ordering::Relaxed);
         // With that of `push_all`: either it sees the queue armed, or this sees the answer.

@@ -20,7 +20,7 @@ pub struct CaptureConnector<C: Connector> {
 
 impl<C: Connector> CaptureConnector<C> {
     /// Wraps `inner` and starts the thread that writes to the sink, which ends when this and every
-    /// data plane it made are dropped. Dropping a data plane waits until what it noted is written.
+    /// data plane it made are dropped. Dropping a data plane waits until its records are written.
     ///
     /// # Errors
     /// [`FabricError`] if there can be no thread.
@@ -105,7 +105,7 @@ impl<E: Endpoint> Endpoint for CaptureEndpoint<E> {
     }
 }
 
-/// Marks what a listener accepts.
+/// Marks connections that a listener accepts.
 struct Marking<E> {
     accept: Box<dyn Acceptor<CaptureEndpoint<E>>>,
     own_private_data: [u8; PRIVATE_BYTES],

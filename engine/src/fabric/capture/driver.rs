@@ -12,11 +12,12 @@ use crate::sys::clock::{Clock, Ticks};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A driver whose traffic is captured. It does what the driver does, but hands no message over by value.
+/// A driver whose traffic is captured. It behaves like the driver, but hands no message over by
+/// value.
 pub struct Capture<F: Fabric> {
     inner: F,
     tape: Tape,
-    /// By the index of the queue pair.
+    /// Wires by the index of the queue pair.
     wires: Vec<Option<Wire>>,
 }
 
@@ -102,7 +103,7 @@ impl<F: Fabric> Fabric for Capture<F> {
         self.inner.post_recv(qp, buf)
     }
 
-    /// What finds no room is not sent, and not noted.
+    /// A work request that does not fit is neither sent nor noted.
     #[inline]
     fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
         if self.inner.send_room(qp) > 0 {

@@ -14,7 +14,7 @@ const ROCE_PORT: u16 = 4791;
 const SOURCE_PORT: u16 = 0xc000;
 const ICRC_BYTES: usize = 4;
 
-/// An Unreliable Datagram in one packet: what connection management uses.
+/// An Unreliable Datagram in one packet, as connection management uses it.
 const DATAGRAM: Kind = Kind(0x64);
 /// Queue pair of connection management, and its well-known key.
 const MANAGEMENT_PAIR: u32 = 1;
@@ -38,13 +38,13 @@ pub(super) struct End {
     pub(super) first_sequence: u32,
 }
 
-/// What a connection goes by in the file. All of it is made up, as a fabric need not have any: a
+/// Names of a connection in the file. All of them are made up, as a fabric need not have any: a
 /// loopback address for each core and for each of its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ends {
     pub(super) local: End,
     pub(super) peer: End,
-    /// Which connection of the capture.
+    /// Number of the connection in the capture.
     pub(super) number: u32,
 }
 
@@ -62,7 +62,7 @@ impl Ends {
         Self { local, peer, number }
     }
 
-    /// Who sends and who receives.
+    /// Sender and receiver.
     pub(super) fn in_direction(&self, outbound: bool) -> (End, End) {
         if outbound { (self.local, self.peer) } else { (self.peer, self.local) }
     }
@@ -160,8 +160,9 @@ fn udp_header(header: &mut [u8], total_bytes: u16, number: u32) {
     header[4..6].copy_from_slice(&total_bytes.to_be_bytes());
 }
 
-/// The CRC over all that no router changes: what one may change counts as ones, and so do eight bytes
-/// in the place of InfiniBand's local route header (annex A17.3.3). `packet` starts with the IP header.
+/// The CRC over all that no router changes: a field that a router may change counts as ones, and so
+/// do eight bytes in the place of InfiniBand's local route header (annex A17.3.3). `packet` starts
+/// with the IP header.
 pub(super) fn invariant_crc(packet: &[u8]) -> [u8; ICRC_BYTES] {
     const CHANGED_BYTES: usize = IP_BYTES + UDP_BYTES + 8;
     const TYPE_OF_SERVICE: usize = 1;
@@ -191,7 +192,7 @@ pub(super) fn crc_on(crc: u32, bytes: &[u8]) -> u32 {
     tail.iter().fold(crc, |crc, byte| crc >> 8 ^ CRC_TABLES[0][(crc as u8 ^ byte) as usize])
 }
 
-/// Table `n` has what a byte does to the CRC when `n` bytes of zero follow it.
+/// Table `n` has the effect of a byte on the CRC when `n` bytes of zero follow it.
 static CRC_TABLES: [[u32; 256]; 8] = crc_tables();
 
 const fn crc_tables() -> [[u32; 256]; 8] {

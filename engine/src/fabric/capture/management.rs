@@ -20,7 +20,7 @@ const REPLY: u16 = 0x13;
 const READY_TO_USE: u16 = 0x14;
 const DISCONNECT_REQUEST: u16 = 0x15;
 
-/// Reads that a side may have under way: the field's largest value, as none is refused here.
+/// Reads that a side may have in flight: the field's largest value, as none is refused here.
 const READS_MAX: u8 = 255;
 
 /// Request, reply and ready-to-use of a connection that this side `asked` for, or the peer did.

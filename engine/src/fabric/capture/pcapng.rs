@@ -16,7 +16,7 @@ const UNKNOWN_LENGTH: u64 = u64::MAX;
 /// Frames are not cut by their interface.
 const NO_SNAP_LENGTH: u32 = 0;
 
-// Options, each of its own block type.
+// Options, numbered separately for each block type.
 const END_OF_OPTIONS: u16 = 0;
 const SECTION_USER_APPLICATION: u16 = 4;
 const INTERFACE_NAME: u16 = 2;
@@ -60,7 +60,7 @@ pub(super) fn interface(out: &mut Vec<u8>, name: &str) {
     });
 }
 
-/// A frame and what is told about it.
+/// A frame and its metadata.
 pub(super) struct Packet<'a> {
     /// Number of its interface.
     pub(super) interface: u32,
@@ -129,7 +129,7 @@ fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     padded(out, value);
 }
 
-/// To a multiple of four bytes, which `bytes` starts at.
+/// Appends `bytes`, padded to a multiple of four bytes.
 fn padded(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes);
     out.extend(&[0; 3][..bytes.len().next_multiple_of(4) - bytes.len()]);

@@ -1,4 +1,4 @@
-//! What a core notes of one packet, and how it goes through the ring to the writer.
+//! A core's record of one packet, and its way through the ring to the writer.
 
 use super::super::RemoteSlice;
 
@@ -8,8 +8,8 @@ pub(super) const PATH_MTU_BYTES: usize = 4096;
 /// Bytes of a record in the ring, without the payload that follows it.
 pub(super) const RECORD_BYTES: usize = 40;
 
-/// Which packet it is: the operation code of its base transport header (InfiniBand Architecture
-/// Specification, volume 1, section 9.2.1), or one of the reserved codes for what happens to the
+/// Kind of the packet: the operation code of its base transport header (InfiniBand Architecture
+/// Specification, volume 1, section 9.2.1), or one of the reserved codes for events of the
 /// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kind(pub(super) u8);
@@ -23,22 +23,22 @@ impl Kind {
     /// A connection is down.
     pub(super) const CLOSED: Self = Self(0xf2);
 
-    /// It starts with where in the remote memory, and how much (RETH).
+    /// True if it starts with the place in the remote memory, and the length (RETH).
     pub(super) fn has_remote(self) -> bool {
         matches!(self.0, 0x06 | 0x0a | 0x0c)
     }
 
-    /// It starts with an acknowledgement (AETH).
+    /// True if it starts with an acknowledgement (AETH).
     pub(super) fn has_acknowledgement(self) -> bool {
         matches!(self.0, 0x0d | 0x0f | 0x10)
     }
 
-    /// It starts with the key that it invalidates (IETH).
+    /// True if it starts with the key that it invalidates (IETH).
     pub(super) fn has_invalidated_key(self) -> bool {
         matches!(self.0, 0x16 | 0x17)
     }
 
-    /// Its sender asks for an acknowledgement: the last packet of what is no response.
+    /// The sender asks for an acknowledgement: the last packet of a message that is not a response.
     pub(super) fn asks_acknowledgement(self) -> bool {
         matches!(self.0, 0x02 | 0x04 | 0x08 | 0x0a | 0x0c | 0x16 | 0x17)
     }
@@ -77,7 +77,7 @@ impl Family {
 /// One packet, or one change of a connection; its payload stands behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    /// When the core noted it.
+    /// Time at which the core noted it.
     pub(super) ticks: u64,
     /// Number of the connection, over all cores of the capture.
     pub(super) connection: u32,

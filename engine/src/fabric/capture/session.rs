@@ -30,11 +30,11 @@ const SLOT_BYTES: usize = SLOT_WORDS * WORD_BYTES;
 // Half of a ring holds a record with the payload of a full packet.
 const _: () = assert!(RING_SLOTS_MIN / 2 * (SLOT_BYTES - WORD_BYTES) > 2 * PATH_MTU_BYTES);
 
-/// Where a capture goes, and how much of the traffic.
+/// Destination of a capture, and the amount of traffic to keep.
 ///
-/// The output gets one section of pcapng, in pieces and from one thread of its own. It is flushed
-/// whenever all that was noted is written, so that a file can be read while it grows. All that a
-/// core noted is written when the core, with the clients it made, is dropped: that waits for it.
+/// The output gets one section of pcapng, in pieces and from a dedicated thread. It is flushed
+/// whenever all records are written, so that a file can be read while it grows. All that a core
+/// noted is written when the core, with the clients it made, is dropped: that waits for it.
 ///
 /// ```
 /// use spinrpc::{CaptureSink, Config, Engine};
@@ -71,8 +71,8 @@ impl CaptureSink {
         super::file::create(path).map(Self::new)
     }
 
-    /// A capture into `output`, in large pieces. It may block, as only the capture's own thread calls
-    /// it; but the end of a core waits until what it noted is written.
+    /// A capture into `output`, in large pieces. It may block, as only the capture's own thread
+    /// calls it; but the end of a core waits until its records are written.
     pub fn new(output: impl Write + Send + 'static) -> Self {
         Self {
             output: Box::new(output),
@@ -82,24 +82,24 @@ impl CaptureSink {
         }
     }
 
-    /// Keeps at most `bytes` of what one RDMA Read or Write moves (64 KiB unless told otherwise).
-    /// Wireshark shows what was moved whole only if all of it is kept. Messages are always kept
-    /// whole; the inline threshold bounds them.
+    /// Keeps at most `bytes` of the data of one RDMA Read or Write (64 KiB by default). Wireshark
+    /// shows the data whole only if all of them are kept. Messages are always kept whole; the
+    /// inline threshold bounds them.
     #[must_use]
     pub fn snap_bytes(mut self, bytes: usize) -> Self {
         self.snap_bytes = bytes;
         self
     }
 
-    /// Memory of each core's ring, which holds what the writer has not written yet: rounded up to a
-    /// power of two from 32 KiB to 16 MiB (4 MiB unless told otherwise).
+    /// Memory of each core's ring, which holds records not written yet: rounded up to a power of
+    /// two from 32 KiB to 16 MiB (4 MiB by default).
     #[must_use]
     pub fn ring_bytes(mut self, bytes: usize) -> Self {
         self.ring_bytes = bytes;
         self
     }
 
-    /// How the capture fares, to be asked at any time, also after its end.
+    /// Counters of the capture. They can be read at any time, also after its end.
     pub fn counters(&self) -> CaptureCounters {
         CaptureCounters(Arc::clone(&self.counts))
     }
@@ -129,7 +129,7 @@ impl CaptureCounters {
         self.0.dropped.load(Ordering::Relaxed)
     }
 
-    /// Why nothing is written any more: the error of the output.
+    /// Error of the output, if writing has stopped.
     pub fn failure(&self) -> Option<String> {
         lock(&self.0.failure).clone()
     }
@@ -228,7 +228,7 @@ pub(super) struct Track {
 }
 
 impl Track {
-    /// The core has ended: what it noted is in the ring.
+    /// The core has ended: its last records are in the ring.
     pub(super) fn is_closed(&self) -> bool {
         self.ring.closed() != 0
     }
@@ -237,7 +237,7 @@ impl Track {
 /// A core's end of its ring.
 pub(super) struct Tape {
     ring: Producer<HeapWords>,
-    /// Where a record meets its payload.
+    /// Buffer in which a record and its payload are joined.
     scratch: Box<[u8; RECORD_BYTES + PATH_MTU_BYTES]>,
     clock: Clock,
     /// Packets dropped since the last record.
@@ -248,7 +248,7 @@ pub(super) struct Tape {
     session: Arc<Session>,
 }
 
-/// Blocks until what the core noted is written.
+/// Blocks until the core's records are written.
 impl Drop for Tape {
     fn drop(&mut self) {
         const ENDED: u64 = 1;
@@ -270,7 +270,7 @@ impl Tape {
         self.session.connections.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Notes a packet with this part of `payload`, now. False when there is no room.
+    /// Notes a packet with this part of `payload`, now. False if it does not fit.
     pub(super) fn put<P: Payload + ?Sized>(
         &mut self,
         record: Record,

@@ -9,30 +9,30 @@ use std::collections::VecDeque;
 /// Bytes of each side's private data that rdma_cm lets an application have.
 pub(super) const PRIVATE_BYTES: usize = 56;
 
-/// What both ends said while connecting, this side first; zeroes behind what they said.
+/// Private data of both ends while connecting, this side's first, padded with zeroes.
 pub(super) type PrivateData = [[u8; PRIVATE_BYTES]; 2];
 
 /// Sequence numbers have 24 bits.
 const SEQUENCE_MASK: u32 = (1 << 24) - 1;
 
-/// Where a side's sequence numbers start. Wireshark keeps the requests of both sides in one table
-/// by their number, so they start half of the numbers apart.
+/// First sequence number of a side. Wireshark keeps the requests of both sides in one table by
+/// their number, so they start half of the numbers apart.
 pub(super) const FIRST_SENT: u32 = 0;
 /// See [`FIRST_SENT`].
 pub(super) const FIRST_RECEIVED: u32 = 1 << 23;
 
-/// The payload of what has none.
+/// The payload of a record without one.
 const NOTHING: &[u8] = &[];
 
 /// One connection of a captured core.
 pub(super) struct Wire {
     pub(super) qp: QpId,
     number: u32,
-    /// How it began, until the ring has taken it: nothing of a connection goes before that.
+    /// The first record, until the ring has taken it: no other record of a connection precedes it.
     opening: Option<(Kind, PrivateData)>,
     next_sent: u32,
     next_received: u32,
-    /// Reads under way, in the order of posting, which is that of completion.
+    /// Reads in flight, in the order of posting, which is that of completion.
     reads: VecDeque<Read>,
 }
 
@@ -42,11 +42,11 @@ struct Read {
     into: Witness,
 }
 
-/// Where payload is copied from.
+/// Source of payload bytes.
 pub(super) trait Payload {
     /// Bytes.
     fn len(&self) -> usize;
-    /// Fills `out` with what lies at `from`.
+    /// Fills `out` with the bytes at `from`.
     fn copy_to(&self, from: usize, out: &mut [u8]);
 }
 
@@ -90,7 +90,7 @@ impl Payload for Witness {
 }
 
 impl Wire {
-    /// A new connection, with room for as many Reads as may be under way.
+    /// A new connection, with room for as many Reads as may be in flight.
     pub(super) fn new(
         (qp, number): (QpId, u32),
         opening: (Kind, PrivateData),
@@ -123,7 +123,7 @@ impl Wire {
         }
     }
 
-    /// Notes what is about to be posted.
+    /// Records a work request that is about to be posted.
     pub(super) fn posted(&mut self, tape: &mut Tape, wr: &SendWr) {
         match wr {
             SendWr::Send { message, invalidate } => self.sent(tape, message, *invalidate),
@@ -161,7 +161,7 @@ impl Wire {
         self.reads.push_back(Read { sequence, from, into });
     }
 
-    /// Notes what a Read brought, and lets go of its memory.
+    /// Records the data of a Read, and releases its memory.
     pub(super) fn read_completed(&mut self, tape: &mut Tape, result: Result<(), WrError>) {
         let Some(Read { sequence, from, into }) = self.reads.pop_front() else { return };
         if result.is_ok() {

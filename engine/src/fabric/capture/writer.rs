@@ -1,4 +1,4 @@
-//! The thread that makes a file of what the cores have noted, in the order of time.
+//! The thread that writes the records of the cores to a file, in the order of time.
 
 use super::frame::{self, Ends};
 use super::management;
@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, SystemTime};
 
-/// How long the writer rests when all is written. The cores do not wake it: that would take a system
-/// call of theirs.
+/// Time that the writer rests when all is written. The cores do not wake it, because that would
+/// take a system call on a core.
 const REST: Duration = Duration::from_millis(1);
 
-/// Records between two looks at what cores start and end: they must not wait for a silence.
+/// Number of records between two checks for cores that start and end: these checks must not wait
+/// for a pause.
 const ROUND_RECORDS: usize = 4096;
 
 /// Bytes that are written at once.
@@ -39,7 +40,7 @@ struct Interface {
     core: usize,
     /// Until the core has ended.
     track: Option<Track>,
-    /// The core had ended when this round began: what it noted is in the ring.
+    /// The core had ended when this round began: its last records are in the ring.
     closing: bool,
     /// The next record, out of the ring, and the bytes of its payload.
     next: Option<(Record, usize)>,
@@ -65,7 +66,7 @@ impl Writer {
         }
     }
 
-    /// Writes until every core and whoever could make one is gone.
+    /// Writes until every core, and everything that could start one, is gone.
     pub(super) fn run(mut self) {
         if let Err(error) = self.write_all() {
             self.counts.fail(error.to_string());
@@ -103,7 +104,7 @@ impl Writer {
         }
     }
 
-    /// Writes what is there, but goes on for so long only; true when that was all.
+    /// Writes the available records, but only for a limited time; true when those were all.
     fn write_round(&mut self) -> io::Result<bool> {
         for _ in 0..ROUND_RECORDS {
             if !self.write_next()? {
@@ -205,8 +206,7 @@ impl Writer {
         self.output.write_all(&self.block)
     }
 
-    /// Says what a core that has ended noted and lost, when all else of it is written. It waits for
-    /// that.
+    /// Reports the records and losses of a core that has ended, after all else of it is written.
     fn end_if_closed(&mut self, index: usize) -> io::Result<()> {
         let interface = &mut self.interfaces[index];
         let over = interface.closing && interface.look().is_none();
@@ -229,7 +229,7 @@ impl Writer {
 }
 
 impl Interface {
-    /// When the next record was noted, if there is one.
+    /// Time of the next record, if there is one.
     fn look(&mut self) -> Option<u64> {
         if self.next.is_none() {
             self.next = self.take();

@@ -4,7 +4,7 @@ use super::pair::pattern;
 use super::{Event, Pair, Provider};
 use crate::fabric::{DownCause, Fabric, WrError};
 
-/// Lengths of the first buffer: around what the slots of a ring hold, and around common sizes.
+/// Lengths of the first buffer: around the capacity of a ring's slots, and around common sizes.
 const HEADS: [usize; 9] = [1, 64, 243, 244, 245, 492, 512, 1000, 1024];
 /// Room in the second one.
 const TAIL: usize = 3000;

@@ -58,7 +58,7 @@ pub(in crate::fabric) fn a_connection_that_was_idle_for_long_still_works<P: Prov
     }
 }
 
-/// Connect where nobody listens. Expect an error that names the address.
+/// Connect to an address without a listener. Expect an error that names the address.
 pub(in crate::fabric) fn connecting_to_nobody_says_so<P: Provider>(provider: &P) {
     let connector = provider.connector();
     let address = provider.address();
@@ -66,7 +66,7 @@ pub(in crate::fabric) fn connecting_to_nobody_says_so<P: Provider>(provider: &P)
     assert!(error.contains(&address) && error.lines().count() == 1, "{error}");
 }
 
-/// Connect to a listener that takes nobody. Expect an error in time.
+/// Connect to a listener that accepts no connections. Expect an error in time.
 pub(in crate::fabric) fn a_refused_connection_says_so<P: Provider>(provider: &P) {
     let connector = provider.connector();
     let address = provider.address();

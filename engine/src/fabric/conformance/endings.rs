@@ -1,4 +1,4 @@
-//! How a connection ends: by error, in good order, or by the peer's disappearance.
+//! Ends of a connection: by error, by graceful shutdown, or by the peer's disappearance.
 
 use super::transfers::{expose, read};
 use super::{Event, Pair, Provider};
@@ -31,7 +31,7 @@ fn small_buffer(length: usize) -> crate::mem::Buf {
 /// Send with no receive posted, and wait. Expect "receiver not ready" at both ends.
 pub(in crate::fabric) fn no_receive_for_too_long_ends_the_connection<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
-    pair.near.send(pair.at_near, b"to nobody");
+    pair.near.send(pair.at_near, b"to no receiver");
     let cause = DownCause::ReceiverNotReady;
     pair.expect_causes(&cause, &cause);
 }
@@ -54,7 +54,7 @@ pub(in crate::fabric) fn closing_gives_back_what_was_posted_and_then_says_down<P
         match pair.next_near(pair.at_near) {
             Event::RecvFlushed => receives += 1,
             Event::Read(id, result) => reads.push((id, result)),
-            Event::Message(..) | Event::Revoked(_) => panic!("nobody asked for it"),
+            Event::Message(..) | Event::Revoked(_) => panic!("an event that was not asked for"),
             Event::Down(cause) => break cause,
         }
     };

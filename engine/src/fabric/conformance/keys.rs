@@ -1,4 +1,4 @@
-//! What a peer may not reach: rights, bounds, and keys that are dead (RFC 5042).
+//! Memory that a peer must not reach: rights, bounds, and keys that are dead (RFC 5042).
 
 use super::pair::bytes_of;
 use super::transfers::{expose, read, write};
@@ -34,7 +34,7 @@ fn expect_write_refused<C: Connector>(pair: &mut Pair<C>, slice: RemoteSlice) {
     pair.expect_causes(&REFUSED, &DownCause::Remote);
 }
 
-/// Read what is exposed for writing. Expect a remote access error and the end of the connection.
+/// Read memory exposed for writing. Expect a remote access error and the end of the connection.
 pub(in crate::fabric) fn a_read_without_the_right_fails_and_ends_the_connection<P: Provider>(
     provider: &P,
 ) {
@@ -46,7 +46,7 @@ pub(in crate::fabric) fn a_read_without_the_right_fails_and_ends_the_connection<
     }
 }
 
-/// Write to what is exposed for reading. Expect the end of the connection, and the bytes unchanged.
+/// Write to memory exposed for reading. Expect the end of the connection, and the bytes unchanged.
 pub(in crate::fabric) fn a_write_without_the_right_ends_the_connection<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let (bulk, slice) = expose(&mut pair, &[1; 64], Access::RemoteRead);
@@ -60,10 +60,10 @@ pub(in crate::fabric) fn a_write_without_the_right_ends_the_connection<P: Provid
     assert_eq!(bytes_of(&bulk), [1; 64]);
 }
 
-/// Read and Write one byte before, behind and far beyond what is exposed, and around the end of all
-/// addresses. Expect a remote access error each time.
+/// Read and Write one byte before, behind and far beyond the exposed memory, and around the end of
+/// all addresses. Expect a remote access error each time.
 pub(in crate::fabric) fn a_transfer_beyond_the_exposed_bytes_fails<P: Provider>(provider: &P) {
-    // What is outside of the region, of the block that begins there, and of the exposure.
+    // Ranges outside of the region, of the block that begins there, and of the exposure.
     let outside: [fn(&mut RemoteSlice); 5] = [
         |slice| slice.offset = u64::MAX - 8,
         |slice| slice.offset += 1 << 40,
@@ -91,7 +91,7 @@ pub(in crate::fabric) fn a_transfer_beyond_the_exposed_bytes_fails<P: Provider>(
     }
 }
 
-/// Read under a key that nobody gave out. Expect a remote access error.
+/// Read under a key that was never given out. Expect a remote access error.
 pub(in crate::fabric) fn a_key_that_never_was_fails<P: Provider>(provider: &P) {
     for change in [1, 1 << 16, 1 << 31, u32::MAX] {
         let mut pair = Pair::new(provider);
@@ -182,7 +182,8 @@ pub(in crate::fabric) fn keys_differ_and_do_not_come_back_soon<P: Provider>(prov
     }
 }
 
-/// Expose several pieces, tell nobody, and revoke them, the last first. Expect all of it back at once.
+/// Expose several pieces, do not announce them, and revoke them, the last first. Expect all of it
+/// back at once.
 pub(in crate::fabric) fn keys_that_nobody_knows_are_dead_at_once<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     for _ in 0..3 {

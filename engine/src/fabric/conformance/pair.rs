@@ -1,4 +1,4 @@
-//! Two ends of a connection on one thread, and what a test does with them.
+//! Two ends of a connection on one thread, and the operations of tests on them.
 
 use crate::fabric::{
     Acceptor, CompletionKind, Completions, ConnectRequest, Connector, DownCause, Endpoint, Fabric,
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// What takes longer than this has failed.
+/// Time limit: an operation that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A driver under test.
@@ -26,19 +26,19 @@ pub(in crate::fabric) trait Provider: Sync {
     /// An address that no other test uses.
     fn address(&self) -> String;
 
-    /// What this driver, or the device below it, does otherwise.
+    /// Deviations of this driver, or of the device below it.
     fn limits(&self) -> Limits {
         Limits::default()
     }
 
-    /// Whether an end that should have been told `expected` may be told this instead, as all that
-    /// the device says.
+    /// True if an end that should report `expected` may report `told` instead, because the device
+    /// does not tell more.
     fn agrees(expected: &DownCause, told: &DownCause) -> bool {
         expected == told
     }
 }
 
-/// Where a device differs from what the suite expects of the others.
+/// Deviations of a device from what the suite expects of the others.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::fabric) struct Limits {
     /// A message without a receive ends the connection at once: iWARP has no "receiver not ready"
@@ -51,30 +51,30 @@ pub(in crate::fabric) struct Limits {
     pub(in crate::fabric) accepts_when_adopted: bool,
     /// Keys live as long as the connection, and name the same memory all the time.
     pub(in crate::fabric) keys_stay: bool,
-    /// An exposure is a work request: a key is alive when what is sent behind it arrives.
+    /// An exposure is a work request: a key is alive when the next Send arrives.
     pub(in crate::fabric) exposes_by_request: bool,
     /// Invalidating a key that is not alive ends the connection.
     pub(in crate::fabric) invalidates_strictly: bool,
     /// Exposed memory is not leased: the peer is trusted.
     pub(in crate::fabric) leases_nothing: bool,
-    /// How much a key lets reach.
+    /// Memory that a key makes accessible.
     pub(in crate::fabric) bounds: Bounds,
-    /// What is exposed for writing can be read, too.
+    /// Memory exposed for writing can be read, too.
     pub(in crate::fabric) reads_without_the_right: bool,
-    /// What is exposed for reading can be written, too.
+    /// Memory exposed for reading can be written, too.
     pub(in crate::fabric) writes_without_the_right: bool,
-    /// A long transfer holds up what other connections send.
+    /// A long transfer delays messages of other connections.
     pub(in crate::fabric) sends_one_by_one: bool,
     /// The device decides whose messages move next: it may serve one connection many times before
     /// another.
     pub(in crate::fabric) serves_in_its_own_order: bool,
 }
 
-/// How much a key lets reach.
+/// Memory that a key makes accessible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(not(feature = "verbs"), expect(dead_code, reason = "others keep to what is exposed"))]
 pub(in crate::fabric) enum Bounds {
-    /// What is exposed.
+    /// The exposed range.
     #[default]
     Exact,
     /// The block it lies in.
@@ -260,7 +260,7 @@ impl<F: Fabric> End<F> {
         self.send(qp, bytes);
     }
 
-    /// One turn: what has arrived, then what is to go out.
+    /// One turn: takes messages that have arrived, then sends.
     pub(in crate::fabric) fn turn(&mut self) {
         self.take_shorts();
         self.fabric.poll(&mut self.batch);
@@ -300,9 +300,9 @@ pub(in crate::fabric) struct Pair<C: Connector> {
     pub(in crate::fabric) at_far: QpId,
     /// The control plane.
     pub(in crate::fabric) connector: C,
-    /// Where it listens.
+    /// Address of the listener.
     pub(in crate::fabric) address: String,
-    /// What the driver does otherwise.
+    /// Deviations of the driver.
     pub(in crate::fabric) limits: Limits,
     agrees: fn(&DownCause, &DownCause) -> bool,
     endpoints: Receiver<EndpointOf<C>>,
@@ -392,7 +392,8 @@ impl<C: Connector> Pair<C> {
         (at_near, at_far)
     }
 
-    /// What the accepting end has exposed on its first connection can be reached.
+    /// Waits until the memory that the accepting end has exposed on its first connection can be
+    /// reached.
     pub(in crate::fabric) fn settle(&mut self) {
         if !self.limits.exposes_by_request {
             return;
@@ -434,14 +435,14 @@ impl<C: Connector> Pair<C> {
         self.until("an event at the accepting end", |pair| pair.far.next(qp))
     }
 
-    /// Expects the first connection to end, at both sides; what else comes is passed over.
+    /// Expects the first connection to end, at both sides; other events are ignored.
     pub(in crate::fabric) fn expect_down(&mut self) -> (DownCause, DownCause) {
         let near = down(|| self.next_near(self.at_near));
         let far = down(|| self.next_far(self.at_far));
         (near, far)
     }
 
-    /// Whether an end that should have been told `expected` may be told this instead.
+    /// True if an end that should report `expected` may report `told` instead.
     pub(in crate::fabric) fn agrees(&self, expected: &DownCause, told: &DownCause) -> bool {
         (self.agrees)(expected, told)
     }

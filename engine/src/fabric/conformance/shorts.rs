@@ -74,7 +74,7 @@ pub(in crate::fabric) fn no_more_short_messages_come_than_receives_are_posted<P:
         for _ in 0..10 {
             pair.turn();
         }
-        assert_eq!(pair.far.next(pair.at_far), None, "there is no receive");
+        assert_eq!(pair.far.next(pair.at_far), None, "a receive is not posted");
         pair.far.post_recvs(pair.at_far, 1);
     }
 }

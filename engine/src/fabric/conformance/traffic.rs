@@ -105,7 +105,7 @@ fn decode(bytes: &[u8]) -> RemoteSlice {
     }
 }
 
-/// Run both ends on threads of their own. Expect every byte.
+/// Run each end on a separate thread. Expect every byte.
 pub(in crate::fabric) fn traffic_between_two_threads_is_whole<P: Provider>(provider: &P) {
     let connector = provider.connector();
     let address = provider.address();

@@ -54,7 +54,7 @@ pub(in crate::fabric) fn bytes_written_before_a_send_are_there_when_it_arrives<P
     }
 }
 
-/// Read what is exposed. Expect the completion, and the bytes.
+/// Read exposed memory. Expect the completion, and the bytes.
 pub(in crate::fabric) fn a_read_brings_what_the_peer_exposes<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     for length in [1, 7, 8, 64, 4096, 60_001] {
@@ -77,7 +77,7 @@ pub(in crate::fabric) fn reads_complete_in_order_and_with_their_ids<P: Provider>
     }
 }
 
-/// Write and Read parts of what is exposed. Expect exactly those bytes to change or come.
+/// Write and Read parts of exposed memory. Expect exactly those bytes to change or come.
 pub(in crate::fabric) fn parts_of_an_exposure_can_be_read_and_written<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
     let part = |slice: RemoteSlice, at: u32, length: u32| RemoteSlice {
@@ -121,8 +121,8 @@ pub(in crate::fabric) fn a_long_transfer_does_not_hold_up_another_connection<P: 
     pair.far.post_recvs(other_far, 1);
     write(&mut pair, &vec![1; 1 << 20], slice);
     pair.near.send(pair.at_near, b"behind");
-    pair.near.send(other_near, b"beside");
-    assert_eq!(pair.next_far(other_far), Event::Message(b"beside".to_vec(), None));
+    pair.near.send(other_near, b"meanwhile");
+    assert_eq!(pair.next_far(other_far), Event::Message(b"meanwhile".to_vec(), None));
     if !pair.limits.sends_one_by_one {
         assert_eq!(pair.far.next(pair.at_far), None);
     }

@@ -1,29 +1,29 @@
-//! What a simulated network and its devices are like.
+//! Properties of a simulated network and its devices.
 
 use crate::mem::BulkClass;
 
-/// How the network behaves; times in virtual nanoseconds, ranges with both ends.
+/// Behaviour of the network; times in virtual nanoseconds, ranges with both ends.
 #[derive(Clone, Debug)]
 pub struct Network {
     /// Decides everything that is left to chance.
     pub seed: u64,
-    /// What a poll takes: time passes while cores work.
+    /// Duration of a poll: time passes while cores work.
     pub poll_ns: u64,
-    /// How long a message or a transfer is on its way.
+    /// Delay of a message or a transfer.
     pub delay_ns: (u64, u64),
-    /// What each full 4096 bytes of a message or a transfer take beside that.
+    /// Additional delay for each full 4096 bytes of a message or a transfer.
     pub page_ns: u64,
-    /// From the arrival of a work request until its place in the send queue, and its buffer, are
-    /// free again.
+    /// Time from the arrival of a work request until its place in the send queue, and its buffer,
+    /// are free again.
     pub completion_ns: (u64, u64),
-    /// How long an arrived message waits for a receive before the connection is lost.
+    /// Time that an arrived message waits for a receive before the connection is lost.
     pub rnr_timeout_ns: u64,
-    /// A side that closes takes with it what it has sent and what has not arrived, as a device
-    /// does whose queue pair goes into the error state.
+    /// A side that closes discards its messages that have not arrived, as a device does whose queue
+    /// pair goes into the error state.
     pub close_loses: bool,
-    /// How many connection attempts of a thousand fail.
+    /// Number of connection attempts of a thousand that fail.
     pub connect_fails: u64,
-    /// Keep what is seen for [`World::take_observed`](super::World::take_observed).
+    /// Keep observations for [`World::take_observed`](super::World::take_observed).
     pub observe: bool,
 }
 
@@ -57,14 +57,14 @@ pub struct EarlyCompletion {
     pub signal_from_bytes: u32,
 }
 
-/// What the device of one node has.
+/// Resources of one node's device.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// Its owner keeps the rules: an access of it outside of what a peer that keeps them, too,
-    /// exposes is a [`Violation`](super::Violation), and so is a message between the two that finds
-    /// no receive.
+    /// True if the node's owner keeps the rules. An access outside of the memory that such a peer
+    /// exposes is a [`Violation`](super::Violation), and so is a message between two such nodes
+    /// that finds no receive.
     pub trusted: bool,
-    /// What the memory of each connection for RDMA Reads and Writes is cut into.
+    /// Block classes of each connection's memory for RDMA Reads and Writes.
     pub arena: Vec<BulkClass>,
     /// Longest message, in bytes.
     pub message_bytes_max: usize,
@@ -78,11 +78,11 @@ pub struct Device {
     pub keys_max: usize,
     /// Connections of one core.
     pub conns_max: usize,
-    /// It understands Send With Invalidate.
+    /// True if the device understands Send With Invalidate.
     pub remote_invalidate: bool,
     /// Ending an exposure takes it this long at most, in virtual nanoseconds; zero: no time at all.
     pub revoke_ns: u64,
-    /// It completes requests before it has read their memory.
+    /// Some if the device completes requests before it has read their memory.
     pub early: Option<EarlyCompletion>,
     /// Connections of a thousand that are cold in a turn: short messages of theirs are received, not taken
     /// by value, as those of a connection over shared memory are that was silent.

@@ -33,7 +33,7 @@ pub struct Waker(AtomicBool);
 
 impl Waker {
     pub(super) fn set(&self) {
-        // Release pairs with the Acquire of `take`: what there is to do is seen.
+        // Release pairs with the Acquire of `take`: the work to do is seen.
         self.0.store(true, Ordering::Release);
     }
 
@@ -54,7 +54,7 @@ impl Wake for Waker {
     }
 }
 
-/// Who listens at an address.
+/// The listener at an address.
 pub(super) struct Listener {
     device: Arc<Device>,
     private_data: [u8; PRIVATE_DATA_BYTES],
@@ -82,7 +82,7 @@ impl SimConnector {
         Arc::clone(&wakers[core])
     }
 
-    /// The endpoints of a new connection: this node's, and that of the one who listens.
+    /// The endpoints of a new connection: this node's, and the listener's.
     fn pair(
         &self,
         listening: &Arc<Device>,
@@ -187,7 +187,7 @@ struct Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // In a statement of its own: what the listener holds may come back to the world.
+        // In a separate statement: dropping the listener's contents may call back into the world.
         let listener = self.world.state().listeners.remove(&self.address);
         drop(listener);
     }
@@ -203,7 +203,7 @@ pub struct SimEndpoint {
 }
 
 impl SimEndpoint {
-    /// Which end of which connection it is, as the world's record names it.
+    /// This end's identity in the world's record.
     pub fn side(&self) -> SideId {
         self.side
     }

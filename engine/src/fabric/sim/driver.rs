@@ -1,4 +1,4 @@
-//! The data plane of one core of a node: the buffers it holds, and what it tells the world.
+//! The data plane of one core of a node: the buffers it holds, and its calls into the world.
 
 use super::super::{
     Access, Caps, CompletionKind, Completions, DownCause, Ends, ExposeError, Fabric, FabricError,
@@ -50,15 +50,15 @@ pub(super) struct Place {
     sends: VecDeque<(u64, Buf)>,
     launched: u64,
     receives: VecDeque<Buf>,
-    /// How many of `receives`, the last ones, are not flushed.
+    /// Number of `receives`, counted from the last one, that are not flushed.
     fresh: usize,
-    /// Those that short messages were taken for, to be posted again by the next flush.
+    /// Receives used by short messages, to be posted again by the next flush.
     of_shorts: VecDeque<Buf>,
     /// The last of them can be had.
     lends_receive: bool,
 }
 
-/// What is posted.
+/// A posted item.
 #[derive(Debug)]
 pub(super) enum Queued {
     Request(SendWr),
@@ -233,7 +233,7 @@ impl Place {
         Some(())
     }
 
-    /// Gives back what was posted, flushed or not; true when the last completion, `Down`, is out.
+    /// Gives back posted requests, flushed or not; true when the last completion, `Down`, is out.
     fn drain(&mut self, cause: Option<DownCause>, id: QpId, out: &mut Completions) -> bool {
         while out.room() > 0 {
             let kind = if let Some(queued) = self.queued.pop_front() {
@@ -443,7 +443,7 @@ impl Fabric for SimFabric {
         self.world.state().begin_revoking(side, handle)
     }
 
-    /// Returns at once: who runs the world decides when a core has its next turn.
+    /// Returns at once: the code that runs the world decides when a core has its next turn.
     fn park(&mut self, _at_most: Duration) {}
 
     fn waker(&self) -> Arc<dyn Wake> {

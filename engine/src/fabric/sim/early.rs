@@ -19,7 +19,7 @@ pub(super) struct Early {
 
 #[derive(Debug)]
 struct Request {
-    /// What flies, while the device has not read its source.
+    /// Ticket of the message in flight, while the device has not read its source.
     unread: Option<u64>,
     /// A Read that is not back.
     is_out: bool,

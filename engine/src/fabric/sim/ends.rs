@@ -1,5 +1,5 @@
-//! The ends of a simulated connection, by which short messages go by value. Shared by its place in the driver and
-//! by whoever takes and sends them.
+//! The ends of a simulated connection, by which short messages go by value. Shared by its place in
+//! the driver and by the code that takes and sends messages.
 
 use super::super::{Head, QpId, Short};
 use super::connector::Waker;

@@ -3,7 +3,7 @@
 use super::super::{Access, ExposeError, RemoteSlice, WrError};
 use crate::mem::{KeyGenerator, Lease, RegionId};
 
-/// What one end exposes; holds the leases.
+/// Exposures of one end; holds the leases.
 #[derive(Debug)]
 pub(super) struct Exposures {
     arena: RegionId,
@@ -71,7 +71,7 @@ impl Exposures {
         }
     }
 
-    /// How many keys are alive.
+    /// Number of keys that are alive.
     pub(super) fn alive(&self) -> usize {
         self.held.len() - self.free.len()
     }

@@ -1,4 +1,4 @@
-//! What a world has seen: the record an oracle works from, and its digest.
+//! Observations of a world: the record an oracle works from, and its digest.
 
 use super::super::{Access, DownCause};
 use std::fmt;
@@ -31,18 +31,18 @@ impl fmt::Display for SideId {
 /// Something that happened on the wire or at a device.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// When, in virtual nanoseconds.
+    /// Time, in virtual nanoseconds.
     pub at_ns: u64,
-    /// At which end.
+    /// The end.
     pub side: SideId,
-    /// What.
+    /// The event.
     pub what: What,
 }
 
 /// See [`Observed`].
 #[derive(Clone, Debug)]
 pub enum What {
-    /// A connection came into being; told of both ends.
+    /// A connection was created; recorded for both ends.
     Connected,
     /// This end's message left.
     Sent {
@@ -62,47 +62,47 @@ pub enum What {
     NotReady,
     /// The peer placed bytes in this end's memory.
     Written {
-        /// Under this key ...
+        /// Handle of the key.
         handle: u32,
-        /// ... so many.
+        /// Number of bytes.
         length: u32,
     },
     /// The peer fetched bytes of this end's memory.
     Fetched {
-        /// Under this key ...
+        /// Handle of the key.
         handle: u32,
-        /// ... so many.
+        /// Number of bytes.
         length: u32,
     },
-    /// The peer tried to reach memory of this end that it may not reach.
+    /// The peer tried to reach memory of this end that it must not reach.
     Refused {
-        /// Under this key ...
+        /// Handle of the key.
         handle: u32,
-        /// ... so many bytes.
+        /// Number of bytes.
         length: u32,
     },
-    /// This end began an RDMA Read; so many of it are not over now.
+    /// This end began an RDMA Read.
     Reading {
-        /// With this one.
+        /// Number of its RDMA Reads in progress, including this one.
         outstanding: usize,
     },
     /// This end exposed memory.
     Exposed {
-        /// Under this key ...
+        /// Handle of the key.
         handle: u32,
-        /// ... so many bytes ...
+        /// Number of bytes.
         length: u32,
-        /// ... with this right.
+        /// The right.
         access: Access,
     },
     /// A key of this end died.
     Revoked {
-        /// Which.
+        /// Handle of the key.
         handle: u32,
     },
     /// This end went down.
     Down {
-        /// Why.
+        /// Cause of the end.
         cause: DownCause,
     },
 }
@@ -110,11 +110,11 @@ pub enum What {
 /// A rule that two nodes which keep the rules broke all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// When, in virtual nanoseconds.
+    /// Time, in virtual nanoseconds.
     pub at_ns: u64,
-    /// At which end it showed.
+    /// The end at which it showed.
     pub side: SideId,
-    /// What.
+    /// Description.
     pub what: &'static str,
 }
 
@@ -124,7 +124,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A [`Violation`]: of who sends by a grant, or of who receives.
+/// A [`Violation`] by a sender that goes by a grant, or by the receiver.
 pub const NO_RECEIVE: &str = "a message found no receive: more is granted than posted";
 
 /// A digest of everything that happened, in order. Two runs with the same digest went the same way.
@@ -155,7 +155,7 @@ impl Digest {
 }
 
 impl What {
-    /// Its kind and what matters of it.
+    /// Its kind and its important fields.
     pub(super) fn fold_into(&self, digest: &mut Digest) {
         let (kind, handle, length) = match self {
             Self::Connected => (1, 0, 0),

@@ -47,7 +47,8 @@ impl Rng {
         options[self.below(options.len() as u64) as usize]
     }
 
-    /// A stream of its own, for a part that may draw more or fewer numbers without moving others.
+    /// A separate stream, for a part that may draw more or fewer numbers without changing the
+    /// numbers of others.
     pub fn fork(&mut self) -> Self {
         Self(self.any())
     }

@@ -1,4 +1,4 @@
-//! One end of a connection as the world keeps it: what its device holds, and what is on its way.
+//! One end of a connection as the world keeps it: the state of its device, and messages in flight.
 
 use super::super::{DownCause, RemoteSlice, SHORT_BYTES_MAX, SendWr, WrError, WrId};
 use super::config::Device;
@@ -37,7 +37,7 @@ pub(super) enum Flying {
     },
 }
 
-/// Where a Write takes its bytes from: from memory, at the last moment, as a device does.
+/// Source of a Write's bytes: memory is read at the last moment, as a device does.
 #[derive(Debug)]
 pub(super) enum Source {
     Memory(Lease),
@@ -77,20 +77,20 @@ pub(super) struct Side {
     pub(super) exposures: Exposures,
     /// The core that adopted it.
     pub(super) waker: Option<Arc<Waker>>,
-    /// Why it went down, when it did.
+    /// Cause of its end, once it is down.
     pub(super) cause: Option<DownCause>,
     /// Its owner has taken the last completion, or never will.
     pub(super) over: bool,
 
-    /// What it sent and has not arrived, by ticket.
+    /// Messages sent and not arrived, by ticket.
     pub(super) flying: Vec<(u64, Flying)>,
-    /// When the last Send or Read arrives: nothing behind them arrives earlier.
+    /// Arrival time of the last Send or Read: nothing behind them arrives earlier.
     pub(super) ordered_at: u64,
-    /// When the last of everything arrives: no Send behind it arrives earlier.
+    /// Latest arrival time of all: no Send behind it arrives earlier.
     pub(super) newest_at: u64,
-    /// When the last Read is back.
+    /// Time at which the last Read is back.
     pub(super) back_at: u64,
-    /// When the last work request completes.
+    /// Time at which the last work request completes.
     pub(super) done_at: u64,
     /// Work requests that have completed.
     pub(super) done: u64,
@@ -101,7 +101,7 @@ pub(super) struct Side {
 
     /// Lengths of the posted receives.
     pub(super) receives: VecDeque<usize>,
-    /// What arrived from the peer and waits behind a message without a receive.
+    /// Messages from the peer that wait behind a message without a receive.
     pub(super) stalled: VecDeque<Flying>,
     /// Names the message at the head of `stalled`.
     pub(super) stall: u64,
@@ -109,7 +109,7 @@ pub(super) struct Side {
     pub(super) arrived: VecDeque<(Arc<[u8]>, Option<u32>)>,
     /// Reads that are over.
     pub(super) fetched: VecDeque<(WrId, Result<(), WrError>)>,
-    /// When the last key that is being killed is dead.
+    /// Time at which the last key that is being killed is dead.
     pub(super) revoked_at: u64,
     /// Keys that it took time to kill.
     pub(super) revoked: VecDeque<u32>,
@@ -165,7 +165,7 @@ impl Side {
         }
     }
 
-    /// Takes what has this ticket off the wire; it may have been lost.
+    /// Takes the item with this ticket off the wire; it may have been lost.
     pub(super) fn land(&mut self, ticket: u64) -> Option<Flying> {
         let at = self.flying.iter().position(|(of, _)| *of == ticket)?;
         Some(self.flying.swap_remove(at).1)
@@ -180,7 +180,7 @@ impl Side {
     }
 
     /// The queue pair is in the error state: nothing reaches it or its memory any more, its Reads
-    /// are flushed, and what it sent is lost if `loses` says so.
+    /// are flushed, and its messages in flight are lost if `loses` is set.
     pub(super) fn go_down(&mut self, cause: DownCause, loses: bool) {
         self.cause = Some(cause);
         self.exposures.revoke_all();
@@ -205,7 +205,8 @@ impl Side {
 }
 
 impl Flying {
-    /// What a work request puts on the wire, and the buffer it keeps until it completes.
+    /// The message that a work request puts on the wire, and the buffer it keeps until it
+    /// completes.
     pub(super) fn of(wr: SendWr) -> (Self, Option<Buf>) {
         match wr {
             SendWr::Send { message, invalidate } => {

@@ -1,4 +1,4 @@
-//! The world's inside: the agenda of what happens when, and what happens then.
+//! State of the world: the agenda of events, and their effects.
 
 use super::super::{DownCause, RemoteSlice, Revoked, WrError, WrId};
 use super::config::Network;
@@ -23,14 +23,14 @@ const MESSAGE_MAPPING_BYTES: usize = 16 << 20;
 pub(super) struct State {
     pub(super) network: Network,
     pub(super) rng: Rng,
-    /// What engines draw from, so that they move nothing of the network's.
+    /// Source of random numbers for engines, so that they do not change those of the network.
     pub(super) engines: Rng,
     /// Nanoseconds; kept where cores read it without the lock.
     clock: Arc<AtomicU64>,
     agenda: BinaryHeap<Reverse<Entry>>,
     tickets: u64,
     pub(super) sides: Vec<Side>,
-    /// What is left of the last mapping for messages.
+    /// Unused part of the last mapping for messages.
     messages: Option<Region>,
     pub(super) listeners: BTreeMap<String, Listener>,
     pub(super) observed: Vec<Observed>,
@@ -38,13 +38,13 @@ pub(super) struct State {
     digest: Digest,
 }
 
-/// When, which of those at the same time, and what.
+/// Time, order among entries of the same time, side, and action.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry(u64, u64, SideId, Due);
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// What the side has flying under the entry's number arrives at its peer, or comes back.
+    /// The side's item in flight under the entry's number arrives at its peer, or comes back.
     Land,
     /// A work request of the side completes.
     Complete,
@@ -79,7 +79,7 @@ impl State {
     }
 
     pub(super) fn now(&self) -> u64 {
-        // Relaxed: only who holds the lock on this state writes it.
+        // Relaxed: only the thread that holds the lock on this state writes it.
         self.clock.load(Ordering::Relaxed)
     }
 
@@ -101,12 +101,12 @@ impl State {
         self.digest.value()
     }
 
-    /// When the next thing happens by itself.
+    /// Time of the next scheduled entry.
     pub(super) fn next_at(&self) -> Option<u64> {
         self.agenda.peek().map(|Reverse(entry)| entry.0)
     }
 
-    /// Lets time pass, and what falls into it happen.
+    /// Advances time, and executes the events that fall into it.
     pub(super) fn pass(&mut self, ns: u64) {
         let until = self.now().saturating_add(ns);
         while let Some(Reverse(Entry(at, ticket, side, due))) = self.pop_until(until) {
@@ -237,7 +237,8 @@ impl State {
         self.schedule(at, side, due);
     }
 
-    /// Releases what the report says is done. What the device has still to read of that is spoilt.
+    /// Releases the requests that the report completes. Their messages that the device has still to
+    /// read are spoilt.
     fn report(&mut self, id: SideId, number: u32) {
         let (at_ns, mut unread) = (self.now(), Vec::new());
         let side = &mut self.sides[id.0];
@@ -282,8 +283,8 @@ impl State {
         let side = self.side(to);
         side.stalled.push_front(flying);
         side.stall += 1;
-        // One who has not adopted the connection yet has time: a real listener posts its receives
-        // before it accepts.
+        // A side that has not adopted the connection yet has time: a real listener posts its
+        // receives before it accepts.
         if side.waker.is_some() {
             self.see(to, What::NotReady);
             self.blame(to, NO_RECEIVE);
@@ -297,7 +298,7 @@ impl State {
         self.schedule(self.now() + self.network.rnr_timeout_ns, side, Due::GiveUp(stall));
     }
 
-    /// The side has an owner, who will post receives.
+    /// The side gets an owner, which will post receives.
     pub(super) fn adopt(&mut self, id: SideId, waker: Arc<Waker>) {
         self.side(id).waker = Some(waker);
         self.side(id).wake();
@@ -313,7 +314,7 @@ impl State {
         }
     }
 
-    /// Makes receives of these lengths ready, and goes on with what waits for them.
+    /// Posts receives of these lengths, and delivers messages that wait for them.
     pub(super) fn post_receives(&mut self, id: SideId, lengths: impl Iterator<Item = usize>) {
         let side = self.side(id);
         if side.is_down() {
@@ -365,8 +366,8 @@ impl State {
         self.fly(at, reader, Flying::Back { id, bytes, into });
     }
 
-    /// The peer of `to` tried to reach what it may not: the end for both, and when the two keep the
-    /// rules, a mistake.
+    /// The peer of `to` tried to reach memory that it must not reach: the end for both, and when
+    /// the two keep the rules, a mistake.
     fn refuse(&mut self, to: SideId, handle: u32, length: u32, read: Option<WrId>) {
         self.see(to, What::Refused { handle, length });
         self.blame(to, "memory was touched outside of a live exposure");
@@ -399,7 +400,7 @@ impl State {
         self.side(id).go_down(cause, loses);
     }
 
-    /// A side closes: its peer hears of it behind what was sent before.
+    /// A side closes: its peer learns of it after everything that was sent before.
     pub(super) fn close(&mut self, id: SideId) {
         if !self.side(id).is_down() {
             self.take_down(id, DownCause::Local);

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 #[derive(Clone, Debug)]
 pub struct World(pub(super) Arc<Shared>);
 
-/// What the nodes of a world share.
+/// State shared by the nodes of a world.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// Nanoseconds.
@@ -29,17 +29,17 @@ impl Shared {
     }
 
     pub(super) fn now(&self) -> u64 {
-        // Relaxed: who must not see an old time is on the thread that moves it.
+        // Relaxed: a thread that must not see an old time is the one that advances it.
         self.clock.load(Ordering::Relaxed)
     }
 }
 
-/// What one end of a connection still holds.
+/// Resources that one end of a connection still holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
-    /// Which end.
+    /// The end.
     pub side: SideId,
-    /// It went down.
+    /// The end went down.
     pub is_down: bool,
     /// Receives posted and not used, ...
     pub receives: usize,
@@ -73,7 +73,7 @@ impl World {
         self.0.now()
     }
 
-    /// When the next thing happens by itself; `None` when nothing is on its way.
+    /// Time of the next scheduled event; `None` when nothing is in flight.
     pub fn next_ns(&self) -> Option<u64> {
         self.0.state().next_at()
     }
@@ -94,8 +94,8 @@ impl World {
         }
     }
 
-    /// Moves what was seen since the last time to the end of `into`. Returns the rules broken since
-    /// then between nodes that should keep them.
+    /// Moves the observations since the last call to the end of `into`. Returns the rules broken
+    /// since then between nodes that should keep them.
     pub fn take_observed(&self, into: &mut Vec<Observed>) -> Vec<Violation> {
         let mut state = self.0.state();
         into.append(&mut state.observed);
@@ -107,7 +107,7 @@ impl World {
         self.0.state().digest()
     }
 
-    /// What every end holds, those of connections long gone included.
+    /// Resources held by every end, including ends of connections long gone.
     pub fn holdings(&self) -> Vec<Holding> {
         let state = self.0.state();
         state.sides.iter().enumerate().map(Holding::of).collect()

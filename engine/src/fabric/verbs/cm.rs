@@ -1,7 +1,7 @@
 //! Owners of librdmacm's objects: the event channel, and the ids of connections and listeners.
 //!
 //! Only the control thread calls it. An event is copied and acknowledged at once, so an id can be
-//! destroyed at any time after: destroying waits for unacknowledged events, and would wait for ever.
+//! destroyed at any time after: destroying waits for unacknowledged events, and would wait forever.
 
 use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_CONNECT_REQUEST, Type as RawKind};
 use rdma_sys::*;
@@ -31,7 +31,7 @@ fn checked(result: c_int) -> io::Result<()> {
     }
 }
 
-/// Where the kernel reports what happens to ids.
+/// Channel through which the kernel reports events of ids.
 #[derive(Debug)]
 pub(super) struct EventChannel {
     raw: NonNull<rdma_event_channel>,
@@ -87,10 +87,10 @@ impl Drop for EventChannel {
     }
 }
 
-/// What happened to an id.
+/// An event of an id.
 #[derive(Debug)]
 pub(super) struct CmEvent {
-    /// One of [`rdma_cm_event_type`], or what a newer kernel has added.
+    /// One of [`rdma_cm_event_type`], or a value that a newer kernel has added.
     pub(super) kind: RawKind,
     /// The number given to the id; with a connection request that of the listener.
     pub(super) number: u64,
@@ -98,11 +98,12 @@ pub(super) struct CmEvent {
     pub(super) status: c_int,
     /// The connection that is requested.
     pub(super) request: Option<CmId>,
-    /// RDMA Reads the peer will have outstanding at the most.
+    /// Most RDMA Reads that the peer will have outstanding.
     pub(super) peer_reads_out: u8,
-    /// RDMA Reads the peer takes at the most.
+    /// Most RDMA Reads that the peer takes.
     pub(super) peer_reads_in: u8,
-    /// What the peer sent, and perhaps bytes in front (iWARP) and zeroes behind (InfiniBand).
+    /// Private data of the peer, perhaps with bytes in front (iWARP) and zeroes behind
+    /// (InfiniBand).
     pub(super) private_data: Box<[u8]>,
 }
 
@@ -136,7 +137,7 @@ impl CmEvent {
     }
 }
 
-/// What is said of a connection when it is requested or accepted.
+/// Parameters of a connection request or acceptance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offer<'a> {
     pub(super) private_data: &'a [u8],
@@ -171,8 +172,8 @@ pub(super) struct CmId {
     _channel: Arc<EventChannel>,
 }
 
-// SAFETY: the library's calls may come from any thread. What changes the id's own fields takes it
-// whole, or makes and ends its queue pair, which has one owner.
+// SAFETY: the library's calls may come from any thread. Functions that change the id's fields take
+// it whole, or create and end its queue pair, which has one owner.
 unsafe impl Send for CmId {}
 // SAFETY: as above.
 unsafe impl Sync for CmId {}
@@ -189,7 +190,7 @@ impl CmId {
         Ok(Self { raw, _channel: Arc::clone(channel) })
     }
 
-    /// Has the events of an id that came with a request carry a number of its own.
+    /// Sets the number that the events of an id carry, for an id that came with a request.
     pub(super) fn set_number(&mut self, number: u64) {
         // SAFETY: the id is alive, and the library does not look at the field.
         unsafe { (*self.raw.as_ptr()).context = without_provenance_mut(number as usize) };
@@ -250,17 +251,17 @@ impl CmId {
 
     /// Sends the connection request. Over siw that waits for the TCP connection.
     pub(super) fn connect(&self, offer: &Offer<'_>) -> io::Result<()> {
-        // SAFETY: the id is alive; what the parameters point to is copied.
+        // SAFETY: the id is alive; the memory that the parameters point to is copied.
         checked(unsafe { rdma_connect(self.as_ptr(), &mut offer.raw()) })
     }
 
     /// Answers a connection request.
     pub(super) fn accept(&self, offer: &Offer<'_>) -> io::Result<()> {
-        // SAFETY: the id is alive; what the parameters point to is copied.
+        // SAFETY: the id is alive; the memory that the parameters point to is copied.
         checked(unsafe { rdma_accept(self.as_ptr(), &mut offer.raw()) })
     }
 
-    /// Refuses a connection request. That the peer has gone meanwhile is no error.
+    /// Refuses a connection request. It is not an error if the peer has gone meanwhile.
     pub(super) fn reject(&self, reason: &[u8]) {
         let bytes = reason.len().min(PRIVATE_DATA_BYTES_MAX);
         // SAFETY: the id is alive, and there are as many bytes.
@@ -338,8 +339,8 @@ impl QueuePair {
         self.qp
     }
 
-    /// Has what is posted come back flushed, from whatever state. A failure means that the device
-    /// has gone, and with it what was posted.
+    /// Flushes all posted requests, from any state. A failure means that the device has gone, and
+    /// the posted requests with it.
     pub(super) fn break_off(&self) {
         // SAFETY: a structure of integers, for which zero is a value.
         let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -356,9 +357,9 @@ impl QueuePair {
         self.modify(&mut attributes, ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER)
     }
 
-    /// Has the device touch none of its buffers any more. Not left to the library's
-    /// `rdma_destroy_qp`, which does not say whether that worked. After an error the queue pair is
-    /// there still; that the device has gone, and with it the queue pair, is none.
+    /// Stops the device's accesses to its buffers. Not left to the library's `rdma_destroy_qp`,
+    /// which does not say whether that worked. After an error the queue pair is there still; that
+    /// the device has gone, and with it the queue pair, is none.
     pub(super) fn destroy(&mut self) -> io::Result<()> {
         if self.is_destroyed {
             return Ok(());
@@ -371,7 +372,7 @@ impl QueuePair {
             return destroyed;
         }
         self.is_destroyed = true;
-        // SAFETY: whoever made it keeps the id alive until now.
+        // SAFETY: the creator of this value keeps the id alive until now.
         unsafe { (*self.id.as_ptr()).qp = null_mut() };
         Ok(())
     }
@@ -393,7 +394,8 @@ impl Drop for QueuePair {
     }
 }
 
-/// Whether the kernel still has the device of a context: of one that is gone it answers nothing.
+/// True if the kernel still has the device of a context; it does not answer for a device that is
+/// gone.
 ///
 /// # Safety
 /// The context is open.
@@ -404,7 +406,7 @@ unsafe fn is_there(context: *mut ibv_context) -> bool {
     unsafe { ibv_query_device(context, &mut said) == 0 }
 }
 
-/// Has the library close the contexts of devices that are gone. It would do so only when it next
+/// Makes the library close the contexts of devices that are gone. It would do so only when it next
 /// looks for a device that it does not know, and until then the kernel cannot remove them.
 pub(super) fn forget_removed_devices() {
     let mut count = 0;

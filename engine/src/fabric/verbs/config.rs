@@ -1,18 +1,18 @@
-//! What of the driver can be set.
+//! Settings of the driver.
 
 use crate::mem::{BulkClass, BulkPool};
 use std::time::Duration;
 
-/// How memory is made reachable for a peer.
+/// Way in which memory is made accessible to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registration {
     /// `Window` where the device has type-2 memory windows that can be relied on, else `Buffer`: also
     /// on rxe.
     Auto,
-    /// Each block of a connection's own arena is registered when the connection is made, once for
-    /// reading and once for writing. The keys live as long as the connection: what a peer may still
-    /// reach after a call is memory that only calls to this peer use, and to which nobody gets a
-    /// reference ([`Bulk::is_exposed`](crate::mem::Bulk::is_exposed)).
+    /// Each block of a connection's own arena is registered when the connection is established,
+    /// once for reading and once for writing. The keys live as long as the connection: memory that
+    /// a peer can still reach after a call is used only by calls to this peer, and references to it
+    /// are never given out ([`Bulk::is_exposed`](crate::mem::Bulk::is_exposed)).
     Buffer,
     /// A type-2 memory window is bound for each exposure, and its key dies with it. Not for rxe with
     /// peers that are not trusted: it does not check a window's bounds, so that a key opens the whole
@@ -38,25 +38,25 @@ pub struct VerbsConfig {
     pub recv_queue_depth: u16,
     /// Work requests of the reactor one queue pair holds; binding and invalidating come on top.
     pub send_queue_depth: u16,
-    /// Entries of a core's first completion queue on a device, at the most; more queues are made as they are
-    /// needed, each with twice as many.
+    /// Entries of a core's first completion queue on a device, at most; more queues are made as
+    /// they are needed, each with twice as many.
     pub cq_depth: u32,
     /// A completion is asked for at least once in so many Sends. Until then their buffers are not
     /// free, but for those that are copied: a connection with no more buffers than this gets stuck.
     pub signal_every: u16,
     /// Longest message that is copied into the work request.
     pub inline_bytes_max: u32,
-    /// RDMA Reads outstanding from this side of a connection (ORD), at the most.
+    /// RDMA Reads outstanding from this side of a connection (ORD), at most.
     pub reads_out_max: u8,
-    /// RDMA Reads outstanding at this side of a connection (IRD), at the most.
+    /// RDMA Reads outstanding at this side of a connection (IRD), at most.
     pub reads_in_max: u8,
-    /// How often a packet is sent again without an acknowledgement, 0 to 7: by both sides of the
-    /// connections that this side asks for. An accepting side does as its peer has asked.
+    /// Number of retransmissions of a packet without an acknowledgement, 0 to 7: by both sides of
+    /// the connections that this side requests. An accepting side follows its peer's request.
     pub retry_count: u8,
-    /// How often the peer sends a message again to this side when it has no receive posted, 0 to 7;
-    /// 7: without end.
+    /// Number of times that the peer sends a message again to this side when it has no receive
+    /// posted, 0 to 7; 7: without end.
     pub rnr_retry_count: u8,
-    /// How long a peer waits after "receiver not ready", as InfiniBand codes it: 1 to 31.
+    /// Time that a peer waits after "receiver not ready", in the encoding of InfiniBand: 1 to 31.
     pub min_rnr_timer: u8,
     /// Local ACK timeout: 4.096 µs times two to the power of this; 1 to 31.
     pub ack_timeout: u8,
@@ -68,7 +68,7 @@ pub struct VerbsConfig {
     pub remote_invalidate: bool,
     /// Use thread domains where the device has them.
     pub thread_domains: bool,
-    /// What a connection's own memory for exposures is cut into, in the registration mode `Buffer`.
+    /// Block classes of a connection's own memory for exposures, in the registration mode `Buffer`.
     pub arena: Vec<BulkClass>,
     /// Keys a connection may have in use at a time.
     pub keys_max: usize,
@@ -76,7 +76,7 @@ pub struct VerbsConfig {
     pub conns_max: usize,
     /// Connection requests the kernel keeps for a listener.
     pub backlog: u16,
-    /// Handshakes that may be open at a time; with one host a quarter of them, and one at the least.
+    /// Handshakes that may be open at a time; with one host a quarter of them, and one at least.
     pub handshakes_max: usize,
     /// Connections that are accepted from one host, see [`Origin`](crate::fabric::Origin).
     pub host_conns_max: usize,
@@ -86,7 +86,7 @@ pub struct VerbsConfig {
     ///
     /// [`Connector::connect`]: crate::fabric::Connector::connect
     pub handshake_timeout: Duration,
-    /// How long what was sent before a close may take to arrive, before the connection is cut.
+    /// Time that data sent before a close may take to arrive, before the connection is cut.
     pub drain_timeout: Duration,
 }
 
@@ -127,13 +127,13 @@ impl Default for VerbsConfig {
     }
 }
 
-/// A setting that cannot be: which one, and what is allowed.
+/// A rejected setting, with the allowed values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {reason}")]
 pub struct VerbsConfigError {
     /// The field of [`VerbsConfig`].
     pub key: &'static str,
-    /// What is allowed.
+    /// The allowed values.
     pub reason: String,
 }
 
@@ -155,7 +155,7 @@ impl VerbsConfig {
         within("retry_count", self.retry_count.into(), (0, 7))?;
         within("rnr_retry_count", self.rnr_retry_count.into(), (0, 7))?;
         within("min_rnr_timer", self.min_rnr_timer.into(), (1, 31))?;
-        // Of InfiniBand's codes, 0 is to wait for ever.
+        // Of InfiniBand's codes, 0 is to wait forever.
         within("ack_timeout", self.ack_timeout.into(), (1, 31))?;
         within("keys_max", self.keys_max as u64, (1, 1 << 20))?;
         within("conns_max", self.conns_max as u64, (1, 1 << 20))?;

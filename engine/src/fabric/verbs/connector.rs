@@ -20,8 +20,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How much longer than it was told a caller waits for the control thread, which keeps the time and
-/// knows what was waited for.
+/// Time that a caller waits for the control thread beyond its timeout. The control thread keeps the
+/// time and knows which step timed out.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Ports of this side that are tried for one connection.
@@ -35,21 +35,21 @@ pub struct VerbsConnector {
     control: Arc<Control>,
 }
 
-/// What connecting and accepting have in common.
+/// State shared by connecting and accepting.
 #[derive(Debug)]
 pub(super) struct Environment {
     pub(super) config: VerbsConfig,
-    /// What all usable devices can do.
+    /// Capabilities common to all usable devices.
     caps: DeviceCaps,
-    /// Whether all of them can invalidate windows: it is said to peers before the device of a
-    /// connection is known, and on one without windows a peer that believed it would end for good
-    /// the key that a block is registered with.
+    /// True if all of them can invalidate windows. It is told to peers before the device of a
+    /// connection is known. On a device without windows, a peer that relied on it would end for
+    /// good the key that a block is registered with.
     remote_invalidate: bool,
     cores: Mutex<HashMap<usize, Arc<CoreShared>>>,
 }
 
 impl VerbsConnector {
-    /// Has the control thread connect, and waits for it.
+    /// Tells the control thread to connect, and waits for it.
     fn ask(
         &self,
         attempt: &Attempt,
@@ -70,7 +70,7 @@ impl VerbsConnector {
     ///
     /// # Errors
     /// A setting out of its limits; no RDMA device, or not the one that is configured; no thread or
-    /// descriptors to be had.
+    /// descriptors available.
     pub fn new(config: VerbsConfig) -> Result<Self, FabricError> {
         config.validate().map_err(|error| not_started(error, None))?;
         let devices = device::usable(&config)?;
@@ -197,7 +197,7 @@ impl Connector for VerbsConnector {
     }
 }
 
-/// What is being attempted, for errors.
+/// The operation being attempted, for errors.
 struct Attempt {
     op: String,
 }

@@ -44,10 +44,10 @@ use std::time::Instant;
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 64;
-/// Events of the connection manager taken at a look. epoll tells again of those that are left: peers
-/// who ask for connections without end keep neither jobs nor deadlines waiting.
+/// Most events of the connection manager that are taken at a time. epoll reports again those that
+/// are left, so peers that request connections without end delay neither jobs nor deadlines.
 const MANAGER_EVENTS_MAX: usize = 8;
-/// What epoll gives back for the mailbox, and for the connection manager; for a device it is the
+/// Value that epoll returns for the mailbox, and for the connection manager; for a device it is the
 /// address of its context.
 const TOKEN_MAILBOX: u64 = 0;
 const TOKEN_CHANNEL: u64 = 1;
@@ -110,7 +110,7 @@ impl Drop for Control {
     fn drop(&mut self) {
         self.mailbox.stop();
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // On the thread itself (an acceptor held the last handle) there is nobody to wait for.
+        // On the thread itself (an acceptor held the last handle) there is nothing to wait for.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
         {
             // It has no result; a panic has been reported by the hook.
@@ -119,7 +119,7 @@ impl Drop for Control {
     }
 }
 
-/// What the thread knows. Listeners go first: their acceptors may hold endpoints.
+/// State of the thread. Listeners are dropped first: their acceptors may hold endpoints.
 struct ControlThread {
     listeners: HashMap<u64, Listener>,
     connections: HashMap<u64, Connection>,
@@ -128,13 +128,13 @@ struct ControlThread {
     channel: Arc<EventChannel>,
     mailbox: Arc<Mailbox>,
     environment: Arc<Environment>,
-    /// For links. Weak: the thread ends when nobody else has it.
+    /// For links. Weak: the thread ends when all other owners are gone.
     control: Weak<Control>,
 }
 
 impl ControlThread {
-    /// Frees everything when nobody has a handle any more. If it panics, cores are still using the
-    /// queue pairs: then they stay, with all that they use, until the process ends.
+    /// Frees everything when the last handle is gone. If it panics, cores are still using the queue
+    /// pairs: then they stay, with all that they use, until the process ends.
     fn run_to_the_end(self) {
         let mut state = ManuallyDrop::new(self);
         state.run();
@@ -180,7 +180,8 @@ impl ControlThread {
         }
     }
 
-    /// The last handle is gone, so there is no link, and nobody waits: what is left is on its way.
+    /// The last handle is gone, so there are no links left and no callers waiting: only jobs
+    /// already in the mailbox remain.
     fn finish(&mut self) {
         self.listeners.clear();
         self.do_jobs();
@@ -281,12 +282,12 @@ impl ControlThread {
         }
     }
 
-    /// Something happens to a connection; what follows from it is done.
+    /// Handles an event of a connection, and executes the action that follows.
     fn happen(&mut self, number: u64, event: Event) {
         let mut next = Some(event);
         while let Some(event) = next.take() {
             let Some(connection) = self.connections.remove(&number) else { return };
-            // As for the whole: a panic must not destroy what the core uses.
+            // As for the whole thread: a panic must not destroy objects that the core uses.
             let mut connection = ManuallyDrop::new(connection);
             let (from, action) = connection.step(event);
             if let Err(failure) = self.perform(&mut connection, from, action) {
@@ -335,7 +336,7 @@ impl ControlThread {
         begun.map_err(|error| Failure::of(Step::ResolveRoute, -error.raw_os_error().unwrap_or(0)))
     }
 
-    /// Learns which device the connection uses, and what it can do.
+    /// Determines the device that the connection uses, and its capabilities.
     fn attach(&mut self, connection: &mut Connection) -> Result<DeviceCaps, Failure> {
         if let (Some(wanted), Some(context)) =
             (&self.environment.config.device, connection.id.context())
@@ -383,7 +384,7 @@ impl ControlThread {
         connections.chain(listeners).min()
     }
 
-    /// Ends what took too long.
+    /// Ends operations that took too long.
     fn expire(&mut self, now: Instant) {
         self.listen_again(now);
         let late = |connection: &Connection| connection.deadline.is_some_and(|at| at <= now);
@@ -395,7 +396,7 @@ impl ControlThread {
     }
 }
 
-/// What an event of the connection manager means; `None` if it means nothing here.
+/// Meaning of an event of the connection manager; `None` if it means nothing here.
 fn translated(event: CmEvent) -> Option<Event> {
     let CmEvent { kind, status, private_data: said, .. } = event;
     let failed = |step, said| Event::Failed(Failure::Manager { step, status, said });

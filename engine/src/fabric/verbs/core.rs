@@ -1,5 +1,5 @@
-//! What a core shares with the control thread: news of its connections, how to wake it, the queues
-//! its connections complete on, and the memory it has lent.
+//! State that a core shares with the control thread: news of its connections, the event that wakes
+//! it, the queues its connections complete on, and the memory it has lent.
 //!
 //! The control thread makes and takes down; the core polls, and holds no lock while it does.
 
@@ -34,7 +34,7 @@ unsafe impl Sync for Context {}
 pub(super) struct CoreShared {
     /// Numbers of links whose state changed.
     notices: ArrayQueue<u64>,
-    /// There was no room for a number.
+    /// A number did not fit into the queue.
     overflown: AtomicBool,
     /// Readable when the core is to wake up.
     event: OwnedFd,
@@ -68,7 +68,7 @@ struct SharedQueue {
 /// so that a core with many connections polls few queues in each turn, and one with few wastes no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CqDepth {
-    /// Of the first one.
+    /// Entries of the first queue.
     pub(super) first: u32,
     /// The most entries that the device takes.
     pub(super) most: u32,
@@ -78,14 +78,14 @@ pub(super) struct CqDepth {
 const DOUBLINGS: usize = 6;
 
 impl CqDepth {
-    /// Returns the entries of a queue that is made beside `queues` others.
+    /// Returns the size of a queue that is created in addition to `queues` others.
     fn beside(self, queues: usize) -> u32 {
         let doubled = u64::from(self.first) << queues.min(DOUBLINGS);
         u32::try_from(doubled).unwrap_or(u32::MAX).min(self.most)
     }
 }
 
-/// Which links to look at.
+/// Links to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
     /// The one of this number.
@@ -118,7 +118,7 @@ impl CoreShared {
         self.wake_parked();
     }
 
-    /// There are notices: cheap, for every poll.
+    /// True if there are notices: cheap, for every poll.
     #[inline]
     pub(super) fn has_notices(&self) -> bool {
         // Relaxed: a notice that is missed now is seen by the next poll.
@@ -136,20 +136,20 @@ impl CoreShared {
     #[must_use = "when false, the core must not sleep"]
     pub(super) fn park(&self) -> bool {
         self.parked.store(true, Ordering::Relaxed);
-        // Pairs with the fence of `wake_parked`: either we see what was left for us, or they see
-        // that we are parked.
+        // Pairs with the fence of `wake_parked`: either this core sees the work left for it, or
+        // they see that it is parked.
         fence(Ordering::SeqCst);
         !self.has_notices() && !self.wake_requested.load(Ordering::Relaxed)
     }
 
     /// Ends a sleep, or the attempt at one.
     pub(super) fn unpark(&self) {
-        // Acquire: what was written before the request is seen in the next turn.
+        // Acquire: everything written before the request is seen in the next turn.
         self.wake_requested.swap(false, Ordering::Acquire);
         if !self.parked.swap(false, Ordering::Relaxed) {
             let mut count = [0; 8];
-            // Somebody took the flag and writes now, or has; what comes later ends the next sleep
-            // early, which does no harm.
+            // Another thread took the flag and writes now, or has; a later write ends the next
+            // sleep early, which does no harm.
             let _ = rustix::io::read(&self.event, &mut count);
         }
     }
@@ -214,7 +214,7 @@ impl CoreShared {
                     shared.reserved -= entries;
                 }
             }
-            // A device that nobody uses is left alone, so that it can be taken away.
+            // An unused device is released, so that it can be removed.
             device.queues.retain(|shared| shared.reserved > 0);
         }
         devices.retain(|device| !device.queues.is_empty());
@@ -241,7 +241,7 @@ unsafe fn device_queues(
 
 impl Wake for CoreShared {
     fn wake(&self) -> bool {
-        // Release pairs with the Acquire of `unpark`: the next turn sees what was written before.
+        // Release pairs with the Acquire of `unpark`: the next turn sees earlier writes.
         self.wake_requested.store(true, Ordering::Release);
         self.wake_parked()
     }

@@ -1,4 +1,4 @@
-//! The RDMA devices of this host, and what each of them can do.
+//! The RDMA devices of this host, and their capabilities.
 
 use super::super::FabricError;
 use super::config::{Registration, VerbsConfig};
@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 /// The binding has no name for it.
 const LINK_LAYER_ETHERNET: u8 = 2;
 
-/// What to do on a host without a device, for errors.
+/// Remedy for a host without a device, for errors.
 pub(super) const NO_DEVICE_REMEDY: &str = "load the driver of the RDMA adapter, or make a soft \
      device: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0";
 
@@ -21,7 +21,7 @@ pub(super) const NO_DEVICE_REMEDY: &str = "load the driver of the RDMA adapter, 
 pub struct DeviceInfo {
     /// Its name, as `rdma link` shows it.
     pub name: String,
-    /// What it can do.
+    /// Its capabilities.
     pub caps: DeviceCaps,
     /// Its ports.
     pub ports: Vec<PortInfo>,
@@ -41,11 +41,11 @@ pub struct PortInfo {
     pub is_ethernet: bool,
 }
 
-/// What rxe says as its vendor.
+/// Vendor number of rxe.
 const RXE_VENDOR: u32 = 0x00ff_ffff;
 
-/// What rxe says for "with invalidate": it hands on the kernel's flag, which has another value. With
-/// other drivers that one is a hint about checksums, and there is no key.
+/// Completion flag of rxe for "with invalidate": it passes on the kernel's flag, which has another
+/// value. With other drivers that flag is a hint about checksums, and there is not a key.
 const RXE_WITH_INV: u32 = ibv_wc_flags::IBV_WC_IP_CSUM_OK.0;
 
 /// The flags of a completion of which one says that a key of ours was invalidated.
@@ -56,14 +56,15 @@ const fn invalidated_flags(vendor_id: u32) -> u32 {
     }
 }
 
-/// What siw says as its vendor ("bmt"). Its device can have any name.
+/// Vendor number of siw ("bmt"). Its device can have any name.
 const SIW_VENDOR: u32 = 0x0062_6d74;
 
 /// The smallest page of any architecture: siw decides by the page of this host, which is as long or longer.
 const PAGE_BYTES: u32 = 4096;
 
-/// Source bytes from which on a request must be signalled; see `send_queue`. Other devices, those of iWARP
-/// among them, keep the contract of verbs: they copy or hold what they may have to send again.
+/// Source bytes from which on a request must be signalled; see `send_queue`. Other devices, those
+/// of iWARP among them, keep the contract of verbs: they copy or hold data that they may have to
+/// send again.
 const fn signal_from_bytes(vendor_id: u32) -> u32 {
     match vendor_id {
         SIW_VENDOR => PAGE_BYTES,
@@ -71,13 +72,13 @@ const fn signal_from_bytes(vendor_id: u32) -> u32 {
     }
 }
 
-/// What a device can do, as its driver says.
+/// Capabilities of a device, as its driver reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceCaps {
-    /// Who made it: its number with the IEEE, as a rule.
+    /// Number of its vendor: as a rule, the IEEE number.
     pub vendor_id: u32,
-    /// It speaks iWARP (RDMA over TCP), not InfiniBand or RoCE.
+    /// True for iWARP (RDMA over TCP), false for InfiniBand and RoCE.
     pub is_iwarp: bool,
     /// Work requests of one queue.
     pub work_requests_max: u32,
@@ -87,7 +88,7 @@ pub struct DeviceCaps {
     pub read_sge_max: u32,
     /// Entries of one completion queue.
     pub cq_entries_max: u32,
-    /// What its driver says in a completion when a key of ours was invalidated.
+    /// Flags in a completion when a key of this side was invalidated, as its driver sets them.
     pub(super) invalidated_flags: u32,
     /// A request with a source of this many bytes or more must be signalled, or its memory is still read
     /// after later requests have completed.
@@ -108,13 +109,12 @@ pub struct DeviceCaps {
     pub has_invalidate: bool,
 }
 
-/// The RDMA devices of this host; none where there is no device, no driver, or no support for them
-/// in the kernel.
+/// The RDMA devices of this host; empty without a device, a driver, or support in the kernel.
 ///
 /// Opens each of them (system calls); does not wait for any peer.
 ///
 /// # Errors
-/// [`FabricError`] when there are devices and they do not say what they can do.
+/// [`FabricError`] if devices exist and do not report their capabilities.
 pub fn devices() -> Result<Vec<DeviceInfo>, FabricError> {
     let mut count = 0;
     // SAFETY: the result has a place.
@@ -129,7 +129,7 @@ pub fn devices() -> Result<Vec<DeviceInfo>, FabricError> {
         // SAFETY: as above.
         .map(|device| unsafe { DeviceInfo::of(*device) })
         .collect();
-    // SAFETY: nobody uses it any more.
+    // SAFETY: it is not used any more.
     unsafe { ibv_free_device_list(list) };
     infos
 }
@@ -196,7 +196,7 @@ impl DeviceCaps {
         })
     }
 
-    /// What all of some devices can do; `None` of no devices.
+    /// Capabilities common to some devices; `None` for an empty list.
     pub(super) fn common(devices: &[DeviceInfo]) -> Option<Self> {
         let all = devices.iter().map(|device| device.caps);
         all.reduce(|one, other| Self {
@@ -218,11 +218,11 @@ impl DeviceCaps {
         })
     }
 
-    /// How memory is made reachable over this device: what `wanted` says, `Auto` decided. Not by the
-    /// windows of rxe. Its driver checks the right and the region of a window, but not its bounds: a
-    /// peer with a key reaches the whole region that the window lies in. And it loses count of who
-    /// uses them: a queue pair that had bound some is not destroyed (`rxe_destroy_qp: cleanup
-    /// failed`, Linux 6.12), and its kernel has died of it.
+    /// The way in which memory is made accessible over this device: `wanted`, with `Auto` resolved.
+    /// Never the windows of rxe. Its driver checks the right and the region of a window, but not
+    /// its bounds: a peer with a key reaches the whole region that the window lies in. It also
+    /// loses count of the window's users: a queue pair that had bound some is not destroyed
+    /// (`rxe_destroy_qp: cleanup failed`, Linux 6.12), and its kernel has crashed from it.
     pub(super) fn registration(&self, wanted: Registration) -> Registration {
         let has_windows = self.windows_max > 0 && self.has_invalidate;
         match wanted {
@@ -235,7 +235,7 @@ impl DeviceCaps {
     }
 }
 
-/// Whether memory is made reachable by windows over all of some devices.
+/// True if memory is made accessible by windows over all of some devices.
 pub(super) fn all_take_windows(devices: &[DeviceInfo], wanted: Registration) -> bool {
     devices.iter().all(|device| device.caps.registration(wanted) == Registration::Window)
 }
@@ -253,7 +253,7 @@ pub(super) fn usable(config: &VerbsConfig) -> Result<Vec<DeviceInfo>, FabricErro
         found.retain(|device| device.name == *wanted);
         if found.is_empty() {
             let names = names.join(", ");
-            return Err(failed(format!("there is no device \"{wanted}\"; there are: {names}")));
+            return Err(failed(format!("cannot find device \"{wanted}\"; this host has: {names}")));
         }
     }
     Ok(found)
@@ -280,7 +280,7 @@ unsafe fn ports(context: NonNull<ibv_context>) -> Vec<PortInfo> {
             is_ethernet: port.link_layer == LINK_LAYER_ETHERNET,
         })
     };
-    // A device without a port of some number says so.
+    // A device without a port of this number reports an error.
     (1..=u8::MAX).map_while(describe).collect()
 }
 

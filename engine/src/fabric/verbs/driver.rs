@@ -1,8 +1,8 @@
 //! The data plane: one core's connections, and the completion queues they share.
 //!
-//! A poll looks at each completion queue, of which there is one unless the core has very many
-//! connections or several devices. What is posted waits until the flush, which rings one doorbell
-//! per queue pair. Ends of connections go on in the poll, too, as the control thread reports.
+//! A poll looks at each completion queue; there is one unless the core has very many connections or
+//! several devices. Posted requests wait until the flush, which rings one doorbell per queue pair.
+//! Connections that end make progress in the poll, too, as the control thread reports.
 
 use super::super::{
     Access, Caps, Completion, Completions, DownCause, ExposeError, Fabric, FabricError, Full, QpId,
@@ -37,7 +37,7 @@ const TRANSFER_BYTES_MAX: usize = 1 << 30;
 /// Longest sleep of a core that has something to go on with.
 const BUSY_NAP: Duration = Duration::from_millis(1);
 
-/// How long a data plane that goes waits for its queue pairs to be destroyed, beyond the time to
+/// Time that a data plane waits at its end for its queue pairs to be destroyed, beyond the time to
 /// drain.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -67,7 +67,7 @@ struct Table {
     config: VerbsConfig,
     places: Vec<Place>,
     free: Vec<u32>,
-    /// Have posted something since the last flush, or have something left from it.
+    /// Queue pairs that have posted something since the last flush, or have something left from it.
     dirty: Vec<u32>,
     /// Are on their way to the end.
     ending: Vec<u32>,
@@ -84,8 +84,8 @@ struct Place {
 }
 
 impl VerbsFabric {
-    /// The data plane of `core`, which nobody else has. `device` is what every device can do that a
-    /// connection may use.
+    /// The data plane of `core`, owned by that core alone. `device` has the capabilities common to
+    /// all devices that a connection may use.
     pub(super) fn new(
         core: Arc<CoreShared>,
         config: &VerbsConfig,
@@ -117,7 +117,7 @@ impl VerbsFabric {
         Self { caps, core, queues, first_queue, batch, table, sleeper, is_ended: false }
     }
 
-    /// What most polls do not have to do.
+    /// Work that most polls do not have.
     #[cold]
     fn attend(&mut self, out: &mut Completions) {
         self.table.outbox(out).catch_up();
@@ -198,8 +198,8 @@ impl VerbsFabric {
         0
     }
 
-    /// Arms every queue: what completes from now on ends a sleep. What came before is taken now, for
-    /// the next poll. False if there is something to do.
+    /// Arms every queue: later completions end a sleep. Earlier completions are taken now, for the
+    /// next poll. False if there is something to do.
     fn arm(&mut self) -> bool {
         let is_armed = self.queues.iter().all(|polled| polled.queue.arm().is_ok());
         let queues = 0..self.queues.len();
@@ -317,7 +317,7 @@ impl Table {
         }
     }
 
-    /// Looks at what the control half says of a connection.
+    /// Takes the control half's news of a connection.
     fn look_at(&mut self, place: u32) {
         let Some(pair) = self.places[place as usize].pair.as_deref_mut() else { return };
         if pair.link().state.over().is_some() || pair.link().state.is_destroyed() {
@@ -471,7 +471,7 @@ impl Fabric for VerbsFabric {
         let queue = Arc::clone(&pair.link().queue);
         table.free.pop();
         table.places[place as usize].pair = Some(Box::new(pair));
-        // What happened to it until now was told to nobody.
+        // Its earlier events have not been reported yet.
         table.look_at(place);
         self.watch(&queue);
         Ok(id)
@@ -532,7 +532,7 @@ impl Fabric for VerbsFabric {
 
     fn park(&mut self, at_most: Duration) {
         self.flush();
-        // What is left to flush, or ends, goes on without being told to.
+        // Queue pairs that have something to flush, or that end, make progress without an event.
         let is_busy = !self.table.ending.is_empty() || !self.table.dirty.is_empty();
         let at_most = match is_busy {
             true => at_most.min(BUSY_NAP),
@@ -550,7 +550,7 @@ impl Fabric for VerbsFabric {
         Arc::clone(&self.core) as Arc<dyn Wake>
     }
 
-    /// The peer of a queue pair is told when the device has reported what was posted to it.
+    /// The peer of a queue pair is told when the device has reported all requests posted to it.
     fn end(&mut self) {
         if std::mem::replace(&mut self.is_ended, true) {
             return;

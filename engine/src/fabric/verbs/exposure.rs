@@ -1,5 +1,5 @@
-//! What this side lets its peer reach, and the leases on it: by the keys of blocks, by memory windows,
-//! or by one key for all. Nothing here touches a device.
+//! Memory that this side exposes to its peer, and the leases on it: by the keys of blocks, by
+//! memory windows, or by one key for all. Nothing here touches a device.
 
 use super::super::{Access, ExposeError, RemoteSlice};
 use crate::mem::{Lease, RegionId};
@@ -12,10 +12,10 @@ pub(super) struct BlockKeys {
     pub(super) write: u32,
 }
 
-/// What became of the wish to end a key.
+/// Result of a request to end a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It is dead, or was none of ours.
+    /// The key is dead, or was not one of this side.
     Now,
     /// The device has to invalidate the key of this window.
     ByDevice { window: usize },
@@ -26,7 +26,7 @@ pub(super) enum Ended {
 pub(super) struct Exposed {
     pub(super) slice: RemoteSlice,
     pub(super) window: Option<usize>,
-    /// Where the memory lies.
+    /// Region of the memory.
     pub(super) region: RegionId,
 }
 
@@ -190,13 +190,13 @@ impl Blocks {
     }
 }
 
-/// Exposures by memory windows, each with a key of its own.
+/// Exposures by memory windows, each with a separate key.
 #[derive(Debug)]
 struct Windows {
     places: Box<[Window]>,
     /// The window that was free for longest comes first, as its keys come back after 256.
     free: VecDeque<u32>,
-    /// What stays the same in the keys of a window, ascending, and the window.
+    /// The constant part of a window's keys, ascending, and the window.
     by_stem: Box<[(u32, u32)]>,
 }
 

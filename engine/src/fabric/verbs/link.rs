@@ -1,9 +1,9 @@
-//! Where the two halves meet: what the control half made for a connection, and what each half tells
-//! the other about it.
+//! Interface of the two halves: the objects that the control half created for a connection, and the
+//! messages of each half to the other about it.
 //!
 //! The control half makes a [`Link`] and gives it to a core, which posts and polls. The core asks
 //! for each step of the end ([`Link::disconnect`], [`Link::destroy`]), and drops the link when
-//! everything it had posted is accounted for; the control half hears of it and takes down the rest.
+//! everything it had posted is accounted for; the control half is told and takes down the rest.
 
 use super::super::DownCause;
 use super::control::Control;
@@ -16,7 +16,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-/// Which side of its making a connection is on.
+/// The side that this end has in a connection's setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// This side asked for it: the link is made when it is established.
@@ -25,7 +25,7 @@ pub(super) enum Side {
     Accepting,
 }
 
-/// What a queue pair has room for.
+/// Capacity of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LinkLimits {
     /// Work requests of the send queue, those for binding and invalidating windows included.
@@ -36,18 +36,18 @@ pub(super) struct LinkLimits {
     pub(super) inline_bytes: u32,
     /// Pieces of memory one work request of the send queue can take.
     pub(super) send_sge: u32,
-    /// RDMA Reads that may be outstanding from this side: what both ends agreed on.
+    /// RDMA Reads that may be outstanding from this side, as both ends agreed.
     pub(super) reads_out: u16,
     /// See [`DeviceCaps`](super::device::DeviceCaps).
     pub(super) signal_from_bytes: u32,
-    /// What a completion says when a key was invalidated: one of these flags.
+    /// Flags of a completion, one of which tells that a key was invalidated.
     pub(super) invalidated_flags: u32,
-    /// The connection is one of iWARP: whoever connected sends the first message (RFC 6581
+    /// The connection is one of iWARP: the side that connected sends the first message (RFC 6581
     /// section 6), and RDMA Read needs memory that the peer may write.
     pub(super) is_iwarp: bool,
 }
 
-/// What both halves know about a connection.
+/// State of a connection known to both halves.
 #[derive(Debug, Default)]
 pub(super) struct LinkState {
     established: AtomicBool,
@@ -66,7 +66,7 @@ impl LinkState {
         self.established.store(true, Ordering::Release);
     }
 
-    /// Why the connection is over, if it is.
+    /// Cause of the connection's end, if it has ended.
     pub(super) fn over(&self) -> Option<&DownCause> {
         self.over.get()
     }
@@ -78,7 +78,7 @@ impl LinkState {
 
     /// The queue pair is destroyed: the device touches none of its buffers any more.
     pub(super) fn is_destroyed(&self) -> bool {
-        // Acquire pairs with the Release below: what the device wrote came before.
+        // Acquire pairs with the Release below: everything the device wrote came before.
         self.destroyed.load(Ordering::Acquire)
     }
 
@@ -87,10 +87,11 @@ impl LinkState {
     }
 }
 
-/// A connection's queue pair, and what belongs to it. Dropping it ends the connection, and has the
-/// control thread take everything down: disconnect, queue pair, memory, protection domain.
+/// A connection's queue pair, and the objects that belong to it. Dropping it ends the connection,
+/// and makes the control thread take everything down: disconnect, queue pair, memory, protection
+/// domain.
 ///
-/// Whoever keeps `queue` or `domain` gives them up before the link: the device's context goes with
+/// A holder of `queue` or `domain` gives them up before the link: the device's context goes with
 /// its last connection.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -99,7 +100,7 @@ pub(super) struct Link {
     /// This link's name in notices; never used twice in a process.
     pub(super) number: u64,
     pub(super) side: Side,
-    /// Where its work requests complete, together with those of other links of the core.
+    /// Queue on which its work requests complete, together with those of other links of the core.
     pub(super) queue: ManuallyDrop<Arc<CompletionQueue>>,
     pub(super) domain: ManuallyDrop<Arc<ProtectionDomain>>,
     pub(super) memory: ManuallyDrop<LinkMemory>,
@@ -118,7 +119,7 @@ impl Link {
         self.control.post(Job::Accept(self.number));
     }
 
-    /// End the connection: what is posted on the device comes back flushed.
+    /// Ends the connection: requests posted on the device come back flushed.
     pub(super) fn disconnect(&self) {
         self.control.post(Job::Disconnect(self.number));
     }
@@ -131,7 +132,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // SAFETY: each is taken once, here; nobody sees them any more.
+        // SAFETY: each is taken once, here; they are not accessed any more.
         let remains = unsafe {
             Remains {
                 _memory: ManuallyDrop::take(&mut self.memory),
@@ -143,8 +144,8 @@ impl Drop for Link {
     }
 }
 
-/// What a link leaves to the control thread: it goes when the queue pair has gone, and before the
-/// device does.
+/// Objects that a link leaves to the control thread: they go after the queue pair, and before the
+/// device.
 #[derive(Debug)]
 pub(super) struct Remains {
     _memory: LinkMemory,

@@ -1,9 +1,9 @@
-//! The memory of a connection, as far as the device knows it: what is registered, the keys, and what
-//! the peer may be let reach.
+//! The memory of a connection, as far as the device knows it: registrations, keys, and memory that
+//! may be exposed to the peer.
 //!
 //! Made on the control thread, used by the core, and freed on the control thread again. Memory that
-//! neither had been told of is registered when it is first posted, which is a system call, and stays
-//! registered as long as anybody uses it.
+//! neither had been told of is registered when it is first posted, which is a system call, and
+//! stays registered as long as it is used.
 
 use super::super::FabricError;
 use super::config::{Registration, VerbsConfig};
@@ -21,7 +21,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Regions registered with one connection. Beyond it, those that nobody uses any more make room.
+/// Most regions registered with one connection. Beyond this, unused ones make room.
 const REGIONS_MAX: usize = 256;
 
 /// A core's memory that its connections may use.
@@ -34,7 +34,7 @@ impl LentMemory {
     }
 }
 
-/// How the peer gets at memory: [`Registration`], decided.
+/// The peer's access to memory: [`Registration`], decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Buffer,
@@ -58,7 +58,7 @@ impl Mode {
         }
     }
 
-    /// Rights of the whole that can be exposed, beside those of this side.
+    /// Rights on the whole of the memory that can be exposed, in addition to those of this side.
     fn access(self) -> u32 {
         match self {
             Self::Buffer => 0,
@@ -68,14 +68,14 @@ impl Mode {
     }
 }
 
-/// What of a connection's memory is registered. Windows are freed first, regions after them.
+/// Registrations of a connection's memory. Windows are freed first, regions after them.
 #[derive(Debug)]
 pub(super) struct LinkMemory {
     windows: Box<[Option<MemoryWindow>]>,
     /// Two for each block of the arena: one for reading, one for writing.
     blocks: Box<[[MemoryRegion; 2]]>,
     registered: Registered,
-    /// What can be exposed: the connection's own arena, or the core's memory.
+    /// Memory that can be exposed: the connection's own arena, or the core's memory.
     pool: BulkPool,
     /// Slabs that windows can be bound to, too.
     lent: Vec<RegionId>,
@@ -88,7 +88,7 @@ pub(super) struct LinkMemory {
 }
 
 impl LinkMemory {
-    /// Registers what a connection needs from the start (control thread).
+    /// Registers the memory that a connection needs from the start (control thread).
     pub(super) fn prepare(
         domain: &Arc<ProtectionDomain>,
         caps: &DeviceCaps,
@@ -106,7 +106,7 @@ impl LinkMemory {
             _ => {
                 let is_reachable = caps.is_iwarp || mode != Mode::Window;
                 let arena = arena(&config.arena, is_reachable)?;
-                // Blocks have keys of their own.
+                // Blocks have separate keys.
                 let is_sink = caps.is_iwarp && mode != Mode::Buffer;
                 let sink = if is_sink { REMOTE_WRITE } else { 0 };
                 registered.add(arena.hold_region(), LOCAL_WRITE | sink | mode.access())?;
@@ -145,7 +145,7 @@ impl LinkMemory {
     /// copied. Before the core has the connection.
     ///
     /// # Errors
-    /// What keeps them from being registered.
+    /// The error of the registration.
     pub(super) fn lend(&mut self, slabs: &[Slab]) -> Result<(), FabricError> {
         if self.mode != Mode::Window {
             return Ok(());
@@ -157,7 +157,7 @@ impl LinkMemory {
         Ok(())
     }
 
-    /// What the peer can be let reach, none of it yet.
+    /// Exposable memory, none of it exposed yet.
     pub(super) fn exposures(&self) -> Exposures {
         let region = self.pool.region_id();
         match self.mode {
@@ -217,7 +217,7 @@ impl LinkMemory {
     /// first time it may have to be registered (system call).
     ///
     /// # Errors
-    /// What keeps it from being registered.
+    /// The error of the registration.
     #[inline]
     pub(super) fn local_key(
         &mut self,
@@ -230,7 +230,8 @@ impl LinkMemory {
         self.registered.look_up(id, hold)
     }
 
-    /// What a window is bound with: itself, and the region of what is exposed.
+    /// Objects that a window is bound with: the window itself, and the region of the exposed
+    /// memory.
     pub(super) fn window(&self, at: usize, id: RegionId) -> Option<(*mut ibv_mw, *mut ibv_mr)> {
         let window = self.windows.get(at)?.as_ref()?.as_ptr();
         Some((window, self.registered.find(id)?.as_ptr()))
@@ -262,7 +263,7 @@ struct Registered {
     latest: (RegionId, u32),
 }
 
-/// A registered region; what keeps the memory goes after the registration.
+/// A registered region; the owner of the memory is dropped after the registration.
 #[derive(Debug)]
 struct RegisteredRegion {
     region: MemoryRegion,
@@ -301,7 +302,7 @@ impl Registered {
         Ok(key)
     }
 
-    /// Gives up regions of which nobody has a part any more.
+    /// Deregisters regions that are not in use any more.
     fn make_room(&mut self) {
         if self.regions.len() >= REGIONS_MAX {
             self.regions.retain(|registered| !registered.hold.is_unused());
@@ -318,9 +319,9 @@ impl Registered {
                 source: None,
             });
         }
-        // SAFETY: `hold` keeps the memory mapped and goes after the registration. The peer gets
-        // rights on a whole region only where it is trusted (`Pool`), and over iWARP on an arena of this
-        // connection's own, to which there are no references.
+        // SAFETY: `hold` keeps the memory mapped and is dropped after the registration. The peer
+        // gets rights on a whole region only where it is trusted (`Pool`), and over iWARP on an
+        // arena of this connection alone, to which there are no references.
         let region =
             unsafe { MemoryRegion::register(&self.domain, hold.as_ptr(), hold.len(), access) };
         let region = region.map_err(|error| cannot_register(hold.len(), error))?;
@@ -370,8 +371,8 @@ fn register_blocks(
     let register = |(first, bytes)| {
         let with = |right| {
             // SAFETY: the arena outlives its registrations, by the order of `LinkMemory`'s fields.
-            // The keys of a block are told to the peer while a lease is held for it; what it does
-            // with them later befalls memory that only calls to this peer use, as the settings say.
+            // The keys of a block are told to the peer while a lease is held for it; later accesses
+            // with them affect only memory that calls to this peer use, as the settings say.
             unsafe { MemoryRegion::register(domain, first, bytes, LOCAL_WRITE | right) }
                 .map_err(|error| cannot_register(bytes, error))
         };
@@ -380,7 +381,7 @@ fn register_blocks(
     arena.blocks().map(register).collect()
 }
 
-/// Why memory could not be registered, and what to do.
+/// Reason why memory could not be registered, and the remedy.
 fn cannot_register(bytes: usize, error: io::Error) -> FabricError {
     let reason = match error.raw_os_error() {
         Some(libc::ENOMEM | libc::EAGAIN) => {
@@ -397,7 +398,7 @@ fn cannot_register(bytes: usize, error: io::Error) -> FabricError {
     FabricError { op: format!("register {bytes} bytes of memory"), reason, source: Some(error) }
 }
 
-/// How much the process has pinned for devices, as the kernel says it.
+/// Memory that the process has pinned for devices, as the kernel reports it.
 fn pinned() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"))?;

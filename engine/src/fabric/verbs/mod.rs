@@ -1,9 +1,9 @@
 //! The driver for RDMA devices, InfiniBand, RoCE and iWARP alike, through rdma-core.
 //!
-//! Two halves meet in `link`. The control half makes connections with librdmacm, on a thread of
-//! its own, because that takes a device milliseconds, and takes them down. The data half is a
-//! core's: it posts work requests and polls completion queues. The raw binding is touched in this
-//! module only.
+//! Two halves meet in `link`. The control half sets connections up with librdmacm, and takes them
+//! down. It runs on a separate thread, because that takes a device milliseconds. The data half
+//! belongs to a core: it posts work requests and polls completion queues. Only this module uses the
+//! raw binding.
 #![allow(unsafe_code)]
 
 mod cm;

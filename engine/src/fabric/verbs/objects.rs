@@ -1,5 +1,5 @@
-//! Owners of what a device keeps for us: protection domains, completion queues and channels, memory
-//! regions and windows. Each is freed when its owner is dropped, and keeps alive what it was made
+//! Owners of a device's objects: protection domains, completion queues and channels, memory regions
+//! and windows. Each is freed when its owner is dropped, and keeps alive the objects it was created
 //! from.
 //!
 //! Making and freeing them is a system call: the control thread does it, and a core when it
@@ -27,7 +27,7 @@ pub(super) const REMOTE_WRITE: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
 /// Memory windows may be bound to it.
 pub(super) const WINDOW_BIND: u32 = ibv_access_flags::IBV_ACCESS_MW_BIND.0;
 
-/// What the C library's last call on this thread failed with.
+/// The error of the C library's last call on this thread.
 fn failed(op: &str) -> FabricError {
     with_error(op, io::Error::last_os_error())
 }
@@ -61,18 +61,18 @@ unsafe fn extended(context: *mut ibv_context) -> Option<NonNull<verbs_context>> 
     NonNull::new(first.cast())
 }
 
-/// Whether the driver's part reaches back as far as the operation at `offset`: operations are added
+/// True if the driver's part reaches back as far as the operation at `offset`: operations are added
 /// in front, and `sz` counts from the end.
 ///
 /// # Safety
-/// `extended` is what the function of that name found.
+/// `extended` is the result of the function of that name.
 unsafe fn has_operation(extended: NonNull<verbs_context>, offset: usize) -> bool {
     // SAFETY: the size lies right in front of the context, in every version.
     let bytes = unsafe { (*extended.as_ptr()).sz };
     bytes >= size_of::<verbs_context>() - offset
 }
 
-/// What memory and queue pairs must have in common to work together.
+/// Object that memory and queue pairs must share to work together.
 #[derive(Debug)]
 pub(super) struct ProtectionDomain {
     raw: NonNull<ibv_pd>,
@@ -83,13 +83,13 @@ pub(super) struct ProtectionDomain {
 #[derive(Debug)]
 struct ThreadDomain {
     raw: NonNull<ibv_td>,
-    /// A domain over the plain one: what queue pairs are made with.
+    /// A domain over the plain one, for creating queue pairs.
     parent: NonNull<ibv_pd>,
     free: unsafe extern "C" fn(*mut ibv_td) -> c_int,
 }
 
-// SAFETY: the library's objects may be used from any thread; what is in them is only changed by
-// making and freeing.
+// SAFETY: the library's objects may be used from any thread; their contents are only changed by
+// creating and freeing.
 unsafe impl Send for ProtectionDomain {}
 // SAFETY: as above.
 unsafe impl Sync for ProtectionDomain {}
@@ -114,12 +114,12 @@ impl ProtectionDomain {
         Ok(domain)
     }
 
-    /// What memory is registered with.
+    /// Domain to register memory with.
     pub(super) fn as_ptr(&self) -> *mut ibv_pd {
         self.raw.as_ptr()
     }
 
-    /// What a queue pair is made with.
+    /// Domain to create a queue pair with.
     pub(super) fn for_queue_pair(&self) -> *mut ibv_pd {
         self.thread.as_ref().map_or(self.raw, |thread| thread.parent).as_ptr()
     }
@@ -145,7 +145,7 @@ impl ThreadDomain {
         let farthest = std::mem::offset_of!(verbs_context, alloc_parent_domain)
             .min(std::mem::offset_of!(verbs_context, alloc_td))
             .min(std::mem::offset_of!(verbs_context, dealloc_td));
-        // SAFETY: it is what `extended` found.
+        // SAFETY: it is the result of `extended`.
         if !unsafe { has_operation(more, farthest) } {
             return None;
         }
@@ -171,8 +171,8 @@ impl ThreadDomain {
 
 impl Drop for ThreadDomain {
     fn drop(&mut self) {
-        // SAFETY: the queue pairs are gone by now, as for the plain domain; first what was made of
-        // the other.
+        // SAFETY: the queue pairs are gone by now, as for the plain domain; the derived object goes
+        // first.
         unsafe {
             ibv_dealloc_pd(self.parent.as_ptr());
             (self.free)(self.raw.as_ptr());
@@ -180,7 +180,7 @@ impl Drop for ThreadDomain {
     }
 }
 
-/// Where completion queues report that they are no longer empty, once they were armed.
+/// Channel on which armed completion queues report that they are no longer empty.
 #[derive(Debug)]
 pub(super) struct CompletionChannel {
     raw: NonNull<ibv_comp_channel>,
@@ -238,14 +238,14 @@ impl Drop for CompletionChannel {
     }
 }
 
-/// Where queue pairs put their work completions.
+/// Queue that takes the work completions of queue pairs.
 #[derive(Debug)]
 pub(super) struct CompletionQueue {
     raw: NonNull<ibv_cq>,
     poll: PollCq,
     request_notify: RequestNotify,
     depth: u32,
-    /// Where it reports.
+    /// Channel on which it reports.
     channel: Arc<CompletionChannel>,
 }
 
@@ -275,7 +275,7 @@ impl CompletionQueue {
         };
         let raw = NonNull::new(raw).ok_or_else(|| failed(OP))?;
         let (Some(poll), Some(request_notify)) = (ops.poll_cq, ops.req_notify_cq) else {
-            // SAFETY: nobody uses it.
+            // SAFETY: it is not in use.
             unsafe { ibv_destroy_cq(raw.as_ptr()) };
             return Err(with_error(OP, io::ErrorKind::Unsupported.into()));
         };
@@ -284,7 +284,7 @@ impl CompletionQueue {
         Ok(Self { raw, poll, request_notify, depth, channel: Arc::clone(channel) })
     }
 
-    /// What a queue pair is made with.
+    /// Pointer for creating a queue pair.
     pub(super) fn as_ptr(&self) -> *mut ibv_cq {
         self.raw.as_ptr()
     }
@@ -294,7 +294,7 @@ impl CompletionQueue {
         self.depth
     }
 
-    /// Where it reports, once it is armed.
+    /// Channel on which it reports once it is armed.
     pub(super) fn channel(&self) -> &Arc<CompletionChannel> {
         &self.channel
     }
@@ -318,7 +318,7 @@ impl CompletionQueue {
     }
 
     /// Arms the queue: its channel gets an event with the next completion (may be a system call).
-    /// What came before that is not reported: poll once more.
+    /// Earlier completions are not reported: poll once more.
     pub(super) fn arm(&self) -> io::Result<()> {
         // SAFETY: the queue is alive.
         let error = unsafe { (self.request_notify)(self.raw.as_ptr(), 0) };
@@ -354,11 +354,11 @@ impl MemoryRegion {
     /// Registers `bytes` bytes from `first` on (system call: pins them).
     ///
     /// # Errors
-    /// What ibv_reg_mr(3) reports: ENOMEM or EAGAIN where the process may not lock so much.
+    /// The error of ibv_reg_mr(3): ENOMEM or EAGAIN if the process may not lock that much memory.
     ///
     /// # Safety
-    /// The memory stays mapped as long as the result lives. While keys with remote rights are known
-    /// to a peer, nobody else uses the bytes that those reach, but by what the rights allow.
+    /// The memory stays mapped as long as the result lives. While a peer knows keys with remote
+    /// rights, the bytes in their reach are used only as the rights allow.
     pub(super) unsafe fn register(
         domain: &Arc<ProtectionDomain>,
         first: NonNull<u8>,
@@ -373,12 +373,12 @@ impl MemoryRegion {
         Ok(Self { raw, _domain: Arc::clone(domain) })
     }
 
-    /// What a window is bound to.
+    /// Pointer for binding a window.
     pub(super) fn as_ptr(&self) -> *mut ibv_mr {
         self.raw.as_ptr()
     }
 
-    /// Where it begins.
+    /// Address of its first byte.
     pub(super) fn first_address(&self) -> usize {
         // SAFETY: it is alive, and the field never changes.
         unsafe { self.raw.as_ref().addr }.addr()
@@ -424,7 +424,7 @@ impl MemoryWindow {
     /// A window that is bound to nothing (system call).
     ///
     /// # Errors
-    /// What ibv_alloc_mw(3) reports; `Unsupported` where the device has none.
+    /// The error of ibv_alloc_mw(3); `Unsupported` if the device does not have windows.
     pub(super) fn new(domain: &Arc<ProtectionDomain>) -> io::Result<Self> {
         // SAFETY: the domain is alive, and so is the context it is of.
         let ops = unsafe { (*(*domain.as_ptr()).context).ops };
@@ -437,7 +437,7 @@ impl MemoryWindow {
         Ok(Self { raw, free, _domain: Arc::clone(domain) })
     }
 
-    /// What a work request binds.
+    /// Pointer for a work request that binds it.
     pub(super) fn as_ptr(&self) -> *mut ibv_mw {
         self.raw.as_ptr()
     }

@@ -6,7 +6,7 @@ use std::ptr::null;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a core sleeps on; its memory is kept between two sleeps.
+/// Descriptors that a core sleeps on; the memory is kept between two sleeps.
 #[derive(Debug, Default)]
 pub(super) struct Sleeper {
     polled: Vec<libc::pollfd>,

@@ -1,4 +1,4 @@
-//! Work completions in the words of the fabric: whose they are, and what an error means.
+//! Work completions in the words of the fabric: their owner, and the meaning of errors.
 
 use super::super::{Completion, CompletionKind, Completions, DownCause, QpId, WrError};
 use super::work_id::{Queue, WorkId};
@@ -6,7 +6,8 @@ use crate::mem::Buf;
 use rdma_sys::{ibv_wc, ibv_wc_opcode, ibv_wc_status};
 use std::collections::VecDeque;
 
-/// Where completions go: to the batch of the poll, or behind others that found no room there.
+/// Destination of completions: the batch of the poll, or the queue of others that did not fit
+/// there.
 pub(super) struct Outbox<'a> {
     pub(super) batch: Option<&'a mut Completions>,
     pub(super) late: &'a mut VecDeque<Completion>,
@@ -24,7 +25,7 @@ impl Outbox<'_> {
         }
     }
 
-    /// Anything else.
+    /// Adds a completion other than a message.
     pub(super) fn push(&mut self, qp: QpId, kind: CompletionKind) {
         match &mut self.batch {
             Some(batch) if batch.room() > 0 && self.late.is_empty() => batch.push(qp, kind),
@@ -32,7 +33,7 @@ impl Outbox<'_> {
         }
     }
 
-    /// Hands out what is late, as far as there is room.
+    /// Hands out delayed completions, as far as there is room.
     pub(super) fn catch_up(&mut self) {
         let Some(batch) = &mut self.batch else { return };
         while batch.room() > 0
@@ -49,31 +50,31 @@ pub(super) struct Arrived {
     /// Place of the receive.
     pub(super) place: u32,
     pub(super) bytes: u32,
-    /// What its driver says of it, ...
+    /// Flags that its driver reports, ...
     pub(super) flags: u32,
     /// ... and the key that the peer invalidated with it, if they say so.
     pub(super) key: u32,
 }
 
-/// What a device said of a work request.
+/// Outcome of a work request, as a device reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
     /// The queue pair ended before it was done.
     Flushed,
-    /// It failed, which is the end of the queue pair.
+    /// The request failed, which is the end of the queue pair.
     Failed(DownCause),
 }
 
 impl Outcome {
-    /// What the status of a completion means for a request of `queue`.
+    /// Outcome for a request of `queue` with this completion status.
     pub(super) fn of(status: u32, queue: Queue) -> Self {
         use ibv_wc_status::*;
         let failed = |error| Self::Failed(DownCause::WorkRequest(error));
         match (status, queue) {
             (IBV_WC_SUCCESS, _) => Self::Done,
             (IBV_WC_WR_FLUSH_ERR, _) => Self::Flushed,
-            // The second is what rxe says of a message that is longer than its receive.
+            // The second is the status of rxe for a message that is longer than its receive.
             (IBV_WC_LOC_LEN_ERR, _) | (IBV_WC_LOC_QP_OP_ERR, Queue::Recv) => {
                 failed(WrError::Length)
             }
@@ -88,7 +89,7 @@ impl Outcome {
             (IBV_WC_RETRY_EXC_ERR | IBV_WC_RESP_TIMEOUT_ERR | IBV_WC_REM_ABORT_ERR, _) => {
                 Self::Failed(DownCause::Unreachable)
             }
-            // A receive fails by itself only by what arrived for it.
+            // A receive fails by itself only because of the message that arrived for it.
             (_, Queue::Recv) => Self::Failed(DownCause::PeerMisbehaved(
                 "what arrived could not be put into the receive posted for it",
             )),

@@ -20,7 +20,7 @@ pub(super) struct Piece {
     pub(super) key: u32,
 }
 
-/// What the device is to do.
+/// Operation of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     /// Sends a message; `inline`: its bytes are copied when it is posted.
@@ -68,7 +68,7 @@ pub(super) struct Binding {
 /// A chain was not, or not wholly, taken.
 #[derive(Debug)]
 pub(super) struct NotPosted {
-    /// How many requests were taken all the same.
+    /// Number of requests that were taken in spite of the error.
     pub(super) posted: u32,
     /// `OutOfMemory`: the queue of the device is full, for now.
     pub(super) error: io::Error,
@@ -84,7 +84,7 @@ impl NotPosted {
 /// The requests of a send queue.
 pub(super) struct SendChain {
     post: PostSend,
-    /// By place, of which there are as many as the send queue has.
+    /// Requests by place, as many as the send queue has.
     requests: Vec<ibv_send_wr>,
     pieces: Vec<ibv_sge>,
 }
@@ -254,8 +254,8 @@ impl RecvChain {
     }
 }
 
-/// What a driver's error means: the request it names was not taken, and none after it. Some name
-/// none when the doorbell failed: then all were taken, and come back when the queue pair ends.
+/// Meaning of a driver's error: the request it names was not taken, nor any after it. Some drivers
+/// name none when the doorbell failed: then all were taken, and come back when the queue pair ends.
 fn not_posted<T>(
     error: c_int,
     requests: *const T,
@@ -302,7 +302,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// What a driver sees of a request.
+    /// A request as a driver sees it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct Seen {
         id: u64,

@@ -1,5 +1,5 @@
-//! One connection's queue pair: what the reactor posted, what the device has of it, and what becomes
-//! of it when the connection ends.
+//! One connection's queue pair: the requests that the reactor posted, those on the device, and
+//! their fate when the connection ends.
 //!
 //! A buffer is given back when the device has reported its work request, or a later one of the same
 //! queue, or when the queue pair is destroyed: never before. For devices of which that is not enough,
@@ -20,15 +20,15 @@ use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-/// How long a device may keep silent about what it still has, once its queue pair is to end, before
-/// the queue pair is destroyed all the same.
+/// Time that a device may stay silent about its remaining requests, once its queue pair is to end,
+/// before the queue pair is destroyed anyway.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// Work requests of the driver itself beside those for windows: the mark behind the last request, and
-/// a reminder of the first.
+/// Work requests of the driver itself in addition to those for windows: the mark behind the last
+/// request, and a reminder of the first.
 pub(super) const MARKS: u32 = 2;
 
-/// What is kept of a request as long as the device has it.
+/// State of a request as long as the device has it.
 #[derive(Debug)]
 enum Sent {
     /// The message, until it has left; none if it was copied.
@@ -61,7 +61,8 @@ impl Sent {
         matches!(self, Self::Read { result: None, .. })
     }
 
-    /// It is in the queue no more, which counts the requests of the reactor and those of the driver.
+    /// Takes a request that has left the queue off the count of the reactor's requests, or of the
+    /// driver's.
     #[inline]
     fn uncount(&self, asked: &mut u32, own: &mut u32) {
         match self {
@@ -72,11 +73,11 @@ impl Sent {
     }
 }
 
-/// Where a queue pair is between its adoption and its end.
+/// Phase of a queue pair between its adoption and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Live,
-    /// This side closes: what the device has may still leave, until then.
+    /// This side closes: requests on the device may still leave, until then.
     Draining {
         until: Instant,
     },
@@ -84,7 +85,7 @@ enum Phase {
     Lost {
         until: Instant,
     },
-    /// The device is to give back what it has; it did something last at that time.
+    /// The device is to give back its requests; the time is that of its last activity.
     Flushing {
         moved: Instant,
     },
@@ -92,10 +93,10 @@ enum Phase {
     Destroying,
 }
 
-/// What a queue pair that ends has come to.
+/// Progress of a queue pair that ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Not yet.
+    /// The queue pair has not ended yet.
     Pending,
     /// `Down` is told; nothing is left.
     Told,
@@ -108,7 +109,7 @@ pub(super) struct QueuePair {
     recv_chain: RecvChain,
     sends: SendQueue<Sent>,
     send_chain: SendChain,
-    /// How many requests of the reactor the send queue has, and how many of the driver.
+    /// Number of requests in the send queue, of the reactor and of the driver.
     asked: u32,
     own: u32,
     asked_max: u32,
@@ -131,9 +132,9 @@ pub(super) struct QueuePair {
     is_reminding: bool,
     /// A Write was posted, and no Send since.
     has_written: bool,
-    /// What it looks like, until the control half or the device says why it ended.
+    /// Likely cause, until the control half or the device reports the true one.
     suspected: Option<DownCause>,
-    /// In the core's list of those to flush.
+    /// True if it is in the core's list of those to flush.
     pub(super) is_dirty: bool,
     link: Link,
 }
@@ -301,15 +302,15 @@ impl QueuePair {
         piece(local.as_ptr(), local.len(), said(key).ok_or(REGISTRATION)?).ok_or(TOO_LONG)
     }
 
-    /// Where a Read ends. Over iWARP the peer is told the key: that of the block, and no more.
+    /// Destination of a Read. Over iWARP the peer is told the key: that of the block, and no more.
     fn sink_piece(&mut self, local: &Lease, remote: &RemoteSlice) -> Result<Piece, DownCause> {
         let whole = self.transfer_piece(local, remote)?;
         let key = self.link.memory.sink_key(local.as_ptr());
         Ok(Piece { key: key.unwrap_or(whole.key), ..whole })
     }
 
-    /// Posts what waits: receives first, then sends, one doorbell for each. An error is the end of
-    /// the connection. True when something is left that a later flush may post.
+    /// Posts waiting requests: receives first, then sends, one doorbell for each. An error is the
+    /// end of the connection. True when something is left that a later flush may post.
     #[inline]
     pub(super) fn flush(&mut self) -> Result<bool, DownCause> {
         if !self.is_live() {
@@ -329,8 +330,8 @@ impl QueuePair {
         Ok(is_left)
     }
 
-    /// Whether messages may be sent. Over iWARP the side that connected sends the first one
-    /// (RFC 6581 section 6).
+    /// True if messages may be sent. Over iWARP the side that connected sends the first one (RFC
+    /// 6581 section 6).
     #[cold]
     fn open(&mut self) -> bool {
         let is_first = self.link.side == Side::Connecting || !self.link.limits.is_iwarp;
@@ -355,9 +356,9 @@ impl QueuePair {
 
     #[inline]
     fn flush_recvs(&mut self) -> Result<bool, DownCause> {
-        // SAFETY: the queue pair is alive, as it is live. The buffers are in `recvs` until the device
-        // reports them or it is destroyed, with nobody else touching them, and their registrations
-        // live longer: in the link.
+        // SAFETY: the queue pair is alive, as it is live. The buffers are in `recvs` until the
+        // device reports them or it is destroyed, without other accesses to them, and their
+        // registrations live longer: in the link.
         let result = unsafe { self.recv_chain.post(self.link.qp, self.recvs.waiting()) };
         match result {
             Ok(()) => self.recvs.post(self.recvs.waiting().len()),
@@ -376,8 +377,8 @@ impl QueuePair {
             // Reads wait for others; their completions go on with it.
             return Ok(false);
         };
-        // SAFETY: as for receives; messages and leases are in `sends`. What is copied into the
-        // request is a whole message that its buffer has.
+        // SAFETY: as for receives; messages and leases are in `sends`. The bytes copied into the
+        // request are a whole message that its buffer has.
         let result = unsafe { self.send_chain.post(self.link.qp, first, count) };
         let posted = result.as_ref().map_or_else(|refused| refused.posted, |()| count);
         self.reads += if posted == count { reads } else { self.reads_among(posted) };
@@ -386,7 +387,7 @@ impl QueuePair {
         result.map_or_else(|refused| still_alive(&refused), |()| Ok(false))
     }
 
-    /// How many of the waiting requests can be posted, and how many Reads are among them: no more
+    /// Number of waiting requests that can be posted, and the number of Reads among them: no more
     /// than both sides agreed on, and nothing overtakes one that has to wait.
     #[inline]
     fn postable(&mut self) -> (u32, u16) {
@@ -454,7 +455,7 @@ impl QueuePair {
         self.moved();
     }
 
-    /// The device reported a request. Says what it means for the connection.
+    /// The device reported a request. Returns its meaning for the connection.
     #[inline]
     pub(super) fn on_sent(
         &mut self,
@@ -499,7 +500,7 @@ impl QueuePair {
         }
     }
 
-    /// What waits may go on: a Read is done, or the peer has spoken.
+    /// True if waiting requests can go on: a Read is done, or the peer has spoken.
     #[inline]
     pub(super) fn has_waiting(&self) -> bool {
         self.sends.waiting() > 0 && self.is_live()
@@ -591,9 +592,9 @@ impl QueuePair {
     }
 }
 
-/// How a queue pair ends.
+/// The end of a queue pair.
 impl QueuePair {
-    /// This side closes the connection: what was flushed may still leave, for `patience`.
+    /// This side closes the connection: flushed requests may still leave, for `patience`.
     pub(super) fn close(&mut self, patience: Duration, out: &mut Outbox<'_>) {
         if !self.is_live() {
             return;
@@ -610,8 +611,8 @@ impl QueuePair {
         let _ = self.flush_sends();
     }
 
-    /// The connection is over; what the device reported is the cause, or else what the control half
-    /// knows.
+    /// The connection is over. The cause is the one that the device reported, or else the one that
+    /// the control half knows.
     #[cold]
     pub(super) fn end(&mut self, cause: Option<DownCause>, out: &mut Outbox<'_>) {
         let is_known = cause.is_some() || self.is_closed || self.link.state.over().is_some();
@@ -651,7 +652,7 @@ impl QueuePair {
         }
     }
 
-    /// Gives back what the device never got.
+    /// Gives back requests that the device never got.
     fn give_back_waiting(&mut self, out: &mut Outbox<'_>) {
         let id = self.id;
         for sent in self.sends.take_waiting() {
@@ -742,7 +743,7 @@ fn said(key: Result<u32, super::super::FabricError>) -> Option<u32> {
     key.inspect_err(|error| tracing::warn!(%error, "memory cannot be posted")).ok()
 }
 
-/// What a refusal to post means: the device is full for now, or the connection has ended.
+/// Meaning of a refusal to post: the device is full for now, or the connection has ended.
 #[cold]
 fn still_alive(refused: &super::post::NotPosted) -> Result<bool, DownCause> {
     if refused.is_full() {

@@ -84,7 +84,7 @@ impl<T> RecvQueue<T> {
     }
 }
 
-/// Of both queues of a queue pair.
+/// Tests of both queues of a queue pair.
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::expect_used, reason = "tests")]
 mod tests {
@@ -93,7 +93,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
-    /// What happens next.
+    /// The next step.
     #[derive(Clone, Debug)]
     enum Step {
         Queue {
@@ -105,7 +105,7 @@ mod tests {
         Post {
             most: u32,
         },
-        /// The device gets on with so many of its requests, and one of them may fail.
+        /// The device works on this many of its requests, and one of them may fail.
         Work {
             most: usize,
             fails: bool,
@@ -118,11 +118,11 @@ mod tests {
         Answer {
             which: usize,
         },
-        /// What the device reported is looked at, so much of it.
+        /// This many of the device's reports are taken.
         Poll {
             most: usize,
         },
-        /// This side gives up what it has not posted, or the last of it.
+        /// This side gives up the requests it has not posted, or the last of them.
         TakeWaiting,
         TakeLast,
         QueueRecv,
@@ -173,16 +173,16 @@ mod tests {
         }
     }
 
-    /// A device, and what is expected of the lists.
+    /// A device, and the expected state of the lists.
     struct Model {
         sends: SendQueue<Request>,
         recvs: RecvQueue<u32>,
-        /// Requests by age, with what they are reported by: waiting, then on the device.
+        /// Requests by age, with the request that reports them: waiting, then on the device.
         waiting: VecDeque<(Request, Queued)>,
         on_device: VecDeque<(Request, Queued)>,
-        /// What the device has got on with, in order, and is not released.
+        /// Requests that the device has passed, in order, and that are not released.
         passed: VecDeque<Request>,
-        /// Of that, Reads that are not done.
+        /// Reads among them that are not done.
         reading: Vec<(u32, Queued)>,
         reported: VecDeque<u32>,
         /// Sources of this many bytes or more the device reads late, unless it is to report them ...
@@ -264,7 +264,8 @@ mod tests {
             self.sends.post(count);
         }
 
-        /// In order; reported if signalled, failed or flushed. Reads are done later.
+        /// The device works in order; requests are reported if signalled, failed or flushed. Reads
+        /// are done later.
         fn work(&mut self, most: usize, fails: bool) {
             for at in 0..most {
                 let Some((request, queued)) = self.on_device.pop_front() else { return };
@@ -377,8 +378,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a device does that it may, each buffer comes back once, and not before the device
-        /// is done with it.
+        /// For all allowed behaviour of a device, each buffer comes back once, and not before the
+        /// device is done with it.
         #[test]
         fn every_buffer_comes_back_once_and_not_before_the_device_is_done(
             depth in 1_u32..40,
@@ -408,7 +409,7 @@ mod tests {
         }
     }
 
-    /// What siw does with a Write of a page or more that is not signalled, and would do with each.
+    /// The behaviour of siw with a Write of a page or more that is not signalled, applied to each.
     #[test]
     #[should_panic(expected = "released before it was read")]
     fn a_queue_that_does_not_know_of_late_reads_releases_too_early() {

@@ -1,10 +1,10 @@
 //! Reminders of a connection's first message (iWARP): a few bytes behind it, until the peer speaks.
 //!
-//! Linux's siw takes the socket of a connection that it accepts over only when its answer has left.
-//! A first message that comes before that lies there unread until more bytes come, and an RPC client
-//! that waits for its reply sends none. So the side that connected sends a Write of no bytes, which
-//! changes nothing at the peer and is no message (RFC 5040 section 5.1), again and again for some
-//! seconds. Used by `driver`.
+//! Linux's siw takes over the socket of a connection that it accepts only after its answer has
+//! left. A first message that arrives earlier stays unread until more bytes come, and an RPC client
+//! that waits for its reply does not send any. Therefore the side that connected repeats a Write of
+//! no bytes for some seconds. Such a Write changes nothing at the peer and is not a message (RFC
+//! 5040 section 5.1). Used by `driver`.
 
 use super::super::QpId;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub(super) const FIRST_WAIT: Duration = Duration::from_millis(10);
 /// The last is sent after five seconds: by then a peer's kernel that lives has its socket.
 const COUNT: u8 = 9;
 
-/// When to remind the peer of one connection.
+/// Reminder schedule of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reminder {
     pub(super) qp: QpId,
@@ -31,7 +31,7 @@ impl Reminder {
         Self { qp, at: now + FIRST_WAIT, wait: FIRST_WAIT, left: COUNT }
     }
 
-    /// Whether it is time for one; then the next one has its time.
+    /// True if a reminder is due; schedules the next one.
     pub(super) fn take_due(&mut self, now: Instant) -> bool {
         if now < self.at || self.is_over() {
             return false;

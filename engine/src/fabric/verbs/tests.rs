@@ -11,7 +11,7 @@ use crate::mem::BulkClass;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-/// Where the guest's devices are: iWARP (siw) and RoCE (rxe).
+/// Addresses of the guest's devices: iWARP (siw) and RoCE (rxe).
 const SIW_HOST: &str = "10.8.0.1";
 const RXE_HOST: &str = "10.9.0.1";
 

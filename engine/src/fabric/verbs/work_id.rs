@@ -1,5 +1,6 @@
-//! The number a work request is posted with, and comes back by: whose it is, and where its owner
-//! keeps it. An index and a generation, never a pointer: one that is stale finds nobody.
+//! Number that a work request is posted with, and that its completion returns: the queue pair, and
+//! the place of the request there. It is an index and a generation, never a pointer: a stale number
+//! is recognized and ignored.
 
 use super::super::QpId;
 use super::super::send_queue::POSITIONS_MAX;
@@ -12,7 +13,7 @@ const GENERATION_BITS: u32 = u64::BITS - POSITION_BITS - QUEUE_BITS - INDEX_BITS
 /// Connections a core can tell apart.
 pub(super) const PLACES_MAX: usize = 1 << INDEX_BITS;
 
-/// Which queue of a queue pair.
+/// A queue of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
     Send,
@@ -39,7 +40,7 @@ impl WorkId {
         (self.0 >> (POSITION_BITS + QUEUE_BITS)) as usize % PLACES_MAX
     }
 
-    /// Whether it was posted by this queue pair, and not by an earlier one in its place.
+    /// True if it was posted by this queue pair, and not by an earlier one in its place.
     #[inline]
     pub(super) fn is_of(self, qp: QpId) -> bool {
         let generation = (self.0 >> (u64::BITS - GENERATION_BITS)) as u32;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Bytes of every buffer and block here.
 const BYTES: usize = 100;
 
-/// Lengths around what fits, and around the ends of the types that hold them.
+/// Lengths around the limits, and around the ends of the types that hold them.
 fn length() -> impl Strategy<Value = usize> {
     let near = |end: usize| (0..BYTES).prop_map(move |less| end - less);
     prop_oneof![
@@ -29,8 +29,8 @@ fn range() -> impl Strategy<Value = Range<usize>> {
     (length(), length()).prop_map(|(start, end)| start..end)
 }
 
-/// Whether `act` is refused by a check of its own. A sum that overflowed on the way to the check
-/// fails the test: a release build would have wrapped.
+/// True if an explicit check refuses `act`. A sum that overflowed on the way to the check fails the
+/// test: a release build would have wrapped.
 fn is_refused<T>(act: impl FnOnce() -> T) -> bool {
     let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(act()))) else { return false };
     let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -98,5 +98,5 @@ fn the_memory_of_a_pool_is_learnt_from_its_blocks_and_that_of_a_single_block_is_
     drop(pool);
     assert!(!hold.is_unused(), "of the last block");
     drop(bulk);
-    assert!(hold.is_unused(), "of nobody: the ring only holds it");
+    assert!(hold.is_unused(), "unused: the ring only holds it");
 }

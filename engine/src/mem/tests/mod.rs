@@ -1,4 +1,4 @@
-//! What holds across the module: memory has one owner at a time, and comes back.
+//! Properties of the whole module: memory has one owner at a time, and comes back.
 
 mod extremes;
 #[cfg(feature = "file-io")]

@@ -1,4 +1,4 @@
-//! Random use of the pools against a list of who owns what.
+//! Random use of the pools compared with a list of owners.
 
 use super::{boxed_region, bulk_pool, free};
 use crate::mem::{Buf, BufPool, Bulk, Lease, SharedBulk};
@@ -109,7 +109,7 @@ impl Holders {
         Some(())
     }
 
-    /// How many blocks are held by anything.
+    /// Number of blocks that are held.
     fn blocks(&self) -> usize {
         let bulks = self.bulks.iter().map(|(taking, _)| *taking);
         let shared = self.shared.iter().map(|(taking, _)| *taking);
@@ -118,7 +118,7 @@ impl Holders {
         all.len()
     }
 
-    /// Address ranges that somebody may write: whole bulks at home, and writable leases.
+    /// Address ranges that may be written: whole bulks at home, and writable leases.
     fn writers(&self) -> Vec<Range<usize>> {
         let home = self.bulks.iter().filter(|(_, bulk)| !bulk.is_leased() && !bulk.is_empty());
         let home = home.map(|(_, bulk)| span(bulk.bytes().as_ptr(), bulk.len()));
@@ -171,8 +171,7 @@ proptest! {
         }
     }
 
-    /// Nobody who may write shares a byte with anybody else, and a block is free exactly when
-    /// nothing holds it.
+    /// A byte with a writer has no other user, and a block is free exactly when it is not held.
     #[test]
     fn a_block_has_one_writer_or_only_readers(ops in vec(bulk_op(), 0..200)) {
         let pool = bulk_pool(&[(64, 3), (100, 2), (256, 3)]);

@@ -321,7 +321,7 @@ fn memory_of_the_application_is_a_region_of_its_own() {
     let (id, offset) = (lease.region_id(), lease.region_offset());
     assert_eq!((id, offset), (bulk.region_id(), 1));
     drop(bulk);
-    // SAFETY: the lease keeps the bytes, and nobody writes them.
+    // SAFETY: the lease keeps the bytes, and they are not written.
     let kept = unsafe { std::slice::from_raw_parts(lease.as_ptr().as_ptr(), lease.len()) };
     assert_eq!(kept, b"ello");
     assert!(Bulk::from_vec(Vec::new()).bytes().is_empty());

@@ -7,7 +7,7 @@ use std::thread;
 
 const ROUNDS: usize = 2_000;
 
-/// A driver: writes `stamp` to what it was lent, then ends the loan.
+/// A driver: writes `stamp` to its lease, then ends the loan.
 fn fill(lease: &Lease, stamp: u8) {
     assert!(lease.writable());
     // SAFETY: a writable lease has its bytes to itself.
@@ -46,7 +46,7 @@ fn owner(pool: &BulkPool, driver: &Sender<(Lease, u8)>, done: &Sender<Bulk>, sta
     }
 }
 
-/// Frees on another thread what was taken elsewhere.
+/// Frees on another thread the blocks that were taken elsewhere.
 fn reader(done: Receiver<Bulk>) {
     for bulk in done {
         let first = bulk.bytes().first().copied();

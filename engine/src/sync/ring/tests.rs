@@ -278,7 +278,7 @@ fn an_order_of_another_length_or_with_a_lead_is_corrupt() {
     }
 }
 
-/// What is done to words, hints included, besides loads and stores of single ones.
+/// Accesses to words, hints included, other than loads and stores of single ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Touch {
     FetchToWrite(usize),
@@ -409,7 +409,7 @@ fn the_head_of_the_header_is_filled_last() {
     }
 }
 
-/// Each side writes words of its own, apart from the other's and from all slots.
+/// Each side writes separate words, apart from the other's and from all slots.
 #[test]
 fn the_control_block_has_a_line_for_each_writer_and_none_of_a_slot() {
     assert_eq!([CONSUMED, NEED_BELL, CLOSED].map(|at| at / PADDED_WORDS), [0, 1, 2]);

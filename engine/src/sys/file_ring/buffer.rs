@@ -1,4 +1,4 @@
-//! What memory the kernel may be handed by [`FileRing`](super::FileRing).
+//! Memory that may be handed to the kernel by [`FileRing`](super::FileRing).
 
 use super::StableMemory;
 
@@ -7,9 +7,9 @@ use super::StableMemory;
 ///
 /// # Safety
 /// From one call of [`StableBytes::stable_bytes`] to the next, or to the drop of the value, the
-/// bytes it returned are valid at the same address, wherever the value is moved meanwhile, and
-/// nobody else reads or writes them. If the value is leaked, that holds for ever: a type that
-/// borrows its bytes cannot implement this.
+/// bytes it returned are valid at the same address, wherever the value is moved meanwhile, and no
+/// other code reads or writes them. If the value is leaked, that holds forever: a type that borrows
+/// its bytes cannot implement this.
 pub unsafe trait StableBytes {
     /// The bytes to fill or to write out: all of them.
     ///

@@ -1,4 +1,4 @@
-//! One read, write or sync: what the kernel is asked next, and what its answer means.
+//! One read, write or sync: the next request to the kernel, and the meaning of its answer.
 
 use super::registered::Registered;
 use super::slots::Key;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// Most bytes of one request to the kernel, which itself stops short of 2 GiB.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
 
-/// Lies in a slot from the time it is queued until the kernel has done with it, which is what makes
-/// it safe to tell the kernel addresses.
+/// Lies in a slot from the time it is queued until the kernel is done with it, which makes it safe
+/// to give addresses to the kernel.
 pub(super) struct Operation<B, T> {
     pub(super) work: Work,
     /// The kernel looks the descriptor up when it starts the request, which may be later and on
@@ -24,11 +24,12 @@ pub(super) struct Operation<B, T> {
     pub(super) buffer: Option<B>,
     pub(super) token: T,
     pub(super) offset: u64,
-    /// What earlier requests for this operation have moved.
+    /// Bytes that earlier requests for this operation have moved.
     pub(super) done_bytes: usize,
-    /// Have a thread of the kernel do it from the start.
+    /// True to let a thread of the kernel do it from the start.
     pub(super) by_worker: bool,
-    /// As whom, by the number the kernel gave; 0: as the thread that owns the ring.
+    /// Credentials to use, by the number the kernel gave; 0: those of the thread that owns the
+    /// ring.
     pub(super) personality: u16,
 }
 
@@ -47,7 +48,7 @@ impl Work {
     }
 }
 
-/// What follows from an answer of the kernel.
+/// Consequence of an answer of the kernel.
 pub(super) enum Step {
     /// The kernel is to be asked again, for the rest.
     Again,
@@ -55,8 +56,8 @@ pub(super) enum Step {
 }
 
 impl<B: StableBytes, T> Operation<B, T> {
-    /// The request for what is left. It holds addresses of the buffer and the number of the file,
-    /// so the operation must stay in its slot until the kernel has answered.
+    /// The request for the rest. It holds addresses of the buffer and the number of the file, so
+    /// the operation must stay in its slot until the kernel has answered.
     pub(super) fn request(&mut self, key: Key, registered: &Registered) -> Entry {
         let fd = Fd(self.file.as_raw_fd());
         // An offset of -1 would mean the position of the open file; one less is refused like all
@@ -87,7 +88,7 @@ impl<B: StableBytes, T> Operation<B, T> {
         entry.flags(flags).personality(self.personality).user_data(key.user_data())
     }
 
-    /// Takes note of what the kernel answered to the last request: bytes, or an error's negative.
+    /// Records the kernel's answer to the last request: a number of bytes, or a negative error.
     pub(super) fn advance(&mut self, answer: i32) -> Step {
         let Ok(bytes) = usize::try_from(answer) else { return self.failed(-answer) };
         self.done_bytes += bytes;

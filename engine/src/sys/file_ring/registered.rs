@@ -13,15 +13,15 @@ const PIECE_BYTES: usize = 1 << 30;
 /// there and 40 here.
 pub(super) const PIECES_MAX: u16 = 1024;
 
-/// From how many bytes on a read or write in memory that is not registered has it registered.
-// What a registered buffer saves grows with the transfer: three fifths of the time of 1 MiB where the
-// CPU copies from the memory of a user slowly (an emulated one), and of 4 KiB nothing that shows. To
-// pin 17 MiB which have been touched before takes 0.45 ms, to let go of them 0.1 ms, and to free them
-// 1.2 ms (Linux 6.18, pages of 4 KiB, virtual CPUs). Pages that nobody touched are made by pinning
-// them, in 12 ms, but a connection's memory was pinned by its device before.
+/// Length in bytes of a read or write from which unregistered memory is registered.
+// The gain from a registered buffer grows with the transfer: three fifths of the time of 1 MiB
+// where the CPU copies from the memory of a user slowly (an emulated one), and nothing measurable
+// for 4 KiB. Pinning 17 MiB that have been touched before takes 0.45 ms, unpinning them 0.1 ms, and
+// freeing them 1.2 ms (Linux 6.18, pages of 4 KiB, virtual CPUs). Untouched pages are allocated by
+// pinning them, in 12 ms, but a connection's memory was pinned by its device before.
 pub(super) const LEARN_FROM_BYTES: usize = 64 << 10;
 
-/// How many polls lie between two looks for memory that nobody uses any more.
+/// Number of polls between two looks for unused memory.
 const POLLS_BETWEEN_LOOKS: u32 = 1 << 16;
 
 /// Memory that buffers of a [`FileRing`](super::FileRing) lie in.
@@ -40,7 +40,7 @@ pub unsafe trait StableMemory {
     }
 }
 
-/// What of the kernel's table of buffers is in use. To be dropped after the ring.
+/// Used entries of the kernel's table of buffers. To be dropped after the ring.
 pub(super) struct Registered {
     /// Ascending by address.
     pieces: Vec<Piece>,
@@ -55,15 +55,15 @@ struct Piece {
     /// The address of the first byte; the memory itself is not touched through this.
     start: usize,
     bytes: usize,
-    /// In the kernel's table.
+    /// Index in the kernel's table.
     entry: u16,
     /// Shared by the pieces of the same memory.
     memory: Rc<dyn StableMemory>,
 }
 
 impl Registered {
-    /// Has the kernel make a table of `pieces` entries for `ring`, all empty (Linux 5.19). Where it
-    /// does not, nothing will be registered.
+    /// Lets the kernel create a table of `pieces` entries for `ring`, all empty (Linux 5.19). If
+    /// that fails, no memory will be registered.
     pub(super) fn none_yet(ring: &IoUring, pieces: u16) -> Self {
         let made = ring.submitter().register_buffers_sparse(pieces.into());
         let pieces = made.map_or(0, |()| pieces);
@@ -109,7 +109,7 @@ impl Registered {
         }
     }
 
-    /// Has the kernel pin memory, in pieces. Memory that it has already is not pinned again.
+    /// Lets the kernel pin memory, in pieces. Memory that it has already is not pinned again.
     pub(super) fn add(&mut self, ring: &IoUring, memory: Box<dyn StableMemory>) -> io::Result<()> {
         let (first, bytes) = memory.range();
         if self.piece_at(first.as_ptr().addr()).is_some() {
@@ -149,8 +149,8 @@ impl Registered {
         Ok(())
     }
 
-    /// Counts a poll. Every so many, memory that nobody uses any more is let go of: one at a time, as
-    /// that may free it, which takes as long as it is large.
+    /// Counts a poll. At intervals, unused memory is unregistered: one piece at a time, because
+    /// that may free it, which takes time in proportion to its size.
     #[inline]
     pub(super) fn tend(&mut self, ring: &IoUring) {
         self.polls = self.polls.wrapping_add(1);
@@ -184,7 +184,7 @@ impl Registered {
     }
 }
 
-/// Where the pieces of so many bytes begin, and their lengths.
+/// Start and length of each piece of this many bytes.
 fn pieces_of(bytes: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..bytes).step_by(PIECE_BYTES).map(move |at| (at, PIECE_BYTES.min(bytes - at)))
 }
@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Addresses that nobody can read or write, and the kernel cannot pin.
+    /// Addresses that cannot be read or written, and that the kernel cannot pin.
     struct Forbidden(NonNull<u8>);
 
     impl Forbidden {
@@ -262,7 +262,7 @@ mod tests {
 
     impl Drop for Forbidden {
         fn drop(&mut self) {
-            // SAFETY: the mapping is this value's, and nobody can refer to its bytes.
+            // SAFETY: the mapping is this value's, and there are no references to its bytes.
             unsafe { munmap(self.0.as_ptr().cast(), PAGE) }.unwrap();
         }
     }
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(pieces_of(GIB).collect::<Vec<_>>(), [(0, GIB)]);
         let pieces: Vec<_> = pieces_of(2 * GIB + 1).collect();
         assert_eq!(pieces, [(0, GIB), (GIB, GIB), (2 * GIB, 1)]);
-        // Addresses alone, of memory that is told to nobody.
+        // Addresses alone, of memory that is never used.
         let (start, memory) = (1 << 40, Rc::from(Memory::of(1).boxed()));
         let (_ring, mut registered) = table(4);
         registered.pieces.extend((0_u16..).zip(pieces).map(|(entry, (at, bytes))| Piece {

@@ -32,7 +32,7 @@ pub(super) fn working_ring_with_nobody(depth: u32) -> io::Result<(IoUring, u16)>
     Ok((ring, nobody))
 }
 
-/// Does otherwise what the kernel refused as it does not know one of the flags.
+/// Falls back if the kernel refused a flag because it does not know it.
 fn unless_unknown(
     otherwise: impl FnOnce() -> io::Result<IoUring>,
 ) -> impl FnOnce(io::Error) -> io::Result<IoUring> {

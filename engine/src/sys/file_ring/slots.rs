@@ -1,7 +1,6 @@
-//! A fixed number of places for what is in the kernel's hands, named by index and generation.
+//! A fixed number of places for operations of the kernel, named by index and generation.
 
-/// Names what was put into a slot, and nothing that is put there later: what the kernel gives back
-/// as `user_data`.
+/// Names the item that was put into a slot, and no later one; the kernel returns it as `user_data`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key(u64);
 
@@ -61,7 +60,7 @@ impl<O> Slots<O> {
         Self { slots: (0..count).map(empty).collect(), free: (0..count).rev().collect() }
     }
 
-    /// How many are in use.
+    /// Number of slots in use.
     pub(super) fn used(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -72,13 +71,13 @@ impl<O> Slots<O> {
         Some(Vacancy { slots: self, index })
     }
 
-    /// What `key` names, if it is still there.
+    /// The item that `key` names, if it is still there.
     pub(super) fn find(&mut self, key: Key) -> Option<&mut O> {
         let slot = self.slots.get_mut(key.index())?;
         slot.content.as_mut().filter(|_| slot.generation == key.generation())
     }
 
-    /// Takes what `key` names out; the key names nothing from then on.
+    /// Takes the item that `key` names out; the key names nothing from then on.
     pub(super) fn take(&mut self, key: Key) -> Option<O> {
         self.find(key)?;
         let slot = &mut self.slots[key.index()];

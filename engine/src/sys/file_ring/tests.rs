@@ -1,5 +1,5 @@
-//! Files read and written through a ring hold what they should, and a ring that goes lets go of all
-//! it was given. These tests need a kernel that lets this process use io_uring.
+//! Files read and written through a ring have the right contents, and a dropped ring releases
+//! everything it was given. These tests need a kernel that lets this process use io_uring.
 
 use super::*;
 use crate::sys::random::Random;
@@ -49,7 +49,7 @@ fn content(file: &OwnedFd) -> Vec<u8> {
     content
 }
 
-/// A pipe that nobody writes to: a read from it never ends. The other end keeps it open.
+/// A pipe without a writer: a read from it never ends. The other end keeps it open.
 fn silent_pipe() -> (Arc<OwnedFd>, OwnedFd) {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     (Arc::new(reader), writer)
@@ -190,7 +190,7 @@ fn errors_of_files_are_handed_back_with_the_buffer() {
 
 #[test]
 fn a_write_that_stops_short_goes_on_until_the_error_that_stopped_it() {
-    // A pipe takes what it has room for; then its reader goes.
+    // A pipe takes as much as it has room for; then its reader goes.
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     let room = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
     let mut ring: Ring = ring(DEPTH);
@@ -337,7 +337,7 @@ fn the_descriptor_is_readable_when_there_is_something_to_poll_for() {
 fn a_write_as_nobody_takes_set_id_bits_and_one_of_roots_own_leaves_them() {
     let mut ring: Ring = needs_io_uring(FileRing::with_nobody(DEPTH));
     if !rustix::process::geteuid().is_root() {
-        // What is left of the test: who has no rights to do without is nobody already.
+        // The rest of the test: a thread without rights to give up has no separate credentials.
         assert!(!ring.has_nobody());
         return;
     }
@@ -391,7 +391,7 @@ struct Soak {
     ring: FileRing<Box<[u8]>, u64>,
     file: Arc<OwnedFd>,
     model: Vec<u8>,
-    /// Place and, for a read, what to expect, by token. No two overlap if one is a write.
+    /// Place and, for a read, the expected bytes, by token. No two overlap if one is a write.
     flying: BTreeMap<u64, (std::ops::Range<usize>, Option<Vec<u8>>)>,
 }
 

@@ -40,8 +40,9 @@ impl LendableMemory {
     /// Makes zeroed memory of at least `len` bytes, rounded up to whole pages. `name` shows in `/proc/PID/maps`.
     ///
     /// # Errors
-    /// `InvalidInput` if `len` is 0; otherwise what the kernel reports, such as `OutOfMemory` for huge pages
-    /// that are required and not there, or `InvalidInput` for a seal that it does not know.
+    /// `InvalidInput` if `len` is 0; otherwise the kernel's error, such as `OutOfMemory` for huge
+    /// pages that are required and not available, or `InvalidInput` for a seal that it does not
+    /// know.
     pub fn create(name: &str, len: usize, request: PageRequest) -> io::Result<Self> {
         let huge = || {
             let len = whole_pages(len, HUGE_PAGE_BYTES)?;
@@ -83,10 +84,10 @@ impl LendableMemory {
     /// are for reading, and stay so.)
     ///
     /// # Errors
-    /// `InvalidInput`, with a text that says why, if the file cannot be sealed as it must be, or its size is
-    /// not that of whole pages, or less than `len_min` or more than `len_max`: then the file is as it was. Otherwise what
-    /// the kernel reports, such as `PermissionDenied` for a descriptor that is not open for writing, and a file that
-    /// may be sealed.
+    /// `InvalidInput`, with a text that says why, if the file cannot be sealed as it must be, or
+    /// its size is not that of whole pages, or less than `len_min` or more than `len_max`: then the
+    /// file is as it was. Otherwise the kernel's error, such as `PermissionDenied` for a descriptor
+    /// that is not open for writing, and a file that may be sealed.
     pub unsafe fn from_memfd(
         fd: OwnedFd,
         len_min: usize,
@@ -108,10 +109,12 @@ impl LendableMemory {
         Self::map(fd, len, pages, request)
     }
 
-    /// Maps the file, whose size is `len`, keeps everybody else from writing it, and brings all of it into being.
+    /// Maps the file, whose size is `len`, keeps all others from writing it, and allocates all of
+    /// it.
     fn map(fd: OwnedFd, len: usize, pages: PageKind, request: PageRequest) -> io::Result<Self> {
         let span = Span::shared(fd.as_fd(), len)?;
-        // Before the pages are brought into being: another holder of the descriptor could punch holes until then.
+        // Before the pages are allocated: another holder of the descriptor could punch holes until
+        // then.
         fs::fcntl_add_seals(&fd, READ_ONLY_SEALS)?;
         span.keep_from_forks()?;
         span.prefer_node(request.node);
@@ -148,7 +151,7 @@ impl BorrowedMemory {
     /// nothing that could block.
     ///
     /// # Errors
-    /// `InvalidData` if it is anything else; otherwise what the kernel reports.
+    /// `InvalidData` if it is anything else; otherwise the kernel's error.
     pub fn from_fd(fd: impl AsFd, len_max: usize) -> io::Result<Self> {
         // Seals come first, as in `SharedMemory::from_fd`.
         let seals = fs::fcntl_get_seals(&fd).map_err(|_| refused("it is not a memfd"))?;
@@ -180,7 +183,8 @@ impl BorrowedMemory {
             mm::mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, fd.as_fd(), 0)
         }?;
         let span = Span::new(base.cast(), len, true)?;
-        // What others have in it is not for dumps of this process, nor for processes that it forks.
+        // Memory of other processes must not get into dumps of this process, nor into processes
+        // that it forks.
         span.keep_from_dumps()?;
         span.keep_from_forks()?;
         if pages == PageKind::Huge2M {
@@ -192,7 +196,8 @@ impl BorrowedMemory {
         Ok(Self { span })
     }
 
-    /// Maps all pages now, so that the first access to each is no page fault. A wish: nothing else is lost without.
+    /// Maps all pages now, so that the first access to each is not a page fault. Best effort: only
+    /// time is lost without it.
     pub fn prefault(&self) {
         // SAFETY: the range is mapped; populating changes no bytes.
         let _ = unsafe {
@@ -200,7 +205,8 @@ impl BorrowedMemory {
         };
     }
 
-    /// Where `len` bytes from `offset` on start, all of which can be read; `None` if the mapping does not have them.
+    /// Address of `len` bytes from `offset` on, all of which can be read; `None` if the mapping
+    /// does not have them.
     pub fn bytes(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let fits = offset <= self.span.len && len <= self.span.len - offset;
         // SAFETY: `offset` is within the mapping, as was just checked.

@@ -1,4 +1,5 @@
-//! Mappings give what they say, and nothing a peer passes is mapped unless it can do no harm.
+//! Mappings have the requested properties, and a descriptor from a peer is only mapped if it can do
+//! no harm.
 
 use super::*;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -214,7 +215,7 @@ fn what_is_no_memory_is_refused() {
         [read_end, write_end, socket.into(), file.into(), directory.into(), device.into(), path];
     for fd in others {
         let reason = refusal(fd, 1 << 20);
-        assert!(reason.contains("no memfd"), "{reason}");
+        assert!(reason.contains("not a memfd"), "{reason}");
     }
 }
 
@@ -233,7 +234,7 @@ fn memory_that_cannot_be_written_is_refused() {
 #[test]
 fn memory_of_huge_pages_is_refused() {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
-    // A kernel without huge pages gives no such descriptor to anybody.
+    // A kernel without huge pages does not give out such a descriptor.
     let Ok(fd) = fs::memfd_create("peer", flags) else { return };
     fs::ftruncate(&fd, HUGE_PAGE_BYTES as u64).unwrap();
     fs::fcntl_add_seals(&fd, SEALS).unwrap();

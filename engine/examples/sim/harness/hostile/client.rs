@@ -1,4 +1,4 @@
-//! What hostile clients say.
+//! Messages of hostile clients.
 
 use super::super::words::{DONE, ERROR, MSG, MSGP, NOMSG, word};
 use super::server::Offers;

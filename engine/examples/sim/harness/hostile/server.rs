@@ -1,4 +1,4 @@
-//! What hostile servers say.
+//! Messages of hostile servers.
 
 use super::super::words::{DONE, ERROR, MSG, MSGP, NOMSG, word};
 use super::{Hostile, chunk_words, read_words, rpc_call};
@@ -6,7 +6,7 @@ use spinrpc::fabric::{Access, Fabric, QpId, RemoteSlice};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::rdma::v1::HeaderView;
 
-/// What a call offers: its Read segments, its Write chunks, its Reply chunk.
+/// Offer of a call: its Read segments, its Write chunks, its Reply chunk.
 #[derive(Default)]
 pub(super) struct Offers {
     pub(super) reads: Vec<RemoteSlice>,

@@ -1,4 +1,4 @@
-//! What stands in the file for what went over the fabric.
+//! Contents of the file compared with the traffic on the fabric.
 
 use super::super::CaptureSink;
 use super::super::frame::invariant_crc;
@@ -190,7 +190,7 @@ fn a_write_has_its_remote_memory_and_its_bytes_at_the_side_that_makes_it() {
     assert_eq!(opcodes(&transport(&capture, 1)), [SEND_ONLY]);
 }
 
-/// Two Reads under way at once. Expect a request and the bytes for each, the response in the
+/// Two Reads in flight at once. Expect a request and the bytes for each, the response in the
 /// sequence numbers that its request began.
 #[test]
 fn a_read_has_its_request_and_what_it_brought() {
@@ -292,8 +292,8 @@ fn connections_have_numbers_and_addresses_of_their_own() {
     assert_eq!(names.len(), 6, "{names:?}");
 }
 
-/// A congestion notification that a ConnectX-4 Lx sent, as published; its last four bytes are what
-/// the adapter computed.
+/// A congestion notification that a ConnectX-4 Lx sent, as published; its last four bytes were
+/// computed by the adapter.
 #[test]
 fn the_invariant_crc_is_that_of_an_adapter() {
     const PACKET: [u8; 56] = [

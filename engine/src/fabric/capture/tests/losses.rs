@@ -63,7 +63,7 @@ fn what_finds_no_room_is_dropped_counted_and_marked() {
     while counters.written() == 0 {
         std::thread::yield_now();
     }
-    // The rings have room by and by; then the file tells what was lost before.
+    // The rings get room again over time; then the file reports the earlier losses.
     let mut rounds = 0;
     loop {
         let before = counters.dropped();

@@ -1,5 +1,5 @@
-//! Tests of the capture: that it changes nothing, and what is in the file, read by a reader that
-//! shares no code with the writer.
+//! Tests of the capture: it changes nothing, and the file has the right contents, read by a reader
+//! that shares no code with the writer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod conformance;
@@ -55,7 +55,7 @@ impl Write for Memory {
 }
 
 impl Memory {
-    /// What is in it once the capture has ended.
+    /// Contents of the capture after its end.
     fn read(&self) -> Capture {
         Capture::read(&lock(&self.0))
     }

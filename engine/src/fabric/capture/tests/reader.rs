@@ -115,7 +115,7 @@ fn options(mut bytes: &[u8]) -> Options {
     }
 }
 
-/// Ethernet, IPv4, UDP, base transport header, what its opcode brings, payload, ICRC.
+/// Ethernet, IPv4, UDP, base transport header, the headers of its opcode, payload, ICRC.
 fn frame(bytes: &[u8]) -> Frame {
     let (ethernet, ip) = bytes.split_at(14);
     assert_eq!(ethernet[12..], [8, 0], "IPv4");

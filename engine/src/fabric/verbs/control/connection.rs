@@ -20,13 +20,13 @@ use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// What is said to a peer whose request is not answered.
+/// Message to a peer whose request is not answered.
 const GIVEN_UP: &[u8] = b"the server could not take the connection";
 
 /// Threads that wait for the kernel in the control thread's stead.
 const HELPER_NAME: &str = "spinrpc-rdma-io";
 
-/// Who waits for a connection.
+/// The caller that waits for a connection.
 pub(super) struct Waiting {
     pub(super) op: String,
     pub(super) reply: Sender<Result<VerbsEndpoint, FabricError>>,
@@ -40,12 +40,12 @@ pub(super) struct Connection {
     pub(super) peer: SocketAddr,
     pub(super) core: Arc<CoreShared>,
     link: Arc<LinkState>,
-    /// When what is going on has to be over.
+    /// Deadline of the current step.
     pub(super) deadline: Option<Instant>,
     waiting: Option<Waiting>,
     private_data: Box<[u8]>,
     pub(super) reads: Reads,
-    /// What the peer sent with its request or answer.
+    /// Private data that the peer sent with its request or answer.
     peer_private_data: Box<[u8]>,
     /// Sends the request, or has.
     requester: Option<JoinHandle<()>>,
@@ -140,8 +140,8 @@ impl Connection {
         left.unwrap_or(at_most).min(at_most)
     }
 
-    /// Has the machine take an event, and says what is to be done about it, and in which state it
-    /// came.
+    /// Feeds an event to the machine. Returns the resulting action, and the state in which the
+    /// event came.
     pub(super) fn step(&mut self, event: Event) -> (State, Action) {
         let from = self.state;
         let (state, action) = from.on(event);
@@ -160,8 +160,8 @@ impl Connection {
         }
     }
 
-    /// Sends the request. Over iWARP on a thread of its own: siw connects its TCP socket in the
-    /// call, which takes minutes if nobody answers.
+    /// Sends the request. Over iWARP on a separate thread: siw connects its TCP socket in the call,
+    /// which takes minutes if the peer does not answer.
     pub(super) fn request(
         &mut self,
         config: &VerbsConfig,
@@ -179,7 +179,7 @@ impl Connection {
             }
         });
         self.requester = Some(requester.map_err(|error| {
-            let reason = format!("there is no thread for the request: {error}");
+            let reason = format!("cannot start a thread for the request: {error}");
             Failure::Own { reason, errno: error.raw_os_error() }
         })?);
         Ok(())
@@ -198,7 +198,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes what came with the peer's request or answer.
+    /// Takes the private data of the peer's request or answer.
     pub(super) fn take_answer(&mut self, event: &mut CmEvent) {
         self.peer_private_data = std::mem::take(&mut event.private_data);
         if let (Side::Connecting, Some(parts)) = (self.side, &mut self.parts) {
@@ -208,7 +208,7 @@ impl Connection {
         }
     }
 
-    /// The queue pair is ready: whoever waits for it hears of it.
+    /// The queue pair is ready: tells the waiting caller.
     pub(super) fn establish(&mut self, config: &VerbsConfig, control: Option<Arc<Control>>) {
         self.deadline = None;
         self.link.set_established();
@@ -219,7 +219,7 @@ impl Connection {
         let (Some(waiting), Some(endpoint)) = (self.waiting.take(), self.endpoint(control)) else {
             return;
         };
-        // Who has given up meanwhile drops it, and with it the connection.
+        // A caller that has given up meanwhile drops the endpoint, and with it the connection.
         let _ = waiting.reply.send(Ok(endpoint));
     }
 
@@ -231,7 +231,7 @@ impl Connection {
         }
     }
 
-    /// The connection for its core. `None` when there is none to be had, or not any more.
+    /// The connection for its core. `None` when there is none yet, or not any more.
     pub(super) fn endpoint(&mut self, control: Option<Arc<Control>>) -> Option<VerbsEndpoint> {
         let control = control?;
         let parts = self.parts.as_mut()?;
@@ -278,7 +278,8 @@ impl Connection {
         }
     }
 
-    /// False if the queue pair is there still: then its core keeps what the device may yet touch.
+    /// False if the queue pair is there still: then its core keeps the memory that the device may
+    /// still touch.
     fn destroy_queue_pair(&mut self) -> bool {
         match self.parts.as_mut().map_or(Ok(()), Parts::destroy) {
             Ok(()) => self.link.set_destroyed(),
@@ -291,21 +292,21 @@ impl Connection {
         true
     }
 
-    /// Tells whoever waits that there will be no connection.
+    /// Tells the waiting caller that the connection has failed.
     pub(super) fn give_up(&mut self, failure: Failure) {
         if let Some(Waiting { op, reply }) = self.waiting.take() {
-            // Who has given up meanwhile does not care.
+            // A caller that has given up meanwhile does not need the error.
             let _ = reply.send(Err(failure.into_error(&op, self.peer)));
         }
     }
 
-    /// What the core gave back.
+    /// Objects that the core gave back.
     pub(super) fn keep(&mut self, remains: Box<Remains>) {
         self.remains = Some(remains);
     }
 
     /// Frees everything, in order, from state `from`. Over iWARP a request that has no answer yet
-    /// cannot be taken back, and the kernel waits: that is left to a thread of its own.
+    /// cannot be taken back, and the kernel waits: this is left to a separate thread.
     pub(super) fn free(self, from: State) {
         if from != State::AwaitingAnswer || !self.is_iwarp() {
             return self.take_down(from);
@@ -331,7 +332,7 @@ impl Connection {
     }
 }
 
-/// Who asks for a connection.
+/// Address of the peer that asks for a connection.
 pub(super) fn asking_peer(id: &CmId) -> SocketAddr {
     let unknown = || SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     id.peer().unwrap_or_else(unknown)

@@ -1,9 +1,9 @@
-//! The devices that connections use: what each can do, what it reports, and when it is let go.
+//! The devices that connections use: their capabilities, their reports, and their release.
 //!
-//! librdmacm opens a device with the first id that is bound to it, and keeps it open. The kernel
-//! cannot remove a device that is open, where its driver does not know how to take it away from
-//! processes, and tells of a removal only those who have an id. So each device in use has an id of
-//! its own here, its anchor, that outlives the connections.
+//! librdmacm opens a device with the first id that is bound to it, and keeps it open. If a device's
+//! driver cannot take it away from processes, the kernel cannot remove the device while it is open.
+//! The kernel reports a removal only to processes that have an id. Therefore each device in use has
+//! a separate id here, its anchor, that outlives the connections.
 
 use super::super::cm::{self, CmId, EventChannel};
 use super::super::core::Context;
@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// What siw, the kernel's iWARP over TCP, says as its vendor: "bmt".
+/// Vendor number of siw, the kernel's iWARP over TCP: "bmt".
 const SIW_VENDOR: u32 = 0x0062_6d74;
 /// Entries of a completion queue of siw that takes more than 576 KiB of its mappings.
 const SIW_KEEPER_ENTRIES: u32 = 1 << 15;
@@ -51,7 +51,7 @@ impl Devices {
         Self { table: HashMap::new(), channel, epoll, is_listener_removed: false }
     }
 
-    /// A connection with this id is to use its device: which is it, and what can it do?
+    /// Determines the device of a connection with this id, and its capabilities.
     pub(super) fn attach(&mut self, id: &CmId) -> Result<(Context, DeviceCaps), Failure> {
         let context = id.context().map(Context);
         let context = context.ok_or_else(|| Failure::of(Step::ResolveAddress, -libc::ENODEV))?;
@@ -96,11 +96,11 @@ impl Devices {
             .and_then(|flags| rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK))
             .and_then(|()| epoll::add(self.epoll.as_fd(), fd, data, epoll::EventFlags::IN));
         if let Err(error) = watched.map_err(io::Error::from) {
-            tracing::warn!(%error, "what a device reports of its own accord is not seen");
+            tracing::warn!(%error, "cannot watch for asynchronous events of a device");
         }
     }
 
-    /// What the device of the context at `address` has reported is passed on.
+    /// Passes on the reports of the device of the context at `address`.
     pub(super) fn look(&self, address: u64) {
         let mut all = self.table.keys();
         if let Some(context) = all.find(|one| one.0.as_ptr().addr() as u64 == address) {

@@ -1,4 +1,4 @@
-//! What went wrong with a connection, in words: the cause, and what to do.
+//! Failures of a connection, in words: the cause, and the remedy.
 
 use super::super::super::FabricError;
 use super::machine::{Failure, Stage, Step};
@@ -10,11 +10,11 @@ const INVALID_SERVICE_ID: i32 = 8;
 const STALE_CONNECTION: i32 = 10;
 const CONSUMER_DEFINED: i32 = 28;
 
-/// Letters kept of what a peer says when it refuses.
+/// Number of letters kept of a refusing peer's message.
 const SAID_LETTERS_MAX: usize = 56;
 
 impl Failure {
-    /// The error for whoever wanted `op`, to or from `peer`.
+    /// The error for the caller that attempted `op`, to or from `peer`.
     pub(super) fn into_error(self, op: &str, peer: SocketAddr) -> FabricError {
         let (reason, errno) = match self {
             Self::Own { reason, errno } => (reason, errno),
@@ -49,7 +49,7 @@ fn no_address(status: i32, peer: SocketAddr) -> String {
             "{ip} belongs to no RDMA device; use the address of a network interface that has one \
              (rdma link)"
         ),
-        libc::EHOSTUNREACH | libc::ENETUNREACH => format!("there is no route to {ip}"),
+        libc::EHOSTUNREACH | libc::ENETUNREACH => format!("no route to {ip}"),
         libc::ETIMEDOUT => format!("{ip} did not answer the look-up of its hardware address"),
         libc::ENODEV | libc::ENOENT | libc::EADDRNOTAVAIL => {
             format!("no RDMA device leads to {ip}; see rdma link, and ip route get {ip}")
@@ -73,7 +73,7 @@ fn rejected(status: i32, said: &[u8]) -> String {
     }
 }
 
-/// The readable beginning of what a peer said, which is untrusted and may be anything.
+/// The readable beginning of a peer's message, which is untrusted and may be anything.
 fn printable(said: &[u8]) -> String {
     let is_text = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
     let text = said.iter().copied().take(SAID_LETTERS_MAX).take_while(is_text);

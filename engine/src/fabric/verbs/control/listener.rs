@@ -17,7 +17,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What refused peers are told: see `failure`, which shows it to people.
+/// Message to refused peers: see `failure`, which shows it to people.
 const FULL: &[u8] = b"no room for more connections";
 const BUSY: &[u8] = b"too many handshakes at once";
 const HOST_FULL: &[u8] = b"no room for more connections of one host";
@@ -27,7 +27,7 @@ const WRONG_DEVICE: &[u8] = b"not served on this device";
 /// Hosts that can fill the room for handshakes only together.
 const HOSTS_AT_ONCE: usize = 4;
 
-/// How often a listener looks for its device when that was removed.
+/// Interval at which a listener looks for its device after the device was removed.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Somebody wants connections.
@@ -40,7 +40,7 @@ pub(in super::super) struct ListenRequest {
     pub(in super::super) reply: Sender<Result<(), FabricError>>,
 }
 
-/// Nobody wants connections any more.
+/// The last owner of the listener is gone.
 pub(in super::super) struct StopListening {
     number: u64,
     done: Sender<()>,
@@ -54,7 +54,7 @@ pub(super) struct Listener {
     acceptor: Box<dyn Acceptor<VerbsEndpoint>>,
     /// `None` while the address's device is away.
     id: Option<CmId>,
-    /// When to look whether it is back.
+    /// Time to look whether it is back.
     pub(super) retry_at: Option<Instant>,
 }
 
@@ -64,7 +64,7 @@ pub(in super::super) struct ListenGuard {
     control: Arc<Control>,
 }
 
-/// Has the control thread accept at an address; waits until it does.
+/// Tells the control thread to accept at an address; waits until it does.
 pub(in super::super) fn listen(
     control: &Arc<Control>,
     op: String,
@@ -131,7 +131,7 @@ impl ControlThread {
         self.devices.note_listener_removal();
     }
 
-    /// Has listeners whose devices are back accept again.
+    /// Resumes listening on devices that are back.
     pub(super) fn listen_again(&mut self, now: Instant) {
         let due = |listener: &Listener| listener.retry_at.is_some_and(|at| at <= now);
         let waiting = self.listeners.iter().filter(|(_, listener)| due(listener));
@@ -230,18 +230,19 @@ fn refusal(
     }
 }
 
-/// Whether one more handshake, with `peer`, is too many next to those with the `others`. A single
-/// host has no more than a quarter of the room, so that it does not keep everybody else out.
+/// True if one more handshake, with `peer`, is too many in addition to those with the `others`. A
+/// single host has at most a quarter of the room, so that it cannot keep all others out.
 fn is_crowded(others: impl Iterator<Item = Origin>, peer: Origin, most: usize) -> bool {
     let (all, same) =
         others.fold((0, 0), |(all, same), other| (all + 1, same + usize::from(other == peer)));
     all >= most || same >= (most / HOSTS_AT_ONCE).max(1)
 }
 
-/// What an acceptor says; `None` if it panics, which ends this request, and not the thread that all
-/// connections depend on.
+/// Result of an acceptor's call; `None` if it panics, which ends this request, and not the thread
+/// that all connections depend on.
 fn guarded<T>(op: &str, call: impl FnOnce() -> T) -> Option<T> {
-    // What the call leaves half done is the acceptor's own; nothing of this crate is changed in it.
+    // State that the call leaves half changed belongs to the acceptor; nothing of this crate is
+    // changed in it.
     let result = panic::catch_unwind(AssertUnwindSafe(call));
     if result.is_err() {
         tracing::error!(op, "an acceptor has panicked; the connection request is refused");
@@ -278,7 +279,7 @@ mod tests {
         assert!(!crowded(0, 0));
         assert!(crowded(1, 0), "it has its quarter");
         assert!(!crowded(3, 3), "another one has none yet");
-        assert!(crowded(4, 4), "there is no room left");
+        assert!(crowded(4, 4), "all room is taken");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The life of one connection, as a table: what happens in each state, and what is to be done then.
+//! The life of one connection, as a table: events in each state, and the resulting actions.
 //!
 //! It makes no calls, so every event can be tried in every state. Events come from the connection
 //! manager, from the device, from the core, and from calls of ours that failed; they come in any
@@ -13,12 +13,12 @@
 
 use super::super::super::DownCause;
 
-/// How far a connection has come.
+/// Progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// The connection manager looks for the device that leads to the peer.
     ResolvingAddress,
-    /// It looks for the way.
+    /// The route is being resolved.
     ResolvingRoute,
     /// The request is out.
     AwaitingAnswer,
@@ -28,7 +28,7 @@ pub(super) enum State {
     Accepting,
     /// Messages go both ways.
     Established,
-    /// The connection ended. The core has its link, and looks for what was posted.
+    /// The connection ended. The core has its link, and waits for the posted requests.
     Over,
     /// The queue pair is destroyed. The core has its link still.
     Destroyed,
@@ -36,7 +36,7 @@ pub(super) enum State {
     Gone,
 }
 
-/// What can happen to a connection.
+/// Events of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// ADDR_RESOLVED.
@@ -57,7 +57,7 @@ pub(super) enum Event {
     AddressChanged,
     /// DEVICE_REMOVAL, or IBV_EVENT_DEVICE_FATAL.
     DeviceRemoved,
-    /// IBV_EVENT_QP_FATAL and its like; what it means for the connection.
+    /// IBV_EVENT_QP_FATAL and the like; the cause for the connection.
     QueuePairFailed(DownCause),
     /// IBV_EVENT_COMM_EST: a message has come before ESTABLISHED.
     FirstMessage,
@@ -71,22 +71,22 @@ pub(super) enum Event {
     LinkDropped,
 }
 
-/// Why a connection was not made.
+/// Reason why a connection was not established.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Failure {
-    /// The connection manager says so.
+    /// The connection manager reported it.
     Manager {
-        /// Which step failed.
+        /// The failed step.
         step: Step,
         /// A negative error number of the system; for [`Step::Rejected`] on InfiniBand and RoCE the
         /// positive reason of the connection manager.
         status: i32,
-        /// What the peer said, if it refused.
+        /// Private data of the peer, if it refused.
         said: Box<[u8]>,
     },
     /// Something of this side.
     Own {
-        /// Why, and what to do.
+        /// Reason and remedy.
         reason: String,
         /// The system's error number, if it was a call that failed.
         errno: Option<i32>,
@@ -111,7 +111,7 @@ pub(in super::super) enum Step {
     Connect,
     /// The peer did not answer, or is out of reach.
     Unreachable,
-    /// The peer refused, or nobody listens.
+    /// The peer refused, or does not listen.
     Rejected,
     /// The peer took the connection back before it was made.
     Disconnected,
@@ -121,7 +121,7 @@ pub(in super::super) enum Step {
     TimedOut(Stage),
 }
 
-/// What was waited for when the time was over.
+/// The stage in which the deadline passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Stage {
     /// The device and the way.
@@ -130,7 +130,7 @@ pub(in super::super) enum Stage {
     Answer,
 }
 
-/// What is to be done.
+/// Actions that follow from events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Nothing: it changes nothing, or comes too late.
@@ -143,20 +143,20 @@ pub(super) enum Action {
     Accept,
     /// Tell the connection manager of the first message.
     TellOfMessage,
-    /// It is established: hand the link over, or tell the core that has it.
+    /// The connection is established: hand the link over, or tell the core that has it.
     Establish,
     /// Tell the core, and end the connection.
     End(DownCause),
     /// Destroy the queue pair and tell the core.
     Destroy,
-    /// Tell who waits for the connection, and free everything.
+    /// Tell the waiting caller, and free everything.
     GiveUp(Failure),
     /// Free everything.
     Free,
 }
 
 impl State {
-    /// What `event` leads to.
+    /// Next state and action for `event`.
     pub(super) fn on(self, event: Event) -> (Self, Action) {
         match self {
             Self::ResolvingAddress | Self::ResolvingRoute | Self::AwaitingAnswer => {
@@ -168,7 +168,7 @@ impl State {
         }
     }
 
-    /// Nobody has the link yet, so the core's events cannot come.
+    /// The link has not been handed out yet, so the core's events cannot come.
     fn connecting(self, event: Event) -> (Self, Action) {
         match (self, event) {
             (Self::ResolvingAddress, Event::AddressResolved) => {
@@ -189,7 +189,7 @@ impl State {
             (Self::Accepting, Event::Established) => (Self::Established, Action::Establish),
             (Self::Accepting, Event::FirstMessage) => (self, Action::TellOfMessage),
             (Self::Established, Event::DeadlinePassed) => (self, Action::Nothing),
-            // The core has not taken it: nobody but this side is to blame.
+            // The core has not taken it: only this side is to blame.
             (Self::AwaitingReceives, Event::DeadlinePassed) => {
                 (Self::Over, Action::End(DownCause::Local))
             }
@@ -212,7 +212,7 @@ impl State {
         }
     }
 
-    /// What `event` means for whoever waits for the connection, if it ends the waiting.
+    /// The failure that `event` means for the waiting caller, if it ends the waiting.
     fn failure(self, event: Event) -> Option<Failure> {
         let step = match event {
             Event::Failed(failure) => return Some(failure),
@@ -233,7 +233,7 @@ impl State {
     }
 }
 
-/// Why a connection that the core has is over, if `event` ends it.
+/// The cause for which a connection of a core ends, if `event` ends it.
 fn cause(event: &Event) -> Option<DownCause> {
     match event {
         Event::Disconnected => Some(DownCause::Remote),
@@ -287,8 +287,8 @@ mod tests {
         text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
     }
 
-    /// What of the table is something: each other event in each other state changes nothing, and
-    /// has nothing done.
+    /// The table without its trivial entries: every other event in every other state changes
+    /// nothing, and has no action.
     const TABLE: &str = "
         ResolvingAddress AddressResolved -> ResolvingRoute ResolveRoute
         ResolvingAddress Failed -> Gone GiveUp
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(rows, expected);
     }
 
-    /// Has everything happen in this order. The state at the end, and what was done.
+    /// Feeds these events in order. Returns the state at the end, and the actions.
     fn run(mut state: State, events: impl IntoIterator<Item = Event>) -> (State, Vec<String>) {
         let mut done = Vec::new();
         for event in events {

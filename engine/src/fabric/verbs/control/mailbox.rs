@@ -12,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// What the thread can be told. There are few per connection, each once.
+/// Jobs for the thread. There are few per connection, each once.
 pub(in super::super) enum Job {
     /// Make a connection.
     Connect(Box<ConnectRequest>),
@@ -26,7 +26,7 @@ pub(in super::super) enum Job {
     Disconnect(u64),
     /// Destroy a connection's queue pair.
     Destroy(u64),
-    /// The core is done with a connection; here is what it had of it.
+    /// The core is done with a connection; these are the remaining objects.
     Dismantle(u64, Box<Remains>),
     /// The request for a connection could not be sent.
     RequestFailed(u64, Failure),
@@ -56,7 +56,7 @@ impl Mailbox {
         self.jobs.pop()
     }
 
-    /// Ends the thread when it has done what is in the mailbox.
+    /// Ends the thread when it has done all jobs in the mailbox.
     pub(super) fn stop(&self) {
         // Release pairs with the Acquire below: jobs posted before are seen.
         self.stopped.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! What a connection is made of on the device, made in order and freed in the opposite one.
+//! Device objects of a connection, created in order and freed in the opposite one.
 
 use super::super::super::FabricError;
 use super::super::cm::{CmId, QueuePair};
@@ -37,14 +37,14 @@ pub(super) struct QueueSizes {
 }
 
 impl QueueSizes {
-    /// Room for what a driver adds of its own.
+    /// Room for completions that a driver adds.
     const SPARE_COMPLETIONS: u32 = 2;
 
-    /// What `config` asks for, if the device can do it.
+    /// Sizes that `config` asks for, if the device can provide them.
     pub(super) fn of(config: &VerbsConfig, caps: &DeviceCaps) -> Result<Self, String> {
         let recv = u32::from(config.recv_queue_depth);
         let binds = match caps.registration(config.registration) {
-            // Each key is bound, and invalidated, by a work request of its own.
+            // Each key is bound, and invalidated, by a separate work request.
             Registration::Window => u32::try_from(config.keys_max * 2).unwrap_or(u32::MAX),
             _ => 0,
         };
@@ -75,7 +75,7 @@ impl QueueSizes {
 /// The order of the fields is that of the end.
 #[derive(Debug)]
 pub(super) struct Parts {
-    /// What the device works on; `None` when it is destroyed.
+    /// Objects that the device works on; `None` when they are destroyed.
     pub(super) live: Option<Live>,
     /// `None` when the link has it.
     pub(super) memory: Option<LinkMemory>,
@@ -104,7 +104,7 @@ pub(super) struct Live {
     pub(super) qp: QueuePair,
 }
 
-/// What all connections of a thread are made from.
+/// Inputs shared by all connections of a thread.
 pub(super) struct Maker<'a> {
     pub(super) config: &'a VerbsConfig,
     pub(super) mailbox: Weak<Mailbox>,

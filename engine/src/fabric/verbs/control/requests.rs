@@ -1,4 +1,4 @@
-//! Wishes for connections, and what connections offer and agree on.
+//! Requests for connections, and the offers and agreements of both ends.
 
 use super::super::super::FabricError;
 use super::super::cm::Offer;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
-/// A connection that somebody waits for.
+/// A connection that a caller waits for.
 pub(in super::super) struct ConnectRequest {
     pub(in super::super) op: String,
     pub(in super::super) peer: SocketAddr,
@@ -24,14 +24,14 @@ pub(in super::super) struct ConnectRequest {
 /// RDMA Reads that may be outstanding, in each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reads {
-    /// From this side (ORD).
+    /// Reads from this side (ORD).
     pub(super) out: u8,
-    /// At this side (IRD).
+    /// Reads at this side (IRD).
     pub(super) at: u8,
 }
 
 impl Reads {
-    /// What a connecting side offers. At least one at this side: a server that fetches Read chunks
+    /// Offer of a connecting side. At least one at this side: a server that fetches Read chunks
     /// refuses a connection on which it could not.
     pub(super) fn offered(config: &VerbsConfig, caps: &DeviceCaps) -> Self {
         Self {
@@ -40,14 +40,14 @@ impl Reads {
         }
     }
 
-    /// What an accepting side answers to what the `peer` offers, as seen by the peer.
+    /// Answer of an accepting side to the offer of the `peer`, as seen by the peer.
     pub(super) fn accepted(self, peer: Self) -> Self {
         Self { out: self.out.min(peer.at), at: self.at.min(peer.out) }
     }
 
-    /// What a connecting side has when the `peer` answered.
+    /// Numbers of a connecting side after the `peer` has answered.
     ///
-    /// Of the two numbers in the answer an iWARP driver reports either the peer's or what it made
+    /// Of the two numbers in the answer an iWARP driver reports either the peer's or a combination
     /// of both, in one order or the other: the smaller one is right for all.
     pub(super) fn agreed(self, peer: Self, is_iwarp: bool) -> Self {
         let at = if is_iwarp { peer.at.min(peer.out) } else { peer.at };

@@ -1,7 +1,7 @@
-//! What devices report of their own accord, and to whom.
+//! Asynchronous events of devices, and their recipients.
 //!
 //! librdmacm opens a device once per process, so all connectors of a process read one descriptor:
-//! whoever takes an event passes it on to the thread that has the connection.
+//! the thread that takes an event passes it on to the thread that has the connection.
 
 use super::super::super::DownCause;
 use super::super::core::Context;
@@ -13,14 +13,14 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::{Mutex, Weak};
 
-/// What a device reports of a connection.
+/// An asynchronous event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum DeviceEvent {
     /// The first message of the peer has come.
     FirstMessage,
     /// The queue pair, or its completion queue, does not work any more.
     QueuePairFailed,
-    /// The peer asked for what it has no right to, or for what there is not.
+    /// The peer accessed memory without the right to do so, or memory that does not exist.
     PeerMisbehaved,
     /// The device does not work any more.
     DeviceFailed,
@@ -46,7 +46,7 @@ impl DeviceEvent {
         }
     }
 
-    /// Why the connection is over; `None` if it is not.
+    /// The cause for which the connection ends; `None` if it does not.
     pub(super) fn cause(self) -> Option<DownCause> {
         match self {
             Self::FirstMessage => None,
@@ -59,7 +59,7 @@ impl DeviceEvent {
     }
 }
 
-/// A connection, by what devices know of it.
+/// A connection, as devices identify it.
 #[derive(Debug)]
 struct Route {
     number: u64,
@@ -79,7 +79,7 @@ pub(super) struct RouteLease {
 }
 
 impl RouteLease {
-    /// Has what devices report of a queue pair passed on to `mailbox`.
+    /// Routes the device's reports on a queue pair to `mailbox`.
     pub(super) fn take(
         number: u64,
         context: Context,
@@ -99,14 +99,14 @@ impl Drop for RouteLease {
     }
 }
 
-/// What an event is about, by address only.
+/// The object that an event is about, by address only.
 enum Subject {
     QueuePair(usize),
     Queue(usize),
     Device,
 }
 
-/// Takes what the device has reported, and passes it on. Its descriptor must not block.
+/// Takes the device's reports, and passes them on. Its descriptor must not block.
 ///
 /// # Safety
 /// The context is open.

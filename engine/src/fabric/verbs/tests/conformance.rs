@@ -37,7 +37,7 @@ fn connect_by(device: &str, registration: Registration) -> VerbsConnector {
     connector(config)
 }
 
-/// Of a window rxe checks the right and the region, not the bounds.
+/// Bounds of a key. Of a window rxe checks the right and the region, not the bounds.
 fn bounds(registration: Registration) -> Bounds {
     match registration {
         Registration::Auto | Registration::Buffer => Bounds::Block,
@@ -81,8 +81,8 @@ impl Provider for Siw {
         }
     }
 
-    /// It flushes the request that failed like the others, refuses further ones, and ends the
-    /// connection.
+    /// True for the reports of rxe. It flushes the request that failed like the others, refuses
+    /// further ones, and ends the connection.
     fn agrees(expected: &DownCause, told: &DownCause) -> bool {
         let says_nothing = matches!(
             told,

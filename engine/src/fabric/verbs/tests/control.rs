@@ -166,7 +166,7 @@ fn memory_whose_keys_outlive_calls_is_exposed(host: &str) {
     }
 }
 
-/// Be refused by a listener that takes nobody. Expect its words.
+/// Be refused by a listener that accepts no connections. Expect its words.
 fn a_refusal_says_so(host: &str) {
     let connector = connector(config());
     let address = address(host);
@@ -176,7 +176,8 @@ fn a_refusal_says_so(host: &str) {
     assert!(error.contains("the peer refused: no room for more connections"), "{error}");
 }
 
-/// Connect where nobody listens, never did or no more. Expect an error that says so.
+/// Connect to an address without a listener, never used or no longer used. Expect an error that
+/// says so.
 fn nobody_listening_says_so(host: &str) {
     let Loop { connector, address, endpoints: _, listener } = Loop::at(host);
     drop(listener);
@@ -254,12 +255,12 @@ fn reads_are_agreed_on(host: &str) {
     let _listener = server.listen(&address, &[], acceptor).unwrap();
     let near = client.connect(&ConnectRequest::new(&address, PATIENCE)).unwrap();
     let far = endpoints.recv_timeout(PATIENCE).unwrap();
-    // In an answer, siw takes more than it was told to, up to what the device can do.
+    // In an answer, siw takes more than the configured number, up to the device's maximum.
     let from_near = if host == SIW_HOST { 5 } else { 3 };
     assert_eq!((near.reads_max(), far.reads_max()), (from_near, 7));
 }
 
-/// Set every timer and count to something of its own. Expect them in both queue pairs. Not over iWARP,
+/// Set every timer and count to a different value. Expect them in both queue pairs. Not over iWARP,
 /// which leaves all this to TCP.
 fn timers_and_retries_are_as_configured(host: &str) {
     let configured = VerbsConfig {
@@ -302,9 +303,9 @@ fn a_host_that_is_not_there_is_said_to_be(host: &str) {
     let connector = connector(config());
     // All of the loopback interface's network is this host.
     let neighbour = (host == RXE_HOST).then_some("10.9.0.77");
-    for nobody in neighbour.into_iter().chain(["192.0.2.1"]) {
+    for absent in neighbour.into_iter().chain(["192.0.2.1"]) {
         let start = Instant::now();
-        let address = format!("rdma://{nobody}:7");
+        let address = format!("rdma://{absent}:7");
         let error =
             error_of(connector.connect(&ConnectRequest::new(&address, Duration::from_secs(1))));
         assert!(error.contains(&format!("connect {address}: ")) && error.contains("no"), "{error}");
@@ -346,7 +347,7 @@ fn a_device_of_another_name_is_refused(host: &str) {
     assert!(named(own).connect(&ConnectRequest::new(&looped.address, PATIENCE)).is_ok());
 }
 
-/// Make and end connections in a process of its own. Expect that the kernel keeps nothing of them
+/// Make and end connections in a separate process. Expect that the kernel keeps nothing of them
 /// while the process goes on.
 fn nothing_is_left_of_a_connection(host: &str) {
     in_own_process(host, "nothing_is_left_of_a_connection", leave_nothing);

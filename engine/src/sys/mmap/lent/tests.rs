@@ -155,7 +155,7 @@ fn release() -> (u32, u32) {
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
-/// What is allocated beyond the end must not stand for what is missing before it.
+/// Pages allocated beyond the end must not make up for pages missing before it.
 #[test]
 fn memory_with_a_hole_and_pages_beyond_its_end_is_not_borrowed() {
     const PAGES: usize = 64;
@@ -218,7 +218,7 @@ fn a_file_that_is_cut_after_it_was_sized_keeps_what_is_mapped() {
     put(&memory, 0, &[1; 2 * PAGE]);
 }
 
-/// Where the machine has some to give: borrowed memory of huge pages is all there.
+/// On a machine with huge pages: borrowed memory of huge pages is all there.
 #[test]
 fn huge_pages_are_had_and_lent_or_not_but_never_a_signal() {
     let request = PageRequest { huge: HugePages::Try, ..SMALL };
