@@ -5,7 +5,7 @@
 //! Touches the rings, and the list of connections that sent something. The queue pair sets what the ends may do
 //! ([`ShmEnds::allow`], [`ShmEnds::note_receive`]).
 
-use super::super::{Head, QpId, Short};
+use super::super::{Head, QpId, Short, ShortEnds};
 use super::endpoint::Link;
 use super::layout::Layout;
 use super::window::Window;
@@ -157,30 +157,19 @@ impl ShmEnds {
         self.receives.set(0);
     }
 
-    /// As [`QueuePair::send_room`](super::queue_pair::QueuePair::send_room).
-    #[inline(always)]
-    pub(in super::super) fn send_room(&self) -> usize {
-        self.room.get()
-    }
-
-    /// Takes the next short message, if one waits, and returns whether there may be more.
-    #[inline(always)]
-    pub(in super::super) fn take(&self, message: &mut Short) -> Option<bool> {
-        match self.look(message) {
-            Found::Short { goes_on } => Some(goes_on),
-            Found::Nothing => None,
-            Found::Other => self.leave(),
-        }
-    }
-
     /// Takes the next message if it is a short one. After silence nobody looks for a second one, as in
     /// [`QueuePair::receive`](super::queue_pair::QueuePair::receive).
     #[inline(always)]
     pub(super) fn look(&self, message: &mut Short) -> Found {
+        self.look_once(message, self.burst.get())
+    }
+
+    /// `goes_on`: another one is looked for behind it.
+    #[inline(always)]
+    fn look_once(&self, message: &mut Short, goes_on: bool) -> Found {
         if self.receives.get() == 0 {
             return self.look_without_receive();
         }
-        let goes_on = self.burst.get();
         match self.rx.take_slot(message.slot_mut(), goes_on) {
             Look::Short(length) => {
                 message.set_taken(length);
@@ -223,27 +212,6 @@ impl ShmEnds {
         self.lends_receive.replace(false)
     }
 
-    /// Sends a short message, if that can be done at once. What the peer broke is found by the next flush.
-    #[inline(always)]
-    pub(in super::super) fn send<const HEAD: usize>(
-        &self,
-        head: impl Into<Head<HEAD>>,
-        message: &Short,
-    ) -> bool {
-        if !self.sends_at_once.get() {
-            return false;
-        }
-        match self.tx.push_slot(head.into().words(), message.slot(), message.length()) {
-            Ok(()) => {
-                if !self.sent.get() {
-                    self.note_sent();
-                }
-                true
-            }
-            Err(why) => self.refuse(why),
-        }
-    }
-
     #[cold]
     fn refuse(&self, why: PushError) -> bool {
         let PushError::Corrupt(corrupt) = why else { return false };
@@ -274,5 +242,46 @@ impl ShmEnds {
     /// What the peer broke; once.
     pub(super) fn take_broken(&self) -> Option<Corrupt> {
         self.broken.take()
+    }
+}
+
+impl ShortEnds for ShmEnds {
+    #[inline(always)]
+    fn take(&self, message: &mut Short) -> Option<bool> {
+        // The one before it was taken in a burst.
+        match self.look_once(message, true) {
+            Found::Short { goes_on } => Some(goes_on),
+            Found::Nothing => None,
+            Found::Other => self.leave(),
+        }
+    }
+
+    /// What the peer broke is found by the next flush.
+    #[inline(always)]
+    fn send<const HEAD: usize>(
+        &self,
+        head: impl Into<Head<HEAD>>,
+        message: &Short,
+        bytes: usize,
+    ) -> bool {
+        if !self.sends_at_once.get() {
+            return false;
+        }
+        let follows = || self.sent.get();
+        match self.tx.push_slot(head.into().words(), message.slot(), bytes, follows) {
+            Ok(()) => {
+                if !self.sent.get() {
+                    self.note_sent();
+                }
+                true
+            }
+            Err(why) => self.refuse(why),
+        }
+    }
+
+    /// As [`QueuePair::send_room`](super::queue_pair::QueuePair::send_room).
+    #[inline(always)]
+    fn send_room(&self) -> usize {
+        self.room.get()
     }
 }
