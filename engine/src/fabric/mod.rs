@@ -24,7 +24,7 @@ mod wr;
 
 pub use address::{Address, AddressError, RDMA_PORT, RdmaAddress, check_address};
 pub(crate) use any::{AnyConnector, AnyEndpoint, AnyFabric};
-pub use ends::{Alone, Ends, NextShort};
+pub use ends::{Alone, Ends, NextShort, ShortEnds};
 pub use origin::Origin;
 pub use peer::Peer;
 pub use short::{Head, LINE_PAIRS, LineHead, LongHead, SHORT_BYTES_MAX, Short};

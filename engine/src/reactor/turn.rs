@@ -107,7 +107,7 @@ impl CoreCell {
         let ends = last.as_ref().and_then(|lane| lane.ends.as_ref());
         let alone = ends.map_or(Alone::Unknown, |ends| ends.take_alone(short));
         loop {
-            let (mut goes_on, is_last) = match alone {
+            let (goes_on, is_last) = match alone {
                 Alone::Taken { goes_on } => (goes_on, true),
                 Alone::Silent => break,
                 Alone::Unknown => {
@@ -120,16 +120,9 @@ impl CoreCell {
                 }
             };
             let Some(lane) = last.as_deref() else { break };
-            let Some(ends) = &lane.ends else { break };
-            loop {
-                left -= 1;
-                self.handle_short(lane, ends, short, up);
-                if !goes_on || left == 0 {
-                    break;
-                }
-                let Some(more) = ends.take(short) else { break };
-                goes_on = more;
-            }
+            let at_most = if goes_on { left } else { 1 };
+            let Some(handled) = self.handle_shorts_of(lane, short, at_most, up) else { break };
+            left -= handled;
             if is_last || left == 0 {
                 break;
             }

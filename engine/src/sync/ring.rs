@@ -207,8 +207,8 @@ pub struct Consumer<W: Words> {
     slots: W::Slots,
     /// Index of the next slot to read; free-running.
     next: Cell<u64>,
-    /// Progress last published to the producer.
-    published: Cell<u64>,
+    /// Progress at which it is published to the producer.
+    publish_at: Cell<u64>,
     /// Slots of a quarter of the ring.
     quarter: u64,
     place: RingEnds,
@@ -326,7 +326,8 @@ impl<W: Words> Producer<W> {
         let next = self.next.get();
         self.reserve(1)?;
         self.slots.put(self.slots.slot(next), head, image, blocks, header(next, 0, length));
-        self.go_on(1);
+        self.next.set(next + 1);
+        self.fetch_ahead(next + 1);
         Ok(())
     }
 
@@ -362,12 +363,17 @@ impl<W: Words> Producer<W> {
     /// cores.
     #[inline(always)]
     fn fetch_ahead(&self, next: u64) {
-        if !self.in_run.replace(true) {
-            return self.slots.prefetch_write(self.slots.slot(next), 0);
+        match self.in_run.replace(true) {
+            true => self.fetch_behind(next),
+            false => self.slots.prefetch_write::<0>(self.slots.slot(next)),
         }
+    }
+
+    #[inline(always)]
+    fn fetch_behind(&self, next: u64) {
         let ahead = self.slots.slot(next + SEND_AHEAD);
-        self.slots.prefetch_write(ahead, 0);
-        self.slots.prefetch_write(ahead, 1);
+        self.slots.prefetch_write::<0>(ahead);
+        self.slots.prefetch_write::<1>(ahead);
     }
 
     /// Returns true if something was pushed since the last [`Producer::end_run`].
@@ -466,7 +472,7 @@ impl<W: Words> Consumer<W> {
             slots,
             place: place.ends(),
             next: Cell::new(0),
-            published: Cell::new(0),
+            publish_at: Cell::new(u64::from(place.slots / 4)),
             quarter: u64::from(place.slots / 4),
         })
     }
@@ -497,6 +503,7 @@ impl<W: Words> Consumer<W> {
     /// may be more behind it, which are asked for.
     #[inline(always)]
     pub fn take_slot(&self, image: &mut SlotImage, ahead: bool) -> Look {
+        let next = self.next.get();
         let Some((slot, header)) = self.next_slot() else { return Look::Empty };
         let Look::Short(length) = Look::of(header) else { return Look::Other };
         if ahead {
@@ -504,7 +511,7 @@ impl<W: Words> Consumer<W> {
             self.slots.prefetch(slot, RECEIVE_AHEAD * SLOT_LINES + 1);
         }
         self.slots.get(slot, image, SLOT_MESSAGE_AT + length);
-        self.free_slots(1);
+        self.go_on(next + 1);
         Look::Short(length)
     }
 
@@ -636,16 +643,20 @@ impl<W: Words> Consumer<W> {
 
     #[inline(always)]
     fn free_slots(&self, slots: usize) {
-        let next = self.next.get() + slots as u64;
+        self.go_on(self.next.get() + slots as u64);
+    }
+
+    #[inline(always)]
+    fn go_on(&self, next: u64) {
         self.next.set(next);
-        if next - self.published.get() >= self.quarter {
+        if next >= self.publish_at.get() {
             self.publish_progress();
         }
     }
 
     #[cold]
     fn publish_progress(&self) {
-        self.published.set(self.next.get());
+        self.publish_at.set(self.next.get() + self.quarter);
         // Release pairs with the Acquire of `reserve_slowly`: our reads are over.
         self.words.store(self.place.control + CONSUMED, self.next.get(), Ordering::Release);
     }

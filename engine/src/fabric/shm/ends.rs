@@ -5,7 +5,7 @@
 //! Touches the rings, and the list of connections that sent something. The queue pair sets what the ends may do
 //! ([`ShmEnds::allow`], [`ShmEnds::note_receive`]).
 
-use super::super::{Alone, Head, QpId, Short};
+use super::super::{Alone, Head, QpId, Short, ShortEnds};
 use super::endpoint::Link;
 use super::layout::Layout;
 use super::window::Window;
@@ -181,28 +181,6 @@ impl ShmEnds {
         self.receives.set(0);
     }
 
-    /// As [`QueuePair::send_room`](super::queue_pair::QueuePair::send_room).
-    #[inline(always)]
-    pub(in super::super) fn send_room(&self) -> usize {
-        self.room.get()
-    }
-
-    /// Takes the next short message, if one waits, and returns whether there may be more.
-    #[inline(always)]
-    pub(in super::super) fn take(&self, message: &mut Short) -> Option<bool> {
-        match self.look(message) {
-            Found::Short { .. } => {
-                self.burst.set(2);
-                Some(true)
-            }
-            Found::Nothing => {
-                self.burst.set(self.burst.get() & 2);
-                None
-            }
-            Found::Other => self.leave(),
-        }
-    }
-
     /// As a scan of the core's hot connections, if this is the only one.
     #[inline(always)]
     pub(in super::super) fn take_alone(&self, message: &mut Short) -> Alone {
@@ -290,10 +268,15 @@ impl ShmEnds {
     /// had one message, and none was there.
     #[inline(always)]
     pub(super) fn look(&self, message: &mut Short) -> Found {
+        self.look_once(message, self.is_burst())
+    }
+
+    /// `goes_on`: another one is looked for behind it.
+    #[inline(always)]
+    fn look_once(&self, message: &mut Short, goes_on: bool) -> Found {
         if self.receives.get() == 0 {
             return self.look_without_receive();
         }
-        let goes_on = self.is_burst();
         match self.rx.take_slot(message.slot_mut(), goes_on) {
             Look::Short(length) => {
                 message.set_taken(length);
@@ -337,27 +320,6 @@ impl ShmEnds {
         self.lends_receive.replace(false)
     }
 
-    /// Sends a short message, if that can be done at once. What the peer broke is found by the next flush.
-    #[inline(always)]
-    pub(in super::super) fn send<const HEAD: usize>(
-        &self,
-        head: impl Into<Head<HEAD>>,
-        message: &Short,
-    ) -> bool {
-        if !self.sends_at_once.get() {
-            return false;
-        }
-        match self.tx.push_slot(head.into().words(), message.slot(), message.length()) {
-            Ok(()) => {
-                if !self.sent.get() {
-                    self.note_sent();
-                }
-                true
-            }
-            Err(why) => self.refuse(why),
-        }
-    }
-
     #[cold]
     fn refuse(&self, why: PushError) -> bool {
         let PushError::Corrupt(corrupt) = why else { return false };
@@ -388,5 +350,51 @@ impl ShmEnds {
     /// What the peer broke; once.
     pub(super) fn take_broken(&self) -> Option<Corrupt> {
         self.broken.take()
+    }
+}
+
+impl ShortEnds for ShmEnds {
+    #[inline(always)]
+    fn take(&self, message: &mut Short) -> Option<bool> {
+        // The one before it was taken in a burst.
+        match self.look_once(message, true) {
+            Found::Short { .. } => {
+                self.burst.set(2);
+                Some(true)
+            }
+            Found::Nothing => {
+                self.burst.set(self.burst.get() & 2);
+                None
+            }
+            Found::Other => self.leave(),
+        }
+    }
+
+    /// What the peer broke is found by the next flush.
+    #[inline(always)]
+    fn send<const HEAD: usize>(
+        &self,
+        head: impl Into<Head<HEAD>>,
+        message: &Short,
+        bytes: usize,
+    ) -> bool {
+        if !self.sends_at_once.get() {
+            return false;
+        }
+        match self.tx.push_slot(head.into().words(), message.slot(), bytes) {
+            Ok(()) => {
+                if !self.sent.get() {
+                    self.note_sent();
+                }
+                true
+            }
+            Err(why) => self.refuse(why),
+        }
+    }
+
+    /// As [`QueuePair::send_room`](super::queue_pair::QueuePair::send_room).
+    #[inline(always)]
+    fn send_room(&self) -> usize {
+        self.room.get()
     }
 }

@@ -5,7 +5,7 @@
 
 use super::super::{
     Access, CompletionKind, Completions, DownCause, ExposeError, Full, LineHead, QpId, RemoteSlice,
-    SendWr, Short, WrError, WrId,
+    SendWr, Short, ShortEnds, WrError, WrId,
 };
 use super::config::ShmConfig;
 use super::endpoint::Link;
@@ -348,7 +348,7 @@ impl QueuePair {
     ) -> Result<bool, DownCause> {
         if short.copy_from(message) {
             let head = LineHead::new(short.first_word(), short.pairs());
-            return Ok(self.ends.send(head, short));
+            return Ok(self.ends.send(head, short, short.length()));
         }
         if !self.ends.sends_at_once() {
             return Ok(false);

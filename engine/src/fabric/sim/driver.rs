@@ -2,7 +2,7 @@
 
 use super::super::{
     Access, Caps, CompletionKind, Completions, DownCause, Ends, ExposeError, Fabric, FabricError,
-    Full, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short, Wake, WrError,
+    Full, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short, ShortEnds, Wake, WrError,
 };
 use super::config::Device;
 use super::connector::{SimEndpoint, Waker, failed};

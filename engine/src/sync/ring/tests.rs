@@ -156,7 +156,7 @@ fn sequences_go_on_over_the_32_bit_wrap() {
     producer.next.set(start);
     producer.limit.set(start + u64::from(SLOTS));
     consumer.next.set(start);
-    consumer.published.set(start);
+    consumer.publish_at.set(start + consumer.quarter);
     words.store(CONSUMED, start, Ordering::Relaxed);
     for number in 0..64_u8 {
         producer.push(None, &[number; 300]).unwrap();
