@@ -73,29 +73,6 @@ pub trait ShortEnds {
     fn send_room(&self) -> usize;
 }
 
-impl Ends {
-    /// As [`Fabric::next_short`](super::Fabric::next_short), of this connection, if that has to look at no other one.
-    #[inline(always)]
-    pub fn take_alone(&self, message: &mut Short) -> Alone {
-        match self {
-            Self::Shm(ends) => ends.take_alone(message),
-            #[cfg(feature = "sim")]
-            Self::Sim(_) => Alone::Unknown,
-        }
-    }
-
-    /// As [`Fabric::skip_poll`](super::Fabric::skip_poll) and [`Fabric::flush`](super::Fabric::flush), for a turn all of
-    /// whose messages came by [`Ends::take_alone`]. `false`, and nothing has happened, if they have anything else to do.
-    #[inline(always)]
-    pub fn end_turn_alone(&self) -> bool {
-        match self {
-            Self::Shm(ends) => ends.end_turn_alone(),
-            #[cfg(feature = "sim")]
-            Self::Sim(_) => false,
-        }
-    }
-}
-
 impl ShortEnds for Ends {
     #[inline(always)]
     fn take(&self, message: &mut Short) -> Option<bool> {

@@ -164,7 +164,7 @@ impl CoreCell {
     /// Handles a short message that was taken, and those behind it: `at_most` in all, which are not none. Returns
     /// their number.
     #[inline(always)]
-    fn handle_shorts(
+    pub(super) fn handle_shorts(
         &self,
         lane: &ConnLane,
         ends: &impl ShortEnds,
@@ -249,7 +249,11 @@ impl CoreCell {
         lane.reserve(1);
         let conn = lane.id;
         let serving = Serving::with_room(conn, None, message, Some(&self.lane.reply));
-        match self.serve_in_place(conn, || up.on_plain_call(&serving, &call, arguments)) {
+        // As `serve_in_place` does, whose closure would not be inlined here.
+        let served = Served::begin(&self.lane.serving, conn);
+        let outcome = up.on_plain_call(&serving, &call, arguments);
+        drop(served);
+        match outcome {
             // It has no slot: who takes one forgoes the room for such a reply.
             CallOutcome::Replied => {
                 lane.unreserve(1);

@@ -81,6 +81,14 @@ impl ArrivedMessages {
     }
 }
 
+/// How far a turn has come with its short messages, of which there were so many.
+enum TurnEnd {
+    /// It has ended.
+    Over(usize),
+    /// There may be more to do in it.
+    GoesOn(usize),
+}
+
 impl CoreCell {
     /// One turn. Returns how many completions, letters and events of services it handled, and whether
     /// a service has to be polled again.
@@ -89,45 +97,66 @@ impl CoreCell {
         // A handler that panicked may have left this, where that ends the turn.
         self.close_if_asked();
         self.lane.in_turn.set(true);
-        let (shorts, are_alone) = self.take_shorts(arrived, up);
-        let ends_early = are_alone && shorts > 0 && self.ends_alone(shorts, arrived, up)
-            || self.ends_early(shorts, arrived, up);
-        match ends_early {
+        let shorts = match self.take_alone(arrived, up) {
+            Some(TurnEnd::Over(shorts)) => return Progress { events: shorts, is_waiting: false },
+            Some(TurnEnd::GoesOn(shorts)) => shorts,
+            None => self.take_shorts(arrived, up),
+        };
+        match self.ends_early(shorts, arrived, up) {
             true => Progress { events: shorts, is_waiting: false },
             false => self.finish_turn(shorts, arrived, up),
         }
     }
 
-    /// Handles short messages that have arrived, of which the turn may handle one or more. Returns their number, and
-    /// whether all came by [`Ends::take_alone`].
+    /// Handles short messages that have arrived by a connection that is the only one to be looked at: without the
+    /// driver, nor anything else of the core that does not change. `None`, and nothing has happened, if there is none.
     #[inline(always)]
-    fn take_shorts(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> (usize, bool) {
+    fn take_alone(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> Option<TurnEnd> {
+        let lane = arrived.lane.as_deref()?;
+        let Some(Ends::Shm(ends)) = &lane.ends else { return None };
+        let goes_on = match ends.take_alone(&mut arrived.short) {
+            Alone::Taken { goes_on } => goes_on,
+            Alone::Silent => return Some(TurnEnd::GoesOn(0)),
+            Alone::Unknown => return None,
+        };
+        let at_most = if goes_on { arrived.shorts_left } else { 1 };
+        let shorts = self.handle_shorts(lane, &**ends, &mut arrived.short, at_most, up);
+        if arrived.is_to_look(shorts)
+            || up.polls()
+            || !self.inbox.is_empty()
+            || !ends.end_turn_alone()
+        {
+            return Some(TurnEnd::GoesOn(shorts));
+        }
+        arrived.shorts_left -= shorts;
+        arrived.busy_turns += 1;
+        self.lane.in_turn.set(false);
+        self.lane.stamp.set(None);
+        Some(TurnEnd::Over(shorts))
+    }
+
+    /// Handles short messages that have arrived by whatever connection, of which the turn may handle one or more.
+    /// Returns their number.
+    #[inline(never)]
+    fn take_shorts(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> usize {
         let (short, last, at_most) = (&mut arrived.short, &mut arrived.lane, arrived.shorts_left);
         let mut left = at_most;
-        let ends = last.as_ref().and_then(|lane| lane.ends.as_ref());
-        let alone = ends.map_or(Alone::Unknown, |ends| ends.take_alone(short));
-        loop {
-            let (goes_on, is_last) = match alone {
-                Alone::Taken { goes_on } => (goes_on, true),
-                Alone::Silent => break,
-                Alone::Unknown => {
-                    let mut reactor = self.reactor();
-                    let Some(first) = reactor.fabric.next_short(short) else { break };
-                    if last.as_ref().is_none_or(|lane| lane.id != first.qp) {
-                        *last = reactor.short_lane(first.qp);
-                    }
-                    (first.goes_on, first.is_last)
-                }
-            };
+        while left > 0 {
+            let mut reactor = self.reactor();
+            let Some(first) = reactor.fabric.next_short(short) else { break };
+            if last.as_ref().is_none_or(|lane| lane.id != first.qp) {
+                *last = reactor.short_lane(first.qp);
+            }
+            drop(reactor);
             let Some(lane) = last.as_deref() else { break };
-            let at_most = if goes_on { left } else { 1 };
+            let at_most = if first.goes_on { left } else { 1 };
             let Some(handled) = self.handle_shorts_of(lane, short, at_most, up) else { break };
             left -= handled;
-            if is_last || left == 0 {
+            if first.is_last {
                 break;
             }
         }
-        (at_most - left, alone != Alone::Unknown)
+        at_most - left
     }
 
     /// All that a turn does behind its short messages.
@@ -178,29 +207,6 @@ impl CoreCell {
         }
         arrived.begin_looks();
         reactor.fabric.poll(&mut arrived.batch)
-    }
-
-    /// As [`CoreCell::ends_early`], for a turn that looked at one connection only and leaves the driver nothing to do:
-    /// so that nothing of the core is touched that has not changed.
-    #[inline(always)]
-    fn ends_alone(
-        &self,
-        shorts: usize,
-        arrived: &mut ArrivedMessages,
-        up: &mut impl Upcalls,
-    ) -> bool {
-        if arrived.is_to_look(shorts) || up.polls() || !self.inbox.is_empty() {
-            return false;
-        }
-        let ends = arrived.lane.as_ref().and_then(|lane| lane.ends.as_ref());
-        if !ends.is_some_and(Ends::end_turn_alone) {
-            return false;
-        }
-        arrived.shorts_left -= shorts;
-        arrived.busy_turns += 1;
-        self.lane.in_turn.set(false);
-        self.lane.stamp.set(None);
-        true
     }
 
     /// Ends a turn that has nothing to do but its short messages, if it has any: so that who waits for a reply does not

@@ -311,13 +311,15 @@ impl<W: Words> Producer<W> {
     }
 
     /// Like [`Producer::push`], for a message of `length` bytes that one slot holds, without a
-    /// lead. `head` replaces the start of `image`. All of the last block is written.
+    /// lead. `head` replaces the start of `image`. All of the last block is written. `follows`: another
+    /// message was pushed since the last [`Producer::end_run`], for certain.
     #[inline(always)]
     pub fn push_slot<const HEAD: usize>(
         &self,
         head: &[u64; HEAD],
         image: &SlotImage,
         length: usize,
+        follows: bool,
     ) -> Result<(), PushError> {
         let blocks = blocks_of(length);
         if blocks > image.len() {
@@ -327,7 +329,10 @@ impl<W: Words> Producer<W> {
         self.reserve(1)?;
         self.slots.put(self.slots.slot(next), head, image, blocks, header(next, 0, length));
         self.next.set(next + 1);
-        self.fetch_ahead(next + 1);
+        match follows {
+            true => self.fetch_behind(next + 1),
+            false => self.fetch_ahead(next + 1),
+        }
         Ok(())
     }
 

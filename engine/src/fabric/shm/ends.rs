@@ -122,6 +122,8 @@ pub struct ShmEnds {
     sends_at_once: Cell<bool>,
     /// On the list of those that sent something.
     sent: Cell<bool>,
+    /// So it is, and has sent a message by value since the last turn ended.
+    sends_on: Cell<bool>,
     /// What the peer broke, until the driver looks.
     broken: Cell<Option<Corrupt>>,
     is_broken: Cell<bool>,
@@ -146,6 +148,7 @@ impl ShmEnds {
             room: Cell::new(0),
             sends_at_once: Cell::new(true),
             sent: Cell::new(false),
+            sends_on: Cell::new(false),
             broken: Cell::new(None),
             is_broken: Cell::new(false),
             listed,
@@ -181,9 +184,9 @@ impl ShmEnds {
         self.receives.set(0);
     }
 
-    /// As a scan of the core's hot connections, if this is the only one.
+    /// As [`Fabric::next_short`](super::super::Fabric::next_short), if this is the only hot connection of the core.
     #[inline(always)]
-    pub(in super::super) fn take_alone(&self, message: &mut Short) -> Alone {
+    pub(crate) fn take_alone(&self, message: &mut Short) -> Alone {
         if !self.alone.get() {
             return Alone::Unknown;
         }
@@ -217,12 +220,13 @@ impl ShmEnds {
     /// Ends a turn whose messages came by [`ShmEnds::take_alone`], if the driver has nothing to do in it but to see
     /// that no bell has to be rung. `false`, and nothing has happened, if it has.
     #[inline(always)]
-    pub(in super::super) fn end_turn_alone(&self) -> bool {
+    pub(crate) fn end_turn_alone(&self) -> bool {
         let Listed { sent, news, waits, .. } = &*self.listed;
         if news.get() | waits.get() {
             return false;
         }
-        if sent.only() != Some(self.id.index()) {
+        // On the list, and all that is on it.
+        if sent.count.get() != 1 || !self.sent.get() {
             return sent.is_empty();
         }
         // It stays on the list, so that the next message need not be noted.
@@ -233,7 +237,7 @@ impl ShmEnds {
         fence(Ordering::SeqCst);
         let is_quiet = self.needs_no_ring();
         if is_quiet {
-            self.tx.end_run();
+            self.end_run();
         }
         is_quiet
     }
@@ -343,8 +347,14 @@ impl ShmEnds {
     #[inline(always)]
     pub(super) fn take_sent(&self) -> bool {
         self.sent.set(false);
-        self.tx.end_run();
+        self.end_run();
         self.needs_no_ring()
+    }
+
+    #[inline(always)]
+    fn end_run(&self) {
+        self.sends_on.set(false);
+        self.tx.end_run();
     }
 
     /// What the peer broke; once.
@@ -381,9 +391,11 @@ impl ShortEnds for ShmEnds {
         if !self.sends_at_once.get() {
             return false;
         }
-        match self.tx.push_slot(head.into().words(), message.slot(), bytes) {
+        let follows = self.sends_on.get();
+        match self.tx.push_slot(head.into().words(), message.slot(), bytes, follows) {
             Ok(()) => {
-                if !self.sent.get() {
+                if !follows {
+                    self.sends_on.set(true);
                     self.note_sent();
                 }
                 true

@@ -45,7 +45,7 @@ fn push_by_slot(
     }
     let mut slot = [[0xee; BLOCK_BYTES]; SLOT_WORDS / 2];
     slot.as_flattened_mut()[SLOT_MESSAGE_AT..][..message.len()].copy_from_slice(message);
-    producer.push_slot(&head_of::<LINE_REST_WORDS>(&slot), &slot, message.len())
+    producer.push_slot(&head_of::<LINE_REST_WORDS>(&slot), &slot, message.len(), false)
 }
 
 fn pattern(length: usize, seed: u8) -> Vec<u8> {
