@@ -90,43 +90,17 @@ impl Drop for Served<'_> {
     }
 }
 
-/// What the lane did with the messages of one connection, until it is counted: when this is dropped, by a panic that
-/// ends the core, too.
-struct Handled<'a> {
-    core: &'a CoreCell,
-    lane: &'a ConnLane,
-    /// All of them; said last, so that the commonest ones need not be counted one by one.
-    messages: usize,
-    /// Of them: those that were neither plain calls nor plain replies.
+/// What the lane did with the messages of one connection, until it is counted ([`CoreCell::count_handled`]): a panic that
+/// ends the core leaves it uncounted.
+#[derive(Default)]
+struct Handled {
+    /// Messages that were neither plain calls nor plain replies.
     others: usize,
     /// Plain replies.
     replies: usize,
     /// Plain calls that were not answered here.
     unanswered: usize,
     bytes_sent: usize,
-}
-
-impl<'a> Handled<'a> {
-    #[inline(always)]
-    fn nothing(core: &'a CoreCell, lane: &'a ConnLane) -> Self {
-        Self { core, lane, messages: 0, others: 0, replies: 0, unanswered: 0, bytes_sent: 0 }
-    }
-}
-
-impl Drop for Handled<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        let counts = &self.core.lane.counts;
-        count(&counts.replies_received, self.replies as u64);
-        // Fewer where a panic ends the core.
-        let calls = self.messages.saturating_sub(self.replies + self.others);
-        if calls > 0 {
-            count(&counts.calls_received, calls as u64);
-            count(&counts.replies_sent, (calls - self.unanswered) as u64);
-            count(&counts.bytes_inline, self.bytes_sent as u64);
-            self.lane.count_calls(calls as u64);
-        }
-    }
 }
 
 impl CoreCell {
@@ -172,7 +146,7 @@ impl CoreCell {
         mut at_most: usize,
         up: &mut impl Upcalls,
     ) -> usize {
-        let mut handled = Handled::nothing(self, lane);
+        let mut handled = Handled::default();
         let mut left = at_most;
         loop {
             left -= 1;
@@ -186,8 +160,23 @@ impl CoreCell {
                 None => break,
             }
         }
-        handled.messages = at_most - left;
-        handled.messages
+        let messages = at_most - left;
+        self.count_handled(lane, messages, &handled);
+        messages
+    }
+
+    /// Counts messages of one connection: once for all, so that the commonest ones need not be counted one by one.
+    #[inline(always)]
+    fn count_handled(&self, lane: &ConnLane, messages: usize, handled: &Handled) {
+        let counts = &self.lane.counts;
+        count(&counts.replies_received, handled.replies as u64);
+        let calls = messages.saturating_sub(handled.replies + handled.others);
+        if calls > 0 {
+            count(&counts.calls_received, calls as u64);
+            count(&counts.replies_sent, (calls - handled.unanswered) as u64);
+            count(&counts.bytes_inline, handled.bytes_sent as u64);
+            lane.count_calls(calls as u64);
+        }
     }
 
     /// Handles a short message. State is borrowed for one step at a time, and not while a handler runs.
@@ -197,7 +186,7 @@ impl CoreCell {
         lane: &ConnLane,
         ends: &impl ShortEnds,
         short: &Short,
-        handled: &mut Handled<'_>,
+        handled: &mut Handled,
         up: &mut impl Upcalls,
     ) {
         let is_plain = match says_reply(&short.pairs()) {
@@ -216,7 +205,7 @@ impl CoreCell {
         &self,
         lane: &ConnLane,
         short: &Short,
-        handled: &mut Handled<'_>,
+        handled: &mut Handled,
         up: &mut impl Upcalls,
     ) -> bool {
         let Some((reply, results)) = plain_reply(short) else { return false };
@@ -237,7 +226,7 @@ impl CoreCell {
         lane: &ConnLane,
         ends: &impl ShortEnds,
         short: &Short,
-        handled: &mut Handled<'_>,
+        handled: &mut Handled,
         up: &mut impl Upcalls,
     ) -> bool {
         let Some((call, arguments)) = plain_call(short) else { return false };

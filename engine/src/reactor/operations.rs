@@ -138,7 +138,11 @@ impl CoreCell {
     pub(crate) fn begin_reverse(&self, conn: ConnId, is_inline: bool) -> Result<(), NoReverse> {
         match self.is_closing(conn) {
             true => Err(NoReverse::Down),
-            false => self.reactor().begin_reverse(conn, is_inline),
+            false => {
+                // The lane counts a call after it was served.
+                let is_served = self.lane.serving.get() == Some(conn);
+                self.reactor().begin_reverse(conn, is_inline, is_served)
+            }
         }
     }
 

@@ -121,7 +121,8 @@ impl CoreCell {
         };
         let at_most = if goes_on { arrived.shorts_left } else { 1 };
         let shorts = self.handle_shorts(lane, &**ends, &mut arrived.short, at_most, up);
-        if arrived.is_to_look(shorts)
+        if arrived.busy_turns >= LOOK_EVERY
+            || arrived.shorts_left == shorts
             || up.polls()
             || !self.inbox.is_empty()
             || !ends.end_turn_alone()
