@@ -16,8 +16,8 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 /// Turns after which a connection has gone silent for certain.
 const SILENCE: u32 = 5_000;
 
-/// Turns in which a call by it is answered: nine of each end, as it is silent at both, and one that the call begins in.
-const ROUNDS_MAX: usize = 20;
+/// Turns in which a call by it is answered: 17 of each end, as it is silent at both, and one that the call begins in.
+const ROUNDS_MAX: usize = 36;
 
 /// Start of the second call, and its end with the result.
 #[derive(Default)]

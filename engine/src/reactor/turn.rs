@@ -39,8 +39,10 @@ const PUBLISH_AFTER: u32 = 64;
 const PUBLISH_IDLE_EVERY: u64 = 1024;
 /// Whole turns without work between two looks at the clock.
 const STAMP_EVERY: u32 = 4;
-/// Turns that end early between two looks at what they leave out ([`CoreCell::look_around`]).
-const LOOK_EVERY: u32 = 8;
+/// Turns with messages that end early between two looks at what they leave out ([`CoreCell::look_around`]).
+const LOOK_EVERY: u32 = 16;
+/// The same of turns without messages.
+const LOOK_IDLE_EVERY: u32 = 8;
 
 /// Buffers of a turn for messages that have arrived.
 pub(crate) struct ArrivedMessages {
@@ -76,8 +78,11 @@ impl ArrivedMessages {
     /// Whether the turn that had that many messages is the one to look around.
     #[inline(always)]
     fn is_to_look(&self, shorts: usize) -> bool {
-        let turns = if shorts > 0 { self.busy_turns } else { self.idle_turns };
-        turns >= LOOK_EVERY || self.shorts_left == shorts
+        let is_due = match shorts {
+            0 => self.idle_turns >= LOOK_IDLE_EVERY,
+            _ => self.busy_turns >= LOOK_EVERY,
+        };
+        is_due || self.shorts_left == shorts
     }
 }
 
@@ -87,6 +92,8 @@ enum TurnEnd {
     Over(usize),
     /// There may be more to do in it.
     GoesOn(usize),
+    /// There is: it cannot end early.
+    IsWhole(usize),
 }
 
 impl CoreCell {
@@ -99,6 +106,7 @@ impl CoreCell {
         self.lane.in_turn.set(true);
         let shorts = match self.take_alone(arrived, up) {
             Some(TurnEnd::Over(shorts)) => return Progress { events: shorts, is_waiting: false },
+            Some(TurnEnd::IsWhole(shorts)) => return self.finish_turn(shorts, arrived, up),
             Some(TurnEnd::GoesOn(shorts)) => shorts,
             None => self.take_shorts(arrived, up),
         };
@@ -121,19 +129,41 @@ impl CoreCell {
         };
         let at_most = if goes_on { arrived.shorts_left } else { 1 };
         let shorts = self.handle_shorts(lane, &**ends, &mut arrived.short, at_most, up);
-        if arrived.busy_turns >= LOOK_EVERY
-            || arrived.shorts_left == shorts
-            || up.polls()
-            || !self.inbox.is_empty()
-            || !ends.end_turn_alone()
-        {
+        if up.polls() {
+            return Some(TurnEnd::GoesOn(shorts));
+        }
+        if arrived.busy_turns >= LOOK_EVERY || arrived.shorts_left == shorts {
+            return Some(self.look_around_alone(shorts, arrived));
+        }
+        if !self.inbox.is_empty() || !ends.end_turn_alone() {
             return Some(TurnEnd::GoesOn(shorts));
         }
         arrived.shorts_left -= shorts;
+        self.end_busy_turn(arrived);
+        Some(TurnEnd::Over(shorts))
+    }
+
+    /// Ends a turn as [`CoreCell::take_alone`] does that looks around.
+    #[inline(never)]
+    fn look_around_alone(&self, shorts: usize, arrived: &mut ArrivedMessages) -> TurnEnd {
+        if !self.look_around(&mut self.reactor(), arrived, false) {
+            return TurnEnd::IsWhole(shorts);
+        }
+        let ends = arrived.lane.as_ref().and_then(|lane| lane.ends.as_ref());
+        let Some(Ends::Shm(ends)) = ends else { return TurnEnd::GoesOn(shorts) };
+        if !self.inbox.is_empty() || !ends.end_turn_alone() {
+            return TurnEnd::GoesOn(shorts);
+        }
+        self.end_busy_turn(arrived);
+        TurnEnd::Over(shorts)
+    }
+
+    /// A turn with messages has ended early.
+    #[inline(always)]
+    fn end_busy_turn(&self, arrived: &mut ArrivedMessages) {
         arrived.busy_turns += 1;
         self.lane.in_turn.set(false);
         self.lane.stamp.set(None);
-        Some(TurnEnd::Over(shorts))
     }
 
     /// Handles short messages that have arrived by whatever connection, of which the turn may handle one or more.
@@ -215,7 +245,7 @@ impl CoreCell {
     ///
     /// Each turn looks for letters, for longer messages and for whatever else the driver knows of; one without a
     /// message also for bells and cancelled calls. All of that, and the clock, is looked at after [`LOOK_EVERY`] turns with
-    /// messages, or so many without, or as many messages as one turn may handle: so peers that were silent, cancelled
+    /// messages, or [`LOOK_IDLE_EVERY`] without, or as many messages as one turn may handle: so peers that were silent, cancelled
     /// calls and deadlines wait for no more than these.
     #[inline(always)]
     fn ends_early(

@@ -60,10 +60,7 @@ impl ConnLane {
     /// Counts plain calls that were taken on without a slot.
     #[inline(always)]
     pub(in crate::reactor) fn count_calls(&self, calls: u64) {
-        // In use only where a panic ends the core.
-        if let Ok(mut protocol) = self.protocol.try_borrow_mut() {
-            protocol.responder.count_plain(calls);
-        }
+        self.proto().responder.count_plain(calls);
     }
 
     /// The calls of a connection that is gone, to be made on another one.
