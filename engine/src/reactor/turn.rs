@@ -245,8 +245,8 @@ impl CoreCell {
     ///
     /// Each turn looks for letters, for longer messages and for whatever else the driver knows of; one without a
     /// message also for bells and cancelled calls. All of that, and the clock, is looked at after [`LOOK_EVERY`] turns with
-    /// messages, or [`LOOK_IDLE_EVERY`] without, or as many messages as one turn may handle: so peers that were silent, cancelled
-    /// calls and deadlines wait for no more than these.
+    /// messages, or [`LOOK_IDLE_EVERY`] without, or as many messages as one turn may handle: so peers that were silent,
+    /// cancelled calls and deadlines wait for no more than these.
     #[inline(always)]
     fn ends_early(
         &self,
@@ -735,22 +735,6 @@ impl Reactor {
             c.calls.recycle(hold);
         }
         allowed
-    }
-
-    fn close_all(&mut self) {
-        self.ending = true;
-        for conn in self.conns.ids() {
-            self.begin_close(conn, DownCause::Local);
-        }
-    }
-
-    /// Ends every connection, those that are still to come included.
-    fn shut_down(&mut self) {
-        self.is_shut_down = true;
-        // What it said last stands: from here on calls are given up, and not finished.
-        self.leaving = None;
-        self.close_all();
-        self.give_up_all();
     }
 
     /// Takes over a new connection (slow path: allocates), perhaps in the place of a lost one.
