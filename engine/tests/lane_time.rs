@@ -1,5 +1,5 @@
-//! Deadlines of calls that start in a turn after the application was away, and of calls that run
-//! concurrently with others.
+//! Deadlines of calls that start in a turn after the application was away; and deadlines and calls of silent connections
+//! while other connections are busy.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -12,6 +12,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Turns after which a connection has gone silent for certain.
+const SILENCE: u32 = 5_000;
+
+/// Turns in which a call by it is answered: 17 of each end, as it is silent at both, and one that the call begins in.
+const ROUNDS_MAX: usize = 36;
 
 /// Start of the second call, and its end with the result.
 #[derive(Default)]
@@ -105,5 +111,39 @@ fn a_deadline_comes_beside_calls_that_never_pause() {
                 far.poll_once();
             }
         }
+    }
+}
+
+/// Call by one connection, in step with the server, while another one goes silent, so that its peers must ring. Expect
+/// its next call answered within a few turns, whichever of them it falls on: cores look at their bells in some only.
+#[test]
+fn a_silent_connection_is_soon_heard_beside_calls_that_never_pause() {
+    let [here, there] = [(); 2].map(|()| Engine::new(valid(small())).unwrap());
+    let _shared = serve(&there);
+    let address = unique_address();
+    there.listen(&address).unwrap();
+    let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
+    let ends = [(); 2].map(|()| Ends::default());
+    let clients = ends.each_ref().map(|ends| {
+        let handler = ends.clone();
+        let client = near.connect(&address, PROGRAM, VERSION, |_| handler).unwrap();
+        poll_until(&mut near, &mut far, "the connection", || client.is_up());
+        client
+    });
+    let call = |client: &Client| {
+        client.call(common::program::NULL, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+    };
+    let mut round = || {
+        call(&clients[0]);
+        far.poll_once();
+        near.poll_once();
+    };
+    for tried in 0..5 {
+        (0..SILENCE + tried).for_each(|_| round());
+        call(&clients[1]);
+        let replies = ends[1].0[0].get();
+        let rounds = (1..).take_while(|_| ends[1].0[0].get() == replies).inspect(|_| round());
+        let rounds = rounds.take(ROUNDS_MAX + 1).count();
+        assert!(rounds <= ROUNDS_MAX, "not heard in {rounds} turns");
     }
 }

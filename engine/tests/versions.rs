@@ -11,9 +11,10 @@ use common::two_way::{Pair, connections};
 use common::{LIMIT, PROGRAM, Server, VERSION, pattern, small_with, unique_address, valid};
 use spinrpc::config::{ConfigRole, RawConfig, Versions};
 use spinrpc::{
-    CallSpec, Client, ConnectError, ConnectOptions, ConnectionEvent, Core, DownCause, Engine,
-    NoReverse, Reconnect, ReverseOptions, Token, TransportVersion,
+    Call, CallSpec, Client, ConnectError, ConnectOptions, ConnectionEvent, Core, DownCause, Engine,
+    NoReverse, Reconnect, ReverseOptions, Service, Token, TransportVersion,
 };
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const ONE: Option<TransportVersion> = Some(TransportVersion::One);
@@ -397,6 +398,36 @@ fn a_server_of_both_versions_calls_back_when_it_was_called() {
     let client = ask(&mut core).unwrap();
     client.call(NULL, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
     assert_eq!(hear(&mut core)[1], 2, "in the version of the client's call");
+}
+
+/// Makes a client in reverse when it is called, and keeps the result.
+struct CallsBack(Arc<Mutex<Option<Result<(), NoReverse>>>>);
+
+impl Service for CallsBack {
+    fn call(&mut self, call: Call<'_>) {
+        let (heard, options) = (SharedHeard::default(), ReverseOptions::new());
+        let made = |_| recorder(&heard, all_words);
+        let client = call.reverse_client(PROGRAM, VERSION, &options, made);
+        *self.0.lock().unwrap() = Some(client.map(drop));
+        call.reply(|_| {});
+    }
+}
+
+/// The call that is being served is one by which the server was called, although it is the first.
+#[test]
+fn a_server_of_both_versions_calls_back_in_the_first_call() {
+    let raw = small_with(|raw| (raw.rpc.version, raw.rpc.reverse_calls) = (Versions::Both, 2));
+    let engine = Engine::new(valid(raw)).unwrap();
+    let made = Arc::default();
+    let of_service = Arc::clone(&made);
+    engine.serve(PROGRAM, VERSION, move |_| CallsBack(Arc::clone(&of_service)));
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let mut peer = RawPeer::connect(&address);
+    peer.send_words(&[9, 1, 1, 0, 0, 0, 0, 9, 0, 2, PROGRAM.0, VERSION.0, NULL.0, 0, 0, 0, 0]);
+    common::caller::run_core(&mut core, "the call", || made.lock().unwrap().is_some());
+    assert_eq!(*made.lock().unwrap(), Some(Ok(())));
 }
 
 /// Version two section 5.3: "a responder MUST send Replies with the same RPC-over-RDMA protocol version

@@ -58,11 +58,10 @@ impl PlainCall {
     #[inline(always)]
     pub const fn parse(xid: [u8; 4], pairs: &[Pair; CALL_PAIRS]) -> Option<Self> {
         let [version, kind, lists, direction, program, procedure, credential, verifier] = *pairs;
-        let xid = u32::from_be_bytes(xid);
         let other = ((version ^ pair(v1::VERSION, 0)) & FIRST)
             | kind
             | lists
-            | (direction ^ pair(xid, CALL))
+            | (direction ^ with_first(xid, CALL))
             | ((program ^ pair(RPC_VERSION, 0)) & FIRST)
             | credential
             | verifier;
@@ -71,7 +70,7 @@ impl PlainCall {
         }
         let (version_of_program, procedure) = words(procedure);
         Some(Self {
-            xid: Xid(xid),
+            xid: Xid(u32::from_be_bytes(xid)),
             credits: words(version).1,
             program: Program(words(program).1),
             version: Version(version_of_program),
@@ -85,17 +84,18 @@ impl PlainCall {
     #[inline(always)]
     pub const fn emit(&self) -> ([u8; 4], [Pair; CALL_PAIRS]) {
         debug_assert!(self.credits != 0, "no message asks for zero credits");
+        let xid = self.xid.0.to_be_bytes();
         let pairs = [
             pair(v1::VERSION, self.credits),
             NOTHING,
             NOTHING,
-            pair(self.xid.0, CALL),
+            with_first(xid, CALL),
             pair(RPC_VERSION, self.program.0),
             pair(self.version.0, self.procedure.0),
             NOTHING,
             NOTHING,
         ];
-        (self.xid.0.to_be_bytes(), pairs)
+        (xid, pairs)
     }
 }
 
@@ -104,8 +104,8 @@ impl PlainCall {
 #[inline(always)]
 pub const fn call_head(xid: Xid, credits: u32) -> ([u8; 4], [Pair; 4]) {
     debug_assert!(credits != 0, "no message asks for zero credits");
-    let pairs = [pair(v1::VERSION, credits), NOTHING, NOTHING, pair(xid.0, CALL)];
-    (xid.0.to_be_bytes(), pairs)
+    let xid = xid.0.to_be_bytes();
+    (xid, [pair(v1::VERSION, credits), NOTHING, NOTHING, with_first(xid, CALL)])
 }
 
 /// A reply of version one without chunks, with AUTH_NONE for its verifier, which says SUCCESS.
@@ -123,17 +123,16 @@ impl PlainReply {
     #[inline(always)]
     pub const fn parse(xid: [u8; 4], pairs: &[Pair; REPLY_PAIRS]) -> Option<Self> {
         let [version, kind, lists, direction, accepted, success] = *pairs;
-        let xid = u32::from_be_bytes(xid);
         let other = ((version ^ pair(v1::VERSION, 0)) & FIRST)
             | kind
             | lists
-            | (direction ^ pair(xid, REPLY))
+            | (direction ^ with_first(xid, REPLY))
             | accepted
             | success;
         if other != NOTHING {
             return None;
         }
-        Some(Self { xid: Xid(xid), credits: words(version).1 })
+        Some(Self { xid: Xid(u32::from_be_bytes(xid)), credits: words(version).1 })
     }
 
     /// As [`PlainCall::emit`].
@@ -141,15 +140,16 @@ impl PlainReply {
     #[inline(always)]
     pub const fn emit(&self) -> ([u8; 4], [Pair; REPLY_PAIRS]) {
         debug_assert!(self.credits != 0, "no message grants zero credits");
+        let xid = self.xid.0.to_be_bytes();
         let pairs = [
             pair(v1::VERSION, self.credits),
             NOTHING,
             NOTHING,
-            pair(self.xid.0, REPLY),
+            with_first(xid, REPLY),
             NOTHING,
             NOTHING,
         ];
-        (self.xid.0.to_be_bytes(), pairs)
+        (xid, pairs)
     }
 }
 
@@ -164,6 +164,12 @@ pub const fn says_reply(pairs: &[Pair; REPLY_PAIRS]) -> bool {
 #[inline(always)]
 const fn pair(first: u32, second: u32) -> Pair {
     Pair::from_be((first as u64) << 32 | second as u64)
+}
+
+/// As [`pair`], of a first word that is as it lies in memory already.
+#[inline(always)]
+const fn with_first([a, b, c, d]: [u8; 4], second: u32) -> Pair {
+    Pair::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]) | pair(0, second)
 }
 
 /// The two words of a pair.

@@ -237,19 +237,21 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Some(SlotId { index: index as u16, generation: slot.generation })
     }
 
-    /// Accepts a plain call for which there is a slot, without taking the slot: a call that is
-    /// answered before the next message arrives does not need one. Returns `false`, and changes
-    /// nothing, if no slot is free.
+    /// Returns true if there is a slot for another call. A plain call that is answered before the next message arrives
+    /// takes none ([`Responder::count_plain`]), but must be able to ([`Responder::place_plain`]).
     #[inline(always)]
-    pub fn begin_plain(&mut self) -> bool {
-        if self.first_free == NO_SLOT {
-            return false;
-        }
-        self.taken += 1;
-        true
+    pub fn has_slot(&self) -> bool {
+        self.first_free != NO_SLOT
     }
 
-    /// The slot of a call that [`Responder::begin_plain`] took on, after all.
+    /// Counts plain calls that were taken on with a slot to be had. To be told before [`Responder::calls_taken`] is
+    /// asked for, not for each call.
+    #[inline(always)]
+    pub fn count_plain(&mut self, calls: u64) {
+        self.taken += calls;
+    }
+
+    /// The slot of a call that is, or will be, counted by [`Responder::count_plain`], after all.
     pub fn place_plain(&mut self) -> Option<SlotId> {
         let slot = self.take(State::Delivered, TransportVersion::One)?;
         self.taken -= 1;

@@ -8,12 +8,14 @@ use crate::mem::Bulk;
 use crate::reactor::ReplyData;
 use crate::reactor::pending::deferred::DeferTicket;
 use crate::reactor::pending::serving::{ReplyOps, Serving};
+use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::words::draft::{EncodeOnce, once};
 use crate::reactor::words::padded::Padded;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{AcceptStatus, AuthStat, CallHeader, OpaqueAuth, RejectStatus};
 use std::cell::Cell;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// One call, to be answered once: [`reply`](Call::reply), [`reject`](Call::reject) or
@@ -21,10 +23,17 @@ use std::time::{Duration, Instant};
 /// (`calls_dropped`).
 pub struct Call<'a>(pub(super) &'a CallState<'a>);
 
+/// The core that a call came to.
+pub(super) struct Home {
+    pub(super) ops: Rc<CoreCell>,
+    pub(super) reverse: Rc<Reverse>,
+}
+
 /// What a call is made of. It lies with the dispatch: a call is handed on as one pointer.
 pub(super) struct CallState<'a> {
-    pub(super) ops: &'a dyn ReplyOps,
-    pub(super) reverse: &'a Reverse,
+    pub(super) home: &'a Home,
+    /// What answers it; if none, the core itself.
+    pub(super) ops: Option<&'a dyn ReplyOps>,
     pub(super) serving: &'a Serving<'a>,
     pub(super) called: Called,
     /// The caller's credential, if it has one.
@@ -49,13 +58,18 @@ pub(super) struct GssCaller<'a> {
 impl<'a> CallState<'a> {
     /// Returns the target of an answer that is not a short reply, after taking a slot if the call has none.
     pub(super) fn target(&self) -> Option<ReplyTarget<'a>> {
-        self.serving.target(self.ops)
+        self.serving.target(self.ops())
+    }
+
+    /// What answers it.
+    pub(super) fn ops(&self) -> &'a dyn ReplyOps {
+        self.ops.unwrap_or(&*self.home.ops)
     }
 
     #[inline(never)]
     fn reply(&self, data: ReplyData, encode: EncodeOnce<'_>) {
         if let Some(to) = self.target() {
-            self.ops.reply(&to, data, None, encode);
+            self.ops().reply(&to, data, None, encode);
         }
     }
 }
@@ -134,7 +148,7 @@ impl<'a> Call<'a> {
     /// [`CallSpec::propagate_deadline`]: crate::CallSpec::propagate_deadline
     /// [`CallSpec::deadline`]: crate::CallSpec::deadline
     pub fn remaining(&self) -> Option<Duration> {
-        self.0.ops.remaining(&self.0.serving.placed_target()?)
+        self.0.ops().remaining(&self.0.serving.placed_target()?)
     }
 
     /// Until when the caller waits, by this host's clock, if it said so: now and [`Call::remaining`].
@@ -270,7 +284,7 @@ impl<'a> Call<'a> {
     fn refuse(&self, answer: &RpcRefusal) {
         self.0.outcome.set(Some(CallOutcome::Done));
         if let Some(to) = self.0.target() {
-            self.0.ops.reject(&to, answer);
+            self.0.ops().reject(&to, answer);
         }
     }
 
@@ -288,7 +302,7 @@ impl<'a> Call<'a> {
     /// The call itself comes back, to be answered at once, if no memory for its reply is left or too
     /// many calls are deferred.
     pub fn try_defer(self) -> Result<Deferred, Self> {
-        let ticket = self.0.target().and_then(|to| self.0.ops.defer(&to));
+        let ticket = self.0.target().and_then(|to| self.0.ops().defer(&to));
         let Some(ticket) = ticket else { return Err(self) };
         self.0.outcome.set(Some(CallOutcome::Deferred));
         Ok(Deferred(ticket))
@@ -300,7 +314,7 @@ impl Drop for Call<'_> {
         if self.0.outcome.get().is_none() {
             self.0.outcome.set(Some(CallOutcome::Done));
             if let Some(to) = self.0.target() {
-                self.0.ops.drop_call(&to);
+                self.0.ops().drop_call(&to);
             }
         }
     }

@@ -9,6 +9,7 @@ use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::PulledChunks;
 use crate::reactor::words::calls::{CallId, CallTarget, Deadline, HeaderTemplate};
+use crate::reactor::words::messages::NESTED;
 use crate::reactor::words::padded::Padded;
 use crate::reactor::{Backpressure, CallSpec, OptionMessage, Resend};
 use spinrpc_proto::ids::{Procedure, Program, Version};
@@ -169,9 +170,9 @@ impl Link {
         encode: impl FnOnce(&mut Encoder<'_>),
         explain: impl FnOnce(&mut Result<CallId, Backpressure>),
     ) -> Result<CallId, Backpressure> {
-        let route = self.route.borrow();
+        let Ok(route) = self.route.try_borrow_mut() else { return Err(NESTED) };
         let target = CallTarget { header: &route.header, procedure, token };
-        self.ops.start_call((conn, route.lane.as_ref()), &target, spec, encode, explain)
+        self.ops.start_call((conn, &route.lane), target, spec, encode, explain)
     }
 
     /// The connection that a call goes by.

@@ -120,7 +120,7 @@ impl Asking {
         #[cfg(feature = "gss")]
         spec.open();
         let encode = |arguments: &mut StreamWriter<'_>| arguments.fixed(&request);
-        ops.start_call((conn, None), &target, &mut spec, encode, |_| {})
+        ops.start_call((conn, &None), target, &mut spec, encode, |_| {})
     }
 
     /// The results of the request came: they bind the connection from now on.

@@ -36,14 +36,32 @@ impl ContainedService {
         Self { ops, program, inner }
     }
 
+    /// Returns true if this is the service of that program.
+    #[inline(always)]
+    pub(super) fn serves(&self, program: Program, version: Version) -> bool {
+        self.program == (program, version)
+    }
+
+    /// Returns the program and its version.
+    pub(super) fn program(&self) -> (Program, Version) {
+        self.program
+    }
+
     /// Runs the service, which answers or defers the call.
     #[inline(always)]
     pub(super) fn call<'a>(&mut self, state: &'a CallState<'a>) -> CallOutcome {
         let inner = &mut self.inner;
         match catch_unwind(AssertUnwindSafe(|| inner.call(Call(state)))) {
-            Ok(()) => state.outcome.get().unwrap_or(CallOutcome::Done),
+            // Most calls; apart from the others, whose outcome takes a closer look.
+            Ok(()) if state.outcome.get() == Some(CallOutcome::Replied) => CallOutcome::Replied,
+            Ok(()) => Self::other_outcome(state),
             Err(payload) => self.end_call(state, payload),
         }
+    }
+
+    #[inline(never)]
+    fn other_outcome(state: &CallState<'_>) -> CallOutcome {
+        state.outcome.get().unwrap_or(CallOutcome::Done)
     }
 
     #[cold]

@@ -1,7 +1,7 @@
 //! From the reactor to the application: finds the service of a call and the handler of a reply,
 //! and runs it.
 
-use super::call::{Arguments, CallState, Called};
+use super::call::{Arguments, CallState, Called, Home};
 use super::client::{BesideReply, Link, LinkState, Reply, ReplyHandler, Token};
 use super::client_entry::ClientEntry;
 use super::config_protocol::Asking;
@@ -44,6 +44,9 @@ use std::time::Duration;
 /// How long the driver may take to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// No service has this number.
+const NO_SERVICE: usize = usize::MAX;
+
 /// One program of one core.
 pub(super) struct ServiceEntry {
     pub(super) program: Program,
@@ -56,9 +59,9 @@ pub(super) struct Dispatch {
     pub(super) ops: Rc<CoreCell>,
     /// The same, for those who call back.
     pub(super) reverse: Rc<Reverse>,
-    /// What calls find: the number of its service each. None once the core ends in good order.
-    programs: Vec<(Program, Version)>,
-    /// The number of the service that was called last.
+    /// The same, for calls.
+    pub(super) home: Home,
+    /// The number of the service that was called last; that of none once the core ends in good order.
     called: usize,
     pub(super) services: Vec<ContainedService>,
     /// One for each service. Apart from them, so that calls find a service as fast as without.
@@ -95,7 +98,7 @@ impl Dispatch {
         #[cfg(feature = "gss")] gss: Arc<GssCore>,
     ) -> Self {
         let (clients, connecting) = (Vec::new(), Vec::new());
-        let programs = services.iter().map(|entry| (entry.program, entry.version)).collect();
+        let reverse = Reverse::new(Rc::clone(&ops));
         let contained = |ServiceEntry { program, version, service }| {
             ContainedService::new(Rc::clone(&ops), (program, version), service)
         };
@@ -104,9 +107,9 @@ impl Dispatch {
         let polls = |index: &usize| services[*index].polls();
         let polling: Box<[_]> = (0..services.len()).filter(polls).collect();
         Self {
-            reverse: Reverse::new(Rc::clone(&ops)),
+            home: Home { ops: Rc::clone(&ops), reverse: Rc::clone(&reverse) },
+            reverse,
             ops,
-            programs,
             called: 0,
             services,
             timed,
@@ -275,15 +278,24 @@ impl Dispatch {
     /// The service of a program: most calls go to that of the call before.
     #[inline]
     pub(super) fn find(&mut self, program: Program, version: Version) -> Option<usize> {
-        match self.programs.get(self.called) == Some(&(program, version)) {
+        match self.was_called(program, version) {
             true => Some(self.called),
             false => self.find_other(program, version),
         }
     }
 
+    /// The call before was one of that program.
+    #[inline(always)]
+    fn was_called(&self, program: Program, version: Version) -> bool {
+        self.services.get(self.called).is_some_and(|service| service.serves(program, version))
+    }
+
     #[inline(never)]
     fn find_other(&mut self, program: Program, version: Version) -> Option<usize> {
-        let found = self.programs.iter().position(|served| *served == (program, version));
+        if self.is_leaving {
+            return None;
+        }
+        let found = self.services.iter().position(|service| service.serves(program, version));
         self.called = found.unwrap_or(self.called);
         found
     }
@@ -291,7 +303,8 @@ impl Dispatch {
     /// The answer when there is no such service (RFC 5531 section 9).
     #[cold]
     fn not_served(&self, program: Program) -> AcceptStatus {
-        let served = self.programs.iter().filter(|(number, _)| *number == program);
+        let served = self.services.iter().map(ContainedService::program);
+        let served = served.filter(|(number, _)| *number == program);
         let versions = served.map(|(_, version)| version.0);
         match (versions.clone().min(), versions.max()) {
             (Some(low), Some(high)) => AcceptStatus::ProgMismatch { low, high },
@@ -370,11 +383,10 @@ impl Dispatch {
         }
         // A place of its own: with the lifetime of this function, like the state that points to it.
         let mut padded = padded;
-        let (replies, reverse) = (&*self.ops, &*self.reverse);
         let (called, credential) = (Called::of(header), Some(header.credential));
         let state = CallState {
-            ops: replies,
-            reverse,
+            home: &self.home,
+            ops: None,
             serving,
             called,
             credential,
@@ -407,6 +419,20 @@ impl Dispatch {
         CallOutcome::Done
     }
 
+    /// A plain call to another program than the one before.
+    #[cold]
+    fn on_call_of_another(
+        &mut self,
+        serving: &Serving<'_>,
+        call: PlainCall,
+        arguments: &[u8],
+    ) -> CallOutcome {
+        match self.find_other(call.program, call.version) {
+            Some(_) => self.on_plain_call(serving, &call, arguments),
+            None => self.turn_away(serving, call.program),
+        }
+    }
+
     /// A call that has data beside its message, or is an RDMA_MSGP.
     #[inline(never)]
     fn on_chunked_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
@@ -415,8 +441,8 @@ impl Dispatch {
         }
         let message = frame.message.bytes();
         let Admitted { header_bytes, plain, long } = frame.admitted;
-        let (conn, slot, place) = (frame.conn, frame.slot, Cell::new(None));
-        let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain }, &place);
+        let (conn, slot) = (frame.conn, frame.slot);
+        let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain });
         let Some(sinks) = &mut frame.sinks else { return CallOutcome::Done };
         let Sinks { chunks, count, bulks, .. } = &mut **sinks;
         let (chunks, bulks) = (&chunks[..*count], &mut bulks[..*count]);
@@ -445,8 +471,7 @@ impl Dispatch {
         let Sinks { chunks, count, bulks, joined, .. } = &mut **sinks;
         let (chunks, bulks) = (&chunks[..*count], &mut bulks[..*count]);
         let (message, padded) = Padded::of(&mut frame.message, header_bytes, joined);
-        let place = Cell::new(None);
-        let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain }, &place);
+        let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain });
         self.serve_padded(&serving, &message[header_bytes..], chunks, bulks, padded)
     }
 }
@@ -495,7 +520,7 @@ impl Upcalls for Dispatch {
 
     fn on_leave(&mut self) {
         self.is_leaving = true;
-        self.programs.clear();
+        self.called = NO_SERVICE;
     }
 
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
@@ -509,19 +534,21 @@ impl Upcalls for Dispatch {
         call: &PlainCall,
         arguments: &[u8],
     ) -> CallOutcome {
-        let Some(index) = self.find(call.program, call.version) else {
-            return self.turn_away(serving, call.program);
-        };
+        if !self.was_called(call.program, call.version) {
+            // By value, so that the fields need no place in memory otherwise.
+            return self.on_call_of_another(serving, *call, arguments);
+        }
         let PlainCall { xid, program, version, procedure, .. } = *call;
         #[cfg(feature = "gss")]
         if self.is_too_weak(serving, procedure) {
             return self.deny_weak(serving);
         }
+        let Some(service) = self.services.get_mut(self.called) else { return CallOutcome::Done };
         let base = CALL_BYTES - MSG_HEADER_BYTES;
         let arguments = Arguments { stream: arguments, base, beside: None };
         let state = CallState {
-            ops: &*self.ops,
-            reverse: &self.reverse,
+            home: &self.home,
+            ops: None,
             serving,
             called: Called { xid, program, version, procedure },
             credential: None,
@@ -531,7 +558,7 @@ impl Upcalls for Dispatch {
             #[cfg(feature = "gss")]
             caller: None,
         };
-        self.services[index].call(&state)
+        service.call(&state)
     }
 
     fn on_short_call(&mut self, serving: &Serving<'_>, stream: &[u8]) -> CallOutcome {

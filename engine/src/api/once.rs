@@ -122,7 +122,7 @@ impl ServeOnce {
 
     /// Sends a kept reply: through the chunks of this call, if it has any.
     fn answer(&self, state: &CallState<'_>, stored: &Stored<'_>) {
-        let ops = state.ops;
+        let ops = state.ops();
         ops.count_replay();
         let Some(to) = state.target() else { return };
         match stored {
@@ -138,7 +138,7 @@ impl ServeOnce {
         let outer = call.0;
         // The reply has to pass by `Recording`.
         outer.serving.forgo_room();
-        let ops = Recording { inner: outer.ops, ticket: Cell::new(Some(ticket)) };
+        let ops = Recording { inner: outer.ops(), ticket: Cell::new(Some(ticket)) };
         // Out of its place, so that it may have a shorter life, like the state that points to it.
         let mut padded = outer.padded.take().map(|Padded { alignment, start, spill }| Padded {
             alignment: *alignment,
@@ -146,8 +146,8 @@ impl ServeOnce {
             spill: spill.take(),
         });
         let state = CallState {
-            ops: &ops,
-            reverse: outer.reverse,
+            home: outer.home,
+            ops: Some(&ops),
             serving: outer.serving,
             called: outer.called,
             credential: outer.credential,

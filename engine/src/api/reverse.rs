@@ -159,7 +159,7 @@ impl Call<'_> {
         options: &ReverseOptions,
         make: impl FnOnce(Client) -> H,
     ) -> Result<Client, NoReverse> {
-        self.0.reverse.client(self.connection().0, (program, version), options, make)
+        self.0.home.reverse.client(self.connection().0, (program, version), options, make)
     }
 }
 

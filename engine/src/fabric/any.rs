@@ -195,8 +195,8 @@ impl AnyFabric {
     }
 
     #[inline(never)]
-    fn skip_poll_elsewhere(&mut self) -> bool {
-        each!(Self: self, fabric => fabric.skip_poll())
+    fn skip_poll_elsewhere(&mut self, is_idle: bool) -> bool {
+        each!(Self: self, fabric => fabric.skip_poll(is_idle))
     }
 
     #[inline(never)]
@@ -269,8 +269,12 @@ impl Fabric for AnyFabric {
     }
 
     #[inline(always)]
-    fn skip_poll(&mut self) -> bool {
-        in_place!(self, fabric => fabric.skip_poll(), self.skip_poll_elsewhere())
+    fn skip_poll(&mut self, is_idle: bool) -> bool {
+        in_place!(self, fabric => fabric.skip_poll(is_idle), self.skip_poll_elsewhere(is_idle))
+    }
+
+    fn rests(&mut self) -> bool {
+        each!(Self: self, fabric => fabric.rests())
     }
 
     fn ends(&self, qp: QpId) -> Option<Ends> {

@@ -18,6 +18,20 @@ pub struct NextShort {
     pub is_last: bool,
 }
 
+/// Result of a look at a connection that may be the only one to be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alone {
+    /// A message was taken; there may be more.
+    Taken {
+        /// As in [`NextShort`].
+        goes_on: bool,
+    },
+    /// It is, and has no message.
+    Silent,
+    /// The driver has to look.
+    Unknown,
+}
+
 /// See the module. Clones are the same ends. Those of a connection that is down take and send nothing.
 #[derive(Clone, Debug)]
 pub enum Ends {
@@ -39,29 +53,49 @@ macro_rules! each {
     };
 }
 
-impl Ends {
-    /// Takes the next short message, if one waits, as if its receive were posted again at once. Returns whether
-    /// there may be more.
+/// What the ends of every driver do. A loop over many messages is made for those of one driver.
+pub trait ShortEnds {
+    /// Takes the short message behind the one that was taken last, if it waits, as if its receive were posted again at
+    /// once. To be asked only while there may be more. Returns whether there may be more.
+    fn take(&self, message: &mut Short) -> Option<bool>;
+
+    /// As [`Fabric::post`](super::Fabric::post) of a Send, by value; the message begins with `head`,
+    /// whatever it has there itself. `bytes` is its length, which the caller may have at hand. `false` where that cannot be done now,
+    /// or ever; then nothing has happened, and the message is to be posted.
+    fn send<const HEAD: usize>(
+        &self,
+        head: impl Into<Head<HEAD>>,
+        message: &Short,
+        bytes: usize,
+    ) -> bool;
+
+    /// As [`Fabric::send_room`](super::Fabric::send_room).
+    fn send_room(&self) -> usize;
+}
+
+impl ShortEnds for Ends {
     #[inline(always)]
-    pub fn take(&self, message: &mut Short) -> Option<bool> {
+    fn take(&self, message: &mut Short) -> Option<bool> {
         each!(self, ends => ends.take(message))
     }
 
-    /// As [`Fabric::post`](super::Fabric::post) of a Send, by value; the message begins with `head`, whatever it has
-    /// there itself. `false` where that cannot be done now, or ever; then nothing has happened, and the message is
-    /// to be posted.
     #[inline(always)]
-    pub fn send<const HEAD: usize>(&self, head: impl Into<Head<HEAD>>, message: &Short) -> bool {
+    fn send<const HEAD: usize>(
+        &self,
+        head: impl Into<Head<HEAD>>,
+        message: &Short,
+        bytes: usize,
+    ) -> bool {
         match self {
-            Self::Shm(ends) => ends.send(head, message),
+            Self::Shm(ends) => ends.send(head, message, bytes),
+            // As one value, so that nothing that a head is made of needs a place in memory.
             #[cfg(feature = "sim")]
-            Self::Sim(ends) => ends.send(&head.into(), message),
+            Self::Sim(ends) => ends.send::<HEAD>(head.into(), message, bytes),
         }
     }
 
-    /// As [`Fabric::send_room`](super::Fabric::send_room).
     #[inline(always)]
-    pub fn send_room(&self) -> usize {
+    fn send_room(&self) -> usize {
         each!(self, ends => ends.send_room())
     }
 }

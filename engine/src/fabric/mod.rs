@@ -24,7 +24,7 @@ mod wr;
 
 pub use address::{Address, AddressError, RDMA_PORT, RdmaAddress, check_address};
 pub(crate) use any::{AnyConnector, AnyEndpoint, AnyFabric};
-pub use ends::{Ends, NextShort};
+pub use ends::{Alone, Ends, NextShort, ShortEnds};
 pub use origin::Origin;
 pub use peer::Peer;
 pub use short::{Head, LINE_PAIRS, LineHead, LongHead, SHORT_BYTES_MAX, Short};
@@ -128,10 +128,17 @@ pub trait Fabric: Sized + 'static {
     }
 
     /// Ends the scan of this turn as a poll does, where that turn is to have none. `false`, and nothing has happened,
-    /// where something waits for a poll that the driver knows of already.
+    /// where something waits for a poll that the driver knows of already; if the turn is idle, as it had no short
+    /// message, also where a peer has rung.
     #[inline(always)]
-    fn skip_poll(&mut self) -> bool {
+    fn skip_poll(&mut self, _is_idle: bool) -> bool {
         false
+    }
+
+    /// Looks for what [`Fabric::skip_poll`] may not know of, such as silent peers. `false` if a poll is due. To be called
+    /// at least once in a few turns that skip it.
+    fn rests(&mut self) -> bool {
+        true
     }
 
     /// The ends of a connection; `None` where messages do not go by value.

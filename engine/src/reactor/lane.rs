@@ -1,35 +1,26 @@
 //! The lane of short messages: a plain call or reply goes from the driver to its handler by value, and
-//! its receive never leaves the driver. Called by the turn, and by the api, whose calls start here.
+//! its receive never leaves the driver. Called by the turn; calls start in `starts`.
 //!
 //! Whatever is not plain is looked at by the protocol core as any message is. If it is a call or a
 //! reply without chunks all the same, as those of version two or with a credential are, it goes by
 //! value; anything else is put into the receive that it was taken for, and goes the general way.
 
-use crate::fabric::{
-    ConnId, DownCause, Ends, Fabric, Head, LINE_PAIRS, LineHead, LongHead, NextShort, Received,
-    Short,
-};
+use crate::fabric::{ConnId, DownCause, Ends, Fabric, LineHead, Received, Short, ShortEnds};
 use crate::mem::Buf;
 use crate::reactor::pending::serving::Serving;
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::{
-    Backpressure, CallId, CallOutcome, CallSpec, CallTarget, Deadline, ReplyFrame, ReplyTarget,
-};
-use crate::reactor::words::draft::{Draft, EncodeOnce, once};
+use crate::reactor::words::calls::{CallOutcome, ReplyFrame, ReplyTarget};
 use crate::reactor::words::gate::{Gate, Way};
-use crate::reactor::words::message_memory::{MessageMemory, Undrafted};
-use crate::reactor::words::messages::{ITEMS_DIFFER, is_plain, plain_header_bytes, version_of};
+use crate::reactor::words::messages::{is_plain, plain_header_bytes, version_of};
 use crate::reactor::words::reply_plan::ReplyData;
 use crate::reactor::words::sink::{Event, EventSink};
-use crate::sys::clock::Ticks;
-use spinrpc_proto::ids::{Instant, Program, Version, Xid};
+use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{DeliveredReply, ReplyStream, SlotId};
-use spinrpc_proto::payload::StreamWriter;
-use spinrpc_proto::plain::{CALL_BYTES, PlainCall, PlainReply, REPLY_BYTES, call_head, says_reply};
+use spinrpc_proto::plain::{CALL_BYTES, PlainCall, PlainReply, REPLY_BYTES, says_reply};
 use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
 use spinrpc_proto::version::TransportVersion;
 use std::cell::Cell;
@@ -38,7 +29,7 @@ use std::rc::Rc;
 impl CoreCell {
     /// Whether the lane of a connection may take this way, after a look at the connection if that is not known.
     #[inline(always)]
-    fn lets(&self, lane: &ConnLane, way: Way) -> bool {
+    pub(super) fn lets(&self, lane: &ConnLane, way: Way) -> bool {
         lane.is_open(way) || (lane.gate.get() == Gate::UNKNOWN && self.look_at_gate(lane, way))
     }
 
@@ -53,7 +44,7 @@ impl CoreCell {
 }
 
 impl Conn {
-    fn lets(&self, way: Way) -> bool {
+    pub(super) fn lets(&self, way: Way) -> bool {
         if self.lane.gate.get() == Gate::UNKNOWN {
             self.look_at_gate();
         }
@@ -68,8 +59,11 @@ impl Conn {
             && proto.requester.negotiation().version() == one
             && takes_any_short
             && self.lane.send_reserved.get() == 0;
-        // A buffer must be left for a reply that has to wait. Taking one makes the gate unknown.
-        let takes_calls = proto.takes_plain_calls() && takes_any_short && self.has_spare_send();
+        // A buffer must be left for a reply that has to wait, and a slot for a call that is not answered at once.
+        // Taking one makes the gate unknown.
+        let takes_calls = (proto.takes_plain_calls() && proto.responder.has_slot())
+            && takes_any_short
+            && self.has_spare_send();
         self.lane.gate.set(Gate::of(&[
             (Way::SendCalls, sends_calls),
             (Way::TakeCalls, takes_calls),
@@ -96,56 +90,129 @@ impl Drop for Served<'_> {
     }
 }
 
+/// What the lane did with the messages of one connection, until it is counted ([`CoreCell::count_handled`]): a panic that
+/// ends the core leaves it uncounted.
+#[derive(Default)]
+struct Handled {
+    /// Messages that were neither plain calls nor plain replies.
+    others: usize,
+    /// Plain replies.
+    replies: usize,
+    /// Plain calls that were not answered here.
+    unanswered: usize,
+    bytes_sent: usize,
+}
+
 impl CoreCell {
-    /// Handles at most `at_most` short messages that have arrived, and returns their number.
+    /// Handles a short message that was taken of a connection, and those behind it: `at_most` in all, which are not
+    /// none. Returns their number; `None` if the connection has no ends, from which nothing can have been taken.
     #[inline(always)]
-    pub(super) fn take_shorts(
+    pub(super) fn handle_shorts_of(
         &self,
+        lane: &ConnLane,
+        short: &mut Short,
+        at_most: usize,
+        up: &mut impl Upcalls,
+    ) -> Option<usize> {
+        Some(match lane.ends.as_ref()? {
+            Ends::Shm(ends) => self.handle_shorts(lane, &**ends, short, at_most, up),
+            #[cfg(feature = "sim")]
+            Ends::Sim(ends) => self.handle_simulated(lane, &**ends, short, at_most, up),
+        })
+    }
+
+    /// As [`CoreCell::handle_shorts`], apart from those whose every instruction counts.
+    #[cfg(feature = "sim")]
+    #[inline(never)]
+    fn handle_simulated(
+        &self,
+        lane: &ConnLane,
+        ends: &impl ShortEnds,
         short: &mut Short,
         at_most: usize,
         up: &mut impl Upcalls,
     ) -> usize {
+        self.handle_shorts(lane, ends, short, at_most, up)
+    }
+
+    /// Handles a short message that was taken, and those behind it: `at_most` in all, which are not none. Returns
+    /// their number.
+    #[inline(always)]
+    pub(super) fn handle_shorts(
+        &self,
+        lane: &ConnLane,
+        ends: &impl ShortEnds,
+        short: &mut Short,
+        mut at_most: usize,
+        up: &mut impl Upcalls,
+    ) -> usize {
+        let mut handled = Handled::default();
         let mut left = at_most;
-        while left > 0 {
-            let Some((lane, first)) = self.reactor().next_lane(short) else { break };
-            let Some(ends) = &lane.ends else { break };
-            let mut goes_on = first.goes_on;
-            loop {
-                left -= 1;
-                self.handle_short(&lane, ends, short, up);
-                if !goes_on || left == 0 {
-                    break;
-                }
-                let Some(more) = ends.take(short) else { break };
-                goes_on = more;
-            }
-            if first.is_last {
+        loop {
+            left -= 1;
+            self.handle_short(lane, ends, short, &mut handled, up);
+            if left == 0 {
                 break;
             }
+            match ends.take(short) {
+                Some(true) => {}
+                Some(false) => (at_most, left) = (at_most - left + 1, 1),
+                None => break,
+            }
         }
-        at_most - left
+        let messages = at_most - left;
+        self.count_handled(lane, messages, &handled);
+        messages
+    }
+
+    /// Counts messages of one connection: once for all, so that the commonest ones need not be counted one by one.
+    #[inline(always)]
+    fn count_handled(&self, lane: &ConnLane, messages: usize, handled: &Handled) {
+        let counts = &self.lane.counts;
+        count(&counts.replies_received, handled.replies as u64);
+        let calls = messages.saturating_sub(handled.replies + handled.others);
+        if calls > 0 {
+            count(&counts.calls_received, calls as u64);
+            count(&counts.replies_sent, (calls - handled.unanswered) as u64);
+            count(&counts.bytes_inline, handled.bytes_sent as u64);
+            lane.count_calls(calls as u64);
+        }
     }
 
     /// Handles a short message. State is borrowed for one step at a time, and not while a handler runs.
     #[inline(always)]
-    fn handle_short(&self, lane: &ConnLane, ends: &Ends, short: &Short, up: &mut impl Upcalls) {
+    fn handle_short(
+        &self,
+        lane: &ConnLane,
+        ends: &impl ShortEnds,
+        short: &Short,
+        handled: &mut Handled,
+        up: &mut impl Upcalls,
+    ) {
         let is_plain = match says_reply(&short.pairs()) {
-            true => self.deliver_plain_reply(lane, short, up),
-            false => self.serve_plain_call(lane, ends, short, up),
+            true => self.deliver_plain_reply(lane, short, handled, up),
+            false => self.serve_plain_call(lane, ends, short, handled, up),
         };
         if !is_plain {
-            self.on_other_short(lane, ends, short, up);
+            handled.others += 1;
+            self.on_other_short(lane, short, up);
         }
     }
 
     /// A reply to a call that has lent nothing. `false`, and nothing happened, for any other message.
     #[inline(always)]
-    fn deliver_plain_reply(&self, lane: &ConnLane, short: &Short, up: &mut impl Upcalls) -> bool {
+    fn deliver_plain_reply(
+        &self,
+        lane: &ConnLane,
+        short: &Short,
+        handled: &mut Handled,
+        up: &mut impl Upcalls,
+    ) -> bool {
         let Some((reply, results)) = plain_reply(short) else { return false };
         let is_let = self.lets(lane, Way::TakeReplies);
         let token = is_let.then(|| lane.proto().requester.take_plain_reply(&reply)).flatten();
         let Some(token) = token else { return false };
-        count(&self.lane.counts.replies_received, 1);
+        handled.replies += 1;
         if !up.on_plain_reply(lane.id, token, results) {
             self.on_first_plain_reply(lane.id, token, short, up);
         }
@@ -157,24 +224,38 @@ impl CoreCell {
     fn serve_plain_call(
         &self,
         lane: &ConnLane,
-        ends: &Ends,
+        ends: &impl ShortEnds,
         short: &Short,
+        handled: &mut Handled,
         up: &mut impl Upcalls,
     ) -> bool {
         let Some((call, arguments)) = plain_call(short) else { return false };
-        if !self.lets(lane, Way::TakeCalls) || !lane.begin_plain_call(ends) {
+        let message = short.bytes();
+        if !self.lets(lane, Way::TakeCalls) || ends.send_room() <= lane.send_reserved.get() {
             return false;
         }
-        count(&self.lane.counts.calls_received, 1);
-        let slot = Cell::new(None);
-        let serving = Serving::with_room(lane.id, &slot, short.bytes(), Some(&self.lane.reply));
-        match self.serve_in_place(lane.id, || up.on_plain_call(&serving, &call, arguments)) {
-            CallOutcome::Replied if slot.get().is_none() => {
+        debug_assert!(lane.proto().responder.has_slot(), "the gate lets calls in without a slot");
+        lane.reserve(1);
+        let conn = lane.id;
+        let serving = Serving::with_room(conn, None, message, Some(&self.lane.reply));
+        // As `serve_in_place` does, whose closure would not be inlined here.
+        let served = Served::begin(&self.lane.serving, conn);
+        let outcome = up.on_plain_call(&serving, &call, arguments);
+        drop(served);
+        match outcome {
+            // It has no slot: who takes one forgoes the room for such a reply.
+            CallOutcome::Replied => {
                 lane.unreserve(1);
                 let results = &mut self.lane.reply.borrow_mut().short;
-                self.send_short_reply(lane, ends, call.xid, results);
+                match self.send_short_reply(lane, ends, call.xid, results) {
+                    Some(bytes) => handled.bytes_sent += bytes,
+                    None => handled.unanswered += 1,
+                }
             }
-            outcome => self.end_plain_call(lane, ends, &slot, short, outcome),
+            outcome => {
+                handled.unanswered += 1;
+                self.end_plain_call(lane, serving.slot(), short, outcome);
+            }
         }
         self.close_if_asked();
         true
@@ -194,14 +275,13 @@ impl CoreCell {
     fn end_plain_call(
         &self,
         lane: &ConnLane,
-        ends: &Ends,
-        slot: &Cell<Option<SlotId>>,
+        slot: Option<SlotId>,
         short: &Short,
         outcome: CallOutcome,
     ) {
-        self.end_served(lane, slot, short.bytes(), Some(ends), outcome);
+        self.end_served(lane, slot, short.bytes(), lane.ends.as_ref(), outcome);
         if outcome == CallOutcome::Deferred {
-            self.reactor().keep_deferred(lane.id, slot.get(), short);
+            self.reactor().keep_deferred(lane.id, slot, short);
         }
     }
 
@@ -210,16 +290,16 @@ impl CoreCell {
     fn serve_with_room(
         &self,
         lane: &ConnLane,
-        slot: &Cell<Option<SlotId>>,
+        slot: SlotId,
         message: &[u8],
         ends: Option<&Ends>,
         serve: impl FnOnce(&Serving<'_>) -> CallOutcome,
     ) -> CallOutcome {
         let conn = lane.id;
         let room = self.lane.takes_replies.then_some(&self.lane.reply);
-        let call = Serving::with_room(conn, slot, message, room);
+        let call = Serving::with_room(conn, Some(slot), message, room);
         let outcome = self.serve_in_place(conn, || serve(&call));
-        self.end_served(lane, slot, message, ends, outcome);
+        self.end_served(lane, Some(slot), message, ends, outcome);
         self.close_if_asked();
         outcome
     }
@@ -228,7 +308,7 @@ impl CoreCell {
     fn end_served(
         &self,
         lane: &ConnLane,
-        slot: &Cell<Option<SlotId>>,
+        slot: Option<SlotId>,
         message: &[u8],
         ends: Option<&Ends>,
         outcome: CallOutcome,
@@ -239,17 +319,19 @@ impl CoreCell {
                 if let Some(ends) = ends
                     && let Some(xid) = xid_in(message) =>
             {
-                match slot.get() {
+                match slot {
                     None => lane.unreserve(1),
                     Some(slot) => self.reactor().end_plain_slot(conn, slot),
                 }
-                self.send_short_reply(lane, ends, xid, &mut self.lane.reply.borrow_mut().short);
+                let results = &mut self.lane.reply.borrow_mut().short;
+                if let Some(bytes) = self.send_short_reply(lane, ends, xid, results) {
+                    count(&self.lane.counts.replies_sent, 1);
+                    count(&self.lane.counts.bytes_inline, bytes as u64);
+                }
             }
-            CallOutcome::Replied => self.send_written_reply(conn, slot.get(), message, true),
-            CallOutcome::RepliedAtLength => {
-                self.send_written_reply(conn, slot.get(), message, false);
-            }
-            _ if slot.get().is_none() => self.reactor().forget_plain_call(conn),
+            CallOutcome::Replied => self.send_written_reply(conn, slot, message, true),
+            CallOutcome::RepliedAtLength => self.send_written_reply(conn, slot, message, false),
+            _ if slot.is_none() => self.reactor().forget_plain_call(conn),
             _ => {}
         }
     }
@@ -324,7 +406,7 @@ impl CoreCell {
         let serve = |serving: &Serving<'_>| up.on_short_call(serving, &message[header_bytes..]);
         let takes_short = takes_any && version_of(message) == TransportVersion::One;
         let ends = lane.ends.as_ref().filter(|_| takes_short);
-        self.serve_with_room(lane, &Cell::new(Some(slot)), message, ends, serve)
+        self.serve_with_room(lane, slot, message, ends, serve)
     }
 
     /// Closes a connection, after the answer to the call of it that is being served.
@@ -336,7 +418,8 @@ impl CoreCell {
     }
 
     #[inline(never)]
-    fn on_other_short(&self, lane: &ConnLane, ends: &Ends, short: &Short, up: &mut impl Upcalls) {
+    fn on_other_short(&self, lane: &ConnLane, short: &Short, up: &mut impl Upcalls) {
+        let Some(ends) = &lane.ends else { return };
         let conn = lane.id;
         let mut reactor = self.reactor();
         let Some(c) = reactor.conns.find(conn) else { return };
@@ -375,100 +458,23 @@ impl CoreCell {
 }
 
 impl CoreCell {
-    /// Sends a short message as a call without a credential, if it can leave now; if not nothing has
-    /// happened.
+    /// Sends the reply to a call that is over, whose results are in `message`. Returns its bytes; `None` where it
+    /// waits to be sent, and is counted then.
     #[inline(always)]
-    fn send_without_credential(
+    fn send_short_reply(
         &self,
         lane: &ConnLane,
-        (program, version): (Program, Version),
-        target: &CallTarget<'_>,
-        spec: &CallSpec,
-        message: &Short,
-    ) -> Option<CallId> {
-        let (token, procedure) = (target.token, target.procedure);
-        self.send_short_call(lane, token, spec, message, |xid, credits, _| PlainCall {
-            xid,
-            credits,
-            program,
-            version,
-            procedure,
-        })
-    }
-
-    /// The same of a call whose RPC header is in the message.
-    fn send_with_credential(
-        &self,
-        lane: &ConnLane,
-        target: &CallTarget<'_>,
-        spec: &CallSpec,
-        message: &Short,
-    ) -> Option<CallId> {
-        let token = target.token;
-        self.send_short_call(lane, token, spec, message, |xid, credits, message| {
-            let (first, [a, b, c, d]) = call_head(xid, credits);
-            let [.., e, f] = message.pairs::<LINE_PAIRS>();
-            LineHead::new(first, [a, b, c, d, e, f])
-        })
-    }
-
-    /// Sends the call in `message`, whose first words `head` makes of its XID and credits.
-    #[inline(always)]
-    fn send_short_call<const HEAD: usize, H: Into<Head<HEAD>>>(
-        &self,
-        lane: &ConnLane,
-        token: u64,
-        spec: &CallSpec,
-        message: &Short,
-        head: impl FnOnce(Xid, u32, &Short) -> H,
-    ) -> Option<CallId> {
-        let ends = lane.ends.as_ref().filter(|_| self.lets(lane, Way::SendCalls))?;
-        let mut proto = lane.proto();
-        let next = proto.requester.next_call().ok()?;
-        if !ends.send(head(next.xid, next.requested(), message), message) {
+        ends: &impl ShortEnds,
+        xid: Xid,
+        message: &mut Short,
+    ) -> Option<usize> {
+        let reply = PlainReply { xid, credits: lane.proto().responder.grant() };
+        let bytes = message.length();
+        if !ends.send(reply, message, bytes) {
+            self.queue_short_reply(lane.id, reply, message);
             return None;
         }
-        // Behind the message, which does not wait for the clock.
-        let deadline = self.lane_deadline(spec);
-        let call = next.start(token, deadline);
-        self.lane.next_deadline.set(self.lane.next_deadline.get().min(deadline));
-        count(&self.lane.counts.calls_sent, 1);
-        count(&self.lane.counts.bytes_inline, message.length() as u64);
-        Some(CallId(call))
-    }
-
-    /// When a call that starts now is given up.
-    #[inline(always)]
-    fn lane_deadline(&self, spec: &CallSpec) -> Instant {
-        let now = self.lane.stamp.get().or_else(|| self.read_stamp());
-        match (spec.deadline, now) {
-            (Deadline::Default, Some(now)) => {
-                Instant(now.0.saturating_add(self.lane.default_timeout_ticks))
-            }
-            _ => self.reactor().deadline(spec),
-        }
-    }
-
-    /// The time, for all calls of the turn if there is one: it is not older than the turn, however long the application
-    /// was away.
-    #[inline(always)]
-    fn read_stamp(&self) -> Option<Ticks> {
-        let now = self.lane.clock?.now();
-        if self.lane.in_turn.get() {
-            self.lane.stamp.set(Some(now));
-        }
-        Some(now)
-    }
-
-    /// Sends the reply to a call that is over, whose results are in `message`.
-    #[inline(always)]
-    fn send_short_reply(&self, lane: &ConnLane, ends: &Ends, xid: Xid, message: &mut Short) {
-        let reply = PlainReply { xid, credits: lane.proto().responder.grant() };
-        if !ends.send(reply, message) {
-            return self.queue_short_reply(lane.id, reply, message);
-        }
-        count(&self.lane.counts.replies_sent, 1);
-        count(&self.lane.counts.bytes_inline, message.length() as u64);
+        Some(bytes)
     }
 
     /// Something else waits to be sent, or the peer has no room: the reply waits behind it. The call was
@@ -477,14 +483,6 @@ impl CoreCell {
     fn queue_short_reply(&self, conn: ConnId, reply: PlainReply, message: &mut Short) {
         message.set_head(&LineHead::from(reply));
         self.reactor().queue_short_reply(conn, message);
-    }
-}
-
-impl From<PlainCall> for LongHead {
-    #[inline(always)]
-    fn from(call: PlainCall) -> Self {
-        let (first, pairs) = call.emit();
-        Self::new(first, pairs)
     }
 }
 
@@ -502,46 +500,10 @@ fn xid_in(message: &[u8]) -> Option<Xid> {
 }
 
 impl Reactor {
-    /// Takes a short message of the next connection that has one.
-    #[inline(always)]
-    fn next_lane(&mut self, short: &mut Short) -> Option<(Rc<ConnLane>, NextShort)> {
-        let next = self.fabric.next_short(short)?;
-        Some((Rc::clone(&self.conns.find_for_lane(next.qp)?.lane), next))
-    }
-
     /// The lane of a connection, and whether a short message on it may be as long as any is.
     pub(super) fn lane_of(&mut self, conn: ConnId) -> Option<(Rc<ConnLane>, bool)> {
         let c = self.conns.find(conn)?;
         Some((Rc::clone(&c.lane), c.takes_any_short()))
-    }
-
-    /// Sends the call in `message` as [`CoreCell::send_short_call`] does, whatever its length.
-    fn send_long_call(
-        &mut self,
-        conn: ConnId,
-        target: &CallTarget<'_>,
-        spec: &CallSpec,
-        message: &mut [u8],
-    ) -> Option<CallId> {
-        let deadline = self.deadline(spec);
-        let bytes = message.len();
-        let c = self.conns.find_for_lane(conn)?;
-        if !c.lets(Way::SendCalls) || bytes > c.negotiated.plain_bytes_max(TransportVersion::One) {
-            return None;
-        }
-        let mut proto = c.lane.proto();
-        let next = proto.requester.next_call().ok()?;
-        target.header.write_without_credential(target.procedure, &mut message[MSG_HEADER_BYTES..]);
-        let (first, pairs) = call_head(next.xid, next.requested());
-        put_head(message, first, &pairs);
-        if !self.fabric.send_copied(conn, message) {
-            return None;
-        }
-        let call = next.start(target.token, deadline);
-        self.next_deadline = self.next_deadline.min(deadline);
-        self.stats.calls_sent += 1;
-        self.stats.bytes_inline += bytes as u64;
-        Some(CallId(call))
     }
 
     /// The same of a reply of version one.
@@ -659,12 +621,12 @@ impl Reactor {
 
 /// Counts what the lane did; the statistics are published from there.
 #[inline(always)]
-fn count(of: &Cell<u64>, more: u64) {
+pub(super) fn count(of: &Cell<u64>, more: u64) {
     of.set(of.get().wrapping_add(more));
 }
 
 /// Puts the first words of a message, of which pairs lie as they do in memory.
-fn put_head(message: &mut [u8], first: [u8; 4], pairs: &[u64]) {
+pub(super) fn put_head(message: &mut [u8], first: [u8; 4], pairs: &[u64]) {
     if let Some((word, behind)) = message.split_first_chunk_mut() {
         *word = first;
         let places = behind.as_chunks_mut().0.iter_mut();
@@ -684,117 +646,4 @@ fn plain_reply(short: &Short) -> Option<(PlainReply, &[u8])> {
 fn plain_call(short: &Short) -> Option<(PlainCall, &[u8])> {
     let call = PlainCall::parse(short.first_word(), &short.pairs())?;
     Some((call, short.behind::<CALL_BYTES>()?))
-}
-
-/// An encoder may not start another call.
-const NESTED: Backpressure = Backpressure::Misuse("the encoder of a call has started another one");
-
-/// A call's id, or why it was not started.
-type Started = Result<CallId, Backpressure>;
-
-impl CoreCell {
-    /// Starts a call; on success the buffers of `spec` have moved out of it. It is encoded before anything is
-    /// looked at: most calls can leave.
-    ///
-    /// `explain` gets the outcome of calls that do not leave at once, not of most calls.
-    /// Inlined into the crate that makes the call, so that the compiler sees the encoder.
-    #[inline]
-    pub(crate) fn start_call(
-        &self,
-        (conn, lane): (ConnId, Option<&Rc<ConnLane>>),
-        target: &CallTarget<'_>,
-        spec: &mut CallSpec,
-        encode: impl FnOnce(&mut StreamWriter<'_>),
-        explain: impl FnOnce(&mut Started),
-    ) -> Started {
-        let Ok(mut memory) = self.lane.call.try_borrow_mut() else { return Err(NESTED) };
-        let is_plain = spec.is_plain() && self.lane.takes_calls;
-        let plain = lane.zip(target.header.plain()).filter(|_| is_plain);
-        let Some((lane, called)) = plain else {
-            let to = (conn, lane);
-            let encode = &mut once(encode);
-            let mut outcome = self.start_other_call(to, target, spec, &mut memory, encode);
-            explain(&mut outcome);
-            return outcome;
-        };
-        let is_short = memory.encode::<CALL_BYTES>(encode);
-        if is_short
-            && let Some(call) =
-                self.send_without_credential(lane, called, target, spec, &memory.short)
-        {
-            return Ok(call);
-        }
-        drop(memory);
-        let memory = &mut self.lane.call.borrow_mut();
-        let mut outcome = self.start_written_call(conn, target, spec, memory, is_short);
-        explain(&mut outcome);
-        outcome
-    }
-
-    /// A call that the lane cannot send, or not now, whose arguments are written.
-    #[inline(never)]
-    fn start_written_call(
-        &self,
-        conn: ConnId,
-        target: &CallTarget<'_>,
-        spec: &mut CallSpec,
-        memory: &mut MessageMemory,
-        is_short: bool,
-    ) -> Result<CallId, Backpressure> {
-        let message = memory.written_mut(is_short).map_err(Undrafted::refusal)?;
-        if !is_short && let Some(call) = self.reactor().send_long_call(conn, target, spec, message)
-        {
-            return Ok(call);
-        }
-        let stream = &mut message[MSG_HEADER_BYTES..];
-        target.header.write_without_credential(target.procedure, stream);
-        let token = target.token;
-        if let Some(call) = self.reactor().start_plain_call(conn, token, spec, stream)? {
-            return Ok(call);
-        }
-        self.start_any_call(conn, token, spec, &Draft::plain(stream))
-    }
-
-    /// A call that is not plain or has a credential, or whose driver sends nothing by value.
-    #[inline(never)]
-    fn start_other_call(
-        &self,
-        (conn, lane): (ConnId, Option<&Rc<ConnLane>>),
-        target: &CallTarget<'_>,
-        spec: &mut CallSpec,
-        memory: &mut MessageMemory,
-        encode: EncodeOnce<'_>,
-    ) -> Result<CallId, Backpressure> {
-        let write = |stream: &mut StreamWriter<'_>| {
-            target.header.write(target.procedure, stream);
-            encode(stream);
-        };
-        if spec.is_plain() && self.lane.takes_calls {
-            let is_short = memory.encode::<MSG_HEADER_BYTES>(write);
-            if is_short
-                && let Some(lane) = lane
-                && let Some(call) = self.send_with_credential(lane, target, spec, &memory.short)
-            {
-                return Ok(call);
-            }
-            return self.start_written_call(conn, target, spec, memory, is_short);
-        }
-        if spec.overfull {
-            return Err(Backpressure::Misuse("more than four data items in one direction"));
-        }
-        let items = spec.argument_count();
-        let draft = memory.draft(items, self.lane.alignment, &mut once(write));
-        let draft = draft.map_err(Undrafted::refusal)?;
-        if draft.cuts().count() != items {
-            return Err(ITEMS_DIFFER);
-        }
-        let (token, is_plain) = (target.token, spec.is_plain() && !self.names_times);
-        if is_plain
-            && let Some(call) =
-                self.reactor().start_plain_call(conn, token, spec, draft.stream())?
-        {
-            return Ok(call);
-        }
-        self.start_any_call(conn, token, spec, &draft)
-    }
 }

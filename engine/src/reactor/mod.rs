@@ -11,8 +11,8 @@
 //! 3. `state`: a connection, and a core;
 //! 4. `common`: what both halves share;
 //! 5. `server` and `client`: the halves;
-//! 6. `lane`, `reads`, `turn` and `operations`: short messages, RDMA Reads that are done, one turn of a core, and what
-//!    the api asks for.
+//! 6. `lane`, `starts`, `reads`, `turn` and `operations`: short messages, calls that start, RDMA Reads that are done,
+//!    one turn of a core, and what the api asks for.
 
 mod client;
 mod common;
@@ -23,6 +23,7 @@ mod operations;
 pub(crate) mod pending;
 mod reads;
 mod server;
+mod starts;
 pub(crate) mod state;
 pub(crate) mod turn;
 pub(crate) mod words;

@@ -9,7 +9,7 @@ use crate::reactor::pending::reply_cache::Ticket;
 use crate::reactor::pending::roles::NoReverse;
 use crate::reactor::pending::serving::ReplyOps;
 use crate::reactor::state::conn_lane::ConnLane;
-use crate::reactor::state::core::CoreCell;
+use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{Backpressure, CallId, ReplyTarget, RpcRefusal};
 use crate::reactor::words::draft::{Draft, EncodeOnce};
 use crate::reactor::words::instance::Instance;
@@ -138,7 +138,11 @@ impl CoreCell {
     pub(crate) fn begin_reverse(&self, conn: ConnId, is_inline: bool) -> Result<(), NoReverse> {
         match self.is_closing(conn) {
             true => Err(NoReverse::Down),
-            false => self.reactor().begin_reverse(conn, is_inline),
+            false => {
+                // The lane counts a call after it was served.
+                let is_served = self.lane.serving.get() == Some(conn);
+                self.reactor().begin_reverse(conn, is_inline, is_served)
+            }
         }
     }
 
@@ -255,5 +259,16 @@ impl ReplyOps for CoreCell {
 
     fn remaining(&self, to: &ReplyTarget<'_>) -> Option<Duration> {
         self.reactor().remaining(to)
+    }
+}
+
+impl Reactor {
+    /// Ends every connection, those that are still to come included.
+    pub(in crate::reactor) fn shut_down(&mut self) {
+        self.is_shut_down = true;
+        // What it said last stands: from here on calls are given up, and not finished.
+        self.leaving = None;
+        self.close_all();
+        self.give_up_all();
     }
 }

@@ -5,8 +5,8 @@
 //! runs, so that handlers may start calls and answer others.
 
 use crate::fabric::{
-    AnyEndpoint, CompletionKind, Completions, ConnId, DownCause, Endpoint, Fabric, FabricError,
-    Peer, QpId, Received, Short,
+    Alone, AnyEndpoint, CompletionKind, Completions, ConnId, DownCause, Endpoint, Ends, Fabric,
+    FabricError, Peer, QpId, Received, Short,
 };
 use crate::mem::Buf;
 use crate::reactor::pending::deferred::Caller;
@@ -14,6 +14,7 @@ use crate::reactor::pending::goodbye::Leaving;
 use crate::reactor::pending::mailbox::Mail;
 use crate::reactor::pending::roles::Roles;
 use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
+use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
@@ -29,14 +30,19 @@ use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, PeerMisbehaved, SlotId};
 use spinrpc_proto::version::Verdict;
 use std::cell::RefMut;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Turns with work after which the statistics are published; else the next idle turn does it.
 const PUBLISH_AFTER: u32 = 64;
 /// Idle turns between two publications.
 const PUBLISH_IDLE_EVERY: u64 = 1024;
-/// Idle turns between two looks at the clock.
-const STAMP_EVERY: u64 = 4;
+/// Whole turns without work between two looks at the clock.
+const STAMP_EVERY: u32 = 4;
+/// Turns with messages that end early between two looks at what they leave out ([`CoreCell::look_around`]).
+const LOOK_EVERY: u32 = 16;
+/// The same of turns without messages.
+const LOOK_IDLE_EVERY: u32 = 8;
 
 /// Buffers of a turn for messages that have arrived.
 pub(crate) struct ArrivedMessages {
@@ -44,16 +50,50 @@ pub(crate) struct ArrivedMessages {
     short: Short,
     /// Short messages of one turn.
     shorts_max: usize,
-    /// Short messages that may be handled before the next whole turn.
+    /// Short messages that may be handled before the next look around.
     shorts_left: usize,
+    /// Turns that have ended early since the last one, and had no messages.
+    idle_turns: u32,
+    /// Turns that have, since the statistics were told, and had messages.
+    busy_turns: u32,
+    /// The lane of the connection that the last short message came by: most often the next one does, too. Given up when
+    /// a connection goes, as it keeps that one's memory.
+    lane: Option<Rc<ConnLane>>,
 }
 
 impl ArrivedMessages {
     /// At most `limit` completions in a turn, and as many short messages.
     pub(crate) fn with_limit(limit: usize) -> Self {
         let (batch, short) = (Completions::with_limit(limit), Short::EMPTY);
-        Self { batch, short, shorts_max: limit, shorts_left: limit }
+        let (idle_turns, busy_turns, lane) = (0, 0, None);
+        Self { batch, short, shorts_max: limit, shorts_left: limit, idle_turns, busy_turns, lane }
     }
+
+    /// All is looked at now.
+    #[inline(always)]
+    fn begin_looks(&mut self) {
+        (self.shorts_left, self.idle_turns) = (self.shorts_max, 0);
+    }
+
+    /// Whether the turn that had that many messages is the one to look around.
+    #[inline(always)]
+    fn is_to_look(&self, shorts: usize) -> bool {
+        let is_due = match shorts {
+            0 => self.idle_turns >= LOOK_IDLE_EVERY,
+            _ => self.busy_turns >= LOOK_EVERY,
+        };
+        is_due || self.shorts_left == shorts
+    }
+}
+
+/// How far a turn has come with its short messages, of which there were so many.
+enum TurnEnd {
+    /// It has ended.
+    Over(usize),
+    /// There may be more to do in it.
+    GoesOn(usize),
+    /// There is: it cannot end early.
+    IsWhole(usize),
 }
 
 impl CoreCell {
@@ -64,12 +104,90 @@ impl CoreCell {
         // A handler that panicked may have left this, where that ends the turn.
         self.close_if_asked();
         self.lane.in_turn.set(true);
-        self.lane.stamp.set(None);
-        let shorts = self.take_shorts(&mut arrived.short, arrived.shorts_left, up);
+        let shorts = match self.take_alone(arrived, up) {
+            Some(TurnEnd::Over(shorts)) => return Progress { events: shorts, is_waiting: false },
+            Some(TurnEnd::IsWhole(shorts)) => return self.finish_turn(shorts, arrived, up),
+            Some(TurnEnd::GoesOn(shorts)) => shorts,
+            None => self.take_shorts(arrived, up),
+        };
         match self.ends_early(shorts, arrived, up) {
             true => Progress { events: shorts, is_waiting: false },
             false => self.finish_turn(shorts, arrived, up),
         }
+    }
+
+    /// Handles short messages that have arrived by a connection that is the only one to be looked at: without the
+    /// driver, nor anything else of the core that does not change. `None`, and nothing has happened, if there is none.
+    #[inline(always)]
+    fn take_alone(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> Option<TurnEnd> {
+        let lane = arrived.lane.as_deref()?;
+        let Some(Ends::Shm(ends)) = &lane.ends else { return None };
+        let goes_on = match ends.take_alone(&mut arrived.short) {
+            Alone::Taken { goes_on } => goes_on,
+            Alone::Silent => return Some(TurnEnd::GoesOn(0)),
+            Alone::Unknown => return None,
+        };
+        let at_most = if goes_on { arrived.shorts_left } else { 1 };
+        let shorts = self.handle_shorts(lane, &**ends, &mut arrived.short, at_most, up);
+        if up.polls() {
+            return Some(TurnEnd::GoesOn(shorts));
+        }
+        if arrived.busy_turns >= LOOK_EVERY || arrived.shorts_left == shorts {
+            return Some(self.look_around_alone(shorts, arrived));
+        }
+        if !self.inbox.is_empty() || !ends.end_turn_alone() {
+            return Some(TurnEnd::GoesOn(shorts));
+        }
+        arrived.shorts_left -= shorts;
+        self.end_busy_turn(arrived);
+        Some(TurnEnd::Over(shorts))
+    }
+
+    /// Ends a turn as [`CoreCell::take_alone`] does that looks around.
+    #[inline(never)]
+    fn look_around_alone(&self, shorts: usize, arrived: &mut ArrivedMessages) -> TurnEnd {
+        if !self.look_around(&mut self.reactor(), arrived, false) {
+            return TurnEnd::IsWhole(shorts);
+        }
+        let ends = arrived.lane.as_ref().and_then(|lane| lane.ends.as_ref());
+        let Some(Ends::Shm(ends)) = ends else { return TurnEnd::GoesOn(shorts) };
+        if !self.inbox.is_empty() || !ends.end_turn_alone() {
+            return TurnEnd::GoesOn(shorts);
+        }
+        self.end_busy_turn(arrived);
+        TurnEnd::Over(shorts)
+    }
+
+    /// A turn with messages has ended early.
+    #[inline(always)]
+    fn end_busy_turn(&self, arrived: &mut ArrivedMessages) {
+        arrived.busy_turns += 1;
+        self.lane.in_turn.set(false);
+        self.lane.stamp.set(None);
+    }
+
+    /// Handles short messages that have arrived by whatever connection, of which the turn may handle one or more.
+    /// Returns their number.
+    #[inline(never)]
+    fn take_shorts(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> usize {
+        let (short, last, at_most) = (&mut arrived.short, &mut arrived.lane, arrived.shorts_left);
+        let mut left = at_most;
+        while left > 0 {
+            let mut reactor = self.reactor();
+            let Some(first) = reactor.fabric.next_short(short) else { break };
+            if last.as_ref().is_none_or(|lane| lane.id != first.qp) {
+                *last = reactor.short_lane(first.qp);
+            }
+            drop(reactor);
+            let Some(lane) = last.as_deref() else { break };
+            let at_most = if first.goes_on { left } else { 1 };
+            let Some(handled) = self.handle_shorts_of(lane, short, at_most, up) else { break };
+            left -= handled;
+            if first.is_last {
+                break;
+            }
+        }
+        at_most - left
     }
 
     /// All that a turn does behind its short messages.
@@ -80,14 +198,14 @@ impl CoreCell {
         arrived: &mut ArrivedMessages,
         up: &mut impl Upcalls,
     ) -> Progress {
-        let ArrivedMessages { batch, shorts_max, shorts_left, .. } = arrived;
-        let left = std::mem::replace(shorts_left, *shorts_max);
-        let mut events = shorts + self.begin_whole_turn(shorts == 0 && left < *shorts_max, batch);
+        let mut events = shorts + self.begin_whole_turn(arrived);
+        let ArrivedMessages { batch, lane, .. } = arrived;
         while let Some(received) = batch.next_received() {
             self.on_message(received, up);
         }
         let mut is_waiting = false;
         if batch.has_others() {
+            *lane = None;
             for completion in batch.drain_others() {
                 self.on_other(completion.qp, completion.kind, up);
             }
@@ -110,21 +228,25 @@ impl CoreCell {
         Progress { events, is_waiting }
     }
 
-    /// Polls. `was_busy`: turns that ended early have handled messages since the last look at the clock.
+    /// Polls. Turns that ended early before this one leave the core without the time.
     #[inline(always)]
-    fn begin_whole_turn(&self, was_busy: bool, batch: &mut Completions) -> usize {
+    fn begin_whole_turn(&self, arrived: &mut ArrivedMessages) -> usize {
         let mut reactor = self.reactor();
         reactor.in_turn = true;
-        if was_busy {
-            reactor.end_busy_time();
+        if arrived.idle_turns + arrived.busy_turns > 0 {
+            reactor.stamp(arrived);
         }
-        reactor.fabric.poll(batch)
+        arrived.begin_looks();
+        reactor.fabric.poll(&mut arrived.batch)
     }
 
-    /// A turn that has handled short messages leaves all else to the next one that has none, so that who waits for a
-    /// reply does not wait for the rest of the turn. Between two whole turns no more of them are handled than one turn
-    /// may handle, and none go before letters and longer messages that are known to be there. Peers that ring wait for
-    /// the next whole turn, which the fabric has follow after a few ([`Fabric::skip_poll`]).
+    /// Ends a turn that has nothing to do but its short messages, if it has any: so that who waits for a reply does not
+    /// wait for the rest of the turn, and an empty turn does not delay a message that arrives meanwhile.
+    ///
+    /// Each turn looks for letters, for longer messages and for whatever else the driver knows of; one without a
+    /// message also for bells and cancelled calls. All of that, and the clock, is looked at after [`LOOK_EVERY`] turns with
+    /// messages, or [`LOOK_IDLE_EVERY`] without, or as many messages as one turn may handle: so peers that were silent,
+    /// cancelled calls and deadlines wait for no more than these.
     #[inline(always)]
     fn ends_early(
         &self,
@@ -132,20 +254,45 @@ impl CoreCell {
         arrived: &mut ArrivedMessages,
         up: &mut impl Upcalls,
     ) -> bool {
-        if shorts == 0 || shorts >= arrived.shorts_left || up.polls() {
+        if up.polls() {
             return false;
         }
-        let mut reactor = self.reactor();
-        if !reactor.inbox.is_empty() || !reactor.fabric.skip_poll() {
+        let is_idle = shorts == 0;
+        let reactor = &mut *self.reactor();
+        if !arrived.is_to_look(shorts) {
+            arrived.shorts_left -= shorts;
+        } else if !self.look_around(reactor, arrived, is_idle) {
             return false;
         }
-        arrived.shorts_left -= shorts;
+        let is_due = is_idle && self.needs_attention(reactor);
+        if is_due || !reactor.inbox.is_empty() || !reactor.fabric.skip_poll(is_idle) {
+            return false;
+        }
         self.lane.in_turn.set(false);
         self.lane.stamp.set(None);
         reactor.fabric.flush();
-        reactor.stats.polls += 1;
-        reactor.unpublished += 1;
+        if is_idle {
+            reactor.count_busy_turns(std::mem::take(&mut arrived.busy_turns));
+            arrived.idle_turns += 1;
+            reactor.stats.polls += 1;
+            reactor.stats.empty_polls += 1;
+            return true;
+        }
+        arrived.busy_turns += 1;
         true
+    }
+
+    /// Looks at what turns that end early leave out. Returns false if this turn cannot.
+    #[inline(never)]
+    fn look_around(
+        &self,
+        reactor: &mut Reactor,
+        arrived: &mut ArrivedMessages,
+        is_idle: bool,
+    ) -> bool {
+        reactor.stamp(arrived);
+        arrived.begin_looks();
+        !self.needs_attention(reactor) && !reactor.is_to_publish(is_idle) && reactor.fabric.rests()
     }
 
     #[inline(always)]
@@ -417,6 +564,12 @@ impl CoreCell {
 }
 
 impl Reactor {
+    /// The lane of a connection that a short message came by.
+    #[inline]
+    fn short_lane(&mut self, conn: ConnId) -> Option<Rc<ConnLane>> {
+        Some(Rc::clone(&self.conns.find_for_lane(conn)?.lane))
+    }
+
     #[inline]
     fn needs_attention(&self) -> bool {
         !self.inbox.is_empty()
@@ -444,6 +597,26 @@ impl Reactor {
         }
     }
 
+    /// Takes the time, and counts what the turns that have ended early did since it was taken last.
+    #[inline]
+    fn stamp(&mut self, arrived: &mut ArrivedMessages) {
+        match std::mem::take(&mut arrived.busy_turns) {
+            0 => self.busy_since = self.read_clock(),
+            turns => self.count_busy_turns(turns),
+        }
+        (self.now, self.unstamped) = (self.busy_since, 0);
+    }
+
+    /// So many turns with work have ended early.
+    #[inline(always)]
+    fn count_busy_turns(&mut self, turns: u32) {
+        if turns > 0 {
+            self.stats.polls += u64::from(turns);
+            self.unpublished += turns;
+            self.end_busy_time();
+        }
+    }
+
     /// The time since the last look at the clock was spent with work. Returns the time, which the turn does not have
     /// before its end.
     fn end_busy_time(&mut self) -> Ticks {
@@ -458,18 +631,28 @@ impl Reactor {
         // Whether or not this turn reads the clock: turns that end early do not.
         self.now = self.busy_since;
         self.stats.empty_polls += 1;
-        if self.stats.polls.is_multiple_of(STAMP_EVERY) {
+        self.unstamped += 1;
+        if self.unstamped >= STAMP_EVERY {
+            self.unstamped = 0;
             self.now = self.read_clock();
             self.busy_since = self.now;
         }
-        if self.unpublished > 0 || self.stats.polls.is_multiple_of(PUBLISH_IDLE_EVERY) {
+        if self.is_to_publish(true) {
             self.publish(counts);
         }
     }
 
+    /// The statistics have not been published for long.
+    #[inline]
+    fn is_to_publish(&self, is_idle: bool) -> bool {
+        let polls = self.stats.polls.wrapping_sub(self.published_at);
+        let is_idle_for_long = is_idle && (self.unpublished > 0 || polls >= PUBLISH_IDLE_EVERY);
+        is_idle_for_long || self.unpublished > PUBLISH_AFTER
+    }
+
     fn publish(&mut self, counts: &LaneCounts) {
         counts.move_into(&mut self.stats);
-        self.unpublished = 0;
+        (self.unpublished, self.published_at) = (0, self.stats.polls);
         self.cells.publish(&self.stats);
     }
 
@@ -555,22 +738,6 @@ impl Reactor {
             c.calls.recycle(hold);
         }
         allowed
-    }
-
-    fn close_all(&mut self) {
-        self.ending = true;
-        for conn in self.conns.ids() {
-            self.begin_close(conn, DownCause::Local);
-        }
-    }
-
-    /// Ends every connection, those that are still to come included.
-    fn shut_down(&mut self) {
-        self.is_shut_down = true;
-        // What it said last stands: from here on calls are given up, and not finished.
-        self.leaving = None;
-        self.close_all();
-        self.give_up_all();
     }
 
     /// Takes over a new connection (slow path: allocates), perhaps in the place of a lost one.

@@ -193,7 +193,7 @@ fn loom_messages_that_go_by_the_slot_arrive_whole_and_in_order() {
                 slot.as_flattened_mut()[SLOT_MESSAGE_AT..][..4]
                     .copy_from_slice(&number.to_ne_bytes());
                 producer
-                    .push_slot(&head_of::<LINE_REST_WORDS>(&slot), &slot, LINE_MESSAGE_BYTES)
+                    .push_slot(&head_of::<LINE_REST_WORDS>(&slot), &slot, LINE_MESSAGE_BYTES, false)
                     .unwrap();
             }
         });

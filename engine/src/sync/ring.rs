@@ -195,6 +195,8 @@ pub struct Producer<W: Words> {
     /// Something was pushed since the last [`Producer::end_run`].
     in_run: Cell<bool>,
     place: RingEnds,
+    /// Begins with the word by which the consumer asks for the bell.
+    bell: W::Slots,
     words: W,
 }
 
@@ -205,8 +207,8 @@ pub struct Consumer<W: Words> {
     slots: W::Slots,
     /// Index of the next slot to read; free-running.
     next: Cell<u64>,
-    /// Progress last published to the producer.
-    published: Cell<u64>,
+    /// Progress at which it is published to the producer.
+    publish_at: Cell<u64>,
     /// Slots of a quarter of the ring.
     quarter: u64,
     place: RingEnds,
@@ -271,9 +273,11 @@ impl<W: Words> Producer<W> {
     /// The sending end of a fresh ring. `None` when it does not fit its words.
     pub fn new(words: W, place: RingPlace) -> Option<Self> {
         let slots = words.slots(place.slots_at, place.slots)?;
+        let bell = words.slots(place.control.checked_add(NEED_BELL)?, 1)?;
         place.fits(words.count()).then_some(Self {
             words,
             slots,
+            bell,
             place: place.ends(),
             next: Cell::new(0),
             limit: Cell::new(u64::from(place.slots)),
@@ -307,13 +311,15 @@ impl<W: Words> Producer<W> {
     }
 
     /// Like [`Producer::push`], for a message of `length` bytes that one slot holds, without a
-    /// lead. `head` replaces the start of `image`. All of the last block is written.
+    /// lead. `head` replaces the start of `image`. All of the last block is written. `follows`: another
+    /// message was pushed since the last [`Producer::end_run`], for certain.
     #[inline(always)]
     pub fn push_slot<const HEAD: usize>(
         &self,
         head: &[u64; HEAD],
         image: &SlotImage,
         length: usize,
+        follows: bool,
     ) -> Result<(), PushError> {
         let blocks = blocks_of(length);
         if blocks > image.len() {
@@ -322,7 +328,11 @@ impl<W: Words> Producer<W> {
         let next = self.next.get();
         self.reserve(1)?;
         self.slots.put(self.slots.slot(next), head, image, blocks, header(next, 0, length));
-        self.go_on(1);
+        self.next.set(next + 1);
+        match follows {
+            true => self.fetch_behind(next + 1),
+            false => self.fetch_ahead(next + 1),
+        }
         Ok(())
     }
 
@@ -358,12 +368,23 @@ impl<W: Words> Producer<W> {
     /// cores.
     #[inline(always)]
     fn fetch_ahead(&self, next: u64) {
-        if !self.in_run.replace(true) {
-            return self.slots.prefetch_write(self.slots.slot(next), 0);
+        match self.in_run.replace(true) {
+            true => self.fetch_behind(next),
+            false => self.slots.prefetch_write::<0>(self.slots.slot(next)),
         }
+    }
+
+    #[inline(always)]
+    fn fetch_behind(&self, next: u64) {
         let ahead = self.slots.slot(next + SEND_AHEAD);
-        self.slots.prefetch_write(ahead, 0);
-        self.slots.prefetch_write(ahead, 1);
+        self.slots.prefetch_write::<0>(ahead);
+        self.slots.prefetch_write::<1>(ahead);
+    }
+
+    /// Returns true if something was pushed since the last [`Producer::end_run`].
+    #[inline(always)]
+    pub fn is_in_run(&self) -> bool {
+        self.in_run.get()
     }
 
     /// Ends a run of pushes: the next message may be alone.
@@ -437,7 +458,7 @@ impl<W: Words> Producer<W> {
     /// rings. It pairs with the fence of [`Consumer::go_idle`].
     #[inline]
     pub fn wants_bell(&self) -> bool {
-        self.words.load(self.place.control + NEED_BELL, Ordering::Relaxed) != 0
+        self.bell.header(self.bell.slot(0)) != 0
     }
 
     /// Says that nothing more will come, and why (not zero). The consumer must be rung after it.
@@ -456,7 +477,7 @@ impl<W: Words> Consumer<W> {
             slots,
             place: place.ends(),
             next: Cell::new(0),
-            published: Cell::new(0),
+            publish_at: Cell::new(u64::from(place.slots / 4)),
             quarter: u64::from(place.slots / 4),
         })
     }
@@ -487,6 +508,7 @@ impl<W: Words> Consumer<W> {
     /// may be more behind it, which are asked for.
     #[inline(always)]
     pub fn take_slot(&self, image: &mut SlotImage, ahead: bool) -> Look {
+        let next = self.next.get();
         let Some((slot, header)) = self.next_slot() else { return Look::Empty };
         let Look::Short(length) = Look::of(header) else { return Look::Other };
         if ahead {
@@ -494,7 +516,7 @@ impl<W: Words> Consumer<W> {
             self.slots.prefetch(slot, RECEIVE_AHEAD * SLOT_LINES + 1);
         }
         self.slots.get(slot, image, SLOT_MESSAGE_AT + length);
-        self.free_slots(1);
+        self.go_on(next + 1);
         Look::Short(length)
     }
 
@@ -626,16 +648,20 @@ impl<W: Words> Consumer<W> {
 
     #[inline(always)]
     fn free_slots(&self, slots: usize) {
-        let next = self.next.get() + slots as u64;
+        self.go_on(self.next.get() + slots as u64);
+    }
+
+    #[inline(always)]
+    fn go_on(&self, next: u64) {
         self.next.set(next);
-        if next - self.published.get() >= self.quarter {
+        if next >= self.publish_at.get() {
             self.publish_progress();
         }
     }
 
     #[cold]
     fn publish_progress(&self) {
-        self.published.set(self.next.get());
+        self.publish_at.set(self.next.get() + self.quarter);
         // Release pairs with the Acquire of `reserve_slowly`: our reads are over.
         self.words.store(self.place.control + CONSUMED, self.next.get(), Ordering::Release);
     }

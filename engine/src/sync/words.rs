@@ -124,8 +124,8 @@ pub trait Slots {
     /// Copies the first `bytes` bytes of a slot, and perhaps more, without its first word.
     fn get(&self, slot: Self::Slot<'_>, image: &mut SlotImage, bytes: usize);
 
-    /// Asks for a line, to write to it, counted from the first one of a slot; a hint only.
-    fn prefetch_write(&self, slot: Self::Slot<'_>, line: usize);
+    /// Asks for line number `LINE` of a slot, to write to it; a hint only.
+    fn prefetch_write<const LINE: usize>(&self, slot: Self::Slot<'_>);
 
     /// Asks for a line, counted from the first one of a slot; a hint only.
     fn prefetch(&self, slot: Self::Slot<'_>, line: usize);
@@ -198,8 +198,8 @@ impl<W: Words> Slots for CheckedSlots<W> {
         self.words.read(slot + 1, bytes);
     }
 
-    fn prefetch_write(&self, slot: usize, line: usize) {
-        self.words.prefetch_write(slot + line * LINE_WORDS);
+    fn prefetch_write<const LINE: usize>(&self, slot: usize) {
+        self.words.prefetch_write(slot + LINE * LINE_WORDS);
     }
 
     fn prefetch(&self, slot: usize, line: usize) {

@@ -89,6 +89,15 @@ impl Clock {
         }
     }
 
+    /// Now, by the processor's counter; `None` where that is not the source.
+    #[inline(always)]
+    pub fn counter(&self) -> Option<Ticks> {
+        match self.source {
+            ClockSource::Tsc => Some(Ticks(tsc::read())),
+            ClockSource::Monotonic => None,
+        }
+    }
+
     /// The rate.
     pub fn ticks_per_second(&self) -> u64 {
         self.ticks_per_second

@@ -3,7 +3,7 @@
 use super::kept::Kept;
 use super::program::Waiting;
 use super::scenario::{Answer, CallPlan};
-use spinrpc::fabric::sim::SideId;
+use spinrpc::fabric::sim::{SideId, World};
 use spinrpc::{AcceptStatus, CallError, ConnectionId, DownCause, Resend};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,8 +15,10 @@ pub(crate) struct Ledger(Arc<Mutex<Entries>>);
 #[derive(Default)]
 pub(crate) struct Entries {
     pub(crate) calls: Vec<Entry>,
-    /// Virtual time.
+    /// Virtual time at the last step.
     pub(crate) now_ns: u64,
+    /// Has the time within a step: deadlines count by it.
+    pub(crate) world: Option<World>,
     /// Calls that were deferred since the last look.
     pub(crate) deferred: Vec<Waiting>,
     /// Every connection that a client makes takes calls in reverse.
@@ -72,6 +74,10 @@ impl Ledger {
 }
 
 impl Entries {
+    fn time_ns(&self) -> u64 {
+        self.world.as_ref().map_or(self.now_ns, World::now_ns)
+    }
+
     pub(crate) fn fail(&mut self, what: impl Into<String>) {
         let now_ns = self.now_ns;
         self.failures.push(format!("at {now_ns} ns: {}", what.into()));
@@ -79,7 +85,7 @@ impl Entries {
 
     /// A call is about to start.
     pub(crate) fn open(&mut self, plan: CallPlan, link: usize, honest: bool) -> u64 {
-        let started_ns = self.now_ns;
+        let started_ns = self.time_ns();
         self.calls.push(Entry {
             plan,
             link,
@@ -122,7 +128,7 @@ impl Entries {
 
     /// The application hears how a call ended.
     pub(crate) fn end(&mut self, token: u64, result: Result<(), CallError>) {
-        let (now_ns, is_mixed) = (self.now_ns, self.is_mixed);
+        let (now_ns, is_mixed) = (self.time_ns(), self.is_mixed);
         let Some(entry) = self.calls.get_mut(token as usize) else {
             return self.fail(format!("call {token} ended and was never made"));
         };

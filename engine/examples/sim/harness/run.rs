@@ -161,6 +161,7 @@ pub(crate) struct Seat {
 
 impl Simulation {
     pub(crate) fn new(world: World, seed: u64, ledger: Ledger, trace: bool) -> Self {
+        ledger.entries().world = Some(world.clone());
         Self {
             world,
             rng: Rng::new(seed ^ 0x5eed),

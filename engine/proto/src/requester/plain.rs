@@ -56,16 +56,20 @@ impl NextCall<'_> {
         self.credits.requested()
     }
 
-    /// Records a call that has been sent: takes a slot and a credit, and returns the slot.
+    /// Records a call that has been sent: takes a slot and a credit. Returns the slot, and whether the deadline is the
+    /// earliest ([`Requester::next_deadline`]).
     #[inline(always)]
-    pub fn start(self, token: u64, deadline: Instant) -> CallNumber {
+    pub fn start(self, token: u64, deadline: Instant) -> (CallNumber, bool) {
         let Self { number, slot, first_free, started, credits, next_deadline, .. } = self;
         *first_free = slot.next_free;
         slot.start(token, deadline, false, credits.dones_total());
         *started += 1;
         credits.spend();
-        *next_deadline = (*next_deadline).min(deadline);
-        number
+        let is_earliest = deadline < *next_deadline;
+        if is_earliest {
+            *next_deadline = deadline;
+        }
+        (number, is_earliest)
     }
 }
 

@@ -110,9 +110,12 @@ fn the_general_way_has_replies_that_are_not_awaited_or_have_more_to_them() {
 #[test]
 fn plain_calls_take_slots_until_there_is_none_and_give_them_back() {
     let mut server = Server::new(2);
-    let take = |server: &mut Server| match server.responder.begin_plain() {
-        true => server.responder.place_plain(),
-        false => None,
+    let take = |server: &mut Server| {
+        let has_slot = server.responder.has_slot();
+        server.responder.count_plain(u64::from(has_slot));
+        let slot = server.responder.place_plain();
+        assert_eq!(slot.is_some(), has_slot);
+        slot
     };
     let first = take(&mut server).unwrap();
     let second = take(&mut server).unwrap();
@@ -125,7 +128,7 @@ fn plain_calls_take_slots_until_there_is_none_and_give_them_back() {
     assert!(!server.responder.is_delivered(first));
     server.responder.end_plain(first);
     assert_eq!(server.responder.in_progress(), 1, "once");
-    assert!(server.responder.begin_plain());
+    server.responder.count_plain(1);
     assert_eq!((server.responder.in_progress(), server.responder.calls_taken()), (1, 3), "no slot");
     let message = plain_call(Xid(9));
     server.responder.on_receive(&view(&message), &mut server.out);

@@ -302,7 +302,7 @@ impl Dispatch {
             return Err(DENIED_LONG_TOKEN.into());
         }
         let write = |stream: &mut crate::api::Encoder<'_>| stream.opaque(token);
-        let started = entry.link.ops.start_call((conn, None), &target, &mut spec, write, |_| {});
+        let started = entry.link.ops.start_call((conn, &None), target, &mut spec, write, |_| {});
         let call = started.map_err(|refused| refused.to_string())?;
         entry.opening = Some(call.slot());
         Ok(())

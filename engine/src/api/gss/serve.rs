@@ -249,8 +249,8 @@ impl Dispatch {
         let arguments = Arguments::new(arguments, base, chunks, bulks);
         let credential = OpaqueAuth { flavor: AuthFlavor::Gss, body: &[] };
         let state = CallState {
-            ops: &*self.ops,
-            reverse: &self.reverse,
+            home: &self.home,
+            ops: None,
             serving,
             called,
             credential: Some(credential),

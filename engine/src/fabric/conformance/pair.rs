@@ -2,7 +2,7 @@
 
 use crate::fabric::{
     Acceptor, CompletionKind, Completions, ConnectRequest, Connector, DownCause, Endpoint, Fabric,
-    ListenRequest, NextShort, QpId, Received, Revoked, SendWr, Short, WrError, WrId,
+    ListenRequest, NextShort, QpId, Received, Revoked, SendWr, Short, ShortEnds, WrError, WrId,
 };
 use crate::mem::{Buf, BufPool, Bulk, Region};
 use crate::sys::mmap::{Mapping, PageRequest};
@@ -253,7 +253,11 @@ impl<F: Fabric> End<F> {
         if let Some(room) = short.whole_mut().get_mut(..bytes.len()) {
             room.copy_from_slice(bytes);
             short.set_len(bytes.len());
-            if self.fabric.ends(qp).is_some_and(|ends| ends.send(short.head(), &short)) {
+            if self
+                .fabric
+                .ends(qp)
+                .is_some_and(|ends| ends.send(short.head(), &short, short.length()))
+            {
                 return;
             }
         }

@@ -18,7 +18,7 @@ use super::config::ShmConfig;
 use super::control::Control;
 use super::core::CoreShared;
 use super::endpoint::ShmEndpoint;
-use super::ends::{Found, Listed, ShmEnds};
+use super::ends::{Found, Listed, QUICK_LOOKS, ShmEnds};
 use super::fetch::FETCH_COST_BYTES;
 use super::layout::Layout;
 use super::queue_pair::{Progress, QueuePair, Seen};
@@ -36,10 +36,7 @@ const READS_DONE_MAX: usize = 1024;
 /// Polls between two readings of the clock: it costs as much as a look.
 const CLOCK_POLLS: u32 = 8;
 
-/// Looks of one poll at the hot connections while they are silent ...
-const QUICK_LOOKS: u32 = 8;
-
-/// ... if they are no more than this.
+/// Hot connections that are looked at [`QUICK_LOOKS`] times.
 const QUICK_HOT_MAX: usize = 2;
 
 /// The data plane of one core; see the module. Dropping it closes its connections.
@@ -175,7 +172,7 @@ impl ShmFabric {
                         return Some(NextShort { qp, goes_on, is_last: self.looks_left == 0 });
                     }
                     Found::Nothing => {
-                        ends.burst.set(false);
+                        ends.set_burst(false);
                         let looks = ends.empty_looks.get() + 1;
                         ends.empty_looks.set(looks);
                         match looks > self.idle_polls {
@@ -330,7 +327,7 @@ impl ShmFabric {
             return false;
         }
         pair.hot = false;
-        self.hot.swap_remove(at);
+        self.hot.swap_remove(at).alone.set(false);
         self.on_hot_changed();
         // From here on the peer rings for messages, but it may have ended before.
         self.look_for_end(place);
@@ -362,7 +359,14 @@ impl ShmFabric {
             self.release_fetched();
             self.go_round(out);
         }
+        self.listed.news.set(self.has_news());
         room - out.room()
+    }
+
+    /// Something waits for a poll.
+    #[inline(always)]
+    fn has_news(&self) -> bool {
+        !self.takes_shorts || !self.listed.long.is_empty() || self.has_ended()
     }
 
     /// Reads or connections are over.
@@ -471,6 +475,10 @@ impl ShmFabric {
     /// together take as long as those at a few.
     fn on_hot_changed(&mut self) {
         self.idle_polls = idle_polls(self.hot.len(), self.config.idle_polls);
+        self.listed.idle_polls.set(self.idle_polls);
+        if let [first] | [first, _] = &*self.hot {
+            first.alone.set(self.hot.len() == 1);
+        }
         self.looks_left = self.looks_left.min(self.hot.len());
         self.keep_in_hot();
     }
@@ -514,11 +522,13 @@ impl ShmFabric {
         self.waiting.retain(|other| *other != place);
         self.lending.retain(|other| *other != place);
         if let Some(at) = self.place_in_hot(place) {
-            self.hot.remove(at);
+            self.hot.remove(at).alone.set(false);
             self.hot_at -= usize::from(at < self.hot_at);
         }
         self.on_hot_changed();
+        self.note_waiting();
         self.ending.push_back(id);
+        self.listed.news.set(true);
     }
 
     /// Nothing to do, and every peer will ring: then the core may sleep.
@@ -548,20 +558,33 @@ impl Fabric for ShmFabric {
 
     #[inline]
     fn poll(&mut self, out: &mut Completions) -> usize {
-        if !self.has_rung() && self.skip_poll() { 0 } else { self.poll_all(out) }
+        let polls = self.polls.wrapping_add(1);
+        if self.has_rung() || self.has_news() || polls.is_multiple_of(CLOCK_POLLS) {
+            return self.poll_all(out);
+        }
+        self.polls = polls;
+        self.listed.news.set(false);
+        self.begin_looks();
+        0
     }
 
-    /// Those who rang wait for the next poll: it is one of the next `CLOCK_POLLS` turns.
     #[inline(always)]
-    fn skip_poll(&mut self) -> bool {
-        let polls = self.polls.wrapping_add(1);
-        let is_quiet = self.takes_shorts && self.listed.long.is_empty() && !self.has_ended();
-        let can_skip = is_quiet && !polls.is_multiple_of(CLOCK_POLLS);
+    fn skip_poll(&mut self, is_idle: bool) -> bool {
+        let can_skip = !(self.listed.news.get() || is_idle && self.has_rung());
         if can_skip {
-            self.polls = polls;
             self.begin_looks();
         }
         can_skip
+    }
+
+    /// The poll that follows has the clock read.
+    fn rests(&mut self) -> bool {
+        let rests = !self.has_news() && !self.has_rung() && !self.round.is_due(self.live.len());
+        let rests = rests && self.lending.is_empty();
+        if !rests {
+            self.polls |= CLOCK_POLLS - 1;
+        }
+        rests
     }
 
     #[inline]
@@ -616,6 +639,7 @@ impl Fabric for ShmFabric {
             Ok(Progress::Waiting) => {
                 pair.waiting = true;
                 self.waiting.push(qp.index());
+                self.note_waiting();
             }
             Err(cause) => self.take_down(qp.index(), cause),
         }

@@ -5,10 +5,11 @@
 //! Touches the rings, and the list of connections that sent something. The queue pair sets what the ends may do
 //! ([`ShmEnds::allow`], [`ShmEnds::note_receive`]).
 
-use super::super::{Head, QpId, Short};
+use super::super::{Alone, Head, QpId, Short, ShortEnds};
 use super::endpoint::Link;
 use super::layout::Layout;
 use super::window::Window;
+use crate::sync::atomic::{Ordering, fence};
 use crate::sync::ring::{Consumer, Corrupt, Look, Producer, PushError};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,11 +21,22 @@ pub(super) struct Listed {
     pub(super) sent: PlaceList,
     /// Hot ones whose next message is not short.
     pub(super) long: PlaceList,
+    /// Something waits for a poll, such as one of these: turns look at this only. A poll makes it true again.
+    pub(super) news: Cell<bool>,
+    /// A send queue may have something that the flush goes on with.
+    pub(super) waits: Cell<bool>,
+    /// Looks without a message after which a hot connection goes cold.
+    pub(super) idle_polls: Cell<u32>,
 }
+
+/// Looks of one turn at the hot connections while they are silent, if they are few.
+pub(super) const QUICK_LOOKS: u32 = 8;
 
 impl Listed {
     pub(super) fn new(conns: usize) -> Rc<Self> {
-        Rc::new(Self { sent: PlaceList::new(conns), long: PlaceList::new(conns) })
+        let (sent, long) = (PlaceList::new(conns), PlaceList::new(conns));
+        let (news, waits, idle_polls) = (Cell::new(true), Cell::new(false), Cell::new(0));
+        Rc::new(Self { sent, long, news, waits, idle_polls })
     }
 }
 
@@ -46,6 +58,15 @@ impl PlaceList {
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.count.get() == 0
+    }
+
+    /// The place that is all that is on it.
+    #[inline(always)]
+    pub(super) fn only(&self) -> Option<u32> {
+        if self.count.get() != 1 {
+            return None;
+        }
+        self.places.first().map(Cell::get)
     }
 
     #[inline(always)]
@@ -91,14 +112,18 @@ pub struct ShmEnds {
     has_long: Cell<bool>,
     /// The last message taken here was short, and its receive, which is posted all the while, can be had.
     lends_receive: Cell<bool>,
-    /// The last turn that looked found something.
-    pub(super) burst: Cell<bool>,
+    /// Messages of the last turn that looked, as far as it matters: none, one, or more.
+    burst: Cell<u8>,
+    /// No other connection of the core is hot.
+    pub(super) alone: Cell<bool>,
     /// Work requests that can be queued; see [`ShmEnds::allow`].
     room: Cell<usize>,
     /// Nothing waits in the send queue, and the connection is up.
     sends_at_once: Cell<bool>,
     /// On the list of those that sent something.
     sent: Cell<bool>,
+    /// So it is, and has sent a message by value since the last turn ended.
+    sends_on: Cell<bool>,
     /// What the peer broke, until the driver looks.
     broken: Cell<Option<Corrupt>>,
     is_broken: Cell<bool>,
@@ -118,10 +143,12 @@ impl ShmEnds {
             receives: Cell::new(0),
             has_long: Cell::new(false),
             lends_receive: Cell::new(false),
-            burst: Cell::new(false),
+            burst: Cell::new(0),
+            alone: Cell::new(false),
             room: Cell::new(0),
             sends_at_once: Cell::new(true),
             sent: Cell::new(false),
+            sends_on: Cell::new(false),
             broken: Cell::new(None),
             is_broken: Cell::new(false),
             listed,
@@ -157,34 +184,107 @@ impl ShmEnds {
         self.receives.set(0);
     }
 
-    /// As [`QueuePair::send_room`](super::queue_pair::QueuePair::send_room).
+    /// As [`Fabric::next_short`](super::super::Fabric::next_short), if this is the only hot connection of the core.
     #[inline(always)]
-    pub(in super::super) fn send_room(&self) -> usize {
-        self.room.get()
+    pub(crate) fn take_alone(&self, message: &mut Short) -> Alone {
+        if !self.alone.get() {
+            return Alone::Unknown;
+        }
+        match self.look(message) {
+            Found::Short { goes_on } => {
+                self.empty_looks.set(0);
+                Alone::Taken { goes_on }
+            }
+            Found::Nothing => self.wait_alone(message),
+            Found::Other => Alone::Unknown,
+        }
     }
 
-    /// Takes the next short message, if one waits, and returns whether there may be more.
-    #[inline(always)]
-    pub(in super::super) fn take(&self, message: &mut Short) -> Option<bool> {
-        match self.look(message) {
-            Found::Short { goes_on } => Some(goes_on),
-            Found::Nothing => None,
-            Found::Other => self.leave(),
+    /// Looks a few more times, as a scan does. The driver has to look when the connection has been silent for long.
+    #[inline(never)]
+    fn wait_alone(&self, message: &mut Short) -> Alone {
+        self.set_burst(false);
+        let looks = self.empty_looks.get() + 1;
+        if looks > self.listed.idle_polls.get() {
+            return Alone::Unknown;
         }
+        if !(0..QUICK_LOOKS).any(|_| self.rx.has_arrival()) {
+            self.empty_looks.set(looks);
+            return Alone::Silent;
+        }
+        let Found::Short { goes_on } = self.look(message) else { return Alone::Unknown };
+        self.empty_looks.set(0);
+        Alone::Taken { goes_on }
+    }
+
+    /// Ends a turn whose messages came by [`ShmEnds::take_alone`], if the driver has nothing to do in it but to see
+    /// that no bell has to be rung. `false`, and nothing has happened, if it has.
+    #[inline(always)]
+    pub(crate) fn end_turn_alone(&self) -> bool {
+        let Listed { sent, news, waits, .. } = &*self.listed;
+        if news.get() | waits.get() {
+            return false;
+        }
+        // On the list, and all that is on it.
+        if sent.count.get() != 1 || !self.sent.get() {
+            return sent.is_empty();
+        }
+        // It stays on the list, so that the next message need not be noted.
+        if !self.tx.is_in_run() {
+            return !self.is_broken.get();
+        }
+        // Pairs with the fence of the peer's `go_idle`.
+        fence(Ordering::SeqCst);
+        let is_quiet = self.needs_no_ring();
+        if is_quiet {
+            self.end_run();
+        }
+        is_quiet
+    }
+
+    /// Leaves the list if nothing was sent since the last turn ended, nor found to be broken. Returns true if so.
+    #[inline(always)]
+    pub(super) fn forget_unless_sent(&self) -> bool {
+        let has_sent_nothing = !self.tx.is_in_run() && !self.is_broken.get();
+        if has_sent_nothing {
+            self.sent.set(false);
+        }
+        has_sent_nothing
+    }
+
+    #[inline(always)]
+    fn needs_no_ring(&self) -> bool {
+        !self.is_broken.get() && !self.tx.wants_bell()
+    }
+
+    /// The last turn that looked found something.
+    #[inline(always)]
+    pub(super) fn is_burst(&self) -> bool {
+        self.burst.get() != 0
+    }
+
+    pub(super) fn set_burst(&self, is_burst: bool) {
+        self.burst.set(is_burst.into());
     }
 
     /// Takes the next message if it is a short one. After silence nobody looks for a second one, as in
-    /// [`QueuePair::receive`](super::queue_pair::QueuePair::receive).
+    /// [`QueuePair::receive`](super::queue_pair::QueuePair::receive); nor if it was looked for in the last turn that
+    /// had one message, and none was there.
     #[inline(always)]
     pub(super) fn look(&self, message: &mut Short) -> Found {
+        self.look_once(message, self.is_burst())
+    }
+
+    /// `goes_on`: another one is looked for behind it.
+    #[inline(always)]
+    fn look_once(&self, message: &mut Short, goes_on: bool) -> Found {
         if self.receives.get() == 0 {
             return self.look_without_receive();
         }
-        let goes_on = self.burst.get();
         match self.rx.take_slot(message.slot_mut(), goes_on) {
             Look::Short(length) => {
                 message.set_taken(length);
-                self.burst.set(true);
+                self.burst.set(1);
                 self.lends_receive.set(true);
                 Found::Short { goes_on }
             }
@@ -210,6 +310,7 @@ impl ShmEnds {
     pub(super) fn note_long(&self) {
         if !self.has_long.replace(true) {
             self.listed.long.push(self.id.index());
+            self.listed.news.set(true);
         }
     }
 
@@ -221,27 +322,6 @@ impl ShmEnds {
     /// Whether the receive of the last short message can be had; once.
     pub(super) fn lend_receive(&self) -> bool {
         self.lends_receive.replace(false)
-    }
-
-    /// Sends a short message, if that can be done at once. What the peer broke is found by the next flush.
-    #[inline(always)]
-    pub(in super::super) fn send<const HEAD: usize>(
-        &self,
-        head: impl Into<Head<HEAD>>,
-        message: &Short,
-    ) -> bool {
-        if !self.sends_at_once.get() {
-            return false;
-        }
-        match self.tx.push_slot(head.into().words(), message.slot(), message.length()) {
-            Ok(()) => {
-                if !self.sent.get() {
-                    self.note_sent();
-                }
-                true
-            }
-            Err(why) => self.refuse(why),
-        }
     }
 
     #[cold]
@@ -267,12 +347,66 @@ impl ShmEnds {
     #[inline(always)]
     pub(super) fn take_sent(&self) -> bool {
         self.sent.set(false);
+        self.end_run();
+        self.needs_no_ring()
+    }
+
+    #[inline(always)]
+    fn end_run(&self) {
+        self.sends_on.set(false);
         self.tx.end_run();
-        !self.is_broken.get() && !self.tx.wants_bell()
     }
 
     /// What the peer broke; once.
     pub(super) fn take_broken(&self) -> Option<Corrupt> {
         self.broken.take()
+    }
+}
+
+impl ShortEnds for ShmEnds {
+    #[inline(always)]
+    fn take(&self, message: &mut Short) -> Option<bool> {
+        // The one before it was taken in a burst.
+        match self.look_once(message, true) {
+            Found::Short { .. } => {
+                self.burst.set(2);
+                Some(true)
+            }
+            Found::Nothing => {
+                self.burst.set(self.burst.get() & 2);
+                None
+            }
+            Found::Other => self.leave(),
+        }
+    }
+
+    /// What the peer broke is found by the next flush.
+    #[inline(always)]
+    fn send<const HEAD: usize>(
+        &self,
+        head: impl Into<Head<HEAD>>,
+        message: &Short,
+        bytes: usize,
+    ) -> bool {
+        if !self.sends_at_once.get() {
+            return false;
+        }
+        let follows = self.sends_on.get();
+        match self.tx.push_slot(head.into().words(), message.slot(), bytes, follows) {
+            Ok(()) => {
+                if !follows {
+                    self.sends_on.set(true);
+                    self.note_sent();
+                }
+                true
+            }
+            Err(why) => self.refuse(why),
+        }
+    }
+
+    /// As [`QueuePair::send_room`](super::queue_pair::QueuePair::send_room).
+    #[inline(always)]
+    fn send_room(&self) -> usize {
+        self.room.get()
     }
 }

@@ -5,7 +5,7 @@
 
 use super::super::{
     Access, CompletionKind, Completions, DownCause, ExposeError, Full, LineHead, QpId, RemoteSlice,
-    SendWr, Short, WrError, WrId,
+    SendWr, Short, ShortEnds, WrError, WrId,
 };
 use super::config::ShmConfig;
 use super::endpoint::Link;
@@ -149,7 +149,7 @@ impl QueuePair {
             if out.room() == 0 {
                 return Ok(Seen::More);
             }
-            if self.ends.burst.get() {
+            if self.ends.is_burst() {
                 self.ends.rx.fetch_ahead();
             }
             if self.recv_queue.is_empty() {
@@ -157,11 +157,11 @@ impl QueuePair {
             }
             self.take_posted(arrival, out)?;
             seen = Seen::Messages;
-            if !self.ends.burst.get() {
+            if !self.ends.is_burst() {
                 break;
             }
         }
-        self.ends.burst.set(seen == Seen::Messages);
+        self.ends.set_burst(seen == Seen::Messages);
         Ok(seen)
     }
 
@@ -346,7 +346,7 @@ impl QueuePair {
     ) -> Result<bool, DownCause> {
         if short.copy_from(message) {
             let head = LineHead::new(short.first_word(), short.pairs());
-            return Ok(self.ends.send(head, short));
+            return Ok(self.ends.send(head, short, short.length()));
         }
         if !self.ends.sends_at_once() {
             return Ok(false);

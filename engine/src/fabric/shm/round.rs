@@ -44,6 +44,12 @@ impl Round {
         self.next
     }
 
+    /// Returns true if [`Round::due`] has a look, or more.
+    pub(super) fn is_due(&self, live: usize) -> bool {
+        let elapsed = self.clock.now().0.saturating_sub(self.until.0);
+        elapsed.saturating_mul(live as u64) >= self.ticks
+    }
+
     /// Looks that are due now; never more than there are connections.
     pub(super) fn due(&mut self, live: usize) -> u64 {
         let now = self.clock.now();

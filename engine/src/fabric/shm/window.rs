@@ -229,7 +229,7 @@ impl Words for Window {
 
     #[inline(always)]
     fn prefetch_write(&self, at: usize) {
-        prefetch_write(self.base.as_ptr().wrapping_add(at));
+        prefetch_write::<0>(self.base.as_ptr().wrapping_add(at));
     }
 
     #[inline(always)]
@@ -328,8 +328,8 @@ impl Slots for SlotWindow {
     }
 
     #[inline(always)]
-    fn prefetch_write(&self, slot: &SlotWords, line: usize) {
-        prefetch_write(slot.as_ptr().wrapping_add(line * LINE_WORDS));
+    fn prefetch_write<const LINE: usize>(&self, slot: &SlotWords) {
+        prefetch_write::<LINE>(slot.as_ptr());
     }
 
     #[inline(always)]
@@ -338,15 +338,16 @@ impl Slots for SlotWindow {
     }
 }
 
-/// Asks for a cache line, to write to it.
+/// Asks for cache line number `LINE` of those at `lines`, to write to it.
 #[inline(always)]
-fn prefetch_write(line: *const AtomicU64) {
+fn prefetch_write<const LINE: usize>(lines: *const AtomicU64) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint, which faults on no address and changes nothing.
     unsafe {
         std::arch::asm!(
-            "prefetchw [{}]",
-            in(reg) line,
+            "prefetchw [{lines} + {offset}]",
+            lines = in(reg) lines,
+            offset = const LINE * LINE_BYTES,
             options(nostack, preserves_flags, readonly)
         );
     }

@@ -2,7 +2,7 @@
 
 use super::super::{
     Access, Caps, CompletionKind, Completions, DownCause, Ends, ExposeError, Fabric, FabricError,
-    Full, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short, Wake, WrError,
+    Full, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short, ShortEnds, Wake, WrError,
 };
 use super::config::Device;
 use super::connector::{SimEndpoint, Waker, failed};
@@ -339,7 +339,7 @@ impl Fabric for SimFabric {
     }
 
     /// Messages that wait for a poll stay for a later turn: the waker is as it was.
-    fn skip_poll(&mut self) -> bool {
+    fn skip_poll(&mut self, _: bool) -> bool {
         let skips = self.is_in_turn && self.takes_shorts && Rng::new(!self.draw).chance(700);
         self.is_in_turn &= !skips;
         skips

@@ -1,7 +1,7 @@
 //! The ends of a simulated connection, by which short messages go by value. Shared by its place in
 //! the driver and by the code that takes and sends messages.
 
-use super::super::{Head, QpId, Short};
+use super::super::{Head, QpId, Short, ShortEnds};
 use super::connector::Waker;
 use super::driver::{Place, Queued};
 use super::observed::SideId;
@@ -27,10 +27,12 @@ impl SimEnds {
         let place = self.place.borrow();
         place.side == Some(self.side) && place.generation == self.qp.generation()
     }
+}
 
+impl ShortEnds for SimEnds {
     /// Now and then the message is the last, as where the next one comes a moment later.
     #[inline(never)]
-    pub(in super::super) fn take(&self, message: &mut Short) -> Option<bool> {
+    fn take(&self, message: &mut Short) -> Option<bool> {
         if !self.is_there() {
             return None;
         }
@@ -41,11 +43,13 @@ impl SimEnds {
 
     /// Refuses every fourth message, as a ring without room does, so that both paths run.
     #[inline(never)]
-    pub(in super::super) fn send<const HEAD: usize>(
+    fn send<const HEAD: usize>(
         &self,
-        head: &Head<HEAD>,
+        head: impl Into<Head<HEAD>>,
         message: &Short,
+        bytes: usize,
     ) -> bool {
+        debug_assert_eq!(bytes, message.length());
         if self.send_room() == 0 {
             return false;
         }
@@ -55,14 +59,14 @@ impl SimEnds {
             return false;
         }
         let mut message = message.clone();
-        message.set_head(head);
+        message.set_head(&head.into());
         place.queued.push_back(Queued::Short(message.bytes().into()));
         self.waker.set();
         true
     }
 
     #[inline(never)]
-    pub(in super::super) fn send_room(&self) -> usize {
+    fn send_room(&self) -> usize {
         if !self.is_there() {
             return 0;
         }

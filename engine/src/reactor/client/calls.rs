@@ -619,7 +619,9 @@ impl CallSpec {
     #[inline]
     pub(in crate::reactor) fn is_plain(&self) -> bool {
         let shortest_bytes = INLINE_THRESHOLD_MIN_BYTES as usize - PLAIN_HEADER_BYTES;
-        !self.is_special && self.reply_chunk_bytes(0, shortest_bytes).is_none()
+        // As `reply_chunk_bytes` has it, where nothing is in the way.
+        let reply_bytes_max = shortest_bytes - REPLY_HEADER_BYTES_MAX;
+        !self.is_special && self.reply_bytes_max <= reply_bytes_max
     }
 
     pub(crate) fn argument_count(&self) -> usize {

@@ -36,11 +36,12 @@ impl Reactor {
     }
 
     /// The application of a server has a client on this connection from now on; its calls stay
-    /// inline if that is asked for.
+    /// inline if that is asked for. `is_served`: a call of the connection is being served.
     pub(in crate::reactor) fn begin_reverse(
         &mut self,
         conn: ConnId,
         is_inline: bool,
+        is_served: bool,
     ) -> Result<(), NoReverse> {
         let Some(c) = self.conns.find(conn) else { return Err(NoReverse::Down) };
         if c.closing.is_some() {
@@ -55,7 +56,8 @@ impl Reactor {
         if c.reverse.has_client {
             return Err(NoReverse::Taken);
         }
-        if self.config.versions() == Versions::Both && !c.lane.proto().responder.was_called() {
+        let was_called = is_served || c.lane.proto().responder.was_called();
+        if self.config.versions() == Versions::Both && !was_called {
             return Err(NoReverse::NotCalled);
         }
         c.reverse = ReverseState { has_client: true, is_inline };

@@ -64,6 +64,13 @@ impl Reactor {
         }
     }
 
+    pub(in crate::reactor) fn close_all(&mut self) {
+        self.ending = true;
+        for conn in self.conns.ids() {
+            self.begin_close(conn, DownCause::Local);
+        }
+    }
+
     /// Tells a client whose calls are all answered that no other one was executed. `true` when the
     /// connection may be closed: that has left, or cannot be said.
     fn say_goodbye(&mut self, conn: ConnId) -> bool {

@@ -48,7 +48,7 @@ pub(crate) struct Serving<'a> {
     pub(crate) conn: ConnId,
     message: &'a [u8],
     plain: bool,
-    slot: &'a Cell<Option<SlotId>>,
+    slot: Cell<Option<SlotId>>,
     room: Option<&'a RefCell<MessageMemory>>,
     /// No reply is written there, or no other one.
     is_forgone: Cell<bool>,
@@ -56,20 +56,26 @@ pub(crate) struct Serving<'a> {
 
 impl<'a> Serving<'a> {
     /// A call that has a slot, and no short reply.
-    pub(crate) fn placed(to: &ReplyTarget<'a>, slot: &'a Cell<Option<SlotId>>) -> Self {
-        slot.set(Some(to.slot));
-        Self { plain: to.plain, ..Self::with_room(to.conn, slot, to.message, None) }
+    pub(crate) fn placed(to: &ReplyTarget<'a>) -> Self {
+        Self { plain: to.plain, ..Self::with_room(to.conn, Some(to.slot), to.message, None) }
     }
 
     /// A plain call; a reply is written into `room`.
     #[inline(always)]
     pub(in crate::reactor) fn with_room(
         conn: ConnId,
-        slot: &'a Cell<Option<SlotId>>,
+        slot: Option<SlotId>,
         message: &'a [u8],
         room: Option<&'a RefCell<MessageMemory>>,
     ) -> Self {
-        Self { conn, message, plain: true, slot, room, is_forgone: Cell::new(false) }
+        let (slot, is_forgone) = (Cell::new(slot), Cell::new(false));
+        Self { conn, message, plain: true, slot, room, is_forgone }
+    }
+
+    /// The slot that it has by now.
+    #[inline(always)]
+    pub(in crate::reactor) fn slot(&self) -> Option<SlotId> {
+        self.slot.get()
     }
 
     /// Writes a reply, if that is possible. If not the encoder comes back.
@@ -83,8 +89,8 @@ impl<'a> Serving<'a> {
             return Err(encode);
         };
         match room.encode::<REPLY_BYTES>(encode) {
-            true => Ok(CallOutcome::Replied),
-            false => Ok(CallOutcome::RepliedAtLength),
+            Some(_) => Ok(CallOutcome::Replied),
+            None => Ok(CallOutcome::RepliedAtLength),
         }
     }
 

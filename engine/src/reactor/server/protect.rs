@@ -8,7 +8,9 @@ use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{CallOutcome, ReplyTarget};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::messages::SYSTEM_ERR;
-use crate::reactor::words::protection::{LaidOut, Protection, Unprotected, finish_sealing, host_number};
+use crate::reactor::words::protection::{
+    LaidOut, Protection, Unprotected, finish_sealing, host_number,
+};
 use crate::reactor::words::reply_plan::ReplyData;
 use spinrpc_gss::BodySealing;
 use spinrpc_proto::ids::Xid;

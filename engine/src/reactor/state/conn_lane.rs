@@ -57,15 +57,10 @@ impl ConnLane {
         self.send_reserved.set(self.send_reserved.get().wrapping_sub(places));
     }
 
-    /// A plain call without a slot is taken on, if there is a slot should it need one, and room for its reply.
+    /// Counts plain calls that were taken on without a slot.
     #[inline(always)]
-    pub(in crate::reactor) fn begin_plain_call(&self, ends: &Ends) -> bool {
-        let has_room = ends.send_room() > self.send_reserved.get();
-        let begins = has_room && self.proto().responder.begin_plain();
-        if begins {
-            self.reserve(1);
-        }
-        begins
+    pub(in crate::reactor) fn count_calls(&self, calls: u64) {
+        self.proto().responder.count_plain(calls);
     }
 
     /// The calls of a connection that is gone, to be made on another one.

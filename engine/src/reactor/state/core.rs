@@ -33,6 +33,8 @@ pub(crate) struct CoreCell {
     pub(in crate::reactor) state: RefCell<Reactor>,
     pub(in crate::reactor) lane: Lane,
     pub(in crate::reactor) connect: ConnectRequests,
+    /// That of the state.
+    pub(in crate::reactor) inbox: Arc<Inbox>,
     /// All calls are to say how much time they have.
     pub(in crate::reactor) names_times: bool,
 }
@@ -82,6 +84,10 @@ pub(crate) struct Reactor {
     pub(in crate::reactor) in_turn: bool,
     /// Turns with work since the statistics were published.
     pub(in crate::reactor) unpublished: u32,
+    /// Whole turns without work since the clock was looked at.
+    pub(in crate::reactor) unstamped: u32,
+    /// Turns before they were published last.
+    pub(in crate::reactor) published_at: u64,
     /// Varies where the XIDs of a new connection start.
     pub(in crate::reactor) xid_seed: u32,
     /// Connections that come now are too late.
@@ -106,7 +112,8 @@ impl CoreCell {
         let (has_shorts, times) =
             (reactor.fabric.has_shorts(), (clock, reactor.default_timeout_ticks));
         let lane = Lane::new(has_shorts, names_times, alignment, longest_bytes, times);
-        Self { state: RefCell::new(reactor), lane, connect, names_times }
+        let inbox = Arc::clone(&reactor.inbox);
+        Self { state: RefCell::new(reactor), lane, connect, inbox, names_times }
     }
 
     /// The state, for one step.
@@ -159,6 +166,8 @@ impl Reactor {
             now,
             busy_since: now,
             unpublished: 0,
+            unstamped: 0,
+            published_at: 0,
             xid_seed: now.0 as u32,
             is_shut_down: false,
             leaving: None,

@@ -64,8 +64,10 @@ pub(crate) struct CallTarget<'a> {
 /// are put in.
 pub(crate) struct HeaderTemplate {
     bytes: Vec<u8>,
-    /// Program and version, if the header has no credential and can be sent as a plain call.
-    plain: Option<(Program, Version)>,
+    /// It has no credential, so that the call can be plain.
+    is_plain: bool,
+    program: Program,
+    version: Version,
 }
 
 impl HeaderTemplate {
@@ -74,20 +76,25 @@ impl HeaderTemplate {
         let header = CallHeader { xid, program, version, procedure, credential, verifier };
         let mut bytes = vec![0; header.buffer_len()];
         header.emit(&mut bytes);
-        let plain = (credential == OpaqueAuth::NONE).then_some((program, version));
-        Self { bytes, plain }
+        Self { bytes, is_plain: credential == OpaqueAuth::NONE, program, version }
     }
 
-    /// Program and version, if the calls have no credential.
+    /// The calls have no credential.
     #[inline(always)]
-    pub(crate) fn plain(&self) -> Option<(Program, Version)> {
-        self.plain
+    pub(in crate::reactor) fn is_plain(&self) -> bool {
+        self.is_plain
+    }
+
+    /// Program and version.
+    #[inline(always)]
+    pub(in crate::reactor) fn called(&self) -> (Program, Version) {
+        (self.program, self.version)
     }
 
     /// Puts the header before arguments that lie behind room for one without a credential; nothing where this
     /// one has a credential, and stands there.
     pub(crate) fn write_without_credential(&self, procedure: Procedure, stream: &mut [u8]) {
-        if self.plain.is_some() {
+        if self.is_plain {
             self.write(procedure, &mut StreamWriter::new(stream, &[]));
         }
     }

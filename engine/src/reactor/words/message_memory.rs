@@ -117,26 +117,27 @@ impl MessageMemory {
         Self { short: Short::EMPTY, long, drafted: Ok(0) }
     }
 
-    /// Encodes a stream without data items behind a head of `HEAD` bytes. Returns true if it is a short
-    /// message with that.
+    /// Encodes a stream without data items behind a head of `HEAD` bytes. Returns the bytes of both if that is a short
+    /// message.
     #[inline(always)]
     pub(in crate::reactor) fn encode<const HEAD: usize>(
         &mut self,
         encode: impl FnOnce(&mut StreamWriter<'_>),
-    ) -> bool {
+    ) -> Option<usize> {
         let Self { short, long, drafted } = self;
-        let mut writer = StreamWriter::with_more(&mut short.whole_mut()[HEAD..], &mut long[HEAD..]);
+        let long = long.get_mut(HEAD..).unwrap_or_default();
+        let mut writer = StreamWriter::with_more(&mut short.whole_mut()[HEAD..], long);
         encode(&mut writer);
-        let plain_bytes = writer.plain_bytes();
-        match plain_bytes {
-            Some(bytes) => short.set_len(HEAD + bytes),
+        let bytes = writer.plain_bytes().map(|bytes| HEAD + bytes);
+        match bytes {
+            Some(bytes) => short.set_len(bytes),
             None => *drafted = check(&writer.finish()).map(|bytes| HEAD + bytes),
         }
-        plain_bytes.is_some()
+        bytes
     }
 
-    /// The message that [`MessageMemory::encode`] has written last, its head included; `is_short` is the result
-    /// of that.
+    /// The message that [`MessageMemory::encode`] has written last, its head included; `is_short` if that
+    /// said so.
     pub(in crate::reactor) fn written_mut(
         &mut self,
         is_short: bool,
@@ -185,9 +186,11 @@ mod tests {
 
     /// Bytes of a message in words of different values, and its first word behind the head.
     fn encoded(memory: &mut MessageMemory, bytes: usize) -> (bool, Result<Vec<u8>, Undrafted>) {
-        let is_short = memory.encode::<CALL_BYTES>(|stream| {
+        let short_bytes = memory.encode::<CALL_BYTES>(|stream| {
             (0..bytes / 4).for_each(|word| stream.u32(word as u32));
         });
+        let is_short = short_bytes.is_some();
+        assert!(short_bytes.is_none_or(|short| short == CALL_BYTES + bytes));
         (is_short, memory.written_mut(is_short).map(|message| message[CALL_BYTES..].to_vec()))
     }
 
@@ -212,7 +215,7 @@ mod tests {
         memory.long.fill(0xee);
         for length in ROOM - 8..ROOM + 8 {
             let data = vec![7; length];
-            let is_short = memory.encode::<CALL_BYTES>(|stream| stream.opaque(&data));
+            let is_short = memory.encode::<CALL_BYTES>(|stream| stream.opaque(&data)).is_some();
             assert_eq!(is_short, length.next_multiple_of(4) + 4 <= ROOM, "{length}");
             let message = memory.written_mut(is_short).unwrap();
             let (count, stored) = message[CALL_BYTES..].split_at(4);
@@ -226,7 +229,7 @@ mod tests {
     #[allow(clippy::redundant_closure_for_method_calls, reason = "of any lifetime")]
     fn a_stream_that_asks_for_an_item_expect_no_message() {
         let mut memory = MessageMemory::with_capacity(1024);
-        let is_short = memory.encode::<CALL_BYTES>(|stream| stream.bulk());
+        let is_short = memory.encode::<CALL_BYTES>(|stream| stream.bulk()).is_some();
         assert!(!is_short);
         assert_eq!(memory.written_mut(is_short).err(), Some(Undrafted::ItemsMissing));
         let draft = memory.draft(1, Alignment::NONE, &mut |stream| {

@@ -24,6 +24,10 @@ pub(in crate::reactor) fn put_xid(stream: &mut [u8], xid: Xid) {
     }
 }
 
+/// An encoder may not start another call.
+pub(crate) const NESTED: Backpressure =
+    Backpressure::Misuse("the encoder of a call has started another one");
+
 /// The encoder is the application's mistake.
 pub(in crate::reactor) const ITEMS_DIFFER: Backpressure =
     Backpressure::Misuse("stream and spec differ in their data items");

@@ -45,7 +45,7 @@ fn push_by_slot(
     }
     let mut slot = [[0xee; BLOCK_BYTES]; SLOT_WORDS / 2];
     slot.as_flattened_mut()[SLOT_MESSAGE_AT..][..message.len()].copy_from_slice(message);
-    producer.push_slot(&head_of::<LINE_REST_WORDS>(&slot), &slot, message.len())
+    producer.push_slot(&head_of::<LINE_REST_WORDS>(&slot), &slot, message.len(), false)
 }
 
 fn pattern(length: usize, seed: u8) -> Vec<u8> {
@@ -156,7 +156,7 @@ fn sequences_go_on_over_the_32_bit_wrap() {
     producer.next.set(start);
     producer.limit.set(start + u64::from(SLOTS));
     consumer.next.set(start);
-    consumer.published.set(start);
+    consumer.publish_at.set(start + consumer.quarter);
     words.store(CONSUMED, start, Ordering::Relaxed);
     for number in 0..64_u8 {
         producer.push(None, &[number; 300]).unwrap();

@@ -24,6 +24,12 @@ impl ShmFabric {
         }
         // Turns that end early flush without a poll.
         self.copied = 0;
+        self.note_waiting();
+    }
+
+    /// The list of send queues has changed.
+    pub(super) fn note_waiting(&self) {
+        self.listed.waits.set(!self.waiting.is_empty());
     }
 
     /// Equal part of one connection in the bytes that may still be copied in this turn, where `sharers` want some: a peer
@@ -44,6 +50,7 @@ impl ShmFabric {
         let mut left = budget;
         let progress = pair.progress(&mut self.done, &mut left);
         self.copied += budget - left;
+        self.listed.news.set(true);
         if pair.lends() && !self.lending.contains(&place) {
             self.lending.push(place);
         }
@@ -75,6 +82,9 @@ impl ShmFabric {
     /// Rings for what was sent, where the peer wants that: one fence for all of it.
     #[inline]
     pub(super) fn ring_bells(&mut self) {
+        if self.has_sent_nothing() {
+            return;
+        }
         // Pairs with the fence of the peer's `go_idle`.
         fence(Ordering::SeqCst);
         while let Some(place) = self.listed.sent.pop() {
@@ -83,6 +93,18 @@ impl ShmFabric {
                 self.ring_or_take_down(place);
             }
         }
+    }
+
+    /// Only the connection that was alone is listed, and has sent nothing since: then the list is cleared.
+    #[inline]
+    fn has_sent_nothing(&mut self) -> bool {
+        let Some(place) = self.listed.sent.only() else { return false };
+        let Some(pair) = self.pair_at(place) else { return false };
+        let has_sent_nothing = pair.ends.forget_unless_sent();
+        if has_sent_nothing {
+            self.listed.sent.pop();
+        }
+        has_sent_nothing
     }
 
     /// The peer has to be rung, or has broken a ring.

@@ -12,7 +12,7 @@ use super::super::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
 use crate::fabric::conformance::{End, Event, accept_into_channel, bytes_of, pattern};
 use crate::fabric::{
     Access, ConnectRequest, Connector, DownCause, Fabric, ListenRequest, QpId, RemoteSlice, SendWr,
-    Short, WrError, WrId,
+    Short, ShortEnds, WrError, WrId,
 };
 use crate::mem::{Slab, SlabLayout};
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -487,8 +487,11 @@ fn progress_that_cannot_be_ends_the_connection_of_who_sends_by_value() {
         attacker.window.store(progress, then, Ordering::Relaxed);
         let (ends, mut short) = (victim.end.fabric.ends(qp).unwrap(), Short::EMPTY);
         short.set_len(message.len());
-        assert!(ends.send(short.head(), &short), "what is lost with the connection is not posted");
-        assert!(!ends.send(short.head(), &short), "nothing more goes by value");
+        assert!(
+            ends.send(short.head(), &short, short.length()),
+            "what is lost with the connection is not posted"
+        );
+        assert!(!ends.send(short.head(), &short, short.length()), "nothing more goes by value");
         victim.end.fabric.flush();
         victim.expect_misbehaved(qp);
         victim.expect_unharmed();

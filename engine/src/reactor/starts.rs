@@ -1,0 +1,284 @@
+//! How calls start: their arguments are encoded before anything else is looked at, and short ones leave by the lane.
+//! Called by the api.
+//!
+//! A call that the lane cannot send, or not now, goes the general way from what was written.
+
+use crate::fabric::{ConnId, Fabric, Head, LINE_PAIRS, LineHead, LongHead, Short, ShortEnds};
+use crate::reactor::lane::{count, put_head};
+use crate::reactor::state::conn_lane::ConnLane;
+use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::words::calls::{
+    Backpressure, CallId, CallSpec, CallTarget, Deadline, HeaderTemplate,
+};
+use crate::reactor::words::draft::{Draft, EncodeOnce, once};
+use crate::reactor::words::gate::Way;
+use crate::reactor::words::message_memory::{MessageMemory, Undrafted};
+use crate::reactor::words::messages::{ITEMS_DIFFER, NESTED};
+use crate::sys::clock::Ticks;
+use spinrpc_proto::ids::{Instant, Procedure, Xid};
+use spinrpc_proto::payload::StreamWriter;
+use spinrpc_proto::plain::{CALL_BYTES, PlainCall, call_head};
+use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
+use spinrpc_proto::version::TransportVersion;
+use std::rc::Rc;
+
+impl CoreCell {
+    /// Sends a short message as a call without a credential, if it can leave now; if not nothing has
+    /// happened.
+    #[inline(always)]
+    fn send_without_credential(
+        &self,
+        lane: &ConnLane,
+        header: &HeaderTemplate,
+        (procedure, token): (Procedure, u64),
+        spec: &CallSpec,
+        (message, bytes): (&Short, usize),
+    ) -> Option<CallId> {
+        self.send_short_call(lane, token, spec, (message, bytes), |xid, credits, _| {
+            let (program, version) = header.called();
+            PlainCall { xid, credits, program, version, procedure }
+        })
+    }
+
+    /// The same of a call whose RPC header is in the message.
+    fn send_with_credential(
+        &self,
+        lane: &ConnLane,
+        target: &CallTarget<'_>,
+        spec: &CallSpec,
+        (message, bytes): (&Short, usize),
+    ) -> Option<CallId> {
+        let token = target.token;
+        self.send_short_call(lane, token, spec, (message, bytes), |xid, credits, message| {
+            let (first, [a, b, c, d]) = call_head(xid, credits);
+            let [.., e, f] = message.pairs::<LINE_PAIRS>();
+            LineHead::new(first, [a, b, c, d, e, f])
+        })
+    }
+
+    /// Sends the call in `message`, whose first words `head` makes of its XID and credits.
+    #[inline(always)]
+    fn send_short_call<const HEAD: usize, H: Into<Head<HEAD>>>(
+        &self,
+        lane: &ConnLane,
+        token: u64,
+        spec: &CallSpec,
+        (message, bytes): (&Short, usize),
+        head: impl FnOnce(Xid, u32, &Short) -> H,
+    ) -> Option<CallId> {
+        let ends = lane.ends.as_ref().filter(|_| self.lets(lane, Way::SendCalls))?;
+        let mut proto = lane.proto();
+        let next = proto.requester.next_call().ok()?;
+        if !ends.send(head(next.xid, next.requested(), message), message, bytes) {
+            return None;
+        }
+        // Behind the message, which does not wait for the clock.
+        let deadline = self.lane_deadline(spec);
+        let (call, is_earliest) = next.start(token, deadline);
+        if is_earliest {
+            self.note_deadline(deadline);
+        }
+        count(&self.lane.counts.calls_sent, 1);
+        count(&self.lane.counts.bytes_inline, bytes as u64);
+        Some(CallId(call))
+    }
+
+    /// The core is told of a deadline before all others of a connection; of those behind it knows already.
+    #[cold]
+    fn note_deadline(&self, deadline: Instant) {
+        self.lane.next_deadline.set(self.lane.next_deadline.get().min(deadline));
+    }
+
+    /// When a call that starts now is given up.
+    #[inline(always)]
+    fn lane_deadline(&self, spec: &CallSpec) -> Instant {
+        if spec.deadline == Deadline::Default {
+            if let Some(now) = self.lane.stamp.get() {
+                return self.default_deadline(now);
+            }
+            if let Some(now) = self.lane.clock.and_then(|clock| clock.counter()) {
+                self.keep_stamp(now);
+                return self.default_deadline(now);
+            }
+        }
+        self.other_deadline(spec)
+    }
+
+    #[inline(always)]
+    fn default_deadline(&self, now: Ticks) -> Instant {
+        Instant(now.0.saturating_add(self.lane.default_timeout_ticks))
+    }
+
+    /// A time for all calls of the turn if there is one: it is not older than the turn, however long the application
+    /// was away.
+    #[inline(always)]
+    fn keep_stamp(&self, now: Ticks) {
+        if self.lane.in_turn.get() {
+            self.lane.stamp.set(Some(now));
+        }
+    }
+
+    /// One that is not as configured, or where the processor has no counter or time is simulated.
+    #[inline(never)]
+    fn other_deadline(&self, spec: &CallSpec) -> Instant {
+        match (spec.deadline, self.lane.clock) {
+            (Deadline::Default, Some(clock)) => {
+                let now = clock.now();
+                self.keep_stamp(now);
+                self.default_deadline(now)
+            }
+            _ => self.reactor().deadline(spec),
+        }
+    }
+}
+
+impl From<PlainCall> for LongHead {
+    #[inline(always)]
+    fn from(call: PlainCall) -> Self {
+        let (first, pairs) = call.emit();
+        Self::new(first, pairs)
+    }
+}
+
+impl Reactor {
+    /// Sends the call in `message` as [`CoreCell::send_short_call`] does, whatever its length.
+    fn send_long_call(
+        &mut self,
+        conn: ConnId,
+        target: &CallTarget<'_>,
+        spec: &CallSpec,
+        message: &mut [u8],
+    ) -> Option<CallId> {
+        let deadline = self.deadline(spec);
+        let bytes = message.len();
+        let c = self.conns.find_for_lane(conn)?;
+        if !c.lets(Way::SendCalls) || bytes > c.negotiated.plain_bytes_max(TransportVersion::One) {
+            return None;
+        }
+        let mut proto = c.lane.proto();
+        let next = proto.requester.next_call().ok()?;
+        target.header.write_without_credential(target.procedure, &mut message[MSG_HEADER_BYTES..]);
+        let (first, pairs) = call_head(next.xid, next.requested());
+        put_head(message, first, &pairs);
+        if !self.fabric.send_copied(conn, message) {
+            return None;
+        }
+        let (call, _) = next.start(target.token, deadline);
+        self.next_deadline = self.next_deadline.min(deadline);
+        self.stats.calls_sent += 1;
+        self.stats.bytes_inline += bytes as u64;
+        Some(CallId(call))
+    }
+}
+
+/// A call's id, or why it was not started.
+type Started = Result<CallId, Backpressure>;
+
+impl CoreCell {
+    /// Starts a call; on success the buffers of `spec` have moved out of it. It is encoded before anything is
+    /// looked at: most calls can leave.
+    ///
+    /// `explain` gets the outcome of calls that do not leave at once, not of most calls.
+    /// Inlined into the crate that makes the call, so that the compiler sees the encoder.
+    #[inline]
+    pub(crate) fn start_call(
+        &self,
+        (conn, lane): (ConnId, &Option<Rc<ConnLane>>),
+        CallTarget { header, procedure, token }: CallTarget<'_>,
+        spec: &mut CallSpec,
+        encode: impl FnOnce(&mut StreamWriter<'_>),
+        explain: impl FnOnce(&mut Started),
+    ) -> Started {
+        let Ok(mut memory) = self.lane.call.try_borrow_mut() else { return Err(NESTED) };
+        let is_plain = spec.is_plain() && self.lane.takes_calls;
+        let (Some(lane), true) = (lane, is_plain && header.is_plain()) else {
+            let to = (conn, lane.as_deref());
+            let (target, encode) = (CallTarget { header, procedure, token }, &mut once(encode));
+            let mut outcome = self.start_other_call(to, &target, spec, &mut memory, encode);
+            explain(&mut outcome);
+            return outcome;
+        };
+        let call = (procedure, token);
+        let short_bytes = memory.encode::<CALL_BYTES>(encode);
+        if let Some(bytes) = short_bytes
+            && let Some(call) =
+                self.send_without_credential(lane, header, call, spec, (&memory.short, bytes))
+        {
+            return Ok(call);
+        }
+        drop(memory);
+        let memory = &mut self.lane.call.borrow_mut();
+        let (target, is_short) = (CallTarget { header, procedure, token }, short_bytes.is_some());
+        let mut outcome = self.start_written_call(conn, &target, spec, memory, is_short);
+        explain(&mut outcome);
+        outcome
+    }
+
+    /// A call that the lane cannot send, or not now, whose arguments are written.
+    #[inline(never)]
+    fn start_written_call(
+        &self,
+        conn: ConnId,
+        target: &CallTarget<'_>,
+        spec: &mut CallSpec,
+        memory: &mut MessageMemory,
+        is_short: bool,
+    ) -> Result<CallId, Backpressure> {
+        let message = memory.written_mut(is_short).map_err(Undrafted::refusal)?;
+        if !is_short && let Some(call) = self.reactor().send_long_call(conn, target, spec, message)
+        {
+            return Ok(call);
+        }
+        let stream = &mut message[MSG_HEADER_BYTES..];
+        target.header.write_without_credential(target.procedure, stream);
+        let token = target.token;
+        if let Some(call) = self.reactor().start_plain_call(conn, token, spec, stream)? {
+            return Ok(call);
+        }
+        self.start_any_call(conn, token, spec, &Draft::plain(stream))
+    }
+
+    /// A call that is not plain or has a credential, or whose driver sends nothing by value.
+    #[inline(never)]
+    fn start_other_call(
+        &self,
+        (conn, lane): (ConnId, Option<&ConnLane>),
+        target: &CallTarget<'_>,
+        spec: &mut CallSpec,
+        memory: &mut MessageMemory,
+        encode: EncodeOnce<'_>,
+    ) -> Result<CallId, Backpressure> {
+        let write = |stream: &mut StreamWriter<'_>| {
+            target.header.write(target.procedure, stream);
+            encode(stream);
+        };
+        if spec.is_plain() && self.lane.takes_calls {
+            let short_bytes = memory.encode::<MSG_HEADER_BYTES>(write);
+            if let Some(lane) = lane
+                && let Some(bytes) = short_bytes
+                && let Some(call) =
+                    self.send_with_credential(lane, target, spec, (&memory.short, bytes))
+            {
+                return Ok(call);
+            }
+            return self.start_written_call(conn, target, spec, memory, short_bytes.is_some());
+        }
+        if spec.overfull {
+            return Err(Backpressure::Misuse("more than four data items in one direction"));
+        }
+        let items = spec.argument_count();
+        let draft = memory.draft(items, self.lane.alignment, &mut once(write));
+        let draft = draft.map_err(Undrafted::refusal)?;
+        if draft.cuts().count() != items {
+            return Err(ITEMS_DIFFER);
+        }
+        let (token, is_plain) = (target.token, spec.is_plain() && !self.names_times);
+        if is_plain
+            && let Some(call) =
+                self.reactor().start_plain_call(conn, token, spec, draft.stream())?
+        {
+            return Ok(call);
+        }
+        self.start_any_call(conn, token, spec, &draft)
+    }
+}
