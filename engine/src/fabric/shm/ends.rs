@@ -404,7 +404,7 @@ impl ShortEnds for ShmEnds {
         }
     }
 
-    /// As [`QueuePair::send_room`](super::queue_pair::QueuePair::send_room).
+    /// As the queue pair has it.
     #[inline(always)]
     fn send_room(&self) -> usize {
         self.room.get()
