@@ -6,7 +6,6 @@ use crate::reactor::pending::upcalls::CallFrame;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::{Admitted, CallOutcome, ReplyTarget};
 use spinrpc_proto::output::SlotId;
-use std::cell::Cell;
 
 impl CoreCell {
     /// Has a call served that was deferred until now; nothing, if its connection has gone.
@@ -17,9 +16,8 @@ impl CoreCell {
     ) {
         let message = self.reactor().take_deferred(conn, slot);
         let Some(message) = message else { return };
-        let place = Cell::new(None);
         let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
-        let serving = Serving::placed(&to, &place);
+        let serving = Serving::placed(&to);
         // Its time may have ended while it was opened.
         let late_by = self.reactor().lateness(conn, slot);
         let outcome = match late_by {
