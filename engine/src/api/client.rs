@@ -332,7 +332,7 @@ impl Client {
         self.0.ops.exposed_bulk(self.conn()?, bytes)
     }
 
-    /// Gives a call up: its handler has got [`CallError::Cancelled`] when the next turn ends. The
+    /// Gives a call up: its handler gets [`CallError::Cancelled`] within 16 turns, and in the next one if no message arrives. The
     /// server may still execute it; its buffers stay with the connection until the server answers.
     /// A call that waits for another connection ends at once.
     ///

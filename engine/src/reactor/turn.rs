@@ -5,8 +5,8 @@
 //! runs, so that handlers may start calls and answer others.
 
 use crate::fabric::{
-    Alone, AnyEndpoint, CompletionKind, Completions, ConnId, DownCause, Endpoint, Ends, Fabric,
-    FabricError, Peer, QpId, Received, Short,
+    Alone, AnyEndpoint, CompletionKind, ConnId, DownCause, Endpoint, Ends, Fabric, FabricError,
+    Peer, QpId, Received,
 };
 use crate::mem::Buf;
 use crate::reactor::pending::deferred::Caller;
@@ -14,6 +14,7 @@ use crate::reactor::pending::goodbye::Leaving;
 use crate::reactor::pending::mailbox::Mail;
 use crate::reactor::pending::roles::Roles;
 use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
+use crate::reactor::state::arrived_messages::{ArrivedMessages, LOOK_EVERY};
 use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
@@ -39,52 +40,6 @@ const PUBLISH_AFTER: u32 = 64;
 const PUBLISH_IDLE_EVERY: u64 = 1024;
 /// Whole turns without work between two looks at the clock.
 const STAMP_EVERY: u32 = 4;
-/// Turns with messages that end early between two looks at what they leave out ([`CoreCell::look_around`]).
-const LOOK_EVERY: u32 = 16;
-/// The same of turns without messages.
-const LOOK_IDLE_EVERY: u32 = 8;
-
-/// Buffers of a turn for messages that have arrived.
-pub(crate) struct ArrivedMessages {
-    batch: Completions,
-    short: Short,
-    /// Short messages of one turn.
-    shorts_max: usize,
-    /// Short messages that may be handled before the next look around.
-    shorts_left: usize,
-    /// Turns that have ended early since the last one, and had no messages.
-    idle_turns: u32,
-    /// Turns that have, since the statistics were told, and had messages.
-    busy_turns: u32,
-    /// The lane of the connection that the last short message came by: most often the next one does, too. Given up when
-    /// a connection goes, as it keeps that one's memory.
-    lane: Option<Rc<ConnLane>>,
-}
-
-impl ArrivedMessages {
-    /// At most `limit` completions in a turn, and as many short messages.
-    pub(crate) fn with_limit(limit: usize) -> Self {
-        let (batch, short) = (Completions::with_limit(limit), Short::EMPTY);
-        let (idle_turns, busy_turns, lane) = (0, 0, None);
-        Self { batch, short, shorts_max: limit, shorts_left: limit, idle_turns, busy_turns, lane }
-    }
-
-    /// All is looked at now.
-    #[inline(always)]
-    fn begin_looks(&mut self) {
-        (self.shorts_left, self.idle_turns) = (self.shorts_max, 0);
-    }
-
-    /// Whether the turn that had that many messages is the one to look around.
-    #[inline(always)]
-    fn is_to_look(&self, shorts: usize) -> bool {
-        let is_due = match shorts {
-            0 => self.idle_turns >= LOOK_IDLE_EVERY,
-            _ => self.busy_turns >= LOOK_EVERY,
-        };
-        is_due || self.shorts_left == shorts
-    }
-}
 
 /// How far a turn has come with its short messages, of which there were so many.
 enum TurnEnd {
@@ -245,7 +200,7 @@ impl CoreCell {
     ///
     /// Each turn looks for letters, for longer messages and for whatever else the driver knows of; one without a
     /// message also for bells and cancelled calls. All of that, and the clock, is looked at after [`LOOK_EVERY`] turns with
-    /// messages, or [`LOOK_IDLE_EVERY`] without, or as many messages as one turn may handle: so peers that were silent,
+    /// messages, or `LOOK_IDLE_EVERY` without, or as many messages as one turn may handle: so peers that were silent,
     /// cancelled calls and deadlines wait for no more than these.
     #[inline(always)]
     fn ends_early(
@@ -292,7 +247,9 @@ impl CoreCell {
     ) -> bool {
         reactor.stamp(arrived);
         arrived.begin_looks();
-        !self.needs_attention(reactor) && !reactor.is_to_publish(is_idle) && reactor.fabric.rests()
+        // First: if it finds something, the poll of this turn does it, for whatever reason the turn is whole.
+        let rests = reactor.fabric.rests();
+        rests && !self.needs_attention(reactor) && !reactor.is_to_publish(is_idle)
     }
 
     #[inline(always)]

@@ -249,6 +249,10 @@ impl ShmFabric {
         }
         let room = out.room();
         self.copied = 0;
+        if !self.longs.is_empty() && !self.listed.sent.is_empty() {
+            // Copies take long: peers that sleep are woken first.
+            self.ring_bells();
+        }
         while let Some(place) = self.longs.pop() {
             if out.room() == 0 {
                 self.begin_with(Some(place).filter(|_| room > 0));

@@ -347,8 +347,10 @@ impl ShmEnds {
     #[inline(always)]
     pub(super) fn take_sent(&self) -> bool {
         self.sent.set(false);
+        // Nothing that was not sent is rung for, or a peer that sleeps on a full ring would cost a system call each turn.
+        let has_sent = self.tx.is_in_run();
         self.end_run();
-        self.needs_no_ring()
+        !self.is_broken.get() && (!has_sent || self.needs_no_ring())
     }
 
     #[inline(always)]

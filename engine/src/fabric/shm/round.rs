@@ -4,7 +4,7 @@ use crate::sys::clock::{Clock, Ticks};
 use std::time::Duration;
 
 /// Time in which every connection is looked at once, whatever the bell says. Together with the turns
-/// between two readings of the clock that is 10 ms at most, unless a turn takes a quarter of a
+/// between two readings of the clock that is 10 ms at most, unless a turn takes an eighth of a
 /// millisecond or more.
 pub(super) const ROUND_TIME: Duration = Duration::from_millis(8);
 

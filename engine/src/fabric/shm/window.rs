@@ -352,7 +352,7 @@ fn prefetch_write<const LINE: usize>(lines: *const AtomicU64) {
         );
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
+    let _ = lines;
 }
 
 /// Asks for a cache line.

@@ -221,7 +221,7 @@ impl Reactor {
         Instant(now.0) < *pull.patience.get_or_insert(ends)
     }
 
-    /// It is tried again each turn. It stands in the list once.
+    /// It is tried again in whole turns. It stands in the list once.
     fn put_off_reply(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conns.find(conn) else { return };
         let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return };

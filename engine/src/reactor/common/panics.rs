@@ -24,11 +24,19 @@ impl CoreCell {
             tracing::error!(?place, text, panics, "a handler panicked");
         }
         if policy == OnPanic::End {
+            self.leave_turn();
             resume_unwind(payload);
         }
         // The payload is the application's, too: dropping it may panic.
         if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(another);
         }
+    }
+
+    /// The turn ends here. A call that the application starts later, outside of turns, reads the clock.
+    fn leave_turn(&self) {
+        self.lane.stamp.set(None);
+        self.lane.in_turn.set(false);
+        self.reactor().in_turn = false;
     }
 }

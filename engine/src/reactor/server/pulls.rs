@@ -1,6 +1,6 @@
 //! Fetching the Read chunks of arriving calls (RFC 5666 section 3.4): memory first, then RDMA
 //! Reads, never more than the queue pair may have outstanding. What cannot go on now is put off
-//! and tried again each turn; the calls in progress bound how much that can be.
+//! and tried again in whole turns; the calls in progress bound how much that can be.
 
 use crate::fabric::ConnId;
 use crate::mem::Buf;
@@ -24,7 +24,7 @@ impl Reactor {
         self.pull(conn, slot);
     }
 
-    /// A call cannot go on now; it is tried again each turn. It stands in the list once.
+    /// A call cannot go on now; it is tried again in whole turns. It stands in the list once.
     pub(in crate::reactor) fn put_off(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conns.find(conn) else { return };
         let hold = &mut c.serves[usize::from(slot.index)];

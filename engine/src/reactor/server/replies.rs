@@ -212,7 +212,7 @@ impl Reactor {
         Some(())
     }
 
-    /// There is no place or buffer for the reply of this call: it is tried again each turn.
+    /// There is no place or buffer for the reply of this call: it is tried again in whole turns.
     #[cold]
     pub(in crate::reactor) fn put_off_call(&mut self, conn: ConnId, slot: SlotId, message: Buf) {
         self.note_arrival_of(conn, slot, message.bytes());

@@ -1,5 +1,6 @@
 //! Layer 3: the state of a connection and of a core. Knows what is pending.
 
+pub(crate) mod arrived_messages;
 pub(crate) mod conn_lane;
 pub(crate) mod conn_table;
 pub(crate) mod connection;

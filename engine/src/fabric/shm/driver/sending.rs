@@ -50,7 +50,10 @@ impl ShmFabric {
         let mut left = budget;
         let progress = pair.progress(&mut self.done, &mut left);
         self.copied += budget - left;
-        self.listed.news.set(true);
+        // A peer that does not read has its queue come here in each turn: that alone is nothing to poll for.
+        if !self.done.is_empty() {
+            self.listed.news.set(true);
+        }
         if pair.lends() && !self.lending.contains(&place) {
             self.lending.push(place);
         }
