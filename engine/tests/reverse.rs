@@ -212,6 +212,8 @@ struct Served {
     far: Core,
     client: Client,
     heard: SharedHeard<Vec<u32>>,
+    /// Keeps the steps of long transfers short: a core with one connection copies more at once.
+    _idle: Client,
     _engines: [Engine; 2],
 }
 
@@ -230,8 +232,12 @@ impl Served {
         let heard = SharedHeard::default();
         let made = recorder(&heard, all_words);
         let client = near.connect_with(&address, PROGRAM, VERSION, &taking(), |_| made).unwrap();
-        poll_until(&mut near, &mut far, "the connection", || client.is_up());
-        Self { near, far, client, heard, _engines: [here, there] }
+        let options = ConnectOptions::new();
+        let unheard = recorder(&SharedHeard::default(), all_words);
+        let _idle = near.connect_with(&address, PROGRAM, VERSION, &options, |_| unheard).unwrap();
+        let are_up = || client.is_up() && _idle.is_up();
+        poll_until(&mut near, &mut far, "the connections", are_up);
+        Self { near, far, client, heard, _idle, _engines: [here, there] }
     }
 
     /// Starts a call with `items` data items, each by Read chunk.
