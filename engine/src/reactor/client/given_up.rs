@@ -44,6 +44,8 @@ impl CoreCell {
         loop {
             let ended = self.reactor().given_up.pop_front();
             let Some(GivenUp { conn, call, end, .. }) = ended else { return };
+            #[cfg(feature = "gss")]
+            self.keep_no_more(conn, call.slot);
             up.on_call_failed(conn, call, end);
         }
     }

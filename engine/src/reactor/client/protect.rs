@@ -288,6 +288,18 @@ impl CoreCell {
         }
     }
 
+    /// The application hears that a call has ended: should it be denied later, it is not sent again.
+    pub(in crate::reactor) fn keep_no_more(&self, conn: ConnId, slot: SlotId) {
+        let mut reactor = self.reactor();
+        let Some(c) = reactor.conns.find(conn) else { return };
+        if let Some(gss) = &mut c.gss {
+            gss.keep_no_more(slot.xid());
+        }
+        if let Some(lasting) = &mut c.calls.lasting {
+            lasting.ended.take_if(|(ended, _)| *ended == slot);
+        }
+    }
+
     /// The XID that the next call gets, if one can be started.
     fn next_xid(&self, conn: ConnId, start: Start) -> Result<Xid, Backpressure> {
         let mut reactor = self.reactor();

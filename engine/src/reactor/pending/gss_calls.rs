@@ -146,6 +146,15 @@ impl GssCalls {
         }
     }
 
+    /// This call is not sent again.
+    pub(in crate::reactor) fn keep_no_more(&mut self, xid: Xid) {
+        let place = self.sent.get_mut(usize::from(index_of(xid))).and_then(Option::as_mut);
+        let mut all = place.into_iter().chain(&mut self.earlier);
+        if let Some(sent) = all.find(|sent| sent.xid == xid) {
+            sent.let_go();
+        }
+    }
+
     /// This call was denied before.
     pub(in crate::reactor) fn note_denied(&mut self, xid: Xid) {
         let place = self.sent.get_mut(usize::from(index_of(xid))).and_then(Option::as_mut);
