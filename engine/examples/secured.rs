@@ -196,7 +196,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The CPU time of each short call, while a long one of another connection is always under way. Sealing the arguments of
+    /// The CPU time of each short call, while a long one of another connection is always in flight. Sealing the arguments of
     /// that is not among it: the application waits for that when it makes the call.
     fn beside_long_calls(&mut self, enctype: Enctype) -> Result<Vec<f64>, Box<dyn Error>> {
         let long = self.client(Some((enctype, GssService::Privacy)))?;

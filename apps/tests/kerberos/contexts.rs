@@ -164,7 +164,7 @@ fn what_does_not_establish_a_context_is_refused() {
         assert_eq!(answer(&message(NFS, NULL, (GSS, &[1, 2, 3]), &[])), (DENIED, 1));
         assert_eq!(answer(&gss(INIT, &[], &[1])), (0, GARBAGE_ARGS));
         assert_eq!(answer(&gss(7, &[], &[])), (DENIED, 1));
-        // Tokens of no use are refused in the results; so is one for a context that nobody began.
+        // Tokens of no use are refused in the results; so is one for a context that was never begun.
         for (procedure, handle) in [(INIT, &[][..]), (CONTINUE_INIT, &[1; 12])] {
             let reply = exchange(&mut stream, &gss(procedure, handle, &opaque(&[0x60; 60_000])));
             assert_eq!(status(&reply), (0, 0));

@@ -244,7 +244,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.first_free != NO_SLOT
     }
 
-    /// Counts plain calls that were taken on with a slot to be had. To be told before [`Responder::calls_taken`] is
+    /// Counts plain calls that were taken on with a free slot. To be told before [`Responder::calls_taken`] is
     /// asked for, not for each call.
     #[inline(always)]
     pub fn count_plain(&mut self, calls: u64) {

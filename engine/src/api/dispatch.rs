@@ -61,7 +61,7 @@ pub(super) struct Dispatch {
     pub(super) reverse: Rc<Reverse>,
     /// The same, for calls.
     pub(super) home: Home,
-    /// The number of the service that was called last; that of none once the core ends in good order.
+    /// The number of the service that was called last; none after a graceful end of the core.
     called: usize,
     pub(super) services: Vec<ContainedService>,
     /// One for each service. Apart from them, so that calls find a service as fast as without.

@@ -74,7 +74,7 @@ fn host(server: &Address, security: &Security) -> Result<String, Error> {
     }
 }
 
-/// The library would ask the DNS for the name of an address, and whoever answers that would choose the server.
+/// The library would ask the DNS for the name of an address, and the answerer of that would choose the server.
 #[cfg(feature = "krb5")]
 fn named(host: &str) -> Result<String, Error> {
     // An IPv6 address may name an interface.

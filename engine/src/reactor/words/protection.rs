@@ -68,7 +68,7 @@ pub(crate) struct ClientContext {
     pub(crate) window: u32,
     /// Before it ends.
     pub(crate) renew_at: Instant,
-    /// The server has answered a call under it: it has it, and does not take it for one that nobody uses.
+    /// The server has answered a call under it: it has it, and does not take it for an unused one.
     pub(crate) is_answered: AtomicBool,
 }
 

@@ -33,7 +33,7 @@ impl ShmFabric {
     }
 
     /// Equal part of one connection in the bytes that may still be copied in this turn, where `sharers` want some: a peer
-    /// with endless orders or long transfers holds up nobody else. Each has a little in any case, so that none starves.
+    /// with endless orders or long transfers does not delay others. Each has a little in any case, so that none starves.
     pub(super) fn copy_share(&self, sharers: usize) -> usize {
         // More where no other connection could wait for the end of a copy, not even one that is silent now.
         let budget = match self.live.len() {
