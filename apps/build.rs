@@ -1,8 +1,5 @@
-//! Generates the types and stubs of spin-kv's protocol, of NFS and of MOUNT from their descriptions.
+//! Generates the types and stubs of spin-kv's protocol from its description.
 
 fn main() -> Result<(), spinrpc_xdrgen::BuildError> {
-    let generator = spinrpc_xdrgen::Generator::new();
-    generator.build("src/kv/kv.x")?;
-    generator.build("src/nfs/nfs_prot.x")?;
-    generator.build("src/nfs/mount.x").map(drop)
+    spinrpc_xdrgen::Generator::new().build("src/kv/kv.x").map(drop)
 }

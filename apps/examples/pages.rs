@@ -6,6 +6,7 @@
 
 use clap::Parser;
 use rustix::fs::OFlags;
+use spinrpc::sys::random::Random;
 use spinrpc_apps::command_line;
 use std::error::Error;
 use std::fs::{File, OpenOptions};
@@ -115,7 +116,7 @@ fn read_pages(
     let mut tally = Tally::default();
     let places = pages - (bytes / PAGE_BYTES) as u64 + 1;
     while Instant::now() < until {
-        let first = scattered(seed << 32 | tally.reads) % places;
+        let first = Random::seeded(seed << 32 | tally.reads).next_u64() % places;
         file.read_exact_at(buffer, first * PAGE_BYTES as u64)?;
         tally.reads += 1;
         for (page, found) in (first..).zip(buffer.chunks_exact(PAGE_BYTES)) {
@@ -137,12 +138,4 @@ impl Tally {
             }
         }
     }
-}
-
-/// A reproducible pseudo-random number for each `count` (SplitMix64).
-fn scattered(count: u64) -> u64 {
-    let mut z = count.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -9,7 +9,7 @@ use spinrpc::config::Host;
 use spinrpc::fabric::check_address;
 use spinrpc::{Config, driver_of};
 use spinrpc_tuning::text::printable;
-use spinrpc_tuning::{Loader, ProfileArgs};
+use spinrpc_tuning::{Loader, ProfileArgs, manual};
 use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, ErrorKind as IoErrorKind, Write};
@@ -32,15 +32,30 @@ pub fn run<C: Parser>(program: impl FnOnce(C) -> Result<(), Box<dyn Error>>) -> 
 /// Like [`run`], for a program whose failures have their own exit codes.
 pub fn run_with<C: Parser, E: Display>(
     program: impl FnOnce(C) -> Result<(), E>,
-    code: impl FnOnce(&E) -> u8,
+    code: impl Fn(&E) -> u8,
 ) -> ExitCode {
+    run_all(|command| program(command).map_err(|error| vec![error]), code)
+}
+
+/// Like [`run_with`], for a program that reports several failures at once, a line each. The exit code is the highest of
+/// theirs.
+pub fn run_all<C: Parser, E: Display>(
+    program: impl FnOnce(C) -> Result<(), Vec<E>>,
+    code: impl Fn(&E) -> u8,
+) -> ExitCode {
+    if let Some(written) = manual::requested(C::command, section::<C>()) {
+        return written;
+    }
     if let Err(error) = outlive_file_size_limit() {
         return refuse::<C>(&format!("signal handler: {error}"), 1);
     }
     match C::try_parse() {
         Ok(command) => match program(command) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => refuse::<C>(&error.to_string(), code(&error)),
+            Err(errors) => {
+                errors.iter().for_each(|error| complain::<C>(&error.to_string()));
+                ExitCode::from(errors.iter().map(code).max().unwrap_or(1))
+            }
         },
         Err(error) if is_answer(error.kind()) => {
             // A closed pipe, as from `head`, is not an error.
@@ -58,16 +73,25 @@ fn outlive_file_size_limit() -> io::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
 
+/// Section of the manual: 8 is for daemons.
+fn section<C: Parser>() -> u8 {
+    if C::command().get_name() == "spin-nfsd" { 8 } else { 1 }
+}
+
 /// `--help` and `--version` arrive as errors, but are requested output.
 fn is_answer(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
 }
 
 fn refuse<C: Parser>(message: &str, code: u8) -> ExitCode {
+    complain::<C>(message);
+    ExitCode::from(code)
+}
+
+fn complain<C: Parser>(message: &str) {
     // The message may contain text from a server or a file. Without a reader, the exit code is all
     // that remains.
     drop(writeln!(io::stderr(), "{}", printable(&prefixed::<C>(message))));
-    ExitCode::from(code)
 }
 
 /// A message prefixed with the name of the program.

@@ -4,7 +4,9 @@
 
 use crate::cores::CoreList;
 use crate::failure::Failure;
+use crate::profile_args::ProfileArgs;
 use rustix::process::{Pid, Signal, kill_process};
+use spinrpc::sys::random::Random;
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -19,16 +21,15 @@ impl ServerProcess {
     pub(crate) fn start(
         address: &str,
         core: usize,
-        profile: &str,
-        set: &[String],
+        profile: &ProfileArgs,
     ) -> Result<Self, Failure> {
         let program =
             env::current_exe().map_err(|error| Failure::system("finding this program", error))?;
         let child = Command::new(program)
             .args(["serve", "--attached", "--no-reverse"])
-            .args(["--address", address, "--profile", profile])
+            .args(["--address", address, "--profile", &profile.name])
             .args(["--cores", &CoreList::from(core).show()])
-            .args(set.iter().flat_map(|one| ["--set", one.as_str()]))
+            .args(profile.set.iter().flat_map(|one| ["--set", one.as_str()]))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -76,6 +77,14 @@ impl Drop for ServerProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// An unused name that other processes cannot guess: the kernel gives a name to the first process
+/// that binds it.
+pub(crate) fn own_address() -> Result<String, Failure> {
+    let random = Random::from_system().map(|mut random| random.next_u64());
+    let number = random.map_err(|error| Failure::system("getting a random number", error))?;
+    Ok(format!("shm:spinperf-{number:016x}"))
 }
 
 /// Printed by a server as soon as it can be called.

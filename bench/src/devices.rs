@@ -4,8 +4,8 @@
 //! lockable memory.
 
 use crate::cli::DevicesArgs;
+use crate::console::say_to_people;
 use crate::failure::Failure;
-use crate::output::say_to_people;
 use crate::profile;
 use crate::report::sink::{Sink, is_standard_output};
 use crate::report::table;

@@ -3,6 +3,7 @@
 //! The commands ask before they start an engine; the device's name goes into the report.
 
 use crate::failure::Failure;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spinrpc::config::Driver;
 use spinrpc::fabric::{Address, RdmaAddress};
 use spinrpc::{Config, driver_of};
@@ -58,10 +59,17 @@ pub(crate) fn devices() -> Vec<Device> {
 /// Raises this process's limits of locked memory and descriptors to the maximum: connections need
 /// descriptors, and those of RDMA devices locked memory.
 pub(crate) fn raise_limits(driver: Driver) {
-    crate::profile::raise_descriptor_limit();
+    raise_descriptor_limit();
     if driver == Driver::Verbs {
         Memlock::raise();
     }
+}
+
+/// Raises this process's limit of descriptors to the maximum: each connection needs some.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // A failure shows later, as a connection that cannot be made.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// Warns on standard error if the first connection may fail for lack of locked memory, here or at

@@ -1,12 +1,12 @@
 //! `spinperf floor`: measures only the limits of this machine.
 
 use crate::cli::FloorArgs;
+use crate::console::say_to_people;
 use crate::cores::{CoreList, CorePair};
 use crate::env::{Environment, ProfileId, StealMeter};
 use crate::failure::Failure;
 use crate::floor::Probe;
 use crate::load::{Operation, Workload};
-use crate::output::say_to_people;
 use crate::progress::Progress;
 use crate::report::sink::{Sink, is_standard_output};
 use crate::report::{FloorRow, Report, table};
@@ -43,6 +43,7 @@ fn probes() -> Vec<Probe> {
     probes.extend(Workload::ping_pong(Operation::Echo, 64).probes().into_iter().skip(1));
     probes.extend(null.at_depth(32).probes());
     probes.extend(Workload::ping_pong(Operation::Read, 1 << 20).probes());
+    probes.push(Probe::OwnWork);
     probes
 }
 

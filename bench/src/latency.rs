@@ -124,7 +124,7 @@ impl LatencySummary {
         }
     }
 
-    /// A summary of so many samples with these percentiles, maximum and mean.
+    /// A summary of this number of samples, with these percentiles, maximum and mean.
     pub(crate) fn from_figures(samples: u64, figures: [f64; 8]) -> Self {
         let [p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns, max_ns, mean_ns] = figures;
         Self { samples, p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns, max_ns, mean_ns }

@@ -1,15 +1,17 @@
 //! spinperf: measures spinrpc between two processes, together with the limits of the host.
 //!
-//! `cli` parses the command line; `main_job`, `serve`, `run`, `floor_job`, `devices` and `compare`
-//! are the commands, as is `top`, which watches other processes; `modes` implements the modes of
-//! `run` with several workloads; `load` is the only module that uses the engine; `floor` measures
-//! the limits of the machine; `report` renders results for the `output` options. Results go to
-//! standard output, progress and errors to standard error.
+//! Modules form layers, which `engine/tests/architecture/bench.rs` lists and checks. From the top:
+//! `main_job`, `serve`, `run`, `floor_job`, `devices`, `metrics`, `compare` and `top` are the
+//! commands; `modes` implements the modes of `run` with several workloads; `cli` parses the command
+//! line; `output` writes a report to its files; `report` holds results and renders them; `load` is
+//! the only module that measures with the engine; `floor` measures the limits of the machine.
+//! Results go to standard output, progress and errors to standard error.
 
 mod capture;
 mod child;
 mod cli;
 mod compare;
+mod console;
 mod cores;
 mod devices;
 mod env;
@@ -19,15 +21,19 @@ mod floor;
 mod floor_job;
 mod handles;
 mod interrupt;
+mod job;
 mod latency;
 mod load;
 mod main_job;
+mod merge;
 mod metrics;
 mod modes;
 mod output;
 mod pattern;
 mod profile;
+mod profile_args;
 mod progress;
+mod ranks;
 mod report;
 mod run;
 #[cfg(test)]
@@ -38,6 +44,7 @@ mod slabs;
 mod top;
 mod units;
 
+use clap::CommandFactory;
 use cli::{Cli, Command, Parsed};
 use failure::Failure;
 use signal_hook::consts::SIGXFSZ;
@@ -49,6 +56,9 @@ use std::sync::Arc;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(written) = spinrpc_tuning::manual::requested(<Cli as CommandFactory>::command, 1) {
+        return written;
+    }
     // Beyond `ulimit -f`, a capture or report fails with EFBIG instead of killing the measurement.
     let handled = signal_hook::flag::register(SIGXFSZ, Arc::default())
         .map_err(|error| Failure::system("handling SIGXFSZ", error));
@@ -65,11 +75,13 @@ fn obey(parsed: Parsed) -> Result<(), Failure> {
     let cli: Cli = match parsed {
         Parsed::Run(cli) => *cli,
         Parsed::Text(text) => {
-            return output::say(&text);
+            return console::say(&text);
         }
     };
     match cli.command {
         Some(Command::Compare(args)) => compare::run(&args),
+        Some(Command::Job(args)) => job::run(&args),
+        Some(Command::Merge(args)) => merge::run(&args),
         Some(Command::Devices(args)) => devices::run(&args),
         Some(Command::Floor(args)) => floor_job::run(&args),
         Some(Command::Run(args)) => run::run(&args),

@@ -5,24 +5,26 @@
 //! while the server is stopped: so a ratio compares results of the same second. Over a device there
 //! are no such limits to measure: memory and cores do not bound it.
 
-use crate::child::ServerProcess;
+use crate::child::{ServerProcess, own_address};
 use crate::cli::MainJobArgs;
 use crate::cores::{CoreList, CorePair};
 use crate::env::{Environment, StealMeter, memory_bytes};
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
-use crate::handles::{self, HandleRow};
+use crate::floor::Probe;
+use crate::handles;
 use crate::latency::upper_median;
 use crate::load::{Callee, Limits, Load, Measurement, Operation, Session, Workload};
 use crate::output::Outputs;
 use crate::pattern::Verify;
 use crate::profile::{self, Side};
 use crate::progress::Progress;
-use crate::report::{FloorValue, Goal, Ratio, Repeat, Report, Row};
+use crate::report::handles::HandleRow;
+use crate::report::slabs::SlabRow;
+use crate::report::{FloorRow, FloorValue, Goal, Ratio, Repeat, Report, Row};
 use crate::run::limits_note;
-use crate::slabs::{self, SlabRow};
+use crate::slabs;
 use spinrpc::config::Driver;
-use spinrpc::sys::random::Random;
 use std::time::Duration;
 
 /// Measures everything and prints it.
@@ -33,8 +35,7 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     let fabric = Fabric::of(&address)?;
     fabric::raise_limits(fabric.driver);
     let client_core = CoreList::from(pair.client);
-    let profile =
-        profile::load(&args.profile, &args.set, Side::Client, Some(&client_core), fabric.driver)?;
+    let profile = profile::load(&args.profile, Side::Client, Some(&client_core), fabric.driver)?;
     let cores = CoreList::from(pair);
     let mut report = Report::new(Environment::observe(&cores, profile.id, Some(&fabric)));
     report.environment.examine(&profile.placed);
@@ -42,8 +43,9 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     let steal = StealMeter::start(&cores);
     // First, because it may fail: this process explains best why there is no such fabric here.
     let engine = profile::engine(&profile.config, None)?;
-    let server = ServerProcess::start(&address, pair.server, &args.profile, &args.set)?;
-    let session = Session::open(&engine, 0, Callee::spinperf(&address))?;
+    let server = ServerProcess::start(&address, pair.server, &args.profile)?;
+    let callees = [Callee::spinperf(&address)];
+    let session = Session::open(&engine, 0, &callees)?;
     // The measured connection and the one for questions to the server come on top.
     let idle = idle_connections(fabric.driver).min(profile.config.conns_max().saturating_sub(2));
     let driver = fabric.driver;
@@ -62,8 +64,9 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
         report.slabs = measure_slabs(pair, args.repeats)?;
         report.goals.extend(report.slabs.iter().map(SlabRow::goal));
     }
-    report.interference = steal.stop();
     report.collect_floor();
+    report.floor.push(own_work(pair, args.repeats)?);
+    report.interference = steal.stop();
     report.notes.extend(notes(driver));
     let measured = report.verdict();
     outputs.deliver(report)?;
@@ -82,6 +85,13 @@ fn measure_slabs(pair: CorePair, repeats: u32) -> Result<Vec<SlabRow>, Failure> 
     let measured = std::thread::spawn(move || slabs::measure(pair, repeats)).join();
     let lost = || Failure::Measurement("the thread that measured slabs panicked".to_owned());
     measured.map_err(|_| lost())?
+}
+
+/// Work of this program that every rate contains.
+fn own_work(pair: CorePair, repeats: u32) -> Result<FloorRow, Failure> {
+    let values: Result<_, _> =
+        (0..repeats).map(|_| Probe::OwnWork.measure(pair, OWN_WORK_TIME)).collect();
+    Ok(FloorRow::new(Probe::OwnWork, values?))
 }
 
 struct MainJob<'a> {
@@ -150,7 +160,7 @@ impl MainJob<'_> {
             return Ok(Vec::new());
         }
         self.server.pause()?;
-        let measure = |probe: crate::floor::Probe| {
+        let measure = |probe: Probe| {
             let value = probe.measure(self.pair, self.args.duration / FLOOR_SHARE)?;
             Ok(FloorValue { probe, value })
         };
@@ -185,14 +195,6 @@ fn measure(
     let (_, measurement) =
         measured.ok_or_else(|| Failure::Measurement("nothing was measured".to_owned()))?;
     Ok(measurement)
-}
-
-/// An unused name that other processes cannot guess: the kernel gives a name to the first process
-/// that binds it.
-pub(crate) fn own_address() -> Result<String, Failure> {
-    let random = Random::from_system().map(|mut random| random.next_u64());
-    let number = random.map_err(|error| Failure::system("getting a random number", error))?;
-    Ok(format!("shm:spinperf-{number:016x}"))
 }
 
 /// A connection over a device registers its memory, which takes time and may be limited.
@@ -248,15 +250,15 @@ fn goals(rows: &[Row], idle: usize, idle_bytes: &[f64]) -> Vec<Goal> {
     let copy = |op| ratio(bulk(op), "memcpy");
     [
         ratio(echo, "cache-line RTT").map(|measured| {
-            Goal::at_most("64-byte echo p50, x cache-line RTT", measured, 2.0).aiming_for(1.5)
+            Goal::at_most("64-byte echo p50, x cache-line RTT", measured, 1.6).aiming_for(1.4)
         }),
-        copy(Operation::Read).map(|r| Goal::at_least("1 MiB read, x memcpy", r, 0.8)),
-        copy(Operation::Write).map(|r| Goal::at_least("1 MiB write, x memcpy", r, 0.8)),
+        copy(Operation::Read).map(|r| Goal::at_least("1 MiB read, x memcpy", r, 0.9)),
+        copy(Operation::Write).map(|r| Goal::at_least("1 MiB write, x memcpy", r, 0.9)),
         ratio(echo.with_idle(idle), ALONE)
             .map(|r| Goal::at_most(format!("echo p50 with {idle} idle, x alone"), r, 1.2)),
         (!idle_bytes.is_empty()).then(|| {
-            let mib = upper_median(idle_bytes.iter().copied()) / f64::from(1 << 20);
-            Goal::at_most("memory per idle connection, both ends, MiB", mib, 1.0)
+            let kib = upper_median(idle_bytes.iter().copied()) / 1024.0;
+            Goal::at_most("memory per idle connection, both ends, KiB", kib, 64.0)
         }),
     ]
     .into_iter()
@@ -288,6 +290,7 @@ const BULK_DEPTH: usize = 2;
 const FLOOR_SHARE: u32 = 6;
 /// Verification ends by its number of calls; this limit ends it on a machine in trouble.
 const VERIFY_TIME: Duration = Duration::from_secs(10);
+const OWN_WORK_TIME: Duration = Duration::from_millis(10);
 const ALONE: &str = "alone";
 const TAILS: &str =
     "tails on a virtual or shared machine say more about the host than about this program";

@@ -4,43 +4,16 @@
 //! afterwards.
 
 use crate::compare::{Comparison, Condition, Document};
+use crate::console::say_to_people;
 use crate::failure::Failure;
+use crate::ranks::Rank;
 use crate::report::sink::{Sink, is_standard_output};
 use crate::report::{Report, csv, hgrm, hlog, html, table};
 use clap::Args;
-use spinrpc_tuning::text::printable_lines;
-use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Prints text for people. A closed pipe, as from `head`, is not an error.
-pub(crate) fn say(text: &str) -> Result<(), Failure> {
-    say_to(&mut std::io::stdout().lock(), &printable_lines(text))
-}
-
-/// Prints text for people; to standard error if a document goes to standard output.
-pub(crate) fn say_to_people(is_output_taken: bool, text: &str) -> Result<(), Failure> {
-    match is_output_taken {
-        true => say_to(&mut std::io::stderr().lock(), &printable_lines(text)),
-        false => say(text),
-    }
-}
-
-/// Writes a document for programs to standard output, byte for byte.
-pub(crate) fn write_document(text: &str) -> Result<(), Failure> {
-    say_to(&mut std::io::stdout().lock(), text)
-}
-
-fn say_to(output: &mut impl Write, text: &str) -> Result<(), Failure> {
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::system("writing to standard output", error))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Options for results in addition to standard output.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(
     next_help_heading = "Output (one FILE may be -, standard output: the table then goes to \
                          standard error)"
@@ -66,9 +39,34 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
     /// End with exit code 1 if this change against the baseline exceeds noise, such as "p99>+10%",
-    /// "rate<-5%" or "p50>+3% in echo"; see spinperf compare --help
+    /// "max>+50%", "rate<-5%" or "p50>+3% in echo"; see spinperf compare --help
     #[arg(long, value_name = "CONDITION", requires = "baseline")]
     pub(crate) fail_if: Vec<Condition>,
+}
+
+impl OutputArgs {
+    /// The same outputs, in files of this rank.
+    ///
+    /// # Errors
+    /// Ranks share standard output, and have no baseline of their own.
+    pub(crate) fn of_rank(&self, rank: &Rank) -> Result<Self, Failure> {
+        if self.files().any(|path| is_standard_output(path)) {
+            return Err(Failure::Usage("- is for one process: ranks need files".to_owned()));
+        }
+        if self.baseline.is_some() {
+            let message = "--baseline cannot be used with ranks; spinperf merge has it";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        let own = |path: &Option<PathBuf>| path.as_ref().map(|path| rank.file(path));
+        Ok(Self {
+            json: own(&self.json),
+            csv: own(&self.csv),
+            hgrm: own(&self.hgrm),
+            hlog: own(&self.hlog),
+            report: own(&self.report),
+            ..Self::default()
+        })
+    }
 }
 
 /// All destinations of a report.
@@ -85,7 +83,7 @@ pub(crate) struct Outputs {
 }
 
 impl OutputArgs {
-    fn files(&self) -> impl Iterator<Item = &PathBuf> {
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
         [&self.json, &self.csv, &self.hgrm, &self.hlog, &self.report].into_iter().flatten()
     }
 
@@ -113,15 +111,23 @@ impl OutputArgs {
 
 /// A canonical path, also for a file that does not exist yet; `None` for pipes and devices, which
 /// may take several outputs.
-fn place_of(path: &Path) -> Option<PathBuf> {
+pub(crate) fn place_of(path: &Path) -> Option<PathBuf> {
     match path.canonicalize() {
         Ok(there) => there.is_file().then_some(there),
         Err(_) => {
             let folder = path.parent().filter(|folder| *folder != Path::new(""));
-            let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
-            Some(folder.join(path.file_name()?))
+            Some(folder_of(folder.unwrap_or(Path::new("."))).join(path.file_name()?))
         }
     }
+}
+
+/// A canonical path as far as there are folders.
+fn folder_of(path: &Path) -> PathBuf {
+    let known = path.ancestors().find_map(|above| {
+        let above_or_here = if above == Path::new("") { Path::new(".") } else { above };
+        Some(above_or_here.canonicalize().ok()?.join(path.strip_prefix(above).ok()?))
+    });
+    known.unwrap_or_else(|| path.to_owned())
 }
 
 impl Outputs {
@@ -159,7 +165,10 @@ impl Outputs {
         if let Some(path) = &self.hgrm {
             write_spectra(path, report)?;
         }
-        say_to_people(self.is_output_taken, &table::render(report))?;
+        // The terminal has the table of one rank.
+        if report.rank.as_ref().is_none_or(|rank| rank.rank == 0) {
+            say_to_people(self.is_output_taken, &table::render(report))?;
+        }
         let Some((name, baseline)) = self.baseline else { return Ok(()) };
         let now = Document::of(report).map_err(Failure::Measurement)?;
         let names = [name, "this run".to_owned()];
@@ -209,29 +218,3 @@ fn write_spectra(path: &Path, report: &Report) -> Result<(), Failure> {
 
 const ONE_OUTPUT: &str = "only one of --json, --csv, --hgrm, --hlog and --report can be - \
                           (standard output); use files for the others";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io;
-
-    /// A reader that fails with this error.
-    struct Reader(ErrorKind);
-
-    impl Write for Reader {
-        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-            Err(self.0.into())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is() {
-        assert!(say_to(&mut Reader(ErrorKind::BrokenPipe), "text").is_ok());
-        let full = say_to(&mut Reader(ErrorKind::StorageFull), "text").unwrap_err();
-        assert!(full.to_string().starts_with("writing to standard output"), "{full}");
-    }
-}

@@ -4,7 +4,7 @@ use crate::cores::CoreList;
 use crate::env::ProfileId;
 use crate::failure::Failure;
 use crate::load::{Workload, refusal_of_size};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use crate::profile_args::ProfileArgs;
 use spinrpc::config::{Driver, Host};
 use spinrpc::{CaptureSink, Config, Engine};
 use spinrpc_tuning::{Loader, load_for_program};
@@ -30,15 +30,15 @@ impl Profile {
 
 /// Loads a profile for a client or a server, so that the two use different cores if the profile
 /// leaves the choice open. `cores` replaces those of the profile, the driver is that of the
-/// address, and `set` (`KEY=VALUE`) overrides everything but the driver.
+/// address, and `args.set` (`KEY=VALUE`) overrides everything but the driver.
 pub(crate) fn load(
-    name: &str,
-    set: &[String],
+    args: &ProfileArgs,
     side: Side,
     cores: Option<&CoreList>,
     driver: Driver,
 ) -> Result<Profile, Failure> {
     let host = Host::current();
+    let ProfileArgs { name, set } = args;
     let with_all = |own| load_for_program(name, set, own, driver).map_err(Failure::Usage);
     let plain = with_all(Loader::new(&host))?;
     let own = match (cores, side) {
@@ -50,14 +50,15 @@ pub(crate) fn load(
     // core's memory.
     let whole_core = format!("limits.peer_mib={}", plain.config().raw().limits.core_mib);
     let placed = with_all(Loader::new(&host).set(own).unless_set(whole_core))?;
-    let name = [&[plain.name().to_owned()], set].concat().join(" ");
+    let name = [&[plain.name().to_owned()], set.as_slice()].concat().join(" ");
     let id = ProfileId { name, hash: format!("{:016x}", plain.hash()) };
     Ok(Profile { config: placed.config().clone(), id, placed })
 }
 
 /// The configuration of a profile with this driver and any cores.
 pub(crate) fn for_driver(name: &str, driver: Driver) -> Result<Config, Failure> {
-    load(name, &[], Side::Server, None, driver).map(|profile| profile.config)
+    let args = ProfileArgs { name: name.to_owned(), set: Vec::new() };
+    load(&args, Side::Server, None, driver).map(|profile| profile.config)
 }
 
 /// Side of a connection that loads a profile.
@@ -83,11 +84,4 @@ pub(crate) fn engine(config: &Config, capture: Option<CaptureSink>) -> Result<En
 pub(crate) fn check_fits(config: &Config, workload: &Workload) -> Result<(), Failure> {
     let refusal = workload.shares().iter().find_map(|share| refusal_of_size(share, config));
     refusal.map_or(Ok(()), |refusal| Err(Failure::Usage(refusal)))
-}
-
-/// Raises this process's limit of descriptors to the maximum: each connection needs some.
-pub(crate) fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    // A failure shows later, as a connection that cannot be made.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

@@ -7,56 +7,128 @@ use crate::env::{Environment, StealMeter};
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::load::{self, InlineBytes, Measurement, Mode, Operation, Share, Workload};
+use crate::load::{self, InlineBytes, Measurement, Mode, Operation, Party, Share, Workload};
 use crate::modes::{self, Outcome};
-use crate::output::Outputs;
+use crate::output::{OutputArgs, Outputs};
 use crate::pattern::Verify;
-use crate::profile::{self, Side};
+use crate::profile::{self, Profile, Side};
+use crate::ranks::Rank;
+use crate::report::sink::is_standard_output;
 use crate::report::{Report, Row};
 use crate::units::show_us;
 use spinrpc::config::Driver;
 use spinrpc::sys::clock::{Clock, Ticks};
+use spinrpc::sys::random::Random;
 use spinrpc::{Config, Engine};
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Instant;
+
+/// Everything that is known before anything starts.
+struct Prepared {
+    rank: Option<Rank>,
+    output: OutputArgs,
+    capture: Option<PathBuf>,
+    fabric: Fabric,
+    profile: Profile,
+    plan: Plan,
+}
+
+/// A run among those of a suite.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InSuite<'a> {
+    pub(crate) name: &'a str,
+    /// The run before it failed: the other ranks may still wait for this one there.
+    pub(crate) after_failure: bool,
+}
+
+impl Prepared {
+    /// `run` is the name of the run in its suite.
+    fn new(args: &RunArgs, run: Option<&str>) -> Result<Self, Failure> {
+        let rank = args.ranks.find()?.map(|rank| match run {
+            Some(run) => rank.in_run(run),
+            None => rank,
+        });
+        let output = match &rank {
+            Some(rank) => args.output.of_rank(rank)?,
+            None => args.output.clone(),
+        };
+        // Standard output is refused later, by its name.
+        let capture = args.capture.clone().map(|path| match &rank {
+            Some(rank) if !is_standard_output(&path) => rank.file(&path),
+            _ => path,
+        });
+        output.check_files(capture.as_ref())?;
+        let fabric = fabric_of(args)?;
+        fabric::raise_limits(fabric.driver);
+        let cores = args.cores.as_ref();
+        let mut profile = profile::load(&args.profile, Side::Client, cores, fabric.driver)?;
+        if args.bidir {
+            profile = profile.with_reverse_calls()?;
+        }
+        let mut plan = Plan::new(args, profile.config.cores())?;
+        if let Some(rank) = &rank {
+            plan = plan.of_rank(rank)?;
+            if !args.calls_spinperf() {
+                return Err(Failure::Usage(NO_MEETING.to_owned()));
+            }
+        }
+        plan.workloads.iter().try_for_each(|one| profile::check_fits(&profile.config, one))?;
+        Ok(Self { rank, output, capture, fabric, profile, plan })
+    }
+}
+
+/// Finds mistakes in the options, without measuring.
+pub(crate) fn check(args: &RunArgs, run: &str) -> Result<(), Failure> {
+    Prepared::new(args, Some(run)).map(drop)
+}
 
 /// Measures the workloads of the options and prints the results.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    args.output.check_files(args.capture.as_ref())?;
-    let fabric = Fabric::of(&args.address)?;
-    fabric::raise_limits(fabric.driver);
-    let cores = args.cores.as_ref();
-    let mut profile = profile::load(&args.profile, &args.set, Side::Client, cores, fabric.driver)?;
-    if args.bidir {
-        profile = profile.with_reverse_calls()?;
-    }
-    let plan = Plan::new(args, profile.config.cores())?;
-    plan.workloads.iter().try_for_each(|one| profile::check_fits(&profile.config, one))?;
-    let (capture, sink) = Capture::open(args.capture.as_deref())?.unzip();
+    carry_out(args, None)
+}
+
+/// [`run`], as one of a suite.
+pub(crate) fn run_in_suite(args: &RunArgs, suite: InSuite<'_>) -> Result<(), Failure> {
+    carry_out(args, Some(suite))
+}
+
+fn carry_out(args: &RunArgs, suite: Option<InSuite<'_>>) -> Result<(), Failure> {
+    let Prepared { rank, output, capture, fabric, profile, plan } =
+        Prepared::new(args, suite.map(|suite| suite.name))?;
+    let party = rank.as_ref().map(|rank| party_of(args, rank, suite)).transpose()?;
+    let (capture, sink) = Capture::open(capture.as_deref())?.unzip();
     let engine = profile::engine(&profile.config, sink)?;
     fabric::warn_of_memlock(&profile.config);
     let cores = CoreList::from(profile.config.cpus());
     let mut report = Report::new(Environment::observe(&cores, profile.id, Some(&fabric)));
     report.environment.examine(&profile.placed);
-    let outputs = Outputs::open(&args.output)?;
+    let outputs = Outputs::open(&output)?;
     let steal = StealMeter::start(&cores);
     let clock = ClockCheck::start();
-    announce(&plan);
+    if rank.as_ref().is_none_or(|rank| rank.rank == 0) {
+        announce(&plan);
+    }
     let (outcome, paths) = match args.bidir {
-        false => measure(&engine, args, &plan)?,
-        true => (measure_both(&engine, &profile.config, args, &plan)?, Vec::new()),
+        false => measure(&engine, args, party, &plan)?,
+        true => (measure_both(&engine, &profile.config, args, party, &plan)?, Vec::new()),
     };
     report.environment.note_version(&engine);
     engine.shutdown();
     report.interference = steal.stop();
     report.notes = notes(args, &plan, fabric.driver);
     report.notes.extend(paths);
-    report.notes.extend(outcome.rows.first().and_then(others_note));
+    if rank.is_none() {
+        report.notes.extend(outcome.rows.first().and_then(others_note));
+    }
     if fabric.driver == Driver::Shm {
         report.notes.extend(outcome.rows.first().and_then(shared_cpu_note));
     }
     if let Some(capture) = capture {
         report.notes.push(capture.outcome()?);
     }
+    report.notes.extend(rank.as_ref().map(rank_note));
+    report.rank = rank;
     report.mode = Some(plan.mode);
     (report.rows, report.saturation, report.soak) =
         (outcome.rows, outcome.saturation, outcome.soak);
@@ -70,7 +142,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         let so_far = if has_figures { INTERRUPTED } else { INTERRUPTED_EARLY };
         report.notes.insert(0, so_far.to_owned());
     }
-    let measured = report.verdict();
+    if let Some(failure) = outcome.cut_short.as_ref().filter(|_| !report.interrupted) {
+        report.notes.insert(0, format!("INCOMPLETE: not all repeats were measured: {failure}"));
+    }
+    let measured = outcome.cut_short.map_or_else(|| report.verdict(), Err);
     outputs.deliver(report)?;
     match interrupted {
         Some(signal) => Err(Failure::Interrupted(signal)),
@@ -78,13 +153,56 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
 }
 
+/// The fabric of the servers, which must be the same for all.
+fn fabric_of(args: &RunArgs) -> Result<Fabric, Failure> {
+    let fabrics = args.address.iter().map(|address| Fabric::of(address));
+    let mut fabrics = fabrics.collect::<Result<Vec<_>, _>>()?.into_iter();
+    let Some(first) = fabrics.next() else {
+        return Err(Failure::Usage("no --address".to_owned()));
+    };
+    match fabrics.all(|other| other.driver == first.driver) {
+        true => Ok(first),
+        false => {
+            Err(Failure::Usage("all --address need the same scheme, shm: or rdma:".to_owned()))
+        }
+    }
+}
+
+/// The other ranks, which meet at a server of spinperf's own.
+fn party_of(args: &RunArgs, rank: &Rank, suite: Option<InSuite<'_>>) -> Result<Party, Failure> {
+    let wait = args.ranks.rank_wait;
+    // The others may wait in vain for this rank in the run that it failed, and only then come.
+    let patience = match suite {
+        Some(InSuite { after_failure: true, .. }) => wait.saturating_mul(2),
+        _ => wait,
+    };
+    Ok(Party { rank: rank.clone(), process: process()?, patience })
+}
+
+/// The number of this process, the same for all its runs.
+fn process() -> Result<u64, Failure> {
+    static PROCESS: OnceLock<u64> = OnceLock::new();
+    let random = Random::from_system().map(|mut random| random.next_u64());
+    let drawn = random.map_err(|error| Failure::system("getting a random number", error))?;
+    Ok(*PROCESS.get_or_init(|| drawn))
+}
+
+fn rank_note(rank: &Rank) -> String {
+    let Rank { rank, ranks, job } = rank;
+    format!(
+        "rank {rank} of {ranks} of job {job}: calls, rates and latencies are those of this rank, \
+         started together with the others; spinperf merge adds up their reports"
+    )
+}
+
 /// The outcome, and the paths that the bytes took.
 fn measure(
     engine: &Engine,
     args: &RunArgs,
+    party: Option<Party>,
     plan: &Plan,
 ) -> Result<(Outcome, Vec<String>), Failure> {
-    load::with_fleet(engine, args.callee(), |fleet| {
+    load::with_fleet(engine, &args.callees(), party, |fleet| {
         // A rejected workload ends a sweep before it has started.
         let mut inline = InlineBytes { call: 0, reply: 0 };
         for workload in &plan.workloads {
@@ -92,7 +210,7 @@ fn measure(
             inline.call = takes.min(engine.config().inline_send_bytes());
             inline.reply = sends.min(engine.config().inline_recv_bytes());
         }
-        let paths = match args.callee().is_spinperf() {
+        let paths = match args.calls_spinperf() {
             true => path_notes(&plan.workloads, inline),
             false => Vec::new(),
         };
@@ -105,10 +223,11 @@ fn measure_both(
     engine: &Engine,
     config: &Config,
     args: &RunArgs,
+    party: Option<Party>,
     plan: &Plan,
 ) -> Result<Outcome, Failure> {
     load::register(engine, config);
-    load::with_fleet(engine, args.callee(), |fleet| modes::measure_both(fleet, plan))
+    load::with_fleet(engine, &args.callees(), party, |fleet| modes::measure_both(fleet, plan))
 }
 
 fn announce(plan: &Plan) {
@@ -186,8 +305,13 @@ fn notes(args: &RunArgs, plan: &Plan, driver: Driver) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if !args.callee().is_spinperf() {
-        notes.push(format!("the calls are to {}, whose server is not queried", args.callee()));
+    if !args.calls_spinperf() {
+        let callees = args.callees();
+        notes.extend(
+            callees
+                .first()
+                .map(|one| format!("the calls are to {one}, whose server is not queried")),
+        );
     }
     let is_null = args.op.0.iter().all(|(op, _)| *op == Operation::Null);
     match (is_null, args.verify) {
@@ -256,6 +380,8 @@ pub(crate) fn limits_note(driver: Driver) -> &'static str {
 const CARRIED_IN_NOTICED: f64 = 0.05;
 /// More than the kernel slews its clock (500 ppm) plus the error of the calibration.
 const CLOCK_OFF_PERCENT: f64 = 0.2;
+const NO_MEETING: &str = "--program cannot be used with ranks, which meet at a spinperf server; \
+                          --ranks 1 measures alone";
 const INTERRUPTED: &str = "INTERRUPTED by a signal: these are the figures up to then";
 const INTERRUPTED_EARLY: &str = "INTERRUPTED by a signal before anything was measured";
 /// Allowance for the client's questions in addition to the measured calls, and for the lag of

@@ -22,8 +22,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let driver = Fabric::of(&args.address)?.driver;
     fabric::raise_limits(driver);
-    let mut profile =
-        profile::load(&args.profile, &args.set, Side::Server, args.cores.as_ref(), driver)?;
+    let mut profile = profile::load(&args.profile, Side::Server, args.cores.as_ref(), driver)?;
     if !args.no_reverse {
         // A profile without the room serves everything but calls in reverse, and tells clients that
         // request them.

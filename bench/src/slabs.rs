@@ -4,13 +4,11 @@
 //! Client and server are of this process, each with the CPU that it has in the rest of the job. A read is copied once,
 //! by the client, out of a slab that the server lends; a write once, by the server, out of one that the client lends.
 
+use crate::child::own_address;
 use crate::cores::CorePair;
 use crate::failure::Failure;
 use crate::floor::Probe;
-use crate::latency::median;
-use crate::main_job::own_address;
-use crate::report::Goal;
-use serde::Serialize;
+use crate::report::slabs::{SlabRow, SlabValue};
 use spinrpc::config::{CoreList, IdlePolicy, RawConfig};
 use spinrpc::{
     AcceptStatus, Bulk, Call, CallError, CallSpec, Client, ConnectOptions, ConnectionEvent, Core,
@@ -22,49 +20,6 @@ use std::fmt::Display;
 use std::hint::black_box;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-/// One measurement, in bytes per second.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct SlabValue {
-    pub(crate) bytes_per_second: f64,
-    /// Of copies by one core, just before.
-    pub(crate) memcpy: f64,
-}
-
-/// One direction in all repeats.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct SlabRow {
-    pub(crate) name: String,
-    pub(crate) values: Vec<SlabValue>,
-    pub(crate) median: SlabValue,
-    /// Median of the ratios within the repeats.
-    pub(crate) ratio: f64,
-}
-
-impl SlabRow {
-    fn new(name: &str, values: Vec<SlabValue>) -> Self {
-        let of = |get: fn(&SlabValue) -> f64| median(values.iter().map(get));
-        let middle = SlabValue {
-            bytes_per_second: of(|value| value.bytes_per_second),
-            memcpy: of(|value| value.memcpy),
-        };
-        let ratio = of(|value| value.bytes_per_second / value.memcpy);
-        Self { name: name.to_owned(), values, median: middle, ratio }
-    }
-
-    /// What is promised of it.
-    pub(crate) fn goal(&self) -> Goal {
-        Goal::at_least(format!("{}, x memcpy", self.name), self.ratio, 0.9)
-    }
-
-    /// Its cells in a table.
-    pub(crate) fn cells(&self) -> Vec<String> {
-        let SlabValue { bytes_per_second, memcpy } = self.median;
-        let shown = [bytes_per_second, memcpy].map(|rate| format!("{:.1} GB/s", rate / 1e9));
-        let ratio = format!("{:.2} x memcpy", self.ratio);
-        [vec![self.name.clone()], shown.to_vec(), vec![ratio]].concat()
-    }
-}
 
 /// Measures both directions `repeats` times. The calling thread becomes the client's core and is left on its CPU.
 pub(crate) fn measure(pair: CorePair, repeats: u32) -> Result<Vec<SlabRow>, Failure> {
@@ -143,7 +98,7 @@ impl Service for Store {
     }
 }
 
-/// What the handler of replies and the loop share.
+/// State shared by the handler of replies and the loop.
 #[derive(Default)]
 struct Shared {
     spare: RefCell<Vec<Bulk>>,
@@ -262,19 +217,3 @@ const ARENA_MIB: u64 = 16;
 const FLOOR_TIME: Duration = Duration::from_millis(40);
 const RUN_TIME: Duration = Duration::from_millis(80);
 const PATIENCE: Duration = Duration::from_secs(10);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_compared_within_each_repeat() {
-        let value = |(bytes_per_second, memcpy)| SlabValue { bytes_per_second, memcpy };
-        let values = [(9e9, 10e9), (40e9, 50e9), (19e9, 20e9)].map(value);
-        let row = SlabRow::new("1 MiB read, slabs", values.to_vec());
-        assert_eq!((row.ratio, row.median.bytes_per_second), (0.9, 19e9));
-        assert!(row.goal().met);
-        let cells = ["1 MiB read, slabs", "19.0 GB/s", "20.0 GB/s", "0.90 x memcpy"];
-        assert_eq!(row.cells(), cells);
-    }
-}

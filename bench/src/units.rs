@@ -2,7 +2,7 @@
 //!
 //! Independent of other modules; `cli` parses with it, `report` prints with it.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A malformed quantity; the message lists the allowed forms.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,20 +104,13 @@ pub(crate) fn show_count(count: f64) -> String {
 
 /// A point in time, given in seconds since 1970: `2026-11-21 13:57:03 UTC`.
 pub(crate) fn show_utc(unix_s: u64) -> String {
-    let (day, second) = (unix_s / 86_400, unix_s % 86_400);
-    // Years start in March, so that a leap day is the last of its year, and form eras of 400 years,
-    // which all have the same number of days.
-    let shifted = day + DAYS_FROM_MARCH_0000_TO_1970;
-    let (era, of_era) = (shifted / DAYS_OF_ERA, shifted % DAYS_OF_ERA);
-    let leaps = of_era / 1460 - of_era / 36_524 + of_era / (DAYS_OF_ERA - 1);
-    let year_of_era = (of_era - leaps) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day_of_month = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day_of_month:02} {hour:02}:{minute:02}:{second:02} UTC")
+    let rfc3339 = humantime::format_rfc3339_seconds(system_time(unix_s)).to_string();
+    rfc3339.replace('T', " ").replace('Z', " UTC")
+}
+
+/// The same as a time of the system, at most the end of the year 9999.
+pub(crate) fn system_time(unix_s: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(unix_s.min(SHOWN_UNIX_S_MAX))
 }
 
 /// Splits a quantity into its number and its unit; `None` if it does not begin with a digit.
@@ -129,8 +122,8 @@ fn split(text: &str) -> Option<(&str, &str)> {
 
 /// More than any core can start.
 const RATE_MAX: f64 = 1e9;
-const DAYS_FROM_MARCH_0000_TO_1970: u64 = 719_468;
-const DAYS_OF_ERA: u64 = 146_097;
+/// Last second of the year 9999, the last year that can be printed. A report is a file, which can contain any number.
+const SHOWN_UNIX_S_MAX: u64 = 253_402_300_799;
 
 #[cfg(test)]
 mod tests {
@@ -200,6 +193,7 @@ mod tests {
             (1_000_000_000, "2001-09-09 01:46:40 UTC"),
             (1_798_761_599, "2026-12-31 23:59:59 UTC"),
             (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+            (u64::MAX, "9999-12-31 23:59:59 UTC"),
         ] {
             assert_eq!(show_utc(unix_s), shown);
         }

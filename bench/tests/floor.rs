@@ -21,7 +21,7 @@ fn the_floor_is_a_table_and_a_document() {
     fs::remove_file(&path).unwrap();
     assert_eq!(report["schema"], "spinperf/2");
     let floor = report["floor"].as_array().unwrap();
-    assert_eq!(floor.len(), 5);
+    assert_eq!(floor.len(), 6);
     for row in floor {
         assert_eq!(row["values"].as_array().unwrap().len(), 3, "{row}");
         assert!(row["median"].as_f64().unwrap() > 0.0, "{row}");

@@ -6,36 +6,14 @@ mod common;
 #[path = "common/schema.rs"]
 mod schema;
 
-use common::{Server, cores, spinperf, text};
+use common::{Folder, Server, cores, spinperf, text};
 use serde_json::{Value, json};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 
 const REPORT: &str = include_str!("../schema/spinperf-2.schema.json");
 const COMPARISON: &str = include_str!("../schema/spinperf-compare-1.schema.json");
-
-/// A temporary folder for one test; removed on drop.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("spinperf-output-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -212,6 +190,23 @@ fn a_comparison_is_a_valid_document_too() {
 }
 
 #[test]
+fn several_reports_are_compared_with_the_first() {
+    let folder = Folder::new("compare-set");
+    let one = synthetic(&folder, "a.json", [300.0, 301.0, 302.0, 303.0, 304.0]);
+    let two = synthetic(&folder, "b.json", [350.0, 351.0, 352.0, 353.0, 354.0]);
+    let output = spinperf(&["compare", &one, &one, &two, "--json", "--fail-if", "p99>+10%"]);
+    assert_eq!(output.status.code(), Some(1));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["schema"], "spinperf-compare-set/1");
+    let comparisons = document["comparisons"].as_array().unwrap();
+    assert_eq!(comparisons.len(), 2);
+    comparisons.iter().for_each(|one| assert_valid(one, COMPARISON));
+    assert!(text(&output.stderr).contains("b.json: p99>+10%: echo 64 B p99 +16.6 %"));
+    let table = text(&spinperf(&["compare", &one, &one, &two]).stdout);
+    assert!(table.contains("== 3 compared with 1") && table.contains("WORSE"), "{table}");
+}
+
+#[test]
 fn what_cannot_be_compared_is_one_line_and_exit_code_2() {
     let folder = Folder::new("compare-wrong");
     let good = synthetic(&folder, "a.json", [1.0; 5]);
@@ -219,7 +214,7 @@ fn what_cannot_be_compared_is_one_line_and_exit_code_2() {
     fs::write(&other, r#"{"schema": "spinperf/1"}"#).unwrap();
     fs::write(&broken, "not JSON").unwrap();
     for (arguments, told) in [
-        (vec!["compare", &good], "<AFTER>"),
+        (vec!["compare", &good], "<AFTER>..."),
         (vec!["compare", &good, &none], "No such file"),
         (vec!["compare", &good, &broken], "not JSON"),
         (vec!["compare", &good, &other], "spinperf/2"),

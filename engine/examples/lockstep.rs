@@ -5,7 +5,7 @@
 //! `cargo run --release -p spinrpc --example lockstep -- --depth 32 --bytes 64`
 
 use clap::Parser;
-use spinrpc::config::{RawConfig, Versions};
+use spinrpc::config::{Driver, RawConfig, Versions};
 use spinrpc::{
     AuthSys, Call, CallError, CallSpec, Client, ConnectionEvent, Core, CoreContext, Engine,
     IdlePolicy, Procedure, Program, Reply, ReplyHandler, Service, Token, Version,
@@ -13,6 +13,7 @@ use spinrpc::{
 use std::cell::Cell;
 use std::error::Error;
 use std::rc::Rc;
+use std::time::Duration;
 
 const PROGRAM: Program = Program(0x2000_0002);
 const VERSION: Version = Version(1);
@@ -23,6 +24,8 @@ const DEFERRED: Procedure = Procedure(2);
 const ECHO_BYTES_MAX: usize = 4_096;
 /// Bytes of a message that has room for it.
 const INLINE_BYTES: u64 = 8_192;
+/// Turns between the warm-up and the rounds that count.
+const IDLE_TURNS: u32 = 32;
 /// Rounds before those that count.
 const WARM_UP: u64 = 100;
 
@@ -48,9 +51,19 @@ struct Args {
     /// Calls carry an AUTH_SYS credential
     #[arg(long)]
     auth_sys: bool,
+    /// Address of a device of this host, rdma://HOST:PORT, instead of shared memory; needs the feature verbs
+    #[arg(long)]
+    address: Option<String>,
     /// Version of RPC-over-RDMA
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     version: u8,
+}
+
+impl Args {
+    /// Pause between turns until a connection is up.
+    fn pause(&self) -> Duration {
+        Duration::from_millis(if self.address.is_some() { 3 } else { 0 })
+    }
 }
 
 struct TestService;
@@ -112,6 +125,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let mut bench = Bench::new(&args)?;
     bench.run(&args, WARM_UP)?;
+    bench.rest();
     let start = cpu_ns();
     measured(&mut bench, &args)?;
     let calls = args.rounds * args.depth * args.connections;
@@ -134,7 +148,8 @@ fn cpu_ns() -> i64 {
 
 impl Bench {
     fn new(args: &Args) -> Result<Self, Box<dyn Error>> {
-        let address = format!("shm:lockstep-{}", std::process::id());
+        let shm = || format!("shm:lockstep-{}", std::process::id());
+        let address = args.address.clone().unwrap_or_else(shm);
         let engines = [engine(args)?, engine(args)?];
         engines[0].serve(PROGRAM, VERSION, |_: &CoreContext| TestService);
         engines[0].listen(&address)?;
@@ -146,6 +161,8 @@ impl Bench {
             while !client.is_up() {
                 server.poll_once();
                 core.poll_once();
+                // The control thread of a device needs the one processor that valgrind has.
+                std::thread::sleep(args.pause());
                 if counts[1].get() > 0 {
                     return Err("not all connections are up".into());
                 }
@@ -156,6 +173,16 @@ impl Bench {
             clients.push(client);
         }
         Ok(Self { server, core, clients, counts, _engines: engines })
+    }
+
+    /// Takes turns that find nothing, which make both cores look around. A core also does so after as many messages as a
+    /// turn may handle: if it had handled one more or less than a multiple of that, a round of so many calls would take
+    /// a turn more.
+    fn rest(&mut self) {
+        for _ in 0..IDLE_TURNS {
+            self.server.poll_once();
+            self.core.poll_once();
+        }
     }
 
     fn run(&mut self, args: &Args, rounds: u64) -> Result<(), Box<dyn Error>> {
@@ -201,6 +228,10 @@ impl Bench {
 
 fn engine(args: &Args) -> Result<Engine, Box<dyn Error>> {
     let mut raw = RawConfig::default();
+    if args.address.is_some() {
+        raw.fabric.driver = Driver::Verbs;
+        raw.verbs.connect_timeout_ms = 60_000;
+    }
     raw.poll.mode = IdlePolicy::Busy;
     raw.rpc.version = if args.version == 2 { Versions::Two } else { Versions::One };
     (raw.rpc.inline_send_bytes, raw.rpc.inline_recv_bytes) = (INLINE_BYTES, INLINE_BYTES);

@@ -4,11 +4,12 @@
 mod common;
 
 use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, open, run, run_core};
-use common::program::{BOUNCE, ECHO, FREE_BLOCKS, SHARED, SHARED_SEED};
+use common::program::{BOUNCE, ECHO, FREE_BLOCKS, KEEP, SHARED, SHARED_SEED};
 use common::{Server, is_pattern, pattern, set_bulk_memory, small_with};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::config::RawConfig;
+use spinrpc::sync::lock;
 use spinrpc::{Backpressure, Bulk, CallError, CallSpec, Data, DecodeError, Encoder, Reply, Token};
 use spinrpc_proto::rdma::RdmaError;
 
@@ -313,7 +314,14 @@ fn one_item(mut reply: Reply<'_>) -> Result<(bool, Vec<u8>), DecodeError> {
 #[test]
 fn a_server_short_of_memory_lets_calls_wait_and_loses_none() {
     let server = Server::with(small_with(|raw| raw.mem.arena_mib = 2));
+    keep_the_only_large_block(&server);
     let mut caller = mix_caller(&server);
+    let call = MixCall { seed: 99, arguments: vec![1_000_000], ..MixCall::default() };
+    call.start(&caller.client, 1).unwrap();
+    caller.run_until("waiting for memory", |_| server.stats().no_buffer > 0);
+    assert!(caller.heard.borrow().replies.is_empty(), "answered without memory");
+    lock(&server.shared.kept).clear();
+    call.check(&caller.reply().unwrap());
     for round in 0..10 {
         for token in 0..12 {
             let arguments = vec![1_000_000 + token as usize];
@@ -324,7 +332,15 @@ fn a_server_short_of_memory_lets_calls_wait_and_loses_none() {
             assert_eq!(reply.unwrap().in_memory, 1, "call {token} of round {round}");
         }
     }
-    server.wait_for("waiting for memory", |stats| stats.no_buffer > 0);
+}
+
+/// Until the test clears [`common::program::Shared::kept`].
+fn keep_the_only_large_block(server: &Server) {
+    let mut other = Caller::connect(&server.address, |_| Ok(()));
+    let mut spec = CallSpec::new().argument(other.client.bulk(1_000_000).unwrap());
+    other.client.call(KEEP, Token(0), &mut spec, |args| args.bulk()).unwrap();
+    other.reply().unwrap();
+    assert_eq!(lock(&server.shared.kept).len(), 1);
 }
 
 /// The server has one large block: two such arguments never fit, and waiting would not help.

@@ -5,6 +5,8 @@
 //! the rule is changed here, in a commit that gives the reason. The bad samples in
 //! `architecture/samples.rs` prove that each rule can fail.
 
+#[path = "architecture/bench.rs"]
+mod bench;
 #[path = "architecture/edges.rs"]
 mod edges;
 #[path = "architecture/layers.rs"]
@@ -13,6 +15,8 @@ mod layers;
 mod lexer;
 #[path = "architecture/manifest.rs"]
 mod manifest;
+#[path = "architecture/nfs.rs"]
+mod nfs;
 #[path = "architecture/paths.rs"]
 mod paths;
 #[path = "architecture/rules.rs"]
@@ -47,11 +51,13 @@ fn the_checker_sees_the_workspace() {
         "engine/proto/src/lib.rs",
         "engine/gss/src/lib.rs",
         "engine/tests/architecture.rs",
+        "bench/src/main.rs",
+        "bench/src/cli/mod.rs",
     ] {
         assert!(workspace.sources.iter().any(|source| source.path == path), "{path} is missing");
     }
-    let crates = "engine, proto, gss, capi, apps, bench, tuning, fuzz, a peer, xdr, its derive, gen and suite";
-    assert_eq!(workspace.manifests.len(), 13, "{crates}");
+    let crates = "engine, proto, gss, capi, apps, nfs, bench, tuning, fuzz, a peer, xdr, its derive, gen and suite";
+    assert_eq!(workspace.manifests.len(), 14, "{crates}");
 }
 
 #[test]
@@ -74,6 +80,28 @@ fn layers_of_the_reactor_call_only_methods_of_lower_ones() {
 fn files_of_the_reactor_import_each_other_in_no_large_circle() {
     let workspace = Workspace::load().unwrap();
     obeyed(layers::reactor_circles(&workspace.sources));
+}
+
+#[test]
+fn modules_of_spinperf_import_only_lower_ones() -> io::Result<()> {
+    every_source(bench::bench_layers)
+}
+
+#[test]
+fn files_of_spinperf_import_each_other_in_no_large_circle() {
+    let workspace = Workspace::load().unwrap();
+    obeyed(bench::bench_circles(&workspace.sources));
+}
+
+#[test]
+fn modules_of_nfs_import_only_lower_ones() -> io::Result<()> {
+    every_source(nfs::nfs_layers)
+}
+
+#[test]
+fn files_of_nfs_import_each_other_in_no_large_circle() {
+    let workspace = Workspace::load().unwrap();
+    obeyed(nfs::nfs_circles(&workspace.sources));
 }
 
 #[test]

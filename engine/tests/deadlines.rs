@@ -1,5 +1,5 @@
-//! Deadline propagation: calls of version two that say how much time they have, against a raw peer whose
-//! clock is the test, and between two engines.
+//! Deadline propagation: calls of version two that state their remaining time, against a raw peer whose clock is the
+//! test, and between two engines.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;

@@ -30,7 +30,7 @@ const REPLAYS: &[&str] = &[
     "../engine/gss/tests/fuzz.rs",
     "../engine/src/fuzz.rs",
     "../engine/tests/fuzz.rs",
-    "../apps/tests/nfsd/wire.rs",
+    "../apps/nfs/tests/nfsd/wire.rs",
     "../tuning/tests/fuzz.rs",
     "../xdr/suite/tests/fuzz.rs",
 ];

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
+#[path = "gss/configuring.rs"]
+mod configuring;
 #[path = "gss/contexts.rs"]
 mod contexts;
 #[path = "gss/false_server.rs"]
@@ -10,6 +12,8 @@ mod false_server;
 mod hostile;
 #[path = "gss/mechanisms.rs"]
 mod mechanisms;
+#[path = "gss/sealing.rs"]
+mod sealing;
 #[path = "gss/steps.rs"]
 mod steps;
 
@@ -386,7 +390,7 @@ fn a_context_may_take_several_tokens() {
     assert_eq!(call(&mut caller, ECHO, b"data").unwrap(), b"data");
 }
 
-/// Why a client did not come up.
+/// Error with which a client failed to come up.
 fn failure(mut caller: Caller<Vec<u8>>) -> String {
     let heard = std::rc::Rc::clone(&caller.heard);
     run_core(&mut caller.core, "an end", || !heard.borrow().events.is_empty());
@@ -642,7 +646,7 @@ fn either_version_carries_protected_calls() {
     }
 }
 
-/// Threads that are no cores call by handles.
+/// Threads that are not cores call through handles.
 #[test]
 fn handles_call_under_a_context() {
     let server = Server::with_keys(Enctype::Aes256Sha384);

@@ -117,7 +117,7 @@ impl AtServer {
     }
 }
 
-/// RFC 8167: there are no calls in reverse before the upper layer says so. A client that takes none
+/// RFC 8167: there are no reverse calls before the upper layer permits them. A client that takes none
 /// never answers, since only replies are expected.
 #[test]
 fn call_who_takes_no_calls_in_reverse_expect_silence() {

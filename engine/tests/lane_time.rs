@@ -1,5 +1,5 @@
-//! Deadlines of calls that start in a turn after the application was away; and deadlines and calls of silent connections
-//! while other connections are busy.
+//! Deadlines of calls that start in a turn after the application was busy; and deadlines and calls of silent
+//! connections while other connections are busy.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;

@@ -1,5 +1,5 @@
-//! Handlers that panic: the call is answered, the core goes on, and a core that ends all the same gets
-//! no more connections.
+//! Handlers that panic: the call is answered and the core continues. A core that ends despite that gets no further
+//! connections.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! The guide's table of limits is that of the code, and the path of a call names functions that exist.
+//! The guide's table of limits matches the code, and the path of a call names functions that exist.
 
 use spinrpc::config::{KEYS, Key};
 

@@ -551,13 +551,14 @@ fn find_another_server_expect_calls_at_most_once_to_end() {
     start(&client, ADD_LATER, 1, 0, Resend::AtMostOnce);
     start(&client, ADD_LATER, 2, 0, Resend::AtLeastOnce);
     let seen = Arc::clone(&first.seen);
-    run_core(&mut caller.core, "both", || seen.executed(1) + seen.executed(2) == 2);
+    // Counted before they are deferred, by the server's thread.
+    run_core(&mut caller.core, "both", || lock(&seen.deferred).len() == 2);
     // Their answers must not get ready while the first server ends.
     let kept = std::mem::take(&mut *lock(&seen.deferred));
     first.stop();
     let second = Threads::start(server_config(), &address);
     let of_second = Arc::clone(&second.seen);
-    run_core(&mut caller.core, "the second call", || of_second.executed(2) == 1);
+    run_core(&mut caller.core, "the second call", || lock(&of_second.deferred).len() == 1);
     of_second.answer_deferred();
     let mut replies = caller.replies(2);
     replies.sort_by_key(|(token, _)| *token);
@@ -707,10 +708,10 @@ fn serve_once_without_a_cache_expect_an_error_that_names_the_key() {
     assert!(error.to_string().contains("rpc.reply_cache_clients"), "{error}");
 }
 
-/// A peer of another make counts its XIDs up: they come to those with the same place while a call is
+/// A peer of another implementation increments its XIDs, so that they reach those with the same place while a call is
 /// executed.
 #[test]
-fn a_call_of_another_make_still_executed_behind_many_others_is_waited_for() {
+fn a_call_of_another_implementation_still_executed_behind_many_others_is_waited_for() {
     let address = unique_address();
     let server = Threads::start(server_of_version_one(), &address);
     let call = |xid: u32, Procedure(procedure): Procedure| {
@@ -735,7 +736,7 @@ fn a_call_of_another_make_still_executed_behind_many_others_is_waited_for() {
     server.stop();
 }
 
-/// A peer of another make, known by its process: XID, procedure and arguments say which call it is.
+/// A peer of another implementation, identified by its process: XID, procedure and arguments identify the call.
 #[test]
 fn a_peer_that_says_nothing_of_itself_is_known_by_its_process_and_its_calls() {
     let address = unique_address();

@@ -171,7 +171,7 @@ fn an_answer_goes_before_the_end_of_its_connection_that_the_handler_asks_for() {
     }
 }
 
-/// Starts calls in reverse until no more are accepted, and then answers its own.
+/// Starts reverse calls until one is refused, and then answers its own call.
 struct Floods {
     client: Option<Client>,
     refused: Arc<Mutex<Vec<Backpressure>>>,
@@ -323,7 +323,7 @@ fn the_first_call_in_reverse_goes_alone_and_then_as_many_as_are_granted() {
     assert_eq!(tokens(&pair.far.take()), [0, 1, 2, 3]);
 }
 
-/// Starts calls until no more go; how many that were.
+/// Starts calls until one is refused; returns their number.
 fn fill(client: &Client, token: &mut u64) {
     while client.call(ECHO, Token(*token), &mut CallSpec::new(), |args| args.opaque(b"x")).is_ok() {
         *token += 1;

@@ -1,11 +1,11 @@
-//! What a client of NFS sends: the arguments of every procedure. What can be read can be written and
-//! read again, and a handle is taken only from whoever made it.
+//! Messages of an NFS client: the arguments of every procedure. All that can be read can be written
+//! and read again, and a handle is accepted only by its maker.
 
 use spinrpc::Decoder;
-use spinrpc_apps::nfs::nfs3::PROCEDURES;
-use spinrpc_apps::nfs::protocol::{HANDLE_BYTES_MAX, ProcedureId};
-use spinrpc_apps::nfs::server::handle::Seal;
-use spinrpc_apps::nfs::server::procedures::Arguments;
+use spinrpc_nfs::nfs3::PROCEDURES;
+use spinrpc_nfs::protocol::{HANDLE_BYTES_MAX, ProcedureId};
+use spinrpc_nfs::server::handle::Seal;
+use spinrpc_nfs::server::procedures::Arguments;
 use spinrpc_xdr::to_bytes;
 
 /// One byte chooses the procedure; the rest is its arguments.
@@ -17,7 +17,7 @@ pub fn run(data: &[u8]) {
     let bytes = from.position();
     let handle = arguments.handle().data.bytes();
     assert!(handle.len() <= HANDLE_BYTES_MAX);
-    assert!(Seal::new(&[7; 16]).open(handle).is_err(), "a handle that nobody made");
+    assert!(Seal::new(&[7; 16]).open(handle).is_err(), "a forged handle");
     let written = to_bytes(&arguments);
     assert!(written.len() <= bytes);
     let mut again = Decoder::plain(&written);

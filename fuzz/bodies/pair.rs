@@ -31,7 +31,7 @@ const NEVER: Instant = Instant(u64::MAX);
 /// Every item of a message.
 const ALL: u8 = u8::MAX;
 
-/// What reads the messages of both ends.
+/// Limits of both ends' parsers.
 const LIMITS: Limits = Limits { versions: Versions::Both, ..Limits::DEFAULT };
 
 /// The end that connected, and the other one.
@@ -52,7 +52,7 @@ pub fn run(data: &[u8]) {
     pair.drain();
 }
 
-/// What a connection is.
+/// Terms of a connection.
 struct Terms {
     profile: Profile,
     two_way: bool,
@@ -661,7 +661,7 @@ impl Pair {
     }
 }
 
-/// How streams of a call, and of its reply, are padded: there is no padding in version two.
+/// Padding of the streams of a call and of its reply: version two has none.
 fn alignment(plan: &Plan, version: TransportVersion) -> Alignment {
     match version {
         TransportVersion::One => plan.alignment,

@@ -1,4 +1,4 @@
-//! XDR streams with data items taken out of them, and padding put into them: a reader beside any
+//! XDR streams with data items taken out of them, and padding put into them: a reader next to any
 //! chunks stays within them, and finds again whatever a writer took out or padded.
 
 use spinrpc_proto::alignment::Alignment;
@@ -133,7 +133,7 @@ fn check_carried(carried: u32, length: usize, max: usize) {
     assert!((length..=roundup4(length)).contains(&(carried as usize)));
 }
 
-/// What a stream is made of.
+/// A part of a stream.
 enum Part<'a> {
     Word(u32),
     Opaque(&'a [u8]),

@@ -1,4 +1,4 @@
-//! The functions of the plain call and the plain reply, beside the general parsers: both take the same
+//! The functions of the plain call and the plain reply, compared with the general parsers: both take the same
 //! messages with the same fields, and emit the same bytes.
 
 use spinrpc_proto::ids::Xid;

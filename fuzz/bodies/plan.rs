@@ -1,4 +1,4 @@
-//! What a call of the target `pair` carries, and what its reply will: items, where each of them goes,
+//! Contents of a call of the target `pair` and of its reply: items, where each of them goes,
 //! and the streams that they make.
 
 use spinrpc_proto::alignment::Alignment;
@@ -13,7 +13,7 @@ use spinrpc_proto::xdr::{Padding, Reader};
 use crate::script::Script;
 use crate::wire;
 
-/// What a call carries, and what its reply will.
+/// Contents of a call and of its reply.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) arguments: Vec<Vec<u8>>,
@@ -139,7 +139,7 @@ pub(crate) fn with_stream(
     message
 }
 
-/// What follows the RPC header of `at` bytes; a stream that is not in its message has no padding.
+/// The bytes after the RPC header of `at` bytes; a stream that is not in its message has no padding.
 pub(crate) fn behind_header<'a>(
     message: &[u8],
     header_bytes: usize,

@@ -62,7 +62,7 @@ struct Client {
     connection: Connection<Vec<CallSlot>, Vec<ServeSlot>>,
     slots: usize,
     live: Vec<Live>,
-    /// How often each call ended, by token.
+    /// Number of times that each call ended, by token.
     ends: Vec<u32>,
     now: u64,
     closed: bool,
@@ -97,7 +97,7 @@ impl Client {
         }
     }
 
-    /// What can be seen of the requester agrees with what is known of it.
+    /// Checks that the visible state of the requester agrees with the model.
     fn check(&self) {
         let requester = &self.connection.requester;
         let credits = requester.credits();

@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
 struct Taken {
     slot: SlotId,
     message: Vec<u8>,
-    /// How much of each of its Read chunks was asked for, until it is delivered.
+    /// Bytes asked for of each of its Read chunks, until it is delivered.
     pulling: Option<Vec<u32>>,
     outstanding: u16,
 }

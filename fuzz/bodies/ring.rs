@@ -1,6 +1,6 @@
 //! A ring of the shared-memory fabric whose other side writes where and what it likes: the honest
 //! side gets messages that fit the ring or finds the ring corrupt, and does not panic. As long as
-//! nobody cheats, messages arrive as they were sent.
+//! both ends are honest, messages arrive as they were sent.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ struct Ring {
     words: HeapWords,
     producer: Producer<HeapWords>,
     consumer: Consumer<HeapWords>,
-    /// What was sent and has not arrived; unknown once somebody cheats.
+    /// Messages sent and not arrived; unknown once one side cheats.
     sent: Option<VecDeque<Message>>,
 }
 
@@ -61,7 +61,7 @@ impl Ring {
             Err(PushError::Full) => {
                 assert!(self.sent.as_ref().is_none_or(|sent| !sent.is_empty()));
             }
-            Err(PushError::Corrupt(_)) => assert!(self.sent.is_none(), "nobody cheated"),
+            Err(PushError::Corrupt(_)) => assert!(self.sent.is_none(), "both ends are honest"),
         }
     }
 

@@ -1,5 +1,5 @@
-//! What a rpcbind daemon says: records of a byte stream, answers, lists of registrations, and the
-//! universal addresses in them. What can be read can be written and read again.
+//! Answers of a rpcbind daemon: records of a byte stream, answers, lists of registrations, and the
+//! universal addresses in them. All that can be read can be written and read again.
 
 use spinrpc::Xid;
 use spinrpc::rpcbind::record::{FRAGMENTS_MAX, MESSAGE_BYTES_MAX, mark, read};

@@ -1,4 +1,4 @@
-//! The version-two transport header, alone or beside version one: what passes the check is of a version
+//! The version-two transport header, alone or together with version one: what passes the check is of a version
 //! that is spoken, comes out of an encoder as it came in, and can be answered in that version.
 
 use spinrpc_proto::limits::Limits;

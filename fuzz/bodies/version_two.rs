@@ -46,7 +46,7 @@ struct End {
     refuses: bool,
     /// XID of the newest call.
     xid: Xid,
-    /// How often each call ended, by token.
+    /// Number of times that each call ended, by token.
     ends: Vec<u32>,
     /// Calls of the peer that are to be answered.
     served: Vec<(SlotId, Vec<u8>)>,
@@ -103,7 +103,7 @@ impl End {
         }
     }
 
-    /// What can be seen of the end agrees with what is known of it.
+    /// Checks that the visible state of the end agrees with the model.
     fn check(&self) {
         let requester = &self.connection.requester;
         let stage = requester.negotiation().stage();

@@ -9,7 +9,7 @@ use spinrpc_proto::rpc::Direction;
 
 use crate::script::Script;
 
-/// Whose rules a connection goes by.
+/// The dialect of a connection.
 pub(crate) fn profile(script: &mut Script<'_>) -> Profile {
     match script.byte() % 4 {
         0 => Profile::Rfc8166,
@@ -110,7 +110,7 @@ impl OwnedLists {
         buffer
     }
 
-    /// That of a call which has so many microseconds left.
+    /// The header of a call with this many microseconds left.
     pub(crate) fn header_within(&self, remaining_us: u64, xid: Xid, credits: u32) -> Vec<u8> {
         let writes: Vec<&[Segment]> = self.writes.iter().map(Vec::as_slice).collect();
         let lists = Lists { reads: &self.reads, writes: &writes, reply: self.reply.as_deref() };

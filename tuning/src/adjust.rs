@@ -5,7 +5,7 @@ use crate::{Outcome, Target};
 use serde::Serialize;
 use spinrpc_tuning::Profile;
 use spinrpc_tuning::fit::{self, Change, FitError, Journal, Plan, Site, Step};
-use spinrpc_tuning::host::Cpus;
+use spinrpc_tuning::host::{Cpus, Record, Tree};
 use spinrpc_tuning::text::{shell_comment, shell_word};
 use std::path::PathBuf;
 
@@ -30,8 +30,9 @@ pub(crate) struct RevertArguments {
 
 #[derive(clap::Args)]
 struct Place {
-    /// Use the host whose files lie below this directory instead of this one
-    #[arg(long, value_name = "DIR", default_value = "/")]
+    /// Use the host whose files lie below this directory instead of this one; plan also takes a
+    /// record
+    #[arg(long, value_name = "DIR|RECORD", default_value = "/")]
     root: PathBuf,
     /// Print JSON
     #[arg(long)]
@@ -42,6 +43,7 @@ pub(crate) const PLAN_EXAMPLES: &str = "\
 Examples:
   spintune plan --profile latency                show the changes
   spintune plan --profile site.toml | sudo sh    make them, without keeping the previous values
+  spintune plan --profile site.toml --root host.txt   for another host, from its record
   spintune plan --profile site.toml --json       as tuning/schema/spintune-plan-1.schema.json says
 
 Exit status: 0 the host fits the profile, 1 changes are needed or the profile is invalid, 2 usage
@@ -51,6 +53,7 @@ pub(crate) const APPLY_EXAMPLES: &str = "\
 Examples:
   sudo spintune apply --profile site.toml
   sudo spintune revert                           undo it
+  sudo systemctl enable --now spintune-apply     apply /etc/spinrpc/host.toml at every boot
 
 A second apply changes nothing. The previous values are kept in /run/spinrpc/tuned.json. Changes
 that need a reboot are only printed by spintune plan.
@@ -67,7 +70,7 @@ Values that another program has changed since are left alone.
 Exit status: 0 everything is restored, 1 something is not, 2 usage error.";
 
 pub(crate) fn plan(arguments: &PlanArguments) -> Outcome {
-    let (site, profile) = match arguments.read() {
+    let (site, profile) = match arguments.read(arguments.place.source()) {
         Ok(read) => read,
         Err(outcome) => return outcome,
     };
@@ -84,7 +87,7 @@ pub(crate) fn plan(arguments: &PlanArguments) -> Outcome {
 }
 
 pub(crate) fn apply(arguments: &PlanArguments) -> Outcome {
-    let (site, profile) = match arguments.read() {
+    let (site, profile) = match arguments.read(arguments.place.site()) {
         Ok(read) => read,
         Err(outcome) => return outcome,
     };
@@ -99,8 +102,8 @@ pub(crate) fn revert(arguments: &RevertArguments) -> Outcome {
 }
 
 impl PlanArguments {
-    fn read(&self) -> Result<(Site, Profile), Outcome> {
-        let site = self.place.site()?;
+    fn read(&self, site: Result<Site, Outcome>) -> Result<(Site, Profile), Outcome> {
+        let site = site?;
         let host = || Cpus::read(&site.tree()).for_engine();
         let loaded = self.target.load_on(&self.profile, host);
         let profile = loaded.map_err(|error| Outcome::unloaded(&error))?;
@@ -109,6 +112,17 @@ impl PlanArguments {
 }
 
 impl Place {
+    /// The host, which may be a record.
+    fn source(&self) -> Result<Site, Outcome> {
+        let root = self.root.display();
+        let failed = |error| Outcome::usage(format!("--root {root}: {error}"));
+        match self.root.is_file() {
+            true => Record::load(&self.root).map(Site::recorded).map_err(failed),
+            // The directory of a host, rather than any other.
+            false => Tree::open(&self.root).map_err(failed).and_then(|_| self.site()),
+        }
+    }
+
     fn site(&self) -> Result<Site, Outcome> {
         let root = self.root.display();
         Site::new(&self.root).map_err(|error| Outcome::usage(format!("--root {root}: {error}")))
@@ -168,8 +182,12 @@ fn problem(site: &Site, step: &Step) -> String {
 /// A shell script; each change has a comment with the line that undoes it.
 fn script(site: &Site, profile: &Profile, plan: &Plan) -> String {
     let (name, hash) = (profile.name(), profile.hash());
-    let head = format!("Changes that this host needs to fit profile {name} ({hash:016x}).");
+    let host = if site.is_record() { "the recorded host" } else { "this host" };
+    let head = format!("Changes that {host} needs to fit profile {name} ({hash:016x}).");
     let mut text = shell_comment(&head);
+    if site.is_record() {
+        text.push_str(&shell_comment(OF_A_RECORD));
+    }
     if plan.is_empty() {
         text.push_str(&shell_comment("Nothing to change."));
     }
@@ -189,6 +207,10 @@ fn script(site: &Site, profile: &Profile, plan: &Plan) -> String {
     }
     text
 }
+
+/// Facts that a record does not contain.
+const OF_A_RECORD: &str = "Made from a record: it has only the files that spintune reads, and does not say \
+                           which of them can be set, or what was applied before.";
 
 #[derive(Serialize)]
 struct PlanDocument<'a> {

@@ -9,10 +9,10 @@ mod examine;
 mod report;
 mod tell;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use spinrpc::config::{CoreList, Host};
 use spinrpc_tuning::text::{printable, printable_lines};
-use spinrpc_tuning::{Loader, Profile, ProfileError};
+use spinrpc_tuning::{Loader, Profile, ProfileError, manual};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -155,6 +155,9 @@ const INVALID: u8 = 1;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    if let Some(written) = manual::requested(Arguments::command, 1) {
+        return written;
+    }
     let outcome = match Arguments::try_parse() {
         Ok(arguments) => run(arguments.command),
         Err(error) => explain_usage(&error),

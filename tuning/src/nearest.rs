@@ -37,29 +37,11 @@ fn distance(name: &str, candidate: &str) -> usize {
     }
 }
 
-/// Insertions, deletions, replacements and transpositions that turn `a` into `b` (optimal string
-/// alignment), quadratic; unknown names come from files of bounded size, and are cut to a length
-/// that no key reaches.
+/// Number of insertions, deletions, replacements and transpositions that turn `a` into `b`. Takes quadratic time, so
+/// `a` is cut to a length that no key reaches.
 fn edits(a: &str, b: &str) -> usize {
-    let a: Vec<char> = a.chars().take(NAME_CHARS_MAX).collect();
-    let b: Vec<char> = b.chars().collect();
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            rows[i][j] = step(&rows, &a, &b, i, j);
-        }
-    }
-    rows[a.len()][b.len()]
-}
-
-fn step(rows: &[Vec<usize>], a: &[char], b: &[char], i: usize, j: usize) -> usize {
-    if i == 0 || j == 0 {
-        return i + j;
-    }
-    let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-    let best = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-    let swap = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-    if swap { best.min(rows[i - 2][j - 2] + 1) } else { best }
+    let cut = a.char_indices().nth(NAME_CHARS_MAX).map_or(a, |(end, _)| &a[..end]);
+    strsim::osa_distance(cut, b)
 }
 
 const NAME_CHARS_MAX: usize = 64;

@@ -43,7 +43,7 @@ pub(crate) struct CheckArguments {
 /// Arguments of `spintune explain`.
 #[derive(clap::Args)]
 pub(crate) struct ExplainArguments {
-    /// Full name of the key, such as rpc.credits
+    /// Full name of the key, such as rpc.credits, or a group, such as rpc
     #[arg(conflicts_with_all = ["markdown", "json_schema"])]
     key: Option<String>,
     /// Print all keys as a Markdown document
@@ -83,6 +83,7 @@ Exit status: 0 all are valid, 1 one is not, 2 usage error.";
 pub(crate) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   spintune explain rpc.credits                   effect and allowed values of one key
+  spintune explain rpc                           all keys of a group
   spintune explain > site.toml                   all keys, as a profile to edit
   spintune explain rpc.credits --json
   spintune explain --json-schema > profile.json  completion and checks in editors
@@ -111,10 +112,16 @@ pub(crate) fn explain(arguments: &ExplainArguments) -> Outcome {
     }
 }
 
+/// Explains a key, or all keys of a group.
 fn explain_one(name: &str, json: bool) -> Outcome {
+    let group = || KEYS.iter().filter(|key| key.parts().0 == name);
     match Key::find(name) {
         Some(key) if json => Outcome::good(report::explanations([key])),
         Some(key) => Outcome::good(report::explanation(key)),
+        None if group().next().is_some() => {
+            let texts: Vec<String> = group().map(report::explanation).collect();
+            Outcome::good(if json { report::explanations(group()) } else { texts.join("\n") })
+        }
         None => Outcome::usage(spinrpc_tuning::unknown_key(name)),
     }
 }

@@ -132,12 +132,14 @@ fn what_is_wrong_gets_one_line_and_status_2() {
     let folder = Folder::new("wrong");
     folder.write("no_record", "x\n");
     let record = folder.path("no_record");
+    let empty = folder.path("");
     for (arguments, words) in [
         (&["--profile", "latancy"][..], "did you mean \"latency\"?"),
         (&["--set", "poll.mode=fast"], "poll.mode = fast: expected one of"),
         (&["--set", "poll.mode"], "expected KEY=VALUE"),
         (&["--root", "/nowhere/host.txt"], "/nowhere/host.txt: No such file"),
         (&["--root", &record], "not a record of a host: a record begins with"),
+        (&["--root", &empty], "neither proc nor sys is in this directory"),
         (&["--jsn"], "unexpected argument '--jsn'"),
         (&["--all", "--json"], "cannot be used with"),
         (&["latency"], "unexpected argument 'latency'"),

@@ -184,3 +184,14 @@ fn forms_of_the_reference_exclude_each_other() {
         assert!(problems(wrong, 2).contains("cannot be used with"), "{wrong:?}");
     }
 }
+
+#[test]
+fn explain_lists_a_group() {
+    let text = answer(&["explain", "rpc"]);
+    let keys = || KEYS.iter().filter(|key| key.parts().0 == "rpc");
+    assert!(keys().count() > 5 && keys().all(|key| text.contains(key.name)), "{text}");
+    assert!(!text.contains("mem.arena_mib\n"), "{text}");
+    let document: Json = serde_json::from_str(&answer(&["explain", "rpc", "--json"])).unwrap();
+    assert_eq!(document["keys"].as_array().unwrap().len(), keys().count());
+    assert!(problems(&["explain", "rpcc"], 2).contains("unknown key"));
+}

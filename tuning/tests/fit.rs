@@ -536,3 +536,108 @@ fn wrong_arguments_are_told_in_one_line() {
         assert!(message.contains(says) && message.lines().count() == 1, "{message}");
     }
 }
+
+/// Plan for a host from its record. Expect the changes that a copy of the host needs, and a record
+/// that is never written.
+#[test]
+fn a_plan_can_be_made_from_a_record() {
+    let copy = wrong("recorded");
+    let (_, of_copy, _) = copy.plan(&["--json"]);
+    let record = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hosts/server-2s-mlx5-wrong.txt");
+    let arguments = ["--profile", "latency", "--set", "cores.list=2-3", "--root", record, "--json"];
+    let run = |command: &str| {
+        let output = program::spintune(&[&[command][..], &arguments].concat());
+        let [answer, problems] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.code(), answer, problems)
+    };
+    let (status, of_record, problems) = run("plan");
+    assert_eq!((status, problems.as_str()), (Some(1), ""));
+    let items = |text: &str| {
+        let plan: serde_json::Value = serde_json::from_str(text).unwrap();
+        let changes = plan["changes"].as_array().unwrap().clone();
+        let item = |change: &serde_json::Value| {
+            (change["path"].to_string(), change["from"].to_string(), change["to"].to_string())
+        };
+        changes.iter().map(item).collect::<Vec<_>>()
+    };
+    let of_record = items(&of_record);
+    assert!(!of_record.is_empty());
+    assert!(items(&of_copy).iter().all(|change| of_record.contains(change)), "{of_record:?}");
+    let (status, _, problems) = run("apply");
+    assert_eq!(status, Some(2), "{problems}");
+}
+
+/// The program's arguments in a line of the unit, for this copy and its profile.
+fn unit_arguments(key: &str) -> Vec<&'static str> {
+    let unit = include_str!("../spintune-apply.service");
+    let line = unit.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    let mut words = line.split(' ');
+    assert_eq!(words.next(), Some("/usr/local/bin/spintune"), "{line}");
+    words.collect()
+}
+
+/// Runs the program as that line of the unit does, with a profile for cores 2 and 3 that also has this text.
+fn run_unit(copy: &Copy, key: &str, more: &str) -> (i32, String, String) {
+    let folder = Folder::new("unit-profile");
+    let text = "schema = 1\ninclude = [\"latency\"]\ndescription = \"a test\"\n";
+    folder.write("host.toml", &format!("{text}{more}\n[cores]\nlist = \"2-3\"\n"));
+    let profile = folder.path("host.toml");
+    let words = unit_arguments(key).into_iter();
+    let words = words.map(|word| match word {
+        "/etc/spinrpc/host.toml" => profile.as_str(),
+        other => other,
+    });
+    copy.run(&words.collect::<Vec<_>>())
+}
+
+/// A boot is simulated: the kernel has its own values again, and /run is empty.
+#[test]
+fn the_unit_applies_its_profile_after_each_boot_and_restores_the_values_when_it_stops() {
+    let copy = wrong("unit");
+    let before = copy.files();
+    let run = |key: &str| {
+        let (status, said, problems) = run_unit(&copy, key, "");
+        assert_eq!((status, problems.as_str()), (0, ""), "{key}");
+        said
+    };
+    for _boot in 0..2 {
+        assert!(run("ExecStart=").contains("powersave -> performance"));
+        assert_eq!(copy.read(GOVERNOR), "performance\n");
+        fs::remove_dir_all(copy.0.join("run/spinrpc")).unwrap();
+        before.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    }
+    run("ExecStart=");
+    run("ExecStopPost=");
+    assert_eq!(copy.files(), before);
+}
+
+/// systemd runs what follows a stop also after a start that failed.
+#[test]
+fn a_start_of_the_unit_that_fails_leaves_the_host_as_it_was() {
+    let copy = wrong("unit-fails");
+    let outside = Folder::new("unit-fails-outside");
+    outside.write("governor", "powersave\n");
+    fs::remove_file(copy.0.join(GOVERNOR)).unwrap();
+    symlink(outside.path("governor"), copy.0.join(GOVERNOR)).unwrap();
+    let before = copy.files();
+    let (status, said, problems) = run_unit(&copy, "ExecStart=", "");
+    assert_eq!((status, problems.lines().count()), (1, 1), "{problems}");
+    assert!(!said.is_empty() && copy.files() != before, "it changes what it can");
+    assert_eq!(run_unit(&copy, "ExecStopPost=", "").0, 0);
+    assert_eq!(copy.files(), before);
+}
+
+/// Stop and start restore it; `apply` alone would leave it as it is. So there is no reload.
+#[test]
+fn a_restart_of_the_unit_restores_what_is_no_longer_in_the_profile() {
+    let copy = wrong("unit-restart");
+    assert!(!include_str!("../spintune-apply.service").contains("\nExecReload="));
+    assert_eq!(run_unit(&copy, "ExecStart=", "").0, 0);
+    assert_eq!(copy.read(GOVERNOR), "performance\n");
+    let sleeps = "[poll]\nmode = \"sleep\"";
+    assert_eq!(run_unit(&copy, "ExecStopPost=", sleeps).0, 0);
+    assert_eq!(run_unit(&copy, "ExecStart=", sleeps).0, 0);
+    assert_eq!(copy.read(GOVERNOR), "powersave\n");
+    assert!(copy.0.join(JOURNAL).exists(), "the rest of the profile is applied");
+}

@@ -138,7 +138,7 @@ pub enum Placed<'a, const MAX: u32 = { u32::MAX }> {
     Inline(&'a [u8]),
     /// The bytes were placed in registered memory. When written, they are copied.
     Bulk(Bulk),
-    /// The next registered buffer given beside the message: an argument of the
+    /// The next registered buffer given with the message: an argument of the
     /// [`CallSpec`](spinrpc::CallSpec), or a result of the [`ReplyData`](spinrpc::ReplyData). Never
     /// read from a message.
     Beside,

@@ -1,19 +1,17 @@
 //! Random numbers, reproducible from a seed. Used by `exercise`.
 
-/// SplitMix64.
-pub(crate) struct Random(u64);
+use spinrpc::sys::random;
+
+/// A stream of numbers.
+pub(crate) struct Random(random::Random);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(random::Random::seeded(seed))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number below `end`, which must not be 0.

@@ -5,7 +5,6 @@
 //! `client` is the other end, and `watcher` receives the notifications. Used by the program
 //! `spin-kv`.
 
-mod checksum;
 mod client;
 pub mod protocol;
 mod scanner;

@@ -4,7 +4,6 @@
 //! the polling thread, all other calls would wait. So the service selects the entries, which is
 //! fast, and a thread computes the checksums and sends the reply.
 
-use crate::kv::checksum::crc32;
 use crate::kv::protocol::kv_v1::KvScan;
 use crate::kv::protocol::{KvEntry, KvPage, KvScanResult, Status};
 use crate::kv::store::Value;
@@ -73,5 +72,5 @@ fn answer_all(queue: &Receiver<Job>) {
 fn entry((key, value): &(Vec<u8>, Value)) -> Option<KvEntry<'_>> {
     let bytes = value.bytes();
     let key = Opaque::new(key).ok()?;
-    Some(KvEntry { key, value_bytes: bytes.len() as u32, value_crc32: crc32(bytes) })
+    Some(KvEntry { key, value_bytes: bytes.len() as u32, value_crc32: crc32fast::hash(bytes) })
 }

@@ -8,7 +8,7 @@ mod faults;
 mod files;
 mod listings;
 mod ping;
-#[path = "../common/reference.rs"]
+#[path = "../../nfs/tests/common/reference.rs"]
 #[allow(dead_code, reason = "each program of tests uses a part")]
 mod reference;
 mod server;

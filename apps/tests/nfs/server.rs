@@ -16,11 +16,9 @@ use spinrpc::{
     AcceptStatus, AuthFlavor, AuthSys, Call, CoreContext, DecodeError, Deferred, Encoder, Engine,
     Procedure, ReplyData, Running, Service,
 };
-use spinrpc_apps::nfs::mount3::{
-    self, Dirpath, EXPORT, Exportnode, MNT, Mounted, Mountstat3, UMNT,
-};
-use spinrpc_apps::nfs::nfs3;
-use spinrpc_apps::nfs::protocol::FileHandle;
+use spinrpc_nfs::mount3::{self, Dirpath, EXPORT, Exportnode, MNT, Mounted, Mountstat3, UMNT};
+use spinrpc_nfs::nfs3;
+use spinrpc_nfs::protocol::FileHandle;
 use spinrpc_xdr::{Decode, Encode};
 use std::collections::BTreeMap;
 use std::io;

@@ -14,9 +14,9 @@ use nfs3_types::nfs3::{
 use nfs3_types::xdr_codec::{List, Opaque, Pack};
 use proptest::prelude::*;
 use spinrpc::Decoder;
-use spinrpc_apps::nfs::mount3::Mounted;
-use spinrpc_apps::nfs::protocol::{self, FileHandle, PATH_BYTES_MAX};
-use spinrpc_apps::nfs::{mount3, nfs3};
+use spinrpc_nfs::mount3::Mounted;
+use spinrpc_nfs::protocol::{self, FileHandle, PATH_BYTES_MAX};
+use spinrpc_nfs::{mount3, nfs3};
 use spinrpc_xdr::{Decode, Encode, bytes_of, to_bytes};
 
 /// The encoding of `value` by its crate is decoded and encoded again by the generated type `T`, to

@@ -32,7 +32,7 @@ impl Notices {
 #[test]
 fn a_signal_ends_it_in_good_order() -> io::Result<()> {
     let place = Place::new("signals")?;
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+    for signal in [Signal::TERM, Signal::INT] {
         let server = place.serve(&[&place.export("")])?;
         answer(&["ls", &place.target("")])?;
         assert_eq!(server.end_by(signal)?, (Some(0), String::new()), "{signal:?}");
@@ -57,7 +57,9 @@ fn a_signal_during_a_transfer_ends_both_sides_and_the_next_server_goes_on() -> i
     assert_eq!(server.end_by(Signal::TERM)?.0, Some(0));
     let output = put.recv_timeout(PATIENCE).map_err(io::Error::other)??;
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && complaint.contains("connection"), "{complaint}");
+    // The last call had reached the server, or had not.
+    let is_told = complaint.contains("connection") || complaint.contains("the server shut down");
+    assert!(!output.status.success() && is_told, "{complaint}");
     assert!(fs::metadata(place.data().join("file"))?.len() > 0);
 
     let content = file(&source, 3_000_001)?;

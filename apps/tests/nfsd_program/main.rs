@@ -8,9 +8,12 @@ mod endings;
 mod files;
 mod mount;
 mod options;
+mod reload;
 mod reluctant;
 #[path = "../../../engine/tests/common/rpcbind_daemon.rs"]
 mod rpcbind_daemon;
+mod scale;
 mod server;
 mod stats;
+mod unit;
 mod versions;

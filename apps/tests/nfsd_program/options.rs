@@ -53,6 +53,57 @@ fn a_check_refuses_what_serving_would() -> io::Result<()> {
 }
 
 #[test]
+fn a_check_names_every_error_at_once() -> io::Result<()> {
+    let place = Place::new("check-all")?;
+    let config = place.path("nfsd.toml");
+    fs::write(
+        &config,
+        "threads = 0\nlisen = \"shm:a\"\n[[export]]\ndirectory = \"/srv\"\nclients = \"any\"\nid = -1\n",
+    )?;
+    let said = |options: &[&str]| {
+        let output = place.command(options).arg("--check").output()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok::<_, io::Error>((
+            output.status.code(),
+            text.lines().map(str::to_owned).collect::<Vec<_>>(),
+        ))
+    };
+    let wrong = ["--config", &config, "--memory=a:ro,rw,squash=x", "--cores=y"];
+    let (code, lines) = said(&wrong)?;
+    let words =
+        ["1..=256", "\"lisen\"", "\"clients\"", "id: ", "exclude", "squash: ", "cores.list"];
+    assert_eq!((code, lines.len()), (Some(2), words.len()), "{lines:#?}");
+    for word in words {
+        let of_program = |line: &String| line.starts_with("spin-nfsd: ") && line.contains(word);
+        assert!(lines.iter().any(of_program), "{word}: {lines:#?}");
+    }
+    // What only the host can tell.
+    let missing = [place.path("missing"), place.path("absent")];
+    let options = missing.clone().map(|path| format!("--export={path}"));
+    let (code, lines) =
+        said(&[&options[0], &options[1], "--memory=a", "--memory=b:id=7", "--memory=c:id=7"])?;
+    assert_eq!((code, lines.len()), (Some(2), 3), "{lines:#?}");
+    assert!(lines[0].contains(&missing[0]) && lines[1].contains(&missing[1]), "{lines:#?}");
+    assert!(lines[2].contains("both have the id 7"), "{lines:#?}");
+    Ok(())
+}
+
+/// `localhost` is in /etc/hosts, and no name below `invalid` is anywhere (RFC 6761).
+#[test]
+fn a_check_says_which_addresses_names_have() -> io::Result<()> {
+    let place = Place::new("check-names")?;
+    let memory = "--memory=a:client=localhost,client=absent.invalid,client=@no-such-netgroup";
+    let output = place.command(&[memory, "--check"]).output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    assert!(said.contains("localhost (") && said.contains("127.0.0.1"), "{said}");
+    for name in ["absent.invalid", "@no-such-netgroup"] {
+        assert!(said.contains(&format!("{name} (NO ACCESS: ")), "{said}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_file_says_what_the_command_line_does_not() -> io::Result<()> {
     let place = Place::new("config")?;
     let file = place.path("nfsd.toml");
@@ -80,8 +131,9 @@ fn what_cannot_be_is_one_line_that_says_what_can() -> io::Result<()> {
         (&["--listen=shm:a"], "--export DIR"),
         (&["--memory=a", "--listen=tcp:1"], "rdma://HOST:PORT"),
         (&["--memory=a", "--listen=shm:a", "--listen=rdma://h"], "one kind"),
+        (&["--memory=a:ro,rw", "--listen=shm:a"], "exclude each other"),
         (&["--memory=a:clients=any", "--listen=shm:a"], "did you mean \"client\"?"),
-        (&["--memory=a:client=host", "--listen=shm:a"], "192.0.2.0/24"),
+        (&["--memory=a:client=ho_st", "--listen=shm:a"], "192.0.2.0/24"),
         (&["--export=/:bytes=1G", "--listen=shm:a"], "in memory"),
         (&["--memory=a", "--memory=a", "--listen=shm:a"], "path="),
         (&["--memory=a:id=1", "--memory=b:id=1", "--listen=shm:a"], "id="),

@@ -5,8 +5,8 @@ use spinrpc::config::Host;
 use spinrpc::{
     AuthSys, CallError, CallSpec, Client, Core, Engine, Groups, Reply, ReplyHandler, Token,
 };
-use spinrpc_apps::nfs::nfs3::{self, procedure};
-use spinrpc_apps::nfs::protocol::ProcedureId;
+use spinrpc_nfs::nfs3::{self, procedure};
+use spinrpc_nfs::protocol::ProcedureId;
 use spinrpc_tuning::Loader;
 
 /// It has requested more than fits in a message, from a server that keeps such replies until they

@@ -13,13 +13,16 @@ pub(crate) struct ModeArgs {
     /// values]
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
-    /// Calls per second of all cores together, such as 500, 20k or 1.5M. Calls start on schedule,
+    /// Calls per second of all cores and ranks together, such as 500, 20k or 1.5M. Calls start on schedule,
     /// independently of replies. A list sweeps
     #[arg(long, value_parser = rates)]
     pub(crate) rate: Option<List<u64>>,
     /// Distribution of the calls of --rate
     #[arg(long, value_enum, default_value_t)]
     pub(crate) arrivals: Arrivals,
+    /// Calls of --rate that start at the same time, in bursts; the rate stays that of the calls
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=4096))]
+    pub(crate) burst: Option<u32>,
     /// Maximum number of --rate calls in flight per connection [default: 64]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) in_flight_max: Option<u32>,
@@ -75,6 +78,8 @@ Examples:
   spinperf run --address shm:perf --op null --depth 32 --connections 2
   # open: 100 000 calls per second, independently of replies; latency from the intended start
   spinperf run --address shm:perf --rate 100k --arrivals poisson --seed 7
+  # bursts of 16 calls, one every 160 microseconds
+  spinperf run --address shm:perf --rate 100k --burst 16
   # sweep: every size at every depth, five times, each time in another order
   spinperf run --address shm:perf --mode sweep --size 64..1MiB --depth 1,4,16 --repeats 5
   # saturate: the highest rate with a 99th percentile of at most 20 microseconds
@@ -84,6 +89,8 @@ Examples:
 
   # a mix: 70 of 100 calls are echoes, 20 read and 10 write a megabyte
   spinperf run --address shm:perf --op echo:70,read:20,write:10 --size echo=64,read=1MiB,write=1MiB
+  # a distribution of sizes
+  spinperf run --address shm:perf --op write --size 64:80%,4KiB:15%,1MiB:5%
   # both directions of one connection at once
   spinperf run --address shm:perf --bidir --depth 8
   # every byte checked at both ends

@@ -5,11 +5,13 @@ use super::modes::ModeArgs;
 use super::run::RunArgs;
 use crate::failure::Failure;
 use crate::load::{IN_FLIGHT_MAX, Limits, Mix, Mode, Operation, Rate, Share, Workload};
+use crate::ranks::Rank;
 use std::time::Duration;
 
 /// The workloads to measure, and the way to measure them.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
+    /// The first server.
     pub(crate) address: String,
     pub(crate) mode: Mode,
     /// At least one; several for a sweep.
@@ -32,6 +34,7 @@ impl Plan {
     /// One line if the options do not go together.
     pub(crate) fn new(args: &RunArgs, cores: usize) -> Result<Self, Failure> {
         let mode = mode_of(args);
+        check_burst(args)?;
         check(args, mode)?;
         check_times(&args.modes)?;
         let workloads = workloads(args, mode, cores)?;
@@ -39,7 +42,7 @@ impl Plan {
         let limits = limits(args, mode)?;
         let window = modes.window.unwrap_or(limits.duration / SOAK_WINDOWS);
         Ok(Self {
-            address: args.address.clone(),
+            address: args.address[0].clone(),
             // One call at a time is pingpong, whatever the option says.
             mode: if mode == Mode::Closed { workloads[0].mode } else { mode },
             workloads,
@@ -49,6 +52,21 @@ impl Plan {
             p99_max: modes.p99_max,
             window: window.max(WINDOW_MIN).max(limits.duration / SOAK_WINDOWS_MAX),
         })
+    }
+
+    /// The plan of one rank. Its rate is that of all together, and its repeats must be those of the
+    /// others.
+    ///
+    /// # Errors
+    /// A mode whose repeats depend on what it finds.
+    pub(crate) fn of_rank(mut self, rank: &Rank) -> Result<Self, Failure> {
+        if matches!(self.mode, Mode::Saturate | Mode::Soak) {
+            let message = "--mode saturate and soak cannot be used with ranks; --ranks 1 measures \
+                           alone";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        self.limits.rank = (rank.rank as usize, rank.ranks as usize);
+        Ok(self)
     }
 
     /// Total duration, without searches.
@@ -76,6 +94,26 @@ fn lists(args: &RunArgs) -> bool {
     sizes || rates || several(&args.depth) || several(&args.modes.core_counts)
 }
 
+/// Rejects bursts that cannot be.
+fn check_burst(args: &RunArgs) -> Result<(), Failure> {
+    let modes = &args.modes;
+    let Some(burst) = modes.burst else { return Ok(()) };
+    let slots = modes.in_flight_max.unwrap_or(IN_FLIGHT_MAX as u32) as usize
+        * args.connections as usize
+        * args.address.len();
+    let why = match () {
+        () if modes.rate.is_none() => "--burst needs --rate",
+        () if burst as usize > slots => {
+            "--burst needs room for all of its calls: raise --in-flight-max"
+        }
+        () if modes.calls.is_some_and(|calls| calls < u64::from(burst)) => {
+            "--calls must be at least --burst"
+        }
+        () => return Ok(()),
+    };
+    Err(Failure::Usage(why.to_owned()))
+}
+
 /// Rejects options that do not go together, and names those that do.
 fn check(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
     let modes = &args.modes;
@@ -87,7 +125,10 @@ fn check(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
     let first = args.op.0.first().map_or("null", |(op, _)| op.name());
     let only_null = args.op.0.iter().all(|(op, _)| *op == Operation::Null);
     let echoes = args.op.0.iter().any(|(op, _)| *op == Operation::Echo);
+    let spread = matches!(&args.size, Sizes::Spread(_));
     let wrong: &[(bool, &str)] = &[
+        (spread && is_mix, "a distribution of sizes needs one operation"),
+        (spread && only_null, "a distribution of sizes needs --op echo, read or write"),
         (lists(args) && mode != Mode::Sweep, "several values of an option need --mode sweep"),
         (mode == Mode::Open && !rate, "--mode open needs --rate, in calls per second: 500, 20k"),
         (plain && rate, "--rate needs --mode open, sweep or soak"),
@@ -113,7 +154,8 @@ fn check(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
             "a mix needs one size for each operation: --size read=1MiB,echo=64",
         ),
         (
-            args.bidir && (args.connections > 1 || args.idle_connections > 0),
+            args.bidir
+                && (args.connections > 1 || args.idle_connections > 0 || args.address.len() > 1),
             "--bidir needs exactly one connection",
         ),
         (
@@ -125,7 +167,11 @@ fn check(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
             "--program cannot be used with --mode soak, which asks the server for its resources",
         ),
         (
-            args.bidir && (is_mix || !plain),
+            mode == Mode::Soak && args.address.len() > 1,
+            "--mode soak watches one server: give one --address",
+        ),
+        (
+            args.bidir && (is_mix || spread || !plain),
             "--bidir needs a closed loop of one operation, --mode pingpong or closed",
         ),
     ];
@@ -184,6 +230,7 @@ fn limits(args: &RunArgs, mode: Mode) -> Result<Limits, Failure> {
         can_be_interrupted: mode != Mode::Soak,
         calls: modes.calls,
         intervals_max,
+        rank: (0, 1),
         force: modes.force,
     })
 }
@@ -204,7 +251,7 @@ fn workloads(args: &RunArgs, mode: Mode, cores: usize) -> Result<Vec<Workload>, 
     let sizes = match &args.size {
         Sizes::Any(sizes) => sizes.clone(),
         // One row, whose operations have their own sizes.
-        Sizes::Each(_) => vec![0],
+        Sizes::Each(_) | Sizes::Spread(_) => vec![0],
     };
     let mut all = Vec::new();
     for size in sizes {
@@ -223,19 +270,22 @@ fn workloads(args: &RunArgs, mode: Mode, cores: usize) -> Result<Vec<Workload>, 
 }
 
 fn closed(args: &RunArgs, size: usize, depth: usize) -> Result<Workload, Failure> {
-    let shares: Vec<Share> = args
-        .op
-        .0
-        .iter()
-        .map(|&(op, weight)| share(args, op, weight, size))
-        .collect::<Result<_, _>>()?;
+    let shares: Vec<Share> = match (&args.size, args.op.0.first()) {
+        (Sizes::Spread(sizes), Some(&(op, _))) => {
+            sizes.iter().map(|&(size, weight)| share_of(args, op, weight, size)).collect()
+        }
+        _ => {
+            let shares = args.op.0.iter().map(|&(op, weight)| share(args, op, weight, size));
+            shares.collect::<Result<_, _>>()?
+        }
+    };
     let first = shares[0];
     let mix = if shares.len() > 1 { Mix::new(&shares) } else { Mix::default() };
     Ok(Workload {
         reply_bytes: first.reply_bytes,
         mix,
-        connections: args.connections as usize,
-        idle_connections: args.idle_connections as usize,
+        connections: args.connections as usize * args.address.len(),
+        idle_connections: args.idle_connections as usize * args.address.len(),
         verify: args.verify,
         seed: args.modes.seed,
         ..Workload::ping_pong(first.op, first.call_bytes).at_depth(depth)
@@ -245,19 +295,23 @@ fn closed(args: &RunArgs, size: usize, depth: usize) -> Result<Workload, Failure
 fn share(args: &RunArgs, op: Operation, weight: u32, size: usize) -> Result<Share, Failure> {
     let call_bytes = match &args.size {
         _ if op == Operation::Null => 0,
-        Sizes::Any(_) => size,
+        Sizes::Any(_) | Sizes::Spread(_) => size,
         sizes @ Sizes::Each(_) => sizes.of(op).ok_or_else(|| {
             let op = op.name();
             Failure::Usage(format!("no size for {op}: add --size {op}=64"))
         })?,
     };
+    Ok(share_of(args, op, weight, call_bytes))
+}
+
+fn share_of(args: &RunArgs, op: Operation, weight: u32, call_bytes: usize) -> Share {
     let echo_bytes = args.reply_size.filter(|_| op == Operation::Echo);
-    Ok(Share { op, weight, call_bytes, reply_bytes: echo_bytes.unwrap_or(call_bytes) })
+    Share { op, weight, call_bytes, reply_bytes: echo_bytes.unwrap_or(call_bytes) }
 }
 
 fn open(args: &RunArgs, closed: Workload, per_second: u64) -> Workload {
     let depth = args.modes.in_flight_max.map(|calls| calls as usize);
-    let rate = Rate { per_second, arrivals: args.modes.arrivals };
+    let rate = Rate { per_second, arrivals: args.modes.arrivals, burst: args.modes.burst };
     Workload { depth: depth.unwrap_or(IN_FLIGHT_MAX), ..closed }.at_rate(rate)
 }
 

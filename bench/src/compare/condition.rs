@@ -71,7 +71,7 @@ fn signed(text: &str) -> Option<f64> {
 #[error(
     "not a condition; expected METRIC, < or >, and a signed change in percent, such as \
      \"p99>+10%\", \"rate<-5%\" or \"p50>+3% in echo\"; METRIC is rate, bytes, p50, p90, p99, \
-     p99.9, or ratio (to a limit of the machine, such as \"ratio:memcpy<-5%\")"
+     p99.9, p99.99, p99.999, max, mean, client-ticks or server-ticks (per call), or ratio (to a limit of the machine, such as \"ratio:memcpy<-5%\")"
 )]
 pub(crate) struct ConditionError;
 
@@ -104,9 +104,16 @@ mod tests {
 
     #[test]
     fn what_is_shown_can_be_read_again() {
-        for text in
-            ["p99.9>+10%", "rate<-2.5% in echo", "ratio:memcpy<-5%", "ratio>+1%", "bytes<-1%"]
-        {
+        for text in [
+            "p99.9>+10%",
+            "p99.99>+20%",
+            "max>+50% in echo",
+            "client-ticks>+3%",
+            "rate<-2.5% in echo",
+            "ratio:memcpy<-5%",
+            "ratio>+1%",
+            "bytes<-1%",
+        ] {
             assert_eq!(condition(text).to_string(), text);
         }
     }

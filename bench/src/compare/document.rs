@@ -41,6 +41,9 @@ pub(crate) struct Repeat {
     /// Absent in older reports.
     pub(crate) elapsed_s: Option<f64>,
     pub(crate) latency: Latency,
+    #[serde(default)]
+    pub(crate) client: Cores,
+    pub(crate) server: Option<Cores>,
     pub(crate) ratios: Vec<Ratio>,
 }
 
@@ -52,6 +55,16 @@ pub(crate) struct Latency {
     pub(crate) p90_ns: Option<f64>,
     pub(crate) p99_ns: Option<f64>,
     pub(crate) p99_9_ns: Option<f64>,
+    pub(crate) p99_99_ns: Option<f64>,
+    pub(crate) p99_999_ns: Option<f64>,
+    pub(crate) max_ns: Option<f64>,
+    pub(crate) mean_ns: Option<f64>,
+}
+
+/// Activity of the cores of one side.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct Cores {
+    pub(crate) busy_ticks_per_call: Option<f64>,
 }
 
 /// A result as a multiple of a limit measured in the same minute.
@@ -65,21 +78,11 @@ pub(crate) struct Ratio {
 impl Document {
     /// Reads a file; the error is one line.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
-        let shown = path.display();
-        let file = File::open(path).map_err(|error| format!("reading {shown}: {error}"))?;
-        Self::parse(file, FILE_BYTES_MAX).map_err(|error| format!("{shown}: {error}"))
+        let value = read_report(path)?;
+        Self::of_stranger(value).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Reads a report from an untrusted source.
-    fn parse(input: impl Read, bytes_max: u64) -> Result<Self, String> {
-        let mut text = String::new();
-        let read = input.take(bytes_max + 1).read_to_string(&mut text);
-        if read.map_err(|error| error.to_string())? as u64 > bytes_max {
-            return Err(format!("larger than {} MiB", bytes_max >> 20));
-        }
-        let mut value =
-            serde_json::from_str(&text).map_err(|error| format!("not JSON: {error}"))?;
-        make_printable(&mut value);
+    fn of_stranger(value: Value) -> Result<Self, String> {
         let document = Self::from_value(value)?;
         let mut repeats = document.rows.iter().flat_map(|row| &row.repeats);
         match repeats.all(Repeat::is_credible) {
@@ -94,16 +97,39 @@ impl Document {
     }
 
     fn from_value(value: Value) -> Result<Self, String> {
-        match value.get("schema").and_then(Value::as_str) {
-            Some(SCHEMA) => serde_json::from_value(value).map_err(|error| error.to_string()),
-            Some(other) => Err(format!("its schema is {other:?}; this program compares {SCHEMA}")),
-            None => Err(format!("not a report of spinperf, whose schema is {SCHEMA}")),
-        }
+        serde_json::from_value(checked(value)?).map_err(|error| error.to_string())
     }
 
     /// Largest number of repeats of any row.
     pub(crate) fn repeats(&self) -> usize {
         self.rows.iter().map(|row| row.repeats.len()).max().unwrap_or(0)
+    }
+}
+
+/// Reads a report from an untrusted file, with all its texts made printable.
+pub(crate) fn read_report(path: &Path) -> Result<Value, String> {
+    let shown = path.display();
+    let file = File::open(path).map_err(|error| format!("reading {shown}: {error}"))?;
+    parse(file, FILE_BYTES_MAX).map_err(|error| format!("{shown}: {error}"))
+}
+
+fn parse(input: impl Read, bytes_max: u64) -> Result<Value, String> {
+    let mut text = String::new();
+    let read = input.take(bytes_max + 1).read_to_string(&mut text);
+    if read.map_err(|error| error.to_string())? as u64 > bytes_max {
+        return Err(format!("larger than {} MiB", bytes_max >> 20));
+    }
+    let mut value = serde_json::from_str(&text).map_err(|error| format!("not JSON: {error}"))?;
+    make_printable(&mut value);
+    Ok(value)
+}
+
+/// Rejects documents that are not reports.
+pub(crate) fn checked(value: Value) -> Result<Value, String> {
+    match value.get("schema").and_then(Value::as_str) {
+        Some(SCHEMA) => Ok(value),
+        Some(other) => Err(format!("its schema is {other:?}; this program reads {SCHEMA}")),
+        None => Err(format!("not a report of spinperf, whose schema is {SCHEMA}")),
     }
 }
 
@@ -121,8 +147,12 @@ impl Row {
 
 impl Repeat {
     fn is_credible(&self) -> bool {
-        let Latency { p50_ns, p90_ns, p99_ns, p99_9_ns, .. } = self.latency;
-        let percentiles = [p50_ns, p90_ns, p99_ns, p99_9_ns].into_iter().flatten();
+        let Latency { p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns, .. } = self.latency;
+        let Latency { max_ns, mean_ns, .. } = self.latency;
+        let percentiles = [p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns];
+        let sides = self.server.iter().chain([&self.client]);
+        let ticks = sides.map(|cores| cores.busy_ticks_per_call);
+        let percentiles = percentiles.into_iter().chain([max_ns, mean_ns]).chain(ticks).flatten();
         let ratios = self.ratios.iter().filter_map(|ratio| ratio.ratio);
         let rates = [self.calls_per_second, self.bytes_per_second, self.elapsed_s];
         let rates = rates.into_iter().flatten().chain([self.lost as f64]);
@@ -144,10 +174,11 @@ fn make_printable(value: &mut Value) {
 /// Longest accepted report: a sweep of thousands of rows.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Thirty years in nanoseconds; no rate comes near it.
-const FIGURE_MAX: f64 = 1e18;
+pub(crate) const FIGURE_MAX: f64 = 1e18;
 
 #[cfg(test)]
 mod tests {
+    use super::parse as parse_report;
     use super::*;
     use serde_json::json;
 
@@ -160,7 +191,7 @@ mod tests {
                 "latency": {"samples": 5}, "ratios": [],
             }]}],
         });
-        Document::parse(report.to_string().as_bytes(), 1 << 20)
+        parse_report(report.to_string().as_bytes(), 1 << 20).and_then(Document::of_stranger)
     }
 
     #[test]
@@ -180,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_file_without_end_is_refused() {
-        let error = Document::parse(std::io::repeat(b' '), 1 << 20).unwrap_err();
+        let error = parse_report(std::io::repeat(b' '), 1 << 20).unwrap_err();
         assert!(error.contains("larger than 1 MiB"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Compares two reports, and judges which differences exceed noise and which exceed a limit.
+//! Compares reports, and judges which differences exceed noise and which exceed a limit.
 //!
 //! `spinperf compare` reads both; `--baseline` reads one and takes the other from the run. Rows are
 //! matched by their workload. A difference counts if the spread of the repeats does not explain it.
@@ -12,11 +12,11 @@ mod statistics;
 mod table;
 
 pub(crate) use condition::Condition;
-pub(crate) use document::Document;
+pub(crate) use document::{Document, FIGURE_MAX, checked, read_report};
 
+use crate::console::say;
 use crate::failure::Failure;
-use crate::latency::{is_supported, median, worse_median};
-use crate::output::say;
+use crate::latency::{has_calls_beyond, is_supported, median, worse_median};
 use clap::Args;
 use document::Row;
 use metric::Metric;
@@ -32,29 +32,56 @@ use std::path::PathBuf;
 pub(crate) struct CompareArgs {
     /// The report to compare with, as written by `--json`
     pub(crate) before: PathBuf,
-    /// The report to judge
-    pub(crate) after: PathBuf,
+    /// The reports to judge, each compared with the first
+    #[arg(required = true)]
+    pub(crate) after: Vec<PathBuf>,
     /// End with exit code 1 if this change exceeds noise: METRIC, < or >, a signed percentage and,
     /// to select rows, `in` with a part of their names. METRIC is rate, bytes, p50, p90, p99,
-    /// p99.9, or ratio (to a limit of the machine: ratio:memcpy). May be repeated
+    /// p99.9, p99.99, p99.999, max, mean, client-ticks or server-ticks (per call), or ratio (to a
+    /// limit of the machine: ratio:memcpy). May be repeated
     #[arg(long, value_name = "CONDITION")]
     pub(crate) fail_if: Vec<Condition>,
-    /// Print a document for programs instead, schema spinperf-compare/1
+    /// Print a document for programs instead, schema spinperf-compare/1; of several reports, schema
+    /// spinperf-compare-set/1
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Compares two files and prints the result.
+/// Compares files with the first, and prints the result.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
-    let [before, after] = [&args.before, &args.after].map(|path| Document::read(path));
-    let (before, after) = (before.map_err(Failure::Usage)?, after.map_err(Failure::Usage)?);
-    let names = [&args.before, &args.after].map(|path| path.display().to_string());
-    let comparison = Comparison::new(names, [&before, &after], &args.fail_if)?;
-    match args.json {
-        true => say(&text::json(&format!("{:#}\n", comparison.to_json()?)))?,
-        false => say(&table::render(&comparison))?,
+    let read = |path: &PathBuf| {
+        let document = Document::read(path).map_err(Failure::Usage)?;
+        Ok::<_, Failure>((path.display().to_string(), document))
+    };
+    let (name, before) = read(&args.before)?;
+    let compare = |path: &PathBuf| {
+        let (other, after) = read(path)?;
+        Comparison::new([name.clone(), other], [&before, &after], &args.fail_if)
+    };
+    let comparisons = args.after.iter().map(compare).collect::<Result<Vec<_>, _>>()?;
+    match (args.json, comparisons.as_slice()) {
+        (true, [one]) => say(&text::json(&format!("{:#}\n", one.to_json()?)))?,
+        (true, all) => say(&text::json(&format!("{:#}\n", set_to_json(all)?)))?,
+        (false, all) => say(&table::render_all(all))?,
     }
-    comparison.verdict()
+    verdict_of_all(&comparisons)
+}
+
+fn set_to_json(comparisons: &[Comparison]) -> Result<Value, Failure> {
+    let all = comparisons.iter().map(Comparison::to_json).collect::<Result<Vec<_>, _>>()?;
+    Ok(serde_json::json!({ "schema": SET_SCHEMA, "comparisons": all }))
+}
+
+/// An error of one line if a condition is met by any of the reports.
+fn verdict_of_all(comparisons: &[Comparison]) -> Result<(), Failure> {
+    if let [one] = comparisons {
+        return one.verdict();
+    }
+    let met = comparisons.iter().filter_map(|one| {
+        one.verdict().err().map(|failure| format!("{}: {failure}", one.after.source))
+    });
+    let met: Vec<String> = met.collect();
+    if met.is_empty() { Ok(()) } else { Err(Failure::Regression(met.join("; "))) }
 }
 
 /// Two reports, row by row.
@@ -135,6 +162,9 @@ struct Lost {
     row: String,
     #[serde(serialize_with = "as_key")]
     metric: Metric,
+    /// There are too few calls for the percentile now, which is not a change worth reporting.
+    #[serde(skip)]
+    is_short: bool,
 }
 
 /// Meaning of a change.
@@ -274,7 +304,12 @@ impl Matched {
 fn lost<'a>(before: &'a Row, after: Option<&'a Row>) -> impl Iterator<Item = Lost> {
     let name = &after.unwrap_or(before).name;
     let metrics = metrics_of(before).filter(move |metric| is_lost(metric, before, after));
-    metrics.map(|metric| Lost { row: name.clone(), metric })
+    let samples = after.map(|row| row.repeats.iter().map(|repeat| repeat.latency.samples).min());
+    let samples = samples.flatten().unwrap_or(0);
+    metrics.map(move |metric| {
+        let is_short = metric.percent().is_some_and(|at| !has_calls_beyond(at, samples));
+        Lost { row: name.clone(), is_short: is_short && metric.is_far_out(), metric }
+    })
 }
 
 fn is_lost(metric: &Metric, before: &Row, after: Option<&Row>) -> bool {
@@ -357,7 +392,7 @@ impl Verdict {
 }
 
 fn is_lower_better(metric: &Metric, row: &Row) -> bool {
-    let Metric::Ratio(to) = metric else { return metric.percent().is_some() };
+    let Metric::Ratio(to) = metric else { return metric.is_cost() };
     let mut ratios = row.repeats.iter().flat_map(|repeat| &repeat.ratios);
     ratios.find(|ratio| ratio.to == *to).is_some_and(|ratio| ratio.lower_is_better)
 }
@@ -449,6 +484,7 @@ fn as_key<S: serde::Serializer>(metric: &Metric, serializer: S) -> Result<S::Ok,
 const UNANSWERED: &str = "calls never answered";
 /// Name and version of the document.
 const SCHEMA: &str = "spinperf-compare/1";
+const SET_SCHEMA: &str = "spinperf-compare-set/1";
 /// Facts of an environment that affect speed. Revisions are expected to differ.
 const FACTS_THAT_MATTER: &[&str] = &[
     "build",
@@ -475,6 +511,8 @@ const EXAMPLES: &str = "\
 Examples:
   spinperf compare monday.json tuesday.json
   spinperf compare a.json b.json --fail-if \"p99>+10%\" --fail-if \"rate<-5%\"
+  spinperf compare monday.json tuesday.json wednesday.json    # each with monday
+  spinperf compare a.json b.json --fail-if \"p99.99>+20%\" --fail-if \"max>+50%\"
   spinperf compare a.json b.json --fail-if \"p50>+3% in echo\" --fail-if \"ratio:memcpy<-5%\" --json
 
 At least five repeats on each side tell noise from a difference: spinperf run --repeats 10 --json a.json
@@ -562,6 +600,47 @@ mod tests {
         let Err(Failure::Regression(told)) = comparison.verdict() else { panic!("not met") };
         assert!(comparison.render().contains("no longer available"));
         told
+    }
+
+    #[test]
+    fn far_percentiles_and_the_maximum_can_be_conditions() {
+        let with = |factor: f64| {
+            let mut one = document("6.1", &STEADY);
+            for repeat in &mut one.rows[0].repeats {
+                let far = repeat.latency.p99_ns.map(|ns| ns * factor);
+                (repeat.latency.p99_99_ns, repeat.latency.max_ns) = (far, far);
+                repeat.client.busy_ticks_per_call = Some(100.0 * factor);
+            }
+            one
+        };
+        let (before, after) = (with(1.0), with(2.0));
+        for condition in ["max>+50%", "p99.99>+50%", "client-ticks>+50%"] {
+            assert!(compare(&before, &after, &[condition]).verdict().is_err(), "{condition}");
+            assert!(compare(&after, &before, &[condition]).verdict().is_ok(), "{condition}");
+        }
+        // With as few calls, nothing can be said of it.
+        let lost = compare(&before, &document("6.1", &STEADY), &["p99.99>+50%"]);
+        assert!(lost.verdict().is_err());
+        assert!(!lost.render().contains("no longer available: echo 64 B p99.99"));
+    }
+
+    #[test]
+    fn several_reports_are_each_compared_with_the_first() {
+        let names = ["a", "b", "c"];
+        let all = [1.0, 1.2, 1.0].map(|factor| document("6.1", &STEADY.map(|ns| ns * factor)));
+        let conditions = ["p99>+10%".parse().unwrap()];
+        let with_first = |at: usize| {
+            let names = [names[0], names[at]].map(str::to_owned);
+            Comparison::new(names, [&all[0], &all[at]], &conditions).unwrap()
+        };
+        let set = [with_first(1), with_first(2)];
+        let told = verdict_of_all(&set).unwrap_err().to_string();
+        assert_eq!(told, "b: p99>+10%: echo 64 B p99 +20.0 %");
+        assert!(verdict_of_all(&set[1..]).is_ok());
+        let text = table::render_all(&set);
+        assert!(text.starts_with("1  a ") && text.contains("3  c "), "{text}");
+        assert!(text.contains("+20.0% (+18.4..+21.6%) WORSE"), "{text}");
+        assert_eq!(set_to_json(&set).unwrap()["comparisons"][1]["after"]["source"], "c");
     }
 
     #[test]

@@ -6,6 +6,63 @@ use crate::report::table::{aligned, push_line, push_section};
 use crate::units::show_utc;
 use serde_json::Value;
 
+/// All comparisons, with an overview if there are several; ends with a newline.
+pub(super) fn render_all(comparisons: &[Comparison]) -> String {
+    if let [one] = comparisons {
+        return render(one);
+    }
+    let mut text = String::new();
+    let first = comparisons.first().map(|one| &one.before);
+    let sides = first.into_iter().chain(comparisons.iter().map(|one| &one.after));
+    let sides = sides.enumerate().map(|(at, side)| side_cells(&(at + 1).to_string(), side));
+    for line in aligned(sides.collect()) {
+        push_line(&mut text, &line);
+    }
+    let title = "medians of 1, and changes of the others with 99% intervals";
+    push_section(&mut text, title, &overview(comparisons));
+    for (at, comparison) in comparisons.iter().enumerate() {
+        push_line(&mut text, "");
+        push_line(&mut text, &format!("== {} compared with 1", at + 2));
+        text += &render(comparison);
+    }
+    text
+}
+
+/// A line for each metric of the rows that the first comparison has.
+fn overview(comparisons: &[Comparison]) -> Vec<String> {
+    let others = (2..comparisons.len() + 2).map(|number| number.to_string());
+    let heading = ["workload", "metric", "1"].map(str::to_owned).into_iter().chain(others);
+    let mut cells: Vec<Vec<String>> = vec![heading.collect()];
+    for row in comparisons.first().map_or(&[][..], |one| &one.rows) {
+        let first = std::iter::once(row.name.clone()).chain(std::iter::repeat(String::new()));
+        for (name, change) in first.zip(row.metrics.iter().filter(|change| is_shown(change))) {
+            let mut line = vec![name, change.metric.label(), change.metric.show(change.before)];
+            line.extend(comparisons.iter().map(|one| change_of(one, row, change)));
+            cells.push(line);
+        }
+    }
+    if cells.len() == 1 { Vec::new() } else { aligned(cells) }
+}
+
+/// The change of this metric of this row in one of several comparisons.
+fn change_of(comparison: &Comparison, row: &RowChange, like: &Change) -> String {
+    let row = comparison.rows.iter().find(|other| other.workload == row.workload);
+    let change = row.and_then(|row| row.metrics.iter().find(|one| one.metric == like.metric));
+    let Some(change) = change else { return "-".to_owned() };
+    let percent = change.change_percent;
+    match change.interval_percent {
+        None => format!("{percent:+.1}% (?) {}", verdict(change.verdict)),
+        Some([low, high]) => {
+            format!("{percent:+.1}% ({low:+.1}..{high:+.1}%) {}", verdict(change.verdict))
+        }
+    }
+}
+
+/// Returns whether a table has the change.
+fn is_shown(change: &Change) -> bool {
+    change.metric.is_for_people() && (change.supported || !change.metric.is_far_out())
+}
+
 /// The whole comparison; ends with a newline.
 pub(super) fn render(comparison: &Comparison) -> String {
     let mut text = String::new();
@@ -60,7 +117,8 @@ fn row_lines(rows: &[RowChange]) -> Vec<String> {
     let mut cells = vec![heading];
     for row in rows {
         let first = std::iter::once(row.name.clone()).chain(std::iter::repeat(String::new()));
-        cells.extend(first.zip(&row.metrics).map(|(name, change)| change_cells(name, change)));
+        let shown = row.metrics.iter().filter(|change| is_shown(change));
+        cells.extend(first.zip(shown).map(|(name, change)| change_cells(name, change)));
     }
     if rows.is_empty() { Vec::new() } else { aligned(cells) }
 }
@@ -120,7 +178,7 @@ fn notes(comparison: &Comparison) -> Vec<String> {
          limits measured in the same second are least affected"
             .to_owned(),
     );
-    if comparison.changes().any(|change| !change.supported) {
+    if comparison.changes().any(|change| is_shown(change) && !change.supported) {
         notes.push("(in parentheses) = fewer than 10 samples beyond it in a repeat".to_owned());
     }
     for (name, side) in [("before", &comparison.before), ("after", &comparison.after)] {
@@ -134,7 +192,7 @@ fn notes(comparison: &Comparison) -> Vec<String> {
     }
     notes.extend(comparison.rows.iter().filter_map(duration_note));
     let is_there = |row: &String| !comparison.only_before.contains(row);
-    let lost = comparison.lost.iter().filter(|lost| is_there(&lost.row));
+    let lost = comparison.lost.iter().filter(|lost| is_there(&lost.row) && !lost.is_short);
     let lost: Vec<String> =
         lost.map(|lost| format!("{} {}", lost.row, lost.metric.key())).collect();
     if !lost.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! Unknown facts are omitted, never guessed.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use spinrpc::sys::affinity::CpuSet;
 use spinrpc_tuning::Profile;
 use spinrpc_tuning::doctor::{Patient, Verdict, examine};
@@ -10,8 +10,10 @@ use spinrpc_tuning::host::{CpuTimes, HostFacts, Parameter, Tree};
 use std::collections::BTreeMap;
 
 /// A host, seen by the cores of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Machine {
+    /// Name of the host; absent in older reports.
+    pub(crate) host_name: Option<String>,
     pub(crate) cpu: Option<String>,
     pub(crate) microcode: Option<String>,
     pub(crate) cpus_online: Option<String>,
@@ -57,6 +59,7 @@ impl Machine {
         let adapter = facts.rdma.adapters.iter().find(named);
         let isolated = cpus.isolated.as_ref().filter(|set| set.iter().next().is_some());
         Self {
+            host_name: facts.kernel.host_name.clone(),
             cpu: cpus.model.clone(),
             microcode: microcode(tree),
             cpus_online: cpus.online.as_ref().map(CpuSet::to_string),

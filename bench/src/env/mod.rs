@@ -13,22 +13,22 @@ use crate::fabric::Fabric;
 pub(crate) use host::StealTimes;
 use host::{Examination, Machine, load_average};
 use rustix::process::{Resource, getrlimit};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use spinrpc::Engine;
 use spinrpc_tuning::host::Tree;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The machine, the build and the settings of a run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Environment {
     /// Version of the crate.
-    pub(crate) version: &'static str,
+    pub(crate) version: String,
     /// Source revision, when built in a git checkout.
-    pub(crate) revision: Option<&'static str>,
+    pub(crate) revision: Option<String>,
     /// `release` or `debug`.
-    pub(crate) build: &'static str,
+    pub(crate) build: String,
     /// Optional features that were built in.
-    pub(crate) features: Vec<&'static str>,
+    pub(crate) features: Vec<String>,
     /// Name of the profile.
     pub(crate) profile: String,
     /// Hash of the resolved profile, which distinguishes profiles of the same name.
@@ -46,7 +46,8 @@ pub(crate) struct Environment {
     /// The host, before the run.
     #[serde(flatten)]
     pub(crate) host: Machine,
-    /// Known problems of this host; absent if no profile is used.
+    /// Known problems of this host; absent if no profile is used, and where reports are merged.
+    #[serde(skip_deserializing)]
     pub(crate) doctor: Option<Examination>,
     /// Limit of locked memory of this process, in bytes; absent if unlimited.
     pub(crate) memlock_bytes: Option<u64>,
@@ -67,10 +68,10 @@ impl Environment {
         let link = fabric.and_then(|fabric| fabric.link.as_ref());
         let device = link.map(|link| link.device.as_str());
         Self {
-            version: env!("CARGO_PKG_VERSION"),
-            revision: option_env!("SPINPERF_REVISION"),
-            build: if cfg!(debug_assertions) { "debug" } else { "release" },
-            features: if cfg!(feature = "verbs") { vec!["verbs"] } else { Vec::new() },
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            revision: option_env!("SPINPERF_REVISION").map(str::to_owned),
+            build: if cfg!(debug_assertions) { "debug" } else { "release" }.to_owned(),
+            features: if cfg!(feature = "verbs") { vec!["verbs".to_owned()] } else { Vec::new() },
             profile: profile.name,
             profile_hash: profile.hash,
             fabric: fabric.map(Fabric::show),
@@ -103,7 +104,7 @@ impl Environment {
             [] => String::new(),
             features => format!(", with {}", features.join(", ")),
         };
-        let revision = self.revision.unwrap_or("-");
+        let revision = self.revision.as_deref().unwrap_or("-");
         let mut facts = vec![
             ("spinperf", format!("{} {revision}, {}{features}", self.version, self.build)),
             ("profile", format!("{} ({})", self.profile, self.profile_hash)),
@@ -187,7 +188,7 @@ impl Environment {
 }
 
 /// Interference with the measured cores during a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Interference {
     /// Time that the hypervisor ran something else instead of the measured cores, in milliseconds.
     pub(crate) steal_ms: f64,

@@ -7,6 +7,7 @@
 mod cache_line;
 mod copy;
 mod eventfd;
+mod own;
 mod ring;
 
 use crate::cores::{CorePair, pin};
@@ -43,6 +44,8 @@ pub(crate) enum Probe {
         /// Length of the message back.
         reply_bytes: usize,
     },
+    /// Work of spinperf's own for each call, in nanoseconds of the client's core.
+    OwnWork,
     /// Bytes per second of a copy by the server's core, in blocks of this size.
     Copy {
         /// Size of one copy.
@@ -66,6 +69,7 @@ impl Probe {
                 let messages = ring::Messages { call_bytes, reply_bytes };
                 ring::exchanges_per_second(cores, duration, depth, messages)
             }
+            Self::OwnWork => own::ns_per_call(cores.client, duration),
             Self::Copy { block_bytes, blocks } => {
                 copy::bytes_per_second(cores.server, duration, block_bytes, blocks)
             }
@@ -83,6 +87,7 @@ impl Probe {
             Self::RingRate { depth, call_bytes, reply_bytes } => {
                 format!("bare ring exchanges, {call_bytes} B + {reply_bytes} B, depth {depth}")
             }
+            Self::OwnWork => "spinperf's own work per call".to_owned(),
             Self::Copy { block_bytes, .. } => format!("memcpy, {}", show_size(block_bytes)),
         }
     }
@@ -94,21 +99,23 @@ impl Probe {
             Self::EventfdPingPong => "eventfd ping-pong",
             Self::RingRoundTrip { .. } => "raw ring RTT",
             Self::RingRate { .. } => "raw ring",
+            Self::OwnWork => "own work",
             Self::Copy { .. } => "memcpy",
         }
     }
 
     /// Returns true for a time, false for a rate.
     pub(crate) fn is_time(self) -> bool {
-        matches!(self, Self::CacheLine | Self::EventfdPingPong | Self::RingRoundTrip { .. })
+        !matches!(self, Self::RingRate { .. } | Self::Copy { .. })
     }
 
     /// A measured value with its unit.
     pub(crate) fn show(self, value: f64) -> String {
         match self {
-            Self::CacheLine | Self::EventfdPingPong | Self::RingRoundTrip { .. } => {
-                format!("{value:.1} ns")
-            }
+            Self::CacheLine
+            | Self::EventfdPingPong
+            | Self::OwnWork
+            | Self::RingRoundTrip { .. } => format!("{value:.1} ns"),
             Self::RingRate { .. } => format!("{:.2} M/s", value / 1e6),
             Self::Copy { .. } => format!("{:.0} MB/s", value / 1e6),
         }

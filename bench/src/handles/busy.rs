@@ -5,10 +5,10 @@ use super::{
     Count, DEPTH, HandleValue, NULL, PROGRAM, THREADS, VERSION, engine, failed, latency_ns, serve,
     start,
 };
+use crate::child::own_address;
 use crate::cores::{CorePair, pin};
 use crate::failure::Failure;
 use crate::latency::upper_median;
-use crate::main_job::own_address;
 use spinrpc::config::IdlePolicy;
 use spinrpc::{AnswerQueue, CallSpec, Client, ClientHandle, ConnectOptions, Core, Token};
 use std::cell::Cell;

@@ -2,10 +2,10 @@
 //! pinned.
 
 use super::{Count, HandleValue, NULL, PROGRAM, VERSION, engine, failed, latency_ns, serve, start};
+use crate::child::own_address;
 use crate::cores::CorePair;
 use crate::failure::Failure;
 use crate::latency::upper_median;
-use crate::main_job::own_address;
 use spinrpc::config::IdlePolicy;
 use spinrpc::{CallSpec, Client, ConnectOptions, Core, spawn_helper};
 use std::sync::mpsc::channel;

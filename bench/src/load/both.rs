@@ -73,7 +73,7 @@ impl Session<'_> {
         let answer = Answer::default();
         let lane = LaneHandler { driver: driver.clone(), lane: 0 };
         let handler = BothHandler { lane, answer: Rc::clone(&answer) };
-        let callee = self.callee;
+        let callee = self.callee();
         let options = ConnectOptions::new().take_reverse_calls();
         let client = self
             .core

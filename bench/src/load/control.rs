@@ -3,7 +3,7 @@
 //! peer is checked against bounds before use.
 
 use super::driver::Tally;
-use super::program::SHARES_MAX;
+use super::program::{REFUSAL_BYTES_MAX, SHARES_MAX};
 use super::workload::{Operation, Share, Workload};
 use crate::latency::Recorder;
 use crate::pattern::Verify;
@@ -31,6 +31,11 @@ impl Intent {
             verify: workload.verify,
             reverse,
         }
+    }
+
+    /// The part of each server, where connections are spread over several.
+    pub(super) fn split(&self, servers: usize) -> Self {
+        Self { connections: self.connections.div_ceil(servers.max(1)), ..self.clone() }
     }
 
     pub(super) fn encode(&self, args: &mut Encoder<'_>) {
@@ -241,8 +246,6 @@ const BUCKETS_MAX: usize = 8192;
 pub(super) const FIGURES_BYTES_MAX: usize = 20 + BUCKETS_MAX * 16;
 /// The maximum depth on the command line.
 const DEPTH_MAX: usize = 4096;
-/// Longer than any reason here.
-const REFUSAL_BYTES_MAX: usize = 512;
 
 #[cfg(test)]
 mod tests {

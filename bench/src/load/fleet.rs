@@ -5,11 +5,13 @@ use super::both::Both;
 use super::callee::Callee;
 use super::control::{Figures, Intent, Welcome};
 use super::outcome::{Driven, Measured, combine, reversed};
-use super::session::{Load, Rank, Session};
+use super::rendezvous::Join;
+use super::session::{Load, Rank, Session, until};
 use super::status::Status;
 use super::workload::{Limits, Workload};
 use crate::env::Holdings;
 use crate::failure::Failure;
+use crate::ranks;
 use spinrpc::Engine;
 use spinrpc::sys::clock::Clock;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -22,6 +24,20 @@ pub(crate) struct Fleet {
     workload: Option<Workload>,
     /// The load goes in both directions.
     both: bool,
+    /// The other processes that measure at the same time.
+    party: Option<Party>,
+    /// Number of the last repeat that they began together.
+    round: u32,
+}
+
+/// Processes that start each repeat together.
+#[derive(Clone, Debug)]
+pub(crate) struct Party {
+    pub(crate) rank: ranks::Rank,
+    /// Distinguishes this process from another one of the same rank.
+    pub(crate) process: u64,
+    /// Maximum wait for the others.
+    pub(crate) patience: Duration,
 }
 
 /// The leader's end of a core's thread.
@@ -38,31 +54,35 @@ enum Order {
     Unload,
     Status,
     Holdings,
+    Join(Join, Duration),
 }
 
 enum Answer {
     Done,
     Welcome(Option<Welcome>),
     Driven(Box<Driven>, Option<Figures>),
-    Status(Option<Status>),
+    Status(Option<Vec<Status>>),
     Holdings(Holdings),
+    /// Start in ticks.
+    Begin(u64),
 }
 
 /// Connects every core of the engine and lets `work` lead them. Blocks until it is done.
 pub(crate) fn with_fleet<T>(
     engine: &Engine,
-    callee: Callee<'_>,
+    callees: &[Callee<'_>],
+    party: Option<Party>,
     work: impl FnOnce(&mut Fleet) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     thread::scope(|scope| {
         let start = |index| {
             let (orders, inbox) = channel();
             let (outbox, answers) = channel();
-            scope.spawn(move || serve(engine, index, callee, &inbox, &outbox));
+            scope.spawn(move || serve(engine, index, callees, &inbox, &outbox));
             Member { orders, answers }
         };
         let members = (0..engine.cores()).map(start).collect();
-        let mut fleet = Fleet { members, workload: None, both: false };
+        let mut fleet = Fleet { members, workload: None, both: false, party, round: 0 };
         // The first answer of each means that it is connected.
         fleet.members.iter().try_for_each(|member| member.answer().map(drop))?;
         work(&mut fleet)
@@ -94,13 +114,23 @@ impl Fleet {
 
     /// Drives the load once. A load in both directions returns two results.
     pub(crate) fn measure(&mut self, limits: &Limits) -> Result<Vec<Measured>, Failure> {
+        let common = self.join()?;
+        self.measure_from(limits, common)
+    }
+
+    /// [`Fleet::measure`] from the start that [`Fleet::join`] returned.
+    pub(crate) fn measure_from(
+        &mut self,
+        limits: &Limits,
+        common: Option<u64>,
+    ) -> Result<Vec<Measured>, Failure> {
         let Some(workload) = self.workload else { return Ok(Vec::new()) };
         let before = self.server_status()?;
         let of = workload.cores;
         // Time for every thread to wake up, so that all start together.
         let lead = if of > 1 { LEAD } else { Duration::ZERO };
         let clock = Clock::shared();
-        let begin = clock.now().0 + clock.from_duration(lead);
+        let begin = common.unwrap_or_else(|| clock.now().0 + clock.from_duration(lead));
         let answers = self.all(|index| Order::Drive(*limits, Rank { index, of, begin }))?;
         let (mut driven, mut figures) = (Vec::with_capacity(of), Vec::new());
         for answer in answers {
@@ -111,7 +141,7 @@ impl Fleet {
         // A server that does not answer calls does not answer questions.
         let is_stuck = driven.iter().any(|one| one.tally.is_stuck);
         let after = if is_stuck { None } else { self.server_status()? };
-        let server = before.zip(after).map(|(before, after)| before.until(&after));
+        let server = before.zip(after).map(|(before, after)| until(&before, &after));
         let mut measured = combine(&workload, limits, driven, server)?;
         if self.both
             && !is_stuck
@@ -138,7 +168,18 @@ impl Fleet {
         }
     }
 
-    fn server_status(&mut self) -> Result<Option<Status>, Failure> {
+    /// Waits for the other ranks; returns the common start in ticks.
+    pub(crate) fn join(&mut self) -> Result<Option<u64>, Failure> {
+        let Some(Party { rank, process, patience }) = self.party.clone() else { return Ok(None) };
+        self.round += 1;
+        let join = Join { rank, process, round: self.round };
+        match self.first()?.ask(Order::Join(join, patience))? {
+            Answer::Begin(ticks) => Ok(Some(ticks)),
+            _ => Err(thread_lost()),
+        }
+    }
+
+    fn server_status(&mut self) -> Result<Option<Vec<Status>>, Failure> {
         match self.first()?.ask(Order::Status)? {
             Answer::Status(status) => Ok(status),
             _ => Err(thread_lost()),
@@ -179,11 +220,11 @@ impl Member {
 fn serve(
     engine: &Engine,
     index: usize,
-    callee: Callee<'_>,
+    callees: &[Callee<'_>],
     orders: &Receiver<Order>,
     answers: &Sender<Result<Answer, Failure>>,
 ) {
-    let mut session = match Session::open(engine, index, callee) {
+    let mut session = match Session::open(engine, index, callees) {
         Ok(session) => session,
         Err(failure) => {
             // If nothing receives it, the leader has failed already.
@@ -233,6 +274,7 @@ fn obey(
             loaded.take().into_iter().for_each(|(load, _)| session.unload(load));
             Ok(Answer::Done)
         }
+        (Order::Join(join, patience), _) => session.join(&join, patience).map(Answer::Begin),
         (Order::Status, _) => session.server_status().map(Answer::Status),
         (Order::Holdings, _) => session.server_holdings().map(Answer::Holdings),
     }

@@ -1,9 +1,10 @@
 //! Results of a measurement. Plain data: `session` and `fleet` fill it, reports print it.
 
+use super::encoded;
 use crate::failure::Failure;
 use crate::latency::LatencySummary;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One repeat of one workload.
 #[derive(Clone, Debug, Serialize)]
@@ -21,6 +22,8 @@ pub(crate) struct Measurement {
     pub(crate) bytes_per_second: f64,
     /// Full round trip of every call; in an open loop from its intended start.
     pub(crate) latency: LatencySummary,
+    /// Start of the measured time by the clock of the host, in seconds since 1970-01-01 UTC.
+    pub(crate) start_unix_s: f64,
     /// Part of the measured time used by an earlier call, which is not counted, in nanoseconds.
     pub(crate) carried_in_ns: f64,
     /// Round trip of every call of an open loop from its actual start.
@@ -36,7 +39,7 @@ pub(crate) struct Measurement {
     /// The server's cores that served any calls.
     pub(crate) server_cores: Vec<CoreUse>,
     /// The samples behind the percentiles; empty if these were refused.
-    #[serde(skip)]
+    #[serde(rename = "histogram", serialize_with = "encoded::serialize")]
     pub(crate) samples: Samples,
     /// Reason why the measurement is incomplete and the last one.
     #[serde(skip)]
@@ -92,7 +95,7 @@ pub(crate) fn nanoseconds() -> Result<Histogram<u64>, Failure> {
 }
 
 /// Arrivals of an open loop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Arrivals {
     /// At equal distances.
@@ -125,7 +128,7 @@ pub(crate) struct OpenLoop {
 
 /// Activity of the cores of one side, or one of them, from the first call of a run to the last,
 /// including ramp and warm-up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CoreUse {
     /// The pinned CPU; absent for several together.
     pub(crate) cpu: Option<usize>,
@@ -152,6 +155,13 @@ pub(crate) struct CoreUse {
 }
 
 impl CoreUse {
+    /// Everything that sums of cores count.
+    pub(crate) fn counts(&self) -> [u64; 7] {
+        let Self { calls, polls, empty_polls, credit_stalls, queue_full, copies, steal_ms, .. } =
+            *self;
+        [calls, polls, empty_polls, credit_stalls, queue_full, copies, steal_ms]
+    }
+
     /// Sums the activity of a core, or several together, over two consecutive periods of these
     /// lengths.
     pub(crate) fn and_then(&self, next: &Self, [own_s, next_s]: [f64; 2]) -> Self {

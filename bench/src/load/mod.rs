@@ -10,6 +10,7 @@ mod both;
 mod callee;
 mod control;
 mod driver;
+mod encoded;
 mod fleet;
 mod measurement;
 mod open;
@@ -17,6 +18,7 @@ mod outcome;
 mod path;
 mod program;
 mod random;
+mod rendezvous;
 mod schedule;
 mod server;
 mod session;
@@ -26,14 +28,15 @@ mod workload;
 
 pub(crate) use callee::Callee;
 pub(crate) use control::refusal_of_size;
-pub(crate) use fleet::{Fleet, with_fleet};
-#[cfg(test)]
-pub(crate) use measurement::nanoseconds;
-pub(crate) use measurement::{Arrivals, Interval, Samples};
+pub(crate) use encoded::decode as decode_histogram;
+pub(crate) use fleet::{Fleet, Party, with_fleet};
+pub(crate) use measurement::{Arrivals, Interval, Samples, nanoseconds};
 pub(crate) use measurement::{CoreUse, CutShort, Measurement, OpenLoop};
-pub(crate) use outcome::Measured;
+pub(crate) use outcome::{Measured, REFUSED};
 pub(crate) use path::{InlineBytes, describe as describe_paths};
 pub(crate) use random::Random;
 pub(crate) use server::{register, serve};
 pub(crate) use session::{Load, Session};
-pub(crate) use workload::{IN_FLIGHT_MAX, Limits, Mix, Mode, Operation, Rate, Share, Workload};
+pub(crate) use workload::{
+    IN_FLIGHT_MAX, Limits, Mix, Mode, Operation, Rate, SHARES, Share, Workload,
+};

@@ -48,12 +48,13 @@ impl Open {
         slots: impl Iterator<Item = Place>,
     ) -> Result<Self, Failure> {
         let per_tick = per_tick(rate, drive, clock);
-        let whole = whole_calls(per_tick, drive);
-        let planned = whole.min(drive.calls_max.unwrap_or(u64::MAX));
+        let burst = u64::from(rate.burst.unwrap_or(1)).max(1);
+        let whole = whole_calls(rate, per_tick, drive);
+        let planned = whole.min(drive.calls_max.unwrap_or(u64::MAX)) / burst * burst;
         let early_end = (planned as f64 / per_tick).ceil() as u64;
         let service = Recorder::new(1)?;
         Ok(Self {
-            pacer: Pacer::new(drive, per_tick, rate.arrivals, seed, planned),
+            pacer: Pacer::new(drive, per_tick, rate.arrivals, seed, planned, burst),
             free: slots.collect(),
             tally: OpenTally { service, planned, sent: 0, late: 0, overran: 0, never_sent: 0 },
             taken: 0,
@@ -66,7 +67,7 @@ impl Open {
     /// of calls.
     pub(super) fn measured_ticks(rate: Rate, drive: &Drive, clock: &Clock) -> u64 {
         let per_tick = per_tick(rate, drive, clock);
-        (whole_calls(per_tick, drive) as f64 / per_tick).ceil() as u64
+        (whole_calls(rate, per_tick, drive) as f64 / per_tick).ceil() as u64
     }
 
     /// Time of the planned calls at their rate, in ticks, once all of them have started and no more
@@ -167,9 +168,10 @@ fn per_tick(rate: Rate, drive: &Drive, clock: &Clock) -> f64 {
     per_second / clock.ticks_per_second() as f64
 }
 
-/// Number of whole calls in the measured time at this rate.
-fn whole_calls(per_tick: f64, drive: &Drive) -> u64 {
-    (drive.measured as f64 * per_tick + ROUNDING) as u64
+/// Number of calls of whole bursts in the measured time at this rate.
+fn whole_calls(rate: Rate, per_tick: f64, drive: &Drive) -> u64 {
+    let burst = u64::from(rate.burst.unwrap_or(1)).max(1);
+    (drive.measured as f64 * per_tick + ROUNDING) as u64 / burst * burst
 }
 
 /// Ticks are rounded down, so ten seconds may lack a tick for their last call.

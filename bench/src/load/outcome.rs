@@ -12,6 +12,7 @@ use crate::latency::{LatencySummary, Recorder};
 use hdrhistogram::Histogram;
 use spinrpc::sys::clock::Clock;
 use std::ops::Range;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// One drive of one core.
 pub(super) struct Driven {
@@ -81,6 +82,7 @@ pub(super) fn reversed(
         calls_per_second,
         bytes_per_second: calls_per_second * workload.payload_bytes() as f64,
         latency: LatencySummary::of(&latency, 1.0, lost),
+        start_unix_s: forward.start_unix_s,
         carried_in_ns: 0.0,
         cut_short: forward.cut_short,
         service: None,
@@ -115,6 +117,7 @@ struct Sum {
     /// From the start of the first core to the end of the last, in seconds.
     elapsed_s: f64,
     interval_s: f64,
+    start_unix_s: f64,
     carried_in_ns: f64,
     cut_short: CutShort,
     open: Option<OpenTally>,
@@ -131,6 +134,7 @@ impl Sum {
             lost: Vec::new(),
             elapsed_s: end.saturating_sub(start) as f64 / ticks_per_second,
             interval_s: 0.0,
+            start_unix_s: unix_s(start, ticks_per_second),
             carried_in_ns: 0.0,
             cut_short: CutShort::default(),
             open: None,
@@ -193,6 +197,7 @@ impl Sum {
             // A null call moves nothing, which is a valid figure.
             bytes_per_second: if bytes > 0.0 { rate(bytes, self.elapsed_s) } else { 0.0 },
             latency: summary(&all, lost + never_sent),
+            start_unix_s: self.start_unix_s,
             carried_in_ns: self.carried_in_ns,
             cut_short: self.cut_short,
             service: service.map(|open| summary(&open.service, lost)),
@@ -218,7 +223,9 @@ impl Sum {
         let adherence_percent = open.adherence_percent();
         let refused = adherence_percent < ADHERENCE_MIN_PERCENT && !limits.force;
         OpenLoop {
-            target_per_second: workload.rate.map_or(0.0, |rate| rate.per_second as f64),
+            target_per_second: workload
+                .rate
+                .map_or(0.0, |rate| rate.per_second as f64 / limits.rank.1 as f64),
             achieved_per_second,
             intended: open.intended(),
             adherence_percent,
@@ -250,6 +257,13 @@ impl Sum {
     }
 }
 
+/// The time of these ticks of this host's clock, in seconds since 1970.
+fn unix_s(ticks: u64, ticks_per_second: f64) -> f64 {
+    let since_s = Clock::shared().now().0.saturating_sub(ticks) as f64 / ticks_per_second;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_secs_f64() - since_s
+}
+
 fn to_nanoseconds(ticks: &Histogram<u64>, ns_per_tick: f64) -> Result<Histogram<u64>, Failure> {
     let mut histogram = nanoseconds()?;
     for step in ticks.iter_recorded() {
@@ -262,7 +276,8 @@ fn to_nanoseconds(ticks: &Histogram<u64>, ns_per_tick: f64) -> Result<Histogram<
 
 /// An open loop below this adherence has measured a load other than the requested one.
 const ADHERENCE_MIN_PERCENT: f64 = 99.9;
-const REFUSED: &str = "less than 99.9 % of the calls started within the measured time: the \
+/// Reason why percentiles are refused.
+pub(crate) const REFUSED: &str = "less than 99.9 % of the calls started within the measured time: the \
                        percentiles would be those of a lower load (--force prints them)";
 /// An hour: limits values from a peer.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
@@ -349,7 +364,8 @@ mod tests {
         let service = Recorder::new(1).unwrap();
         let planned = sent + never_sent;
         let tally = OpenTally { service, planned, sent, late: 1, overran, never_sent };
-        let workload = echo().at_rate(Rate { per_second: 1000, arrivals: Arrivals::Fixed });
+        let workload =
+            echo().at_rate(Rate { per_second: 1000, arrivals: Arrivals::Fixed, burst: None });
         let limits = Limits { force, ..Limits::default() };
         let latencies = vec![1e3; sent as usize];
         let mut core = driven(&[&latencies], Some(tally));

@@ -8,7 +8,7 @@
 //! struct write_args  { unsigned check; opaque data<>; };      /* DDP-eligible */
 //! struct write_result { unsigned wrong_at; unsigned count; };
 //! struct share       { unsigned op; unsigned call_bytes; unsigned reply_bytes; };
-//! struct intent      { share shares<4>; unsigned depth; unsigned connections; unsigned verify;
+//! struct intent      { share shares<8>; unsigned depth; unsigned connections; unsigned verify;
 //!                      bool reverse; };
 //! struct welcome     { string refusal<512>; unsigned inline_recv_bytes, inline_send_bytes; };
 //! struct back_args   { share calls; unsigned depth; unsigned verify;
@@ -18,6 +18,10 @@
 //! struct core_status { unsigned hyper cpu, busy_ticks, polls, empty_polls, calls,
 //!                      credit_stalls, queue_full, copies, steal_ms; };
 //! struct status      { unsigned hyper ticks, ticks_per_second; core_status cores<256>; };
+//! struct join        { string job<321>; unsigned rank, ranks; unsigned hyper process;
+//!                      unsigned round; };
+//! struct joined      { string refusal<512>; bool is_set; unsigned hyper start_in_ns;
+//!                      unsigned missing; unsigned first_missing<16>; };
 //! struct holdings    { unsigned hyper resident_bytes, descriptors; };
 //!
 //! program SPINPERF {
@@ -31,6 +35,7 @@
 //!         figures      BACK_END(bool)     = 6;
 //!         welcome      INTENT(intent)     = 7;
 //!         holdings     HOLDINGS(void)     = 8;
+//!         joined       JOIN(join)         = 9;
 //!     } = 2;
 //! } = 0x20005350;
 //! ```
@@ -41,8 +46,10 @@
 //! seed is [`SERVED_SEED`]. INTENT announces a client's load, so that a server without enough memory
 //! can reject it; an empty `refusal` accepts it. BACK makes the server call this very program in
 //! reverse, over the same connection (RFC 8167). BACK_END is answered with the results at the end of
-//! that load, or at once if its argument is true. A `calls_max` of zero means no limit.
+//! that load, or at once if its argument is true. A `calls_max` of zero means no limit. JOIN says that a
+//! rank of a job is ready for its next repeat, until all are.
 
+use super::workload::SHARES;
 use crate::pattern::Verify;
 use spinrpc::{Procedure, Program, Version};
 
@@ -59,9 +66,14 @@ pub(super) const BACK: Procedure = Procedure(5);
 pub(super) const BACK_END: Procedure = Procedure(6);
 pub(super) const INTENT: Procedure = Procedure(7);
 pub(super) const HOLDINGS: Procedure = Procedure(8);
+pub(super) const JOIN: Procedure = Procedure(9);
 
-/// Operations of a mix.
-pub(super) const SHARES_MAX: u32 = 4;
+/// Shares of a mix.
+pub(super) const SHARES_MAX: u32 = SHARES as u32;
+/// Ranks that are missing, in an answer to JOIN.
+pub(super) const RANKS_SHOWN: usize = 16;
+/// Longer than any reason of a refusal.
+pub(super) const REFUSAL_BYTES_MAX: usize = 512;
 /// Cores in a status.
 pub(super) const CORES_MAX: usize = 256;
 /// Maximum length of a status.

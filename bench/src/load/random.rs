@@ -1,24 +1,22 @@
 //! Seeded random numbers for the next operation and its time.
 
 use super::workload::Share;
+use spinrpc::sys::random;
 
-/// Reproducible pseudo-random numbers (splitmix64).
+/// Reproducible pseudo-random numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(random::Random);
 
 impl Random {
     /// The sequence of a seed.
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(random::Random::seeded(seed))
     }
 
     /// The next 64 bits.
     #[inline]
     pub(crate) fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.next_u64()
     }
 
     /// A number below `end`, which must not be zero.

@@ -3,17 +3,20 @@
 use super::back::Backs;
 use super::control::{BackPlan, Intent, Welcome};
 use super::program::{
-    BACK, BACK_END, Check, ECHO, HOLDINGS, INTENT, NONE_WRONG, NULL, PROGRAM, READ,
+    BACK, BACK_END, Check, ECHO, HOLDINGS, INTENT, JOIN, NONE_WRONG, NULL, PROGRAM, READ,
     READ_WINDOW_BYTES, SERVED_SEED, STATUS, VERSION, WRITE,
 };
+use super::rendezvous::{Join, Rendezvous};
 use super::status::{Status, encode_holdings};
 use crate::env::holdings;
 use crate::failure::Failure;
 use crate::pattern::{check, fill};
 use spinrpc::{
-    AcceptStatus, Bulk, Call, Config, ConnectionEvent, Data, DecodeError, Decoder, Engine,
-    ReplyData, Service, SharedBulk,
+    AcceptStatus, Bulk, Call, Config, ConnectionEvent, ConnectionId, Data, DecodeError, Decoder,
+    Engine, ReplyData, Service, SharedBulk,
 };
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// Answers the benchmark program on every core of `engine`, at `address`. Returns when it listens.
 pub(crate) fn serve(engine: &Engine, config: &Config, address: &str) -> Result<(), Failure> {
@@ -26,11 +29,15 @@ pub(crate) fn register(engine: &Engine, config: &Config) {
     let served = served_data(config.read_bytes_max() + READ_WINDOW_BYTES);
     let write_bytes_max = config.write_bytes_max();
     let for_status = engine.clone();
-    engine.serve(PROGRAM, VERSION, move |_| PerfService {
+    let rendezvous = Arc::default();
+    engine.serve(PROGRAM, VERSION, move |context| PerfService {
+        core: context.index(),
         engine: for_status.clone(),
         served: served.clone(),
         write_bytes_max,
         backs: Backs::default(),
+        rendezvous: Arc::clone(&rendezvous),
+        joined: Vec::new(),
     });
 }
 
@@ -42,11 +49,19 @@ fn served_data(bytes: usize) -> SharedBulk {
 }
 
 struct PerfService {
+    core: usize,
     engine: Engine,
     served: SharedBulk,
     write_bytes_max: usize,
     backs: Backs,
+    /// Shared by all cores; used before a measurement only.
+    rendezvous: Arc<Mutex<Rendezvous<Place>>>,
+    /// The connections of this core by which ranks have come.
+    joined: Vec<ConnectionId>,
 }
+
+/// A connection among those of all cores.
+type Place = (usize, ConnectionId);
 
 impl Service for PerfService {
     fn call(&mut self, call: Call<'_>) {
@@ -59,6 +74,7 @@ impl Service for PerfService {
             BACK => self.back(call),
             BACK_END => self.backs.finish(call),
             INTENT => self.intent(call),
+            JOIN => self.join(call),
             HOLDINGS => {
                 let holdings = holdings(std::process::id());
                 call.reply(|results| encode_holdings(holdings, results));
@@ -70,6 +86,7 @@ impl Service for PerfService {
     fn on_event(&mut self, event: &ConnectionEvent) {
         if let ConnectionEvent::Down { connection, .. } = event {
             self.backs.forget(*connection);
+            self.leave(*connection);
         }
     }
 }
@@ -134,6 +151,28 @@ impl PerfService {
             inline_send_bytes: config.inline_send_bytes(),
         };
         call.reply(|results| welcome.encode(results));
+    }
+
+    fn join(&mut self, mut call: Call<'_>) {
+        let Ok(join) = Join::decode(call.args()) else {
+            return call.reject(AcceptStatus::GarbageArgs);
+        };
+        let connection = call.connection();
+        if !self.joined.contains(&connection) {
+            self.joined.push(connection);
+        }
+        let mut rendezvous = self.rendezvous.lock().unwrap_or_else(PoisonError::into_inner);
+        let joined = rendezvous.join(&join, (self.core, connection), Instant::now());
+        drop(rendezvous);
+        call.reply(|results| joined.encode(results));
+    }
+
+    /// A connection is down. Most are not those of ranks, and take no lock.
+    fn leave(&mut self, connection: ConnectionId) {
+        let Some(at) = self.joined.iter().position(|one| *one == connection) else { return };
+        self.joined.swap_remove(at);
+        let mut rendezvous = self.rendezvous.lock().unwrap_or_else(PoisonError::into_inner);
+        rendezvous.forget((self.core, connection));
     }
 
     fn status(&self, call: Call<'_>) {

@@ -4,13 +4,16 @@
 use super::callee::Callee;
 use super::control::{Intent, Welcome};
 use super::driver::{Driver, LaneHandler, Tally};
+use super::measurement::CoreUse;
 use super::outcome::{Driven, Measured, combine};
-use super::program::{HOLDINGS, INTENT, STATUS, STATUS_BYTES_MAX};
+use super::program::{HOLDINGS, INTENT, JOIN, STATUS, STATUS_BYTES_MAX};
+use super::rendezvous::{Join, Joined, pause};
 use super::schedule::Drive;
 use super::status::{Status, decode_holdings};
 use super::workload::{Limits, Workload};
 use crate::env::Holdings;
 use crate::failure::Failure;
+use crate::interrupt;
 use spinrpc::config::IdlePolicy;
 use spinrpc::sys::clock::Clock;
 use spinrpc::{
@@ -21,13 +24,15 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// A client core with a connection for questions; lives on the core's thread.
+/// A client core with a connection to each server for questions; lives on the core's thread.
 pub(crate) struct Session<'a> {
     engine: Engine,
     pub(super) core: Core,
     index: usize,
-    pub(super) callee: Callee<'a>,
-    questions: Client,
+    /// The servers; at least one.
+    pub(super) callees: &'a [Callee<'a>],
+    /// A connection to each server.
+    questions: Vec<Client>,
     answer: AnswerPlace,
 }
 
@@ -36,6 +41,7 @@ enum Answer {
     Status(Status),
     Welcome(Welcome),
     Holdings(Holdings),
+    Joined(Joined),
 }
 
 type AnswerPlace = Rc<RefCell<Option<Result<Answer, String>>>>;
@@ -58,17 +64,23 @@ impl Rank {
 
 impl<'a> Session<'a> {
     /// Makes the calling thread core `index` of the engine and connects it.
-    pub(crate) fn open(engine: &Engine, index: usize, callee: Callee<'a>) -> Result<Self, Failure> {
+    pub(crate) fn open(
+        engine: &Engine,
+        index: usize,
+        callees: &'a [Callee<'a>],
+    ) -> Result<Self, Failure> {
         let mut core = engine
             .core(index)
             .map_err(|error| Failure::Measurement(format!("client core {index}: {error}")))?;
         let answer = AnswerPlace::default();
-        let handler = QuestionHandler(Rc::clone(&answer));
-        let Callee { address, program, version } = callee;
-        let questions = core
-            .connect_wait(address, program, version, |_| handler, CONNECT_TIMEOUT)
-            .map_err(|error| Failure::Measurement(format!("connecting to {address}: {error}")))?;
-        Ok(Self { engine: engine.clone(), core, index, callee, questions, answer })
+        let connect = |callee: &Callee<'_>| {
+            let handler = QuestionHandler(Rc::clone(&answer));
+            let Callee { address, program, version } = *callee;
+            core.connect_wait(address, program, version, |_| handler, CONNECT_TIMEOUT)
+                .map_err(|error| Failure::Measurement(format!("connecting to {address}: {error}")))
+        };
+        let questions = callees.iter().map(connect).collect::<Result<_, _>>()?;
+        Ok(Self { engine: engine.clone(), core, index, callees, questions, answer })
     }
 
     /// Opens the connections of a workload, if the server has room for it.
@@ -76,12 +88,12 @@ impl<'a> Session<'a> {
         self.announce(&Intent::of(&workload, false))?;
         let driver = Driver::new(workload);
         let mut idle = Vec::with_capacity(workload.idle_connections);
-        for _ in 0..workload.idle_connections {
-            idle.push(self.connect(|_| IdleHandler)?);
+        for number in 0..workload.idle_connections {
+            idle.push(self.connect(number, |_| IdleHandler)?);
         }
         for lane in 0..workload.connections {
             let handler = LaneHandler { driver: driver.clone(), lane };
-            let client = self.connect(|_| handler)?;
+            let client = self.connect(lane, |_| handler)?;
             driver.borrow_mut().add_lane(client)?;
         }
         Ok(Load { workload, driver, idle })
@@ -97,7 +109,7 @@ impl<'a> Session<'a> {
         let driven = self.drive(load, limits, Rank::alone())?;
         // A server that does not answer calls does not answer questions.
         let after = if driven.tally.is_stuck { None } else { self.server_status()? };
-        let server = before.zip(after).map(|(before, after)| before.until(&after));
+        let server = before.zip(after).map(|(before, after)| until(&before, &after));
         combine(&load.workload, limits, vec![driven], server)
     }
 
@@ -138,7 +150,7 @@ impl<'a> Session<'a> {
             calls_max: limits.calls,
             grace: ticks(limits.grace),
             can_be_interrupted: limits.can_be_interrupted,
-            core: (rank.index, rank.of),
+            core: limits.core_of_all(rank.index, rank.of),
         };
         driver.borrow_mut().start(&drive)?;
         self.core.run_until(|| driver.borrow_mut().turn());
@@ -153,58 +165,107 @@ impl<'a> Session<'a> {
         self.core.run_until(|| !clients.iter().any(Client::is_up) || Instant::now() > deadline);
     }
 
-    /// Counters are published by a turn without work, and by the last of many turns.
+    /// Counters are published by one of several turns without work: most of these end before.
     fn own_status(&mut self) -> Status {
         for _ in 0..SETTLING_TURNS {
-            if self.core.poll_once().events == 0 {
-                break;
-            }
+            self.core.poll_once();
         }
         Status::observe(&self.engine, std::iter::once(self.index))
     }
 
-    /// Counters of all the server's cores, if it can be asked. Blocks for a round trip.
-    pub(super) fn server_status(&mut self) -> Result<Option<Status>, Failure> {
-        if !self.callee.is_spinperf() {
+    /// Counters of the cores of each server, if they can be asked. Blocks for a round trip to each.
+    pub(super) fn server_status(&mut self) -> Result<Option<Vec<Status>>, Failure> {
+        if !self.callee().is_spinperf() {
             return Ok(None);
         }
-        match self.ask(STATUS, |_| {})? {
-            Answer::Status(status) => Ok(Some(status)),
+        let servers = self.callees.len();
+        let ask = |server| match self.ask(server, STATUS, |_| {})? {
+            Answer::Status(status) => Ok(status),
             _ => Err(server_lost()),
-        }
+        };
+        (0..servers).map(ask).collect::<Result<_, _>>().map(Some)
     }
 
-    /// Resources that the server holds. Blocks for a round trip.
+    /// Resources that the first server holds. Blocks for a round trip.
     pub(super) fn server_holdings(&mut self) -> Result<Holdings, Failure> {
-        match self.ask(HOLDINGS, |_| {})? {
+        match self.ask(0, HOLDINGS, |_| {})? {
             Answer::Holdings(holdings) => Ok(holdings),
             _ => Err(server_lost()),
         }
     }
 
-    /// Announces the load to a spinperf server; an error if it has no room for it. Blocks for a
-    /// round trip.
+    /// Announces the load to each spinperf server; an error if one has no room for it. Blocks for a
+    /// round trip to each; returns the answer of the first.
     pub(super) fn announce(&mut self, intent: &Intent) -> Result<Option<Welcome>, Failure> {
-        if !self.callee.is_spinperf() {
+        if !self.callee().is_spinperf() {
             return Ok(None);
         }
-        match self.ask(INTENT, |args| intent.encode(args))? {
-            Answer::Welcome(welcome) if welcome.refusal.is_empty() => Ok(Some(welcome)),
-            Answer::Welcome(Welcome { refusal, .. }) => {
-                Err(Failure::Measurement(format!("the server rejects it: {refusal}")))
+        let intent = intent.split(self.callees.len());
+        let mut first = None;
+        for server in 0..self.callees.len() {
+            match self.ask(server, INTENT, |args| intent.encode(args))? {
+                Answer::Welcome(welcome) if welcome.refusal.is_empty() => {
+                    first.get_or_insert(welcome);
+                }
+                Answer::Welcome(Welcome { refusal, .. }) => {
+                    let rejects = format!("the server rejects it: {refusal}");
+                    return Err(Failure::Measurement(rejects));
+                }
+                _ => return Err(server_lost()),
             }
-            _ => Err(server_lost()),
         }
+        Ok(first)
+    }
+
+    /// Waits at the first server for the other ranks; returns the common start in ticks.
+    ///
+    /// # Errors
+    /// Not all came within this time; says which are missing.
+    pub(super) fn join(&mut self, join: &Join, patience: Duration) -> Result<u64, Failure> {
+        let deadline = Instant::now() + patience;
+        let ranks = join.rank.ranks;
+        // The server may not have noticed yet that the last job of this name has ended.
+        let settled = Instant::now() + patience.min(SETTLING);
+        loop {
+            let answer = self.ask(0, JOIN, |args| join.encode(args))?;
+            let Answer::Joined(joined) = answer else { return Err(server_lost()) };
+            let now = Instant::now();
+            if !joined.refusal.is_empty() && now > settled {
+                return Err(Failure::Measurement(joined.refusal));
+            }
+            if let Some(start_in) = joined.start_in {
+                let clock = Clock::shared();
+                return Ok(clock.now().0 + clock.from_duration(start_in));
+            }
+            if now > deadline {
+                let (missing, seconds) = (joined.shown(ranks), patience.as_secs_f64());
+                return Err(Failure::Measurement(format!(
+                    "missing after {seconds} s: {missing}; start every rank with the same \
+                     --address, or wait longer (--rank-wait)"
+                )));
+            }
+            if let Some(signal) = interrupt::signal() {
+                return Err(Failure::Interrupted(signal));
+            }
+            let next = Instant::now() + pause(ranks);
+            self.core.run_until(|| Instant::now() > next);
+        }
+    }
+
+    /// The first server.
+    pub(super) fn callee(&self) -> Callee<'a> {
+        self.callees[0]
     }
 
     fn ask(
         &mut self,
+        server: usize,
         procedure: Procedure,
         encode: impl Fn(&mut Encoder<'_>),
     ) -> Result<Answer, Failure> {
         *self.answer.borrow_mut() = None;
         let mut spec = CallSpec::new().reply_bytes_max(STATUS_BYTES_MAX);
-        self.questions
+        self.questions[server]
             .call(procedure, Token(u64::from(procedure.0)), &mut spec, encode)
             .map_err(|refused| Failure::Measurement(format!("asking the server: {refused}")))?;
         let answer = Rc::clone(&self.answer);
@@ -225,11 +286,13 @@ impl<'a> Session<'a> {
         self.core.run_until(|| is_answered() || Instant::now() > deadline);
     }
 
+    /// Connects to one server after the other.
     fn connect<H: ReplyHandler + 'static>(
         &mut self,
+        number: usize,
         make: impl FnOnce(Client) -> H,
     ) -> Result<Client, Failure> {
-        let Callee { address, program, version } = self.callee;
+        let Callee { address, program, version } = self.callees[number % self.callees.len()];
         self.core
             .connect_wait(address, program, version, make, CONNECT_TIMEOUT)
             .map_err(|error| Failure::Measurement(format!("connecting: {error}")))
@@ -241,6 +304,11 @@ pub(crate) struct Load {
     pub(super) workload: Workload,
     pub(super) driver: Rc<RefCell<Driver>>,
     pub(super) idle: Vec<Client>,
+}
+
+/// Activity of the cores of all servers between two questions.
+pub(super) fn until(before: &[Status], after: &[Status]) -> Vec<CoreUse> {
+    before.iter().zip(after).flat_map(|(before, after)| before.until(after)).collect()
 }
 
 /// Handles the answers to questions, whose tokens are the procedures asked.
@@ -260,6 +328,7 @@ fn decode_answer(token: Token, results: Decoder<'_>) -> Result<Answer, DecodeErr
     match Procedure(token.0 as u32) {
         INTENT => Welcome::decode(results).map(Answer::Welcome),
         HOLDINGS => decode_holdings(results).map(Answer::Holdings),
+        JOIN => Joined::decode(results).map(Answer::Joined),
         _ => Status::decode(results).map(Answer::Status),
     }
 }
@@ -275,9 +344,11 @@ fn server_lost() -> Failure {
     Failure::Measurement("the connection to the server was lost".to_owned())
 }
 
-/// Number of turns in which replies or calls in reverse may still arrive.
+/// Number of turns in which replies or calls in reverse may still arrive, and after which counters are published.
 const SETTLING_TURNS: usize = 100;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time in which a server notices that a connection is down.
+const SETTLING: Duration = Duration::from_secs(1);
 /// Longer than the default deadline of a call, whose error says more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);

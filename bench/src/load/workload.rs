@@ -5,11 +5,11 @@ use super::measurement::Arrivals;
 use crate::floor::Probe;
 use crate::pattern::Verify;
 use crate::units::{show_count, show_size};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Operation of the calls of a workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Operation {
     /// No arguments and no results.
@@ -46,7 +46,7 @@ impl Operation {
 }
 
 /// Load model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
     /// A closed loop of one call at a time on each connection.
@@ -65,15 +65,18 @@ pub(crate) enum Mode {
 }
 
 /// Rate of an open loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rate {
-    /// Total of all cores and connections.
+    /// Total of all cores and connections, and of all ranks.
     pub(crate) per_second: u64,
     pub(crate) arrivals: Arrivals,
+    /// Number of calls of a core that start at the same time; absent for one.
+    #[serde(default)]
+    pub(crate) burst: Option<u32>,
 }
 
 /// One operation of a mix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Share {
     pub(crate) op: Operation,
     /// Weight among all shares.
@@ -121,12 +124,12 @@ impl Share {
     }
 }
 
-/// Operations that are mixed by weight; empty for a plain workload.
+/// Operations, or sizes of one, that are mixed by weight; empty for a plain workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mix([Option<Share>; OPERATIONS]);
+pub(crate) struct Mix([Option<Share>; SHARES]);
 
 impl Mix {
-    /// A mix of these shares, at most one for each operation.
+    /// A mix of these shares, of which there are at most [`SHARES`].
     pub(crate) fn new(shares: &[Share]) -> Self {
         let mut mix = Self::default();
         mix.0.iter_mut().zip(shares).for_each(|(place, share)| *place = Some(*share));
@@ -150,8 +153,18 @@ impl Serialize for Mix {
     }
 }
 
+impl<'de> Deserialize<'de> for Mix {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let shares = Vec::<Share>::deserialize(deserializer)?;
+        let is_known = shares.len() <= SHARES;
+        is_known.then(|| Self::new(&shares)).ok_or_else(|| {
+            serde::de::Error::custom(format!("a mix of more than {SHARES} operations"))
+        })
+    }
+}
+
 /// Load of a client on a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Workload {
     /// Load model: pingpong, closed or open.
     pub(crate) mode: Mode,
@@ -281,6 +294,9 @@ impl Workload {
                 let per_second = show_count(rate.per_second as f64);
                 let poisson = if rate.arrivals == Arrivals::Poisson { " poisson" } else { "" };
                 name += &format!(", {per_second}/s{poisson}");
+                if let Some(burst) = rate.burst {
+                    name += &format!(" in bursts of {burst}");
+                }
                 if depth != IN_FLIGHT_MAX {
                     name += &format!(", at most {depth} in flight");
                 }
@@ -326,6 +342,8 @@ pub(crate) struct Limits {
     /// Maximum number of intervals of the measured time. Each takes a quarter of a megabyte per
     /// operation.
     pub(crate) intervals_max: u32,
+    /// Rank of this process among those that share the load, and their number.
+    pub(crate) rank: (usize, usize),
     /// Do not refuse percentiles, however far an open loop falls behind its rate.
     pub(crate) force: bool,
 }
@@ -341,6 +359,7 @@ impl Default for Limits {
             can_be_interrupted: false,
             calls: None,
             intervals_max: 1,
+            rank: (0, 1),
             force: false,
         }
     }
@@ -350,6 +369,12 @@ impl Limits {
     /// Total time of a repeat, if nothing ends it earlier.
     pub(crate) fn total(&self) -> Duration {
         self.ramp + self.warmup + self.duration + self.cooldown
+    }
+
+    /// Place of a core of this process among the cores of all ranks, and their number.
+    pub(crate) fn core_of_all(&self, index: usize, cores: usize) -> (usize, usize) {
+        let (rank, ranks) = self.rank;
+        (rank * cores + index, ranks * cores)
     }
 
     /// Length of the parts of the measured time with their own histogram.
@@ -364,7 +389,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Maximum number of open-loop calls in flight on a connection, unless `--in-flight-max` says
 /// otherwise.
 pub(crate) const IN_FLIGHT_MAX: usize = 64;
-const OPERATIONS: usize = 4;
+/// Shares of a mix.
+pub(crate) const SHARES: usize = 8;
 const TRANSPORT_BYTES: usize = 28;
 const CALL_BYTES: usize = 40;
 const REPLY_BYTES: usize = 24;

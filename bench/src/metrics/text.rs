@@ -63,6 +63,36 @@ const COUNTS: &[Count] = &[
     ("replies_replayed", "replies_replayed", None, "Calls answered from the reply cache"),
 ];
 
+/// A counter of RPCSEC_GSS of an engine, its metric name, and its help.
+type GssCount = (&'static str, &'static str, &'static str);
+
+const GSS_COUNTS: &[GssCount] = &[
+    ("contexts_accepted", "gss_contexts_accepted", "Security contexts that the server accepted"),
+    ("contexts_refused", "gss_contexts_refused", "Tokens that the server rejected"),
+    ("contexts_destroyed", "gss_contexts_destroyed", "Security contexts that clients destroyed"),
+    ("contexts_expired", "gss_contexts_expired", "Security contexts that expired or were idle"),
+    ("contexts_evicted", "gss_contexts_evicted", "Security contexts evicted in favor of others"),
+    ("calls_none", "gss_calls_none", "Calls received that only their header protects"),
+    ("calls_integrity", "gss_calls_integrity", "Calls received with signed arguments"),
+    ("calls_privacy", "gss_calls_privacy", "Calls received with encrypted arguments"),
+    (
+        "refused_context",
+        "gss_refused_context",
+        "Calls rejected for a security context that the server does not have",
+    ),
+    ("refused_verifier", "gss_refused_verifier", "Calls rejected for an invalid verifier"),
+    ("refused_replay", "gss_refused_replay", "Calls outside the sequence window, or repeated"),
+    ("refused_sequence", "gss_refused_sequence", "Calls rejected for a sequence number too large"),
+    ("refused_body", "gss_refused_body", "Calls rejected because their arguments were altered"),
+    ("refused_credential", "gss_refused_credential", "Calls rejected for a malformed credential"),
+    ("refused_weak", "gss_refused_weak", "Calls rejected for too little protection"),
+    ("contexts_established", "gss_contexts_established", "Security contexts of clients"),
+    ("contexts_failed", "gss_contexts_failed", "Failed attempts of clients to get a context"),
+    ("calls_denied", "gss_calls_denied", "Calls of clients denied for a forgotten context"),
+    ("replies_forged", "gss_replies_forged", "Replies to clients that did not verify"),
+    ("body_steps", "gss_body_steps", "Parts of long bodies processed in turns of their own"),
+];
+
 /// A current value of a core.
 type Gauge = (&'static str, &'static str, fn(&Core) -> Option<u64>);
 
@@ -215,6 +245,7 @@ impl Collector for Engines {
             self.of_cores(metric, |_, core| value(core), |mut to, value| to.encode_gauge(&value))?;
         }
         self.encode_engines(&mut encoder)?;
+        self.encode_contexts(&mut encoder)?;
         self.encode_blocks(&mut encoder)?;
         self.encode_latencies(&mut encoder)
     }
@@ -236,6 +267,26 @@ impl Engines {
             let (version, fabric) = (&engine.snapshot.version, &engine.snapshot.fabric);
             let about = [("version", version.clone()), ("fabric", fabric.clone())];
             metric.encode_family(&engine.labels())?.encode_info(&about)?;
+        }
+        Ok(())
+    }
+
+    /// Security contexts of engines that were built with RPCSEC_GSS.
+    fn encode_contexts(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        for (stat, name, help) in GSS_COUNTS {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for engine in &self.0 {
+                let Some(count) = engine.snapshot.gss.get(*stat) else { continue };
+                let labels = engine.labels();
+                metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
+            }
+        }
+        let help = "Security contexts that the server has";
+        let mut metric =
+            encoder.encode_descriptor("gss_contexts", help, None, MetricType::Gauge)?;
+        for engine in &self.0 {
+            let Some(count) = engine.snapshot.gss.get("contexts") else { continue };
+            metric.encode_family(&engine.labels())?.encode_gauge(count)?;
         }
         Ok(())
     }
@@ -309,6 +360,26 @@ mod tests {
         let mut text = String::new();
         text::encode(&mut text, &registry).unwrap();
         text
+    }
+
+    #[test]
+    fn counts_of_security_contexts_are_those_of_the_engine() {
+        let mut engines = vec![engine("spin-nfsd", CORE), engine("spin-echo", CORE)];
+        engines[1].pid = 8;
+        let counts = [("contexts", 3), ("calls_privacy", 5), ("refused_replay", 1), ("new", 9)];
+        engines[0].snapshot.gss = counts.map(|(name, count)| (name.to_owned(), count)).into();
+        let text = written(engines);
+        let labels = "program=\"spin-nfsd\",pid=\"7\",engine=\"0\"";
+        for line in [
+            format!("spinrpc_gss_contexts{{{labels}}} 3"),
+            format!("spinrpc_gss_calls_privacy_total{{{labels}}} 5"),
+            format!("spinrpc_gss_refused_replay_total{{{labels}}} 1"),
+        ] {
+            assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
+        }
+        // Of the other engine, which was built without, there are none; unknown ones are omitted.
+        let series = text.lines().filter(|line| line.starts_with("spinrpc_gss_")).count();
+        assert_eq!(series, 3, "{text}");
     }
 
     const CORE: &str = "{\"index\":0,\"cpu\":1,\"idle\":\"busy\",\"running\":true,\"answered\":true,\

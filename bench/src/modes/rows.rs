@@ -12,40 +12,52 @@ use crate::report::{Repeat, Row};
 
 /// Measures every workload of the plan with all its repeats.
 pub(super) fn measure(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
-    let measured = match plan.workloads.as_slice() {
+    let (measured, cut_short) = match plan.workloads.as_slice() {
         [workload] => {
             fleet.load(workload)?;
-            vec![repeatedly(fleet, plan, workload)?]
+            let (measured, cut_short) = repeatedly(fleet, plan, workload)?;
+            (vec![measured], cut_short)
         }
         _ => by_turns(fleet, plan)?,
     };
     let rows = measured.into_iter().flat_map(rows).collect();
-    Ok(Outcome { rows, ..Outcome::default() })
+    Ok(Outcome { rows, cut_short, ..Outcome::default() })
 }
 
 /// Measures the first workload in both directions at once, a row for each.
 pub(super) fn measure_both(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     fleet.load_both(&plan.workloads[0])?;
-    let measured = repeatedly(fleet, plan, &plan.workloads[0])?;
-    Ok(Outcome { rows: rows(measured), ..Outcome::default() })
+    let (measured, cut_short) = repeatedly(fleet, plan, &plan.workloads[0])?;
+    Ok(Outcome { rows: rows(measured), cut_short, ..Outcome::default() })
 }
+
+/// The repeats of a workload, or of each, and the reason why the other ranks did not come to the
+/// next one.
+type UpTo<T> = (Vec<T>, Option<Failure>);
 
 /// Repeats the loaded workload over the same connections.
 fn repeatedly(
     fleet: &mut Fleet,
     plan: &Plan,
     workload: &Workload,
-) -> Result<Vec<Vec<Measured>>, Failure> {
+) -> Result<UpTo<Vec<Measured>>, Failure> {
     let mut progress = Progress::start(plan.repeats as usize);
-    let mut measured = Vec::new();
+    let (mut measured, mut cut_short) = (Vec::new(), None);
     for _ in 0..plan.repeats {
         progress.step(&workload.name());
-        if keep(&mut measured, fleet.measure(&plan.limits)?) {
+        let begin = match fleet.join() {
+            Err(failure) if !measured.is_empty() => {
+                cut_short = Some(failure);
+                break;
+            }
+            joined => joined?,
+        };
+        if keep(&mut measured, fleet.measure_from(&plan.limits, begin)?) {
             break;
         }
     }
     fleet.unload()?;
-    Ok(measured)
+    Ok((measured, cut_short))
 }
 
 /// Adds a repeat, unless it was interrupted and there is a complete one already; returns whether it
@@ -59,7 +71,7 @@ fn keep(repeats: &mut Vec<Vec<Measured>>, one: Vec<Measured>) -> bool {
     cut_short.is_any() || interrupt::signal().is_some()
 }
 
-fn by_turns(fleet: &mut Fleet, plan: &Plan) -> Result<Vec<Vec<Vec<Measured>>>, Failure> {
+fn by_turns(fleet: &mut Fleet, plan: &Plan) -> Result<UpTo<Vec<Vec<Measured>>>, Failure> {
     let workloads = &plan.workloads;
     let mut measured = vec![Vec::new(); workloads.len()];
     let mut progress = Progress::start(plan.repeats as usize * workloads.len());
@@ -70,14 +82,20 @@ fn by_turns(fleet: &mut Fleet, plan: &Plan) -> Result<Vec<Vec<Vec<Measured>>>, F
         for &index in &order {
             progress.step(&workloads[index].name());
             fleet.load(&workloads[index])?;
-            let is_over = keep(&mut measured[index], fleet.measure(&plan.limits)?);
+            let begin = match fleet.join() {
+                Err(failure) if measured.iter().any(|repeats| !repeats.is_empty()) => {
+                    return Ok((measured, Some(failure)));
+                }
+                joined => joined?,
+            };
+            let is_over = keep(&mut measured[index], fleet.measure_from(&plan.limits, begin)?);
             fleet.unload()?;
             if is_over {
-                return Ok(measured);
+                return Ok((measured, None));
             }
         }
     }
-    Ok(measured)
+    Ok((measured, None))
 }
 
 /// The rows of one workload from all of its repeats: one, or for a mix one for the whole and one

@@ -4,12 +4,13 @@
 //! enough calls for that percentile; a step takes as long as that needs. A rate that does not hold
 //! is tried once more, because the machine may have been disturbed.
 
+use super::Outcome;
 use super::rows::rows;
-use super::{Outcome, Saturation, SaturationStep};
 use crate::cli::Plan;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::load::{Fleet, Limits, Measured, Rate, Workload};
+use crate::report::modes::{Saturation, SaturationStep};
 use crate::units::{show_count, show_us};
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ impl Search<'_> {
         }
         let planned = self.plan.workloads[0];
         let arrivals = planned.rate.map(|rate| rate.arrivals).unwrap_or_default();
-        let workload = planned.at_rate(Rate { per_second, arrivals });
+        let workload = planned.at_rate(Rate { per_second, arrivals, burst: None });
         let measured = self.measure(&workload)?;
         if let Some(signal) = interrupt::signal() {
             return Err(Failure::Interrupted(signal));
@@ -207,7 +208,7 @@ mod tests {
         use crate::load::{Arrivals, Operation};
         let limits = Limits { duration: Duration::from_secs(1), ..Limits::default() };
         let seconds = |per_second| {
-            let rate = Rate { per_second, arrivals: Arrivals::Fixed };
+            let rate = Rate { per_second, arrivals: Arrivals::Fixed, burst: None };
             let workload = Workload::ping_pong(Operation::Null, 0).at_rate(rate);
             limits_at(&workload, &limits).duration.as_secs_f64()
         };

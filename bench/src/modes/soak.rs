@@ -2,15 +2,16 @@
 //! line of figures, and all memory is allocated at the beginning, because a leak detector must not
 //! leak itself. SIGINT and SIGTERM end it after the current window.
 
+use super::Outcome;
 use super::rows::rows;
 use super::trend::Line;
-use super::{Outcome, Soak, SoakWindow, Trend, TrendUnit};
 use crate::cli::Plan;
 use crate::env::{Holdings, holdings};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::latency::LatencySummary;
 use crate::load::{CoreUse, Fleet, Interval, Limits, Measured, Measurement, OpenLoop, Samples};
+use crate::report::modes::{Soak, SoakWindow, Trend, TrendUnit};
 use crate::top::{Target, Watched};
 use crate::units::{show_count, show_us};
 use hdrhistogram::Histogram;
@@ -227,6 +228,7 @@ fn add_up(((workload, mut sum), (_, next)): (Measured, Measured)) -> Measured {
         elapsed_s,
         calls_per_second,
         bytes_per_second,
+        start_unix_s: sum.start_unix_s,
         carried_in_ns: sum.carried_in_ns.max(next.carried_in_ns),
         client: sum.client.and_then(&next.client, [sum.elapsed_s, next.elapsed_s]),
         server: sum
@@ -463,6 +465,7 @@ mod tests {
         let measurement = Measurement {
             calls: sent,
             lost: 0,
+            start_unix_s: 0.0,
             carried_in_ns: 0.0,
             cut_short: CutShort::default(),
             elapsed_s,

@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn every_column_has_a_value_in_a_whole_repeat() {
-        let rate = Rate { per_second: 1000, arrivals: Arrivals::Poisson };
+        let rate = Rate { per_second: 1000, arrivals: Arrivals::Poisson, burst: None };
         let echo = Workload::ping_pong(Operation::Echo, 64).at_rate(rate);
         let mut one = repeat(10, 3.0, &[]);
         one.measurement.service = Some(one.measurement.latency);

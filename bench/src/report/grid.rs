@@ -1,12 +1,12 @@
 //! The tables of a report as cells. `table` renders them as text, `html` as HTML, so that both have
 //! the same content.
 
+use super::handles::{HandleRow, HandleValue};
+use super::modes::{Trend, TrendUnit};
+use super::slabs::SlabRow;
 use super::{FloorRow, Goal, Report, Row, spread};
-use crate::handles::{HandleRow, HandleValue};
 use crate::latency::{LatencySummary, is_supported, median, upper_median};
 use crate::load::CoreUse;
-use crate::modes::{Trend, TrendUnit};
-use crate::slabs::SlabRow;
 use crate::units::{show_count, show_us};
 
 /// A table: title, introduction and cells.

@@ -5,15 +5,16 @@
 use super::Report;
 use super::hgrm::slug;
 use crate::failure::Failure;
+use crate::units::system_time;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The log of a report. Repeats follow each other without their warm-ups.
 pub(crate) fn render(report: &Report) -> Result<String, Failure> {
     let mut serializer = V2DeflateSerializer::new();
     let mut bytes = Vec::new();
-    let start = UNIX_EPOCH + Duration::from_secs(report.environment.started_unix_s);
+    let start = system_time(report.environment.started_unix_s);
     let mut log = IntervalLogWriterBuilder::new()
         .add_comment("[Histogram log format version 1.3]")
         .add_comment("spinperf, values in nanoseconds")

@@ -7,24 +7,28 @@
 pub(crate) mod csv;
 mod explain;
 mod grid;
+pub(crate) mod handles;
 pub(crate) mod hgrm;
 pub(crate) mod hlog;
 pub(crate) mod html;
 pub(crate) mod json;
+pub(crate) mod modes;
 pub(crate) mod sink;
+pub(crate) mod slabs;
 pub(crate) mod table;
 
 use crate::env::{Environment, Interference};
 use crate::failure::Failure;
 use crate::floor::Probe;
-use crate::handles::HandleRow;
 use crate::latency::{LatencySummary, median, upper_median, worse_median};
 use crate::load::{CoreUse, Measurement, Mode, Workload};
-use crate::modes::{Saturation, Soak};
-use crate::slabs::SlabRow;
+use crate::ranks::Rank;
 use explain::Bound;
+use handles::HandleRow;
 use hdrhistogram::Histogram;
+use modes::{Saturation, Soak};
 use serde::Serialize;
+use slabs::SlabRow;
 
 /// Results of one command.
 #[derive(Debug, Serialize)]
@@ -51,6 +55,8 @@ pub(crate) struct Report {
     pub(crate) notes: Vec<String>,
     /// A signal ended it early: these are the figures so far.
     pub(crate) interrupted: bool,
+    /// This process among those that measured together; absent for one alone, and for a merged report.
+    pub(crate) rank: Option<Rank>,
 }
 
 impl Report {
@@ -70,6 +76,7 @@ impl Report {
             goals: Vec::new(),
             notes: Vec::new(),
             interrupted: false,
+            rank: None,
         }
     }
 
@@ -167,9 +174,10 @@ impl FloorValue {
     /// for a rate.
     pub(crate) fn ratio(&self, measurement: &Measurement) -> Ratio {
         let measured = match self.probe {
-            Probe::CacheLine | Probe::EventfdPingPong | Probe::RingRoundTrip { .. } => {
-                measurement.latency.p50_ns
-            }
+            Probe::CacheLine
+            | Probe::EventfdPingPong
+            | Probe::OwnWork
+            | Probe::RingRoundTrip { .. } => measurement.latency.p50_ns,
             Probe::RingRate { .. } => measurement.calls_per_second,
             Probe::Copy { .. } => measurement.bytes_per_second,
         };
@@ -425,6 +433,7 @@ pub(crate) mod tests {
         let measurement = Measurement {
             calls,
             lost: 0,
+            start_unix_s: 0.0,
             carried_in_ns: 0.0,
             cut_short: CutShort::default(),
             elapsed_s: 1.0,
@@ -441,6 +450,16 @@ pub(crate) mod tests {
         };
         let value = |&(probe, value): &(Probe, f64)| FloorValue { probe, value };
         Repeat::new(measurement, floor.iter().map(value).collect())
+    }
+
+    /// A repeat of one second that starts then, with these latencies in nanoseconds.
+    pub(crate) fn sampled_at(start_unix_s: f64, latencies: &[u64]) -> Repeat {
+        let mut one = repeat(latencies.len() as u64, 0.0, &[]);
+        let samples = &mut one.measurement.samples.latency;
+        latencies.iter().for_each(|ns| samples.record(*ns).unwrap());
+        one.measurement.latency = LatencySummary::of(samples, 1.0, 0);
+        one.measurement.start_unix_s = start_unix_s;
+        one
     }
 
     fn echo() -> Workload {

@@ -2,8 +2,8 @@
 //! measurement. The path `-` is standard output, which is then for programs: text for people goes
 //! to standard error.
 
+use crate::console::write_document;
 use crate::failure::Failure;
-use crate::output::write_document;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, Write};

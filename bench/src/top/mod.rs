@@ -5,16 +5,17 @@
 //! between two answers, and `table` its form for people. Used by `main`, and by the soak, which
 //! watches the buffers of its server; no engine runs in the process of `top`.
 
+mod args;
 pub(crate) mod snapshot;
 mod socket;
 mod table;
 mod target;
 mod view;
 
+pub(crate) use args::TopArgs;
 pub(crate) use target::{Found, Target, Watched};
 pub(crate) use view::Order;
 
-use crate::cli::TopArgs;
 use crate::failure::Failure;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

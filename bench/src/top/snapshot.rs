@@ -16,6 +16,9 @@ pub(crate) struct Snapshot {
     pub(crate) ticks_per_second: u64,
     pub(crate) listens: Vec<String>,
     pub(crate) settings: BTreeMap<String, String>,
+    /// Counters of security contexts.
+    #[serde(default)]
+    pub(crate) gss: BTreeMap<String, u64>,
     pub(crate) cores: Vec<Core>,
 }
 

@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "not every test binary uses all of it")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,6 +19,28 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spinperf"));
     command.args(arguments);
     command
+}
+
+/// A folder for the files of one test, which goes with it.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    /// No other test of the program has this name.
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("spinperf-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 /// One polling pair at a time: more would compete for cores.

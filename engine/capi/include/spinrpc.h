@@ -50,7 +50,7 @@ typedef enum spinrpc_status {
     SPINRPC_STATUS_CONFIG = 3,
     // The engine could not be started or cannot listen, or a core's thread panicked.
     SPINRPC_STATUS_ENGINE = 4,
-    // There is no connection, and there will be none.
+    // The connection is down or failed, and none will replace it.
     SPINRPC_STATUS_CONNECT = 5,
     // Nothing was sent, because a limit is reached. The call may be tried again when replies have arrived.
     SPINRPC_STATUS_AGAIN = 6,
@@ -228,9 +228,9 @@ typedef struct spinrpc_call_options {
 // until it returns. If `status` is not SPINRPC_STATUS_OK, `results` is NULL and spinrpc_last_error_message() has the text.
 // The callback may start calls. It must not leave by longjmp() or by an exception.
 //
-// What `user_data` points to must be there until the callback has run, which is before spinrpc_engine_free() returns.
+// The object behind `user_data` must exist until the callback has run, which is before spinrpc_engine_free() returns.
 //
-// If the engine has ended, it runs on the thread that notices, which may be that which calls.
+// If the engine has ended, the callback runs on the thread that detects that, which may be the calling thread.
 typedef void (*spinrpc_answer_callback)(void *user_data,
                                         enum spinrpc_status status,
                                         struct spinrpc_decoder *results);
@@ -329,7 +329,7 @@ void spinrpc_memory_free(struct spinrpc_memory *memory);
 // done; not in a callback.
 //
 // On success `*slab` is a slab, to be freed with spinrpc_slab_free(), before or after the engine. Errors:
-// SPINRPC_STATUS_ENGINE if there is no such memory.
+// SPINRPC_STATUS_ENGINE if such memory cannot be allocated.
 enum spinrpc_status spinrpc_slab_new(const struct spinrpc_engine *engine,
                                      size_t block_bytes,
                                      size_t count,
@@ -478,9 +478,9 @@ enum spinrpc_status spinrpc_deferred_memory(const struct spinrpc_deferred *defer
 // sent when the connection is up, and fail if it never comes up. They wait while the core does not run
 // (spinrpc_engine_start(), before or after). `options` may be NULL: core 0, without slabs and flags.
 //
-// On success `*client` is a client, to be freed with spinrpc_client_free(). Errors: SPINRPC_STATUS_CONNECT if there is no
-// such core, or for more than four slabs; SPINRPC_STATUS_AGAIN if the core has too many clients (limits.conns). Why there
-// is no connection, spinrpc_client_wait_up() tells.
+// On success `*client` is a client, to be freed with spinrpc_client_free(). Errors: SPINRPC_STATUS_CONNECT if the core
+// does not exist, or for more than four slabs; SPINRPC_STATUS_AGAIN if the core has too many clients (limits.conns).
+// spinrpc_client_wait_up() reports why a connection failed.
 enum spinrpc_status spinrpc_client_connect(const struct spinrpc_engine *engine,
                                            const char *address,
                                            uint32_t program,

@@ -58,9 +58,9 @@ const DEFAULTS: CallOptions = CallOptions {
 /// until it returns. If `status` is not SPINRPC_STATUS_OK, `results` is NULL and spinrpc_last_error_message() has the text.
 /// The callback may start calls. It must not leave by longjmp() or by an exception.
 ///
-/// What `user_data` points to must be there until the callback has run, which is before spinrpc_engine_free() returns.
+/// The object behind `user_data` must exist until the callback has run, which is before spinrpc_engine_free() returns.
 ///
-/// If the engine has ended, it runs on the thread that notices, which may be that which calls.
+/// If the engine has ended, the callback runs on the thread that detects that, which may be the calling thread.
 pub type AnswerCallback = Option<
     unsafe extern "C" fn(user_data: *mut c_void, status: Status, results: *mut RpcDecoder<'_>),
 >;
@@ -148,7 +148,7 @@ thread_local! {
     static LAST_CALLBACK: RefCell<Option<(Callback, Arc<OnAnswer>)>> = const { RefCell::new(None) };
 }
 
-/// What the core runs for calls with this callback; the token of a call is its user data.
+/// The handler that the core runs for calls with this callback; the token of a call is its user data.
 fn on_answer(callback: Callback) -> Arc<OnAnswer> {
     LAST_CALLBACK.with_borrow_mut(|last| match last {
         Some((known, run)) if std::ptr::fn_addr_eq(*known, callback) => Arc::clone(run),

@@ -67,9 +67,9 @@ impl ClientOptions {
 /// sent when the connection is up, and fail if it never comes up. They wait while the core does not run
 /// (spinrpc_engine_start(), before or after). `options` may be NULL: core 0, without slabs and flags.
 ///
-/// On success `*client` is a client, to be freed with spinrpc_client_free(). Errors: SPINRPC_STATUS_CONNECT if there is no
-/// such core, or for more than four slabs; SPINRPC_STATUS_AGAIN if the core has too many clients (limits.conns). Why there
-/// is no connection, spinrpc_client_wait_up() tells.
+/// On success `*client` is a client, to be freed with spinrpc_client_free(). Errors: SPINRPC_STATUS_CONNECT if the core
+/// does not exist, or for more than four slabs; SPINRPC_STATUS_AGAIN if the core has too many clients (limits.conns).
+/// spinrpc_client_wait_up() reports why a connection failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_client_connect(
     engine: *const RpcEngine,

@@ -27,7 +27,7 @@ pub enum Status {
     Config = 3,
     /// The engine could not be started or cannot listen, or a core's thread panicked.
     Engine = 4,
-    /// There is no connection, and there will be none.
+    /// The connection is down or failed, and none will replace it.
     Connect = 5,
     /// Nothing was sent, because a limit is reached. The call may be tried again when replies have arrived.
     Again = 6,

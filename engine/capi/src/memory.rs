@@ -99,7 +99,7 @@ pub(crate) unsafe fn take_blocks(
     }
 }
 
-/// What is said of registered memory of a core that is not there.
+/// Hint in errors about missing registered memory of a core.
 pub(crate) const OF_CORE: &str = "see mem.arena_mib";
 
 /// Gives a block of `bytes` bytes, or says that there is none, and why.

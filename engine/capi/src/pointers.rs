@@ -49,7 +49,7 @@ pub(crate) unsafe fn take_back<T>(pointer: *mut T) -> Option<Box<T>> {
     (!pointer.is_null() && pointer.is_aligned()).then(|| unsafe { Box::from_raw(pointer) })
 }
 
-/// Where a function writes a result: memory of the caller's that need not be initialised.
+/// Target for a result of a function: memory of the caller that need not be initialised.
 #[derive(Clone, Copy)]
 pub(crate) struct Out<T>(*mut T);
 

@@ -38,7 +38,7 @@ pub(crate) unsafe fn lent(
 /// done; not in a callback.
 ///
 /// On success `*slab` is a slab, to be freed with spinrpc_slab_free(), before or after the engine. Errors:
-/// SPINRPC_STATUS_ENGINE if there is no such memory.
+/// SPINRPC_STATUS_ENGINE if such memory cannot be allocated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_slab_new(
     engine: *const RpcEngine,

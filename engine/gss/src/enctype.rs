@@ -2,12 +2,11 @@
 //! 5.1, RFC 8009 section 3).
 
 use core::fmt;
-use sha2::digest::Digest;
-use sha2::digest::block_api::BlockSizeUser;
 use sha2::{Sha256, Sha384};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::cipher::{BLOCK_BYTES, Chain, EncryptKey};
+use crate::compression::Compression;
 use crate::mac::{HmacKey, TAG_MAX_BYTES};
 
 /// Longest key of an encryption type.
@@ -209,11 +208,7 @@ pub(crate) fn derive_by_cipher(base: &EncryptKey, constant: &[u8]) -> [u8; KEY_M
 }
 
 /// KDF-HMAC-SHA2 of RFC 8009 section 3; one round is enough for every key.
-fn derive_by_hmac<D: Digest + BlockSizeUser + Clone>(
-    base: &[u8],
-    label: &[u8],
-    length: usize,
-) -> [u8; KEY_MAX_BYTES] {
+fn derive_by_hmac<D: Compression>(base: &[u8], label: &[u8], length: usize) -> [u8; KEY_MAX_BYTES] {
     let key = HmacKey::<D>::new(base);
     let mut hash = key.begin();
     hash.update(1_u32.to_be_bytes());

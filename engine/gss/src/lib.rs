@@ -15,6 +15,7 @@
 
 mod body;
 mod cipher;
+mod compression;
 pub mod context;
 mod enctype;
 #[cfg(feature = "krb5-library")]

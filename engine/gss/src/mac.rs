@@ -1,37 +1,71 @@
 //! HMAC (RFC 2104) with the hashes of Kerberos, truncated as the encryption type says.
 
-use sha1::Sha1;
-use sha1::digest::Digest;
-use sha1::digest::block_api::BlockSizeUser;
+use sha1::{Digest, Sha1};
 use sha2::{Sha256, Sha384};
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
+use crate::compression::Compression;
 use crate::enctype::{Enctype, Purpose, SessionKey};
 
 /// Longest truncated HMAC: that of encryption type 20.
 pub(crate) const TAG_MAX_BYTES: usize = 24;
 
+/// The header of a token, which its checksum covers behind the message.
+pub(crate) const HEADER_BYTES: usize = 16;
+
 /// The block of SHA-384, the longest of all.
 const BLOCK_MAX_BYTES: usize = 128;
 
+/// Longest message, padded, whose HMAC is computed in one piece: two blocks of SHA-384, and four of the others.
+const SHORT_BYTES_MAX: usize = 2 * BLOCK_MAX_BYTES;
+
 /// An HMAC key: both pads are hashed once, which saves two of the four compressions of a short
 /// message.
-pub(crate) struct HmacKey<D> {
+pub(crate) struct HmacKey<D: Compression> {
     inner: D,
     outer: D,
+    pads: Pads<D::State>,
 }
 
-impl<D: Digest + BlockSizeUser + Clone> HmacKey<D> {
+/// The hashes of both pads, for short messages.
+#[derive(Zeroize, ZeroizeOnDrop)]
+struct Pads<S: Zeroize> {
+    inner: S,
+    outer: S,
+}
+
+impl<D: Compression> HmacKey<D> {
     pub(crate) fn new(key: &[u8]) -> Self {
         let mut pad = Zeroizing::new([0; BLOCK_MAX_BYTES]);
         let block = &mut pad[..D::block_size()];
         debug_assert!(key.len() <= block.len(), "no key of Kerberos is longer than a block");
         block.iter_mut().zip(key).for_each(|(byte, key)| *byte = *key);
         block.iter_mut().for_each(|byte| *byte ^= 0x36);
-        let inner = D::new_with_prefix(&block);
+        let (inner, inner_state) = (D::new_with_prefix(&block), D::after(block));
         block.iter_mut().for_each(|byte| *byte ^= 0x36 ^ 0x5c);
-        Self { inner, outer: D::new_with_prefix(&block) }
+        let pads = Pads { inner: inner_state, outer: D::after(block) };
+        Self { inner, outer: D::new_with_prefix(&block), pads }
+    }
+
+    /// The HMAC of a short message and the header behind it: without the buffers and copies of a hash that takes a message bit
+    /// by bit, which cost more than the hash itself. `None` if it is too long.
+    fn short(&self, message: &[u8], header: &[u8; HEADER_BYTES]) -> Option<Tag> {
+        let block_bytes = D::block_size();
+        let length = message.len().checked_add(HEADER_BYTES)?;
+        let padded = length.checked_add(1 + D::LENGTH_BYTES)?.next_multiple_of(block_bytes);
+        let mut text = [0; SHORT_BYTES_MAX];
+        let text = text.get_mut(..padded)?;
+        let (place, rest) = text.split_at_mut(message.len());
+        place.copy_from_slice(message);
+        *rest.first_chunk_mut()? = *header;
+        let inner = D::end(self.pads.inner, text, length);
+        let mut text = [0; BLOCK_MAX_BYTES];
+        let length = D::emit(&inner, &mut text);
+        let outer = D::end(self.pads.outer, &mut text[..block_bytes], length);
+        let mut tag = Tag([0; TAG_MAX_BYTES]);
+        D::emit(&outer, &mut tag.0);
+        Some(tag)
     }
 
     pub(crate) fn begin(&self) -> D {
@@ -56,9 +90,17 @@ impl<D: Digest + BlockSizeUser + Clone> HmacKey<D> {
 pub(crate) struct Tag(pub(crate) [u8; TAG_MAX_BYTES]);
 
 impl Tag {
+    /// Fills `checksum` with its first bytes.
+    pub(crate) fn put(&self, checksum: &mut [u8]) {
+        checksum.iter_mut().zip(&self.0).for_each(|(byte, tag)| *byte = *tag);
+    }
+
     /// Compares with a received one, in a time that depends on its length only.
     pub(crate) fn matches(&self, received: &[u8]) -> bool {
-        self.0.get(..received.len()).is_some_and(|own| own.ct_eq(received).into())
+        let Some(own) = self.0.get(..received.len()) else { return false };
+        // Compared once, which costs a third of what comparing each byte for itself does.
+        let differing = own.iter().zip(received).fold(0, |all, (own, other)| all | (own ^ other));
+        differing.ct_eq(&0_u8).into()
     }
 }
 
@@ -101,10 +143,25 @@ impl MacKey {
         }
     }
 
+    /// The HMAC of a message and the header of its token.
+    pub(crate) fn tag(&self, message: &[u8], header: &[u8; HEADER_BYTES]) -> Option<Tag> {
+        let short = match self {
+            Self::Sha1(key) => key.short(message, header),
+            Self::Sha256(key) => key.short(message, header),
+            Self::Sha384(key) => key.short(message, header),
+        };
+        short.or_else(|| {
+            let mut state = self.begin();
+            state.update(message);
+            state.update(header);
+            self.finish(state)
+        })
+    }
+
     /// Fills `checksum` with the first bytes of the HMAC of what `state` was fed.
     pub(crate) fn put(&self, state: MacState, checksum: &mut [u8]) {
         if let Some(tag) = self.finish(state) {
-            checksum.iter_mut().zip(&tag.0).for_each(|(byte, tag)| *byte = *tag);
+            tag.put(checksum);
         }
     }
 
@@ -160,6 +217,27 @@ mod tests {
             let mut state = key.begin();
             data.chunks(5).for_each(|part| state.update(part));
             assert!(key.finish(state).unwrap().matches(expected));
+        }
+    }
+
+    /// Whatever the length of the message.
+    #[test]
+    fn an_hmac_in_one_piece_is_that_of_the_message_given_bit_by_bit() {
+        let message: Vec<u8> = (0..600_u32).map(|at| at as u8).collect();
+        for enctype in Enctype::ALL {
+            let key = SessionKey::new(enctype, &message[..enctype.key_bytes()]).unwrap();
+            let key = MacKey::derive(&key, 23, Purpose::Checksum);
+            for length in 0..message.len() {
+                let message = &message[..length];
+                let mut state = key.begin();
+                state.update(message);
+                let expected = key.finish(state).unwrap();
+                let Some((message, header)) = message.split_last_chunk() else { continue };
+                let tag = key.tag(message, header).unwrap();
+                // An encryption type with a short checksum leaves the rest of the tag alone.
+                let bytes = enctype.checksum_bytes();
+                assert_eq!(tag.0[..bytes], expected.0[..bytes], "{enctype:?} {length}");
+            }
         }
     }
 

@@ -17,11 +17,8 @@ use subtle::ConstantTimeEq;
 
 use crate::cipher::BLOCK_BYTES;
 use crate::enctype::{Enctype, Purpose, SessionKey};
-use crate::mac::{MacKey, MacState, TAG_MAX_BYTES, WrongChecksum};
+use crate::mac::{HEADER_BYTES, MacKey, MacState, TAG_MAX_BYTES, WrongChecksum};
 use crate::message::{OpenKeys, SealKeys, Work};
-
-/// Bytes of a token's header.
-const HEADER_BYTES: usize = 16;
 
 /// Bytes before the plain text in a Wrap token.
 pub const WRAP_HEAD_BYTES: usize = HEADER_BYTES + BLOCK_BYTES;
@@ -172,9 +169,12 @@ impl SendKeys {
     /// The MIC token of a short message.
     #[must_use]
     pub fn mic(&self, message: &[u8], counter: u64) -> Mic {
-        let mut signing = self.begin_mic();
-        signing.update(message);
-        self.finish_mic(signing, counter)
+        let header = mic_header(self.flags, counter);
+        let mut mic = self.mic_with(&header);
+        if let Some(tag) = self.sign.tag(message, &header) {
+            tag.put(&mut mic.bytes[HEADER_BYTES..]);
+        }
+        mic
     }
 
     /// Begins the MIC token of a message that is given bit by bit.
@@ -188,10 +188,15 @@ impl SendKeys {
     pub fn finish_mic(&self, mut signing: Signing, counter: u64) -> Mic {
         let header = mic_header(self.flags, counter);
         signing.mac.update(&header);
+        let mut mic = self.mic_with(&header);
+        self.sign.put(signing.mac, &mut mic.bytes[HEADER_BYTES..]);
+        mic
+    }
+
+    /// A token without its checksum.
+    fn mic_with(&self, header: &[u8; HEADER_BYTES]) -> Mic {
         let mut mic = Mic { bytes: [0; MIC_MAX_BYTES], length: self.mic_bytes() };
-        let (head, checksum) = mic.bytes.split_at_mut(HEADER_BYTES);
-        head.copy_from_slice(&header);
-        self.sign.put(signing.mac, checksum);
+        mic.bytes[..HEADER_BYTES].copy_from_slice(header);
         mic
     }
 
@@ -255,9 +260,9 @@ impl ReceiveKeys {
     /// # Errors
     /// [`TokenError`].
     pub fn verify(&self, message: &[u8], token: &[u8]) -> Result<u64, TokenError> {
-        let mut signing = self.begin_verify();
-        signing.update(message);
-        self.finish_verify(signing, token)
+        let (header, checksum) = self.parse_mic(token)?;
+        let tag = self.sign.tag(message, header).ok_or(TokenError::Checksum)?;
+        if tag.matches(checksum) { Ok(counter(header)) } else { Err(TokenError::Checksum) }
     }
 
     /// Begins to check the MIC token of a message that is given bit by bit.
@@ -271,6 +276,17 @@ impl ReceiveKeys {
     /// # Errors
     /// [`TokenError`].
     pub fn finish_verify(&self, mut signing: Signing, token: &[u8]) -> Result<u64, TokenError> {
+        let (header, checksum) = self.parse_mic(token)?;
+        signing.mac.update(header);
+        self.sign.check(signing.mac, checksum)?;
+        Ok(counter(header))
+    }
+
+    /// Header and checksum of a MIC token, whose header has been checked.
+    fn parse_mic<'t>(
+        &self,
+        token: &'t [u8],
+    ) -> Result<(&'t [u8; HEADER_BYTES], &'t [u8]), TokenError> {
         let (header, checksum) = token.split_first_chunk().ok_or(TokenError::Length)?;
         self.check_header(header, MIC_ID, 0)?;
         if header[3..8] != [0xff; 5] {
@@ -279,9 +295,7 @@ impl ReceiveKeys {
         if checksum.len() != self.enctype.checksum_bytes() {
             return Err(TokenError::Length);
         }
-        signing.mac.update(header);
-        self.sign.check(signing.mac, checksum)?;
-        Ok(counter(header))
+        Ok((header, checksum))
     }
 
     /// Begins to open a Wrap token in place. What the peer rotated is rotated back, whatever the

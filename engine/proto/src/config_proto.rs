@@ -12,7 +12,7 @@
 
 use crate::ids::{Procedure, Program, Version};
 use crate::limits::INLINE_THRESHOLD_MIN_BYTES;
-use crate::rpc::{AuthFlavor, AuthStat, AuthSys, OpaqueAuth};
+use crate::rpc::{AuthFlavor, AuthStat, AuthSys, GssService, OpaqueAuth};
 use crate::xdr::{DecodeError, Reader, Writer};
 
 /// CONFIG_RDMA_PROG (RFC 5666 section 12).
@@ -111,8 +111,7 @@ pub const fn inline_bytes(said_bytes: u32) -> u32 {
 
 /// The RPC security flavor that guards the program: "The Connection Configuration Protocol, when
 /// used, MUST be protected by an appropriate RPC security flavor" (RFC 5666 section 11). The
-/// administrator decides which one is appropriate. RPCSEC_GSS, the only flavor that proves
-/// anything, is not supported here.
+/// administrator decides which one is appropriate. RPCSEC_GSS is the only flavor that proves anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Protection {
     /// AUTH_NONE is enough: any client that can connect may configure its own connection.
@@ -120,6 +119,8 @@ pub enum Protection {
     /// AUTH_SYS: the caller states its identity.
     #[default]
     Sys,
+    /// RPCSEC_GSS with integrity or privacy: the caller proves its identity, and the limits are as it sent them.
+    Gss,
 }
 
 impl Protection {
@@ -132,13 +133,27 @@ impl Protection {
     pub fn check(self, credential: &OpaqueAuth<'_>) -> Result<(), AuthStat> {
         match (credential.flavor, self) {
             (AuthFlavor::None, Self::None) => Ok(()),
-            (AuthFlavor::None, Self::Sys) => Err(AuthStat::TooWeak),
+            (AuthFlavor::None, Self::Sys | Self::Gss) | (AuthFlavor::Sys, Self::Gss) => {
+                Err(AuthStat::TooWeak)
+            }
             (AuthFlavor::Sys, _) => {
                 AuthSys::parse(credential.body).map(|_| ()).map_err(|_| AuthStat::BadCred)
             }
             (AuthFlavor::Short | AuthFlavor::Gss | AuthFlavor::Other(_), _) => {
                 Err(AuthStat::RejectedCred)
             }
+        }
+    }
+
+    /// Checks whether a request is served whose caller RPCSEC_GSS has verified, under this service.
+    ///
+    /// # Errors
+    /// [`AuthStat::TooWeak`] if its arguments have to be protected and are not.
+    pub fn check_verified(self, service: GssService) -> Result<(), AuthStat> {
+        match (service, self) {
+            (GssService::Integrity | GssService::Privacy, _) => Ok(()),
+            (GssService::None, Self::None | Self::Sys) => Ok(()),
+            (GssService::None | GssService::Other(_), _) => Err(AuthStat::TooWeak),
         }
     }
 }

@@ -23,6 +23,8 @@ pub struct Credits {
     dones_sent: u32,
     /// RDMA_DONEs that an answer has covered, modulo 2^32.
     dones_covered: u32,
+    /// Credits of calls that are not sent yet. Counted as in flight.
+    reserved: u32,
 }
 
 impl Credits {
@@ -30,7 +32,9 @@ impl Credits {
     /// `requested` is the number that every call asks for; zero is raised to one.
     pub const fn new(requested: u32) -> Self {
         let requested = if requested == 0 { 1 } else { requested };
-        Self { requested, granted: 1, in_flight: 0, dones_owed: 0, dones_sent: 0, dones_covered: 0 }
+        let (granted, in_flight, dones_owed) = (1, 0, 0);
+        let (dones_sent, dones_covered, reserved) = (0, 0, 0);
+        Self { requested, granted, in_flight, dones_owed, dones_sent, dones_covered, reserved }
     }
 
     /// The credit word of our calls.
@@ -79,6 +83,33 @@ impl Credits {
     pub fn spend(&mut self) {
         debug_assert!(self.available(), "a call was sent without a credit");
         self.in_flight += 1;
+    }
+
+    /// The credit that was spent last is that of a call to be sent later.
+    #[cold]
+    pub(crate) fn reserve(&mut self) {
+        self.reserved += 1;
+    }
+
+    /// True if a call that has a credit may be sent: the peer may have lowered its grant since, so that calls sent before
+    /// it take all that there is.
+    #[cold]
+    pub(crate) const fn lets_reserved(&self) -> bool {
+        let sent = self.in_flight.saturating_sub(self.reserved);
+        sent < self.granted || sent == self.dones_sent
+    }
+
+    /// Such a call leaves.
+    #[cold]
+    pub(crate) fn send_reserved(&mut self) {
+        self.reserved = self.reserved.saturating_sub(1);
+    }
+
+    /// Such a call ends.
+    #[cold]
+    pub(crate) fn end_reserved(&mut self) {
+        self.send_reserved();
+        self.ended();
     }
 
     /// A reply came with a new grant: a grant of zero counts as one (a peer's known bug), one above

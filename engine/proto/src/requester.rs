@@ -29,6 +29,7 @@
 
 mod plain;
 mod resend;
+mod reserve;
 
 use crate::credit::Credits;
 use crate::deadlines::Support;
@@ -66,12 +67,14 @@ pub(crate) enum State {
     Abandoned,
     /// The call waits for the next connection.
     Held,
+    /// The call has a slot and a credit, and is not sent yet.
+    Reserved,
 }
 
 impl State {
     /// The application waits for the call.
     pub(crate) const fn is_awaited(self) -> bool {
-        matches!(self, Self::InFlight | Self::Pulling | Self::Held)
+        matches!(self, Self::InFlight | Self::Pulling | Self::Held | Self::Reserved)
     }
 }
 
@@ -539,6 +542,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     fn give_up(&mut self, index: u16, failure: CallFailure, out: &mut impl Output) {
         match self.slots.as_ref()[usize::from(index)].state {
             State::Held => self.fail(index, failure, out),
+            State::Reserved => self.fail_reserved(index, failure, out),
             _ => self.fence(index, failure, out),
         }
     }

@@ -29,20 +29,20 @@ pub(super) struct Home {
     pub(super) reverse: Rc<Reverse>,
 }
 
-/// What a call is made of. It lies with the dispatch: a call is handed on as one pointer.
+/// State of one call. It is owned by the dispatch, so that a call is passed on as a single pointer.
 pub(super) struct CallState<'a> {
     pub(super) home: &'a Home,
-    /// What answers it; if none, the core itself.
+    /// Operations that answer the call; `None` for the core itself.
     pub(super) ops: Option<&'a dyn ReplyOps>,
     pub(super) serving: &'a Serving<'a>,
     pub(super) called: Called,
     /// The caller's credential, if it has one.
     pub(super) credential: Option<OpaqueAuth<'a>>,
     pub(super) arguments: Cell<Option<Arguments<'a>>>,
-    /// They came in an RDMA_MSGP.
+    /// Set if the arguments came in an RDMA_MSGP.
     pub(super) padded: Cell<Option<&'a mut Padded<'a>>>,
     pub(super) outcome: Cell<Option<CallOutcome>>,
-    /// There if it came under RPCSEC_GSS, and its verifier has been checked.
+    /// Set if the call came under RPCSEC_GSS and its verifier has been checked.
     #[cfg(feature = "gss")]
     pub(super) caller: Option<GssCaller<'a>>,
 }
@@ -61,7 +61,7 @@ impl<'a> CallState<'a> {
         self.serving.target(self.ops())
     }
 
-    /// What answers it.
+    /// Operations that answer the call.
     pub(super) fn ops(&self) -> &'a dyn ReplyOps {
         self.ops.unwrap_or(&*self.home.ops)
     }
@@ -90,11 +90,11 @@ impl Called {
     }
 }
 
-/// Where the arguments of a call are.
+/// Arguments of a call.
 pub(super) struct Arguments<'a> {
     pub(super) stream: &'a [u8],
     pub(super) base: usize,
-    /// What came beside the stream; none of most calls.
+    /// Chunks that came with the stream; `None` for most calls.
     pub(super) beside: Option<BesideArguments<'a>>,
 }
 
@@ -121,7 +121,7 @@ impl<'a> Call<'a> {
         self.0.called.program
     }
 
-    /// Its version.
+    /// The version called.
     pub fn version(&self) -> Version {
         self.0.called.version
     }
@@ -137,13 +137,12 @@ impl<'a> Call<'a> {
         self.0.called.xid
     }
 
-    /// How much longer the caller waits, if it said so ([`CallSpec::propagate_deadline`]): what it
-    /// named, less what has gone by since the call arrived. The way here is not counted, because the
-    /// two ends' clocks have nothing in common. Zero when the time is over: a call that has none left
-    /// when it comes to its service is refused before, but one that takes its time is to be answered
-    /// all the same. A call made on behalf of this one should have no longer a
-    /// [`CallSpec::deadline`]; what goes on when the call is [deferred](Call::defer) should rather
-    /// keep [`Call::deadline`], which stays right while time goes by.
+    /// Time that the caller still waits, if the call states its time ([`CallSpec::propagate_deadline`]): the stated
+    /// time less the time since the call arrived. The transit time is not counted, because the clocks of the two ends
+    /// are unrelated. Zero once the time is over: a call that has none left when it reaches its service is refused
+    /// before that, but a service that takes longer is still expected to answer. A call made on behalf of this one
+    /// should have no longer [`CallSpec::deadline`]. Work that continues after the call is [deferred](Call::defer)
+    /// should keep [`Call::deadline`] instead, which stays correct as time passes.
     ///
     /// [`CallSpec::propagate_deadline`]: crate::CallSpec::propagate_deadline
     /// [`CallSpec::deadline`]: crate::CallSpec::deadline
@@ -151,13 +150,14 @@ impl<'a> Call<'a> {
         self.0.ops().remaining(&self.0.serving.placed_target()?)
     }
 
-    /// Until when the caller waits, by this host's clock, if it said so: now and [`Call::remaining`].
-    /// On the simulated network, whose time is its own, that alone is of use.
+    /// Deadline of the caller by this host's clock, if the call states its time: the current time plus
+    /// [`Call::remaining`]. On the simulated network, which has a clock of its own, only [`Call::remaining`] is
+    /// meaningful.
     pub fn deadline(&self) -> Option<Instant> {
         self.remaining().and_then(|left| Instant::now().checked_add(left))
     }
 
-    /// The user that the call comes from, and how far that is known.
+    /// The user that the call comes from, and how it was authenticated.
     pub fn identity(&self) -> Identity<'a> {
         #[cfg(feature = "gss")]
         if let Some(GssCaller { context, service }) = self.0.caller {
@@ -166,13 +166,13 @@ impl<'a> Call<'a> {
         Identity::stated(&self.credential())
     }
 
-    /// The caller's credential, as it came. Of a call under RPCSEC_GSS the flavor only:
-    /// [`Call::identity`] says who calls.
+    /// The caller's credential, as received. For a call under RPCSEC_GSS only the flavor: [`Call::identity`] names
+    /// the caller.
     pub fn credential(&self) -> OpaqueAuth<'a> {
         self.0.credential.unwrap_or(OpaqueAuth::NONE)
     }
 
-    /// The connection it came by.
+    /// The connection that the call arrived on.
     pub fn connection(&self) -> ConnectionId {
         ConnectionId(self.0.serving.conn)
     }
@@ -193,9 +193,9 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Answers with results. `encode` writes them; it runs once. The answer leaves when the
-    /// handler returns, or later in the turn: behind calls in reverse that the handler starts, and before the
-    /// end of the connection, should it close that.
+    /// Answers with results. `encode` writes them; it runs once. The answer is sent when the handler returns, or
+    /// later in the turn: after reverse calls that the handler starts, and before the connection ends if the handler
+    /// closes it.
     #[inline]
     pub fn reply(self, encode: impl FnOnce(&mut Encoder<'_>)) {
         self.0.outcome.set(Some(CallOutcome::Done));
@@ -288,15 +288,14 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Takes the call out of the handler, to be answered later or by another thread. `None` if no
-    /// memory for its reply is left or too many calls are deferred; then it is answered with
-    /// SYSTEM_ERR. Arguments that are still needed have to be copied, or taken with
-    /// [`Decoder::data`], before.
+    /// Takes the call out of the handler, to be answered later or by another thread. Returns `None` if no memory for
+    /// its reply is left or too many calls are deferred; the call is then answered with SYSTEM_ERR. Arguments that
+    /// are needed later must be copied, or taken with [`Decoder::data`], before this call.
     pub fn defer(self) -> Option<Deferred> {
         self.try_defer().ok()
     }
 
-    /// As [`Call::defer`], for a service whose results can say that there is too much to do.
+    /// As [`Call::defer`], for a service whose results can express that it is overloaded.
     ///
     /// # Errors
     /// The call itself comes back, to be answered at once, if no memory for its reply is left or too
@@ -328,8 +327,8 @@ impl std::fmt::Debug for Call<'_> {
     }
 }
 
-/// A call that is answered later, from any thread. Dropping it unanswered sends SYSTEM_ERR. An
-/// answer to a connection that has gone down meanwhile goes nowhere and is counted (`stale`).
+/// A call that is answered later, from any thread. Dropping it unanswered sends SYSTEM_ERR. An answer to a connection
+/// that has gone down is discarded and counted (`stale`).
 ///
 /// ```
 /// use spinrpc::Deferred;
@@ -366,9 +365,9 @@ impl Deferred {
     }
 
     /// Answers that the call was not executed because its time was over, as the engine itself does with a call that
-    /// is too late for its handler: a caller that named its time ([`CallSpec::propagate_deadline`]) gets
-    /// [`CallError::Late`], and may make the call again without fear that it is executed twice. Any other caller,
-    /// whose protocol has no such answer, gets SYSTEM_ERR. [`Call::deadline`] says when it is too late.
+    /// is too late for its handler. A caller that stated its time ([`CallSpec::propagate_deadline`]) gets
+    /// [`CallError::Late`], and can retry the call without the risk that it is executed twice. Any other caller gets
+    /// SYSTEM_ERR, because its protocol has no such answer. [`Call::deadline`] tells when it is too late.
     ///
     /// [`CallSpec::propagate_deadline`]: crate::CallSpec::propagate_deadline
     /// [`CallError::Late`]: crate::CallError::Late
@@ -376,16 +375,16 @@ impl Deferred {
         self.0.too_late();
     }
 
-    /// Returns true once the caller's connection has ended: the answer goes nowhere, and work that was not begun
-    /// need not be. A hint, free to ask for at any time and from any thread: the end may be told a turn of the
-    /// core late. False for a call that is [served once](crate::Engine::serve_once), whose caller may ask for its
-    /// answer by another connection. That a caller has cancelled a call is not told to servers: no version of the
-    /// protocol has a message for it.
+    /// Returns true once the caller's connection has ended: the answer would be discarded, and work that was not
+    /// begun can be skipped. This is a hint, free to query at any time and from any thread; it may lag by one turn of
+    /// the core. Always false for a call that is [served once](crate::Engine::serve_once), whose caller may ask for
+    /// its answer on another connection. Cancelled calls are not reported: no version of the protocol has a message
+    /// for cancellation.
     pub fn is_unheard(&self) -> bool {
         self.0.is_unheard()
     }
 
-    /// What is behind it.
+    /// Unwraps the ticket.
     pub(super) fn into_ticket(self) -> DeferTicket {
         self.0
     }

@@ -1,4 +1,4 @@
-//! What a client holds and implements.
+//! Types that a client holds, and the trait that it implements.
 
 use super::codec::{Decoder, Encoder};
 use super::errors::{CallError, ConnectError};
@@ -21,9 +21,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The application's word for a call, which comes back with the reply, as the `wr_id` of a work
-/// request does. It means nothing to the engine: any number will do, and tokens may be equal.
-/// [`CallId`] names one call.
+/// Number that the application chooses for a call and gets back with the reply, like the `wr_id` of a work request.
+/// The engine does not interpret it: any number is valid, and tokens may be equal. [`CallId`] identifies one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
 
@@ -32,24 +31,24 @@ pub struct Token(pub u64);
 #[error("the call has ended")]
 pub struct CallEnded;
 
-/// Why a credential is refused.
+/// Error for a credential that is too long.
 pub(super) const LONG_CREDENTIAL: Backpressure = Backpressure::Misuse("the credential is too long");
-/// No results are longer: lengths on the wire have 32 bits.
+/// Longest results: lengths on the wire have 32 bits.
 const RESULTS_BYTES_MAX: usize = u32::MAX as usize;
 
 const IN_AN_ENCODER: Backpressure =
     Backpressure::Misuse("an encoder changes the credential of its call");
 
-/// Where a client's connection is.
+/// State of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
     Connecting,
     /// Connected, and the first call is out.
     Probing(ConnId),
     Up(ConnId),
-    /// This one was lost.
+    /// This connection was lost.
     Reconnecting(ConnId),
-    /// Calls of a connection before are being sent again.
+    /// Calls of an earlier connection are being sent again.
     Resending(ConnId),
     Down,
 }
@@ -65,28 +64,28 @@ impl LinkState {
     }
 }
 
-/// What calls carry, and by which way they go.
+/// RPC header and send path of a client's calls.
 struct Route {
     header: HeaderTemplate,
-    /// That of the connection, while it is up.
+    /// Lane of the connection, while that is up.
     lane: Option<Rc<ConnLane>>,
 }
 
-/// What the clones of a client and the core's dispatch share. What short calls need comes first.
+/// State that the clones of a client share with the core's dispatch. Fields that short calls need come first.
 #[repr(C)]
 pub(super) struct Link {
     pub(super) state: Cell<LinkState>,
     pub(super) ops: Rc<CoreCell>,
-    /// The application wants it no more.
+    /// The application closed it.
     pub(super) is_closed: Cell<bool>,
-    /// The call that ends its security context, whose answer means nothing.
+    /// The call that destroys its security context; the answer is ignored.
     #[cfg(feature = "gss")]
     pub(super) farewell: Cell<Option<(SlotId, Xid)>>,
     route: RefCell<Route>,
     pub(super) failure: RefCell<Option<ConnectError>>,
-    /// It was connected once: only then is a connection something to be made anew.
+    /// It was connected once. Reconnect only applies after the first successful connection.
     pub(super) was_up: Cell<bool>,
-    /// A lost connection is made anew.
+    /// A lost connection is replaced by a new one.
     reconnects: bool,
     program: Program,
     version: Version,
@@ -117,7 +116,7 @@ impl Link {
         })
     }
 
-    /// Of a connection that is there.
+    /// Link of a connection that is already up.
     pub(super) fn up(
         ops: Rc<CoreCell>,
         program: Program,
@@ -129,37 +128,40 @@ impl Link {
         link
     }
 
-    /// Calls may be made.
+    /// Marks the connection as up; calls are accepted from now on.
     pub(super) fn go_up(&self, conn: ConnId) {
         self.route.borrow_mut().lane = self.ops.lane_of(conn);
         self.state.set(LinkState::Up(conn));
         self.was_up.set(true);
     }
 
-    /// The connection has gone.
+    /// Marks the connection as lost.
     pub(super) fn lose(&self, state: LinkState) {
-        // In use where an encoder drops its core.
+        // Already borrowed if an encoder drops its own core.
         if let Ok(mut route) = self.route.try_borrow_mut() {
             route.lane = None;
         }
         self.state.set(state);
     }
 
-    /// Program that it calls.
+    /// Program and version that the client calls.
     pub(super) fn called(&self) -> (Program, Version) {
         (self.program, self.version)
     }
 
-    #[inline]
-    pub(super) fn start(
+    /// Starts a call without arguments on a connection that is not up yet. By value where that can be: a connection that
+    /// is never used so has no page of its buffers.
+    #[cold]
+    pub(super) fn start_opening(
         &self,
         conn: ConnId,
         procedure: Procedure,
         token: u64,
         spec: &mut CallSpec,
-        encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<CallId, Backpressure> {
-        self.start_explained((conn, procedure, token), spec, encode, |_| {})
+        let Ok(route) = self.route.try_borrow_mut() else { return Err(NESTED) };
+        let target = CallTarget { header: &route.header, procedure, token };
+        self.ops.start_call((conn, &self.ops.lane_of(conn)), target, spec, |_| {}, |_| {})
     }
 
     #[inline]
@@ -175,7 +177,7 @@ impl Link {
         self.ops.start_call((conn, &route.lane), target, spec, encode, explain)
     }
 
-    /// The connection that a call goes by.
+    /// The connection that a new call uses.
     #[inline(always)]
     fn conn_for_call(&self) -> Result<ConnId, Backpressure> {
         match self.state.get() {
@@ -184,7 +186,7 @@ impl Link {
         }
     }
 
-    /// Why no call can be started, where none can.
+    /// Reason why no call can be started in this state.
     #[cold]
     fn refusal(&self, state: LinkState) -> Backpressure {
         match state {
@@ -201,7 +203,7 @@ impl Link {
         }
     }
 
-    /// Tells a connection that is down for good from one that another one will follow.
+    /// Distinguishes a connection that is down permanently from one that another connection will replace.
     #[inline(always)]
     fn explain(&self, outcome: &mut Result<CallId, Backpressure>) {
         if let Err(Backpressure::Down) = outcome {
@@ -209,7 +211,7 @@ impl Link {
         }
     }
 
-    /// The connection goes down, which the state need not say yet.
+    /// The connection is going down, even if the state does not show it yet.
     #[cold]
     fn refusal_when_down(&self) -> Backpressure {
         match self.reconnects && !self.is_closed.get() {
@@ -218,7 +220,7 @@ impl Link {
         }
     }
 
-    /// Not inside an encoder, whose call has its header written already.
+    /// Fails inside an encoder, because the header of its call is already written.
     fn set_credential(&self, credential: OpaqueAuth<'_>) -> Result<(), Backpressure> {
         let header = HeaderTemplate::new(self.program, self.version, credential);
         self.route.try_borrow_mut().map_err(|_| IN_AN_ENCODER)?.header = header;
@@ -226,20 +228,19 @@ impl Link {
     }
 }
 
-/// Makes calls to one program over one connection, or over one after the other
-/// ([`ConnectOptions::reconnect`](crate::ConnectOptions::reconnect)). It belongs to its core's
-/// thread; clones are the same client. No method blocks.
+/// Makes calls to one program over one connection, or over successive connections
+/// ([`ConnectOptions::reconnect`](crate::ConnectOptions::reconnect)). A client belongs to its core's thread; clones
+/// are the same client. No method blocks.
 #[derive(Clone)]
 pub struct Client(pub(super) Rc<Link>);
 
 impl Client {
-    /// Starts a call. Its handler gets `token` with the reply, in a later turn of the core; until then
-    /// [`Client::cancel`] can give it up by its id.
+    /// Starts a call. Its handler gets `token` with the reply, in a later turn of the core. Until then
+    /// [`Client::cancel`] can cancel the call by its id.
     ///
-    /// `encode` writes the arguments. It runs at most once, and may have run if the call is then refused:
-    /// before long arguments are written again and again, wait for a reply. Neither it nor the `Drop` of
-    /// what it owns may start a call. Registered buffers move out of `spec` into
-    /// the call, so that the spec can be used again.
+    /// `encode` writes the arguments. It runs at most once, and may have run even if the call is then refused, so
+    /// wait for a reply before you encode long arguments again. Neither `encode` nor the `Drop` of values it owns can
+    /// start a call. Registered buffers move out of `spec` into the call, so the spec can be reused.
     ///
     /// # Errors
     /// [`Backpressure`]: nothing was sent, and the spec keeps its buffers.
@@ -256,12 +257,11 @@ impl Client {
         self.0.start_explained(call, spec, encode, |outcome| self.0.explain(outcome))
     }
 
-    /// Starts a call that is a message of an extension of version two, of direction CALL
-    /// ([`Engine::option`](crate::Engine::option), where there is an example). It takes a credit as any
-    /// call does, and has the configured deadline (`rpc.timeout_ms`). Its answer comes to
-    /// [`ReplyHandler::on_option_reply`]; if it is an RPC reply, as some extensions may have it, or an
-    /// error, to [`ReplyHandler::on_reply`]: [`CallError::InvalidOption`] where the server does not know
-    /// the option. It is never sent again on another connection.
+    /// Starts a call that is a message of an extension of version two, of direction CALL;
+    /// [`Engine::option`](crate::Engine::option) has an example. It takes a credit like any call, and has the
+    /// configured deadline (`rpc.timeout_ms`). Its answer goes to [`ReplyHandler::on_option_reply`]. An RPC reply,
+    /// which some extensions use, or an error goes to [`ReplyHandler::on_reply`]: [`CallError::InvalidOption`] if the
+    /// server does not know the option. The call is never sent again on another connection.
     ///
     /// # Errors
     /// [`Backpressure`]: nothing was sent. [`Backpressure::NotVersionTwo`] on a connection of version
@@ -280,8 +280,7 @@ impl Client {
         outcome
     }
 
-    /// Calls as this user from now on (AUTH_SYS, RFC 5531 appendix A); `None`: as nobody
-    /// (AUTH_NONE).
+    /// Sets the user of all later calls (AUTH_SYS, RFC 5531 appendix A); `None` selects AUTH_NONE.
     ///
     /// ```no_run
     /// use spinrpc::{AuthSys, Backpressure, Client, Groups};
@@ -293,8 +292,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`Backpressure::Misuse`], and nothing changes, if it is too long for a credential, and inside the
-    /// encoder of a call.
+    /// [`Backpressure::Misuse`] if the user does not fit into a credential, or inside the encoder of a call; nothing
+    /// changes then.
     pub fn set_auth_sys(&self, user: Option<&AuthSys<'_>>) -> Result<(), Backpressure> {
         let mut body = [0; spinrpc_proto::rpc::AUTH_BODY_MAX_BYTES];
         let credential = match user.map(|user| user.emit(&mut body)) {
@@ -316,29 +315,28 @@ impl Client {
         }
     }
 
-    /// Memory for arguments and results of this connection, `bytes` long, with what its last user
-    /// left in it. Where the server can write the connection's memory at any time (shared memory, iWARP,
-    /// RDMA without memory windows), and with `bulk = copy`, it is private memory of the core, and its
-    /// bytes are copied into and out of the connection's; [`Client::exposed_bulk`] saves that.
-    /// `None` while not connected, if `bytes` is longer than the longest block, or if all is lent out.
+    /// Memory for arguments and results of this connection, `bytes` long. It is not cleared: it still contains the
+    /// bytes of its previous user. If the server can write the connection's memory at any time (shared memory, iWARP,
+    /// RDMA without memory windows), or with `bulk = copy`, it is private memory of the core, and its bytes are
+    /// copied to and from the connection's memory; [`Client::exposed_bulk`] avoids that copy. Returns `None` while
+    /// not connected, if `bytes` exceeds the longest block, or if all blocks are lent out.
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
         self.0.ops.conn_bulk(self.conn()?, bytes)
     }
 
-    /// As [`Client::bulk`], in memory of the connection, which the server can write at any time:
-    /// without a copy, and without a reference to the bytes. `None` also if `shm.bulk`, or
-    /// `verbs.bulk`, is not `lent`.
+    /// As [`Client::bulk`], in memory of the connection, which the server can write at any time: there is no copy,
+    /// and no reference to the bytes. Also returns `None` if `shm.bulk`, or `verbs.bulk`, is not `lent`.
     pub fn exposed_bulk(&self, bytes: usize) -> Option<ExposedBulk> {
         self.0.ops.exposed_bulk(self.conn()?, bytes)
     }
 
-    /// Gives a call up: its handler gets [`CallError::Cancelled`] within 16 turns, and in the next one if no message arrives. The
-    /// server may still execute it; its buffers stay with the connection until the server answers.
+    /// Cancels a call: its handler gets [`CallError::Cancelled`] within 16 turns, and in the next one if no message
+    /// arrives. The server may still execute the call; its buffers stay with the connection until the server answers.
     /// A call that waits for another connection ends at once.
     ///
     /// # Errors
-    /// [`CallEnded`]: its handler has been told before, or is told in this turn. A call that has ended by
-    /// its deadline, or was cancelled, has ended.
+    /// [`CallEnded`]: its handler was already notified, or is notified in this turn. A call whose deadline has
+    /// expired, or that was cancelled, has ended.
     ///
     /// ```
     /// use spinrpc::{Call, CallEnded, CallError, CallId, CallSpec, Config, ConnectionEvent, Engine};
@@ -387,24 +385,24 @@ impl Client {
         if self.0.ops.cancel(conn, call) { Ok(()) } else { Err(CallEnded) }
     }
 
-    /// True until its first connection is there, or cannot be had.
+    /// Returns true until the first connection is up or has failed.
     pub(super) fn is_connecting(&self) -> bool {
         self.0.state.get() == LinkState::Connecting
     }
 
-    /// Whether calls may be made.
+    /// Returns true if calls can be started.
     pub fn is_up(&self) -> bool {
         self.conn().is_some()
     }
 
-    /// Calls sent whose replies have not arrived; those that wait for another connection, too.
+    /// Number of calls sent whose replies have not arrived, including those that wait for another connection.
     pub fn in_flight(&self) -> usize {
         let conn = self.0.state.get().of_calls();
         conn.and_then(|conn| self.0.ops.in_flight(conn)).unwrap_or(0)
     }
 
-    /// Treats the connection as lost: a client that reconnects makes another one, every other goes
-    /// down. For an application that knows better than the fabric that the server does not answer.
+    /// Treats the connection as lost: a client with reconnect opens another one, any other client goes down. For
+    /// applications that detect an unresponsive server before the fabric does.
     pub fn reconnect(&self) {
         if let LinkState::Up(conn) | LinkState::Resending(conn) = self.0.state.get() {
             if self.0.reconnects {
@@ -414,7 +412,7 @@ impl Client {
         }
     }
 
-    /// Closes the connection. The handler hears [`ConnectionEvent::Down`] in a later turn.
+    /// Closes the connection. The handler gets [`ConnectionEvent::Down`] in a later turn.
     pub fn close(&self) {
         self.0.is_closed.set(true);
         match self.0.state.get() {
@@ -423,9 +421,9 @@ impl Client {
                 self.0.farewell.set(self.0.ops.destroy_context(conn, self.0.called()));
                 self.0.ops.close(conn);
             }
-            // Gone, or going.
+            // Down, or going down.
             LinkState::Reconnecting(lost) => self.0.ops.give_up(lost, DownCause::Local),
-            // What the control thread still brings is closed when it comes.
+            // A connection that the control thread still delivers is closed on arrival.
             LinkState::Connecting => self.0.state.set(LinkState::Down),
             LinkState::Down => {}
         }
@@ -439,30 +437,30 @@ impl std::fmt::Debug for Client {
 }
 
 impl CallSpec {
-    /// The configured deadline, a short reply, no buffers.
+    /// Creates a spec with the configured deadline, a short reply and no buffers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Gives the call up after `time`: its handler gets [`CallError::TimedOut`].
+    /// Ends the call after `time`: its handler gets [`CallError::TimedOut`].
     #[must_use]
     pub fn deadline(mut self, time: Duration) -> Self {
         self.deadline = Deadline::After(time);
         self
     }
 
-    /// Waits for ever.
+    /// Waits without a time limit.
     #[must_use]
     pub fn no_deadline(mut self) -> Self {
         self.deadline = Deadline::None;
         self
     }
 
-    /// Says with the call how much time it has, whatever `rpc.propagate_deadlines` says. A server that
-    /// knows this extension of version two does not execute the call when that is over, and answers
-    /// [`CallError::Late`]. The first call on a connection that says so finds out whether the server
-    /// knows it; those beside it go without, as do all where it does not, calls without a deadline,
-    /// calls over version one, and calls that are sent again ([`CallSpec::resend`]).
+    /// Sends the remaining time with the call, whatever `rpc.propagate_deadlines` says. A server that knows this
+    /// extension of version two does not execute the call once that time is over, and answers [`CallError::Late`].
+    /// The first such call on a connection finds out whether the server knows the extension. Calls sent meanwhile go
+    /// without it, as do calls to servers that do not know it, calls without a deadline, calls over version one, and
+    /// calls that are sent again ([`CallSpec::resend`]).
     #[must_use]
     pub fn propagate_deadline(mut self) -> Self {
         self.names_time = true;
@@ -470,9 +468,8 @@ impl CallSpec {
         self
     }
 
-    /// What becomes of the call if the connection is lost; [`Resend::Never`] by default. A call that
-    /// may be sent again keeps its arguments in a block of the core's memory until it ends
-    /// (`mem.arena_mib`).
+    /// Sets the behavior of the call when the connection is lost; [`Resend::Never`] by default. A call that can be
+    /// sent again keeps its arguments in a block of the core's memory until it ends (`mem.arena_mib`).
     #[must_use]
     pub fn resend(mut self, resend: Resend) -> Self {
         self.resend = resend;
@@ -480,38 +477,36 @@ impl CallSpec {
         self
     }
 
-    /// How many bytes the results may take, those in `result_into` not counted. Results that may
-    /// not fit inline get a Reply chunk; a server cannot send longer ones than are announced here
-    /// or fit inline. More than `u32::MAX` counts as that many, which is the longest that can be announced.
+    /// Longest results in bytes, without those in `result_into`. Results that may not fit inline get a Reply chunk;
+    /// the server cannot send results that exceed both this value and the inline size. Values above `u32::MAX` count
+    /// as `u32::MAX`, the largest that the protocol can express.
     #[must_use]
     pub fn reply_bytes_max(mut self, bytes: usize) -> Self {
         self.reply_bytes_max = bytes.min(RESULTS_BYTES_MAX);
         self
     }
 
-    /// Adds a data item of the arguments; the stream names it with [`Encoder::bulk`]. It is sent
-    /// inline if it fits, else the server fetches it: straight from memory of the connection,
-    /// from other memory by way of a copy (`copies` counts it). At most four: a spec with more
-    /// starts no call ([`Backpressure::Misuse`]).
+    /// Adds a data item of the arguments; the stream names it with [`Encoder::bulk`]. It is sent inline if it fits;
+    /// otherwise the server fetches it: directly from memory of the connection, from other memory through a copy
+    /// (counted in `copies`). At most four items: a spec with more starts no call ([`Backpressure::Misuse`]).
     #[must_use]
     pub fn argument(mut self, bulk: Bulk) -> Self {
         self.add_argument(bulk);
         self
     }
 
-    /// Adds a buffer in which the server places the next data item of the results; its length is
-    /// the room there is. Memory of the connection is written straight by the server, other memory
-    /// by way of a copy. At most four: a spec with more starts no call
-    /// ([`Backpressure::Misuse`]).
+    /// Adds a buffer in which the server places the next data item of the results; its length is the available room.
+    /// The server writes directly into memory of the connection, into other memory through a copy. At most four
+    /// buffers: a spec with more starts no call ([`Backpressure::Misuse`]).
     #[must_use]
     pub fn result_into(mut self, bulk: Bulk) -> Self {
         self.add_result_into(bulk);
         self
     }
 
-    /// As [`CallSpec::argument`], from memory of [`Client::exposed_bulk`]. The server fetches it,
-    /// however short it is. The rest of the arguments has to fit inline, and the call cannot be sent
-    /// again ([`CallSpec::resend`]): else it is not started ([`Backpressure::Misuse`]).
+    /// As [`CallSpec::argument`], from memory of [`Client::exposed_bulk`]. The server fetches it, however short it
+    /// is. The rest of the arguments must fit inline, and the call cannot be sent again ([`CallSpec::resend`]);
+    /// otherwise it is not started ([`Backpressure::Misuse`]).
     #[must_use]
     pub fn exposed_argument(self, bulk: ExposedBulk) -> Self {
         self.argument(bulk.into_bulk())
@@ -524,24 +519,24 @@ impl CallSpec {
         self.result_into(bulk.into_bulk())
     }
 
-    /// As [`CallSpec::exposed_argument`], for a spec that is used again.
+    /// As [`CallSpec::exposed_argument`], for a spec that is reused.
     pub fn add_exposed_argument(&mut self, bulk: ExposedBulk) -> &mut Self {
         self.add_argument(bulk.into_bulk())
     }
 
-    /// As [`CallSpec::exposed_result_into`], for a spec that is used again.
+    /// As [`CallSpec::exposed_result_into`], for a spec that is reused.
     pub fn add_exposed_result_into(&mut self, bulk: ExposedBulk) -> &mut Self {
         self.add_result_into(bulk.into_bulk())
     }
 
-    /// As [`CallSpec::argument`], for a spec that is used again.
+    /// As [`CallSpec::argument`], for a spec that is reused.
     pub fn add_argument(&mut self, bulk: Bulk) -> &mut Self {
         self.is_special = true;
         self.overfull |= put(&mut self.arguments, bulk).is_none();
         self
     }
 
-    /// As [`CallSpec::result_into`], for a spec that is used again.
+    /// As [`CallSpec::result_into`], for a spec that is reused.
     pub fn add_result_into(&mut self, bulk: Bulk) -> &mut Self {
         self.is_special = true;
         self.overfull |= put(&mut self.results, bulk).is_none();
@@ -549,25 +544,25 @@ impl CallSpec {
     }
 }
 
-/// In the first place that is free, if one is.
+/// Stores the buffer in the first free place; `None` if there is none.
 fn put(places: &mut [Option<Bulk>; ITEMS_MAX], bulk: Bulk) -> Option<()> {
     let place = places.iter_mut().find(|place| place.is_none())?;
     *place = Some(bulk);
     Some(())
 }
 
-/// Gets the replies of one client, on its core's thread.
+/// Receives the replies of one client, on its core's thread.
 pub trait ReplyHandler {
-    /// A call ended. It may start calls with the [`Client`] it was made with.
+    /// Called when a call has ended. The handler may start calls with the [`Client`] it was made for.
     fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>);
 
-    /// A call ended with a message of an extension (version two; [`Client::call_option`]). By default
-    /// it is an error: [`CallError::AnsweredByOption`].
+    /// Called when a call has ended with a message of an extension (version two; [`Client::call_option`]). By default
+    /// that is an error: [`CallError::AnsweredByOption`].
     fn on_option_reply(&mut self, token: Token, answer: OptionMessage<'_>) {
         self.on_reply(token, Err(CallError::AnsweredByOption { option: answer.option }));
     }
 
-    /// The connection came up, was lost, went down, or never came up.
+    /// Called when the connection came up, was lost, went down, or failed to come up.
     fn on_event(&mut self, event: &ConnectionEvent) {
         let _ = event;
     }
@@ -577,18 +572,18 @@ pub trait ReplyHandler {
 #[derive(Debug)]
 pub struct Reply<'a> {
     pub(super) stream: &'a [u8],
-    /// None of most replies.
+    /// `None` for most replies.
     pub(super) beside: Option<BesideReply<'a>>,
 }
 
-/// What comes with a reply that is not plain.
+/// Chunks and buffers of a reply that is not plain.
 #[derive(Debug)]
 pub(super) struct BesideReply<'a> {
     /// Bytes placed in each Write chunk.
     pub(super) placed: &'a [u32],
     pub(super) arguments: &'a mut [Option<Bulk>],
     pub(super) results: &'a mut [Option<Bulk>],
-    /// It came in an RDMA_MSGP.
+    /// Set if the reply came in an RDMA_MSGP.
     pub(super) padded: Option<&'a mut Padded<'a>>,
     /// Its Read chunks, if it had any.
     pub(super) pulled: Option<&'a mut PulledChunks<'a>>,
@@ -605,14 +600,13 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// The next argument buffer of the call, for another one. Buffers that are not taken go back
-    /// to the connection.
+    /// Takes the next argument buffer of the call, for use in another call. Buffers that are not taken go back to the
+    /// connection.
     pub fn take_argument(&mut self) -> Option<Bulk> {
         take_private(self.beside.as_mut()?.arguments)
     }
 
-    /// The next result buffer, if [`Reply::results`] was not called: its length says how many
-    /// bytes were placed.
+    /// Takes the next result buffer, if [`Reply::results`] was not called. Its length is the number of bytes placed.
     pub fn take_result(&mut self) -> Option<Bulk> {
         take_private(self.beside.as_mut()?.results)
     }

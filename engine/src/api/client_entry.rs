@@ -1,5 +1,5 @@
-//! A client's state on its core: its connection, how that opens, how its loss is handled, and the
-//! handler to notify. The dispatch owns all clients of a core.
+//! A client's state on its core: its connection, the opening and loss of that connection, and the handler to notify.
+//! The dispatch owns all clients of a core.
 
 use super::client::{Link, LinkState, ReplyHandler};
 use super::config_protocol::Asking;
@@ -37,7 +37,7 @@ pub(super) struct ClientEntry {
     pub(super) handler: ContainedHandler,
     /// Its connection, or the one that was lost.
     pub(super) conn: Option<ConnId>,
-    /// The connection it has asked for.
+    /// The connection it has requested.
     pub(super) request: Option<u64>,
     pub(super) up: Option<(Peer, Negotiated)>,
     /// The call with which the connection begins, until it has ended.
@@ -50,20 +50,22 @@ pub(super) struct ClientEntry {
     pub(super) versions: Option<Versions>,
     /// Some until the server has answered the Connection Configuration Protocol, or failed to.
     pub(super) asking: Option<Rc<Asking>>,
-    /// The server is not known to fail when it is asked.
+    /// The server is not known to fail when it is asked with the Connection Configuration Protocol.
     pub(super) bears_asking: bool,
-    /// The connection is lost to a server that failed when it was asked, or offered version two:
-    /// another one is made.
+    /// It is being asked under a security context.
+    pub(super) asks_secured: bool,
+    /// The connection was lost because the server failed when it was asked, or when version two was offered; another
+    /// connection is made.
     pub(super) starts_over: bool,
     /// Some if the client reconnects.
     pub(super) comeback: Option<Comeback>,
-    /// The server of the connection that goes speaks these versions, and none of them is spoken here.
+    /// Versions that the server of the failing connection speaks; none of them is spoken here.
     pub(super) other_versions: Option<(u32, u32)>,
-    /// The handler has heard of its end.
+    /// The handler was notified of its end.
     is_gone: bool,
-    /// The client calls in reverse, over a connection that was accepted.
+    /// The client makes reverse calls, over an accepted connection.
     is_in_reverse: bool,
-    /// The server may call in reverse by its connection.
+    /// The server may make reverse calls on its connection.
     pub(super) takes_reverse: bool,
     /// Slabs that the server may read.
     pub(super) lent: Arc<[Slab]>,
@@ -92,6 +94,7 @@ impl ClientEntry {
             versions: None,
             asking: None,
             bears_asking: true,
+            asks_secured: false,
             starts_over: false,
             comeback,
             other_versions: None,
@@ -104,13 +107,13 @@ impl ClientEntry {
         }
     }
 
-    /// One that calls in reverse, by a connection that is there.
+    /// Entry of a client that makes reverse calls, on a connection that is already up.
     pub(super) fn in_reverse(link: Rc<Link>, handler: Box<dyn ReplyHandler>, conn: ConnId) -> Self {
         let entry = Self::new(link, handler, "", None);
         Self { conn: Some(conn), is_in_reverse: true, ..entry }
     }
 
-    /// The same, connecting as these options say.
+    /// Applies the connect options.
     pub(super) fn with(self, options: &ConnectOptions) -> Self {
         let &ConnectOptions { takes_reverse, versions, ref lent, .. } = options;
         Self { takes_reverse, versions, lent: lent.as_slice().into(), ..self }
@@ -120,7 +123,7 @@ impl ClientEntry {
         self.conn
     }
 
-    /// Calls arrive by its connection, of which services hear.
+    /// Calls arrive on its connection, so that services are notified of it.
     pub(super) fn is_served(&self) -> bool {
         self.is_in_reverse || self.takes_reverse
     }
@@ -129,10 +132,40 @@ impl ClientEntry {
     #[cfg(feature = "gss")]
     pub(super) fn awaits(&self, xid: Xid) -> bool {
         let is_probing = matches!(self.link.state.get(), LinkState::Probing(_));
-        is_probing && self.opening.is_some_and(|slot| slot.xid() == xid)
+        (is_probing || self.is_renewing())
+            && !self.asks_secured
+            && self.opening.is_some_and(|slot| slot.xid() == xid)
     }
 
-    /// The call that ends its context, or the one before, has this slot.
+    /// A security context is being established for this connection, or will be.
+    #[cfg(feature = "gss")]
+    pub(super) fn awaits_context(&self, conn: ConnId) -> bool {
+        match self.link.state.get() {
+            LinkState::Probing(own) => own == conn,
+            LinkState::Up(own) | LinkState::Resending(own) => own == conn && self.is_renewing(),
+            _ => false,
+        }
+    }
+
+    /// While calls go on under the context before.
+    #[cfg(feature = "gss")]
+    fn is_renewing(&self) -> bool {
+        self.securing.as_ref().is_some_and(|securing| securing.is_behind())
+    }
+
+    /// This is the reply of the Connection Configuration Protocol, under a security context.
+    #[cfg(feature = "gss")]
+    pub(super) fn awaits_config(&self, xid: Xid) -> bool {
+        self.asks_secured && self.opening.is_some_and(|slot| slot.xid() == xid)
+    }
+
+    /// Its calls have more protection than a verifier.
+    #[cfg(feature = "gss")]
+    pub(super) fn protects_bodies(&self) -> bool {
+        self.securing.as_ref().is_some_and(|securing| securing.protects_bodies())
+    }
+
+    /// The call that destroys its context, or its previous context, has this slot.
     #[cfg(feature = "gss")]
     pub(super) fn is_farewell(&self, slot: SlotId) -> bool {
         let is_last = self.securing.as_ref().is_some_and(|securing| securing.is_last_word(slot));
@@ -173,7 +206,7 @@ impl ClientEntry {
         comes_back && !link.is_closed.get() && link.state.get() != LinkState::Down
     }
 
-    /// Calls may be made.
+    /// Marks the connection as up; calls are accepted from now on.
     pub(super) fn go_up(&mut self, conn: ConnId) {
         self.link.go_up(conn);
         self.failed_calls = 0;

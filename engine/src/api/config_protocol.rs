@@ -6,6 +6,7 @@
 
 use super::call::Call;
 use super::errors::CallError;
+use super::identity::Identity;
 use super::opening::NO_TOKEN;
 use super::service::Service;
 use crate::config::{Config, Protection};
@@ -61,7 +62,11 @@ impl ConfigService {
     /// A request may come at any time and more than once. The newest one counts, for every message
     /// that is built after it: its own reply is the first.
     fn configure(&self, mut call: Call<'_>) {
-        if let Err(why) = self.protection.check(&call.credential()) {
+        let checked = match call.identity() {
+            Identity::Gss { service, .. } => self.protection.check_verified(service),
+            Identity::None | Identity::Sys(_) => self.protection.check(&call.credential()),
+        };
+        if let Err(why) = checked {
             return call.deny(why);
         }
         match request(&mut call) {
@@ -95,6 +100,8 @@ fn request(call: &mut Call<'_>) -> Result<ConfigRequest, DecodeError> {
 pub(super) struct Asking {
     header: HeaderTemplate,
     timeout: Duration,
+    /// It is asked under a security context.
+    pub(super) is_protected: bool,
 }
 
 impl Asking {
@@ -102,13 +109,15 @@ impl Asking {
     pub(super) fn new(config: &Config) -> Self {
         let mut body = [0; AUTH_BODY_MAX_BYTES];
         let credential = match config.ccp_protection() {
-            Protection::None => OpaqueAuth::NONE,
+            // Calls under a context get its credential when they are sent.
+            Protection::None | Protection::Gss => OpaqueAuth::NONE,
             Protection::Sys => {
                 OpaqueAuth { flavor: AuthFlavor::Sys, body: process_user(&mut body) }
             }
         };
         let timeout = config.timeout().map_or(REPLY_TIMEOUT, |most| most.min(REPLY_TIMEOUT));
-        Self { header: HeaderTemplate::new(PROGRAM, VERSION, credential), timeout }
+        let is_protected = config.ccp_protection() == Protection::Gss;
+        Self { header: HeaderTemplate::new(PROGRAM, VERSION, credential), timeout, is_protected }
     }
 
     /// Sends the request. The one credit of a new connection is in use until its reply, so that no
@@ -118,7 +127,9 @@ impl Asking {
         let target = CallTarget { header: &self.header, procedure: CONFIGURE, token: NO_TOKEN };
         let mut spec = CallSpec::new().deadline(self.timeout);
         #[cfg(feature = "gss")]
-        spec.open();
+        if !self.is_protected {
+            spec.open();
+        }
         let encode = |arguments: &mut StreamWriter<'_>| arguments.fixed(&request);
         ops.start_call((conn, &None), target, &mut spec, encode, |_| {})
     }

@@ -1,4 +1,4 @@
-//! A core as its thread holds it.
+//! The handle of a core, owned by its thread.
 
 use super::client::{Client, Link, LinkState, ReplyHandler};
 use super::client_entry::ConnectTo;
@@ -18,12 +18,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a core that ends waits for its connections to go down.
+/// Time that a core waits for its connections to go down when it ends.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A reactor that belongs to the calling thread, which is pinned to the core's CPU. It moves only
-/// while this thread calls [`Core::poll_once`] or [`Core::run_until`]: a thread that does something
-/// else for long lets its peers wait.
+/// A reactor that belongs to the calling thread, which is pinned to the core's CPU. It makes progress only while this
+/// thread calls [`Core::poll_once`] or [`Core::run_until`]: peers wait while the thread does anything else.
 pub struct Core {
     pub(super) driver: Box<Runner>,
     idle: Idle,
@@ -33,19 +32,18 @@ pub struct Core {
     config: Config,
     /// Dropped after the driver: it gives the thread its CPUs back.
     _pin: Option<Pin>,
-    /// The engine goes on for as long as one of its cores, whatever becomes of its handles.
+    /// Keeps the engine alive as long as one of its cores exists, even without engine handles.
     _engine: Option<Arc<Runtime>>,
 }
 
-/// What one turn did.
+/// Work done in one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// Completions and letters handled, and what services got done of their own work; zero is an
-    /// idle turn.
+    /// Completions and letters handled, plus the events reported by services; zero is an idle turn.
     pub events: usize,
-    /// A service has something under way whose end no event will announce, as
-    /// [`Progress::is_waiting`](crate::Progress::is_waiting) says, or may have begun it in this turn:
-    /// the thread may let others run before the next turn, but if it sleeps, callers wait for it.
+    /// A service has work in progress whose completion no event announces, as
+    /// [`Progress::is_waiting`](crate::Progress::is_waiting) tells, or may have begun such work in this turn. The
+    /// thread may yield before the next turn; if it sleeps, callers wait for it.
     pub is_waiting: bool,
 }
 
@@ -62,27 +60,26 @@ impl Core {
         Self { driver, idle, index, pool, calls, config, _pin, _engine }
     }
 
-    /// On a thread that is tied to a CPU.
+    /// Attaches the CPU pin of the thread.
     pub(super) fn pinned(self, pin: Option<Pin>) -> Self {
         Self { _pin: pin, ..self }
     }
 
-    /// Of an engine that is not to end before it.
+    /// Attaches the engine, which must not end before the core.
     pub(super) fn of_engine(self, engine: Arc<Runtime>) -> Self {
         Self { _engine: Some(engine), ..self }
     }
 
-    /// Which core of its engine this is.
+    /// Index of this core in its engine.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// Asks for a connection and returns at once. `make` makes the handler of its replies, which
-    /// may keep the [`Client`] to start calls with; the handler hears
-    /// [`Up`](crate::ConnectionEvent::Up) when calls may be made.
+    /// Requests a connection and returns at once. `make` creates the handler of its replies, which may keep the
+    /// [`Client`] to start calls with. The handler gets [`Up`](crate::ConnectionEvent::Up) when calls can be started.
     ///
     /// # Errors
-    /// None yet: that the address is wrong or nobody listens is heard by the handler.
+    /// None yet: the handler is notified if the address is wrong or no server listens there.
     pub fn connect<H: ReplyHandler + 'static>(
         &mut self,
         address: &str,
@@ -96,9 +93,9 @@ impl Core {
     /// As [`Core::connect`], with options.
     ///
     /// # Errors
-    /// [`ConnectError::NoReverseCalls`] for a connection that is to take calls in reverse if
-    /// `rpc.reverse_calls` is 0; [`ConnectError::VersionNotConfigured`] for versions that the engine
-    /// does not speak (`rpc.version`); else none yet, as [`Core::connect`].
+    /// [`ConnectError::NoReverseCalls`] for a connection that takes reverse calls if `rpc.reverse_calls` is 0;
+    /// [`ConnectError::VersionNotConfigured`] for versions that the engine does not speak (`rpc.version`). Other
+    /// errors are reported to the handler, as with [`Core::connect`].
     pub fn connect_with<H: ReplyHandler + 'static>(
         &mut self,
         address: &str,
@@ -119,7 +116,7 @@ impl Core {
     /// As [`Core::connect`], and polls until the connection is up (blocks this thread).
     ///
     /// # Errors
-    /// [`ConnectError`] says why there is none.
+    /// [`ConnectError`] tells why the connection failed.
     pub fn connect_wait<H: ReplyHandler + 'static>(
         &mut self,
         address: &str,
@@ -142,10 +139,10 @@ impl Core {
         Err(client.0.failure.borrow_mut().take().unwrap_or(ConnectError::TimedOut(timeout)))
     }
 
-    /// One turn: reaps what has completed, runs handlers, flushes. Never blocks.
+    /// Runs one turn: reaps completions, runs handlers, flushes. Never blocks.
     ///
-    /// A task of a thread-per-core runtime drives a core by it, and so shares the thread with other tasks. That task is
-    /// always ready: as a core that polls, it never sleeps. What the handlers of the core await may be made of the same
+    /// A task of a thread-per-core runtime can drive a core with it, and so share the thread with other tasks. That
+    /// task is always ready: like a polling core, it never sleeps. Handlers of the core can await futures of the same
     /// runtime.
     ///
     /// ```
@@ -174,7 +171,7 @@ impl Core {
         Work { events, is_waiting }
     }
 
-    /// Turns until `done`, resting between idle turns as the idle policy says. `done` is asked
+    /// Runs turns until `done` returns true, and rests between idle turns as the idle policy says. `done` is called
     /// once per turn.
     pub fn run_until(&mut self, mut done: impl FnMut() -> bool) {
         while !done() {
@@ -187,7 +184,7 @@ impl Core {
         }
     }
 
-    /// Turns until every connection is down, for a second at most: what a thread does last.
+    /// Runs turns until every connection is down, for a second at most. The last action of a core's thread.
     pub(super) fn drain(&mut self) {
         let end = Instant::now() + DRAIN_TIMEOUT;
         while self.driver.connections() > 0 && Instant::now() < end {
@@ -195,19 +192,19 @@ impl Core {
         }
     }
 
-    /// Changes what this core does when it is idle. So do requests at the engine's
-    /// [control socket](crate::control); the last one holds.
+    /// Changes the idle policy of this core. Requests at the engine's [control socket](crate::control) do the same;
+    /// the last change applies.
     pub fn set_idle(&mut self, policy: IdlePolicy) {
         self.idle.set_policy(policy);
     }
 
-    /// Registered memory of this core, for data items of replies: `bytes` long. `None` if that is
-    /// longer than the longest block, or all is lent out.
+    /// Registered memory of this core, for data items of replies: `bytes` long. Returns `None` if that exceeds the
+    /// longest block, or all blocks are lent out.
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
         self.pool.take(bytes)
     }
 
-    /// What a service factory gets, for services made outside of one.
+    /// The context that a service factory gets, for services made elsewhere.
     pub fn context(&self) -> CoreContext {
         let calls = Arc::clone(&self.calls);
         CoreContext { index: self.index, pool: self.pool.clone(), calls }
@@ -220,7 +217,7 @@ impl std::fmt::Debug for Core {
     }
 }
 
-/// What a service may know of its core. It can be kept, and sent to other threads.
+/// The core of a service, as seen by the service. It can be stored, and sent to other threads.
 #[derive(Clone)]
 pub struct CoreContext {
     pub(super) index: usize,
@@ -229,7 +226,7 @@ pub struct CoreContext {
 }
 
 impl CoreContext {
-    /// Which core of its engine this is.
+    /// Index of this core in its engine.
     pub fn index(&self) -> usize {
         self.index
     }
@@ -239,14 +236,14 @@ impl CoreContext {
         self.pool.take(bytes)
     }
 
-    /// Has this core connect, as [`Engine::connect`](crate::Engine::connect) does: for services that call other
-    /// servers, as proxies and replicas do. Such a service defers the call it has, and answers it from a function that
-    /// runs on this core ([`ClientHandle::start_on_core`]). A handle that waits for an answer on the core itself is
-    /// told that it would wait for ever. The [guide](crate#a-proxy) has a whole proxy.
+    /// Connects from this core, as [`Engine::connect`](crate::Engine::connect) does: for services that call other
+    /// servers, such as proxies and replicas. Such a service defers its call, and answers it from a function that
+    /// runs on this core ([`ClientHandle::start_on_core`]). A handle that waits for an answer on the core itself gets
+    /// an error, because it would deadlock. The [guide](crate#a-proxy) has a complete proxy.
     ///
     /// # Errors
-    /// [`ConnectError`] if the core has as many connections of handles as it takes, or the engine cannot connect as
-    /// the options say.
+    /// [`ConnectError`] if the core has reached its limit of handle connections, or the engine cannot connect as the
+    /// options say.
     pub fn connect(
         &self,
         address: &str,
@@ -258,11 +255,13 @@ impl CoreContext {
         ClientHandle::connect(&self.calls, ConnectTo { address, program, version, options })
     }
 
-    /// The memory that [`bulk`](Self::bulk) takes from, for
-    /// [`FileRing::register`](crate::sys::file_ring::FileRing::register). The arguments of calls are
-    /// pulled to it, too, but for connections whose device lets the peer write what is pulled (iWARP):
-    /// these have memory of their own, which a ring gets to know when it meets it.
-    #[cfg(feature = "file-io")]
+    /// The memory that [`bulk`](Self::bulk) takes from, for services that register it with the kernel. The arguments
+    /// of calls are fetched into it, too, except on connections whose device lets the peer write to fetched memory
+    /// (iWARP): these have memory of their own ([`Bulk::pool_memory`](crate::Bulk::pool_memory)).
+    ///
+    /// Contract: as [`BulkPool::hold_region`](crate::mem::BulkPool::hold_region). Used by spinrpc-nfs, whose
+    /// `unsafe impl StableMemory for RegionHold` relies on it.
+    #[doc(hidden)]
     pub fn memory(&self) -> crate::mem::RegionHold {
         self.pool.hold_region()
     }

@@ -41,7 +41,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the driver may take to connect.
+/// Time limit for the driver to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// No service has this number.
@@ -57,33 +57,33 @@ pub(super) struct ServiceEntry {
 /// The application's side of a core.
 pub(super) struct Dispatch {
     pub(super) ops: Rc<CoreCell>,
-    /// The same, for those who call back.
+    /// The same, for reverse clients.
     pub(super) reverse: Rc<Reverse>,
     /// The same, for calls.
     pub(super) home: Home,
-    /// The number of the service that was called last; none after a graceful end of the core.
+    /// Index of the service that was called last; none after a graceful end of the core.
     called: usize,
     pub(super) services: Vec<ContainedService>,
-    /// One for each service. Apart from them, so that calls find a service as fast as without.
+    /// One for each service. Stored separately, so that finding a service is as fast as without timing.
     timed: Box<[TimedSwitch]>,
     pub(super) is_leaving: bool,
-    /// Which of them poll.
+    /// Indices of the services that poll.
     polling: Box<[usize]>,
     handles: Box<HandleCore>,
-    /// There is something to poll for.
+    /// Set if there is anything to poll for.
     polls: bool,
     /// By index of the connection.
     clients: Vec<Option<ClientEntry>>,
     /// Those without a connection.
     connecting: Vec<ClientEntry>,
     random: Random,
-    /// What a new connection begins with, if configured.
+    /// Connection Configuration Protocol exchange that a new connection begins with, if configured.
     pub(super) asking: Option<Rc<Asking>>,
     responders: Arc<Responders>,
     pub(super) options: Vec<OptionEntry>,
     #[cfg(feature = "gss")]
     pub(super) gss: Arc<GssCore>,
-    /// It polls for bodies under RPCSEC_GSS that are not finished, and for nothing else.
+    /// Set while it polls only for unfinished bodies under RPCSEC_GSS.
     #[cfg(feature = "gss")]
     polls_for_bodies: bool,
 }
@@ -130,7 +130,7 @@ impl Dispatch {
         }
     }
 
-    /// From now on, or no longer.
+    /// Starts or stops polling for unfinished bodies.
     #[cfg(feature = "gss")]
     pub(super) fn poll_for_bodies(&mut self) {
         let has_work = self.ops.has_work();
@@ -150,14 +150,14 @@ impl Dispatch {
         Rc::clone(&self.reverse)
     }
 
-    /// Calls that arrive by this connection are in reverse.
+    /// Returns true if calls that arrive on this connection are reverse calls.
     #[cfg(feature = "gss")]
     pub(super) fn is_in_reverse(&self, conn: ConnId) -> bool {
         let entry = self.clients.get(conn.index() as usize).and_then(Option::as_ref);
         entry.is_some_and(|entry| entry.conn == Some(conn) && entry.takes_reverse)
     }
 
-    /// Asks for a client's first connection.
+    /// Requests a client's first connection.
     pub(super) fn connect(
         &mut self,
         link: Rc<Link>,
@@ -188,7 +188,7 @@ impl Dispatch {
         self.connecting.push(entry);
     }
 
-    /// Plans the next attempt of a client whose connection is lost, or gives it up.
+    /// Schedules the next attempt of a client whose connection is lost, or gives up.
     fn plan_attempt(&mut self, mut entry: ClientEntry) {
         let (Some(lost), Some(comeback)) = (entry.conn, &mut entry.comeback) else { return };
         let cause = comeback.cause.clone();
@@ -218,11 +218,6 @@ impl Dispatch {
     }
 
     /// The client that has, or has lost, this connection.
-    #[cfg(feature = "gss")]
-    pub(super) fn clients(&mut self) -> impl Iterator<Item = &mut ClientEntry> {
-        self.clients.iter_mut().flatten().chain(&mut self.connecting)
-    }
-
     pub(super) fn client_of_calls(&mut self, conn: ConnId) -> Option<&mut ClientEntry> {
         if self.client_or_new(conn).is_some() {
             return self.client(conn);
@@ -236,7 +231,7 @@ impl Dispatch {
         (entry.conn == Some(conn)).then_some(entry)
     }
 
-    /// As [`Dispatch::client`]; perhaps one in reverse, that was made while a handler ran.
+    /// As [`Dispatch::client`]; also finds a reverse client that was made while a handler ran.
     #[cold]
     fn client_or_new(&mut self, conn: ConnId) -> Option<&mut ClientEntry> {
         if self.client(conn).is_none() {
@@ -246,7 +241,7 @@ impl Dispatch {
         self.client(conn)
     }
 
-    /// The first reply to a client in reverse.
+    /// Handles the first reply to a reverse client.
     #[cold]
     fn on_first_reply(&mut self, frame: ReplyFrame<'_>) {
         if self.client_or_new(frame.conn).is_some() {
@@ -254,14 +249,14 @@ impl Dispatch {
         }
     }
 
-    /// The core has ended: clients that are kept are down.
+    /// Marks the remaining clients as down when the core has ended.
     pub(super) fn lose_all(&self) {
         let entries = self.clients.iter().flatten().chain(&self.connecting);
         entries.for_each(|entry| entry.link.lose(LinkState::Down));
         self.reverse.lose_all();
     }
 
-    /// Does what other threads have ordered.
+    /// Executes the orders of other threads.
     fn poll_handles(&mut self) -> Progress {
         let mut events = 0;
         while let Some(Opening { to, link, handler }) = self.handles.take_orders(&mut events) {
@@ -270,12 +265,12 @@ impl Dispatch {
         self.handles.go_on(events)
     }
 
-    /// Services hear of connections that calls arrive by.
+    /// Notifies services of connections that calls arrive on.
     fn tell_services(&mut self, event: &ConnectionEvent) {
         self.services.iter_mut().for_each(|service| service.on_event(event));
     }
 
-    /// The service of a program: most calls go to that of the call before.
+    /// Finds the service of a program: most calls go to the same service as the previous call.
     #[inline]
     pub(super) fn find(&mut self, program: Program, version: Version) -> Option<usize> {
         match self.was_called(program, version) {
@@ -284,7 +279,7 @@ impl Dispatch {
         }
     }
 
-    /// The call before was one of that program.
+    /// Returns true if the previous call was for the same program.
     #[inline(always)]
     fn was_called(&self, program: Program, version: Version) -> bool {
         self.services.get(self.called).is_some_and(|service| service.serves(program, version))
@@ -300,7 +295,7 @@ impl Dispatch {
         found
     }
 
-    /// The answer when there is no such service (RFC 5531 section 9).
+    /// The answer if the program has no service (RFC 5531 section 9).
     #[cold]
     fn not_served(&self, program: Program) -> AcceptStatus {
         let served = self.services.iter().map(ContainedService::program);
@@ -312,8 +307,8 @@ impl Dispatch {
         }
     }
 
-    // In place, like the other steps of a plain call: the cores of all drivers have this code, so
-    // that the compiler finds too many callers to do it unasked.
+    // Inlined like the other steps of a plain call: the cores of all drivers contain this code, so the compiler sees
+    // too many callers to inline it unasked.
     #[inline(always)]
     fn serve(
         &mut self,
@@ -324,8 +319,8 @@ impl Dispatch {
     ) -> CallOutcome {
         match CallHeader::parse(stream) {
             #[cfg(feature = "gss")]
-            Ok((header, _)) if header.credential.flavor == rpc::AuthFlavor::Gss => {
-                self.serve_gss(serving, stream, (chunks, bulks))
+            Ok((header, at)) if header.credential.flavor == rpc::AuthFlavor::Gss => {
+                self.serve_gss(serving, stream, (&header, at), (chunks, bulks))
             }
             Ok((header, base)) => {
                 let stream = &stream[base..];
@@ -335,8 +330,7 @@ impl Dispatch {
         }
     }
 
-    /// As [`Dispatch::serve`], for a call that came in an RDMA_MSGP: its credential may be padded,
-    /// too.
+    /// As [`Dispatch::serve`], for a call that came in an RDMA_MSGP, whose credential may be padded, too.
     #[cold]
     fn serve_padded(
         &mut self,
@@ -381,7 +375,7 @@ impl Dispatch {
         if self.is_too_weak(serving, header.procedure) {
             return self.deny_weak(serving);
         }
-        // A place of its own: with the lifetime of this function, like the state that points to it.
+        // A separate variable, with the lifetime of this function, like the state that points to it.
         let mut padded = padded;
         let (called, credential) = (Called::of(header), Some(header.credential));
         let state = CallState {
@@ -399,7 +393,7 @@ impl Dispatch {
         self.services[index].call(&state)
     }
 
-    /// A call that no service gets.
+    /// Answers a call that has no service.
     #[cold]
     pub(super) fn turn_away(&self, serving: &Serving<'_>, program: Program) -> CallOutcome {
         if !self.is_leaving {
@@ -419,7 +413,7 @@ impl Dispatch {
         CallOutcome::Done
     }
 
-    /// A plain call to another program than the one before.
+    /// Handles a plain call to a program other than the previous one.
     #[cold]
     fn on_call_of_another(
         &mut self,
@@ -433,7 +427,7 @@ impl Dispatch {
         }
     }
 
-    /// A call that has data beside its message, or is an RDMA_MSGP.
+    /// Handles a call that has chunks, or is an RDMA_MSGP.
     #[inline(never)]
     fn on_chunked_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
         if alignment_of(frame.message.bytes()) != Alignment::NONE {
@@ -449,23 +443,31 @@ impl Dispatch {
         if !long {
             return self.serve(&serving, &message[header_bytes as usize..], chunks, bulks);
         }
-        // A long call: the first chunk, at position zero, is the message (RFC 5666 section 5.1).
-        let Some((Some(stream), bulks)) = bulks.split_first_mut() else {
+        // A long call: the first chunk, at position zero, contains the message (RFC 5666 section 5.1).
+        let Some((first, bulks)) = bulks.split_first_mut() else {
             return self.refuse(&serving, &GARBAGE_ARGS);
         };
-        let same_xid = message.first_chunk::<4>() == stream.bytes().first_chunk::<4>();
+        let stream = first.as_ref().map_or(&[][..], Bulk::bytes);
+        let same_xid = message.first_chunk::<4>() == stream.first_chunk::<4>();
         if !same_xid {
             return self.refuse(&serving, &GARBAGE_ARGS);
         }
-        self.serve(&serving, stream.bytes(), &chunks[1..], bulks)
+        #[cfg(feature = "gss")]
+        if is_under_gss(stream)
+            && let Some(message) = first.take()
+        {
+            return self.serve_long_gss(&serving, message, (&chunks[1..], bulks));
+        }
+        let stream = first.as_ref().map_or(&[][..], Bulk::bytes);
+        self.serve(&serving, stream, &chunks[1..], bulks)
     }
 
-    /// A call that came in an RDMA_MSGP, which has a message behind its header.
+    /// Handles a call that came in an RDMA_MSGP, which has a message behind its header.
     #[cold]
     fn on_padded_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
         let (conn, slot) = (frame.conn, frame.slot);
         let header_bytes = frame.admitted.header_bytes as usize;
-        // With three empty lists there is nothing that the reply would echo.
+        // With three empty lists the reply has nothing to echo.
         let plain = header_bytes == MSG_HEADER_BYTES + MSGP_FIELDS_BYTES;
         let Some(sinks) = &mut frame.sinks else { return CallOutcome::Done };
         let Sinks { chunks, count, bulks, joined, .. } = &mut **sinks;
@@ -476,13 +478,20 @@ impl Dispatch {
     }
 }
 
+/// The credential of this call is of flavor RPCSEC_GSS.
+#[cfg(feature = "gss")]
+fn is_under_gss(stream: &[u8]) -> bool {
+    CallHeader::parse(stream)
+        .is_ok_and(|(header, _)| header.credential.flavor == rpc::AuthFlavor::Gss)
+}
+
 impl Upcalls for Dispatch {
     #[inline(always)]
     fn polls(&self) -> bool {
         self.polls
     }
 
-    // Not in the turn, whose values are then kept in registers.
+    // Not inlined into the turn, so that the turn's values stay in registers.
     #[inline(never)]
     fn poll(&mut self) -> Progress {
         let mut all = Progress::default();
@@ -535,7 +544,7 @@ impl Upcalls for Dispatch {
         arguments: &[u8],
     ) -> CallOutcome {
         if !self.was_called(call.program, call.version) {
-            // By value, so that the fields need no place in memory otherwise.
+            // By value, so that the fields need not be in memory on the other path.
             return self.on_call_of_another(serving, *call, arguments);
         }
         let PlainCall { xid, program, version, procedure, .. } = *call;
@@ -572,7 +581,7 @@ impl Upcalls for Dispatch {
         else {
             return false;
         };
-        // The lane lets none through; one that it did would be refused as it has no verifier.
+        // The lane lets no such reply through; if it did, the reply would be refused, because it has no verifier.
         #[cfg(feature = "gss")]
         if entry.securing.is_some() {
             return false;
@@ -594,8 +603,11 @@ impl Upcalls for Dispatch {
     fn on_reply(&mut self, frame: ReplyFrame<'_>) {
         let Some(entry) = self.client(frame.conn) else { return self.on_first_reply(frame) };
         #[cfg(feature = "gss")]
-        if entry.securing.is_some() && !entry.awaits(frame.xid) {
-            return self.on_protected_reply(frame);
+        if entry.securing.is_some() {
+            if !entry.awaits(frame.xid) {
+                return self.on_protected_reply(frame);
+            }
+            return Self::on_opening_reply(entry, frame.conn, frame.stream);
         }
         if let LinkState::Probing(conn) = entry.link.state.get() {
             return Self::on_opening_reply(entry, conn, frame.stream);
@@ -767,7 +779,7 @@ impl Upcalls for Dispatch {
         entry.link.lose(LinkState::Down);
         entry.conn = None;
         entry.end(ConnectionId(lost), cause);
-        // A connection that was asked for may still come; then it is closed.
+        // A requested connection may still arrive; it is then closed.
         if entry.request.is_some() {
             self.connecting.push(entry);
         }

@@ -1,10 +1,10 @@
-//! Which driver an address is for.
+//! Selects the driver for an address.
 
 use crate::config::Driver;
 use crate::fabric::{Address, AddressError};
 
-/// The driver that connects to `address`, for programs that are given an address and must choose
-/// `fabric.driver` by it: shared memory for `shm:NAME`, RDMA devices for `rdma://HOST:PORT`.
+/// The driver that connects to `address`, for programs that set `fabric.driver` according to an address they are
+/// given: shared memory for `shm:NAME`, RDMA devices for `rdma://HOST:PORT`.
 ///
 /// ```
 /// use spinrpc::config::Driver;
@@ -18,7 +18,7 @@ use crate::fabric::{Address, AddressError};
 /// ```
 ///
 /// # Errors
-/// [`AddressError`] when it is no address of any driver.
+/// [`AddressError`] if it is not an address of any driver.
 pub fn driver_of(address: &str) -> Result<Driver, AddressError> {
     Ok(match Address::parse(address)? {
         Address::Shm(_) => Driver::Shm,

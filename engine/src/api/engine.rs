@@ -1,5 +1,5 @@
-//! The engine: what a process has one of. It holds the configuration, the listeners and the
-//! control thread, and starts cores.
+//! The engine, of which a process has one. It holds the configuration, the listeners and the control thread, and
+//! starts cores.
 
 #[cfg(feature = "async")]
 use super::asynchronous::stream::Feeders;
@@ -36,8 +36,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-/// A process's engine; clones are the same one. It lives until the last of them and of its cores is
-/// dropped; that closes every connection and leaves nothing behind.
+/// A process's engine; clones are the same engine. It lives until the last clone and the last of its cores are
+/// dropped; that closes every connection and releases all resources.
 ///
 /// ```
 /// use spinrpc::{Call, Config, CoreContext, Engine, Program, Service, Version, blocking};
@@ -73,24 +73,22 @@ use std::time::Duration;
 pub struct Engine(pub(super) Arc<Runtime>);
 
 impl Engine {
-    /// Starts the driver that the configuration names (`fabric.driver`), the control thread and, if
-    /// `stats.export` says so, the [control socket](crate::control), with a thread that sleeps until
-    /// somebody asks. No core runs yet.
+    /// Starts the configured driver (`fabric.driver`), the control thread and, if `stats.export` asks for it, the
+    /// [control socket](crate::control), whose thread sleeps until a request arrives. No core runs yet.
     ///
     /// # Errors
-    /// [`EngineError`] if the driver cannot be started: for RDMA devices also when there is none,
-    /// or this library was built without the feature `verbs`.
+    /// [`EngineError`] if the driver cannot be started: for RDMA devices also if there is none, or if this library
+    /// was built without the feature `verbs`.
     pub fn new(config: Config) -> Result<Self, EngineError> {
         Self::start_driver(config, None)
     }
 
-    /// An engine of a simulation, for tests: a node of a [`World`](crate::fabric::sim::World). It
-    /// has no threads and pins none: its cores, from [`Engine::core`], move when the caller lets
-    /// them take a turn, on virtual time. `node` gets the device that a real driver would have for
-    /// this configuration, may change it, and makes the node.
+    /// An engine of a simulation, for tests: a node of a [`World`](crate::fabric::sim::World). It has no threads and
+    /// pins none: its cores, from [`Engine::core`], run when the caller gives them a turn, on virtual time. `node`
+    /// gets the device that a real driver would have for this configuration, may change it, and creates the node.
     ///
-    /// With a driver of this kind only [`Core::poll_once`] moves a core for certain: what waits for
-    /// real time, as [`Engine::start`] and [`Core::connect_wait`] do, may wait for ever.
+    /// With a simulated driver only [`Core::poll_once`] is certain to make progress: functions that wait for real
+    /// time, such as [`Engine::start`] and [`Core::connect_wait`], may block forever.
     ///
     /// # Errors
     /// As [`Engine::new`].
@@ -103,8 +101,8 @@ impl Engine {
         Ok(Self(Runtime::start(connector, config, Threads::Callers)?))
     }
 
-    /// As [`Engine::new`], with all that its cores send and receive captured for Wireshark; see
-    /// [`capture`](crate::fabric::capture) for what that is, and [`CaptureSink`] for an example.
+    /// As [`Engine::new`], and captures everything that its cores send and receive for Wireshark; see
+    /// [`capture`](crate::fabric::capture) for the format, and [`CaptureSink`] for an example.
     ///
     /// # Errors
     /// [`EngineError`] if the driver, or the thread that writes the capture, cannot be started.
@@ -112,9 +110,9 @@ impl Engine {
         Self::start_driver(config, Some(sink))
     }
 
-    /// The one place that knows which drivers there are.
+    /// The only function that lists the drivers.
     fn start_driver(config: Config, capture: Option<CaptureSink>) -> Result<Self, EngineError> {
-        // The calling thread may have a core already, whose CPU no other thread is to inherit.
+        // The calling thread may already own a core, whose CPU other threads must not inherit.
         pinning::off_the_cores(|| Self::start_driver_here(config, capture))
     }
 
@@ -135,8 +133,8 @@ impl Engine {
         Runtime::start(connector, config, Threads::Own).map(Self)
     }
 
-    /// Serves a program: `factory` makes its service once per core, on the core's thread. Cores
-    /// that have started already do not get it.
+    /// Serves a program: `factory` makes its service once per core, on the core's thread. Cores that have already
+    /// started do not get it.
     pub fn serve<S: Service + 'static>(
         &self,
         program: Program,
@@ -150,26 +148,26 @@ impl Engine {
         );
     }
 
-    /// As [`Engine::serve`], for a program whose calls must not be executed twice: the reply of each
-    /// call is kept for its client (`rpc.reply_cache_*`), which may lose the connection and send
-    /// the call again ([`Resend::AtMostOnce`](crate::Resend::AtMostOnce)). A call that is sent again
-    /// gets the reply of the first, or waits for it. The service says which procedures are
-    /// idempotent ([`Service::is_idempotent`]); their replies are not kept.
+    /// As [`Engine::serve`], for a program whose calls must not be executed twice. The reply of each call is kept for
+    /// its client (`rpc.reply_cache_*`), which may lose the connection and send the call again
+    /// ([`Resend::AtMostOnce`](crate::Resend::AtMostOnce)). A repeated call gets the reply of the first one, or waits
+    /// for it. The service tells which procedures are idempotent ([`Service::is_idempotent`]); their replies are not
+    /// kept.
     ///
-    /// A client of this library that reconnects is known by a number of its own, any other one by
-    /// what the fabric knows of its peer: `shm:` by user and process. Clients of this library that
-    /// do not reconnect, and peers of which the fabric knows nothing, are served without the cache.
-    /// The same call is one of the same client, XID, program, version, procedure, credential and
-    /// arguments, of the latter two only the first 256 bytes and the length. So a process that
-    /// calls by several connections at a time, with clients of another make, must not use the XIDs
-    /// of one connection on the other: the call of one would get the reply of the other.
+    /// A client of this library that reconnects is identified by a number of its own. Any other client is identified
+    /// by the fabric's knowledge of its peer: for `shm:` the user and process. Clients of this library that do not
+    /// reconnect, and peers that the fabric cannot identify, are served without the cache. Two calls count as the
+    /// same call if client, XID, program, version, procedure, credential and arguments are equal. Of credential and
+    /// arguments only the first 256 bytes and the length are compared. So a process that calls on several connections
+    /// at a time, with clients of another implementation, must not use the XIDs of one connection on another: a call
+    /// on one would get the reply of the other.
     ///
-    /// A call is answered SYSTEM_ERR, and not executed, when as many clients as are configured have
-    /// a share of the cache, or an eighth of that many of the same peer; the next one of that client
-    /// asks for a share again. So it is when as many calls of a client as it has entries are still
-    /// executed. A reply that is longer than configured cannot be kept: its call, sent again, is
-    /// answered SYSTEM_ERR, and not executed again. The cache is gone with the process: clients
-    /// notice that and do not send such calls to the next one.
+    /// A call is answered with SYSTEM_ERR, and not executed, if the configured number of clients already has a share
+    /// of the cache, or if clients of the same peer have an eighth of these shares; the client's next call requests a
+    /// share again. The same happens while as many calls of a client are being executed as it has entries. A reply
+    /// that is longer than configured cannot be kept: if its call is sent again, it is answered with SYSTEM_ERR, and
+    /// not executed again. The cache ends with the process: clients detect that and do not resend such calls to the
+    /// next process.
     ///
     /// # Errors
     /// [`EngineError::ApiMisuse`] if `rpc.reply_cache_clients` is 0.
@@ -193,32 +191,34 @@ impl Engine {
         Ok(())
     }
 
-    /// Accepts security contexts of clients (RPCSEC_GSS), for all programs, from now on. Without this every call under
-    /// RPCSEC_GSS is denied (AUTH_BADCRED). Calls without RPCSEC_GSS still reach handlers: which are good enough is for them to
-    /// say, by [`Call::identity`](crate::Call::identity) and [`Call::deny`](crate::Call::deny).
+    /// Accepts security contexts of clients (RPCSEC_GSS), for all programs, from now on. Without this, every call
+    /// under RPCSEC_GSS is denied (AUTH_BADCRED). Calls without RPCSEC_GSS still reach handlers, which decide whether
+    /// to accept them with [`Call::identity`](crate::Call::identity) and [`Call::deny`](crate::Call::deny).
     ///
     /// # Errors
-    /// [`EngineError::ApiMisuse`] if that was asked before; [`EngineError::Host`] if the system gives no random numbers.
+    /// [`EngineError::ApiMisuse`] if this was called before; [`EngineError::Host`] if the system provides no random
+    /// numbers.
     #[cfg(feature = "gss")]
     pub fn gss(&self, acceptor: GssAcceptor) -> Result<(), EngineError> {
         self.0.gss.accept(acceptor)
     }
 
-    /// What was counted of RPCSEC_GSS: contexts, calls by their protection, and what was refused for which reason.
+    /// Counters of RPCSEC_GSS: contexts, calls by protection, and refusals by reason.
     #[cfg(feature = "gss")]
     #[must_use]
     pub fn gss_stats(&self) -> GssStats {
         self.0.gss.stats()
     }
 
-    /// Serves a program with calls that other threads or tasks take out of a stream, and answer when and where they
-    /// like: for programs that run in a runtime, and for reverse calls of clients
-    /// ([`ConnectOptions::take_reverse_calls`]). The NULL procedure is answered by the core. To be called before the
-    /// cores start. The stream is that of all cores.
+    /// Serves a program through a stream of calls: other threads or tasks take calls from the stream, and answer them
+    /// at any time. For programs that run in an async runtime, and for reverse calls of clients
+    /// ([`ConnectOptions::take_reverse_calls`]). The core answers the NULL procedure. Call this before the cores
+    /// start. All cores share the stream.
     ///
-    /// At most `calls_max` calls, at least one, are in the stream or taken from it and not dropped; one more is answered
-    /// with SYSTEM_ERR, as is one that comes when the stream has been dropped. Their memory is made now, and grows
-    /// with their arguments up to 64 KiB; that of longer ones is given back after each call. See [`CallStream`](crate::CallStream) for an example.
+    /// At most `calls_max` calls, at least one, are in the stream, or taken from it and not dropped. Further calls
+    /// are answered with SYSTEM_ERR, as are calls that arrive after the stream was dropped. The memory of calls is
+    /// allocated now and grows with their arguments up to 64 KiB; memory of longer calls is released after each call.
+    /// See [`CallStream`](crate::CallStream) for an example.
     #[cfg(feature = "async")]
     pub fn serve_stream(
         &self,
@@ -231,22 +231,22 @@ impl Engine {
         stream
     }
 
-    /// Memory of the application's own, for calls and for files, cut into blocks as `layout` says. Pages are huge, locked and local as `mem.hugepages`, `mem.lock` and `mem.numa` say (of the
-    /// CPU of the first core), and all in place. See [`Slab`] for an example, and [`Slab::from_memfd`] for memory that is
-    /// there already.
+    /// Allocates memory for the application, for calls and for files, cut into blocks as `layout` says. Pages are
+    /// huge, locked and local as `mem.hugepages`, `mem.lock` and `mem.numa` say (relative to the CPU of the first
+    /// core), and all are resident. See [`Slab`] for an example, and [`Slab::from_memfd`] for existing memory.
     ///
     /// # Errors
-    /// [`EngineError::Fabric`] if there is no such memory.
+    /// [`EngineError::Fabric`] if such memory cannot be allocated.
     pub fn slab(&self, layout: SlabLayout) -> Result<Slab, EngineError> {
         Ok(memory::slab(self.config(), layout)?)
     }
 
-    /// Accepts connections at `address` from now on, and spreads them over the cores: `shm:NAME`, or
-    /// `shm:/path` for a socket file; `rdma://HOST:PORT` with the driver of RDMA devices, the host
-    /// being an address of this one, or `0.0.0.0` or `[::]` for all. Blocks until it is taken.
+    /// Accepts connections at `address` from now on, and spreads them over the cores. The address is `shm:NAME`, or
+    /// `shm:/path` for a socket file; with the driver of RDMA devices it is `rdma://HOST:PORT`, where the host is an
+    /// address of this machine, or `0.0.0.0` or `[::]` for all. Blocks until the address is bound.
     ///
     /// # Errors
-    /// [`EngineError::Fabric`] if the address is wrong, taken, or of another driver.
+    /// [`EngineError::Fabric`] if the address is invalid, in use, or of another driver.
     pub fn listen(&self, address: &str) -> Result<(), EngineError> {
         self.listen_with(address, &ListenOptions::new())
     }
@@ -254,17 +254,18 @@ impl Engine {
     /// As [`Engine::listen`], with options for the connections that are accepted there.
     ///
     /// # Errors
-    /// As [`Engine::listen`], and [`EngineError::Fabric`] if more slabs are lent than can be.
+    /// As [`Engine::listen`], and [`EngineError::Fabric`] if too many slabs are lent.
     pub fn listen_with(&self, address: &str, options: &ListenOptions) -> Result<(), EngineError> {
         self.0.listen(address, options.lent(address)?)
     }
 
-    /// Has core number `core` connect, for threads other than cores: any thread may call by the handle, as soon as it
-    /// has it. Returns at once; why there is no connection is told by [`ClientHandle::wait_up`]. Calls are sent when
-    /// the core runs ([`Engine::start`], [`Engine::core`]); if it never does, they end with the engine. The core takes `rpc.handle_calls` calls of all its handles at a time.
+    /// Connects core number `core`, for use by threads other than cores: any thread can call through the handle as
+    /// soon as it has it. Returns at once; [`ClientHandle::wait_up`] reports connection errors. Calls are sent when
+    /// the core runs ([`Engine::start`], [`Engine::core`]); if it never does, they end with the engine. The core
+    /// accepts `rpc.handle_calls` calls at a time from all its handles together.
     ///
     /// # Errors
-    /// [`ConnectError`] if there is no such core, or the engine cannot connect as the options say.
+    /// [`ConnectError`] if the core does not exist, or the engine cannot connect as the options say.
     pub fn connect(
         &self,
         core: usize,
@@ -276,12 +277,11 @@ impl Engine {
         self.0.connect(core, address, (program, version), options)
     }
 
-    /// Makes the calling thread core number `index`: pins it and gives it the core's memory. The thread
-    /// gets its CPUs back when the core is dropped.
+    /// Makes the calling thread core number `index`: pins it and gives it the core's memory. The thread gets its
+    /// previous CPUs back when the core is dropped.
     ///
     /// # Errors
-    /// [`EngineError`] if there is no such core, it runs already, or its memory or CPU cannot be
-    /// had.
+    /// [`EngineError`] if the core does not exist, already runs, or its memory or CPU is not available.
     pub fn core(&self, index: usize) -> Result<Core, EngineError> {
         Ok(self.0.start_core(index)?.of_engine(Arc::clone(&self.0)))
     }
@@ -297,32 +297,32 @@ impl Engine {
     /// Runs every configured core and blocks until [`Engine::shutdown`].
     ///
     /// # Errors
-    /// [`EngineError`] if a core cannot be started, or a core's thread panicked: then the engine ends.
+    /// [`EngineError`] if a core cannot be started, or a core's thread panicked; the panic also shuts the engine
+    /// down.
     pub fn run(&self) -> Result<(), EngineError> {
         self.start()?.join()
     }
 
-    /// Ends the engine in good order, as when the process is to be replaced by the next one: closes the
-    /// listeners, lets each core finish the calls that its services have deferred, and closes each
-    /// connection of a client when its replies have left; then does as [`Engine::shutdown`]. Waits for
-    /// that, but not longer than `at_most`, and says how many calls were not finished: calls
-    /// deferred and not answered, replies that the client has not fetched, and, for each connection
-    /// with replies that have not left, one. A core that did not answer, because it was in a handler
-    /// or its thread did not run, counts as one: nobody knows what it has lost.
+    /// Shuts the engine down gracefully, for example when another process is about to take over. It closes the
+    /// listeners, lets each core finish the calls that its services have deferred, and closes each connection of a
+    /// client once its replies were sent; then it acts as [`Engine::shutdown`]. Waits for that at most `at_most`, and
+    /// returns the number of unfinished calls. Each deferred call without an answer and each reply that the client
+    /// has not fetched counts as one, and so does each connection with unsent replies. A core that did not respond,
+    /// because it was in a handler or its thread did not run, counts as one, because its losses are unknown.
     ///
-    /// From the beginning on no call is executed. One that comes is not answered either, and with
-    /// [`Engine::serve_once`] no reply is kept for it. When all calls of a connection are answered that
-    /// were executed, clients of this library are told that the others were not: they send them to the
-    /// next process, those of [`Resend::AtMostOnce`](crate::Resend::AtMostOnce) included, or report
-    /// [`CallError::NotExecuted`](crate::CallError::NotExecuted). Other clients see the connection close. Connections that this engine asked for stay until the end. Services
-    /// are polled, and hear of connections, as before.
+    /// From the start of the drain no call is executed. A call that arrives is not answered either, and
+    /// [`Engine::serve_once`] keeps no reply for it. Once all executed calls of a connection are answered, clients of
+    /// this library are told that the other calls were not executed. They send these to the next process, including
+    /// those of [`Resend::AtMostOnce`](crate::Resend::AtMostOnce), or report
+    /// [`CallError::NotExecuted`](crate::CallError::NotExecuted). Other clients see the connection close. Connections
+    /// that this engine opened stay until the end. Services are polled, and notified of connections, as before.
     ///
-    /// It blocks, so call it on a thread of your own, such as one that waits for signals, and not on
-    /// that of a core. A core that nobody moves ([`Engine::core`]) is waited for until `at_most`, and
-    /// counts as one; one that was never made, or has ended before, counts for nothing.
-    /// [`Engine::shutdown`] by another thread cuts it short, within a tenth of a second; after that
-    /// it is zero. Of two calls at a time the shorter `at_most` holds, by up to a tenth of a second,
-    /// and both return the same, as does one that comes later.
+    /// It blocks, so call it on a thread of your own, such as one that waits for signals, and not on a core's thread.
+    /// A core that no thread drives ([`Engine::core`]) is waited for until `at_most`, and counts as one; a core that
+    /// was never made, or has already ended, counts as zero. [`Engine::shutdown`] by another thread interrupts the
+    /// wait within a tenth of a second. After a shutdown the result is zero. If two threads drain at the same time,
+    /// the shorter `at_most` applies, exceeded by up to a tenth of a second. Both return the same number, as does a
+    /// later call.
     ///
     /// ```
     /// use spinrpc::{Config, Engine};
@@ -341,24 +341,24 @@ impl Engine {
         self.0.drain(at_most)
     }
 
-    /// Begins [`Engine::drain`] and does not wait, for a simulation, whose cores take turns on the
-    /// caller's thread. [`Engine::shutdown`] ends it.
+    /// Begins [`Engine::drain`] without waiting, for a simulation, whose cores take turns on the caller's thread.
+    /// [`Engine::shutdown`] completes it.
     #[cfg(feature = "sim")]
     pub fn begin_drain(&self) {
         self.0.leave();
     }
 
-    /// Tells every core to close its connections and every thread of [`Engine::start`] to end.
+    /// Tells every core to close its connections, and every thread of [`Engine::start`] to end.
     pub fn shutdown(&self) {
         self.0.shutdown();
     }
 
-    /// Whether [`Engine::shutdown`] was called.
+    /// Returns true after [`Engine::shutdown`] was called.
     pub fn is_shut_down(&self) -> bool {
         self.0.is_shut_down()
     }
 
-    /// What it serves, and where it listens.
+    /// Programs that the engine serves, and addresses that it listens at.
     ///
     /// ```
     /// use spinrpc::{Call, Config, Directory, Engine, Program, Version};
@@ -375,7 +375,7 @@ impl Engine {
         self.0.directory()
     }
 
-    /// How many cores are configured.
+    /// Number of configured cores.
     pub fn cores(&self) -> usize {
         self.0.config().cores()
     }
@@ -385,11 +385,10 @@ impl Engine {
         self.0.config()
     }
 
-    /// Panics of handlers that were caught, from any thread: one entry for each handler, program and
-    /// procedure, for the first 64 of them. The counter `handler_panics` of [`Engine::stats`] has them
-    /// all. Each entry is logged once a second at most, with the number of panics since. With
-    /// `rpc.on_panic = "end"`, or in a program that is built with `panic = "abort"`, the first one ends the
-    /// engine, or the process.
+    /// Panics of handlers that were caught; callable from any thread. There is one entry for each handler, program
+    /// and procedure, for the first 64 of them. The counter `handler_panics` of [`Engine::stats`] counts them all.
+    /// Each entry is logged at most once a second, with the number of panics since the last line. With `rpc.on_panic
+    /// = "end"` the first panic ends the engine; in a program built with `panic = "abort"` it ends the process.
     ///
     /// ```
     /// use spinrpc::{Config, Engine, HandlerKind, HandlerPanic};
@@ -410,10 +409,10 @@ impl Engine {
         self.0.panics()
     }
 
-    /// What a core has counted, from any thread, without disturbing it; all zero before it runs.
+    /// Counters of a core, readable from any thread without disturbing the core; all zero before it runs.
     ///
     /// # Errors
-    /// [`EngineError::ApiMisuse`] if there is no such core.
+    /// [`EngineError::ApiMisuse`] if the core does not exist.
     pub fn stats(&self, core: usize) -> Result<StatsSnapshot, EngineError> {
         self.0.stats(core)
     }
@@ -475,14 +474,14 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until every core has ended (blocks). When the thread of one panics, the engine shuts
-    /// down, and the others end, too.
+    /// Waits until every core has ended (blocks). If the thread of one core panics, the engine shuts down, and the
+    /// others end, too.
     ///
     /// # Errors
     /// [`EngineError::Host`] if a core's thread panicked: in a handler, with `rpc.on_panic = "end"`.
     pub fn join(self) -> Result<(), EngineError> {
         let joined = self.0.into_iter().map(std::thread::JoinHandle::join).enumerate();
-        // All of them, before the first error is looked at.
+        // Join all threads before looking at the first error.
         let joined: Vec<_> = joined.collect();
         let failed = joined.into_iter().find_map(|(core, result)| Some((core, result.err()?)));
         failed.map_or(Ok(()), |(core, payload)| {
@@ -521,7 +520,7 @@ fn run_core(engine: &Engine, index: usize, report: Sender<Result<(), EngineError
 const NO_VERBS: &str = "fabric.driver = \"verbs\", and this program was built without RDMA: build it \
                         with --features verbs, or use an address such as shm:NAME";
 
-/// The driver's settings that follow from the configuration.
+/// Settings of the driver that follow from the configuration.
 fn shm_config(config: &Config) -> ShmConfig {
     let largest = config.peer_limits().payload_bytes_max as usize;
     ShmConfig {
@@ -582,7 +581,7 @@ fn verbs_config(config: &Config) -> VerbsConfig {
     }
 }
 
-/// What a simulated device has for this configuration.
+/// The simulated device for this configuration.
 #[cfg(feature = "sim")]
 fn sim_device(config: &Config) -> Device {
     let largest = config.peer_limits().payload_bytes_max as usize;
@@ -721,7 +720,7 @@ mod tests {
         assert!((31 << 20..=32 << 20).contains(&arena_bytes), "{arena_bytes}");
     }
 
-    /// The first core never moves, so that nothing leaves its mailbox.
+    /// The first core never takes a turn, so that nothing leaves its mailbox.
     #[test]
     fn drain_with_a_full_mailbox_expect_the_others_asked_and_shutdown_to_cut_it_short() {
         let world = World::new(Network::default());
@@ -732,7 +731,7 @@ mod tests {
         for _ in 0..SIMULATED_LETTERS {
             full.connect("nobody", PROGRAM, Version(1), |_| Deaf).unwrap();
         }
-        // Connections go to the cores in turn: that of the first one is lost.
+        // Connections go to the cores in turn; the connection of the first core is lost.
         let mut connect = || moving.connect("server", PROGRAM, Version(1), |_| Deaf).unwrap();
         let (_lost, client) = (connect(), connect());
         turn_until(&mut moving, "the connection", || client.is_up());

@@ -1,10 +1,10 @@
-//! What listeners do beside accepting.
+//! Options of listeners.
 
 use super::errors::EngineError;
 use crate::fabric::FabricError;
 use crate::mem::{SLABS_MAX, Slab};
 
-/// What connections that an engine accepts at an address are given: for
+/// Options of the connections that an engine accepts at an address, for
 /// [`Engine::listen_with`](crate::Engine::listen_with).
 #[derive(Clone, Debug, Default)]
 pub struct ListenOptions {
@@ -12,24 +12,25 @@ pub struct ListenOptions {
 }
 
 impl ListenOptions {
-    /// Nothing.
+    /// No options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets clients fetch results that lie in blocks of `slab`, where the fabric can: over shared memory a client copies
-    /// them from there to where it wants them, and that is all that is copied. **Every client can read all of the slab**,
-    /// blocks that it was never sent included; it can write none of it. It has a descriptor, and can keep it: from then
-    /// on, for as long as the memory exists, the end of its connection takes nothing back.
+    /// Lets clients fetch results directly from blocks of `slab`, if the fabric supports it: over shared memory a
+    /// client copies them from the block to their destination, which is the only copy. **Every client can read the
+    /// whole slab**, including blocks that were never sent to it; it cannot write to it. A client has a file
+    /// descriptor of the slab and can keep it. So it can read the memory as long as that exists, even after its
+    /// connection has ended.
     ///
-    /// A block ([`ReplyData::bulk`](crate::ReplyData::bulk), [`ReplyData::shared`](crate::ReplyData::shared)) is in use
-    /// until the client has fetched it. The server notices within a few turns, and on a core that sleeps within 8
-    /// milliseconds: a slab needs a few blocks more than are read at a time. Each connection whose client stops looking keeps
-    /// at most 64 blocks, and those of replies that wait to be sent, for `shm.fetch_timeout_ms` (30 seconds): then the
-    /// connection ends.
+    /// A block ([`ReplyData::bulk`](crate::ReplyData::bulk), [`ReplyData::shared`](crate::ReplyData::shared)) is in
+    /// use until the client has fetched it. The server notices that within a few turns, and within 8 milliseconds on
+    /// a core that sleeps, so a slab needs a few more blocks than are read at a time. A client that stops fetching
+    /// keeps at most 64 blocks, and those of replies that wait to be sent, for `shm.fetch_timeout_ms` (30 seconds).
+    /// Then its connection ends.
     ///
     /// At most 4 slabs. In each connection they count in full toward the client's limits (`limits.peer_slabs`,
-    /// `limits.peer_slab_mib`, `limits.peer_mib`, `limits.core_mib`). A client that has no room for all of them is lent
+    /// `limits.peer_slab_mib`, `limits.peer_mib`, `limits.core_mib`). A client that has no room for all of them gets
     /// none. With `shm.bulk = "copy"`, and over RDMA, nothing is lent.
     ///
     /// ```

@@ -87,8 +87,13 @@ impl Observed {
     }
 }
 
+/// Reads the counters of security contexts, by name.
+pub(super) type ReadContexts = Box<dyn Fn() -> Vec<(&'static str, u64)> + Send>;
+
 /// See the module.
 pub(super) struct Observer {
+    /// `None` in a build without RPCSEC_GSS.
+    contexts: Option<ReadContexts>,
     config: Config,
     directory: Directory,
     cores: Vec<Observed>,
@@ -108,6 +113,7 @@ struct Seen {
     at: Instant,
     uptime: Duration,
     cores: Vec<CoreFacts>,
+    contexts: Vec<(&'static str, u64)>,
 }
 
 impl Observer {
@@ -117,7 +123,25 @@ impl Observer {
         let (started, round, seen) = (Instant::now(), 0, None);
         // Each core may have obeyed twice: a letter that came late, and the next one.
         let (obeyed, lease_ends) = (sync_channel(2 * cores.len()), None);
-        Self { config, directory, cores, started, back, answers, round, seen, obeyed, lease_ends }
+        let contexts = None;
+        Self {
+            contexts,
+            config,
+            directory,
+            cores,
+            started,
+            back,
+            answers,
+            round,
+            seen,
+            obeyed,
+            lease_ends,
+        }
+    }
+
+    /// Also shows what was counted of security contexts.
+    pub(super) fn with(self, contexts: Option<ReadContexts>) -> Self {
+        Self { contexts, ..self }
     }
 
     fn look(&mut self) -> Seen {
@@ -131,7 +155,8 @@ impl Observer {
             inside,
         };
         let cores = self.cores.iter().zip(inside).zip(cpus).map(facts).collect();
-        Seen { at: Instant::now(), uptime: self.started.elapsed(), cores }
+        let contexts = self.contexts.as_ref().map_or_else(Vec::new, |contexts| contexts());
+        Seen { at: Instant::now(), uptime: self.started.elapsed(), cores, contexts }
     }
 
     /// Asks every core that runs, all at a time, until they have answered or may wait no longer.
@@ -213,6 +238,7 @@ impl Source for Observer {
             config: &self.config,
             uptime: seen.uptime,
             listens: self.directory.addresses(),
+            gss: &seen.contexts,
         };
         let line = render(&engine, &seen.cores, connections);
         self.seen = Some(seen);
@@ -353,6 +379,22 @@ mod tests {
         pair.server.poll_once();
         pair.call();
         assert_eq!(pair.counted(), 3, "counts are kept");
+    }
+
+    /// All counters of the engine by their names, or none in a build without RPCSEC_GSS.
+    #[test]
+    fn a_snapshot_has_the_counters_of_security_contexts() {
+        let mut pair = Pair::new("contexts");
+        let line = pair.observer.snapshot(0, 0);
+        let (_, rest) = line.split_once("\"gss\":{").unwrap();
+        let (shown, _) = rest.split_once('}').unwrap();
+        #[cfg(feature = "gss")]
+        let expected = pair._engines[0].gss_stats().entries();
+        #[cfg(not(feature = "gss"))]
+        let expected = std::iter::empty::<(&str, u64)>();
+        let expected: Vec<_> =
+            expected.map(|(name, count)| format!("\"{name}\":{count}")).collect();
+        assert_eq!(shown, expected.join(","));
     }
 
     /// A core that does not read its mail until it is full. Expect the end of measuring to be

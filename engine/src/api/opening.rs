@@ -9,8 +9,8 @@ use super::dispatch::Dispatch;
 use super::errors::{CallError, ConnectError};
 use super::reply_status::{is_served, reply_status};
 use crate::fabric::{ConnId, DownCause};
-use crate::reactor::Backpressure;
 use crate::reactor::words::calls::{CallId, CallSpec};
+use crate::reactor::{Backpressure, Negotiated};
 use spinrpc_proto::ids::Procedure;
 use spinrpc_proto::rdma::RdmaError;
 
@@ -23,11 +23,51 @@ impl Dispatch {
     /// The first message of a connection: that of the Connection Configuration Protocol, or the
     /// first call.
     pub(super) fn begin(entry: &mut ClientEntry, conn: ConnId) {
+        entry.asks_secured = false;
         let started = match &entry.asking {
-            Some(asking) => asking.start(&entry.link.ops, conn),
-            None => return Self::probe(entry, conn),
+            // Once there is a security context, if ever.
+            Some(asking) if !asking.is_protected => asking.start(&entry.link.ops, conn),
+            _ => return Self::probe(entry, conn),
         };
         Self::await_opening(entry, conn, started);
+    }
+
+    /// There is a security context: the Connection Configuration Protocol is asked under it, if that is configured
+    /// (RFC 5666 section 11), before any other call.
+    #[cfg(feature = "gss")]
+    pub(super) fn begin_secured(entry: &mut ClientEntry, conn: ConnId) {
+        match &entry.asking {
+            Some(asking) if asking.is_protected && entry.protects_bodies() => {
+                let started = asking.start(&entry.link.ops, conn);
+                entry.asks_secured = true;
+                Self::await_opening(entry, conn, started);
+            }
+            _ => {
+                entry.asking = None;
+                Self::finish_opening(entry, conn);
+            }
+        }
+    }
+
+    /// The server answered it under that context.
+    #[cfg(feature = "gss")]
+    pub(super) fn finish_asking_secured(
+        entry: &mut ClientEntry,
+        conn: ConnId,
+        results: Result<&[u8], CallError>,
+    ) {
+        (entry.opening, entry.asking, entry.asks_secured) = (None, None, false);
+        let said = results.and_then(|results| Asking::finish(&entry.link.ops, conn, results));
+        Self::take_config(entry, said);
+        Self::finish_opening(entry, conn);
+    }
+
+    fn take_config(entry: &mut ClientEntry, said: Result<Option<Negotiated>, CallError>) {
+        match (said, &mut entry.up) {
+            (Ok(Some(configured)), Some((_, negotiated))) => *negotiated = configured,
+            (Err(error), _) => tracing::debug!(%error, "connection not configured in-band"),
+            _ => {}
+        }
     }
 
     /// One call opens the window: exactly one credit is there until its reply (RFC 8166 section
@@ -39,7 +79,7 @@ impl Dispatch {
         }
         #[cfg(feature = "gss")]
         spec.open();
-        let started = entry.link.start(conn, NULL, NO_TOKEN, &mut spec, |_| {});
+        let started = entry.link.start_opening(conn, NULL, NO_TOKEN, &mut spec);
         Self::await_opening(entry, conn, started);
     }
 
@@ -58,7 +98,7 @@ impl Dispatch {
         if entry.securing.as_ref().is_some_and(|securing| securing.awaits_answer()) {
             return Self::take_token_answer(entry, conn, stream);
         }
-        match entry.asking.take() {
+        match entry.asking.take_if(|asking| !asking.is_protected) {
             Some(_) => Self::finish_asking(entry, conn, stream),
             None => Self::finish_probe(entry, conn, stream),
         }
@@ -70,8 +110,9 @@ impl Dispatch {
         if entry.securing.as_ref().is_some_and(|securing| securing.awaits_answer()) {
             return Self::fail_securing(entry, conn, error.to_string());
         }
-        match entry.asking.take() {
-            Some(_) => Self::fail_asking(entry, conn, error),
+        let asks_secured = std::mem::take(&mut entry.asks_secured);
+        match entry.asking.take_if(|asking| asking.is_protected == asks_secured) {
+            Some(asking) => Self::fail_asking(entry, conn, (asking.is_protected, error)),
             None => Self::fail_probe(entry, conn, error),
         }
     }
@@ -81,11 +122,7 @@ impl Dispatch {
     fn finish_asking(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
         let said = reply_status(stream)
             .and_then(|at| Asking::finish(&entry.link.ops, conn, &stream[at..]));
-        match (said, &mut entry.up) {
-            (Ok(Some(configured)), Some((_, negotiated))) => *negotiated = configured,
-            (Err(error), _) => tracing::debug!(%error, "connection not configured in-band"),
-            _ => {}
-        }
+        Self::take_config(entry, said);
         Self::probe(entry, conn);
     }
 
@@ -93,13 +130,20 @@ impl Dispatch {
     /// Without any answer nothing may be sent on it: a client "MUST receive a valid reply [...]
     /// prior to sending its next request" (RFC 5666 section 6.1). Then, and when the server hung up,
     /// another connection is made, on which the server is not asked.
-    fn fail_asking(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
+    fn fail_asking(
+        entry: &mut ClientEntry,
+        conn: ConnId,
+        (is_protected, error): (bool, CallError),
+    ) {
         match error {
             error if entry.link.is_closed.get() => {
                 return Self::fail_probe(entry, conn, error);
             }
             CallError::Rdma(RdmaError::Version { .. }) if entry.offer.is_open => {
                 return Self::fail_probe(entry, conn, error);
+            }
+            CallError::Rdma(_) | CallError::InvalidOption if is_protected => {
+                return Self::finish_opening(entry, conn);
             }
             CallError::Rdma(_) | CallError::InvalidOption => return Self::probe(entry, conn),
             // The server failed on one of the two, and it is unknown which: it is asked again in

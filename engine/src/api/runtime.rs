@@ -1,4 +1,4 @@
-//! The inside of an engine: the control thread, the mailboxes and the making of cores.
+//! The internals of an engine: the control thread, the mailboxes and the creation of cores.
 
 use super::client::{Link, ReplyHandler};
 use super::client_entry::ConnectTo;
@@ -13,7 +13,7 @@ use super::gss::{GssCore, GssShared};
 use super::handle::ClientHandle;
 use super::handle::core::HandleCore;
 use super::handle::pool::Pool;
-use super::observer::{Observed, Observer, Served};
+use super::observer::{Observed, Observer, ReadContexts, Served};
 use super::options::{Carries, OptionFactory, Registered};
 use super::reconnect::ConnectOptions;
 use super::reverse::Reverse;
@@ -52,14 +52,14 @@ use std::time::{Duration, Instant};
 pub(super) type ServiceFactory =
     Box<dyn Fn(&CoreContext, &Rc<CoreCell>) -> Box<dyn Service> + Send + Sync>;
 
-/// On whose threads an engine runs.
+/// Threads that an engine runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Threads {
-    /// Its own: a core's is pinned to its CPU, and a control thread makes connections, because that
-    /// takes a real driver long.
+    /// Its own threads: each core's thread is pinned to its CPU, and a control thread makes connections, because that
+    /// takes long with a real driver.
     Own,
-    /// The caller's alone, for a driver that connects at once: cores of many engines share a thread
-    /// and take turns as somebody decides, and nothing depends on what other threads do.
+    /// Only the caller's thread, for a driver that connects at once: cores of many engines share a thread and take
+    /// turns as the caller decides, and the result does not depend on other threads.
     #[cfg(feature = "sim")]
     Callers,
 }
@@ -74,14 +74,14 @@ impl Threads {
     }
 }
 
-/// Letters of a mailbox in a simulation, which makes thousands of engines in a second: one for each
-/// call that a test may have deferred at a time, and for each connection.
+/// Letters of a mailbox in a simulation, which makes thousands of engines per second: one for each call that a test
+/// may have deferred at a time, and one for each connection.
 #[cfg(feature = "sim")]
 pub(super) const SIMULATED_LETTERS: usize = 256;
 
-/// How often who waits for cores that end looks whether somebody has shut them down meanwhile.
+/// Poll interval for a shutdown by another thread, while waiting for cores to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often, when the mailbox of one of them was full.
+/// Poll interval while the mailbox of one of these cores is full.
 const POST_EVERY: Duration = Duration::from_millis(1);
 
 /// An engine over one driver.
@@ -97,7 +97,7 @@ pub(super) struct Runtime {
     jobs: Mutex<Sender<Job>>,
     control: Mutex<Option<JoinHandle<()>>>,
     shut_down: Arc<AtomicBool>,
-    /// Calls that were not finished when it ended in good order. Held by whoever is ending it.
+    /// Calls that a graceful shutdown left unfinished. Locked by the thread that runs the shutdown.
     unfinished: Mutex<usize>,
     threads: Threads,
     reply_cache: Option<Arc<ReplyCache>>,
@@ -107,18 +107,18 @@ pub(super) struct Runtime {
     _polled: Option<PolledCpus>,
     #[expect(dead_code, reason = "lasts as long as the engine")]
     wake_limit: Option<WakeLimit>,
-    /// There if others may look at the engine.
+    /// Present if other processes may observe the engine.
     observed: Option<ControlSocket>,
     #[cfg(feature = "gss")]
     pub(super) gss: Arc<GssShared>,
 }
 
-/// What outlives a core's thread.
+/// State that outlives a core's thread.
 struct CorePlace {
     inbox: Arc<Inbox>,
     cells: Arc<StatsCells>,
     idle: Arc<IdleSwitch>,
-    /// Calls of other threads.
+    /// Calls by other threads.
     calls: Arc<Pool>,
     served: Served,
     taken: AtomicBool,
@@ -155,12 +155,16 @@ impl Runtime {
         let directory = Directory::default();
         #[cfg(feature = "gss")]
         let gss = GssShared::new(threads != Threads::Own, &config);
+        #[cfg(feature = "gss")]
+        let contexts = Some(Self::read_contexts(&gss));
+        #[cfg(not(feature = "gss"))]
+        let contexts = None;
         Ok(Arc::new(Self {
             responders: Responders::new(&config),
             panics: Arc::default(),
             _claims: claims,
             _polled: polled,
-            observed: Self::let_observe(&config, &directory, &cores, threads),
+            observed: Self::let_observe(&config, &directory, &cores, threads, contexts),
             connector,
             config,
             private_data,
@@ -181,20 +185,27 @@ impl Runtime {
         }))
     }
 
-    /// An engine that nobody can look at serves as well, so that what keeps its socket from it is told
-    /// and no error.
+    /// An engine without a control socket still serves, so a failure to open the socket is logged and is not an
+    /// error.
     fn let_observe(
         config: &Config,
         directory: &Directory,
         cores: &[CorePlace],
         threads: Threads,
+        contexts: Option<ReadContexts>,
     ) -> Option<ControlSocket> {
         if config.stats_export() != StatsExport::Socket || threads != Threads::Own {
             return None;
         }
-        let observer = Self::observer_of(config, directory, cores);
+        let observer = Self::observer_of(config, directory, cores).with(contexts);
         let failed = |error: &_| tracing::warn!(%error, "no control socket (stats.export)");
         ControlSocket::start(observer).inspect_err(failed).ok()
+    }
+
+    #[cfg(feature = "gss")]
+    fn read_contexts(gss: &Arc<GssShared>) -> ReadContexts {
+        let gss = Arc::clone(gss);
+        Box::new(move || gss.stats().entries().collect())
     }
 
     fn observer_of(config: &Config, directory: &Directory, cores: &[CorePlace]) -> Observer {
@@ -202,10 +213,14 @@ impl Runtime {
         Observer::new(config.clone(), directory.clone(), observed)
     }
 
-    /// One more observer, which no control socket has.
+    /// An additional observer that belongs to no control socket.
     #[cfg(test)]
     pub(super) fn observer(&self) -> Observer {
-        Self::observer_of(&self.config, &self.directory, &self.cores)
+        let observer = Self::observer_of(&self.config, &self.directory, &self.cores);
+        #[cfg(feature = "gss")]
+        return observer.with(Some(Self::read_contexts(&self.gss)));
+        #[cfg(not(feature = "gss"))]
+        observer
     }
 
     fn place(&self, index: usize) -> Result<&CorePlace, EngineError> {
@@ -217,15 +232,15 @@ impl Runtime {
 
     fn core_place(&self, index: usize) -> Result<&CorePlace, EngineError> {
         let place = self.place(index)?;
-        // Relaxed: it only decides who is first; what the core needs is behind locks and queues.
+        // Relaxed: it only decides which thread is first; everything the core needs is behind locks and queues.
         if place.taken.swap(true, Ordering::Relaxed) {
             return Err(EngineError::ApiMisuse(format!("core {index} was started before")));
         }
         Ok(place)
     }
 
-    /// A core's services: the application's programs, and the engine's own behind them, so that one
-    /// of these may take its place.
+    /// A core's services: the application's programs, followed by the engine's own, so that an application's program
+    /// can replace one of these.
     fn make_services(&self, context: &CoreContext, ops: &Rc<CoreCell>) -> Vec<ServiceEntry> {
         let programs = lock(&self.services);
         let made = programs.iter().map(|(program, version, factory)| ServiceEntry {
@@ -251,9 +266,9 @@ impl Runtime {
         lock(&self.listeners).clear();
     }
 
-    /// Asks every core to finish what it has begun, and waits until they have, no time is `left` or
-    /// the engine is shut down. Returns how many calls were not finished; a core that has not said
-    /// how many may have lost some, and counts as one.
+    /// Asks every core to finish its calls, and waits until all have done so, no time is `left` or the engine is shut
+    /// down. Returns the number of unfinished calls. A core that has not reported its number counts as one, because
+    /// it may have lost calls.
     fn see_off(&self, left: &dyn Fn() -> Duration) -> usize {
         let (report, reports) = channel();
         let running = |core: &usize| self.cores[*core].inbox.is_read();
@@ -275,7 +290,7 @@ impl Runtime {
         }
     }
 
-    /// Returns those whose cores' mailboxes are full.
+    /// Posts the letters; returns those whose cores' mailboxes are full.
     fn post_farewells(&self, farewells: Vec<Farewell>) -> Vec<Farewell> {
         let post = |farewell: Farewell| match self.cores[farewell.core]
             .inbox
@@ -287,7 +302,7 @@ impl Runtime {
         farewells.into_iter().filter_map(post).collect()
     }
 
-    /// Waits until somebody has shut the engine down, or no time is `left`.
+    /// Waits until the engine is shut down, or no time is `left`.
     fn await_shutdown(&self, left: &dyn Fn() -> Duration) {
         while !self.is_shut_down() && !left().is_zero() {
             std::thread::sleep(left().min(LOOK_EVERY));
@@ -302,7 +317,7 @@ impl Runtime {
         }
     }
 
-    /// The core connects by itself; the answer comes by mail all the same, in a later turn.
+    /// The core connects without the control thread; the answer still comes by mail, in a later turn.
     #[cfg(feature = "sim")]
     fn requests_at_once(&self, core: usize) -> ConnectRequests {
         let connector = Arc::clone(&self.connector);
@@ -327,7 +342,7 @@ impl Runtime {
         Box::new(move |address, timeout, instance, lent| {
             let number = next.replace(next.get() + 1);
             let (address, lent) = (address.to_owned(), Arc::clone(lent));
-            // If the control thread is gone so is the engine; the request is never answered.
+            // If the control thread has ended, so has the engine; the request is never answered.
             let request = Request { core, number, address, timeout, instance, lent };
             drop(jobs.send(Job::Connect(request)));
             number
@@ -345,7 +360,7 @@ impl Runtime {
         self.directory.add_service(program, version);
     }
 
-    /// Accepts connections at `address`, whose peers may read the slabs in `lent`.
+    /// Accepts connections at `address`; their peers may read the slabs in `lent`.
     pub(super) fn listen(&self, address: &str, lent: &[Slab]) -> Result<(), EngineError> {
         let lent = match self.config.bulk_view() {
             BulkView::Lent => lent,
@@ -367,7 +382,7 @@ impl Runtime {
         let pin = pin.map_err(|error| {
             EngineError::host(format!("core {index} cannot be pinned to CPU {cpu}"), error)
         })?;
-        // Before services are made, which may call.
+        // Before services are made, because these may make calls.
         place.calls.attach();
         let mut unstarted = Unstarted(Some(Arc::clone(&place.calls)));
         let fabric = self.connector.fabric(index)?;
@@ -382,13 +397,13 @@ impl Runtime {
         let cell = Rc::new(CoreCell::new(reactor, self.requests(index)));
         let ops = Rc::clone(&cell);
         let make = || (self.make_services(&context, &ops), lock(&self.options).make(&context));
-        // They may start threads, which are not to have this thread's one CPU.
+        // Services may start threads, which must not be confined to this thread's single CPU.
         let (services, options) = match &pin {
             Some(pin) => pin.loosened(make),
             None => make(),
         };
         let served = services.iter().map(|entry| (entry.program, entry.version)).collect();
-        // Once for each core: one that was taken is not started again.
+        // Runs once for each core: a core that was taken is not started again.
         let _ = place.served.set(served);
         let asking = self.config.asks_ccp().then(|| Rc::new(Asking::new(&self.config)));
         let varying = (Arc::clone(&self.responders), self.connector.random()?);
@@ -411,7 +426,7 @@ impl Runtime {
         Ok(Core::new(runner, &self.config, index, shared).pinned(pin))
     }
 
-    /// Has a core connect, for a handle.
+    /// Connects a core, for a handle.
     pub(super) fn connect(
         &self,
         core: usize,
@@ -429,7 +444,7 @@ impl Runtime {
         let left = || at_most.saturating_sub(began.elapsed());
         let mut unfinished = self.unfinished.try_lock().unwrap_or_else(|_| {
             self.await_shutdown(&left);
-            // Whoever was first notices it soon, and then has counted for both.
+            // The thread that drains notices the shutdown soon, and has then counted for both.
             self.shutdown();
             lock(&self.unfinished)
         });
@@ -444,7 +459,7 @@ impl Runtime {
     #[cfg(feature = "sim")]
     pub(super) fn leave(&self) {
         self.stop_listening();
-        // No event is sent: the caller moves the cores, and sees what they do.
+        // No report is read: the caller drives the cores, and sees their progress.
         let (report, _) = channel();
         let farewell = |core| Farewell { core, report: report.clone() };
         self.post_farewells((0..self.cores.len()).map(farewell).collect());
@@ -454,9 +469,9 @@ impl Runtime {
         self.shut_down.store(true, Ordering::Relaxed);
         self.stop_listening();
         for core in &self.cores {
-            // A full mailbox is being read; its core looks at the flag after this turn.
+            // A full mailbox is being read; its core checks the flag after this turn.
             drop(core.inbox.post(Mail::Shutdown));
-            // A core that has not begun answers no call.
+            // A core that has not started answers no call.
             if !core.taken.load(Ordering::Relaxed) {
                 core.calls.close();
             }
@@ -492,7 +507,7 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         self.shutdown();
         drop(self.observed.take());
-        // A core that was taken may have failed to start.
+        // A core that was taken may still have failed to start.
         self.cores.iter().for_each(|core| core.calls.close());
         drop(lock(&self.jobs).send(Job::Stop));
         if let Some(control) = lock(&self.control).take() {
@@ -501,7 +516,7 @@ impl Drop for Runtime {
     }
 }
 
-/// Ends the calls of other threads if their core cannot start, or a service's factory panics.
+/// Ends the calls by other threads if their core cannot start, or the factory of a service panics.
 struct Unstarted(Option<Arc<Pool>>);
 
 impl Drop for Unstarted {
@@ -528,8 +543,8 @@ impl CorePlace {
     }
 }
 
-/// The configuration with its cores on CPUs that no other engine of the host has claimed, if it leaves the
-/// choice to the engine and there are such.
+/// Returns the configuration with its cores on CPUs that no other engine of the host has claimed, if it leaves the
+/// choice to the engine and such CPUs exist.
 fn claim_cpus(config: Config, threads: Threads) -> (Config, Vec<CpuClaim>) {
     if threads != Threads::Own {
         return (config, Vec::new());
@@ -542,7 +557,7 @@ fn claim_cpus(config: Config, threads: Threads) -> (Config, Vec<CpuClaim>) {
     (config.on_cpus(cpus), claims)
 }
 
-/// What `host.cpu_dma_latency_us` asks for.
+/// Applies `host.cpu_dma_latency_us`.
 fn wake_limit(config: &Config) -> Result<Option<WakeLimit>, EngineError> {
     let hold = |at_most| WakeLimit::hold(Path::new(latency::DEVICE), at_most);
     config.cpu_dma_latency().map(hold).transpose().map_err(|error| {
@@ -561,10 +576,10 @@ pub(super) struct Runner {
     arrived: ArrivedMessages,
 }
 
-/// Clients that outlive the core keep its state, but not its connections.
+/// Clients that outlive the core keep its state, but none of its connections.
 impl Drop for Runner {
     fn drop(&mut self) {
-        // What a panic has left of the core may make it panic again: the process is to survive that.
+        // State left behind by a panic may make the core panic again, which the process has to survive.
         let ended = catch_unwind(AssertUnwindSafe(|| self.cell.end()));
         if ended.is_err() {
             tracing::error!("a core that panicked could not close its connections");
@@ -614,7 +629,7 @@ struct Spread {
 
 impl Acceptor<AnyEndpoint> for Spread {
     fn pick_core(&mut self) -> Option<usize> {
-        // A core that has ended, as one that panicked, gets none.
+        // A core that has ended, for example after a panic, gets no connections.
         let count = self.inboxes.len();
         let mut cores = (self.next..self.next + count).map(|core| core % count);
         let picked = cores.find(|core| !self.inboxes[*core].is_closed())?;
@@ -623,7 +638,7 @@ impl Acceptor<AnyEndpoint> for Spread {
     }
 
     fn accepted(&mut self, core: usize, endpoint: AnyEndpoint) {
-        // A full mailbox drops the endpoint, which closes the connection: the peer hears of it.
+        // A full mailbox drops the endpoint, which closes the connection: the peer notices that.
         if self.inboxes[core].post(Mail::Accepted(endpoint)).is_err() {
             tracing::warn!(core, "a connection was closed: the core's mailbox is full");
         }

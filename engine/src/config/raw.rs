@@ -569,7 +569,7 @@ choice!(
 );
 choice!(Versions: "auto" => Both, "1" => One, "2" => Two);
 choice!(ConfigRole: "auto" => Auto, "off" => Off, "serve" => Serve, "ask" => Ask, "both" => Both);
-choice!(Protection: "none" => None, "sys" => Sys);
+choice!(Protection: "none" => None, "sys" => Sys, "gss" => Gss);
 choice!(OnPanic: "answer" => Answer, "end" => End);
 choice!(BulkView: "lent" => Lent, "copy" => Copy);
 choice!(Driver: "shm" => Shm, "verbs" => Verbs);

@@ -320,8 +320,10 @@ pub static KEYS: &[Key] = &[
         name: "rpc.ccp_auth",
         unit: "",
         effect: "The RPC security flavor that this protocol is asked with, and below which its \
-                 server denies it.",
-        reason: "RFC 5666 demands an appropriate flavor; RPCSEC_GSS is not there.",
+                 server denies it. With `gss` it is asked by clients whose calls go under the \
+                 integrity or privacy of RPCSEC_GSS, once their context is there, and by no others.",
+        reason: "RFC 5666 demands an appropriate flavor; RPCSEC_GSS is a feature, and needs a \
+                 mechanism.",
         field: |raw| Field::Choice(&mut raw.rpc.ccp_auth),
     },
     Key {
@@ -491,7 +493,7 @@ pub static KEYS: &[Key] = &[
         unit: "ms",
         effect: "How long a server keeps a security context under which no call has come; its client \
                  establishes another one.",
-        reason: "Clients use a context at once; a token that is sent again makes one that nobody has the key of.",
+        reason: "Clients use a context at once; the sender of a copied token never can, as it lacks the key.",
         field: |raw| Field::Integer(&mut raw.gss.unused_ms, Limits::between(1, 86_400_000)),
     },
     Key {
@@ -569,7 +571,7 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "verbs.signal_every",
         unit: "Sends",
-        effect: "Of so many Sends in a row, one at least reports its completion.",
+        effect: "Longest run of Sends without a completion report.",
         reason: "Completions cost a cache line each, and send buffers come back soon enough.",
         field: |raw| Field::Integer(&mut raw.verbs.signal_every, Limits::between(1, 1024)),
     },
@@ -704,7 +706,7 @@ pub static KEYS: &[Key] = &[
         unit: "connections",
         effect: "Most connections of one core; more are refused.",
         reason: "Bounds the memory of a core to about a gigabyte when all are in use.",
-        field: |raw| Field::Integer(&mut raw.limits.conns, Limits::between(1, 4096)),
+        field: |raw| Field::Integer(&mut raw.limits.conns, Limits::between(1, 16_384)),
     },
     Key {
         name: "limits.handshakes",

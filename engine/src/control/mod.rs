@@ -38,7 +38,8 @@
 //! the fields of [`StatsSnapshot`](crate::StatsSnapshot), and `busy_ticks` is in ticks of which
 //! there are `ticks_per_second`. `uptime_ns` is the time of the snapshot since the engine was made.
 //! Of the configuration, `settings` has every key that differs from its default, and `budget` has
-//! the purposes of a connection's message buffers.
+//! the purposes of a connection's message buffers. `gss` has the counters of security contexts, named as the fields of
+//! `GssStats`, and is empty in an engine that was built without RPCSEC_GSS.
 //!
 //! A core that is `running` and has not `answered` has been in one turn for a tenth of a second,
 //! its thread does something else, or a second was not enough for all its connections. The members

@@ -15,10 +15,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Peers at a time; one more, and the oldest pending request is disconnected.
+/// Peers at a time; for one more, another one is disconnected.
 const PEERS_MAX: usize = 16;
 /// Time in which a peer must have asked, and then have taken its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Time in which a peer that was accepted or asked is not evicted before older ones.
+const YOUTH: Duration = Duration::from_secs(1);
 /// Connections accepted before peers are answered.
 const ACCEPT_BATCH: usize = 64;
 /// Rest after an error such as a lack of descriptors.
@@ -144,7 +146,8 @@ impl<S: Source> Server<S> {
         }
     }
 
-    /// Makes room where there is none: the process that has most connections loses its oldest request.
+    /// Makes room where there is none: the process that has most connections loses its oldest one. Where all are young,
+    /// that is one that has asked before rather than one that is about to.
     fn welcome(&mut self, socket: PeerSocket, process: ProcessIdentity, now: Instant) {
         if self.peers.len() == PEERS_MAX {
             let share = |peer: &Peer| {
@@ -153,7 +156,9 @@ impl<S: Source> Server<S> {
             };
             let last = (0..PEERS_MAX).max_by_key(|index| {
                 let peer = &self.peers[*index];
-                (share(peer), Reverse(peer.deadline))
+                let is_old = peer.deadline + YOUTH <= now + PATIENCE;
+                // Those accepted together have one deadline.
+                (share(peer), is_old, peer.has_asked, Reverse((peer.deadline, *index)))
             });
             drop(last.map(|index| self.peers.remove(index)));
         }
@@ -171,6 +176,7 @@ struct Peer {
     sent: usize,
     /// Hung up on once the answer is taken.
     is_last: bool,
+    has_asked: bool,
     deadline: Instant,
 }
 
@@ -187,6 +193,7 @@ impl Peer {
             answer: Vec::new(),
             sent: 0,
             is_last: false,
+            has_asked: false,
             deadline: now + PATIENCE,
         }
     }
@@ -240,7 +247,7 @@ impl Peer {
         } else {
             return;
         }
-        self.sent = 0;
+        (self.sent, self.has_asked) = (0, true);
         self.deadline = Instant::now() + PATIENCE;
     }
 
@@ -386,6 +393,53 @@ mod tests {
         server.turn();
         server.turn();
         assert!(is_answered(asking));
+    }
+
+    /// All of them are accepted in one turn, before any is answered.
+    #[test]
+    fn of_connections_accepted_together_the_last_ones_stay() {
+        let mut server = Server::new(Echoes).unwrap();
+        let mut all: Vec<_> = (0..PEERS_MAX * 2).map(|_| ask(&server)).collect();
+        server.turn();
+        server.turn();
+        let last = all.split_off(PEERS_MAX);
+        assert!(last.into_iter().all(is_answered));
+        assert!(!all.into_iter().any(is_answered));
+    }
+
+    #[test]
+    fn one_that_was_answered_is_evicted_before_one_that_has_not_asked_yet() {
+        let mut server = Server::new(Echoes).unwrap();
+        let asking = connect(&server);
+        server.turn();
+        let answered = ask(&server);
+        server.turn();
+        server.turn();
+        let _others: Vec<_> = (0..PEERS_MAX - 1).map(|_| connect(&server)).collect();
+        server.turn();
+        (&asking).write_all(b"snapshot 7\n").unwrap();
+        server.turn();
+        assert!(is_answered(asking));
+        (&answered).write_all(b"snapshot 7\n").unwrap_err();
+    }
+
+    #[test]
+    fn one_that_asks_again_and_again_stays_while_others_are_silent() {
+        let mut server = Server::new(Echoes).unwrap();
+        let _silent: Vec<_> = (1..PEERS_MAX).map(|_| connect(&server)).collect();
+        server.turn();
+        for peer in &mut server.peers {
+            peer.deadline -= YOUTH;
+        }
+        let monitor = ask(&server);
+        server.turn();
+        server.turn();
+        let _newcomers: Vec<_> = (1..PEERS_MAX).map(|_| connect(&server)).collect();
+        server.turn();
+        assert!(is_answered(monitor.try_clone().unwrap()));
+        (&monitor).write_all(b"snapshot 7\n").unwrap();
+        server.turn();
+        assert!(is_answered(monitor));
     }
 
     #[test]

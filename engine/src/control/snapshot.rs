@@ -18,6 +18,8 @@ pub(crate) struct EngineFacts<'a> {
     pub(crate) config: &'a Config,
     pub(crate) uptime: Duration,
     pub(crate) listens: Vec<String>,
+    /// Counters of its security contexts, by name; none in a build without RPCSEC_GSS.
+    pub(crate) gss: &'a [(&'static str, u64)],
 }
 
 /// Facts about one core.
@@ -55,6 +57,11 @@ pub(crate) fn render(engine: &EngineFacts<'_>, cores: &[CoreFacts], connections:
         .texts("listens", &engine.listens)
         .object("settings", |object| settings(object, engine.config.raw()))
         .object("budget", |object| budget(object, engine.config))
+        .object("gss", |object| {
+            for (name, count) in engine.gss {
+                object.number(name, *count);
+            }
+        })
         .objects("cores", cores.iter().enumerate(), |object, (index, facts)| {
             core(object.number("index", index as u64), facts, connections);
         });

@@ -4,6 +4,8 @@
 use super::shm::ShmEnds;
 #[cfg(feature = "sim")]
 use super::sim::SimEnds;
+#[cfg(feature = "verbs")]
+use super::verbs::VerbsEnds;
 use super::{Head, QpId, Short};
 use std::rc::Rc;
 
@@ -37,9 +39,21 @@ pub enum Alone {
 pub enum Ends {
     /// Ends of a connection over shared memory.
     Shm(Rc<ShmEnds>),
+    /// Ends of a connection over a device, which only send.
+    #[cfg(feature = "verbs")]
+    Verbs(Rc<VerbsEnds>),
     /// Ends of a simulated connection.
     #[cfg(feature = "sim")]
     Sim(Rc<SimEnds>),
+}
+
+impl Ends {
+    /// True if a message that is sent here takes a place in the send queue: over shared memory only one that is posted
+    /// does.
+    #[inline(always)]
+    pub(crate) fn take_places(&self) -> bool {
+        !matches!(self, Self::Shm(_))
+    }
 }
 
 /// The same for the ends of each driver.
@@ -47,6 +61,8 @@ macro_rules! each {
     ($it:expr, $ends:ident => $do:expr) => {
         match $it {
             Ends::Shm($ends) => $do,
+            #[cfg(feature = "verbs")]
+            Ends::Verbs($ends) => $do,
             #[cfg(feature = "sim")]
             Ends::Sim($ends) => $do,
         }
@@ -88,6 +104,8 @@ impl ShortEnds for Ends {
     ) -> bool {
         match self {
             Self::Shm(ends) => ends.send(head, message, bytes),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(ends) => ends.send::<HEAD>(head.into(), message, bytes),
             // As one value, so that nothing that a head is made of needs a place in memory.
             #[cfg(feature = "sim")]
             Self::Sim(ends) => ends.send::<HEAD>(head.into(), message, bytes),

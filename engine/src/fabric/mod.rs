@@ -74,7 +74,7 @@ pub trait Fabric: Sized + 'static {
     /// A connection that the [`Connector`] made and no core has adopted yet. Dropping it closes it.
     type Endpoint: Endpoint;
 
-    /// True if short messages go by value ([`Fabric::take_shorts`], [`Ends`]).
+    /// True if short messages are sent by value ([`Ends`]), and perhaps come so ([`Fabric::take_shorts`]).
     fn has_shorts(&self) -> bool {
         false
     }

@@ -102,7 +102,7 @@ impl Short {
 
     /// Becomes a copy of a message, if that is a short one that has all words of a [`LineHead`].
     #[inline(always)]
-    pub(super) fn copy_from(&mut self, message: &[u8]) -> bool {
+    pub(crate) fn copy_from(&mut self, message: &[u8]) -> bool {
         if !(LINE_HEAD_BYTES..=SHORT_BYTES_MAX).contains(&message.len()) {
             return false;
         }
@@ -123,8 +123,15 @@ impl Short {
     /// message are earlier contents of that memory.
     #[inline(always)]
     pub fn pairs<const N: usize>(&self) -> [u64; N] {
-        let pairs = self.bytes[PAIRS_AT..].as_chunks().0.first_chunk::<N>();
-        pairs.map_or([0; N], |pairs| pairs.map(u64::from_ne_bytes))
+        let mut pairs = [0; N];
+        if let Some(chunks) = self.bytes[PAIRS_AT..].as_chunks().0.first_chunk::<N>() {
+            // Not by `map` of arrays, which a compiler may leave out of line.
+            pairs
+                .iter_mut()
+                .zip(chunks)
+                .for_each(|(pair, bytes)| *pair = u64::from_ne_bytes(*bytes));
+        }
+        pairs
     }
 
     /// The message in a buffer, which has room for any short one.
@@ -174,6 +181,23 @@ impl Short {
         if let Some(behind) = behind.first_chunk_mut::<BLOCK_BYTES>() {
             *behind = [0; BLOCK_BYTES];
         }
+    }
+
+    /// Becomes a copy of a message of `bytes` bytes, with these first words in the place of its own.
+    #[cfg(feature = "verbs")]
+    #[inline(always)]
+    pub(super) fn copy_with_head<const WORDS: usize>(
+        &mut self,
+        head: &Head<WORDS>,
+        message: &Self,
+        bytes: usize,
+    ) {
+        let blocks = (SLOT_MESSAGE_AT + bytes).div_ceil(BLOCK_BYTES);
+        for (to, from) in self.slot_mut().iter_mut().zip(message.slot()).take(blocks) {
+            *to = *from;
+        }
+        self.set_head(head);
+        self.set_taken(bytes);
     }
 
     /// The slot that holds the message.

@@ -1,6 +1,5 @@
 //! Pools of blocks for one-sided transfers, by size class, for any thread.
 
-#[cfg(any(feature = "verbs", feature = "file-io"))]
 use super::RegionHold;
 use super::{Bulk, LINE_BYTES, PoolError, Region, RegionId};
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +7,7 @@ use crate::sync::free_list::FreeList;
 use std::fmt;
 use std::process::abort;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Most size classes of a pool.
 const CLASSES_MAX: usize = 8;
@@ -100,8 +99,10 @@ impl BulkPool {
     }
 
     /// Keeps that region, for the code that registers it.
-    #[cfg(any(feature = "verbs", feature = "file-io"))]
-    pub(crate) fn hold_region(&self) -> RegionHold {
+    ///
+    /// Contract: the range of the hold contains every block of this pool, and the hold keeps the contract of
+    /// [`RegionHold`]. Relied on by `unsafe impl StableMemory for RegionHold` of spinrpc-nfs.
+    pub fn hold_region(&self) -> RegionHold {
         self.0.region.hold()
     }
 
@@ -110,7 +111,7 @@ impl BulkPool {
     /// one.
     #[cfg(feature = "verbs")]
     pub(crate) fn blocks(&self) -> impl ExactSizeIterator<Item = (NonNull<u8>, usize)> + '_ {
-        self.0.blocks.iter().map(|block| (block.first_byte, block.block_bytes))
+        self.0.make_blocks().iter().map(|block| (block.first_byte, block.block_bytes))
     }
 
     /// State of each class, smallest first.
@@ -154,9 +155,12 @@ impl fmt::Debug for BulkPool {
 /// State shared by a pool and its blocks.
 struct PoolCore {
     region: Region,
+    /// Bytes of the region before the first block.
+    lead_in: usize,
     /// Ascending by size.
     classes: Box<[Class]>,
-    blocks: Box<[Block]>,
+    /// Made when the first block is taken: most connections take none.
+    blocks: OnceLock<Box<[Block]>>,
 }
 
 struct Class {
@@ -170,6 +174,8 @@ struct Class {
 struct Block {
     /// Handles that exist: a `Bulk` or `SharedBulk`s, and leases. Zero while in the free list.
     references: AtomicU32,
+    /// Number of the block in its pool.
+    index: u32,
     class: u32,
     block_bytes: usize,
     first_byte: NonNull<u8>,
@@ -184,44 +190,67 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    fn new(region: &Region, class: u32, block_bytes: usize, first_byte: NonNull<u8>) -> Self {
-        let is_exposed = region.is_exposed();
-        Self { references: AtomicU32::new(0), class, block_bytes, first_byte, is_exposed }
+    fn new(
+        region: &Region,
+        (index, class): (u32, u32),
+        block_bytes: usize,
+        first_byte: NonNull<u8>,
+    ) -> Self {
+        let (references, is_exposed) = (AtomicU32::new(0), region.is_exposed());
+        Self { references, index, class, block_bytes, first_byte, is_exposed }
     }
 }
 
 impl PoolCore {
     /// Lays out `classes` one after another; the caller has checked that they fit.
     fn carve(region: Region, lead_in: usize, classes: &[BulkClass]) -> Self {
-        let mut blocks = Vec::new();
-        let mut offset = lead_in;
-        let mut carved = Vec::with_capacity(classes.len());
-        for (class, number) in classes.iter().zip(0_u32..) {
-            let free = FreeList::full(blocks.len() as u32, class.count as u32);
-            for _ in 0..class.count {
-                // SAFETY: `new` checked that all strides lie within the region.
-                let first_byte = unsafe { region.as_ptr().add(offset) };
-                blocks.push(Block::new(&region, number, class.block_bytes, first_byte));
+        let mut blocks = 0;
+        let carve = |class: &BulkClass| {
+            let free = FreeList::full(blocks, class.count as u32);
+            blocks += class.count as u32;
+            Class { block_bytes: class.block_bytes, free }
+        };
+        let classes = classes.iter().map(carve).collect();
+        Self { region, lead_in, classes, blocks: OnceLock::new() }
+    }
+
+    /// The state of all blocks, which the first caller makes.
+    #[inline]
+    fn make_blocks(&self) -> &[Block] {
+        self.blocks.get_or_init(|| self.first_blocks())
+    }
+
+    #[cold]
+    fn first_blocks(&self) -> Box<[Block]> {
+        let mut blocks =
+            Vec::with_capacity(self.classes.iter().map(|class| class.free.total()).sum());
+        let mut offset = self.lead_in;
+        for (class, number) in self.classes.iter().zip(0_u32..) {
+            for _ in 0..class.free.total() {
+                // SAFETY: `BulkPool::new` checked that all strides of these classes lie within the region.
+                let first_byte = unsafe { self.region.as_ptr().add(offset) };
+                let index = blocks.len() as u32;
+                blocks.push(Block::new(
+                    &self.region,
+                    (index, number),
+                    class.block_bytes,
+                    first_byte,
+                ));
                 offset += stride_bytes(class.block_bytes);
             }
-            carved.push(Class { block_bytes: class.block_bytes, free });
         }
-        Self { region, classes: carved.into(), blocks: blocks.into() }
+        blocks.into()
     }
 
     /// The one block that is all of `region`.
     fn whole(region: Region) -> Self {
         let block_bytes = region.len();
-        let block = Block::new(&region, 0, block_bytes, region.as_ptr());
+        let block: Box<[Block]> =
+            [Block::new(&region, (0, 0), block_bytes, region.as_ptr())].into();
         let free = FreeList::full(0, 1);
         free.take();
         let class = Class { block_bytes, free };
-        Self { region, classes: Box::new([class]), blocks: Box::new([block]) }
-    }
-
-    #[inline]
-    fn block(&self, index: u32) -> &Block {
-        &self.blocks[index as usize]
+        Self { region, lead_in: 0, classes: Box::new([class]), blocks: block.into() }
     }
 }
 
@@ -231,7 +260,8 @@ pub(super) struct BlockRef {
     /// Pointer from `Arc::into_raw`: one strong count for all references of a block together, so
     /// that making a further reference touches the block's own line only.
     core: NonNull<PoolCore>,
-    index: u32,
+    /// In the pool.
+    block: NonNull<Block>,
 }
 
 // SAFETY: a reference is an index and a pointer to a `PoolCore`, which is Sync; counts are atomic.
@@ -246,10 +276,12 @@ impl BlockRef {
     fn first(core: &Arc<PoolCore>, index: u32) -> Self {
         // Relaxed: popping it made this thread the only one that knows the block, and handing a
         // handle to another thread synchronises.
-        core.block(index).references.store(1, Ordering::Relaxed);
+        let block = &core.make_blocks()[index as usize];
+        block.references.store(1, Ordering::Relaxed);
+        let block = NonNull::from(block);
         let raw = Arc::into_raw(Arc::clone(core));
         // SAFETY: `Arc::into_raw` never gives null.
-        Self { core: unsafe { NonNull::new_unchecked(raw.cast_mut()) }, index }
+        Self { core: unsafe { NonNull::new_unchecked(raw.cast_mut()) }, block }
     }
 
     /// The only block of application memory.
@@ -259,7 +291,8 @@ impl BlockRef {
 
     #[inline]
     fn block(&self) -> &Block {
-        self.core().block(self.index)
+        // SAFETY: it lies in the pool, which lives at least as long as `self` (see `core`) and makes its blocks once.
+        unsafe { self.block.as_ref() }
     }
 
     #[inline]
@@ -305,17 +338,15 @@ impl BlockRef {
     #[cfg(feature = "verbs")]
     #[inline]
     pub(super) fn index(&self) -> u32 {
-        self.index
+        self.block().index
     }
 
     /// True if other blocks lie in the same region.
-    #[cfg(feature = "file-io")]
     pub(super) fn is_one_of_many(&self) -> bool {
-        self.core().blocks.len() > 1
+        self.core().classes.iter().map(|class| class.free.total()).sum::<usize>() > 1
     }
 
     /// Keeps the region the block lies in.
-    #[cfg(any(feature = "verbs", feature = "file-io"))]
     pub(super) fn hold_region(&self) -> RegionHold {
         self.core().region.hold()
     }
@@ -339,7 +370,7 @@ impl Clone for BlockRef {
             // under its users. `Arc` does the same.
             abort();
         }
-        Self { core: self.core, index: self.index }
+        Self { core: self.core, block: self.block }
     }
 }
 
@@ -356,7 +387,7 @@ impl Drop for BlockRef {
         block.references.load(Ordering::Acquire);
         // SAFETY: takes back the strong count that `first` leaked; this was the last reference.
         let core = unsafe { Arc::from_raw(self.core.as_ptr()) };
-        core.classes[core.block(self.index).class as usize].free.give(self.index);
+        core.classes[block.class as usize].free.give(block.index);
     }
 }
 

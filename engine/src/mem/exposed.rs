@@ -3,9 +3,9 @@
 use super::Bulk;
 use std::slice;
 
-/// A block that the peer of a connection can write at any time, whatever it was promised: memory that
-/// both processes have mapped. Bytes are copied in and out; a peer that writes meanwhile tears the
-/// copy, and can do no more. For a reference to the bytes there are `unsafe` methods.
+/// A block that the peer of a connection can write at any time, whatever it has agreed to: memory that both processes
+/// have mapped. Bytes are copied in and out; a peer that writes during a copy can tear it, but cannot cause other
+/// harm. `unsafe` methods give references to the bytes.
 ///
 /// ```compile_fail
 /// fn bytes(bulk: &spinrpc::ExposedBulk) -> &[u8] {
@@ -44,7 +44,7 @@ impl ExposedBulk {
         self.0.is_empty()
     }
 
-    /// Says how many bytes are in use.
+    /// Sets the number of bytes in use.
     ///
     /// # Panics
     /// If that is more than the capacity.

@@ -1,5 +1,6 @@
 //! Keys for exposed memory that a peer cannot guess and that are not soon used again.
 
+use crate::sys::random::Random;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 
@@ -13,9 +14,13 @@ use std::io;
 pub struct KeyGenerator {
     secrets: [u64; ROUNDS],
     index_bits: u32,
-    /// Number of tags that each place has used.
-    used: Box<[u32]>,
+    places: usize,
+    /// Number of tags that each place has used, as far as the places that have used any.
+    used: Vec<u32>,
 }
+
+/// Places that a table remembers from the first key on.
+const USED_MIN: usize = 64;
 
 /// Enough for every bit of a counter to reach every bit of the tag.
 const ROUNDS: usize = 3;
@@ -57,9 +62,9 @@ impl KeyGenerator {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let index_bits = places.next_power_of_two().trailing_zeros();
-        let mut state = seed;
-        let secrets = std::array::from_fn(|_| split_mix(&mut state));
-        Ok(Self { secrets, index_bits, used: vec![0; places].into() })
+        let mut random = Random::seeded(seed);
+        let secrets = std::array::from_fn(|_| random.next_u64());
+        Ok(Self { secrets, index_bits, places, used: Vec::new() })
     }
 
     /// The next key of place `index`: never 0, and none of the last [`Self::DISTINCT_KEYS`].
@@ -68,6 +73,9 @@ impl KeyGenerator {
     /// If `index` is not below the number of places.
     #[inline]
     pub fn next(&mut self, index: usize) -> u32 {
+        if index >= self.used.len() {
+            self.grow(index);
+        }
         loop {
             let counter = self.used[index];
             self.used[index] = counter.wrapping_add(1);
@@ -76,6 +84,15 @@ impl KeyGenerator {
                 return key as u32;
             }
         }
+    }
+
+    /// Place `index` is used for the first time.
+    #[cold]
+    fn grow(&mut self, index: usize) {
+        assert!(index < self.places, "place {index} of {}", self.places);
+        let used = (index + 1).next_power_of_two().max(USED_MIN).min(self.places);
+        self.used.reserve_exact(used - self.used.len());
+        self.used.resize(used, 0);
     }
 
     /// The place that `key` names. It may be none of the table's.
@@ -91,10 +108,9 @@ impl KeyGenerator {
         let mut place = index as u64;
         let mut tag = u64::from(counter) & mask;
         for secret in self.secrets {
-            place ^= secret;
-            let of_place = split_mix(&mut place);
-            tag = (tag ^ of_place) & mask;
-            tag = tag.wrapping_mul((of_place >> 32) | 1) & mask;
+            place = Random::seeded(place ^ secret).next_u64();
+            tag = (tag ^ place) & mask;
+            tag = tag.wrapping_mul((place >> 32) | 1) & mask;
             tag ^= tag >> tag_bits.div_ceil(2);
         }
         tag
@@ -104,15 +120,6 @@ impl KeyGenerator {
 /// The lowest `bits` bits set; `bits` is at most 32.
 fn mask(bits: u32) -> u64 {
     (1 << bits) - 1
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014): spreads a seed over 64 bits.
-fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

@@ -1,12 +1,8 @@
-//! Rights on a block: those of the exclusive owner, of the readers, and of a driver's loans.
+//! Rights on a block: exclusive ownership, shared reading, and loans to a driver.
 
-#[cfg(feature = "verbs")]
-use super::RegionHold;
 use super::bulk::BlockRef;
-use super::{Region, RegionId, Witness};
+use super::{Region, RegionHold, RegionId, Witness};
 use crate::sync::copy::copy_bytes;
-#[cfg(feature = "file-io")]
-use crate::sys::file_ring::{StableBytes, StableMemory};
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -16,6 +12,15 @@ use std::slice;
 /// driver; while a [`Lease`] is out it does neither. Memory that a peer can write at any time
 /// ([`Bulk::is_exposed`]) is only copied in and out; clients and services get such memory as an
 /// [`ExposedBulk`](super::ExposedBulk), never as this type.
+///
+/// # Contract
+/// `unsafe impl StableBytes for Bulk` of spinrpc-nfs (`apps/nfs/src/sys/bulk.rs`) hands the bytes to the
+/// kernel, together with this value. It is sound only while all of this stays true:
+/// * The bytes that [`bytes_mut`](Self::bytes_mut) returns stay mapped at the same address until the value
+///   is dropped, wherever it is moved, and forever if it is leaked.
+/// * Only this value reads or writes them, unless a lease is out or the memory is exposed;
+///   `bytes_mut` panics in both cases.
+/// * Leases and other handles to the block come from `&mut self` or `self` only.
 ///
 /// ```
 /// use spinrpc::Bulk;
@@ -68,7 +73,7 @@ impl Bulk {
         self.len == 0
     }
 
-    /// Says how many bytes are in use.
+    /// Sets the number of bytes in use.
     ///
     /// # Panics
     /// If that is more than the capacity: a length that a peer named is compared before.
@@ -110,8 +115,8 @@ impl Bulk {
         self.block.is_exposed()
     }
 
-    /// Copies bytes from byte `at` on, of those in use, to `into`. For any memory: a peer that writes
-    /// meanwhile tears the copy, and can do no more.
+    /// Copies bytes in use, from byte `at` on, to `into`. Works for any memory: a peer that writes during the copy
+    /// can tear it, but cannot cause other harm.
     ///
     /// # Panics
     /// If a lease is out ([`Bulk::is_leased`]), or if fewer bytes than `into` takes are in use there.
@@ -180,7 +185,7 @@ impl Bulk {
         !self.block.is_only()
     }
 
-    /// Gives up writing for good, so that many can read.
+    /// Gives up writing permanently, so that there can be several readers.
     ///
     /// # Panics
     /// If a lease is out ([`Bulk::is_leased`]): a driver may be writing there. If the memory
@@ -194,6 +199,17 @@ impl Bulk {
     #[inline]
     pub fn region_id(&self) -> RegionId {
         self.block.region_id()
+    }
+
+    /// Keeps the memory of the pool that the block is from, for code that registers it with the kernel.
+    /// `None` for a block that is all of its memory, as an application's own is: that comes and goes
+    /// with it.
+    ///
+    /// Contract: all bytes of this block lie within the range of the hold, which keeps the contract of
+    /// [`RegionHold`]. Used by spinrpc-nfs (`apps/nfs/src/sys/bulk.rs`).
+    #[doc(hidden)]
+    pub fn pool_memory(&self) -> Option<RegionHold> {
+        self.block.is_one_of_many().then(|| self.block.hold_region())
     }
 
     /// First byte, for a driver that owns the block as the tail of a posted receive.
@@ -218,26 +234,6 @@ impl Bulk {
     fn assert_private(&self) {
         self.assert_home();
         assert!(!self.is_exposed(), "a peer can write the block: copy its bytes");
-    }
-}
-
-// SAFETY: the bytes are those of the block, which stays where it is when its handle is moved, and is
-// this handle's alone: a lease needs `&mut` of it.
-#[cfg(feature = "file-io")]
-unsafe impl StableBytes for Bulk {
-    /// The bytes in use.
-    ///
-    /// # Panics
-    /// If a lease is out ([`Bulk::is_leased`]).
-    fn stable_bytes(&mut self) -> &mut [u8] {
-        self.bytes_mut()
-    }
-
-    /// Memory of the pool. A block that is all of its memory, as an application's own is, comes and
-    /// goes with it.
-    fn whole_memory(&self) -> Option<Box<dyn StableMemory>> {
-        let hold = self.block.is_one_of_many().then(|| self.block.hold_region())?;
-        Some(Box::new(hold))
     }
 }
 
@@ -304,7 +300,7 @@ impl fmt::Debug for SharedBulk {
     }
 }
 
-/// A range of a block on loan to a driver. It keeps the memory alive, whatever becomes of the owner.
+/// A range of a block on loan to a driver. It keeps the memory alive, even if the owner is dropped.
 ///
 /// Guarantee for a driver: while a [writable](Lease::writable) lease lives, its bytes are not
 /// accessed through any other handle; while another lease lives, they are not written.

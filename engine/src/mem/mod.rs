@@ -28,7 +28,6 @@ pub use exposed::ExposedBulk;
 pub use keys::KeyGenerator;
 pub use loan::{Bulk, Lease, SharedBulk};
 pub use pool::BufPool;
-#[cfg(any(feature = "verbs", feature = "file-io"))]
 pub use region::RegionHold;
 pub use region::{Region, RegionError, RegionId};
 pub use slab::{SLABS_MAX, Slab, SlabLayout};

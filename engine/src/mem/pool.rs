@@ -33,18 +33,9 @@ impl BufPool {
         if region.len() < needed_bytes.saturating_add(lead_in) {
             return Err(PoolError::RegionTooSmall { needed_bytes, region_bytes: region.len() });
         }
-        // SAFETY: the region is longer than `lead_in`, as was just checked.
-        let base = unsafe { region.as_ptr().add(lead_in) };
         let free: Box<[Cell<u32>]> = (0..count).rev().map(Cell::new).collect();
-        let stride = stride_bytes(buf_bytes);
-        let slot = |index: u32| {
-            // SAFETY: the region has `count` strides behind `base`, as was just checked.
-            let first = unsafe { base.add(index as usize * stride) };
-            Slot::new(first, index, capacity)
-        };
-        let slots = (0..count).map(slot).collect();
-        let (available, tails) = (Cell::new(count), OnceCell::new());
-        Ok(Self(Rc::new(PoolCore { capacity, available, free, slots, region, tails })))
+        let (available, slots, tails) = (Cell::new(count), OnceCell::new(), OnceCell::new());
+        Ok(Self(Rc::new(PoolCore { capacity, available, lead_in, free, slots, region, tails })))
     }
 
     /// Bytes a line-aligned region must have for this pool.
@@ -115,8 +106,11 @@ pub(super) struct PoolCore {
     capacity: u32,
     /// The first `available` entries of `free` are the indices in the pool.
     available: Cell<u32>,
+    /// Bytes of the region before the first buffer.
+    lead_in: usize,
     free: Box<[Cell<u32>]>,
-    slots: Box<[Slot]>,
+    /// Made when the first buffer is taken: most connections take none to send.
+    slots: OnceCell<Box<[Slot]>>,
     region: Region,
     /// The tails of chained buffers, by index; most pools have none. Kept apart from the slots, so
     /// that those stay small.
@@ -135,7 +129,18 @@ impl PoolCore {
     /// State of buffer `index`, which this pool has.
     #[inline]
     pub(super) fn slot(&self, index: u32) -> &Slot {
-        &self.slots[index as usize]
+        &self.slots.get_or_init(|| self.make_slots())[index as usize]
+    }
+
+    #[cold]
+    fn make_slots(&self) -> Box<[Slot]> {
+        let stride = stride_bytes(self.capacity as usize);
+        let slot = |index: usize| {
+            // SAFETY: `BufPool::new` checked that the region has as many strides behind `lead_in`.
+            let first = unsafe { self.region.as_ptr().add(self.lead_in + index * stride) };
+            Slot::new(first, index as u32, self.capacity)
+        };
+        (0..self.free.len()).map(slot).collect()
     }
 
     /// Bytes of each buffer.
@@ -151,7 +156,7 @@ impl PoolCore {
 
     /// As [`PoolCore::tail`]; the first time it allocates the places.
     pub(super) fn make_tail(&self, index: u32) -> &Tail {
-        let tails = self.tails.get_or_init(|| self.slots.iter().map(|_| Tail::default()).collect());
+        let tails = self.tails.get_or_init(|| self.free.iter().map(|_| Tail::default()).collect());
         &tails[index as usize]
     }
 

@@ -2,15 +2,11 @@
 
 use super::LINE_BYTES;
 use crate::sync::atomic::{AtomicU64, Ordering};
-#[cfg(feature = "file-io")]
-use crate::sys::file_ring::StableMemory;
 use crate::sys::mmap::{LendableMemory, Mapping, SharedMemory};
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
-#[cfg(any(feature = "verbs", feature = "file-io"))]
-use std::sync::Weak;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Names a region within this process; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,7 +19,6 @@ pub struct RegionId(pub u64);
 pub struct Region {
     memory: Arc<Memory>,
     /// Shared by all parts of a whole, and by nothing else.
-    #[cfg(any(feature = "verbs", feature = "file-io"))]
     parts: Arc<()>,
     offset: usize,
     len: usize,
@@ -33,7 +28,6 @@ pub struct Region {
 struct Memory {
     id: RegionId,
     base: NonNull<u8>,
-    #[cfg(any(feature = "verbs", feature = "file-io"))]
     len: usize,
     backing: Backing,
 }
@@ -108,20 +102,8 @@ impl Region {
         // Relaxed: only uniqueness matters.
         let next = NEXT.get_or_init(|| AtomicU64::new(1)).fetch_add(1, Ordering::Relaxed);
         let id = RegionId(next);
-        let memory = Memory {
-            id,
-            base,
-            #[cfg(any(feature = "verbs", feature = "file-io"))]
-            len,
-            backing,
-        };
-        Self {
-            memory: Arc::new(memory),
-            #[cfg(any(feature = "verbs", feature = "file-io"))]
-            parts: Arc::default(),
-            offset: 0,
-            len,
-        }
+        let memory = Memory { id, base, len, backing };
+        Self { memory: Arc::new(memory), parts: Arc::default(), offset: 0, len }
     }
 
     /// Splits off the first `bytes`, rounded up to whole cache lines so that the rest starts at one,
@@ -130,7 +112,6 @@ impl Region {
         let bytes = bytes.checked_next_multiple_of(LINE_BYTES).filter(|n| *n <= self.len)?;
         let front = Self {
             memory: Arc::clone(&self.memory),
-            #[cfg(any(feature = "verbs", feature = "file-io"))]
             parts: Arc::clone(&self.parts),
             offset: self.offset,
             len: bytes,
@@ -147,7 +128,6 @@ impl Region {
     }
 
     /// Keeps the whole that this is a part of.
-    #[cfg(any(feature = "verbs", feature = "file-io"))]
     pub(crate) fn hold(&self) -> RegionHold {
         RegionHold { memory: Arc::clone(&self.memory), parts: Arc::downgrade(&self.parts) }
     }
@@ -190,54 +170,49 @@ impl Region {
 
 /// Keeps memory in place for the device or kernel that it was registered with; uses none of the
 /// bytes.
-#[cfg(any(feature = "verbs", feature = "file-io"))]
+///
+/// # Contract
+/// `unsafe impl StableMemory for RegionHold` of spinrpc-nfs (`apps/nfs/src/sys/bulk.rs`) registers the range
+/// with the kernel. It is sound only while all of this stays true:
+/// * [`as_ptr`](Self::as_ptr) and [`len`](Self::len) return the same range at every call, wherever the value is
+///   moved. It stays mapped until the last hold and the last part of the memory are dropped.
+/// * Bytes of it are reached through its parts only: handles to blocks of a pool keep a part alive.
+/// * Parts come from parts. So [`is_unused`](Self::is_unused), once true, stays true.
 #[derive(Clone)]
 pub struct RegionHold {
     memory: Arc<Memory>,
     parts: Weak<()>,
 }
 
-#[cfg(any(feature = "verbs", feature = "file-io"))]
 impl RegionHold {
     /// True if no part of the memory is left. It then stays unused, because parts come from parts.
     /// Other holds may still exist.
-    pub(crate) fn is_unused(&self) -> bool {
+    pub fn is_unused(&self) -> bool {
         self.parts.strong_count() == 0
     }
-}
 
-// SAFETY: the memory stays where it is until its last owner is gone, and this is one of them. Bytes of
-// it can be reached through a part only.
-#[cfg(feature = "file-io")]
-unsafe impl StableMemory for RegionHold {
-    fn range(&self) -> (NonNull<u8>, usize) {
-        (self.memory.base, self.memory.len)
-    }
-
-    fn is_unused(&self) -> bool {
-        Self::is_unused(self)
-    }
-}
-
-#[cfg(feature = "verbs")]
-impl RegionHold {
     /// See [`Region::id`].
+    #[cfg(feature = "verbs")]
     pub(crate) fn id(&self) -> RegionId {
         self.memory.id
     }
 
     /// The first byte of the whole.
-    pub(crate) fn as_ptr(&self) -> NonNull<u8> {
+    pub fn as_ptr(&self) -> NonNull<u8> {
         self.memory.base
     }
 
     /// Bytes of the whole.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.memory.len
+    }
+
+    /// No bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.memory.len == 0
     }
 }
 
-#[cfg(any(feature = "verbs", feature = "file-io"))]
 impl fmt::Debug for RegionHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("RegionHold").field(&self.memory.id.0).finish()
@@ -277,7 +252,7 @@ impl fmt::Debug for Backing {
     }
 }
 
-/// The range asked for is not within the shared memory.
+/// The requested range is not within the shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the range is not within the shared memory of {memory_bytes} bytes")]
 pub struct RegionError {

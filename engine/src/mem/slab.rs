@@ -7,14 +7,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// What blocks are aligned to, and whole multiples of: what file I/O without the page cache asks for (`O_DIRECT`).
+/// Alignment of blocks, whose sizes are multiples of it: required for file I/O without the page cache (`O_DIRECT`).
 const BLOCK_ALIGN_BYTES: usize = 4096;
 
 /// Slabs that one connection can be lent.
 pub const SLABS_MAX: usize = 4;
 
-/// How many blocks a slab has, and of how many bytes: for [`Engine::slab`](crate::Engine::slab) and
-/// [`Slab::from_memfd`].
+/// Number and size of the blocks of a slab, for [`Engine::slab`](crate::Engine::slab) and [`Slab::from_memfd`].
 ///
 /// ```
 /// use spinrpc::{Config, Engine, SlabLayout};
@@ -31,7 +30,7 @@ pub struct SlabLayout {
 }
 
 impl SlabLayout {
-    /// No blocks of no bytes, of which no slab can be made: both numbers must be set.
+    /// A layout without blocks, which is not valid for a slab: both numbers must be set.
     pub const fn new() -> Self {
         Self { block_bytes: 0, blocks: 0 }
     }
@@ -84,14 +83,15 @@ impl fmt::Display for SlabLayout {
 ///
 /// A server's results that lie in a slab that it lends are copied once, by the client, to wherever it wants them.
 ///
-/// Over shared memory the server, or each client of a server that lends, gets a descriptor and a mapping of the **whole** slab, for reading: it can look at all
-/// blocks at any time, those of other calls and of other connections included. It cannot write the slab: the kernel
-/// refuses that to everybody but this process ([`Slab::from_memfd`] says by what). So lend a slab to servers that may
-/// know all that is in it, keep a slab for each server otherwise, or set `shm.bulk = "copy"`.
+/// Over shared memory the server, or each client of a server that lends, gets a descriptor and a read-only mapping of
+/// the **whole** slab: it can read all blocks at any time, including those of other calls and of other connections.
+/// It cannot write the slab: the kernel denies that to every process but this one ([`Slab::from_memfd`] tells how).
+/// So lend a slab only to servers that may know all of its contents; otherwise keep a slab for each server, or set
+/// `shm.bulk = "copy"`.
 ///
-/// A hostile server can keep the descriptor. From then on, for as long as the memory exists, the end of a connection
-/// takes nothing back: make a new slab after lending to a server that may not know what comes later. Such a server also
-/// keeps the memory alive when the slab is gone, charged to the client (its memory cgroup).
+/// A hostile server can keep the descriptor. It can then read the memory as long as that exists, even after the
+/// connection has ended: make a new slab after lending to a server that may not see later contents. Such a server
+/// also keeps the memory alive after the slab is dropped, charged to the client (its memory cgroup).
 ///
 /// ```
 /// use spinrpc::{Config, Engine, SlabLayout};
@@ -178,8 +178,8 @@ impl Slab {
         Ok(Self { memory, pool, block_bytes })
     }
 
-    /// A block, its length set to `bytes`; what its last owner wrote is still in it. `None` when all are taken, or
-    /// for more bytes than a block has. It goes back when it is dropped.
+    /// Takes a block and sets its length to `bytes`; it still has the bytes of its last owner. `None` when all are
+    /// taken, or if a block has fewer bytes. The block goes back when it is dropped.
     #[inline]
     pub fn take(&self, bytes: usize) -> Option<Bulk> {
         self.pool.take(bytes)
@@ -195,7 +195,7 @@ impl Slab {
         self.pool.classes().map(|class| class.free).sum()
     }
 
-    /// Bytes of the memory: what a peer maps that it is lent to.
+    /// Bytes of the memory, which a peer maps when it is lent.
     pub fn bytes(&self) -> usize {
         self.memory.mapping().len()
     }
@@ -221,7 +221,7 @@ impl Slab {
         self.pool.hold_region()
     }
 
-    /// What a peer maps.
+    /// The file that a peer maps.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }

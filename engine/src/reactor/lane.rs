@@ -1,11 +1,16 @@
 //! The lane of short messages: a plain call or reply goes from the driver to its handler by value, and
 //! its receive never leaves the driver. Called by the turn; calls start in `starts`.
 //!
-//! Whatever is not plain is looked at by the protocol core as any message is. If it is a call or a
-//! reply without chunks all the same, as those of version two or with a credential are, it goes by
-//! value; anything else is put into the receive that it was taken for, and goes the general way.
+//! A device delivers every message in a posted receive. A plain call or reply there is copied, handled in the same way,
+//! and its receive is posted again; its answer goes by value.
+//!
+//! The protocol core inspects every other message as usual. If it turns out to be a call or a reply without chunks,
+//! such as one of version two or with a credential, it goes by value. Anything else is put into its receive and takes
+//! the general path.
 
-use crate::fabric::{ConnId, DownCause, Ends, Fabric, LineHead, Received, Short, ShortEnds};
+use crate::fabric::{
+    ConnId, DownCause, Ends, Fabric, LineHead, Received, SHORT_BYTES_MAX, Short, ShortEnds,
+};
 use crate::mem::Buf;
 use crate::reactor::pending::serving::Serving;
 use crate::reactor::pending::upcalls::Upcalls;
@@ -27,7 +32,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 impl CoreCell {
-    /// Whether the lane of a connection may take this way, after a look at the connection if that is not known.
+    /// Returns true if the lane of a connection may take this way, after a look at the connection if that is not
+    /// known.
     #[inline(always)]
     pub(super) fn lets(&self, lane: &ConnLane, way: Way) -> bool {
         lane.is_open(way) || (lane.gate.get() == Gate::UNKNOWN && self.look_at_gate(lane, way))
@@ -55,12 +61,16 @@ impl Conn {
         let one = TransportVersion::One;
         let takes_any_short = self.takes_any_short();
         let proto = self.lane.proto();
+        // A call that a handler starts here must not take the place that is reserved for the reply to the handler's own
+        // call; only the general path counts places.
+        let shares_places = self.lane.ends.as_ref().is_some_and(Ends::take_places);
         let sends_calls = (self.goes_plain() && self.closing.is_none())
             && proto.requester.negotiation().version() == one
             && takes_any_short
-            && self.lane.send_reserved.get() == 0;
-        // A buffer must be left for a reply that has to wait, and a slot for a call that is not answered at once.
-        // Taking one makes the gate unknown.
+            && self.lane.send_reserved.get() == 0
+            && !(shares_places && proto.takes_plain_calls());
+        // There must be a free buffer for a reply that has to wait, and a free slot for a call that is not answered
+        // at once. Taking one makes the gate unknown.
         let takes_calls = (proto.takes_plain_calls() && proto.responder.has_slot())
             && takes_any_short
             && self.has_spare_send();
@@ -90,8 +100,29 @@ impl Drop for Served<'_> {
     }
 }
 
-/// What the lane did with the messages of one connection, until it is counted ([`CoreCell::count_handled`]): a panic that
-/// ends the core leaves it uncounted.
+/// The receive of the message that is handled is here until this is dropped, by a panic, too.
+struct HeldReceive<'a>(&'a Cell<Option<Buf>>);
+
+impl<'a> HeldReceive<'a> {
+    fn hold(place: &'a Cell<Option<Buf>>, receive: Buf) -> Self {
+        place.set(Some(receive));
+        Self(place)
+    }
+
+    /// The receive, unless the message keeps it.
+    fn take(self) -> Option<Buf> {
+        self.0.take()
+    }
+}
+
+impl Drop for HeldReceive<'_> {
+    fn drop(&mut self) {
+        self.0.set(None);
+    }
+}
+
+/// Messages of one connection that the lane has handled, until they are counted ([`CoreCell::count_handled`]): a
+/// panic that ends the core leaves them uncounted.
 #[derive(Default)]
 struct Handled {
     /// Messages that were neither plain calls nor plain replies.
@@ -104,8 +135,8 @@ struct Handled {
 }
 
 impl CoreCell {
-    /// Handles a short message that was taken of a connection, and those behind it: `at_most` in all, which are not
-    /// none. Returns their number; `None` if the connection has no ends, from which nothing can have been taken.
+    /// Handles a short message taken from a connection, and those behind it, `at_most` in all (not zero). Returns
+    /// their number; `None` if nothing can have been taken from the connection.
     #[inline(always)]
     pub(super) fn handle_shorts_of(
         &self,
@@ -116,12 +147,14 @@ impl CoreCell {
     ) -> Option<usize> {
         Some(match lane.ends.as_ref()? {
             Ends::Shm(ends) => self.handle_shorts(lane, &**ends, short, at_most, up),
+            #[cfg(feature = "verbs")]
+            Ends::Verbs(_) => return None,
             #[cfg(feature = "sim")]
             Ends::Sim(ends) => self.handle_simulated(lane, &**ends, short, at_most, up),
         })
     }
 
-    /// As [`CoreCell::handle_shorts`], apart from those whose every instruction counts.
+    /// As [`CoreCell::handle_shorts`], in a separate function because every instruction of the other one counts.
     #[cfg(feature = "sim")]
     #[inline(never)]
     fn handle_simulated(
@@ -135,8 +168,8 @@ impl CoreCell {
         self.handle_shorts(lane, ends, short, at_most, up)
     }
 
-    /// Handles a short message that was taken, and those behind it: `at_most` in all, which are not none. Returns
-    /// their number.
+    /// Handles a short message that was taken, and those behind it, `at_most` in all (not zero). Returns their
+    /// number.
     #[inline(always)]
     pub(super) fn handle_shorts(
         &self,
@@ -165,7 +198,60 @@ impl CoreCell {
         messages
     }
 
-    /// Counts messages of one connection: once for all, so that the commonest ones need not be counted one by one.
+    /// Handles a message in a posted receive as one that came by value, if it is a plain call or a plain reply: devices
+    /// deliver all messages that way. Returns any other message.
+    #[inline(always)]
+    pub(super) fn handle_received_short(
+        &self,
+        received: Received,
+        (last, short): (&mut Option<Rc<ConnLane>>, &mut Short),
+        up: &mut impl Upcalls,
+    ) -> Option<Received> {
+        let is_candidate = received.message.len() <= SHORT_BYTES_MAX
+            && received.invalidated.is_none()
+            && self.lane.takes_received;
+        match is_candidate {
+            true => self.handle_candidate(received, last, short, up),
+            false => Some(received),
+        }
+    }
+
+    /// As [`CoreCell::handle_received_short`], of a message that is short enough and invalidates no key.
+    #[inline(never)]
+    fn handle_candidate(
+        &self,
+        received: Received,
+        last: &mut Option<Rc<ConnLane>>,
+        short: &mut Short,
+        up: &mut impl Upcalls,
+    ) -> Option<Received> {
+        let qp = received.qp;
+        if last.as_ref().is_none_or(|lane| lane.id != qp) {
+            *last = self.reactor().short_lane(qp);
+        }
+        let lane = last.as_deref();
+        let Some((lane, ends)) = lane.and_then(|lane| Some((lane, lane.ends.as_ref()?))) else {
+            return Some(received);
+        };
+        if !short.copy_from(received.message.bytes()) {
+            return Some(received);
+        }
+        // A call that is answered later keeps it.
+        let receive = HeldReceive::hold(&self.lane.receive, received.message);
+        let mut handled = Handled::default();
+        let is_plain = self.handle_plain(lane, ends, short, &mut handled, up);
+        let message = receive.take();
+        if is_plain {
+            self.count_handled(lane, 1, &handled);
+            if let Some(message) = message {
+                self.reactor().repost(qp, message);
+            }
+            return None;
+        }
+        message.map(|message| Received { qp, message, invalidated: None })
+    }
+
+    /// Counts messages of one connection together, so that the most common ones need not be counted one by one.
     #[inline(always)]
     fn count_handled(&self, lane: &ConnLane, messages: usize, handled: &Handled) {
         let counts = &self.lane.counts;
@@ -189,13 +275,25 @@ impl CoreCell {
         handled: &mut Handled,
         up: &mut impl Upcalls,
     ) {
-        let is_plain = match says_reply(&short.pairs()) {
-            true => self.deliver_plain_reply(lane, short, handled, up),
-            false => self.serve_plain_call(lane, ends, short, handled, up),
-        };
-        if !is_plain {
+        if !self.handle_plain(lane, ends, short, handled, up) {
             handled.others += 1;
             self.on_other_short(lane, short, up);
+        }
+    }
+
+    /// Handles a plain call or a plain reply. `false`, and nothing happened, for any other message.
+    #[inline(always)]
+    fn handle_plain(
+        &self,
+        lane: &ConnLane,
+        ends: &impl ShortEnds,
+        short: &Short,
+        handled: &mut Handled,
+        up: &mut impl Upcalls,
+    ) -> bool {
+        match says_reply(&short.pairs()) {
+            true => self.deliver_plain_reply(lane, short, handled, up),
+            false => self.serve_plain_call(lane, ends, short, handled, up),
         }
     }
 
@@ -243,7 +341,7 @@ impl CoreCell {
         let outcome = up.on_plain_call(&serving, &call, arguments);
         drop(served);
         match outcome {
-            // It has no slot: who takes one forgoes the room for such a reply.
+            // The call has no slot: taking one forgoes the room for such a reply.
             CallOutcome::Replied => {
                 lane.unreserve(1);
                 let results = &mut self.lane.reply.borrow_mut().short;
@@ -261,7 +359,7 @@ impl CoreCell {
         true
     }
 
-    /// Delivers a plain reply through `on_reply`: the client is still connecting, or this is its first reply
+    /// Delivers a plain reply through `on_reply`, because the client is still connecting, or this is its first reply
     /// in reverse.
     #[cold]
     fn on_first_plain_reply(&self, conn: ConnId, token: u64, short: &Short, up: &mut impl Upcalls) {
@@ -270,7 +368,7 @@ impl CoreCell {
         up.on_reply(ReplyFrame::short(conn, call, stream, &[0; ITEMS_MAX]));
     }
 
-    /// A call that took a slot, or whose reply is not short.
+    /// Ends a call that took a slot, or whose reply is not short.
     #[inline(never)]
     fn end_plain_call(
         &self,
@@ -281,11 +379,13 @@ impl CoreCell {
     ) {
         self.end_served(lane, slot, short.bytes(), lane.ends.as_ref(), outcome);
         if outcome == CallOutcome::Deferred {
-            self.reactor().keep_deferred(lane.id, slot, short);
+            let mut receive = self.lane.receive.take();
+            self.reactor().keep_deferred(lane.id, slot, short, &mut receive);
+            self.lane.receive.set(receive);
         }
     }
 
-    /// Has a plain call served, with room for its reply, and sends that: by value through `ends`, if it is short.
+    /// Serves a plain call, with room for its reply, and sends the reply: by value through `ends`, if it is short.
     #[inline(always)]
     fn serve_with_room(
         &self,
@@ -356,7 +456,7 @@ impl CoreCell {
         }
     }
 
-    /// Has a call served. Its handler may have asked for its connection to be closed.
+    /// Serves a call. Its handler may have closed the connection.
     #[inline(always)]
     pub(super) fn serve_in_place(
         &self,
@@ -367,7 +467,7 @@ impl CoreCell {
         serve()
     }
 
-    /// Closes the connection that was served, if its handler has asked for that.
+    /// Closes the connection that was served, if its handler has requested that.
     #[inline(always)]
     pub(super) fn close_if_asked(&self) {
         if self.lane.closing.get().is_some() {
@@ -381,7 +481,7 @@ impl CoreCell {
             #[cfg(feature = "gss")]
             self.finish_seals(conn);
             let mut reactor = self.reactor();
-            // A driver takes back what it has not sent.
+            // A driver discards messages that it has not sent.
             reactor.fabric.flush();
             reactor.begin_close(conn, DownCause::Local);
         }
@@ -392,8 +492,8 @@ impl CoreCell {
         self.lane.closing.get() == Some(conn)
     }
 
-    /// Has a plain call served that is not in its plainest form. `takes_any`: a short message may be as long as
-    /// any is.
+    /// Serves a plain call that is not in its simplest form. `takes_any`: a short message may have the maximum
+    /// length.
     #[inline(always)]
     pub(super) fn serve_plain(
         &self,
@@ -409,7 +509,7 @@ impl CoreCell {
         self.serve_with_room(lane, slot, message, ends, serve)
     }
 
-    /// Closes a connection, after the answer to the call of it that is being served.
+    /// Closes a connection, after the answer to its call that is being served.
     pub(super) fn close_unless_serving(&self, conn: ConnId) {
         match self.lane.serving.get() == Some(conn) {
             true => self.lane.closing.set(Some(conn)),
@@ -437,7 +537,7 @@ impl CoreCell {
                     let (to, message) = ((lane, takes_any), short.bytes());
                     let outcome = self.serve_plain(to, *slot, message, header_bytes, up);
                     if outcome == CallOutcome::Deferred {
-                        self.reactor().keep_deferred(conn, Some(*slot), short);
+                        self.reactor().keep_deferred(conn, Some(*slot), short, &mut None);
                     }
                     return;
                 }
@@ -458,7 +558,7 @@ impl CoreCell {
 }
 
 impl CoreCell {
-    /// Sends the reply to a call that is over, whose results are in `message`. Returns its bytes; `None` where it
+    /// Sends the reply to a finished call, whose results are in `message`. Returns its bytes; `None` if the reply
     /// waits to be sent, and is counted then.
     #[inline(always)]
     fn send_short_reply(
@@ -477,8 +577,8 @@ impl CoreCell {
         Some(bytes)
     }
 
-    /// Something else waits to be sent, or the peer has no room: the reply waits behind it. The call was
-    /// taken while there was a buffer for it, and a place in the send queue.
+    /// Queues a reply because other messages wait to be sent, or the peer has no room. The call was accepted only
+    /// while there was a buffer and a place in the send queue for its reply.
     #[cold]
     fn queue_short_reply(&self, conn: ConnId, reply: PlainReply, message: &mut Short) {
         message.set_head(&LineHead::from(reply));
@@ -500,13 +600,13 @@ fn xid_in(message: &[u8]) -> Option<Xid> {
 }
 
 impl Reactor {
-    /// The lane of a connection, and whether a short message on it may be as long as any is.
+    /// The lane of a connection, and true if a short message on it may have the maximum length.
     pub(super) fn lane_of(&mut self, conn: ConnId) -> Option<(Rc<ConnLane>, bool)> {
         let c = self.conns.find(conn)?;
         Some((Rc::clone(&c.lane), c.takes_any_short()))
     }
 
-    /// The same of a reply of version one.
+    /// The same for a reply of version one.
     fn send_long_reply(
         &mut self,
         conn: ConnId,
@@ -537,7 +637,7 @@ impl Reactor {
         true
     }
 
-    /// A plain call is answered: gives its slot back, and the room that it kept.
+    /// Ends an answered plain call: releases its slot and the room reserved for it.
     #[cold]
     fn end_plain_slot(&mut self, conn: ConnId, slot: SlotId) {
         if let Some(c) = self.conns.find(conn) {
@@ -554,8 +654,8 @@ impl Reactor {
         self.post_answer(conn, short.put_into(message), None);
     }
 
-    /// A slot for a plain call that is served without one, but not answered by a short reply. The room that
-    /// is kept is the slot's from now on.
+    /// Takes a slot for a plain call that was served without one and is not answered by a short reply. The reserved
+    /// room belongs to the slot from now on.
     pub(super) fn take_slot(&mut self, conn: ConnId) -> Option<SlotId> {
         let c = self.conns.find(conn)?;
         let slot = c.lane.proto().responder.place_plain()?;
@@ -563,7 +663,7 @@ impl Reactor {
         Some(slot)
     }
 
-    /// A call that was served without a slot has no answer: its handler has leaked it.
+    /// A call that was served without a slot was not answered: its handler has leaked it.
     #[cold]
     fn forget_plain_call(&mut self, conn: ConnId) {
         if let Some(c) = self.conns.find(conn) {
@@ -571,7 +671,7 @@ impl Reactor {
         }
     }
 
-    /// The RPC message of a reply that a short message has all of.
+    /// The RPC message of a reply that a short message contains entirely.
     fn take_short_reply<'m>(
         &mut self,
         conn: ConnId,
@@ -587,15 +687,21 @@ impl Reactor {
         short.bytes().get(header_bytes..)
     }
 
-    /// The message of a call that is answered later, in the place of that of any other.
+    /// Stores the message of a call that is answered later, in the receive that it came in or was taken for.
     #[cold]
-    fn keep_deferred(&mut self, conn: ConnId, slot: Option<SlotId>, short: &Short) {
+    fn keep_deferred(
+        &mut self,
+        conn: ConnId,
+        slot: Option<SlotId>,
+        short: &Short,
+        receive: &mut Option<Buf>,
+    ) {
         let (Some(c), Some(slot)) = (self.conns.find(conn), slot) else { return };
         if !c.lane.proto().responder.is_delivered(slot) {
             // Answered within its handler, as an option may be.
             return;
         }
-        let Some(message) = self.fabric.receive_of_short(conn) else {
+        let Some(message) = receive.take().or_else(|| self.fabric.receive_of_short(conn)) else {
             return self.close_overrun(conn, "receives");
         };
         c.serves[usize::from(slot.index)].message = Some(short.put_into(message));
@@ -619,13 +725,13 @@ impl Reactor {
     }
 }
 
-/// Counts what the lane did; the statistics are published from there.
+/// Adds to a counter of the lane; the statistics are published from there.
 #[inline(always)]
 pub(super) fn count(of: &Cell<u64>, more: u64) {
     of.set(of.get().wrapping_add(more));
 }
 
-/// Puts the first words of a message, of which pairs lie as they do in memory.
+/// Writes the first words of a message; pairs are already in memory order.
 pub(super) fn put_head(message: &mut [u8], first: [u8; 4], pairs: &[u64]) {
     if let Some((word, behind)) = message.split_first_chunk_mut() {
         *word = first;

@@ -4,15 +4,15 @@
 //! [`pending::upcalls::Upcalls`], and the api reaches it through the operations of [`state::core::CoreCell`].
 //!
 //! Its layers, each of which imports only those before it, and calls no method of a core or a connection that is
-//! defined behind it (`tests/architecture.rs`):
+//! defined in a later one (`tests/architecture.rs`):
 //!
 //! 1. `words`: values that travel between the parts;
-//! 2. `pending`: what is kept of calls and replies on their way;
+//! 2. `pending`: state of calls and replies in progress;
 //! 3. `state`: a connection, and a core;
-//! 4. `common`: what both halves share;
+//! 4. `common`: code shared by both halves;
 //! 5. `server` and `client`: the halves;
-//! 6. `lane`, `starts`, `reads`, `turn` and `operations`: short messages, calls that start, RDMA Reads that are done,
-//!    one turn of a core, and what the api asks for.
+//! 6. `lane`, `starts`, `reads`, `turn` and `operations`: short messages, starting calls, completed RDMA Reads, one
+//!    turn of a core, and the operations of the api.
 
 mod client;
 mod common;

@@ -1,14 +1,37 @@
-//! Calls under RPCSEC_GSS whose arguments took several turns to open go to their handler. Called by the api's dispatch.
+//! Bodies under RPCSEC_GSS that take several turns, of both halves: a part of one in each turn; and calls whose arguments
+//! were opened go to their handler. Called by the api's dispatch.
 
 use crate::fabric::ConnId;
+use crate::reactor::pending::gss_work::Finished;
 use crate::reactor::pending::serving::Serving;
-use crate::reactor::pending::upcalls::CallFrame;
+use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::{Admitted, CallOutcome, ReplyTarget};
 use spinrpc_proto::output::SlotId;
 
 impl CoreCell {
-    /// Has a call served that was deferred until now; nothing, if its connection has gone.
+    /// Processes a part of one body; returns the body if it was the last part. Calls and replies are sent.
+    pub(crate) fn step_work(&self) -> Option<Finished> {
+        self.send_sealed_calls();
+        let finished = self.reactor().gss_work.step();
+        match finished? {
+            Finished::Seal(sealed, end) => self.send_sealed(sealed, end),
+            Finished::Send(call, end) => self.take_sealed_call(call, end),
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// Tells the dispatch of work that an application has made outside of it.
+    #[cold]
+    pub(in crate::reactor) fn tell_of_work(&self, up: &mut impl Upcalls) {
+        let is_new = std::mem::take(&mut self.reactor().gss_work.is_new);
+        if is_new {
+            up.on_context();
+        }
+    }
+
+    /// Serves a call that was deferred until now; does nothing if its connection is gone.
     pub(crate) fn serve_opened(
         &self,
         (conn, slot): (ConnId, SlotId),

@@ -1,5 +1,5 @@
 //! Operations of a core, for the api and through it for handlers. Every operation returns at once, and borrows the
-//! core's state for itself alone, so that handlers and encoders may call any of them.
+//! core's state only for itself, so that handlers and encoders may call any of them.
 
 use crate::fabric::{ConnId, DownCause};
 use crate::mem::{Bulk, BulkPool, Slab};
@@ -46,13 +46,12 @@ impl CoreCell {
         self.reactor().reply_option(to, option)
     }
 
-    /// A call of an extension is answered later: by the next.
+    /// Defers a call of an extension, which `finish_option` answers.
     pub(crate) fn defer_option(&self) {
         self.reactor().options_deferred += 1;
     }
 
-    /// As `reply_option`, or without an answer as `refuse_option`, of a call that
-    /// was deferred.
+    /// As `reply_option`, or without an answer as `refuse_option`, for a deferred call.
     pub(crate) fn finish_option(
         &self,
         conn: ConnId,
@@ -101,12 +100,12 @@ impl CoreCell {
         }
     }
 
-    /// Forgets a call without an answer: its connection will go.
+    /// Forgets a call without an answer: its connection will close.
     pub(crate) fn leave_call(&self, to: &ReplyTarget<'_>) {
         self.reactor().leave_call(to);
     }
 
-    /// What short messages need of a connection; `None` when it is down.
+    /// The lane of a connection, which short messages use; `None` when it is down.
     pub(crate) fn lane_of(&self, conn: ConnId) -> Option<Rc<ConnLane>> {
         self.reactor().lane_of(conn).map(|(lane, _)| lane)
     }
@@ -116,9 +115,8 @@ impl CoreCell {
         self.close_unless_serving(conn);
     }
 
-    /// Asks the control thread for a connection of a client that is known by `instance`;
-    /// `Upcalls::on_connected` gets the same number.
-    /// The server may read the slabs in `lent`.
+    /// Asks the control thread for a connection of a client that is known by `instance`; `Upcalls::on_connected` gets
+    /// the returned number. The server may read the slabs in `lent`.
     pub(crate) fn connect(
         &self,
         address: &str,
@@ -129,12 +127,12 @@ impl CoreCell {
         (self.connect)(address, timeout, instance, lent)
     }
 
-    /// The peer of the connection asked for under this number may call in reverse.
+    /// The peer of the connection requested under this number may make reverse calls.
     pub(crate) fn take_reverse_calls(&self, request: u64) {
         self.reactor().take_reverse_calls(request);
     }
 
-    /// A client calls in reverse on this accepted connection from now on, inline only if so asked.
+    /// A client makes reverse calls on this accepted connection from now on, inline only if so requested.
     pub(crate) fn begin_reverse(&self, conn: ConnId, is_inline: bool) -> Result<(), NoReverse> {
         match self.is_closing(conn) {
             true => Err(NoReverse::Down),
@@ -146,8 +144,8 @@ impl CoreCell {
         }
     }
 
-    /// A client of this connection said its limits: they bind this side from now on. Returns what
-    /// the client is told.
+    /// A client of this connection stated its limits, which bind this side from now on. Returns the reply to the
+    /// client.
     pub(crate) fn configure(&self, conn: ConnId, request: &ConfigRequest) -> ConfigReply {
         let mut reactor = self.reactor();
         if let Some(c) = reactor.conns.find(conn) {
@@ -156,17 +154,17 @@ impl CoreCell {
         reactor.config.ccp_reply()
     }
 
-    /// What the server of this connection is told.
+    /// The request to the server of this connection.
     pub(crate) fn config_request(&self) -> ConfigRequest {
         self.reactor().config.ccp_request()
     }
 
-    /// The server said its limits: they bind this side from now on. `None` when it is down.
+    /// The server stated its limits, which bind this side from now on. `None` when it is down.
     pub(crate) fn take_config(&self, conn: ConnId, reply: &ConfigReply) -> Option<Negotiated> {
         Some(self.reactor().conns.find(conn)?.take_config(reply))
     }
 
-    /// How a new connection finds its version; before its first call.
+    /// Sets the version negotiation of a new connection, before its first call.
     pub(crate) fn negotiate(&self, conn: ConnId, negotiation: Negotiation) {
         self.reactor().negotiate(conn, negotiation);
     }
@@ -176,18 +174,18 @@ impl CoreCell {
         self.reactor().settle(conn)
     }
 
-    /// Has the calls of a connection outlive it, as far as their specs say; each is sent again so
-    /// many times at most.
+    /// Lets the calls of a connection outlive it, as far as their specs permit; each is sent again at most
+    /// `resends_max` times.
     pub(crate) fn make_lasting(&self, conn: ConnId, resends_max: u8) {
         self.reactor().make_lasting(conn, resends_max);
     }
 
-    /// Asks for `Upcalls::on_retry` after a time.
+    /// Requests `Upcalls::on_retry` after a time.
     pub(crate) fn retry_after(&self, lost: ConnId, after: Duration) {
         self.reactor().retry_after(lost, after);
     }
 
-    /// As [`CoreCell::connect`]: for another connection in the place of `lost`.
+    /// As [`CoreCell::connect`], for another connection in the place of `lost`.
     pub(crate) fn reconnect(
         &self,
         lost: ConnId,
@@ -206,14 +204,14 @@ impl CoreCell {
         self.reactor().give_up(lost, cause);
     }
 
-    /// Has the core take a turn after this time, should it sleep then.
+    /// Makes the core take a turn after this time, should it sleep then.
     pub(crate) fn look_after(&self, time: Duration) {
         let reactor = self.reactor();
         let at = reactor.read_clock().0.saturating_add(reactor.clock.from_duration(time));
         self.lane.next_deadline.set(self.lane.next_deadline.get().min(Instant(at)));
     }
 
-    /// The core's time, from any start.
+    /// The core's time, from an arbitrary start.
     pub(crate) fn time(&self) -> Duration {
         let reactor = self.reactor();
         Duration::from_nanos(reactor.clock.to_ns(reactor.time().0))
@@ -263,10 +261,10 @@ impl ReplyOps for CoreCell {
 }
 
 impl Reactor {
-    /// Ends every connection, those that are still to come included.
+    /// Ends every connection, including those that are still to come.
     pub(in crate::reactor) fn shut_down(&mut self) {
         self.is_shut_down = true;
-        // What it said last stands: from here on calls are given up, and not finished.
+        // The last report is final: from here on calls are abandoned, not finished.
         self.leaving = None;
         self.close_all();
         self.give_up_all();

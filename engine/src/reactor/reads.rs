@@ -1,5 +1,5 @@
-//! RDMA Reads that are done, and messages that were put off: each is of a call or of a reply, whose half goes on with
-//! it. Called by the turn.
+//! Completed RDMA Reads, and deferred messages: each belongs to a call or a reply, whose half continues with it.
+//! Called by the turn.
 
 use crate::fabric::{ConnId, WrError, WrId};
 use crate::reactor::pending::pulling::Pulling;
@@ -7,7 +7,7 @@ use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
 use crate::reactor::state::core::{CoreCell, Reactor};
 use spinrpc_proto::output::SlotId;
 
-/// A message that can go on.
+/// A message that can continue.
 pub(super) enum Arrived {
     /// A call that is whole.
     Call(CallFrame),
@@ -16,7 +16,7 @@ pub(super) enum Arrived {
 }
 
 impl CoreCell {
-    /// Goes on with everything that was put off.
+    /// Continues with every deferred message.
     pub(super) fn resume(&self, up: &mut impl Upcalls) {
         let waiting = self.reactor().put_off.len();
         for _ in 0..waiting {
@@ -25,7 +25,7 @@ impl CoreCell {
         }
     }
 
-    /// Goes on with a message that has arrived as far as it was asked for.
+    /// Continues with a message whose requested parts have arrived.
     pub(super) fn go_on(&self, message: Option<Arrived>, up: &mut impl Upcalls) {
         match message {
             Some(Arrived::Call(frame)) => self.deliver_call(frame, up),

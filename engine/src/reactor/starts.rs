@@ -1,7 +1,7 @@
-//! How calls start: their arguments are encoded before anything else is looked at, and short ones leave by the lane.
+//! Starting calls: arguments are encoded before any other state is accessed, and short calls leave through the lane.
 //! Called by the api.
 //!
-//! A call that the lane cannot send, or not now, goes the general way from what was written.
+//! A call that the lane cannot send, or not now, takes the general path with the encoded arguments.
 
 use crate::fabric::{ConnId, Fabric, Head, LINE_PAIRS, LineHead, LongHead, Short, ShortEnds};
 use crate::reactor::lane::{count, put_head};
@@ -23,8 +23,7 @@ use spinrpc_proto::version::TransportVersion;
 use std::rc::Rc;
 
 impl CoreCell {
-    /// Sends a short message as a call without a credential, if it can leave now; if not nothing has
-    /// happened.
+    /// Sends a short message as a call without a credential, if it can leave now; otherwise does nothing.
     #[inline(always)]
     fn send_without_credential(
         &self,
@@ -40,7 +39,7 @@ impl CoreCell {
         })
     }
 
-    /// The same of a call whose RPC header is in the message.
+    /// The same for a call whose RPC header is in the message.
     fn send_with_credential(
         &self,
         lane: &ConnLane,
@@ -56,7 +55,7 @@ impl CoreCell {
         })
     }
 
-    /// Sends the call in `message`, whose first words `head` makes of its XID and credits.
+    /// Sends the call in `message`; `head` makes its first words from its XID and credits.
     #[inline(always)]
     fn send_short_call<const HEAD: usize, H: Into<Head<HEAD>>>(
         &self,
@@ -72,7 +71,7 @@ impl CoreCell {
         if !ends.send(head(next.xid, next.requested(), message), message, bytes) {
             return None;
         }
-        // Behind the message, which does not wait for the clock.
+        // After the message, so that it does not wait for the clock.
         let deadline = self.lane_deadline(spec);
         let (call, is_earliest) = next.start(token, deadline);
         if is_earliest {
@@ -83,13 +82,13 @@ impl CoreCell {
         Some(CallId(call))
     }
 
-    /// The core is told of a deadline before all others of a connection; of those behind it knows already.
+    /// Tells the core about a deadline earlier than all others of a connection; it already knows of later ones.
     #[cold]
     fn note_deadline(&self, deadline: Instant) {
         self.lane.next_deadline.set(self.lane.next_deadline.get().min(deadline));
     }
 
-    /// When a call that starts now is given up.
+    /// Deadline of a call that starts now.
     #[inline(always)]
     fn lane_deadline(&self, spec: &CallSpec) -> Instant {
         if spec.deadline == Deadline::Default {
@@ -109,8 +108,8 @@ impl CoreCell {
         Instant(now.0.saturating_add(self.lane.default_timeout_ticks))
     }
 
-    /// A time for all calls of the turn if there is one: it is not older than the turn, however long the application
-    /// was away.
+    /// Keeps the time for all calls of the turn, if there is a turn: it is not older than the turn, however long the
+    /// application was busy.
     #[inline(always)]
     fn keep_stamp(&self, now: Ticks) {
         if self.lane.in_turn.get() {
@@ -118,7 +117,7 @@ impl CoreCell {
         }
     }
 
-    /// One that is not as configured, or where the processor has no counter or time is simulated.
+    /// A deadline that is not as configured, or where the processor has no counter or time is simulated.
     #[inline(never)]
     fn other_deadline(&self, spec: &CallSpec) -> Instant {
         match (spec.deadline, self.lane.clock) {
@@ -171,12 +170,12 @@ impl Reactor {
     }
 }
 
-/// A call's id, or why it was not started.
+/// A call's id, or the reason why it was not started.
 type Started = Result<CallId, Backpressure>;
 
 impl CoreCell {
-    /// Starts a call; on success the buffers of `spec` have moved out of it. It is encoded before anything is
-    /// looked at: most calls can leave.
+    /// Starts a call; on success the buffers of `spec` have moved out of it. The call is encoded before any state is
+    /// checked, because most calls can leave.
     ///
     /// `explain` gets the outcome of calls that do not leave at once, not of most calls.
     /// Inlined into the crate that makes the call, so that the compiler sees the encoder.
@@ -214,7 +213,7 @@ impl CoreCell {
         outcome
     }
 
-    /// A call that the lane cannot send, or not now, whose arguments are written.
+    /// Starts a call with encoded arguments that the lane cannot send, or not now.
     #[inline(never)]
     fn start_written_call(
         &self,
@@ -238,7 +237,7 @@ impl CoreCell {
         self.start_any_call(conn, token, spec, &Draft::plain(stream))
     }
 
-    /// A call that is not plain or has a credential, or whose driver sends nothing by value.
+    /// Starts a call that is not plain or has a credential, or whose driver sends nothing by value.
     #[inline(never)]
     fn start_other_call(
         &self,

@@ -28,35 +28,35 @@ use crate::reactor::words::sink::{Event, EventSink};
 use crate::sys::clock::Ticks;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Instant;
-use spinrpc_proto::output::{CallFailure, PeerMisbehaved, SlotId};
+use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved, SlotId};
 use spinrpc_proto::version::Verdict;
 use std::cell::RefMut;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Turns with work after which the statistics are published; else the next idle turn does it.
+/// Turns with work after which the statistics are published; otherwise the next idle turn publishes them.
 const PUBLISH_AFTER: u32 = 64;
 /// Idle turns between two publications.
 const PUBLISH_IDLE_EVERY: u64 = 1024;
 /// Whole turns without work between two looks at the clock.
 const STAMP_EVERY: u32 = 4;
 
-/// How far a turn has come with its short messages, of which there were so many.
+/// State of a turn after its short messages, with their number.
 enum TurnEnd {
     /// It has ended.
     Over(usize),
     /// There may be more to do in it.
     GoesOn(usize),
-    /// There is: it cannot end early.
+    /// There is more to do: it cannot end early.
     IsWhole(usize),
 }
 
 impl CoreCell {
-    /// One turn. Returns how many completions, letters and events of services it handled, and whether
-    /// a service has to be polled again.
+    /// Runs one turn. Returns the number of completions, letters and events of services it handled, and if a service
+    /// has to be polled again.
     #[inline(never)]
     pub(crate) fn turn(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> Progress {
-        // A handler that panicked may have left this, where that ends the turn.
+        // May be left over from a handler that panicked, if the panic ended the turn.
         self.close_if_asked();
         self.lane.in_turn.set(true);
         let shorts = match self.take_alone(arrived, up) {
@@ -71,8 +71,9 @@ impl CoreCell {
         }
     }
 
-    /// Handles short messages that have arrived by a connection that is the only one to be looked at: without the
-    /// driver, nor anything else of the core that does not change. `None`, and nothing has happened, if there is none.
+    /// Handles short messages that have arrived on the only connection to be checked, without using the driver or any
+    /// other state of the core that does not change. Returns `None`, and does nothing, if there is no such
+    /// connection.
     #[inline(always)]
     fn take_alone(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> Option<TurnEnd> {
         let lane = arrived.lane.as_deref()?;
@@ -98,7 +99,7 @@ impl CoreCell {
         Some(TurnEnd::Over(shorts))
     }
 
-    /// Ends a turn as [`CoreCell::take_alone`] does that looks around.
+    /// Ends a turn of [`CoreCell::take_alone`] that looks around.
     #[inline(never)]
     fn look_around_alone(&self, shorts: usize, arrived: &mut ArrivedMessages) -> TurnEnd {
         if !self.look_around(&mut self.reactor(), arrived, false) {
@@ -121,8 +122,8 @@ impl CoreCell {
         self.lane.stamp.set(None);
     }
 
-    /// Handles short messages that have arrived by whatever connection, of which the turn may handle one or more.
-    /// Returns their number.
+    /// Handles short messages that have arrived on any connection, of which the turn may handle one or more. Returns
+    /// their number.
     #[inline(never)]
     fn take_shorts(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> usize {
         let (short, last, at_most) = (&mut arrived.short, &mut arrived.lane, arrived.shorts_left);
@@ -145,7 +146,7 @@ impl CoreCell {
         at_most - left
     }
 
-    /// All that a turn does behind its short messages.
+    /// Completes a turn after its short messages.
     #[inline(never)]
     fn finish_turn(
         &self,
@@ -154,9 +155,11 @@ impl CoreCell {
         up: &mut impl Upcalls,
     ) -> Progress {
         let mut events = shorts + self.begin_whole_turn(arrived);
-        let ArrivedMessages { batch, lane, .. } = arrived;
+        let ArrivedMessages { batch, lane, short, .. } = arrived;
         while let Some(received) = batch.next_received() {
-            self.on_message(received, up);
+            if let Some(received) = self.handle_received_short(received, (lane, short), up) {
+                self.on_message(received, up);
+            }
         }
         let mut is_waiting = false;
         if batch.has_others() {
@@ -173,7 +176,7 @@ impl CoreCell {
         if self.needs_attention(&mut reactor) {
             drop(reactor);
             events += self.attend(up);
-            // A handler that ran there may have begun what is to be polled for.
+            // A handler that ran there may have begun work that has to be polled for.
             is_waiting |= up.polls();
             reactor = self.reactor();
         }
@@ -183,7 +186,7 @@ impl CoreCell {
         Progress { events, is_waiting }
     }
 
-    /// Polls. Turns that ended early before this one leave the core without the time.
+    /// Polls the driver. Earlier turns that ended early have not taken the time of the core.
     #[inline(always)]
     fn begin_whole_turn(&self, arrived: &mut ArrivedMessages) -> usize {
         let mut reactor = self.reactor();
@@ -195,13 +198,13 @@ impl CoreCell {
         reactor.fabric.poll(&mut arrived.batch)
     }
 
-    /// Ends a turn that has nothing to do but its short messages, if it has any: so that who waits for a reply does not
-    /// wait for the rest of the turn, and an empty turn does not delay a message that arrives meanwhile.
+    /// Ends a turn that has only short messages to handle, if any: a caller that waits for a reply does not wait for
+    /// the rest of the turn, and an empty turn does not delay a message that arrives meanwhile.
     ///
-    /// Each turn looks for letters, for longer messages and for whatever else the driver knows of; one without a
-    /// message also for bells and cancelled calls. All of that, and the clock, is looked at after [`LOOK_EVERY`] turns with
-    /// messages, or `LOOK_IDLE_EVERY` without, or as many messages as one turn may handle: so peers that were silent,
-    /// cancelled calls and deadlines wait for no more than these.
+    /// Each turn checks for letters, for longer messages and for other events of the driver; a turn without a message
+    /// also for bells and cancelled calls. All of these, and the clock, are checked after [`LOOK_EVERY`] turns with
+    /// messages, after `LOOK_IDLE_EVERY` without, or after as many messages as one turn may handle. Peers that were
+    /// silent, cancelled calls and deadlines wait no longer than that.
     #[inline(always)]
     fn ends_early(
         &self,
@@ -237,7 +240,7 @@ impl CoreCell {
         true
     }
 
-    /// Looks at what turns that end early leave out. Returns false if this turn cannot.
+    /// Performs the checks that turns that end early leave out. Returns false if this turn cannot end early.
     #[inline(never)]
     fn look_around(
         &self,
@@ -247,7 +250,7 @@ impl CoreCell {
     ) -> bool {
         reactor.stamp(arrived);
         arrived.begin_looks();
-        // First: if it finds something, the poll of this turn does it, for whatever reason the turn is whole.
+        // First: if it finds work, the poll of this turn does it, whatever made the turn a whole one.
         let rests = reactor.fabric.rests();
         rests && !self.needs_attention(reactor) && !reactor.is_to_publish(is_idle)
     }
@@ -275,8 +278,8 @@ impl CoreCell {
         }
     }
 
-    /// A message goes through the protocol core; what follows is done when the state is no longer
-    /// borrowed, because it may run a handler.
+    /// Passes a message to the protocol core. Its event is handled when the state is no longer borrowed, because that
+    /// may run a handler.
     #[inline(always)]
     fn on_message(&self, received: Received, up: &mut impl Upcalls) {
         let Received { qp, mut message, invalidated } = received;
@@ -290,7 +293,7 @@ impl CoreCell {
         self.on_event(reactor, Received { qp, message, invalidated }, sink, up);
     }
 
-    /// What followed from a message.
+    /// Handles the event caused by a message.
     #[inline(always)]
     pub(super) fn on_event(
         &self,
@@ -338,10 +341,12 @@ impl CoreCell {
         }
     }
 
-    /// Mail, deadlines, and calls that wait for memory: what most turns have none of.
+    /// Handles mail, deadlines, and calls that wait for memory, which most turns do not have.
     #[cold]
     fn attend(&self, up: &mut impl Upcalls) -> usize {
         let letters = self.read_mail(up);
+        #[cfg(feature = "gss")]
+        self.tell_of_work(up);
         self.end_overdue(up);
         self.reactor().send_owed_answers();
         self.resume(up);
@@ -353,7 +358,7 @@ impl CoreCell {
     fn read_mail(&self, up: &mut impl Upcalls) -> usize {
         let mut letters = 0;
         loop {
-            // Taken in a statement of its own: the borrow must end before a handler runs.
+            // In a separate statement: the borrow must end before a handler runs.
             let mail = self.reactor().inbox.take();
             let Some(mail) = mail else { return letters };
             letters += 1;
@@ -391,7 +396,7 @@ impl CoreCell {
         result: Result<AnyEndpoint, FabricError>,
         up: &mut impl Upcalls,
     ) {
-        // Calls that have ended, and clients, still go by the connection that was lost.
+        // Calls that have ended, and clients, still refer to the lost connection.
         self.end_given_up(up);
         self.end_given_up_clients(up);
         let roles = self.reactor().roles_of(request);
@@ -434,13 +439,20 @@ impl CoreCell {
         if !self.reactor().ending && up.wants_another(conn) {
             return self.suspend(*gone, &cause, up);
         }
+        // Those that were still being sealed.
+        let unsent: Vec<_> = gone.lane.proto().requester.reserved().collect();
         let mut ended = Vec::new();
         gone.lane
             .proto()
             .requester
             .on_down(|slot, token| ended.extend(token.map(|token| (slot, token))));
         for (slot, token) in ended {
-            let end = CallEnd::of(gone.proves_unexecuted(slot), &cause);
+            // One that is sent again may have been executed on a connection before.
+            let is_unknown =
+                gone.calls.lasting.as_ref().is_some_and(|before| before.is_unknown(slot));
+            let is_unexecuted =
+                unsent.contains(&slot) && !is_unknown || gone.proves_unexecuted(slot);
+            let end = CallEnd::of(is_unexecuted, &cause);
             up.on_call_failed(conn, CallKey { slot, token }, end);
         }
         up.on_down(conn, &cause);
@@ -459,15 +471,15 @@ impl CoreCell {
         }
     }
 
-    /// The core moves no more: its peers hear that now.
+    /// The core has stopped: its peers are notified now.
     pub(crate) fn end(&self) {
         if let Ok(mut reactor) = self.state.try_borrow_mut() {
-            // First: whatever fails below, no connection is assigned to this core from here on.
+            // First, so that no connection is assigned to this core whatever fails below.
             reactor.inbox.close();
             reactor.publish(&self.lane.counts);
             reactor.close_all();
             reactor.leaving = None;
-            // Last: a device may take seconds, in which nobody is to wait for this core.
+            // Last: a device may take seconds, and no thread may wait for this core meanwhile.
             reactor.fabric.end();
             reactor.conns = ConnTable::default();
         }
@@ -499,7 +511,7 @@ impl CoreCell {
         self.reactor().finish_plain_call(conn, slot, message, outcome);
     }
 
-    /// A call that has chunks, says how much time it has, or is one of an extension.
+    /// Delivers a call that has chunks, states its remaining time, or belongs to an extension.
     #[inline(never)]
     fn deliver_other_call(&self, mut frame: CallFrame, up: &mut impl Upcalls) {
         let late_by = self.reactor().lateness(frame.conn, frame.slot);
@@ -515,15 +527,15 @@ impl CoreCell {
             }
         };
         self.reactor().finish_call(frame, outcome);
-        // Behind it, so that a reply that is sealed in steps is there to be finished.
+        // After the call, so that a reply that is sealed in steps can be finished.
         self.close_if_asked();
     }
 }
 
 impl Reactor {
-    /// The lane of a connection that a short message came by.
+    /// The lane of the connection that a short message arrived on.
     #[inline]
-    fn short_lane(&mut self, conn: ConnId) -> Option<Rc<ConnLane>> {
+    pub(super) fn short_lane(&mut self, conn: ConnId) -> Option<Rc<ConnLane>> {
         Some(Rc::clone(&self.conns.find_for_lane(conn)?.lane))
     }
 
@@ -554,7 +566,7 @@ impl Reactor {
         }
     }
 
-    /// Takes the time, and counts what the turns that have ended early did since it was taken last.
+    /// Takes the time, and counts the work of turns that have ended early since the last time stamp.
     #[inline]
     fn stamp(&mut self, arrived: &mut ArrivedMessages) {
         match std::mem::take(&mut arrived.busy_turns) {
@@ -564,7 +576,7 @@ impl Reactor {
         (self.now, self.unstamped) = (self.busy_since, 0);
     }
 
-    /// So many turns with work have ended early.
+    /// Counts turns with work that have ended early.
     #[inline(always)]
     fn count_busy_turns(&mut self, turns: u32) {
         if turns > 0 {
@@ -574,8 +586,8 @@ impl Reactor {
         }
     }
 
-    /// The time since the last look at the clock was spent with work. Returns the time, which the turn does not have
-    /// before its end.
+    /// The time since the last time stamp was spent with work. Returns the time, which the turn does not get before
+    /// its end.
     fn end_busy_time(&mut self) -> Ticks {
         let now = self.read_clock();
         self.stats.busy_ticks += now.0.wrapping_sub(self.busy_since.0);
@@ -599,7 +611,7 @@ impl Reactor {
         }
     }
 
-    /// The statistics have not been published for long.
+    /// Returns true if the statistics have not been published for long.
     #[inline]
     fn is_to_publish(&self, is_idle: bool) -> bool {
         let polls = self.stats.polls.wrapping_sub(self.published_at);
@@ -618,7 +630,7 @@ impl Reactor {
         std::time::Duration::from_nanos(self.clock.to_ns(ticks))
     }
 
-    /// Everything but a call and a reply. A call that failed is the application's to hear of.
+    /// Handles every event except a call and a reply. Failed calls are reported to the application.
     #[cold]
     fn on_rare(
         &mut self,
@@ -660,7 +672,7 @@ impl Reactor {
             Event::RefuseProgram(xid, version) => self.refuse_program(qp, xid, version),
             Event::Dropped(why) => {
                 self.stats.messages_dropped += 1;
-                tracing::debug!(?why, "dropped a message");
+                note_dropped(why);
             }
             Event::FreeExports(slot) => self.on_done(qp, slot),
             Event::Resend(slot) => self.send_in_other_version(qp, slot),
@@ -675,8 +687,8 @@ impl Reactor {
         None
     }
 
-    /// The memory of a call that ended without a reply goes back. False if the message that ended
-    /// it, or a message that ended none, invalidated a key that is not the call's.
+    /// Releases the memory of a call that ended without a reply. Returns false if the message that ended it, or a
+    /// message that ended none, invalidated a key that is not the call's.
     fn forget_call(
         &mut self,
         conn: ConnId,
@@ -745,7 +757,7 @@ impl Reactor {
         Some(gone)
     }
 
-    /// Ends what is over: calls, and exports of replies.
+    /// Ends expired calls and exports of replies.
     fn expire(&mut self) {
         let now = Instant(self.now.0);
         if now < self.next_deadline {
@@ -757,4 +769,10 @@ impl Reactor {
         let interrupted = self.interrupted.next_deadline(self.pause_ends());
         self.next_deadline = self.next_deadline.min(interrupted);
     }
+}
+
+/// For people who look for the reason: messages that are dropped are rare.
+#[cold]
+fn note_dropped(why: Dropped) {
+    tracing::debug!(?why, "dropped a message");
 }

@@ -1,4 +1,4 @@
-//! The one place atomics come from, so that a model checker can take their place (`--cfg loom`).
+//! The only source of atomics, so that a model checker can replace them (`--cfg loom`).
 //!
 //! Memory that is mapped from outside cannot hold loom's atomics; it uses the standard ones behind
 //! [`Words`](super::words::Words).

@@ -1,4 +1,4 @@
-//! A bell: one bit per connection that wants to be looked at, so that looking costs O(ringing).
+//! A bell: one bit per connection that needs attention, so that checking costs O(ringing).
 //!
 //! Two levels: a summary word says which of 64 words have bits set. Any number of threads and
 //! processes ring, one core listens. A hostile ringer can set bits (a look for nothing), clear
@@ -18,7 +18,7 @@ const SUMMARY: usize = 0;
 const PARKED: usize = PADDED_WORDS;
 const BITS: usize = 2 * PADDED_WORDS;
 
-/// The word that says the listener sleeps; a 32-bit futex lies in its low half.
+/// The word that is set while the listener sleeps; a 32-bit futex lies in its low half.
 pub const BELL_PARKED_WORD: usize = PARKED;
 
 /// Ready bits over some words; see the module.
@@ -38,8 +38,8 @@ impl<W: Words> Bell<W> {
         (words.count() >= BELL_WORDS).then_some(Self(words))
     }
 
-    /// Sets the bit of `index`, and says whether the listener was parked and must be woken.
-    /// An index the bell does not have rings nothing.
+    /// Sets the bit of `index`. Returns true if the listener was parked and must be woken.
+    /// An index beyond the bell has no effect.
     #[must_use = "a parked listener must be woken"]
     pub fn ring(&self, index: u32) -> bool {
         let index = index as usize;
@@ -55,7 +55,7 @@ impl<W: Words> Bell<W> {
         self.unpark()
     }
 
-    /// Says whether the listener was parked, and that it no longer is.
+    /// Marks the listener as no longer parked. Returns true if it was.
     pub fn unpark(&self) -> bool {
         // Acquire pairs with the fence that comes before `park` where two bells guard one sleep: a
         // thread that sees the second one parked also sees the first one parked.

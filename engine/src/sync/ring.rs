@@ -29,9 +29,9 @@ pub const SLOT_PAYLOAD_BYTES: usize = (SLOT_WORDS - 1) * WORD_BYTES;
 
 /// Bytes of a message that its first slot holds: half a word is for the lead, used or not.
 ///
-/// That half word also puts words four bytes off from those of the message, which suits the format
-/// of messages: a transport header of seven XDR words, and pairs of words behind it. Code that
-/// reads a pair as one word then finds it in one of the stores that copied it.
+/// The half word also shifts the words of the slot by four bytes against those of the message. This suits the format
+/// of messages: a transport header of seven XDR words, followed by pairs of words. Code that reads a pair as one word
+/// then finds it in one of the stores that copied it.
 pub const FIRST_PAYLOAD_BYTES: usize = SLOT_PAYLOAD_BYTES - LEAD_BYTES;
 
 const LEAD_BYTES: usize = WORD_BYTES / 2;
@@ -194,6 +194,8 @@ pub struct Producer<W: Words> {
     limit: Cell<u64>,
     /// Something was pushed since the last [`Producer::end_run`].
     in_run: Cell<bool>,
+    /// See [`Producer::hold_back`].
+    holds_back: Cell<bool>,
     place: RingEnds,
     /// Begins with the word by which the consumer asks for the bell.
     bell: W::Slots,
@@ -282,7 +284,20 @@ impl<W: Words> Producer<W> {
             next: Cell::new(0),
             limit: Cell::new(u64::from(place.slots)),
             in_run: Cell::new(false),
+            holds_back: Cell::new(false),
         })
+    }
+
+    /// Makes a fresh ring full when its first `slots` are filled, until [`Producer::release`]: the memory of the others
+    /// can be brought in before they are used. Messages that find room do not ask.
+    pub fn hold_back(&self, slots: u32) {
+        self.limit.set(self.place.slots.min(slots.into()));
+        self.holds_back.set(true);
+    }
+
+    /// All of the ring may be filled from now on.
+    pub fn release(&self) {
+        self.holds_back.set(false);
     }
 
     /// Puts one message into the ring and makes it visible. `lead` travels in front of it.
@@ -434,6 +449,9 @@ impl<W: Words> Producer<W> {
 
     #[cold]
     fn reserve_slowly(&self, slots: u64) -> Result<(), PushError> {
+        if self.holds_back.get() {
+            return Err(PushError::Full);
+        }
         self.consumed().map_err(PushError::Corrupt)?;
         if self.next.get() + slots <= self.limit.get() { Ok(()) } else { Err(PushError::Full) }
     }
@@ -444,7 +462,8 @@ impl<W: Words> Producer<W> {
         // Acquire pairs with the Release of `publish_progress`: the consumer has read the slots out
         // before this side fills them again.
         let consumed = self.words.load(self.place.control + CONSUMED, Ordering::Acquire);
-        let consumed_before = self.limit.get() - self.place.slots;
+        // Less than a ring while most of it is held back: nothing is known to be consumed.
+        let consumed_before = self.limit.get().saturating_sub(self.place.slots);
         if consumed < consumed_before || consumed > self.next.get() {
             return Err(Corrupt("ring progress out of range"));
         }
@@ -518,6 +537,11 @@ impl<W: Words> Consumer<W> {
         self.slots.get(slot, image, SLOT_MESSAGE_AT + length);
         self.go_on(next + 1);
         Look::Short(length)
+    }
+
+    /// Returns true if [`Consumer::take_slot`] would take a message.
+    pub fn has_short(&self) -> bool {
+        matches!(self.waiting().map(Look::of), Some(Look::Short(_)))
     }
 
     /// True if `arrival` would return a message or an error.

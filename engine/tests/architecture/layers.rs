@@ -1,4 +1,4 @@
-//! The layers of the reactor, and its import circles.
+//! The layers of the reactor, and import circles.
 
 use crate::paths::paths;
 use crate::source::{Source, Violation};
@@ -120,7 +120,11 @@ fn calls(source: &Source) -> Vec<(usize, &str)> {
 /// The files of the reactor form no circle of imports but small ones.
 pub(crate) fn reactor_circles(sources: &[Source]) -> Vec<Violation> {
     let in_reactor = |source: &&Source| source.module().first() == Some(&"reactor");
-    let files: Vec<&Source> = sources.iter().filter(in_reactor).collect();
+    circles(sources.iter().filter(in_reactor).collect())
+}
+
+/// Circles of imports among these files, of more than [`CIRCLE_MAX`].
+pub(crate) fn circles(files: Vec<&Source>) -> Vec<Violation> {
     let reach: Vec<Vec<bool>> = (0..files.len()).map(|from| reach(&files, from)).collect();
     let circle = |at: usize| {
         let is_member = |other: &usize| reach[at][*other] && reach[*other][at];

@@ -36,10 +36,22 @@ const CRATES: &[Layer] = &[
         below: &["spinrpc", "spinrpc-xdr", "spinrpc-xdrgen"],
     },
     Layer {
+        manifest: "apps/nfs/Cargo.toml",
+        name: "spinrpc-nfs",
+        below: &["spinrpc", "spinrpc-tuning", "spinrpc-xdr", "spinrpc-xdrgen"],
+    },
+    Layer {
         manifest: "apps/Cargo.toml",
         name: "spinrpc-apps",
         // spinrpc-gss: its tests are clients that establish contexts themselves.
-        below: &["spinrpc", "spinrpc-gss", "spinrpc-tuning", "spinrpc-xdr", "spinrpc-xdrgen"],
+        below: &[
+            "spinrpc",
+            "spinrpc-gss",
+            "spinrpc-nfs",
+            "spinrpc-tuning",
+            "spinrpc-xdr",
+            "spinrpc-xdrgen",
+        ],
     },
     Layer {
         manifest: "bench/Cargo.toml",
@@ -56,7 +68,7 @@ const CRATES: &[Layer] = &[
             "spinrpc-gss",
             "spinrpc",
             "spinrpc-tuning",
-            "spinrpc-apps",
+            "spinrpc-nfs",
             "spinrpc-xdr",
             "spinrpc-xdr-suite",
             "spinrpc-xdrgen",

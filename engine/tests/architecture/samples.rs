@@ -6,7 +6,7 @@ use crate::manifest;
 use crate::paths::paths;
 use crate::rules;
 use crate::source::{Manifest, Source, Violation, mark_test_modules};
-use crate::{edges, layers};
+use crate::{bench, edges, layers, nfs};
 
 type Rule = fn(&Source) -> Vec<Violation>;
 
@@ -187,6 +187,57 @@ fn three_files_of_the_reactor_in_a_circle_are_refused() {
 }
 
 #[test]
+fn a_module_of_spinperf_does_not_name_a_higher_one() {
+    let path = "bench/src/report/grid.rs";
+    refused(bench::bench_layers, path, "use crate::modes::Trend;", "`report` names `modes`");
+    refused(
+        bench::bench_layers,
+        path,
+        "fn f() { crate::output::say() }",
+        "`report` names `output`",
+    );
+    refused(bench::bench_layers, "bench/src/misc.rs", "", "no place among the layers");
+    accepted(bench::bench_layers, path, "use super::Row; use crate::{load::Mode, units};");
+    accepted(bench::bench_layers, "bench/src/main.rs", "use crate::cli::Cli;");
+}
+
+#[test]
+fn three_files_of_spinperf_in_a_circle_are_refused() {
+    let file = |name: &str, next: &str| {
+        Source::new(format!("bench/src/top/{name}.rs"), format!("use super::{next}::Name;"))
+    };
+    let three = [file("a", "b"), file("b", "c"), file("c", "a")];
+    assert_eq!(bench::bench_circles(&three).len(), 1);
+    assert!(bench::bench_circles(&three[..2]).is_empty());
+}
+
+#[test]
+fn a_module_of_nfs_does_not_name_a_higher_one() {
+    let path = "apps/nfs/src/server/exports/table.rs";
+    refused(nfs::nfs_layers, path, "use crate::client::Nfs;", "`server` names `client`");
+    refused(nfs::nfs_layers, path, "use super::super::site::Site;", "`exports` names `site`");
+    refused(nfs::nfs_layers, "apps/nfs/src/misc.rs", "", "no place among the layers");
+    refused(nfs::nfs_layers, "apps/nfs/src/server/misc.rs", "", "no place among the layers");
+    let text =
+        "use super::flavor::Flavor; use crate::{protocol::Fattr3, server::file_system::Found};";
+    accepted(nfs::nfs_layers, path, text);
+    accepted(nfs::nfs_layers, path, "pub(in crate::server) struct Row;");
+    accepted(nfs::nfs_layers, path, "#[cfg(test)] mod tests { use crate::server::site::Site; }");
+    accepted(nfs::nfs_layers, "apps/nfs/src/server/mod.rs", "pub use service::Server;");
+}
+
+#[test]
+fn three_files_of_nfs_in_a_circle_are_refused() {
+    let file = |name: &str, next: &str| {
+        let text = format!("use crate::server::{next}::Name;");
+        Source::new(format!("apps/nfs/src/server/{name}.rs"), text)
+    };
+    let three = [file("a", "b"), file("b", "c"), file("c", "a")];
+    assert_eq!(nfs::nfs_circles(&three).len(), 1);
+    assert!(nfs::nfs_circles(&three[..2]).is_empty());
+}
+
+#[test]
 fn drivers_keep_to_themselves() {
     let text = "use crate::fabric::sim::Clock;";
     refused(edges::driver_edges, "engine/src/fabric/shm/ring.rs", text, "driver `sim`");
@@ -290,6 +341,8 @@ fn unsafe_outside_its_homes_is_refused() {
     refused(rules::unsafe_places, "engine/src/reactor/turn.rs", text, "unsafe");
     refused(rules::unsafe_places, "engine/gss/src/library.rs", text, "unsafe");
     accepted(rules::unsafe_places, "engine/gss/src/library/handles.rs", text);
+    refused(rules::unsafe_places, "apps/nfs/src/server/directory/node.rs", text, "unsafe");
+    accepted(rules::unsafe_places, "apps/nfs/src/sys/file_handle.rs", text);
     accepted(rules::unsafe_places, "engine/src/fabric/shm/ring.rs", text);
     accepted(rules::unsafe_places, "engine/src/api/call.rs", "#![deny(unsafe_code)] // unsafe");
 }

@@ -1,9 +1,9 @@
-//! The program under test: one procedure for each thing that an answer can be.
+//! The program under test: one procedure for each kind of answer.
 
 use super::{fill_pattern, is_pattern};
 use spinrpc::sync::lock;
 use spinrpc::{
-    AcceptStatus, Call, ConnectionEvent, CoreContext, Data, DecodeError, Decoder, Deferred,
+    AcceptStatus, Bulk, Call, ConnectionEvent, CoreContext, Data, DecodeError, Decoder, Deferred,
     DownCause, Procedure, ReplyData, Service, SharedBulk,
 };
 use std::collections::VecDeque;
@@ -31,6 +31,9 @@ pub(crate) const SHARED: Procedure = Procedure(8);
 /// A data item in; it comes back as a data item from the memory it was received in.
 pub(crate) const BOUNCE: Procedure = Procedure(9);
 
+/// A data item in; its registered memory stays in [`Shared::kept`].
+pub(crate) const KEEP: Procedure = Procedure(10);
+
 /// Longest item of any procedure.
 pub(crate) const ITEM_MAX: usize = 4 << 20;
 /// Bytes of the memory that [`SHARED`] sends from, and the seed of its pattern.
@@ -48,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) read_chunks: AtomicBool,
     /// Calls that reached the program.
     pub(crate) calls: AtomicU64,
+    /// Memory of arguments that the program has not given back.
+    pub(crate) kept: Mutex<Vec<Bulk>>,
     /// Run once on the core's thread, with the next event of a connection.
     pub(crate) on_core: Mutex<Option<fn()>>,
     /// Events of connections.
@@ -150,6 +155,10 @@ impl TestProgram {
             Ask::Later(number) => self.defer(call, number),
             Ask::Shared(length) => self.share(call, length),
             Ask::Bounce(item) => Self::bounce(call, item),
+            Ask::Keep(bulk) => {
+                lock(&self.shared.kept).push(bulk);
+                call.reply(|_| {});
+            }
             Ask::Unknown => call.reject(AcceptStatus::ProcUnavail),
         }
     }
@@ -175,6 +184,7 @@ enum Ask<'a> {
     Later(u32),
     Shared(usize),
     Bounce(Data<'a>),
+    Keep(Bulk),
     Unknown,
 }
 
@@ -192,6 +202,10 @@ impl<'a> Ask<'a> {
             LATER => Self::Later(args.u32()?),
             SHARED => Self::Shared(args.u32()? as usize),
             BOUNCE => Self::Bounce(args.data(ITEM_MAX)?),
+            KEEP => match args.data(ITEM_MAX)? {
+                Data::Bulk(bulk) => Self::Keep(bulk),
+                Data::Inline(_) => return Err(DecodeError::LimitExceeded { what: "too short" }),
+            },
             _ => return Ok(Self::Unknown),
         };
         args.finish().map(|()| ask)

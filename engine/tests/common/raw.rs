@@ -1,5 +1,4 @@
-//! A peer that speaks the fabric and says whatever the test wants: one connection, its messages as
-//! bytes.
+//! A peer that uses the fabric directly and sends whatever the test wants: one connection, its messages as bytes.
 
 use super::LIMIT;
 use spinrpc::DownCause;

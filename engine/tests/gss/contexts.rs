@@ -1,17 +1,20 @@
-//! How long contexts last: those that nobody uses, those that are replaced, and what becomes of calls that are denied because
-//! theirs has gone.
+//! Lifetime of contexts: unused ones, replaced ones, and the outcome of calls that are denied because their context
+//! is gone.
 
 use crate::common::caller::{Caller, run_core};
 use crate::common::{pattern, wait_until};
 use crate::{
-    DATA, ECHO, SERVICES, Server, call, connect, connect_to_read, keys, one_item, options, small,
+    DATA, ECHO, LATER, SERVICES, Server, call, connect, connect_to_read, keys, one_item, options,
+    small,
 };
 use spinrpc::gss::mechanism::GivenKeys;
 use spinrpc::gss::{Enctype, GssAcceptor, GssService};
+use spinrpc::sync::lock;
 use spinrpc::{
     AuthStat, Backpressure, CallError, CallSpec, ConnectOptions, Procedure, Reconnect,
     RejectStatus, Resend, Token,
 };
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const ENCTYPE: Enctype = Enctype::Aes256Sha1;
@@ -26,7 +29,8 @@ fn a_context_that_no_call_has_used_ends_first() {
         for service in SERVICES {
             let mut caller = connect(&server, &options(keys(ENCTYPE, "alice"), service));
             let up = Instant::now();
-            wait_until("a millisecond", || up.elapsed() > Duration::from_millis(1));
+            // The clock of contexts is exact to some milliseconds.
+            wait_until("a tick", || up.elapsed() > Duration::from_millis(50));
             // Sent again, under a context that may have ended as soon.
             let answer = call(&mut caller, ECHO, b"data");
             let denied = caller.engine.gss_stats().calls_denied;
@@ -107,7 +111,7 @@ fn the_first_call_under_a_context_is_sent_again_whatever_its_spec_says() {
     }
 }
 
-/// Once: a server that forgets every context at once is not asked for ever.
+/// Once: a server that forgets every context at once is not asked forever.
 #[test]
 fn a_call_that_is_denied_again_ends() {
     let forgetful = GivenKeys { lifetime: 0, ..keys(ENCTYPE, "server") };
@@ -172,4 +176,55 @@ fn what_happens_to_contexts_and_calls_is_counted() {
     // Two calls and their replies, in parts of 16 KiB.
     assert_eq!(stats.body_steps, 4 * 7, "{stats:?}");
     assert!(stats.entries().any(|entry| entry == ("body_steps", 28)));
+}
+
+/// It is not executed, and its buffers are there for others at once.
+#[test]
+fn a_call_that_waits_for_a_context_can_be_cancelled() {
+    let acceptor = GssAcceptor::new(keys(ENCTYPE, "server")).contexts_max(1);
+    let server = Server::start(Some(acceptor));
+    for service in SERVICES {
+        let mut caller = connect(&server, &options(keys(ENCTYPE, "alice"), service));
+        let _other = connect(&server, &options(keys(ENCTYPE, "bob"), service));
+        let (client, engine, before) =
+            (caller.client.clone(), caller.engine.clone(), server.calls());
+        let mut spec = CallSpec::new();
+        let id = client.call(ECHO, Token(1), &mut spec, |args| args.opaque(b"data")).unwrap();
+        run_core(&mut caller.core, "a denial", || engine.gss_stats().calls_denied == 1);
+        assert_eq!(client.cancel(id), Ok(()), "{service:?}");
+        assert!(client.cancel(id).is_err(), "twice");
+        let answer = caller.reply();
+        assert!(matches!(answer, Err(CallError::Cancelled)), "{service:?}: {answer:?}");
+        run_core(&mut caller.core, "another context", || {
+            client.is_up() && engine.gss_stats().contexts_established == 2
+        });
+        assert_eq!(call(&mut caller, ECHO, b"on").unwrap(), b"on");
+        assert_eq!(server.calls(), before + 1, "the cancelled call was executed");
+    }
+}
+
+/// It has another slot then, and the application has the id of the first.
+#[test]
+fn a_call_that_was_denied_and_sent_again_can_be_cancelled() {
+    let acceptor = GssAcceptor::new(keys(ENCTYPE, "server")).contexts_max(1);
+    let server = Server::start(Some(acceptor));
+    for service in SERVICES {
+        let mut caller = connect(&server, &options(keys(ENCTYPE, "alice"), service));
+        let _other = connect(&server, &options(keys(ENCTYPE, "bob"), service));
+        let (client, seen) = (caller.client.clone(), Arc::clone(&server.seen));
+        let mut spec = CallSpec::new();
+        let id = client.call(LATER, Token(1), &mut spec, |args| args.opaque(b"data")).unwrap();
+        run_core(&mut caller.core, "the call", || !lock(&seen.deferred).is_empty());
+        assert_eq!(caller.engine.gss_stats().calls_denied, 1);
+        assert_eq!(client.cancel(id), Ok(()), "{service:?}");
+        assert!(client.cancel(id).is_err(), "twice");
+        let answer = caller.reply();
+        assert!(matches!(answer, Err(CallError::Cancelled)), "{service:?}: {answer:?}");
+        // Until the server answers, its memory is its own: then the credit is back.
+        assert_eq!(client.in_flight(), 1);
+        let (data, deferred) = lock(&seen.deferred).pop().unwrap();
+        deferred.reply(|results| results.opaque(&data));
+        run_core(&mut caller.core, "the late answer", || client.in_flight() == 0);
+        assert_eq!(call(&mut caller, ECHO, b"on").unwrap(), b"on");
+    }
 }

@@ -91,11 +91,11 @@ fn a_client_stays_within_the_window_that_it_is_told() {
     assert!(client.heard.borrow().replies.iter().all(|(_, reply)| reply.is_ok()));
 }
 
-/// What is wrong with a long reply.
+/// Flaw of a long reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     Nothing,
-    /// It is under the number of the call before, as a reply that was kept would be that nobody has sealed again.
+    /// It has the sequence number of the previous call, like a stored reply that was not sealed again.
     Sequence,
     /// A bit of this byte of the verifier.
     Verifier(usize),

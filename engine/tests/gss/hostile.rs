@@ -1,13 +1,14 @@
 //! A client that has keys and breaks the rules, and a server that does.
 
-use crate::common::caller::{Caller, run_core};
+use crate::common::caller::{Caller, one_opaque, run_core};
 use crate::common::raw::{RawListener, RawPeer, Said, bytes_of};
-use crate::common::{PROGRAM, VERSION, small_with, unique_address};
-use crate::{ECHO, Server, WHO, asked, call, caller, keys, options};
+use crate::common::{PROGRAM, VERSION, small_with, unique_address, valid};
+use crate::{ECHO, Server, WHO, asked, asked_by, call, caller, keys, options};
+use spinrpc::config::RawConfig;
 use spinrpc::fabric::Access;
 use spinrpc::gss::GssAcceptor;
 use spinrpc::{AcceptStatus, AuthFlavor, AuthStat, CallError, OpaqueAuth, Procedure, RejectStatus};
-use spinrpc::{CallSpec, ConnectionEvent, Token, Xid};
+use spinrpc::{CallSpec, ConnectionEvent, Engine, Token, Xid};
 use spinrpc_gss::context::Context;
 use spinrpc_gss::mechanism::{Acceptance, Initiation, Mechanism};
 use spinrpc_gss::random::AesConfounders;
@@ -27,7 +28,7 @@ pub(crate) const HEADER_BYTES: usize = 28;
 pub(crate) const MSG: u32 = 0;
 const MSGP: u32 = 2;
 
-/// What came of a call.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Denied(RejectStatus),
@@ -442,7 +443,7 @@ fn a_reply_that_is_kept_of_a_call_is_not_given_to_another_user() {
     }
 }
 
-/// How a server spoils a reply.
+/// Way in which a server spoils a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spoils {
     Nothing,
@@ -476,7 +477,30 @@ impl FalseServer {
         let address = unique_address();
         let listener = RawListener::at(&address);
         let with = options(keys(ENCTYPE, "alice"), service);
-        let mut client = asked(&address, &with);
+        Self::raise(&listener, asked(&address, &with), (service, window), Spoils::Nothing)
+    }
+
+    /// A client that is up, and was answered so when it asked for configuration: by three words.
+    pub(crate) fn configure(
+        raw: RawConfig,
+        service: GssService,
+        spoils: Spoils,
+    ) -> Caller<Vec<u8>> {
+        let address = unique_address();
+        let listener = RawListener::at(&address);
+        let with = options(keys(ENCTYPE, "alice"), service);
+        let engine = Engine::new(valid(raw)).unwrap();
+        let core = engine.core(0).unwrap();
+        let client = asked_by((engine, core), &address, &with, one_opaque);
+        Self::raise(&listener, client, (service, 64), spoils).0
+    }
+
+    fn raise(
+        listener: &RawListener,
+        mut client: Caller<Vec<u8>>,
+        (service, window): (GssService, u32),
+        spoils: Spoils,
+    ) -> (Caller<Vec<u8>>, Self) {
         let mut peer = None;
         while peer.is_none() {
             client.core.poll_once();
@@ -487,7 +511,7 @@ impl FalseServer {
             client.core.poll_once();
             if let Some(Said::Message(message)) = server.peer.poll() {
                 server.peer.unhear(message);
-                server.answer(service, Spoils::Nothing);
+                server.answer(service, spoils);
             }
         }
         (client, server)

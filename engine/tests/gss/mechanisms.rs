@@ -1,4 +1,4 @@
-//! Mechanisms that panic or block: on threads of their own, where they cost nobody but their clients.
+//! Mechanisms that panic or block: on threads of their own, where they affect only their own clients.
 
 use crate::common::caller::{Caller, SharedHeard, client_config, one_opaque, recorder, run_core};
 use crate::common::raw::RawPeer;
@@ -8,7 +8,8 @@ use crate::{ECHO, Server, asked, call, caller, connect, failure, keys};
 use spinrpc::gss::mechanism::{Acceptance, GivenKeys, Initiation, Mechanism, MechanismError};
 use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
 use spinrpc::{
-    CallError, CallSpec, ConnectError, ConnectOptions, ConnectionEvent, Core, Engine, Token,
+    Backpressure, CallError, CallSpec, ConnectError, ConnectOptions, ConnectionEvent, Core, Engine,
+    Token,
 };
 use spinrpc_proto::ids::Instant;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -125,6 +126,76 @@ impl Gate {
     fn is_waited_at(&self) -> bool {
         self.state.lock().unwrap().waiting > 0
     }
+}
+
+/// By the clock, because no reply comes that would say that it is time; and calls go on until the other context is there.
+#[test]
+fn a_context_is_renewed_in_time_while_calls_go_on() {
+    let server = Server::with_keys(ENCTYPE);
+    let gate = Arc::<Gate>::default();
+    let opened = Opened(&gate);
+    let inner = Arc::clone(&gate);
+    let mut mechanism = Hooked::new("alice", move |step| {
+        if step == Step::Begin {
+            inner.pass();
+        }
+    });
+    mechanism.inner.lifetime = 4_000_000_000;
+    let mut caller = connect(&server, &options(mechanism));
+    let (client, engine) = (caller.client.clone(), caller.engine.clone());
+    gate.set(true);
+    wait_until("the clock", || gate.is_waited_at());
+    assert_eq!(call(&mut caller, ECHO, b"before").unwrap(), b"before");
+    assert_eq!(engine.gss_stats().contexts_established, 1);
+    drop(opened);
+    run_core(&mut caller.core, "another context", || {
+        assert!(client.is_up(), "calls would have to wait");
+        engine.gss_stats().contexts_established == 2
+    });
+    assert_eq!(call(&mut caller, ECHO, b"behind").unwrap(), b"behind");
+    let stats = server.engine.clone();
+    run_core(&mut caller.core, "the end of the first", || {
+        stats.gss_stats().contexts_destroyed == 1
+    });
+    assert_eq!(engine.gss_stats().calls_denied, 0);
+}
+
+/// Its token waits for a reply, and has the credit of that before the application does.
+#[test]
+fn a_context_is_renewed_while_calls_use_all_credits() {
+    let server = Server::with_keys(ENCTYPE);
+    let gate = Arc::<Gate>::default();
+    let opened = Opened(&gate);
+    let inner = Arc::clone(&gate);
+    let mut mechanism = Hooked::new("alice", move |step| {
+        if step == Step::Begin {
+            inner.pass();
+        }
+    });
+    mechanism.inner.lifetime = 4_000_000_000;
+    let mut caller = connect(&server, &options(mechanism));
+    let (client, engine) = (caller.client.clone(), caller.engine.clone());
+    let use_all = || {
+        let started = || {
+            let mut spec = CallSpec::new().reply_bytes_max(64);
+            client.call(ECHO, Token(7), &mut spec, |args| args.opaque(b"data"))
+        };
+        let refused = std::iter::repeat_with(started).find_map(Result::err);
+        assert_eq!(refused, Some(Backpressure::NoCredit));
+    };
+    gate.set(true);
+    wait_until("the clock", || gate.is_waited_at());
+    use_all();
+    drop(opened);
+    run_core(&mut caller.core, "another context", || {
+        use_all();
+        engine.gss_stats().contexts_established == 2
+    });
+    assert_eq!(engine.gss_stats().contexts_failed, 0);
+    run_core(&mut caller.core, "the end of the first", || {
+        use_all();
+        server.engine.gss_stats().contexts_destroyed == 1
+    });
 }
 
 /// A server whose mechanism goes through the gate.
@@ -289,4 +360,20 @@ fn a_mechanism_that_never_returns_fails_its_client_and_not_the_one_behind_it() {
     };
     assert_eq!(reason, "the mechanism has not returned in 2000 ms");
     assert!(gate.is_waited_at(), "it still has not");
+}
+
+/// It is due in most of an hour. What it holds is freed at once, with its mechanism.
+#[test]
+fn the_next_step_of_a_connection_that_has_gone_is_not_kept() {
+    let server = Server::with_keys(ENCTYPE);
+    let held = Arc::new(());
+    let inner = Arc::clone(&held);
+    let mechanism = Hooked::new("alice", move |_| drop(Arc::clone(&inner)));
+    let mut client = connect(&server, &options(mechanism));
+    assert_eq!(call(&mut client, ECHO, b"data").unwrap(), b"data");
+    client.client.close();
+    let engine = client.engine.clone();
+    run_core(&mut client.core, "the end of the step", || Arc::strong_count(&held) == 1);
+    // The thread that has freed it goes on.
+    drop(engine);
 }

@@ -1,5 +1,5 @@
-//! Long bodies are sealed and opened in steps: what else a core has to do goes between them. Counted in turns, not timed:
-//! both cores are turned by the test.
+//! Long bodies are sealed and opened in steps, between which the core does its other work. Counted in turns, not
+//! timed: the test turns both cores.
 
 use crate::common::caller::Caller;
 use crate::common::{LIMIT, PROGRAM, VERSION, pattern, small_with, unique_address, valid};
@@ -9,26 +9,28 @@ use crate::{
 use spinrpc::config::RawConfig;
 use spinrpc::gss::{Enctype, GssAcceptor, GssService};
 use spinrpc::sync::lock;
-use spinrpc::{Backpressure, CallError, CallSpec, Core, CoreContext, DownCause, Engine, Token};
+use spinrpc::{
+    Backpressure, CallError, CallSpec, ConnectOptions, Core, CoreContext, DownCause, Engine, Token,
+};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 const ENCTYPE: Enctype = Enctype::Aes256Sha1;
-const STEP: usize = 4096;
-const LONG: usize = 256 * 1024;
+pub(crate) const STEP: usize = 4096;
+pub(crate) const LONG: usize = 256 * 1024;
 /// Turns that a body of that length takes at least.
-const STEPS: usize = LONG / STEP;
+pub(crate) const STEPS: usize = LONG / STEP;
 /// Turns in which a short call, which takes one, must have been answered among long ones.
-const SOON: usize = 12;
+pub(crate) const SOON: usize = 12;
 
 /// A server and its clients, all turned by hand.
-struct Turned {
+pub(crate) struct Turned {
     server: Core,
     seen: Arc<Seen>,
-    address: String,
-    callers: Vec<Caller<Vec<u8>>>,
-    engine: Engine,
+    pub(crate) address: String,
+    pub(crate) callers: Vec<Caller<Vec<u8>>>,
+    pub(crate) engine: Engine,
 }
 
 impl Turned {
@@ -40,7 +42,7 @@ impl Turned {
     }
 
     /// The memory of the defaults, and 64 credits, but for this.
-    fn start_as(change: impl FnOnce(&mut RawConfig)) -> Self {
+    pub(crate) fn start_as(change: impl FnOnce(&mut RawConfig)) -> Self {
         let config = valid(small_with(|raw| {
             raw.mem.arena_mib = RawConfig::default().mem.arena_mib;
             change(raw);
@@ -59,19 +61,27 @@ impl Turned {
     }
 
     /// Another client, on a core of its own, that does so many bytes of a body in one turn.
-    fn connect(&mut self, service: GssService, step_bytes: u64) -> usize {
+    pub(crate) fn connect(&mut self, service: GssService, step_bytes: u64) -> usize {
         self.connect_as(service, |raw| {
             raw.gss.step_bytes = step_bytes;
             raw.mem.arena_mib = 64;
         })
     }
 
-    fn connect_as(&mut self, service: GssService, change: impl FnOnce(&mut RawConfig)) -> usize {
+    pub(crate) fn connect_as(
+        &mut self,
+        service: GssService,
+        change: impl FnOnce(&mut RawConfig),
+    ) -> usize {
         let config = valid(small_with(change));
         let engine = Engine::new(config).unwrap();
         let core = engine.core(0).unwrap();
-        let with = options(keys(ENCTYPE, "alice"), service);
-        let caller = asked_by((engine, core), &self.address, &with, one_item);
+        self.join((engine, core), &options(keys(ENCTYPE, "alice"), service))
+    }
+
+    /// Another client, on this core.
+    pub(crate) fn join(&mut self, on: (Engine, Core), with: &ConnectOptions) -> usize {
+        let caller = asked_by(on, &self.address, with, one_item);
         self.callers.push(caller);
         let index = self.callers.len() - 1;
         self.turn_until("a context", |all| all.callers[index].client.is_up());
@@ -79,7 +89,11 @@ impl Turned {
     }
 
     /// Turns all cores; how often, until it is so.
-    fn turn_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) -> usize {
+    pub(crate) fn turn_until(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&mut Self) -> bool,
+    ) -> usize {
         let began = Instant::now();
         for turns in 0.. {
             if done(self) {
@@ -94,7 +108,7 @@ impl Turned {
         unreachable!("a test of {what} goes on for ever")
     }
 
-    fn call(&mut self, index: usize, procedure: spinrpc::Procedure, data: &[u8]) {
+    pub(crate) fn call(&mut self, index: usize, procedure: spinrpc::Procedure, data: &[u8]) {
         let mut spec = CallSpec::new().reply_bytes_max(data.len() + 64);
         let client = &self.callers[index].client;
         client.call(procedure, Token(7), &mut spec, |args| args.opaque(data)).unwrap();
@@ -121,17 +135,17 @@ impl Turned {
     }
 
     /// Answers in the order in which they came; an error as its text.
-    fn heard(&self, index: usize) -> Vec<Result<Vec<u8>, String>> {
+    pub(crate) fn heard(&self, index: usize) -> Vec<Result<Vec<u8>, String>> {
         let heard = self.callers[index].heard.borrow();
         let texts = |result: &Result<_, CallError>| result.clone().map_err(|why| why.to_string());
         heard.replies.iter().map(|(_, result)| texts(result)).collect()
     }
 
-    fn answered(&self, index: usize) -> usize {
+    pub(crate) fn answered(&self, index: usize) -> usize {
         self.callers[index].heard.borrow().replies.len()
     }
 
-    fn calls(&self) -> u64 {
+    pub(crate) fn calls(&self) -> u64 {
         self.seen.calls.load(Ordering::Relaxed)
     }
 }
@@ -191,7 +205,29 @@ fn a_client_opens_a_long_reply_in_steps_and_hears_short_ones_between() {
     let soon = all.turn_until("a short reply", |all| !all.heard(index).is_empty());
     let rest = all.turn_until("the long reply", |all| all.heard(index).len() == 2);
     assert_eq!(all.heard(index), [Ok(b"short".to_vec()), Ok(data)]);
-    assert!(soon <= SOON && soon + rest >= STEPS, "{soon} turns and {rest}");
+    // Out of memory that the server can write to it is copied before, in as many steps.
+    assert!(soon <= SOON && soon + rest >= 2 * STEPS, "{soon} turns and {rest}");
+}
+
+/// A client may offer more memory than the results need, or less. Results are written to memory as long as what it offers.
+#[test]
+fn results_of_any_length_fit_the_memory_that_their_call_offers_or_end_it() {
+    const OFFERED: usize = 4 * STEP;
+    for service in [GssService::Integrity, GssService::Privacy] {
+        let mut all = Turned::start();
+        let index = all.connect(service, STEP as u64);
+        for bytes in (0..STEP).step_by(509).chain(OFFERED - 80..OFFERED + 16).chain([LONG]) {
+            let before = all.answered(index);
+            all.call_when_there_is_room(index, FILL, &(bytes as u64).to_be_bytes(), OFFERED);
+            all.turn_until("a reply", |all| all.answered(index) > before);
+            match all.heard(index).pop().unwrap() {
+                Ok(heard) => assert_eq!(heard, vec![0x77; bytes], "{service:?}, {bytes} bytes"),
+                Err(_) => assert!(bytes + 4 > OFFERED, "{service:?}: {bytes} bytes did not fit"),
+            }
+        }
+        let last = all.heard(index).pop().unwrap();
+        assert!(last.is_err(), "{service:?}: more than was offered");
+    }
 }
 
 /// Bodies of one connection are done one after the other, those of several in turn.

@@ -16,7 +16,7 @@ fields() {
     "$guest/tshark" -r "$pcap" -Y "$filter" -T fields "${options[@]}"
 }
 
-# Two mistakes of Wireshark's with NFS replies, whoever sent them. It expects their data in the reply
+# Two mistakes of Wireshark's with NFS replies of any server. It expects their data in the reply
 # and calls one malformed whose data went by Write chunk (RFC 8267 section 4.2). And over RoCE it puts
 # a Reply chunk together wrongly that was filled by several RDMA Writes, as the kernel's server does.
 # The RPC-over-RDMA headers of both are decoded before.

@@ -2,9 +2,9 @@
 # Functions for use in the guest. Every bash there sources this file, by BASH_ENV, which run sets.
 
 # modules NAME...: loads kernel modules, with the tools of the initial root file system: the host's
-# own modules are of another kernel.
+# own modules are of another kernel. Under systemd the root of the first process is ours, and init has put them there.
 modules() {
-    chroot /proc/1/root /bin/modprobe -a "$@"
+    chroot /proc/1/root modprobe -a "$@"
 }
 
 # devices_up: siw0 (iWARP) on 10.8.0.1 and rxe0 (RoCEv2) on 10.9.0.1, both talking to themselves.

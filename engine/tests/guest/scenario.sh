@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What scenarios share. A scenario is a script that starts on the host, there starts itself anew in
+# What scenarios share. A scenario is a script that starts on the host, there starts itself again in
 # a guest or in both guests of a pair, and ends with status 0 or with the output of what failed:
 #
 #   . "$(dirname "$(readlink -f "$0")")/../scenario.sh"
@@ -38,18 +38,19 @@ died() {
 
 # failed WHAT LOG: to where the script began to write; a function that fails may write elsewhere.
 failed() {
-    echo "  FAILED  $1" >&3
+    echo "  FAILED    $1" >&3
     sed '1d; s/^/          /' "$2" >&3
 }
 
 # check WHAT COMMAND...: a command that must succeed. It is not run under a condition, which would
-# switch off set -e in functions.
+# switch off set -e in functions. Its seconds are printed, to find what a scenario spends its time on.
 check() {
+    local began=$SECONDS
     doing=$1
     shift
     echo "$doing" >"$log"
     "$@" >>"$log" 2>&1
-    echo "  ok      $doing"
+    printf '  ok %3d s  %s\n' $((SECONDS - began)) "$doing"
     : >"$log"
     doing=''
 }

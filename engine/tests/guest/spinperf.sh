@@ -3,8 +3,8 @@
 
 # profiles: what the workloads need. plain has idle cores sleep, because processors are shared here, and
 # has queue pairs wait four seconds for an acknowledgement: the wire loses nothing, a guest that gets no
-# processor is late, and rxe numbers an RDMA Write wrongly that it sends anew from its middle on.
-# segments has short ones, sixteen for 1 MiB; many has little memory, all of which is registered anew
+# processor is late, and rxe numbers an RDMA Write wrongly that it retransmits from its middle on.
+# segments has short ones, sixteen for 1 MiB; many has little memory, all of which is registered again
 # for each of its connections.
 profiles() {
     cat >/run/plain.toml <<'END'
@@ -77,24 +77,52 @@ client_said() {
     grep -qEi "$1" /run/client
 }
 
+# job ADDRESS PROFILE KEY=VALUE...: runs of one process, each a line of keys from standard input, with what load has and
+# the keys that are the same for all. To start a process takes seconds in emulation.
+job() {
+    local line number=0
+    {
+        printf 'schema = 1\n[defaults]\n'
+        keys address="rdma://$1:$(port_of "$2")" profile="/run/$2.toml" verify=full warmup=0ms duration=30s "${@:3}"
+        while read -r line; do
+            printf '[[run]]\nname = "run-%d"\n' $((++number))
+            # shellcheck disable=SC2086 # keys are words
+            keys $line
+        done
+    } >/run/job.toml
+    timeout 600 "${bin:?}/spinperf" job /run/job.toml
+}
+
+# keys KEY=VALUE...: lines of TOML; values are true, lists or strings.
+keys() {
+    local key
+    for key; do
+        case ${key#*=} in
+            true | \[*) echo "${key/=/ = }" ;;
+            *) printf '%s = "%s"\n' "${key%%=*}" "${key#*=}" ;;
+        esac
+    done
+}
+
 # workloads NAME ADDRESS CORES: all operations, small, large, deep, and on many connections.
 workloads() {
     local op
-    check "$1: null" load "$2" plain --op null --calls 100 --cores 0
-    for op in echo read write; do
-        check "$1: $op 64" load "$2" plain --op $op --calls 100 --cores 0
-        check "$1: $op 4K" load "$2" plain --op $op --size 4K --calls 100 --cores 0
-        check "$1: $op 64, 32 deep" load "$2" plain --op $op --depth 32 --calls 2000 --cores 0
-        check "$1: $op 1MiB" load "$2" plain --op $op --size 1MiB --calls 10 --cores 0
-        check "$1: $op 1MiB in 16 segments" load "$2" segments --op $op --size 1MiB --depth 4 --calls 20 --cores 0
-    done
+    check "$1: all operations, small, large and deep" job "$2" plain cores=0 < <(
+        echo 'op=null calls=100'
+        for op in echo read write; do
+            printf "op=$op %s\n" 'size=64,4K calls=100' 'depth=32 calls=2000' 'size=1MiB calls=10'
+        done
+    )
+    check "$1: 1 MiB in 16 segments" job "$2" segments cores=0 size=1MiB depth=4 calls=20 <<<$'op=echo\nop=read\nop=write'
     check "$1: 100 connections, 2 cores" load "$2" many --connections 50 --calls 2000 --depth 4 --cores "$3"
 }
 
 # both_ways NAME ADDRESS: calls in both directions of one connection at once (RFC 8167).
 both_ways() {
-    check "$1: null in both directions" load "$2" plain --bidir --op null --depth 64 --calls 500 --cores 0
-    check "$1: echo in both directions" load "$2" plain --bidir --size 20000 --depth 4 --calls 100 --cores 0
-    check "$1: read in both directions" load "$2" plain --bidir --op read --size 256K --depth 2 --calls 50 --cores 0
-    check "$1: write in both directions" load "$2" plain --bidir --op write --size 256K --depth 2 --calls 50 --cores 0
+    check "$1: all operations in both directions" job "$2" plain cores=0 bidir=true <<'END'
+op=null depth=64 calls=500
+size=20000 depth=4 calls=100
+op=read size=256K depth=2 calls=50
+op=write size=256K depth=2 calls=50
+END
 }

@@ -1,4 +1,4 @@
-//! Slabs of a process that is killed, and of one whose server is.
+//! Slabs of a process that is killed, and of a client whose server is killed.
 
 use super::{Other, alone, say_ready};
 use crate::common::caller::{Caller, Heard, client_config, recorder};

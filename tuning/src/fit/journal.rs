@@ -55,6 +55,9 @@ impl Journal {
     /// # Errors
     /// [`FitError::Journal`] for anything that spintune does not write.
     pub fn load(site: &Site) -> Result<Self, FitError> {
+        if site.is_record() {
+            return Ok(Self::default());
+        }
         let path = site.path(JOURNAL);
         let refused =
             |reason: String| FitError::Journal { file: path.display().to_string(), reason };

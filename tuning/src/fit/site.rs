@@ -1,16 +1,18 @@
 //! The files that are changed, below a root directory.
 
-use crate::host::Tree;
+use crate::host::{Record, Tree};
 use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The files of a host below its root directory: `/`, or that of a copy.
+/// The files of a host below its root directory: `/`, or that of a copy; or those in a record, which
+/// can only be read.
 #[derive(Clone, Debug)]
 pub struct Site {
     root: PathBuf,
+    record: Option<Record>,
 }
 
 impl Site {
@@ -21,21 +23,36 @@ impl Site {
     pub fn new(root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
         match root.is_dir() {
-            true => Ok(Self { root }),
+            true => Ok(Self { root, record: None }),
             false => Err(io::ErrorKind::NotADirectory.into()),
         }
+    }
+
+    /// The host of a record, whose paths are those on that host.
+    #[must_use]
+    pub fn recorded(record: Record) -> Self {
+        Self { root: PathBuf::from("/"), record: Some(record) }
+    }
+
+    /// Returns whether this is a record, which has only the files that spintune reads.
+    #[must_use]
+    pub fn is_record(&self) -> bool {
+        self.record.is_some()
     }
 
     /// The tree to read facts from.
     #[must_use]
     pub fn tree(&self) -> Tree {
-        Tree::directory(&self.root)
+        match &self.record {
+            Some(record) => Tree::record(record.clone()),
+            None => Tree::directory(&self.root),
+        }
     }
 
     /// Returns whether this is the host that the process runs on.
     #[must_use]
     pub fn is_this_host(&self) -> bool {
-        self.root == Path::new("/")
+        self.record.is_none() && self.root == Path::new("/")
     }
 
     /// Absolute path of a file.
@@ -61,8 +78,11 @@ impl Site {
     }
 
     /// Returns whether the file is writable: the kernel clears the write bits of what cannot be
-    /// set.
+    /// set. A record does not say.
     pub(super) fn may_be_set(&self, path: &str) -> bool {
+        if self.is_record() {
+            return true;
+        }
         std::fs::metadata(self.path(path)).is_ok_and(|metadata| !metadata.permissions().readonly())
     }
 
@@ -85,6 +105,9 @@ impl Site {
     }
 
     fn text(&self, path: &str) -> io::Result<String> {
+        if self.is_record() {
+            return self.tree().peek(path).ok_or_else(|| io::ErrorKind::NotFound.into());
+        }
         let mut text = String::new();
         let file = self.open(path, OFlags::RDONLY, ResolveFlags::empty())?;
         file.take(TEXT_BYTES_MAX).read_to_string(&mut text)?;
@@ -94,6 +117,9 @@ impl Site {
     /// Opens a regular file. The kernel keeps the path below the root (`within`): the owner of a copy
     /// could replace a file or folder by a link between check and use.
     fn open(&self, path: &str, how: OFlags, within: ResolveFlags) -> io::Result<File> {
+        if self.is_record() {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
         let root = fs::open(&self.root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         // O_NONBLOCK keeps a pipe from blocking; the type is checked before any change.
         let how = how | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;

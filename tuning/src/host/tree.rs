@@ -51,9 +51,14 @@ impl Tree {
     /// Opens a directory that stands for a host's root, or a record.
     ///
     /// # Errors
-    /// The file does not exist or is not a record (`InvalidData`).
+    /// The file does not exist or is not a record, or the directory has nothing of a host
+    /// (`InvalidData`).
     pub fn open(path: &Path) -> io::Result<Self> {
         match fs::metadata(path)?.is_dir() {
+            true if !["proc", "sys"].iter().any(|folder| path.join(folder).is_dir()) => {
+                let message = "neither proc nor sys is in this directory";
+                Err(io::Error::new(io::ErrorKind::InvalidData, message))
+            }
             true => Ok(Self::directory(path)),
             false => Record::load(path).map(Self::record),
         }

@@ -69,8 +69,8 @@ pub struct Gid {
 }
 
 /// Devices of a host by name; empty if the kernel has no RDMA support. `interfaces` are the network
-/// interfaces of the host. Reads a few files for each entry of each port's GID table, which has up
-/// to a thousand entries.
+/// interfaces of the host. Reads a few files for each entry of each port's GID table, up to the first 64 unused ones in
+/// a row.
 #[must_use]
 pub fn devices(tree: &Tree, interfaces: &[Interface]) -> Vec<Device> {
     let mut names = tree.names(CLASS);
@@ -160,10 +160,15 @@ fn port(tree: &Tree, device: &str, number: u32, node_type: Option<&str>) -> Port
     }
 }
 
-/// The used entries of a port's GID table, and their network interfaces.
+/// The used entries of a port's GID table, and their network interfaces. The kernel gives a new entry the first free
+/// place, so that after a long run of unused ones there are none (rxe has a table of 1,024).
 fn gid_table(tree: &Tree, port: &str) -> (Vec<Gid>, Vec<String>) {
     let (mut gids, mut netdevs) = (Vec::new(), Vec::new());
+    let mut end = UNUSED_GIDS_MAX;
     for index in 0..GIDS_MAX {
+        if index == end {
+            break;
+        }
         let path = format!("{port}/gids/{index}");
         let Some(text) = tree.peek(&path) else { break };
         let Ok(gid) = text.parse::<Ipv6Addr>() else { continue };
@@ -171,6 +176,7 @@ fn gid_table(tree: &Tree, port: &str) -> (Vec<Gid>, Vec<String>) {
         if gid.is_unspecified() || tree.text(&path).is_none() {
             continue;
         }
+        end = index + 1 + UNUSED_GIDS_MAX;
         let attribute = |kind: &str| tree.line(&format!("{port}/gid_attrs/{kind}/{index}"));
         gids.push(Gid { index, gid, kind: attribute("types") });
         netdevs.extend(attribute("ndevs").filter(|name| !netdevs.contains(name)));
@@ -211,3 +217,31 @@ const CLASS: &str = "sys/class/infiniband";
 
 /// More entries than any kernel driver has.
 const GIDS_MAX: usize = 4096;
+
+/// Unused entries in a row after which a GID table is taken to have no others.
+const UNUSED_GIDS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The indices that are found in a table of 300 entries, of which these are in use.
+    fn found(used: &[usize]) -> Vec<usize> {
+        let entry = |index| {
+            let gid = if used.contains(&index) { "fe80::1" } else { "::" };
+            format!("port/gids/{index} = {gid}\n")
+        };
+        let entries: String = (0..300).map(entry).collect();
+        let record = format!("# spintune record 1\n{entries}").parse().unwrap();
+        let (gids, _) = gid_table(&Tree::record(record), "port");
+        gids.iter().map(|gid| gid.index).collect()
+    }
+
+    #[test]
+    fn a_table_is_read_up_to_a_long_run_of_unused_entries() {
+        assert_eq!(found(&[0, 1, 65, 129]), [0, 1, 65, 129]);
+        assert_eq!(found(&[1, 66]), [1]);
+        assert_eq!(found(&[63]), [63]);
+        assert_eq!(found(&[64]), [] as [usize; 0]);
+    }
+}

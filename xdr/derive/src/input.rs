@@ -24,7 +24,7 @@ pub(crate) struct Arm<'i> {
     pub(crate) variant: &'i Ident,
     /// The case; `None` for the default arm.
     pub(crate) case: Option<Expr>,
-    /// It has data beside the discriminant.
+    /// It has data besides the discriminant.
     pub(crate) has_body: bool,
 }
 

@@ -3,9 +3,9 @@
 use crate::cli::{BenchOptions, Operation, Stable};
 use crate::{Opened, interruption, print, show};
 use serde_json::{Value, json};
-use spinrpc_apps::nfs::client::{Error, Load, Loaded, Nfs, Work};
-use spinrpc_apps::nfs::nfs3;
-use spinrpc_apps::nfs::protocol::{FileHandle, Ftype3, Nfsstat3, StableHow};
+use spinrpc_nfs::client::{Error, Load, Loaded, Nfs, Work};
+use spinrpc_nfs::nfs3;
+use spinrpc_nfs::protocol::{FileHandle, Ftype3, Nfsstat3, StableHow};
 use std::sync::atomic::Ordering;
 
 /// Mode of a created file.

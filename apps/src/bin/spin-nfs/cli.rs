@@ -3,8 +3,8 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use spinrpc::config::Versions;
 use spinrpc::{GssService, IdlePolicy};
-use spinrpc_apps::nfs::client::{MountBy, Options, Security, Target, User};
-use spinrpc_apps::nfs::protocol::{FileHandle, HANDLE_BYTES_MAX};
+use spinrpc_nfs::client::{MountBy, Options, Security, Target, User};
+use spinrpc_nfs::protocol::{FileHandle, HANDLE_BYTES_MAX};
 use spinrpc_tuning::ProfileArgs;
 use std::path::PathBuf;
 use std::time::Duration;

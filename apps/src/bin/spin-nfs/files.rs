@@ -2,7 +2,7 @@
 
 use crate::progress::Progress;
 use crate::{Opened, print, show, written};
-use spinrpc_apps::nfs::client::{Error, Nfs, Source};
+use spinrpc_nfs::client::{Error, Nfs, Source};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;

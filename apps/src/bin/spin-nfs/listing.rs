@@ -1,8 +1,8 @@
 //! A directory listing, page by page: only one page is in memory at a time.
 
 use crate::{Opened, show, written};
-use spinrpc_apps::nfs::client::{Entry, Error, Nfs};
-use spinrpc_apps::nfs::protocol::Ftype3;
+use spinrpc_nfs::client::{Entry, Error, Nfs};
+use spinrpc_nfs::protocol::Ftype3;
 use std::io::{self, Write};
 
 pub(crate) fn run(nfs: &Nfs, opened: &Opened<'_>, all: bool, json: bool) -> Result<(), Error> {

@@ -13,7 +13,7 @@ mod show;
 use cli::{Cli, Command, Place};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use spinrpc_apps::command_line;
-use spinrpc_apps::nfs::client::{Error, Mount, Nfs, Root, Target};
+use spinrpc_nfs::client::{Error, Mount, Nfs, Root, Target};
 use spinrpc_tuning::text::printable;
 use std::io::{self, Write};
 use std::process::ExitCode;

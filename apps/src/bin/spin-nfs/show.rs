@@ -1,10 +1,11 @@
 //! Output for people and scripts.
 
 use serde_json::{Map, Value, json};
-use spinrpc_apps::nfs::client::{Entry, Found, Nfs, RoundTrips};
-use spinrpc_apps::nfs::protocol::{Fattr3, FileHandle, Ftype3, Nfstime3};
+use spinrpc_nfs::client::{Entry, Found, Nfs, RoundTrips};
+use spinrpc_nfs::protocol::{Fattr3, FileHandle, Ftype3, Nfstime3};
 use spinrpc_tuning::text;
 use std::fmt::Write;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// All facts about a file, one per line.
 pub(crate) fn file(path: &str, found: &Found) -> String {
@@ -51,7 +52,7 @@ pub(crate) fn entry(entry: &Entry, target: Option<&[u8]>) -> String {
             a.uid,
             a.gid,
             a.size,
-            utc_seconds(a.mtime.seconds),
+            humantime::format_rfc3339_seconds(system_time(a.mtime)),
         ),
         None => format!("{:58} {name}", "?"),
     };
@@ -180,26 +181,11 @@ fn permissions(mode: u32) -> String {
 }
 
 fn utc(time: Nfstime3) -> String {
-    let seconds = utc_seconds(time.seconds);
-    format!("{}.{:09}Z", seconds.trim_end_matches('Z'), time.nseconds)
+    humantime::format_rfc3339_nanos(system_time(time)).to_string()
 }
 
-/// Seconds since 1970 as date and time of day. The date uses eras of 400 years that begin in March,
-/// so that the leap day is the last of its year.
-fn utc_seconds(seconds: u32) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Days since 0000-03-01.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u32::from(month <= 2);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+fn system_time(time: Nfstime3) -> SystemTime {
+    UNIX_EPOCH + Duration::new(time.seconds.into(), time.nseconds)
 }
 
 fn hex(handle: &FileHandle) -> String {
@@ -216,15 +202,20 @@ mod tests {
     #[test]
     fn seconds_are_dates() {
         for (seconds, text) in [
-            (0, "1970-01-01T00:00:00Z"),
-            (68_169_599, "1972-02-28T23:59:59Z"),
-            (68_169_600, "1972-02-29T00:00:00Z"),
-            (951_868_800, "2000-03-01T00:00:00Z"),
-            (1_763_683_200, "2025-11-21T00:00:00Z"),
-            (u32::MAX, "2106-02-07T06:28:15Z"),
+            (0, "1970-01-01T00:00:00.000000007Z"),
+            (68_169_599, "1972-02-28T23:59:59.000000007Z"),
+            (68_169_600, "1972-02-29T00:00:00.000000007Z"),
+            (951_868_800, "2000-03-01T00:00:00.000000007Z"),
+            (1_763_683_200, "2025-11-21T00:00:00.000000007Z"),
+            (u32::MAX, "2106-02-07T06:28:15.000000007Z"),
         ] {
-            assert_eq!(utc_seconds(seconds), text);
+            assert_eq!(utc(Nfstime3 { seconds, nseconds: 7 }), text);
         }
+        // A server can send any number.
+        let odd = Nfstime3 { seconds: u32::MAX, nseconds: u32::MAX };
+        assert_eq!(utc(odd), "2106-02-07T06:28:19.294967295Z");
+        let listed = humantime::format_rfc3339_seconds(system_time(odd)).to_string();
+        assert_eq!(listed, "2106-02-07T06:28:19Z");
     }
 
     #[test]

@@ -1,16 +1,15 @@
 //! Announces the exports and their clients.
 
 use crate::export_spec::ExportSpec;
-use crate::setup::Setup;
-use spinrpc_apps::nfs::server::exports::{Client, ExportOptions, Squash};
-use std::fmt::Display;
+use crate::names::Names;
+use spinrpc_nfs::server::exports::{Client, ExportOptions, Squash};
 
 /// One line per export.
-pub(crate) fn exports(setup: &Setup) -> Vec<String> {
-    setup.exports.iter().map(export).collect()
+pub(crate) fn exports(specs: &[ExportSpec], names: &Names) -> Vec<String> {
+    specs.iter().map(|spec| export(spec, names)).collect()
 }
 
-fn export(spec: &ExportSpec) -> String {
+fn export(spec: &ExportSpec, names: &Names) -> String {
     let path = spec.path().unwrap_or_default();
     let what = &spec.what;
     let what = if what.to_string() == path { String::new() } else { format!(" ({what})") };
@@ -20,14 +19,17 @@ fn export(spec: &ExportSpec) -> String {
     if clients.is_empty() {
         return format!(
             "export {path}{what} {access} to NO CLIENTS: add :client=ADDRESS, client=NETWORK/BITS, \
-             client=local (for shm:) or client=any"
+             client=NAME, client=local (for shm:) or client=any"
         );
     }
-    format!("export {path}{what} {access} to {}; {as_whom}", to_whom(clients))
+    format!("export {path}{what} {access} to {}; {as_whom}", to_whom(clients, names))
 }
 
-fn to_whom(clients: &[Client]) -> String {
-    if clients.contains(&Client::Any) { "EVERYONE".to_owned() } else { listed(clients) }
+fn to_whom(clients: &[Client], names: &Names) -> String {
+    if clients.contains(&Client::Any) {
+        return "EVERYONE".to_owned();
+    }
+    clients.iter().map(|client| names.show(client)).collect::<Vec<_>>().join(", ")
 }
 
 fn as_whom(options: &ExportOptions) -> String {
@@ -42,16 +44,12 @@ fn as_whom(options: &ExportOptions) -> String {
     format!("{squashed}{machine}; sec {}", flavors.join(", "))
 }
 
-fn listed(all: &[impl Display]) -> String {
-    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn line(text: &str) -> String {
-        export(&ExportSpec::directory(text).unwrap())
+        export(&ExportSpec::directory(text).unwrap(), &Names::default())
     }
 
     #[test]
@@ -66,6 +64,8 @@ mod tests {
         assert_eq!(shown, expected);
         let shown = line("/srv:client=any,sec=krb5p:krb5i,machine=root");
         assert!(shown.ends_with("; hosts of the realm act as root; sec krb5p, krb5i"), "{shown}");
+        let shown = line("/srv:client=backup.example.net,client=@trusted");
+        assert!(shown.contains("to backup.example.net (NO ACCESS: not looked up), @trusted (NO"));
         assert!(line("/srv").contains("to NO CLIENTS") && line("/srv").contains("client="));
     }
 }

@@ -1,13 +1,12 @@
 //! Opens the exports.
 
 use crate::export_spec::{ExportSpec, What};
-use crate::failure::Failure;
-use spinrpc_apps::nfs::server::directory::{
-    Directory, DirectoryOptions, Ways, open_files_affordable,
-};
-use spinrpc_apps::nfs::server::exports::{Export, Exports};
-use spinrpc_apps::nfs::server::file_system::FileSystem;
-use spinrpc_apps::nfs::server::memory::{Memory, MemoryOptions};
+use crate::failure::{Failure, Failures};
+use crate::names::Names;
+use spinrpc_nfs::server::directory::{Directory, DirectoryOptions, Ways, open_files_affordable};
+use spinrpc_nfs::server::exports::{Export, Exports, NamedHosts};
+use spinrpc_nfs::server::file_system::FileSystem;
+use spinrpc_nfs::server::memory::{Memory, MemoryOptions};
 use std::path::Path;
 use std::sync::Arc;
 use tracing::warn;
@@ -19,28 +18,80 @@ const MEMORY_FILES_MAX: u64 = 1_000_000;
 /// their own.
 const MEMORY_ROOT_MODE: u32 = 0o1777;
 
-/// Opens everything in `specs`. Each directory has this many threads, and directories share the
+/// The exports of a server, and where they come from.
+#[derive(Debug, Default)]
+pub(crate) struct Opened {
+    pub(crate) exports: Vec<Export>,
+    /// In the same order.
+    pub(crate) specs: Vec<ExportSpec>,
+}
+
+impl Opened {
+    /// The exports, with the addresses of the clients that are listed by name.
+    pub(crate) fn named(&self, names: &Names) -> Result<Exports, Failure> {
+        let named = |export: &Export| {
+            let named = names.hosts(&export.options.clients);
+            Export { named, ..export.clone() }
+        };
+        let all = self.exports.iter().map(named).collect();
+        Exports::new(all).map_err(|error| Failure::Usage(error.to_string()))
+    }
+
+    /// The back end of an export that stays exported: it stays open.
+    fn back_end(&self, spec: &ExportSpec, id: u32) -> Result<Option<Arc<dyn FileSystem>>, Failure> {
+        let all = self.specs.iter().zip(&self.exports);
+        let found = all.into_iter().find(|(old, export)| old.what == spec.what && export.id == id);
+        let Some((old, export)) = found else { return Ok(None) };
+        if matches!(spec.what, What::Memory(_))
+            && memory_options(old, id) != memory_options(spec, id)
+        {
+            return Err(Failure::Usage(format!(
+                "{}: bytes, files and anon of a tree in memory only change with a restart, which \
+                 empties it",
+                spec.what
+            )));
+        }
+        Ok(Some(Arc::clone(&export.file_system)))
+    }
+}
+
+/// Opens everything in `specs` that is not open `before`. Each directory has this many threads, and directories share the
 /// process's descriptors.
-pub(crate) fn open(specs: &[ExportSpec], threads: usize) -> Result<Exports, Failure> {
+pub(crate) fn open(
+    specs: &[ExportSpec],
+    threads: usize,
+    before: &Opened,
+) -> Result<Opened, Vec<Failure>> {
     let directories = specs.iter().filter(|spec| matches!(spec.what, What::Directory(_))).count();
     let open_files_max = open_files_of_each(directories, open_files_affordable());
     let options = DirectoryOptions { threads, open_files_max, ..DirectoryOptions::default() };
-    let all = specs.iter().map(|spec| export(spec, &options)).collect::<Result<_, _>>()?;
-    Exports::new(all).map_err(|error| Failure::Usage(error.to_string()))
+    let mut failures = Failures::default();
+    let mut exports: Vec<Export> =
+        specs.iter().filter_map(|spec| failures.keep(export(spec, &options, before))).collect();
+    let opened = Opened { exports: exports.clone(), specs: specs.to_vec() };
+    let conflicts = Exports::problems(&mut exports);
+    failures.add_usage(conflicts.iter().map(ToString::to_string));
+    failures.or(Some(opened))
 }
 
 fn open_files_of_each(directories: usize, affordable: usize) -> usize {
     DirectoryOptions::default().open_files_max.min(affordable / directories.max(1))
 }
 
-fn export(spec: &ExportSpec, options: &DirectoryOptions) -> Result<Export, Failure> {
+fn export(
+    spec: &ExportSpec,
+    options: &DirectoryOptions,
+    before: &Opened,
+) -> Result<Export, Failure> {
     let path = spec.path().map_err(Failure::Usage)?;
     let id = spec.id().map_err(Failure::Usage)?;
-    let file_system = match &spec.what {
-        What::Directory(directory) => open_directory(directory, id, options)?,
-        What::Memory(_) => memory(spec, id)?,
+    let file_system = match (before.back_end(spec, id)?, &spec.what) {
+        (Some(open), _) => open,
+        (None, What::Directory(directory)) => open_directory(directory, id, options)?,
+        (None, What::Memory(_)) => memory(spec, id)?,
     };
-    Ok(Export { id, path, file_system, options: spec.settings.options.clone() })
+    let options = spec.settings.options.clone();
+    Ok(Export { id, path, file_system, options, named: NamedHosts::default() })
 }
 
 fn open_directory(
@@ -70,16 +121,20 @@ fn warn(path: &Path, ways: &Ways) {
 }
 
 fn memory(spec: &ExportSpec, id: u32) -> Result<Arc<dyn FileSystem>, Failure> {
+    let made = Memory::new(&memory_options(spec, id));
+    Ok(made.map_err(|error| Failure::failed(&spec.what, error))?)
+}
+
+fn memory_options(spec: &ExportSpec, id: u32) -> MemoryOptions {
     let (uid, gid) = spec.settings.options.anonymous;
-    let options = MemoryOptions {
+    MemoryOptions {
         fsid: id.into(),
         bytes_max: spec.settings.bytes_max.unwrap_or(MEMORY_BYTES_MAX),
         files_max: spec.settings.files_max.unwrap_or(MEMORY_FILES_MAX),
         uid,
         gid,
         mode: MEMORY_ROOT_MODE,
-    };
-    Ok(Memory::new(&options).map_err(|error| Failure::failed(&spec.what, error))?)
+    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! A file's keys are the options without their dashes. `config_file` turns them into words that are
 //! parsed here, so that both accept and reject the same.
 
-use crate::export_spec::ExportSpec;
-use clap::{Args, Parser};
+use crate::export_spec::{self, Written};
+use clap::{Args, Parser, Subcommand};
 use spinrpc::rpcbind::Daemon;
 use spinrpc_apps::command_line;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -18,9 +18,12 @@ const MOUNT_PORT: u16 = 20048;
 const NFS_PORT: u16 = 2049;
 
 /// Serve directories and in-memory trees over NFS version 3, on RDMA and shared memory.
-#[derive(Debug, Parser)]
-#[command(name = "spin-nfsd", version, after_help = AFTER_HELP)]
+#[derive(Clone, Debug, Parser)]
+#[command(name = "spin-nfsd", version, after_help = AFTER_HELP, args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true)]
 pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
     #[command(flatten)]
     pub(crate) options: Options,
     /// Read the same options from a TOML file; the command line takes precedence
@@ -31,15 +34,34 @@ pub(crate) struct Cli {
     pub(crate) check: bool,
 }
 
+/// Commands for a server that runs.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make the server of this state directory read its configuration file again and replace its
+    /// exports, as SIGHUP does; print every error if they stay as they were
+    Reload(Reload),
+}
+
+/// Options of `reload`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Reload {
+    /// Configuration file of the server, which may name its state directory
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// State directory of the server [default: as for serving]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+}
+
 /// Options for the command line and the file.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub(crate) struct Options {
     /// Directory to serve; may be repeated
-    #[arg(long, value_name = "DIR[:OPTIONS]", value_parser = ExportSpec::directory)]
-    pub(crate) export: Vec<ExportSpec>,
+    #[arg(long, value_name = "DIR[:OPTIONS]", value_parser = export_spec::directory)]
+    pub(crate) export: Vec<Written>,
     /// In-memory tree to serve at /NAME, initially empty and lost when the process exits
-    #[arg(long, value_name = "NAME[:OPTIONS]", value_parser = ExportSpec::memory)]
-    pub(crate) memory: Vec<ExportSpec>,
+    #[arg(long, value_name = "NAME[:OPTIONS]", value_parser = export_spec::memory)]
+    pub(crate) memory: Vec<Written>,
     /// Address to listen at: rdma://HOST:PORT or shm:NAME; may be repeated with the same kind
     #[arg(long, value_name = "ADDRESS", value_parser = command_line::address)]
     pub(crate) listen: Vec<String>,
@@ -96,8 +118,8 @@ pub(crate) struct Options {
 const AFTER_HELP: &str = "\
 Options of an export, separated by commas:
   client=CLIENT        admitted client, may be repeated; others are rejected:
-                       192.0.2.7, 192.0.2.0/24, 2001:db8::/32, local (over shm:, the server's user),
-                       local:UID, any
+                       192.0.2.7, 192.0.2.0/24, 2001:db8::/32, a DNS name, @NETGROUP,
+                       local (over shm:, the server's user), local:UID, any
   ro, rw               reject or allow changes [rw]
   squash=root|all|none users mapped to the anonymous user [root]
   anon=UID:GID         the anonymous user [65534:65534]
@@ -117,10 +139,15 @@ Examples:
   spin-nfs put shm:nfs//scratch/file FILE
   spin-nfsd --export /srv/data:client=any,sec=krb5p:krb5i --listen rdma://0.0.0.0:20049
   spin-nfsd --config /etc/spin-nfsd.toml --check
+  spin-nfsd reload --config /etc/spin-nfsd.toml
+
+Signals:
+  SIGTERM, SIGINT  shut down gracefully; a second one ends the process at once
+  SIGHUP           read the configuration file again and replace the exports
 
 Exit codes:
-  0  graceful shutdown by SIGTERM, SIGINT or SIGHUP
-  1  failure, or calls in progress were abandoned at shutdown
+  0  graceful shutdown by SIGTERM or SIGINT; or the exports were reloaded
+  1  failure, or calls in progress were abandoned at shutdown, or the exports were not reloaded
   2  usage error, or invalid file or profile";
 
 /// Address of a program over TCP.
@@ -214,6 +241,30 @@ impl Options {
     }
 }
 
+impl Options {
+    /// Names of the options that differ and do not take effect while a server runs: all but exports.
+    pub(crate) fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
+        let pairs = [
+            ("listen", self.listen != other.listen),
+            ("mount", self.mount != other.mount),
+            ("register", self.register != other.register),
+            ("keytab", self.keytab != other.keytab),
+            ("principal", self.principal != other.principal),
+            ("realm", self.realm != other.realm),
+            ("gss-map", self.gss_map != other.gss_map),
+            ("gss-port", self.gss_port != other.gss_port),
+            ("profile", self.profile != other.profile),
+            ("set", self.set != other.set),
+            ("cores", self.cores != other.cores),
+            ("threads", self.threads != other.threads),
+            ("state", self.state != other.state),
+            ("stats", self.stats != other.stats),
+            ("stats-socket", self.stats_socket != other.stats_socket),
+        ];
+        pairs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,6 +273,48 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// An option that is added must be said to need a restart, or be an export.
+    #[test]
+    fn every_option_but_exports_needs_a_restart() {
+        let other = Options {
+            export: vec![Err(vec![])],
+            memory: vec![Err(vec![])],
+            listen: vec!["shm:a".to_owned()],
+            mount: Some(MountAt::Nowhere),
+            register: Some(Register::No),
+            keytab: Some("/k".into()),
+            principal: Some("p".to_owned()),
+            realm: Some("R".to_owned()),
+            gss_map: Some("/m".into()),
+            gss_port: Some(MountAt::Nowhere),
+            profile: Some("base".to_owned()),
+            set: vec!["a=b".to_owned()],
+            cores: Some("1".to_owned()),
+            threads: Some(1),
+            state: Some("/s".into()),
+            stats: Some(Duration::from_secs(1)),
+            stats_socket: Some("/t".into()),
+        };
+        let all = Options::default().fixed_differences(&other);
+        let command = Cli::command();
+        let names = command.get_arguments().filter_map(clap::Arg::get_long);
+        let own = ["export", "memory", "config", "check", "help", "version"];
+        let mut expected: Vec<&str> = names.filter(|name| !own.contains(name)).collect();
+        expected.sort_unstable();
+        let mut shown = all.clone();
+        shown.sort_unstable();
+        assert_eq!(shown, expected);
+        assert!(other.fixed_differences(&other).is_empty());
+    }
+
+    #[test]
+    fn a_reload_takes_no_other_options() {
+        assert!(Cli::try_parse_from(["spin-nfsd", "reload", "--state=/s"]).is_ok());
+        for wrong in [&["--listen=shm:a", "reload"][..], &["reload", "--listen=shm:a"]] {
+            assert!(Cli::try_parse_from([&["spin-nfsd"], wrong].concat()).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

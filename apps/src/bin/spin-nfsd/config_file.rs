@@ -18,10 +18,11 @@
 //! Unknown keys are rejected, with a suggestion.
 
 use crate::cli::Options;
-use crate::export_spec::{ExportSpec, What};
+use crate::export_spec::{ExportSpec, What, Written};
 use clap::{CommandFactory, Parser};
-use spinrpc_apps::nfs::server::exports::{KEYS, Settings};
+use spinrpc_nfs::server::exports::{KEYS, Settings};
 use spinrpc_tuning::did_you_mean;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -38,11 +39,20 @@ struct FileOptions {
     options: Options,
 }
 
-/// Reads a file.
-pub(crate) fn read(path: &Path) -> Result<Options, String> {
+/// Reads a file: its options, and everything that is wrong in it.
+///
+/// # Errors
+/// It cannot be read, or is not TOML.
+pub(crate) fn read(path: &Path) -> Result<(Options, Vec<String>), String> {
     let shown = path.display();
-    let text = read_bounded(path).map_err(|error| format!("{shown}: {error}"))?;
-    parse(&text).map_err(|problem| format!("{shown}: {problem}"))
+    let in_file = |problem: String| format!("{shown}: {problem}");
+    let text = read_bounded(path).map_err(|error| in_file(error.to_string()))?;
+    let (mut options, problems) = parse(&text).map_err(in_file)?;
+    for export in options.export.iter_mut().chain(&mut options.memory) {
+        let problems = export.as_mut().err().into_iter().flatten();
+        problems.for_each(|problem| *problem = in_file(std::mem::take(problem)));
+    }
+    Ok((options, problems.into_iter().map(in_file).collect()))
 }
 
 fn read_bounded(path: &Path) -> io::Result<String> {
@@ -54,18 +64,20 @@ fn read_bounded(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-fn parse(text: &str) -> Result<Options, String> {
-    let mut table: Table = text.parse().map_err(|error: toml::de::Error| one_line(&error))?;
-    let exports = tables(&mut table, "export")?;
-    let memories = tables(&mut table, "memory")?;
-    let mut options = parse_plain(&table)?;
-    for export in &exports {
-        options.export.push(export_of(export, "export", "directory")?);
-    }
-    for memory in &memories {
-        options.memory.push(export_of(memory, "memory", "name")?);
-    }
-    Ok(options)
+fn parse(text: &str) -> Result<(Options, Vec<String>), String> {
+    let mut table: Table = text.parse().map_err(|error| one_line(&error))?;
+    let mut problems = Vec::new();
+    let mut taken = |name, key| {
+        let tables = tables(&mut table, name);
+        let tables = tables.map_err(|problem| problems.push(problem)).unwrap_or_default();
+        tables.iter().map(|export| export_of(export, name, key)).collect::<Vec<_>>()
+    };
+    let (exports, memories) = (taken("export", "directory"), taken("memory", "name"));
+    let mut options = parse_plain(&table, &mut problems);
+    // Errors of exports in plain keys are among the exports.
+    options.export.extend(exports);
+    options.memory.extend(memories);
+    Ok((options, problems))
 }
 
 /// Location and problem.
@@ -94,14 +106,25 @@ fn tables(table: &mut Table, name: &str) -> Result<Vec<Table>, String> {
     }
 }
 
-/// Parses all other keys as command-line words.
-fn parse_plain(table: &Table) -> Result<Options, String> {
-    let mut words = Vec::new();
+/// Parses all other keys as command-line words, each by itself, so that every wrong one is found.
+fn parse_plain(table: &Table, problems: &mut Vec<String>) -> Options {
+    let (mut options, mut seen) = (Options::default(), BTreeSet::new());
     for (key, value) in table {
-        let key = key.replace('_', "-");
-        check_key(&key)?;
-        words.extend(values(&key, value)?.into_iter().map(|value| format!("--{key}={value}")));
+        let name = key.replace('_', "-");
+        if !seen.insert(name.clone()) {
+            problems.push(format!("{key} is there twice, once as {name}"));
+        }
+        match parse_key(&name, value) {
+            Ok(parsed) => options = parsed.over(options),
+            Err(problem) => problems.push(problem),
+        }
     }
+    options
+}
+
+fn parse_key(key: &str, value: &Value) -> Result<Options, String> {
+    check_key(key)?;
+    let words = values(key, value)?.into_iter().map(|value| format!("--{key}={value}"));
     let parsed = FileOptions::try_parse_from(words);
     parsed.map(|parsed| parsed.options).map_err(|error| {
         let shown = error.to_string();
@@ -136,16 +159,26 @@ fn values(key: &str, value: &Value) -> Result<Vec<String>, String> {
 }
 
 /// An export from a table; `name` is the key of the exported object.
-fn export_of(table: &Table, kind: &str, name: &str) -> Result<ExportSpec, String> {
+fn export_of(table: &Table, kind: &str, name: &str) -> Written {
     let what = table.get(name).and_then(Value::as_str);
-    let what = what.ok_or_else(|| format!("[[{kind}]] needs {name} = \"...\""))?;
-    let mut settings = Settings::default();
+    let what = what.ok_or_else(|| vec![format!("[[{kind}]] needs {name} = \"...\"")])?;
+    let (mut settings, mut problems) = (Settings::default(), Vec::new());
     for (key, value) in table.iter().filter(|(key, _)| *key != name) {
-        set(&mut settings, key, value).map_err(|problem| format!("{kind} {what}: {problem}"))?;
+        problems.extend(set(&mut settings, key, value).err());
     }
     let named = what.to_owned();
-    let what = if kind == "memory" { What::Memory(named) } else { What::Directory(named.into()) };
-    ExportSpec::new(what, settings).map_err(|problem| format!("[[{kind}]]: {problem}"))
+    let object = if kind == "memory" { What::Memory(named) } else { What::Directory(named.into()) };
+    let spec = ExportSpec::new(object, settings);
+    match spec {
+        Ok(spec) if problems.is_empty() => Ok(spec),
+        // It may follow from the others.
+        Ok(_) => Err(problems),
+        Err(problem) if problems.is_empty() => Err(vec![problem]),
+        Err(_) => Err(problems),
+    }
+    .map_err(|problems| {
+        problems.into_iter().map(|problem| format!("[[{kind}]] {what}: {problem}")).collect()
+    })
 }
 
 fn set(settings: &mut Settings, key: &str, value: &Value) -> Result<(), String> {
@@ -167,8 +200,50 @@ mod tests {
     use crate::cli::{MountAt, Register};
     use std::time::Duration;
 
+    /// All problems of a file, those of its exports included.
+    fn problems(text: &str) -> Vec<String> {
+        let (options, mut problems) = match parse(text) {
+            Ok(parsed) => parsed,
+            Err(problem) => return vec![problem],
+        };
+        let exports = options.export.into_iter().chain(options.memory);
+        problems.extend(exports.filter_map(Result::err).flatten());
+        problems
+    }
+
+    #[track_caller]
     fn refused(text: &str) -> String {
-        parse(text).unwrap_err()
+        let problems = problems(text);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        problems[0].clone()
+    }
+
+    #[track_caller]
+    fn accepted(text: &str) -> Options {
+        assert_eq!(problems(text), [""; 0]);
+        parse(text).unwrap().0
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_said_at_once() {
+        let text = "threads = 0\nlisen = \"shm:a\"\nmount = true\n\
+                    [[export]]\ndirectory = \"/srv\"\nclients = \"any\"\nid = -1\n\
+                    [[memory]]\nname = \"a\"\nro = true\nrw = true\n\
+                    [[memory]]\nclient = \"any\"\n";
+        let problems = problems(text);
+        let says = [
+            "1..=256",
+            "\"listen\"",
+            "boolean",
+            "\"client\"",
+            "id: ",
+            "ro and rw",
+            "[[memory]] needs",
+        ];
+        assert_eq!(problems.len(), says.len(), "{problems:#?}");
+        for says in says {
+            assert!(problems.iter().any(|problem| problem.contains(says)), "{says}: {problems:#?}");
+        }
     }
 
     #[test]
@@ -204,18 +279,18 @@ mod tests {
             bytes = "4G"
             files = 1000
         "#;
-        let options = parse(text).unwrap();
+        let options = accepted(text);
         assert_eq!((options.listen.len(), options.threads), (2, Some(8)));
         assert_eq!(options.mount, Some(MountAt::USUAL));
         assert_eq!(options.register, Some(Register::No));
         assert_eq!(options.keytab, Some("/etc/spin-nfsd.keytab".into()));
         assert_eq!(options.gss_port, Some(MountAt::Nowhere));
         assert_eq!(options.stats, Some(Duration::from_millis(500)));
-        let [export] = &options.export[..] else { panic!("{options:?}") };
+        let [Ok(export)] = &options.export[..] else { panic!("{options:?}") };
         assert_eq!(export.what, What::Directory("/srv/a:b".into()));
         assert!(export.settings.options.read_only);
         assert_eq!((export.settings.options.clients.len(), export.settings.id), (2, Some(7)));
-        let [memory] = &options.memory[..] else { panic!("{options:?}") };
+        let [Ok(memory)] = &options.memory[..] else { panic!("{options:?}") };
         assert_eq!(
             (memory.settings.bytes_max, memory.settings.files_max),
             (Some(4 << 30), Some(1000))
@@ -224,13 +299,13 @@ mod tests {
 
     #[test]
     fn the_file_that_comes_with_it_is_one() {
-        let options = parse(include_str!("../../../spin-nfsd.toml")).unwrap();
+        let options = accepted(include_str!("../../../spin-nfsd.toml"));
         assert_eq!((options.export.len(), options.memory.len()), (2, 1));
     }
 
     #[test]
     fn exports_may_be_written_as_on_the_command_line() {
-        let options = parse("export = \"/srv:ro\"\nmemory = [\"a\", \"b\"]").unwrap();
+        let options = accepted("export = \"/srv:ro\"\nmemory = [\"a\", \"b\"]");
         assert_eq!((options.export.len(), options.memory.len()), (1, 2));
     }
 
@@ -255,7 +330,7 @@ mod tests {
             ("[[export]]\nro = true", "directory"),
             ("[export]\ndirectory = \"/srv\"", "[[export]]"),
             ("[[export]]\ndirectory = \"/srv\"\nro = 1", "takes no value"),
-            ("[[export]]\ndirectory = \"/srv\"\nclient = \"host\"", "192.0.2.0/24"),
+            ("[[export]]\ndirectory = \"/srv\"\nclient = \"ho_st\"", "192.0.2.0/24"),
             ("[[export]]\ndirectory = \"/srv\"\nbytes = \"1G\"", "in memory"),
             ("listen = ", "line 1"),
         ] {
@@ -267,7 +342,7 @@ mod tests {
 
     #[test]
     fn the_command_line_counts_more_and_exports_add_up() {
-        let file = parse("listen = \"shm:a\"\nthreads = 8\nmemory = \"a\"").unwrap();
+        let file = accepted("listen = \"shm:a\"\nthreads = 8\nmemory = \"a\"");
         let words = ["--listen", "shm:b", "--memory", "b"];
         let line = FileOptions::try_parse_from(words).unwrap().options;
         let both = line.over(file);

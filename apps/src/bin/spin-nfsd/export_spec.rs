@@ -3,7 +3,8 @@
 //! Options begin after the first colon, so a directory with a colon in its name needs the
 //! configuration file.
 
-use spinrpc_apps::nfs::server::exports::{ExportOptions, Settings, Squash, id_of};
+use spinrpc_nfs::server::exports::{ExportOptions, OptionError, Settings, Squash, id_of};
+use std::convert::Infallible;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,24 @@ use std::path::{Path, PathBuf};
 pub(crate) struct ExportSpec {
     pub(crate) what: What,
     pub(crate) settings: Settings,
+}
+
+/// An export as written, or everything that is wrong with it: errors of all exports are reported at once.
+pub(crate) type Written = Result<ExportSpec, Vec<String>>;
+
+/// Parses `--export`.
+pub(crate) fn directory(text: &str) -> Result<Written, Infallible> {
+    Ok(of_option("export", text, ExportSpec::directory(text)))
+}
+
+/// Parses `--memory`.
+pub(crate) fn memory(text: &str) -> Result<Written, Infallible> {
+    Ok(of_option("memory", text, ExportSpec::memory(text)))
+}
+
+fn of_option(name: &str, text: &str, parsed: Written) -> Written {
+    let named = |problem: String| format!("--{name} {text}: {problem}");
+    parsed.map_err(|problems| problems.into_iter().map(named).collect())
 }
 
 /// The exported object.
@@ -23,14 +42,14 @@ pub(crate) enum What {
 }
 
 impl ExportSpec {
-    pub(crate) fn directory(text: &str) -> Result<Self, String> {
+    pub(crate) fn directory(text: &str) -> Written {
         let (directory, settings) = split(text)?;
-        Self::new(What::Directory(directory.into()), settings)
+        Self::new(What::Directory(directory.into()), settings).map_err(|problem| vec![problem])
     }
 
-    pub(crate) fn memory(text: &str) -> Result<Self, String> {
+    pub(crate) fn memory(text: &str) -> Written {
         let (name, settings) = split(text)?;
-        Self::new(What::Memory(name.to_owned()), settings)
+        Self::new(What::Memory(name.to_owned()), settings).map_err(|problem| vec![problem])
     }
 
     pub(crate) fn new(what: What, settings: Settings) -> Result<Self, String> {
@@ -89,12 +108,13 @@ impl fmt::Display for What {
     }
 }
 
-fn split(text: &str) -> Result<(&str, Settings), String> {
+fn split(text: &str) -> Result<(&str, Settings), Vec<String>> {
     let (name, options) = match text.split_once(':') {
         Some((name, options)) => (name, Some(options)),
         None => (text, None),
     };
-    let settings = options.map(Settings::parse).transpose().map_err(|error| error.to_string())?;
+    let all = |errors: Vec<OptionError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let settings = options.map(Settings::parse).transpose().map_err(all)?;
     Ok((name, settings.unwrap_or_default()))
 }
 
@@ -153,7 +173,7 @@ mod tests {
             ("sec=sys,machine=root", "needs sec=krb5"),
             ("sec=krb5,squash=all,machine=root", "exclude each other"),
         ] {
-            let error = ExportSpec::memory(&format!("m:{options}")).unwrap_err();
+            let error = ExportSpec::memory(&format!("m:{options}")).unwrap_err().join("; ");
             assert!(error.contains(word), "{options}: {error}");
         }
         ExportSpec::memory("m:sec=sys:krb5,squash=none,machine=root").unwrap();

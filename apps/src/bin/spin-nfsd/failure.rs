@@ -1,9 +1,9 @@
-//! Errors that end the program.
+//! Errors that end the program, or keep new exports from taking effect.
 
 use std::fmt;
 
 /// One line with the problem and the remedy.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// Usage error: exit code 2.
     Usage(String),
@@ -29,5 +29,38 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Usage(message) | Self::Failed(message)) = self;
         f.write_str(message)
+    }
+}
+
+/// Collects failures, so that all of them are reported at once.
+#[derive(Debug, Default)]
+pub(crate) struct Failures(Vec<Failure>);
+
+impl Failures {
+    /// The value, or its failure is kept.
+    pub(crate) fn keep<T>(&mut self, outcome: Result<T, Failure>) -> Option<T> {
+        outcome.map_err(|failure| self.0.push(failure)).ok()
+    }
+
+    /// The value, or its failures are kept.
+    pub(crate) fn keep_all<T>(&mut self, outcome: Result<T, Vec<Failure>>) -> Option<T> {
+        outcome.map_err(|failures| self.0.extend(failures)).ok()
+    }
+
+    /// The value, or the problem is kept as a usage error.
+    pub(crate) fn keep_usage<T>(&mut self, outcome: Result<T, String>) -> Option<T> {
+        self.keep(outcome.map_err(Failure::Usage))
+    }
+
+    pub(crate) fn add_usage(&mut self, problems: impl IntoIterator<Item = String>) {
+        self.0.extend(problems.into_iter().map(Failure::Usage));
+    }
+
+    /// The value if there was no failure, and all of them otherwise.
+    pub(crate) fn or<T>(self, value: Option<T>) -> Result<T, Vec<Failure>> {
+        match value {
+            Some(value) if self.0.is_empty() => Ok(value),
+            _ => Err(self.0),
+        }
     }
 }

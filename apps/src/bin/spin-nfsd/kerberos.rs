@@ -1,7 +1,7 @@
 //! Kerberos of the exports that ask for it: its options, and the acceptor of contexts.
 
 use crate::cli::{MountAt, Options};
-use crate::export_spec::ExportSpec;
+use crate::export_spec::{ExportSpec, What};
 use spinrpc::config::Driver;
 use std::path::PathBuf;
 
@@ -23,9 +23,12 @@ const SERVICE: &str = "nfs";
 
 impl Kerberos {
     /// Those of the command line, if an export accepts Kerberos.
-    pub(crate) fn of(options: &Options, driver: Driver) -> Result<Option<Self>, String> {
-        let mut exports = options.export.iter().chain(&options.memory);
-        let Some(export) = exports.find(|export| uses_kerberos(export)) else {
+    pub(crate) fn of(
+        options: &Options,
+        exports: &[ExportSpec],
+        driver: Driver,
+    ) -> Result<Option<Self>, String> {
+        let Some(export) = exports.iter().find(|export| uses_kerberos(export)) else {
             return match first_option(options) {
                 Some(name) => {
                     Err(format!("--{name} needs an export with sec=krb5, krb5i or krb5p"))
@@ -40,7 +43,7 @@ impl Kerberos {
                 export.what
             ));
         }
-        may_serve(options, rustix::process::geteuid().is_root())?;
+        may_serve(exports, rustix::process::geteuid().is_root())?;
         let usual = if driver == Driver::Shm { MountAt::Nowhere } else { MountAt::NFS };
         Ok(Some(Self {
             keytab: options.keytab.clone(),
@@ -58,8 +61,9 @@ fn uses_kerberos(export: &ExportSpec) -> bool {
 
 /// Only root can act as the users that Kerberos proves. The kernel would take all of them, strangers included, for the
 /// user of the server.
-fn may_serve(options: &Options, is_root: bool) -> Result<(), String> {
-    match options.export.iter().find(|export| uses_kerberos(export)) {
+fn may_serve(exports: &[ExportSpec], is_root: bool) -> Result<(), String> {
+    let is_directory = |export: &&ExportSpec| matches!(export.what, What::Directory(_));
+    match exports.iter().filter(is_directory).find(|export| uses_kerberos(export)) {
         Some(export) if !is_root => Err(format!(
             "{}: a directory with sec=krb5, krb5i or krb5p needs root, because this process cannot \
              act as the users that Kerberos proves; run it as root, or use --memory",
@@ -92,9 +96,9 @@ mod accept {
     use crate::failure::Failure;
     use spinrpc::Engine;
     use spinrpc::gss::{AcceptorOptions, GssAcceptor, Kerberos as Mechanism};
-    use spinrpc_apps::nfs::server::exports::Exports;
-    use spinrpc_apps::nfs::server::kerberos::{ContextService, Keytab, Mapping, Users, realm_in};
-    use spinrpc_apps::nfs::server::tcp::TcpServer;
+    use spinrpc_nfs::server::exports::ExportTable;
+    use spinrpc_nfs::server::kerberos::{ContextService, Keytab, Mapping, Users, realm_in};
+    use spinrpc_nfs::server::tcp::TcpServer;
     use std::env;
     use std::path::PathBuf;
     use std::sync::Arc;
@@ -142,10 +146,10 @@ mod accept {
     pub(crate) fn contexts(
         kerberos: &Kerberos,
         engine: &Engine,
-        exports: &Exports,
+        table: &Arc<ExportTable>,
     ) -> Result<Option<TcpServer>, Failure> {
         let MountAt::Address(address) = kerberos.port else { return Ok(None) };
-        let service = ContextService::new(engine.clone(), Arc::new(exports.clone()));
+        let service = ContextService::new(engine.clone(), Arc::clone(table));
         let listening = TcpServer::listen(address, Arc::new(service));
         listening.map(Some).map_err(|error| {
             let what = format!(
@@ -166,8 +170,9 @@ mod without {
     use super::Kerberos;
     use crate::failure::Failure;
     use spinrpc::Engine;
-    use spinrpc_apps::nfs::server::exports::Exports;
-    use spinrpc_apps::nfs::server::tcp::TcpServer;
+    use spinrpc_nfs::server::exports::ExportTable;
+    use spinrpc_nfs::server::tcp::TcpServer;
+    use std::sync::Arc;
 
     pub(crate) fn accept(_: &Kerberos, _: &Engine) -> Result<String, Failure> {
         Err(Failure::Usage("built without Kerberos".to_owned()))
@@ -176,7 +181,7 @@ mod without {
     pub(crate) fn contexts(
         _: &Kerberos,
         _: &Engine,
-        _: &Exports,
+        _: &Arc<ExportTable>,
     ) -> Result<Option<TcpServer>, Failure> {
         Ok(None)
     }
@@ -188,10 +193,8 @@ mod tests {
 
     #[test]
     fn directories_with_kerberos_need_root() {
-        let of = |directory: &str, memory: &str| Options {
-            export: vec![ExportSpec::directory(directory).unwrap()],
-            memory: vec![ExportSpec::memory(memory).unwrap()],
-            ..Options::default()
+        let of = |directory: &str, memory: &str| {
+            [ExportSpec::directory(directory).unwrap(), ExportSpec::memory(memory).unwrap()]
         };
         let kerberos = of("/srv:sec=sys:krb5i", "m");
         assert_eq!(may_serve(&kerberos, true), Ok(()));

@@ -1,8 +1,8 @@
 //! spin-nfsd: serves directories and in-memory trees over NFS version 3, on RDMA and shared memory.
 //!
 //! The server is in the library of this package. Here are its options (`cli`, `config_file`,
-//! `export_spec`, `kerberos`, `setup`), the resources of the host (`state`, `back_ends`), and a process that
-//! starts, reports and exits (`serve`, `register`, `announce`, `stats`, `notify`).
+//! `export_spec`, `kerberos`, `setup`), the resources of the host (`state`, `back_ends`, `names`), and a process that
+//! starts, reports, reloads and exits (`serve`, `live`, `keeper`, `reload`, `register`, `announce`, `stats`, `socket`, `notify`).
 
 mod announce;
 mod back_ends;
@@ -10,16 +10,22 @@ mod cli;
 mod config_file;
 mod export_spec;
 mod failure;
+mod keeper;
 mod kerberos;
+mod live;
+mod names;
 mod notify;
 mod register;
+mod reload;
 mod serve;
 mod setup;
+mod socket;
 mod state;
 mod stats;
 
-use cli::Cli;
+use cli::{Cli, Command};
 use failure::Failure;
+use serve::Checked;
 use setup::Setup;
 use spinrpc_apps::command_line;
 use std::io::{self, Write};
@@ -30,14 +36,16 @@ use tracing_subscriber::EnvFilter;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    command_line::run_with(run, Failure::exit_code)
+    command_line::run_all(run, Failure::exit_code)
 }
 
-fn run(cli: Cli) -> Result<(), Failure> {
+fn run(cli: Cli) -> Result<(), Vec<Failure>> {
     log();
-    let only_check = cli.check;
-    let setup = Setup::of(cli)?;
-    if only_check { check(&setup) } else { serve::run(&setup) }
+    if let Some(Command::Reload(options)) = &cli.command {
+        return reload::ask(options);
+    }
+    let setup = Setup::of(&cli)?;
+    if cli.check { check(&setup) } else { serve::run(cli, &setup) }
 }
 
 /// Logs to standard error; RUST_LOG is the filter. A line that cannot be written, because its
@@ -49,11 +57,11 @@ fn log() {
 }
 
 /// Validates the setup and prints what would be served.
-fn check(setup: &Setup) -> Result<(), Failure> {
-    let kerberos = serve::check(setup)?;
-    let mut lines = announce::exports(setup);
+fn check(setup: &Setup) -> Result<(), Vec<Failure>> {
+    let Checked { kerberos, names } = serve::check(setup)?;
+    let mut lines = announce::exports(&setup.exports, &names);
     lines.extend(kerberos);
     lines.extend(setup.listen.iter().map(|address| format!("would listen on {address}")));
     let written = writeln!(io::stdout(), "{}", lines.join("\n"));
-    written.map_err(|error| Failure::failed("standard output", error))
+    written.map_err(|error| vec![Failure::failed("standard output", error)])
 }

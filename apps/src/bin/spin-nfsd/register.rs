@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use spinrpc::fabric::Address;
 use spinrpc::rpcbind::{self, Client, Daemon, Endpoint, Registration, RpcbindError};
 use spinrpc::{Program, Version};
-use spinrpc_apps::nfs::{mount3, nfs3};
+use spinrpc_nfs::{mount3, nfs3};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 

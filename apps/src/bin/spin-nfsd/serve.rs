@@ -1,26 +1,33 @@
 //! Runs a server from its setup until it exits.
 
 use crate::announce;
-use crate::back_ends;
-use crate::cli::MountAt;
-use crate::failure::Failure;
+use crate::back_ends::{self, Opened};
+use crate::cli::{Cli, MountAt};
+use crate::failure::{Failure, Failures};
+use crate::keeper::Keeper;
 use crate::kerberos;
+use crate::live::{self, Live, Refresher};
+use crate::names::{self, Names};
 use crate::notify::{READY, STOPPING, notify};
 use crate::register::Registered;
+use crate::reload::{self, Control, Request};
 use crate::setup::Setup;
+use crate::socket::Socket;
 use crate::state;
-use crate::stats::{LiveTable, Source, StatsSocket};
+use crate::stats::{LiveTable, Source};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
+use spinrpc::sync::lock;
 use spinrpc::{Engine, EngineError, Running};
-use spinrpc_apps::nfs::mount3;
-use spinrpc_apps::nfs::server::mount::{MountService, Registry};
-use spinrpc_apps::nfs::server::tcp::TcpServer;
-use spinrpc_apps::nfs::server::{Server, ServerOptions};
+use spinrpc_nfs::mount3;
+use spinrpc_nfs::server::journal::Journal;
+use spinrpc_nfs::server::mount::{MountService, Registry};
+use spinrpc_nfs::server::tcp::TcpServer;
+use spinrpc_nfs::server::{Server, ServerOptions};
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tracing::warn;
@@ -34,46 +41,95 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Events of the main thread.
 enum Event {
-    Signal,
+    Stop,
+    /// By the signal, or by a client of the control socket.
+    Reload(Option<Request>),
     Ended(Result<(), EngineError>),
 }
 
 /// Serves until a signal.
-pub(crate) fn run(setup: &Setup) -> Result<(), Failure> {
+pub(crate) fn run(cli: Cli, setup: &Setup) -> Result<(), Vec<Failure>> {
     raise_descriptor_limit();
     give_up_quota_override();
-    let Made { server, engine, registry, kerberos } = make(setup, state::key(&setup.state)?)?;
+    let key = state::key(&setup.state).map_err(one)?;
+    let Made { server, engine, registry, kerberos, opened, names } = make(setup, key)?;
     if let Some(kerberos) = kerberos {
         tracing::info!("{kerberos}");
     }
+    let shown = announce::exports(&setup.exports, &names);
+    let live = Live::new(cli, setup, &server, (opened, names));
+    let live = Arc::new(Mutex::new(live));
+    serve_until_the_end(setup, Parts { server, engine, registry, live }, shown).map_err(one)
+}
+
+fn one(failure: Failure) -> Vec<Failure> {
+    vec![failure]
+}
+
+/// The parts of a server that runs.
+struct Parts {
+    server: Arc<Server>,
+    engine: Engine,
+    registry: Arc<Registry>,
+    live: Arc<Mutex<Live>>,
+}
+
+fn serve_until_the_end(setup: &Setup, parts: Parts, shown: Vec<String>) -> Result<(), Failure> {
     for address in &setup.listen {
-        engine.listen(address).map_err(|error| Failure::failed(address, error))?;
+        parts.engine.listen(address).map_err(|error| Failure::failed(address, error))?;
     }
     // Before any core runs, so that signals during setup are not lost.
     let (events, arriving) = channel();
     watch_signals(events.clone()).map_err(|error| Failure::failed("signals", error))?;
-    let running = engine.start().map_err(|error| failed(&error))?;
-    watch_cores(running, events).map_err(|error| Failure::failed("a thread", error))?;
-    let source = Source {
-        server: Arc::clone(&server),
-        registry: Arc::clone(&registry),
-        engine: engine.clone(),
-        began: Instant::now(),
-    };
-    let front = Front::open(setup, registry, source)?;
-    front.announce(setup)?;
+    let running = parts.engine.start().map_err(|error| failed(&error))?;
+    watch_cores(running, events.clone()).map_err(|error| Failure::failed("a thread", error))?;
+    let front = Front::open(setup, &parts, events)?;
+    front.announce(setup, shown)?;
     notify(READY);
-    match arriving.recv() {
-        Ok(Event::Signal) => end(front, engine, server, arriving),
-        Ok(Event::Ended(ended)) => leave(front, engine, server, || ended),
-        Err(_) => Ok(()),
+    loop {
+        match arriving.recv() {
+            Ok(Event::Reload(request)) => front.keeper.reload(request),
+            Ok(Event::Stop) => return end(front, parts, arriving),
+            Ok(Event::Ended(ended)) => {
+                return leave(front, parts, move || {
+                    drop(arriving);
+                    ended
+                });
+            }
+            Err(_) => return Ok(()),
+        }
     }
 }
 
-/// Fails if serving would fail before listening; keeps nothing. Returns the keys and the users of Kerberos in words.
-pub(crate) fn check(setup: &Setup) -> Result<Option<String>, Failure> {
-    let key = state::present(&setup.state)?.unwrap_or_default();
-    Ok(make(setup, key)?.kerberos)
+/// Replaces the exports, or logs everything that is wrong.
+fn reload(live: &Mutex<Live>, request: Option<Request>) {
+    let outcome = lock(live).reload();
+    let outcome = outcome
+        .map_err(|failures| failures.iter().map(ToString::to_string).collect::<Vec<String>>());
+    match &outcome {
+        Ok(changes) => changes.iter().for_each(|change| tracing::info!("reloaded: {change}")),
+        Err(problems) => {
+            problems.iter().for_each(|problem| tracing::error!("not reloaded: {problem}"));
+        }
+    }
+    if let Some(request) = request {
+        // Its client may have gone.
+        drop(request.send(outcome));
+    }
+}
+
+/// Fails if serving would fail before listening; keeps nothing.
+pub(crate) fn check(setup: &Setup) -> Result<Checked, Vec<Failure>> {
+    let key = state::present(&setup.state).map_err(one)?.unwrap_or_default();
+    let Made { kerberos, names, .. } = make(setup, key)?;
+    Ok(Checked { kerberos, names })
+}
+
+/// Findings of a check.
+pub(crate) struct Checked {
+    /// Keys and users of Kerberos in words.
+    pub(crate) kerberos: Option<String>,
+    pub(crate) names: Names,
 }
 
 /// Everything that serves.
@@ -83,17 +139,33 @@ struct Made {
     registry: Arc<Registry>,
     /// Keys and users in words.
     kerberos: Option<String>,
+    opened: Opened,
+    names: Names,
 }
 
-/// Creates everything that serves, without listening.
-fn make(setup: &Setup, key: state::Key) -> Result<Made, Failure> {
-    let exports = back_ends::open(&setup.exports, setup.threads)?;
-    let server = Server::new(exports, key, &options(setup));
-    let server = server.map_err(|error| Failure::failed("starting", error))?;
-    let engine = Engine::new(setup.config.clone()).map_err(|error| failed(&error))?;
-    let registry = serve(&server, &engine)?;
-    let kerberos = setup.kerberos.as_ref().map(|options| kerberos::accept(options, &engine));
-    Ok(Made { server, engine, registry, kerberos: kerberos.transpose()? })
+/// Creates everything that serves, without listening. Returns everything that fails.
+fn make(setup: &Setup, key: state::Key) -> Result<Made, Vec<Failure>> {
+    let mut failures = Failures::default();
+    let opened = back_ends::open(&setup.exports, setup.threads, &Opened::default());
+    let opened = failures.keep_all(opened);
+    let engine = Engine::new(setup.config.clone()).map_err(|error| failed(&error));
+    let engine = failures.keep(engine);
+    let accept = |engine: &Engine| {
+        setup.kerberos.as_ref().map(|options| kerberos::accept(options, engine)).transpose()
+    };
+    let kerberos = engine.as_ref().and_then(|engine| failures.keep(accept(engine)));
+    let parts = opened.zip(engine).zip(kerberos);
+    let ((opened, engine), kerberos) = failures.or(parts)?;
+    let mut names = Names::default();
+    let asked = names.wanted(&live::clients(&opened));
+    names.take(names::ask(asked), Instant::now());
+    let exports = opened.named(&names).map_err(one)?;
+    let failed_to_start = |error: io::Error| one(Failure::failed("starting", error));
+    let journal = Journal::start().map_err(failed_to_start)?;
+    let server = Server::with_journal(exports, key, &options(setup), journal);
+    let server = server.map_err(failed_to_start)?;
+    let registry = serve(&server, &engine).map_err(one)?;
+    Ok(Made { server, engine, registry, kerberos, opened, names })
 }
 
 /// Limits a call to what the engine can move.
@@ -113,8 +185,8 @@ fn options(setup: &Setup) -> ServerOptions {
 /// Registers NFS and MOUNT with the engine.
 fn serve(server: &Arc<Server>, engine: &Engine) -> Result<Arc<Registry>, Failure> {
     server.serve(engine).map_err(|error| failed(&error))?;
-    let exports = Arc::new(server.exports().clone());
-    let registry = Arc::new(Registry::new(exports, |export| server.root_handle(export)));
+    let (table, journal) = (Arc::clone(server.table()), server.journal().clone());
+    let registry = Arc::new(Registry::new(table, server.root_handles(), journal));
     let on_cores = Arc::clone(&registry);
     engine.serve(mount3::PROGRAM, mount3::VERSION, move |_core| {
         MountService::new(Arc::clone(&on_cores))
@@ -132,40 +204,54 @@ struct Front {
     /// Where clients establish contexts of Kerberos over TCP.
     contexts: Option<TcpServer>,
     registered: Registered,
-    socket: Option<StatsSocket>,
+    socket: Option<Socket>,
     table: Option<LiveTable>,
+    control: Option<Socket>,
+    names: Refresher,
+    keeper: Keeper,
 }
 
 impl Front {
-    fn open(setup: &Setup, registry: Arc<Registry>, source: Source) -> Result<Self, Failure> {
+    fn open(setup: &Setup, parts: &Parts, events: Sender<Event>) -> Result<Self, Failure> {
+        let Parts { server, engine, registry, live } = parts;
         let mount = match setup.mount {
             MountAt::Nowhere => None,
             MountAt::Address(address) => {
-                Some(TcpServer::listen(address, registry).map_err(|error| {
+                let service = Arc::clone(registry);
+                Some(TcpServer::listen(address, service).map_err(|error| {
                     let what = format!("MOUNT at {address} (choose another address with --mount)");
                     Failure::failed(what, error)
                 })?)
             }
         };
         let contexts = match &setup.kerberos {
-            Some(options) => kerberos::contexts(options, &source.engine, source.server.exports())?,
+            Some(options) => kerberos::contexts(options, engine, server.table())?,
             None => None,
+        };
+        let source = Source {
+            server: Arc::clone(server),
+            registry: Arc::clone(registry),
+            engine: engine.clone(),
+            began: Instant::now(),
         };
         let at = mount.as_ref().map(TcpServer::address);
         let socket = setup.stats_socket.as_deref().map(|path| {
-            let opened = StatsSocket::start(path, source.clone());
+            let opened = Socket::start(path, source.clone());
             opened.map_err(|error| Failure::failed(path.display(), error))
         });
         let socket = socket.transpose()?;
         let registered = Registered::new(&setup.register, &setup.listen, at)?;
+        let of_thread = |error| Failure::failed("a thread", error);
         let table = setup.stats.map(|every| LiveTable::start(source, every)).transpose();
-        let table = table.map_err(|error| Failure::failed("a thread", error))?;
-        Ok(Self { mount, contexts, registered, socket, table })
+        let table = table.map_err(of_thread)?;
+        let names = Refresher::start(live).map_err(of_thread)?;
+        let keeper = keeper(server, live).map_err(of_thread)?;
+        let control = control(setup, events);
+        Ok(Self { mount, contexts, registered, socket, table, control, names, keeper })
     }
 
     /// Prints exports, clients and addresses; the last line says that the server is ready.
-    fn announce(&self, setup: &Setup) -> Result<(), Failure> {
-        let mut lines = announce::exports(setup);
+    fn announce(&self, setup: &Setup, mut lines: Vec<String>) -> Result<(), Failure> {
         if let Some(mount) = &self.mount {
             lines.push(format!("mount by tcp at {}", mount.address()));
         }
@@ -181,21 +267,33 @@ impl Front {
     }
 }
 
+fn keeper(server: &Server, live: &Arc<Mutex<Live>>) -> io::Result<Keeper> {
+    let (table, live) = (Arc::clone(server.table()), Arc::clone(live));
+    Keeper::start(move |request| reload(&live, request), move || table.collect())
+}
+
+/// The socket that `spin-nfsd reload` uses. Without it, SIGHUP remains: another server may have the state directory.
+fn control(setup: &Setup, events: Sender<Event>) -> Option<Socket> {
+    let path = reload::socket(&setup.state);
+    let ask = move |request| drop(events.send(Event::Reload(Some(request))));
+    let opened = Socket::start(&path, Control(Mutex::new(ask)));
+    let path = path.display();
+    opened.inspect_err(|error| warn!("{path}: {error}: only SIGHUP reloads the exports")).ok()
+}
+
 /// Waits for calls in progress, then exits. MOUNT over TCP stops first.
-fn end(
-    mut front: Front,
-    engine: Engine,
-    server: Arc<Server>,
-    arriving: Receiver<Event>,
-) -> Result<(), Failure> {
+fn end(mut front: Front, parts: Parts, arriving: Receiver<Event>) -> Result<(), Failure> {
     notify(STOPPING);
     drop((front.mount.take(), front.contexts.take()));
-    let unfinished = engine.drain(DRAIN_TIMEOUT);
+    let unfinished = parts.engine.drain(DRAIN_TIMEOUT);
     // Clients retry their calls elsewhere from now on.
-    server.stop();
-    let left = leave(front, engine, server, move || match arriving.recv() {
-        Ok(Event::Ended(ended)) => ended,
-        _ => Ok(()),
+    parts.server.stop();
+    let left = leave(front, parts, move || {
+        let ended = arriving.into_iter().find_map(|event| match event {
+            Event::Ended(ended) => Some(ended),
+            Event::Stop | Event::Reload(_) => None,
+        });
+        ended.unwrap_or(Ok(()))
     });
     match unfinished {
         0 => left,
@@ -212,14 +310,17 @@ fn end(
 /// ones afterwards. Unregisters from rpcbind last, because that may take long.
 fn leave(
     front: Front,
-    engine: Engine,
-    server: Arc<Server>,
+    parts: Parts,
     cores_end: impl FnOnce() -> Result<(), EngineError> + Send + 'static,
 ) -> Result<(), Failure> {
-    let Front { mount, contexts, registered, socket, table } = front;
+    let Front { mount, contexts, registered, socket, table, control, names, keeper } = front;
+    let Parts { server, engine, registry, live } = parts;
     let leaving = within(LEAVE_TIMEOUT, move || {
+        // Ends the requests of control's clients, too.
         let ended = cores_end();
-        drop((mount, contexts, socket, table, engine, server));
+        drop(keeper);
+        let opened = lock(&live).close();
+        drop((mount, contexts, socket, table, control, names, registry, opened, engine, server));
         ended
     });
     drop(registered);
@@ -244,17 +345,23 @@ fn within<T: Send + 'static>(
     Ok(outcome.recv_timeout(at_most).ok())
 }
 
-/// The first signal stops the server; the second one kills the process.
+/// SIGHUP reloads. The first one of the other signals stops the server; the second one kills the process.
 fn watch_signals(events: Sender<Event>) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let watch = move || {
-        let mut arriving = signals.forever();
-        if arriving.next().is_some() {
+        let mut is_stopping = false;
+        for signal in signals.forever() {
+            let event = match signal {
+                SIGHUP => Event::Reload(None),
+                signal if is_stopping => {
+                    drop(emulate_default_handler(signal));
+                    continue;
+                }
+                _ => Event::Stop,
+            };
+            is_stopping |= signal != SIGHUP;
             // Nothing receives it after the cores have stopped.
-            drop(events.send(Event::Signal));
-        }
-        if let Some(signal) = arriving.next() {
-            drop(emulate_default_handler(signal));
+            drop(events.send(event));
         }
     };
     thread::Builder::new().name("signals".into()).spawn(watch).map(drop)

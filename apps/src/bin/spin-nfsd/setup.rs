@@ -2,8 +2,8 @@
 
 use crate::cli::{Cli, MountAt, Options, Register};
 use crate::config_file;
-use crate::export_spec::ExportSpec;
-use crate::failure::Failure;
+use crate::export_spec::{ExportSpec, Written};
+use crate::failure::{Failure, Failures};
 use crate::kerberos::Kerberos;
 use crate::state;
 use spinrpc::config::{Driver, Host};
@@ -36,35 +36,65 @@ pub(crate) struct Setup {
     pub(crate) state: PathBuf,
     pub(crate) stats: Option<Duration>,
     pub(crate) stats_socket: Option<PathBuf>,
+    /// As given, for comparison with those of a reload.
+    pub(crate) options: Options,
 }
 
 impl Setup {
-    /// Reads the files named on the command line.
-    pub(crate) fn of(cli: Cli) -> Result<Self, Failure> {
+    /// Reads the files named on the command line. Returns everything that is wrong.
+    pub(crate) fn of(cli: &Cli) -> Result<Self, Vec<Failure>> {
+        let mut failures = Failures::default();
         let file = cli.config.as_deref().map(config_file::read).transpose();
-        let options = cli.options.over(file.map_err(Failure::Usage)?.unwrap_or_default());
-        let driver = driver(&options.listen).map_err(Failure::Usage)?;
-        if options.export.is_empty() && options.memory.is_empty() {
-            let message = "nothing to serve: name a directory with --export DIR, or use --memory \
-                           NAME";
-            return Err(Failure::Usage(message.to_owned()));
-        }
-        let config = config(&options, driver).map_err(Failure::Usage)?;
-        let kerberos = Kerberos::of(&options, driver).map_err(Failure::Usage)?;
-        let by_default = if driver == Driver::Shm { MountAt::Nowhere } else { MountAt::USUAL };
-        Ok(Self {
-            exports: options.export.into_iter().chain(options.memory).collect(),
-            listen: options.listen,
-            mount: options.mount.unwrap_or(by_default),
-            register: options.register.unwrap_or_default(),
+        let (file, problems) =
+            file.map_err(|problem| vec![Failure::Usage(problem)])?.unwrap_or_default();
+        let options = cli.options.clone().over(file);
+        let exports = exports(&options, &mut failures);
+        // Without an address because of another error, there is nothing to say about it.
+        let has_address = problems.is_empty() || !options.listen.is_empty();
+        let driver = has_address.then(|| driver(&options.listen));
+        let driver = driver.and_then(|driver| failures.keep_usage(driver));
+        failures.add_usage(problems);
+        let of = |driver| of_driver(&options, &exports, driver, &mut failures);
+        let of_driver = driver.and_then(of);
+        let state = failures.keep_usage(state::directory(options.state.clone()));
+        let setup = of_driver.zip(state).map(|((config, kerberos, usual), state)| Self {
+            exports,
+            listen: options.listen.clone(),
+            mount: options.mount.unwrap_or(usual),
+            register: options.register.clone().unwrap_or_default(),
             kerberos,
             config,
             threads: options.threads.unwrap_or(THREADS).into(),
-            state: state::directory(options.state).map_err(Failure::Usage)?,
+            state,
             stats: options.stats,
-            stats_socket: options.stats_socket,
-        })
+            stats_socket: options.stats_socket.clone(),
+            options,
+        });
+        failures.or(setup)
     }
+}
+
+fn exports(options: &Options, failures: &mut Failures) -> Vec<ExportSpec> {
+    let all: Vec<&Written> = options.export.iter().chain(&options.memory).collect();
+    if all.is_empty() {
+        let message = "nothing to serve: name a directory with --export DIR, or use --memory NAME";
+        failures.add_usage([message.to_owned()]);
+    }
+    failures.add_usage(all.iter().filter_map(|written| written.as_ref().err()).flatten().cloned());
+    all.into_iter().filter_map(|written| written.as_ref().ok()).cloned().collect()
+}
+
+/// Settings that depend on the fabric: the engine's configuration, Kerberos, and the default address of MOUNT.
+fn of_driver(
+    options: &Options,
+    exports: &[ExportSpec],
+    driver: Driver,
+    failures: &mut Failures,
+) -> Option<(Config, Option<Kerberos>, MountAt)> {
+    let config = failures.keep_usage(config(options, driver));
+    let kerberos = failures.keep_usage(Kerberos::of(options, exports, driver));
+    let usual = if driver == Driver::Shm { MountAt::Nowhere } else { MountAt::USUAL };
+    Some((config?, kerberos?, usual))
 }
 
 /// The fabric of all addresses: an engine has one.

@@ -1,16 +1,13 @@
 //! Server statistics, as a table and as JSON.
 
-mod socket;
-
-pub(crate) use socket::StatsSocket;
-
+use crate::socket::Answers;
 use serde_json::{Map, Value, json};
 use spinrpc::{Engine, StatsSnapshot};
-use spinrpc_apps::nfs::nfs3;
-use spinrpc_apps::nfs::protocol::ProcedureId;
-use spinrpc_apps::nfs::server::Server;
-use spinrpc_apps::nfs::server::mount::Registry;
-use spinrpc_apps::nfs::server::stats::ServerStats;
+use spinrpc_nfs::nfs3;
+use spinrpc_nfs::protocol::ProcedureId;
+use spinrpc_nfs::server::Server;
+use spinrpc_nfs::server::mount::Registry;
+use spinrpc_nfs::server::stats::ServerStats;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -45,7 +42,8 @@ impl Source {
     }
 
     fn exports(&self) -> Value {
-        let each = self.server.exports().iter().map(|export| {
+        let exports = self.server.exports();
+        let each = exports.iter().map(|export| {
             let clients: Vec<String> =
                 export.options.clients.iter().map(ToString::to_string).collect();
             let read_only = export.options.read_only;
@@ -78,6 +76,13 @@ impl Source {
             "mounts_refused": sample.mounts_refused,
             "cores": sample.cores.iter().map(core).collect::<Vec<Map<String, Value>>>(),
         })
+    }
+}
+
+/// The document, for readers of a socket.
+impl Answers for Source {
+    fn answer(&self, _: &str) -> String {
+        format!("{}\n", self.json())
     }
 }
 

@@ -5,8 +5,8 @@ use super::family::Family;
 use super::plot::{Axis, Plot, range, show_time};
 use crate::floor::Probe;
 use crate::latency::{LatencySummary, median};
-use crate::modes::{Saturation, Soak, SoakWindow};
 use crate::report::Row;
+use crate::report::modes::{Saturation, Soak, SoakWindow};
 use crate::units::show_count;
 
 /// The curve of a family of rows under different loads; `None` with fewer than two.
@@ -187,9 +187,9 @@ mod tests {
     use super::*;
     use crate::env::Holdings;
     use crate::load::{Operation, Workload};
-    use crate::modes::SaturationStep;
     use crate::report::html::family::families;
     use crate::report::html::tests::{data_points, sampled};
+    use crate::report::modes::SaturationStep;
 
     #[test]
     fn each_load_is_a_point_of_each_line() {

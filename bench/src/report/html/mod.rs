@@ -69,11 +69,11 @@ fn header(report: &Report) -> String {
         environment.host.cpu.clone(),
         environment.fabric.clone(),
         Some(format!("profile {}", environment.profile)),
-        environment.revision.map(|revision| format!("revision {revision}")),
+        environment.revision.as_ref().map(|revision| format!("revision {revision}")),
         Some(show_utc(environment.started_unix_s)),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    let warning = match environment.build {
+    let warning = match environment.build.as_str() {
         "release" => String::new(),
         other => {
             format!("<p class=\"bad\">A {} build: its figures mean little.</p>", escape(other))

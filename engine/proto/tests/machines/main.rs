@@ -28,6 +28,7 @@ mod reply_pulls;
 mod reply_shapes;
 mod requester;
 mod resend;
+mod reserve;
 mod responder;
 mod roundup;
 mod stream;

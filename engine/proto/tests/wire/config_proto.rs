@@ -5,7 +5,7 @@ use spinrpc_proto::config_proto::{
     ALIGN_MAX_BYTES, BODY_BYTES, CONFIGURE, ConfigReply, ConfigRequest, PROGRAM, Protection,
     VERSION, inline_bytes,
 };
-use spinrpc_proto::rpc::{AuthFlavor, AuthStat, AuthSys, Groups, OpaqueAuth};
+use spinrpc_proto::rpc::{AuthFlavor, AuthStat, AuthSys, Groups, GssService, OpaqueAuth};
 use spinrpc_proto::xdr::DecodeError;
 
 use super::wire;
@@ -86,6 +86,17 @@ fn receive_a_credential_expect_it_weighed_against_the_flavor_demanded() {
 
     assert_eq!(Protection::None.check(&OpaqueAuth::NONE), Ok(()));
     assert_eq!(Protection::Sys.check(&OpaqueAuth::NONE), Err(AuthStat::TooWeak));
+    for weak in [OpaqueAuth::NONE, sys, broken] {
+        assert_eq!(Protection::Gss.check(&weak), Err(AuthStat::TooWeak));
+    }
+    for demanded in [Protection::None, Protection::Sys, Protection::Gss] {
+        for service in [GssService::Integrity, GssService::Privacy] {
+            assert_eq!(demanded.check_verified(service), Ok(()));
+        }
+        let unprotected = demanded.check_verified(GssService::None);
+        assert_eq!(unprotected.is_ok(), demanded != Protection::Gss);
+        assert_eq!(demanded.check_verified(GssService::Other(9)), Err(AuthStat::TooWeak));
+    }
     for demanded in [Protection::None, Protection::Sys] {
         assert_eq!(demanded.check(&sys), Ok(()));
         assert_eq!(demanded.check(&broken), Err(AuthStat::BadCred));

@@ -4,9 +4,10 @@
 
 use super::threads::{Busy, Job, run_job};
 use crate::api::helper::spawn_helper;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Mechanisms that run at a time; those beyond wait. One that never returns keeps its thread.
@@ -18,6 +19,8 @@ pub(super) struct Task {
     pub(super) due: Instant,
     /// It is late then, whether or not it has begun.
     pub(super) deadline: Instant,
+    /// False once its client no longer waits for it.
+    pub(super) wanted: Arc<AtomicBool>,
     pub(super) job: Job,
     pub(super) late: Job,
 }
@@ -31,6 +34,8 @@ enum News {
     Task(Task),
     /// The thread of this number is free again.
     Free(usize),
+    /// A step is no longer wanted.
+    Unwanted,
     /// The engine has gone.
     End,
 }
@@ -48,6 +53,14 @@ impl Initiating {
         match &*place {
             Some(sender) => sender.send(News::Task(task)).map_err(|_| Busy),
             None => Err(Busy),
+        }
+    }
+
+    /// Frees the steps that are no longer wanted: some are due in hours.
+    pub(super) fn forget_unwanted(&self) {
+        if let Some(sender) = &*lock(&self.0) {
+            // If it fails the thread has gone already, with all steps.
+            drop(sender.send(News::Unwanted));
         }
     }
 }
@@ -92,12 +105,20 @@ impl Manager {
                 Some(at) => news.recv_timeout(at.saturating_duration_since(now)),
             };
             match next {
-                Ok(News::Task(task)) => self.waiting.push(task),
+                Ok(News::Task(task)) => {
+                    self.forget_unwanted();
+                    self.waiting.push(task);
+                }
+                Ok(News::Unwanted) => self.forget_unwanted(),
                 Ok(News::Free(index)) => self.threads[index].step = None,
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(News::End) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+    }
+
+    fn forget_unwanted(&mut self) {
+        self.waiting.retain(|task| task.wanted.load(Ordering::Relaxed));
     }
 
     fn say_what_is_late(&mut self, now: Instant) {

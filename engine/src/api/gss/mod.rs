@@ -15,19 +15,23 @@
 //!
 //! Long bodies are sealed and opened in steps (`gss.step_bytes`), one in each turn, so that other connections of the core do
 //! not wait for them. Bodies of one connection are done in the order in which they came, and connections take turns. Short
-//! calls overtake long ones, as they overtake calls whose data are being fetched. Not in steps, but at once: the arguments
-//! of a call, when it is made; results that another thread gives, on that thread; and bodies for which there is no place
-//! among those that wait. One waits for each four of the longest blocks of a core's memory (`mem.arena_mib`), 64 at most,
+//! calls overtake long ones, as they overtake calls whose data are being fetched. A long call has its slot and its credit when
+//! it is made, and leaves when its arguments are sealed. Not in steps, but at once: results that another thread gives, on
+//! that thread; calls that are sent again by another connection; and bodies for which there is no place among those that
+//! wait. One waits for each four of the longest blocks of a core's memory (`mem.arena_mib`), 64 at most,
 //! and a connection may have half of these places.
 //!
 //! A call that is denied because its context has gone was not executed, and is sent again under another context, once,
-//! with another [`CallId`](crate::CallId), whatever [`CallSpec::resend`](crate::CallSpec::resend) says; it cannot be
-//! cancelled meanwhile, but its deadline ends it. A call of which this side has kept nothing ends with
+//! whatever [`CallSpec::resend`](crate::CallSpec::resend) says; its first [`CallId`](crate::CallId) cancels it all the same, and
+//! its deadline ends it. A call of which this side has kept nothing ends with
 //! [`CallError::Rejected`](crate::CallError::Rejected): one longer than 8 KiB that may not be sent again by another
 //! connection, under a context that is known to be in use; one with an exposed argument; and one that found half of the
 //! blocks for it in use. One that an earlier connection may have executed ends with
-//! [`CallError::Disconnected`](crate::CallError::Disconnected). The client establishes another context by itself then, and before its own ends, and refuses calls with
-//! [`Backpressure::Connecting`](crate::Backpressure::Connecting) until that is there. If none can be had in seven tries, the
+//! [`CallError::Disconnected`](crate::CallError::Disconnected). The client establishes another context by itself then, and refuses calls with
+//! [`Backpressure::Connecting`](crate::Backpressure::Connecting) until that is there.
+//!
+//! Before its own context ends, the client establishes another one by the clock, an eighth of its life or ten seconds before:
+//! calls go on under the first until the other is there, and replies to them are verified with its keys. If none can be had in seven tries, the
 //! connection is closed; a mechanism that has not returned in `gss.mechanism_ms` has failed such a try. The server is told
 //! when it may forget a context that was replaced. It forgets one that no call has used after `gss.unused_ms`.
 //!
@@ -36,7 +40,12 @@
 //! reverse cannot go under RPCSEC_GSS. Messages of extensions of version two have no credential and are not protected: a
 //! client with a context sends none, and takes none as an answer.
 //!
-//! [`Engine::gss_stats`](crate::Engine::gss_stats) counts contexts, calls by their service, and what was refused.
+//! With `rpc.ccp_auth = "gss"` the Connection Configuration Protocol is asked under the context, before any other call (RFC
+//! 5666 section 11), and denied to clients without one. A client under [`GssService::None`], whose arguments nothing
+//! protects, does not ask then.
+//!
+//! [`Engine::gss_stats`](crate::Engine::gss_stats) counts contexts, calls by their service, and what was refused. The control
+//! socket shows these counters (`gss` in a [snapshot](crate::control)), and `spinperf metrics` reports them.
 //!
 //! With [`GssService::None`] and [`GssService::Integrity`] anybody can read what is sent. The verifier of a reply proves
 //! that the server has answered that call; results are protected beyond that by the other two services, and neither the
@@ -48,30 +57,27 @@
 //!
 //! Not there yet:
 //!
+//! * Long bodies are sealed and opened in steps, but arguments are written and copied at once, and so are results with data
+//!   items, or that another thread gives, or that are kept: that takes a core about a tenth of a millisecond for a mebibyte.
 //! * Of mechanisms of clients that never return, four keep their threads, and then no client of the engine gets a context;
 //!   of a server, one.
-//! * The arguments of a call are sealed in one step, which takes about two milliseconds for a mebibyte with
-//!   [`GssService::Privacy`] and half of that with [`GssService::Integrity`]: by the core, where a handle makes the call.
 //! * Where a core has no memory left for the copy of a call, that is answered SYSTEM_ERR at once, without being executed: it
 //!   does not wait `rpc.memory_wait_ms`. Replies that find none are answered SYSTEM_ERR after their call was executed.
-//! * A context is replaced at a reply, not by the clock, and calls wait until the other one is there: the first call of a
-//!   client whose context has ended meanwhile is denied, and sent again.
-//! * A call that was denied and waits for a context, and one that a client has opened in part, cannot be cancelled.
+//! * A context that has been forgotten by its server is replaced while calls wait; and so is one that is about to end when
+//!   the key distribution center or the server has not given another one in time, or no credit was free for its tokens.
 //! * A client does not hear that its context is replaced.
 //! * A context is that of one connection, and another connection of the client gets another one.
 //! * While calls are sent again over a new connection, a server that forgets its context meanwhile denies them one by one.
 //! * Some errors have no verifier, so that clients take them for forged: those of a server that is out of memory before
 //!   it has the whole call.
 //! * The table of contexts may be full of contexts in use: then new ones replace each other until a call has used them.
-//! * The Connection Configuration Protocol goes by AUTH_NONE, before the context is there (RFC 5666 section 11 wants it
-//!   protected).
-//! * Statistics are not among those of a core ([`Engine::stats`](crate::Engine::stats)), nor shown by a control socket.
 //! * What is required of calls ([`GssAcceptor::require`]) is required for all programs of an engine.
 //! * Keys are cleared when they are dropped, but values that are moved may leave copies in memory.
 
 mod accept;
 mod initiate;
 mod initiating;
+mod opened;
 mod records;
 mod securing;
 mod serve;
@@ -86,7 +92,7 @@ pub use spinrpc_gss::context::Established;
 pub use spinrpc_gss::library::{AcceptorOptions, Fault, InitiatorOptions, Kerberos, KerberosError};
 pub use spinrpc_gss::mechanism;
 pub use spinrpc_gss::{Enctype, SessionKey};
-/// Clock of mechanisms: nanoseconds since the first use in this process.
+/// Clock of mechanisms: nanoseconds of the system's monotonic clock, exact to some milliseconds.
 pub use spinrpc_proto::ids::Instant;
 pub use spinrpc_proto::rpc::GssService;
 pub use stats::GssStats;

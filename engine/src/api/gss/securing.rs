@@ -3,30 +3,31 @@
 //! soon. Replies are verified, and opened, here.
 
 use super::initiate::{GssInitiator, Negotiation, Step};
+use super::opened::open_copy;
 use super::stats::GssCounts;
 use super::threads::GssCore;
-use crate::api::client::{BesideReply, LinkState, Reply, Token};
+use crate::api::client::{LinkState, Token};
 use crate::api::client_entry::ClientEntry;
 use crate::api::dispatch::Dispatch;
 use crate::api::errors::{CallError, ConnectError};
 use crate::api::opening::NO_TOKEN;
 use crate::api::reply_status::reply_status;
 use crate::fabric::{ConnId, DownCause};
-use crate::mem::Bulk;
-use crate::reactor::pending::gss_calls::{DeniedCall, InUse, SentCall, take_all};
-use crate::reactor::pending::gss_work::{Finished, ReplyOpening, Work};
-use crate::reactor::words::calls::{CallSpec, CallTarget, HeaderTemplate, ReplyFrame};
-use crate::reactor::words::protection::{ClientContext, Unprotected, now, open, take};
+use crate::reactor::pending::gss_calls::{InUse, SentCall};
+use crate::reactor::pending::gss_work::Finished;
+use crate::reactor::words::calls::{
+    Backpressure, CallSpec, CallTarget, HeaderTemplate, ReplyFrame,
+};
+use crate::reactor::words::protection::{ClientContext, now};
 use crate::sync::atomic::{AtomicBool, Ordering};
+use spinrpc_gss::Role;
 use spinrpc_gss::context::Context;
-use spinrpc_gss::{BodyOpening, Role};
 use spinrpc_proto::ids::{Instant, Procedure, Xid};
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::rpc::{
     AcceptStatus, AuthFlavor, AuthStat, GssCredential, GssInitResult, GssProcedure, OpaqueAuth,
     RejectStatus, ReplyBody, ReplyHeader,
 };
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +48,11 @@ const RENEWAL_PAUSE: Duration = Duration::from_millis(100);
 /// A context is replaced when so much of its life is left: an eighth, or this time if that is less.
 const RENEWAL_SHARE: u64 = 8;
 const RENEWAL_SPARE: Duration = Duration::from_secs(10);
+/// Calls go on under a context that is being replaced, except in this share of the rest of its life: it must not end before
+/// they arrive.
+const LAST_SHARE: u64 = 4;
+/// Contexts that last longer than this are replaced at a reply, and not by the clock.
+const RENEWAL_AFTER_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 /// Contexts that were replaced and of which the server is told.
 const REPLACED_MAX: usize = 4;
@@ -66,21 +72,25 @@ pub(in crate::api) struct Securing {
     failures: u32,
     /// This connection has had a context.
     is_renewing: bool,
+    /// Another context is being established, or will be, while calls go on under this one.
+    is_behind: bool,
+    /// When the step of the mechanism begins, or has begun, that is awaited.
+    due: Instant,
+    /// A token that waits for a credit: calls of the application have them all.
+    token: Option<Vec<u8>>,
     /// The server has said that it does not know the context any more.
     is_forgotten: bool,
     /// Contexts before, until no call in flight is under them: then the server is told that it may forget them.
     replaced: Vec<Arc<ClientContext>>,
     /// The call that says so, whose answer means nothing.
     last_words: Option<(SlotId, Xid)>,
-    /// Calls that the server has denied because it has forgotten the context.
-    denied: Vec<DeniedCall>,
     /// What the thread does is wanted: false for a connection that has gone.
     wanted: Arc<AtomicBool>,
 }
 
 impl Drop for Securing {
     fn drop(&mut self) {
-        self.wanted.store(false, Ordering::Relaxed);
+        self.core.shared.forget(&self.wanted);
     }
 }
 
@@ -116,10 +126,12 @@ impl Securing {
             rounds: 0,
             failures: 0,
             is_renewing: false,
+            is_behind: false,
+            due: Instant(0),
+            token: None,
             is_forgotten: false,
             replaced: Vec::new(),
             last_words: None,
-            denied: Vec::new(),
             wanted: Arc::new(AtomicBool::new(false)),
         })
     }
@@ -129,12 +141,42 @@ impl Securing {
         self.negotiation.is_some()
     }
 
+    pub(super) fn count_error(&self, error: &CallError) {
+        self.core.counts.count_error(error);
+    }
+
+    /// Its calls have more protection than a verifier.
+    pub(in crate::api) fn protects_bodies(&self) -> bool {
+        self.initiator.service.protects_body()
+    }
+
     /// The context can be used for a while.
     fn is_usable(&self) -> bool {
         self.context.as_ref().is_some_and(|context| {
-            let inner = &context.context;
-            now() < context.renew_at && inner.sequences_left() > SEQUENCES_SPARE
+            let has_numbers = context.context.sequences_left() > SEQUENCES_SPARE;
+            has_numbers && !self.is_forgotten && now() < self.end_of(context)
         })
+    }
+
+    /// When calls are no longer to go under this context.
+    fn end_of(&self, context: &ClientContext) -> Instant {
+        let end = context.context.expires();
+        match self.is_behind {
+            true => Instant(end.0 - (end.0 - context.renew_at.0) / LAST_SHARE),
+            false => context.renew_at,
+        }
+    }
+
+    /// What the thread has done is awaited while calls go on.
+    pub(in crate::api) fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// This context has been replaced. More than a few the server forgets by itself.
+    fn replace(&mut self, before: Option<Arc<ClientContext>>) {
+        self.replaced.extend(before);
+        let beyond = self.replaced.len().saturating_sub(REPLACED_MAX);
+        self.replaced.drain(..beyond);
     }
 
     /// The call with which a context that was replaced ends has this slot.
@@ -149,9 +191,25 @@ impl Securing {
 
     /// Has the thread begin, after this time. What it was to do before is not wanted any more.
     fn begin(&mut self, conn: ConnId, after: Duration) -> Result<(), String> {
+        (self.context, self.is_behind, self.is_forgotten) = (None, false, false);
+        self.start(conn, after)
+    }
+
+    /// Has the thread establish another context in time, by the clock: calls go on under this one meanwhile.
+    fn schedule(&mut self, conn: ConnId) {
+        let Some(context) = &self.context else { return };
+        let after = Duration::from_nanos(context.renew_at.0.saturating_sub(now().0));
+        // One that has ended already would be replaced without end.
+        let is_in_time = (RENEWAL_PAUSE..=RENEWAL_AFTER_MAX).contains(&after);
+        if self.core.shared.has_threads() && is_in_time {
+            self.is_behind = self.start(conn, after).is_ok();
+        }
+    }
+
+    fn start(&mut self, conn: ConnId, after: Duration) -> Result<(), String> {
         self.wanted.store(false, Ordering::Relaxed);
-        (self.context, self.negotiation, self.rounds) = (None, None, 0);
-        self.is_forgotten = false;
+        (self.negotiation, self.token, self.rounds) = (None, None, 0);
+        self.due = Instant(now().0.saturating_add(after.as_nanos() as u64));
         self.handle.clear();
         let initiator = self.initiator.clone();
         self.run(conn, after, move || match initiator.begin(now()) {
@@ -198,27 +256,29 @@ impl Securing {
         work: impl FnOnce() -> Result<Done, String> + Send + 'static,
     ) -> Result<(), String> {
         self.wanted = Arc::new(AtomicBool::new(true));
-        let (core, wanted) = (Arc::clone(&self.core), Arc::clone(&self.wanted));
+        // Not the core itself, which the thread would keep until then.
+        let (core, wanted) = (Arc::downgrade(&self.core), Arc::clone(&self.wanted));
         let job = move || {
             if wanted.load(Ordering::Relaxed) {
                 let done = catch_unwind(AssertUnwindSafe(work));
                 let result = done.unwrap_or_else(|_| Err("the mechanism panicked".into()));
                 // Not if its client was told meanwhile that it is late.
-                if wanted.swap(false, Ordering::Relaxed) {
+                if let Some(core) = core.upgrade().filter(|_| wanted.swap(false, Ordering::Relaxed))
+                {
                     core.tell(Outcome { conn, result });
                 }
             }
         };
-        let (core, wanted) = (Arc::clone(&self.core), Arc::clone(&self.wanted));
-        let patience = core.shared.patience;
+        let (core, wanted) = (Arc::downgrade(&self.core), Arc::clone(&self.wanted));
+        let patience = self.core.shared.patience;
         let late = move || {
-            if wanted.swap(false, Ordering::Relaxed) {
+            if let Some(core) = core.upgrade().filter(|_| wanted.swap(false, Ordering::Relaxed)) {
                 let ms = patience.as_millis();
                 let result = Err(format!("the mechanism has not returned in {ms} ms"));
                 core.tell(Outcome { conn, result });
             }
         };
-        let run = self.core.shared.initiate(after, job, late);
+        let run = self.core.shared.initiate(after, &self.wanted, job, late);
         run.map_err(|_| "there is no thread for contexts".to_owned())
     }
 }
@@ -240,7 +300,7 @@ impl Dispatch {
         let core = Arc::clone(&self.gss);
         while let Some(Outcome { conn, result }) = core.outcomes.pop() {
             let Some(entry) = self.client_of_calls(conn) else { continue };
-            if entry.link.state.get() != LinkState::Probing(conn) {
+            if !entry.awaits_context(conn) {
                 continue;
             }
             let gone_on = result.and_then(|done| Self::after_step(entry, conn, done));
@@ -258,35 +318,40 @@ impl Dispatch {
                 if securing.rounds > ROUNDS_MAX {
                     return Err("the context takes too many tokens".into());
                 }
-                let handle = std::mem::take(&mut securing.handle);
-                securing.negotiation = Some(negotiation);
-                Self::send_token(entry, conn, &handle, &token)
+                (securing.negotiation, securing.token) = (Some(negotiation), Some(token));
+                Self::send_token(entry, conn)
             }
             Done::Context(context) => {
                 GssCounts::count(&securing.core.counts.contexts_established);
-                securing.context = Some(Arc::clone(&context));
+                let before = securing.context.replace(Arc::clone(&context));
+                securing.replace(before);
                 (securing.failures, securing.is_renewing) = (0, true);
+                securing.is_forgotten = false;
+                let is_behind = std::mem::take(&mut securing.is_behind);
+                securing.schedule(conn);
                 entry.link.ops.set_context(conn, Some(context));
-                // Before any other call.
-                Self::start_denied(entry, conn);
-                Self::finish_opening(entry, conn);
+                // Before any other call but those that are sent again.
+                if entry.link.state.get() != LinkState::Resending(conn) {
+                    Self::start_denied(entry, conn);
+                }
+                if !is_behind {
+                    Self::begin_secured(entry, conn);
+                }
                 Self::end_replaced(entry, conn);
                 Ok(())
             }
         }
     }
 
-    /// INIT, or CONTINUE_INIT where the server has given a handle.
-    fn send_token(
-        entry: &mut ClientEntry,
-        conn: ConnId,
-        handle: &[u8],
-        token: &[u8],
-    ) -> Result<(), String> {
-        let Some(securing) = &entry.securing else { return Ok(()) };
-        let procedure = match handle {
-            [] => GssProcedure::Init,
-            _ => GssProcedure::ContinueInit,
+    /// INIT, or CONTINUE_INIT where the server has given a handle. Where calls have all credits, the token waits for the
+    /// next reply.
+    fn send_token(entry: &mut ClientEntry, conn: ConnId) -> Result<(), String> {
+        let Some(securing) = &mut entry.securing else { return Ok(()) };
+        let Some(token) = securing.token.take() else { return Ok(()) };
+        let handle = &securing.handle;
+        let procedure = match handle.is_empty() {
+            true => GssProcedure::Init,
+            false => GssProcedure::ContinueInit,
         };
         let service = securing.initiator.service;
         let credential = GssCredential { procedure, sequence: 0, service, handle };
@@ -297,15 +362,27 @@ impl Dispatch {
         let header = HeaderTemplate::new(program, version, credential);
         let target = CallTarget { header: &header, procedure: Procedure(0), token: NO_TOKEN };
         let mut spec = CallSpec::new().reply_bytes_max(ANSWER_BYTES);
+        spec = spec.deadline(securing.core.shared.patience);
         spec.open();
         if token.len() > spinrpc_proto::rpc::GSS_TOKEN_MAX_BYTES {
             return Err(DENIED_LONG_TOKEN.into());
         }
-        let write = |stream: &mut crate::api::Encoder<'_>| stream.opaque(token);
-        let started = entry.link.ops.start_call((conn, &None), target, &mut spec, write, |_| {});
-        let call = started.map_err(|refused| refused.to_string())?;
-        entry.opening = Some(call.slot());
+        let write = |stream: &mut crate::api::Encoder<'_>| stream.opaque(&token);
+        match entry.link.ops.start_call((conn, &None), target, &mut spec, write, |_| {}) {
+            Ok(call) => entry.opening = Some(call.slot()),
+            Err(Backpressure::NoCredit) => securing.token = Some(token),
+            Err(refused) => return Err(refused.to_string()),
+        }
         Ok(())
+    }
+
+    /// A call has ended, whose credit a token may wait for.
+    fn send_waiting_token(entry: &mut ClientEntry, conn: ConnId) {
+        if entry.securing.as_ref().is_some_and(|securing| securing.token.is_some())
+            && let Err(reason) = Self::send_token(entry, conn)
+        {
+            Self::fail_securing(entry, conn, reason);
+        }
     }
 
     /// The answer to a token came.
@@ -321,11 +398,14 @@ impl Dispatch {
     /// There is no context, so that there can be no calls.
     #[cold]
     pub(in crate::api) fn fail_securing(entry: &mut ClientEntry, conn: ConnId, reason: String) {
-        let is_lost =
-            entry.link.is_closed.get() || entry.link.state.get() != LinkState::Probing(conn);
+        let is_lost = entry.link.is_closed.get() || !entry.awaits_context(conn);
         if let Some(securing) = &mut entry.securing {
-            securing.negotiation = None;
+            (securing.negotiation, securing.token) = (None, None);
             GssCounts::count(&securing.core.counts.contexts_failed);
+            if securing.is_behind && !is_lost {
+                tracing::warn!(%reason, "no new security context yet");
+                return Self::renew_later(entry, conn);
+            }
             if securing.is_renewing && securing.failures < RENEWALS_MAX && !is_lost {
                 let after = RENEWAL_PAUSE * (1 << securing.failures);
                 securing.failures += 1;
@@ -342,15 +422,28 @@ impl Dispatch {
         entry.link.ops.close(conn);
     }
 
+    /// The context that is in use has some time left: another one is tried for after a pause, or, if it has none, at once.
+    fn renew_later(entry: &mut ClientEntry, conn: ConnId) {
+        let Some(securing) = &mut entry.securing else { return };
+        let after = RENEWAL_PAUSE * (1 << securing.failures.min(RENEWALS_MAX));
+        securing.failures = securing.failures.saturating_add(1).min(RENEWALS_MAX);
+        if !securing.is_usable() || securing.start(conn, after).is_err() {
+            securing.is_behind = false;
+            Self::attend_context(entry, conn);
+        }
+    }
+
     /// A reply to a client whose calls go under a context.
     #[cold]
     #[inline(never)]
-    pub(in crate::api) fn on_protected_reply(&mut self, frame: ReplyFrame<'_>) {
+    pub(in crate::api) fn on_protected_reply(&mut self, mut frame: ReplyFrame<'_>) {
         // What the call was under, not what the reply says: a server may answer with that of another call.
         let (conn, token, xid) = (frame.conn, Token(frame.token), frame.xid);
         let mut sent = self.ops.take_sent(conn, xid);
         let (pool, counts) = (self.ops.pool(), Arc::clone(&self.gss.counts));
         let Some(entry) = self.client_of_calls(conn) else { return };
+        // Before calls that the application starts in its handler.
+        Self::send_waiting_token(entry, conn);
         if entry.answers_farewell(xid) {
             if let Some(securing) = &mut entry.securing {
                 securing.last_words.take_if(|(_, last)| *last == xid);
@@ -358,23 +451,28 @@ impl Dispatch {
             Self::end_replaced(entry, conn);
             return;
         }
+        let mut whole = frame.buffers.as_mut().and_then(|buffers| buffers.whole.take());
+        if let Some(whole) = whole.as_mut().filter(|_| entry.awaits_config(xid)) {
+            whole.finish_copy();
+        }
+        let stream = whole.as_ref().map_or(frame.stream, |whole| whole.message.bytes());
         let checked = match &sent {
             None => Err(NOT_AUTHENTIC),
             Some(_) if frame.padded.is_some() => Err(NOT_AUTHENTIC),
-            Some(sent) => verify(sent, frame.stream),
+            Some(sent) => verify(sent, stream),
         };
+        if entry.awaits_config(xid) {
+            return Self::take_secured_config(entry, (conn, stream), checked, (sent, &pool));
+        }
         let results_at = match checked {
             Ok(at) => at,
             Err(error) => {
                 counts.count_error(&error);
                 let again = sent.as_mut().filter(|_| says_forgotten(&error));
-                let denied = again.and_then(|sent| sent.deny(frame.token, frame.buffers));
-                match (denied, &mut entry.securing) {
-                    (Some(denied), Some(securing)) => {
-                        entry.link.ops.await_context(&denied);
-                        securing.denied.push(denied);
-                    }
-                    _ => {
+                let call = (conn, frame.token);
+                match again.and_then(|sent| sent.deny(call, frame.buffers)) {
+                    Some(denied) => entry.link.ops.await_context(denied),
+                    None => {
                         let is_unclear = sent.as_ref().is_some_and(SentCall::is_unclear);
                         let error = end_of(entry, conn, is_unclear, error.clone());
                         entry.handler.on_reply(token, Err(error));
@@ -384,87 +482,31 @@ impl Dispatch {
                 return self.after_reply(conn, sent.as_ref(), Some(&error));
             }
         };
-        let Some(mut sent) = sent else { return };
-        sent.let_go();
-        sent.context.is_answered.store(true, Ordering::Relaxed);
-        Self::deliver_verified(entry, frame, sent, (results_at, &pool));
+        if let Some(sent) = &mut sent {
+            sent.let_go();
+            sent.context.is_answered.store(true, Ordering::Relaxed);
+        }
+        Self::deliver_verified(entry, frame, &mut sent, (whole, results_at, &pool));
         self.poll_for_bodies();
         self.after_reply(conn, None, None);
     }
 
-    /// The header is verified, and says success.
-    fn deliver_verified(
+    /// The reply of the Connection Configuration Protocol. One that is not authentic configures nothing.
+    fn take_secured_config(
         entry: &mut ClientEntry,
-        frame: ReplyFrame<'_>,
-        sent: SentCall,
-        (results_at, pool): (usize, &crate::mem::BulkPool),
+        (conn, stream): (ConnId, &[u8]),
+        checked: Result<usize, CallError>,
+        (sent, pool): (Option<SentCall>, &crate::mem::BulkPool),
     ) {
-        let token = Token(frame.token);
-        let (mut pulled, mut arguments, mut results) = (None, &mut [][..], &mut [][..]);
-        if let Some(buffers) = frame.buffers {
-            (arguments, results) = (&mut *buffers.arguments, &mut *buffers.results);
-            if !buffers.pulled.chunks.is_empty() {
-                buffers.pulled.base = results_at;
-                pulled = Some(&mut buffers.pulled);
-            }
-        }
-        let body = &frame.stream[results_at..];
-        if !sent.context.service.protects_body() {
-            let placed = frame.placed;
-            let beside = BesideReply { placed, arguments, results, pulled, padded: None };
-            let reply = Reply { stream: body, beside: Some(beside) };
-            return entry.handler.on_reply(token, Ok(reply));
-        }
-        if pulled.is_some() {
-            // Items of a protected reply are never chunks.
-            return Self::deliver_results(entry, token, Err(NOT_AUTHENTIC), (arguments, results));
-        }
-        if entry.link.ops.takes_steps(frame.conn, body.len()) {
-            let begun = begin_opening(pool, &sent, body).map(|(message, opening)| {
-                let (conn, token) = (frame.conn, frame.token);
-                let (arguments, results) = (take_all(arguments), take_all(results));
-                let reply =
-                    ReplyOpening { conn, token, sent, message, opening, arguments, results };
-                entry.link.ops.push_work(Work::Reply(reply));
-            });
-            return begun.unwrap_or_else(|error| {
-                Self::deliver_results(entry, token, Err(error), (&mut [], &mut []));
-            });
-        }
-        let opened = open_copy(pool, &sent, body);
-        let opened = opened.as_ref().map(|(message, place)| &message.bytes()[place.clone()]);
-        Self::deliver_results(entry, token, opened.map_err(Clone::clone), (arguments, results));
-    }
-
-    /// The results of a protected reply, which have nothing beside them but buffers that come back.
-    fn deliver_results(
-        entry: &mut ClientEntry,
-        token: Token,
-        opened: Result<&[u8], CallError>,
-        (arguments, results): (&mut [Option<Bulk>], &mut [Option<Bulk>]),
-    ) {
-        if let (Err(error), Some(securing)) = (&opened, &entry.securing) {
-            securing.core.counts.count_error(error);
-        }
-        let reply = opened.map(|stream| {
-            let placed = &crate::api::client::NOTHING_PLACED;
-            let beside = BesideReply { placed, arguments, results, pulled: None, padded: None };
-            Reply { stream, beside: Some(beside) }
+        let opened = checked.and_then(|at| match &sent {
+            Some(sent) => open_copy(pool, sent, &stream[at..]),
+            None => Err(NOT_AUTHENTIC),
         });
-        entry.handler.on_reply(token, reply);
-    }
-
-    /// A reply whose results took several turns to open.
-    pub(super) fn deliver_opened(
-        &mut self,
-        mut reply: ReplyOpening,
-        opened: Result<Range<usize>, Unprotected>,
-    ) {
-        let Some(entry) = self.client_of_calls(reply.conn) else { return };
-        let stream = opened.map(|place| &reply.message.bytes()[place]);
-        let buffers = (&mut reply.arguments[..], &mut reply.results[..]);
-        let stream = stream.map_err(|why| unopened(&why));
-        Self::deliver_results(entry, Token(reply.token), stream, buffers);
+        if let (Err(error), Some(securing)) = (&opened, &entry.securing) {
+            securing.count_error(error);
+        }
+        let results = opened.as_ref().map(|(message, place)| &message.bytes()[place.clone()]);
+        Self::finish_asking_secured(entry, conn, results.map_err(Clone::clone));
     }
 
     /// Another context is established where the server has forgotten this one, or it ends soon.
@@ -498,12 +540,15 @@ impl Dispatch {
             return Self::start_denied(entry, conn);
         }
         let replaced = securing.context.take().filter(|_| !is_forgotten);
-        securing.replaced.extend(replaced);
-        // More than these the server forgets by itself.
-        let beyond = securing.replaced.len().saturating_sub(REPLACED_MAX);
-        securing.replaced.drain(..beyond);
+        securing.replace(replaced);
+        // One that is being established is waited for, rather than begun again.
+        let goes_on = securing.is_behind && securing.due <= now();
+        (securing.is_behind, securing.is_forgotten, securing.failures) = (false, false, 0);
         entry.link.ops.set_context(conn, None);
         entry.link.lose(LinkState::Probing(conn));
+        if goes_on {
+            return;
+        }
         if let Err(reason) = securing.begin(conn, Duration::ZERO) {
             Self::fail_securing(entry, conn, reason);
         }
@@ -513,8 +558,7 @@ impl Dispatch {
 impl Dispatch {
     /// Sends calls again that were denied under a context before.
     fn start_denied(entry: &mut ClientEntry, conn: ConnId) {
-        let Some(securing) = &mut entry.securing else { return };
-        for denied in std::mem::take(&mut securing.denied) {
+        for denied in entry.link.ops.take_denied(conn) {
             let is_unclear = denied.is_unclear();
             let Err((token, is_late)) = entry.link.ops.start_denied(conn, denied) else { continue };
             let error = match is_late {
@@ -544,23 +588,6 @@ impl Dispatch {
         unused.map(|index| securing.replaced.remove(index));
     }
 
-    /// Calls that were denied end when their time is over, also while no context can be had.
-    pub(super) fn end_denied(&mut self) {
-        let ops = self.ops();
-        ops.forget_denied();
-        for entry in self.clients() {
-            let Some(securing) = &mut entry.securing else { continue };
-            let (late, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut securing.denied)
-                .into_iter()
-                .partition(|call| ops.is_over(call));
-            waiting.iter().for_each(|denied| ops.await_context(denied));
-            securing.denied = waiting;
-            for denied in late {
-                entry.handler.on_reply(Token(denied.token), Err(CallError::TimedOut));
-            }
-        }
-    }
-
     /// The connection of a client has gone: replies that came before that are opened at once, so that it hears of its calls
     /// before it hears that they have ended; and calls that were denied have not been executed.
     pub(in crate::api) fn end_replies(&mut self, conn: ConnId, cause: &DownCause) {
@@ -570,8 +597,9 @@ impl Dispatch {
         let Some(entry) = self.client_of_calls(conn) else { return };
         let Some(securing) = &mut entry.securing else { return };
         securing.replaced.clear();
-        securing.last_words = None;
-        for denied in std::mem::take(&mut securing.denied) {
+        securing.core.shared.forget(&securing.wanted);
+        (securing.last_words, securing.is_behind, securing.token) = (None, false, None);
+        for denied in entry.link.ops.take_denied(conn) {
             let error = match denied.is_unclear() {
                 true => CallError::Disconnected(cause.clone()),
                 false => FORGOTTEN,
@@ -596,7 +624,7 @@ fn renew_at(now: Instant, end: Instant) -> Instant {
 }
 
 const FORGOTTEN: CallError = CallError::Rejected(RejectStatus::AuthError(AuthStat::GssCredProblem));
-const NOT_AUTHENTIC: CallError = CallError::NotAuthentic;
+pub(super) const NOT_AUTHENTIC: CallError = CallError::NotAuthentic;
 
 /// The server does not know the context any more, or wants no more calls of it (RFC 2203 section 5.3.3.3).
 fn says_forgotten(error: &CallError) -> bool {
@@ -620,43 +648,6 @@ fn verify(sent: &SentCall, stream: &[u8]) -> Result<usize, CallError> {
                 status => Err(CallError::Accepted(status)),
             }
         }
-    }
-}
-
-/// Opens a body in private memory: where it came to lie the server may write still.
-fn open_copy(
-    pool: &crate::mem::BulkPool,
-    sent: &SentCall,
-    body: &[u8],
-) -> Result<(Bulk, std::ops::Range<usize>), CallError> {
-    let mut message = copy(pool, body)?;
-    let context = &sent.context;
-    let opened = open(&context.context, context.service, message.bytes_mut(), sent.sequence);
-    opened.map(|place| (message, place)).map_err(|why| unopened(&why))
-}
-
-/// The same, to be gone on with in steps.
-fn begin_opening(
-    pool: &crate::mem::BulkPool,
-    sent: &SentCall,
-    body: &[u8],
-) -> Result<(Bulk, BodyOpening), CallError> {
-    let mut message = copy(pool, body)?;
-    let (service, keys) = (sent.context.service, sent.context.context.receive_keys());
-    let opening = BodyOpening::begin(service, keys, message.bytes_mut(), sent.sequence);
-    opening.map(|opening| (message, opening)).map_err(|_| NOT_AUTHENTIC)
-}
-
-fn copy(pool: &crate::mem::BulkPool, body: &[u8]) -> Result<Bulk, CallError> {
-    let mut message = take(pool, body.len()).map_err(|_| CallError::NoMemory)?;
-    message.bytes_mut().copy_from_slice(body);
-    Ok(message)
-}
-
-fn unopened(why: &Unprotected) -> CallError {
-    match why {
-        Unprotected::NoMemory(_) => CallError::NoMemory,
-        Unprotected::Failed | Unprotected::Forged => NOT_AUTHENTIC,
     }
 }
 

@@ -25,7 +25,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What comes with a call beside its message.
+/// Data that comes with a call outside of its message.
 type Beside<'b> = (&'b [(u32, u32)], &'b mut [Option<Bulk>]);
 
 /// A call in private memory.
@@ -59,91 +59,112 @@ impl Dispatch {
         self.deny(serving, AuthStat::TooWeak)
     }
 
-    /// Serves a call whose credential is of flavor RPCSEC_GSS. Its message is copied first: nothing may change what has
-    /// been checked.
+    /// Serves a long call whose credential is of flavor RPCSEC_GSS, from the private memory that it was fetched to.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::api) fn serve_long_gss(
+        &mut self,
+        serving: &Serving<'_>,
+        message: Bulk,
+        beside: Beside<'_>,
+    ) -> CallOutcome {
+        serving.forgo_room();
+        let Some(acceptor) = self.acceptor(serving) else {
+            return self.deny(serving, AuthStat::BadCred);
+        };
+        let Ok((header, at)) = CallHeader::parse(message.bytes()) else {
+            return self.answer_fault(serving, GssFault::Body);
+        };
+        let (has_chunks, called) = (!beside.0.is_empty(), Called::of(&header));
+        let whole = (message.bytes(), &header, at);
+        let outcome = match self.admit(serving, &acceptor, whole, has_chunks) {
+            Ok((to, protection)) => {
+                let arrived = Arrived { message, at, called };
+                self.open_and_run(serving, &to, protection, arrived, beside)
+            }
+            Err(outcome) => outcome,
+        };
+        self.poll_for_bodies();
+        outcome
+    }
+
+    fn acceptor(&self, serving: &Serving<'_>) -> Option<Arc<Acceptor>> {
+        let acceptor = self.gss.shared.acceptor.get().map(Arc::clone);
+        acceptor.filter(|_| !self.is_in_reverse(serving.conn))
+    }
+
+    /// Serves a call whose credential is of flavor RPCSEC_GSS, from the private memory that its message was received in:
+    /// the peer cannot change what has been checked. A body that has to be opened in place is copied.
     #[cold]
     #[inline(never)]
     pub(in crate::api) fn serve_gss(
         &mut self,
         serving: &Serving<'_>,
         stream: &[u8],
+        (header, at): (&CallHeader<'_>, usize),
         beside: Beside<'_>,
     ) -> CallOutcome {
         serving.forgo_room();
-        let acceptor = self.gss.shared.acceptor.get().map(Arc::clone);
-        let Some(acceptor) = acceptor.filter(|_| !self.is_in_reverse(serving.conn)) else {
+        let Some(acceptor) = self.acceptor(serving) else {
             return self.deny(serving, AuthStat::BadCred);
         };
-        let Ok(mut message) = take(&self.ops.pool(), stream.len()) else {
-            return self.refuse_without_memory(serving, &acceptor, stream);
+        let called = Called::of(header);
+        let whole = (stream, header, at);
+        let outcome = match self.admit(serving, &acceptor, whole, !beside.0.is_empty()) {
+            Ok((to, protection)) if protection.service.protects_body() => {
+                match take(&self.ops.pool(), stream.len()) {
+                    Ok(mut message) => {
+                        message.bytes_mut().copy_from_slice(stream);
+                        let arrived = Arrived { message, at, called };
+                        self.open_and_run(serving, &to, protection, arrived, beside)
+                    }
+                    // The answer is verified, as the header was.
+                    Err(_) => self.refuse(serving, &SYSTEM_ERR),
+                }
+            }
+            Ok((_, Protection { context, service, .. })) => {
+                let arguments = (&stream[at..], at);
+                self.run_opened(serving, (&context, service), called, arguments, beside)
+            }
+            Err(outcome) => outcome,
         };
-        message.bytes_mut().copy_from_slice(stream);
-        let outcome = self.serve_copied(serving, &acceptor, message, beside);
         self.poll_for_bodies();
         outcome
     }
 
-    /// The call cannot be opened. If its header is verified, so is the answer.
-    fn refuse_without_memory(
-        &self,
-        serving: &Serving<'_>,
-        acceptor: &Acceptor,
-        stream: &[u8],
-    ) -> CallOutcome {
-        let admitted = CallHeader::parse(stream).ok().and_then(|(header, at)| {
-            let credential = GssCredential::parse(header.credential.body).ok()?;
-            let context = acceptor.table.find(credential.handle, now())?;
-            let GssCredential { sequence, service, .. } = credential;
-            let admitted = context.admit_call(now(), stream, (&header, at), sequence);
-            Some(admitted.map(|()| Protection { context, service, sequence }))
-        });
-        match admitted {
-            Some(Err(fault)) => return self.answer_fault(serving, fault),
-            Some(Ok(protection)) => {
-                if let Some(to) = serving.target(&*self.ops) {
-                    self.ops.protect(&to, protection);
-                }
-            }
-            None => {}
-        }
-        self.refuse(serving, &SYSTEM_ERR)
-    }
-
-    fn serve_copied(
+    /// Checks the header of a call (RFC 2203 section 5.3.3.1). `Err` if there is nothing more to do for the call, which has
+    /// its answer or will get it.
+    fn admit<'s>(
         &mut self,
-        serving: &Serving<'_>,
+        serving: &Serving<'s>,
         acceptor: &Arc<Acceptor>,
-        message: Bulk,
-        beside: Beside<'_>,
-    ) -> CallOutcome {
-        let bytes = message.bytes();
-        let Ok((header, at)) = CallHeader::parse(bytes) else {
-            return self.answer_fault(serving, GssFault::Body);
-        };
+        (bytes, header, at): (&[u8], &CallHeader<'_>, usize),
+        has_chunks: bool,
+    ) -> Result<(ReplyTarget<'s>, Protection), CallOutcome> {
         let OpaqueAuth { flavor: AuthFlavor::Gss, body } = header.credential else {
-            return self.answer_fault(serving, GssFault::Credential);
+            return Err(self.answer_fault(serving, GssFault::Credential));
         };
         let Ok(credential) = GssCredential::parse(body) else {
-            return self.answer_fault(serving, GssFault::Credential);
+            return Err(self.answer_fault(serving, GssFault::Credential));
         };
-        let is_null = header.procedure == Procedure(0) && beside.0.is_empty();
+        let is_null = header.procedure == Procedure(0) && !has_chunks;
         if credential.procedure != GssProcedure::Data && !is_null {
-            return self.answer_fault(serving, GssFault::Credential);
+            return Err(self.answer_fault(serving, GssFault::Credential));
         }
         if credential.procedure.is_creation() {
-            return self.create_context(serving, acceptor, (&header, &credential), &bytes[at..]);
+            let call = (header, &credential);
+            return Err(self.create_context(serving, acceptor, call, &bytes[at..]));
         }
         let now = now();
         let Some(context) = acceptor.table.find(credential.handle, now) else {
-            return self.answer_fault(serving, GssFault::UnknownContext);
+            return Err(self.answer_fault(serving, GssFault::UnknownContext));
         };
-        let sequence = credential.sequence;
-        if let Err(fault) = context.admit_call(now, bytes, (&header, at), sequence) {
-            return self.answer_fault(serving, fault);
+        let GssCredential { sequence, service, .. } = credential;
+        if let Err(fault) = context.admit_call(now, bytes, (header, at), sequence) {
+            return Err(self.answer_fault(serving, fault));
         }
-        let Some(to) = serving.target(&*self.ops) else { return CallOutcome::Done };
-        let service = credential.service;
-        let protection = Protection { context: Arc::clone(&context), service, sequence };
+        let Some(to) = serving.target(&*self.ops) else { return Err(CallOutcome::Done) };
+        let protection = Protection { context, service, sequence };
         if credential.procedure == GssProcedure::Destroy {
             if acceptor.table.remove(credential.handle) {
                 GssCounts::count(&self.gss.counts.contexts_destroyed);
@@ -151,16 +172,14 @@ impl Dispatch {
             let service = GssService::None;
             self.ops.protect(&to, Protection { service, ..protection });
             self.ops.reply(&to, ReplyData::new(), None, &mut once(|_| {}));
-            return CallOutcome::Done;
+            return Err(CallOutcome::Done);
         }
         self.gss.counts.count_call(service);
         self.ops.protect(&to, protection.clone());
         if header.procedure != Procedure(0) && acceptor.is_too_weak(Some(service)) {
-            return self.deny_weak(serving);
+            return Err(self.deny_weak(serving));
         }
-        let called = Called::of(&header);
-        let arrived = Arrived { message, at, called };
-        self.open_and_run(serving, &to, protection, arrived, beside)
+        Ok((to, protection))
     }
 
     /// The header is verified.
@@ -178,7 +197,7 @@ impl Dispatch {
             let arguments = &message.bytes()[at..];
             return self.run_opened(serving, (context, service), called, (arguments, at), beside);
         }
-        // Data beside the message are not protected by it (RFC 8166 section 8.2.2.3).
+        // Data outside of the message are not protected by it (RFC 8166 section 8.2.2.3).
         if !beside.0.is_empty() {
             return self.answer_fault(serving, GssFault::Body);
         }
@@ -219,19 +238,22 @@ impl Dispatch {
         if !self.ops.has_work() {
             return 0;
         }
-        self.end_denied();
+        self.ops.end_denied();
         if !self.ops.has_bodies() {
             self.poll_for_bodies();
             return 0;
         }
-        GssCounts::count(&self.gss.counts.body_steps);
+        let has_steps = self.ops.has_steps();
+        if has_steps {
+            GssCounts::count(&self.gss.counts.body_steps);
+        }
         match self.ops.step_work() {
             Some(Finished::Call(call, opened)) => self.serve_opened(&call, opened),
             Some(Finished::Reply(reply, opened)) => self.deliver_opened(reply, opened),
-            Some(Finished::Seal(..)) | None => {}
+            Some(Finished::Seal(..) | Finished::Send(..)) | None => {}
         }
         self.poll_for_bodies();
-        1
+        usize::from(has_steps)
     }
 
     /// The arguments are verified, as far as their service goes.

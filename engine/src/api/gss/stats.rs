@@ -39,7 +39,7 @@ counters! {
     contexts_refused,
     /// Contexts that their clients ended.
     contexts_destroyed,
-    /// Contexts that went because they had ended, or nobody had used them for too long.
+    /// Contexts dropped because they expired or were idle for too long.
     contexts_expired,
     /// Contexts that made way for others.
     contexts_evicted,

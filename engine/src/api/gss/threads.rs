@@ -12,6 +12,7 @@ use crate::api::helper::spawn_helper;
 use crate::config::Config;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
 use crate::reactor::words::protection::now;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
 use crossbeam::queue::SegQueue;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -104,10 +105,11 @@ impl GssShared {
     }
 
     /// Has a thread of clients do something after this time, or does it now where there is none. If it has not returned in
-    /// the time that mechanisms have, `late` is run.
+    /// the time that mechanisms have, `late` is run. Nothing is done, or kept, once it is not `wanted`.
     pub(super) fn initiate(
         &self,
         after: Duration,
+        wanted: &Arc<AtomicBool>,
         job: impl FnOnce() + Send + 'static,
         late: impl FnOnce() + Send + 'static,
     ) -> Result<(), Busy> {
@@ -117,7 +119,20 @@ impl GssShared {
         }
         let due = Instant::now() + after;
         let (job, late) = (Box::new(job), Box::new(late));
-        self.initiating.run(Task { due, deadline: due + self.patience, job, late })
+        let (deadline, wanted) = (due + self.patience, Arc::clone(wanted));
+        self.initiating.run(Task { due, deadline, wanted, job, late })
+    }
+
+    /// The connection of a client has gone: its next step is not kept until it is due.
+    pub(super) fn forget(&self, wanted: &AtomicBool) {
+        if wanted.swap(false, Ordering::Relaxed) {
+            self.initiating.forget_unwanted();
+        }
+    }
+
+    /// What clients have to do later, they can leave to a thread.
+    pub(super) fn has_threads(&self) -> bool {
+        !self.runs_at_once
     }
 
     /// Has the thread of servers take a token of this host.

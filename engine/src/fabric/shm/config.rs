@@ -5,6 +5,9 @@ use crate::sync::bell::BELL_BITS;
 use crate::sync::ring::{RING_SLOTS_MAX, RING_SLOTS_MIN};
 use std::time::Duration;
 
+/// Connections that a core may have: a few for each bit of its bell.
+pub(super) const CONNS_MAX: u32 = 4 * BELL_BITS as u32;
+
 /// Settings of the shared-memory driver; a plain value, checked when a connector is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShmConfig {
@@ -30,7 +33,7 @@ pub struct ShmConfig {
     pub recv_queue_depth: u16,
     /// Work requests one queue pair holds that found no room at the peer.
     pub send_queue_depth: u16,
-    /// Connections per core, 1 to 4096.
+    /// Connections per core, 1 to 16384.
     pub conns_max: u32,
     /// How long an arrived message may wait for a posted receive.
     pub rnr_timeout: Duration,
@@ -48,8 +51,9 @@ pub struct ShmConfig {
     /// smaller: for short turns lower both. There is no other connection to hold up, and each step of a copy costs
     /// a turn of the core, about 1 % of a transfer of 1 MiB.
     pub copy_bytes_alone: usize,
-    /// Have the pages of the rings in place when a connection is made. The control thread does that, or
-    /// the thread that connects.
+    /// Have the pages of the rings in place before they are used: those of the first messages when a connection is
+    /// made, and all others when these are used up, by the core. A connection that is never used then holds three
+    /// pages, and no message takes a page fault but the one for which the others come.
     pub prefault: bool,
     /// How long a peer may take for its part of the handshake.
     pub handshake_timeout: Duration,
@@ -111,7 +115,7 @@ impl ShmConfig {
         }
         BulkPool::region_bytes(&self.arena)
             .map_err(|error| ShmConfigError { key: "arena", reason: error.to_string() })?;
-        let conns_max = (1, BELL_BITS as u64);
+        let conns_max = (1, CONNS_MAX.into());
         within("conns_max", u64::from(self.conns_max), conns_max)?;
         within("recv_queue_depth", u64::from(self.recv_queue_depth), (1, u64::from(u16::MAX)))?;
         within("send_queue_depth", u64::from(self.send_queue_depth), (1, u64::from(u16::MAX)))?;
@@ -149,8 +153,8 @@ mod tests {
             (ShmConfig { ring_slots: 100, ..base() }, "ring_slots: must be a power of two"),
             (ShmConfig { arena: vec![], ..base() }, "arena: a pool needs at least one"),
             (
-                ShmConfig { conns_max: 4097, ..base() },
-                "conns_max: must be from 1 to 4096, not 4097",
+                ShmConfig { conns_max: 16_385, ..base() },
+                "conns_max: must be from 1 to 16384, not 16385",
             ),
             (ShmConfig { idle_polls: 0, ..base() }, "idle_polls: must be from 1"),
         ] {

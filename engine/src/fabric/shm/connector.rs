@@ -436,8 +436,7 @@ impl Attempt {
             .map_err(|error| self.failed("no shared memory", Some(error)))?;
         let rings = Window::new(Arc::new(memory));
         if prefault {
-            // Without it the first lap takes page faults; nothing else is lost.
-            let _ = rings.prefault();
+            handshake::prefault_idle(&rings, layout);
         }
         Ok((rings, fd))
     }

@@ -57,7 +57,7 @@ impl Drop for Control {
     fn drop(&mut self) {
         self.mailbox.stop();
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // On the thread itself (an acceptor held the last handle) there is nobody to wait for.
+        // On the thread itself (an acceptor held the last handle) there is no thread to wait for.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
         {
             // It has no result; a panic in an acceptor has been reported by the hook.

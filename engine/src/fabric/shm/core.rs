@@ -4,7 +4,7 @@ use super::super::Wake;
 use super::window::Window;
 use crate::sync::CachePadded;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
-use crate::sync::bell::{BELL_PARKED_WORD, BELL_WORDS, Bell};
+use crate::sync::bell::{BELL_BITS, BELL_PARKED_WORD, BELL_WORDS, Bell};
 use crate::sync::words::{HeapWords, WORD_BYTES};
 use crate::sys::mmap::SharedMemory;
 use crossbeam::queue::ArrayQueue;
@@ -13,6 +13,12 @@ use std::os::fd::OwnedFd;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Bit of a bell that stands for the connection in `place`, and on a core with very many for others, too: all of them
+/// are then looked at.
+fn bit_of(place: u32) -> u32 {
+    place % BELL_BITS as u32
+}
 
 /// One core as others see it.
 #[derive(Debug)]
@@ -53,21 +59,21 @@ impl CoreShared {
 
     /// Tells the core, from this process, to look at the connection in `place`.
     pub(super) fn notify(&self, place: u32) {
-        if self.notices.ring(place) {
+        if self.notices.ring(bit_of(place)) {
             self.wake_parked();
         }
     }
 
     /// Makes this core, which is awake, look at `place` in its next poll.
     pub(super) fn notify_self(&self, place: u32) {
-        let parked = self.notices.ring(place);
+        let parked = self.notices.ring(bit_of(place));
         debug_assert!(!parked, "only the core itself calls this");
     }
 
     /// Sleeps until rung, notified, woken, or `at_most` is over: true if that was all.
     pub(super) fn park(&self, at_most: Duration) -> bool {
         let mut is_over = false;
-        // The shared word first: whoever sees the private one sees this one, too, and can end the
+        // The shared word first: a thread that sees the private one sees this one, too, and can end the
         // sleep by changing it.
         if self.bell.bell.park() && self.notices.park() && !self.take_wake_request() {
             let slept = self.bell.sleep(at_most);
@@ -131,7 +137,7 @@ impl PeerBell {
 
     /// Rings for `place`, and wakes the listener if it sleeps (system call).
     pub(super) fn ring(&self, place: u32) {
-        if self.bell.ring(place) {
+        if self.bell.ring(bit_of(place)) {
             self.wake();
         }
     }

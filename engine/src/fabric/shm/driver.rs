@@ -5,7 +5,7 @@
 //! costs O(active). The more are hot, the earlier one goes cold.
 //!
 //! The bell is a hint: every peer of the core can write all of it. So the core also looks at each of
-//! its connections once in [`ROUND_TIME`], busy or parked, and then finds a message or an end whose
+//! its connections once in [`round_time`], busy or parked, and then finds a message or an end whose
 //! ring was lost.
 
 mod sending;
@@ -22,9 +22,10 @@ use super::ends::{Found, Listed, QUICK_LOOKS, ShmEnds};
 use super::fetch::FETCH_COST_BYTES;
 use super::layout::Layout;
 use super::queue_pair::{Progress, QueuePair, Seen};
-use super::round::{ROUND_TIME, Round, idle_polls};
+use super::round::{Round, idle_polls, round_time};
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
 use crate::sync::atomic::Ordering;
+use crate::sync::bell::BELL_BITS;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -88,11 +89,13 @@ pub struct ShmFabric {
 #[derive(Debug, Default)]
 struct Place {
     generation: u32,
+    /// Index in [`ShmFabric::live`].
+    live_at: usize,
     pair: Option<Box<QueuePair>>,
 }
 
 impl ShmFabric {
-    /// The data plane of `core`, which nobody else has.
+    /// The data plane of `core`, the only one.
     pub(super) fn new(
         core: Arc<CoreShared>,
         control: Arc<Control>,
@@ -422,20 +425,29 @@ impl ShmFabric {
     fn forget(&mut self, qp: QpId) {
         let place = &mut self.places[qp.index() as usize];
         place.generation = place.generation.wrapping_add(1);
-        self.live.retain(|live| *live != qp.index());
+        let at = place.live_at;
         if let Some(pair) = place.pair.take() {
             self.control.mailbox().retire(pair.into_link());
         }
+        if self.live.get(at) == Some(&qp.index()) {
+            self.live.swap_remove(at);
+            if let Some(moved) = self.live.get(at) {
+                self.places[*moved as usize].live_at = at;
+            }
+        }
     }
 
-    /// Looks at those who rang. At most 64 of each bell, so that rings for nothing are bounded.
+    /// Looks at those who rang, and at those that have the same bit. At most 64 bits of each bell, so that rings for
+    /// nothing are bounded.
     fn answer_bell(&mut self, out: &mut Completions) {
         for taken in [self.core.notices.take(), self.core.bell.bits().take()] {
             let Some((first, mut bits)) = taken else { continue };
             while bits != 0 {
-                let place = first + bits.trailing_zeros();
+                let bit = first + bits.trailing_zeros();
                 bits &= bits - 1;
-                self.answer(place, out);
+                for place in (bit..self.places.len() as u32).step_by(BELL_BITS) {
+                    self.answer(place, out);
+                }
             }
         }
     }
@@ -443,12 +455,18 @@ impl ShmFabric {
     /// Looks at one connection: for messages, and whether the peer has ended it. A hot connection gives its
     /// messages when its turn comes, however often its peer rings, and its end behind them.
     fn answer(&mut self, place: u32, out: &mut Completions) {
+        let takes_shorts = self.takes_shorts;
         let Some(pair) = self.pair_at(place).filter(|pair| pair.cause.is_none()) else { return };
         if pair.hot {
             return match pair.has_arrival() {
                 true => self.core.notify_self(place),
                 false => self.look_for_end(place),
             };
+        }
+        if takes_shorts && pair.ends.rx.has_short() {
+            // The next turn takes it by value: no receive and no buffer for the reply is touched, as each of a connection
+            // that is seldom used would be a page.
+            return self.settle(place, Seen::Messages);
         }
         // It becomes hot, and goes on in its turn.
         let mut fetch_bytes = FETCH_COST_BYTES;
@@ -682,9 +700,10 @@ impl Fabric for ShmFabric {
         let id = QpId::new(index, self.places[index as usize].generation);
         let pair = QueuePair::new(id, link, &self.config, Rc::clone(&self.listed))
             .map_err(|error| failed("its queue pair could not be made", Some(error)))?;
-        self.places[index as usize].pair = Some(Box::new(pair));
+        let place = &mut self.places[index as usize];
+        (place.pair, place.live_at) = (Some(Box::new(pair)), self.live.len());
         self.live.push(index);
-        // It starts out cold; what came before now has rung for nobody.
+        // It starts out cold; what came before now has rung no bell.
         self.core.notify_self(index);
         Ok(id)
     }
@@ -740,7 +759,7 @@ impl Fabric for ShmFabric {
         // A peer can keep the others' rings from ending a sleep: none is longer than a round.
         let start = Instant::now();
         while let Some(left) = at_most.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
-            if !self.core.park(left.min(ROUND_TIME)) || self.look_at_all() {
+            if !self.core.park(left.min(round_time(self.live.len()))) || self.look_at_all() {
                 return;
             }
             self.release_fetched();

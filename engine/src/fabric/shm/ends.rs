@@ -267,7 +267,7 @@ impl ShmEnds {
         self.burst.set(is_burst.into());
     }
 
-    /// Takes the next message if it is a short one. After silence nobody looks for a second one, as in
+    /// Takes the next message if it is a short one. After silence it does not look for a second one, as in
     /// [`QueuePair::receive`](super::queue_pair::QueuePair::receive); nor if it was looked for in the last turn that
     /// had one message, and none was there.
     #[inline(always)]

@@ -10,12 +10,15 @@ use super::super::{Access, ExposeError, RemoteSlice, WrError};
 use super::window::Window;
 use crate::mem::{KeyGenerator, Lease, RegionId};
 use crate::sync::atomic::{Ordering, fence};
-use crate::sync::words::Words;
+use crate::sync::words::{WORD_BYTES, Words};
 use crate::sys::mmap::BorrowedMemory;
 use std::ptr::NonNull;
 
 /// Keys one side of a connection may have alive.
 pub(super) const EXPOSURES_MAX: usize = 512;
+
+/// Places for keys that a connection makes with its first one.
+const PLACES_MIN: usize = 64;
 
 /// Words of one table.
 pub(super) const TABLE_WORDS: usize = EXPOSURES_MAX * ENTRY_WORDS;
@@ -47,7 +50,7 @@ pub(super) struct Exposures {
     /// Slabs that the peer has mapped for reading, in that order.
     slabs: Box<[RegionId]>,
     keys: KeyGenerator,
-    /// By the place that a key names.
+    /// By the place that a key names. Grows to as many as are alive at a time.
     held: Vec<Option<Held>>,
     free: Vec<u32>,
 }
@@ -65,7 +68,7 @@ struct Held {
 #[derive(Debug)]
 struct Exposed {
     access: Access,
-    /// Kept so that nobody gets the memory while the peer may reach it.
+    /// Kept so that the memory is not reused while the peer can reach it.
     memory: Lease,
     /// Where bytes go that this side fetches, if not to `memory`; as long as that.
     home: Option<Lease>,
@@ -79,15 +82,14 @@ impl Exposures {
         arena: RegionId,
         slabs: Box<[RegionId]>,
     ) -> std::io::Result<Self> {
-        let places = EXPOSURES_MAX as u32;
         Ok(Self {
             window,
             table,
             arena,
             slabs,
             keys: KeyGenerator::new(EXPOSURES_MAX)?,
-            held: (0..places).map(|_| None).collect(),
-            free: (0..places).rev().collect(),
+            held: Vec::new(),
+            free: Vec::new(),
         })
     }
 
@@ -100,6 +102,9 @@ impl Exposures {
         let length = u32::try_from(memory.len()).map_err(|_| ExposeError::Foreign)?;
         let number = self.number(memory.region_id(), access).filter(|_| writable);
         let number = number.ok_or(ExposeError::Foreign)?;
+        if self.free.is_empty() && self.held.len() < EXPOSURES_MAX {
+            self.grow();
+        }
         let place = self.free.pop().ok_or(ExposeError::NoKey)? as usize;
         let handle = self.keys.next(place);
         let offset = memory.region_offset() as u64;
@@ -113,6 +118,21 @@ impl Exposures {
         let exposed = Some(Exposed { access, memory, home: None });
         self.held[place] = Some(Held { handle, exposed, home_bytes: None });
         Ok(RemoteSlice { handle, length, offset })
+    }
+
+    /// More keys are alive than ever before: makes as many places again, up to the table's end, so that a connection
+    /// allocates a few times in all and one that exposes nothing does not.
+    #[cold]
+    fn grow(&mut self) {
+        let before = self.held.len();
+        let places = (2 * before).clamp(PLACES_MIN, EXPOSURES_MAX);
+        self.held.reserve_exact(places - before);
+        self.held.resize_with(places, || None);
+        self.free.reserve_exact(places);
+        self.free.extend((before as u32..places as u32).rev());
+        let entries = self.entry(before) * WORD_BYTES..self.entry(places) * WORD_BYTES;
+        // Without it keys take page faults; nothing else is lost.
+        let _ = self.window.prefault(entries);
     }
 
     /// The number of a region in the table, if the peer has it mapped as `access` needs.
@@ -142,7 +162,7 @@ impl Exposures {
             return false;
         };
         self.window.store(self.entry(self.keys.index_of(handle)) + STATE, 0, Ordering::Relaxed);
-        // The fence pairs with the one in `PeerTable::check`: whoever reads what the next owner of
+        // The fence pairs with the one in `PeerTable::check`: a thread that reads what the next owner of
         // the place writes sees that this key is dead.
         fence(Ordering::Release);
         // Only now may others have the memory.

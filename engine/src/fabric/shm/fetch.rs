@@ -77,7 +77,7 @@ struct Order {
 
 impl Lent {
     pub(super) fn new() -> Self {
-        Self(VecDeque::with_capacity(FETCHES_MAX))
+        Self(VecDeque::new())
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -88,8 +88,11 @@ impl Lent {
         self.0.len() >= FETCHES_MAX
     }
 
-    /// Keeps the bytes until the peer's progress is `until`.
+    /// Keeps the bytes until the peer's progress is `until`. The first time takes memory for as many as there may be.
     pub(super) fn keep(&mut self, until: u64, bytes: Lease) {
+        if self.0.capacity() == 0 {
+            self.0.reserve_exact(FETCHES_MAX);
+        }
         self.0.push_back(Order { until, since: Instant::now(), bytes });
     }
 

@@ -7,12 +7,12 @@
 //! looked at while the socket still holds it, and taken once it is checked and mapped, so that this
 //! thread closes no descriptor that could make it wait.
 
+use super::config::CONNS_MAX;
 use super::core::{CoreShared, PeerBell, PlaceLease};
 use super::endpoint::PRIVATE_DATA_BYTES;
 use super::layout::Layout;
 use super::window::Window;
 use crate::mem::{BulkClass, BulkPool, Region, SLABS_MAX, Slab};
-use crate::sync::bell::BELL_BITS;
 use crate::sys::mmap::{BorrowedMemory, SharedMemory};
 use crate::sys::peer_socket::{DESCRIPTORS_MAX, Peeked, PeerFd, PeerSocket};
 use std::fmt;
@@ -272,7 +272,7 @@ pub(super) fn peek<const N: usize>(
     }
     let mut fds = fds;
     let slabs = packet.slabs as usize;
-    let is_kind = packet.kind == kind && (packet.place as usize) < BELL_BITS;
+    let is_kind = packet.kind == kind && packet.place < CONNS_MAX;
     if !is_whole || !is_kind || slabs > SLABS_MAX || fds.len() != N + slabs {
         return Err(Refusal::Malformed.into());
     }
@@ -319,6 +319,14 @@ pub(super) enum OwnError {
     Full,
     /// The system refused.
     Resources(io::Error),
+}
+
+/// Brings into being what a connection touches with its first messages. The rest comes when there are more.
+pub(super) fn prefault_idle(window: &Window, layout: Layout) {
+    for part in layout.idle_parts() {
+        // Without it the core takes page faults; nothing else is lost.
+        let _ = window.prefault(part);
+    }
 }
 
 /// Maps the rings and tables that the connector made.

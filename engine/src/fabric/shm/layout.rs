@@ -4,6 +4,7 @@
 use super::exposure::TABLE_WORDS;
 use crate::sync::ring::{CONTROL_WORDS, RING_SLOTS_MAX, RING_SLOTS_MIN, RingPlace, SLOT_WORDS};
 use crate::sync::words::WORD_BYTES;
+use std::ops::Range;
 
 /// Which end of a connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,11 @@ const PAGE_WORDS: usize = 4096 / WORD_BYTES;
 const TABLES_AT: usize = PAGE_WORDS;
 const RINGS_AT: usize = TABLES_AT + 2 * TABLE_WORDS;
 
+/// Slots of a ring that are used before all of it is brought into memory: those of the first page.
+pub(super) const OPENING_SLOTS: u32 = (PAGE_WORDS / SLOT_WORDS) as u32;
+
+// They begin with a page, and every ring has as many.
+const _: () = assert!(RINGS_AT.is_multiple_of(PAGE_WORDS) && OPENING_SLOTS <= RING_SLOTS_MIN);
 // Both control blocks fit the first page, and slots start at a multiple of their size.
 const _: () = assert!(2 * CONTROL_WORDS <= PAGE_WORDS);
 const _: () = assert!(RINGS_AT.is_multiple_of(SLOT_WORDS));
@@ -68,6 +74,22 @@ impl Layout {
     /// First word of the table of what `side` exposes.
     pub(super) fn table(self, side: Side) -> usize {
         TABLES_AT + side as usize * TABLE_WORDS
+    }
+
+    /// What a connection touches with its first messages, in bytes: the control blocks, and the first slots of each ring.
+    pub(super) fn idle_parts(self) -> [Range<usize>; 3] {
+        let first = |side| {
+            let start = self.ring(side).slots_at * WORD_BYTES;
+            start..start + OPENING_SLOTS as usize * SLOT_WORDS * WORD_BYTES
+        };
+        let control = 0..2 * CONTROL_WORDS * WORD_BYTES;
+        [control, first(Side::Connector), first(Side::Listener)]
+    }
+
+    /// The ring that `side` sends on, in bytes.
+    pub(super) fn ring_bytes(self, side: Side) -> Range<usize> {
+        let start = self.ring(side).slots_at;
+        start * WORD_BYTES..(start + self.ring_words()) * WORD_BYTES
     }
 
     /// Bytes of the longest message.

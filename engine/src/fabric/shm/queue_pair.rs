@@ -12,6 +12,7 @@ use super::endpoint::Link;
 use super::ends::{Listed, ShmEnds};
 use super::exposure::{Exposures, PeerTable};
 use super::fetch::{FETCH_COST_BYTES, Fetch, Fetching, Lent};
+use super::layout::OPENING_SLOTS;
 use super::window::copy_bytes;
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Slab};
 use crate::sync::atomic::{Ordering, fence};
@@ -58,7 +59,10 @@ pub(super) struct QueuePair {
     pub(super) hot: bool,
     /// In the core's list of those with a send queue that is not empty.
     pub(super) waiting: bool,
+    /// All of the ring that it sends on is in memory ([`QueuePair::open_ring`]).
+    ring_open: bool,
     recv_queue: Vec<Buf>,
+    /// Without memory until something waits or the rings open.
     send_queue: VecDeque<SendWr>,
     /// Reads posted whose completions the reactor has not got yet.
     reads: usize,
@@ -94,6 +98,11 @@ impl QueuePair {
     ) -> io::Result<Self> {
         let Link { side, layout, ref window, ref lent, .. } = link;
         let ends = ShmEnds::new(id, &link, layout, listed).ok_or(io::ErrorKind::InvalidInput)?;
+        let ring_open = !config.prefault;
+        if !ring_open {
+            ends.tx.hold_back(OPENING_SLOTS);
+        }
+        let send_queue_depth = if ring_open { config.send_queue_depth.into() } else { 0 };
         ends.allow(config.send_queue_depth.into(), true);
         let arena = link.bulk.region_id();
         let slabs = lent.iter().map(Slab::region_id).collect();
@@ -110,8 +119,9 @@ impl QueuePair {
         Ok(Self {
             id,
             ends: Rc::new(ends),
+            ring_open,
             recv_queue: Vec::with_capacity(limits.recv_queue_depth),
-            send_queue: VecDeque::with_capacity(limits.send_queue_depth),
+            send_queue: VecDeque::with_capacity(send_queue_depth),
             reads: 0,
             not_ready_since: None,
             idle: false,
@@ -165,6 +175,31 @@ impl QueuePair {
         Ok(seen)
     }
 
+    /// A message found no room. If that is because the ring holds back all but its first page, all pages of this ring
+    /// come into being: a page that the system refuses to one that writes it ends the process. Refused here (not by
+    /// kernels before 5.14, which touch the pages), the message waits, and the next turn tries again. Returns true if
+    /// there is more room now.
+    #[cold]
+    fn open_ring(&mut self) -> bool {
+        if self.ring_open {
+            return false;
+        }
+        self.make_send_queue();
+        let Link { side, layout, ref window, .. } = self.link;
+        self.ring_open = window.prefault(layout.ring_bytes(side)).is_ok();
+        if self.ring_open {
+            self.ends.tx.release();
+        }
+        self.ring_open
+    }
+
+    /// Takes memory for all that the send queue may hold: at the latest with the rings, as whether anything ever waits is
+    /// a matter of time.
+    #[cold]
+    fn make_send_queue(&mut self) {
+        self.send_queue.reserve_exact(self.limits.send_queue_depth - self.send_queue.len());
+    }
+
     /// Carries out the order of the peer that waits, as far as the budget goes; true when it is done.
     #[cold]
     fn fetch(&mut self, budget: &mut usize) -> Result<bool, DownCause> {
@@ -197,7 +232,7 @@ impl QueuePair {
 
     /// What was just read of the peer's slabs is what the peer meant: it has not given them up.
     fn check_open(&self) -> Result<(), DownCause> {
-        // Pairs with the fence of `go_down`: whoever has read what the peer wrote after it gave up a lease sees that it
+        // Pairs with the fence of `go_down`: a thread that has read what the peer wrote after it gave up a lease sees that it
         // has ended the connection.
         fence(Ordering::Acquire);
         match self.ends.rx.closed() {
@@ -364,6 +399,9 @@ impl QueuePair {
             return Err(Full(wr));
         }
         self.reads += usize::from(matches!(wr, SendWr::Read { .. }));
+        if self.send_queue.capacity() == 0 {
+            self.make_send_queue();
+        }
         self.send_queue.push_back(wr);
         self.count_room();
         Ok(Ok(Progress::Waiting))
@@ -393,6 +431,7 @@ impl QueuePair {
     fn push(&mut self, lead: Option<u32>, message: &Buf) -> Result<bool, DownCause> {
         match self.ends.tx.push(lead, message.bytes()) {
             Ok(()) => Ok(true),
+            Err(PushError::Full) if self.open_ring() => self.push(lead, message),
             Err(PushError::Full) => Ok(false),
             Err(PushError::TooLong) => Err(DownCause::WorkRequest(WrError::Length)),
             Err(PushError::Corrupt(corrupt)) => Err(corrupt.into()),
@@ -473,6 +512,7 @@ impl QueuePair {
         let order = Fetch { handle, slab, length, to: offset, from: from.region_offset() as u64 };
         match self.ends.tx.push_order(&order.encode()) {
             Ok(until) => self.lent.keep(until, from),
+            Err(PushError::Full) if self.open_ring() => return self.have_fetched(from, to),
             Err(PushError::Corrupt(corrupt)) => return Err(corrupt.into()),
             Err(PushError::Full | PushError::TooLong) => return Ok(Some(from)),
         }

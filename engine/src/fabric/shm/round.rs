@@ -3,10 +3,19 @@
 use crate::sys::clock::{Clock, Ticks};
 use std::time::Duration;
 
-/// Time in which every connection is looked at once, whatever the bell says. Together with the turns
+/// Time in which every connection is looked at once, whatever the bell says, of up to 1000. Together with the turns
 /// between two readings of the clock that is 10 ms at most, unless a turn takes an eighth of a
 /// millisecond or more.
 pub(super) const ROUND_TIME: Duration = Duration::from_millis(8);
+
+/// Time for each look where a core has so many connections that a round takes longer: looks, each of which misses the
+/// cache, take a few percent of the core at most, and calls on busy connections do not wait for them.
+const LOOK_TIME: Duration = Duration::from_micros(8);
+
+/// Time of a round of `live` connections.
+pub(super) fn round_time(live: usize) -> Duration {
+    ROUND_TIME.max(LOOK_TIME * live as u32)
+}
 
 /// Hot connections beyond which silent ones go cold earlier.
 const HOT_FEW: usize = 32;
@@ -28,14 +37,22 @@ pub(super) struct Round {
     /// Time until which the round has got so far.
     until: Ticks,
     clock: Clock,
+    /// Of a round, unless it has many looks.
     ticks: u64,
+    look_ticks: u64,
 }
 
 impl Round {
     pub(super) fn new() -> Self {
         let clock = Clock::shared();
         let ticks = clock.from_duration(ROUND_TIME).max(1);
-        Self { next: 0, until: clock.now(), clock, ticks }
+        let look_ticks = clock.from_duration(LOOK_TIME);
+        Self { next: 0, until: clock.now(), clock, ticks, look_ticks }
+    }
+
+    /// Time of a round of `live` connections; see [`round_time`].
+    fn ticks(&self, live: u64) -> u64 {
+        self.ticks.max(self.look_ticks.saturating_mul(live))
     }
 
     /// The next of `live` connections.
@@ -47,7 +64,7 @@ impl Round {
     /// Returns true if [`Round::due`] has a look, or more.
     pub(super) fn is_due(&self, live: usize) -> bool {
         let elapsed = self.clock.now().0.saturating_sub(self.until.0);
-        elapsed.saturating_mul(live as u64) >= self.ticks
+        elapsed.saturating_mul(live as u64) >= self.ticks(live as u64)
     }
 
     /// Looks that are due now; never more than there are connections.
@@ -55,12 +72,30 @@ impl Round {
         let now = self.clock.now();
         let live = live as u64;
         let elapsed = now.0.saturating_sub(self.until.0);
-        if live == 0 || elapsed >= self.ticks {
+        let ticks = self.ticks(live);
+        if live == 0 || elapsed >= ticks {
             self.until = now;
             return live;
         }
-        let due = elapsed * live / self.ticks;
-        self.until.0 += due * self.ticks / live;
+        let due = elapsed * live / ticks;
+        self.until.0 += due * ticks / live;
         due
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_takes_longer_where_there_are_so_many_connections_that_looks_would_fill_it() {
+        for (live, millis) in [(0, 8), (1, 8), (1000, 8), (10_000, 80)] {
+            assert_eq!(round_time(live), Duration::from_millis(millis), "{live} connections");
+            let round = Round::new();
+            let of_round = round.clock.from_duration(round_time(live));
+            // The clock rounds the time of a look.
+            let error = round.ticks(live as u64).abs_diff(of_round);
+            assert!(error <= live as u64, "{live} connections: {error} of {of_round} ticks");
+        }
     }
 }

@@ -89,9 +89,9 @@ impl Window {
         inside.then(|| unsafe { self.memory.as_ptr().add(range.start) })
     }
 
-    /// Brings all pages into being, so that the data path takes no page fault.
-    pub(super) fn prefault(&self) -> std::io::Result<()> {
-        self.memory.prefault(0..self.memory.len())
+    /// Brings the pages of `range`, in bytes, into being, so that the data path takes no page fault there.
+    pub(super) fn prefault(&self, range: Range<usize>) -> std::io::Result<()> {
+        self.memory.prefault(range)
     }
 
     #[inline(always)]

@@ -1,23 +1,21 @@
 //! Random numbers that a seed decides, the same on every machine.
 
-/// A stream of numbers (SplitMix64). Not for secrets.
+use crate::sys::random::Random;
+
+/// A stream of numbers. Not for secrets.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(Random);
 
 impl Rng {
     /// The stream of this seed; streams of neighbouring seeds have nothing in common.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(Random::seeded(seed))
     }
 
     /// Any number.
     #[inline]
     pub fn any(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.next_u64()
     }
 
     /// A number below `bound`; zero if that is zero.
@@ -50,6 +48,6 @@ impl Rng {
     /// A separate stream, for a part that may draw more or fewer numbers without changing the
     /// numbers of others.
     pub fn fork(&mut self) -> Self {
-        Self(self.any())
+        Self::new(self.any())
     }
 }

@@ -41,7 +41,7 @@ pub struct VerbsConfig {
     /// Entries of a core's first completion queue on a device, at most; more queues are made as
     /// they are needed, each with twice as many.
     pub cq_depth: u32,
-    /// A completion is asked for at least once in so many Sends. Until then their buffers are not
+    /// Longest run of Sends without a requested completion. Until then their buffers are not
     /// free, but for those that are copied: a connection with no more buffers than this gets stuck.
     pub signal_every: u16,
     /// Longest message that is copied into the work request.

@@ -5,13 +5,14 @@
 //! Connections that end make progress in the poll, too, as the control thread reports.
 
 use super::super::{
-    Access, Caps, Completion, Completions, DownCause, ExposeError, Fabric, FabricError, Full, QpId,
-    RemoteSlice, Revoked, SendWr, Wake,
+    Access, Caps, Completion, Completions, DownCause, Ends, ExposeError, Fabric, FabricError, Full,
+    QpId, RemoteSlice, Revoked, SendWr, Wake,
 };
 use super::config::VerbsConfig;
 use super::core::{CoreShared, Notice};
 use super::device::DeviceCaps;
 use super::endpoint::VerbsEndpoint;
+use super::ends::DirtyPairs;
 use super::memory::LentMemory;
 use super::objects::{CompletionQueue, CqBroken};
 use super::park::Sleeper;
@@ -25,6 +26,7 @@ use crate::sync::lock;
 use rdma_sys::ibv_wc;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -68,7 +70,7 @@ struct Table {
     places: Vec<Place>,
     free: Vec<u32>,
     /// Queue pairs that have posted something since the last flush, or have something left from it.
-    dirty: Vec<u32>,
+    dirty: Rc<DirtyPairs>,
     /// Are on their way to the end.
     ending: Vec<u32>,
     /// Wait for the peer's first message, over iWARP.
@@ -105,7 +107,7 @@ impl VerbsFabric {
         let table = Table {
             places: (0..conns).map(|_| Place::default()).collect(),
             free: (0..conns as u32).rev().collect(),
-            dirty: Vec::with_capacity(conns),
+            dirty: Rc::new(DirtyPairs::with_capacity(conns)),
             ending: Vec::with_capacity(conns),
             unanswered: Vec::with_capacity(conns),
             late: VecDeque::with_capacity(BATCH),
@@ -252,14 +254,6 @@ impl Table {
     }
 
     #[inline]
-    fn mark(dirty: &mut Vec<u32>, pair: &mut QueuePair) {
-        if !pair.is_dirty {
-            pair.is_dirty = true;
-            dirty.push(pair.id.index());
-        }
-    }
-
-    #[inline]
     fn on_completion(&mut self, completion: &ibv_wc, out: Option<&mut Completions>) {
         let id = WorkId(completion.wr_id);
         let place = self.places.get_mut(id.index());
@@ -283,7 +277,7 @@ impl Table {
             (Queue::Send, outcome) => pair.on_sent(id.position(), outcome, &mut outbox),
         };
         if pair.has_waiting() {
-            Self::mark(&mut self.dirty, pair);
+            pair.ends().mark();
         }
         match outcome {
             Outcome::Done => {}
@@ -323,7 +317,7 @@ impl Table {
         if pair.link().state.over().is_some() || pair.link().state.is_destroyed() {
             self.end(place, None);
         } else if pair.has_waiting() {
-            Self::mark(&mut self.dirty, pair);
+            pair.ends().mark();
         }
     }
 
@@ -337,7 +331,7 @@ impl Table {
 
     /// Sends the reminders that are due; see `reminder`.
     fn remind(&mut self, now: Instant) {
-        let Self { places, unanswered, dirty, .. } = self;
+        let Self { places, unanswered, .. } = self;
         unanswered.retain_mut(|reminder| {
             let pair = places.get_mut(reminder.qp.index() as usize);
             let pair = pair.and_then(|place| place.pair.as_deref_mut());
@@ -345,7 +339,7 @@ impl Table {
             let Some(pair) = pair.filter(is_its) else { return false };
             if reminder.take_due(now) {
                 pair.remind();
-                Self::mark(dirty, pair);
+                pair.ends().mark();
             }
             !reminder.is_over()
         });
@@ -364,7 +358,7 @@ impl Table {
     #[inline]
     fn flush(&mut self) {
         let mut at = 0;
-        while let Some(place) = self.dirty.get(at).copied() {
+        while let Some(place) = self.dirty.get(at) {
             let result = self.pair_at(place).map_or(Ok(false), QueuePair::flush);
             if let Ok(true) = result {
                 at += 1;
@@ -372,7 +366,7 @@ impl Table {
             }
             self.dirty.swap_remove(at);
             if let Some(pair) = self.pair_at(place) {
-                pair.is_dirty = false;
+                pair.ends().unmark();
             }
             if let Err(cause) = result {
                 self.suspect(place, cause);
@@ -393,6 +387,10 @@ impl Table {
 impl Fabric for VerbsFabric {
     type Endpoint = VerbsEndpoint;
 
+    fn has_shorts(&self) -> bool {
+        true
+    }
+
     fn caps(&self) -> &Caps {
         &self.caps
     }
@@ -409,13 +407,18 @@ impl Fabric for VerbsFabric {
         room - out.room()
     }
 
+    fn ends(&self, qp: QpId) -> Option<Ends> {
+        let ends = self.table.pair_ref(qp)?.ends();
+        ends.sends_any().then(|| Ends::Verbs(Rc::clone(ends)))
+    }
+
     #[inline]
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
         let place = self.table.places.get_mut(qp.index() as usize);
         let pair = place.and_then(|place| place.pair.as_deref_mut());
         let Some(pair) = pair.filter(|pair| pair.id == qp) else { return Err(Full(buf)) };
         let result = pair.post_recv(buf)?;
-        Table::mark(&mut self.table.dirty, pair);
+        pair.ends().mark();
         if let Err(cause) = result {
             self.table.end(qp.index(), Some(cause));
         }
@@ -428,7 +431,7 @@ impl Fabric for VerbsFabric {
         let pair = place.and_then(|place| place.pair.as_deref_mut());
         let Some(pair) = pair.filter(|pair| pair.id == qp) else { return Err(Full(wr)) };
         let result = pair.post(wr)?;
-        Table::mark(&mut self.table.dirty, pair);
+        pair.ends().mark();
         if let Err(cause) = result {
             self.table.end(qp.index(), Some(cause));
         }
@@ -461,10 +464,10 @@ impl Fabric for VerbsFabric {
         let id = QpId::new(place, table.places[place as usize].generation);
         let (asked_max, signal_every) =
             (table.config.send_queue_depth.into(), table.config.signal_every.into());
-        let mut pair = QueuePair::new(id, endpoint.link, asked_max, signal_every)
+        let pair = QueuePair::new(id, endpoint.link, (asked_max, signal_every), &table.dirty)
             .ok_or_else(|| failed("its device cannot be posted to"))?;
         // Even with nothing posted: the flush answers the peer's request.
-        Table::mark(&mut table.dirty, &mut pair);
+        pair.ends().mark();
         if pair.is_unanswered() {
             table.unanswered.push(Reminder::new(id, Instant::now()));
         }
@@ -514,7 +517,7 @@ impl Fabric for VerbsFabric {
         let pair = pair.filter(|pair| pair.id == qp).ok_or(ExposeError::Down)?;
         let slice = pair.expose(memory, access)?;
         if pair.has_waiting() {
-            Table::mark(&mut self.table.dirty, pair);
+            pair.ends().mark();
         }
         Ok(slice)
     }
@@ -525,7 +528,7 @@ impl Fabric for VerbsFabric {
         let Some(pair) = pair.filter(|pair| pair.id == qp) else { return Revoked::Now };
         let revoked = pair.revoke(handle);
         if pair.has_waiting() {
-            Table::mark(&mut self.table.dirty, pair);
+            pair.ends().mark();
         }
         revoked
     }

@@ -14,6 +14,7 @@ mod core;
 mod device;
 mod driver;
 mod endpoint;
+mod ends;
 mod exposure;
 mod link;
 mod memory;
@@ -31,6 +32,7 @@ pub use connector::VerbsConnector;
 pub use device::{DeviceCaps, DeviceInfo, PortInfo, devices};
 pub use driver::VerbsFabric;
 pub use endpoint::VerbsEndpoint;
+pub use ends::VerbsEnds;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

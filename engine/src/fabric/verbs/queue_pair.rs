@@ -10,6 +10,7 @@ use super::super::{
     Access, CompletionKind, DownCause, ExposeError, Full, QpId, RemoteSlice, Revoked, SendWr,
     WrError, WrId,
 };
+use super::ends::{DirtyPairs, VerbsEnds};
 use super::exposure::{Ended, Exposed, Exposures};
 use super::link::{Link, Side};
 use super::poll::{Arrived, Outbox, Outcome};
@@ -18,6 +19,7 @@ use super::recv_queue::RecvQueue;
 use super::work_id::{Queue, WorkId};
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Time that a device may stay silent about its remaining requests, once its queue pair is to end,
@@ -35,6 +37,8 @@ enum Sent {
     Message(#[expect(dead_code, reason = "held to be dropped")] Option<Buf>),
     /// As above, and it is copied when it is posted.
     Inline(Option<Buf>),
+    /// A message in a slot of the ends, which is copied when it is posted.
+    Short,
     Read {
         id: WrId,
         into: Lease,
@@ -64,9 +68,13 @@ impl Sent {
     /// Takes a request that has left the queue off the count of the reactor's requests, or of the
     /// driver's.
     #[inline]
-    fn uncount(&self, asked: &mut u32, own: &mut u32) {
+    fn uncount(&self, ends: &VerbsEnds, own: &mut u32) {
         match self {
-            Self::Message(_) | Self::Inline(_) | Self::Read { .. } | Self::Write(_) => *asked -= 1,
+            Self::Message(_)
+            | Self::Inline(_)
+            | Self::Short
+            | Self::Read { .. }
+            | Self::Write(_) => ends.uncount(),
             Self::Bind { .. } | Self::Invalidate { .. } => *own -= 1,
             Self::Mark | Self::Reminder => {}
         }
@@ -109,8 +117,9 @@ pub(super) struct QueuePair {
     recv_chain: RecvChain,
     sends: SendQueue<Sent>,
     send_chain: SendChain,
-    /// Number of requests in the send queue, of the reactor and of the driver.
-    asked: u32,
+    /// Has the number of requests of the reactor.
+    ends: Rc<VerbsEnds>,
+    /// Number of requests in the send queue that are the driver's.
     own: u32,
     asked_max: u32,
     own_max: u32,
@@ -134,15 +143,18 @@ pub(super) struct QueuePair {
     has_written: bool,
     /// Likely cause, until the control half or the device reports the true one.
     suspected: Option<DownCause>,
-    /// True if it is in the core's list of those to flush.
-    pub(super) is_dirty: bool,
     link: Link,
 }
 
 impl QueuePair {
     /// The queue pair of a fresh connection, to which the reactor may post `asked_max` requests;
     /// `None` if its device cannot be posted to.
-    pub(super) fn new(id: QpId, link: Link, asked_max: u32, signal_every: u32) -> Option<Self> {
+    pub(super) fn new(
+        id: QpId,
+        link: Link,
+        (asked_max, signal_every): (u32, u32),
+        dirty: &Rc<DirtyPairs>,
+    ) -> Option<Self> {
         let limits = link.limits;
         // However many requests of the driver's own it holds, the reactor's must not run out first.
         let signal_every = signal_every.min(asked_max / 4).max(1);
@@ -151,15 +163,17 @@ impl QueuePair {
         let send_chain = unsafe { SendChain::new(link.qp, sends.places()) }?;
         // SAFETY: as above.
         let recv_chain = unsafe { RecvChain::new(link.qp, limits.recv_depth as usize) }?;
+        let places = asked_max.min(limits.send_depth.saturating_sub(MARKS));
+        let ends = VerbsEnds::new(id.index(), dirty, places, limits.inline_bytes);
         Some(Self {
             id,
             recvs: RecvQueue::new(limits.recv_depth),
             recv_chain,
             sends,
             send_chain,
-            asked: 0,
+            ends: Rc::new(ends),
             own: 0,
-            asked_max: asked_max.min(limits.send_depth.saturating_sub(MARKS)),
+            asked_max: places,
             own_max: limits.send_depth.saturating_sub(asked_max + MARKS),
             reads: 0,
             exposures: link.memory.exposures(),
@@ -172,13 +186,16 @@ impl QueuePair {
             is_reminding: false,
             has_written: false,
             suspected: None,
-            is_dirty: false,
             link,
         })
     }
 
     pub(super) fn link(&self) -> &Link {
         &self.link
+    }
+
+    pub(super) fn ends(&self) -> &Rc<VerbsEnds> {
+        &self.ends
     }
 
     #[inline]
@@ -189,7 +206,7 @@ impl QueuePair {
     /// Work requests that the reactor can post.
     #[inline]
     pub(super) fn send_room(&self) -> usize {
-        if self.is_live() { (self.asked_max - self.asked) as usize } else { 0 }
+        self.ends.room() as usize
     }
 
     /// Queues a receive.
@@ -224,6 +241,7 @@ impl QueuePair {
         if self.send_room() == 0 {
             return Err(Full(wr));
         }
+        self.queue_shorts();
         let prepared = self.prepare(&wr);
         let (operation, error) = match prepared {
             Ok(operation) => (operation, None),
@@ -248,9 +266,19 @@ impl QueuePair {
             SendWr::Read { id, into, .. } => Sent::Read { id, into, result: None },
             SendWr::Write { from, .. } => Sent::Write(from),
         };
-        self.asked += 1;
+        self.ends.count();
         self.queue(sent, &operation, signal);
         error.map_or(Ok(Ok(())), |cause| Ok(Err(cause)))
+    }
+
+    /// Queues the messages in the ends, which come before everything posted from now on.
+    #[inline]
+    fn queue_shorts(&mut self) {
+        while let Some(message) = self.ends.take_written() {
+            let operation = Operation::Send { message, inline: true, invalidate: None };
+            let signal = std::mem::take(&mut self.has_written);
+            self.queue(Sent::Short, &operation, signal);
+        }
     }
 
     #[inline]
@@ -324,6 +352,7 @@ impl QueuePair {
             self.is_accepted = true;
             self.link.accept();
         }
+        self.queue_shorts();
         if self.sends.waiting() > 0 && (self.is_open || self.open()) {
             is_left |= self.flush_sends()?;
         }
@@ -377,8 +406,9 @@ impl QueuePair {
             // Reads wait for others; their completions go on with it.
             return Ok(false);
         };
-        // SAFETY: as for receives; messages and leases are in `sends`. The bytes copied into the
-        // request are a whole message that its buffer has.
+        // SAFETY: as for receives; messages and leases are in `sends`, and short messages in slots of the ends, which
+        // are not free before `settle_posted`. The bytes copied into the request are a whole message that its buffer or
+        // slot has.
         let result = unsafe { self.send_chain.post(self.link.qp, first, count) };
         let posted = result.as_ref().map_or_else(|refused| refused.posted, |()| count);
         self.reads += if posted == count { reads } else { self.reads_among(posted) };
@@ -418,6 +448,7 @@ impl QueuePair {
         for ahead in 0..posted {
             match self.sends.waiting_at(ahead) {
                 Some((_, Sent::Inline(message))) => *message = None,
+                Some((_, Sent::Short)) => self.ends.free_slot(),
                 Some((_, Sent::Bind { window, key })) => {
                     self.link.memory.set_window_key(*window, *key);
                 }
@@ -465,7 +496,7 @@ impl QueuePair {
     ) -> Outcome {
         let Some(sent) = self.sends.report(position) else { return Outcome::Done };
         let outcome = match sent {
-            Sent::Message(_) | Sent::Inline(_) => outcome.of_message(),
+            Sent::Message(_) | Sent::Inline(_) | Sent::Short => outcome.of_message(),
             _ => outcome,
         };
         match sent {
@@ -484,7 +515,7 @@ impl QueuePair {
 
     #[inline]
     fn finish(&mut self, sent: Sent, out: &mut Outbox<'_>) {
-        sent.uncount(&mut self.asked, &mut self.own);
+        sent.uncount(&self.ends, &mut self.own);
         match sent {
             Sent::Read { .. } => {
                 self.reads -= 1;
@@ -503,7 +534,7 @@ impl QueuePair {
     /// True if waiting requests can go on: a Read is done, or the peer has spoken.
     #[inline]
     pub(super) fn has_waiting(&self) -> bool {
-        self.sends.waiting() > 0 && self.is_live()
+        (self.sends.waiting() > 0 || self.ends.has_written()) && self.is_live()
     }
 
     pub(super) fn bulk(&self, bytes: usize) -> Option<Bulk> {
@@ -655,8 +686,9 @@ impl QueuePair {
     /// Gives back requests that the device never got.
     fn give_back_waiting(&mut self, out: &mut Outbox<'_>) {
         let id = self.id;
+        self.ends.end();
         for sent in self.sends.take_waiting() {
-            sent.uncount(&mut self.asked, &mut self.own);
+            sent.uncount(&self.ends, &mut self.own);
             end_read(id, sent, out);
         }
         for buf in self.recvs.take_waiting() {

@@ -1,8 +1,6 @@
 //! Properties of the whole module: memory has one owner at a time, and comes back.
 
 mod extremes;
-#[cfg(feature = "file-io")]
-mod files;
 mod oracle;
 mod ownership;
 mod threads;

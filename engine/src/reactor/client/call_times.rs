@@ -1,8 +1,8 @@
-//! Calls that say how much time they have, by the extension of [`spinrpc_proto::deadlines`].
+//! Calls that state their remaining time, by the extension of [`spinrpc_proto::deadlines`].
 //!
-//! The first call of a connection that is to name its time tries whether the server knows the extension. It is kept
-//! until its answer, because a server that does not know it has executed nothing, and the call is sent again without;
-//! meanwhile all others go without.
+//! The first call of a connection that states its time tests if the server knows the extension. It is kept until its
+//! answer, because a server without the extension has executed nothing, and the call is then sent again without its
+//! time; meanwhile all other calls go without.
 
 use crate::reactor::pending::offered::Offered;
 use crate::reactor::state::connection::Conn;
@@ -14,7 +14,7 @@ use spinrpc_proto::rdma::v2::DEADLINE_EXTRA_BYTES;
 use spinrpc_proto::version::TransportVersion;
 
 impl Conn {
-    /// Whether a call that starts now may say how much time it has.
+    /// Returns true if a call that starts now may state its remaining time.
     pub(in crate::reactor) fn may_name_time(&self) -> bool {
         let requester = &self.lane.proto().requester;
         let speaks_two = requester.negotiation().version() == TransportVersion::Two;
@@ -26,8 +26,8 @@ impl Conn {
             }
     }
 
-    /// The time that a call names, in microseconds: none if its message would be longer than
-    /// `room_bytes`, and none if it would have to be sent again and has chunks, which cannot be kept.
+    /// The time that a call states, in microseconds. `None` if its message would be longer than `room_bytes`, or if
+    /// it would have to be sent again and has chunks, which cannot be kept.
     pub(in crate::reactor) fn time_to_name(
         &self,
         left_us: Option<u64>,
@@ -41,8 +41,8 @@ impl Conn {
         left_us.filter(|_| may)
     }
 
-    /// A call was started, with the RPC message `stream`: one that offers a version, or tries the
-    /// extension, may have to be sent again.
+    /// A call was started, with the RPC message `stream`. A call that offers a version, or tests the extension, may
+    /// have to be sent again.
     pub(in crate::reactor) fn keep_to_resend(&mut self, stream: &[u8], names_time: bool) {
         if let Some(offer) = &mut self.offer {
             offer.keep(stream);

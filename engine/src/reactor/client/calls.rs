@@ -38,38 +38,70 @@ const WRITE_SEGMENT_BYTES: usize = 16;
 /// RPC header of a reply with the longest verifier (RFC 5531 section 8.2).
 const REPLY_HEADER_BYTES_MAX: usize = 24 + 400;
 
-/// How a call that is not plain gets its slot.
+/// Slot of a call that is not plain.
 #[derive(Clone, Copy)]
 pub(in crate::reactor) enum Start {
     /// A new one, for a call with this token.
     New(u64),
     /// The one it has kept.
     Again(SlotId),
+    /// The one it has, with a credit.
+    #[cfg(feature = "gss")]
+    Reserved(SlotId),
+}
+
+impl Start {
+    /// The slot that the call has already.
+    fn slot(self) -> Option<SlotId> {
+        match self {
+            Self::New(_) => None,
+            Self::Again(slot) => Some(slot),
+            #[cfg(feature = "gss")]
+            Self::Reserved(slot) => Some(slot),
+        }
+    }
+
+    /// Before anything of the call is lent.
+    fn check(self, requester: &Requester<Box<[CallSlot]>>) -> Result<(), CallRefused> {
+        match self {
+            #[cfg(feature = "gss")]
+            Self::Reserved(slot) => requester.check_reserved(slot),
+            Self::New(_) | Self::Again(_) => requester.check_room(),
+        }
+    }
+
+    /// The call needs no other credit, nor a slot.
+    const fn has_credit(self) -> bool {
+        #[cfg(feature = "gss")]
+        return matches!(self, Self::Reserved(_));
+        #[cfg(not(feature = "gss"))]
+        return false;
+    }
 }
 
 /// A call whose stream is being written; nothing but the buffer is taken yet.
 pub(in crate::reactor) struct Stage {
     pub(in crate::reactor) message: Buf,
-    /// Where the stream starts in the buffer; the transport header will end there.
+    /// Offset of the stream in the buffer; the transport header will end there.
     stream_at: usize,
     /// Longest message, transport header included.
     pub(in crate::reactor) threshold_bytes: usize,
     version: TransportVersion,
     /// Transport header with what the spec offers for the reply, and without Read chunks.
     pub(in crate::reactor) header_bytes: usize,
-    /// It is to say how much time it has.
+    /// The call states its remaining time.
     names_time: bool,
-    /// How the connection pads inline data.
+    /// Padding of inline data on the connection.
     pub(in crate::reactor) alignment: Alignment,
     /// The header for which the padding was written.
     pub(in crate::reactor) padded_header_bytes: usize,
     /// Read chunks may be offered (RFC 5666 section 6.2).
-    takes_read_chunks: bool,
+    pub(in crate::reactor) takes_read_chunks: bool,
     /// No chunks at all may be offered.
     is_inline: bool,
 }
 
-/// How a stream is written: where its items go, and its padding.
+/// Layout of a stream: places of its items, and its padding.
 pub(in crate::reactor) struct Shape {
     pub(in crate::reactor) placements: [Placement; ITEMS_MAX],
     pub(in crate::reactor) alignment: Alignment,
@@ -99,7 +131,7 @@ impl CoreCell {
         self.start_special_call(conn, Start::New(token), spec, draft).map(CallId::of)
     }
 
-    /// As [`CoreCell::start_any_call`], of one that is not kept.
+    /// As [`CoreCell::start_any_call`], for a call that is not kept.
     pub(in crate::reactor) fn start_special_call(
         &self,
         conn: ConnId,
@@ -109,18 +141,19 @@ impl CoreCell {
     ) -> Result<SlotId, Backpressure> {
         #[cfg(feature = "gss")]
         match self.under(conn) {
-            Under::Context(context) => {
+            // One that prepares another context goes without.
+            Under::Context(context) if !spec.is_opening => {
                 return self.start_protected_call(conn, start, spec, draft, &context);
             }
             Under::Missing if !spec.is_opening => {
                 return Err(Backpressure::Connecting);
             }
-            Under::Missing | Under::Nothing => {}
+            Under::Context(_) | Under::Missing | Under::Nothing => {}
         }
         self.start_open_call(conn, start, spec, draft)
     }
 
-    /// The same, as the message stands.
+    /// The same, with the message as it is.
     pub(in crate::reactor) fn start_open_call(
         &self,
         conn: ConnId,
@@ -128,7 +161,7 @@ impl CoreCell {
         spec: &mut CallSpec,
         draft: &Draft<'_>,
     ) -> Result<SlotId, Backpressure> {
-        let mut stage = self.reactor().stage_call(conn, spec)?;
+        let mut stage = self.reactor().stage_call(conn, start, spec)?;
         let segment_bytes = self.reactor().config.segment_bytes();
         let encoded = stage
             .encode_padded(spec, draft, segment_bytes)
@@ -136,8 +169,8 @@ impl CoreCell {
         self.start_chunked_call(conn, stage, encoded, start, spec, draft)
     }
 
-    /// If the data items do not fit beside the rest they become Read chunks; if the rest does not
-    /// fit either, the whole message does (RFC 8166 section 3.5).
+    /// Data items that do not fit inline become Read chunks; if the rest does not fit either, the whole message
+    /// becomes a Read chunk (RFC 8166 section 3.5).
     fn start_chunked_call(
         &self,
         conn: ConnId,
@@ -153,7 +186,7 @@ impl CoreCell {
             encoded = stage.encode(spec, draft, Placement::Chunk);
         }
         if stage.fits(&encoded, segment_bytes) {
-            return self.reactor().send_call(conn, stage, &encoded, None, start, spec);
+            return self.reactor().send_call(conn, stage, &encoded, &mut None, start, spec);
         }
         let needed_bytes = encoded.stream_bytes + spec.argument_bytes();
         let mut whole = self
@@ -170,12 +203,12 @@ impl CoreCell {
             ));
         }
         whole.set_len(encoded.stream_bytes);
-        self.reactor().send_call(conn, stage, &encoded, Some(whole), start, spec)
+        self.reactor().send_call(conn, stage, &encoded, &mut Some(whole), start, spec)
     }
 
-    /// Memory for the application's arguments and results: that of the connection if its peer cannot
-    /// write it at any time, and the configuration allows it; else private memory, which is copied
-    /// into and out of it.
+    /// Memory for the application's arguments and results: memory of the connection if its peer cannot write it at
+    /// any time and the configuration allows it; otherwise private memory, which is copied to and from the
+    /// connection's memory.
     pub(in crate::reactor) fn application_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         if self.reactor().config.bulk_view() == BulkView::Lent {
             return self.private_bulk(conn, bytes);
@@ -195,7 +228,7 @@ impl CoreCell {
         reactor.fabric.bulk(conn, bytes)
     }
 
-    /// Hands a reply to its handler, then frees what it lay in.
+    /// Passes a reply to its handler, then frees its memory.
     #[inline]
     pub(in crate::reactor) fn deliver_reply(
         &self,
@@ -235,18 +268,30 @@ impl CoreCell {
         {
             return self.deliver_padded_reply(conn, message, header_bytes, reply, hold, up);
         }
+        #[cfg(feature = "gss")]
+        let whole = self.reactor().take_whole(conn, reply, hold.as_deref_mut());
+        #[cfg(feature = "gss")]
+        if let Some(whole) = whole {
+            return self.deliver_whole_reply(conn, message, reply, (hold, whole), up);
+        }
         let mut from_chunk: &[u8] = &[];
         let mut buffers = None;
         if let Some(hold) = hold.as_deref_mut() {
             from_chunk = private_bytes(hold.reply.as_ref());
             let (arguments, results) = (&mut hold.arguments[..], &mut hold.results[..]);
             let pulled = PulledChunks::default();
-            buffers = Some(ReplyBuffers { arguments, results, pulled });
+            buffers = Some(ReplyBuffers {
+                arguments,
+                results,
+                pulled,
+                #[cfg(feature = "gss")]
+                whole: None,
+            });
         }
         let stream = match reply.stream {
             ReplyStream::Inline { header_bytes } => &message.bytes()[header_bytes..],
             ReplyStream::ReplyChunk { length } => &from_chunk[..length as usize],
-            // Not without Read chunks, which come another way.
+            // Does not occur without Read chunks, which are delivered elsewhere.
             ReplyStream::Pulled => &[],
         };
         if !is_of(reply, stream) {
@@ -271,11 +316,20 @@ impl Reactor {
         &mut self,
         conn: ConnId,
     ) -> Result<(Buf, &mut Conn), Backpressure> {
+        self.take_buffer(conn, false)
+    }
+
+    #[inline(always)]
+    fn take_buffer(
+        &mut self,
+        conn: ConnId,
+        has_credit: bool,
+    ) -> Result<(Buf, &mut Conn), Backpressure> {
         let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
         if c.closing.is_some() {
             return Err(Backpressure::Down);
         }
-        if let Err(refused) = c.lane.proto().requester.check_room() {
+        if !has_credit && let Err(refused) = c.lane.proto().requester.check_room() {
             return Err(self.stats.refuse(refused));
         }
         if c.send_room(&self.fabric) == 0 {
@@ -289,11 +343,16 @@ impl Reactor {
         Ok((message, c))
     }
 
-    fn stage_call(&mut self, conn: ConnId, spec: &CallSpec) -> Result<Stage, Backpressure> {
+    pub(in crate::reactor) fn stage_call(
+        &mut self,
+        conn: ConnId,
+        start: Start,
+        spec: &CallSpec,
+    ) -> Result<Stage, Backpressure> {
         let (stream_at, segment_bytes) =
             (self.config.headroom_bytes(), self.config.segment_bytes());
         let asks_for_time = spec.names_time || self.config.propagates_deadlines();
-        let (message, c) = self.take_send_buffer(conn)?;
+        let (message, c) = self.take_buffer(conn, start.has_credit())?;
         let Conn { negotiated, reverse, .. } = &*c;
         let negotiation = *c.lane.proto().requester.negotiation();
         let version = negotiation.version();
@@ -317,8 +376,8 @@ impl Reactor {
         })
     }
 
-    /// When a call that starts now is given up. The turn's time stamp would not do: it is as old as the application was
-    /// away.
+    /// Deadline of a call that starts now. The turn's time stamp is not used: it may be old if the application was
+    /// busy for long.
     #[inline(always)]
     pub(in crate::reactor) fn deadline(&self, spec: &CallSpec) -> Instant {
         let ticks = match spec.deadline {
@@ -329,13 +388,14 @@ impl Reactor {
         Instant(self.read_clock().0.saturating_add(ticks))
     }
 
-    /// Sends a call with buffers. On an error the buffers are back in the spec.
-    fn send_call(
+    /// Sends a call with buffers. On an error the buffers are back in the spec, and the message, if it is to be a chunk of
+    /// its own, is still in `whole`.
+    pub(in crate::reactor) fn send_call(
         &mut self,
         conn: ConnId,
         mut stage: Stage,
         encoded: &Encoded,
-        whole: Option<Bulk>,
+        whole: &mut Option<Bulk>,
         start: Start,
         spec: &mut CallSpec,
     ) -> Result<SlotId, Backpressure> {
@@ -343,7 +403,8 @@ impl Reactor {
         let time_left = self.time_left(deadline).filter(|_| stage.names_time);
         let segment_bytes = self.config.segment_bytes();
         let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
-        c.lane.proto().requester.check_room().map_err(|refused| self.stats.refuse(refused))?;
+        let may_start = start.check(&c.lane.proto().requester);
+        may_start.map_err(|refused| self.stats.refuse(refused))?;
         let Some(mut hold) = c.calls.spare() else { return Err(Backpressure::NoBuffer) };
         let mut offering = Offering {
             fabric: &mut self.fabric,
@@ -355,10 +416,8 @@ impl Reactor {
             hold: &mut hold,
             copies: 0,
         };
-        let xid = match start {
-            Start::New(_) => c.lane.proto().requester.next_xid(),
-            Start::Again(slot) => c.lane.proto().requester.xid(slot),
-        };
+        let next_xid = || c.lane.proto().requester.next_xid();
+        let xid = start.slot().map_or_else(next_xid, SlotId::xid);
         let offered = offering
             .offer_all(xid, c.negotiated.reply_bytes_max(stage.version), encoded, whole, spec)
             .and_then(|()| offering.check(&self.config, stage.threshold_bytes))
@@ -366,13 +425,15 @@ impl Reactor {
         let chunks = offering.chunks;
         self.stats.copies += offering.copies;
         if let Err(refused) = offered {
-            // Nobody knows them yet: each dies at once, if the last one goes first.
+            // The peer does not know them yet: each is killed at once, if the last one goes first.
             for handle in hold.handles().iter().rev() {
                 self.fabric.revoke(conn, *handle);
             }
             c.calls.recycle(hold);
             return Err(refused);
         }
+        let message = whole.take();
+        hold.message = hold.message.take().or(message);
         spec.move_into(&mut hold);
         self.stats.copies += inlined_items(encoded, &hold);
         let stream_bytes = if hold.message.is_some() { 0 } else { encoded.stream_bytes };
@@ -415,7 +476,7 @@ impl Reactor {
         }
     }
 
-    /// On a failure the memory has gone back.
+    /// On a failure the memory has been released.
     pub(in crate::reactor) fn check_memory(
         &mut self,
         conn: ConnId,
@@ -423,6 +484,10 @@ impl Reactor {
         mut hold: Option<Box<CallHold>>,
         invalidated: Option<u32>,
     ) -> Result<Option<Box<CallHold>>, CallFailure> {
+        #[cfg(feature = "gss")]
+        if let Some(hold) = hold.as_deref_mut() {
+            self.begin_copy(conn, reply, hold);
+        }
         let fetched = self.fetch_results(conn, reply, hold.as_deref_mut(), invalidated);
         if let Err(failure) = fetched {
             self.recycle_hold(conn, hold);
@@ -450,6 +515,10 @@ impl Reactor {
             return Err(CallFailure::Misbehaved(PeerMisbehaved::ResultNotFetched));
         };
         self.stats.copies += copies;
+        #[cfg(feature = "gss")]
+        if hold.rest.is_some() {
+            return Ok(());
+        }
         let is_exposed = hold.reply.as_ref().is_some_and(Bulk::is_exposed);
         if is_exposed || self.config.bulk_view() == BulkView::Copy {
             return self.copy_reply_chunk(hold, reply);
@@ -463,7 +532,7 @@ impl Reactor {
         }
     }
 
-    /// Takes a reply that lies where the peer can still write to a place where it cannot.
+    /// Copies a reply from memory that the peer can still write to memory that it cannot.
     fn copy_reply_chunk(
         &mut self,
         hold: &mut CallHold,
@@ -511,12 +580,19 @@ fn start_chunked(
         }
         (Start::New(token), None) => requester.start_call(token, deadline, chunks, header),
         (Start::Again(slot), _) => requester.resend(slot, chunks, header),
+        #[cfg(feature = "gss")]
+        (Start::Reserved(slot), time) => requester.send_reserved(slot, time, chunks, header),
     }
 }
 
 impl Stage {
     #[inline]
-    fn encode(&mut self, spec: &CallSpec, draft: &Draft<'_>, placement: Placement) -> Encoded {
+    pub(in crate::reactor) fn encode(
+        &mut self,
+        spec: &CallSpec,
+        draft: &Draft<'_>,
+        placement: Placement,
+    ) -> Encoded {
         let shape = Shape { header_bytes: self.header_bytes, ..Shape::unpadded(placement) };
         self.encode_as(spec, draft, &shape)
     }
@@ -551,8 +627,8 @@ impl Stage {
         }
     }
 
-    /// With the Read chunks it needs, the message keeps within the threshold.
-    fn fits(&self, encoded: &Encoded, segment_bytes: usize) -> bool {
+    /// Returns true if the message, with the Read chunks it needs, stays within the threshold.
+    pub(in crate::reactor) fn fits(&self, encoded: &Encoded, segment_bytes: usize) -> bool {
         let alignment_bytes = if encoded.padded { MSGP_FIELDS_BYTES } else { 0 };
         let read_list_bytes = Self::read_list_bytes(encoded, segment_bytes);
         let header_bytes = self.header_bytes + alignment_bytes + read_list_bytes;
@@ -606,20 +682,20 @@ pub(in crate::reactor) fn is_of(reply: &DeliveredReply, stream: &[u8]) -> bool {
     stream.first_chunk() == Some(&reply.slot.xid().0.to_be_bytes())
 }
 
-/// Why a reply that came is not delivered.
+/// Reason why an arrived reply is not delivered.
 pub(in crate::reactor) enum Undelivered {
-    /// Its call fails all the same.
+    /// The call fails despite the reply.
     Failed(CallFailure),
     /// Keys of its call are still being killed.
     Fenced(Box<CallHold>),
 }
 
 impl CallSpec {
-    /// Nothing beside the stream, and a reply that fits into the shortest message there is.
+    /// Returns true for a call with only a stream, whose reply fits into the shortest message of any connection.
     #[inline]
     pub(in crate::reactor) fn is_plain(&self) -> bool {
         let shortest_bytes = INLINE_THRESHOLD_MIN_BYTES as usize - PLAIN_HEADER_BYTES;
-        // As `reply_chunk_bytes` has it, where nothing is in the way.
+        // As `reply_chunk_bytes` computes it for a plain reply.
         let reply_bytes_max = shortest_bytes - REPLY_HEADER_BYTES_MAX;
         !self.is_special && self.reply_bytes_max <= reply_bytes_max
     }
@@ -635,9 +711,9 @@ impl CallSpec {
         self.arguments.iter().flatten().map(|argument| argument.len() + 3).sum()
     }
 
-    /// Room a Reply chunk must have, when the reply, whose header returns the Write list, may not
-    /// fit inline, where streams of `inline_bytes_max` do behind a header without lists: "requester
-    /// MUST give one" then (RFC 8166 section 4.3.3).
+    /// Room that a Reply chunk must have if the reply may not fit inline: "requester MUST give one" then (RFC 8166
+    /// section 4.3.3). The reply's header returns the Write list; behind a header without lists, streams of
+    /// `inline_bytes_max` fit.
     #[inline]
     pub(in crate::reactor) fn reply_chunk_bytes(
         &self,
@@ -649,7 +725,7 @@ impl CallSpec {
         needed.then_some(self.reply_bytes_max + REPLY_HEADER_BYTES_MAX)
     }
 
-    /// What this spec's results and Reply chunk add to the transport header.
+    /// Bytes that this spec's results and Reply chunk add to the transport header.
     fn lists_bytes(&self, segment_bytes: usize, inline_bytes_max: usize) -> usize {
         let writes = self.write_list_bytes(segment_bytes);
         let reply = self.reply_chunk_bytes(writes, inline_bytes_max);

@@ -1,6 +1,6 @@
-//! Replies that came before the keys of their calls were dead: with some devices that takes a work
-//! request of its own. A call is complete only when nobody can reach its memory any more (RFC 8166
-//! section 8.1), so such a reply waits, and others go past it.
+//! Replies that arrived before the keys of their calls were dead, because some devices need a work request to kill a
+//! key. A call is complete only when its memory is no longer reachable (RFC 8166 section 8.1), so such a reply waits,
+//! and others overtake it.
 
 use crate::fabric::ConnId;
 use crate::mem::Buf;
@@ -13,7 +13,7 @@ use crate::reactor::words::calls::{CallEnd, CallKey};
 use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved};
 
 impl CoreCell {
-    /// A key is dead; perhaps the one that a reply waits for.
+    /// A key is dead; a reply may have waited for it.
     #[cold]
     pub(in crate::reactor) fn on_revoked(&self, conn: ConnId, handle: u32, up: &mut impl Upcalls) {
         let freed = self.reactor().free_fenced(conn, handle);
@@ -22,7 +22,7 @@ impl CoreCell {
         }
     }
 
-    /// The queue pair is gone, and all keys with it: what is here is delivered.
+    /// The queue pair is gone, and all keys with it: waiting replies are delivered.
     pub(in crate::reactor) fn end_fences(&self, conn: ConnId, up: &mut impl Upcalls) {
         loop {
             let next = self.reactor().conns.find(conn).and_then(|c| c.fenced.pop_front());
@@ -49,25 +49,29 @@ impl CoreCell {
 }
 
 impl Reactor {
-    /// A whole reply keeps its receive, and so its credit; that of one with more to fetch stays taken
+    /// A whole reply keeps its receive, and so its credit; the credit of a reply with more to fetch stays taken
     /// anyway, for RDMA_DONE.
     pub(in crate::reactor) fn fence(&mut self, conn: ConnId, fenced: FencedReply) {
         let Some(c) = self.conns.find(conn) else { return };
         if !fenced.is_partial {
             c.lane.proto().requester.keep_credit();
         }
+        if c.fenced.capacity() == 0 {
+            // Most connections have none; the first one takes memory for all that there may be.
+            c.fenced.reserve_exact(c.calls.slots());
+        }
         c.fenced.push_back(fenced);
     }
 
-    /// The application has the reply in this turn, and the driver its receive back, before anything
-    /// that it sends now leaves.
+    /// The application gets the reply in this turn, and the driver its receive, before any message that the
+    /// application sends now is posted.
     fn release_credit(&mut self, conn: ConnId) {
         if let Some(c) = self.conns.find(conn) {
             c.lane.proto().requester.release_credit();
         }
     }
 
-    /// The reply that waited for this key and no other.
+    /// The reply that waited for this key only.
     fn free_fenced(&mut self, conn: ConnId, handle: u32) -> Option<FencedReply> {
         let c = self.conns.find(conn)?;
         let at = c.fenced.iter().position(|fenced| fenced.hold.handles().contains(&handle))?;
@@ -76,7 +80,7 @@ impl Reactor {
 }
 
 impl CoreCell {
-    /// A reply came that is not delivered, or not yet.
+    /// Handles an arrived reply that is not delivered, or not yet.
     #[cold]
     pub(in crate::reactor) fn put_aside(
         &self,
@@ -98,7 +102,7 @@ impl CoreCell {
         }
     }
 
-    /// The reply in a chunk is that of another call: a handler would take it for its own.
+    /// The reply in a chunk belongs to another call: a handler would take it for its own.
     #[cold]
     pub(in crate::reactor) fn refuse_foreign_reply(
         &self,
@@ -114,7 +118,7 @@ impl CoreCell {
         self.lose_reply(conn, message, CallKey::of(reply), CallFailure::Misbehaved(why), up);
     }
 
-    /// A reply came whose call fails all the same: its receive goes back to the driver.
+    /// A reply arrived whose call fails anyway: its receive goes back to the driver.
     pub(in crate::reactor) fn lose_reply(
         &self,
         conn: ConnId,

@@ -1,6 +1,6 @@
-//! Calls that end without an answer: by their deadline, by their owner, or because their reply cannot be
-//! fetched. What ends is put down first, and told when the state is no longer borrowed, because that
-//! runs a handler. Called by the core.
+//! Calls that end without an answer: because their deadline expired, they were cancelled, or their reply cannot be
+//! fetched. Ended calls are recorded first, and reported when the state is no longer borrowed, because that runs a
+//! handler. Called by the core.
 
 use crate::fabric::ConnId;
 use crate::reactor::pending::call_table::CallTable;
@@ -20,9 +20,9 @@ struct GiveUp<'a> {
 }
 
 impl Output for GiveUp<'_> {
-    /// The memory of a fenced call stays where it is, because the responder may still write there. What
-    /// was kept to send it again goes now: the answer may come, and another call take the slot, before
-    /// the application hears of the end.
+    /// The memory of a fenced call stays, because the responder may still write there. The copy kept for a resend is
+    /// dropped now: the answer may arrive, and another call may take the slot, before the application is notified of
+    /// the end.
     fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool) {
         if fenced {
             self.calls.forget(slot);
@@ -51,6 +51,15 @@ impl CoreCell {
     }
 
     pub(in crate::reactor) fn cancel_call(&self, conn: ConnId, slot: SlotId) -> bool {
+        let is_requested = self.cancel_requested(conn, slot);
+        #[cfg(feature = "gss")]
+        return is_requested || self.cancel_secured(conn, slot);
+        #[cfg(not(feature = "gss"))]
+        return is_requested;
+    }
+
+    /// The same of a call that the requester knows by this slot.
+    pub(in crate::reactor) fn cancel_requested(&self, conn: ConnId, slot: SlotId) -> bool {
         let reactor = &mut *self.reactor();
         let found = match reactor.conns.find(conn) {
             Some(c) => Some((&mut c.lane.proto().requester, &mut c.calls)),
@@ -63,9 +72,8 @@ impl CoreCell {
 }
 
 impl Reactor {
-    /// The bug that the canary plants, which a simulation has to find: the memory of a call that
-    /// was given up goes back at once, and the late reply of an honest responder is written to
-    /// whatever lies there, or finds its key dead.
+    /// The bug that the canary plants, which a simulation has to find: the memory of an abandoned call is released at
+    /// once, and the late reply of an honest responder is written over its next user, or finds its key dead.
     #[cfg(feature = "canary")]
     fn free_given_up(&mut self) {
         for ended in &mut self.given_up {
@@ -77,7 +85,7 @@ impl Reactor {
         }
     }
 
-    /// The application hears that a reply cannot be fetched.
+    /// Notifies the application that a reply cannot be fetched.
     pub(in crate::reactor) fn give_up_reply(
         &mut self,
         conn: ConnId,
@@ -91,8 +99,8 @@ impl Reactor {
 }
 
 impl Reactor {
-    /// Fails the calls whose deadline has passed, and finds the next one. Takes time in the number
-    /// of connections, but runs only when some deadline was reached.
+    /// Fails the calls whose deadline has passed, and finds the next deadline. The cost grows with the number of
+    /// connections, but it runs only when a deadline was reached.
     pub(in crate::reactor) fn expire_calls(&mut self, now: Instant) {
         let before = self.given_up.len();
         let given_up = &mut self.given_up;

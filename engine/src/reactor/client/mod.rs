@@ -1,4 +1,4 @@
-//! Layer 5: the half that makes calls, in reverse, too. Works on the state, and does not know the other half.
+//! Layer 5: the half that makes calls, including reverse calls. Works on the state, and does not know the other half.
 
 pub(crate) mod call_times;
 pub(crate) mod calls;
@@ -14,4 +14,8 @@ pub(crate) mod protect;
 pub(crate) mod reply_pulls;
 pub(crate) mod resend;
 pub(crate) mod reverse;
+#[cfg(feature = "gss")]
+pub(crate) mod seal;
 pub(crate) mod versions;
+#[cfg(feature = "gss")]
+pub(crate) mod whole_replies;

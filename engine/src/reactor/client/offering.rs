@@ -1,5 +1,5 @@
-//! The memory of a call, made reachable for its responder: arguments by Read chunks, results by Write
-//! chunks, long calls and replies by theirs (RFC 5666 section 3.4). Called when a call is sent.
+//! Exposes the memory of a call to its responder: arguments by Read chunks, results by Write chunks, long calls and
+//! replies by chunks of their own (RFC 5666 section 3.4). Called when a call is sent.
 
 use crate::config::Config;
 use crate::fabric::{Access, AnyFabric, ConnId, ExposeError, Fabric};
@@ -26,24 +26,30 @@ pub(in crate::reactor) struct Offering<'a> {
 }
 
 impl Offering<'_> {
+    /// Memory for results is taken first: where there is none, nothing has been copied for the arguments.
     pub(in crate::reactor) fn offer_all(
         &mut self,
         xid: Xid,
         inline_bytes_max: usize,
         encoded: &Encoded,
-        whole: Option<Bulk>,
+        whole: &mut Option<Bulk>,
         spec: &mut CallSpec,
     ) -> Result<(), Backpressure> {
-        match whole {
-            Some(mut message) => {
-                // The stream's first word is the XID, which must be right before the peer may look.
-                put_xid(message.bytes_mut(), xid);
-                let (offer, copy) = self.expose_item(&mut message, Access::RemoteRead)?;
-                require_room(self.chunks.push_read(0, offer))?;
-                self.hold.message = copy.or(Some(message));
-            }
-            None => self.offer_reads(encoded, spec)?,
-        }
+        self.offer_results(inline_bytes_max, spec)?;
+        let Some(message) = whole else { return self.offer_reads(encoded, spec) };
+        // The stream's first word is the XID, which must be right before the peer may look.
+        put_xid(message.bytes_mut(), xid);
+        let (offer, copy) = self.expose_item(message, Access::RemoteRead)?;
+        require_room(self.chunks.push_read(0, offer))?;
+        self.hold.message = copy;
+        Ok(())
+    }
+
+    fn offer_results(
+        &mut self,
+        inline_bytes_max: usize,
+        spec: &mut CallSpec,
+    ) -> Result<(), Backpressure> {
         for (index, result) in spec.results.iter_mut().enumerate() {
             let Some(result) = result else { continue };
             let (offer, copy) = self.expose_item(result, Access::RemoteWrite)?;
@@ -61,8 +67,8 @@ impl Offering<'_> {
         Ok(())
     }
 
-    /// The lists keep within what is configured, for which a send buffer has headroom, and the
-    /// header within the threshold, which it counts towards (RFC 8166 section 3.3.2).
+    /// The lists stay within the configured size, for which a send buffer has headroom, and the header within the
+    /// threshold, which it counts towards (RFC 8166 section 3.3.2).
     pub(in crate::reactor) fn check(
         &self,
         config: &Config,
@@ -92,9 +98,8 @@ impl Offering<'_> {
         self.chunks.reads().iter().map(|(_, offer)| offer.length as usize).sum()
     }
 
-    /// Bytes that the Write list or the Reply chunk names, whichever names more, when the reply returns
-    /// them, each length with its roundup (RFC 5666 section 3.7). A list beyond our own limits would not
-    /// be taken back.
+    /// Bytes that the Write list or the Reply chunk names, whichever names more, when the reply returns them, each
+    /// length with its roundup (RFC 5666 section 3.7). We would reject a returned list beyond our own limits.
     fn result_list_bytes(&self) -> usize {
         let bytes = |offer: &ChunkOffer| roundup4(offer.length as usize);
         let writes: usize = self.chunks.writes().iter().map(bytes).sum();
@@ -112,8 +117,8 @@ impl Offering<'_> {
         Ok(())
     }
 
-    /// Makes an item of the application reachable. One that lies elsewhere than in memory of the
-    /// connection is reached by way of a copy there, which the call keeps.
+    /// Exposes an item of the application. An item outside of the connection's memory is exposed through a copy
+    /// there, which the call keeps.
     fn expose_item(
         &mut self,
         item: &mut Bulk,

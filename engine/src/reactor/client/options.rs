@@ -1,5 +1,5 @@
-//! Calls of extensions of version two that the application makes (version two section 3), and the answers to them.
-//! Here they part from RPC calls and replies; what the bytes mean is the application's.
+//! Calls of extensions of version two that the application makes (version two section 3), and their answers. This is
+//! the place where they differ from RPC calls and replies; their contents are defined by the application.
 
 use crate::fabric::ConnId;
 use crate::mem::Buf;
@@ -15,7 +15,7 @@ use spinrpc_proto::rdma::v2::optional_header_bytes;
 use spinrpc_proto::version::TransportVersion;
 
 impl CoreCell {
-    /// The answer to a call came that is a message of an extension.
+    /// Takes an answer that is a message of an extension.
     #[cold]
     pub(in crate::reactor) fn take_option_reply(
         &self,
@@ -32,7 +32,7 @@ impl CoreCell {
         }
     }
 
-    /// Hands it to the handler of its client. Memory that an RPC call had lent goes back.
+    /// Passes it to the handler of its client. Memory that an RPC call had lent is released.
     #[cold]
     pub(in crate::reactor) fn deliver_option_reply(
         &self,

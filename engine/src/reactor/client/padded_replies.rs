@@ -24,7 +24,14 @@ impl CoreCell {
     ) {
         let mut buffers = hold.as_deref_mut().map(|hold| {
             let CallHold { arguments, results, .. } = hold;
-            ReplyBuffers { arguments, results, pulled: PulledChunks::default() }
+            let pulled = PulledChunks::default();
+            ReplyBuffers {
+                arguments,
+                results,
+                pulled,
+                #[cfg(feature = "gss")]
+                whole: None,
+            }
         });
         let joined = Cell::new(false);
         let (head, mut padded) = Padded::of(&mut message, header_bytes, &joined);

@@ -1,9 +1,8 @@
 //! Sending padded messages (RFC 5666 section 3.9): data that go inline and are long enough begin at a
 //! multiple of the connection's alignment, where the peer's second receive buffer begins.
 //!
-//! Padding counts from the start of the Send, so the transport header has to be known before the
-//! stream is written. It is never the reason for a chunk: a message that fits inline only without
-//! padding goes without.
+//! Padding counts from the start of the Send, so the transport header has to be known before the stream is written.
+//! Padding is never the reason for a chunk: a message that fits inline only without padding is not padded.
 
 use crate::reactor::client::calls::{READ_SEGMENT_BYTES, Shape, Stage};
 use crate::reactor::words::calls::{Backpressure, CallSpec};
@@ -56,7 +55,7 @@ impl Stage {
         reads.sum::<usize>() * READ_SEGMENT_BYTES
     }
 
-    /// The padding fits the header that goes before it.
+    /// Checks that the padding matches the header before it.
     pub(in crate::reactor) fn check_padding(
         &self,
         encoded: &Encoded,

@@ -1,10 +1,23 @@
-//! Starting calls that have nothing beside their stream, and whose reply fits inline anywhere: what
-//! most calls are. Called by the lane where the call is not short, or its driver sends nothing by value.
+//! Starts calls that consist of their stream only, and whose reply fits inline on any connection: most calls. Called
+//! by the lane if the call is not short, or its driver sends nothing by value, and for calls under RPCSEC_GSS that are only
+//! signed.
 
 use crate::fabric::ConnId;
 use crate::reactor::state::core::Reactor;
 use crate::reactor::words::calls::{Backpressure, CallId, CallSpec};
+#[cfg(feature = "gss")]
+use crate::reactor::words::draft::Draft;
 use crate::reactor::words::messages::{NO_CHUNKS, put_xid};
+#[cfg(feature = "gss")]
+use crate::reactor::{
+    client::calls::Start,
+    client::protect::NOT_SIGNED,
+    words::protection::{ClientContext, PlainHead},
+};
+#[cfg(feature = "gss")]
+use spinrpc_proto::{output::SlotId, requester::CallRefused};
+#[cfg(feature = "gss")]
+use std::sync::Arc;
 
 impl Reactor {
     /// Starts a call with this RPC message. `None` when it does not go inline; then nothing has happened.
@@ -15,12 +28,12 @@ impl Reactor {
         spec: &CallSpec,
         stream: &[u8],
     ) -> Result<Option<CallId>, Backpressure> {
-        let deadline = self.deadline(spec);
-        let (mut message, c) = self.take_send_buffer(conn)?;
         #[cfg(feature = "gss")]
-        if c.gss.is_some() {
+        if self.conns.find_for_lane(conn).is_some_and(|c| c.gss.is_some()) {
             return Ok(None);
         }
+        let deadline = self.deadline(spec);
+        let (mut message, c) = self.take_send_buffer(conn)?;
         let version = c.lane.proto().requester.negotiation().version();
         let header_bytes = version.plain_header_bytes();
         let bytes = header_bytes + stream.len();
@@ -36,5 +49,50 @@ impl Reactor {
         self.next_deadline = self.next_deadline.min(deadline);
         self.post_call(conn, message);
         Ok(Some(CallId::of(started.slot)))
+    }
+
+    /// As [`Reactor::start_plain_call`], under a context that protects no bodies: header and verifier are written where
+    /// the message is sent from.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn start_signed_call(
+        &mut self,
+        conn: ConnId,
+        token: u64,
+        spec: &CallSpec,
+        draft: &Draft<'_>,
+        context: &Arc<ClientContext>,
+    ) -> Result<Option<SlotId>, Backpressure> {
+        let Some((plain, arguments)) = PlainHead::split(draft.stream()) else { return Ok(None) };
+        let deadline = self.deadline(spec);
+        let (mut message, c) = self.take_send_buffer(conn)?;
+        let version = c.lane.proto().requester.negotiation().version();
+        let header_bytes = version.plain_header_bytes();
+        let room = c.negotiated.plain_bytes_max(version).saturating_sub(header_bytes);
+        if context.plain_head_bytes() + arguments.len() > room {
+            return Ok(None);
+        }
+        let Some(gss) = &mut c.gss else { return Ok(None) };
+        let next = context.context.peek_sequence(context.window);
+        let sequence = next.map_err(|_| Backpressure::Connecting)?;
+        if !gss.has_room(context, sequence) {
+            return Err(self.stats.refuse(CallRefused::NoCredit));
+        }
+        let xid = c.lane.proto().requester.next_xid();
+        let (header, stream) = message.whole_mut().split_at_mut(header_bytes);
+        let head_bytes = context.emit_plain_head(sequence, xid, plain, stream);
+        let head_bytes = head_bytes.map_err(|_| NOT_SIGNED)?;
+        stream[head_bytes..][..arguments.len()].copy_from_slice(arguments);
+        let started = c.lane.proto().requester.start_call(token, deadline, &NO_CHUNKS, header);
+        let (started, _) = started.map_err(|refused| self.stats.refuse(refused))?;
+        debug_assert_eq!(started.xid, xid, "the verifier covers the XID");
+        message.set_range(0..header_bytes + head_bytes + arguments.len());
+        context.context.take_sequence(sequence);
+        self.next_deadline = self.next_deadline.min(deadline);
+        let kept = self.keep_for_denial(conn, Start::New(token), spec, draft, context);
+        if let Some(gss) = self.conns.find(conn).and_then(|c| c.gss.as_mut()) {
+            gss.note((started.slot, sequence), Arc::clone(context), deadline, kept);
+        }
+        self.post_call(conn, message);
+        Ok(Some(started.slot))
     }
 }

@@ -1,13 +1,14 @@
-//! Calls under RPCSEC_GSS: each is protected when it is sent, with a sequence number of its own, so that a call that
-//! is sent again has another (RFC 2203 section 5.3.3.1). What is kept of calls is not protected.
+//! Calls under RPCSEC_GSS. Each is protected when it is sent, with a sequence number of its own, so that a repeated
+//! call has another one (RFC 2203 section 5.3.3.1). Stored calls are not protected.
 
 use crate::fabric::{ConnId, DownCause, Fabric};
 use crate::mem::Bulk;
 use crate::reactor::client::calls::Start;
+use crate::reactor::pending::ended_calls::GivenUp;
 use crate::reactor::pending::gss_calls::{DeniedCall, GssCalls, InUse, SentCall};
 use crate::reactor::pending::lasting::Kept;
-use crate::reactor::state::core::CoreCell;
-use crate::reactor::words::calls::{Backpressure, CallSpec, Deadline, Resend};
+use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::words::calls::{Backpressure, CallEnd, CallKey, CallSpec, Deadline, Resend};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::gate::Gate;
 use crate::reactor::words::memory::longest_block_bytes;
@@ -15,7 +16,7 @@ use crate::reactor::words::messages::no_block;
 use crate::reactor::words::protection::{CALL_HEAD_BYTES, ClientContext, FRAME_BYTES, Unprotected};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
-use spinrpc_proto::output::SlotId;
+use spinrpc_proto::output::{CallFailure, SlotId};
 use spinrpc_proto::requester::CallRefused;
 use spinrpc_proto::rpc::{CallHeader, OpaqueAuth};
 use spinrpc_proto::xdr::roundup4;
@@ -23,23 +24,31 @@ use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a call goes under.
+/// Context and numbers of a call that may start.
+pub(in crate::reactor) struct Numbered<'a> {
+    pub(in crate::reactor) context: &'a Arc<ClientContext>,
+    pub(in crate::reactor) xid: Xid,
+    pub(in crate::reactor) sequence: u32,
+    /// What it needs to be sent again.
+    pub(in crate::reactor) kept: Option<Kept>,
+}
+
+/// Security context of a call.
 pub(in crate::reactor) enum Under {
     /// The connection has no context, and needs none.
     Nothing,
-    /// It needs one, which is not there.
+    /// The connection needs a context and has none.
     Missing,
     Context(Arc<ClientContext>),
 }
 
 impl CoreCell {
-    /// The calls of a connection go under a context from now on, and none go without, but for those that make it
-    /// ready.
+    /// From now on the calls of a connection need a context, except those that prepare the connection.
     pub(crate) fn require_context(&self, conn: ConnId) {
         self.set_context(conn, None);
     }
 
-    /// The context of calls from now on; `None` while another one is established.
+    /// Sets the context of calls from now on; `None` while another one is established.
     pub(crate) fn set_context(&self, conn: ConnId, context: Option<Arc<ClientContext>>) {
         let mut reactor = self.reactor();
         let Some(c) = reactor.conns.find(conn) else { return };
@@ -51,8 +60,8 @@ impl CoreCell {
         c.lane.gate.set(Gate::UNKNOWN);
     }
 
-    /// Tells the server of a connection that is to be closed that its context is not needed any more. Does not wait for the
-    /// answer, and does nothing where there is no room for the call: the server forgets idle contexts.
+    /// Tells the server of a connection that is about to close that its context is no longer needed. Does not wait
+    /// for the answer, and does nothing if there is no room for the call: the server forgets idle contexts.
     pub(crate) fn destroy_context(
         &self,
         conn: ConnId,
@@ -60,10 +69,10 @@ impl CoreCell {
     ) -> Option<(SlotId, Xid)> {
         let Under::Context(context) = self.under(conn) else { return None };
         self.set_context(conn, None);
-        self.destroy(conn, &context, (program, version))
+        self.destroy(conn, &context, (program, version)).ok().flatten()
     }
 
-    /// The same of a context that another has replaced, once no call in flight is under it. `Err` if there are some.
+    /// The same for a replaced context, once no call in flight uses it. `Err` while some do, or have all credits.
     pub(crate) fn destroy_replaced(
         &self,
         conn: ConnId,
@@ -75,31 +84,43 @@ impl CoreCell {
             let gss = reactor.conns.find(conn).and_then(|c| c.gss.as_deref());
             gss.is_some_and(|gss| gss.is_used(context))
         };
-        if is_used { Err(InUse) } else { Ok(self.destroy(conn, context, called)) }
+        if is_used { Err(InUse) } else { self.destroy(conn, context, called) }
     }
 
+    /// `Ok(None)` where the call cannot be made.
     fn destroy(
         &self,
         conn: ConnId,
         context: &ClientContext,
         (program, version): (Program, Version),
-    ) -> Option<(SlotId, Xid)> {
+    ) -> Result<Option<(SlotId, Xid)>, InUse> {
+        let not_now = |refused| match refused {
+            Backpressure::NoCredit => Err(InUse),
+            _ => Ok(None),
+        };
         let start = Start::New(0);
-        let xid = self.next_xid(conn, start).ok()?;
-        let sequence = context.context.peek_sequence(context.window).ok()?;
+        let xid = match self.next_xid(conn, start) {
+            Ok(xid) => xid,
+            Err(refused) => return not_now(refused),
+        };
+        let Ok(sequence) = context.context.peek_sequence(context.window) else { return Ok(None) };
         let (procedure, none) = (Procedure(0), OpaqueAuth::NONE);
         let header =
             CallHeader { xid, program, version, procedure, credential: none, verifier: none };
         let mut bytes = [0; CALL_HEAD_BYTES];
-        let length = context.emit_destroy(sequence, &header, &mut bytes).ok()?;
+        let emitted = context.emit_destroy(sequence, &header, &mut bytes);
+        let Ok(length) = emitted else { return Ok(None) };
         let draft = Draft::plain(&bytes[..length]);
-        let slot = self.start_open_call(conn, start, &mut CallSpec::new(), &draft).ok()?;
+        let slot = match self.start_open_call(conn, start, &mut CallSpec::new(), &draft) {
+            Ok(slot) => slot,
+            Err(refused) => return not_now(refused),
+        };
         context.context.take_sequence(sequence);
         self.reactor().fabric.flush();
-        Some((slot, xid))
+        Ok(Some((slot, xid)))
     }
 
-    /// What the reply with this XID has to be under.
+    /// Takes the protection that the reply with this XID must have.
     pub(crate) fn take_sent(&self, conn: ConnId, xid: Xid) -> Option<SentCall> {
         let mut reactor = self.reactor();
         let c = reactor.conns.find(conn)?;
@@ -111,59 +132,46 @@ impl CoreCell {
         Some(sent)
     }
 
-    /// Why the connection before was lost, which may have executed a call.
+    /// Cause of the loss of the previous connection, which may have executed a call.
     pub(crate) fn lost_by(&self, conn: ConnId) -> DownCause {
         let mut reactor = self.reactor();
         let lasting = reactor.conns.find(conn).and_then(|c| c.calls.lasting.as_deref());
         lasting.map_or(DownCause::Local, |lasting| lasting.lost_by.clone())
     }
 
-    /// Denied calls wait for a context: the core looks at them by this time, and in each turn.
-    pub(crate) fn await_context(&self, denied: &DeniedCall) {
+    /// Keeps a denied call that waits for a context: the core checks it in each turn, and at its deadline at the latest.
+    pub(crate) fn await_context(&self, denied: DeniedCall) {
         let mut reactor = self.reactor();
-        reactor.gss_work.denied = true;
         reactor.next_deadline = reactor.next_deadline.min(denied.deadline);
+        reactor.gss_work.denied.push(denied);
     }
 
-    /// None waits any more, until the next one does.
-    pub(crate) fn forget_denied(&self) {
-        self.reactor().gss_work.denied = false;
+    /// The denied calls of a connection.
+    pub(crate) fn take_denied(&self, conn: ConnId) -> Vec<DeniedCall> {
+        let denied = &mut self.reactor().gss_work.denied;
+        denied.extract_if(.., |call| call.conn == conn).collect()
     }
 
-    /// The time of a denied call is over.
-    pub(crate) fn is_over(&self, denied: &DeniedCall) -> bool {
-        self.reactor().time_left(denied.deadline) == Some(0)
-    }
-
-    /// What a call needs to be sent again if it is denied, beside what is kept of one that outlives its connection.
-    /// Nothing where there is little memory: then it ends when it is denied.
-    fn keep_for_denial(
-        &self,
-        conn: ConnId,
-        start: Start,
-        spec: &CallSpec,
-        draft: &Draft<'_>,
-        context: &ClientContext,
-    ) -> Option<Kept> {
+    /// Ends denied calls whose time is over.
+    pub(crate) fn end_denied(&self) {
         let mut reactor = self.reactor();
-        let is_kept = spec.resend != Resend::Never && reactor.is_lasting(conn);
-        let bytes = draft.stream().len();
-        let is_exposed = spec.arguments.iter().flatten().any(Bulk::is_exposed);
-        let is_new = matches!(start, Start::New(_));
-        if is_kept || is_exposed || !is_new || !context.keeps_call(bytes) {
-            return None;
-        }
-        let mut fitting = reactor.bulk.classes().filter(|class| class.block_bytes >= bytes);
-        fitting.next().filter(|class| class.free * 2 > class.total)?;
-        let mut stream = reactor.bulk.take(bytes)?;
-        stream.bytes_mut().copy_from_slice(draft.stream());
-        Some(Kept::new(stream, *draft.cuts(), reactor.stats.calls_sent, spec))
+        let mut denied = take(&mut reactor.gss_work.denied);
+        denied.retain(|call| {
+            let is_over = reactor.time_left(call.deadline) == Some(0);
+            if is_over {
+                let key = CallKey { slot: call.slot, token: call.token };
+                let end = CallEnd::Failed(CallFailure::TimedOut);
+                reactor.given_up.push_back(GivenUp::new(call.conn, key, end));
+            }
+            !is_over
+        });
+        reactor.gss_work.denied = denied;
     }
 
-    /// Sends a call again that was denied: with another XID and sequence number. Gives its token if that cannot be, and
-    /// whether that is because its time is over.
+    /// Sends a denied call again, with another XID and sequence number. On failure returns its token, and true if its
+    /// time is over.
     pub(crate) fn start_denied(&self, conn: ConnId, denied: DeniedCall) -> Result<(), (u64, bool)> {
-        let DeniedCall { token, kept, deadline, arguments, results } = denied;
+        let DeniedCall { slot: denied_as, token, kept, deadline, arguments, results, .. } = denied;
         let left_us = self.reactor().time_left(deadline);
         let deadline =
             left_us.map_or(Deadline::None, |us| Deadline::After(Duration::from_micros(us)));
@@ -187,7 +195,7 @@ impl CoreCell {
         reactor.stats.calls_resent += 1;
         let Some(c) = reactor.conns.find(conn) else { return Ok(()) };
         if let Some(gss) = &mut c.gss {
-            gss.note_denied(slot.xid());
+            gss.note_denied(slot, denied_as);
         }
         if let Some(lasting) = c.calls.lasting.as_mut().filter(|_| kept.resend != Resend::Never) {
             lasting.put(slot, kept);
@@ -205,7 +213,7 @@ impl CoreCell {
         }
     }
 
-    /// Starts a call under `context`. Results that were to be written straight to buffers come in the reply.
+    /// Starts a call under `context`. Results intended for direct placement in buffers come in the reply.
     pub(in crate::reactor) fn start_protected_call(
         &self,
         conn: ConnId,
@@ -214,18 +222,45 @@ impl CoreCell {
         draft: &Draft<'_>,
         context: &Arc<ClientContext>,
     ) -> Result<SlotId, Backpressure> {
+        if let Start::New(token) = start
+            && !context.service.protects_body()
+            && spec.is_plain()
+            && !self.names_times
+        {
+            let started = self.reactor().start_signed_call(conn, token, spec, draft, context)?;
+            if let Some(slot) = started {
+                return Ok(slot);
+            }
+        }
         let xid = self.next_xid(conn, start)?;
         let sequence = self.next_sequence(conn, context)?;
-        let kept = self.keep_for_denial(conn, start, spec, draft, context);
+        if context.service.protects_body() && spec.arguments.iter().flatten().any(Bulk::is_exposed)
+        {
+            return Err(Backpressure::Misuse("an exposed argument in a call that is protected"));
+        }
+        let kept = self.reactor().keep_for_denial(conn, start, spec, draft, context);
+        let numbered = Numbered { context, xid, sequence, kept };
+        match start {
+            Start::New(token) if self.is_call_sealed_in_steps(conn, spec, draft, context) => {
+                self.start_sealing(conn, token, spec, draft, numbered)
+            }
+            _ => self.start_sealed(conn, start, spec, draft, numbered),
+        }
+    }
+
+    /// The same of one that is sealed at once.
+    fn start_sealed(
+        &self,
+        conn: ConnId,
+        start: Start,
+        spec: &mut CallSpec,
+        draft: &Draft<'_>,
+        Numbered { context, xid, sequence, kept }: Numbered<'_>,
+    ) -> Result<SlotId, Backpressure> {
         let (reply_bytes_max, deadline) = (spec.reply_bytes_max, self.reactor().deadline(spec));
         let mut results = Default::default();
         let pool = self.reactor().bulk.clone();
         let protected = if context.service.protects_body() {
-            if spec.arguments.iter().flatten().any(Bulk::is_exposed) {
-                return Err(Backpressure::Misuse(
-                    "an exposed argument in a call that is protected",
-                ));
-            }
             spec.reply_bytes_max = protected_reply_bytes(spec);
             results = take(&mut spec.results);
             let arguments = take(&mut spec.arguments);
@@ -254,7 +289,7 @@ impl CoreCell {
                 }
                 if let Some(gss) = &mut c.gss {
                     context.context.take_sequence(sequence);
-                    gss.note((xid, sequence), Arc::clone(context), deadline, kept);
+                    gss.note((slot, sequence), Arc::clone(context), deadline, kept);
                 }
                 Ok(slot)
             }
@@ -267,12 +302,12 @@ impl CoreCell {
         }
     }
 
-    /// The number that the next call gets, which is used up once it has left: tries that are refused take none.
+    /// Sequence number of the next call. It is used up once the call has been sent: refused attempts use none.
     fn next_sequence(&self, conn: ConnId, context: &ClientContext) -> Result<u32, Backpressure> {
         let number = context.context.peek_sequence(context.window);
         let number = number.map_err(|_| Backpressure::Connecting)?;
         let mut reactor = self.reactor();
-        // What is refused most often is refused before anything is signed.
+        // The most frequent refusal is checked before anything is signed.
         drop(reactor.take_send_buffer(conn)?);
         let gss = reactor.conns.find(conn).and_then(|c| c.gss.as_mut());
         if gss.is_some_and(|gss| gss.has_room(context, number)) {
@@ -281,19 +316,24 @@ impl CoreCell {
         Err(reactor.stats.refuse(CallRefused::NoCredit))
     }
 
-    /// A call ended that no reply was checked for: what it was under is not needed any more.
+    /// A call ended without a checked reply: its protection is no longer needed.
     pub(in crate::reactor) fn forget_sent(&self, conn: ConnId, xid: Xid) {
         if let Some(gss) = self.reactor().conns.find(conn).and_then(|c| c.gss.as_mut()) {
             gss.forget(xid);
         }
     }
 
-    /// The application hears that a call has ended: should it be denied later, it is not sent again.
+    /// The application is notified that a call has ended: if it is denied later, it is not sent again. If it was not sent,
+    /// its state is dropped.
     pub(in crate::reactor) fn keep_no_more(&self, conn: ConnId, slot: SlotId) {
         let mut reactor = self.reactor();
+        let is_unsent = reactor.gss_work.forget_unsent(conn, slot);
         let Some(c) = reactor.conns.find(conn) else { return };
         if let Some(gss) = &mut c.gss {
             gss.keep_no_more(slot.xid());
+            if is_unsent {
+                gss.forget(slot.xid());
+            }
         }
         if let Some(lasting) = &mut c.calls.lasting {
             lasting.ended.take_if(|(ended, _)| *ended == slot);
@@ -307,7 +347,7 @@ impl CoreCell {
         let c = reactor.conns.find(conn).ok_or(Backpressure::Down)?;
         let requester = &c.lane.proto().requester;
         match start {
-            Start::Again(slot) => Ok(requester.xid(slot)),
+            Start::Again(slot) | Start::Reserved(slot) => Ok(requester.xid(slot)),
             Start::New(_) => match requester.check_room() {
                 Ok(()) => Ok(requester.next_xid()),
                 Err(refused) => Err(reactor.stats.refuse(refused)),
@@ -315,18 +355,48 @@ impl CoreCell {
         }
     }
 
-    fn not_protected(&self, why: Unprotected) -> Backpressure {
+    pub(in crate::reactor) fn not_protected(&self, why: Unprotected) -> Backpressure {
         match why {
             Unprotected::NoMemory(bytes) => {
                 no_block(bytes, longest_block_bytes(&self.reactor().config))
             }
-            _ => Backpressure::Misuse("a call that cannot be protected"),
+            _ => NOT_SIGNED,
         }
     }
 }
 
+impl Reactor {
+    /// Keeps the data to send a call again if it is denied, in addition to the data kept for calls that outlive their
+    /// connection. Keeps nothing if memory is short: the call then ends when it is denied.
+    pub(in crate::reactor) fn keep_for_denial(
+        &mut self,
+        conn: ConnId,
+        start: Start,
+        spec: &CallSpec,
+        draft: &Draft<'_>,
+        context: &ClientContext,
+    ) -> Option<Kept> {
+        let is_kept = spec.resend != Resend::Never && self.is_lasting(conn);
+        let bytes = draft.stream().len();
+        let is_exposed = spec.arguments.iter().flatten().any(Bulk::is_exposed);
+        let is_new = matches!(start, Start::New(_));
+        if is_kept || is_exposed || !is_new || !context.keeps_call(bytes) {
+            return None;
+        }
+        let mut fitting = self.bulk.classes().filter(|class| class.block_bytes >= bytes);
+        fitting.next().filter(|class| class.free * 2 > class.total)?;
+        let mut stream = self.bulk.take(bytes)?;
+        stream.bytes_mut().copy_from_slice(draft.stream());
+        Some(Kept::new(stream, *draft.cuts(), self.stats.calls_sent, spec))
+    }
+}
+
+/// The context has a handle that does not fit into a credential.
+pub(in crate::reactor) const NOT_SIGNED: Backpressure =
+    Backpressure::Misuse("a call that cannot be protected");
+
 /// Room for a reply that has its data in it, and a frame around it.
-fn protected_reply_bytes(spec: &CallSpec) -> usize {
+pub(in crate::reactor) fn protected_reply_bytes(spec: &CallSpec) -> usize {
     let results = spec.results.iter().flatten();
     let data_bytes: usize = results.map(|result| 4 + roundup4(result.len())).sum();
     if spec.reply_bytes_max == 0 && data_bytes == 0 {

@@ -1,11 +1,10 @@
-//! Fetching replies (RFC 5666 sections 3.5, 3.8 and 5.1): a reply with a Read list waits in its slot
-//! while RDMA Reads bring its chunks into private memory of the core; then RDMA_DONE is sent and the
-//! application gets the reply, its items as buffers of its own. As with calls there is memory for all
-//! chunks or none; what cannot go on is put off until the next turn, and waits for memory at most
-//! `rpc.memory_wait_ms`.
+//! Fetching replies (RFC 5666 sections 3.5, 3.8 and 5.1): a reply with a Read list waits in its slot while RDMA Reads
+//! bring its chunks into private memory of the core. Then RDMA_DONE is sent and the application gets the reply, with
+//! its items in buffers of their own. As with calls, memory is allocated for all chunks or none. A reply that cannot
+//! continue is deferred to the next turn, and waits for memory for at most `rpc.memory_wait_ms`.
 //!
-//! Whatever becomes of the call, RDMA_DONE is sent once. After a deadline or a cancel nothing more is
-//! fetched, but what was asked for arrives first.
+//! RDMA_DONE is sent once, whatever the outcome of the call. After a deadline or a cancel nothing more is requested,
+//! but RDMA Reads in flight complete first.
 
 use crate::fabric::ConnId;
 use crate::mem::{Buf, Bulk};
@@ -26,7 +25,7 @@ use spinrpc_proto::rdma::v1::{DONE_BYTES, HeaderView};
 use spinrpc_proto::reply_pull::PullEnd;
 
 impl CoreCell {
-    /// A reply came that has to be fetched.
+    /// Begins with a reply that has to be fetched.
     #[cold]
     pub(in crate::reactor) fn begin_reply(
         &self,
@@ -41,7 +40,7 @@ impl CoreCell {
         }
     }
 
-    /// Goes on with a reply: it arrived, an RDMA Read of it is done, or it was put off.
+    /// Continues with a reply: it arrived, an RDMA Read of it completed, or it was deferred.
     pub(in crate::reactor) fn go_on_with_reply(
         &self,
         conn: ConnId,
@@ -85,7 +84,13 @@ impl CoreCell {
         }
         let (token, xid, placed) = (pull.reply.token, pull.reply.slot.xid(), &pull.reply.placed);
         let pulled = PulledChunks { chunks, bulks: pulled, base: 0 };
-        let mut buffers = ReplyBuffers { arguments, results, pulled };
+        let mut buffers = ReplyBuffers {
+            arguments,
+            results,
+            pulled,
+            #[cfg(feature = "gss")]
+            whole: None,
+        };
         let (buffers, padded) = (Some(&mut buffers), padded.as_mut());
         up.on_reply(ReplyFrame { conn, token, xid, stream, placed, buffers, padded });
         self.reactor().stats.copies += copies;
@@ -95,8 +100,8 @@ impl CoreCell {
 }
 
 impl Reactor {
-    /// The responder is done with the memory of the call: its keys die now. False if there is
-    /// nothing to go on with, or not yet.
+    /// The responder has finished with the memory of the call, so its keys are killed now. Returns false if there is
+    /// nothing to continue with, or not yet.
     fn receive_partial(
         &mut self,
         conn: ConnId,
@@ -106,7 +111,7 @@ impl Reactor {
     ) -> bool {
         let Some(c) = self.conns.find(conn) else { return false };
         if c.negotiated.reads_max() == 0 {
-            // It has said that it takes none (RFC 5666 section 6.2).
+            // This side has stated that it accepts none (RFC 5666 section 6.2).
             self.close_misbehaving(conn, PeerMisbehaved::ReadListInReply);
             return false;
         }
@@ -121,7 +126,7 @@ impl Reactor {
         }
     }
 
-    /// Puts a reply in its place; false if there is none to go on with.
+    /// Stores a reply in its place; returns false if there is none to continue with.
     pub(in crate::reactor) fn hold_reply(
         &mut self,
         conn: ConnId,
@@ -153,7 +158,7 @@ impl Reactor {
         }
     }
 
-    /// Asks for what is missing of a reply, or ends it; the reply, if the application gets it now.
+    /// Requests the missing chunks of a reply, or ends it; returns the reply if the application gets it now.
     fn step_reply(&mut self, conn: ConnId, slot: SlotId) -> Option<ReplyPull> {
         if self.conns.find(conn)?.lane.proto().requester.wants_reads(slot) {
             self.ask_for_reply(conn, slot);
@@ -194,9 +199,9 @@ impl Reactor {
         pull.sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk))
     }
 
-    /// A reply whose chunks can be held waits until others give memory back, at most
-    /// `rpc.memory_wait_ms`: the holders may be calls that wait for replies themselves. One that all of the
-    /// memory cannot hold fails (`mem.arena_mib`).
+    /// A reply whose chunks fit into memory waits until others release memory, for at most `rpc.memory_wait_ms`: the
+    /// holders may be calls that wait for replies themselves. A reply that exceeds the whole memory fails
+    /// (`mem.arena_mib`).
     #[cold]
     fn wait_for_reply_memory(&mut self, conn: ConnId, slot: SlotId) {
         self.stats.no_buffer += 1;
@@ -212,7 +217,7 @@ impl Reactor {
         self.give_up_reply(conn, slot, CallFailure::NoMemory);
     }
 
-    /// Says if a reply may wait for memory any longer.
+    /// Returns true if a reply may keep waiting for memory.
     fn reply_has_patience(&mut self, conn: ConnId, slot: SlotId) -> bool {
         let now = self.read_clock();
         let ends = Instant(now.0.saturating_add(self.memory_wait_ticks));
@@ -221,7 +226,7 @@ impl Reactor {
         Instant(now.0) < *pull.patience.get_or_insert(ends)
     }
 
-    /// It is tried again in whole turns. It stands in the list once.
+    /// Defers a reply, which is retried in whole turns. It is in the list at most once.
     fn put_off_reply(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conns.find(conn) else { return };
         let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return };
@@ -230,7 +235,7 @@ impl Reactor {
         }
     }
 
-    /// A reply that was put off has its turn.
+    /// Retries a deferred reply.
     pub(in crate::reactor) fn resume_reply(&mut self, conn: ConnId, slot: SlotId) {
         let pull = self.conns.find(conn).and_then(|c| c.pulls.get_mut(usize::from(slot.index)));
         if let Some(Some(pull)) = pull {
@@ -238,8 +243,8 @@ impl Reactor {
         }
     }
 
-    /// Sends RDMA_DONE, as soon as there is room for it, and takes the reply out of its place; `None`
-    /// if nobody waits for it, or not yet.
+    /// Sends RDMA_DONE, as soon as there is room for it, and takes the reply out of its place; `None` if it is not to
+    /// be delivered, or not yet.
     fn end_reply(&mut self, conn: ConnId, slot: SlotId) -> Option<ReplyPull> {
         let c = self.conns.find(conn)?;
         let room = c.send_room(&self.fabric) > 0 && c.has_spare_send();
@@ -262,8 +267,8 @@ impl Reactor {
         }
     }
 
-    /// An RDMA Read of a reply completed: whether the reply can go on. A failed one means that the
-    /// queue pair goes down, which ends the call.
+    /// An RDMA Read of a reply completed: returns true if the reply can continue. A failed one means that the queue
+    /// pair goes down, which ends the call.
     pub(in crate::reactor) fn on_reply_read(&mut self, conn: ConnId, slot: SlotId) -> bool {
         let Some(c) = self.conns.find(conn) else { return false };
         let requester = &mut c.lane.proto().requester;

@@ -1,10 +1,10 @@
-//! What happens to a client's calls when its connection is lost (RFC 5666 section 8): the requester
-//! and the calls that may be sent again wait here, without a connection, and go on with the next
-//! one, in their first order and before new calls.
+//! Resends a client's calls after its connection was lost (RFC 5666 section 8): the requester and the calls that may
+//! be sent again wait here, without a connection, and continue on the next one, in their original order and before
+//! new calls.
 //!
-//! A call that may be sent again keeps its encoded stream, in a block of the core's memory: as many
-//! as there are credits. Memory that the lost connection's peer could reach is never exposed again:
-//! arguments are copied to where the new one can, results get new room. Deadlines go on.
+//! A call that may be sent again keeps its encoded stream, in a block of the core's memory; there are at most as many
+//! as credits. Memory that the lost connection's peer could reach is never exposed again: arguments are copied to
+//! memory of the new connection, results get new room. Deadlines continue to run.
 //!
 //! The api decides when to try another connection; the control thread makes it.
 
@@ -28,8 +28,8 @@ use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::SlotId;
 use std::time::Duration;
 
-/// How soon a held call is looked at again that found no credit, buffer or room. Replies are the
-/// usual occasion; this is for those that nobody waits for any more.
+/// Retry interval of a held call that found no credit, buffer or room. Usually a reply triggers the retry; the
+/// interval covers replies to calls that have already ended.
 const RESEND_PAUSE: Duration = Duration::from_millis(1);
 
 impl CoreCell {
@@ -41,7 +41,7 @@ impl CoreCell {
         spec: &mut CallSpec,
         draft: &Draft<'_>,
     ) -> Result<CallId, Backpressure> {
-        // Nothing is kept of a call that cannot start anyway.
+        // A call that cannot start anyway is not stored.
         drop(self.reactor().take_send_buffer(conn)?.0);
         let kept = self.keep(spec, draft)?;
         let slot = self.start_special_call(conn, Start::New(token), spec, draft)?;
@@ -65,7 +65,7 @@ impl CoreCell {
         Ok(Kept::new(stream, *draft.cuts(), reactor.stats.calls_sent, spec))
     }
 
-    /// A lasting client's connection went down: what may be sent again waits for the next one.
+    /// The connection of a lasting client went down: calls that may be sent again wait for the next one.
     pub(in crate::reactor) fn suspend(&self, gone: Conn, cause: &DownCause, up: &mut impl Upcalls) {
         let lost = gone.id;
         let ended = self.reactor().suspend(gone, cause);
@@ -75,7 +75,7 @@ impl CoreCell {
         up.on_lost(lost, cause);
     }
 
-    /// Sends held calls again as far as credits and memory go. `true` when all are out.
+    /// Sends held calls again as far as credits and memory permit. Returns true when all are sent.
     pub(crate) fn resend_held(&self, conn: ConnId) -> bool {
         loop {
             let next = self.reactor().next_held(conn);
@@ -104,8 +104,8 @@ impl CoreCell {
         sent.map(drop)
     }
 
-    /// Ends the calls of clients that the api has given up, before a connection that one of them
-    /// asked for is somebody's: it would come to a client that has ended, and its calls to nobody.
+    /// Ends the calls of clients that the api has given up, before a connection requested by one of them is assigned:
+    /// it would go to a client that has ended.
     #[cold]
     pub(in crate::reactor) fn end_given_up_clients(&self, up: &mut impl Upcalls) {
         loop {
@@ -115,7 +115,7 @@ impl CoreCell {
         }
     }
 
-    /// Clients without a connection, and those that are sending their calls again.
+    /// Attends to clients without a connection, and to those that are resending their calls.
     #[cold]
     pub(in crate::reactor) fn attend_interrupted(&self, up: &mut impl Upcalls) {
         self.end_given_up_clients(up);
@@ -133,14 +133,14 @@ impl CoreCell {
     }
 }
 
-/// Whether a call that was refused for this may be sent later.
+/// Returns true if a call refused for this reason may be sent later.
 fn may_pass(refused: &Backpressure) -> bool {
     use Backpressure::{Connecting, Down, NoBuffer, NoCredit, Reconnecting, SendQueueFull};
     // Connecting: a security context is being replaced.
     matches!(refused, NoCredit | NoBuffer | SendQueueFull | Down | Connecting | Reconnecting)
 }
 
-/// No other connection will come: every held call ends.
+/// There will be no other connection: every held call ends.
 fn end_all(mut client: Suspended, up: &mut impl Upcalls) {
     let (lost, cause, calls) = (client.lost, client.cause, client.calls);
     let lasting = calls.lasting.as_deref();
@@ -158,7 +158,7 @@ impl Reactor {
         self.conns.find(conn)?.calls.lasting.as_deref_mut()
     }
 
-    /// Whether calls of this connection may outlive it.
+    /// Returns true if calls of this connection may outlive it.
     pub(in crate::reactor) fn is_lasting(&mut self, conn: ConnId) -> bool {
         self.lasting(conn).is_some()
     }
@@ -170,14 +170,15 @@ impl Reactor {
         lasting.resends_max = resends_max;
     }
 
-    /// Takes the calls out of a connection that is gone; gives those that end, and how.
+    /// Takes the calls out of a lost connection; returns those that end, and their ends.
     fn suspend(&mut self, gone: Conn, cause: &DownCause) -> Vec<(CallKey, CallEnd)> {
         let Conn { id: lost, lane, mut calls, mut pulls, negotiated, goodbye, .. } = gone;
         let mut requester = lane.take_requester();
-        let mut ended = Vec::new();
+        let (mut ended, unsent) = (Vec::new(), requester.reserved().collect::<Vec<_>>());
         requester.suspend(|slot, token| {
             let has_reply = pulls.get(usize::from(slot.index)).is_some_and(Option::is_some);
-            let is_unexecuted = goodbye.is_believed() && !has_reply;
+            let is_believed = goodbye.is_believed() && !has_reply;
+            let is_unexecuted = is_believed || unsent.contains(&slot);
             if let Some(lasting) = &mut calls.lasting {
                 lasting.note_loss(slot, is_unexecuted);
             }
@@ -214,7 +215,7 @@ impl Reactor {
         ended
     }
 
-    /// Gives the suspended client that asked for this connection its place there.
+    /// Moves the suspended client that requested this connection to it.
     pub(in crate::reactor) fn take_over(&mut self, request: u64, conn: &mut Conn) {
         let asked = |client: &Suspended| client.request == Some(request) && !client.is_given_up;
         let Some(index) = self.interrupted.suspended.iter().position(asked) else { return };
@@ -227,8 +228,8 @@ impl Reactor {
         }
     }
 
-    /// Another server answers now, which cannot know what the one before has executed: calls end that
-    /// it may have.
+    /// Another server answers now, which cannot know which calls the previous one has executed: calls that it may
+    /// have executed end.
     fn fail_at_most_once(&mut self, conn: &mut Conn, cause: &DownCause) {
         let lasting = conn.calls.lasting.as_deref();
         let at_most_once = |slot: &SlotId| {
@@ -256,7 +257,7 @@ impl Reactor {
             .min_by_key(|slot| lasting.kept(*slot).map(|kept| kept.order))
     }
 
-    /// What was kept of a held call, with what it lends to the new connection.
+    /// The stored state of a held call, with the buffers it lends to the new connection.
     fn take_held(&mut self, conn: ConnId, slot: SlotId) -> Result<(Kept, CallSpec), Backpressure> {
         let c = self.conns.find(conn).ok_or(Backpressure::Down)?;
         c.lane.proto().requester.check_resend(slot).map_err(|_| Backpressure::NoCredit)?;
@@ -284,8 +285,8 @@ impl Reactor {
         Ok((kept, spec))
     }
 
-    /// What was kept of a call stays until it ends; a call that could not be sent again gets its
-    /// buffers back.
+    /// Puts the stored state of a call back, where it stays until the call ends; a call that could not be sent again
+    /// gets its buffers back.
     fn put_back(
         &mut self,
         conn: ConnId,
@@ -324,7 +325,7 @@ impl Reactor {
         Instant(self.time().0.saturating_add(self.clock.from_duration(RESEND_PAUSE)))
     }
 
-    /// A held call that cannot be sent on the new connection at all.
+    /// Fails a held call that can never be sent on the new connection.
     fn fail_held(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conns.find(conn) else { return };
         let lasting = c.calls.lasting.as_deref();
@@ -358,7 +359,7 @@ impl Reactor {
         }
     }
 
-    /// The core ends: nobody gets another connection.
+    /// The core ends: no client gets another connection.
     pub(in crate::reactor) fn give_up_all(&mut self) {
         for client in &mut self.interrupted.suspended {
             client.cause = DownCause::Local;
@@ -382,8 +383,7 @@ impl Reactor {
 }
 
 impl CallTable {
-    /// Whether the call in this slot may be sent again; takes away what belonged to the connection
-    /// that is gone.
+    /// Returns true if the call in this slot may be sent again; removes the resources of the lost connection.
     fn detach(&mut self, slot: SlotId) -> bool {
         let Some(lasting) = self.lasting.as_deref().filter(|lasting| lasting.may_resend(slot))
         else {

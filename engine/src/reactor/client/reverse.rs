@@ -1,15 +1,14 @@
-//! Calls in reverse (RFC 8167): a connection that has room for them lets its server call and its
-//! client serve, beside the calls of the forward direction.
+//! Reverse calls (RFC 8167): a connection that has room for them lets its server call and its client serve, in
+//! addition to the calls of the forward direction.
 //!
-//! Who connects says for each connection whether it takes such calls, and then has slots, receives
-//! and send buffers for them from the first message on; who accepts has them on every connection, if
-//! they are configured at all (`rpc.reverse_calls`). Nothing on the wire says whether the other end
-//! takes them: that is for the upper layer. Version two asks every end to answer them, so that a client
-//! which takes none refuses them there. On a new connection the first call in
-//! reverse goes alone, until its reply brings more credits (section 4).
+//! The connecting side decides for each connection if it takes such calls, and then has slots, receives and send
+//! buffers for them from the first message on. The accepting side has them on every connection, if they are
+//! configured at all (`rpc.reverse_calls`). The wire does not show if the other end takes them: that is left to the
+//! upper layer. Version two requires every end to answer them, so a client that takes none refuses them there. On a
+//! new connection the first reverse call goes alone, until its reply brings more credits (section 4).
 //!
-//! Everything else is the same code in both directions. Calls in reverse end with the connection, and
-//! are not sent again on the next one: that one has a client that says anew whom it lets call.
+//! Everything else is the same code in both directions. Reverse calls end with the connection, and are not sent again
+//! on the next one: that connection has a new client, which decides again if it takes them.
 
 use crate::fabric::ConnId;
 use crate::reactor::pending::roles::{NoReverse, ReverseState, Roles};
@@ -18,13 +17,12 @@ use spinrpc_proto::connection::Side;
 use spinrpc_proto::version::Versions;
 
 impl Reactor {
-    /// The connection that was asked for under this number takes calls in reverse.
+    /// The connection requested under this number takes reverse calls.
     pub(in crate::reactor) fn take_reverse_calls(&mut self, request: u64) {
         self.reverse_requests.push(request);
     }
 
-    /// What this end of a connection is that was asked for under this number, now that it is there,
-    /// or never will be.
+    /// Takes the roles of this end of the connection requested under this number, when it is up or has failed.
     pub(in crate::reactor) fn roles_of(&mut self, request: u64) -> Roles {
         let place = self.reverse_requests.iter().position(|asked| *asked == request);
         if let Some(place) = place {
@@ -35,8 +33,8 @@ impl Reactor {
         Roles { side: Side::Client, reverse_calls, refuses_reverse }
     }
 
-    /// The application of a server has a client on this connection from now on; its calls stay
-    /// inline if that is asked for. `is_served`: a call of the connection is being served.
+    /// The application of a server has a client on this connection from now on; its calls stay inline if so
+    /// requested. `is_served`: a call of the connection is being served.
     pub(in crate::reactor) fn begin_reverse(
         &mut self,
         conn: ConnId,

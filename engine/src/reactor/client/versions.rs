@@ -1,6 +1,6 @@
-//! Which version of RPC-over-RDMA a connection speaks, as the reactor carries it out (version two
-//! section 5): the api says what is offered, the requester what came of it, and here the first call is
-//! kept as long as it may have to be sent in another version.
+//! Negotiation of the RPC-over-RDMA version of a connection, as carried out by the reactor (version two section 5):
+//! the api decides which version to offer, the requester reports the result, and the first call is kept here as long
+//! as it may have to be sent in another version.
 //!
 //! Only calls with which a connection begins are sent before the version is settled, one at a time;
 //! they have no chunks and fit the first message.
@@ -13,7 +13,7 @@ use spinrpc_proto::output::SlotId;
 use spinrpc_proto::version::{Negotiation, Stage, TransportVersion, Versions};
 
 impl Reactor {
-    /// How a new connection finds its version; before its first call.
+    /// Sets the version negotiation of a new connection, before its first call.
     pub(in crate::reactor) fn negotiate(&mut self, conn: ConnId, negotiation: Negotiation) {
         let Some(c) = self.conns.find(conn) else { return };
         c.lane.proto().requester.negotiate(negotiation);
@@ -34,9 +34,9 @@ impl Reactor {
         Some(Settled { negotiated: c.negotiated, verdict: c.lane.proto().requester.verdict() })
     }
 
-    /// Sends the first call again on the same connection, in the version that the responder speaks
-    /// (version two section 5.2); or the one that tried an extension, without that. It fits again, because no
-    /// header of version one is longer.
+    /// Sends the first call again on the same connection, in the version that the responder speaks (version two
+    /// section 5.2). A call that tested an extension is sent again without it. The call fits again, because headers
+    /// of version one are not longer.
     #[cold]
     pub(in crate::reactor) fn send_in_other_version(&mut self, conn: ConnId, slot: SlotId) {
         let stream_at = self.config.headroom_bytes();
@@ -58,8 +58,8 @@ impl Reactor {
         }
     }
 
-    /// The version of calls on a connection that was accepted: that in which it is called, or that
-    /// of which there is no other (version two section 5.3).
+    /// Settles the version of calls on an accepted connection: the version in which it is called, or the only one
+    /// spoken (version two section 5.3).
     pub(in crate::reactor) fn settle_in_reverse(&mut self, conn: ConnId) {
         let versions = self.config.versions();
         let Some(c) = self.conns.find(conn) else { return };

@@ -1,5 +1,5 @@
-//! Measures how long handlers take to answer calls. Nothing here runs unless somebody has asked for latencies: the api
-//! then runs each handler between `begin_timer` and `end_timer`.
+//! Measures how long handlers take to answer calls. Runs only while latencies are requested: the api then runs each
+//! handler between `begin_timer` and `end_timer`.
 
 use crate::fabric::ConnId;
 use crate::reactor::pending::latency::Latencies;
@@ -26,7 +26,7 @@ impl CoreCell {
 }
 
 impl Reactor {
-    /// Obeys the letter of who wants to measure: returns whether to.
+    /// Obeys a letter of the control socket's thread; returns true if latencies are to be measured.
     pub(in crate::reactor) fn measure(&mut self, latencies: &Arc<Latencies>) -> bool {
         self.latencies = Some(Arc::clone(latencies));
         latencies.obey()

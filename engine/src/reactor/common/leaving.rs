@@ -1,10 +1,9 @@
-//! Ending in good order: what a core does from the letter that asks for it until it is shut down.
+//! Graceful shutdown of a core, from the letter that requests it until the core is shut down.
 //!
-//! Calls that come are left alone, new connections refused. Those calls that a service has deferred
-//! are answered, and each connection to a client is closed as soon as its replies have left, which
-//! ends calls in reverse on it; those that this side asked for stay, because services may need them,
-//! but replies to calls in reverse leave first. The core looks at that with its mail and, while
-//! something is left, again and again.
+//! Arriving calls are ignored, new connections refused. Calls that a service has deferred are answered, and each
+//! connection to a client is closed as soon as its replies were sent, which ends reverse calls on it. Connections
+//! that this side opened stay, because services may need them, but their replies to reverse calls are sent first. The
+//! core checks the progress when it reads its mail and, while calls are left, periodically.
 
 use crate::fabric::{ConnId, DownCause, Fabric, SendWr};
 use crate::reactor::state::connection::Conn;
@@ -19,13 +18,13 @@ use spinrpc_proto::output::{Dropped, SlotId};
 use spinrpc_proto::version::TransportVersion;
 use std::time::Duration;
 
-/// How long replies may have left before the core notices.
+/// Interval at which the core checks if replies were sent.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl Reactor {
-    /// Closes the connections whose replies have left, and says how many calls are not finished. What
-    /// a device still has of a connection's replies is sent before that is down. It says so before
-    /// it closes any, so that whoever has seen one end may rely on it.
+    /// Closes the connections whose replies were sent, and reports the number of unfinished calls. Replies that a
+    /// device still has are sent before the connection is down. The report comes before any connection is closed, so
+    /// that a thread that has seen one end can rely on it.
     #[cold]
     pub(in crate::reactor) fn go_on_leaving(&mut self) {
         if self.leaving.is_none() {
@@ -71,11 +70,11 @@ impl Reactor {
         }
     }
 
-    /// Tells a client whose calls are all answered that no other one was executed. `true` when the
-    /// connection may be closed: that has left, or cannot be said.
+    /// Tells a client whose calls are all answered that no other one was executed. Returns true when the connection
+    /// may be closed: the message was sent, or cannot be sent.
     fn say_goodbye(&mut self, conn: ConnId) -> bool {
         let Some(c) = self.conns.find(conn) else { return false };
-        // No document has the message: only our own ends know it.
+        // The message is in no standard: only our own ends know it.
         let is_understood = c.negotiated.peer().instance != Instance::Unknown;
         if !is_understood || c.goodbye.is_sent || c.goodbye.is_false {
             return true;
@@ -97,8 +96,8 @@ impl Reactor {
         !self.fabric.has_unsent(conn)
     }
 
-    /// Takes a message that the protocol core has dropped. `true` if the server says by it that the calls
-    /// in flight are not executed on this connection; any other may have been the answer to one of them.
+    /// Takes a message that the protocol core has dropped. Returns true if it states that the calls in flight are not
+    /// executed on this connection; any other message may have been the answer to one of them.
     pub(in crate::reactor) fn hear_goodbye(
         &mut self,
         conn: ConnId,
@@ -112,12 +111,12 @@ impl Reactor {
         is_heard
     }
 
-    /// Calls deferred, of whatever kind, that are not answered.
+    /// Deferred calls of any kind that are not answered.
     pub(in crate::reactor) fn all_deferred(&self) -> usize {
         self.deferred + self.options_deferred
     }
 
-    /// A call that is its client's to send again, to whoever serves next.
+    /// Leaves a call for its client to send again, to the next server.
     pub(in crate::reactor) fn leave_call(&mut self, to: &ReplyTarget<'_>) {
         let Some(c) = self.conns.find(to.conn) else { return };
         if c.lane.proto().responder.abandon(to.slot) {
@@ -129,16 +128,16 @@ impl Reactor {
 }
 
 impl Conn {
-    /// Whether a call that the connection took with it, and of which no part of a reply has come, was
-    /// executed neither on it nor on one before.
+    /// Returns true if a call lost with the connection, without any part of a reply, was executed neither on this
+    /// connection nor on an earlier one.
     pub(in crate::reactor) fn proves_unexecuted(&self, slot: SlotId) -> bool {
         let pull = self.pulls.get(usize::from(slot.index));
         let is_unknown = self.calls.lasting.as_ref().is_some_and(|before| before.is_unknown(slot));
         self.goodbye.is_believed() && pull.is_none_or(Option::is_none) && !is_unknown
     }
 
-    /// Replies that wait for more than the send queue: errors for a buffer, those that are left to be
-    /// fetched for their RDMA_DONE, or for that of another.
+    /// Replies that wait for more than the send queue: errors wait for a buffer, replies that the client fetches for
+    /// their RDMA_DONE, or for an earlier one.
     fn replies_held(&self) -> usize {
         self.answers_owed + self.kept.len() + self.lane.proto().responder.dones_owed() as usize
     }

@@ -1,5 +1,5 @@
-//! Layer 4: what both halves of a core share: messages on their way out, panics, observers, the end in good order.
-//! Works on the state.
+//! Layer 4: code shared by both halves of a core: outgoing messages, panics, observers, graceful shutdown. Works on
+//! the state.
 
 pub(crate) mod latency;
 pub(crate) mod leaving;

@@ -1,6 +1,6 @@
-//! What a core tells those who look at it: a letter of the control socket's thread asks, a few
-//! connections at a time so that no turn takes long, and goes back with the answer. It brings the
-//! memory for it, so that the core allocates nothing.
+//! Reports the state of a core to observers: a letter of the control socket's thread asks for a few connections at a
+//! time, so that no turn takes long, and returns with the answer. It brings the memory for it, so that the core
+//! allocates nothing.
 
 use crate::fabric::{AnyFabric, Fabric};
 use crate::mem::BulkPool;
@@ -12,7 +12,7 @@ use crate::reactor::state::core::Reactor;
 use spinrpc_proto::connection::Side;
 
 impl Reactor {
-    /// Answers; the next asking of the same letter goes on behind the connections seen.
+    /// Answers; the next request of the same letter continues behind the connections already seen.
     #[cold]
     pub(in crate::reactor) fn observe(&mut self, mut to: Box<Observation>) {
         (to.deferred, to.put_off) = (self.all_deferred(), self.put_off.len());
@@ -29,12 +29,12 @@ impl Reactor {
         }
         to.is_whole = to.from >= places;
         let back = to.back.clone();
-        // Who has asked waits no longer, or has room for each of its letters.
+        // The observer has stopped waiting, or has room for each of its letters.
         let _ = back.try_send(to);
     }
 }
 
-/// Of the blocks of a pool, the bytes of those in use, and of all.
+/// Bytes of the blocks of a pool: those in use, and all.
 fn bytes_used(pool: &BulkPool) -> (usize, usize) {
     pool.classes().fold((0, 0), |(used, all), class| {
         let out = class.total - class.free.min(class.total);

@@ -1,5 +1,4 @@
-//! Messages on their way out: how each kind is counted, and the end of a connection whose queue is full. Called by
-//! both halves.
+//! Outgoing messages: counts each kind, and ends a connection whose queue is full. Called by both halves.
 
 use crate::fabric::{ConnId, Fabric, SendWr};
 use crate::mem::Buf;
@@ -15,8 +14,7 @@ impl Reactor {
             return;
         }
         if self.fabric.post(conn, SendWr::Send { message, invalidate: None }).is_err() {
-            // There was room when it was written. The call is in flight by now, and ends with the
-            // connection: once.
+            // There was room when it was written. The call is in flight by now, and ends once, with the connection.
             self.close_overrun(conn, "send queue");
         }
     }

@@ -1,9 +1,11 @@
-//! The memory of a client's calls, by slot: what each call in flight has lent, and what has to be
-//! kept of a call that may be sent again on another connection. It outlives the connection together
-//! with the requester.
+//! The memory of a client's calls, by slot: buffers that each call in flight has lent, and the stored state of calls
+//! that may be sent again on another connection. It outlives the connection together with the requester.
 
 use crate::mem::Bulk;
 use crate::reactor::pending::lasting::Lasting;
+use crate::reactor::pending::spares::Spares;
+#[cfg(feature = "gss")]
+use crate::reactor::words::calls::PartCopied;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::SlotId;
 
@@ -17,14 +19,17 @@ pub(crate) struct CallHold {
     pub(crate) results: [Option<Bulk>; ITEMS_MAX],
     /// Memory of the Reply chunk.
     pub(crate) reply: Option<Bulk>,
+    /// The Reply chunk of which only the first bytes are in `reply` yet.
+    #[cfg(feature = "gss")]
+    pub(crate) rest: Option<PartCopied>,
     /// The call itself, when it travels in a Position-Zero Read chunk.
     pub(crate) message: Option<Bulk>,
-    /// Memory of the connection that stands in for arguments and results which are not.
+    /// Memory of the connection that stands in for arguments and results outside of it.
     pub(crate) argument_copies: [Option<Bulk>; ITEMS_MAX],
     pub(crate) result_copies: [Option<Bulk>; ITEMS_MAX],
     /// Keys of the results.
     pub(in crate::reactor) result_keys: [u32; ITEMS_MAX],
-    /// Bytes of results that came to where they belong, past their copies.
+    /// Bytes of results that were placed directly in their final memory, past their copies.
     home_bytes: [Option<u32>; ITEMS_MAX],
     handles: [u32; KEYS_PER_CALL_MAX],
     handle_count: u8,
@@ -39,8 +44,8 @@ impl CallHold {
         self.handle_count += 1;
     }
 
-    /// Notes which results came home past their copies. The copies stay: by them it is known, should the call be sent
-    /// again, which results are memory of the application.
+    /// Notes which results were placed directly, past their copies. The copies stay: if the call is sent again, they
+    /// show which results are memory of the application.
     pub(in crate::reactor) fn note_home(&mut self, home_bytes: impl Fn(u32) -> Option<u32>) {
         for (index, copy) in self.result_copies.iter().enumerate() {
             self.home_bytes[index] =
@@ -48,8 +53,8 @@ impl CallHold {
         }
     }
 
-    /// Sets the lengths of the results, after fetching those that were placed in a copy. Returns
-    /// how many that were; `None` if the reply places more than came home.
+    /// Sets the lengths of the results, after copying those that were placed in a copy. Returns the number of copied
+    /// results; `None` if the reply reports more bytes than were placed.
     pub(in crate::reactor) fn take_results(&mut self, placed: &[u32; ITEMS_MAX]) -> Option<u64> {
         let mut copied = 0;
         let mut lengths = placed.iter();
@@ -76,7 +81,7 @@ impl CallHold {
         &self.handles[..usize::from(self.handle_count)]
     }
 
-    /// Blocks of registered memory that it holds.
+    /// Number of blocks of registered memory that it holds.
     pub(in crate::reactor) fn blocks(&self) -> usize {
         let items = self.arguments.iter().chain(&self.results);
         let copies = self.argument_copies.iter().chain(&self.result_copies);
@@ -84,7 +89,7 @@ impl CallHold {
         items.chain(copies).chain(streams).filter(|block| block.is_some()).count()
     }
 
-    /// So many of its keys are being killed.
+    /// Sets the number of its keys that are being killed.
     pub(in crate::reactor) fn set_dying(&mut self, keys: u8) {
         self.dying = keys;
     }
@@ -100,9 +105,9 @@ impl CallHold {
         self.dying > 0
     }
 
-    /// Leaves nothing that the lost connection's peer could reach but the arguments, which it could
-    /// only read. The results, which a reply may have filled, are as long as at first again. Says how
-    /// long those were that go.
+    /// Removes all memory that the lost connection's peer could reach, except the arguments, which it could only
+    /// read. The results, which a reply may have filled, get their original lengths again. Returns the lengths of the
+    /// removed results.
     pub(in crate::reactor) fn detach(
         &mut self,
         result_bytes: &[usize; ITEMS_MAX],
@@ -122,8 +127,8 @@ impl CallHold {
     }
 }
 
-/// What came in a Reply chunk. Nothing while that lies where the peer can write: the reply came
-/// another way then, or the chunk would have been copied.
+/// Contents of a Reply chunk. Empty while the chunk is in memory that the peer can write: then the reply arrived
+/// another way, or the chunk would have been copied.
 pub(in crate::reactor) fn private_bytes(reply: Option<&Bulk>) -> &[u8] {
     reply.filter(|memory| !memory.is_exposed()).map_or(&[], Bulk::bytes)
 }
@@ -132,24 +137,23 @@ pub(in crate::reactor) fn private_bytes(reply: Option<&Bulk>) -> &[u8] {
 pub(crate) struct CallTable {
     holds: Box<[Option<Box<CallHold>>]>,
     /// Boxes for the calls that need them.
-    #[expect(clippy::vec_box, reason = "a box moves at the price of a pointer")]
-    spare: Vec<Box<CallHold>>,
-    /// There if the client's calls may outlive the connection.
+    spare: Spares<CallHold>,
+    /// Set if the client's calls may outlive the connection.
     pub(in crate::reactor) lasting: Option<Box<Lasting>>,
 }
 
 impl CallTable {
-    /// Room for so many calls (slow path: allocates).
+    /// Creates a table for `slots` calls (slow path: allocates).
     pub(crate) fn new(slots: usize) -> Self {
         Self {
             holds: (0..slots).map(|_| None).collect(),
-            // One for each call in flight, and that of a reply whose handler starts the next call.
-            spare: (0..slots + slots.min(1)).map(|_| Box::default()).collect(),
+            // One for each call in flight, and one for a reply whose handler starts the next call.
+            spare: Spares::new(slots + slots.min(1)),
             lasting: None,
         }
     }
 
-    /// How many calls there is room for.
+    /// Number of calls that fit.
     pub(in crate::reactor) fn slots(&self) -> usize {
         self.holds.len()
     }
@@ -161,13 +165,13 @@ impl CallTable {
 
     /// An empty box for a call that needs one.
     pub(in crate::reactor) fn spare(&mut self) -> Option<Box<CallHold>> {
-        self.spare.pop()
+        self.spare.take()
     }
 
     /// The emptied box goes back, for a later call.
     pub(crate) fn recycle(&mut self, mut hold: Box<CallHold>) {
         *hold = CallHold::default();
-        self.spare.push(hold);
+        self.spare.give(hold);
     }
 
     /// Gives a call its memory.
@@ -175,8 +179,7 @@ impl CallTable {
         self.holds[usize::from(slot.index)] = Some(hold);
     }
 
-    /// Takes the memory of an ended call; what was kept of it for another connection goes. `None`
-    /// for a call that had neither.
+    /// Takes the memory of an ended call and drops its stored state. `None` for a call that had neither.
     #[inline(always)]
     pub(crate) fn take(&mut self, slot: SlotId) -> Option<Box<CallHold>> {
         let hold = self.take_hold(slot)?;
@@ -184,14 +187,14 @@ impl CallTable {
         Some(hold)
     }
 
-    /// Takes the memory of a call whose reply has to be fetched. What is kept of the call stays until
-    /// it has ended.
+    /// Takes the memory of a call whose reply has to be fetched. The stored state of the call stays until it has
+    /// ended.
     #[inline(always)]
     pub(crate) fn take_hold(&mut self, slot: SlotId) -> Option<Box<CallHold>> {
         self.holds.get_mut(usize::from(slot.index))?.take()
     }
 
-    /// Nothing is kept of an ended call any more.
+    /// Drops the stored state of an ended call.
     #[inline(never)]
     pub(crate) fn forget(&mut self, slot: SlotId) {
         if let Some(lasting) = &mut self.lasting {
@@ -199,7 +202,7 @@ impl CallTable {
         }
     }
 
-    /// Whether a call has lent any memory.
+    /// Returns true if a call has lent any memory.
     #[inline(always)]
     pub(in crate::reactor) fn has_hold(&self, index: u16) -> bool {
         self.holds.get(usize::from(index)).is_some_and(Option::is_some)

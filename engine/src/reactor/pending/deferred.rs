@@ -1,8 +1,8 @@
-//! A call that is answered away from its handler, perhaps on another thread: what its reply is
-//! encoded into, and where the answer goes.
+//! A call that is answered outside of its handler, perhaps on another thread: the memory that its reply is encoded
+//! into, and the destination of the answer.
 //!
-//! In a circle with the reply cache: a ticket has its answer kept there, and a call that is executed already
-//! waits there with its ticket.
+//! Depends on the reply cache, which depends on it: a ticket stores its answer there, and a repeated call waits there
+//! with its ticket.
 
 use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool};
@@ -31,11 +31,11 @@ pub(crate) struct DeferTicket {
     slot: SlotId,
     room: Option<Room>,
     is_answered: bool,
-    /// Keeps the reply, for the same call by another connection.
+    /// Stores the reply, for the same call on another connection.
     keep: Option<Ticket>,
 }
 
-/// A connection as threads know it that answer its calls: where the answers go, and whether it is still there.
+/// A connection as seen by threads that answer its calls: the destination of answers, and a flag that it has gone.
 pub(in crate::reactor) struct Caller {
     inbox: Arc<Inbox>,
     has_gone: AtomicBool,
@@ -47,20 +47,20 @@ impl Caller {
     }
 
     pub(in crate::reactor) fn go(&self) {
-        // Relaxed: a hint, which may come late; nothing is read by it.
+        // Relaxed: a hint, which may arrive late; no other data depend on it.
         self.has_gone.store(true, Ordering::Relaxed);
     }
 }
 
-/// What encoding a reply away from its core needs.
+/// State that encoding a reply outside of its core needs.
 pub(in crate::reactor) struct Room {
     pub(in crate::reactor) pool: BulkPool,
     pub(in crate::reactor) stage: Bulk,
     pub(in crate::reactor) plan: ReplyPlan,
-    /// What the reply has to be under, if its call came under RPCSEC_GSS.
+    /// Protection of the reply, if its call came under RPCSEC_GSS.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) protection: Option<Protection>,
-    /// The thread of the core, which seals in steps what is longer than this.
+    /// The thread of the core, and the length above which it seals in steps.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) core: (std::thread::ThreadId, usize),
 }
@@ -75,13 +75,15 @@ impl DeferTicket {
         Self { caller, conn, slot, room: Some(room), is_answered: false, keep: None }
     }
 
-    /// The answer goes nowhere: the connection has gone, and the reply is not kept for the same call by another.
+    /// Returns true if the answer would be discarded: the connection has gone, and the reply is not stored for the
+    /// same call on another.
     pub(crate) fn is_unheard(&self) -> bool {
         // Relaxed: as in `Caller::go`.
         self.keep.is_none() && self.caller.has_gone.load(Ordering::Relaxed)
     }
 
-    /// Answers that it was not executed, as its time was over. The same call by another connection is told SYSTEM_ERR.
+    /// Answers that it was not executed because its time was over. The same call on another connection gets
+    /// SYSTEM_ERR.
     pub(crate) fn too_late(mut self) {
         if let Some(keep) = self.keep.take() {
             keep.refuse(SYSTEM_ERR);
@@ -89,7 +91,7 @@ impl DeferTicket {
         self.post(DeferredAnswer::TooLate);
     }
 
-    /// Has the results protected.
+    /// Sets the protection of the results.
     #[cfg(feature = "gss")]
     pub(crate) fn protect(&mut self, protection: Protection) {
         if let Some(room) = &mut self.room {
@@ -97,12 +99,12 @@ impl DeferTicket {
         }
     }
 
-    /// Which call it answers.
+    /// The call that it answers.
     pub(crate) fn slot(&self) -> SlotId {
         self.slot
     }
 
-    /// Has the reply kept.
+    /// Sets the ticket that stores the reply.
     pub(crate) fn keep_by(&mut self, ticket: Ticket) {
         self.keep = Some(ticket);
     }
@@ -161,7 +163,7 @@ impl DeferTicket {
 
 impl Drop for DeferTicket {
     fn drop(&mut self) {
-        // Also when an encoder panicked: the call must not keep its slot for ever.
+        // Also when an encoder panicked: the call must not keep its slot forever.
         if !self.is_answered {
             self.refuse(AcceptStatus::SystemErr);
         }
@@ -169,8 +171,8 @@ impl Drop for DeferTicket {
 }
 
 impl Room {
-    /// Runs an encoder, and has its results kept by `keep`. They are written to `long` unless they can be
-    /// written to where they are sent from.
+    /// Runs an encoder, and stores its results with `keep`. They are written to `long` unless they can be written
+    /// directly to the memory they are sent from.
     fn encode_once(
         self,
         data: ReplyData,
@@ -191,7 +193,7 @@ impl Room {
         self.finish(data, encoded, draft)
     }
 
-    /// Results without data items are written to where they are sent from, if they fit there.
+    /// Writes results without data items directly to the memory they are sent from, if they fit there.
     fn encode_plain(mut self, long: &mut [u8], encode: EncodeOnce<'_>) -> DeferredAnswer {
         let mut writer = StreamWriter::with_more(self.stage.bytes_mut(), long);
         writer.fixed(&SUCCESS_HEADER);
@@ -205,7 +207,7 @@ impl Room {
         self.finish(ReplyData::new(), encoded, results.map(Draft::plain))
     }
 
-    /// The core refuses what is too long, as it knows why that is.
+    /// The core refuses results that are too long, because it knows the reason.
     fn finish(
         self,
         data: ReplyData,
@@ -229,7 +231,7 @@ impl Room {
         return false;
     }
 
-    /// Encodes what the reply is made of, protected if its call was.
+    /// Encodes the contents of the reply, protected if its call was.
     fn encode(self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
         #[cfg(feature = "gss")]
         if let Some(protection) = &self.protection {
@@ -253,7 +255,7 @@ impl Room {
         self.encode_unprotected(data, draft)
     }
 
-    /// The answer is given on the thread of the core, and too long to be sealed there at once.
+    /// Returns true if the answer is given on the thread of the core, and too long to be sealed there at once.
     #[cfg(feature = "gss")]
     fn leaves_sealing(&self, protection: &Protection, data: &ReplyData, draft: &Draft<'_>) -> bool {
         let (core, step_bytes) = self.core;
@@ -262,8 +264,8 @@ impl Room {
         is_long && std::thread::current().id() == core
     }
 
-    /// Encodes inline; results that are too long for that go into memory for a Reply chunk, if
-    /// there is one that takes them, or into what the client is to fetch, if that is allowed.
+    /// Encodes inline. Results that are too long for that go into memory for a Reply chunk, if the call offered a
+    /// fitting one, or into memory that the client fetches, if that is allowed.
     fn encode_unprotected(self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
         let Self { pool, mut stage, plan, .. } = self;
         let encoded = plan.encode_inline(stage.bytes_mut(), &data, draft);

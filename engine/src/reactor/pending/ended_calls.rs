@@ -8,7 +8,7 @@ use spinrpc_proto::output::SlotId;
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::version::TransportVersion;
 
-/// A call whose end the application has not been told of yet.
+/// A call whose end was not yet reported to the application.
 pub(in crate::reactor) struct GivenUp {
     pub(in crate::reactor) conn: ConnId,
     pub(in crate::reactor) call: CallKey,

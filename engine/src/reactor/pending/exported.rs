@@ -1,4 +1,4 @@
-//! Replies that the client is to fetch: their keys, and those that wait for an earlier RDMA_DONE.
+//! Replies that the client fetches: their keys, and replies that wait for an earlier RDMA_DONE.
 
 use crate::mem::Buf;
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -12,7 +12,7 @@ pub(crate) struct ExportHold {
 }
 
 impl ExportHold {
-    /// Memory that the client can reach, by its keys.
+    /// Number of keys under which the client can reach memory.
     pub(in crate::reactor) fn keys(&self) -> usize {
         usize::from(self.count)
     }

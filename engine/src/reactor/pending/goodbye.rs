@@ -1,21 +1,21 @@
-//! The end of a core in good order, as far as it has got: on one connection, and for those who wait.
+//! Progress of a graceful shutdown of a core: on one connection, and for the waiting thread.
 
 use spinrpc_proto::version::TransportVersion;
 use std::sync::mpsc::Sender;
 
-/// Who waits for a core that ends.
+/// A thread that waits for a core to end.
 pub(crate) struct Farewell {
-    /// Which core it is.
+    /// Index of the core.
     pub(crate) core: usize,
-    /// Gets core and calls that it still has to finish, when they change; is dropped when there are
-    /// none, and the connections of clients are down, or when the core is shut down.
+    /// Gets the core and its number of unfinished calls, when that changes. It is dropped when no calls are left and
+    /// the connections of clients are down, or when the core is shut down.
     pub(crate) report: Sender<(usize, usize)>,
 }
 
 /// The message of [`goodbye`] on one connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::reactor) struct Goodbye {
-    /// The server said it: the calls in flight were not executed on this connection.
+    /// The server sent it: the calls in flight were not executed on this connection.
     pub(in crate::reactor) is_heard: bool,
     /// A message was dropped that may have been the answer to one of those calls.
     pub(in crate::reactor) is_doubtful: bool,
@@ -27,13 +27,13 @@ pub(in crate::reactor) struct Goodbye {
 }
 
 impl Goodbye {
-    /// The calls in flight were not executed.
+    /// Returns true if the calls in flight were certainly not executed.
     pub(in crate::reactor) fn is_believed(&self) -> bool {
         self.is_heard && !self.is_doubtful
     }
 }
 
-/// A core that ends in good order.
+/// A core that shuts down gracefully.
 pub(in crate::reactor) struct Leaving {
     pub(in crate::reactor) farewell: Option<Farewell>,
     told: Option<usize>,
@@ -48,7 +48,7 @@ impl Leaving {
         if let Some(Farewell { core, report }) = &self.farewell
             && self.told.replace(unfinished) != Some(unfinished)
         {
-            // An error says that nobody waits any longer.
+            // An error means that no thread waits any longer.
             let _ = report.send((*core, unfinished));
         }
     }

@@ -1,12 +1,14 @@
-//! The calls of a connection that go under RPCSEC_GSS: the context of those to come, and what each call that was sent
-//! is answered under.
+//! The calls of a connection that go under RPCSEC_GSS: the context of future calls, and the protection of the reply
+//! to each call in flight.
 
+use crate::fabric::ConnId;
 use crate::mem::Bulk;
 use crate::reactor::pending::lasting::Kept;
 use crate::reactor::words::calls::{ReplyBuffers, Resend};
 use crate::reactor::words::protection::ClientContext;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::index_of;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,28 +21,32 @@ pub(crate) struct GssCalls {
     lowest: u32,
     /// By the index of the slot.
     sent: Box<[Option<SentCall>]>,
-    /// Calls whose slots others have since, the oldest first: their replies may be here, and wait until keys are dead. As many
-    /// as there are slots at most.
+    /// Calls whose slots were reused, the oldest first: their replies may have arrived, and wait until keys are dead.
+    /// At most as many as there are slots.
     earlier: VecDeque<SentCall>,
 }
 
-/// A call on its way.
+/// A call in flight.
 pub(crate) struct SentCall {
-    xid: Xid,
+    pub(in crate::reactor) slot: SlotId,
     pub(crate) context: Arc<ClientContext>,
     pub(crate) sequence: u32,
     deadline: Instant,
-    /// It was denied before, under another context.
-    was_denied: bool,
-    /// What it needs to be sent again. Of a call that outlives its connection it is there once its reply is.
+    /// The slot in which it was denied before, under another context: the application knows it by that.
+    denied_as: Option<SlotId>,
+    /// Data to send it again. For a call that outlives its connection it is only present once its reply has arrived.
     pub(in crate::reactor) kept: Option<Kept>,
 }
 
 /// Calls under a context are in flight.
 pub(crate) struct InUse;
 
-/// A call that the server has not executed because it has forgotten the context, and that is sent again under another one.
+/// A call that the server has not executed because it has lost the context, and that is sent again under another
+/// context.
 pub(crate) struct DeniedCall {
+    pub(in crate::reactor) conn: ConnId,
+    /// The slot that it had.
+    pub(in crate::reactor) slot: SlotId,
     pub(crate) token: u64,
     pub(in crate::reactor) kept: Kept,
     pub(in crate::reactor) deadline: Instant,
@@ -49,22 +55,23 @@ pub(crate) struct DeniedCall {
 }
 
 impl DeniedCall {
-    /// A connection before has been lost on which it may have been executed.
+    /// Returns true if an earlier connection was lost on which it may have been executed.
     pub(crate) fn is_unclear(&self) -> bool {
         self.kept.is_unknown
     }
 }
 
 impl SentCall {
-    /// The call, if it is to be sent again: "once", so that a server that denies all it gets is not asked for ever. A call
-    /// that another connection may have executed is not, if that may happen once at most: it would get another XID.
+    /// Returns the call if it is to be sent again: "once", so that a server that denies every call is not asked
+    /// forever. A call with at-most-once semantics that another connection may have executed is not sent again: it
+    /// would get another XID.
     pub(crate) fn deny(
         &mut self,
-        token: u64,
+        (conn, token): (ConnId, u64),
         buffers: Option<&mut ReplyBuffers<'_>>,
     ) -> Option<DeniedCall> {
         let is_unclear = |kept: &Kept| kept.is_unknown && kept.resend == Resend::AtMostOnce;
-        let was_denied = self.was_denied;
+        let was_denied = self.denied_as.is_some();
         let kept = self.kept.take_if(|kept| !was_denied && !is_unclear(kept))?;
         let (mut arguments, mut results) = Default::default();
         if let Some(buffers) = buffers {
@@ -76,21 +83,31 @@ impl SentCall {
                 result.set_len(bytes);
             }
         }
-        Some(DeniedCall { token, kept, deadline: self.deadline, arguments, results })
+        let (slot, deadline) = (self.slot, self.deadline);
+        Some(DeniedCall { conn, slot, token, kept, deadline, arguments, results })
     }
 
-    /// A connection before has been lost on which it may have been executed.
+    /// The application knows the call by this slot.
+    pub(in crate::reactor) fn is_known_as(&self, slot: SlotId) -> bool {
+        self.denied_as.unwrap_or(self.slot) == slot
+    }
+
+    fn xid(&self) -> Xid {
+        self.slot.xid()
+    }
+
+    /// Returns true if an earlier connection was lost on which it may have been executed.
     pub(crate) fn is_unclear(&self) -> bool {
         self.kept.as_ref().is_some_and(|kept| kept.is_unknown)
     }
 
-    /// Nothing of the call is needed any more but what its reply is under.
+    /// Drops all state of the call except the protection of its reply.
     pub(crate) fn let_go(&mut self) {
         self.kept = None;
     }
 }
 
-/// The buffers of a call, out of their places.
+/// Takes the buffers of a call.
 pub(crate) fn take_all(buffers: &mut [Option<Bulk>]) -> [Option<Bulk>; ITEMS_MAX] {
     let mut all = [const { None }; ITEMS_MAX];
     for (place, buffer) in all.iter_mut().zip(buffers) {
@@ -110,8 +127,8 @@ impl GssCalls {
         (self.context, self.lowest) = (context, 0);
     }
 
-    /// A call may have that number: a server may take one that is as far behind others in flight as its window for a
-    /// replay (RFC 2203 section 5.3.3.1).
+    /// Returns true if a call may use this number: a server may take a number for a replay that is a whole window
+    /// behind others in flight (RFC 2203 section 5.3.3.1).
     pub(in crate::reactor) fn has_room(&mut self, context: &ClientContext, number: u32) -> bool {
         let window = context.window.max(1);
         if number - self.lowest.min(number) >= window {
@@ -122,23 +139,24 @@ impl GssCalls {
         number - self.lowest.min(number) < window
     }
 
-    /// The call ended without a reply that anybody checks.
+    /// The call ended without a reply to be checked.
     pub(in crate::reactor) fn forget(&mut self, xid: Xid) {
         drop(self.take(xid));
     }
 
     pub(in crate::reactor) fn note(
         &mut self,
-        (xid, sequence): (Xid, u32),
+        (slot, sequence): (SlotId, u32),
         context: Arc<ClientContext>,
         deadline: Instant,
         kept: Option<Kept>,
     ) {
-        let Some(place) = self.sent.get_mut(usize::from(index_of(xid))) else { return };
-        let was_denied = false;
-        let sent = SentCall { xid, context, sequence, deadline, was_denied, kept };
-        let before = place.replace(sent);
-        if let Some(before) = before.filter(|before| before.xid != xid) {
+        let Some(place) = self.sent.get_mut(usize::from(slot.index)) else { return };
+        let sent = SentCall { slot, context, sequence, deadline, denied_as: None, kept };
+        // What is in its place is moved, as long as it is, only if it has to be.
+        let before = place.take_if(|before| before.xid() != slot.xid());
+        *place = Some(sent);
+        if let Some(before) = before {
             if self.earlier.len() == self.sent.len() {
                 self.earlier.pop_front();
             }
@@ -150,32 +168,45 @@ impl GssCalls {
     pub(in crate::reactor) fn keep_no_more(&mut self, xid: Xid) {
         let place = self.sent.get_mut(usize::from(index_of(xid))).and_then(Option::as_mut);
         let mut all = place.into_iter().chain(&mut self.earlier);
-        if let Some(sent) = all.find(|sent| sent.xid == xid) {
+        if let Some(sent) = all.find(|sent| sent.xid() == xid) {
             sent.let_go();
         }
     }
 
-    /// This call was denied before.
-    pub(in crate::reactor) fn note_denied(&mut self, xid: Xid) {
-        let place = self.sent.get_mut(usize::from(index_of(xid))).and_then(Option::as_mut);
-        if let Some(sent) = place.filter(|sent| sent.xid == xid) {
-            sent.was_denied = true;
+    /// This call was denied before, in another slot.
+    pub(in crate::reactor) fn note_denied(&mut self, slot: SlotId, denied_as: SlotId) {
+        let place = self.sent.get_mut(usize::from(slot.index)).and_then(Option::as_mut);
+        if let Some(sent) = place.filter(|sent| sent.slot == slot) {
+            sent.denied_as = Some(denied_as);
         }
     }
 
-    /// Calls under this context are in flight.
+    /// The slot that a call has which was denied in this one.
+    pub(in crate::reactor) fn sent_again(&self, denied_as: SlotId) -> Option<SlotId> {
+        let mut sent = self.sent.iter().flatten();
+        sent.find(|sent| sent.denied_as == Some(denied_as)).map(|sent| sent.slot)
+    }
+
+    /// Returns true if calls under this context are in flight.
     pub(in crate::reactor) fn is_used(&self, context: &Arc<ClientContext>) -> bool {
         let all = self.sent.iter().flatten().chain(&self.earlier);
         all.into_iter().any(|sent| Arc::ptr_eq(&sent.context, context))
     }
 
-    /// What the reply to this call has to be under.
+    /// Returns true if the reply to this call has a protected body.
+    pub(in crate::reactor) fn protects_body(&self, xid: Xid) -> bool {
+        let place = self.sent.get(usize::from(index_of(xid))).and_then(Option::as_ref);
+        let mut all = place.into_iter().chain(&self.earlier);
+        all.any(|sent| sent.xid() == xid && sent.context.service.protects_body())
+    }
+
+    /// Takes the protection of the reply to this call.
     pub(in crate::reactor) fn take(&mut self, xid: Xid) -> Option<SentCall> {
         let place = self.sent.get_mut(usize::from(index_of(xid)))?;
-        if let Some(sent) = place.take_if(|sent| sent.xid == xid) {
+        if let Some(sent) = place.take_if(|sent| sent.xid() == xid) {
             return Some(sent);
         }
-        let index = self.earlier.iter().position(|sent| sent.xid == xid)?;
+        let index = self.earlier.iter().position(|sent| sent.xid() == xid)?;
         self.earlier.remove(index)
     }
 }

@@ -1,4 +1,4 @@
-//! Replies that came and cannot be delivered yet: their keys are alive, or there is more to fetch.
+//! Replies that have arrived and cannot be delivered yet: their keys are alive, or there is more to fetch.
 
 use crate::mem::Buf;
 use crate::reactor::pending::call_table::CallHold;
@@ -38,7 +38,7 @@ impl ReplyPull {
         Self { message, reply, hold, sinks: Sinks::default(), put_off: false, patience: None }
     }
 
-    /// The memory of its call, when the connection is gone before the reply is here.
+    /// Takes the memory of its call, when the connection is gone before the reply is complete.
     pub(in crate::reactor) fn into_hold(self) -> Option<Box<CallHold>> {
         self.hold
     }

@@ -9,7 +9,7 @@ use spinrpc_proto::requester::{CallSlot, Requester};
 /// A client between two connections.
 pub(crate) struct Suspended {
     pub(in crate::reactor) lost: ConnId,
-    /// The connection that was asked for.
+    /// The requested connection.
     pub(in crate::reactor) request: Option<u64>,
     pub(in crate::reactor) retry_at: Instant,
     pub(in crate::reactor) requester: Requester<Box<[CallSlot]>>,
@@ -28,7 +28,7 @@ pub(crate) struct Interrupted {
 }
 
 impl Interrupted {
-    /// When one of them has something to do at the earliest.
+    /// Earliest time at which one of them has work to do.
     pub(in crate::reactor) fn next_deadline(&self, pause_ends: Instant) -> Instant {
         let of = |client: &Suspended| match client.is_given_up {
             true => Instant(0),

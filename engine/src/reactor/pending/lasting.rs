@@ -1,4 +1,4 @@
-//! What a client keeps of calls that may be sent again on another connection: one place for each slot.
+//! Stored state of a client's calls that may be sent again on another connection: one place for each slot.
 
 use crate::fabric::DownCause;
 use crate::mem::Bulk;
@@ -7,13 +7,13 @@ use crate::reactor::words::draft::Cuts;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::SlotId;
 
-/// What a call needs to be sent again.
+/// Data to send a call again.
 pub(in crate::reactor) struct Kept {
     /// The RPC message from its XID on, its data items taken out.
     pub(in crate::reactor) stream: Bulk,
     pub(in crate::reactor) cuts: Cuts,
     pub(in crate::reactor) resend: Resend,
-    /// How often it was sent again.
+    /// Number of times it was sent again.
     pub(in crate::reactor) resends: u8,
     /// Sent on the present connection.
     pub(in crate::reactor) in_flight: bool,
@@ -24,7 +24,7 @@ pub(in crate::reactor) struct Kept {
     pub(in crate::reactor) reply_bytes_max: usize,
     /// Room for each result.
     pub(in crate::reactor) result_bytes: [usize; ITEMS_MAX],
-    /// Results whose room the lost connection's peer could reach: how much there was.
+    /// Original room of results that the lost connection's peer could reach.
     pub(in crate::reactor) rooms: [Option<usize>; ITEMS_MAX],
 }
 
@@ -32,10 +32,10 @@ pub(in crate::reactor) struct Kept {
 pub(crate) struct Lasting {
     pub(in crate::reactor) kept: Box<[Option<Kept>]>,
     pub(in crate::reactor) resends_max: u8,
-    /// Why the last connection was lost.
+    /// Cause of the loss of the last connection.
     pub(in crate::reactor) lost_by: DownCause,
-    /// What was kept of the call that ended last. There on connections with a security context only: the server may have
-    /// denied it because it has forgotten that.
+    /// Stored state of the call that ended last. Only on connections with a security context: the server may have
+    /// denied the call because it has lost the context.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) ended: Option<(SlotId, Kept)>,
     #[cfg(feature = "gss")]
@@ -79,7 +79,7 @@ impl Lasting {
         self.kept[usize::from(slot.index)] = Some(kept);
     }
 
-    /// The connection of this call is gone; what is known of its execution there.
+    /// The connection of this call is gone; notes if the call is known not to be executed there.
     pub(in crate::reactor) fn note_loss(&mut self, slot: SlotId, is_unexecuted: bool) {
         let Some(kept) = self.kept_mut(slot).filter(|kept| kept.in_flight) else { return };
         if is_unexecuted {
@@ -90,19 +90,18 @@ impl Lasting {
         }
     }
 
-    /// A connection was lost that may have executed the call in this slot.
+    /// Returns true if a lost connection may have executed the call in this slot.
     pub(in crate::reactor) fn is_unknown(&self, slot: SlotId) -> bool {
         self.kept(slot).is_some_and(|kept| kept.is_unknown)
     }
 
-    /// Whether no connection executed the call in this slot.
+    /// Returns true if no connection executed the call in this slot.
     pub(in crate::reactor) fn is_unexecuted(&self, slot: SlotId) -> bool {
         self.kept(slot).is_some_and(|kept| !kept.is_unknown)
     }
 
-    /// Whether the call in this slot, whose connection is gone, may be sent again. "A bound on
-    /// resends": a call that brings the connection down each time would do so for ever (RFC 8166
-    /// section 4.5.3).
+    /// Returns true if the call in this slot, whose connection is gone, may be sent again. "A bound on resends": a
+    /// call that brings the connection down each time would otherwise do so forever (RFC 8166 section 4.5.3).
     pub(in crate::reactor) fn may_resend(&self, slot: SlotId) -> bool {
         self.kept(slot).is_some_and(|kept| !kept.in_flight || kept.resends < self.resends_max)
     }

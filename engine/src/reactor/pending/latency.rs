@@ -1,5 +1,5 @@
-//! Latency histograms of a core, and the switch that has it measure. Made by the control socket's thread, which brings
-//! them to the core by letter (`Mail::Measure`) and reads them without asking it.
+//! Latency histograms of a core, and the switch for measuring. Created by the control socket's thread, which sends
+//! them to the core in a letter (`Mail::Measure`) and reads them without asking it.
 
 use crate::reactor::words::latency::{Durations, Histogram, Row};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -17,11 +17,11 @@ pub(crate) struct Latencies {
     /// In the order of the core's services.
     programs: Box<[(Program, Version)]>,
     histograms: Box<[Histogram]>,
-    /// The core is to measure.
+    /// Measuring is requested.
     is_wanted: AtomicBool,
-    /// It does.
+    /// The core measures.
     is_on: AtomicBool,
-    /// A letter is on its way that says so.
+    /// A letter with the request is in flight.
     is_told: AtomicBool,
     /// Rung when the core has obeyed.
     obeyed: SyncSender<()>,
@@ -55,38 +55,38 @@ impl Latencies {
         }
     }
 
-    /// Switches measuring. True if the core needs a letter to notice, which the caller then has to post; a core that
-    /// does not read its mail has one, and no more. One thread calls it.
+    /// Switches measuring. Returns true if the core needs a letter to notice, which the caller must post; a core that
+    /// does not read its mail has at most one such letter. Called by one thread only.
     #[must_use]
     pub(crate) fn want(&self, is_wanted: bool) -> bool {
         if self.is_wanted.load(Ordering::Relaxed) == is_wanted {
             return false;
         }
         self.is_wanted.store(is_wanted, Ordering::Relaxed);
-        // Release: with the exchange in `obey`. Either this finds no letter on its way, or the core that reads that
-        // letter sees what is wanted now.
+        // Release: pairs with the exchange in `obey`. Either this finds no letter in flight, or the core that reads
+        // that letter sees the latest request.
         !self.is_told.swap(true, Ordering::AcqRel)
     }
 
-    /// The letter could not be posted: all is as it was before [`Latencies::want`].
+    /// The letter could not be posted: restores the state before [`Latencies::want`].
     pub(crate) fn take_back(&self) {
         let was_wanted = !self.is_wanted.load(Ordering::Relaxed);
         self.is_wanted.store(was_wanted, Ordering::Relaxed);
         self.is_told.store(false, Ordering::Release);
     }
 
-    /// The core read the letter: returns what is wanted.
+    /// The core has read the letter: returns the requested state.
     pub(crate) fn obey(&self) -> bool {
-        // Acquire: with `want`.
+        // Acquire: pairs with `want`.
         self.is_told.swap(false, Ordering::AcqRel);
         self.is_wanted.load(Ordering::Relaxed)
     }
 
     /// The core measures from now on, or no longer.
     pub(crate) fn set_on(&self, is_on: bool) {
-        // Relaxed: a state to report; what is measured stands for itself.
+        // Relaxed: a state to report; measurements do not depend on it.
         self.is_on.store(is_on, Ordering::Relaxed);
-        // The one who waits is woken by a single ring.
+        // A single ring wakes the waiting thread.
         let _ = self.obeyed.try_send(());
     }
 
@@ -141,7 +141,7 @@ mod tests {
         );
     }
 
-    /// Expect one letter on its way at a time, and the last wish obeyed.
+    /// Expect one letter in flight at a time, and the last request obeyed.
     #[test]
     fn a_core_that_does_not_read_its_mail_gets_one_letter() {
         let latencies = latencies();

@@ -1,5 +1,5 @@
-//! Mail to a core from other threads: connections that the control thread made, replies of
-//! deferred calls, requests to stop, the first orders of handles. A bounded crossbeam queue; the core drains it once per turn.
+//! Mail to a core from other threads: connections made by the control thread, replies of deferred calls, requests to
+//! stop, the first orders of handles. A bounded crossbeam queue; the core drains it once per turn.
 
 use crate::fabric::{AnyEndpoint, ConnId, FabricError, Wake};
 use crate::mem::Bulk;
@@ -16,14 +16,14 @@ use spinrpc_proto::payload::Encoded;
 use spinrpc_proto::rpc::AcceptStatus;
 use std::sync::{Arc, OnceLock};
 
-/// Connections that peers begin find room in a mailbox until this part of it is taken, by whatever
-/// letters: half of it is for the answers of deferred calls, and the rest for what this side begins.
+/// Connections opened by peers are accepted into a mailbox until this fraction of it is full, with any letters. Half
+/// of it is for the answers of deferred calls, and the rest for events that this side begins.
 const ACCEPTED_PART: usize = 4;
 
 /// One piece of mail. Letters lie in the queue itself, so that a reply costs no allocation.
 #[expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")]
 pub(crate) enum Mail<E = AnyEndpoint> {
-    /// What became of connection request number `request`.
+    /// Result of connection request number `request`.
     Connected { request: u64, result: Result<E, FabricError> },
     /// A connection that a listener accepted for this core.
     Accepted(E),
@@ -31,14 +31,14 @@ pub(crate) enum Mail<E = AnyEndpoint> {
     Reply(DeferredReply),
     /// The api has orders from other threads.
     Orders,
-    /// A thread has gone on with a security context of the api's.
+    /// A thread has advanced a security context of the api.
     #[cfg(feature = "gss")]
     Context,
-    /// Tell what there is; comes back with the answer.
+    /// Report the state of the core; returns with the answer.
     Observe(Box<Observation>),
-    /// Measure latencies from now on, or no longer, as these say, and count them there.
+    /// Start or stop measuring latencies, as these request, and count them there.
     Measure(Arc<Latencies>),
-    /// End in good order.
+    /// Shut down gracefully.
     Leave(Farewell),
     /// Close everything.
     Shutdown,
@@ -51,16 +51,16 @@ pub(crate) struct DeferredReply {
     pub(crate) answer: DeferredAnswer,
 }
 
-/// Threads that write deferred results at a time without having memory made for that.
+/// Threads that can write deferred results at a time without a new allocation.
 const DRAFT_MEMORIES_MAX: usize = 16;
 
-/// What a deferred call is answered with.
+/// Answer of a deferred call.
 #[cfg_attr(
     not(feature = "gss"),
     expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")
 )]
 pub(crate) enum DeferredAnswer {
-    /// Results: the RPC reply as an XDR stream in `stream`, and the data items beside it.
+    /// Results: the RPC reply as an XDR stream in `stream`, and its data items.
     Results { stream: Bulk, encoded: Encoded, data: ReplyData },
     /// Results without data items: the same stream, which fits inline.
     Plain { stream: Bulk },
@@ -69,7 +69,7 @@ pub(crate) enum DeferredAnswer {
     Unsealed { reply: LaidOut, data: ReplyData },
     /// An RPC error.
     Reject(AcceptStatus),
-    /// Not executed, as its time was over.
+    /// Not executed, because its time was over.
     TooLate,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Inbox<E = AnyEndpoint> {
     queue: ArrayQueue<Mail<E>>,
     waker: OnceLock<Arc<dyn Wake>>,
     is_closed: AtomicBool,
-    /// Memory for deferred results that do not fit at once; as many as threads have answered at a time.
+    /// Memory for deferred results that do not fit directly; as many blocks as threads have answered at a time.
     draft_memory: ArrayQueue<Box<[u8]>>,
 }
 
@@ -101,39 +101,39 @@ impl<E> Inbox<E> {
         let spare = self.draft_memory.pop().filter(|memory| memory.len() >= bytes);
         let mut memory = spare.unwrap_or_else(|| vec![0; bytes].into_boxed_slice());
         let result = then(&mut memory);
-        // Dropped where that many are spare already.
+        // Dropped if there are enough spare blocks already.
         drop(self.draft_memory.push(memory));
         result
     }
 
     /// The core names its waker when it starts.
     pub(crate) fn set_waker(&self, waker: Arc<dyn Wake>) {
-        // A second core under the same number was refused before; the first waker stands.
+        // A second core with the same number was refused earlier; the first waker is kept.
         let _ = self.waker.set(waker);
     }
 
-    /// Whether a core reads it.
+    /// Returns true if a core reads it.
     pub(crate) fn is_read(&self) -> bool {
-        // Relaxed: who asks can always be too early or too late.
+        // Relaxed: a caller can always be too early or too late.
         self.waker.get().is_some() && !self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Whether its core has ended.
+    /// Returns true if its core has ended.
     pub(crate) fn is_closed(&self) -> bool {
         // Relaxed: as above.
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// The core reads no more; what is left is dropped, and what comes.
+    /// The core stops reading: remaining and later letters are dropped.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
-        // With that of `post`: either this finds the letter, or who posted it finds the box closed.
+        // Pairs with the fence of `post`: either this finds the letter, or the poster finds the mailbox closed.
         fence(Ordering::SeqCst);
         self.empty();
     }
 
-    /// Puts mail in; gives it back when the box is full, and a connection that a peer began when it is
-    /// full enough: [`ACCEPTED_PART`].
+    /// Posts mail; returns it when the mailbox is full, or, for a connection opened by a peer, when the fraction
+    /// [`ACCEPTED_PART`] is full.
     #[expect(clippy::result_large_err, reason = "the letter itself comes back")]
     pub(crate) fn post(&self, mail: Mail<E>) -> Result<(), Mail<E>> {
         let is_accepted = matches!(mail, Mail::Accepted(_));
@@ -149,8 +149,8 @@ impl<E> Inbox<E> {
         Ok(())
     }
 
-    /// Answers a deferred call. Waits while the mailbox is full: deferred calls and what peers begin cannot
-    /// fill it together, so that the core that reads it may answer such calls, too.
+    /// Answers a deferred call. Waits while the mailbox is full: deferred calls and connections of peers cannot fill
+    /// it together, so the core that reads it may answer such calls, too.
     pub(crate) fn post_reply(&self, reply: DeferredReply) {
         let mut mail = Mail::Reply(reply);
         while let Err(back) = self.post(mail) {
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{TryRecvError, channel};
 
-    /// A letter that is kept would keep who waits for its answer.
+    /// A letter that is kept would block the thread that waits for its answer.
     #[test]
     fn close_a_box_expect_all_mail_dropped_before_and_after() {
         let inbox = Inbox::<()>::new(1);

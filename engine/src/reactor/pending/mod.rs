@@ -1,5 +1,4 @@
-//! Layer 2: what is kept of calls and replies that are on their way, and the letters between threads. Knows the
-//! words.
+//! Layer 2: state of calls and replies in progress, and the letters between threads. Knows the words.
 
 pub(crate) mod call_table;
 pub(crate) mod deferred;
@@ -25,4 +24,5 @@ pub(crate) mod reply_cache;
 pub(crate) mod roles;
 pub(crate) mod serving;
 pub(crate) mod sinks;
+pub(crate) mod spares;
 pub(crate) mod upcalls;

@@ -1,21 +1,22 @@
-//! A letter that asks a core what it has, and the answer.
+//! A letter that asks a core for its state, and the answer.
 
 use crate::fabric::Peer;
 use crate::mem::ClassStats;
 use std::sync::mpsc::SyncSender;
 
-/// Connections that one letter looks at.
+/// Most connections that one letter inspects.
 pub(in crate::reactor) const ROWS_MAX: usize = 16;
 
-/// Slots of connections after which it looks at no other: to look at one takes time in their number.
+/// Number of slots after which it inspects no further connection: the time to inspect a connection grows with its
+/// slots.
 pub(in crate::reactor) const SLOTS_MAX: usize = 512;
 
 /// Size classes of a core's memory; see [`memory::classes`](super::memory::classes).
 pub(in crate::reactor) const CLASSES_MAX: usize = 8;
 
-/// A letter that asks, and its answer.
+/// A request and its answer.
 pub(crate) struct Observation {
-    /// Which core it is for, and which of its askings; for who asks.
+    /// Core and round of the request, for the observer.
     pub(crate) core: usize,
     pub(crate) round: u64,
     /// The place of connections to begin at.
@@ -39,9 +40,9 @@ pub(crate) struct ConnRow {
     pub(crate) place: u32,
     pub(crate) generation: u32,
     pub(crate) peer: Option<Peer>,
-    /// This side asked for it.
+    /// Opened by this side.
     pub(crate) is_ours: bool,
-    /// Of RPC-over-RDMA, as it is written.
+    /// Version of RPC-over-RDMA, as in messages.
     pub(crate) version: u32,
     pub(crate) is_closing: bool,
     /// As a requester.
@@ -54,12 +55,12 @@ pub(crate) struct ConnRow {
     pub(crate) in_progress: u32,
     pub(crate) grant: u32,
     pub(crate) moved: Moved,
-    /// Messages are received to, and sent from.
+    /// Buffers that messages are received to and sent from.
     pub(crate) receives: Buffers,
     pub(crate) sends: Buffers,
-    /// Who holds blocks of registered memory.
+    /// Holders of blocks of registered memory.
     pub(crate) blocks: Blocks,
-    /// Registered memory that is the connection's own: bytes of blocks in use, and of all.
+    /// The connection's own registered memory: bytes of blocks in use, and of all blocks.
     pub(crate) memory: Option<(usize, usize)>,
 }
 
@@ -70,8 +71,7 @@ pub(crate) struct Buffers {
     pub(crate) total: usize,
     /// In the pool.
     pub(crate) free: usize,
-    /// Receives: with calls and replies that are worked on. Sends: promised to deferred calls, and
-    /// still in the pool.
+    /// Receives: held by calls and replies in progress. Sends: promised to deferred calls, and still in the pool.
     pub(crate) kept: usize,
 }
 
@@ -104,8 +104,8 @@ impl Observation {
     }
 }
 
-/// Bytes that this side moved over a connection beside messages, whose bytes only the core counts: to
-/// count them here, too, costs each message a nanosecond.
+/// Bytes that this side moved over a connection by RDMA Read and Write. Bytes of messages are only counted by the
+/// core: counting them here, too, would cost each message a nanosecond.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moved {
     /// By RDMA Read.

@@ -12,14 +12,14 @@ impl Offered {
         Box::new(Self(Vec::with_capacity(INLINE_THRESHOLD_MIN_BYTES as usize)))
     }
 
-    /// Takes the place of the one before, which has ended.
+    /// Replaces the previous call, which has ended.
     pub(in crate::reactor) fn keep(&mut self, stream: &[u8]) {
         self.0.clear();
         self.0.extend_from_slice(stream);
     }
 }
 
-/// What became of an offer.
+/// Outcome of an offer.
 pub(crate) struct Settled {
     pub(crate) negotiated: Negotiated,
     pub(crate) verdict: Verdict,

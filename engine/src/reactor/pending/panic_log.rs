@@ -5,8 +5,8 @@ use spinrpc_proto::ids::{Procedure, Program, Version};
 use std::any::Any;
 use std::sync::Mutex;
 
-/// Places of which panics are counted one by one; those of further places count in the statistics
-/// (`handler_panics`) only.
+/// Places whose panics are counted separately; panics at further places only count in the statistics
+/// (`handler_panics`).
 const PLACES_MAX: usize = 64;
 
 /// Shortest time between two lines of log about one place: callers can make a handler panic at any rate.
@@ -48,7 +48,7 @@ pub enum HandlerKind {
     Option,
 }
 
-/// Where a handler was called.
+/// Handler, program and procedure of a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PanicPlace {
     pub(crate) handler: HandlerKind,
@@ -76,10 +76,10 @@ struct LogLimit {
 }
 
 impl LogLimit {
-    /// Counts a panic. Returns the number of panics that a line has to tell of, if one is due.
+    /// Counts a panic. Returns the number of panics for the next log line, if one is due.
     fn count(&mut self, now_ns: u64) -> Option<u64> {
         self.panics += 1;
-        // Cores' clocks may be apart: an earlier time is within the interval.
+        // Cores' clocks may differ: an earlier time counts as within the interval.
         let is_due =
             |at: u64| now_ns.checked_sub(at).is_some_and(|passed| passed >= LOG_INTERVAL_NS);
         if !self.logged_at_ns.is_none_or(is_due) {

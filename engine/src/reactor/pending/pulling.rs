@@ -4,8 +4,8 @@ use crate::fabric::{AnyFabric, ConnId, Fabric, RemoteSlice, SendWr, WrId};
 use crate::reactor::pending::sinks::Sinks;
 use spinrpc_proto::output::{Output, ReadRequest, SlotId};
 
-/// Whose chunks are fetched: slots of calls and of replies are counted apart, and a connection may
-/// have both.
+/// Owner of the fetched chunks: slots of calls and of replies are numbered separately, and a connection may have
+/// both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::reactor) enum Pulling {
     Call(SlotId),

@@ -10,7 +10,7 @@ use spinrpc_proto::alignment::Alignment;
 /// When it holds more, receives are posted as whole buffers.
 const TAILS_PER_RECEIVE: usize = 2;
 
-/// What blocks of a page or more start at multiples of: so do tails, whatever the alignment.
+/// Alignment of blocks of a page or more, and so of tails, whatever the alignment of data.
 const PAGE_BYTES: usize = 4096;
 
 /// The second buffers of one connection's receives.
@@ -21,7 +21,7 @@ pub(crate) struct ReceiveChains {
 }
 
 impl ReceiveChains {
-    /// Those of a connection with so many receives (slow path: maps memory).
+    /// Creates the tails of a connection with this number of receives (slow path: maps memory).
     pub(in crate::reactor) fn new(
         config: &Config,
         alignment: Alignment,
@@ -41,8 +41,8 @@ impl ReceiveChains {
         self.head_bytes
     }
 
-    /// Makes a buffer ready to be posted. False when no tail is left: then the whole buffer is
-    /// posted, which holds any message.
+    /// Prepares a buffer to be posted. Returns false when no tail is left: then the whole buffer is posted, which
+    /// holds any message.
     pub(in crate::reactor) fn prepare(&self, buf: &mut Buf) -> bool {
         let room = self.tail_bytes;
         if buf.tail().is_some_and(|tail| tail.len() == room) {

@@ -1,40 +1,37 @@
 //! The replies of calls that must not be executed twice, kept for the client that asks again over
 //! another connection (RFC 5531 section 4: at-most-once). Shared by the cores of an engine.
 //!
-//! **Who a client is.** Our own clients carry a number that is theirs alone (module `instance`); of
-//! others the driver says who they are whatever the connection. Clients of ours that say they will
-//! not come back need no cache, nor do those that call other programs. One client has one share from
-//! its first call on, and no other can push its replies out. When every share is taken, one whose
-//! client has been away for `rpc.reply_cache_keep_ms` changes hands; if there is none, the newcomer's
-//! calls are refused, never executed without a cache. One peer, that is a host or a process, gets an
-//! eighth of the shares, whatever clients it says it is.
+//! **Identity of clients.** Our own clients carry a unique number (module `instance`); other clients are identified
+//! by the driver, whatever the connection. Clients of ours that state that they will not reconnect need no cache, nor
+//! do clients that call other programs. A client has one share from its first call on, and no other client can evict
+//! its replies. When every share is taken, one whose client has been away for `rpc.reply_cache_keep_ms` changes
+//! hands; if there is none, the newcomer's calls are refused, never executed without a cache. One peer, that is a
+//! host or a process, gets an eighth of the shares, however many clients it claims to be.
 //!
-//! **Which replies are kept.** A share has a place for each XID modulo their number, its home. The
-//! XIDs of our clients name their slots in the low bits, and there are more places than slots, so
-//! that a reply stays until its slot is used again, that is, until it has arrived. XIDs of others say
-//! nothing of what has arrived: calls that may be executed twice leave their places alone, and one
-//! that may not takes the oldest of those at and behind its home, but never that of a call which is
-//! still executed. When all places are such ones, it is refused. A place knows program, version,
-//! procedure and checksums of credential and arguments besides the XID, as counters start anew.
+//! **Stored replies.** A share has a place for each XID modulo the number of places, its home. The XIDs of our
+//! clients contain their slots in the low bits, and there are more places than slots, so a reply stays until its slot
+//! is used again, which means that it has arrived. XIDs of other clients say nothing about arrival. Their idempotent
+//! calls use no places. A call that must not be executed twice takes the oldest place at and behind its home, but
+//! never that of a call which is still being executed. If all these places are in use, it is refused. A place records
+//! program, version, procedure and checksums of credential and arguments in addition to the XID, because counters
+//! restart.
 //!
-//! **What is kept** is the results as an XDR stream with its data items beside it, never a transport
-//! header or a chunk: the call that asks again names memory of its own (module `cuts`). The memory of
-//! a share is allocated when it has its first client, and stays. A reply that is too long leaves a
-//! mark: its call is not executed again, and answered SYSTEM_ERR.
+//! **Form of stored replies.** The results are stored as an XDR stream and its data items, never with a transport
+//! header or a chunk: the repeated call names memory of its own (module `cuts`). The memory of a share is allocated
+//! for its first client, and stays. A reply that is too long leaves a mark: its call is not executed again, and
+//! answered with SYSTEM_ERR.
 //!
-//! **While the call is still executed**, the second one waits for the reply of the first, as a deferred call
-//! (module `deferred`, which knows the cache, too). A call that
-//! arrives by a connection which its client has replaced is not executed: its client does not wait for
-//! it, and its slot may have a newer call. Connections are numbered as they come up, and one of a
-//! higher number takes the place of the others with its first call that is not of the NULL
-//! procedure. An attempt that its client has given up may come up later than the next one; it has a
-//! NULL call at most, as a client of ours begins with one and waits for its reply.
+//! **While the call is being executed**, the repeated one waits for the reply of the first, as a deferred call
+//! (module `deferred`, which also knows the cache). A call on a connection that its client has replaced is not
+//! executed: its client does not wait for it, and its slot may have a newer call. Connections are numbered as they
+//! come up, and one with a higher number replaces the others with its first call that is not of the NULL procedure.
+//! An attempt that its client has given up may come up later than the next one; it has at most a NULL call, because
+//! our clients begin with one and wait for its reply.
 //!
-//! **Locks.** A share has a lock of its own, held for a comparison and a copy. In general one core
-//! alone takes it, that of the client's connection, so that nobody waits; another one does when a
-//! client has come back to another core. Programs without a cache take none. The list of clients has
-//! a lock that the first call of a connection, its end, and calls that are refused for want of a
-//! share take.
+//! **Locks.** A share has a lock of its own, held for a comparison and a copy. Usually only one core takes it, the
+//! core of the client's connection, so there is no contention; another core takes it when a client has reconnected to
+//! another core. Programs without a cache take no lock. The list of clients has a lock that is taken by the first
+//! call of a connection, by its end, and by calls that are refused for lack of a share.
 
 use crate::config::Config;
 use crate::mem::Bulk;
@@ -57,16 +54,15 @@ use std::time::Duration;
 /// Does nothing (RFC 5531 section 12).
 const NULL: Procedure = Procedure(0);
 
-/// One peer's clients have one of so many parts of all shares at most, and one share at least: their
-/// numbers are what it says, so that it could invent as many as there are shares.
+/// The clients of one peer have at most this fraction of all shares (one in eight), and at least one share: their
+/// numbers are stated by the peer, which could invent as many as there are shares.
 const PEERS_PART: usize = 8;
 
-/// The number of all connections of a client that is none of ours.
+/// The number of all connections of a client of another implementation.
 const UNNUMBERED: u64 = 0;
 
-/// Of so many places the oldest goes to a new call of such a client: of few enough to look at all,
-/// and of enough that calls by several connections, whose XIDs begin anywhere, do not displace
-/// each other's newest replies.
+/// Number of places of which the oldest goes to a new call of such a client. Few enough to look at all of them, and
+/// enough that calls on several connections, whose XIDs begin anywhere, do not displace each other's newest replies.
 const NEARBY: usize = 8;
 
 /// See the module.
@@ -84,7 +80,7 @@ pub(crate) struct ReplyCache {
     reply_bytes: usize,
 }
 
-/// Who has a share.
+/// Holder of a share.
 #[derive(Clone, Copy)]
 struct Tenant {
     client: Option<PeerId>,
@@ -92,18 +88,18 @@ struct Tenant {
     left_at: Duration,
 }
 
-/// What a connection is to the cache.
+/// Relation of a connection to the cache.
 pub(crate) enum Standing {
     /// It has a share.
     Kept(Arc<Share>),
     /// Its client does not come back.
     Passing,
-    /// There is no share for it.
+    /// No share is free for it.
     Full,
 }
 
 impl ReplyCache {
-    /// As configured; `None` if it is off. `number` is what clients know this engine by.
+    /// Creates the configured cache; `None` if it is off. `number` identifies this engine to clients.
     pub(crate) fn new(config: &Config, number: u64) -> Option<Arc<Self>> {
         let clients = config.reply_cache_clients();
         let nobody = Tenant { client: None, connections: 0, left_at: Duration::ZERO };
@@ -120,7 +116,7 @@ impl ReplyCache {
         })
     }
 
-    /// What this engine says of itself while connecting.
+    /// The instance that this engine states while connecting.
     pub(crate) fn instance(&self) -> Instance {
         self.instance
     }
@@ -129,14 +125,14 @@ impl ReplyCache {
     /// zero for a client that may have several at a time.
     pub(crate) fn number_connection(&self, client: PeerId) -> u64 {
         match client.instance {
-            // A client makes calls by one connection after the other: one core has numbered the
-            // first before another one can number the second.
+            // A client uses one connection after the other: one core has numbered the first before another one can
+            // number the second.
             Instance::Lasting(_) => self.connections.fetch_add(1, Ordering::Relaxed) + 1,
             Instance::Unknown | Instance::Passing => UNNUMBERED,
         }
     }
 
-    /// A connection that has no share makes a call, at time `now` of its core.
+    /// A connection without a share makes a call, at time `now` of its core.
     pub(crate) fn attach(&self, client: PeerId, now: Duration) -> Standing {
         if !client.may_return() {
             return Standing::Passing;
@@ -152,8 +148,8 @@ impl ReplyCache {
         Standing::Kept(Arc::clone(share))
     }
 
-    /// Its share, an empty one, or one whose client has been away for long enough, longest first.
-    /// Where the peer has its part already, only one of those that it has.
+    /// The client's share, an empty one, or one whose client has been away for long enough, longest first. If the
+    /// peer already has its fraction, only one of the peer's shares.
     fn seat(&self, tenants: &[Tenant], client: PeerId, now: Duration) -> Option<usize> {
         let of = |wanted| tenants.iter().position(|tenant| tenant.client == wanted);
         if let Some(own) = of(Some(client)) {
@@ -183,7 +179,7 @@ impl ReplyCache {
     }
 }
 
-/// What makes two calls of a client the same call.
+/// Identity of a call: equal keys of a client mean the same call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallKey {
     pub(crate) xid: Xid,
@@ -192,8 +188,8 @@ pub(crate) struct CallKey {
     pub(crate) procedure: Procedure,
     /// Checksum of the credential.
     pub(crate) credential: u64,
-    /// Checksum of the arguments. `None` for those of an RDMA_MSGP: only who decodes them knows what
-    /// in them is padding, which need not be there when the call comes again.
+    /// Checksum of the arguments. `None` for those of an RDMA_MSGP: only their decoder knows the padding in them,
+    /// which may be absent when the call is repeated.
     pub(crate) arguments: Option<u64>,
 }
 
@@ -215,7 +211,7 @@ struct ShareState {
     newest: u64,
     /// None before the first client.
     places: Box<[Place]>,
-    /// Every call is at one of so many places from its home on.
+    /// Every call is within this number of places from its home on.
     reach: usize,
     /// Memory for replies that no place has.
     spare: Vec<Box<[u8]>>,
@@ -229,7 +225,7 @@ struct Place {
 }
 
 enum State {
-    /// Its handler has it, or will answer later. A second call waits for the reply.
+    /// Its handler is running, or will answer later. A repeated call waits for the reply.
     Running {
         waiting: Option<DeferTicket>,
     },
@@ -247,7 +243,7 @@ struct Kept {
     allows_read_chunks: bool,
 }
 
-/// What to do with a call.
+/// Decision about a call.
 pub(crate) enum Verdict {
     /// It is new: execute it, and give its reply to the ticket.
     Execute(Ticket),
@@ -257,11 +253,11 @@ pub(crate) enum Verdict {
     Running,
     /// Its client has another connection now.
     Superseded,
-    /// It is new, and as many calls of its client as there are places are being executed.
+    /// It is new, and all places hold calls of its client that are being executed.
     Full,
 }
 
-/// A reply as it is kept.
+/// A stored reply.
 pub(crate) enum Stored<'a> {
     Results(StoredResults<'a>),
     Refusal(RpcRefusal),
@@ -271,8 +267,8 @@ pub(crate) enum Stored<'a> {
 pub(crate) struct StoredResults<'a>(&'a Kept);
 
 impl Share {
-    /// A call arrived that must not be executed twice, by the connection of this number. `again`
-    /// sends the reply that is kept.
+    /// A call arrived that must not be executed twice, on the connection with this number. `again` sends the stored
+    /// reply.
     pub(crate) fn meet(
         self: &Arc<Self>,
         connection: u64,
@@ -314,10 +310,10 @@ impl Share {
         (Ticket { share, index, generation, bytes }, displaced)
     }
 
-    /// A call arrived that may be executed twice. Of a client of ours it says that a slot is used
-    /// again: what was kept there has arrived. One by a connection that has not taken the place of
-    /// the one before says nothing: by that one the call which had the slot may still come. `false`
-    /// if its client has another connection now.
+    /// A call arrived that may be executed twice. For a client of ours it shows that a slot is used again, so the
+    /// reply stored there has arrived. On a connection that has not replaced its predecessor it shows nothing,
+    /// because the call that had the slot may still arrive on the predecessor. Returns `false` if its client has
+    /// another connection now.
     pub(crate) fn pass(&self, connection: u64, procedure: Procedure, xid: Xid) -> bool {
         if connection == UNNUMBERED {
             return true;
@@ -340,7 +336,7 @@ impl Share {
         true
     }
 
-    /// A call waits for the reply of the same call; if that has come meanwhile, it gets it at once.
+    /// Waits for the reply of the same call; if that has arrived meanwhile, it is sent at once.
     pub(crate) fn wait(&self, call: CallKey, mut waiting: DeferTicket) {
         let mut state = lock(&self.0);
         let Some(index) = state.find(&call) else {
@@ -349,7 +345,7 @@ impl Share {
         };
         let place = &mut state.places[index];
         if let State::Running { waiting: place } = &mut place.state {
-            // One that waited before was of a connection that is gone, or of a broken client.
+            // A call that waited before belonged to a connection that is gone, or to a broken client.
             let before = place.replace(waiting);
             drop(state);
             drop(before);
@@ -360,7 +356,7 @@ impl Share {
         waiting.answer(answer);
     }
 
-    /// Everything goes, for another client; for the first one there is nothing yet.
+    /// Clears everything for another client; for the first client there is nothing yet.
     fn furnish(&self, entries: usize, reply_bytes: usize) {
         let mut displaced = Vec::new();
         let mut state = lock(&self.0);
@@ -391,7 +387,7 @@ impl ShareState {
         xid.0 as usize & (self.places.len() - 1)
     }
 
-    /// So many places: the home of this XID, and those behind it.
+    /// This number of places: the home of this XID, and those behind it.
     fn near(&self, xid: Xid, count: usize) -> impl Iterator<Item = usize> + use<> {
         let (home, last) = (self.home_of(xid), self.places.len() - 1);
         (home..home + count).map(move |index| index & last)
@@ -401,9 +397,8 @@ impl ShareState {
         self.near(call.xid, self.reach).find(|index| self.places[*index].is_of(call))
     }
 
-    /// Where a new call goes. Of a client of ours to its home, as what is there has arrived. Else to
-    /// the oldest place nearby, or the first one beyond, whose call is not being executed: such a
-    /// call may still be sent again.
+    /// Place of a new call. For a client of ours its home, because the reply there has arrived. Otherwise the oldest
+    /// place nearby, or the first one beyond, whose call is not being executed: such a call may still be sent again.
     fn place_for(&mut self, connection: u64, xid: Xid) -> Option<usize> {
         if connection != UNNUMBERED {
             return Some(self.home_of(xid));
@@ -418,7 +413,7 @@ impl ShareState {
         Some(index)
     }
 
-    /// Whether the client has called by no newer connection.
+    /// Returns true if the client has not called on a newer connection.
     fn admits(&mut self, connection: u64, procedure: Procedure) -> bool {
         let is_newest = connection >= self.newest;
         if is_newest && procedure != NULL {
@@ -427,8 +422,8 @@ impl ShareState {
         is_newest
     }
 
-    /// Puts a place into another state; its memory goes back. Who waited there is dropped by the
-    /// caller, without the lock.
+    /// Changes the state of a place; its memory goes back. The caller drops the waiting call without holding the
+    /// lock.
     fn vacate(&mut self, index: usize, state: State) -> Option<DeferTicket> {
         match std::mem::replace(&mut self.places[index].state, state) {
             State::Running { waiting } => return waiting,
@@ -440,10 +435,10 @@ impl ShareState {
 }
 
 impl State {
-    /// Of a place without a call.
+    /// State of a place without a call.
     const EMPTY: Self = Self::Refused(SYSTEM_ERR);
 
-    /// Encodes what is kept for a call that has waited.
+    /// Encodes the stored reply for a call that has waited.
     fn answer_for(&self, waiting: &mut DeferTicket) -> DeferredAnswer {
         match self {
             Self::Replied(kept) => {
@@ -462,7 +457,7 @@ impl State {
 }
 
 impl StoredResults<'_> {
-    /// The data items, in memory that `take` gives; `None` when there is none.
+    /// The data items, in memory from `take`; `None` when there is none.
     pub(crate) fn data(&self, take: impl Fn(usize) -> Option<Bulk>) -> Option<ReplyData> {
         let Kept { bytes, stream_bytes, cuts, items, allows_read_chunks } = self.0;
         let mut data = ReplyData::new();
@@ -493,7 +488,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Keeps the reply that `data` and `draft` make; SYSTEM_ERR where there is none.
+    /// Stores the reply in `data` and `draft`; SYSTEM_ERR if there is none.
     pub(crate) fn record(mut self, data: &ReplyData, draft: Option<&Draft<'_>>) {
         let (bytes, draft) = (self.bytes.as_mut(), draft);
         let kept = bytes.zip(draft).and_then(|(bytes, draft)| Kept::of(bytes, data, draft));
@@ -501,7 +496,7 @@ impl Ticket {
         self.finish(kept.map_or(State::Refused(SYSTEM_ERR), State::Replied));
     }
 
-    /// Keeps an RPC error.
+    /// Stores an RPC error.
     pub(crate) fn refuse(mut self, refusal: RpcRefusal) {
         self.finish(State::Refused(refusal));
     }
@@ -512,7 +507,7 @@ impl Ticket {
         state.spare.extend(self.bytes.take());
         let place = &mut state.places[self.index];
         if place.generation != self.generation {
-            // The client has used its slot for another call: nobody will ask for this reply.
+            // The client has used its slot for another call, so this reply is not needed any more.
             if let State::Replied(kept) = reply {
                 state.spare.push(kept.bytes);
             }

@@ -4,18 +4,18 @@ use crate::config::Config;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::requester::INDEX_BITS;
 
-/// What one end of a connection is, and what it has room for.
+/// Role of one end of a connection, and its room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Roles {
     pub(crate) side: Side,
-    /// Calls in reverse at a time; 0: none.
+    /// Reverse calls at a time; 0: none.
     pub(crate) reverse_calls: usize,
-    /// A client that takes none answers those of version two all the same, with a refusal.
+    /// Set for a client that takes no reverse calls: it still answers those of version two, with a refusal.
     pub(crate) refuses_reverse: bool,
 }
 
 impl Roles {
-    /// Of a connection that was accepted.
+    /// Roles of an accepted connection.
     pub(in crate::reactor) fn accepted(config: &Config) -> Self {
         let reverse_calls = config.reverse_calls();
         Self { side: Side::Server, reverse_calls, refuses_reverse: false }
@@ -35,9 +35,9 @@ impl Roles {
         }
     }
 
-    /// Where the XIDs of this end start. Each direction has its own (section 4), but where the rules
-    /// leave it to the XID which way a message goes ([`spinrpc_proto::connection`]), those of both
-    /// ends should differ, though their seeds may be equal: they are half of all XIDs apart.
+    /// First XID of this end. Each direction has its own XIDs (section 4). Where the direction of a message follows
+    /// from the XID ([`spinrpc_proto::connection`]), the XIDs of both ends should differ even if their seeds are
+    /// equal, so they are half of all XIDs apart.
     pub(in crate::reactor) fn first_xid(&self, seed: u32) -> u32 {
         match self.side {
             Side::Client => seed,
@@ -45,7 +45,7 @@ impl Roles {
         }
     }
 
-    /// Credits to ask for.
+    /// Credits to request.
     pub(in crate::reactor) fn credits(&self, config: &Config) -> usize {
         match self.side {
             Side::Client => config.slots_per_conn(),
@@ -54,21 +54,21 @@ impl Roles {
     }
 }
 
-/// Why a connection cannot be called on in reverse.
+/// Reason why reverse calls are not possible on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoReverse {
     /// This engine has no room for such calls: set `rpc.reverse_calls`.
     #[error("no calls in reverse are configured: set rpc.reverse_calls")]
     NotConfigured,
-    /// This side connected: it calls forward.
+    /// This side opened the connection: it makes forward calls.
     #[error("this side made the connection, and calls forward")]
     NotAccepted,
-    /// There is a client on the connection already, with its credits and its replies.
+    /// The connection already has a client, with its credits and its replies.
     #[error("the connection has a client in reverse already")]
     Taken,
-    /// Both versions of RPC-over-RDMA are spoken here, and the client has not called yet: in which of
-    /// them it can be called is not known.
+    /// Both versions of RPC-over-RDMA are spoken here, and the client has not called yet, so the version for reverse
+    /// calls is not known.
     #[error("the client has not called yet, which would tell the version that it speaks")]
     NotCalled,
     /// The connection is down.
@@ -76,7 +76,7 @@ pub enum NoReverse {
     Down,
 }
 
-/// What is known of calls in reverse beside the slots: where messages stay inline, and who calls.
+/// State of reverse calls in addition to the slots: the caller, and the restriction to inline messages.
 #[derive(Default)]
 pub(crate) struct ReverseState {
     /// The server's application has its client.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Answers calls. Every method returns at once.
 pub(crate) trait ReplyOps {
-    /// Answers a call with results and data items, and has them kept by `keep`.
+    /// Answers a call with results and data items, which `keep` stores.
     fn reply(
         &self,
         to: &ReplyTarget<'_>,
@@ -29,13 +29,13 @@ pub(crate) trait ReplyOps {
     fn drop_call(&self, to: &ReplyTarget<'_>);
     /// Answers a call with an RPC error.
     fn reject(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal);
-    /// What answers this call later; `None` when too many are out.
+    /// Ticket to answer this call later; `None` when too many calls are deferred.
     fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket>;
     /// Takes a slot for a call that has none; `None` when its connection has gone.
     fn take_slot(&self, conn: ConnId) -> Option<SlotId>;
     /// Counts a call that is answered with a kept reply.
     fn count_replay(&self);
-    /// How much time a call has left that named it; zero when that is over.
+    /// Remaining time of a call that states its time; zero when that is over.
     fn remaining(&self, to: &ReplyTarget<'_>) -> Option<Duration>;
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Serving<'a> {
     plain: bool,
     slot: Cell<Option<SlotId>>,
     room: Option<&'a RefCell<MessageMemory>>,
-    /// No reply is written there, or no other one.
+    /// No further reply is written there.
     is_forgone: Cell<bool>,
 }
 
@@ -72,13 +72,13 @@ impl<'a> Serving<'a> {
         Self { conn, message, plain: true, slot, room, is_forgone }
     }
 
-    /// The slot that it has by now.
+    /// The slot that it has now.
     #[inline(always)]
     pub(in crate::reactor) fn slot(&self) -> Option<SlotId> {
         self.slot.get()
     }
 
-    /// Writes a reply, if that is possible. If not the encoder comes back.
+    /// Writes a reply, if possible; otherwise returns the encoder.
     #[inline(always)]
     pub(crate) fn reply<E: FnOnce(&mut StreamWriter<'_>)>(
         &self,
@@ -107,7 +107,7 @@ impl<'a> Serving<'a> {
         self.placed_target()
     }
 
-    /// The same, if it has a slot: without taking one.
+    /// The same without taking a slot; `None` if it has no slot.
     #[inline]
     pub(crate) fn placed_target(&self) -> Option<ReplyTarget<'a>> {
         let Self { conn, message, plain, .. } = *self;

@@ -1,4 +1,4 @@
-//! Memory that the Read chunks of one message are fetched to. Of calls and of replies.
+//! Memory that the Read chunks of one message, a call or a reply, are fetched to.
 
 use crate::fabric::{AnyFabric, ConnId, Fabric};
 use crate::mem::{Bulk, BulkPool};
@@ -9,7 +9,7 @@ use std::cell::Cell;
 /// Memory that Read chunks are fetched to.
 #[derive(Clone, Copy)]
 pub(in crate::reactor) struct SinkPools<'a> {
-    /// Where RDMA Reads end, if that is not `private` ([`Fabric::read_sinks`]).
+    /// Pool that RDMA Reads write to, if not `private` ([`Fabric::read_sinks`]).
     sinks: Option<&'a BulkPool>,
     /// The core's.
     private: &'a BulkPool,
@@ -51,15 +51,15 @@ pub(crate) struct Sinks {
     pub(crate) chunks: [(u32, u32); READ_CHUNKS_MAX],
     pub(crate) count: usize,
     pub(crate) bulks: [Option<Bulk>; READ_CHUNKS_MAX],
-    /// Private memory for what was fetched to where the peer can write.
+    /// Private memory for data that were fetched to memory that the peer can write.
     homes: [Option<Bulk>; READ_CHUNKS_MAX],
     /// Parts of the message were copied together while it was decoded.
     pub(crate) joined: Cell<bool>,
 }
 
 impl Sinks {
-    /// Memory for all Read chunks of a message: all at once or none, so that two messages cannot
-    /// wait for each other. True if they have it.
+    /// Takes memory for all Read chunks of a message: all at once or none, so that two messages cannot wait for each
+    /// other. Returns true if they have it.
     pub(in crate::reactor) fn fill(&mut self, chunks: &[PullChunk], pools: SinkPools<'_>) -> bool {
         if self.count == chunks.len() {
             return true;
@@ -76,7 +76,7 @@ impl Sinks {
         true
     }
 
-    /// All has been fetched: copies it to where the peer cannot write. Returns the number of copies.
+    /// Copies completely fetched data to memory that the peer cannot write. Returns the number of copies.
     pub(in crate::reactor) fn take_home(&mut self) -> u64 {
         let mut copies = 0;
         for (bulk, home) in self.bulks.iter_mut().zip(&mut self.homes).take(self.count) {

@@ -1,4 +1,4 @@
-//! The way up: what a core tells the api.
+//! Upcalls: events that a core reports to the api.
 
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Buf;
@@ -23,22 +23,21 @@ pub(crate) struct CallFrame {
     pub(crate) sinks: Option<Box<Sinks>>,
 }
 
-/// What the reactor tells the api; the api runs the application's handlers. No borrow of the
-/// reactor is held meanwhile, so that handlers may call its operations.
+/// Events that the reactor reports to the api; the api runs the application's handlers. The reactor is not borrowed
+/// meanwhile, so that handlers may call its operations.
 pub(crate) trait Upcalls {
-    /// Whether [`Upcalls::poll`] has anything to do, in any turn.
+    /// Returns true if [`Upcalls::poll`] has work in any turn.
     fn polls(&self) -> bool;
-    /// Lets services go on with work of their own, and starts what other threads have ordered.
+    /// Lets services continue with their own work, and executes orders of other threads.
     fn poll(&mut self) -> Progress;
     /// Other threads will order calls: from now on the api polls for them.
     fn on_orders(&mut self);
-    /// A thread has gone on with a security context, or there are bodies to seal.
+    /// A thread has advanced a security context, or there are bodies to seal.
     #[cfg(feature = "gss")]
     fn on_context(&mut self);
     /// The latencies of calls are to be measured from now on, or no longer.
     fn on_measure(&mut self, is_on: bool);
-    /// From now on no call is executed, and none answered that comes: they are left by
-    /// `leave_call`.
+    /// From now on no call is executed, and arriving calls are not answered: `leave_call` leaves them.
     fn on_leave(&mut self);
     /// A call with chunks or padding arrived.
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome;
@@ -51,7 +50,7 @@ pub(crate) trait Upcalls {
     ) -> CallOutcome;
     /// A call without chunks arrived: its RPC message.
     fn on_short_call(&mut self, serving: &Serving<'_>, stream: &[u8]) -> CallOutcome;
-    /// A plain reply arrived: its results. `false` where nothing has happened, because it is to come by
+    /// A plain reply arrived: its results. Returns `false`, and does nothing, if the reply has to go through
     /// [`Upcalls::on_reply`].
     fn on_plain_reply(&mut self, conn: ConnId, token: u64, results: &[u8]) -> bool;
     /// A call of an extension arrived. It is answered, left or deferred when this returns.
@@ -64,13 +63,13 @@ pub(crate) trait Upcalls {
     fn on_call_failed(&mut self, conn: ConnId, call: CallKey, end: CallEnd);
     /// A connection request was answered.
     fn on_connected(&mut self, request: u64, result: Result<ConnId, FabricError>);
-    /// A connection was accepted, or one that was asked for is ready.
+    /// A connection was accepted, or a requested one is ready.
     fn on_up(&mut self, conn: ConnId, peer: Peer, negotiated: Negotiated);
-    /// A connection goes that has told something of its responder's versions.
+    /// A connection is closing that has revealed versions of its responder.
     fn on_verdict(&mut self, conn: ConnId, verdict: Verdict);
     /// A connection went down; its calls have ended before.
     fn on_down(&mut self, conn: ConnId, cause: &DownCause);
-    /// Whether the client of this connection, which goes down, wants another one in its place.
+    /// Returns true if the client of this connection, which goes down, wants another one in its place.
     fn wants_another(&mut self, conn: ConnId) -> bool;
     /// The connection of such a client went down; calls that are not held have ended before.
     fn on_lost(&mut self, conn: ConnId, cause: &DownCause);

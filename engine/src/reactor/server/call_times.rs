@@ -1,8 +1,9 @@
-//! Calls that name their time ([`spinrpc_proto::deadlines`]), and those that come too late to their service.
+//! Calls that state their remaining time ([`spinrpc_proto::deadlines`]), and those that are too late for their
+//! service.
 //!
-//! The time counts from where the call is taken from the driver, by this side's clock. Whether it is over is looked at
-//! before its Read chunks are asked for, and again where the call is handed to its service: when they are here, and it
-//! has waited for memory and room.
+//! The time counts from the moment the call is taken from the driver, by this side's clock. It is checked before its
+//! Read chunks are requested, and again when the call is passed to its service, after the wait for chunks, memory and
+//! room.
 
 use crate::fabric::ConnId;
 use crate::reactor::pending::expiry::Expiry;
@@ -24,7 +25,7 @@ impl Conn {
 }
 
 impl Reactor {
-    /// A call is here that goes to its service later: its time counts from now, if it names one.
+    /// A call has arrived that goes to its service later: its time counts from now, if stated.
     pub(in crate::reactor) fn note_arrival_of(
         &mut self,
         conn: ConnId,
@@ -38,7 +39,7 @@ impl Reactor {
         }
     }
 
-    /// A call that has so much time is here. Nothing happens if that is known.
+    /// Notes the arrival of a call with this much time. Does nothing if that is known.
     #[cold]
     pub(in crate::reactor) fn note_arrival(
         &mut self,
@@ -55,7 +56,7 @@ impl Reactor {
         }
     }
 
-    /// For how many microseconds the time of a call has been over, if it is.
+    /// Microseconds since the time of a call was over, if it is.
     pub(in crate::reactor) fn lateness(&mut self, conn: ConnId, slot: SlotId) -> Option<u64> {
         let expiry = self.conns.find(conn)?.expiry_of(slot)?;
         let now = self.read_clock();
@@ -63,7 +64,7 @@ impl Reactor {
         Some(self.clock.to_ns(ticks) / 1000)
     }
 
-    /// How much time a call has left that named it.
+    /// Remaining time of a call that states its time.
     pub(in crate::reactor) fn remaining(&mut self, to: &ReplyTarget<'_>) -> Option<Duration> {
         let expiry = self.conns.find(to.conn)?.expiry_of(to.slot)?;
         let ticks = expiry.0.saturating_sub(self.read_clock().0);
@@ -95,7 +96,7 @@ impl Reactor {
         }
     }
 
-    /// For how long a call has been late of whose Read chunks nothing was asked for: nothing will be.
+    /// As [`Reactor::lateness`], for a call whose Read chunks were not requested yet; they will not be.
     pub(in crate::reactor) fn late_before_pull(
         &mut self,
         conn: ConnId,
@@ -106,7 +107,7 @@ impl Reactor {
         if is_begun { None } else { self.lateness(conn, slot) }
     }
 
-    /// Such a call is answered, or put off while there is no room for that.
+    /// Answers such a call, or defers that while there is no room for the answer.
     #[cold]
     pub(in crate::reactor) fn refuse_late_pull(
         &mut self,
@@ -123,8 +124,8 @@ impl Reactor {
         self.repost(conn, message);
     }
 
-    /// Answers a deferred call for whose service it is too late. Whose call named no time understands no such answer,
-    /// and is told SYSTEM_ERR.
+    /// Answers a deferred call that is too late for its service. A caller that stated no time does not understand
+    /// such an answer, and gets SYSTEM_ERR.
     #[cold]
     pub(in crate::reactor) fn refuse_too_late(&mut self, to: &ReplyTarget<'_>) {
         let names_time = self.conns.find(to.conn).is_some_and(|c| c.expiry_of(to.slot).is_some());

@@ -1,10 +1,9 @@
-//! Replies that the client fetches (RFC 5666 sections 3.4, 3.8, 5.2 and 11): their memory is exposed
-//! for reading, byte for byte and under keys of their own, until RDMA_DONE comes or the window for it
-//! is over (`rpc.done_timeout_ms`). Exposures hold the memory meanwhile, whatever becomes of its
-//! owner, and end with the connection at the latest.
+//! Replies that the client fetches (RFC 5666 sections 3.4, 3.8, 5.2 and 11). Their memory is exposed for reading,
+//! byte for byte and under keys of their own, until RDMA_DONE arrives or its window is over (`rpc.done_timeout_ms`).
+//! Exposures hold the memory meanwhile, whatever its owner does, and end with the connection at the latest.
 //!
-//! The replies call in here when nothing else takes a reply; the core when RDMA_DONE came or time has
-//! passed. How many replies may be exported, and which of them is kept back, says the responder.
+//! Used by `replies` when a reply fits nowhere else, and by the core when RDMA_DONE arrived or time has passed. The
+//! responder decides how many replies may be exported, and which are kept back.
 
 use crate::fabric::{Access, ConnId, ExposeError, Fabric, RemoteSlice};
 use crate::mem::{Buf, Bulk};
@@ -28,32 +27,31 @@ use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
 struct ReadStage {
     message: Buf,
     plan: ReplyPlan,
-    /// Where the stream starts in the message; the transport header will end there.
+    /// Offset of the stream in the message; the transport header will end there.
     stream_at: usize,
     /// The whole RPC message, when that is fetched.
     whole: Option<Bulk>,
 }
 
-/// What is exposed of one reply.
+/// Exposed memory of one reply.
 struct Exported {
     hold: ExportHold,
     chunks: CallChunks,
     bytes: u64,
 }
 
-/// Why a reply cannot be exported.
+/// Reason why a reply cannot be exported.
 enum CannotExport {
     /// No key or no memory is left now.
     NoMemory,
-    /// More segments or bytes than a client that is configured alike takes, which would drop the
-    /// reply; or it was told that it may read nothing.
+    /// A client with the same configuration would drop the reply, because it has too many segments or bytes; or the
+    /// client has stated that it reads nothing.
     TooMuch,
 }
 
 impl CoreCell {
-    /// The call brought no room for a reply of this size. If the client may be left to fetch it, it
-    /// gets the items as Read chunks, or, if the rest is still too long, all of it as one;
-    /// else ERR_CHUNK.
+    /// The call brought no room for a reply of this size. If the client may fetch it, it gets the items as Read
+    /// chunks, or, if the rest is still too long, the whole reply as one Read chunk; otherwise ERR_CHUNK.
     pub(in crate::reactor) fn send_read_reply(
         &self,
         to: &ReplyTarget<'_>,
@@ -150,8 +148,8 @@ impl Reactor {
         self.post_read_reply(to, stage, encoded, data);
     }
 
-    /// Exposes what the client is to fetch, posts the RDMA Writes of a reply, and its Send, unless
-    /// that has to wait.
+    /// Exposes the parts that the client fetches, and posts the RDMA Writes of a reply and its Send, unless that has
+    /// to wait.
     fn post_read_reply(
         &mut self,
         to: &ReplyTarget<'_>,
@@ -219,7 +217,7 @@ impl Reactor {
             match self.fabric.expose(conn, lease, Access::RemoteRead) {
                 Ok(remote) => self.offer(read.position, remote, exported)?,
                 Err(ExposeError::Foreign) => {
-                    // It lies elsewhere than in memory of the connection: a copy is reached there.
+                    // It lies outside of the connection's memory: a copy there is exposed.
                     let copy = self.fabric.bulk(conn, bytes);
                     let mut copy = copy.ok_or(CannotExport::NoMemory)?;
                     copy.copy_from(0, item.bytes());
@@ -232,8 +230,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Exposes a stream: memory of the connection, or, encoded on another thread, of the core, which
-    /// is reached by way of a copy.
+    /// Exposes a stream: memory of the connection, or, if another thread encoded it, of the core, which is exposed
+    /// through a copy.
     fn export(
         &mut self,
         conn: ConnId,
@@ -342,7 +340,7 @@ impl Reactor {
     fn keep_back(&mut self, conn: ConnId, kept: KeptReply) {
         let Some(c) = self.conns.find(conn) else { return };
         self.stats.replies_kept_back += 1;
-        // The place in the send queue stays its own.
+        // It keeps its place in the send queue.
         c.serves[usize::from(kept.slot.index)].reserved = 1;
         c.lane.reserve(1);
         c.kept.push_back(kept);
@@ -397,8 +395,8 @@ impl Reactor {
         self.send_kept(conn);
     }
 
-    /// Takes back what has been exported for too long (RFC 5666 section 11): a client that still
-    /// reads it loses its connection, nobody else does.
+    /// Ends exports that have lasted too long (RFC 5666 section 11): a client that still reads one loses its
+    /// connection; other clients are not affected.
     pub(in crate::reactor) fn expire_exports(&mut self, now: Instant) {
         if self.config.exports_max() == 0 {
             return;
@@ -422,7 +420,7 @@ impl Reactor {
         self.conns.find(conn)?.lane.proto().responder.overdue_export(now)
     }
 
-    /// RDMA_DONE for the Read chunks of a call. The caller has seen to the room.
+    /// Sends RDMA_DONE for the Read chunks of a call. The caller has checked that there is room.
     #[cold]
     pub(in crate::reactor) fn send_done_after_call(&mut self, conn: ConnId, xid: Xid) {
         let Some(c) = self.conns.find(conn) else { return };

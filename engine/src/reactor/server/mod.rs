@@ -2,6 +2,8 @@
 
 pub(crate) mod call_times;
 pub(crate) mod exports;
+#[cfg(feature = "gss")]
+pub(crate) mod in_place;
 pub(crate) mod options;
 #[cfg(feature = "gss")]
 pub(crate) mod protect;

@@ -1,6 +1,6 @@
 //! Calls of extensions of version two that the application knows (version two section 3), on their way to their
-//! handler, and its answers. Such a call is admitted, put off and handed on as any call; here it parts from RPC
-//! calls. What the bytes mean is the application's.
+//! handler, and its answers. Such a call is admitted, deferred and passed on like any call; this is the place where
+//! it differs from RPC calls. Its contents are defined by the application.
 
 use crate::fabric::ConnId;
 use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
@@ -49,7 +49,7 @@ impl Reactor {
             self.stats.stale += 1;
             return Ok(());
         };
-        // Still in its handler, the message is with who called that, and nothing is promised yet.
+        // While the call is in its handler, the caller of the handler holds the message, and nothing is promised yet.
         let is_kept = c.serves[usize::from(slot.index)].message.is_some();
         let message = if is_kept { c.take_deferred(slot) } else { None };
         let word = xid.0.to_be_bytes();

@@ -1,5 +1,5 @@
-//! Replies under RPCSEC_GSS: what the slot of a call says of its protection is looked at here, whoever answers,
-//! so that no reply leaves without. Called where replies are sent.
+//! Replies under RPCSEC_GSS: the protection stored in the slot of a call is applied here, whichever part answers, so
+//! that no reply leaves without it. Called where replies are sent.
 
 use crate::fabric::{ConnId, Peer};
 use crate::mem::{Buf, Bulk};
@@ -7,7 +7,7 @@ use crate::reactor::pending::gss_work::{Finished, ReplySealing, Work};
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{CallOutcome, ReplyTarget};
 use crate::reactor::words::draft::Draft;
-use crate::reactor::words::messages::SYSTEM_ERR;
+use crate::reactor::words::messages::{SYSTEM_ERR, version_of};
 use crate::reactor::words::protection::{
     LaidOut, Protection, Unprotected, finish_sealing, host_number,
 };
@@ -33,7 +33,7 @@ impl CoreCell {
         reactor.conns.find(to.conn)?.serves[usize::from(to.slot.index)].protection.clone()
     }
 
-    /// Answers a call with these results, under what it came under.
+    /// Answers a call with these results, under the protection of the call.
     pub(in crate::reactor) fn send_protected(
         &self,
         to: &ReplyTarget<'_>,
@@ -42,22 +42,37 @@ impl CoreCell {
         draft: &Draft<'_>,
     ) {
         if !protection.service.protects_body() {
+            let is_plain = to.plain && data.count() == 0;
+            if is_plain && self.reactor().send_signed_reply(to, protection, draft.stream()) {
+                return;
+            }
             return protection.behind_header(draft, |draft| self.send_reply(to, data, draft));
         }
         let pool = self.reactor().bulk.clone();
-        let sent = if self.is_sealed_in_steps(to, &data, draft) {
-            let begun = protection.lay_out(&pool, &data, draft).and_then(|mut reply| {
-                let sealing = protection.begin_sealing(&mut reply)?;
-                Ok((reply, sealing))
-            });
-            begun.map(|begun| {
-                self.reactor().seal_in_steps(to, protection, data.without_items(), begun);
-            })
-        } else {
-            protection.seal(&pool, &data, draft).map(|sealed| {
-                self.reactor().post_sealed(to, sealed, data.without_items());
-            })
-        };
+        let in_steps = self.is_sealed_in_steps(to, &data, draft);
+        let laid_out = protection.lay_out(&pool, &data, draft);
+        self.send_laid_out(to, protection, (laid_out, in_steps), data.without_items());
+    }
+
+    /// Seals a reply and sends it, now or after several turns.
+    pub(in crate::reactor) fn send_laid_out(
+        &self,
+        to: &ReplyTarget<'_>,
+        protection: &Protection,
+        (laid_out, in_steps): (Result<LaidOut, Unprotected>, bool),
+        data: ReplyData,
+    ) {
+        let sent = laid_out.and_then(|mut reply| {
+            let mut sealing = protection.begin_sealing(&mut reply)?;
+            if in_steps {
+                self.reactor().seal_in_steps(to, protection, data, (reply, sealing));
+                return Ok(());
+            }
+            let body = &mut reply.message.bytes_mut()[reply.at..];
+            finish_sealing(&protection.context, &mut sealing, body)?;
+            self.reactor().post_sealed(to, reply.message, data);
+            Ok(())
+        });
         if let Err(why) = sent {
             tracing::debug!(%why, "a reply cannot be protected");
             let mut reactor = self.reactor();
@@ -66,7 +81,8 @@ impl CoreCell {
         }
     }
 
-    /// Results too long to be sealed in one turn. A call without chunks has none: its reply is inline.
+    /// Returns true for results too long to be sealed in one turn. A call without chunks has none: its reply is
+    /// inline.
     fn is_sealed_in_steps(
         &self,
         to: &ReplyTarget<'_>,
@@ -77,44 +93,39 @@ impl CoreCell {
         !to.plain && self.takes_steps(to.conn, bytes)
     }
 
-    /// A body of which each turn does a part.
+    /// Adds a body that is processed in parts, one each turn.
     pub(crate) fn push_work(&self, work: Work) {
         self.reactor().gss_work.push(work);
     }
 
-    /// A body of so many bytes takes more than one turn, and the connection has not as many as it may have.
+    /// Returns true if a body of this size takes more than one turn, and the connection has not reached its share.
     pub(crate) fn takes_steps(&self, conn: ConnId, bytes: usize) -> bool {
         let reactor = self.reactor();
         reactor.gss_work.is_long(bytes) && reactor.gss_work.has_room(conn)
     }
 
-    /// Bodies are not finished.
+    /// Returns true if there are unfinished bodies.
     pub(crate) fn has_bodies(&self) -> bool {
         !self.reactor().gss_work.is_empty()
     }
 
-    /// Each turn has something to do, or to look at: calls that were denied end by their time.
+    /// Returns true if this turn has a body to seal or open: sealed calls that wait for a peer do not keep a core awake.
+    pub(crate) fn has_steps(&self) -> bool {
+        self.reactor().gss_work.has_steps()
+    }
+
+    /// Returns true if each turn has work to do or to check: denied calls end by their deadline.
     pub(crate) fn has_work(&self) -> bool {
         let reactor = self.reactor();
-        reactor.gss_work.denied || !reactor.gss_work.is_empty()
+        !reactor.gss_work.denied.is_empty() || !reactor.gss_work.is_empty()
     }
 
-    /// Does a part of one body; gives the body if it was the last. The answers to calls are sent.
-    pub(crate) fn step_work(&self) -> Option<Finished> {
-        let finished = self.reactor().gss_work.step();
-        if let Some(Finished::Seal(sealed, end)) = finished {
-            self.send_sealed(sealed, end);
-            return None;
-        }
-        finished
-    }
-
-    /// What is left to do of the first reply of a connection, at once.
+    /// Completes the first unfinished reply of a connection at once.
     pub(crate) fn finish_work(&self, conn: ConnId) -> Option<Finished> {
         self.reactor().gss_work.finish_reply(conn)
     }
 
-    /// Replies of a connection that its handler has asked to be closed leave before that.
+    /// Completes and sends the replies of a connection before it is closed at the request of its handler.
     #[cold]
     pub(in crate::reactor) fn finish_seals(&self, conn: ConnId) {
         loop {
@@ -124,7 +135,11 @@ impl CoreCell {
         }
     }
 
-    fn send_sealed(&self, sealed: ReplySealing, end: Result<(), Unprotected>) {
+    pub(in crate::reactor) fn send_sealed(
+        &self,
+        sealed: ReplySealing,
+        end: Result<(), Unprotected>,
+    ) {
         let ReplySealing { conn, slot, reply, data, .. } = sealed;
         let message = self.reactor().take_deferred(conn, slot);
         let Some(message) = message else { return };
@@ -136,7 +151,7 @@ impl CoreCell {
         self.reactor().repost(conn, message);
     }
 
-    /// A number for the host at the other end, by which the contexts of one are counted.
+    /// A number for the host at the other end, by which its contexts are counted.
     pub(crate) fn host_of(&self, conn: ConnId) -> u64 {
         let mut reactor = self.reactor();
         let peer = reactor.conns.find(conn).and_then(|c| c.peer);
@@ -151,6 +166,44 @@ impl CoreCell {
 }
 
 impl Reactor {
+    /// As [`Reactor::send_plain_reply`], with the verifier of the call.
+    fn send_signed_reply(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        protection: &Protection,
+        results: &[u8],
+    ) -> bool {
+        let Some(c) = self.conns.find(to.conn) else {
+            self.stats.stale += 1;
+            return true;
+        };
+        let version = version_of(to.message);
+        let header_bytes = version.plain_header_bytes();
+        let results_at = header_bytes + protection.head_bytes();
+        let bytes = results_at + results.len();
+        let Some(xid) = to.message.first_chunk::<4>() else { return false };
+        if bytes > c.negotiated.plain_bytes_max(version) {
+            return false;
+        }
+        let Some(mut message) = c.sends.take() else {
+            self.close_overrun(to.conn, "send buffers");
+            return true;
+        };
+        c.release(to.slot);
+        message.set_range(0..bytes);
+        let xid = Xid(u32::from_be_bytes(*xid));
+        let (header, stream) = message.bytes_mut().split_at_mut(header_bytes);
+        let (head, place) = stream.split_at_mut(protection.head_bytes());
+        protection.put_head(xid, head);
+        place.copy_from_slice(results);
+        if c.lane.proto().responder.reply_plain(to.slot, xid, header).is_err() {
+            self.stats.stale += 1;
+            return true;
+        }
+        self.post_answer(to.conn, message, None);
+        true
+    }
+
     /// The answer to this call is sent when its body is sealed.
     fn seal_in_steps(
         &mut self,
@@ -172,7 +225,7 @@ impl Reactor {
         self.post_deferred(to, reply, encoded, data);
     }
 
-    /// The same of a deferred call that was answered on this core.
+    /// The same for a deferred call that was answered on this core.
     pub(in crate::reactor) fn seal_deferred(
         &mut self,
         (conn, slot, message): (ConnId, SlotId, Buf),
@@ -210,7 +263,7 @@ impl Reactor {
         message
     }
 
-    /// A call whose reply is being sealed is as one that is answered later.
+    /// A call whose reply is being sealed counts as one that is answered later.
     pub(in crate::reactor) fn outcome_of(
         &mut self,
         conn: ConnId,

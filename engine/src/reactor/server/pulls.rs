@@ -1,6 +1,6 @@
-//! Fetching the Read chunks of arriving calls (RFC 5666 section 3.4): memory first, then RDMA
-//! Reads, never more than the queue pair may have outstanding. What cannot go on now is put off
-//! and tried again in whole turns; the calls in progress bound how much that can be.
+//! Fetches the Read chunks of arriving calls (RFC 5666 section 3.4): memory first, then RDMA Reads, never more than
+//! the queue pair may have outstanding. Calls that cannot continue now are deferred and retried in whole turns; their
+//! number is bounded by the calls in progress.
 
 use crate::fabric::ConnId;
 use crate::mem::Buf;
@@ -24,7 +24,7 @@ impl Reactor {
         self.pull(conn, slot);
     }
 
-    /// A call cannot go on now; it is tried again in whole turns. It stands in the list once.
+    /// Defers a call, which is retried in whole turns. It is in the list at most once.
     pub(in crate::reactor) fn put_off(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conns.find(conn) else { return };
         let hold = &mut c.serves[usize::from(slot.index)];
@@ -66,10 +66,9 @@ impl Reactor {
         }
     }
 
-    /// A call whose chunks can be held waits until others give memory back, for so long
-    /// (`rpc.memory_wait_ms`): what they hold may wait for an answer of the peer, which waits for this
-    /// one. One whose chunks cannot be held by all the memory there is gets ERR_CHUNK
-    /// (`mem.arena_mib`, over iWARP `verbs.arena_mib`).
+    /// A call whose chunks fit into memory waits until others release memory, for at most `rpc.memory_wait_ms`: the
+    /// holders may wait for an answer of the peer, which waits for this one. A call whose chunks exceed the whole
+    /// memory gets ERR_CHUNK (`mem.arena_mib`, over iWARP `verbs.arena_mib`).
     #[cold]
     fn wait_for_memory(&mut self, conn: ConnId, slot: SlotId) {
         self.stats.no_buffer += 1;
@@ -88,7 +87,7 @@ impl Reactor {
         self.refuse_starved(conn, slot);
     }
 
-    /// Says if a call may wait for memory any longer.
+    /// Returns true if a call may keep waiting for memory.
     fn has_patience(&mut self, conn: ConnId, slot: SlotId) -> bool {
         let now = self.read_clock();
         let ends = Instant(now.0.saturating_add(self.memory_wait_ticks));
@@ -96,8 +95,7 @@ impl Reactor {
         Instant(now.0) < c.serves[usize::from(slot.index)].patience.of(slot, ends)
     }
 
-    /// A call that has waited for memory for too long is answered, or put off while there is no room
-    /// for that.
+    /// Answers a call that has waited for memory too long, or defers that while there is no room for the answer.
     #[cold]
     fn refuse_starved(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conns.find(conn) else { return };
@@ -114,14 +112,14 @@ impl Reactor {
         self.repost(conn, message);
     }
 
-    /// The peer has said that zero RDMA Reads may be active at it (RFC 5666 section 6.2).
+    /// The peer has stated that zero RDMA Reads may be active at it (RFC 5666 section 6.2).
     fn peer_takes_no_reads(&mut self, conn: ConnId) -> bool {
         self.conns.find(conn).is_some_and(|c| c.negotiated.reads_max() == 0)
     }
 
-    /// The Read chunks of this call can never be fetched: ERR_CHUNK. RDMA Reads posted before that
-    /// was known come to their end first, so that the memory of the call is nobody's any more; and
-    /// a call that was put off is refused when its turn comes, so that no free slot is put off.
+    /// The Read chunks of this call can never be fetched: ERR_CHUNK. RDMA Reads posted earlier complete first, so
+    /// that the memory of the call is no longer in use. A deferred call is refused when its turn comes, so that the
+    /// list of deferred calls never names a free slot.
     #[cold]
     fn refuse_pull(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conns.find(conn) else { return };
@@ -129,31 +127,33 @@ impl Reactor {
         if c.reads_outstanding > 0 || hold.put_off {
             return self.put_off(conn, slot);
         }
-        if let Some(sinks) = &mut hold.sinks {
-            sinks.clear();
-        }
-        let Some(message) = hold.message.take() else { return };
+        c.clear_sinks(slot);
+        let Some(message) = c.serves[usize::from(slot.index)].message.take() else { return };
         self.refuse_chunk(&ReplyTarget { conn, slot, message: message.bytes(), plain: false });
         self.repost(conn, message);
     }
 
-    /// Whether the call has memory for all its Read chunks.
+    /// Finds memory for all Read chunks of the call; returns true if it has that.
     fn find_memory(&mut self, conn: ConnId, slot: SlotId) -> bool {
         let Some(c) = self.conns.find(conn) else { return false };
         let proto = c.lane.proto();
         let Some(plan) = proto.responder.pull_plan(slot) else { return false };
-        let Some(sinks) = &mut c.serves[usize::from(slot.index)].sinks else { return false };
+        let hold = &mut c.serves[usize::from(slot.index)];
+        if hold.sinks.is_none() {
+            hold.sinks = c.sinks.take();
+        }
+        let Some(sinks) = &mut hold.sinks else { return false };
         sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk))
     }
 }
 
-/// Hears nothing: the caller acts on what the state machine returns.
+/// Ignores all output: the caller acts on the return value of the state machine.
 struct Quiet;
 
 impl Output for Quiet {}
 
 impl Reactor {
-    /// Goes on with a call that was put off. Returns it if that is all it waited for.
+    /// Continues with a deferred call. Returns it if it has everything it waited for.
     pub(in crate::reactor) fn resume_call(
         &mut self,
         conn: ConnId,

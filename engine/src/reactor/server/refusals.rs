@@ -1,6 +1,6 @@
-//! Answers that are no results: RDMA_ERROR and RPC errors, to calls that have no slot, or none any
-//! more, each in the version in which its call came. Called by the core for messages that cannot be
-//! taken, and by the server half for calls that cannot be answered.
+//! Answers without results: RDMA_ERROR and RPC errors, to calls that have no slot, or no longer have one, each in the
+//! version of its call. Called by the core for messages that cannot be accepted, and by the server half for calls
+//! that cannot be answered.
 
 use crate::fabric::ConnId;
 use crate::reactor::pending::ended_calls::{OwedAnswer, OwedKind};
@@ -15,8 +15,8 @@ use spinrpc_proto::version::TransportVersion;
 const PROG_UNAVAIL: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::ProgUnavail);
 
 impl Reactor {
-    /// Answers with RDMA_ERROR. Without a free buffer it is put off, because a requester waits for
-    /// it as for a reply.
+    /// Answers with RDMA_ERROR. Without a free buffer the answer is deferred, because a requester waits for it as for
+    /// a reply.
     pub(in crate::reactor) fn send_error(
         &mut self,
         conn: ConnId,
@@ -36,7 +36,7 @@ impl Reactor {
         self.post_answer(conn, message, None);
     }
 
-    /// Answers a call in reverse that this client does not take. Put off as an error is.
+    /// Answers a reverse call that this client does not take. Deferred like an error.
     #[cold]
     pub(in crate::reactor) fn refuse_program(
         &mut self,
@@ -52,8 +52,7 @@ impl Reactor {
         self.send_refusal(conn, xid, version, &PROG_UNAVAIL);
     }
 
-    /// Puts an answer off. A peer to which as many are owed as it has credits has exceeded them, and
-    /// gets none.
+    /// Defers an answer. A peer that is owed as many answers as it has credits has exceeded them, and gets none.
     #[cold]
     fn owe(&mut self, answer: OwedAnswer) {
         let Some(c) = self.conns.find(answer.conn) else { return };
@@ -79,7 +78,7 @@ impl Reactor {
         }
     }
 
-    /// Sends an RPC reply without results that belongs to no slot any more.
+    /// Sends an RPC reply without results that no longer belongs to a slot.
     pub(in crate::reactor) fn send_refusal(
         &mut self,
         conn: ConnId,
@@ -94,7 +93,7 @@ impl Reactor {
         self.send_rpc_header(conn, xid, version, &header);
     }
 
-    /// The same, of an RPC reply that has been made.
+    /// The same, for a prepared RPC reply.
     pub(in crate::reactor) fn send_rpc_header(
         &mut self,
         conn: ConnId,
@@ -122,7 +121,7 @@ impl Reactor {
     /// Answers a call whose handler panicked, if it has no answer yet.
     pub(in crate::reactor) fn fail_call(&mut self, to: &ReplyTarget<'_>) {
         let Some(c) = self.conns.find(to.conn) else { return };
-        // Its reply may be on its way already, in steps.
+        // Its reply may already be in progress, in steps.
         #[cfg(feature = "gss")]
         if c.serves[usize::from(to.slot.index)].is_sealing {
             return;

@@ -35,7 +35,7 @@ pub(in crate::reactor) struct Stage {
     pub(in crate::reactor) plan: ReplyPlan,
 }
 
-/// Where the stream of a finished reply is.
+/// Place of the stream of a finished reply.
 enum StreamAt {
     /// In the message, behind the room for the header.
     Message(Buf),
@@ -44,7 +44,7 @@ enum StreamAt {
 }
 
 impl CoreCell {
-    /// Answers a call with results, and has them kept by `keep`.
+    /// Answers a call with results, which `keep` stores.
     pub(in crate::reactor) fn encode_reply(
         &self,
         to: &ReplyTarget<'_>,
@@ -52,10 +52,14 @@ impl CoreCell {
         keep: Option<Ticket>,
         encode: EncodeOnce<'_>,
     ) {
-        // In use only by an encoder, which has no other call of this core to answer.
+        // Only in use by an encoder, which has no other call of this core to answer.
         let Ok(mut memory) = self.lane.reply.try_borrow_mut() else {
             return self.reactor().refuse(to, &SYSTEM_ERR);
         };
+        #[cfg(feature = "gss")]
+        if let Some(place) = self.place_for_sealed(to, &data, keep.as_ref()) {
+            return self.encode_in_place(to, data, place, (&mut memory, encode));
+        }
         let draft = memory.draft(data.count(), self.lane.alignment, encode);
         if let Some(keep) = keep {
             keep.record(&data, draft.as_ref().ok());
@@ -110,8 +114,8 @@ impl CoreCell {
         self.send_long_reply(to, stage, &encoded, data, draft);
     }
 
-    /// The results do not fit inline: they go by Reply chunk, if the call offered one that is long
-    /// enough (RFC 8166 section 4.3.3), or are left to be fetched, if that is allowed.
+    /// The results do not fit inline: they go by Reply chunk, if the call offered one that is long enough (RFC 8166
+    /// section 4.3.3), or the client fetches them, if that is allowed.
     fn send_long_reply(
         &self,
         to: &ReplyTarget<'_>,
@@ -141,9 +145,9 @@ impl CoreCell {
 }
 
 impl Reactor {
-    /// A call is whole: keeps a place in the send queue for its reply. `None` when the queue has no
-    /// place now, or every buffer is still on its way: a requester has its reply, and calls again,
-    /// before a device says that the message has left.
+    /// Admits a complete call and reserves a place in the send queue for its reply. Returns `None` when the queue has
+    /// no place now, or every buffer is still in flight: a requester may have its reply, and call again, before a
+    /// device reports that the message was sent.
     #[inline]
     pub(in crate::reactor) fn admit_call(
         &mut self,
@@ -158,14 +162,14 @@ impl Reactor {
         Some(Admitted { header_bytes, plain: true, long: false })
     }
 
-    /// A call with chunks, padding or a time of its own.
+    /// Admits a call with chunks, padding or a stated time.
     #[inline(never)]
     fn admit_other_call(&mut self, conn: ConnId, slot: SlotId, message: &Buf) -> Option<Admitted> {
         let c = self.conns.find(conn)?;
         let view = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()).ok()?;
         let owes_done = owes_done(c.lane.proto().profile().under(view.transport_version()), &view);
         self.reserve(conn, slot, 1 + reply_writes(&view), usize::from(owes_done))?;
-        // Bytes behind the header of an RDMA_NOMSG mean nothing (RFC 5666 section 4.1).
+        // Bytes behind the header of an RDMA_NOMSG have no meaning (RFC 5666 section 4.1).
         let long = view.message_type() == MessageType::Nomsg;
         if let Some(remaining_us) = view.remaining_us() {
             self.note_arrival(conn, slot, remaining_us);
@@ -176,8 +180,8 @@ impl Reactor {
         Some(Admitted { header_bytes: view.header_bytes() as u32, plain: false, long })
     }
 
-    /// Keeps so many places in the send queue for the reply of a call; its RDMA_DONE needs none any
-    /// more, but has to find one.
+    /// Reserves places in the send queue for the reply of a call; its RDMA_DONE needs none any more, but has to find
+    /// one.
     #[inline(always)]
     pub(in crate::reactor) fn reserve(
         &mut self,
@@ -190,7 +194,7 @@ impl Reactor {
         self.reserve_of(conn, slot, needed, dones, send_room)
     }
 
-    /// The same, where what the driver has room for is known.
+    /// The same, if the free room of the driver is known.
     #[inline(always)]
     pub(in crate::reactor) fn reserve_of(
         &mut self,
@@ -212,7 +216,7 @@ impl Reactor {
         Some(())
     }
 
-    /// There is no place or buffer for the reply of this call: it is tried again in whole turns.
+    /// There is no place or buffer for the reply of this call: it is retried in whole turns.
     #[cold]
     pub(in crate::reactor) fn put_off_call(&mut self, conn: ConnId, slot: SlotId, message: Buf) {
         self.note_arrival_of(conn, slot, message.bytes());
@@ -221,7 +225,7 @@ impl Reactor {
         self.put_off(conn, slot);
     }
 
-    /// What the Read chunks of an admitted call came to lie in.
+    /// Takes the memory that the Read chunks of an admitted call were fetched to.
     #[inline]
     pub(in crate::reactor) fn take_sinks(
         &mut self,
@@ -232,12 +236,14 @@ impl Reactor {
         if admitted.plain {
             return None;
         }
-        let mut sinks = self.conns.find(conn)?.serves[usize::from(slot.index)].sinks.take()?;
+        let c = self.conns.find(conn)?;
+        let fetched = c.serves[usize::from(slot.index)].sinks.take();
+        let mut sinks = fetched.or_else(|| c.sinks.take())?;
         self.stats.copies += sinks.take_home();
         Some(sinks)
     }
 
-    /// A call that waited goes to its handler, if there is room now.
+    /// Passes a call that waited to its handler, if there is room now.
     pub(in crate::reactor) fn frame_call(
         &mut self,
         conn: ConnId,
@@ -252,23 +258,24 @@ impl Reactor {
         Some(CallFrame { conn, slot, message, admitted, sinks })
     }
 
-    /// The handler is done with a call for now. An answered one gives its buffers back; the
-    /// message of a deferred one stays, because the reply echoes its lists.
+    /// The handler has returned. An answered call releases its buffers; a deferred call keeps its message, because
+    /// the reply echoes its lists.
     pub(in crate::reactor) fn finish_call(&mut self, mut frame: CallFrame, outcome: CallOutcome) {
         #[cfg(feature = "gss")]
         let outcome = self.outcome_of(frame.conn, frame.slot, outcome);
         let Some(c) = self.conns.find(frame.conn) else { return };
-        if let Some(mut sinks) = frame.sinks.take() {
+        if let Some(sinks) = frame.sinks.take() {
             self.stats.joins += u64::from(sinks.joined.replace(false));
-            if outcome != CallOutcome::Deferred || c.has_copy(frame.slot) {
-                sinks.clear();
-            }
+            let goes_on = outcome == CallOutcome::Deferred && !c.has_copy(frame.slot);
             c.serves[usize::from(frame.slot.index)].sinks = Some(sinks);
+            if !goes_on {
+                c.clear_sinks(frame.slot);
+            }
         }
         self.finish_plain_call(frame.conn, frame.slot, frame.message, outcome);
     }
 
-    /// The same of a call that has nothing beside its message.
+    /// The same for a call without chunks.
     #[inline(always)]
     pub(in crate::reactor) fn finish_plain_call(
         &mut self,
@@ -289,8 +296,8 @@ impl Reactor {
         c.promise_send();
     }
 
-    /// Results that are longer than any memory for them: it is the call that takes none so long, or else this
-    /// side that has no memory.
+    /// Refuses results that are longer than any memory for them: with ERR_CHUNK if the call does not accept results
+    /// of this length, or with SYSTEM_ERR if this side has no memory.
     pub(in crate::reactor) fn refuse_undrafted(
         &mut self,
         to: &ReplyTarget<'_>,
@@ -307,8 +314,8 @@ impl Reactor {
         self.refuse(to, &SYSTEM_ERR);
     }
 
-    /// The common case: the call had no chunks, and the reply has no data items. `false` when it does not
-    /// go inline; then nothing has happened.
+    /// Handles the common case: the call had no chunks, and the reply has no data items. Returns `false`, and does
+    /// nothing, if the reply does not fit inline.
     fn send_plain_reply(&mut self, to: &ReplyTarget<'_>, results: &[u8]) -> bool {
         let Some(c) = self.conns.find(to.conn) else {
             self.stats.stale += 1;
@@ -421,8 +428,8 @@ impl Reactor {
         }
     }
 
-    /// A key of this call to kill with the reply, if both ends agreed to that and the call names
-    /// exactly one, so that no other key would have to be invalidated by the requester anyway.
+    /// A key of this call to invalidate with the reply, if both ends agreed to that and the call names exactly one
+    /// key, so that the requester need not invalidate others anyway.
     pub(in crate::reactor) fn key_to_invalidate(
         &mut self,
         conn: ConnId,
@@ -471,8 +478,8 @@ impl Reactor {
         }
     }
 
-    /// What another thread needs to answer a call; `None` when as many calls are deferred as the
-    /// mailbox has room for, or no memory for the reply is left.
+    /// The ticket with which another thread answers a call; `None` when as many calls are deferred as the mailbox has
+    /// room for, or no memory for the reply is left.
     pub(in crate::reactor) fn defer_call(&mut self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
         let c = self.conns.find(to.conn)?;
         let caller = c.caller.as_ref()?;
@@ -492,14 +499,14 @@ impl Reactor {
             #[cfg(feature = "gss")]
             core: (std::thread::current().id(), self.gss_work.step_bytes()),
         };
-        // Measured until the answer comes by mail, and no longer until the handler returns.
+        // Measured until the answer arrives by mail, not until the handler returns.
         if self.timer.is_some() {
             c.serves[usize::from(to.slot.index)].timer = self.timer.take();
         }
         Some(DeferTicket::new(Arc::clone(caller), to.conn, to.slot, room))
     }
 
-    /// The answer of a deferred call came by mail.
+    /// The answer of a deferred call arrived by mail.
     pub(in crate::reactor) fn finish_deferred(&mut self, reply: DeferredReply) {
         self.deferred = self.deferred.saturating_sub(1);
         let (conn, slot) = (reply.conn, reply.slot);
@@ -569,7 +576,7 @@ impl Reactor {
 }
 
 impl Conn {
-    /// What was fetched of a call whose body is protected lies in a copy, which is what its handler sees.
+    /// Returns true if the body of the call is protected: its handler sees a copy of the fetched data.
     #[cfg(feature = "gss")]
     fn has_copy(&self, slot: SlotId) -> bool {
         let protection = self.serves[usize::from(slot.index)].protection.as_ref();
@@ -587,11 +594,8 @@ impl Conn {
             return None;
         }
         self.redeem_send();
-        let hold = &mut self.serves[usize::from(slot.index)];
-        if let Some(sinks) = &mut hold.sinks {
-            sinks.clear();
-        }
-        hold.message.take()
+        self.clear_sinks(slot);
+        self.serves[usize::from(slot.index)].message.take()
     }
 }
 
@@ -602,8 +606,7 @@ impl Config {
     }
 }
 
-/// The responder, too, says when it has fetched Read chunks (draft-ietf-nfsv4-rpcrdma-00 section
-/// 3.6).
+/// The responder, too, reports when it has fetched Read chunks (draft-ietf-nfsv4-rpcrdma-00 section 3.6).
 fn owes_done(profile: Profile, view: &HeaderView<'_>) -> bool {
     profile.has_done_after_calls() && !view.reads().is_empty()
 }

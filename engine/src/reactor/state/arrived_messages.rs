@@ -1,13 +1,13 @@
-//! What a core keeps between turns of the messages that arrive, and when a turn looks around. Used by the turn alone; the
-//! api holds it.
+//! State of arriving messages that a core keeps between turns, including when a turn looks around. Used by the turn
+//! only; the api holds it.
 
 use crate::fabric::{Completions, Short};
 use crate::reactor::state::conn_lane::ConnLane;
 use std::rc::Rc;
 
-/// Turns with messages that end early between two looks at what they leave out (`look_around`).
+/// Turns with messages that end early between two looks at the state they leave out (`look_around`).
 pub(in crate::reactor) const LOOK_EVERY: u32 = 16;
-/// The same of turns without messages.
+/// The same for turns without messages.
 const LOOK_IDLE_EVERY: u32 = 8;
 
 /// Buffers of a turn for messages that have arrived.
@@ -18,12 +18,12 @@ pub(crate) struct ArrivedMessages {
     shorts_max: usize,
     /// Short messages that may be handled before the next look around.
     pub(in crate::reactor) shorts_left: usize,
-    /// Turns that have ended early since the last one, and had no messages.
+    /// Turns that have ended early since the last look around, and had no messages.
     pub(in crate::reactor) idle_turns: u32,
-    /// Turns that have, since the statistics were told, and had messages.
+    /// Turns that have ended early since the statistics were updated, and had messages.
     pub(in crate::reactor) busy_turns: u32,
-    /// The lane of the connection that the last short message came by: most often the next one does, too. Given up when
-    /// a connection goes, as it keeps that one's memory.
+    /// The lane of the connection that the last short message arrived on: usually the next one arrives there, too.
+    /// Dropped when a connection ends, because it keeps that connection's memory.
     pub(in crate::reactor) lane: Option<Rc<ConnLane>>,
 }
 
@@ -35,13 +35,13 @@ impl ArrivedMessages {
         Self { batch, short, shorts_max: limit, shorts_left: limit, idle_turns, busy_turns, lane }
     }
 
-    /// All is looked at now.
+    /// Begins a new interval: all state is checked now.
     #[inline(always)]
     pub(in crate::reactor) fn begin_looks(&mut self) {
         (self.shorts_left, self.idle_turns) = (self.shorts_max, 0);
     }
 
-    /// Whether the turn that had that many messages is the one to look around.
+    /// Returns true if the turn with this number of messages has to look around.
     #[inline(always)]
     pub(in crate::reactor) fn is_to_look(&self, shorts: usize) -> bool {
         let is_due = match shorts {

@@ -1,8 +1,8 @@
-//! What the lane needs of one connection, shared by the connection and by who calls or serves: so that a short message
-//! needs no look at the tables of the core, which need not be borrowed.
+//! State of one connection that the lane needs, shared by the connection and by its clients and services, so that a
+//! short message needs no access to the tables of the core, which need not be borrowed.
 //!
-//! Everything else about a connection is its [`Conn`](super::connection::Conn), which makes the gate unknown whenever
-//! it may have changed. A connection that is gone opens none of the gate's ways.
+//! Everything else about a connection is in its [`Conn`](super::connection::Conn), which makes the gate unknown
+//! whenever it may have changed. A closed connection opens none of the gate's ways.
 
 use crate::fabric::{ConnId, Ends};
 use crate::reactor::state::connection::Protocol;
@@ -17,7 +17,7 @@ pub(crate) struct ConnLane {
     pub(in crate::reactor) gate: Cell<Gate>,
     /// Send-queue places kept for replies.
     pub(in crate::reactor) send_reserved: Cell<usize>,
-    /// By which short messages come and go, where they go by value.
+    /// Ends for receiving and sending short messages, if these go by value.
     pub(in crate::reactor) ends: Option<Ends>,
     protocol: RefCell<Protocol>,
 }
@@ -39,19 +39,19 @@ impl ConnLane {
         self.protocol.borrow_mut()
     }
 
-    /// It is known to let one through.
+    /// Returns true if the gate is known to let a message through.
     #[inline(always)]
     pub(in crate::reactor) fn is_open(&self, way: Way) -> bool {
         self.gate.get().is_open(way)
     }
 
-    /// Keeps places in the send queue.
+    /// Reserves places in the send queue.
     #[inline(always)]
     pub(in crate::reactor) fn reserve(&self, places: usize) {
         self.send_reserved.set(self.send_reserved.get() + places);
     }
 
-    /// Gives them up.
+    /// Releases reserved places.
     #[inline(always)]
     pub(in crate::reactor) fn unreserve(&self, places: usize) {
         self.send_reserved.set(self.send_reserved.get().wrapping_sub(places));

@@ -9,7 +9,7 @@ use crate::reactor::words::gate::Gate;
 pub(crate) struct ConnTable(Vec<Option<Box<Conn>>>);
 
 impl ConnTable {
-    /// A connection, to do anything with it: so its gate is closed until the lane looks again.
+    /// Finds a connection for any use, so its gate is closed until the lane looks again.
     #[inline]
     pub(crate) fn find(&mut self, id: ConnId) -> Option<&mut Conn> {
         let conn = self.find_for_lane(id)?;
@@ -17,8 +17,8 @@ impl ConnTable {
         Some(conn)
     }
 
-    /// A connection, for the lane, which keeps its gate true itself: a plain call is answered, and its room given
-    /// back, before the lane looks at another message.
+    /// Finds a connection for the lane, which keeps its gate up to date itself: a plain call is answered, and its
+    /// room released, before the lane looks at another message.
     #[inline(always)]
     pub(in crate::reactor) fn find_for_lane(&mut self, id: ConnId) -> Option<&mut Conn> {
         let conn = self.0.get_mut(id.index() as usize)?.as_deref_mut()?;

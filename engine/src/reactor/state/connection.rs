@@ -20,6 +20,7 @@ use crate::reactor::pending::offered::Offered;
 use crate::reactor::pending::receive_chains::ReceiveChains;
 use crate::reactor::pending::roles::{ReverseState, Roles};
 use crate::reactor::pending::sinks::Sinks;
+use crate::reactor::pending::spares::Spares;
 use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::words::latency::CallTimer;
 use crate::reactor::words::negotiate::{Negotiated, Terms};
@@ -43,22 +44,22 @@ pub(crate) type Protocol = Connection<Box<[CallSlot]>, Box<[ServeSlot]>>;
 /// A call being fetched or deferred: its message stays, because the reply echoes its lists.
 pub(crate) struct ServeHold {
     pub(crate) message: Option<Buf>,
-    /// Lent to the handler while it runs; allocated when the connection opens.
+    /// Set while Read chunks are fetched, or are kept for a deferred call. Lent to the handler while it runs.
     pub(crate) sinks: Option<Box<Sinks>>,
     /// Send-queue places kept for its reply.
     pub(crate) reserved: u16,
-    /// It stands among the calls that wait for memory or room.
+    /// It is in the list of calls that wait for memory or room.
     pub(crate) put_off: bool,
-    /// When the time of the call that named it is over.
+    /// End of the time that the call states.
     pub(in crate::reactor) expiry: Expiry,
-    /// When it has waited for memory for long enough, if it waits.
+    /// End of its wait for memory, if it waits.
     pub(in crate::reactor) patience: Expiry,
-    /// There if the call is deferred and measured.
+    /// Set if the call is deferred and measured.
     pub(in crate::reactor) timer: Option<CallTimer>,
-    /// What its reply has to be under, if the call came under RPCSEC_GSS.
+    /// Protection of its reply, if the call came under RPCSEC_GSS.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) protection: Option<Protection>,
-    /// Its reply is being sealed in steps, so that the call is as one that is answered later.
+    /// Its reply is being sealed in steps, so the call counts as one that is answered later.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) is_sealing: bool,
 }
@@ -66,50 +67,52 @@ pub(crate) struct ServeHold {
 /// One connection of a core.
 pub(crate) struct Conn {
     pub(crate) id: ConnId,
-    /// What short messages need of it.
+    /// State that short messages need.
     pub(crate) lane: Rc<ConnLane>,
-    /// Who is at the other end, for those who look at the core.
+    /// Peer at the other end, for observers.
     pub(in crate::reactor) peer: Option<Peer>,
-    /// For who answers its calls later.
+    /// Shared with threads that answer its calls later.
     pub(in crate::reactor) caller: Option<Arc<Caller>>,
     pub(crate) calls: CallTable,
     pub(crate) serves: Box<[ServeHold]>,
-    /// Replies that are being fetched; no places where the rules have none.
+    /// For calls with chunks, at most one for each slot.
+    pub(in crate::reactor) sinks: Spares<Sinks>,
+    /// Replies that are being fetched; empty if the protocol profile has none.
     pub(crate) pulls: Box<[Option<ReplyPull>]>,
-    /// What is exported for the reply of each call; no places where the rules have none.
+    /// Exports for the reply of each call; empty if the protocol profile has none.
     pub(crate) exports: Box<[ExportHold]>,
     /// Replies that wait for an earlier RDMA_DONE, the oldest first.
     pub(crate) kept: VecDeque<KeptReply>,
-    /// Replies that are here, while keys of their calls are being killed, in order of arrival.
+    /// Replies that have arrived while keys of their calls are being killed, in order of arrival.
     pub(crate) fenced: VecDeque<FencedReply>,
     pub(crate) recvs: BufPool,
     /// The second buffers of its receives, if they have any.
     pub(crate) chains: Option<ReceiveChains>,
     pub(crate) sends: BufPool,
-    /// What messages from now on keep to.
+    /// Limits of messages from now on.
     pub(crate) negotiated: Negotiated,
-    /// What that follows from, beside the Connection Configuration Protocol.
+    /// Terms from which `negotiated` follows, apart from the Connection Configuration Protocol.
     pub(crate) terms: Terms,
-    /// For those who look at the core.
+    /// For observers.
     pub(in crate::reactor) moved: Moved,
     pub(crate) reads_outstanding: u16,
-    /// Deferred calls: a send buffer is kept for each of them.
+    /// Deferred calls, for each of which a send buffer is reserved.
     pub(crate) sends_promised: usize,
-    /// Send buffers that calls leave: those, and one for a handler, which may start calls before it
-    /// answers its own, where this side both calls and serves.
+    /// Send buffers that calls leave free: those of deferred calls, and one for a handler, which may start calls
+    /// before it answers its own, if this side both calls and serves.
     sends_left_by_calls: u32,
     pub(in crate::reactor) reverse: ReverseState,
-    /// The first call, while another version than its own may have to be tried.
+    /// The first call, while it may have to be sent in another version.
     pub(in crate::reactor) offer: Option<Box<Offered>>,
     /// Answers without a slot that wait for a buffer; at most one for each slot, and at least one.
     pub(crate) answers_owed: usize,
-    /// The call that tries whether the peer knows that calls say how much time they have.
+    /// The call that tests if the peer knows the extension for stated times.
     pub(in crate::reactor) trial: Option<Box<Offered>>,
-    /// Why this side began to close it; the first cause stands.
+    /// Cause for which this side began to close it; the first one is kept.
     pub(crate) closing: Option<DownCause>,
     /// The last message of a connection whose server shuts down gracefully.
     pub(in crate::reactor) goodbye: Goodbye,
-    /// There if its calls go under RPCSEC_GSS.
+    /// Set if its calls go under RPCSEC_GSS.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) gss: Option<Box<GssCalls>>,
 }
@@ -147,10 +150,11 @@ impl Conn {
             caller: None,
             calls: CallTable::new(calls),
             serves: (0..serves).map(|_| ServeHold::new()).collect(),
+            sinks: Spares::new(serves),
             pulls: (0..pulls).map(|_| None).collect(),
             exports: (0..exports).map(|_| ExportHold::default()).collect(),
             kept: VecDeque::with_capacity(exports),
-            fenced: VecDeque::with_capacity(calls),
+            fenced: VecDeque::new(),
             recvs: buffers(
                 "receive",
                 config.recv_buffer_bytes() + extra_bytes,
@@ -176,38 +180,38 @@ impl Conn {
         })
     }
 
-    /// A client has said its limits: what is sent from now on keeps to them, in the place of what it
-    /// may have said before (RFC 5666 section 6.2).
+    /// A client has stated its limits. Messages from now on respect them, in the place of earlier statements (RFC
+    /// 5666 section 6.2).
     pub(crate) fn configure(&mut self, request: &ConfigRequest) {
         self.negotiated = self.terms.with_request(request);
     }
 
-    /// The server has said its limits: what is sent from now on keeps to them.
+    /// The server has stated its limits. Messages from now on respect them.
     pub(crate) fn take_config(&mut self, reply: &ConfigReply) -> Negotiated {
         let version = self.lane.proto().requester.negotiation().version();
         let padding = self.negotiated.alignment(TransportVersion::One);
         self.negotiated = self.terms.with_reply(reply).settled(version);
         if self.sends_promised > 0 {
-            // Replies to calls in reverse that are deferred are padded as it was when they came.
+            // Replies to deferred reverse calls are padded as agreed when the calls arrived.
             self.negotiated = self.negotiated.padded(padding);
         }
         self.negotiated
     }
 
-    /// A short message of version one may be as long as any is.
+    /// Returns true if a short message of version one may have the maximum length.
     #[inline(always)]
     pub(in crate::reactor) fn takes_any_short(&self) -> bool {
         self.negotiated.plain_bytes_max(TransportVersion::One) >= SHORT_BYTES_MAX
     }
 
-    /// Work requests that may still be posted without taking those kept for replies.
+    /// Work requests that may be posted without using those reserved for replies.
     #[inline]
     pub(crate) fn send_room(&self, fabric: &AnyFabric) -> usize {
         fabric.send_room(self.id).saturating_sub(self.lane.send_reserved.get())
     }
 
-    /// RDMA Reads that may be posted now without more being active than the driver takes and the
-    /// peer has said: "the value SHOULD be observed at all times" (RFC 5666 section 6.2).
+    /// RDMA Reads that may be posted now without exceeding the number that the driver takes and the peer has stated:
+    /// "the value SHOULD be observed at all times" (RFC 5666 section 6.2).
     pub(crate) fn reads_room(&self) -> u16 {
         self.negotiated.reads_max().saturating_sub(self.reads_outstanding)
     }
@@ -230,15 +234,14 @@ impl Conn {
         self.sends_left_by_calls = self.sends_left_by_calls.saturating_sub(1);
     }
 
-    /// A send buffer is free that no deferred call will need.
+    /// Returns true if a send buffer is free that no deferred call will need.
     #[inline]
     pub(crate) fn has_spare_send(&self) -> bool {
         self.sends.available() > self.sends_promised
     }
 
-    /// Takes the memory of an ended call out of its slot and kills its keys: nobody but the caller can
-    /// touch it then, unless the device is still at it ([`CallHold::is_dying`]). `None` for a call
-    /// that had no chunks.
+    /// Takes the memory of an ended call out of its slot and kills its keys: only the caller can access it then,
+    /// unless the device is still using it ([`CallHold::is_dying`]). `None` for a call that had no chunks.
     #[inline(always)]
     pub(crate) fn end_call(
         &mut self,
@@ -250,7 +253,7 @@ impl Conn {
         Some(hold)
     }
 
-    /// As [`Conn::end_call`], for a call that goes on until its reply is fetched.
+    /// As [`Conn::end_call`], for a call that continues until its reply is fetched.
     pub(crate) fn suspend_call(
         &mut self,
         slot: SlotId,
@@ -270,7 +273,8 @@ impl Conn {
         hold.set_dying(dying as u8);
     }
 
-    /// Its calls and replies may be plain: what goes under RPCSEC_GSS is not, nor is a plain reply the server's then.
+    /// Returns true if its calls and replies may be plain. Calls under RPCSEC_GSS are not plain, and neither are the
+    /// server's replies to them.
     pub(in crate::reactor) fn goes_plain(&self) -> bool {
         #[cfg(feature = "gss")]
         return self.gss.is_none();
@@ -278,7 +282,23 @@ impl Conn {
         return true;
     }
 
-    /// Gives up the send-queue places that were kept for a reply.
+    /// Drops what was fetched for a call.
+    #[inline]
+    pub(in crate::reactor) fn clear_sinks(&mut self, slot: SlotId) {
+        if self.serves[usize::from(slot.index)].sinks.is_some() {
+            self.give_sinks(slot);
+        }
+    }
+
+    #[inline(never)]
+    fn give_sinks(&mut self, slot: SlotId) {
+        if let Some(mut sinks) = self.serves[usize::from(slot.index)].sinks.take() {
+            sinks.clear();
+            self.sinks.give(sinks);
+        }
+    }
+
+    /// Releases the send-queue places reserved for a reply.
     #[inline]
     pub(in crate::reactor) fn release(&mut self, slot: SlotId) {
         let hold = &mut self.serves[usize::from(slot.index)];
@@ -296,7 +316,7 @@ impl ServeHold {
     fn new() -> Self {
         Self {
             message: None,
-            sinks: Some(Box::default()),
+            sinks: None,
             reserved: 0,
             put_off: false,
             expiry: Expiry::NONE,
@@ -325,8 +345,8 @@ fn protocol(
     }
 }
 
-/// Buffers of a connection. Those that the driver gives no memory for take address space when it
-/// opens, and memory as they are used: an idle connection holds next to none.
+/// Buffers of a connection. Buffers without memory of the driver take address space when the connection opens, and
+/// memory as they are used: an idle connection holds almost none.
 fn buffers(
     what: &str,
     bytes: usize,

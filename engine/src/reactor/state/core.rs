@@ -33,9 +33,9 @@ pub(crate) struct CoreCell {
     pub(in crate::reactor) state: RefCell<Reactor>,
     pub(in crate::reactor) lane: Lane,
     pub(in crate::reactor) connect: ConnectRequests,
-    /// That of the state.
+    /// Mailbox of the state.
     pub(in crate::reactor) inbox: Arc<Inbox>,
-    /// All calls are to say how much time they have.
+    /// All calls state their remaining time.
     pub(in crate::reactor) names_times: bool,
 }
 
@@ -60,43 +60,43 @@ pub(crate) struct Reactor {
     pub(in crate::reactor) given_up: VecDeque<GivenUp>,
     pub(in crate::reactor) owed_answers: VecDeque<OwedAnswer>,
     pub(in crate::reactor) interrupted: Interrupted,
-    /// Connections asked for on which the peer may call.
+    /// Requested connections on which the peer may make reverse calls.
     pub(in crate::reactor) reverse_requests: Vec<u64>,
     /// The extensions of version two that its connections know.
     pub(in crate::reactor) options: Options,
     /// Panics of handlers of all cores.
     pub(in crate::reactor) panics: Arc<PanicLog>,
-    /// No lost connection is made anew.
+    /// Lost connections are not replaced any more.
     pub(in crate::reactor) ending: bool,
-    /// Calls deferred whose answers have not come by mail, where each has its place.
+    /// Deferred calls whose answers have not arrived by mail; each has its place there.
     pub(in crate::reactor) deferred: usize,
-    /// Calls of extensions deferred that who holds the core has not answered. Each has a slot of its
-    /// connection, of which there is a bounded number, and needs no place in the mailbox.
+    /// Deferred calls of extensions that the thread of the core has not answered. Each has a slot of its connection,
+    /// whose number is bounded, and needs no place in the mailbox.
     pub(in crate::reactor) options_deferred: usize,
     pub(in crate::reactor) cells: Arc<StatsCells>,
     pub(in crate::reactor) offer: Offer,
-    /// Connections have chained receives, whose first buffers are as long as this aligns.
+    /// Set if connections have chained receives, whose first buffers have the length of this alignment.
     pub(in crate::reactor) chained: Option<Alignment>,
     pub(in crate::reactor) now: Ticks,
-    /// When the clock was last looked at, whether or not the turn got the time.
+    /// Time of the last reading of the clock, whether or not the turn got it.
     pub(in crate::reactor) busy_since: Ticks,
     /// In a turn that does not end early.
     pub(in crate::reactor) in_turn: bool,
     /// Turns with work since the statistics were published.
     pub(in crate::reactor) unpublished: u32,
-    /// Whole turns without work since the clock was looked at.
+    /// Whole turns without work since the clock was read.
     pub(in crate::reactor) unstamped: u32,
-    /// Turns before they were published last.
+    /// Number of turns at the last publication.
     pub(in crate::reactor) published_at: u64,
-    /// Varies where the XIDs of a new connection start.
+    /// Varies the first XID of new connections.
     pub(in crate::reactor) xid_seed: u32,
-    /// Connections that come now are too late.
+    /// New connections are refused.
     pub(in crate::reactor) is_shut_down: bool,
-    /// Those of clients are, too; there once the core ends in good order.
+    /// Set during a graceful shutdown; connections of clients are then refused, too.
     pub(in crate::reactor) leaving: Option<Leaving>,
-    /// The call that a measured handler has in hand and has not deferred.
+    /// The call that a measured handler is processing and has not deferred.
     pub(in crate::reactor) timer: Option<CallTimer>,
-    /// Measured calls are counted there; kept when measuring ends, for calls that are deferred then.
+    /// Counts measured calls; kept when measuring ends, for calls that are still deferred.
     pub(in crate::reactor) latencies: Option<Arc<Latencies>>,
     /// Bodies that are sealed and opened in steps.
     #[cfg(feature = "gss")]
@@ -109,9 +109,9 @@ impl CoreCell {
         let longest_bytes = longest_block_bytes(&reactor.config);
         let alignment = reactor.config.msgp_alignment();
         let clock = Some(reactor.clock).filter(|_| !reactor.fabric.simulates_time());
-        let (has_shorts, times) =
-            (reactor.fabric.has_shorts(), (clock, reactor.default_timeout_ticks));
-        let lane = Lane::new(has_shorts, names_times, alignment, longest_bytes, times);
+        let shorts = (reactor.fabric.has_shorts(), reactor.chained.is_some());
+        let times = (clock, reactor.default_timeout_ticks);
+        let lane = Lane::new(shorts, names_times, alignment, longest_bytes, times);
         let inbox = Arc::clone(&reactor.inbox);
         Self { state: RefCell::new(reactor), lane, connect, inbox, names_times }
     }
@@ -124,7 +124,7 @@ impl CoreCell {
 }
 
 impl Reactor {
-    /// A core at rest.
+    /// Creates a core at rest.
     pub(crate) fn new(
         mut fabric: AnyFabric,
         config: Config,
@@ -140,7 +140,7 @@ impl Reactor {
             fabric.take_shorts();
         }
         Self {
-            // Thresholds depend on sizes; who we are goes the other way only.
+            // Thresholds depend on sizes only; our identity is only sent to peers.
             offer: Offer::of(&config, fabric.caps().remote_invalidate, Instance::Passing),
             chained,
             default_timeout_ticks: match config.timeout() {
@@ -188,12 +188,12 @@ impl Reactor {
         Self { options, ..self }
     }
 
-    /// With a log of panics that its engine's cores share.
+    /// Sets the log of panics that the engine's cores share.
     pub(crate) fn with_panics(self, panics: Arc<PanicLog>) -> Self {
         Self { panics, ..self }
     }
 
-    /// The time of the turn, a few turns old at the most; else the time now.
+    /// The time of the turn, at most a few turns old; outside of turns the current time.
     #[inline(always)]
     pub(in crate::reactor) fn time(&self) -> Ticks {
         if self.in_turn { self.now } else { self.read_clock() }

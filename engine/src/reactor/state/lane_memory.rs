@@ -1,6 +1,7 @@
-//! Where a core encodes its messages, and what its lane knows of the call that is being served.
+//! Memory in which a core encodes its messages, and the lane's record of the call that is being served.
 
 use crate::fabric::ConnId;
+use crate::mem::Buf;
 use crate::reactor::words::message_memory::MessageMemory;
 use crate::reactor::words::stats::StatsSnapshot;
 use crate::sys::clock::{Clock, Ticks};
@@ -15,6 +16,10 @@ pub(in crate::reactor) struct Lane {
     pub(in crate::reactor) takes_calls: bool,
     /// Nothing in replies is ever padded, so that they need not be drafted.
     pub(in crate::reactor) takes_replies: bool,
+    /// Receives are not chained, so that a short message in one is handled as one that comes by value.
+    pub(in crate::reactor) takes_received: bool,
+    /// The receive of the message that is handled, if it came in one; empty between messages.
+    pub(in crate::reactor) receive: Cell<Option<Buf>>,
     /// Padding in messages of connections that have it.
     pub(in crate::reactor) alignment: Alignment,
     /// Calls are written here.
@@ -26,17 +31,17 @@ pub(in crate::reactor) struct Lane {
     /// It is to be closed when that call is answered.
     pub(in crate::reactor) closing: Cell<Option<ConnId>>,
     pub(in crate::reactor) in_turn: Cell<bool>,
-    /// When the first call of the turn started, within one: the deadlines of its other calls count from then, too.
+    /// Start of the first call of the turn, within a turn: the deadlines of its other calls count from then, too.
     pub(in crate::reactor) stamp: Cell<Option<Ticks>>,
     /// Read by calls that start; none where the driver simulates time.
     pub(in crate::reactor) clock: Option<Clock>,
     pub(in crate::reactor) default_timeout_ticks: u64,
-    /// The earliest deadline of a call that was sent here since the core was told.
+    /// The earliest deadline of a call that was sent here since the core last read it.
     pub(in crate::reactor) next_deadline: Cell<Instant>,
     pub(in crate::reactor) counts: LaneCounts,
 }
 
-/// What was sent and taken here and is not in the statistics yet.
+/// Messages sent and received here that are not in the statistics yet.
 #[derive(Default)]
 pub(in crate::reactor) struct LaneCounts {
     pub(in crate::reactor) calls_sent: Cell<u64>,
@@ -60,7 +65,7 @@ impl LaneCounts {
 impl Lane {
     /// `longest_bytes`: of a stream. The memory for it is not touched before it is used.
     pub(in crate::reactor) fn new(
-        has_shorts: bool,
+        (has_shorts, chains): (bool, bool),
         names_times: bool,
         alignment: Alignment,
         longest_bytes: usize,
@@ -71,6 +76,8 @@ impl Lane {
         Self {
             takes_calls: has_shorts && !pads && !names_times,
             takes_replies: !pads,
+            takes_received: has_shorts && !chains,
+            receive: Cell::new(None),
             alignment,
             call: memory(),
             reply: memory(),

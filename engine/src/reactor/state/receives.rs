@@ -1,12 +1,11 @@
 //! Chained receives: where padded data arrive in memory of their own (RFC 5666 section 3.9).
 //!
-//! A receive of such a connection is a head as long as the alignment and, behind it, a page-aligned
-//! tail. Data that begin at the boundary fill the tail from its start, and the application gets that
-//! tail as its own, without a copy. Everything else works as in one buffer: a message that is no
-//! RDMA_MSGP is joined when it arrives, one whose data do not begin at the boundary when the decoder
-//! comes across it.
+//! A receive of such a connection is a head as long as the alignment and, behind it, a page-aligned tail. Data that
+//! begin at the boundary fill the tail from its start, and the application gets that tail as its own, without a copy.
+//! Everything else works as in one buffer: a message that is not an RDMA_MSGP is joined when it arrives, and one
+//! whose data do not begin at the boundary when the decoder reaches it.
 //!
-//! The core posts receives through this.
+//! The core posts receives through this module.
 
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, Fabric};
@@ -34,7 +33,7 @@ impl Conn {
 }
 
 impl Reactor {
-    /// Where data of padded messages begin, if connections of this core have chained receives.
+    /// Alignment at which data of padded messages begin, if connections of this core have chained receives.
     pub(in crate::reactor) fn receive_alignment(
         config: &Config,
         fabric: &AnyFabric,
@@ -53,8 +52,8 @@ impl Reactor {
         }
     }
 
-    /// A message arrived on a core with chained receives: it becomes one again, unless it is a
-    /// padded one whose headers lie in the first buffer.
+    /// A message arrived on a core with chained receives: its parts are joined, unless it is a padded message whose
+    /// headers lie in the first buffer.
     #[cold]
     pub(in crate::reactor) fn join_unless_padded(&mut self, conn: ConnId, message: &mut Buf) {
         let Some(c) = self.conns.find(conn).filter(|_| message.spills()) else { return };
@@ -65,7 +64,7 @@ impl Reactor {
     }
 }
 
-/// Whether these are the whole headers of an RDMA_MSGP, transport and RPC.
+/// Returns true if these are the complete headers of an RDMA_MSGP, transport and RPC.
 fn begins_padded(head: &[u8], limits: &Limits) -> bool {
     let alignment = alignment_of(head);
     let Ok(view) = HeaderView::new_checked(head, limits) else { return false };

@@ -1,4 +1,4 @@
-//! Calls and replies as the api and a core hand them to each other: what an application asks for, what came of it.
+//! Calls and replies as the api and a core pass them to each other: requests of the application, and their outcomes.
 //! Made by both, and by all layers above.
 
 use crate::fabric::{ConnId, DownCause};
@@ -12,8 +12,8 @@ use spinrpc_proto::requester::CallNumber;
 use spinrpc_proto::rpc::{AcceptStatus, CallHeader, OpaqueAuth, RejectStatus};
 use std::time::Duration;
 
-/// Names a call that was started, for the [`Client`](crate::Client) that started it and its clones: one call and no
-/// other, also after the call has ended and over reconnects, until the client has started 2^32 more.
+/// Identifies a call that was started, for the [`Client`](crate::Client) that started it and its clones. It stays
+/// unique after the call has ended and over reconnects, until the client has started 2^32 more calls.
 ///
 /// ```no_run
 /// # use spinrpc::{Backpressure, CallSpec, Client, Procedure, Token};
@@ -53,15 +53,14 @@ impl CallKey {
     }
 }
 
-/// Which procedure a call goes to, and who calls.
+/// Procedure that a call goes to, with the RPC header of its client and the token of the call.
 pub(crate) struct CallTarget<'a> {
     pub(crate) header: &'a HeaderTemplate,
     pub(crate) procedure: Procedure,
     pub(crate) token: u64,
 }
 
-/// The RPC header of one client's calls, written once: per call only the XID and the procedure
-/// are put in.
+/// The RPC header of one client's calls, written once: only the XID and the procedure are filled in per call.
 pub(crate) struct HeaderTemplate {
     bytes: Vec<u8>,
     /// It has no credential, so that the call can be plain.
@@ -91,8 +90,8 @@ impl HeaderTemplate {
         (self.program, self.version)
     }
 
-    /// Puts the header before arguments that lie behind room for one without a credential; nothing where this
-    /// one has a credential, and stands there.
+    /// Puts the header before arguments that lie behind room for a header without a credential. Does nothing if this
+    /// header has a credential, because it is then already in the stream.
     pub(crate) fn write_without_credential(&self, procedure: Procedure, stream: &mut [u8]) {
         if self.is_plain {
             self.write(procedure, &mut StreamWriter::new(stream, &[]));
@@ -124,14 +123,14 @@ pub(crate) struct ReplyTarget<'a> {
 /// An RPC-level answer that carries no results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RpcRefusal {
-    /// The call was understood, its execution not possible.
+    /// The call was understood but cannot be executed.
     Accepted(AcceptStatus),
     /// The call was denied.
     Denied(RejectStatus),
 }
 
-/// What the application gives with a call besides its stream: the deadline, the room for its reply,
-/// and registered buffers for direct data placement.
+/// Options of a call in addition to its stream: the deadline, the room for its reply, and registered buffers for
+/// direct data placement.
 ///
 /// ```no_run
 /// use spinrpc::{Backpressure, CallSpec, Client, Procedure, Resend, Token};
@@ -157,19 +156,19 @@ pub(crate) enum RpcRefusal {
 /// }
 /// ```
 #[derive(Debug, Default)]
-// What plain calls have lies together: threads that make calls send it on to their core.
+// Fields of plain calls are adjacent: threads that make calls send them to their core.
 #[repr(C)]
 pub struct CallSpec {
     pub(crate) deadline: Deadline,
     pub(crate) reply_bytes_max: usize,
     pub(crate) resend: Resend,
-    /// It is to say how much time it has, whatever is configured.
+    /// The call states its remaining time, whatever is configured.
     pub(crate) names_time: bool,
-    /// Whether it has buffers, or is to be kept: most calls are plain.
+    /// Set if it has buffers, or is to be kept: most calls are plain.
     pub(crate) is_special: bool,
-    /// A builder was given more than there are places for: such a spec starts no call.
+    /// A builder was given more items than fit: such a spec starts no call.
     pub(crate) overfull: bool,
-    /// It makes a connection ready, so that it may go without a security context.
+    /// The call prepares a connection, so that it may go without a security context.
     #[cfg(feature = "gss")]
     pub(crate) is_opening: bool,
     pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
@@ -177,7 +176,7 @@ pub struct CallSpec {
 }
 
 impl CallSpec {
-    /// Takes the place of the spec of a call before. Buffers are looked at only if one of the two may have any.
+    /// Replaces the spec of an earlier call. Buffers are only checked if one of the two may have any.
     #[inline]
     pub(crate) fn replace(&mut self, new: Self) {
         if self.is_special || new.is_special {
@@ -189,7 +188,7 @@ impl CallSpec {
         (self.names_time, self.overfull) = (names_time, overfull);
     }
 
-    /// It makes a connection ready.
+    /// Marks the call as one that prepares a connection.
     #[cfg(feature = "gss")]
     pub(crate) fn open(&mut self) {
         self.is_opening = true;
@@ -204,28 +203,28 @@ impl CallSpec {
     }
 }
 
-/// What becomes of a call in flight when the connection is lost, on a client that reconnects
-/// ([`ConnectOptions::reconnect`](crate::ConnectOptions::reconnect)). Whether the server has
-/// executed it cannot be known then (RFC 5531 section 4).
+/// Behavior of a call in flight when the connection is lost, on a client that reconnects
+/// ([`ConnectOptions::reconnect`](crate::ConnectOptions::reconnect)). The client cannot know then if the server has
+/// executed the call (RFC 5531 section 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resend {
-    /// It ends with [`CallError::Disconnected`](crate::CallError::Disconnected), or
-    /// [`CallError::NotExecuted`](crate::CallError::NotExecuted) where that is known.
+    /// The call ends with [`CallError::Disconnected`](crate::CallError::Disconnected), or with
+    /// [`CallError::NotExecuted`](crate::CallError::NotExecuted) if that is known.
     #[default]
     Never,
-    /// It is sent again with the XID it had, to a server that keeps replies by that
-    /// ([`Engine::serve_once`](crate::Engine::serve_once)), and so executes it once at most. If
-    /// another server has taken its place, or it says that it keeps none, the call ends as with
-    /// `Never`, unless the server before has said that it did not execute it, as one that shuts down
-    /// gracefully does ([`Engine::drain`](crate::Engine::drain)). Of another implementation's server the caller knows that it keeps replies. So it does of the
-    /// program: an engine says that it keeps replies, not for which of its programs, and one served
-    /// by [`Engine::serve`](crate::Engine::serve) executes the call again.
+    /// The call is sent again with the same XID, to a server that keeps replies by XID
+    /// ([`Engine::serve_once`](crate::Engine::serve_once)) and so executes it at most once. If another server has
+    /// taken its place, or the server states that it keeps no replies, the call ends as with `Never`. The exception
+    /// is a call that the previous server has reported as not executed, as an engine does in a graceful shutdown
+    /// ([`Engine::drain`](crate::Engine::drain)). For a server of another implementation the caller must know that it
+    /// keeps replies. The caller must also know that for the program: an engine states that it keeps replies, but not
+    /// for which programs, and a program served by [`Engine::serve`](crate::Engine::serve) executes the call again.
     AtMostOnce,
-    /// It is sent again: executing it twice does no harm.
+    /// The call is sent again: executing it twice does no harm.
     AtLeastOnce,
 }
 
-/// When a call is given up.
+/// Time at which a call is given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Deadline {
     /// As configured (`rpc.timeout_ms`).
@@ -237,8 +236,8 @@ pub(crate) enum Deadline {
     None,
 }
 
-/// Why a call was not started. Nothing was sent, the application keeps its buffers and tries again
-/// when replies have come.
+/// Reason why a call was not started. Nothing was sent; the application keeps its buffers and can retry when replies
+/// have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Backpressure {
@@ -251,46 +250,45 @@ pub enum Backpressure {
     /// The send queue is full.
     #[error("the send queue is full")]
     SendQueueFull,
-    /// As many calls of handles are under way on the core as are configured (`rpc.handle_calls`).
+    /// The core has as many calls of handles in flight as `rpc.handle_calls` allows.
     #[error("as many calls of handles are under way as rpc.handle_calls allows")]
     TooManyCalls,
     /// The connection is not up yet.
     #[error("still connecting")]
     Connecting,
-    /// The connection was lost and another one is being made, or the calls that were in flight are
-    /// being sent again, which goes first.
-    #[error("the connection was lost and is being made anew")]
+    /// The connection was lost. Another one is being made, or the calls that were in flight are being sent again
+    /// first.
+    #[error("the connection was lost and reconnects")]
     Reconnecting,
     /// The connection is down.
     #[error("the connection is down")]
     Down,
-    /// The call needs more memory or segments than can be offered at all: do not try again.
+    /// The call needs more memory or segments than can ever be offered: do not retry.
     #[error("the call is too large: {needed_bytes} bytes")]
     TooLarge {
-        /// What its encoding needs.
+        /// Bytes that its encoding needs.
         needed_bytes: usize,
     },
-    /// The call needs a Read chunk, and one end lets no RDMA Read be active: do not try again on
-    /// this connection.
+    /// The call needs a Read chunk, and one end allows no RDMA Reads: do not retry on this connection.
     #[error("{needed_bytes} bytes do not fit inline, and the connection has no RDMA Read")]
     NoRdmaRead {
         /// Bytes of the message, transport header and data items included.
         needed_bytes: usize,
     },
-    /// The connection does not speak version two, which alone has options: do not try again on it.
+    /// The connection does not speak version two, which options require: do not retry on it.
     #[error("the connection speaks version one, which has no options")]
     NotVersionTwo,
-    /// The call needs chunks, and those of its client are to stay inline
-    /// ([`ReverseOptions::inline_only`](crate::ReverseOptions::inline_only)): do not try again.
+    /// The call needs chunks, but calls of its client must stay inline
+    /// ([`ReverseOptions::inline_only`](crate::ReverseOptions::inline_only)): do not retry.
     #[error("the call does not fit inline, and its client is to offer no chunks")]
     InlineOnly,
-    /// The stream has another number of data items than the spec, or more chunks or segments than
-    /// are configured, or the token is not for applications: do not try again.
+    /// The numbers of data items in stream and spec differ, there are more chunks or segments than configured, or the
+    /// token is reserved: do not retry.
     #[error("misuse: {0}")]
     Misuse(&'static str),
 }
 
-/// What of a call's header decides how it is served and answered.
+/// Fields of a call's header that decide how it is served and answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admitted {
     /// Length of the transport header at the start of the message.
@@ -301,26 +299,26 @@ pub(crate) struct Admitted {
     pub(crate) long: bool,
 }
 
-/// What a handler did with a call.
+/// Outcome of a call's handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallOutcome {
     /// Answered.
     Done,
-    /// The answer is where [`Serving::reply`] writes it, and short.
+    /// A short answer is where [`Serving::reply`] writes it.
     Replied,
-    /// It is there, and not short.
+    /// An answer that is not short is there.
     RepliedAtLength,
     /// It will be answered later, perhaps by another thread.
     Deferred,
 }
 
-/// What a turn, or a service in it, got done of its own work, and what is left.
+/// Work that a turn, or a service in it, has done, and work that is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// How many things were done: none is an idle turn, as far as this service goes.
+    /// Number of work items done: zero is an idle turn, as far as this service is concerned.
     pub events: usize,
-    /// Something is under way whose end no event of the core will announce, so that it has to be
-    /// polled for: an idle core may let other threads run, but not sleep.
+    /// Work is in progress whose completion no event of the core announces, so it has to be polled for: an idle core
+    /// may yield to other threads, but not sleep.
     pub is_waiting: bool,
 }
 
@@ -328,7 +326,7 @@ pub struct Progress {
 pub(crate) struct ReplyFrame<'a> {
     pub(crate) conn: ConnId,
     pub(crate) token: u64,
-    /// That of the call, whatever the stream says.
+    /// XID of the call, regardless of the stream.
     #[cfg_attr(not(feature = "gss"), expect(dead_code, reason = "the token says enough"))]
     pub(crate) xid: Xid,
     /// The RPC reply.
@@ -342,7 +340,7 @@ pub(crate) struct ReplyFrame<'a> {
 }
 
 impl<'a> ReplyFrame<'a> {
-    /// One with nothing beside it, to the call of this token and XID.
+    /// A reply without chunks, to the call with this token and XID.
     pub(crate) fn short(
         conn: ConnId,
         (token, xid): (u64, Xid),
@@ -357,32 +355,71 @@ impl<'a> ReplyFrame<'a> {
 pub(crate) struct ReplyBuffers<'a> {
     pub(crate) arguments: &'a mut [Option<Bulk>],
     pub(crate) results: &'a mut [Option<Bulk>],
-    /// None but of a reply that had to be fetched.
+    /// Empty unless the reply had to be fetched.
     pub(crate) pulled: PulledChunks<'a>,
+    /// The whole reply, in the place of the stream of the frame, if its body is to be opened.
+    #[cfg(feature = "gss")]
+    pub(crate) whole: Option<WholeReply>,
 }
 
-/// The Read chunks of a reply: position and length of each, and where its bytes are.
+/// A long reply whose body is protected, in private memory.
+#[cfg(feature = "gss")]
+pub(crate) struct WholeReply {
+    pub(crate) message: Bulk,
+    /// Source of the bytes that are not copied yet.
+    pub(crate) rest: Option<PartCopied>,
+}
+
+/// The source of a long copy that is made in several turns.
+#[cfg(feature = "gss")]
+pub(crate) struct PartCopied {
+    pub(in crate::reactor) from: Bulk,
+    pub(in crate::reactor) bytes: usize,
+}
+
+#[cfg(feature = "gss")]
+impl WholeReply {
+    /// Copies what is not copied yet.
+    pub(crate) fn finish_copy(&mut self) {
+        if let Some(mut rest) = self.rest.take() {
+            rest.copy(self.message.bytes_mut(), usize::MAX);
+        }
+    }
+}
+
+#[cfg(feature = "gss")]
+impl PartCopied {
+    /// Copies the next `step_bytes`; returns true at the end.
+    pub(in crate::reactor) fn copy(&mut self, to: &mut [u8], step_bytes: usize) -> bool {
+        let end = self.bytes.saturating_add(step_bytes).min(to.len());
+        self.from.copy_to(self.bytes, &mut to[self.bytes..end]);
+        self.bytes = end;
+        end == to.len()
+    }
+}
+
+/// The Read chunks of a reply: position and length of each, and the place of its bytes.
 #[derive(Debug, Default)]
 pub(crate) struct PulledChunks<'a> {
     pub(crate) chunks: &'a [(u32, u32)],
     pub(crate) bulks: &'a mut [Option<Bulk>],
-    /// Where the results start in the RPC message.
+    /// Offset of the results in the RPC message.
     pub(crate) base: usize,
 }
 
-/// What ends a call without a reply.
+/// Cause that ended a call without a reply.
 #[derive(Clone, Debug)]
 pub(crate) enum CallEnd {
     /// Its deadline, its owner, or the responder's transport.
     Failed(CallFailure),
     /// The connection went down.
     Down(DownCause),
-    /// So it did, and the server said before that it did not execute the call.
+    /// The connection went down, and the server had reported that it did not execute the call.
     NotExecuted(DownCause),
 }
 
 impl CallEnd {
-    /// That of a call whose connection went down.
+    /// The end of a call whose connection went down.
     pub(crate) fn of(is_unexecuted: bool, cause: &DownCause) -> Self {
         if is_unexecuted { Self::NotExecuted(cause.clone()) } else { Self::Down(cause.clone()) }
     }

@@ -1,9 +1,9 @@
-//! An XDR stream as its encoder has written it, once: its data items are taken out, and remembered is
-//! only where they stood. From it messages are written, as often as need be: an item goes where that
-//! message has room for it, into the stream or into a chunk, whose addresses are never stored.
+//! An XDR stream as its encoder has written it, once. Its data items are taken out, and only their positions are
+//! remembered. Messages are written from it as often as necessary: an item goes into the stream or into a chunk,
+//! depending on the message; addresses of chunks are never stored.
 //!
-//! Made of every call and reply that is not short and plain; kept of calls that may be sent again, and of
-//! replies that may be asked for again.
+//! Made for every call and reply that is not short and plain; kept for calls that may be sent again, and for replies
+//! that may be requested again.
 
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -40,7 +40,7 @@ pub(crate) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// Of a stream without data items, whose counted data stand nowhere that is known.
+    /// A draft of a stream without data items, whose counted data are at unknown positions.
     pub(in crate::reactor) fn plain(stream: &'a [u8]) -> Self {
         Self::new(stream, Cuts::NONE)
     }

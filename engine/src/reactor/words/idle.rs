@@ -1,4 +1,4 @@
-//! What a core does when it finds nothing to do: spin, then yield, then park.
+//! Behavior of a core without work: spin, then yield, then park.
 
 use crate::config::{Config, IdlePolicy};
 use crate::reactor::words::calls::Progress;
@@ -8,7 +8,7 @@ use crate::sys::clock::{Clock, Ticks};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What to do before the next turn.
+/// Action before the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// Nothing: poll again.
@@ -19,8 +19,8 @@ pub(crate) enum Rest {
     Park(Duration),
 }
 
-/// The idle policy of a core, which other threads may change while it runs: on a line of its own,
-/// which the core reads each turn and hardly anybody writes.
+/// The idle policy of a core, which other threads may change while it runs. It has a cache line of its own, which the
+/// core reads each turn and which is rarely written.
 #[derive(Debug)]
 pub(crate) struct IdleSwitch(CachePadded<AtomicU32>);
 
@@ -31,7 +31,7 @@ impl IdleSwitch {
 
     #[inline]
     pub(crate) fn policy(&self) -> IdlePolicy {
-        // Relaxed, as the store: nothing else is told by it.
+        // Relaxed, like the store: no other data depend on it.
         match self.0.load(Ordering::Relaxed) {
             Self::BUSY => IdlePolicy::Busy,
             Self::SLEEP => IdlePolicy::Sleep,
@@ -84,8 +84,8 @@ impl Idle {
         self.since = None;
     }
 
-    /// After a turn that got so far. One that waits for what no event will announce rests as others
-    /// do, but does not sleep.
+    /// Decides after a turn with this progress. A turn that waits for work without events rests like others, but does
+    /// not sleep.
     #[inline]
     pub(crate) fn after_turn(&mut self, turn: Progress) -> Rest {
         let policy = self.switch.policy();

@@ -1,19 +1,18 @@
-//! By what one end of a connection knows the other again on the next one: an instance number that
-//! our own ends put behind the eight octets of RFC 8797, whose section 6 foresees more octets. A
-//! peer that does not know them does not look at them.
+//! Identification of a peer over several connections: an instance number that our own ends put behind the eight
+//! octets of RFC 8797, whose section 6 foresees more octets. A peer that does not know them ignores them.
 //!
-//! A client that will come back has a number of its own, so that two clients of one process, whose
-//! XIDs are independent, are not taken for one. A server that keeps replies has one, so that a
-//! client notices that another process has taken its place, which knows nothing of the calls before.
-//! Used by the handshake, the reply cache and the resending of calls.
+//! A client that will reconnect has a number of its own, so that two clients of one process, whose XIDs are
+//! independent, are not taken for one. A server that keeps replies has one, so that a client notices when it was
+//! replaced by another process, which knows nothing of earlier calls. Used by the handshake, the reply cache and the
+//! resending of calls.
 
 /// Opens our octets, so that a later format of others is not mistaken for them: "spin".
 const TAG: [u8; 4] = *b"spin";
 
-/// What an end says about being known again.
+/// Statement of an end about its identification on later connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Instance {
-    /// Nothing: it is none of ours.
+    /// No statement: the end is another implementation.
     Unknown,
     /// A client that does not come back, or a server that keeps no replies.
     Passing,
@@ -51,14 +50,14 @@ impl Instance {
 /// A peer, whatever connection it comes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PeerId {
-    /// What the driver knows of it: [`crate::fabric::Endpoint::peer_identity`].
+    /// Identity of the peer from the driver: [`crate::fabric::Endpoint::peer_identity`].
     pub(crate) identity: u64,
-    /// What it says of itself.
+    /// Instance that the peer states.
     pub(crate) instance: Instance,
 }
 
 impl PeerId {
-    /// Whether it may come back by another connection, and would be known.
+    /// Returns true if the peer may reconnect and would be recognised.
     pub(crate) fn may_return(self) -> bool {
         match self.instance {
             Instance::Unknown => self.identity != 0,
@@ -67,13 +66,13 @@ impl PeerId {
         }
     }
 
-    /// Whether both are of one host or process, as the driver knows it.
+    /// Returns true if the driver knows both to be of one host or process.
     pub(crate) fn is_kin_of(self, other: Self) -> bool {
         self.identity != 0 && self.identity == other.identity
     }
 
-    /// Whether a call that was sent to `self` may be sent to `other` on the ground that the server
-    /// remembers its reply. Of a server that says nothing the application has said that it does.
+    /// Returns true if a call that was sent to `self` may be sent to `other` because the server remembers its reply.
+    /// For a server that states nothing, the application has stated that it does.
     pub(crate) fn remembers_for(self, other: Self) -> bool {
         match self.instance {
             Instance::Unknown => self == other,

@@ -75,7 +75,7 @@ pub(crate) struct CallTimer {
     pub(in crate::reactor) row: Row,
 }
 
-/// Index of a histogram among those of a core, counted from one: so that a timer that may be absent is not longer.
+/// Index of a histogram in its core, counted from one, so that an optional timer needs no extra space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row(NonZeroU32);
 

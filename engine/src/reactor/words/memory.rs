@@ -1,4 +1,4 @@
-//! How much memory a core and its connections have: sizes that follow from the configuration.
+//! Sizes of the memory of a core and its connections, derived from the configuration.
 
 use crate::config::{Config, NumaPolicy, Want};
 use crate::fabric::FabricError;
@@ -41,8 +41,7 @@ fn large_block_bytes(largest_bytes: usize) -> usize {
     LARGE_BLOCK_BYTES.max(largest_bytes)
 }
 
-/// What the send and receive buffers of a connection take in a region of their own, whichever side
-/// this is of it.
+/// Bytes of the send and receive buffers of a connection in a region of their own, whichever side this is.
 pub(crate) fn message_bytes(config: &Config) -> usize {
     let sends = config.requester_send_budget().total().max(config.responder_send_budget().total());
     let padding_bytes = config.msgp_alignment().align_bytes() as usize;

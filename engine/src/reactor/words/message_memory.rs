@@ -1,5 +1,5 @@
-//! Where messages are encoded, before anything else of a core is looked at. A core has two such memories,
-//! for calls and for replies; threads that answer deferred calls are lent others (`pending/mailbox.rs`), and those
+//! Memory that messages are encoded in, before any other state of a core is accessed. A core has two such memories,
+//! for calls and for replies; threads that answer deferred calls borrow others (`pending/mailbox.rs`), and threads
 //! that make calls have their own (`api/handle`).
 
 use crate::fabric::Short;
@@ -10,8 +10,8 @@ use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::payload::{Encoded, StreamWriter};
 use spinrpc_proto::plain::CALL_BYTES;
 
-/// Memory for one message. A short one is written to where it is sent from; a longer one moves on to
-/// where there is room for any.
+/// Memory for one message. A short message is written directly to the place that it is sent from; a longer one is
+/// moved to a buffer with enough room.
 pub(in crate::reactor) struct MessageMemory {
     pub(in crate::reactor) short: Short,
     long: Box<[u8]>,
@@ -19,17 +19,25 @@ pub(in crate::reactor) struct MessageMemory {
     drafted: Result<usize, Undrafted>,
 }
 
+/// Location of an encoded stream.
+#[cfg(feature = "gss")]
+pub(in crate::reactor) enum Written<'m> {
+    /// In the memory given, with this number of bytes.
+    There(usize),
+    Here(Draft<'m>),
+}
+
 /// A stream that cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Undrafted {
     /// It is longer than any memory for it; this many bytes are needed.
     TooLong(usize),
-    /// It asked for more data items than there are.
+    /// It names more data items than exist.
     ItemsMissing,
 }
 
 impl Undrafted {
-    /// How a call is refused for it.
+    /// The error for a call with such a stream.
     #[cold]
     pub(in crate::reactor) fn refusal(self) -> Backpressure {
         match self {
@@ -165,6 +173,22 @@ impl MessageMemory {
         let (encoded, cuts) = Cuts::encode(&mut self.long, items, alignment, encode);
         let bytes = check(&encoded)?;
         Ok(Draft::new(&self.long[..bytes], cuts))
+    }
+
+    /// Encodes a stream without data items to `place`, or, if it does not fit, to this memory.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn encode_to(
+        &mut self,
+        place: &mut [u8],
+        encode: EncodeOnce<'_>,
+    ) -> Result<Written<'_>, Undrafted> {
+        let mut writer = StreamWriter::with_more(place, &mut self.long);
+        encode(&mut writer);
+        if let Some(bytes) = writer.plain_bytes() {
+            return Ok(Written::There(bytes));
+        }
+        let bytes = check(&writer.finish())?;
+        Ok(Written::Here(Draft::plain(&self.long[..bytes])))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The little that every part of a core has to know of the bytes of a message.
+//! Properties of message bytes that every part of a core needs.
 
 use crate::reactor::words::calls::{Backpressure, RpcRefusal};
 use spinrpc_proto::ids::Xid;
@@ -32,7 +32,7 @@ pub(crate) const NESTED: Backpressure =
 pub(in crate::reactor) const ITEMS_DIFFER: Backpressure =
     Backpressure::Misuse("stream and spec differ in their data items");
 
-/// Why the connection has no block of this size: none is that long, or all are lent out.
+/// The error if the connection has no block of this size: none is that long, or all are lent out.
 pub(in crate::reactor) fn no_block(needed_bytes: usize, longest_bytes: usize) -> Backpressure {
     if needed_bytes > longest_bytes {
         return Backpressure::TooLarge { needed_bytes };

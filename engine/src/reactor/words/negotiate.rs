@@ -1,9 +1,9 @@
-//! What both ends of a connection told each other, and what follows from it: the eight octets of
-//! private data that go both ways while connecting (RFC 8797), and what the Connection
-//! Configuration Protocol adds in its call and reply (RFC 5666 section 6).
+//! Negotiation between both ends of a connection, and its results: the eight octets of private data that go both ways
+//! while connecting (RFC 8797), and the call and reply of the Connection Configuration Protocol (RFC 5666 section 6).
 //!
-//! Every limit is the minimum of what was said and what is configured here. Nothing in it blocks
-//! or allocates; the core asks when a connection opens, the api when the protocol was spoken.
+//! Every limit is the minimum of the peer's statement and the local configuration. This module neither blocks nor
+//! allocates; the core uses it when a connection opens, the api after the Connection Configuration Protocol was
+//! spoken.
 
 use crate::config::Config;
 use crate::reactor::words::instance::{Instance, PeerId};
@@ -16,25 +16,25 @@ use spinrpc_proto::version::{InlineThresholds, TransportVersion, Versions};
 const MAGIC: u32 = 0xf6ab_0e18;
 const VERSION: u8 = 1;
 const FLAG_REMOTE_INVALIDATE: u8 = 1;
-/// What a peer that says nothing is taken to support (RFC 8797 section 3).
+/// Sizes that a silent peer is assumed to support (RFC 8797 section 3).
 const DEFAULT_BYTES: usize = 1024;
 /// Length of the message.
 const MESSAGE_BYTES: usize = 8;
-/// Length of all that this engine sends: at most the 56 octets that rdma_cm takes.
+/// Length of all private data that this engine sends: at most the 56 octets that rdma_cm takes.
 const PRIVATE_DATA_BYTES: usize = MESSAGE_BYTES + Instance::BYTES;
 
-/// What one end says about itself.
+/// Private data of one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
     send_bytes: usize,
     recv_bytes: usize,
     remote_invalidate: bool,
-    /// By what it is known again, which stands behind the eight octets.
+    /// Identifies the end on later connections; follows the eight octets.
     instance: Instance,
 }
 
 impl Offer {
-    /// What this engine's configuration says.
+    /// Returns the offer of this engine's configuration.
     pub(crate) fn of(config: &Config, remote_invalidate: bool, instance: Instance) -> Self {
         Self {
             send_bytes: config.inline_send_bytes(),
@@ -44,8 +44,8 @@ impl Offer {
         }
     }
 
-    /// The eight octets: magic, version, flags, sizes coded as KiB less one (section 4); and the
-    /// instance, which readers of this version overlook.
+    /// Encodes the eight octets: magic, version, flags, sizes coded as KiB less one (section 4); and the instance,
+    /// which other readers of this format version ignore.
     pub(crate) fn encode(&self) -> [u8; PRIVATE_DATA_BYTES] {
         let code = |bytes: usize| (bytes / 1024).clamp(1, 256).wrapping_sub(1) as u8;
         let [a, b, c, d] = MAGIC.to_be_bytes();
@@ -74,9 +74,8 @@ impl Offer {
     }
 }
 
-/// What the ends of one connection are bound by before the Connection Configuration Protocol is
-/// spoken on it. Kept as long as the connection, because each request of that protocol is combined
-/// with this, and takes the place of what the one before it said.
+/// Terms of one connection before the Connection Configuration Protocol is spoken on it. Kept as long as the
+/// connection, because each request of that protocol is combined with these terms, and replaces the previous request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     ours: Offer,
@@ -86,21 +85,21 @@ pub(crate) struct Terms {
     reads_max: u16,
     /// RDMA Reads the peer may have active here (IRD).
     peer_reads_max: u16,
-    /// How this side pads inline data, if it does.
+    /// Padding of inline data by this side, if any.
     alignment: Alignment,
-    /// What the driver knows of the peer.
+    /// Identity of the peer from the driver.
     peer_identity: u64,
-    /// What this side sends, and receives, where version two counts.
+    /// Sizes that this side sends and receives in version two.
     two_bytes: (usize, usize),
     /// The version, if no other is spoken.
     version: Option<TransportVersion>,
 }
 
-/// What a peer says by the Connection Configuration Protocol, whichever end it is.
+/// Statement of a peer in the Connection Configuration Protocol, whichever end it is.
 struct Said {
     /// Longest inline message it takes.
     takes_bytes: u32,
-    /// Longest inline message it wants to send, if it says so.
+    /// Longest inline message it wants to send, if stated.
     sends_bytes: Option<u32>,
     reads: u32,
     align_bytes: Option<u32>,
@@ -125,13 +124,13 @@ impl Terms {
         }
     }
 
-    /// Of a connection with this peer: [`crate::fabric::Endpoint::peer_identity`].
+    /// Sets the identity of the peer: [`crate::fabric::Endpoint::peer_identity`].
     pub(crate) fn with_peer(self, peer_identity: u64) -> Self {
         Self { peer_identity, ..self }
     }
 
-    /// What the private data alone allow: thresholds are the minimum of what one side sends and the
-    /// other receives; remote invalidation needs both flags (RFC 8797 section 4).
+    /// Result of the private data alone: thresholds are the minimum of the size that one side sends and the size that
+    /// the other receives; remote invalidation needs both flags (RFC 8797 section 4).
     pub(crate) fn agreed(&self) -> Negotiated {
         let (send, recv) = match &self.theirs {
             Some(theirs) => (theirs.recv_bytes, theirs.send_bytes),
@@ -157,8 +156,8 @@ impl Terms {
         .padded(self.alignment)
     }
 
-    /// Version one keeps to `one_bytes`. In version two our buffers and what is said while connecting
-    /// count, but never less than what "senders MUST assume" (version two section 2.3).
+    /// Version one uses `one_bytes`. In version two our buffers and the sizes stated while connecting apply, but
+    /// never less than what "senders MUST assume" (version two section 2.3).
     fn thresholds(&self, one_bytes: usize, two_bytes: usize, sent: bool) -> InlineThresholds {
         let agreed = self.theirs.map(|theirs| match sent {
             true => theirs.recv_bytes as u32,
@@ -167,7 +166,7 @@ impl Terms {
         InlineThresholds::new(one_bytes as u32, two_bytes as u32, agreed)
     }
 
-    /// What a client's request leaves of that, at the server.
+    /// Applies a client's request, at the server.
     pub(crate) fn with_request(&self, request: &ConfigRequest) -> Negotiated {
         self.limited(&Said {
             takes_bytes: request.reply_bytes,
@@ -177,8 +176,8 @@ impl Terms {
         })
     }
 
-    /// What a server's reply leaves of that, at the client. The reply may be "smaller or larger than
-    /// the client's request" (RFC 5666 section 6.2); a larger one raises nothing.
+    /// Applies a server's reply, at the client. The reply may be "smaller or larger than the client's request" (RFC
+    /// 5666 section 6.2); a larger one raises no limit.
     pub(crate) fn with_reply(&self, reply: &ConfigReply) -> Negotiated {
         self.limited(&Said {
             takes_bytes: reply.call_bytes,
@@ -188,8 +187,8 @@ impl Terms {
         })
     }
 
-    /// A peer that said nothing while connecting is bound by its words here alone: the default of
-    /// RFC 8797 stands for what is not known, and now it is.
+    /// A peer that was silent while connecting is bound only by this statement: the default of RFC 8797 stands for
+    /// unknown sizes, and now they are known.
     fn limited(&self, said: &Said) -> Negotiated {
         let before = self.agreed();
         let bound = |ours: usize, agreed: usize| if self.theirs.is_some() { agreed } else { ours };
@@ -214,8 +213,7 @@ impl Terms {
         .padded(self.alignment_for(said.align_bytes))
     }
 
-    /// A side that pads keeps to the alignment that its peer recommends; one that does not never
-    /// begins to.
+    /// A side that pads uses the alignment that its peer recommends; a side that does not pad never starts to.
     fn alignment_for(&self, recommended: Option<u32>) -> Alignment {
         match recommended {
             Some(align) if self.alignment != Alignment::NONE => {
@@ -226,13 +224,13 @@ impl Terms {
     }
 }
 
-/// The version that is spoken, if it is one alone.
+/// The only version spoken; `None` if there are several.
 fn only(versions: Versions) -> Option<TransportVersion> {
     (versions.low() == versions.high()).then_some(versions.low())
 }
 
 impl Config {
-    /// What a client with this configuration tells the server.
+    /// The request that a client with this configuration sends to the server.
     pub(crate) fn ccp_request(&self) -> ConfigRequest {
         ConfigRequest {
             call_bytes: self.send_room_bytes() as u32,
@@ -241,7 +239,7 @@ impl Config {
         }
     }
 
-    /// What a server with this configuration tells the client.
+    /// The reply that a server with this configuration sends to the client.
     pub(crate) fn ccp_reply(&self) -> ConfigReply {
         ConfigReply {
             call_bytes: self.recv_buffer_bytes() as u32,
@@ -251,7 +249,7 @@ impl Config {
     }
 }
 
-/// What both ends together allow.
+/// Limits and features that both ends agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
     sends: InlineThresholds,
@@ -272,7 +270,7 @@ pub struct Negotiated {
 impl Negotiated {
     pub(crate) const PRIVATE_DATA_BYTES: usize = PRIVATE_DATA_BYTES;
 
-    /// What this engine sends while connecting; `instance` is that of the client, or of the
+    /// Private data that this engine sends while connecting; `instance` is the instance of the client, or of the
     /// listening engine.
     pub(crate) fn private_data(
         config: &Config,
@@ -282,14 +280,14 @@ impl Negotiated {
         Offer::of(config, remote_invalidate, instance).encode()
     }
 
-    /// The same for those who serve a peer's calls in reverse: they do not know it again. Its XIDs on
-    /// one connection have nothing to do with those on another, and it sends no call again.
+    /// The same for an end that serves reverse calls: it does not recognise the peer on later connections. The peer's
+    /// XIDs on one connection are unrelated to those on another, and it sends no call again.
     pub(crate) fn in_reverse(mut self) -> Self {
         self.peer.instance = Instance::Passing;
         self
     }
 
-    /// By what the peer is known again on another connection.
+    /// Identification of the peer on other connections.
     pub(crate) fn peer(&self) -> PeerId {
         self.peer
     }
@@ -306,8 +304,8 @@ impl Negotiated {
         self
     }
 
-    /// The same while version two is offered: no call of it is sent without being looked at, because
-    /// the first one may have to be sent again.
+    /// The same while version two is offered: every call is then checked before it is sent, because the first one may
+    /// have to be sent again.
     pub(in crate::reactor) fn offering(mut self) -> Self {
         let two = TransportVersion::Two;
         self.plain_bytes_max[place(two)] = two.plain_header_bytes();
@@ -320,8 +318,8 @@ impl Negotiated {
         Self { version: Some(version), ..self }.padded(self.alignment)
     }
 
-    /// How inline data of this side are padded: as configured, or to the alignment that the peer
-    /// recommends (RFC 5666 section 6.2). Not in version two, which has no RDMA_MSGP.
+    /// Padding of inline data by this side: as configured, or to the alignment that the peer recommends (RFC 5666
+    /// section 6.2). Not in version two, which has no RDMA_MSGP.
     pub(crate) fn alignment(&self, version: TransportVersion) -> Alignment {
         match version {
             TransportVersion::One => self.alignment,
@@ -329,14 +327,14 @@ impl Negotiated {
         }
     }
 
-    /// Longest message this side may send without looking at what is in it: no data in it can reach
-    /// the threshold of padding.
+    /// Longest message this side may send without inspecting its contents: no data in it can reach the threshold of
+    /// padding.
     #[inline]
     pub(crate) fn plain_bytes_max(&self, version: TransportVersion) -> usize {
         self.plain_bytes_max[place(version)]
     }
 
-    /// What each version lets this side send.
+    /// Thresholds for sending, by version.
     pub(crate) fn sends(&self) -> &InlineThresholds {
         &self.sends
     }
@@ -351,7 +349,7 @@ impl Negotiated {
         (self.recvs.of(version) as usize).saturating_sub(version.plain_header_bytes())
     }
 
-    /// What version one lets this side send and receive.
+    /// Sizes that this side may send and receive in version one.
     fn one_bytes(&self) -> (usize, usize) {
         let one = TransportVersion::One;
         (self.sends.of(one) as usize, self.recvs.of(one) as usize)
@@ -363,9 +361,9 @@ impl Negotiated {
         self.version
     }
 
-    /// Longest message this side may send inline, transport header included, in bytes. The sizes of
-    /// the Connection Configuration Protocol, which does not say what it counts, are read likewise.
-    /// While the version is not known it is that of version one.
+    /// Longest message this side may send inline, transport header included, in bytes. The sizes of the Connection
+    /// Configuration Protocol, which does not define what it counts, are read in the same way. While the version is
+    /// not known, this is the size of version one.
     pub fn send_bytes_max(&self) -> usize {
         self.send_bytes_max_in(self.version.unwrap_or(TransportVersion::One))
     }
@@ -387,10 +385,10 @@ impl Negotiated {
         self.reads_max
     }
 
-    /// Whether anything may be offered as a Read chunk, in calls or in replies. Not if either end
-    /// says that zero RDMA Reads may be active: "the peer MUST NOT issue requests that require RDMA
-    /// Read to satisfy, as no transfer will be possible" (RFC 5666 section 6.2). Which end's reads
-    /// the count is for can be read in two ways; with zero, both are kept.
+    /// Returns true if data may be offered as a Read chunk, in calls or in replies. Not if either end states that
+    /// zero RDMA Reads may be active: "the peer MUST NOT issue requests that require RDMA Read to satisfy, as no
+    /// transfer will be possible" (RFC 5666 section 6.2). The text is ambiguous about which end's reads the count
+    /// limits, so zero at either end rules out Read chunks.
     pub fn takes_read_chunks(&self) -> bool {
         self.takes_read_chunks
     }
@@ -401,7 +399,7 @@ impl Negotiated {
         self.msgp_align_bytes
     }
 
-    /// Whether the Connection Configuration Protocol had a part in it (RFC 5666 section 6).
+    /// Returns true if the Connection Configuration Protocol contributed to it (RFC 5666 section 6).
     pub fn is_configured(&self) -> bool {
         self.is_configured
     }
@@ -413,8 +411,8 @@ const fn place(version: TransportVersion) -> usize {
     version as usize - 1
 }
 
-/// Whatever a peer says while connecting and by the Connection Configuration Protocol, sizes stay
-/// between the base level and what is configured here. For fuzzing.
+/// Checks that sizes stay between the base level and the local configuration, whatever a peer states while connecting
+/// and in the Connection Configuration Protocol. For fuzzing.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz(said: &[u8]) {
     const MOST_BYTES: usize = 4096;
@@ -561,8 +559,8 @@ mod tests {
         }
     }
 
-    /// RFC 8797 section 3 has defaults for what a silent peer supports; a peer that speaks later
-    /// is no longer silent, and still raises nothing that is configured.
+    /// RFC 8797 section 3 has defaults for a silent peer. A peer that states its sizes later is no longer silent, and
+    /// still raises no configured limit.
     #[test]
     fn a_peer_without_private_data_is_bound_by_what_it_says_later() {
         let terms = terms(None);

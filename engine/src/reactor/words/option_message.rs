@@ -1,5 +1,5 @@
-//! A message of an extension of version two: what an application sends and gets. Used by the options of a
-//! core and by the api.
+//! A message of an extension of version two, as an application sends and receives it. Used by the options of a core
+//! and by the api.
 
 use crate::mem::Buf;
 use crate::reactor::words::calls::Backpressure;
@@ -10,25 +10,25 @@ use spinrpc_proto::rdma::MessageType;
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::rdma::v2::optional_header_bytes;
 
-/// Where the type of a message stands in every header.
+/// Offset of the message type in every header.
 const TYPE_AT: usize = 12;
 
 /// A message of an extension of version two: an RDMA2_OPTIONAL (draft-cel-nfsv4-rpcrdma-version-two-01
 /// section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionMessage<'a> {
-    /// Which operation it is (`rdma_opttype`).
+    /// The operation (`rdma_opttype`).
     pub option: u32,
-    /// What the operation needs to know (`rdma_optinfo`); 512 bytes at the most.
+    /// Information for the operation (`rdma_optinfo`), at most 512 bytes.
     pub info: &'a [u8],
-    /// What stands behind the header. Of an option that carries a whole RPC message
-    /// ([`Carries::Message`](crate::options::Carries)) the first word is its XID: the engine puts in
-    /// that of the transport header when it is sent.
+    /// Bytes behind the header. For an option that carries a whole RPC message
+    /// ([`Carries::Message`](crate::options::Carries)) the first word is its XID: the engine replaces it with the XID
+    /// of the transport header when it sends the message.
     pub payload: &'a [u8],
 }
 
 impl<'a> OptionMessage<'a> {
-    /// What stands in a message whose header was checked when it came.
+    /// Reads a message whose header was checked when it arrived.
     pub(in crate::reactor) fn of(view: &HeaderView<'a>) -> Option<Self> {
         let body = view.optional()?;
         Some(Self { option: body.option, info: body.info, payload: view.payload() })
@@ -63,7 +63,7 @@ impl<'a> OptionMessage<'a> {
     }
 }
 
-/// Whether a message is an RDMA2_OPTIONAL, by its type alone.
+/// Returns true if the type of a message is RDMA2_OPTIONAL.
 pub(in crate::reactor) fn is_optional(message: &[u8]) -> bool {
     const OPTIONAL: [u8; 4] = MessageType::Optional.to_wire().to_be_bytes();
     message.get(TYPE_AT..TYPE_AT + 4) == Some(&OPTIONAL)

@@ -9,11 +9,11 @@ use std::cell::Cell;
 /// An RDMA_MSGP in the hands of the application.
 #[derive(Debug)]
 pub(crate) struct Padded<'a> {
-    /// What it says about its padding.
+    /// Padding that the message states.
     pub(crate) alignment: Alignment,
-    /// Where in the message the stream begins that goes with this.
+    /// Offset in the message of the stream that belongs to it.
     pub(crate) start: usize,
-    /// What of it lies in the tail of its receive.
+    /// The part that lies in the tail of its receive.
     pub(crate) spill: Option<Spill<'a>>,
 }
 

@@ -6,6 +6,7 @@ use crate::mem::{Bulk, BulkPool};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::reply_plan::ReplyData;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use rustix::time::{ClockId, clock_gettime};
 use spinrpc_gss::context::Context;
 use spinrpc_gss::random::{AesConfounders, SEED_BYTES};
 use spinrpc_gss::{BodyOpening, BodySealing, MIC_MAX_BYTES, Mic, Progress, sealed_bytes};
@@ -22,7 +23,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// The RPC header of a reply with the longest verifier of a mechanism.
 const REPLY_HEAD_BYTES: usize = 24 + roundup4(MIC_MAX_BYTES);
@@ -32,7 +33,8 @@ pub(in crate::reactor) const CALL_HEAD_BYTES: usize = 40 + 400 + roundup4(MIC_MA
 /// roundup.
 pub(in crate::reactor) const FRAME_BYTES: usize = 4 + 16 + 16 + 4 + 16 + 24 + 4;
 
-/// Longest message of a call that is kept whatever its context is: that of the shortest blocks of a core's memory.
+/// Longest message of a call that is kept regardless of its context: the size of the shortest blocks of a core's
+/// memory.
 const KEPT_BYTES_MAX: usize = 8 << 10;
 
 thread_local! {
@@ -40,35 +42,51 @@ thread_local! {
     static CONFOUNDERS: RefCell<Option<AesConfounders>> = const { RefCell::new(None) };
 }
 
-/// What the answer to a verified call has to be under.
+/// Context and service that protect the answer to a verified call.
 #[derive(Clone)]
 pub(crate) struct Protection {
     pub(crate) context: Arc<Context>,
     pub(crate) service: GssService,
-    /// That of the call.
+    /// Sequence number of the call.
     pub(crate) sequence: u32,
 }
 
-/// A reply in the memory that it is sent from, so that it takes no more than that.
+/// The words of a call without a credential that stay the same under a context: call, version, program, its version and
+/// procedure.
+pub(in crate::reactor) struct PlainHead([u8; Self::BYTES]);
+
+impl PlainHead {
+    const BYTES: usize = 20;
+
+    /// Those of an RPC message, and its arguments; `None` if it has a credential.
+    pub(in crate::reactor) fn split(stream: &[u8]) -> Option<(Self, &[u8])> {
+        let (_xid, rest) = stream.split_first_chunk::<4>()?;
+        let (head, rest) = rest.split_first_chunk()?;
+        let (authentication, arguments) = rest.split_first_chunk::<16>()?;
+        (*authentication == [0; 16]).then_some((Self(*head), arguments))
+    }
+}
+
+/// A message in the memory that it is sent from, so that it needs no second buffer.
 pub(crate) struct LaidOut {
     pub(crate) message: Bulk,
-    /// The body begins there.
+    /// Offset of the body.
     pub(crate) at: usize,
-    /// Length of what is to be sealed in it.
+    /// Length of the content to be sealed.
     pub(crate) content_bytes: usize,
 }
 
-/// A context as the client that calls under it has it.
+/// A security context at the client that calls under it.
 pub(crate) struct ClientContext {
     pub(crate) context: Context,
     /// The name that the server gave it.
     pub(crate) handle: Vec<u8>,
     pub(crate) service: GssService,
-    /// Numbers that calls in flight may be apart, as the server told.
+    /// Largest distance between sequence numbers of calls in flight, as stated by the server.
     pub(crate) window: u32,
-    /// Before it ends.
+    /// Time to renew it, before it expires.
     pub(crate) renew_at: Instant,
-    /// The server has answered a call under it: it has it, and does not take it for an unused one.
+    /// The server has answered a call under it, so the server has the context and does not take it for unused.
     pub(crate) is_answered: AtomicBool,
 }
 
@@ -77,7 +95,7 @@ pub(crate) struct ClientContext {
 pub(crate) enum Unprotected {
     /// No memory of this many bytes is free.
     NoMemory(usize),
-    /// Its encoder is wrong, or the system gives no random numbers.
+    /// Its encoder is wrong, or the system provides no random numbers.
     Failed,
     /// It is not what the other end sent.
     Forged,
@@ -93,11 +111,11 @@ impl fmt::Display for Unprotected {
     }
 }
 
-/// Time since the first use in this process, which contexts expire by.
+/// The time, which contexts expire by, exact to some milliseconds: it is read for each call and each reply, and takes a
+/// fifth of the time of an exact one.
 pub(crate) fn now() -> Instant {
-    static START: OnceLock<std::time::Instant> = OnceLock::new();
-    let since = START.get_or_init(std::time::Instant::now).elapsed();
-    Instant(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// Random bytes of the system.
@@ -133,7 +151,7 @@ impl Protection {
         ReplyHeader { xid, body: ReplyBody::Accepted { verifier, status } }
     }
 
-    /// Hands a reply to `send` whose results are not protected beyond its verifier.
+    /// Passes a reply to `send` whose only protection is its verifier.
     pub(in crate::reactor) fn behind_header<T>(
         &self,
         draft: &Draft<'_>,
@@ -143,7 +161,25 @@ impl Protection {
         send(&draft.behind(&head[..length]))
     }
 
-    /// A whole reply, sealed at once: it is sent from where it lies.
+    /// Bytes of the RPC header of a reply.
+    pub(in crate::reactor) fn head_bytes(&self) -> usize {
+        24 + self.context.send_keys().mic_bytes()
+    }
+
+    /// Writes the RPC header of a reply that says success to a place of that length.
+    pub(in crate::reactor) fn put_head(&self, xid: Xid, place: &mut [u8]) {
+        let mic = self.sign();
+        let (head, rest) = place.split_at_mut(20);
+        // XID and REPLY as the pair that is copied on; MSG_ACCEPTED in front of the verifier.
+        head[..8].copy_from_slice(&(u64::from(xid.0) << 32 | 1).to_be_bytes());
+        head[8..12].fill(0);
+        head[12..].copy_from_slice(&auth_head(mic.as_slice().len()));
+        let (verifier, status) = rest.split_at_mut(mic.as_slice().len());
+        verifier.copy_from_slice(mic.as_slice());
+        status.fill(0);
+    }
+
+    /// Seals a whole reply at once; it is sent from the returned memory.
     pub(in crate::reactor) fn seal(
         &self,
         pool: &BulkPool,
@@ -157,7 +193,7 @@ impl Protection {
         Ok(laid_out.message)
     }
 
-    /// A whole reply, its body not sealed yet.
+    /// Lays out a whole reply whose body is not sealed yet.
     pub(in crate::reactor) fn lay_out(
         &self,
         pool: &BulkPool,
@@ -167,11 +203,33 @@ impl Protection {
         let sealing = Sealing { context: &self.context, service: self.service };
         let (head, at) = self.success_header();
         let parts = (&head[..at], data.item_bytes());
-        let (message, content_bytes) = sealing.lay_out(pool, parts, (draft, 0))?;
+        let memory = |bytes| take(pool, bytes);
+        let (message, content_bytes) = sealing.lay_out(memory, parts, (draft, 0))?;
         Ok(LaidOut { message, at, content_bytes })
     }
 
-    /// What has to be done to seal such a body.
+    /// Range of the results in memory of this length, with room for the header before them and for the seal.
+    pub(in crate::reactor) fn content_place(&self, bytes: usize) -> Range<usize> {
+        let (keys, before) = (self.context.send_keys(), BodySealing::content_at(self.service));
+        let behind = sealed_bytes(self.service, keys, 0) - before;
+        self.head_bytes() + before..bytes.saturating_sub(behind)
+    }
+
+    /// As [`Protection::lay_out`], for results that stand there.
+    pub(in crate::reactor) fn lay_out_around(
+        &self,
+        mut message: Bulk,
+        content_bytes: usize,
+    ) -> LaidOut {
+        let (head, at) = self.success_header();
+        debug_assert_eq!(at, self.head_bytes(), "results stand behind the header");
+        let keys = self.context.send_keys();
+        message.bytes_mut()[..at].copy_from_slice(&head[..at]);
+        message.set_len(at + sealed_bytes(self.service, keys, content_bytes));
+        LaidOut { message, at, content_bytes }
+    }
+
+    /// Begins to seal the body of such a reply.
     pub(in crate::reactor) fn begin_sealing(
         &self,
         reply: &mut LaidOut,
@@ -191,14 +249,13 @@ impl Protection {
 }
 
 impl ClientContext {
-    /// A call under it, which may be denied as its context has gone, is kept with a message of so many bytes: a short one
-    /// always, a long one until the context is known to be in use.
+    /// Returns true if a call with a message of this size is kept in case it is denied because the server has lost
+    /// the context: a short message always, a long one until the context is known to be in use.
     pub(in crate::reactor) fn keeps_call(&self, bytes: usize) -> bool {
         bytes <= KEPT_BYTES_MAX || !self.is_answered.load(Ordering::Relaxed)
     }
 
-    /// Hands a protected call to `start`: its draft, of which `draft` has the unprotected form, and whether its data
-    /// stand in it.
+    /// Protects the call in `draft` and passes the protected draft to `start`.
     pub(in crate::reactor) fn protect<'i, T>(
         &self,
         pool: &BulkPool,
@@ -225,7 +282,59 @@ impl ClientContext {
         Ok(start(&Draft::new(stream.bytes(), draft.cuts().moved(at, length))))
     }
 
-    /// Writes a call that destroys the context, of which `plain` has program and version; returns its length.
+    /// Bytes of the RPC header that [`ClientContext::emit_plain_head`] writes.
+    pub(in crate::reactor) fn plain_head_bytes(&self) -> usize {
+        let (procedure, service) = (GssProcedure::Data, self.service);
+        let credential = GssCredential { procedure, sequence: 0, service, handle: &self.handle };
+        let mic_bytes = self.context.send_keys().mic_bytes();
+        4 + PlainHead::BYTES + 8 + credential.buffer_len() + 8 + mic_bytes
+    }
+
+    /// Writes the RPC header of a call, with credential and verifier; returns its length.
+    pub(in crate::reactor) fn emit_plain_head(
+        &self,
+        sequence: u32,
+        xid: Xid,
+        plain: PlainHead,
+        to: &mut [u8],
+    ) -> Result<usize, Unprotected> {
+        const CREDENTIAL_AT: usize = 4 + PlainHead::BYTES + 8;
+        let (procedure, service) = (GssProcedure::Data, self.service);
+        let credential = GssCredential { procedure, sequence, service, handle: &self.handle };
+        let place = to.get_mut(CREDENTIAL_AT..).ok_or(Unprotected::Failed)?;
+        let length = credential.emit(place).map_err(|_| Unprotected::Failed)?;
+        to[..4].copy_from_slice(&xid.0.to_be_bytes());
+        to[4..CREDENTIAL_AT - 8].copy_from_slice(&plain.0);
+        to[CREDENTIAL_AT - 8..CREDENTIAL_AT].copy_from_slice(&auth_head(length));
+        let (signed, rest) = to.split_at_mut(CREDENTIAL_AT + length);
+        let mic = self.context.sign_call(signed);
+        let mic = mic.as_slice();
+        let (head, place) = rest.split_first_chunk_mut().ok_or(Unprotected::Failed)?;
+        *head = auth_head(mic.len());
+        place.get_mut(..mic.len()).ok_or(Unprotected::Failed)?.copy_from_slice(mic);
+        Ok(CREDENTIAL_AT + length + 8 + mic.len())
+    }
+
+    /// A call whose body is not sealed, in memory of `memory`, and what has to be done to seal it.
+    pub(in crate::reactor) fn begin_call<'i>(
+        &self,
+        memory: impl FnOnce(usize) -> Result<Bulk, Unprotected>,
+        (xid, sequence): (Xid, u32),
+        items: impl Iterator<Item = &'i [u8]>,
+        draft: &Draft<'_>,
+    ) -> Result<(LaidOut, BodySealing), Unprotected> {
+        let (header, from) = CallHeader::parse(draft.stream()).map_err(|_| Unprotected::Failed)?;
+        let mut bytes = [0; CALL_HEAD_BYTES];
+        let at = self.emit_header(GssProcedure::Data, sequence, xid, &header, &mut bytes)?;
+        let sealing = Sealing { context: &self.context, service: self.service };
+        let parts = (&bytes[..at], items);
+        let (mut message, content_bytes) = sealing.lay_out(memory, parts, (draft, from))?;
+        let body = &mut message.bytes_mut()[at..];
+        let begun = sealing.begin_body(body, content_bytes, sequence)?;
+        Ok((LaidOut { message, at, content_bytes }, begun))
+    }
+
+    /// Writes a call that destroys the context, with program and version from `plain`; returns its length.
     pub(in crate::reactor) fn emit_destroy(
         &self,
         sequence: u32,
@@ -258,14 +367,20 @@ impl ClientContext {
     }
 }
 
-/// How a body is sealed.
+/// Flavor and length of a credential or verifier of RPCSEC_GSS.
+fn auth_head(bytes: usize) -> [u8; 8] {
+    (u64::from(AuthFlavor::Gss.to_wire()) << 32 | bytes as u64).to_be_bytes()
+}
+
+/// Context and service that seal a body.
 struct Sealing<'a> {
     context: &'a Context,
     service: GssService,
 }
 
 impl Sealing<'_> {
-    /// The body of a message behind `head`, with all items in it. Of the draft, the part from `at` on is meant.
+    /// Seals the body of a message behind `head`, with all items in it. The body is the part of the draft from `at`
+    /// on.
     fn seal<'i>(
         &self,
         pool: &BulkPool,
@@ -273,17 +388,19 @@ impl Sealing<'_> {
         (head, items): (&[u8], impl Iterator<Item = &'i [u8]>),
         (draft, at): (&Draft<'_>, usize),
     ) -> Result<Bulk, Unprotected> {
-        let (mut message, content_bytes) = self.lay_out(pool, (head, items), (draft, at))?;
+        let memory = |bytes| take(pool, bytes);
+        let (mut message, content_bytes) = self.lay_out(memory, (head, items), (draft, at))?;
         let body = &mut message.bytes_mut()[head.len()..];
         let mut sealing = self.begin_body(body, content_bytes, sequence)?;
         finish_sealing(self.context, &mut sealing, body)?;
         Ok(message)
     }
 
-    /// A message with room for what seals its body, and the length of what is in that.
+    /// Lays out a message with room for the seal of its body, in private memory from `memory`; returns it and the length of
+    /// the content.
     fn lay_out<'i>(
         &self,
-        pool: &BulkPool,
+        memory: impl FnOnce(usize) -> Result<Bulk, Unprotected>,
         (head, items): (&[u8], impl Iterator<Item = &'i [u8]>),
         (draft, at): (&Draft<'_>, usize),
     ) -> Result<(Bulk, usize), Unprotected> {
@@ -297,7 +414,7 @@ impl Sealing<'_> {
             count += 1;
         }
         let body_bytes = sealed_bytes(service, keys, content_bytes);
-        let mut message = take(pool, head.len() + body_bytes)?;
+        let mut message = memory(head.len() + body_bytes)?;
         let (start, body) = message.bytes_mut().split_at_mut(head.len());
         start.copy_from_slice(head);
         let content = &mut body[BodySealing::content_at(service)..][..content_bytes];
@@ -326,7 +443,7 @@ impl Sealing<'_> {
     }
 }
 
-/// What is left to do of a body, at once.
+/// Completes the sealing of a body at once.
 pub(in crate::reactor) fn finish_sealing(
     context: &Context,
     sealing: &mut BodySealing,

@@ -1,5 +1,5 @@
-//! What a reply is made of, and how its call lets it travel: encoding knows nothing of the driver, and
-//! deferred calls do it on other threads.
+//! Contents of a reply, and the ways to send it that its call offers: encoding is independent of the driver, and
+//! other threads encode replies to deferred calls.
 
 use crate::mem::{Bulk, Lease, SharedBulk};
 use crate::reactor::words::draft::Draft;
@@ -72,19 +72,18 @@ impl ReplyData {
         self.push(ReplyItem::Shared(bulk.clone(), range))
     }
 
-    /// Says that the upper layer lets this reply be fetched by the client where the call brought no
-    /// memory for it: the items that no Write chunk takes, or, if no Reply chunk takes a reply that
-    /// is too long, all of it. It needs `rpc.protocol = "rfc5666"` on both ends and means nothing
-    /// under `rfc8166`; the drafts let every reply be fetched. RFC 5666 section 3.8 does not
-    /// recommend it where speed counts. Until the client has sent RDMA_DONE, or
-    /// `rpc.done_timeout_ms` is over, the memory stays lent.
+    /// Permits, on behalf of the upper layer, that the client fetches this reply if the call brought no memory for
+    /// it: the items without a Write chunk, or the whole reply if it is too long and has no Reply chunk. It needs
+    /// `rpc.protocol = "rfc5666"` on both ends and has no effect under `rfc8166`; the drafts allow it for every
+    /// reply. RFC 5666 section 3.8 does not recommend it where speed matters. The memory stays lent until the client
+    /// has sent RDMA_DONE, or `rpc.done_timeout_ms` has passed.
     #[must_use]
     pub fn allow_read_chunks(mut self) -> Self {
         self.read_chunks = true;
         self
     }
 
-    /// Whether the client may be left to fetch it, if the rules ask for that.
+    /// Returns true if the client may fetch it, where the protocol requires that permission.
     pub(in crate::reactor) fn allows_read_chunks(&self) -> bool {
         self.read_chunks
     }
@@ -94,7 +93,7 @@ impl ReplyData {
         self.items().map(|(_, item)| item.bytes())
     }
 
-    /// The same without its items, which stand in the stream.
+    /// The same reply without its items, which are already in the stream.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) fn without_items(&self) -> Self {
         Self { read_chunks: self.read_chunks, ..Self::default() }
@@ -121,7 +120,7 @@ impl ReplyData {
     }
 }
 
-/// Where the items of a reply go for which there is no Write chunk.
+/// Destination of the items of a reply that have no Write chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Into the stream.
@@ -130,7 +129,7 @@ pub(crate) enum Form {
     ByRead,
 }
 
-/// What of a call's lists decides how its reply is encoded.
+/// Properties of a call's lists that decide how its reply is encoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplyPlan {
     pub(in crate::reactor) header_bytes: usize,
@@ -141,7 +140,7 @@ pub(crate) struct ReplyPlan {
     profile: Profile,
     /// Longest segment of a Read chunk.
     segment_bytes: usize,
-    /// How inline items are padded.
+    /// Padding of inline items.
     pub(in crate::reactor) alignment: Alignment,
 }
 
@@ -172,8 +171,8 @@ impl ReplyPlan {
         }
     }
 
-    /// Where the stream of an inline reply stands in its buffer: there is room for the header of an
-    /// RDMA_MSGP before it where one may be needed.
+    /// Offset of the stream of an inline reply in its buffer. It leaves room for the header of an RDMA_MSGP if one
+    /// may be needed.
     pub(in crate::reactor) fn stream_at(&self) -> usize {
         self.header_bytes + if self.alignment == Alignment::NONE { 0 } else { MSGP_FIELDS_BYTES }
     }
@@ -183,14 +182,14 @@ impl ReplyPlan {
         self.threshold_bytes.saturating_sub(self.header_bytes)
     }
 
-    /// Whether a stream of this size may go by Reply chunk instead, and the header that says so
-    /// fits the peer's receives.
+    /// Returns true if a stream of this size may go by Reply chunk instead, and the header for that fits the peer's
+    /// receives.
     pub(crate) fn takes_long(&self, bytes: usize) -> bool {
         bytes as u64 <= self.reply_chunk_bytes && self.header_bytes <= self.threshold_bytes
     }
 
-    /// Whether the client may be left to fetch what the call brought no room for: by RFC 5666
-    /// sections 3.4 and 5.2 if the upper layer permits, by the drafts always.
+    /// Returns true if the client may fetch data for which the call brought no room: by RFC 5666 sections 3.4 and 5.2
+    /// if the upper layer permits it, by the drafts always.
     pub(crate) fn allows_reads(&self, data: &ReplyData) -> bool {
         let allowed = data.read_chunks || self.profile.always_returns_long_replies();
         allowed && self.profile.has_reads_in_replies()
@@ -217,7 +216,7 @@ impl ReplyPlan {
         }
     }
 
-    /// Which of the items that were taken out of a stream the client has to fetch.
+    /// Items taken out of a stream that the client has to fetch.
     pub(in crate::reactor) fn reads_of<'a>(
         &'a self,
         encoded: &'a Encoded,
@@ -235,12 +234,12 @@ impl ReplyPlan {
         reads.map(|(_, bytes)| self.read_chunk_bytes(bytes)).sum()
     }
 
-    /// Bytes in the Read list of a chunk of so many bytes.
+    /// Bytes in the Read list for a chunk of this size.
     pub(in crate::reactor) fn read_chunk_bytes(&self, bytes: usize) -> usize {
         READ_SEGMENT_BYTES * bytes.div_ceil(self.segment_bytes).max(1)
     }
 
-    /// Writes an inline reply: with padding, unless it fits without only.
+    /// Writes an inline reply, with padding unless it only fits without.
     #[inline]
     pub(crate) fn encode_inline(
         &self,

@@ -1,6 +1,6 @@
-//! The reactor's sink for received messages: what the state machine says becomes one small event
-//! that the turn handles when it has returned. RDMA Reads and Writes have sinks of their own, which
-//! post straight to the driver.
+//! The reactor's sink for received messages: the outcome of the state machine becomes one small event, which the turn
+//! handles after the state machine has returned. RDMA Reads and Writes have sinks of their own, which post directly
+//! to the driver.
 
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::{
@@ -9,7 +9,7 @@ use spinrpc_proto::output::{
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::version::TransportVersion;
 
-/// What followed from a message.
+/// Event caused by a message.
 pub(crate) enum Event {
     None,
     Call(SlotId),
@@ -36,8 +36,8 @@ pub(crate) enum Event {
 /// Collects the event of one message; a message makes one at the most, and perhaps a close.
 pub(crate) struct EventSink {
     pub(crate) event: Event,
-    /// With [`Event::PullReply`] and [`Event::OptionReply`]. Beside it, because an event with two kinds of replies would need
-    /// a word more to tell them apart, and each reply were copied around that.
+    /// Set with [`Event::PullReply`] and [`Event::OptionReply`]. A separate field, because an event with two kinds of
+    /// replies would need one more word to tell them apart, and each reply would be copied around it.
     pub(crate) to_pull: Option<DeliveredReply>,
     pub(crate) close: Option<PeerMisbehaved>,
 }

@@ -5,7 +5,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// What a core counted since it started; a consistent copy is not promised, each number is.
+        /// Counters of a core since its start. Each number is consistent by itself; the copy as a whole may not be.
         ///
         /// ```
         /// use spinrpc::{Config, Engine, StatsSnapshot};
@@ -43,7 +43,7 @@ macro_rules! counters {
                 [$((stringify!($name), self.$name),)+].into_iter()
             }
 
-            /// What was counted between `earlier` and this.
+            /// The difference between `earlier` and this snapshot.
             #[must_use]
             pub fn since(&self, earlier: &Self) -> Self {
                 Self { $($name: self.$name.wrapping_sub(earlier.$name),)+ }
@@ -83,14 +83,13 @@ counters! {
     bytes_written,
     /// Data items copied into or out of a message or a long stream instead of being placed.
     copies,
-    /// Messages of which parts were copied together, because they came to lie in the two buffers of
-    /// a receive.
+    /// Messages whose parts were copied together, because they arrived in the two buffers of a receive.
     joins,
     /// Receives posted without their second buffer, because the application holds all of them.
     receives_unchained,
     /// Calls that passed their deadline.
     timeouts,
-    /// Calls neither executed nor answered, because the engine ended in good order.
+    /// Calls neither executed nor answered, because the engine was shutting down gracefully.
     calls_left,
     /// Calls received whose time was over before their service got them: refused.
     calls_late,

@@ -326,8 +326,7 @@ fn accept_hello(
     let bell = handshake::map_bell(bell)?;
     let slabs = handshake::map_slabs(slabs, hello.slab_bytes)?;
     if environment.config.prefault {
-        // Without it the first lap takes page faults; nothing else is lost.
-        let _ = window.prefault();
+        handshake::prefault_idle(&window, layout);
     }
     let parts = Parts { layout, window, arena, bell, slabs };
     Ok(Accepted { core_index, core, own, parts, hello, memory })

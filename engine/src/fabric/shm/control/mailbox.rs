@@ -44,7 +44,7 @@ impl Mailbox {
         })
     }
 
-    /// A token nobody has.
+    /// A token of no request.
     pub(in super::super) fn next_token(&self) -> u64 {
         // Relaxed: only that it is unique matters.
         self.next_token.fetch_add(1, Ordering::Relaxed)

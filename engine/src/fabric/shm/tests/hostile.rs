@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use super::super::address::Address;
+use super::super::config::CONNS_MAX;
 use super::super::core::PeerBell;
 use super::super::fetch::Fetch;
 use super::super::handshake::{self, Kind, PACKET_BYTES, Packet, Refusal};
@@ -16,7 +17,7 @@ use crate::fabric::{
 };
 use crate::mem::{Slab, SlabLayout};
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::sync::bell::{BELL_BITS, BELL_WORDS};
+use crate::sync::bell::BELL_WORDS;
 use crate::sync::ring::{Producer, RingPlace, SLOT_WORDS};
 use crate::sync::words::Words;
 use crate::sys::mmap::{PageRequest, SharedMemory};
@@ -337,7 +338,7 @@ fn packets_that_are_no_hello_are_refused_with_its_descriptors_too() {
     let memory = sizes.map(|bytes| SharedMemory::create("attack", bytes).unwrap().1);
     let fds = [memory[0].as_fd(), memory[1].as_fd(), memory[2].as_fd()];
     let kinds = [Kind::Accept, Kind::Ready].map(|kind| Packet { kind, ..hello() }.encode());
-    let beyond = Packet { place: BELL_BITS as u32, ..hello() }.encode();
+    let beyond = Packet { place: CONNS_MAX, ..hello() }.encode();
     for packet in [kinds[0], kinds[1], beyond] {
         expect_refused(&mut victim, &packet, &fds, Refusal::Malformed);
     }

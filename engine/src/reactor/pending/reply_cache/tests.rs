@@ -1,4 +1,4 @@
-//! Who has a share, which calls are executed, and what is kept of their replies.
+//! Shares, executed calls, and stored replies.
 
 use super::*;
 use crate::config::RawConfig;
@@ -20,12 +20,12 @@ fn client(identity: u64, number: u64) -> PeerId {
     PeerId { identity, instance: Instance::Lasting(number) }
 }
 
-/// Whether there is a share for it.
+/// Returns true if the client gets a share.
 fn is_seated(cache: &ReplyCache, client: PeerId, now: Duration) -> bool {
     matches!(cache.attach(client, now), Standing::Kept(_))
 }
 
-/// Before a program knows whether it serves a peer at all, that has a share.
+/// A peer has a share before a program knows if it serves the peer at all.
 #[test]
 fn a_peer_that_says_it_is_many_clients_expect_shares_left_for_others() {
     let (cache, start) = (cache_of(16), Duration::ZERO);
@@ -55,7 +55,7 @@ fn a_client_has_a_place_for_as_many_replies_as_configured() {
     assert_eq!(lock(&share.0).places.len(), 512);
 }
 
-/// A driver may know nothing of its peers: then nobody can be told from another.
+/// A driver may know nothing of its peers, which then cannot be told apart.
 #[test]
 fn clients_whose_driver_knows_nothing_of_them_expect_a_share_for_each() {
     let cache = cache_of(4);
@@ -88,7 +88,7 @@ fn begin(share: &Arc<Share>, xid: u32) -> Ticket {
     }
 }
 
-/// Whether a call by this connection is executed; it is refused then.
+/// Returns true if a call on this connection is executed; its reply is then a refusal.
 fn is_executed(share: &Arc<Share>, connection: u64, xid: u32) -> bool {
     match share.meet(connection, call_of(xid), |_| ()) {
         Verdict::Execute(ticket) => {
@@ -205,7 +205,7 @@ fn receive_a_call_again_with_other_padding_expect_the_same_call_by_its_name() {
     assert!(!of(None).is_same(&CallKey { xid: Xid(2), ..of(None) }));
 }
 
-/// What is kept for a call: the refusal, or the stream with everything inline.
+/// The stored reply of a call: the refusal, or the stream with everything inline.
 fn kept_for(share: &Arc<Share>, xid: u32, pool: &BulkPool) -> Result<Vec<u8>, RpcRefusal> {
     let mut kept = None;
     let verdict = share.meet(UNNUMBERED, call_of(xid), |stored| {
@@ -237,7 +237,7 @@ fn pool() -> BulkPool {
     BulkPool::new(Region::from_boxed(vec![0; bytes + 64].into()), &classes).unwrap()
 }
 
-/// Has the reply to a call kept that was encoded like this.
+/// Stores the reply to a call, encoded like this.
 fn record(
     share: &Arc<Share>,
     xid: u32,

@@ -1,0 +1,259 @@
+//! A client of NFS version 3 for tools: it blocks the calling thread, with several READs and WRITEs
+//! in flight where that helps.
+//!
+//! [`Nfs`] is a session with one server; its methods are in `files` (single calls), `walk` (paths),
+//! `directory` (listings), `read` and `write` (whole files), and `load` (repeated calls). `mount`
+//! finds the root handle. A server is not trusted: its replies are bounded and validated, and never
+//! make the client run forever.
+
+mod caller;
+mod directory;
+mod engine;
+mod error;
+mod files;
+mod load;
+mod mount;
+mod patience;
+mod read;
+mod round_trips;
+mod security;
+mod target;
+mod user;
+mod walk;
+mod window;
+mod write;
+
+pub use caller::Caller;
+pub use directory::Entry;
+pub use error::Error;
+pub use load::{Load, Loaded, Work};
+pub use mount::{Mount, MountBy, Root};
+pub use round_trips::RoundTrips;
+pub use security::Security;
+pub use target::{Target, TargetError};
+pub use user::User;
+pub use walk::Found;
+pub use write::Source;
+
+use crate::nfs3::{self, PROCEDURES};
+use crate::protocol::{Nfsstat3, ProcedureId};
+use patience::Patience;
+use spinrpc::config::Versions;
+use spinrpc::fabric::Address;
+use spinrpc::{
+    CallError, CallSpec, Client, ConnectError, ConnectOptions, Core, DecodeError, Decoder, Encoder,
+    Engine, IdlePolicy, StatsSnapshot,
+};
+use spinrpc_tuning::ProfileArgs;
+use spinrpc_xdr::{Decode, Encode};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Minimum wait for a connection: setup takes several exchanges, and work on both hosts.
+const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(5);
+/// Number of turns after which a core without calls is idle.
+const TURNS_MAX: usize = 1000;
+
+/// Options of a session.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Profile of the engine, and values of its keys.
+    pub profile: ProfileArgs,
+    /// Maximum length of inline messages, in bytes; both sides use the smaller value. `None`: the
+    /// profile's value, or 4096.
+    pub inline_bytes: Option<u32>,
+    /// Supported versions of RPC-over-RDMA; the highest is offered. `None`: the profile's value, or
+    /// version one.
+    pub versions: Option<Versions>,
+    /// Deadline of a call, and the time for retries with a server that needs longer.
+    pub timeout: Duration,
+    /// User of the calls; `None` for AUTH_NONE.
+    pub user: Option<User>,
+    /// Kerberos, which proves the user of NFS calls; `user` is then that of MOUNT alone.
+    pub security: Option<Security>,
+    /// READs or WRITEs in flight that have memory: 0 for a session without any. A [`Load`] may have
+    /// as many calls in flight, of any kind.
+    pub depth: usize,
+    /// Maximum bytes of one READ or WRITE; the server may have a lower limit.
+    pub block_bytes: u32,
+    /// Idle policy of the core. `None`: the profile's value, or adaptive.
+    pub idle: Option<IdlePolicy>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            profile: ProfileArgs::default(),
+            inline_bytes: None,
+            versions: None,
+            timeout: Duration::from_secs(30),
+            user: Some(User::current()),
+            security: None,
+            depth: 8,
+            block_bytes: 1 << 20,
+            idle: None,
+        }
+    }
+}
+
+/// A session with one server.
+pub struct Nfs {
+    caller: Caller,
+    core: Rc<RefCell<Core>>,
+    engine: Engine,
+    server: Address,
+    options: Options,
+    counts: Rc<Counts>,
+}
+
+/// Counters of a session.
+#[derive(Debug)]
+struct Counts {
+    calls: [Cell<u64>; PROCEDURES],
+    placed_bytes: Cell<u64>,
+    inline_bytes: Cell<u64>,
+    written_bytes: Cell<u64>,
+}
+
+fn add(cell: &Cell<u64>, more: u64) {
+    cell.set(cell.get().wrapping_add(more));
+}
+
+/// Decodes results of a procedure: a status other than NFS3_OK, or the part that is needed.
+pub(crate) type Outcome<T> = fn(&mut Decoder<'_>) -> Result<Result<T, Nfsstat3>, DecodeError>;
+
+impl Nfs {
+    /// Connects to `server`; blocks for at most the timeout. Pins the calling thread to the CPU of
+    /// the engine's core.
+    ///
+    /// # Errors
+    /// [`Error`] is the reason for the failure.
+    pub fn connect(server: &Address, options: Options) -> Result<Self, Error> {
+        let engine = engine::engine_for(server, &options)?;
+        let core = engine.core(0).map_err(|error| Error::Local(error.to_string()))?;
+        let core = Rc::new(RefCell::new(core));
+        let connect_options = security::connect_options(server, &options)?;
+        let program = (nfs3::PROGRAM, nfs3::VERSION);
+        let caller = connect_with(&core, server, program, &options, &connect_options)?;
+        if options.security.is_none() {
+            set_user(caller.client(), &options)?;
+        }
+        let counts = Rc::new(Counts {
+            calls: [const { Cell::new(0) }; PROCEDURES],
+            placed_bytes: Cell::new(0),
+            inline_bytes: Cell::new(0),
+            written_bytes: Cell::new(0),
+        });
+        Ok(Self { caller, core, engine, server: server.clone(), options, counts })
+    }
+
+    /// The caller of the connection.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// Calls a procedure repeatedly while the server asks for more time.
+    fn call<T: 'static>(
+        &self,
+        operation: ProcedureId,
+        spec: impl Fn() -> CallSpec,
+        encode: impl Fn(&mut Encoder<'_>),
+        outcome: Outcome<T>,
+    ) -> Result<T, Error> {
+        let mut patience = Patience::new(self.options.timeout);
+        loop {
+            self.count(operation);
+            let called =
+                self.caller.call(nfs3::procedure(operation), &mut spec(), &encode, outcome);
+            match called.map_err(|source| Error::call(operation, source))? {
+                Ok(results) => return Ok(results),
+                Err(Nfsstat3::Nfs3errJukebox) if patience.pause(&self.caller) => {}
+                Err(status) => return Err(Error::Status { operation, status }),
+            }
+        }
+    }
+
+    /// A call with short results.
+    fn plain_call<T>(&self, operation: ProcedureId, args: &impl Encode) -> Result<T, Error>
+    where
+        T: for<'a> Decode<'a> + 'static,
+    {
+        let spec = || CallSpec::new().reply_bytes_max(nfs3::PLAIN_RESULT_BYTES_MAX);
+        self.call(operation, spec, |to| args.encode(to), nfs3::owned_outcome)
+    }
+
+    fn count(&self, operation: ProcedureId) {
+        add(&self.counts.calls[operation as usize], 1);
+    }
+
+    /// Statistics of the engine. Runs idle turns first, in which the engine publishes them.
+    pub fn stats(&self) -> StatsSnapshot {
+        let mut core = self.core.borrow_mut();
+        let _is_idle = (0..TURNS_MAX).any(|_| core.poll_once().events == 0);
+        // Every engine has a core 0.
+        self.engine.stats(0).unwrap_or_default()
+    }
+
+    /// Counters of the session: calls by procedure, then bytes of data by path. WRITEs are counted
+    /// by their replies.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let name = |number: usize| {
+            ProcedureId::new(number as u32)
+                .map_or_else(|| number.to_string(), |of| nfs3::name(of).to_owned())
+        };
+        let calls = self.counts.calls.iter().map(Cell::get).enumerate();
+        let calls = calls.filter(|(_, calls)| *calls > 0);
+        let mut all: Vec<_> = calls.map(|(number, calls)| (name(number), calls)).collect();
+        let Counts { placed_bytes, inline_bytes, written_bytes, .. } = &*self.counts;
+        all.push(("read_placed_bytes".to_owned(), placed_bytes.get()));
+        all.push(("read_inline_bytes".to_owned(), inline_bytes.get()));
+        all.push(("written_bytes".to_owned(), written_bytes.get()));
+        all
+    }
+}
+
+/// Connects to a program of the server, without Kerberos.
+fn connect(
+    core: &Rc<RefCell<Core>>,
+    server: &Address,
+    program: (spinrpc::Program, spinrpc::Version),
+    options: &Options,
+) -> Result<Caller, Error> {
+    let caller = connect_with(core, server, program, options, &ConnectOptions::new())?;
+    set_user(caller.client(), options)?;
+    Ok(caller)
+}
+
+fn connect_with(
+    core: &Rc<RefCell<Core>>,
+    server: &Address,
+    program: (spinrpc::Program, spinrpc::Version),
+    options: &Options,
+    connect_options: &ConnectOptions,
+) -> Result<Caller, Error> {
+    let address = server.to_string();
+    let timeout = connect_timeout(options);
+    Caller::connect(core, &address, program, connect_options, timeout).map_err(
+        |source| match source {
+            ConnectError::Security(reason) => Error::Security { address, reason },
+            source => Error::Connect { address, source },
+        },
+    )
+}
+
+fn connect_timeout(options: &Options) -> Duration {
+    options.timeout.max(CONNECT_TIMEOUT_MIN)
+}
+
+/// Makes all calls of a connection use the session's user.
+fn set_user(client: &Client, options: &Options) -> Result<(), Error> {
+    let credential = options.user.as_ref().map(User::credential);
+    let set = client.set_auth_sys(credential.as_ref());
+    set.map_err(|refused| Error::Local(format!("the user of the calls: {refused}")))
+}
+
+/// A call that could not be started, or was given up, is an error of this client.
+fn failed(operation: ProcedureId) -> impl Fn(CallError) -> Error {
+    move |source| Error::call(operation, source)
+}

@@ -1,0 +1,330 @@
+//! READ, WRITE and COMMIT (RFC 1813 sections 3.3.6, 3.3.7 and 3.3.21) through the data paths of a
+//! core.
+//!
+//! READ reads into registered memory, from which the data are written into the client's Write
+//! chunk, if there is one. WRITE data are in registered memory if they came in a Read chunk (RFC
+//! 8267 section 2). Called by `service`.
+//!
+//! A READ is, in this order: [`Read3args`], a [`Request`], a [`Done`], and [`Read3resok`]. Between the
+//! middle two, `directory` has a `Running` without the buffer, which the ring or a thread returns in
+//! an `Ended`.
+
+use super::answer::Answer;
+use super::exports::{Export, Exports};
+use super::file_system::{DataPath, Done, FileSystem, Outcome, Request, Started, WriteData};
+use super::site::{Scene, Site};
+use super::stats::Counters;
+use crate::protocol::{
+    Commit3args, Commit3resok, Nfsstat3, PostOpAttr, ProcedureId, Read3args, Read3resok, WccData,
+    Write3args, Write3resok, Writeverf3,
+};
+use spinrpc::{Bulk, CoreContext, DecodeError, Decoder, Deferred, Progress, ReplyData};
+use spinrpc_xdr::{Decode, Encode, Placed};
+use std::sync::Arc;
+
+/// A READ is not shortened below this for lack of memory.
+const SHORT_READ_BYTES_MIN: usize = 4096;
+
+/// Arguments of one of the three.
+#[derive(Debug)]
+pub(super) enum Arguments<'a> {
+    Read(Read3args<'a>),
+    Write(Write3args<'a>),
+    Commit(Commit3args<'a>),
+}
+
+impl<'a> Arguments<'a> {
+    pub(super) fn decode(
+        operation: ProcedureId,
+        from: &mut Decoder<'a>,
+    ) -> Result<Self, DecodeError> {
+        match operation {
+            ProcedureId::Nfsproc3Read => Decode::decode(from).map(Self::Read),
+            ProcedureId::Nfsproc3Write => Decode::decode(from).map(Self::Write),
+            _ => Decode::decode(from).map(Self::Commit),
+        }
+    }
+
+    /// Handle of the file.
+    pub(super) fn handle(&self) -> &[u8] {
+        let (Self::Read(Read3args { file, .. })
+        | Self::Write(Write3args { file, .. })
+        | Self::Commit(Commit3args { file, .. })) = self;
+        file.data.bytes()
+    }
+}
+
+/// The write verifier at the start and at the end of a request. A WRITE returns the first and a
+/// COMMIT the second, so that they differ if data may have been lost in between.
+#[derive(Clone, Copy)]
+struct Verifiers {
+    began: Writeverf3,
+    ended: Writeverf3,
+}
+
+/// The data paths of one core.
+pub(super) struct DataPaths(Vec<ExportPath>);
+
+/// The data path of one export.
+struct ExportPath {
+    /// `None` if it is not exported any more: kept until its requests have completed.
+    export: Option<u32>,
+    file_system: Arc<dyn FileSystem>,
+    data: Box<dyn DataPath>,
+    waiting: Waiting,
+}
+
+/// A call whose request is in progress.
+struct Owed {
+    call: Deferred,
+    operation: ProcedureId,
+    verifiers: Verifiers,
+}
+
+/// Calls whose requests are in progress, by request number.
+#[derive(Default)]
+struct Waiting(Vec<Option<Owed>>);
+
+impl Waiting {
+    fn put(&mut self, number: u32, owed: Owed) {
+        let place = number as usize;
+        if self.0.len() <= place {
+            self.0.resize_with(place + 1, || None);
+        }
+        if let Some(place) = self.0.get_mut(place) {
+            *place = Some(owed);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
+    /// `None` for a call that could not be deferred, and was answered.
+    fn take(&mut self, number: u32) -> Option<Owed> {
+        self.0.get_mut(number as usize)?.take()
+    }
+}
+
+impl ExportPath {
+    fn new(export: &Export, core: &CoreContext) -> Self {
+        Self {
+            export: Some(export.id),
+            file_system: Arc::clone(&export.file_system),
+            data: Arc::clone(&export.file_system).data_path(core),
+            waiting: Waiting::default(),
+        }
+    }
+}
+
+impl DataPaths {
+    pub(super) fn new(exports: &Exports, core: &CoreContext) -> Self {
+        Self(exports.iter().map(|export| ExportPath::new(export, core)).collect())
+    }
+
+    /// Keeps the paths of back ends that stay exported, and creates those of new ones.
+    pub(super) fn update(&mut self, exports: &Exports, core: &CoreContext) {
+        for path in &mut self.0 {
+            let is_same = |export: &&Export| {
+                Some(export.id) == path.export
+                    && Arc::ptr_eq(&export.file_system, &path.file_system)
+            };
+            path.export = exports.iter().find(is_same).map(|export| export.id);
+        }
+        for export in exports.iter() {
+            if !self.0.iter().any(|path| path.export == Some(export.id)) {
+                self.0.push(ExportPath::new(export, core));
+            }
+        }
+        self.drop_ended();
+    }
+
+    fn drop_ended(&mut self) {
+        self.0.retain(|path| path.export.is_some() || !path.waiting.is_empty());
+    }
+
+    /// Starts the request; answers now or later.
+    pub(super) fn begin(
+        &mut self,
+        scene: &Scene<'_>,
+        arguments: Arguments<'_>,
+        answer: Answer<'_, '_>,
+    ) {
+        let visit = &scene.visit;
+        let Some(path) = self.0.iter_mut().find(|path| path.export == Some(visit.export.id)) else {
+            return fail(answer, Nfsstat3::Nfs3errStale, None);
+        };
+        let request = match request(scene, arguments) {
+            Ok(request) => request,
+            Err(status) => return fail(answer, status, None),
+        };
+        let (operation, counters) = (answer.operation(), answer.counters());
+        // Before the request starts: once it is in progress, it cannot be deferred any more.
+        let answer = match path.file_system.blocks() {
+            false => answer,
+            true => match answer.defer() {
+                Ok(call) => Answer::later(call, operation, counters),
+                Err(answer) => return fail(answer, Nfsstat3::Nfs3errJukebox, None),
+            },
+        };
+        let began = scene.site.verifier(&*path.file_system);
+        let started = path.data.start(&visit.caller, &visit.file, request);
+        let verifiers = Verifiers { began, ended: scene.site.verifier(&*path.file_system) };
+        match started {
+            Started::Done(done) => give(done, verifiers, answer),
+            Started::Later(number) => {
+                if let Ok(call) = answer.defer() {
+                    path.waiting.put(number, Owed { call, operation, verifiers });
+                }
+            }
+        }
+    }
+
+    /// Answers requests that have completed.
+    pub(super) fn poll(&mut self, site: &Site, counters: &Counters) -> Progress {
+        let (mut progress, mut has_ended) = (Progress::default(), false);
+        for ExportPath { export, file_system, data, waiting } in &mut self.0 {
+            progress.is_waiting |= data.poll(&mut |number, done| {
+                progress.events += 1;
+                if let Some(Owed { call, operation, verifiers }) = waiting.take(number) {
+                    let verifiers = Verifiers { ended: site.verifier(&**file_system), ..verifiers };
+                    give(done, verifiers, Answer::later(call, operation, counters));
+                }
+            });
+            has_ended |= export.is_none() && waiting.is_empty();
+        }
+        if has_ended {
+            self.drop_ended();
+        }
+        progress
+    }
+}
+
+fn request<'a>(scene: &Scene<'_>, arguments: Arguments<'a>) -> Outcome<Request<WriteData<'a>>> {
+    match arguments {
+        Arguments::Read(Read3args { offset, count, .. }) => read(scene, offset, count),
+        Arguments::Write(Write3args { offset, count, stable, data, .. }) => {
+            let data = written(scene, offset, count, data)?;
+            Ok(Request::Write { offset, data, stable })
+        }
+        Arguments::Commit(Commit3args { offset, count, .. }) => commit(scene, offset, count),
+    }
+}
+
+/// "If greater, the server may return only rtmax bytes, resulting in a short read" (RFC 1813
+/// section 3.3.6). Requests no bytes beyond the maximum file size.
+fn read(scene: &Scene<'_>, offset: u64, count: u32) -> Outcome<Request<WriteData<'static>>> {
+    let most = scene.visit.export.file_system.abilities().file_bytes_max;
+    let offset = offset.min(most);
+    let count = count.min(scene.site.options.read_bytes_max).into();
+    let count = (most - offset).min(count) as usize;
+    let into = room(scene.core, count).ok_or(Nfsstat3::Nfs3errJukebox)?;
+    Ok(Request::Read { offset, into })
+}
+
+/// Memory for this many bytes, or, if it is short, for a part of them: a client requests the rest
+/// of a short read at once, but waits for seconds after NFS3ERR_JUKEBOX.
+fn room(core: &CoreContext, bytes: usize) -> Option<Bulk> {
+    let halves = std::iter::successors(Some(bytes / 2), |bytes| Some(bytes / 2));
+    let mut shorter = halves.take_while(|bytes| *bytes >= SHORT_READ_BYTES_MIN);
+    core.bulk(bytes).or_else(|| shorter.find_map(|bytes| core.bulk(bytes)))
+}
+
+/// "If greater, the server may write only wtmax bytes, resulting in a short write" (RFC 1813 section
+/// 3.3.7).
+fn written<'a>(
+    scene: &Scene<'_>,
+    offset: u64,
+    count: u32,
+    data: Placed<'a>,
+) -> Outcome<WriteData<'a>> {
+    let export = scene.visit.export;
+    let mut data = match data {
+        Placed::Inline(bytes) => WriteData::Inline(bytes),
+        Placed::Bulk(bulk) => WriteData::Placed(bulk),
+        // Never decoded from a message.
+        Placed::Beside => WriteData::Inline(&[]),
+    };
+    if export.options.read_only {
+        return Err(Nfsstat3::Nfs3errRofs);
+    }
+    if data.bytes().len() != count as usize {
+        return Err(Nfsstat3::Nfs3errInval);
+    }
+    let end = offset.checked_add(count.into()).ok_or(Nfsstat3::Nfs3errFbig)?;
+    if end > export.file_system.abilities().file_bytes_max {
+        return Err(Nfsstat3::Nfs3errFbig);
+    }
+    shorten(&mut data, scene.site.options.write_bytes_max as usize);
+    Ok(data)
+}
+
+fn shorten(data: &mut WriteData<'_>, most: usize) {
+    match data {
+        WriteData::Inline(bytes) => *bytes = bytes.get(..most).unwrap_or(bytes),
+        WriteData::Placed(bulk) if bulk.len() > most => bulk.set_len(most),
+        WriteData::Placed(_) => {}
+    }
+}
+
+/// A range that extends beyond the largest possible file is truncated.
+fn commit(scene: &Scene<'_>, offset: u64, count: u32) -> Outcome<Request<WriteData<'static>>> {
+    if scene.visit.export.options.read_only {
+        return Err(Nfsstat3::Nfs3errRofs);
+    }
+    let most = scene.visit.export.file_system.abilities().file_bytes_max;
+    let end = offset.checked_add(count.into()).filter(|end| *end <= most);
+    Ok(Request::Commit { offset: offset.min(most), count: end.map_or(0, |_| count) })
+}
+
+/// Answers with the result of a request.
+fn give(done: Done, verifiers: Verifiers, answer: Answer<'_, '_>) {
+    match done {
+        Done::Read { data, is_end, attributes } => give_data(data, is_end, attributes, answer),
+        Done::Written { count, committed, wcc } => {
+            answer.counters().bytes_written.add(count.into());
+            let results = Write3resok { file_wcc: wcc, count, committed, verf: verifiers.began };
+            answer.succeed(ReplyData::new(), |to| results.encode(to));
+        }
+        Done::Committed { wcc } => {
+            let results = Commit3resok { file_wcc: wcc, verf: verifiers.ended };
+            answer.succeed(ReplyData::new(), |to| results.encode(to));
+        }
+        Done::Failed { status, attributes } => fail(answer, status, attributes),
+    }
+}
+
+fn give_data(data: Bulk, eof: bool, attributes: PostOpAttr, answer: Answer<'_, '_>) {
+    let count = data.len() as u32;
+    answer.counters().bytes_read.add(count.into());
+    let results = Read3resok { file_attributes: attributes, count, eof, data: Placed::Beside };
+    answer.succeed(ReplyData::new().bulk(data), |to| results.encode(to));
+}
+
+/// Answers with a failure.
+pub(super) fn fail(answer: Answer<'_, '_>, status: Nfsstat3, attributes: PostOpAttr) {
+    match answer.operation() {
+        ProcedureId::Nfsproc3Read => answer.fail(status, &attributes),
+        _ => answer.fail(status, &WccData { before: None, after: attributes }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spinrpc::{Engine, RawConfig};
+
+    #[test]
+    fn no_memory_for_a_whole_read_expect_a_shorter_one_and_none_at_last() {
+        let mut raw = RawConfig::default();
+        (raw.cores.max, raw.mem.arena_mib) = (1, 4);
+        let core = Engine::new(raw.validate().unwrap()).unwrap().core(0).unwrap();
+        let context = core.context();
+        let taken = || room(&context, 1 << 20);
+        let all: Vec<Bulk> = std::iter::from_fn(taken).collect();
+        let lengths: Vec<usize> = all.iter().map(Bulk::len).collect();
+        assert!(lengths.is_sorted_by(|a, b| a >= b), "{lengths:?}");
+        assert_eq!((lengths[0], lengths[lengths.len() - 1]), (1 << 20, 8 << 10));
+        assert!([1 << 20, 1, 0].iter().all(|bytes| room(&context, *bytes).is_none()));
+    }
+}

@@ -1,0 +1,350 @@
+//! Data path of one core. Threads open files; the ring reads, writes and syncs them. Without a ring,
+//! threads do everything.
+//!
+//! On the core itself, only system calls that are answered from memory are made: attributes of an
+//! open file on a local file system.
+
+use super::Directory;
+use super::errors::io_status;
+use super::node::Node;
+use super::transfer::{Ended, Running, Task, Unclear, durability, failed};
+use super::tree::Tree;
+use super::workers::{Answered, How, Job};
+use crate::protocol::Nfsstat3;
+use crate::server::caller::Caller;
+use crate::server::file_system::{DataPath, Done, FileKey, Outcome, Request, Started, WriteData};
+use crate::sys::file_ring::{self, Durability, FileRing};
+use spinrpc::{Bulk, CoreContext};
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use tracing::debug;
+
+type Ring = FileRing<Bulk, u32>;
+
+/// The drop order matters: the ring, the slots, the directory. A slot is dropped when the kernel has
+/// finished with its request. Dropping it ends its sync, for which threads may wait, and threads
+/// exit with the directory.
+pub(super) struct DirectoryPath {
+    /// `None` if io_uring is denied or not wanted, or has failed.
+    ring: Option<Ring>,
+    slots: Slots,
+    directory: Arc<Directory>,
+    /// Buffers for bytes that arrived in the message, until they are written.
+    memory: CoreContext,
+    /// Passed to threads with each job.
+    answers: SyncSender<(u32, Answered)>,
+    answered: Receiver<(u32, Answered)>,
+}
+
+/// Requests in progress, by number.
+struct Slots {
+    slots: Box<[Slot]>,
+    free: Vec<u32>,
+    /// Completed requests whose outcome is not clear yet.
+    unclear: VecDeque<u32>,
+}
+
+enum Slot {
+    Free,
+    WithThread,
+    InRing(Running),
+    /// The ring has completed it.
+    Unclear(Unclear),
+}
+
+impl DirectoryPath {
+    /// For up to `depth` requests at a time. Allocates, and creates the ring.
+    pub(super) fn new(directory: Arc<Directory>, memory: &CoreContext, depth: u32) -> Self {
+        let depth = depth.max(1);
+        let (answers, answered) = sync_channel(depth as usize);
+        Self {
+            ring: directory.uses_ring().then(|| ring(depth, memory)).flatten(),
+            directory,
+            memory: memory.clone(),
+            slots: Slots::new(depth),
+            answers,
+            answered,
+        }
+    }
+
+    fn tree(&self) -> &Tree {
+        &self.directory.tree
+    }
+
+    /// Copies everything that a request needs into memory that stays.
+    fn task(
+        &self,
+        caller: &Caller,
+        key: &FileKey,
+        request: Request<WriteData<'_>>,
+    ) -> Outcome<Task> {
+        let request = request.keep_data(|data| self.stay(data))?;
+        Ok(Task { caller: *caller, key: *key, request: request.within_bounds()? })
+    }
+
+    fn stay(&self, data: WriteData<'_>) -> Outcome<Bulk> {
+        match data {
+            WriteData::Placed(bulk) => Ok(bulk),
+            WriteData::Inline(bytes) => {
+                let mut bulk = self.memory.bulk(bytes.len()).ok_or(Nfsstat3::Nfs3errJukebox)?;
+                bulk.bytes_mut().copy_from_slice(bytes);
+                Ok(bulk)
+            }
+        }
+    }
+
+    /// Starts a request on the ring, if the file is open for it, and the caller is known to have
+    /// the right.
+    fn begin_at_once(&self, task: &Task) -> Option<Running> {
+        let ring = self.ring.as_ref()?;
+        let (tree, right) = (self.tree(), task.request.right());
+        let node = tree.peek(&task.key)?;
+        node.opened(right)?;
+        let (running, present) = Running::begin(node, &task.request).ok()?;
+        let is_allowed = tree.identity.owns(&task.caller, &present)
+            || running.node.is_granted(&task.caller, right, &present, tree.nodes.tick());
+        let needs_thread = !ring.has_nobody() && tree.takes_privileges(task, &present);
+        if !is_allowed || needs_thread {
+            running.abandon();
+            return None;
+        }
+        Some(running)
+    }
+
+    /// Submits a request to the ring. If that is not possible, it ends here.
+    fn launch(&mut self, number: u32, mut running: Running, task: Task) -> Option<Done> {
+        let Task { caller, request, .. } = task;
+        let file = running.node.opened(request.right()).map(Arc::clone);
+        let (Some(ring), Some(file)) = (&mut self.ring, file) else {
+            return Some(refuse(&self.directory.tree, running));
+        };
+        let syncs = request.durability();
+        let queued = match request {
+            Request::Read { offset, into } => ring.read(file, offset, into, number).is_ok(),
+            Request::Write { offset, data, .. } => {
+                let is_root = self.directory.tree.identity.is_root(&caller);
+                let write =
+                    if ring.has_nobody() && !is_root { Ring::write_as_nobody } else { Ring::write };
+                write(ring, file, offset, data, syncs, number).is_ok()
+            }
+            // The whole file, whatever the range is (RFC 1813 section 3.3.21 allows more).
+            Request::Commit { .. } => ring.sync(file, Durability::File, number).is_ok(),
+        };
+        if !queued {
+            return Some(refuse(&self.directory.tree, running));
+        }
+        // Nothing of it starts before the ring is polled.
+        running.mark();
+        syncs.into_iter().for_each(|durability| self.directory.tree.count_sync(durability));
+        self.slots.replace(number, Slot::InRing(running));
+        None
+    }
+
+    /// Passes a request to the threads. If they are too busy, it ends here.
+    fn hand_over(&mut self, number: u32, task: Task) -> Option<Done> {
+        let how = match &self.ring {
+            Some(ring) if ring.has_nobody() => How::Prepare,
+            Some(_) => How::PrepareOrTakePrivileges,
+            None => How::Perform,
+        };
+        let (key, answers) = (task.key, self.answers.clone());
+        self.slots.replace(number, Slot::WithThread);
+        let queued = self.directory.workers.submit(Job { number, task, how, answers });
+        if queued.is_ok() { None } else { Some(self.too_much(&key)) }
+    }
+
+    fn too_much(&self, key: &FileKey) -> Done {
+        failed(Nfsstat3::Nfs3errJukebox, self.tree().attributes_if_held(key))
+    }
+
+    fn take_answers(&mut self, done: &mut dyn FnMut(u32, Done)) {
+        while let Ok((number, outcome)) = self.answered.try_recv() {
+            let ended = match outcome {
+                Answered::Done(outcome) => Some(outcome),
+                Answered::Ready(node, task) => self.go_on(number, node, task),
+            };
+            if let Some(outcome) = ended {
+                self.slots.release(number);
+                done(number, outcome);
+            }
+        }
+    }
+
+    /// Continues a request whose file is now open.
+    fn go_on(&mut self, number: u32, node: Arc<Node>, task: Task) -> Option<Done> {
+        if self.ring.is_none() {
+            return self.hand_over(number, task);
+        }
+        match Running::begin(node, &task.request) {
+            Ok((running, _)) => self.launch(number, running, task),
+            Err(status) => Some(failed(status, self.tree().attributes_if_held(&task.key))),
+        }
+    }
+
+    fn poll_ring(&mut self, done: &mut dyn FnMut(u32, Done)) {
+        let Some(ring) = &mut self.ring else { return };
+        let (tree, slots) = (&self.directory.tree, &mut self.slots);
+        let polled = ring.poll(|ended| {
+            let number = ended.token;
+            if let Slot::InRing(running) = slots.replace(number, Slot::Free) {
+                slots.finish(number, running.end(tree, ended_by_ring(ended)), done);
+            }
+        });
+        if polled.is_err() {
+            self.lose_ring(done);
+        }
+    }
+
+    /// Fails the ring's requests, and continues with threads. Waits for the kernel to finish with
+    /// the memory.
+    fn lose_ring(&mut self, done: &mut dyn FnMut(u32, Done)) {
+        self.ring = None;
+        for number in self.slots.in_ring() {
+            if let Slot::InRing(running) = self.slots.replace(number, Slot::Free) {
+                let ended = Ended { buffer: None, bytes: 0, result: Err(Nfsstat3::Nfs3errIo) };
+                self.slots.finish(number, running.end(&self.directory.tree, ended), done);
+            }
+        }
+        self.directory.tree.lost(Nfsstat3::Nfs3errIo);
+    }
+}
+
+impl DataPath for DirectoryPath {
+    fn start(
+        &mut self,
+        caller: &Caller,
+        file: &FileKey,
+        request: Request<WriteData<'_>>,
+    ) -> Started {
+        let task = match self.task(caller, file, request) {
+            Ok(task) => task,
+            Err(status) => {
+                return Started::Done(failed(status, self.tree().attributes_if_held(file)));
+            }
+        };
+        let Some(number) = self.slots.take() else {
+            return Started::Done(self.too_much(file));
+        };
+        let ended = match self.begin_at_once(&task) {
+            Some(running) => self.launch(number, running, task),
+            None => self.hand_over(number, task),
+        };
+        match ended {
+            None => Started::Later(number),
+            Some(outcome) => {
+                self.slots.release(number);
+                Started::Done(outcome)
+            }
+        }
+    }
+
+    fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool {
+        self.take_answers(done);
+        self.poll_ring(done);
+        self.slots.finish_unclear(&self.directory.tree, done);
+        !self.slots.are_all_free()
+    }
+}
+
+impl Request<Bulk> {
+    /// Data that the request brings to stable storage.
+    fn durability(&self) -> Option<Durability> {
+        match self {
+            Self::Read { .. } => None,
+            Self::Write { stable, .. } => durability(*stable),
+            Self::Commit { .. } => Some(Durability::File),
+        }
+    }
+}
+
+impl Slots {
+    fn new(count: u32) -> Self {
+        Self {
+            slots: (0..count).map(|_| Slot::Free).collect(),
+            free: (0..count).rev().collect(),
+            unclear: VecDeque::with_capacity(count as usize),
+        }
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    /// Replaces a slot and returns the old one.
+    fn replace(&mut self, number: u32, slot: Slot) -> Slot {
+        let place = self.slots.get_mut(number as usize);
+        place.map_or(Slot::Free, |place| mem::replace(place, slot))
+    }
+
+    /// Frees a number for another request.
+    fn release(&mut self, number: u32) {
+        drop(self.replace(number, Slot::Free));
+        self.free.push(number);
+    }
+
+    /// Answers a completed request, or postpones that until its outcome is clear.
+    fn finish(
+        &mut self,
+        number: u32,
+        ended: Result<Done, Unclear>,
+        done: &mut dyn FnMut(u32, Done),
+    ) {
+        match ended {
+            Ok(outcome) => {
+                self.release(number);
+                done(number, outcome);
+            }
+            Err(unclear) => {
+                self.replace(number, Slot::Unclear(unclear));
+                self.unclear.push_back(number);
+            }
+        }
+    }
+
+    /// Answers requests whose outcome has become clear.
+    fn finish_unclear(&mut self, tree: &Tree, done: &mut dyn FnMut(u32, Done)) {
+        for _ in 0..self.unclear.len() {
+            let Some(number) = self.unclear.pop_front() else { return };
+            if let Slot::Unclear(unclear) = self.replace(number, Slot::Free) {
+                self.finish(number, unclear.answer(tree), done);
+            }
+        }
+    }
+
+    fn in_ring(&self) -> Vec<u32> {
+        let slots = (0..).zip(&self.slots);
+        slots
+            .filter(|(_, slot)| matches!(slot, Slot::InRing(_)))
+            .map(|(number, _)| number)
+            .collect()
+    }
+
+    fn are_all_free(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+}
+
+/// A ring for the memory of a core, and for that of connections as they appear. If the kernel may
+/// not pin it (RLIMIT_MEMLOCK), each request takes somewhat longer. Writes for users other than
+/// root run as `nobody`, who can neither use the blocks reserved for root nor keep set-user-ID bits.
+fn ring(depth: u32, memory: &CoreContext) -> Option<Ring> {
+    let mut ring = Ring::with_nobody(depth).ok()?;
+    if let Err(error) = ring.register(memory.memory()) {
+        debug!("cannot register the memory of core {} with its ring: {error}", memory.index());
+    }
+    Some(ring)
+}
+
+/// Ends a request that could not be started.
+fn refuse(tree: &Tree, running: Running) -> Done {
+    let attributes = tree.attributes_after(&running.node);
+    running.abandon();
+    failed(Nfsstat3::Nfs3errJukebox, attributes)
+}
+
+fn ended_by_ring(ended: file_ring::Done<Bulk, u32>) -> Ended {
+    let result = ended.result.map_err(|error| io_status(&error));
+    Ended { buffer: ended.buffer, bytes: ended.bytes, result }
+}

@@ -1,0 +1,57 @@
+//! Keys that are the kernel's file handles, after a byte for their kind.
+
+use super::Root;
+use crate::protocol::Nfsstat3;
+use crate::server::directory::errors::io_status;
+use crate::server::file_system::{FileKey, KEY_BYTES_MAX, Outcome};
+use crate::sys::file_handle::FileHandle;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::OFlags;
+use std::io;
+
+pub(in super::super) struct KernelKeys(());
+
+impl KernelKeys {
+    /// Checks with the root that handles are available, fit, and can be opened.
+    pub(super) fn new(root: &OwnedFd) -> io::Result<Self> {
+        let (handle, _) = FileHandle::of(root.as_fd(), c"")?;
+        key_of(&handle).ok_or(io::ErrorKind::Unsupported)?;
+        handle.open(root.as_fd(), OFlags::PATH)?;
+        Ok(Self(()))
+    }
+
+    pub(super) fn of(&self, found: impl AsFd) -> Outcome<FileKey> {
+        let handle = FileHandle::of(found.as_fd(), c"");
+        let (handle, _) = handle.map_err(|error| io_status(&error))?;
+        key_of(&handle).ok_or(Nfsstat3::Nfs3errServerfault)
+    }
+
+    /// A generation in the handle tells the kernel that an inode number has been reused.
+    ///
+    /// It finds every file of the file system, also outside of the root: no such key is ever given
+    /// out, and a client cannot forge one, because handles are authenticated. A file that is moved
+    /// out of the export remains reachable for clients that know its key, as in the kernel's server
+    /// without `subtree_check`.
+    pub(super) fn find(&self, root: Root<'_>, key: &FileKey) -> Outcome<OwnedFd> {
+        let handle = handle_of(key).ok_or(Nfsstat3::Nfs3errStale)?;
+        handle.open(root.directory, OFlags::PATH).map_err(|error| match io_status(&error) {
+            // Not a handle of this file system: made by a server of another kind.
+            Nfsstat3::Nfs3errInval | Nfsstat3::Nfs3errNoent => Nfsstat3::Nfs3errStale,
+            status => status,
+        })
+    }
+}
+
+fn key_of(handle: &FileHandle) -> Option<FileKey> {
+    let mut bytes = [0; KEY_BYTES_MAX];
+    let end = handle.write_to(&mut bytes)?;
+    FileKey::new(bytes.get(..end)?).filter(is_kernel)
+}
+
+fn handle_of(key: &FileKey) -> Option<FileHandle> {
+    FileHandle::from_bytes(is_kernel(key).then_some(key.as_bytes())?)
+}
+
+fn is_kernel(key: &FileKey) -> bool {
+    key.as_bytes().first() != Some(&super::walk::MARK)
+}

@@ -1,0 +1,178 @@
+//! A file held open: found once, then queried, read and written without another lookup.
+
+use super::attributes::{kind, rights, stat};
+use super::files::open;
+use super::under_way::UnderWay;
+use crate::server::caller::Caller;
+use crate::server::file_system::FileKey;
+use rustix::fd::OwnedFd;
+use rustix::fs::{FileType, OFlags, Statx};
+use rustix::io;
+use spinrpc::sync::lock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Number of callers whose rights to the data of one file are remembered.
+const GRANTS: usize = 4;
+/// Number of cache ticks, after the one in which it was granted, for which a right is remembered. A
+/// change of an access control list, which shows in no attribute, takes effect after that.
+const GRANT_TICKS: u32 = 1;
+
+/// A right to the data of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Right {
+    Read,
+    Write,
+}
+
+/// A file, its descriptors and cached facts. Holding it keeps its inode number from being reused.
+pub(super) struct Node {
+    pub(super) key: FileKey,
+    pub(super) kind: FileType,
+    /// Found, not opened: sufficient for everything but its data.
+    pub(super) path: OwnedFd,
+    reader: OnceLock<Arc<OwnedFd>>,
+    writer: OnceLock<Arc<OwnedFd>>,
+    /// Syncs of its data or attributes.
+    pub(super) syncs: Arc<UnderWay>,
+    changes: Changes,
+    grants: Mutex<[Option<Grant>; GRANTS]>,
+    /// The tick of its last use.
+    used: AtomicU32,
+    /// Written and not synced since: closing it would lose an error of write-back.
+    is_dirty: AtomicBool,
+}
+
+/// Numbers of this server's started and finished changes of a file.
+#[derive(Default)]
+struct Changes {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// A change of a file in progress.
+#[derive(Debug)]
+pub(super) struct Change {
+    number: u64,
+    is_alone: bool,
+}
+
+/// A caller was found to have a right to a file with this owner and mode.
+struct Grant {
+    caller: Caller,
+    right: Right,
+    file: (u32, u32, u32),
+    tick: u32,
+}
+
+impl Node {
+    pub(super) fn new(key: FileKey, path: OwnedFd, stat: &Statx) -> Self {
+        Self {
+            key,
+            kind: kind(stat),
+            path,
+            reader: OnceLock::new(),
+            writer: OnceLock::new(),
+            syncs: Arc::default(),
+            changes: Changes::default(),
+            grants: Mutex::default(),
+            used: AtomicU32::new(0),
+            is_dirty: AtomicBool::new(false),
+        }
+    }
+
+    /// Current attributes.
+    pub(super) fn stat(&self) -> io::Result<Statx> {
+        stat(&self.path)
+    }
+
+    /// The descriptor for its data, if it is open.
+    pub(super) fn opened(&self, right: Right) -> Option<&Arc<OwnedFd>> {
+        self.slot(right).get()
+    }
+
+    /// The descriptor for its data, opened with the thread's identity. May block.
+    pub(super) fn open(&self, right: Right) -> io::Result<&Arc<OwnedFd>> {
+        if let Some(file) = self.opened(right) {
+            return Ok(file);
+        }
+        let how = if right == Right::Read { OFlags::RDONLY } else { OFlags::WRONLY };
+        let file = Arc::new(open(&self.path, how)?);
+        Ok(self.slot(right).get_or_init(|| file))
+    }
+
+    /// Any descriptor that can sync it. May block.
+    pub(super) fn open_any(&self) -> io::Result<&Arc<OwnedFd>> {
+        match self.opened(Right::Write) {
+            Some(file) => Ok(file),
+            None => self.open(Right::Read),
+        }
+    }
+
+    fn slot(&self, right: Right) -> &OnceLock<Arc<OwnedFd>> {
+        match right {
+            Right::Read => &self.reader,
+            Right::Write => &self.writer,
+        }
+    }
+
+    /// Starts a change; query the attributes from before only afterwards.
+    pub(super) fn begin_change(&self) -> Change {
+        let number = self.changes.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        Change { number, is_alone: self.changes.ended.load(Ordering::SeqCst) == number - 1 }
+    }
+
+    /// Ends a change, after the later attributes were queried. Returns whether no other change of
+    /// this server overlapped: only then does the difference between before and after show the
+    /// effect of this one (RFC 1813 section 2.6).
+    pub(super) fn end_change(&self, change: &Change) -> bool {
+        self.changes.ended.fetch_add(1, Ordering::SeqCst);
+        change.is_alone && self.changes.begun.load(Ordering::SeqCst) == change.number
+    }
+
+    /// Returns whether the caller recently had this right, and the file's owner, group and mode are
+    /// unchanged. Does not block: unknown while another thread has the lock.
+    pub(super) fn is_granted(&self, caller: &Caller, right: Right, now: &Statx, tick: u32) -> bool {
+        let Ok(grants) = self.grants.try_lock() else { return false };
+        grants.iter().flatten().any(|grant| grant.holds(caller, right, now, tick))
+    }
+
+    /// Remembers that the caller has a right, replacing the oldest entry.
+    pub(super) fn grant(&self, caller: &Caller, right: Right, now: &Statx, tick: u32) {
+        let mut grants = lock(&self.grants);
+        grants.rotate_right(1);
+        if let Some(first) = grants.first_mut() {
+            *first = Some(Grant { caller: *caller, right, file: ownership(now), tick });
+        }
+    }
+
+    pub(super) fn touch(&self, tick: u32) {
+        self.used.store(tick, Ordering::Relaxed);
+    }
+
+    /// Ticks since its last use.
+    pub(super) fn idle_ticks(&self, tick: u32) -> u32 {
+        tick.saturating_sub(self.used.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_dirty(&self, is_dirty: bool) {
+        self.is_dirty.store(is_dirty, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        self.is_dirty.load(Ordering::Relaxed)
+    }
+}
+
+impl Grant {
+    fn holds(&self, caller: &Caller, right: Right, now: &Statx, tick: u32) -> bool {
+        tick.saturating_sub(self.tick) <= GRANT_TICKS
+            && self.right == right
+            && self.file == ownership(now)
+            && self.caller == *caller
+    }
+}
+
+fn ownership(stat: &Statx) -> (u32, u32, u32) {
+    (stat.stx_uid, stat.stx_gid, rights(stat))
+}

@@ -1,0 +1,135 @@
+//! The files held open: a bounded number, the most recently used ones.
+//!
+//! Threads that may block add and remove files. A polling core only looks them up, and takes the
+//! slow path if a thread has the lock. A thread also closes removed entries, because closing a
+//! deleted file frees its blocks, which takes a while.
+
+use super::node::Node;
+use crate::server::file_system::FileKey;
+use spinrpc::sync::lock;
+use std::collections::HashMap;
+use std::mem;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Number of parts, each with its own lock.
+const SHARDS: usize = 16;
+/// Number of ticks after which an unused file is closed. A tick is about a second
+/// ([`Tree::tend`](super::tree::Tree::tend)).
+const IDLE_TICKS_MAX: u32 = 5;
+
+type Shard = HashMap<FileKey, Arc<Node>>;
+
+pub(super) struct Nodes {
+    shards: [Mutex<Shard>; SHARDS],
+    shard_max: usize,
+    /// Removed, but still in use by some thread or core.
+    leaving: Mutex<Vec<Arc<Node>>>,
+    tick: AtomicU32,
+}
+
+impl Nodes {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            shards: Default::default(),
+            shard_max: max.div_ceil(SHARDS).max(1),
+            leaving: Mutex::default(),
+            tick: AtomicU32::new(0),
+        }
+    }
+
+    /// A cheap clock for cores.
+    pub(super) fn tick(&self) -> u32 {
+        self.tick.load(Ordering::Relaxed)
+    }
+
+    /// A held file, if the lock is free.
+    pub(super) fn peek(&self, key: &FileKey) -> Option<Arc<Node>> {
+        let node = Arc::clone(self.shard(key).try_lock().ok()?.get(key)?);
+        node.touch(self.tick());
+        Some(node)
+    }
+
+    /// A file that is held.
+    pub(super) fn find(&self, key: &FileKey) -> Option<Arc<Node>> {
+        let node = Arc::clone(lock(self.shard(key)).get(key)?);
+        node.touch(self.tick());
+        Some(node)
+    }
+
+    /// Holds a file; returns the existing one if it is held already. If there is no room, another
+    /// one is passed to `close`.
+    pub(super) fn hold(&self, node: Node, close: impl FnOnce(Arc<Node>)) -> Arc<Node> {
+        node.touch(self.tick());
+        let mut shard = lock(self.shard(&node.key));
+        if let Some(held) = shard.get(&node.key) {
+            return Arc::clone(held);
+        }
+        let given_up = if shard.len() < self.shard_max { None } else { give_up(&mut shard) };
+        let node = Arc::new(node);
+        shard.insert(node.key, Arc::clone(&node));
+        drop(shard);
+        if let Some(node) = given_up {
+            close(node);
+        }
+        node
+    }
+
+    /// Releases a file.
+    pub(super) fn forget(&self, key: &FileKey) {
+        let node = lock(self.shard(key)).remove(key);
+        node.into_iter().for_each(|node| self.leave(node));
+    }
+
+    /// Closes a removed entry, now or when it is no longer in use.
+    pub(super) fn leave(&self, node: Arc<Node>) {
+        lock(&self.leaving).push(node);
+        self.close_unused();
+    }
+
+    /// Advances the clock, and passes unused and deleted files to `close`.
+    pub(super) fn tend(&self, is_gone: impl Fn(&Node) -> bool, close: impl Fn(Arc<Node>)) {
+        let tick = self.tick.fetch_add(1, Ordering::Relaxed) + 1;
+        for shard in &self.shards {
+            let is_over = |node: &Node| node.idle_ticks(tick) > IDLE_TICKS_MAX || is_gone(node);
+            let over: Vec<_> =
+                lock(shard).extract_if(|_, node| is_over(node)).map(|(_, node)| node).collect();
+            over.into_iter().for_each(&close);
+        }
+        self.close_unused();
+    }
+
+    /// Number of nodes that are held.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    /// New uses of removed entries are not possible, so an entry that only this list holds stays
+    /// that way.
+    fn close_unused(&self) {
+        let mut leaving = lock(&self.leaving);
+        let all = mem::take(&mut *leaving);
+        let (unused, used): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|node| Arc::strong_count(node) == 1);
+        *leaving = used;
+        drop(leaving);
+        drop(unused);
+    }
+
+    fn shard(&self, key: &FileKey) -> &Mutex<Shard> {
+        let folded = key.as_bytes().iter().fold(0_usize, fold_byte);
+        &self.shards[folded % SHARDS]
+    }
+}
+
+/// Removes the least recently used file; one that needs a sync only if all do.
+fn give_up(shard: &mut Shard) -> Option<Arc<Node>> {
+    let rank = |node: &Arc<Node>| (node.is_dirty(), std::cmp::Reverse(node.idle_ticks(u32::MAX)));
+    let key = shard.iter().min_by_key(|(_, node)| rank(node)).map(|(key, _)| *key)?;
+    shard.remove(&key)
+}
+
+fn fold_byte(sum: usize, byte: &u8) -> usize {
+    sum.wrapping_mul(31).wrapping_add(usize::from(*byte))
+}

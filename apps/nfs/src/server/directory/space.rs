@@ -1,0 +1,72 @@
+//! FSSTAT, FSINFO, PATHCONF, and other properties of file system types.
+
+use super::errors::OrStatus;
+use super::set::FILE_BYTES_MAX;
+use super::tree::Tree;
+use crate::protocol::Nfstime3;
+use crate::server::file_system::{Abilities, Outcome, Space};
+use rustix::fd::OwnedFd;
+use rustix::fs::{fstatfs, fstatvfs};
+use rustix::io;
+
+/// Number of links that any unknown file system supports.
+const LINKS_MAX: u32 = 255;
+
+/// Local file systems, by the magic number of statfs(2), with the maximum number of links of their
+/// files.
+const LOCAL: [(u32, u32); 9] = [
+    (0x0000_ef53, 65_000),          // ext2, ext3, ext4
+    (0x5846_5342, i32::MAX as u32), // xfs
+    (0x9123_683e, 65_535),          // btrfs
+    (0x0102_1994, i32::MAX as u32), // tmpfs
+    (0xf2f5_2010, 65_535),          // f2fs
+    (0xca45_1a4e, 65_535),          // bcachefs
+    (0x2fc1_2fc1, LINKS_MAX),       // zfs
+    (0x794c_7630, LINKS_MAX),       // overlayfs
+    (0x8584_58f6, LINKS_MAX),       // ramfs
+];
+
+/// Properties of a file system type.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileSystemKind {
+    /// Attributes of an open file come from memory. Others (NFS, FUSE, ...) may ask a slow server.
+    pub(super) answers_at_once: bool,
+    pub(super) name_bytes_max: u32,
+    links_max: u32,
+}
+
+impl FileSystemKind {
+    pub(super) fn of(root: &OwnedFd) -> io::Result<Self> {
+        let magic = fstatfs(root)?.f_type as u32;
+        let local = LOCAL.iter().find(|(number, _)| *number == magic);
+        Ok(Self {
+            answers_at_once: local.is_some(),
+            name_bytes_max: u32::try_from(fstatvfs(root)?.f_namemax).unwrap_or(u32::MAX),
+            links_max: local.map_or(LINKS_MAX, |(_, links)| *links),
+        })
+    }
+
+    pub(super) fn abilities(&self) -> Abilities {
+        Abilities {
+            file_bytes_max: FILE_BYTES_MAX,
+            name_bytes_max: self.name_bytes_max,
+            links_max: self.links_max,
+            time_step: Nfstime3 { seconds: 0, nseconds: 1 },
+        }
+    }
+}
+
+impl Tree {
+    pub(super) fn space(&self) -> Outcome<Space> {
+        let room = fstatvfs(&self.root_directory).or_status()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(room.f_frsize);
+        Ok(Space {
+            bytes: bytes(room.f_blocks),
+            bytes_free: bytes(room.f_bfree),
+            bytes_available: bytes(room.f_bavail),
+            files: room.f_files,
+            files_free: room.f_ffree,
+            files_available: room.f_favail,
+        })
+    }
+}

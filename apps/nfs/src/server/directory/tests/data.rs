@@ -1,0 +1,425 @@
+//! READ, WRITE and COMMIT, with the ring and with threads.
+
+use super::*;
+use crate::server::directory::node::{Node, Right};
+use crate::server::directory::transfer::{Ended, Running};
+use std::io::Read;
+
+/// Runs the test with both; only with threads if io_uring is denied.
+fn both(test: impl Fn(&Export, &mut Data)) {
+    for io in [IoMode::Auto, IoMode::Threads] {
+        let export = Export::with(DirectoryOptions { io, ..DirectoryOptions::default() });
+        let mut data = export.data();
+        test(&export, &mut data);
+    }
+}
+
+#[test]
+fn what_was_written_is_read() {
+    both(|export, data| {
+        let file = export.create("file");
+        let bytes: Vec<u8> = (0..100_000_u32).map(|number| (number % 251) as u8).collect();
+        let placed = WriteData::Placed(Bulk::from_vec(bytes.clone()));
+        let request = Request::Write { offset: 3, data: placed, stable: StableHow::Unstable };
+        let Done::Written { count, wcc, .. } = data.run(&ROOT, &file, request) else { panic!() };
+        assert_eq!(count, 100_000);
+        assert!(matches!(&wcc.before, Some(before) if before.size == 0));
+        assert!(matches!(&wcc.after, Some(after) if after.size == 100_003));
+        let expected = [&[0; 3], &bytes[..]].concat();
+        assert_eq!(fs::read(export.local("file")).unwrap(), expected);
+        assert_eq!(data.read_as(&ROOT, &file, (0, 100_003)).unwrap(), (expected.clone(), true));
+        assert_eq!(data.read_as(&ROOT, &file, (0, 10)).unwrap(), (expected[..10].to_vec(), false));
+        assert_eq!(
+            data.read_as(&ROOT, &file, (100_000, 10)).unwrap(),
+            (expected[100_000..].to_vec(), true)
+        );
+    });
+}
+
+/// A COMMIT that started after a WRITE and ended before it may have missed its data.
+#[test]
+fn a_write_that_ends_after_a_sync_has_to_be_synced_still() {
+    let export = Export::new();
+    let tree = &export.directory.tree;
+    let node = tree.node(&export.create("file")).unwrap();
+    let data = Bulk::from_vec(vec![1]);
+    let write = under_way(&node, &Request::Write { offset: 0, data, stable: StableHow::Unstable });
+    let commit = under_way(&node, &COMMIT);
+    let _ = commit.end(tree, Ended { buffer: None, bytes: 0, result: Ok(()) });
+    assert!(!node.is_dirty());
+    let _ = write.end(tree, Ended { buffer: None, bytes: 1, result: Ok(()) });
+    assert!(node.is_dirty());
+}
+
+#[test]
+fn a_read_at_or_beyond_the_end_has_no_bytes() {
+    both(|export, data| {
+        let file = export.create("file");
+        fs::write(export.local("file"), "text").unwrap();
+        for offset in [4, 5, i64::MAX as u64, u64::MAX] {
+            assert_eq!(
+                data.read_as(&ROOT, &file, (offset, 8)).unwrap(),
+                (vec![], true),
+                "{offset}"
+            );
+        }
+        assert_eq!(data.read_as(&ROOT, &file, (0, 0)).unwrap(), (vec![], false));
+    });
+}
+
+#[test]
+fn a_write_beyond_what_files_can_have_fails() {
+    both(|export, data| {
+        let file = export.create("file");
+        for offset in [i64::MAX as u64, u64::MAX] {
+            let written = data.write_as(&ROOT, &file, (offset, b"x"), StableHow::Unstable);
+            assert_eq!(status(written), Nfsstat3::Nfs3errFbig);
+        }
+        assert_eq!(data.write_as(&ROOT, &file, (0, b""), StableHow::Unstable).unwrap(), 0);
+        assert_eq!(export.directory.attributes(&file).unwrap().size, 0);
+    });
+}
+
+#[test]
+fn data_are_of_regular_files_only() {
+    both(|export, data| {
+        let directory = export.make_directory("directory");
+        let read = data.read_as(&ROOT, &directory, (0, 1));
+        assert_eq!(status(read), Nfsstat3::Nfs3errIsdir);
+        let written = data.write_as(&ROOT, &directory, (0, b"x"), StableHow::Unstable);
+        assert_eq!(status(written), Nfsstat3::Nfs3errIsdir);
+        assert_eq!(status(data.commit(&directory)), Nfsstat3::Nfs3errIsdir);
+    });
+}
+
+#[test]
+fn stable_means_synced_before_the_reply() {
+    both(|export, data| {
+        let file = export.create("file");
+        let synced = |data: &mut Data, stable| {
+            let before = export.directory.syncs();
+            data.write_as(&ROOT, &file, (0, b"x"), stable).unwrap();
+            let after = export.directory.syncs();
+            (after.data - before.data, after.file - before.file)
+        };
+        assert_eq!(synced(data, StableHow::Unstable), (0, 0));
+        assert_eq!(synced(data, StableHow::DataSync), (1, 0));
+        assert_eq!(synced(data, StableHow::FileSync), (0, 1));
+        let before = export.directory.syncs();
+        data.commit(&file).unwrap();
+        assert_eq!(export.directory.syncs().file - before.file, 1);
+        assert_eq!(export.directory.losses(), 0);
+    });
+}
+
+#[test]
+fn changes_of_names_are_synced_before_the_reply() {
+    let export = Export::new();
+    let root = export.root();
+    let mut last = export.directory.syncs().file;
+    let mut synced = |what: &str, at_least: u64| {
+        let now = export.directory.syncs().file;
+        assert!(now - last >= at_least, "{what}: {} of {at_least}", now - last);
+        last = now;
+    };
+    let file = export.create("file");
+    synced("CREATE: the file and the directory", 2);
+    export.make_directory("directory");
+    synced("MKDIR", 2);
+    export.directory.link(&ROOT, &file, at(&root, "link"), &mut WccData::default()).unwrap();
+    synced("LINK", 2);
+    export.rename(at(&root, "link"), at(&export.key("directory"), "link")).unwrap();
+    synced("RENAME: both directories", 2);
+    export.set(&ROOT, &file, &with_mode(0o600)).unwrap();
+    synced("SETATTR", 1);
+    export.remove("file").unwrap();
+    synced("REMOVE", 1);
+}
+
+#[test]
+fn a_file_that_was_removed_while_it_was_open_is_stale() {
+    both(|export, data| {
+        let file = export.create("file");
+        data.write_as(&ROOT, &file, (0, b"text"), StableHow::Unstable).unwrap();
+        data.read_as(&ROOT, &file, (0, 4)).unwrap();
+        fs::remove_file(export.local("file")).unwrap();
+        assert_eq!(status(data.read_as(&ROOT, &file, (0, 4))), Nfsstat3::Nfs3errStale);
+        let written = data.write_as(&ROOT, &file, (0, b"x"), StableHow::Unstable);
+        assert_eq!(status(written), Nfsstat3::Nfs3errStale);
+        assert_eq!(status(data.commit(&file)), Nfsstat3::Nfs3errStale);
+    });
+}
+
+#[test]
+fn many_requests_run_at_a_time_and_too_many_are_told_to_come_back() {
+    for io in [IoMode::Auto, IoMode::Threads] {
+        let options = DirectoryOptions { io, ring_depth: 8, ..DirectoryOptions::default() };
+        let export = Export::with(options);
+        let mut data = export.data();
+        let file = export.create("file");
+        let mut later = Vec::new();
+        for offset in 0..8 {
+            let data_of = WriteData::Inline(b"x");
+            let request = Request::Write { offset, data: data_of, stable: StableHow::Unstable };
+            match data.path.start(&ROOT, &file, request) {
+                Started::Later(number) => later.push(number),
+                Started::Done(done) => panic!("{done:?}"),
+            }
+        }
+        let request = Request::Commit { offset: 0, count: 0 };
+        let refused = data.path.start(&ROOT, &file, request);
+        let too_much = Nfsstat3::Nfs3errJukebox;
+        assert!(
+            matches!(refused, Started::Done(Done::Failed { status, .. }) if status == too_much)
+        );
+        let mut ended = Vec::new();
+        while data.path.poll(&mut |number, done| {
+            assert!(matches!(done, Done::Written { count: 1, .. }), "{done:?}");
+            ended.push(number);
+        }) {
+            thread::yield_now();
+        }
+        ended.sort_unstable();
+        later.sort_unstable();
+        assert_eq!(ended, later);
+        assert_eq!(fs::read(export.local("file")).unwrap(), b"xxxxxxxx");
+        assert!(!data.path.poll(&mut |_, done| panic!("{done:?}")));
+    }
+}
+
+/// All cores share the threads' queue, and each may have as many requests in progress.
+#[test]
+fn each_of_many_cores_has_as_much_under_way_as_one() {
+    let io = IoMode::Threads;
+    let options = DirectoryOptions { io, ring_depth: 8, threads: 1, ..DirectoryOptions::default() };
+    let export = Export::with(options);
+    let file = export.create("file");
+    let node = export.directory.tree.node(&file).unwrap();
+    // The single thread stops at the end of the first request.
+    let other = under_way(&node, &COMMIT);
+    let mut cores: Vec<_> = (0..3).map(|_| export.data()).collect();
+    for core in &mut cores {
+        for _ in 0..8 {
+            let commit = Request::Commit { offset: 0, count: 0 };
+            let started = core.path.start(&ROOT, &file, commit);
+            assert!(matches!(started, Started::Later(_)), "{started:?}");
+        }
+    }
+    drop(other);
+    for core in &mut cores {
+        let mut ended = 0;
+        while core.path.poll(&mut |_, done| {
+            assert!(matches!(done, Done::Committed { .. }), "{done:?}");
+            ended += 1;
+        }) {
+            thread::yield_now();
+        }
+        assert_eq!(ended, 8);
+    }
+}
+
+#[test]
+fn writes_that_overlap_in_time_do_not_claim_to_be_alone() {
+    let export = Export::new();
+    let mut data = export.data();
+    let file = export.create("file");
+    data.write_as(&ROOT, &file, (0, b"open it"), StableHow::Unstable).unwrap();
+    if export.directory.ways().io != IoMode::Uring {
+        return;
+    }
+    for offset in 0..2 {
+        let data_of = WriteData::Inline(b"x");
+        let request = Request::Write { offset, data: data_of, stable: StableHow::Unstable };
+        assert!(matches!(data.path.start(&ROOT, &file, request), Started::Later(_)));
+    }
+    let mut alone = 0;
+    while data.path.poll(&mut |_, done| {
+        let Done::Written { wcc, .. } = done else { panic!("{done:?}") };
+        alone += u32::from(wcc.before.is_some());
+    }) {}
+    assert_eq!(alone, 0);
+}
+
+#[test]
+fn a_read_only_file_descriptor_is_not_what_writes() {
+    both(|export, data| {
+        let file = export.create("file");
+        data.read_as(&ROOT, &file, (0, 1)).unwrap();
+        data.write_as(&ROOT, &file, (0, b"x"), StableHow::FileSync).unwrap();
+        assert_eq!(data.read_as(&ROOT, &file, (0, 1)).unwrap(), (b"x".to_vec(), true));
+    });
+}
+
+/// A process that leases a file, and does not release the lease when asked to.
+struct Leaser(std::process::Child);
+
+impl Leaser {
+    fn of(path: &Path) -> Option<Self> {
+        let lease = "$SIG{IO} = 'IGNORE'; open F, '+<', $ARGV[0] or die; \
+                     fcntl F, 1024, 1 or die $!; syswrite STDOUT, 'leased'; sleep 60";
+        let mut command = std::process::Command::new("perl");
+        command.args(["-e", lease]).arg(path).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().ok()?;
+        let mut said = [0; 6];
+        let is_leased = child.stdout.take()?.read_exact(&mut said).is_ok();
+        let leaser = Self(child);
+        is_leased.then_some(leaser)
+    }
+}
+
+impl Drop for Leaser {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_lease_of_another_process_is_not_waited_for() {
+    both(|export, data| {
+        fs::write(export.local("file"), "text").unwrap();
+        let file = export.key("file");
+        let Some(leaser) = Leaser::of(&export.local("file")) else {
+            return eprintln!("not tested: it takes perl, and a file system with leases");
+        };
+        let begun = std::time::Instant::now();
+        assert_eq!(status(data.read_as(&ROOT, &file, (0, 4))), Nfsstat3::Nfs3errJukebox);
+        assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+        drop(leaser);
+        assert_eq!(data.read_as(&ROOT, &file, (0, 4)).unwrap(), (b"text".to_vec(), true));
+    });
+}
+
+#[test]
+fn an_error_of_a_sync_changes_the_verifier_of_writes() {
+    let export = Export::new();
+    let (tree, file) = (&export.directory.tree, export.create("file"));
+    let losses_of = |operation: &Request<Bulk>, result| {
+        let before = export.directory.losses();
+        let (running, _) = Running::begin(tree.node(&file).unwrap(), operation).unwrap();
+        let _ = running.end(tree, Ended { buffer: None, bytes: 0, result });
+        export.directory.losses() - before
+    };
+    let data = || Bulk::from_vec(vec![0; 8]);
+    let write = |stable| Request::Write { offset: 0, data: data(), stable };
+    let failed = || Err(Nfsstat3::Nfs3errIo);
+    assert_eq!(losses_of(&COMMIT, Ok(())), 0);
+    assert_eq!(losses_of(&COMMIT, failed()), 1);
+    assert_eq!(losses_of(&write(StableHow::DataSync), failed()), 1);
+    assert_eq!(losses_of(&write(StableHow::FileSync), failed()), 1);
+    // An error reported to its own caller loses nothing of others.
+    assert_eq!(losses_of(&write(StableHow::Unstable), failed()), 0);
+    assert_eq!(losses_of(&Request::Read { offset: 0, into: data() }, failed()), 0);
+}
+
+/// Otherwise any client could make all others resend their data.
+#[test]
+fn a_durable_write_that_is_refused_loses_nothing_of_others() {
+    both(|export, data| {
+        let file = export.create("file");
+        // Larger than files can be on most file systems; others write it.
+        let written = data.write_as(&ROOT, &file, (1 << 62, b"x"), StableHow::FileSync);
+        assert!(matches!(written, Ok(1) | Err(Nfsstat3::Nfs3errFbig)), "{written:?}");
+        assert_eq!(export.directory.losses(), 0);
+    });
+}
+
+#[test]
+fn only_what_a_sync_may_have_met_counts_as_a_loss() {
+    use Nfsstat3::*;
+    let export = Export::new();
+    let tree = &export.directory.tree;
+    let node = tree.node(&export.create("file")).unwrap();
+    let losses_of = |stable: Option<StableHow>, status, bytes| {
+        let data = || Bulk::from_vec(vec![1, 2]);
+        let operation =
+            stable.map_or(COMMIT, |stable| Request::Write { offset: 0, data: data(), stable });
+        let (running, _) = Running::begin(Arc::clone(&node), &operation).unwrap();
+        let before = export.directory.losses();
+        let _ = running.end(tree, Ended { buffer: None, bytes, result: Err(status) });
+        export.directory.losses() - before
+    };
+    let durable = Some(StableHow::DataSync);
+    for refusal in [
+        Nfs3errFbig,
+        Nfs3errInval,
+        Nfs3errPerm,
+        Nfs3errAcces,
+        Nfs3errRofs,
+        Nfs3errNxio,
+        Nfs3errJukebox,
+        Nfs3errStale,
+        Nfs3errIsdir,
+    ] {
+        assert_eq!(losses_of(durable, refusal, 0), 0, "{refusal:?}");
+    }
+    for full in [Nfs3errNospc, Nfs3errDquot] {
+        assert_eq!(losses_of(durable, full, 0), 0, "{full:?}");
+        assert_eq!(losses_of(durable, full, 1), 1, "{full:?}");
+        assert_eq!(losses_of(None, full, 0), 1, "{full:?} of COMMIT");
+    }
+    assert_eq!(losses_of(durable, Nfs3errIo, 0), 1);
+    assert_eq!(losses_of(Some(StableHow::Unstable), Nfs3errIo, 0), 0);
+}
+
+const COMMIT: Request<Bulk> = Request::Commit { offset: 0, count: 0 };
+
+/// A request in progress, without the kernel's knowledge.
+fn under_way(node: &Arc<Node>, operation: &Request<Bulk>) -> Running {
+    let mut running = Running::begin(Arc::clone(node), operation).unwrap().0;
+    running.mark();
+    running
+}
+
+/// The kernel reports an error once, to one of two overlapping syncs: neither has brought its data
+/// to the disk.
+#[test]
+fn what_overlaps_with_a_sync_that_fails_fails() {
+    let export = Export::new();
+    let tree = &export.directory.tree;
+    let node = tree.node(&export.create("file")).unwrap();
+    let stable = StableHow::FileSync;
+    let write = || Request::Write { offset: 0, data: Bulk::from_vec(vec![1]), stable };
+    for operation in [COMMIT, write()] {
+        let bytes = usize::from(operation.right() == Right::Write);
+        let (told, untold) = (under_way(&node, &COMMIT), under_way(&node, &operation));
+        let untold = untold.end(tree, Ended { buffer: None, bytes, result: Ok(()) }).unwrap_err();
+        let later = under_way(&node, &operation);
+        let before = export.directory.losses();
+        let _ = told.end(tree, Ended { buffer: None, bytes: 0, result: Err(Nfsstat3::Nfs3errIo) });
+        assert_eq!(export.directory.losses() - before, 1);
+        let Ok(answer) = untold.answer(tree) else { panic!("it waits for what began later") };
+        assert!(matches!(answer, Done::Failed { status: Nfsstat3::Nfs3errIo, .. }), "{answer:?}");
+        drop(later);
+    }
+    let (first, second) = (under_way(&node, &write()), under_way(&node, &COMMIT));
+    let good = || Ended { buffer: None, bytes: 1, result: Ok(()) };
+    let first = first.end(tree, good()).unwrap_err();
+    assert!(second.end(tree, good()).is_ok());
+    assert!(matches!(first.wait(tree), Done::Written { count: 1, .. }));
+}
+
+/// Cores answer it when they are polled; threads wait for it.
+#[test]
+fn a_commit_waits_for_what_it_overlaps_with() {
+    both(|export, data| {
+        let file = export.create("file");
+        data.write_as(&ROOT, &file, (0, b"x"), StableHow::Unstable).unwrap();
+        let node = export.directory.tree.node(&file).unwrap();
+        let other = under_way(&node, &COMMIT);
+        let Started::Later(number) =
+            data.path.start(&ROOT, &file, Request::Commit { offset: 0, count: 0 })
+        else {
+            panic!("it takes a while")
+        };
+        for _ in 0..1000 {
+            assert!(data.path.poll(&mut |_, done| panic!("{done:?}")), "it is in progress");
+            thread::yield_now();
+        }
+        let result = Err(Nfsstat3::Nfs3errIo);
+        let _ = other.end(&export.directory.tree, Ended { buffer: None, bytes: 0, result });
+        let status = Nfsstat3::Nfs3errIo;
+        assert!(matches!(data.wait(number), Done::Failed { status: told, .. } if told == status));
+        data.commit(&file).unwrap();
+    });
+}

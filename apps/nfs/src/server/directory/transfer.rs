@@ -1,0 +1,384 @@
+//! READ, WRITE and COMMIT: their preparation, and their results, whether a ring or a thread
+//! performed them.
+
+use super::attributes::{before, lends_identity};
+use super::errors::{OrStatus, status};
+use super::node::{Change, Node, Right};
+use super::set::FILE_BYTES_MAX;
+use super::tree::{Tree, live};
+use super::under_way::{Overlap, Syncing};
+use crate::protocol::{Nfsstat3, PostOpAttr, StableHow, WccAttr, WccData};
+use crate::server::caller::Caller;
+use crate::server::file_system::{Done, FileKey, Outcome, Request};
+use crate::sys::file_ring::Durability;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Access, FileType, Statx};
+use rustix::io::{self, Errno, IoSlice, ReadWriteFlags, pread, pwritev2};
+use spinrpc::Bulk;
+use std::sync::Arc;
+
+/// A request with everything needed to perform it later or elsewhere.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) caller: Caller,
+    pub(super) key: FileKey,
+    pub(super) request: Request<Bulk>,
+}
+
+/// A request in progress; the ring, or the thread that performs it, has its buffer.
+pub(super) struct Running {
+    pub(super) node: Arc<Node>,
+    before: WccAttr,
+    what: What,
+    /// Sync of the transfer, from its start.
+    sync: Option<Syncing>,
+}
+
+enum What {
+    Read { offset: u64 },
+    Write { stable: StableHow, change: Change },
+    Commit,
+}
+
+/// A completed request with a sync, whose outcome depends on overlapping syncs.
+pub(super) struct Unclear {
+    running: Running,
+    ended: Ended,
+    overlap: Overlap,
+}
+
+/// Result of a transfer, with the buffer if it had one, and the number of bytes from its start.
+pub(super) struct Ended {
+    pub(super) buffer: Option<Bulk>,
+    pub(super) bytes: usize,
+    pub(super) result: Outcome<()>,
+}
+
+impl Request<Bulk> {
+    pub(super) fn right(&self) -> Right {
+        match self {
+            Self::Read { .. } => Right::Read,
+            Self::Write { .. } | Self::Commit { .. } => Right::Write,
+        }
+    }
+
+    /// Limits it to the maximum file size: a READ beyond it ends there, a WRITE fails.
+    pub(super) fn within_bounds(mut self) -> Outcome<Self> {
+        match &mut self {
+            Self::Read { offset, into } => {
+                *offset = (*offset).min(FILE_BYTES_MAX);
+                let room = usize::try_from(FILE_BYTES_MAX - *offset).unwrap_or(usize::MAX);
+                into.set_len(into.len().min(room));
+            }
+            Self::Write { offset, data, .. } => {
+                let end = offset.checked_add(data.len() as u64);
+                end.filter(|end| *end <= FILE_BYTES_MAX).ok_or(Nfsstat3::Nfs3errFbig)?;
+            }
+            Self::Commit { .. } => {}
+        }
+        Ok(self)
+    }
+}
+
+impl What {
+    fn begin(request: &Request<Bulk>, node: &Node) -> Self {
+        match request {
+            Request::Read { offset, .. } => Self::Read { offset: *offset },
+            Request::Write { stable, .. } => {
+                Self::Write { stable: *stable, change: node.begin_change() }
+            }
+            Request::Commit { .. } => Self::Commit,
+        }
+    }
+
+    fn syncs(&self) -> bool {
+        match self {
+            Self::Read { .. } => false,
+            Self::Write { stable, .. } => *stable != StableHow::Unstable,
+            Self::Commit => true,
+        }
+    }
+
+    /// Returns whether no other change of the file overlapped ([`Node::end_change`]).
+    fn end(&self, node: &Node) -> bool {
+        match self {
+            Self::Write { change, .. } => node.end_change(change),
+            Self::Read { .. } | Self::Commit => true,
+        }
+    }
+}
+
+impl Running {
+    /// Starts a request, and reads the attributes from before.
+    pub(super) fn begin(node: Arc<Node>, request: &Request<Bulk>) -> Outcome<(Self, Statx)> {
+        let what = What::begin(request, &node);
+        match live(&node.path) {
+            Ok(present) => Ok((Self { before: before(&present), node, what, sync: None }, present)),
+            Err(status) => {
+                what.end(&node);
+                Err(status)
+            }
+        }
+    }
+
+    /// Marks the start: that the file will need a sync, or is being synced. A sync clears the mark
+    /// first, because it may miss concurrent writes; a write sets it again at its end.
+    pub(super) fn mark(&mut self) {
+        match self.what {
+            What::Read { .. } => {}
+            What::Write { .. } => self.node.set_dirty(true),
+            What::Commit => self.node.set_dirty(false),
+        }
+        self.sync = self.what.syncs().then(|| self.node.syncs.begin());
+    }
+
+    /// Ends it before anything was done.
+    pub(super) fn abandon(self) {
+        self.what.end(&self.node);
+    }
+
+    /// Ends it, and returns the answer if that is known.
+    #[expect(clippy::result_large_err, reason = "the request itself comes back")]
+    pub(super) fn end(mut self, tree: &Tree, ended: Ended) -> Result<Done, Unclear> {
+        let is_loss = ended.is_loss(&self.what);
+        if is_loss {
+            tree.lost(Nfsstat3::Nfs3errIo);
+        }
+        if matches!(self.what, What::Write { .. }) && ended.bytes > 0 {
+            self.node.set_dirty(true);
+        }
+        match self.sync.take() {
+            None => Ok(self.answer(tree, ended)),
+            Some(sync) => Unclear { running: self, ended, overlap: sync.end(is_loss) }.answer(tree),
+        }
+    }
+
+    fn answer(self, tree: &Tree, ended: Ended) -> Done {
+        let after = tree.attributes_after(&self.node);
+        let before = self.what.end(&self.node).then_some(self.before);
+        match (self.what, ended) {
+            (What::Read { offset }, Ended { buffer: Some(data), bytes, result }) => {
+                read(offset, data, bytes, result, after)
+            }
+            (What::Write { stable, .. }, Ended { bytes, result, .. }) => match result {
+                Err(status) if bytes == 0 => failed(status, after),
+                _ => {
+                    let wcc = WccData { before, after };
+                    let count = u32::try_from(bytes).unwrap_or(u32::MAX);
+                    Done::Written { count, committed: stable, wcc }
+                }
+            },
+            (_, Ended { result: Ok(()), .. }) => Done::Committed { wcc: WccData { before, after } },
+            (_, Ended { result: Err(status), .. }) => failed(status, after),
+        }
+    }
+}
+
+impl Unclear {
+    /// The answer, if it is known: the request failed, or all overlapping syncs have ended.
+    #[expect(clippy::result_large_err, reason = "the request itself comes back")]
+    pub(super) fn answer(self, tree: &Tree) -> Result<Done, Self> {
+        let is_known = self.ended.result.is_err() || self.overlap.is_over();
+        if is_known { Ok(self.conclude(tree)) } else { Err(self) }
+    }
+
+    /// The answer, after waiting for the overlapping syncs.
+    pub(super) fn wait(self, tree: &Tree) -> Done {
+        self.overlap.wait();
+        self.conclude(tree)
+    }
+
+    fn conclude(self, tree: &Tree) -> Done {
+        let Self { running, mut ended, overlap } = self;
+        if let (Ok(()), Err(status)) = (ended.result, overlap.outcome()) {
+            (ended.bytes, ended.result) = (0, Err(status));
+        }
+        running.answer(tree, ended)
+    }
+}
+
+impl Ended {
+    /// Returns whether unstable data of any client may be lost: an error of a sync may concern any
+    /// data. An error of a durable write may also be that of the write alone, which loses nothing.
+    fn is_loss(&self, what: &What) -> bool {
+        match (what, self.result) {
+            (_, Ok(())) => false,
+            (What::Write { .. }, Err(status)) => {
+                what.syncs() && !is_refusal(status) && (self.bytes > 0 || !is_full(status))
+            }
+            (_, Err(_)) => what.syncs(),
+        }
+    }
+}
+
+/// Statuses that reject a write before anything is written, so that there is nothing to sync. Any
+/// client can cause some of them, and would make all others resend their data if they counted.
+fn is_refusal(status: Nfsstat3) -> bool {
+    use Nfsstat3::*;
+    matches!(
+        status,
+        Nfs3errPerm
+            | Nfs3errNxio
+            | Nfs3errAcces
+            | Nfs3errIsdir
+            | Nfs3errInval
+            | Nfs3errFbig
+            | Nfs3errRofs
+            | Nfs3errStale
+            | Nfs3errJukebox
+    )
+}
+
+/// There is no space. Write-back can find that out, too, but rarely: a file system with delayed
+/// allocation has reserved blocks when the write returns, so a write without space fails itself,
+/// before any sync.
+fn is_full(status: Nfsstat3) -> bool {
+    matches!(status, Nfsstat3::Nfs3errNospc | Nfsstat3::Nfs3errDquot)
+}
+
+impl Tree {
+    /// Returns whether the write must clear mode bits, which the kernel does if the caller writes,
+    /// and not if the server does.
+    pub(super) fn takes_privileges(&self, task: &Task, present: &Statx) -> bool {
+        matches!(task.request, Request::Write { .. })
+            && !self.identity.is_root(&task.caller)
+            && lends_identity(present)
+    }
+
+    /// Finds the file of a request, checks the caller's rights, and opens it. May block.
+    pub(super) fn prepare(&self, task: &Task) -> Outcome<Arc<Node>> {
+        let node = self.node(&task.key)?;
+        match node.kind {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(Nfsstat3::Nfs3errIsdir),
+            _ => return Err(Nfsstat3::Nfs3errInval),
+        }
+        let (present, right) = (live(&node.path)?, task.request.right());
+        if !self.identity.owns(&task.caller, &present) {
+            self.acting(&task.caller, || may_transfer(&node, right))?;
+            node.grant(&task.caller, right, &present, self.nodes.tick());
+        }
+        node.open(right).or_status()?;
+        Ok(node)
+    }
+
+    /// Performs a request. Blocks.
+    pub(super) fn perform(&self, task: Task) -> Done {
+        let prepared = self.prepare(&task);
+        let prepared = prepared.and_then(|node| Running::begin(node, &task.request));
+        match prepared {
+            Ok((mut running, _)) => {
+                running.mark();
+                let ended = self.transfer(&task.caller, &running.node, task.request);
+                running.end(self, ended).unwrap_or_else(|unclear| unclear.wait(self))
+            }
+            Err(status) => failed(status, self.attributes_if_held(&task.key)),
+        }
+    }
+
+    /// The attributes of a file, if no search is needed.
+    pub(super) fn attributes_if_held(&self, key: &FileKey) -> PostOpAttr {
+        self.peek(key).and_then(|node| self.attributes_after(&node))
+    }
+
+    /// Writes as the caller, who may neither use the blocks reserved for root nor keep set-user-ID
+    /// bits.
+    pub(super) fn transfer(&self, caller: &Caller, node: &Node, request: Request<Bulk>) -> Ended {
+        let nothing = |status| Ended { buffer: None, bytes: 0, result: Err(status) };
+        let file = match node.open(request.right()) {
+            Ok(file) => file,
+            Err(error) => return nothing(status(error)),
+        };
+        match request {
+            Request::Read { offset, into } => fill(file, offset, into),
+            Request::Write { offset, data, stable } => {
+                let durability = durability(stable);
+                durability.into_iter().for_each(|durability| self.count_sync(durability));
+                let written = self.acting(caller, || Ok(empty(file, offset, data, durability)));
+                written.unwrap_or_else(nothing)
+            }
+            Request::Commit { .. } => {
+                self.count_sync(Durability::File);
+                let result = rustix::fs::fsync(file).or_status();
+                Ended { buffer: None, bytes: 0, result }
+            }
+        }
+    }
+}
+
+/// Data that must be on stable storage before a write is done.
+pub(super) fn durability(stable: StableHow) -> Option<Durability> {
+    match stable {
+        StableHow::Unstable => None,
+        StableHow::DataSync => Some(Durability::Data),
+        StableHow::FileSync => Some(Durability::File),
+    }
+}
+
+pub(super) fn failed(status: Nfsstat3, attributes: PostOpAttr) -> Done {
+    Done::Failed { status, attributes }
+}
+
+/// A caller who may execute a file may read it: a client reads what it executes (RFC 1813 section
+/// 4.4).
+fn may_transfer(node: &Node, right: Right) -> io::Result<()> {
+    use super::files::may;
+    match right {
+        Right::Write => may(&node.path, Access::WRITE_OK),
+        Right::Read => {
+            may(&node.path, Access::READ_OK).or_else(|_| may(&node.path, Access::EXEC_OK))
+        }
+    }
+}
+
+fn read(offset: u64, mut data: Bulk, bytes: usize, result: Outcome<()>, after: PostOpAttr) -> Done {
+    let is_short = bytes < data.len();
+    data.set_len(bytes.min(data.len()));
+    match (result, after) {
+        (Err(status), after) if bytes == 0 => failed(status, after),
+        (_, Some(after)) => {
+            let is_end = offset.saturating_add(bytes as u64) >= after.size;
+            Done::Read { data, is_end, attributes: Some(after) }
+        }
+        (result, _) => Done::Read { data, is_end: is_short && result.is_ok(), attributes: None },
+    }
+}
+
+fn fill(file: &OwnedFd, offset: u64, mut into: Bulk) -> Ended {
+    let mut bytes = 0;
+    let result = loop {
+        let left = into.bytes_mut().get_mut(bytes..).unwrap_or_default();
+        if left.is_empty() {
+            break Ok(());
+        }
+        match pread(file, left, offset + bytes as u64) {
+            Ok(0) => break Ok(()),
+            Ok(read) => bytes += read,
+            Err(Errno::INTR) => {}
+            Err(error) => break Err(status(error)),
+        }
+    };
+    Ended { buffer: Some(into), bytes, result }
+}
+
+fn empty(file: &OwnedFd, offset: u64, data: Bulk, durability: Option<Durability>) -> Ended {
+    let flags = match durability {
+        None => ReadWriteFlags::empty(),
+        Some(Durability::Data) => ReadWriteFlags::DSYNC,
+        Some(Durability::File) => ReadWriteFlags::SYNC,
+    };
+    let mut bytes = 0;
+    let result = loop {
+        let left = data.bytes().get(bytes..).unwrap_or_default();
+        if left.is_empty() {
+            break Ok(());
+        }
+        match pwritev2(file, &[IoSlice::new(left)], offset + bytes as u64, flags) {
+            Ok(0) => break Err(Nfsstat3::Nfs3errIo),
+            Ok(written) => bytes += written,
+            Err(Errno::INTR) => {}
+            Err(error) => break Err(status(error)),
+        }
+    };
+    Ended { buffer: Some(data), bytes, result }
+}

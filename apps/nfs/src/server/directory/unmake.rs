@@ -1,0 +1,85 @@
+//! REMOVE, RMDIR, RENAME.
+
+use super::node::Node;
+use super::tree::Tree;
+use crate::protocol::{Nfsstat3, WccData};
+use crate::server::caller::Caller;
+use crate::server::file_system::{Outcome, Place};
+use rustix::fs::{AtFlags, renameat, unlinkat};
+
+impl Tree {
+    pub(super) fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
+        self.unlink(caller, at, AtFlags::empty(), wcc)
+    }
+
+    pub(super) fn remove_directory(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        wcc: &mut WccData,
+    ) -> Outcome<()> {
+        self.unlink(caller, at, AtFlags::REMOVEDIR, wcc)
+    }
+
+    fn unlink(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        what: AtFlags,
+        wcc: &mut WccData,
+    ) -> Outcome<()> {
+        let directory = self.directory(at.directory)?;
+        self.changing(&directory, wcc, |_| {
+            let victim = self.victim(&directory, at.name);
+            self.acting(caller, || unlinkat(&directory.path, at.name, what))?;
+            self.forget_if_gone(victim);
+            self.settle(&directory)
+        })
+    }
+
+    pub(super) fn rename(
+        &self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        wccs: &mut (WccData, WccData),
+    ) -> Outcome<()> {
+        let (source, target) = (self.directory(from.directory)?, self.directory(to.directory)?);
+        if source.key == target.key {
+            let renamed = self.changing(&source, &mut wccs.0, |_| {
+                self.move_name(caller, (&source, from), (&source, to))
+            });
+            wccs.1 = WccData { before: wccs.0.before, after: wccs.0.after };
+            return renamed;
+        }
+        let (of_source, of_target) = (&mut wccs.0, &mut wccs.1);
+        self.changing(&source, of_source, |_| {
+            self.changing(&target, of_target, |_| {
+                self.move_name(caller, (&source, from), (&target, to))
+            })
+        })
+    }
+
+    fn move_name(
+        &self,
+        caller: &Caller,
+        (source, from): (&Node, Place<'_>),
+        (target, to): (&Node, Place<'_>),
+    ) -> Outcome<()> {
+        let victim = self.victim(target, to.name);
+        self.acting(caller, || renameat(&source.path, from.name, &target.path, to.name))
+            .map_err(|status| if victim.is_some() { not_compatible(status) } else { status })?;
+        self.forget_if_gone(victim);
+        // The new name first: a crash in between leaves the file with two names, not without one.
+        self.settle(target)?;
+        if source.key == target.key { Ok(()) } else { self.settle(source) }
+    }
+}
+
+/// The status if a file cannot replace the one with the new name (RFC 1813 section 3.3.14).
+fn not_compatible(status: Nfsstat3) -> Nfsstat3 {
+    match status {
+        Nfsstat3::Nfs3errIsdir | Nfsstat3::Nfs3errNotdir => Nfsstat3::Nfs3errExist,
+        status => status,
+    }
+}

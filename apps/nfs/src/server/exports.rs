@@ -1,0 +1,327 @@
+//! Exports, their clients, and the identity that callers get.
+//!
+//! [`Exports`] does not change, and is used by every core and by MOUNT; nothing in it blocks or allocates. `table` replaces
+//! it as a whole. `clients` identifies the peer of a connection, `options` parses the text form of options, `principal` has the users that Kerberos proves. Used
+//! by the NFS service, MOUNT, and `spin-nfsd`.
+
+mod clients;
+mod flavor;
+mod options;
+mod principal;
+mod table;
+
+pub use super::caller::{Caller, CallerGroups, USER_GROUPS_MAX};
+pub use clients::{Client, NamedHosts, ParseClientError, Peer};
+pub use flavor::Flavor;
+pub use options::{CLIENTS_MAX, ExportOptions, KEYS, OptionError, Settings, Squash};
+pub use principal::{Mapped, Principal};
+pub(super) use table::Current;
+pub use table::ExportTable;
+
+use crate::mount3::MNTPATHLEN;
+use crate::server::file_system::FileSystem;
+use spinrpc::{AuthFlavor, AuthSys, GssService, Identity, OpaqueAuth};
+use std::fmt;
+use std::sync::Arc;
+
+/// Maximum number of exports of a server: each has a place in the reply to EXPORT.
+pub const EXPORTS_MAX: usize = 256;
+
+/// A call's statement about its user.
+#[derive(Clone, Copy, Debug)]
+pub enum Claim<'a> {
+    /// A credential that proves nothing.
+    Stated(OpaqueAuth<'a>),
+    /// The user that Kerberos proves.
+    Proved(Principal, GssService),
+}
+
+impl<'a> From<OpaqueAuth<'a>> for Claim<'a> {
+    fn from(credential: OpaqueAuth<'a>) -> Self {
+        Self::Stated(credential)
+    }
+}
+
+impl<'a> Claim<'a> {
+    /// That of a call.
+    #[inline]
+    pub(super) fn of(call: &spinrpc::Call<'a>) -> Self {
+        let credential = call.credential();
+        if credential.flavor == AuthFlavor::Gss {
+            proved(call, credential)
+        } else {
+            Self::Stated(credential)
+        }
+    }
+}
+
+#[cold]
+fn proved<'a>(call: &spinrpc::Call<'a>, credential: OpaqueAuth<'a>) -> Claim<'a> {
+    match call.identity() {
+        Identity::Gss { principal, service } => Claim::Proved(Principal::parse(principal), service),
+        _ => Claim::Stated(credential),
+    }
+}
+
+/// Reason why a call is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The peer is not a client of the export: NFS3ERR_ACCES, like MNT3ERR_ACCES for MNT.
+    NotAClient,
+    /// The export does not accept credentials of this flavor: AUTH_TOOWEAK.
+    TooWeak,
+    /// The credential claims to be AUTH_SYS but cannot be parsed: AUTH_BADCRED.
+    BadCredential,
+}
+
+/// A directory or an in-memory tree that clients may mount.
+#[derive(Clone)]
+pub struct Export {
+    /// Number in its handles; persistent, and unique among the exports.
+    pub id: u32,
+    /// The path that clients mount: absolute, without empty parts, `.` and `..`.
+    pub path: String,
+    /// The back end.
+    pub file_system: Arc<dyn FileSystem>,
+    /// Access options.
+    pub options: ExportOptions,
+    /// Addresses of the clients that are listed by name.
+    pub named: NamedHosts,
+}
+
+impl Export {
+    /// Identity for a call of `peer` with this credential: [`Export::has_client`], which holds as
+    /// long as the connection, then [`Export::caller`].
+    ///
+    /// # Errors
+    /// [`Refused`] determines the answer.
+    pub fn admit<'a>(&self, peer: &Peer, claim: impl Into<Claim<'a>>) -> Result<Caller, Refused> {
+        if !self.has_client(peer) {
+            return Err(Refused::NotAClient);
+        }
+        self.caller(claim)
+    }
+
+    /// Returns whether the peer may connect: a client list has to name it.
+    #[must_use]
+    pub fn has_client(&self, peer: &Peer) -> bool {
+        self.options.clients.iter().any(|client| client.covers(peer)) || self.named.has(peer)
+    }
+
+    /// Identity for a client with this credential.
+    ///
+    /// # Errors
+    /// [`Refused::TooWeak`] and [`Refused::BadCredential`].
+    pub fn caller<'a>(&self, claim: impl Into<Claim<'a>>) -> Result<Caller, Refused> {
+        let claim = claim.into();
+        let flavor = flavor_of(&claim).ok_or(Refused::TooWeak)?;
+        if !self.options.flavors.contains(&flavor) {
+            return Err(Refused::TooWeak);
+        }
+        match claim {
+            Claim::Proved(principal, _) => Ok(self.proved(principal)),
+            Claim::Stated(credential) if flavor == Flavor::Sys => {
+                let user = AuthSys::parse(credential.body).map_err(|_| Refused::BadCredential)?;
+                Ok(self.squashed(user.uid, user.gid, user.groups.into()))
+            }
+            Claim::Stated(_) => Ok(self.anonymous()),
+        }
+    }
+
+    fn proved(&self, principal: Principal) -> Caller {
+        match principal {
+            Principal::User { uid, gid, groups } => self.squashed(uid, gid, groups),
+            Principal::Machine if self.machine_is_root() => {
+                Caller { uid: 0, gid: 0, groups: CallerGroups::default() }
+            }
+            Principal::Machine | Principal::Unknown => self.anonymous(),
+        }
+    }
+
+    fn machine_is_root(&self) -> bool {
+        self.options.machine_is_root && self.options.squash != Squash::All
+    }
+
+    pub(super) fn anonymous(&self) -> Caller {
+        let (uid, gid) = self.options.anonymous;
+        Caller { uid, gid, groups: CallerGroups::default() }
+    }
+
+    fn squashed(&self, uid: u32, gid: u32, groups: CallerGroups) -> Caller {
+        let (anonymous_uid, anonymous_gid) = self.options.anonymous;
+        let loses = |id: u32| loses_identity(self.options.squash, id);
+        if self.options.squash == Squash::All {
+            return self.anonymous();
+        }
+        let or = |id: u32, anonymous: u32| if loses(id) { anonymous } else { id };
+        let (uid, gid) = (or(uid, anonymous_uid), or(gid, anonymous_gid));
+        Caller { uid, gid, groups: groups.mapped(loses, anonymous_gid) }
+    }
+}
+
+/// `None` if an export cannot accept it.
+fn flavor_of(claim: &Claim<'_>) -> Option<Flavor> {
+    match claim {
+        Claim::Proved(_, service) => Flavor::of_service(*service),
+        Claim::Stated(credential) => match credential.flavor {
+            AuthFlavor::None => Some(Flavor::None),
+            AuthFlavor::Sys => Some(Flavor::Sys),
+            _ => None,
+        },
+    }
+}
+
+impl fmt::Debug for Export {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, path, file_system: _, options, named } = self;
+        let mut shown = f.debug_struct("Export");
+        shown.field("id", id).field("path", path).field("options", options).field("named", named);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// The highest number is squashed: Linux takes it as "no change" for a user or group, so that its
+/// caller would act as the server itself.
+fn loses_identity(squash: Squash, id: u32) -> bool {
+    match squash {
+        Squash::None => id == u32::MAX,
+        Squash::Root => id == u32::MAX || id == 0,
+        Squash::All => true,
+    }
+}
+
+/// All exports of a server at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Exports {
+    /// By id.
+    all: Vec<Export>,
+}
+
+/// Conflicting exports, or an invalid one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExportError {
+    /// Two have the same path.
+    #[error("two exports have the path {path}: set another one with path=/PATH")]
+    SamePath {
+        /// The path.
+        path: String,
+    },
+    /// Two have the same id, which is derived from the path by default.
+    #[error(
+        "the exports {first} and {second} both have the id {id}: set another one with id=NUMBER"
+    )]
+    SameId {
+        /// The id.
+        id: u32,
+        /// The path of one, and
+        first: String,
+        /// of the other.
+        second: String,
+    },
+    /// Clients cannot mount this path.
+    #[error(
+        "{path:?} cannot be mounted: a path must begin with / and have at most {MNTPATHLEN} bytes, \
+         without empty parts, . and .."
+    )]
+    BadPath {
+        /// The path.
+        path: String,
+    },
+    /// There are too many.
+    #[error("{count} exports are too many: the limit is {EXPORTS_MAX}")]
+    TooMany {
+        /// Their number.
+        count: usize,
+    },
+}
+
+impl Exports {
+    /// Combines exports.
+    ///
+    /// # Errors
+    /// [`ExportError`]: two have the same path or id, or a path is invalid.
+    pub fn new(mut all: Vec<Export>) -> Result<Self, ExportError> {
+        if let Some(error) = Self::problems(&mut all).into_iter().next() {
+            return Err(error);
+        }
+        Ok(Self { all })
+    }
+
+    /// Everything that keeps exports from being combined. Sorts them by id.
+    #[must_use]
+    pub fn problems(all: &mut [Export]) -> Vec<ExportError> {
+        let mut problems = Vec::new();
+        if all.len() > EXPORTS_MAX {
+            problems.push(ExportError::TooMany { count: all.len() });
+        }
+        let bad = all.iter().filter(|export| !is_path(&export.path));
+        problems.extend(bad.map(|export| ExportError::BadPath { path: export.path.clone() }));
+        all.sort_by(|a, b| a.path.cmp(&b.path));
+        let same = twice(all, |a, b| a.path == b.path);
+        problems.extend(same.map(|(a, _)| ExportError::SamePath { path: a.path.clone() }));
+        all.sort_by_key(|export| export.id);
+        let same = twice(all, |a, b| a.id == b.id && a.path != b.path);
+        problems.extend(same.map(|(a, b)| {
+            let (first, second) = (a.path.clone(), b.path.clone());
+            ExportError::SameId { id: a.id, first, second }
+        }));
+        problems
+    }
+
+    /// The export of a handle.
+    #[must_use]
+    #[inline]
+    pub fn by_id(&self, id: u32) -> Option<&Export> {
+        match &self.all[..] {
+            [only] => (only.id == id).then_some(only),
+            all => {
+                all.binary_search_by_key(&id, |export| export.id).ok().and_then(|at| all.get(at))
+            }
+        }
+    }
+
+    /// The export with this path, ignoring redundant slashes. A path below an export is not an
+    /// export: a client mounts the export and continues with LOOKUP.
+    #[must_use]
+    pub fn by_path(&self, path: &str) -> Option<&Export> {
+        let same = |export: &&Export| path.starts_with('/') && parts(path).eq(parts(&export.path));
+        self.all.iter().find(same)
+    }
+
+    /// All of them, by id.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Export> {
+        self.all.iter()
+    }
+}
+
+/// Default number in the handles of an export with this path: FNV-1a of the path, which is the same
+/// in every process and build.
+#[must_use]
+pub fn id_of(path: &str) -> u32 {
+    const OFFSET: u32 = 0x811c_9dc5;
+    const PRIME: u32 = 0x0100_0193;
+    path.bytes().fold(OFFSET, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(PRIME))
+}
+
+/// Neighbours that are the same in some way.
+fn twice(
+    sorted: &[Export],
+    same: impl Fn(&Export, &Export) -> bool,
+) -> impl Iterator<Item = (&Export, &Export)> {
+    let neighbours = sorted.windows(2).filter_map(|pair| Some((pair.first()?, pair.get(1)?)));
+    neighbours.filter(move |(a, b)| same(a, b))
+}
+
+fn parts(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|part| !part.is_empty())
+}
+
+/// `/`, or parts that each consist of a slash and a name.
+fn is_path(path: &str) -> bool {
+    let is_name = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
+    let names = path.strip_prefix('/').filter(|_| path.len() <= MNTPATHLEN as usize);
+    names.is_some_and(|names| names.is_empty() || names.split('/').all(is_name))
+}
+
+#[cfg(test)]
+pub(in crate::server) mod tests;

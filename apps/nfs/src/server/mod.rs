@@ -1,0 +1,30 @@
+//! An NFSv3 server (RFC 1813) on the engine: the service of each core, its exports, and their file
+//! systems. Called by the program `spin-nfsd`.
+//!
+//! A call goes `service` -> `procedures` -> [`FileSystem`](file_system::FileSystem), or, for file
+//! data, `service` -> [`DataPath`](file_system::DataPath); its results return the same way.
+
+mod answer;
+mod caller;
+mod containment;
+mod data;
+pub mod directory;
+pub mod exports;
+pub mod file_system;
+pub mod handle;
+pub mod journal;
+#[cfg(feature = "krb5")]
+pub mod kerberos;
+pub mod memory;
+pub mod mount;
+mod pool;
+pub mod procedures;
+mod service;
+mod site;
+pub mod stats;
+pub mod tcp;
+mod threads;
+mod throttle;
+
+pub use service::Server;
+pub use site::ServerOptions;

@@ -1,0 +1,353 @@
+//! Names for files that survive a rename and a restart: the handles of Linux's file systems.
+//!
+//! For storage services whose protocol has persistent file handles, as NFS has (RFC 1813 section
+//! 2.3.3). May use std, libc and rustix. Both calls wait for the disk: no polling core makes them.
+
+use rustix::fs::{AtFlags, OFlags};
+use std::ffi::{CStr, c_int, c_uint};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Most bytes of a handle, without its kind (`MAX_HANDLE_SZ`). Those of ext4 and xfs have 8 or 12,
+/// those of btrfs 20, for files without a parent's handle in them.
+pub(crate) const HANDLE_BYTES_MAX: usize = 128;
+
+/// Identity of a file in a file system: its inode and the inode's generation, in the format of that
+/// file system. It is neither a secret nor a permission: see [`FileHandle::open`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct FileHandle {
+    kind: u8,
+    len: u8,
+    /// Zeroes behind `len`.
+    bytes: [u8; HANDLE_BYTES_MAX],
+}
+
+/// The mount that a file is on: the first number of its line in /proc/self/mountinfo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct MountId(pub i32);
+
+/// `struct file_handle` with room for the largest.
+#[repr(C)]
+struct KernelHandle {
+    handle_bytes: c_uint,
+    handle_type: c_int,
+    bytes: [u8; HANDLE_BYTES_MAX],
+}
+
+impl FileHandle {
+    /// The handle of `name` in the directory `dir`, and the mount it is on. An empty name is `dir`
+    /// itself, which then may be any file. A symbolic link is not followed: the handle is its own.
+    ///
+    /// If another file system is mounted on the name, the handle belongs to that one. Opened in this
+    /// file system, it names nothing or another file: compare the mounts.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a name with a slash in it. `Unsupported` if the file system has no handles
+    /// that can be opened again. `InvalidData` if their kind does not fit in a byte. EOVERFLOW if
+    /// they are longer than [`HANDLE_BYTES_MAX`]. Otherwise the error of name_to_handle_at(2), such
+    /// as `NotFound`.
+    pub(crate) fn of(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<(Self, MountId)> {
+        if name.to_bytes().contains(&b'/') {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a path is not a name"));
+        }
+        let (handle_bytes, bytes) = (HANDLE_BYTES_MAX as c_uint, [0; HANDLE_BYTES_MAX]);
+        let mut handle = KernelHandle { handle_bytes, handle_type: 0, bytes };
+        let mut mount = 0;
+        // SAFETY: the descriptor is open and the name ends with a zero. `handle` has the layout of
+        // `struct file_handle`, with as many bytes behind its head as the head says, and both
+        // places live until the call returns.
+        let failed = unsafe {
+            libc::name_to_handle_at(
+                dir.as_raw_fd(),
+                name.as_ptr(),
+                (&raw mut handle).cast(),
+                &raw mut mount,
+                AtFlags::EMPTY_PATH.bits() as c_int,
+            )
+        };
+        if failed != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok((Self::from_kernel(&handle)?, MountId(mount)))
+    }
+
+    /// Opens the file, wherever it is now in its file system; `mount` is any file of that. Needs
+    /// CAP_DAC_READ_SEARCH, and does not check rights to the directories on the file's path.
+    ///
+    /// **A handle can name any file of the file system**, of any owner, in an exported directory or
+    /// not: open one that comes from a peer only if it is proved that this program issued it. No
+    /// content of a handle endangers memory.
+    ///
+    /// A file that is not known to be a regular file or a directory is opened with `OFlags::PATH`:
+    /// opening a device acts on it, and opening a FIFO waits. The descriptor is closed on exec.
+    ///
+    /// # Errors
+    /// ESTALE if the file does not exist (any more), also for bytes that are not a handle of this
+    /// file system; ELOOP for a symbolic link without `OFlags::PATH`; `PermissionDenied`; otherwise
+    /// the error of open_by_handle_at(2).
+    pub(crate) fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = (flags | OFlags::CLOEXEC).bits() as c_int;
+        let mut handle = self.to_kernel();
+        // SAFETY: the descriptor is open, and `handle` has the layout of `struct file_handle`, with
+        // as many bytes behind its head as the head says. The kernel takes any bytes.
+        let fd =
+            unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut handle).cast(), flags) };
+        match fd {
+            ..0 => Err(io::Error::last_os_error()),
+            // SAFETY: the kernel has just opened it, and nothing else refers to it.
+            fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        }
+    }
+
+    /// Bytes that [`write_to`](Self::write_to) needs: at most 1 + [`HANDLE_BYTES_MAX`].
+    pub(crate) fn written_bytes(&self) -> usize {
+        1 + usize::from(self.len)
+    }
+
+    /// Writes the kind and the bytes to the start of `to`, for [`from_bytes`](Self::from_bytes).
+    /// Returns their number, or `None`, with nothing written, if they do not fit.
+    pub(crate) fn write_to(&self, to: &mut [u8]) -> Option<usize> {
+        let (kind, bytes) = to.get_mut(..self.written_bytes())?.split_first_mut()?;
+        *kind = self.kind;
+        bytes.copy_from_slice(self.bytes());
+        Some(self.written_bytes())
+    }
+
+    /// Reads the output of [`write_to`](Self::write_to). `None` for bytes that it cannot have
+    /// written: only the kind, or more than [`HANDLE_BYTES_MAX`].
+    pub(crate) fn from_bytes(written: &[u8]) -> Option<Self> {
+        let (&kind, bytes) = written.split_first()?;
+        Self::new(kind, bytes)
+    }
+
+    fn new(kind: u8, part: &[u8]) -> Option<Self> {
+        let len = u8::try_from(part.len()).ok().filter(|len| *len > 0)?;
+        let mut bytes = [0; HANDLE_BYTES_MAX];
+        bytes.get_mut(..part.len())?.copy_from_slice(part);
+        Some(Self { kind, len, bytes })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    fn from_kernel(handle: &KernelHandle) -> io::Result<Self> {
+        let kind = u8::try_from(handle.handle_type).ok();
+        let bytes = handle.bytes.get(..handle.handle_bytes as usize);
+        kind.zip(bytes).and_then(|(kind, bytes)| Self::new(kind, bytes)).ok_or_else(|| {
+            let (kind, len) = (handle.handle_type, handle.handle_bytes);
+            let problem = format!("a file handle of kind {kind} with {len} bytes");
+            io::Error::new(io::ErrorKind::InvalidData, problem)
+        })
+    }
+
+    fn to_kernel(self) -> KernelHandle {
+        let (handle_bytes, handle_type) = (c_uint::from(self.len), c_int::from(self.kind));
+        KernelHandle { handle_bytes, handle_type, bytes: self.bytes }
+    }
+}
+
+impl fmt::Debug for FileHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileHandle({}:", self.kind)?;
+        self.bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        write!(f, ")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{self, CWD, Mode};
+    use spinrpc::sys::random::Random;
+    use std::ffi::CString;
+    use std::os::fd::AsFd;
+    use std::path::PathBuf;
+
+    /// A directory on a disk, away when the test is over.
+    struct Directory {
+        path: PathBuf,
+        fd: OwnedFd,
+    }
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("handle-{name}-{}", std::process::id()));
+            std::fs::create_dir(&path).unwrap();
+            let fd = fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+            let dir = Self { path, fd };
+            if let Err(error) = FileHandle::of(dir.fd.as_fd(), c"") {
+                panic!("this test needs TMPDIR on a file system with handles, as ext4: {error}");
+            }
+            dir
+        }
+
+        fn handle(&self, name: &str) -> io::Result<FileHandle> {
+            let (handle, mount) = FileHandle::of(self.fd.as_fd(), &CString::new(name).unwrap())?;
+            let (own, own_mount) = FileHandle::of(self.fd.as_fd(), c"").unwrap();
+            assert_eq!(mount, own_mount);
+            assert!(name.is_empty() == (own == handle));
+            Ok(handle)
+        }
+
+        /// Without the capability, these tests only check that it is needed.
+        fn may_open(&self) -> bool {
+            match self.open(&self.handle("").unwrap(), OFlags::RDONLY) {
+                Ok(_) => true,
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+                    let is_root = rustix::process::geteuid().is_root();
+                    assert!(!is_root, "as root this test needs CAP_DAC_READ_SEARCH: {error}");
+                    false
+                }
+            }
+        }
+
+        fn open(&self, handle: &FileHandle, flags: OFlags) -> io::Result<OwnedFd> {
+            handle.open(self.fd.as_fd(), flags)
+        }
+
+        /// Content of the file with this handle.
+        fn content(&self, handle: &FileHandle) -> Vec<u8> {
+            let fd = self.open(handle, OFlags::RDONLY).unwrap();
+            assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+            let mut content = vec![0; 100];
+            let bytes = rustix::io::read(&fd, &mut content).unwrap();
+            content.truncate(bytes);
+            content
+        }
+
+        /// Tries again where the kernel lacks memory for a moment, which was seen on a busy host.
+        fn error(&self, handle: &FileHandle, flags: OFlags) -> Option<i32> {
+            let mut errors =
+                (0..1000).map(|_| self.open(handle, flags).unwrap_err().raw_os_error());
+            errors.find(|error| *error != Some(libc::ENOMEM)).flatten()
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+
+    #[test]
+    fn a_handle_finds_its_file_under_another_name_and_not_another_file_of_its_name() {
+        let dir = Directory::new("rename");
+        if !dir.may_open() {
+            return;
+        }
+        std::fs::write(dir.path.join("a"), "first").unwrap();
+        let first = dir.handle("a").unwrap();
+        assert_eq!(dir.handle("a").unwrap(), first);
+        std::fs::create_dir(dir.path.join("sub")).unwrap();
+        std::fs::rename(dir.path.join("a"), dir.path.join("sub/b")).unwrap();
+        std::fs::write(dir.path.join("a"), "second").unwrap();
+        let second = dir.handle("a").unwrap();
+        assert_ne!(first, second);
+        assert_eq!(
+            (dir.content(&first), dir.content(&second)),
+            (b"first".into(), b"second".into())
+        );
+    }
+
+    #[test]
+    fn a_handle_of_a_file_that_is_gone_is_stale_even_if_its_inode_is_used_again() {
+        let dir = Directory::new("stale");
+        if !dir.may_open() {
+            return;
+        }
+        for _ in 0..10 {
+            std::fs::write(dir.path.join("a"), "gone").unwrap();
+            let gone = dir.handle("a").unwrap();
+            std::fs::remove_file(dir.path.join("a")).unwrap();
+            std::fs::write(dir.path.join("b"), "other").unwrap();
+            assert_eq!(dir.error(&gone, OFlags::RDONLY), Some(libc::ESTALE));
+            std::fs::remove_file(dir.path.join("b")).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_empty_name_is_the_directory_and_a_link_is_itself() {
+        let dir = Directory::new("itself");
+        if !dir.may_open() {
+            return;
+        }
+        let own = dir.handle("").unwrap();
+        let opened = dir.open(&own, OFlags::RDONLY | OFlags::DIRECTORY).unwrap();
+        assert_eq!(fs::fstat(&opened).unwrap().st_ino, fs::fstat(&dir.fd).unwrap().st_ino);
+        std::os::unix::fs::symlink("/etc/passwd", dir.path.join("link")).unwrap();
+        let link = dir.handle("link").unwrap();
+        assert_eq!(dir.error(&link, OFlags::RDONLY), Some(libc::ELOOP));
+        let opened = dir.open(&link, OFlags::PATH).unwrap();
+        assert_eq!(fs::readlinkat(&opened, c"", Vec::new()).unwrap().as_c_str(), c"/etc/passwd");
+    }
+
+    #[test]
+    fn names_that_are_paths_or_of_nothing_have_no_handle() {
+        let dir = Directory::new("names");
+        let kind = |name| dir.handle(name).unwrap_err().kind();
+        for path in ["/", "/etc", "a/b", "../x", "a/"] {
+            assert_eq!(kind(path), io::ErrorKind::InvalidInput, "{path}");
+        }
+        assert_eq!(kind("absent"), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn files_of_proc_have_none_that_could_be_opened() {
+        let proc = fs::openat(CWD, c"/proc", OFlags::RDONLY, Mode::empty()).unwrap();
+        let error = FileHandle::of(proc.as_fd(), c"version").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}");
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_and_fits_in_the_key_of_a_service() {
+        let dir = Directory::new("written");
+        let handle = dir.handle("").unwrap();
+        let mut key = [0xee; 40];
+        let len = handle.write_to(&mut key).unwrap();
+        assert_eq!(len, handle.written_bytes());
+        assert!(key[len..].iter().all(|byte| *byte == 0xee));
+        assert_eq!(FileHandle::from_bytes(&key[..len]), Some(handle));
+        assert_eq!(handle.write_to(&mut key[..len - 1]), None);
+        assert!(handle.written_bytes() < 32, "{handle:?} leaves no room for anything else");
+    }
+
+    #[test]
+    fn bytes_of_no_handle_are_refused_and_those_of_a_stranger_open_nothing() {
+        for len in [0, 1, HANDLE_BYTES_MAX + 2, 256, 257, 258, 300] {
+            assert_eq!(FileHandle::from_bytes(&vec![1; len]), None, "{len} bytes");
+        }
+        let (dir, seed) = (Directory::new("hostile"), 0xbad);
+        if !dir.may_open() {
+            return;
+        }
+        println!("seed {seed:#x}");
+        let mut random = Random::seeded(seed);
+        for round in 0..2000 {
+            let len = 2 + random.at_most(HANDLE_BYTES_MAX as u64 - 1) as usize;
+            let mut bytes: Vec<u8> = (0..len).map(|_| random.next_u64() as u8).collect();
+            // Kinds that file systems know, half of the time.
+            bytes[0] = if round % 2 == 0 { bytes[0] % 8 } else { bytes[0] };
+            let handle = FileHandle::from_bytes(&bytes).unwrap();
+            let error = dir.error(&handle, OFlags::PATH);
+            assert_eq!(error, Some(libc::ESTALE), "{handle:?}");
+        }
+    }
+
+    #[test]
+    fn a_kind_or_a_length_that_cannot_be_kept_is_an_error() {
+        let kernel = |handle_type, handle_bytes| {
+            FileHandle::from_kernel(&KernelHandle {
+                handle_bytes,
+                handle_type,
+                bytes: [0; HANDLE_BYTES_MAX],
+            })
+        };
+        assert!(kernel(255, 128).is_ok());
+        for (kind, len) in [(256, 8), (-1, 8), (1, 0), (1, 129), (1, u32::MAX)] {
+            assert_eq!(kernel(kind, len).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! Reads, writes and syncs of files through io_uring, polled by the thread that owns the ring.
+//!
+//! For storage services on a polling core. Only dropping a ring with outstanding operations waits in
+//! a system call. May use std, libc and io-uring. An operation owns its file and its buffer, in a
+//! slot of the ring, until the kernel no longer uses them: that makes it safe to pass their
+//! addresses and numbers to the kernel.
+
+mod buffer;
+mod operation;
+mod registered;
+mod setup;
+mod slots;
+
+pub(crate) use buffer::StableBytes;
+pub(crate) use registered::StableMemory;
+
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{IoUring, SubmissionQueue, opcode};
+use operation::{Operation, Step, Work};
+use registered::{PIECES_MAX, Registered};
+use setup::OWN;
+use slots::{Key, Slots};
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Most operations a ring can have outstanding, the kernel's limit (`IORING_MAX_ENTRIES`).
+pub(crate) const DEPTH_MAX: u32 = 32_768;
+
+/// Length in bytes from which a read or write is left to a thread of the kernel.
+// Measured with reads of ext4's page cache (Linux 6.18, two virtual CPUs, both busy with other work).
+// Performed by the polling thread, a read takes 0.6 to 2 us at 4 KiB, 5 at 128 KiB, 16 at 512 KiB and
+// 34 at 1 MiB; queued reads add up. Passing one to a worker costs the polling thread 6 to 9 us. It
+// delays a small read by 8 us, and a large one by 30 or more. So a worker gets an operation that
+// takes about twice as long as passing it on. For buffered writes of ext4 there was no difference.
+pub(crate) const WORKER_FROM_BYTES: usize = 512 << 10;
+
+/// Data on stable storage when a write or a sync is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// The data, and the metadata needed to read them back (fdatasync, `RWF_DSYNC`).
+    Data,
+    /// The data and all metadata of the file (fsync, `RWF_SYNC`).
+    File,
+}
+
+/// An operation that came to its end.
+#[derive(Debug)]
+pub(crate) struct Done<B, T> {
+    /// The caller's name for it.
+    pub token: T,
+    /// The buffer; none for a sync.
+    pub buffer: Option<B>,
+    /// Bytes that were read or written, from the start of the buffer, including those before an
+    /// error. After a durable write, all of them are durable.
+    pub bytes: usize,
+    /// Result of the operation. A successful read of fewer bytes than its buffer has reached the end
+    /// of the file; a successful write wrote all.
+    pub result: io::Result<()>,
+}
+
+/// The number of outstanding operations has reached the depth; nothing was queued. Poll and try
+/// again.
+#[allow(
+    dead_code,
+    reason = "the server never queues more than the depth, and only tests try again"
+)]
+pub(crate) struct Full<B, T> {
+    /// The argument.
+    pub file: Arc<OwnedFd>,
+    /// The argument; `()` for a sync.
+    pub buffer: B,
+    /// The argument.
+    pub token: T,
+}
+
+impl<B, T> fmt::Debug for Full<B, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Full").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+/// A queue of file operations with buffers of type `B`, each named by a token of type `T`.
+///
+/// [`read`](Self::read), [`write`](Self::write) and [`sync`](Self::sync) queue operations.
+/// [`poll`](Self::poll) submits them to the kernel, and returns completed ones. Queueing neither
+/// makes a system call nor allocates, except for the first large transfer in some memory (below).
+/// Operations run in any order: queue one that must come after another when that one is done.
+///
+/// The memory of buffers is registered with the kernel, which pins it once and then does not look
+/// up its pages for each operation. [`register`](Self::register) registers memory at the start. Later,
+/// memory that a buffer names ([`StableBytes::whole_memory`]) is registered with its first transfer
+/// of 64 KiB or more. That is a system call within `read` or `write`, of half a millisecond for
+/// 16 MiB whose pages have been touched before.
+///
+/// Unused memory is unregistered, and freed if it has no other holders: one piece per 2^16 polls,
+/// and more when all of the 1,024 pieces of up to 1 GiB that can be registered at a time are taken.
+/// Memory that may not be pinned (RLIMIT_MEMLOCK) is read and written all the same. It is not tried
+/// again until other memory is unregistered.
+///
+/// The ring stays on the thread that created it (it is not `Send`): the kernel then needs no locks,
+/// and completes operations when this thread asks, without interrupting it. Before a thread sleeps,
+/// it polls once, so that the kernel has everything that was queued. It then waits until the ring's
+/// descriptor ([`AsFd`]) is readable.
+///
+/// Dropping it cancels outstanding operations and waits, in the kernel, until none of them can
+/// access a buffer; that takes as long as the slowest disk being read or written. The buffers and
+/// tokens are dropped.
+pub(crate) struct FileRing<B: StableBytes, T> {
+    ring: IoUring,
+    /// Behind the ring, so that it is dropped later.
+    registered: Registered,
+    /// Credentials for a write as the user nobody, if they are available.
+    nobody: Option<u16>,
+    /// Dropped only when the kernel uses nothing in it any more.
+    slots: ManuallyDrop<Slots<Operation<B, T>>>,
+    worker_from_bytes: usize,
+    not_send: PhantomData<*const ()>,
+}
+
+impl<B: StableBytes, T> FileRing<B, T> {
+    /// A ring for at most `depth` operations at a time, which has proved by an empty operation that
+    /// it works. Needs Linux 5.15. Allocates and makes system calls.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a depth of 0 or more than [`DEPTH_MAX`]. Any other error means that
+    /// io_uring cannot be used here, and the caller falls back to threads:
+    /// * `PermissionDenied` (EPERM): denied by seccomp, as in the profiles of docker and podman, or
+    ///   by sysctl `kernel.io_uring_disabled`;
+    /// * `Unsupported` (ENOSYS): the kernel was built without it, or a sandbox hides it;
+    /// * `OutOfMemory` or EMFILE: not enough memory or descriptors.
+    pub(crate) fn new(depth: u32) -> io::Result<Self> {
+        check_depth(depth)?;
+        Ok(Self::over(setup::working_ring(depth)?, None, depth))
+    }
+
+    /// Like [`new`](Self::new), for a thread with rights that some of its writes must not have.
+    /// Where that is possible, as it is for root, the ring can [write as the user
+    /// nobody](Self::write_as_nobody). Waits for a thread that it starts.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub(crate) fn with_nobody(depth: u32) -> io::Result<Self> {
+        check_depth(depth)?;
+        match setup::working_ring_with_nobody(depth) {
+            Ok((ring, nobody)) => Ok(Self::over(ring, Some(nobody), depth)),
+            Err(_) => Self::new(depth),
+        }
+    }
+
+    fn over(ring: IoUring, nobody: Option<u16>, depth: u32) -> Self {
+        let slots = ManuallyDrop::new(Slots::new(depth));
+        let registered = Registered::none_yet(&ring, PIECES_MAX);
+        let worker_from_bytes = WORKER_FROM_BYTES;
+        Self { ring, registered, nobody, slots, worker_from_bytes, not_send: PhantomData }
+    }
+
+    /// Registers memory of buffers before there are any. It stays registered until it has no other
+    /// users, or the ring is dropped. Memory that is registered already is not registered again.
+    ///
+    /// # Errors
+    /// `OutOfMemory` (ENOMEM) if it exceeds the memory that the user may pin (RLIMIT_MEMLOCK, which
+    /// does not bind root). `StorageFull` if the kernel has no extensible table (before Linux 5.19),
+    /// or its table is full. For memory that cannot be pinned, the error of io_uring_register(2).
+    /// The ring then works without registration.
+    pub(crate) fn register(&mut self, memory: impl StableMemory + 'static) -> io::Result<()> {
+        self.registered.add(&self.ring, Box::new(memory))
+    }
+
+    /// Returns whether it can [write as the user nobody](Self::write_as_nobody).
+    pub(crate) fn has_nobody(&self) -> bool {
+        self.nobody.is_some()
+    }
+
+    /// Leaves reads and writes of at least this many bytes to a thread of the kernel from the start.
+    /// Smaller ones are done within [`poll`](Self::poll) if that takes no waiting, which is quicker
+    /// for them, but nothing else is served while their bytes are copied. Without a spare CPU for
+    /// the kernel's threads, that is better at every size: `usize::MAX`. Durable writes and syncs,
+    /// which wait for the disk, are left to them in any case.
+    #[cfg(test)]
+    pub(crate) fn set_worker_from_bytes(&mut self, bytes: usize) {
+        self.worker_from_bytes = bytes;
+    }
+
+    /// Number of operations that were queued and not returned yet.
+    #[cfg(test)]
+    pub(crate) fn outstanding(&self) -> usize {
+        self.slots.used()
+    }
+
+    /// Queues a read at `offset` (in bytes), until the buffer is full, the end of the file, or an
+    /// error. An offset above the maximum of files (2^63 - 1) fails with EINVAL when it is done.
+    ///
+    /// # Errors
+    /// [`Full`].
+    ///
+    /// # Panics
+    /// If the buffer says so: a [`Bulk`](spinrpc::mem::Bulk) with a lease out.
+    pub(crate) fn read(
+        &mut self,
+        file: Arc<OwnedFd>,
+        offset: u64,
+        buffer: B,
+        token: T,
+    ) -> Result<(), Full<B, T>> {
+        self.transfer(Work::Read, OWN, file, offset, buffer, token)
+    }
+
+    /// Queues a write of all of `buffer` at `offset` (in bytes), until all is written, or an error.
+    /// Offsets are as for [`read`](Self::read).
+    ///
+    /// # Errors
+    /// [`Full`].
+    ///
+    /// # Panics
+    /// Like [`read`](Self::read).
+    pub(crate) fn write(
+        &mut self,
+        file: Arc<OwnedFd>,
+        offset: u64,
+        buffer: B,
+        durability: Option<Durability>,
+        token: T,
+    ) -> Result<(), Full<B, T>> {
+        self.transfer(Work::Write(durability), OWN, file, offset, buffer, token)
+    }
+
+    /// Like [`write`](Self::write), but without the thread's own rights, for writes on behalf of
+    /// another user: it clears the set-user-ID and set-group-ID bits of the file's mode, and cannot
+    /// use blocks reserved for root.
+    ///
+    /// If the ring [cannot do that](Self::has_nobody), it fails with EINVAL when it is done.
+    ///
+    /// # Errors
+    /// [`Full`].
+    ///
+    /// # Panics
+    /// Like [`read`](Self::read).
+    pub(crate) fn write_as_nobody(
+        &mut self,
+        file: Arc<OwnedFd>,
+        offset: u64,
+        buffer: B,
+        durability: Option<Durability>,
+        token: T,
+    ) -> Result<(), Full<B, T>> {
+        let personality = self.nobody.unwrap_or(NEVER_GIVEN);
+        self.transfer(Work::Write(durability), personality, file, offset, buffer, token)
+    }
+
+    /// Queues a sync of the file: brings to stable storage everything that completed operations,
+    /// also of others, have written to it.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub(crate) fn sync(
+        &mut self,
+        file: Arc<OwnedFd>,
+        durability: Durability,
+        token: T,
+    ) -> Result<(), Full<(), T>> {
+        let Some(vacancy) = self.slots.vacancy() else {
+            return Err(Full { file, buffer: (), token });
+        };
+        let work = Work::Sync(durability);
+        let operation = Operation {
+            work,
+            file,
+            buffer: None,
+            token,
+            offset: 0,
+            done_bytes: 0,
+            by_worker: true,
+            personality: OWN,
+        };
+        let (key, operation) = vacancy.fill(operation);
+        push(&mut self.ring.submission(), &self.registered, key, operation);
+        Ok(())
+    }
+
+    /// Submits queued operations to the kernel and passes each completed one to `done`. Returns
+    /// their number. It makes one system call if something was queued or the kernel has completions
+    /// to post, and otherwise reads a few words of memory that is shared with the kernel.
+    ///
+    /// # Errors
+    /// The error of io_uring_enter(2), except for a lack of resources, which may be over at the
+    /// next poll. Drop the ring then. No cause is known once [`new`](Self::new) has found that the
+    /// ring works.
+    pub(crate) fn poll(&mut self, mut done: impl FnMut(Done<B, T>)) -> io::Result<usize> {
+        self.registered.tend(&self.ring);
+        if self.slots.used() == 0 {
+            return Ok(0);
+        }
+        enter(&mut self.ring)?;
+        let mut handed_back = 0;
+        let (_, mut queue, completions) = self.ring.split();
+        for completion in completions {
+            let key = Key::from_user_data(completion.user_data());
+            let Some(operation) = self.slots.find(key) else { continue };
+            match operation.advance(completion.result()) {
+                Step::Again => push(&mut queue, &self.registered, key, operation),
+                Step::Finished(result) => {
+                    let ended = self.slots.take(key).map(|operation| operation.into_done(result));
+                    handed_back += usize::from(ended.is_some());
+                    ended.into_iter().for_each(&mut done);
+                }
+            }
+        }
+        Ok(handed_back)
+    }
+
+    fn transfer(
+        &mut self,
+        work: Work,
+        personality: u16,
+        file: Arc<OwnedFd>,
+        offset: u64,
+        mut buffer: B,
+        token: T,
+    ) -> Result<(), Full<B, T>> {
+        // Before the buffer is in a slot, because this may panic.
+        let bytes = buffer.stable_bytes();
+        let place = (bytes.as_ptr().addr(), bytes.len());
+        let by_worker = work.may_sync() || place.1 >= self.worker_from_bytes;
+        let Some(vacancy) = self.slots.vacancy() else {
+            return Err(Full { file, buffer, token });
+        };
+        self.registered.meet(&self.ring, place, || buffer.whole_memory());
+        let buffer = Some(buffer);
+        let operation =
+            Operation { work, file, buffer, token, offset, done_bytes: 0, by_worker, personality };
+        let (key, operation) = vacancy.fill(operation);
+        push(&mut self.ring.submission(), &self.registered, key, operation);
+        Ok(())
+    }
+
+    /// Returns when the kernel has ended every operation. Runs no code of the caller: it could
+    /// panic while the kernel still uses buffers.
+    fn cancel_all(&mut self) -> io::Result<()> {
+        let mut left = self.slots.used();
+        while left > 0 {
+            enter(&mut self.ring)?;
+            self.push_cancels();
+            // A cancel does not find a request that moves between queues of the kernel at that
+            // moment, so all are cancelled again after a while.
+            while left > 0 && wait(&mut self.ring)? {
+                let answers = self.ring.completion();
+                let keys = answers.map(|answer| Key::from_user_data(answer.user_data()));
+                left -= keys.filter(|key| self.slots.find(*key).is_some()).count();
+            }
+        }
+        Ok(())
+    }
+
+    /// One for each operation, done or not; cancelling one that is done does nothing.
+    fn push_cancels(&mut self) {
+        let mut queue = self.ring.submission();
+        for key in self.slots.keys() {
+            let entry = opcode::AsyncCancel::new(key.user_data()).build();
+            // SAFETY: a cancel holds no address. One that does not fit is left for the next time.
+            let _ = unsafe { queue.push(&entry.user_data(CANCEL_USER_DATA)) };
+        }
+    }
+}
+
+impl<B: StableBytes, T> AsFd for FileRing<B, T> {
+    /// Readable while there is something to poll for.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring keeps its descriptor open for as long as it lives.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+    }
+}
+
+impl<B: StableBytes, T> Drop for FileRing<B, T> {
+    fn drop(&mut self) {
+        if self.cancel_all().is_ok() {
+            // SAFETY: only this drops them, and the ring is not used afterwards. The kernel uses
+            // them no longer; if that is not known, they are leaked.
+            unsafe { ManuallyDrop::drop(&mut self.slots) }
+        }
+    }
+}
+
+/// Names no slot: there are at most [`DEPTH_MAX`].
+const CANCEL_USER_DATA: u64 = u64::MAX;
+
+/// A personality that the kernel does not know: it counts them up from 1, and a ring has one.
+const NEVER_GIVEN: u16 = u16::MAX;
+
+fn check_depth(depth: u32) -> io::Result<()> {
+    let is_possible = (1..=DEPTH_MAX).contains(&depth);
+    if is_possible { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
+}
+
+/// Queues the rest of an operation for the kernel, at the next poll.
+fn push<B: StableBytes, T>(
+    queue: &mut SubmissionQueue<'_>,
+    registered: &Registered,
+    key: Key,
+    operation: &mut Operation<B, T>,
+) {
+    let entry = operation.request(key, registered);
+    // SAFETY: the file and the bytes that the entry names belong to the operation. It stays in its
+    // slot, and they stay as they are (`StableBytes`), until the kernel has answered this entry.
+    let pushed = unsafe { queue.push(&entry) };
+    debug_assert!(pushed.is_ok(), "the queue has an entry for every slot");
+}
+
+/// Lets the kernel take queued operations and post completions, if there are any.
+fn enter(ring: &mut IoUring) -> io::Result<()> {
+    let queue = ring.submission();
+    if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
+        return Ok(());
+    }
+    drop(queue);
+    ring.submit().map(drop).or_else(unless_for_now)
+}
+
+/// Waits for a completion. Returns `false` if there was none for a tenth of a second.
+fn wait(ring: &mut IoUring) -> io::Result<bool> {
+    let patience = Timespec::new().nsec(100_000_000);
+    match ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&patience)) {
+        Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(false),
+        other => other.map(drop).or_else(unless_for_now).map(|()| true),
+    }
+}
+
+/// Ignores a signal, and a lack of resources (io_uring_enter(2)): both pass.
+fn unless_for_now(error: io::Error) -> io::Result<()> {
+    match error.raw_os_error() {
+        Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
+        _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,12 @@
+//! Services of the kernel for back ends: files through io_uring, files by handle, and the identity
+//! of a thread.
+//!
+//! The only module with `unsafe`. May use std, libc, rustix, io-uring and the memory of the engine,
+//! and nothing else of this crate. Only `file_ring`, which makes one call for many operations, is for
+//! the data path.
+#![allow(unsafe_code)]
+
+mod bulk;
+pub(crate) mod file_handle;
+pub(crate) mod file_ring;
+pub(crate) mod thread_identity;

@@ -1,0 +1,70 @@
+//! The file systems that the suite runs on.
+
+use crate::gate::{Gate, Gated};
+use spinrpc_nfs::server::directory::{Directory, DirectoryOptions, IoMode, KeyMode};
+use spinrpc_nfs::server::file_system::FileSystem;
+use spinrpc_nfs::server::memory::{Memory, MemoryOptions};
+use std::any::Any;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// An empty file system that the test's user may write to.
+pub(crate) struct BackEnd {
+    pub(crate) file_system: Arc<dyn FileSystem>,
+    /// Resources to keep, or to clean up on drop.
+    _keep: Box<dyn Any>,
+}
+
+impl BackEnd {
+    pub(crate) fn new(file_system: Arc<dyn FileSystem>, keep: impl Any) -> Self {
+        Self { file_system, _keep: Box::new(keep) }
+    }
+}
+
+pub(crate) fn memory() -> BackEnd {
+    small_memory(&MemoryOptions { bytes_max: 64 << 20, ..MemoryOptions::default() })
+}
+
+pub(crate) fn small_memory(options: &MemoryOptions) -> BackEnd {
+    BackEnd::new(Memory::new(options).unwrap(), ())
+}
+
+/// Memory that claims to block, and answers READ, WRITE and COMMIT later.
+pub(crate) fn waiting() -> BackEnd {
+    gated(&Gate::open())
+}
+
+/// The same with a gate: changes only proceed when it is open.
+pub(crate) fn gated(gate: &Arc<Gate>) -> BackEnd {
+    BackEnd::new(Gated::new(memory().file_system, gate), ())
+}
+
+/// A directory on a disk.
+pub(crate) fn directory() -> BackEnd {
+    a_directory(&DirectoryOptions::default())
+}
+
+/// The same without io_uring and kernel handles, as in a container.
+pub(crate) fn modest_directory() -> BackEnd {
+    let (io, keys) = (IoMode::Threads, KeyMode::Walk);
+    a_directory(&DirectoryOptions { io, keys, ..DirectoryOptions::default() })
+}
+
+fn a_directory(options: &DirectoryOptions) -> BackEnd {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("nfsd-{}-{number}", std::process::id()));
+    fs::create_dir(&path).unwrap();
+    BackEnd::new(Directory::open(&path, options).unwrap(), Removed(path))
+}
+
+/// Removed after the test.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}

@@ -1,0 +1,240 @@
+//! A back end that blocks on request.
+
+use spinrpc::sync::lock;
+use spinrpc::{Bulk, CoreContext};
+use spinrpc_nfs::protocol::{Fattr3, Nfstime3, Sattr3, WccData};
+use spinrpc_nfs::server::exports::Caller;
+use spinrpc_nfs::server::file_system::{
+    Abilities, DataPath, DirectoryEntry, Done, FileKey, FileSystem, Found, ListFrom, Listed,
+    NewFile, Outcome, Place, Request, Space, Started, WriteData,
+};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+/// Obstacles in the way of calls.
+#[derive(Default)]
+pub(crate) struct Gate {
+    /// Number of losses of unstable data that the back end reports.
+    pub(crate) losses: AtomicU64,
+    /// Losses while the next data request is in progress.
+    pub(crate) losses_under_way: AtomicU64,
+    /// The next call through the gate panics.
+    pub(crate) is_trap: AtomicBool,
+    cores: Mutex<Vec<CoreContext>>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    is_open: bool,
+    waiting: usize,
+}
+
+impl Gate {
+    pub(crate) fn open() -> Arc<Self> {
+        let gate = Self::default();
+        lock(&gate.state).is_open = true;
+        Arc::new(gate)
+    }
+
+    pub(crate) fn closed() -> Arc<Self> {
+        Arc::default()
+    }
+
+    pub(crate) fn let_in(&self) {
+        lock(&self.state).is_open = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn shut(&self) {
+        lock(&self.state).is_open = false;
+    }
+
+    fn is_open(&self) -> bool {
+        lock(&self.state).is_open
+    }
+
+    /// Takes the memory of all cores, so that nothing can be deferred.
+    pub(crate) fn take_memory(&self) -> Vec<Bulk> {
+        let of = |core: &CoreContext, bytes| {
+            let core = core.clone();
+            std::iter::from_fn(move || core.bulk(bytes))
+        };
+        let cores = lock(&self.cores);
+        let sizes = [1 << 20, 64 << 10, 1];
+        cores.iter().flat_map(|core| sizes.into_iter().flat_map(|size| of(core, size))).collect()
+    }
+
+    /// Number of waiting calls.
+    pub(crate) fn waiting(&self) -> usize {
+        lock(&self.state).waiting
+    }
+
+    fn pass(&self) {
+        assert!(!self.is_trap.swap(false, Ordering::Relaxed), "planted");
+        let mut state = lock(&self.state);
+        state.waiting += 1;
+        let mut state = self.changed.wait_while(state, |state| !state.is_open).unwrap();
+        state.waiting -= 1;
+    }
+}
+
+/// See the module.
+pub(crate) struct Gated {
+    inner: Arc<dyn FileSystem>,
+    gate: Arc<Gate>,
+}
+
+impl Gated {
+    pub(crate) fn new(inner: Arc<dyn FileSystem>, gate: &Arc<Gate>) -> Arc<Self> {
+        Arc::new(Self { inner, gate: Arc::clone(gate) })
+    }
+
+    /// The file system behind the gate.
+    fn inner(&self) -> &dyn FileSystem {
+        self.gate.pass();
+        &*self.inner
+    }
+}
+
+impl FileSystem for Gated {
+    fn blocks(&self) -> bool {
+        true
+    }
+
+    fn losses(&self) -> u64 {
+        self.gate.losses.load(Ordering::Relaxed)
+    }
+
+    fn root(&self) -> FileKey {
+        self.inner.root()
+    }
+
+    fn attributes(&self, file: &FileKey) -> Outcome<Fattr3> {
+        self.inner.attributes(file)
+    }
+
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        file: &FileKey,
+        new: &Sattr3,
+        guard: Option<Nfstime3>,
+        wcc: &mut WccData,
+    ) -> Outcome<()> {
+        self.inner().set_attributes(caller, file, new, guard, wcc)
+    }
+
+    fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32> {
+        self.inner.access(caller, file, wanted)
+    }
+
+    fn lookup(&self, caller: &Caller, at: Place<'_>) -> Outcome<Found> {
+        self.inner.lookup(caller, at)
+    }
+
+    fn read_link(&self, caller: &Caller, link: &FileKey) -> Outcome<Vec<u8>> {
+        self.inner.read_link(caller, link)
+    }
+
+    fn make(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        new: NewFile<'_>,
+        wcc: &mut WccData,
+    ) -> Outcome<Found> {
+        self.inner().make(caller, at, new, wcc)
+    }
+
+    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
+        self.inner().remove(caller, at, wcc)
+    }
+
+    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
+        self.inner().remove_directory(caller, at, wcc)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        wccs: &mut (WccData, WccData),
+    ) -> Outcome<()> {
+        self.inner().rename(caller, from, to, wccs)
+    }
+
+    fn link(
+        &self,
+        caller: &Caller,
+        file: &FileKey,
+        at: Place<'_>,
+        wcc: &mut WccData,
+    ) -> Outcome<()> {
+        self.inner().link(caller, file, at, wcc)
+    }
+
+    fn list(
+        &self,
+        caller: &Caller,
+        directory: &FileKey,
+        from: &ListFrom,
+        take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Outcome<Listed> {
+        self.inner.list(caller, directory, from, take)
+    }
+
+    fn space(&self, caller: &Caller) -> Outcome<Space> {
+        self.inner.space(caller)
+    }
+
+    fn abilities(&self) -> Abilities {
+        self.inner.abilities()
+    }
+
+    fn data_path(self: Arc<Self>, core: &CoreContext) -> Box<dyn DataPath> {
+        lock(&self.gate.cores).push(core.clone());
+        let inner = Arc::clone(&self.inner).data_path(core);
+        Box::new(Later { inner, gate: Arc::clone(&self.gate), done: Vec::new() })
+    }
+}
+
+/// Delivers completions one turn later, and only with an open gate.
+struct Later {
+    inner: Box<dyn DataPath>,
+    gate: Arc<Gate>,
+    done: Vec<Option<Done>>,
+}
+
+impl DataPath for Later {
+    fn start(
+        &mut self,
+        caller: &Caller,
+        file: &FileKey,
+        request: Request<WriteData<'_>>,
+    ) -> Started {
+        let Started::Done(done) = self.inner.start(caller, file, request) else {
+            panic!("memory does not wait");
+        };
+        let free = self.done.iter().position(Option::is_none).unwrap_or(self.done.len());
+        self.done.resize_with(self.done.len().max(free + 1), || None);
+        self.done[free] = Some(done);
+        Started::Later(free as u32)
+    }
+
+    fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool {
+        if !self.gate.is_open() {
+            return self.done.iter().any(Option::is_some);
+        }
+        for (number, place) in self.done.iter_mut().enumerate() {
+            if let Some(taken) = place.take() {
+                let losses = self.gate.losses_under_way.swap(0, Ordering::Relaxed);
+                self.gate.losses.fetch_add(losses, Ordering::Relaxed);
+                done(number as u32, taken);
+            }
+        }
+        false
+    }
+}

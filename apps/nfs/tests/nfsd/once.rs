@@ -1,0 +1,241 @@
+//! Calls that must not be executed twice, by a client that lost its connection and retransmits them
+//! (RFC 1813 section 4.6: the duplicate request cache).
+
+use crate::back_end;
+use crate::gate::Gate;
+use crate::host::{self, Host, MAIN};
+use crate::reference::ToXdr;
+use crate::reference::WriteHead;
+use crate::session::{Session, at, mode, only_status, status};
+use nfs3_types::nfs3::stable_how::{self, FILE_SYNC};
+use nfs3_types::nfs3::{MKDIR3args, NFS_PROGRAM, nfsstat3};
+use spinrpc::{CallSpec, ConnectOptions, Encoder, Groups, Reconnect, Resend};
+use spinrpc_nfs::server::exports::{Caller, ExportOptions, Exports, Squash};
+use spinrpc_nfs::server::file_system::Place;
+use std::sync::atomic::Ordering;
+
+fn gated() -> (Host, std::sync::Arc<Gate>) {
+    let gate = Gate::closed();
+    let back_end = back_end::gated(&gate);
+    let exports = vec![host::export(MAIN, &back_end, host::open())];
+    (Host::with(exports, vec![back_end], &host::options()), gate)
+}
+
+/// MKDIR is in progress when the connection is lost. Executed again, it would answer NFS3ERR_EXIST.
+#[test]
+fn send_mkdir_again_on_another_connection_expect_the_reply_of_the_first() {
+    let (host, gate) = gated();
+    let options = ConnectOptions::new().reconnect(Reconnect::default());
+    let session = Session::connect_with(host.address(), &options);
+    let arguments = MKDIR3args { where_: at(&host.root(), "once"), attributes: mode(0o755) };
+    let spec = CallSpec::new().resend(Resend::AtMostOnce).reply_bytes_max(512);
+    let operation = NFS_PROGRAM::NFSPROC3_MKDIR as u32;
+    let reply = session.start(operation, spec, |to| arguments.encode(to), only_status);
+    session.run_until("the call to be in progress", || gate.waiting() == 1);
+    session.client.reconnect();
+    session.run_until("the connection to be lost", || !session.client.is_up());
+    session.run_until("another connection", || session.client.is_up());
+    gate.let_in();
+    session.run_until("a reply", || reply.borrow().is_some());
+    assert_eq!(reply.take().unwrap().unwrap(), nfsstat3::NFS3_OK);
+    assert_eq!(host.server.stats().procedures[operation as usize].calls, 1);
+    assert!(session.lookup(&host.root(), "once").is_ok());
+}
+
+/// WRITE is in progress when the connection is lost. A second one could end before the first, which
+/// could then undo a later write of the client. The data come in a Read chunk, too.
+#[test]
+fn send_write_again_while_it_is_under_way_expect_it_begun_once() {
+    let (host, gate) = gated();
+    gate.let_in();
+    let options = ConnectOptions::new().reconnect(Reconnect::default());
+    let session = Session::connect_with(host.address(), &options);
+    let file = session.create(&host.root(), "file");
+    let operation = NFS_PROGRAM::NFSPROC3_WRITE as u32;
+    for (begun, length) in [(1, 100), (2, 64 << 10)] {
+        gate.shut();
+        let mut data = session.client.bulk(length).unwrap();
+        data.bytes_mut().fill(7);
+        let head =
+            WriteHead { file: file.clone(), offset: 0, count: length as u32, stable: FILE_SYNC };
+        let encode = |to: &mut Encoder<'_>| {
+            head.encode(to);
+            to.bulk();
+        };
+        let spec = CallSpec::new().resend(Resend::AtMostOnce).argument(data);
+        let reply = session.start(operation, spec, encode, only_status);
+        let calls = || host.server.stats().procedures[operation as usize].calls;
+        session.run_until("the call to be in progress", || calls() == begun);
+        session.client.reconnect();
+        session.run_until("the connection to be lost", || !session.client.is_up());
+        session.run_until("another connection", || session.client.is_up());
+        gate.let_in();
+        session.run_until("a reply", || reply.borrow().is_some());
+        assert_eq!(reply.take().unwrap().unwrap(), nfsstat3::NFS3_OK, "{length} bytes");
+        assert_eq!(calls(), begun, "{length} bytes");
+    }
+}
+
+/// No memory is left for deferred replies: calls that change something, and data on a path that may
+/// block, must be retried.
+#[test]
+fn calls_that_cannot_be_put_off_expect_jukebox_and_nothing_done() {
+    let (host, gate) = gated();
+    gate.let_in();
+    let session = host.session();
+    let file = session.create(&host.root(), "file");
+    let taken = gate.take_memory();
+    assert_eq!(status(session.try_mkdir(&host.root(), "later")), nfsstat3::NFS3ERR_JUKEBOX);
+    assert_eq!(session.write(&file, 0, b"later"), nfsstat3::NFS3ERR_JUKEBOX);
+    assert_eq!(status(session.commit(&file, 0, 0)), nfsstat3::NFS3ERR_JUKEBOX);
+    assert_eq!(host.server.stats().jukebox, 3);
+    drop(taken);
+    assert_eq!(session.getattr(&file).unwrap().size, 0);
+    assert_eq!(session.write(&file, 0, b"now"), nfsstat3::NFS3_OK);
+    session.mkdir(&host.root(), "later");
+}
+
+/// The verifier "must be unique between instances of the NFS version 3 protocol server, where
+/// uncommitted data may be lost" (section 3.3.7): a loss without a restart is one more instance.
+#[test]
+fn a_back_end_that_lost_data_expect_another_verifier() {
+    let (host, gate) = gated();
+    gate.let_in();
+    let session = host.session();
+    let file = session.create(&host.root(), "file");
+    let write = || session.write_as(&file, 0, b"data", stable_how::UNSTABLE).unwrap().verf;
+    let before = write();
+    assert_eq!(session.commit(&file, 0, 0).unwrap().verf, before);
+    gate.losses.fetch_add(1, Ordering::Relaxed);
+    assert_ne!(session.commit(&file, 0, 0).unwrap().verf, before);
+    assert_ne!(write(), before);
+}
+
+/// A loss while a WRITE is in progress may include its data: the following COMMIT must have another
+/// verifier than the WRITE. A loss while a COMMIT is in progress may include earlier writes.
+#[test]
+fn data_lost_under_way_expect_write_with_the_verifier_before_and_commit_with_the_one_after() {
+    let (host, gate) = gated();
+    gate.let_in();
+    let session = host.session();
+    let file = session.create(&host.root(), "file");
+    let write = || session.write_as(&file, 0, b"data", stable_how::UNSTABLE).unwrap().verf;
+    let before = write();
+    gate.losses_under_way.store(1, Ordering::Relaxed);
+    assert_eq!(write(), before);
+    assert_ne!(session.commit(&file, 0, 0).unwrap().verf, before);
+    let before = write();
+    gate.losses_under_way.store(1, Ordering::Relaxed);
+    assert_ne!(session.commit(&file, 0, 0).unwrap().verf, before);
+}
+
+/// The engine missed its shutdown deadline: a client retries the waiting call elsewhere, and its
+/// effect there must not be undone here.
+#[test]
+fn a_call_that_waits_for_a_thread_when_the_server_stops_expect_it_not_done() {
+    let gate = Gate::closed();
+    let back_end = back_end::gated(&gate);
+    let file_system = std::sync::Arc::clone(&back_end.file_system);
+    let exports = vec![host::export(MAIN, &back_end, host::open())];
+    let options = spinrpc_nfs::server::ServerOptions { threads: 1, ..host::options() };
+    let host = Host::with(exports, vec![back_end], &options);
+    let (first, second) = (host.session(), host.session());
+    let begun = start_mkdir(&host, &first, "begun");
+    first.run_until("the thread to be busy", || gate.waiting() == 1);
+    let waits = start_mkdir(&host, &second, "waits");
+    second.run_until("the call to wait", || mkdirs(&host) == 2);
+    host.server.stop();
+    gate.let_in();
+    first.run_until("what has begun", || begun.borrow().is_some());
+    assert!(waits.borrow().is_none());
+    drop(host);
+    let made = |name: &str| {
+        let me = Caller { uid: 0, gid: 0, groups: Groups::default().into() };
+        let place = Place { directory: &file_system.root(), name: name.as_bytes() };
+        file_system.lookup(&me, place).is_ok()
+    };
+    assert_eq!((made("begun"), made("waits")), (true, false));
+}
+
+/// Its client and its user were checked against exports that are not in force any more: a retry is checked again.
+#[test]
+fn a_call_that_waits_for_a_thread_when_the_exports_change_expect_jukebox() {
+    let gate = Gate::closed();
+    let back_end = back_end::gated(&gate);
+    let exports = vec![host::export(MAIN, &back_end, host::open())];
+    let strict = ExportOptions { squash: Squash::All, read_only: true, ..host::open() };
+    let changed = Exports::new(vec![host::export(MAIN, &back_end, strict)]).unwrap();
+    let options = spinrpc_nfs::server::ServerOptions { threads: 1, ..host::options() };
+    let host = Host::with(exports, vec![back_end], &options);
+    let (first, second) = (host.session(), host.session());
+    let begun = start_mkdir(&host, &first, "begun");
+    first.run_until("the thread to be busy", || gate.waiting() == 1);
+    let waits = start_mkdir(&host, &second, "waits");
+    second.run_until("the call to wait", || mkdirs(&host) == 2);
+    host.server.replace_exports(changed).unwrap();
+    gate.let_in();
+    first.run_until("what has begun", || begun.borrow().is_some());
+    second.run_until("the answer", || waits.borrow().is_some());
+    let outcome = |status: &Status| status.borrow_mut().take().unwrap().unwrap();
+    assert_eq!(outcome(&begun), nfsstat3::NFS3_OK);
+    assert_eq!(outcome(&waits), nfsstat3::NFS3ERR_JUKEBOX);
+    assert_eq!(status(second.try_mkdir(&host.root(), "again")), nfsstat3::NFS3ERR_ROFS);
+}
+
+type Status = std::rc::Rc<std::cell::RefCell<Option<Result<nfsstat3, spinrpc::CallError>>>>;
+
+fn start_mkdir(host: &Host, session: &Session, name: &str) -> Status {
+    let arguments = MKDIR3args { where_: at(&host.root(), name), attributes: mode(0o755) };
+    let spec = CallSpec::new().reply_bytes_max(512);
+    let operation = NFS_PROGRAM::NFSPROC3_MKDIR as u32;
+    session.start(operation, spec, |to| arguments.encode(to), only_status)
+}
+
+/// Number of calls received.
+fn mkdirs(host: &Host) -> u64 {
+    host.server.stats().procedures[NFS_PROGRAM::NFSPROC3_MKDIR as usize].calls
+}
+
+/// "An error occurred on the server which does not map to any of the legal NFS version 3 protocol
+/// error values" (section 2.6): the only thread continues with the next call.
+#[test]
+fn a_back_end_that_panics_expect_serverfault_for_that_call_alone() {
+    let gate = Gate::open();
+    let back_end = back_end::gated(&gate);
+    let exports = vec![host::export(MAIN, &back_end, host::open())];
+    let options = spinrpc_nfs::server::ServerOptions { threads: 1, ..host::options() };
+    let host = Host::with(exports, vec![back_end], &options);
+    let session = host.session();
+    for name in ["first", "second"] {
+        gate.is_trap.store(true, Ordering::Relaxed);
+        let outcome = session.try_mkdir(&host.root(), name);
+        assert_eq!(status(outcome), nfsstat3::NFS3ERR_SERVERFAULT);
+    }
+    session.mkdir(&host.root(), "third");
+    assert_eq!(host.server.stats().procedures[NFS_PROGRAM::NFSPROC3_MKDIR as usize].errors, 2);
+}
+
+/// The pool and its queue have a limit; further calls are to be retried later.
+#[test]
+fn more_calls_than_the_queue_takes_expect_jukebox() {
+    let gate = Gate::closed();
+    let back_end = back_end::gated(&gate);
+    let exports = vec![host::export(MAIN, &back_end, host::open())];
+    let options =
+        spinrpc_nfs::server::ServerOptions { threads: 1, queue_max: 1, ..host::options() };
+    let host = Host::with(exports, vec![back_end], &options);
+    let sessions: Vec<Session> = ["a", "b", "c"].map(|_| host.session()).into();
+    let first = start_mkdir(&host, &sessions[0], "a");
+    sessions[0].run_until("the thread to be busy", || gate.waiting() == 1);
+    let second = start_mkdir(&host, &sessions[1], "b");
+    sessions[1].run_until("the queue to be full", || mkdirs(&host) == 2);
+    let third = start_mkdir(&host, &sessions[2], "c");
+    sessions[2].run_until("a reply", || third.borrow().is_some());
+    assert_eq!(third.take().unwrap().unwrap(), nfsstat3::NFS3ERR_JUKEBOX);
+    assert_eq!(host.server.stats().jukebox, 1);
+    gate.let_in();
+    sessions[0].run_until("the first", || first.borrow().is_some());
+    sessions[1].run_until("the second", || second.borrow().is_some());
+    assert_eq!(first.take().unwrap().unwrap(), nfsstat3::NFS3_OK);
+    assert_eq!(second.take().unwrap().unwrap(), nfsstat3::NFS3_OK);
+}

@@ -1,0 +1,173 @@
+//! Permissions by mode bits, and a full file system: the back end in memory.
+
+use crate::back_end;
+use crate::host::{self, Host, MAIN};
+use crate::session::{Session, mode, status};
+use nfs3_types::nfs3::{
+    ACCESS3_EXTEND, ACCESS3_MODIFY, ACCESS3_READ, FSSTAT3args, FSSTAT3resok, NFS_PROGRAM,
+    Nfs3Option, nfs_fh3, nfsstat3, post_op_attr, sattr3, set_mtime,
+};
+use spinrpc_nfs::server::memory::MemoryOptions;
+
+const OWNER: (u32, u32) = (1000, 100);
+const MEMBER: (u32, u32) = (1001, 100);
+const STRANGER: (u32, u32) = (1002, 200);
+const ROOT: (u32, u32) = (0, 0);
+
+const ACCES: nfsstat3 = nfsstat3::NFS3ERR_ACCES;
+const PERM: nfsstat3 = nfsstat3::NFS3ERR_PERM;
+
+/// A session, and a directory that belongs to the owner.
+fn start() -> (Host, Session, nfs_fh3) {
+    let host = Host::start(back_end::memory());
+    let session = host.session();
+    session.act_as(Some(OWNER));
+    let directory = session.mkdir(&host.root(), "home");
+    (host, session, directory)
+}
+
+#[test]
+fn a_file_is_read_and_written_by_whom_the_mode_allows() {
+    let (_host, session, home) = start();
+    let file = session.create(&home, "file");
+    session.setattr(&file, mode(0o640), None).unwrap();
+    session.write(&file, 0, b"content");
+    for (user, read, write) in
+        [(OWNER, true, true), (MEMBER, true, false), (STRANGER, false, false), (ROOT, true, true)]
+    {
+        session.act_as(Some(user));
+        assert_eq!(session.read(&file, 0, 10).err(), (!read).then_some(ACCES), "{user:?}");
+        let written = session.write(&file, 0, b"content");
+        assert_eq!(written, if write { nfsstat3::NFS3_OK } else { ACCES }, "{user:?}");
+        let wanted = ACCESS3_READ | ACCESS3_MODIFY | ACCESS3_EXTEND;
+        let expected = u32::from(read) + u32::from(write) * (ACCESS3_MODIFY | ACCESS3_EXTEND);
+        assert_eq!(session.access(&file, wanted).unwrap().access, expected);
+    }
+}
+
+/// "The server's permission checking algorithm should allow the owner of a file to access it regardless
+/// of the permission setting" (section 4.4): it was open when that was changed.
+#[test]
+fn the_owner_reads_and_writes_whatever_the_mode_is() {
+    let (_host, session, home) = start();
+    let file = session.create(&home, "file");
+    session.setattr(&file, mode(0), None).unwrap();
+    assert_eq!(session.write(&file, 0, b"content"), nfsstat3::NFS3_OK);
+    assert!(session.read(&file, 0, 10).is_ok());
+    assert_eq!(session.access(&file, ACCESS3_READ).unwrap().access, 0);
+}
+
+#[test]
+fn a_directory_is_changed_and_searched_by_whom_the_mode_allows() {
+    let (_host, session, home) = start();
+    session.create(&home, "file");
+    session.act_as(Some(STRANGER));
+    assert!(session.lookup(&home, "file").is_ok());
+    assert_eq!(status(session.try_mkdir(&home, "x")), ACCES);
+    assert_eq!(status(session.remove(&home, "file")), ACCES);
+    assert_eq!(status(session.rename((&home, "file"), (&home, "x"))), ACCES);
+    session.act_as(Some(OWNER));
+    session.setattr(&home, mode(0o700), None).unwrap();
+    session.act_as(Some(STRANGER));
+    assert_eq!(status(session.lookup(&home, "file")), ACCES);
+    session.act_as(Some(ROOT));
+    assert!(session.lookup(&home, "file").is_ok());
+}
+
+#[test]
+fn a_sticky_directory_keeps_what_others_made() {
+    let (host, session, _) = start();
+    session.create(&host.root(), "file");
+    session.act_as(Some(STRANGER));
+    session.create(&host.root(), "mine");
+    assert_eq!(status(session.remove(&host.root(), "file")), PERM);
+    let onto = session.rename((&host.root(), "mine"), (&host.root(), "file"));
+    assert_eq!(status(onto), PERM);
+    session.remove(&host.root(), "mine").unwrap();
+}
+
+#[test]
+fn attributes_are_set_by_whom_they_belong_to() {
+    let (_host, session, home) = start();
+    let file = session.create(&home, "file");
+    session.setattr(&file, mode(0o666), None).unwrap();
+    let uid = |uid| sattr3 { uid: Nfs3Option::Some(uid), ..sattr3::default() };
+    let gid = |gid| sattr3 { gid: Nfs3Option::Some(gid), ..sattr3::default() };
+    let time = nfs3_types::nfs3::nfstime3 { seconds: 1, nseconds: 0 };
+    let past = || sattr3 { mtime: set_mtime::SET_TO_CLIENT_TIME(time), ..sattr3::default() };
+    let now = || sattr3 { mtime: set_mtime::SET_TO_SERVER_TIME, ..sattr3::default() };
+    assert_eq!(status(session.setattr(&file, uid(STRANGER.0), None)), PERM);
+    assert_eq!(status(session.setattr(&file, gid(STRANGER.1), None)), PERM);
+    session.setattr(&file, gid(OWNER.1), None).unwrap();
+    session.act_as(Some(STRANGER));
+    assert_eq!(status(session.setattr(&file, mode(0o777), None)), PERM);
+    assert_eq!(status(session.setattr(&file, past(), None)), PERM);
+    session.setattr(&file, now(), None).unwrap();
+    session.act_as(Some(ROOT));
+    session.setattr(&file, mode(0o6755), None).unwrap();
+    session.setattr(&file, uid(STRANGER.0), None).unwrap();
+    session.act_as(Some(STRANGER));
+    session.write(&file, 0, b"another program");
+    assert_eq!(session.getattr(&file).unwrap().mode, 0o755, "it runs as its owner no more");
+}
+
+#[test]
+fn a_directory_with_the_group_bit_gives_its_group() {
+    let (_host, session, home) = start();
+    session.setattr(&home, mode(0o2777), None).unwrap();
+    session.act_as(Some(STRANGER));
+    let below = session.mkdir(&home, "below");
+    let attributes = session.getattr(&below).unwrap();
+    assert_eq!((attributes.uid, attributes.gid), (STRANGER.0, OWNER.1));
+    assert_eq!(attributes.mode, 0o2755);
+    let file = session.create(&below, "file");
+    assert_eq!(session.getattr(&file).unwrap().gid, OWNER.1);
+}
+
+fn small(bytes_max: u64, files_max: u64) -> Host {
+    let options = MemoryOptions { bytes_max, files_max, ..MemoryOptions::default() };
+    let back_end = back_end::small_memory(&options);
+    let exports = vec![host::export(MAIN, &back_end, host::open())];
+    Host::with(exports, vec![back_end], &host::options())
+}
+
+#[test]
+fn no_room_for_bytes_expect_nospc_until_some_are_removed() {
+    let host = small(100_000, 100);
+    let (session, root) = (host.session(), host.root());
+    let file = session.create(&root, "file");
+    assert_eq!(session.write(&file, 0, &[1; 60_000]), nfsstat3::NFS3_OK);
+    assert_eq!(session.write(&file, 60_000, &[1; 60_000]), nfsstat3::NFS3ERR_NOSPC);
+    assert_eq!(session.getattr(&file).unwrap().size, 60_000, "nothing of it was written");
+    assert_eq!(session.write(&file, 0, &[2; 60_000]), nfsstat3::NFS3_OK, "no more than before");
+    session.remove(&root, "file").unwrap();
+    let file = session.create(&root, "other");
+    assert_eq!(session.write(&file, 0, &[1; 99_000]), nfsstat3::NFS3_OK);
+    let long = "x".repeat(2000);
+    assert_eq!(status(session.symlink(&root, "link", &long)), nfsstat3::NFS3ERR_NOSPC);
+}
+
+#[test]
+fn no_room_for_a_longer_name_expect_nospc_and_the_old_one() {
+    let host = small(200, 100);
+    let (session, root) = (host.session(), host.root());
+    session.create(&root, "file");
+    let long = "x".repeat(250);
+    assert_eq!(status(session.rename((&root, "file"), (&root, &long))), nfsstat3::NFS3ERR_NOSPC);
+    assert_eq!(status(session.rename((&root, "file"), (&root, "name"))), nfsstat3::NFS3_OK);
+}
+
+#[test]
+fn no_room_for_files_expect_nospc_and_fsstat_to_say_so() {
+    let host = small(1 << 20, 3);
+    let (session, root) = (host.session(), host.root());
+    session.create(&root, "one");
+    session.mkdir(&root, "two");
+    assert_eq!(status(session.try_mkdir(&root, "three")), nfsstat3::NFS3ERR_NOSPC);
+    let arguments = FSSTAT3args { fsroot: root.clone() };
+    let space =
+        session.call::<FSSTAT3resok, post_op_attr>(NFS_PROGRAM::NFSPROC3_FSSTAT, &arguments);
+    assert_eq!(space.unwrap().ffiles, 0);
+    session.rmdir(&root, "two").unwrap();
+    session.mkdir(&root, "three");
+}

@@ -1,0 +1,378 @@
+//! A client: typed calls over one connection, one at a time.
+
+use crate::host;
+use crate::reference::{FromXdr, ToXdr};
+use crate::reference::{ReadHead, WriteHead};
+use nfs3_types::nfs3::{
+    ACCESS3args, ACCESS3resok, COMMIT3args, COMMIT3resok, CREATE3args, CREATE3resok, GETATTR3args,
+    LINK3args, LOOKUP3args, LOOKUP3resok, MKDIR3args, MKNOD3args, NFS_PROGRAM, Nfs3Option,
+    READ3args, READLINK3args, REMOVE3args, RENAME3args, RMDIR3args, SETATTR3args, SYMLINK3args,
+    WRITE3resok, createhow3, diropargs3, fattr3, mknoddata3, nfs_fh3, nfsstat3, nfstime3,
+    post_op_attr, sattr3, stable_how, symlinkdata3, wcc_data,
+};
+use spinrpc::{
+    AuthSys, CallError, CallSpec, Client, ConnectOptions, Core, DecodeError, Decoder, Encoder,
+    Engine, Procedure, Reply, ReplyHandler, Token,
+};
+use spinrpc_nfs::nfs3;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Far longer than any step of a test takes, even on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Results, or a status with its results.
+pub(crate) type Res<T, E> = Result<T, (nfsstat3, E)>;
+
+/// Maximum length of results without data.
+const RESULT_BYTES_MAX: usize = 1024;
+
+/// Handler of a reply.
+type Ended = Box<dyn FnOnce(Result<Reply<'_>, CallError>)>;
+
+#[derive(Clone, Default)]
+struct Waiting(Rc<RefCell<Option<Ended>>>);
+
+impl ReplyHandler for Waiting {
+    fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
+        let ended = self.0.borrow_mut().take();
+        if let Some(ended) = ended {
+            ended(reply);
+        }
+    }
+}
+
+/// See the module.
+pub(crate) struct Session {
+    core: RefCell<Core>,
+    pub(crate) client: Client,
+    waiting: Waiting,
+    _engine: Engine,
+}
+
+/// Decodes only the status of results.
+pub(crate) fn only_status(from: &mut Decoder<'_>) -> Result<nfsstat3, DecodeError> {
+    nfsstat3::decode(from)
+}
+
+/// Only the status.
+pub(crate) fn status<T, E>(outcome: Res<T, E>) -> nfsstat3 {
+    outcome.err().map_or(nfsstat3::NFS3_OK, |(status, _)| status)
+}
+
+/// A value that must be present.
+pub(crate) fn some<T: nfs3_types::xdr_codec::Pack + nfs3_types::xdr_codec::Unpack>(
+    option: Nfs3Option<T>,
+) -> T {
+    option.unwrap()
+}
+
+pub(crate) fn mode(mode: u32) -> sattr3 {
+    sattr3 { mode: Nfs3Option::Some(mode), ..sattr3::default() }
+}
+
+pub(crate) fn at<'a>(directory: &nfs_fh3, name: &'a str) -> diropargs3<'a> {
+    diropargs3 { dir: directory.clone(), name: name.as_bytes().into() }
+}
+
+impl Session {
+    pub(crate) fn connect(address: &str) -> Self {
+        Self::connect_with(address, &ConnectOptions::new())
+    }
+
+    pub(crate) fn connect_with(address: &str, options: &ConnectOptions) -> Self {
+        let engine = Engine::new(host::config()).unwrap();
+        let mut core = engine.core(0).unwrap();
+        let waiting = Waiting::default();
+        let handler = waiting.clone();
+        let connected =
+            core.connect_with(address, nfs3::PROGRAM, nfs3::VERSION, options, |_| handler);
+        let session =
+            Self { core: RefCell::new(core), client: connected.unwrap(), waiting, _engine: engine };
+        session.run_until("a connection", || session.client.is_up());
+        let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        session.act_as(Some(me));
+        session
+    }
+
+    /// Makes later calls as this user, or with AUTH_NONE.
+    pub(crate) fn act_as(&self, user: Option<(u32, u32)>) {
+        let groups = spinrpc::Groups::default();
+        let user =
+            user.map(|(uid, gid)| AuthSys { stamp: 0, machine_name: b"test", uid, gid, groups });
+        self.client.set_auth_sys(user.as_ref()).unwrap();
+    }
+
+    pub(crate) fn run_until(&self, what: &str, done: impl Fn() -> bool) {
+        let end = Instant::now() + PATIENCE;
+        self.core.borrow_mut().run_until(|| done() || Instant::now() > end);
+        assert!(done(), "waited {PATIENCE:?} for {what}");
+    }
+
+    /// Starts a call; the reply arrives in the returned place.
+    pub(crate) fn start<T: 'static>(
+        &self,
+        procedure: u32,
+        mut spec: CallSpec,
+        encode: impl Fn(&mut Encoder<'_>),
+        decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError> + 'static,
+    ) -> Rc<RefCell<Option<Result<T, CallError>>>> {
+        let place = Rc::new(RefCell::new(None));
+        let arrived = Rc::clone(&place);
+        *self.waiting.0.borrow_mut() = Some(Box::new(move |reply| {
+            let results = reply.and_then(|mut reply| Ok(decode(&mut reply.results())?));
+            *arrived.borrow_mut() = Some(results);
+        }));
+        self.client.call(Procedure(procedure), Token(1), &mut spec, encode).unwrap();
+        place
+    }
+
+    /// A call, and its reply.
+    pub(crate) fn raw<T: 'static>(
+        &self,
+        procedure: u32,
+        spec: CallSpec,
+        encode: impl Fn(&mut Encoder<'_>),
+        decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError> + 'static,
+    ) -> Result<T, CallError> {
+        let place = self.start(procedure, spec, encode, decode);
+        self.run_until("a reply", || place.borrow().is_some());
+        place.take().unwrap()
+    }
+
+    /// A call whose results are decoded to their end.
+    pub(crate) fn try_call<T, E>(
+        &self,
+        operation: NFS_PROGRAM,
+        arguments: &impl ToXdr,
+    ) -> Result<Res<T, E>, CallError>
+    where
+        T: FromXdr + 'static,
+        E: FromXdr + 'static,
+    {
+        let spec = CallSpec::new().reply_bytes_max(RESULT_BYTES_MAX);
+        self.raw(operation as u32, spec, |to| arguments.encode(to), whole)
+    }
+
+    pub(crate) fn call<T, E>(&self, operation: NFS_PROGRAM, arguments: &impl ToXdr) -> Res<T, E>
+    where
+        T: FromXdr + 'static,
+        E: FromXdr + 'static,
+    {
+        self.try_call(operation, arguments).unwrap()
+    }
+
+    pub(crate) fn getattr(&self, file: &nfs_fh3) -> Result<fattr3, nfsstat3> {
+        let arguments = GETATTR3args { object: file.clone() };
+        self.call(NFS_PROGRAM::NFSPROC3_GETATTR, &arguments).map_err(|(status, ())| status)
+    }
+
+    pub(crate) fn setattr(
+        &self,
+        file: &nfs_fh3,
+        new: sattr3,
+        guard: Option<nfstime3>,
+    ) -> Res<wcc_data, wcc_data> {
+        let guard = guard.map_or(Nfs3Option::None, Nfs3Option::Some);
+        let arguments = SETATTR3args { object: file.clone(), new_attributes: new, guard };
+        self.call(NFS_PROGRAM::NFSPROC3_SETATTR, &arguments)
+    }
+
+    pub(crate) fn lookup(
+        &self,
+        directory: &nfs_fh3,
+        name: &str,
+    ) -> Res<LOOKUP3resok, post_op_attr> {
+        self.call(NFS_PROGRAM::NFSPROC3_LOOKUP, &LOOKUP3args { what: at(directory, name) })
+    }
+
+    pub(crate) fn access(&self, file: &nfs_fh3, access: u32) -> Res<ACCESS3resok, post_op_attr> {
+        self.call(NFS_PROGRAM::NFSPROC3_ACCESS, &ACCESS3args { object: file.clone(), access })
+    }
+
+    pub(crate) fn readlink(&self, link: &nfs_fh3) -> Res<Vec<u8>, post_op_attr> {
+        self.readlink_with(link, CallSpec::new().reply_bytes_max(nfs3::READLINK_RESULT_BYTES_MAX))
+    }
+
+    pub(crate) fn readlink_with(
+        &self,
+        link: &nfs_fh3,
+        spec: CallSpec,
+    ) -> Res<Vec<u8>, post_op_attr> {
+        let arguments = READLINK3args { symlink: link.clone() };
+        let text = |from: &mut Decoder<'_>| match nfsstat3::decode(from)? {
+            nfsstat3::NFS3_OK => {
+                post_op_attr::decode(from)?;
+                Ok(Ok(from.data(1 << 16)?.bytes().to_vec()))
+            }
+            status => Ok(Err((status, post_op_attr::decode(from)?))),
+        };
+        let read =
+            self.raw(NFS_PROGRAM::NFSPROC3_READLINK as u32, spec, |to| arguments.encode(to), text);
+        read.unwrap()
+    }
+
+    pub(crate) fn create_as(
+        &self,
+        directory: &nfs_fh3,
+        name: &str,
+        how: createhow3,
+    ) -> Res<CREATE3resok, wcc_data> {
+        let arguments = CREATE3args { where_: at(directory, name), how };
+        self.call(NFS_PROGRAM::NFSPROC3_CREATE, &arguments)
+    }
+
+    /// A new file.
+    pub(crate) fn create(&self, directory: &nfs_fh3, name: &str) -> nfs_fh3 {
+        made(self.create_as(directory, name, createhow3::GUARDED(mode(0o644))))
+    }
+
+    pub(crate) fn try_mkdir(&self, directory: &nfs_fh3, name: &str) -> Res<CREATE3resok, wcc_data> {
+        let arguments = MKDIR3args { where_: at(directory, name), attributes: mode(0o755) };
+        self.call(NFS_PROGRAM::NFSPROC3_MKDIR, &arguments)
+    }
+
+    /// A new directory.
+    pub(crate) fn mkdir(&self, directory: &nfs_fh3, name: &str) -> nfs_fh3 {
+        made(self.try_mkdir(directory, name))
+    }
+
+    pub(crate) fn symlink(
+        &self,
+        directory: &nfs_fh3,
+        name: &str,
+        text: &str,
+    ) -> Res<CREATE3resok, wcc_data> {
+        let symlink_data = text.as_bytes().into();
+        let symlink = symlinkdata3 { symlink_attributes: sattr3::default(), symlink_data };
+        let arguments = SYMLINK3args { where_: at(directory, name), symlink };
+        self.call(NFS_PROGRAM::NFSPROC3_SYMLINK, &arguments)
+    }
+
+    pub(crate) fn mknod(
+        &self,
+        directory: &nfs_fh3,
+        name: &str,
+        what: mknoddata3,
+    ) -> Res<CREATE3resok, wcc_data> {
+        let arguments = MKNOD3args { where_: at(directory, name), what };
+        self.call(NFS_PROGRAM::NFSPROC3_MKNOD, &arguments)
+    }
+
+    pub(crate) fn remove(&self, directory: &nfs_fh3, name: &str) -> Res<wcc_data, wcc_data> {
+        self.call(NFS_PROGRAM::NFSPROC3_REMOVE, &REMOVE3args { object: at(directory, name) })
+    }
+
+    pub(crate) fn rmdir(&self, directory: &nfs_fh3, name: &str) -> Res<wcc_data, wcc_data> {
+        self.call(NFS_PROGRAM::NFSPROC3_RMDIR, &RMDIR3args { object: at(directory, name) })
+    }
+
+    pub(crate) fn rename(
+        &self,
+        (from, name): (&nfs_fh3, &str),
+        (to, new_name): (&nfs_fh3, &str),
+    ) -> Res<(wcc_data, wcc_data), (wcc_data, wcc_data)> {
+        let arguments = RENAME3args { from: at(from, name), to: at(to, new_name) };
+        self.call(NFS_PROGRAM::NFSPROC3_RENAME, &arguments)
+    }
+
+    pub(crate) fn link(
+        &self,
+        file: &nfs_fh3,
+        directory: &nfs_fh3,
+        name: &str,
+    ) -> Res<(post_op_attr, wcc_data), (post_op_attr, wcc_data)> {
+        let arguments = LINK3args { file: file.clone(), link: at(directory, name) };
+        self.call(NFS_PROGRAM::NFSPROC3_LINK, &arguments)
+    }
+
+    /// READ into a buffer that is offered as a Write chunk, or, if `inline`, into the reply.
+    pub(crate) fn read_by(
+        &self,
+        file: &nfs_fh3,
+        offset: u64,
+        count: u32,
+        inline: bool,
+    ) -> Res<(ReadHead, Vec<u8>), post_op_attr> {
+        let arguments = READ3args { file: file.clone(), offset, count };
+        let mut spec = CallSpec::new().reply_bytes_max(nfs3::READ_RESULT_HEAD_BYTES);
+        if !inline {
+            spec = spec.result_into(self.client.bulk(count as usize).unwrap());
+        }
+        let results = move |from: &mut Decoder<'_>| match nfsstat3::decode(from)? {
+            nfsstat3::NFS3_OK => {
+                let head = ReadHead::decode(from)?;
+                Ok(Ok((head, from.data(count as usize)?.bytes().to_vec())))
+            }
+            status => Ok(Err((status, post_op_attr::decode(from)?))),
+        };
+        let procedure = NFS_PROGRAM::NFSPROC3_READ as u32;
+        self.raw(procedure, spec, |to| arguments.encode(to), results).unwrap()
+    }
+
+    /// The bytes, and whether they extend to the end.
+    pub(crate) fn read(
+        &self,
+        file: &nfs_fh3,
+        offset: u64,
+        count: u32,
+    ) -> Result<(Vec<u8>, bool), nfsstat3> {
+        match self.read_by(file, offset, count, false) {
+            Ok((head, data)) => {
+                assert_eq!(head.count as usize, data.len());
+                Ok((data, head.eof))
+            }
+            Err((status, _)) => Err(status),
+        }
+    }
+
+    /// WRITE of registered memory, in a Read chunk if it is long.
+    pub(crate) fn write_as(
+        &self,
+        file: &nfs_fh3,
+        offset: u64,
+        data: &[u8],
+        stable: stable_how,
+    ) -> Res<WRITE3resok, wcc_data> {
+        let mut bulk = self.client.bulk(data.len()).unwrap();
+        bulk.bytes_mut().copy_from_slice(data);
+        let spec = CallSpec::new().argument(bulk);
+        let head = WriteHead { file: file.clone(), offset, count: data.len() as u32, stable };
+        let encode = |to: &mut Encoder<'_>| {
+            head.encode(to);
+            to.bulk();
+        };
+        self.raw(NFS_PROGRAM::NFSPROC3_WRITE as u32, spec, encode, whole).unwrap()
+    }
+
+    pub(crate) fn write(&self, file: &nfs_fh3, offset: u64, data: &[u8]) -> nfsstat3 {
+        status(self.write_as(file, offset, data, stable_how::FILE_SYNC))
+    }
+
+    pub(crate) fn commit(
+        &self,
+        file: &nfs_fh3,
+        offset: u64,
+        count: u32,
+    ) -> Res<COMMIT3resok, wcc_data> {
+        let arguments = COMMIT3args { file: file.clone(), offset, count };
+        self.call(NFS_PROGRAM::NFSPROC3_COMMIT, &arguments)
+    }
+}
+
+/// Decodes results to their end.
+fn whole<T: FromXdr, E: FromXdr>(from: &mut Decoder<'_>) -> Result<Res<T, E>, DecodeError> {
+    match nfsstat3::decode(from)? {
+        nfsstat3::NFS3_OK => T::decode(from).map(Ok),
+        status => Ok(Err((status, E::decode(from)?))),
+    }
+}
+
+/// The handle of the created file.
+pub(crate) fn made(outcome: Res<CREATE3resok, wcc_data>) -> nfs_fh3 {
+    match outcome {
+        Ok(made) => some(made.obj),
+        Err((status, _)) => panic!("{status}"),
+    }
+}

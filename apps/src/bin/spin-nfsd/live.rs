@@ -1,0 +1,150 @@
+//! Changes of the exports while the server runs: a reload of the configuration, and addresses of clients that are listed by
+//! name.
+//!
+//! A new configuration takes effect as a whole or not at all. Connections, and back ends that stay exported, are not
+//! touched.
+
+use crate::back_ends::{self, Opened};
+use crate::cli::{Cli, Options};
+use crate::failure::Failure;
+use crate::names::{self, Names, REFRESH};
+use crate::setup::Setup;
+use spinrpc::spawn_helper;
+use spinrpc::sync::lock;
+use spinrpc_nfs::server::Server;
+use spinrpc_nfs::server::exports::{Client, Export};
+use std::io;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
+
+/// The exports of a server that runs, and where they come from.
+pub(crate) struct Live {
+    cli: Cli,
+    /// Those that the server has started with.
+    options: Options,
+    has_kerberos: bool,
+    /// Dropped by others, which wait for its threads.
+    server: Weak<Server>,
+    opened: Opened,
+    names: Names,
+}
+
+impl Live {
+    pub(crate) fn new(
+        cli: Cli,
+        setup: &Setup,
+        server: &Arc<Server>,
+        (opened, names): (Opened, Names),
+    ) -> Self {
+        let (options, has_kerberos) = (setup.options.clone(), setup.kerberos.is_some());
+        Self { cli, options, has_kerberos, server: Arc::downgrade(server), opened, names }
+    }
+
+    /// Reads the configuration again, and replaces the exports. Returns what has changed, in words.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the new configuration; the exports stay as they were.
+    pub(crate) fn reload(&mut self) -> Result<Vec<String>, Vec<Failure>> {
+        let setup = Setup::of(&self.cli)?;
+        if setup.kerberos.is_some() && !self.has_kerberos {
+            let message = "an export with sec=krb5, krb5i or krb5p needs a restart, because the \
+                           server has started without Kerberos";
+            return Err(vec![Failure::Usage(message.to_owned())]);
+        }
+        let opened = back_ends::open(&setup.exports, setup.threads, &self.opened)?;
+        let mut said = changes(&self.opened, &opened);
+        let asked = self.names.wanted(&clients(&opened));
+        self.names.take(names::ask(asked), Instant::now());
+        said.extend(self.names.failures());
+        self.publish(&opened).map_err(|failure| vec![failure])?;
+        self.opened = opened;
+        let fixed = self.options.fixed_differences(&setup.options);
+        if !fixed.is_empty() {
+            said.push(format!("a restart is needed for changes of {}", fixed.join(", ")));
+        }
+        Ok(said)
+    }
+
+    fn publish(&self, opened: &Opened) -> Result<(), Failure> {
+        let Some(server) = self.server.upgrade() else { return Ok(()) };
+        let exports = opened.named(&self.names)?;
+        server.replace_exports(exports).map_err(|error| Failure::failed("the exports", error))
+    }
+
+    /// Gives up the back ends, for the end of the server.
+    pub(crate) fn close(&mut self) -> Opened {
+        std::mem::take(&mut self.opened)
+    }
+}
+
+/// Clients of all exports.
+pub(crate) fn clients(opened: &Opened) -> Vec<Client> {
+    opened.exports.iter().flat_map(|export| export.options.clients.iter().cloned()).collect()
+}
+
+/// Exports that come, go, or get other options.
+fn changes(before: &Opened, after: &Opened) -> Vec<String> {
+    let find = |opened: &'_ Opened, path: &str| {
+        opened.exports.iter().position(|export| export.path == path)
+    };
+    let is_same = |old: &Export, new: &Export| {
+        Arc::ptr_eq(&old.file_system, &new.file_system) && old.options == new.options
+    };
+    let mut said = Vec::new();
+    for export in &after.exports {
+        match find(before, &export.path).and_then(|at| before.exports.get(at)) {
+            None => said.push(format!("export {} is new", export.path)),
+            Some(old) if !is_same(old, export) => {
+                said.push(format!("export {} has changed", export.path));
+            }
+            Some(_) => {}
+        }
+    }
+    let gone = before.exports.iter().filter(|export| find(after, &export.path).is_none());
+    said.extend(gone.map(|export| format!("export {} is gone", export.path)));
+    if said.is_empty() {
+        said.push("no export has changed".to_owned());
+    }
+    said
+}
+
+/// Looks up names again and again, until it is dropped.
+pub(crate) struct Refresher(#[expect(dead_code, reason = "its drop ends the thread")] Sender<()>);
+
+impl Refresher {
+    pub(crate) fn start(live: &Arc<Mutex<Live>>) -> io::Result<Self> {
+        let (end, ended) = channel();
+        let live = Arc::downgrade(live);
+        let run = move || {
+            while ended.recv_timeout(REFRESH) == Err(RecvTimeoutError::Timeout) {
+                let Some(live) = live.upgrade() else { break };
+                refresh(&live);
+            }
+        };
+        spawn_helper("names", run)?;
+        Ok(Self(end))
+    }
+}
+
+/// Not under the lock while it waits for answers.
+fn refresh(live: &Mutex<Live>) {
+    let (asked, names) = {
+        let live = lock(live);
+        let asked = clients(&live.opened);
+        let names = live.names.wanted(&asked);
+        (asked, names)
+    };
+    if names.is_empty() {
+        return;
+    }
+    let answers = names::ask(names);
+    let mut live = lock(live);
+    // A reload may have looked up others meanwhile.
+    if clients(&live.opened) == asked
+        && live.names.take(answers, Instant::now())
+        && let Err(failure) = live.publish(&live.opened)
+    {
+        tracing::error!("{failure}");
+    }
+}

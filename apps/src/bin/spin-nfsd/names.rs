@@ -1,0 +1,557 @@
+//! Addresses of clients that exports list by DNS name or netgroup.
+//!
+//! Lookups may take long, so they run on threads of their own, a bounded number, and their answers are waited for up to a
+//! bound; a late one counts in the next round. Each answer counts for a while after its name could be looked up last. The
+//! answer that a name does not exist counts at once. A name without an answer has no access, and the log says so. Netgroups
+//! are those of getent(1): their hosts are looked up by name, each for itself, so that no DNS answer about an address can make
+//! its owner a member.
+
+use spinrpc::spawn_helper;
+use spinrpc::sync::lock;
+use spinrpc_nfs::server::exports::{Client, NamedHosts};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
+use std::net::{IpAddr, ToSocketAddrs};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Interval of lookups.
+pub(crate) const REFRESH: Duration = Duration::from_secs(60);
+/// Time for which an answer counts.
+const ANSWER_TTL: Duration = Duration::from_secs(300);
+/// Maximum wait for the answers to all names.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum number of lookups at a time, those included that nobody waits for any more.
+const LOOKUPS_MAX: usize = 16;
+/// Maximum number of addresses of one name, and of hosts of one netgroup.
+const ADDRESSES_MAX: usize = 1024;
+/// Maximum time of getent.
+const GETENT_TIMEOUT: Duration = Duration::from_secs(8);
+/// Interval of looking whether getent has ended, after its output.
+const GETENT_POLL: Duration = Duration::from_millis(5);
+/// Exit status of getent for a netgroup that does not exist.
+const GETENT_ABSENT: i32 = 2;
+/// Maximum output of getent, in bytes.
+const NETGROUP_BYTES_MAX: u64 = 64 << 10;
+
+/// Result of a lookup; empty if the name does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Addresses(BTreeSet<IpAddr>),
+    /// Of a netgroup, by name.
+    Hosts(BTreeSet<String>),
+}
+
+/// Outcome of one lookup, or the reason why it failed.
+type Answer = Result<Found, String>;
+type Lookup = fn(&Client) -> Answer;
+/// By the client's text.
+pub(crate) type Answers = BTreeMap<String, Answer>;
+
+/// Looks up clients that are names. Blocks for [`PATIENCE`] at most, and as long for a round that has begun before.
+pub(crate) fn ask(names: Vec<Client>) -> Answers {
+    // A name that is being looked up for another round would have no answer here.
+    static ROUND: Mutex<()> = Mutex::new(());
+    let _alone = lock(&ROUND);
+    ask_all(names, answer, PATIENCE)
+}
+
+/// Returns whether the addresses of a client must be looked up.
+pub(crate) fn is_name(client: &Client) -> bool {
+    matches!(client, Client::Name(_) | Client::Netgroup(_))
+}
+
+/// Last answers, by the client's text.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    known: BTreeMap<String, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    found: Found,
+    until: Instant,
+    /// The last lookup failed, with this reason.
+    failed: Option<String>,
+}
+
+impl Found {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Addresses(all) => all.is_empty(),
+            Self::Hosts(all) => all.is_empty(),
+        }
+    }
+}
+
+impl Default for Found {
+    fn default() -> Self {
+        Self::Addresses(BTreeSet::new())
+    }
+}
+
+impl Names {
+    /// Takes the answers of all names, and forgets others. Returns whether addresses have changed.
+    pub(crate) fn take(&mut self, answers: Answers, now: Instant) -> bool {
+        let mut has_changed = self.known.keys().any(|name| !answers.contains_key(name));
+        self.known.retain(|name, _| answers.contains_key(name));
+        for (name, answer) in answers {
+            let before = self.known.remove(&name);
+            let old = before.as_ref().map(|known| known.found.clone()).unwrap_or_default();
+            let known = known(&name, before, answer, now);
+            has_changed |= old != known.found && !(old.is_empty() && known.found.is_empty());
+            self.known.insert(name, known);
+        }
+        has_changed
+    }
+
+    /// The names among the clients, and the hosts of their netgroups as last known: to be looked up.
+    pub(crate) fn wanted(&self, clients: &[Client]) -> Vec<Client> {
+        let names = clients.iter().filter(|client| is_name(client));
+        names.flat_map(|name| [name.clone()].into_iter().chain(self.members(name))).collect()
+    }
+
+    fn members(&self, client: &Client) -> impl Iterator<Item = Client> {
+        let hosts = match self.known.get(&client.to_string()) {
+            Some(Known { found: Found::Hosts(hosts), .. }) => Some(hosts),
+            _ => None,
+        };
+        hosts.into_iter().flatten().cloned().map(Client::Name)
+    }
+
+    /// Addresses of the names among the clients of an export.
+    pub(crate) fn hosts(&self, clients: &[Client]) -> NamedHosts {
+        NamedHosts::new(self.wanted(clients).iter().flat_map(|name| self.addresses(name)))
+    }
+
+    fn addresses(&self, client: &Client) -> impl Iterator<Item = IpAddr> {
+        let addresses = match self.known.get(&client.to_string()) {
+            Some(Known { found: Found::Addresses(addresses), .. }) => Some(addresses),
+            _ => None,
+        };
+        addresses.into_iter().flatten().copied()
+    }
+
+    /// Names whose last lookup failed, in words.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        let failed = |(name, known): (&String, &Known)| {
+            let why = known.failed.as_ref()?;
+            Some(format!("client {name}: {why}; {}", rights(&known.found)))
+        };
+        self.known.iter().filter_map(failed).collect()
+    }
+
+    /// The client and its addresses in words.
+    pub(crate) fn show(&self, client: &Client) -> String {
+        if !is_name(client) {
+            return client.to_string();
+        }
+        let names = self.wanted(std::slice::from_ref(client));
+        let all: BTreeSet<IpAddr> = names.iter().flat_map(|name| self.addresses(name)).collect();
+        if !all.is_empty() {
+            let first: Vec<String> = all.iter().take(4).map(ToString::to_string).collect();
+            let more = if all.len() > first.len() { ", ..." } else { "" };
+            return format!("{client} ({}{more})", first.join(", "));
+        }
+        let why = match self.known.get(&client.to_string()) {
+            Some(Known { failed: Some(why), .. }) => why,
+            Some(_) => "it has no address",
+            None => "not looked up",
+        };
+        format!("{client} (NO ACCESS: {why})")
+    }
+}
+
+fn rights(found: &Found) -> &'static str {
+    if found.is_empty() { "it has no access" } else { "its last answer counts" }
+}
+
+/// The state of a name after an answer. Logs changes.
+fn known(name: &str, before: Option<Known>, answer: Answer, now: Instant) -> Known {
+    let why = match answer {
+        Ok(found) => {
+            let is_news = before.is_none_or(|known| !known.found.is_empty());
+            if found.is_empty() && is_news {
+                tracing::warn!("client {name}: it has no address; {}", rights(&found));
+            }
+            return Known { found, until: now + ANSWER_TTL, failed: None };
+        }
+        Err(why) => why,
+    };
+    let (found, until, said) = match before {
+        Some(known) if now < known.until => (known.found, known.until, known.failed),
+        Some(known) => {
+            let had_access = !known.found.is_empty();
+            (Found::default(), known.until, known.failed.filter(|_| !had_access))
+        }
+        None => (Found::default(), now, None),
+    };
+    if said.as_ref() != Some(&why) {
+        tracing::warn!("client {name}: {why}; {}", rights(&found));
+    }
+    Known { found, until, failed: Some(why) }
+}
+
+/// Lookups of the process.
+#[derive(Debug)]
+struct Lookups {
+    /// See [`LOOKUPS_MAX`].
+    threads: usize,
+    /// Names whose lookup has not ended: none is looked up twice at a time.
+    running: BTreeSet<String>,
+    /// Answers that came after their round.
+    late: Answers,
+}
+
+static LOOKUPS: Mutex<Lookups> =
+    Mutex::new(Lookups { threads: 0, running: BTreeSet::new(), late: BTreeMap::new() });
+
+/// Names to look up until the end of a round.
+struct Round {
+    queue: Mutex<Queue>,
+    lookup: Lookup,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Client>,
+    /// All that have been added.
+    asked: BTreeSet<String>,
+    is_over: bool,
+}
+
+impl Queue {
+    /// Adds names that are not there yet. Returns their number.
+    fn add(&mut self, names: impl IntoIterator<Item = Client>) -> usize {
+        let before = self.waiting.len();
+        if !self.is_over {
+            let is_new = |name: &Client| self.asked.insert(name.to_string());
+            self.waiting.extend(names.into_iter().filter(is_new));
+        }
+        self.waiting.len() - before
+    }
+}
+
+/// Asks for all names, and waits for the answers up to `at_most`.
+fn ask_all(names: Vec<Client>, lookup: Lookup, at_most: Duration) -> Answers {
+    let (end, (sender, arriving)) = (Instant::now() + at_most, channel());
+    let mut answers = std::mem::take(&mut lock(&LOOKUPS).late);
+    let round = Arc::new(Round { queue: Mutex::default(), lookup });
+    round.add(names, &sender);
+    drop(sender);
+    let next = || arriving.recv_timeout(end.saturating_duration_since(Instant::now()));
+    while let Ok((name, answer)) = next() {
+        answers.insert(name, answer);
+    }
+    // Threads that are late take no further names.
+    let mut queue = lock(&round.queue);
+    (queue.waiting, queue.is_over) = (Vec::new(), true);
+    answers.retain(|name, _| queue.asked.contains(name));
+    for name in &queue.asked {
+        let late = || Err(format!("no answer within {} s", at_most.as_secs()));
+        answers.entry(name.clone()).or_insert_with(late);
+    }
+    answers
+}
+
+impl Round {
+    fn add(self: &Arc<Self>, names: Vec<Client>, answers: &Sender<(String, Answer)>) {
+        let count = lock(&self.queue).add(names);
+        for _ in 0..count {
+            if !self.start(answers.clone()) {
+                break;
+            }
+        }
+    }
+
+    /// Starts a thread that looks up names until none is left, unless too many run.
+    fn start(self: &Arc<Self>, answers: Sender<(String, Answer)>) -> bool {
+        {
+            let mut lookups = lock(&LOOKUPS);
+            if lookups.threads >= LOOKUPS_MAX {
+                return false;
+            }
+            lookups.threads += 1;
+        }
+        let round = Arc::clone(self);
+        let run = move || {
+            while let Some(client) = { lock(&round.queue).waiting.pop() } {
+                round.look_up(&client, &answers);
+            }
+            lock(&LOOKUPS).threads -= 1;
+        };
+        let started = spawn_helper("names", run);
+        if started.is_err() {
+            lock(&LOOKUPS).threads -= 1;
+        }
+        started.is_ok()
+    }
+
+    fn look_up(self: &Arc<Self>, client: &Client, answers: &Sender<(String, Answer)>) {
+        let name = client.to_string();
+        if !lock(&LOOKUPS).running.insert(name.clone()) {
+            return;
+        }
+        let answer = (self.lookup)(client);
+        lock(&LOOKUPS).running.remove(&name);
+        if let Ok(Found::Hosts(hosts)) = &answer {
+            self.add(hosts.iter().cloned().map(Client::Name).collect(), answers);
+        }
+        if let Err(late) = answers.send((name, answer)) {
+            let (name, answer) = late.0;
+            lock(&LOOKUPS).late.insert(name, answer);
+        }
+    }
+}
+
+/// Looks up one client. Blocks.
+fn answer(client: &Client) -> Answer {
+    match client {
+        Client::Name(name) => addresses(name),
+        Client::Netgroup(name) => netgroup(name),
+        _ => Err("not a name".to_owned()),
+    }
+}
+
+fn addresses(name: &str) -> Answer {
+    let found = match (name, 0).to_socket_addrs() {
+        Ok(found) => found,
+        Err(error) if is_absent(&error.to_string()) => return Ok(Found::default()),
+        Err(error) => return Err(format!("its name: {error}")),
+    };
+    let all = found.map(|address| address.ip().to_canonical()).take(ADDRESSES_MAX).collect();
+    Ok(Found::Addresses(all))
+}
+
+/// Tells the error for a name that does not exist, or has no address, from that of a resolver that does not answer. The
+/// standard library only passes on the text of gai_strerror(3): that of glibc, and of musl.
+fn is_absent(error: &str) -> bool {
+    [
+        "Name or service not known",
+        "No address associated with hostname",
+        "Name does not resolve",
+        "Name has no usable address",
+    ]
+    .iter()
+    .any(|text| error.ends_with(text))
+}
+
+/// Hosts of a netgroup.
+fn netgroup(name: &str) -> Answer {
+    let mut command = Command::new("getent");
+    command.args(["netgroup", name]);
+    match output(&mut command, GETENT_TIMEOUT)? {
+        (status, text) if status.success() => members(&text).map(Found::Hosts),
+        (status, _) if status.code() == Some(GETENT_ABSENT) => Ok(Found::Hosts(BTreeSet::new())),
+        (status, _) => Err(format!("getent: {status}")),
+    }
+}
+
+/// Status and output of a program that is killed if it takes longer, or says more than [`NETGROUP_BYTES_MAX`].
+fn output(command: &mut Command, at_most: Duration) -> Result<(ExitStatus, String), String> {
+    let end = Instant::now() + at_most;
+    let failed = |error: io::Error| format!("getent: {error}");
+    command.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(failed)?;
+    let ended = read(&mut child, end).and_then(|text| Ok((wait(&mut child, end)?, text)));
+    if ended.is_err() {
+        drop(child.kill());
+        drop(child.wait());
+    }
+    ended
+}
+
+fn read(child: &mut Child, end: Instant) -> Result<String, String> {
+    let failed = |error: io::Error| format!("getent: {error}");
+    let Some(out) = child.stdout.take() else { return Ok(String::new()) };
+    let (sender, all) = channel();
+    let read = move || {
+        let mut text = String::new();
+        let read = out.take(NETGROUP_BYTES_MAX + 1).read_to_string(&mut text);
+        // Nothing receives it after the end.
+        drop(sender.send(read.map(|_| text)));
+    };
+    spawn_helper("names", read).map_err(failed)?;
+    let left = end.saturating_duration_since(Instant::now());
+    let text = all.recv_timeout(left).map_err(|_| "getent: no answer".to_owned())?;
+    let text = text.map_err(failed)?;
+    match text.len() as u64 > NETGROUP_BYTES_MAX {
+        true => Err(format!("longer than {NETGROUP_BYTES_MAX} bytes")),
+        false => Ok(text),
+    }
+}
+
+fn wait(child: &mut Child, end: Instant) -> Result<ExitStatus, String> {
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status),
+            Err(error) => return Err(format!("getent: {error}")),
+            Ok(None) if Instant::now() >= end => return Err("getent: no end".to_owned()),
+            Ok(None) => std::thread::sleep(GETENT_POLL),
+        }
+    }
+}
+
+/// Hosts in the output of getent: `NAME  (HOST,USER,DOMAIN) ...`. `-` is nobody. An empty host would be everyone, which is
+/// what `client=any` is for.
+fn members(text: &str) -> Result<BTreeSet<String>, String> {
+    let triples = text.split('(').skip(1).filter_map(|rest| rest.split_once(')'));
+    let hosts = triples.map(|(triple, _)| triple.split(',').next().unwrap_or_default().trim());
+    let all: BTreeSet<String> =
+        hosts.filter(|host| *host != "-").map(str::to_owned).take(ADDRESSES_MAX + 1).collect();
+    if all.contains("") {
+        return Err("it contains every host; use client=any if that is meant".to_owned());
+    }
+    if all.len() > ADDRESSES_MAX {
+        return Err(format!("more than {ADDRESSES_MAX} hosts"));
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(text: &str) -> Client {
+        text.parse().unwrap()
+    }
+
+    fn answers(all: &[(&str, Result<&str, &str>)]) -> Answers {
+        let answer = |answer: &Result<&str, &str>| match answer {
+            Ok("") => Ok(Found::default()),
+            Ok(address) => Ok(Found::Addresses(BTreeSet::from([address.parse().unwrap()]))),
+            Err(why) => Err((*why).to_owned()),
+        };
+        all.iter().map(|(name, it)| ((*name).to_owned(), answer(it))).collect()
+    }
+
+    #[test]
+    fn a_failed_lookup_gives_no_access_once_the_last_answer_is_old() {
+        let (mut names, now, clients) = (Names::default(), Instant::now(), [client("a")]);
+        let is_there = |names: &Names| names.hosts(&clients) != NamedHosts::default();
+        assert!(!names.take(answers(&[("a", Err("down"))]), now));
+        assert!(!is_there(&names));
+        assert_eq!(names.show(&clients[0]), "a (NO ACCESS: down)");
+        assert!(names.take(answers(&[("a", Ok("192.0.2.7"))]), now));
+        assert_eq!(names.show(&clients[0]), "a (192.0.2.7)");
+        let nearly = now + ANSWER_TTL - Duration::from_nanos(1);
+        assert!(!names.take(answers(&[("a", Err("down"))]), nearly));
+        assert!(is_there(&names));
+        assert!(names.take(answers(&[("a", Err("down"))]), now + ANSWER_TTL));
+        assert!(!is_there(&names));
+        // What no export lists any more is forgotten.
+        assert!(names.take(answers(&[("a", Ok("192.0.2.7"))]), now));
+        assert!(names.take(BTreeMap::new(), now));
+        assert!(names.known.is_empty());
+    }
+
+    #[test]
+    fn an_export_gets_the_addresses_of_its_own_names_only() {
+        let (mut names, now) = (Names::default(), Instant::now());
+        let mut all =
+            answers(&[("a", Ok("192.0.2.7")), ("h", Ok("192.0.2.8")), ("i", Err("down"))]);
+        let hosts = ["h", "i"].map(str::to_owned);
+        all.insert("@g".to_owned(), Ok(Found::Hosts(BTreeSet::from(hosts))));
+        names.take(all, now);
+        let of = |text: &str| names.hosts(&[client(text)]);
+        assert_eq!(of("a"), NamedHosts::new(["192.0.2.7".parse().unwrap()]));
+        assert_eq!(of("@g"), NamedHosts::new(["192.0.2.8".parse().unwrap()]));
+        for other in ["g", "any", "192.0.2.7"] {
+            assert_eq!(of(other), NamedHosts::default(), "{other}");
+        }
+    }
+
+    fn found() -> Answer {
+        Ok(Found::Addresses(BTreeSet::from(["192.0.2.7".parse().unwrap()])))
+    }
+
+    /// A host that is never found keeps neither its netgroup nor others from being found.
+    #[test]
+    fn names_are_looked_up_at_a_time_and_a_late_one_is_said() {
+        static NEVER: Mutex<usize> = Mutex::new(0);
+        let lookup: Lookup = |client| match client {
+            Client::Name(name) if name == "never" => {
+                *lock(&NEVER) += 1;
+                loop {
+                    std::thread::park();
+                }
+            }
+            Client::Netgroup(_) => {
+                Ok(Found::Hosts(["h", "never", "a"].map(str::to_owned).into_iter().collect()))
+            }
+            _ => found(),
+        };
+        for _ in 0..2 {
+            let names = ["a", "b", "@c"].map(client).to_vec();
+            let all = ask_all(names, lookup, Duration::from_secs(2));
+            assert_eq!(all.len(), 5);
+            assert_eq!(all["never"], Err("no answer within 2 s".to_owned()));
+            assert!(["a", "b", "@c", "h"].iter().all(|name| all[*name].is_ok()), "{all:?}");
+            assert_eq!(*lock(&NEVER), 1, "one lookup of a name at a time");
+        }
+    }
+
+    #[test]
+    fn a_host_of_a_netgroup_that_fails_for_a_moment_keeps_its_access() {
+        let (mut names, now, clients) = (Names::default(), Instant::now(), [client("@g")]);
+        let round = |host| {
+            let mut all = answers(&[("h", host)]);
+            all.insert("@g".to_owned(), Ok(Found::Hosts(BTreeSet::from(["h".to_owned()]))));
+            all
+        };
+        assert!(names.take(round(Ok("192.0.2.7")), now));
+        assert_eq!(names.wanted(&clients), [client("@g"), client("h")]);
+        assert!(!names.take(round(Err("down")), now));
+        assert_eq!(names.show(&clients[0]), "@g (192.0.2.7)");
+        assert_eq!(names.failures(), ["client h: down; its last answer counts"]);
+        // The netgroup cannot be looked up: its last hosts count.
+        assert!(!names.take(answers(&[("@g", Err("down")), ("h", Ok("192.0.2.7"))]), now));
+        assert_eq!(names.show(&clients[0]), "@g (192.0.2.7)");
+    }
+
+    #[test]
+    fn a_name_that_does_not_exist_any_more_loses_its_access_at_once() {
+        let (mut names, now, clients) = (Names::default(), Instant::now(), [client("a")]);
+        assert!(names.take(answers(&[("a", Ok("192.0.2.7"))]), now));
+        assert!(names.take(answers(&[("a", Ok(""))]), now));
+        assert_eq!(names.hosts(&clients), NamedHosts::default());
+        assert_eq!(names.show(&clients[0]), "a (NO ACCESS: it has no address)");
+        assert!(names.failures().is_empty());
+        assert!(is_absent("failed to lookup address information: Name or service not known"));
+        assert!(!is_absent(
+            "failed to lookup address information: Temporary failure in name resolution"
+        ));
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_killed() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec sleep 600"]);
+        let ended = output(&mut command, Duration::from_millis(10));
+        assert_eq!(ended.unwrap_err(), "getent: no answer");
+    }
+
+    #[test]
+    fn names_of_this_host_are_found_and_others_are_not() {
+        let Ok(Found::Addresses(local)) = answer(&client("localhost")) else {
+            panic!("localhost has no address")
+        };
+        assert!(local.iter().all(IpAddr::is_loopback) && !local.is_empty(), "{local:?}");
+        let absent = answer(&client("no-such-host.invalid"));
+        assert!(absent.is_err() || absent == Ok(Found::default()), "{absent:?}");
+        assert_eq!(answer(&client("@no-such-netgroup")), Ok(Found::Hosts(BTreeSet::new())));
+    }
+
+    #[test]
+    fn hosts_of_a_netgroup_are_those_of_its_triples() {
+        let text = "trusted               (a.example,-,) (b, ,dom) (-,alice,)\n";
+        let all = members(text).unwrap();
+        assert_eq!(all.into_iter().collect::<Vec<_>>(), ["a.example", "b"]);
+        assert!(members("g ( ,alice,)").unwrap_err().contains("client=any"));
+        assert!(members("g").unwrap().is_empty());
+        let many: String = (0..=ADDRESSES_MAX).map(|number| format!("(h{number},,)")).collect();
+        assert!(members(&many).unwrap_err().contains("more than"));
+    }
+}

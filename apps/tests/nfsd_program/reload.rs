@@ -1,0 +1,191 @@
+//! Exports that are replaced while clients use them, and the log of what clients do.
+
+use crate::server::{PROGRAM, Place, Server, answer, file, in_background, in_time, refused};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::io;
+use std::process::{Command, Output};
+use std::sync::mpsc::TryRecvError;
+
+/// A server whose exports are in a file, and whose log is in another one.
+struct Reloadable {
+    place: Place,
+    server: Server,
+}
+
+impl Reloadable {
+    fn start(name: &'static str, exports: &str) -> io::Result<Self> {
+        let place = Place::new(name)?;
+        write(&place, exports)?;
+        let mut command = place.command(&["--config", &place.path("nfsd.toml")]);
+        command.stderr(File::create(place.path("log"))?).env_remove("RUST_LOG");
+        let server = Server::start(&mut command)?;
+        Ok(Self { place, server })
+    }
+
+    fn reload(&self) -> io::Result<Output> {
+        let state = format!("--state={}", self.place.path("state"));
+        Command::new(PROGRAM).args(["reload", &state]).output()
+    }
+
+    /// Waits until these words are in the log.
+    fn logged(&self, words: &str) -> io::Result<()> {
+        let has = || {
+            let log = fs::read_to_string(self.place.path("log"))?;
+            Ok(log.contains(words).then_some(()))
+        };
+        in_time(has).map_err(|error| io::Error::other(format!("{words}: {error}")))
+    }
+
+    fn target(&self, path: &str) -> String {
+        format!("{}/{path}", self.place.address())
+    }
+}
+
+fn write(place: &Place, exports: &str) -> io::Result<()> {
+    fs::write(place.path("nfsd.toml"), exports)
+}
+
+const A: &str = "[[memory]]\nname = \"a\"\nclient = \"local\"\n";
+const B: &str = "[[memory]]\nname = \"b\"\nclient = \"local\"\n";
+
+fn data(place: &Place) -> String {
+    format!(
+        "[[export]]\ndirectory = \"{}\"\npath = \"/data\"\nclient = \"local\"\n",
+        place.data().display()
+    )
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn exports_come_go_and_change_and_what_stays_keeps_its_files() -> io::Result<()> {
+    let it = Reloadable::start("reload", &[A, B].concat())?;
+    let source = it.place.path("source");
+    let content = file(source.as_ref(), 100_000)?;
+    for name in ["a", "b"] {
+        answer(&["put", &it.target(&format!("/{name}/file")), &source])?;
+    }
+    fs::write(it.place.data().join("file"), &content)?;
+    write(&it.place, &[A.replace("client", "ro = true\nclient"), data(&it.place)].concat())?;
+    let output = it.reload()?;
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(said, "export /data is new\nexport /a has changed\nexport /b is gone\n");
+    // The tree in memory is the same one, now read-only, and the first directory has its threads.
+    assert_eq!(answer(&["cat", &it.target("/a/file")])?, content);
+    assert!(refused(&["put", &it.target("/a/file"), &source])?.1.contains("NFS3ERR_ROFS"));
+    assert_eq!(answer(&["cat", &it.target("/data/file")])?, content);
+    assert_eq!(refused(&["ls", &it.target("/b")])?.0, Some(4));
+    // By the signal it is the same.
+    write(&it.place, A)?;
+    it.server.signal(Signal::HUP)?;
+    it.logged("reloaded: export /data is gone")?;
+    answer(&["put", &it.target("/a/file"), &source])?;
+    assert_eq!(it.server.end_by(Signal::TERM)?.0, Some(0));
+    Ok(())
+}
+
+/// A slow transfer, with reloads all the time.
+#[test]
+fn a_client_keeps_its_connection_and_its_transfer_over_reloads() -> io::Result<()> {
+    let place = Place::new("reload-load-data")?;
+    let it = Reloadable::start("reload-load", &data(&place))?;
+    let source = it.place.path("source");
+    let connections = || {
+        let log = fs::read_to_string(it.place.path("log"))?;
+        Ok::<_, io::Error>(log.lines().filter(|line| line.contains("a connection is open")).count())
+    };
+    file(source.as_ref(), 10)?;
+    answer(&["put", &it.target("/data/small"), &source])?;
+    let of_one = connections()?;
+    let content = file(source.as_ref(), 32 << 20)?;
+    let target = it.target("/data/file");
+    let put = in_background(&["put", &target, &source, "--depth", "2", "--block", "4096"]);
+    let mut reloads = 0;
+    let output = loop {
+        match put.try_recv() {
+            Ok(output) => break output?,
+            Err(TryRecvError::Disconnected) => return Err(io::ErrorKind::BrokenPipe.into()),
+            Err(TryRecvError::Empty) => {}
+        }
+        let second = if reloads % 2 == 0 { B } else { A };
+        write(&it.place, &[&data(&place), second].concat())?;
+        assert!(it.reload()?.status.success());
+        reloads += 1;
+    };
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(reloads > 1, "the transfer was too fast");
+    assert!(fs::read(place.data().join("file"))? == content);
+    assert_eq!(connections()?, 2 * of_one, "{reloads} reloads");
+    Ok(())
+}
+
+#[test]
+fn a_wrong_configuration_leaves_the_exports_in_force_and_every_error_is_said() -> io::Result<()> {
+    let it = Reloadable::start("reload-wrong", A)?;
+    let source = it.place.path("source");
+    file(source.as_ref(), 10)?;
+    let wrong = [&A.replace("local", "ho_st"), B, "sqash = \"all\"\n"].concat();
+    write(&it.place, &wrong)?;
+    let output = it.reload()?;
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 2), "{said}");
+    assert!(said.contains("ho_st") && said.contains("did you mean \"squash\"?"), "{said}");
+    answer(&["put", &it.target("/a/file"), &source])?;
+    assert_eq!(refused(&["ls", &it.target("/b")])?.0, Some(4));
+    it.server.signal(Signal::HUP)?;
+    it.logged("not reloaded: ")?;
+    // A directory that cannot be opened is found out before anything changes, too.
+    let missing = data(&it.place).replace("/data\"", "/missing\"");
+    write(&it.place, &[&missing[..], B].concat())?;
+    assert_eq!(it.reload()?.status.code(), Some(1));
+    assert_eq!(refused(&["ls", &it.target("/b")])?.0, Some(4));
+    // Other keys are not looked at before a restart.
+    write(&it.place, &["threads = 7\n", A, B].concat())?;
+    let output = it.reload()?;
+    assert!(text(&output.stdout).contains("a restart is needed for changes of threads"));
+    answer(&["ls", &it.target("/b")])?;
+    // The limits of a tree in memory are.
+    write(&it.place, &[A, "bytes = \"2G\"\n", B].concat())?;
+    assert!(text(&it.reload()?.stderr).contains("only change with a restart"));
+    Ok(())
+}
+
+#[test]
+fn without_a_server_a_reload_says_so() -> io::Result<()> {
+    let place = Place::new("reload-none")?;
+    let output =
+        Command::new(PROGRAM).args(["reload", "--state", &place.path("state")]).output()?;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("is the server running"), "{output:?}");
+    Ok(())
+}
+
+#[test]
+fn connections_mounts_and_refusals_are_logged() -> io::Result<()> {
+    let it = Reloadable::start("journal", &[A, B].concat().replacen("local", "192.0.2.7", 1))?;
+    let me = format!("local:{}", rustix::process::geteuid().as_raw());
+    answer(&["ls", &it.target("/b")])?;
+    assert_eq!(refused(&["ls", &it.target("/a")])?.0, Some(4));
+    assert_eq!(refused(&["ls", &it.target("/absent")])?.0, Some(4));
+    for words in [
+        "a connection is open".to_owned(),
+        format!("{me} mounted \"/b\""),
+        "a connection has ended".to_owned(),
+        format!("rejected a mount of \"/a\" by {me}: it is not a client of this export"),
+        format!("rejected a mount of \"/absent\" by {me}: there is no such export"),
+    ] {
+        it.logged(&words)?;
+    }
+    // A call with the handle of an export that has excluded its client meanwhile.
+    let handle = crate::server::handle(&it.target("/b"))?;
+    write(&it.place, &[A, &B.replace("local", "192.0.2.7")].concat())?;
+    assert!(it.reload()?.status.success());
+    let root = it.place.address();
+    let said = refused(&["getattr", &root, "--handle", &handle])?.1;
+    assert!(said.contains("NFS3ERR_ACCES"), "{said}");
+    it.logged(&format!("rejected a call of {me}: it is not a client of the export"))
+}

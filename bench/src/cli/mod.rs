@@ -1,0 +1,451 @@
+//! The command line. Only the client has workload options: operation and sizes travel in the
+//! arguments of each call, so a server needs no matching flags.
+
+mod lists;
+mod metrics;
+mod modes;
+mod options;
+mod plan;
+mod run;
+
+pub(crate) use metrics::MetricsArgs;
+pub(crate) use plan::Plan;
+pub(crate) use run::RunArgs;
+
+use crate::compare::CompareArgs;
+use crate::cores::CoreList;
+use crate::failure::Failure;
+use crate::merge::MergeArgs;
+use crate::output::OutputArgs;
+use crate::profile_args::{PROFILE, ProfileArgs};
+use crate::top::TopArgs;
+use crate::units::parse_time;
+use clap::{Args, Parser, Subcommand};
+use options::parse_address;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Measure spinrpc: ONC RPC over RDMA between two processes, over shared memory, with this host's
+/// own limits next to every result, or over RDMA devices. Without a command, run the whole job on
+/// this host in under a minute.
+#[derive(Debug, Parser)]
+#[command(name = "spinperf", version, args_conflicts_with_subcommands = true)]
+#[command(after_help = MAIN_EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) main_job: MainJobArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Answer the calls of `spinperf run` until interrupted.
+    Serve(ServeArgs),
+    /// Measure against a `spinperf serve`: one workload, a sweep, the highest rate, or a soak.
+    Run(Box<RunArgs>),
+    /// Carry out the runs of a job file.
+    Job(JobArgs),
+    /// Measure what this machine itself allows: cache line, bare ring, memcpy.
+    Floor(FloorArgs),
+    /// Compare two reports, and print the differences that exceed noise.
+    Compare(CompareArgs),
+    /// Add up reports of clients that measured at the same time, such as the ranks of a job.
+    Merge(MergeArgs),
+    /// List the RDMA devices of this host, and obstacles to connections.
+    Devices(DevicesArgs),
+    /// Watch running engines: activity, waits and resources of each core and connection.
+    Top(TopArgs),
+    /// Print the counters of running engines as OpenMetrics text, or serve them to Prometheus.
+    Metrics(MetricsArgs),
+}
+
+/// Options of the main job.
+#[derive(Args, Debug)]
+pub(crate) struct MainJobArgs {
+    /// Address where the job's server listens: rdma://HOST:PORT, an address of an RDMA device of
+    /// this host [default: shared memory]
+    #[arg(long, value_parser = parse_address)]
+    pub(crate) address: Option<String>,
+    /// Core of the client and core of the server, such as 0,1 [default: the last two allowed]
+    #[arg(long)]
+    pub(crate) cores: Option<CoreList>,
+    #[command(flatten)]
+    pub(crate) profile: ProfileArgs,
+    /// Number of repeats; results are medians
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub(crate) repeats: u32,
+    /// Time per measurement
+    #[arg(long, default_value = "300ms", value_parser = parse_time)]
+    pub(crate) duration: Duration,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub(crate) struct ServeArgs {
+    /// Address to listen at: shm:NAME, or rdma://HOST:PORT (0.0.0.0 for every address of this host)
+    #[arg(long, value_parser = parse_address)]
+    pub(crate) address: String,
+    /// Cores to poll on, one thread each [default: the profile's]
+    #[arg(long)]
+    pub(crate) cores: Option<CoreList>,
+    #[command(flatten)]
+    pub(crate) profile: ProfileArgs,
+    /// Write what this end sends and receives to this file, as pcapng for Wireshark
+    #[arg(long)]
+    pub(crate) capture: Option<PathBuf>,
+    /// Reserve no resources for calls in reverse: clients cannot use them, and the round trip of a
+    /// plain call is some nanoseconds shorter
+    #[arg(long)]
+    pub(crate) no_reverse: bool,
+    /// Exit when standard input is closed, and with the parent process
+    #[arg(long, hide = true)]
+    pub(crate) attached: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = JOB_EXAMPLES)]
+pub(crate) struct JobArgs {
+    /// The job file, in TOML
+    pub(crate) file: PathBuf,
+    /// Check the file and print the runs as commands, without measuring
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = FLOOR_EXAMPLES)]
+pub(crate) struct FloorArgs {
+    /// The two cores, such as 0,1 [default: the last two allowed]
+    #[arg(long)]
+    pub(crate) cores: Option<CoreList>,
+    /// Number of repeats; results are medians
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub(crate) repeats: u32,
+    /// Time per measurement
+    #[arg(long, default_value = "100ms", value_parser = parse_time)]
+    pub(crate) duration: Duration,
+    /// Also write all results to this file, schema spinperf/2; - is standard output, and the table
+    /// then goes to standard error
+    #[arg(long)]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = DEVICES_EXAMPLES)]
+pub(crate) struct DevicesArgs {
+    /// Profile whose need of locked memory is checked
+    #[arg(long, default_value = PROFILE)]
+    pub(crate) profile: String,
+    /// Also write all results to this file, schema spinperf-devices/1; - is standard output, and
+    /// the list then goes to standard error
+    #[arg(long)]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// The parsed command, or text to print before exiting.
+#[derive(Debug)]
+pub(crate) enum Parsed {
+    /// Run this command.
+    Run(Box<Cli>),
+    /// Print this help or version text and exit successfully.
+    Text(String),
+}
+
+/// Parses the command line. The error is one line with the allowed values.
+pub(crate) fn parse<I, T>(arguments: I) -> Result<Parsed, Failure>
+where
+    I: IntoIterator<Item = T>,
+    T: Into<std::ffi::OsString> + Clone,
+{
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => Ok(Parsed::Run(Box::new(cli))),
+        Err(error) if !error.use_stderr() => Ok(Parsed::Text(error.render().to_string())),
+        Err(error) => Err(Failure::Usage(one_line(&error.render().to_string()))),
+    }
+}
+
+/// Parses the options of a `spinperf run`.
+pub(crate) fn parse_run(words: Vec<String>) -> Result<Box<RunArgs>, Failure> {
+    let words = ["spinperf".to_owned(), "run".to_owned()].into_iter().chain(words);
+    match parse(words)? {
+        Parsed::Run(cli) => match cli.command {
+            Some(Command::Run(args)) => Ok(args),
+            _ => Err(Failure::Usage("not a run".to_owned())),
+        },
+        Parsed::Text(_) => Err(Failure::Usage("help is not a run".to_owned())),
+    }
+}
+
+/// Names of the options of `spinperf run`, without dashes.
+pub(crate) fn run_options() -> Vec<String> {
+    let command = RunArgs::augment_args(clap::Command::new("run"));
+    command.get_arguments().filter_map(|one| one.get_long().map(str::to_owned)).collect()
+}
+
+/// The first paragraph of a clap message on one line, without its `error: `.
+fn one_line(message: &str) -> String {
+    let body = message.strip_prefix("error: ").unwrap_or(message);
+    let kept = body.lines().take_while(|line| !line.starts_with("Usage:"));
+    let kept = kept.filter(|line| !line.starts_with("For more information"));
+    let words: Vec<&str> = kept.flat_map(str::split_whitespace).collect();
+    words.join(" ")
+}
+
+const MAIN_EXAMPLES: &str = "\
+Examples:
+  spinperf                                  # the whole job on this host, in under a minute
+  spinperf --cores 2,3 --report out.html    # on these cores, with a page of tables and plots
+  spinperf --json today.json --baseline yesterday.json --fail-if \"p99>+10%\"
+  spinperf run --help                       # one workload, a sweep, the highest rate, a soak
+
+Exit codes: 0 success, 1 measurement failed, calls never answered, wrong data, or a --fail-if is met,
+2 usage error";
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  spinperf serve --address shm:perf
+  spinperf serve --address rdma://0.0.0.0:20049 --cores 2,3 --profile throughput
+  spinperf serve --address shm:perf --capture calls.pcapng
+
+Exit codes: 1 cannot serve at this address, 2 usage error; otherwise it runs until a signal";
+const FLOOR_EXAMPLES: &str = "\
+Examples:
+  spinperf floor
+  spinperf floor --cores 2,3 --repeats 9 --json floor.json
+
+Exit codes: 0 success, 1 measurement failed, 2 usage error";
+const JOB_EXAMPLES: &str = "\
+A job file:
+  schema = 1
+  output = \"results\"               # folder for NAME.json of each run, next to the job file; optional
+
+  [defaults]                         # options of spinperf run, without dashes
+  address = \"shm:perf\"             # a list drives several servers
+  repeats = 5
+
+  [[run]]
+  name = \"latency\"
+  size = \"64..1MiB\"
+  verify = \"full\"
+
+  [[run]]
+  name = \"bursts\"
+  rate = [\"20k\", \"100k\"]          # lists sweep, as 20k,100k does
+  burst = 16
+
+Examples:
+  spinperf job nightly.toml --check   # finds every mistake, and prints the runs as commands
+  mpirun -n 4 spinperf job nightly.toml
+
+All runs are checked before the first one starts. One that fails does not keep the others from running.
+
+Exit codes: 0 success, 1 a run failed, 2 usage error or invalid file, 130 or 143 interrupted";
+const DEVICES_EXAMPLES: &str = "\
+Examples:
+  spinperf devices
+  spinperf devices --profile throughput --json devices.json
+
+Exit codes: 0 success, even without devices, 1 listing failed, 2 usage error";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{Mode, Operation};
+
+    fn usage_error(line: &str) -> String {
+        let parsed = parse(std::iter::once("spinperf").chain(line.split(' ')));
+        let planned = parsed.and_then(|parsed| match parsed {
+            Parsed::Run(cli) => match cli.command {
+                Some(Command::Run(run)) => Plan::new(&run, 2).map(|plan| format!("{plan:?}")),
+                other => Ok(format!("{other:?}")),
+            },
+            Parsed::Text(text) => Ok(text),
+        });
+        match planned {
+            Err(Failure::Usage(message)) => message,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn run(line: &str) -> Plan {
+        match parse(std::iter::once("spinperf").chain(line.split(' '))) {
+            Ok(Parsed::Run(cli)) => match cli.command {
+                Some(Command::Run(run)) => Plan::new(&run, 2).unwrap(),
+                other => panic!("{line}: {other:?}"),
+            },
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn nothing_means_the_whole_job() {
+        let Ok(Parsed::Run(cli)) = parse(["spinperf"]) else { panic!("not a job") };
+        assert!(cli.command.is_none());
+        assert_eq!(cli.main_job.repeats, 5);
+    }
+
+    #[test]
+    fn the_whole_job_can_go_by_a_device() {
+        let line = ["spinperf", "--address", "rdma://10.8.0.1"];
+        let Ok(Parsed::Run(cli)) = parse(line) else { panic!("not a job") };
+        assert_eq!(cli.main_job.address.as_deref(), Some("rdma://10.8.0.1"));
+    }
+
+    #[test]
+    fn a_run_describes_its_workload() {
+        let plan = run("run --address shm:x --op echo --size 4k --reply-size 8 --depth 32");
+        let workload = plan.workloads[0];
+        assert_eq!((workload.call_bytes, workload.reply_bytes), (4096, 8));
+        assert_eq!(workload.depth, 32);
+        let null = run("run --address shm:x --op null");
+        assert_eq!((null.workloads[0].call_bytes, null.mode), (0, Mode::PingPong));
+    }
+
+    #[test]
+    fn options_tell_the_mode_where_none_is_named() {
+        for (options, mode) in [
+            ("--depth 4", Mode::Closed),
+            ("--rate 10k", Mode::Open),
+            ("--rate 10k,20k", Mode::Sweep),
+            ("--size 64..256", Mode::Sweep),
+            ("--p99-max 20us", Mode::Saturate),
+        ] {
+            assert_eq!(run(&format!("run --address shm:x {options}")).mode, mode, "{options}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_is_the_product_of_its_lists() {
+        let plan = run("run --address shm:x --size 64,1k --depth 1,2,4 --core-counts 1,2");
+        assert_eq!(plan.workloads.len(), 12);
+        let deepest = plan.workloads.iter().filter(|w| w.depth == 4 && w.cores == 2);
+        assert_eq!(deepest.map(|w| w.call_bytes).collect::<Vec<_>>(), [64, 1024]);
+        assert_eq!(run("run --address shm:x --rate 1k,2k,4k --size 64,128").workloads.len(), 6);
+    }
+
+    #[test]
+    fn a_mix_has_a_size_for_each_operation() {
+        let plan = run("run --address shm:x --op echo:70,read:30 --size read=1MiB,echo=64");
+        let shares = plan.workloads[0].shares();
+        assert_eq!((shares[0].weight, shares[0].call_bytes), (70, 64));
+        assert_eq!((shares[1].weight, shares[1].call_bytes), (30, 1 << 20));
+    }
+
+    #[test]
+    fn a_distribution_of_sizes_is_a_mix_of_one_operation() {
+        let plan = run("run --address shm:x --op write --size 64:80%,4k:20%");
+        let shares = plan.workloads[0].shares();
+        let of: Vec<_> = shares.iter().map(|one| (one.op, one.call_bytes, one.weight)).collect();
+        let write = Operation::Write;
+        assert_eq!(of, [(write, 64, 80_000), (write, 4096, 20_000)]);
+        assert_eq!((plan.workloads.len(), plan.mode), (1, Mode::PingPong));
+        let bursts = run("run --address shm:x --rate 1k --burst 8").workloads[0];
+        assert_eq!(bursts.rate.and_then(|rate| rate.burst), Some(8));
+    }
+
+    #[test]
+    fn a_run_calls_spinperfs_own_program_or_another() {
+        let args = |line: &str| match parse(line.split(' ')) {
+            Ok(Parsed::Run(cli)) => match cli.command {
+                Some(Command::Run(run)) => run,
+                other => panic!("{line}: {other:?}"),
+            },
+            other => panic!("{line}: {other:?}"),
+        };
+        assert!(args("spinperf run --address shm:x").calls_spinperf());
+        let nfs = "spinperf run --address shm:x --op null --program 100003 --version 3";
+        assert!(!args(nfs).calls_spinperf());
+        assert_eq!(args(nfs).callees()[0].to_string(), "program 100003 version 3");
+        let set = args("spinperf run --address shm:x --set rpc.version=2 --set rpc.credits=8")
+            .profile
+            .set;
+        assert_eq!(set, ["rpc.version=2", "rpc.credits=8"]);
+    }
+
+    #[test]
+    fn wrong_values_get_one_line_that_says_what_is_allowed() {
+        for (line, allowed) in [
+            ("run --address tcp:x", "shm:NAME"),
+            ("serve --address shm:", "shm:NAME"),
+            ("serve --address rdma://host:0", "rdma://HOST:PORT"),
+            ("--address rdma://", "rdma://HOST:PORT"),
+            ("run --address shm:x --op nil", "null"),
+            ("run --address shm:x --size 4q", "1MiB"),
+            ("run --address shm:x --duration 3", "500ms"),
+            ("run --address shm:x --depth 0", "1..=4096"),
+            ("run --address shm:x --op read --reply-size 4", "--op echo"),
+            ("run --address shm:x --bidir --connections 2", "one connection"),
+            ("run --address shm:x --program 100003 --version 3", "--op null"),
+            (
+                "run --address shm:x --op null --bidir --program 100003 --version 3",
+                "without --bidir",
+            ),
+            ("run --address shm:x --op null --program 100003", "--version"),
+            ("run --address shm:x --bidir --rate 10k", "closed"),
+            ("run --address shm:x --mode open", "--rate"),
+            ("run --address shm:x --mode closed --rate 1k", "--mode open"),
+            ("run --address shm:x --mode pingpong --depth 2", "--mode closed"),
+            ("run --address shm:x --rate 1k --depth 2", "--in-flight-max"),
+            ("run --address shm:x --in-flight-max 2", "--rate"),
+            ("run --address shm:x --mode saturate", "--p99-max"),
+            ("run --address shm:x --mode soak --p99-max 1ms", "--mode saturate"),
+            ("run --address shm:x --mode soak --size 1,2", "--mode sweep"),
+            ("run --address shm:x --mode soak --repeats 2", "--repeats"),
+            ("run --address shm:x --window 1s", "--mode soak"),
+            ("run --address shm:x --rate fast", "20k"),
+            ("run --address shm:x --arrivals often", "poisson"),
+            ("run --address shm:x --op echo:1,read:1 --size read=1k", "--size echo="),
+            ("run --address shm:x --op echo:1,read:1 --size 1,2", "read=1MiB"),
+            ("run --address shm:x --size 64:80%,4k:10%", "sum is 100"),
+            ("run --address shm:x --size 64:80%,4k:20% --op null", "--op echo"),
+            ("run --address shm:x --size 64:80%,4k:20% --op echo,read", "one operation"),
+            ("run --address shm:x --burst 8", "--rate"),
+            ("run --address shm:x --rate 1k --burst 80", "--in-flight-max"),
+            ("run --address shm:x --rate 1k --burst 8 --calls 4", "--calls"),
+            ("run --address shm:x --rank 1", "--ranks"),
+            ("run --address shm:x --core-counts 3", "2"),
+            ("run --address shm:x --duration 0s", "--duration"),
+            ("run --address shm:x --p99-max 0s", "--p99-max must be more than zero"),
+            ("run --address shm:x --mode soak --window 0s", "--window must be more than zero"),
+            ("run --address shm:x --cooldown 99999999h", "--cooldown must be at most 1000h"),
+            ("run --address shm:x --warmup 99999999h", "--warmup must be at most 1000h"),
+            ("run --address shm:x --ramp 99999999h", "--ramp must be at most 1000h"),
+            ("run", "--address"),
+            ("floor --cores 1,1", "0,2"),
+            ("top unknown", "process id"),
+            ("top --interval 1ms", "100ms"),
+            ("top --sort age", "in-flight"),
+            ("top --idle never", "busy, adaptive, sleep"),
+            ("frobnicate", "frobnicate"),
+        ] {
+            let message = usage_error(line);
+            assert!(message.contains(allowed), "{line}: {message}");
+            assert!(!message.contains('\n'), "{line}: {message}");
+        }
+    }
+
+    #[test]
+    fn help_is_not_an_error() {
+        let Ok(Parsed::Text(text)) = parse(["spinperf", "--help"]) else { panic!("no text") };
+        assert!(text.contains("floor"));
+    }
+
+    #[test]
+    fn every_help_ends_with_examples_and_exit_codes() {
+        for command in ["", "run", "serve", "floor", "devices", "compare", "merge", "job"] {
+            let line = ["spinperf", command, "--help"].into_iter().filter(|word| !word.is_empty());
+            let Ok(Parsed::Text(text)) = parse(line) else { panic!("no text of {command}") };
+            assert!(
+                text.contains("Examples:") && text.contains("Exit codes:"),
+                "{command}: {text}"
+            );
+        }
+    }
+}

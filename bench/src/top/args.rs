@@ -1,0 +1,63 @@
+//! Options of `spinperf top`.
+
+use super::{INTERVAL_MAX, INTERVAL_MIN, Order, Target};
+use crate::units::parse_time;
+use clap::Args;
+use spinrpc::config::{Choice, IdlePolicy};
+use std::time::Duration;
+
+#[derive(Args, Debug)]
+#[command(after_help = TOP_EXAMPLES)]
+pub(crate) struct TopArgs {
+    /// Process id, or the address of a listening process, such as shm:NAME [default: every engine
+    /// here that this user may inspect]
+    #[arg(value_name = "ADDRESS|PID", value_parser = Target::parse)]
+    pub(crate) target: Option<Target>,
+    /// Time between two updates; rates refer to it
+    #[arg(long, default_value = "1s", value_parser = parse_interval)]
+    pub(crate) interval: Duration,
+    /// Number of updates [default: until interrupted, or until the engines exit]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) count: Option<u32>,
+    /// Print one line of JSON per update, schema spinperf-top/1
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Sort order of connections
+    #[arg(long, value_enum, default_value_t = Order::Calls)]
+    pub(crate) sort: Order,
+    /// Switch all cores to this idle policy first, instead of poll.mode
+    #[arg(long, value_parser = parse_idle)]
+    pub(crate) idle: Option<IdlePolicy>,
+    /// Number of connections shown for each core; JSON has the 256 with most calls
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub(crate) connections: u16,
+}
+
+const TOP_EXAMPLES: &str = "\
+Examples:
+  spinperf top                         every engine on this host
+  spinperf top 4711                    the engines of a process
+  spinperf top shm:storage             the process that listens there
+  spinperf top 4711 --json --count 60 >minute.jsonl
+  spinperf top 4711 --idle sleep       let its idle cores sleep
+
+All values are per second, except those shown as used/all. served: calls answered. called: calls
+made. busy: share of time in turns that found work. empty: share of polls without work. ticks/call:
+ticks of the time-stamp counter per call. Calls wait for a credit, for room in the queue, or for a
+buffer; late calls arrived after their deadline. receives and sends: message buffers in use. blocks:
+registered memory held for calls, arguments being fetched, replies being pulled, and exported
+replies. A core without an answer has been in one turn for a tenth of a second.
+
+Exit codes: 0 success; 1 no such engine, or it exited before the last update; 2 usage error";
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_time(text).map_err(|error| error.to_string())?;
+    let allowed = INTERVAL_MIN..=INTERVAL_MAX;
+    allowed.contains(&interval).then_some(interval).ok_or_else(|| "from 100ms to 60m".to_owned())
+}
+
+fn parse_idle(text: &str) -> Result<IdlePolicy, String> {
+    let mut policy = IdlePolicy::Busy;
+    let names = policy.names().join(", ");
+    policy.set(text).then_some(policy).ok_or_else(|| format!("one of {names}"))
+}

@@ -1,0 +1,101 @@
+//! Calls that have their XID before they are sent: the checksum of RPCSEC_GSS covers it, and sealing a long call takes
+//! several turns of its core. Such a call has a slot, and a credit, so that no other call takes that. Nothing of it is
+//! lent, and no reply to it is awaited: one that comes is dropped as one without a call.
+
+use super::{CallRefused, CallSlot, Requester, StartedCall, State, emit_chunked, xid_of};
+use crate::ids::Instant;
+use crate::output::{CallFailure, Output, SlotId};
+use crate::payload::CallChunks;
+use crate::rdma::emit_msg_header;
+use crate::rpc::Direction;
+use crate::version::TransportVersion;
+
+impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
+    /// Takes a slot and a credit for a call that [`Requester::send_reserved`] sends later. Until then it can be cancelled,
+    /// and its deadline ends it; both free its slot at once.
+    ///
+    /// # Errors
+    /// As [`CallRefused`] says; then nothing was taken.
+    pub fn reserve(&mut self, token: u64, deadline: Instant) -> Result<SlotId, CallRefused> {
+        self.take(token, deadline, false).map(|started| {
+            self.credits.reserve();
+            self.slots.as_mut()[usize::from(started.slot.index)].state = State::Reserved;
+            started.slot
+        })
+    }
+
+    /// Ends a reserved call that cannot be sent, and says which token it carried.
+    pub fn release_reserved(&mut self, id: SlotId) -> Option<u64> {
+        self.is_reserved(id).then(|| {
+            self.credits.end_reserved();
+            self.free(id.index);
+            self.slots.as_ref()[usize::from(id.index)].token
+        })
+    }
+
+    /// The calls that are reserved, in the order of their slots.
+    pub fn reserved(&self) -> impl Iterator<Item = SlotId> {
+        let slots = self.slots.as_ref().iter().enumerate();
+        slots
+            .filter(|(_, slot)| slot.state == State::Reserved)
+            .map(|(index, slot)| SlotId { index: index as u16, generation: slot.generation })
+    }
+
+    /// The call has a slot, and is not sent yet.
+    pub fn is_reserved(&self, id: SlotId) -> bool {
+        self.state_of(id) == Some(State::Reserved)
+    }
+
+    /// Checks whether a reserved call may be sent now.
+    ///
+    /// # Errors
+    /// [`CallRefused::NoSlot`] if the call is not reserved, because it has ended. [`CallRefused::NoCredit`] if the responder
+    /// has lowered its grant meanwhile, and calls in flight take all of it.
+    pub fn check_reserved(&self, id: SlotId) -> Result<(), CallRefused> {
+        match self.state_of(id) {
+            Some(State::Reserved) if self.credits.lets_reserved() => Ok(()),
+            Some(State::Reserved) => Err(CallRefused::NoCredit),
+            _ => Err(CallRefused::NoSlot),
+        }
+    }
+
+    /// Writes the transport header of a reserved call as [`Requester::start_call`] does, or as
+    /// [`Requester::start_call_within`] if it names its time. The Send has to follow.
+    ///
+    /// # Panics
+    /// As those.
+    ///
+    /// # Errors
+    /// As [`Requester::check_reserved`].
+    pub fn send_reserved(
+        &mut self,
+        id: SlotId,
+        remaining_us: Option<u64>,
+        chunks: &CallChunks,
+        header: &mut [u8],
+    ) -> Result<(StartedCall, usize), CallRefused> {
+        self.check_reserved(id)?;
+        self.credits.send_reserved();
+        let version = self.negotiation.version();
+        let remaining_us = remaining_us.filter(|_| version == TransportVersion::Two);
+        let has_lists = !chunks.is_empty() || remaining_us.is_some();
+        let slot = &mut self.slots.as_mut()[usize::from(id.index)];
+        (slot.state, slot.has_chunks) = (State::InFlight, has_lists);
+        slot.is_plain &= !has_lists;
+        // Those that were sent meanwhile are before it.
+        slot.dones_total = self.credits.dones_total();
+        self.put_offered(id, chunks, remaining_us.is_some());
+        let (xid, credits) = (xid_of(id.index, id.generation), self.credits.requested());
+        let length = match has_lists {
+            true => emit_chunked(version, remaining_us, chunks, xid, credits, header),
+            false => emit_msg_header(header, version, xid, credits, Direction::Call),
+        };
+        Ok((StartedCall { slot: id, xid }, length))
+    }
+
+    /// Ends a reserved call, of which the responder knows nothing.
+    pub(super) fn fail_reserved(&mut self, index: u16, why: CallFailure, out: &mut impl Output) {
+        self.credits.end_reserved();
+        self.fail(index, why, out);
+    }
+}

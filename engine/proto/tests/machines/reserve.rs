@@ -1,0 +1,110 @@
+//! Calls that have a slot before they are sent: they hold a credit, no reply reaches them, and their end leaves nothing.
+
+use spinrpc_proto::ids::Instant;
+use spinrpc_proto::output::{CallFailure, Dropped};
+use spinrpc_proto::payload::CallChunks;
+use spinrpc_proto::requester::CallRefused;
+
+use crate::messages::{Caller, NEVER, plain_reply, view};
+use crate::recorder::{Event, Recorder};
+
+const NO_CHUNKS: CallChunks = CallChunks::EMPTY;
+
+/// A requester with so many credits.
+fn granted(credits: usize) -> Caller {
+    let mut caller = Caller::new(credits);
+    let first = caller.call(0);
+    caller.receive(&plain_reply(first.xid, credits as u32));
+    caller
+}
+
+#[test]
+fn a_reserved_call_holds_its_credit_and_is_sent_with_its_xid() {
+    let mut caller = granted(2);
+    let xid = caller.requester.next_xid();
+    let slot = caller.requester.reserve(7, NEVER).unwrap();
+    assert_eq!((slot.xid(), caller.requester.credits().in_flight()), (xid, 1));
+    let (other, _) = caller.call_with(8, NEVER, &NO_CHUNKS);
+    assert_eq!(caller.requester.check_room(), Err(CallRefused::NoCredit));
+    assert_eq!(caller.requester.reserved().collect::<Vec<_>>(), [slot]);
+    let mut header = [0; 28];
+    let (sent, length) =
+        caller.requester.send_reserved(slot, None, &NO_CHUNKS, &mut header).unwrap();
+    assert_eq!((sent.xid, length, view(&header).xid()), (xid, 28, xid));
+    assert_eq!(caller.requester.credits().in_flight(), 2);
+    let again = caller.requester.send_reserved(slot, None, &NO_CHUNKS, &mut header);
+    assert_eq!(again, Err(CallRefused::NoSlot), "it is sent once");
+    for (xid, token) in [(other.xid, 8), (xid, 7)] {
+        let events = caller.receive(&plain_reply(xid, 2));
+        assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == token), "{events:?}");
+    }
+    assert_eq!(caller.requester.credits().in_flight(), 0);
+}
+
+/// Found by the simulation.
+#[test]
+fn receive_a_lower_grant_expect_a_reserved_call_to_wait_for_replies() {
+    let mut caller = granted(3);
+    let (one, _) = caller.call_with(1, NEVER, &NO_CHUNKS);
+    let (other, _) = caller.call_with(2, NEVER, &NO_CHUNKS);
+    let slot = caller.requester.reserve(7, NEVER).unwrap();
+    let mut header = [0; 28];
+    caller.receive(&plain_reply(one.xid, 1));
+    let sent = caller.requester.send_reserved(slot, None, &NO_CHUNKS, &mut header);
+    assert_eq!(sent, Err(CallRefused::NoCredit));
+    assert!(caller.requester.is_reserved(slot));
+    caller.receive(&plain_reply(other.xid, 1));
+    caller.requester.send_reserved(slot, None, &NO_CHUNKS, &mut header).unwrap();
+    assert_eq!(caller.requester.credits().in_flight(), 1);
+}
+
+/// The XID can be guessed.
+#[test]
+fn receive_a_reply_to_a_call_that_is_not_sent_expect_it_dropped() {
+    let mut caller = granted(2);
+    let slot = caller.requester.reserve(7, NEVER).unwrap();
+    let events = caller.receive(&plain_reply(slot.xid(), 2));
+    assert_eq!(events, [Event::Dropped(Dropped::UnmatchedReply)]);
+    assert!(caller.requester.is_reserved(slot));
+    assert_eq!(caller.requester.credits().in_flight(), 1);
+}
+
+#[test]
+fn deadlines_and_owners_end_reserved_calls_at_once_with_their_credits() {
+    let mut caller = granted(3);
+    let late = caller.requester.reserve(1, Instant(50)).unwrap();
+    let unwanted = caller.requester.reserve(2, NEVER).unwrap();
+    let impossible = caller.requester.reserve(3, NEVER).unwrap();
+    assert_eq!(caller.requester.next_deadline(), Instant(50));
+    let failed = |slot, token, failure| Event::Failed { slot, token, failure, fenced: false };
+    assert_eq!(caller.at(50), [failed(late, 1, CallFailure::TimedOut)]);
+    let mut out = Recorder::default();
+    assert!(caller.requester.cancel(unwanted, &mut out));
+    assert_eq!(out.take(), [failed(unwanted, 2, CallFailure::Cancelled)]);
+    assert_eq!(caller.requester.release_reserved(impossible), Some(3));
+    assert_eq!(caller.requester.release_reserved(impossible), None);
+    assert_eq!(caller.requester.credits().in_flight(), 0);
+    let mut header = [0; 28];
+    for slot in [late, unwanted, impossible] {
+        let sent = caller.requester.send_reserved(slot, None, &NO_CHUNKS, &mut header);
+        assert_eq!(sent, Err(CallRefused::NoSlot));
+    }
+    // All slots are there again.
+    for token in 0..3 {
+        caller.requester.reserve(token, NEVER).unwrap();
+    }
+}
+
+#[test]
+fn lose_the_connection_expect_a_reserved_call_to_be_held_or_to_end() {
+    let mut caller = granted(2);
+    let [kept, ended] = [1, 2].map(|token| caller.requester.reserve(token, NEVER).unwrap());
+    let mut seen = Vec::new();
+    caller.requester.suspend(|slot, token| {
+        seen.push((slot, token));
+        slot == kept
+    });
+    assert_eq!(seen, [(kept, Some(1)), (ended, Some(2))]);
+    assert_eq!(caller.requester.held().collect::<Vec<_>>(), [kept]);
+    assert_eq!((caller.requester.reserved().count(), caller.requester.find(2)), (0, None));
+}

@@ -1,0 +1,275 @@
+//! Long calls under RPCSEC_GSS whose bodies are sealed in several turns (`gss.step_bytes`), so that a core whose application
+//! makes one does not keep its other connections waiting. Such a call has its slot at once, because the XID is a part of
+//! what is signed, and its sequence number; it is sent when it is sealed. Until then its end by a deadline or its owner
+//! leaves nothing behind, as nothing of it was lent.
+
+use crate::fabric::ConnId;
+use crate::mem::Bulk;
+use crate::reactor::client::calls::Start;
+use crate::reactor::client::protect::{Numbered, protected_reply_bytes};
+use crate::reactor::pending::call_table::CallHold;
+use crate::reactor::pending::ended_calls::GivenUp;
+use crate::reactor::pending::gss_work::{CallSealing, Work};
+use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::words::calls::{Backpressure, CallEnd, CallKey, CallSpec, Deadline};
+use crate::reactor::words::draft::Draft;
+use crate::reactor::words::memory::longest_block_bytes;
+use crate::reactor::words::protection::{CALL_HEAD_BYTES, ClientContext, FRAME_BYTES, Unprotected};
+use spinrpc_proto::ids::Instant;
+use spinrpc_proto::output::{CallFailure, SlotId};
+use spinrpc_proto::payload::{Encoded, Placement};
+use std::mem::take;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl CoreCell {
+    /// The body of this call takes more than one turn, and may have them. A connection that offers no Read chunks sends no
+    /// long calls: those are refused where they are made.
+    pub(in crate::reactor) fn is_call_sealed_in_steps(
+        &self,
+        conn: ConnId,
+        spec: &CallSpec,
+        draft: &Draft<'_>,
+        context: &ClientContext,
+    ) -> bool {
+        if !context.service.protects_body() {
+            return false;
+        }
+        let items = spec.arguments.iter().flatten().map(Bulk::len).sum::<usize>();
+        let bytes = draft.stream().len() + items;
+        let mut reactor = self.reactor();
+        reactor.gss_work.is_long(bytes)
+            && reactor.gss_work.has_room(conn)
+            && reactor.may_be_chunks(bytes, protected_reply_bytes(spec))
+            && reactor.conns.find(conn).is_some_and(|c| c.negotiated.takes_read_chunks())
+    }
+
+    /// Starts a call that is sent when it is sealed. On success the buffers of the spec have moved out of it.
+    pub(in crate::reactor) fn start_sealing(
+        &self,
+        conn: ConnId,
+        token: u64,
+        spec: &mut CallSpec,
+        draft: &Draft<'_>,
+        Numbered { context, xid, sequence, kept }: Numbered<'_>,
+    ) -> Result<SlotId, Backpressure> {
+        let items = spec.arguments.iter().flatten().map(Bulk::bytes);
+        let memory = |bytes| {
+            let mut memory = self.private_bulk(conn, bytes).ok_or(Unprotected::NoMemory(bytes))?;
+            memory.set_len(bytes);
+            Ok(memory)
+        };
+        let begun = context.begin_call(memory, (xid, sequence), items, draft);
+        let (laid_out, sealing) = begun.map_err(|why| self.not_protected(why))?;
+        let mut reactor = self.reactor();
+        let deadline = reactor.deadline(spec);
+        let slot = reactor.reserve_call(conn, (token, deadline), spec)?;
+        let CallSpec { names_time, resend, .. } = *spec;
+        let reply_bytes_max = protected_reply_bytes(spec);
+        let own = CallSpec {
+            is_special: true,
+            reply_bytes_max,
+            names_time,
+            resend,
+            ..Default::default()
+        };
+        reactor.hold_buffers(conn, slot, spec);
+        context.context.take_sequence(sequence);
+        if let Some(gss) = reactor.conns.find(conn).and_then(|c| c.gss.as_mut()) {
+            gss.note((slot, sequence), Arc::clone(context), deadline, kept);
+        }
+        let (message, at) = (Some(laid_out.message), laid_out.at);
+        let context = Arc::clone(context);
+        let call = CallSealing { conn, slot, context, message, at, sealing, deadline, spec: own };
+        reactor.gss_work.push(Work::Send(call));
+        reactor.announce_work();
+        Ok(slot)
+    }
+
+    /// Sends the calls that are sealed, as far as there is room. Those that find none wait.
+    pub(in crate::reactor) fn send_sealed_calls(&self) {
+        let count = self.reactor().gss_work.sealed.len();
+        for _ in 0..count {
+            let next = self.reactor().gss_work.sealed.pop_front();
+            let Some(call) = next else { return };
+            if let Some(waits) = self.send_sealed_call(call) {
+                self.reactor().gss_work.sealed.push_back(waits);
+            }
+        }
+        let mut reactor = self.reactor();
+        if !reactor.gss_work.sealed.is_empty() {
+            // What they wait for, such as the end of another call, need not be a message.
+            reactor.next_deadline = reactor.next_deadline.min(reactor.pause_ends());
+        }
+    }
+
+    /// The last part of a call was sealed.
+    pub(in crate::reactor) fn take_sealed_call(
+        &self,
+        call: CallSealing,
+        end: Result<(), Unprotected>,
+    ) {
+        match end {
+            Ok(()) => self.reactor().gss_work.sealed.push_back(call),
+            Err(_) => self.reactor().end_unsent(call.conn, call.slot),
+        }
+        self.send_sealed_calls();
+    }
+
+    /// Gives the call back if there is no room for it yet.
+    fn send_sealed_call(&self, mut call: CallSealing) -> Option<CallSealing> {
+        let (conn, slot) = (call.conn, call.slot);
+        if call.message.as_ref().is_some_and(Bulk::is_leased) {
+            // A key of a try before is not dead yet.
+            return Some(call);
+        }
+        let reserved = self.reactor().take_reserved(conn, slot);
+        let Some(hold) = reserved else {
+            // It was cancelled in this turn: its number holds up no later ones.
+            self.forget_sent(conn, slot.xid());
+            return None;
+        };
+        let left_us = self.reactor().time_left(call.deadline);
+        call.spec.deadline =
+            left_us.map_or(Deadline::None, |us| Deadline::After(Duration::from_micros(us)));
+        let sent = self.start_sealed_call(&mut call);
+        let mut reactor = self.reactor();
+        let c = reactor.conns.find(conn)?;
+        match sent {
+            Ok(_) => {
+                // Its buffers wait for the reply, which has its data in it.
+                match (hold, c.calls.hold(slot)) {
+                    (Some(mut held), Some(place)) => {
+                        place.arguments = take(&mut held.arguments);
+                        place.results = take(&mut held.results);
+                        c.calls.recycle(held);
+                    }
+                    (Some(held), None) => c.calls.put(slot, held),
+                    (None, _) => {}
+                }
+                None
+            }
+            Err(refused) => {
+                if let Some(held) = hold {
+                    c.calls.put(slot, held);
+                }
+                // Of a connection that goes down it is sent again, or ends, with all others.
+                if refused.is_transient() || refused == Backpressure::Down {
+                    return Some(call);
+                }
+                tracing::warn!(%refused, "a call that was sealed cannot be sent");
+                reactor.end_unsent(conn, slot);
+                None
+            }
+        }
+    }
+
+    /// Sends it from where it lies: inline if that is short enough, else as a chunk of its own.
+    fn start_sealed_call(&self, call: &mut CallSealing) -> Result<SlotId, Backpressure> {
+        let CallSealing { conn, slot, ref mut message, ref mut spec, .. } = *call;
+        let start = Start::Reserved(slot);
+        let mut reactor = self.reactor();
+        let mut stage = reactor.stage_call(conn, start, spec)?;
+        let segment_bytes = reactor.config.segment_bytes();
+        let bytes = message.as_ref().map_or(&[][..], Bulk::bytes);
+        if stage.header_bytes + bytes.len() <= stage.threshold_bytes {
+            let encoded = stage.encode(spec, &Draft::plain(bytes), Placement::Inline);
+            if stage.fits(&encoded, segment_bytes) {
+                return reactor.send_call(conn, stage, &encoded, &mut None, start, spec);
+            }
+        }
+        let encoded = Encoded::plain(bytes.len());
+        reactor.send_call(conn, stage, &encoded, message, start, spec)
+    }
+
+    /// Gives up a call of which the requester knows nothing, or knows by another slot. Its memory is private.
+    pub(in crate::reactor) fn cancel_secured(&self, conn: ConnId, slot: SlotId) -> bool {
+        let mut reactor = self.reactor();
+        let work = &mut reactor.gss_work;
+        let token = work.forget_denied(conn, slot).or_else(|| work.forget_reply(conn, slot));
+        if let Some(token) = token {
+            let (call, end) = (CallKey { slot, token }, CallEnd::Failed(CallFailure::Cancelled));
+            reactor.given_up.push_back(GivenUp::new(conn, call, end));
+            return true;
+        }
+        let gss = reactor.conns.find(conn).and_then(|c| c.gss.as_deref());
+        let again = gss.and_then(|gss| gss.sent_again(slot)).filter(|again| *again != slot);
+        drop(reactor);
+        again.is_some_and(|again| self.cancel_requested(conn, again))
+    }
+}
+
+impl Reactor {
+    /// A call with a body of this length, and its reply, are within all limits as chunks. One that is not is refused where it
+    /// is made.
+    fn may_be_chunks(&self, bytes: usize, reply_bytes: usize) -> bool {
+        let config = &self.config;
+        let call_bytes = bytes + CALL_HEAD_BYTES + FRAME_BYTES;
+        let reply_bytes = reply_bytes + CALL_HEAD_BYTES;
+        let chunk_bytes = config.segment_bytes().saturating_mul(config.segments_max());
+        let longest = call_bytes.max(reply_bytes);
+        call_bytes <= config.read_list_bytes_max()
+            && reply_bytes <= config.write_list_bytes_max()
+            && longest <= chunk_bytes.min(longest_block_bytes(config))
+    }
+
+    /// Takes a slot for a call that is sent later, with its buffers' place.
+    fn reserve_call(
+        &mut self,
+        conn: ConnId,
+        (token, deadline): (u64, Instant),
+        spec: &CallSpec,
+    ) -> Result<SlotId, Backpressure> {
+        // What would be refused later is refused now.
+        drop(self.stage_call(conn, Start::New(token), spec)?);
+        let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
+        let Some(hold) = c.calls.spare() else { return Err(Backpressure::NoBuffer) };
+        let reserved = c.lane.proto().requester.reserve(token, deadline);
+        match reserved {
+            Ok(slot) => {
+                c.calls.put(slot, hold);
+                self.next_deadline = self.next_deadline.min(deadline);
+                Ok(slot)
+            }
+            Err(refused) => {
+                c.calls.recycle(hold);
+                Err(self.stats.refuse(refused))
+            }
+        }
+    }
+
+    /// The buffers of a call lie in its slot from now on.
+    fn hold_buffers(&mut self, conn: ConnId, slot: SlotId, spec: &mut CallSpec) {
+        let hold = self.conns.find(conn).and_then(|c| c.calls.hold(slot));
+        let Some(hold) = hold else { return };
+        hold.arguments = take(&mut spec.arguments);
+        hold.results = take(&mut spec.results);
+    }
+
+    /// The buffers of a call that is not sent yet; `None` if it has ended.
+    #[expect(clippy::option_option, reason = "a call that goes on may have no buffers")]
+    fn take_reserved(&mut self, conn: ConnId, slot: SlotId) -> Option<Option<Box<CallHold>>> {
+        let c = self.conns.find(conn)?;
+        let is_reserved = c.lane.proto().requester.is_reserved(slot);
+        is_reserved.then(|| c.calls.take_hold(slot))
+    }
+
+    /// A call ends that cannot be sent.
+    fn end_unsent(&mut self, conn: ConnId, slot: SlotId) {
+        let Some(c) = self.conns.find(conn) else { return };
+        let token = c.lane.proto().requester.release_reserved(slot);
+        c.calls.free(slot);
+        if let Some(gss) = &mut c.gss {
+            gss.forget(slot.xid());
+        }
+        let end = CallEnd::Failed(CallFailure::NoMemory);
+        let ended = token.map(|token| GivenUp::new(conn, CallKey { slot, token }, end));
+        self.given_up.extend(ended);
+    }
+
+    /// The dispatch is to hear in this turn, or the next one, that there is work.
+    pub(in crate::reactor) fn announce_work(&mut self) {
+        self.gss_work.is_new = true;
+        self.next_deadline = Instant(0);
+    }
+}

@@ -1,0 +1,106 @@
+//! The Connection Configuration Protocol under a security context (RFC 5666 section 11), with `rpc.ccp_auth = "gss"`.
+
+use crate::common::caller::{Caller, client_config, one_opaque, run_core};
+use crate::common::{pattern, small_with};
+use crate::hostile::{FalseServer, Spoils};
+use crate::{ECHO, SERVICES, Server, asked_by, call, keys, options, valid};
+use spinrpc::config::{ConfigRole, Protection, RawConfig};
+use spinrpc::gss::{Enctype, GssAcceptor, GssService};
+use spinrpc::{AuthSys, ConnectOptions, ConnectionEvent, Engine};
+
+const ENCTYPE: Enctype = Enctype::Aes256Sha1;
+
+fn server(demanded: Protection) -> Server {
+    let raw = small_with(|raw| (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Serve, demanded));
+    Server::start_as(raw, Some(GssAcceptor::new(keys(ENCTYPE, "server"))))
+}
+
+fn asking(protection: Protection) -> RawConfig {
+    let mut raw = client_config();
+    (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Ask, protection);
+    raw
+}
+
+/// A client that is up, and whether the server has configured its connection.
+fn connected(raw: RawConfig, address: &str, with: &ConnectOptions) -> (Caller<Vec<u8>>, bool) {
+    let engine = Engine::new(valid(raw)).unwrap();
+    let core = engine.core(0).unwrap();
+    let mut caller = asked_by((engine, core), address, with, one_opaque);
+    let client = caller.client.clone();
+    run_core(&mut caller.core, "a connection", || client.is_up());
+    let configured = is_configured(&caller);
+    (caller, configured)
+}
+
+fn is_configured(caller: &Caller<Vec<u8>>) -> bool {
+    let heard = caller.heard.borrow();
+    let mut up = heard.events.iter().filter_map(|event| match event {
+        ConnectionEvent::Up { negotiated, .. } => Some(negotiated.is_configured()),
+        _ => None,
+    });
+    up.next().unwrap()
+}
+
+#[test]
+fn a_connection_is_configured_under_a_context_that_protects_it() {
+    let server = server(Protection::Gss);
+    for service in SERVICES {
+        let with = options(keys(ENCTYPE, "alice"), service);
+        let (mut caller, configured) = connected(asking(Protection::Gss), &server.address, &with);
+        assert_eq!(configured, service != GssService::None, "{service:?}");
+        for bytes in [64, 5000, 100_000] {
+            let data = pattern(3, bytes);
+            assert_eq!(call(&mut caller, ECHO, &data).unwrap(), data, "{service:?}");
+        }
+    }
+    let stats = server.engine.gss_stats();
+    assert_eq!((stats.calls_none, stats.calls_integrity, stats.calls_privacy), (3, 4, 4));
+}
+
+/// AUTH_SYS is what anybody may state.
+#[test]
+fn who_does_not_prove_anything_configures_nothing() {
+    let server = server(Protection::Gss);
+    let plain = ConnectOptions::new();
+    for asks_with in [Protection::None, Protection::Sys, Protection::Gss] {
+        let (caller, configured) = connected(asking(asks_with), &server.address, &plain);
+        assert!(!configured, "{asks_with:?}");
+        let user =
+            AuthSys { stamp: 0, machine_name: b"", uid: 1, gid: 1, groups: Default::default() };
+        caller.client.set_auth_sys(Some(&user)).unwrap();
+    }
+}
+
+/// What is proved is enough for a server that takes a mere statement.
+#[test]
+fn a_server_that_demands_less_takes_a_context() {
+    for demanded in [Protection::None, Protection::Sys] {
+        let server = server(demanded);
+        let with = options(keys(ENCTYPE, "alice"), GssService::Integrity);
+        let (_caller, configured) = connected(asking(Protection::Gss), &server.address, &with);
+        assert!(configured, "{demanded:?}");
+    }
+}
+
+/// Somebody on the way would lower a connection's limits, or raise them.
+#[test]
+fn an_answer_that_is_not_the_servers_configures_nothing() {
+    let all = [
+        Spoils::Nothing,
+        Spoils::Verifier,
+        Spoils::Number,
+        Spoils::VerifierBit,
+        Spoils::BodyBit,
+        Spoils::Frame,
+        Spoils::Body,
+    ];
+    for service in [GssService::Integrity, GssService::Privacy] {
+        for spoils in all {
+            let client = FalseServer::configure(asking(Protection::Gss), service, spoils);
+            let is_whole = spoils == Spoils::Nothing;
+            assert_eq!(is_configured(&client), is_whole, "{service:?} {spoils:?}");
+            let forged = client.engine.gss_stats().replies_forged;
+            assert_eq!(forged, u64::from(!is_whole), "{service:?} {spoils:?}");
+        }
+    }
+}

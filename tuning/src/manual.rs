@@ -1,0 +1,151 @@
+//! Man pages and shell completions of a program, written from the definition of its command line.
+//!
+//! Each program of this workspace answers `PROGRAM --write-manual DIR`, for packagers: `DIR/man` and the folders of completions
+//! are laid out as below `/usr/share`. The option is not in the help.
+
+use clap::Command;
+use clap_complete::Shell;
+use clap_mangen::Man;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The first of exactly two arguments that ask for the manual; the other one is the folder.
+const OPTION: &str = "--write-manual";
+
+/// Writes the manual if the arguments of this process ask for it, and returns how it went. Called first by programs.
+#[must_use]
+pub fn requested(command: impl FnOnce() -> Command, section: u8) -> Option<ExitCode> {
+    let folder = folder(std::env::args_os())?;
+    let command = command();
+    let name = command.get_name().to_owned();
+    Some(match write(command, section, &folder) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Without a reader, the exit code is all that remains.
+            drop(writeln!(io::stderr(), "{name}: {}: {error}", folder.display()));
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn folder(arguments: impl IntoIterator<Item = OsString>) -> Option<PathBuf> {
+    let mut arguments = arguments.into_iter().skip(1);
+    let option = arguments.next()?;
+    let folder = arguments.next().filter(|_| option == OPTION)?;
+    arguments.next().is_none().then(|| folder.into())
+}
+
+/// Writes pages of the program and of each of its commands, in this section of the manual, and completions for three shells.
+///
+/// # Errors
+/// A folder or file cannot be created.
+pub fn write(command: Command, section: u8, folder: &Path) -> io::Result<()> {
+    let name = command.get_name().to_owned();
+    let pages = folder.join(format!("man/man{section}"));
+    fs::create_dir_all(&pages)?;
+    let mut built = command.clone();
+    built.build();
+    write_pages(&built, section, &pages)?;
+    for (shell, place, file) in [
+        (Shell::Bash, "bash-completion/completions", name.clone()),
+        (Shell::Zsh, "zsh/site-functions", format!("_{name}")),
+        (Shell::Fish, "fish/vendor_completions.d", format!("{name}.fish")),
+    ] {
+        let place = folder.join(place);
+        fs::create_dir_all(&place)?;
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut command.clone(), &name, &mut script);
+        fs::write(place.join(file), script)?;
+    }
+    Ok(())
+}
+
+fn write_pages(command: &Command, section: u8, folder: &Path) -> io::Result<()> {
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    fs::write(folder.join(format!("{name}.{section}")), page(command, section)?)?;
+    let commands = command.get_subcommands().filter(|command| !is_hidden(command));
+    commands.into_iter().try_for_each(|command| write_pages(command, section, folder))
+}
+
+fn is_hidden(command: &Command) -> bool {
+    command.is_hide_set() || command.get_name() == "help"
+}
+
+/// The page of a command. Examples keep their lines.
+fn page(command: &Command, section: u8) -> io::Result<Vec<u8>> {
+    let notes = command.get_after_help().or(command.get_after_long_help());
+    let notes = notes.map(ToString::to_string).unwrap_or_default();
+    // A page has no date: the same source makes the same page.
+    let man = Man::new(command.clone()).section(section.to_string());
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    if command.get_arguments().any(|argument| !argument.is_hide_set()) {
+        man.render_options_section(&mut page)?;
+    }
+    if command.get_subcommands().any(|command| !is_hidden(command)) {
+        man.render_subcommands_section(&mut page)?;
+    }
+    page.extend(sections(&notes).as_bytes());
+    Ok(page)
+}
+
+/// Sections after the help: a line that ends with a colon begins a section.
+fn sections(notes: &str) -> String {
+    let (mut page, mut is_open) = (String::new(), false);
+    for line in notes.trim_end().lines() {
+        let title = line.strip_suffix(':').filter(|_| !line.starts_with(' '));
+        if title.is_some() || !is_open {
+            let end = if is_open { ".fi\n" } else { "" };
+            let title = title.unwrap_or("Notes").to_uppercase();
+            page.push_str(&format!("{end}.SH \"{}\"\n.nf\n", escaped(&title)));
+            is_open = true;
+        }
+        if title.is_none() {
+            page.push_str(&format!("{}\n", escaped(line)));
+        }
+    }
+    if is_open {
+        page.push_str(".fi\n");
+    }
+    page
+}
+
+/// A line of text as roff: no control line, and with dashes that can be copied.
+fn escaped(line: &str) -> String {
+    let text = line.replace('\\', "\\e").replace('-', "\\-").replace('"', "\\(dq");
+    if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_option_with_a_folder_asks_for_the_manual() {
+        let asked = |words: &[&str]| folder(words.iter().map(OsString::from));
+        assert_eq!(asked(&["tool", "--write-manual", "/d"]), Some("/d".into()));
+        for words in [
+            &["tool"][..],
+            &["tool", "--write-manual"],
+            &["tool", "--write-manual", "/d", "x"],
+            &["tool", "put", "--write-manual"],
+        ] {
+            assert_eq!(asked(words), None, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn notes_become_sections_whose_lines_are_kept() {
+        let notes = "Examples:\n  tool --all\n.x \\n\n\nExit status: 0";
+        let page = ".SH \"EXAMPLES\"\n.nf\n  tool \\-\\-all\n\\&.x \\en\n\nExit status: 0\n.fi\n";
+        assert_eq!(sections(notes), page);
+        assert_eq!(sections("'a"), ".SH \"NOTES\"\n.nf\n\\&'a\n.fi\n");
+        assert_eq!(sections(""), "");
+    }
+}
