@@ -2,7 +2,7 @@
 //! to post, which is one doorbell. The arrays are made once; a request keeps its place from when it
 //! is queued until it is posted.
 
-use super::super::RemoteSlice;
+use super::super::{DownCause, RemoteSlice};
 use super::objects::{REMOTE_READ, REMOTE_WRITE};
 use rdma_sys::*;
 use std::ffi::c_int;
@@ -78,6 +78,15 @@ impl NotPosted {
     /// The rest can be posted later.
     pub(super) fn is_full(&self) -> bool {
         self.error.raw_os_error() == Some(libc::ENOMEM)
+    }
+
+    /// Cause of a refusal that is the end of the connection. siw refuses by ENOTCONN once the peer has gone, which on a
+    /// busy host can be long before the connection manager tells of it.
+    pub(super) fn cause(&self) -> DownCause {
+        match self.error.raw_os_error() {
+            Some(libc::ENOTCONN) => DownCause::PeerDied,
+            _ => DownCause::DeviceFailed,
+        }
     }
 }
 
@@ -406,6 +415,14 @@ mod tests {
         let (result, seen) = post(&mut chain, 3, 3);
         let refused = result.unwrap_err();
         assert_eq!((refused.posted, refused.is_full(), seen.len()), (2, true, 2));
+    }
+
+    #[test]
+    fn a_device_that_is_not_connected_any_more_has_not_failed() {
+        let cause =
+            |errno| NotPosted { posted: 0, error: io::Error::from_raw_os_error(errno) }.cause();
+        assert_eq!(cause(libc::ENOTCONN), DownCause::PeerDied);
+        assert_eq!(cause(libc::EINVAL), DownCause::DeviceFailed);
     }
 
     #[test]

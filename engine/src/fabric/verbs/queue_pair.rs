@@ -782,5 +782,5 @@ fn still_alive(refused: &super::post::NotPosted) -> Result<bool, DownCause> {
         return Ok(true);
     }
     tracing::debug!(error = %refused.error, "a device refused a work request");
-    Err(DownCause::DeviceFailed)
+    Err(refused.cause())
 }
