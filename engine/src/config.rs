@@ -28,7 +28,7 @@ pub use spinrpc_proto::version::Versions;
 pub use value::{Choice, Value};
 
 use crate::mem::LINE_BYTES;
-use crate::mem::budget::{Budget, RecvBudget, SendBudget};
+use crate::mem::budget::{Budget, RECVS_BEHIND_MAX, RecvBudget, SendBudget};
 use crate::sync::ring::RingPlace;
 use crate::sys::mmap::HugePages;
 use spinrpc_proto::alignment::Alignment;
@@ -646,6 +646,7 @@ impl Config {
             credits: forward as u32,
             reverse: reverse as u32,
             grant_in_flight: 1,
+            behind_sends: RECVS_BEHIND_MAX,
             slack: 1,
             dones: self.dones_received_max(forward) + self.dones_received_max(reverse),
         }

@@ -3,6 +3,9 @@
 //! A pool that is one buffer short stops a connection for good, so nothing here is a guess: every
 //! buffer has a holder that can be named. All counts are per connection.
 
+/// Receives of one connection that a driver may post behind the sends of the same flush.
+pub const RECVS_BEHIND_MAX: u32 = 1;
+
 /// Receive buffers of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecvBudget {
@@ -12,6 +15,8 @@ pub struct RecvBudget {
     pub reverse: u32,
     /// A raised grant and the receive behind it cross on the way: one more.
     pub grant_in_flight: u32,
+    /// Those that a driver posts behind sends: [`RECVS_BEHIND_MAX`].
+    pub behind_sends: u32,
     /// Messages outside of the credits: RDMA_ERROR (RFC 5666 section 4.2).
     pub slack: u32,
     /// RDMA_DONEs, of peers that do not count them among their credits (section 3.8).
@@ -58,11 +63,12 @@ pub trait Budget {
 
 impl Budget for RecvBudget {
     fn explain(&self) -> impl Iterator<Item = (&'static str, u32)> {
-        let Self { credits, reverse, grant_in_flight, slack, dones } = *self;
+        let Self { credits, reverse, grant_in_flight, behind_sends, slack, dones } = *self;
         [
             ("credits", credits),
             ("reverse", reverse),
             ("grant_in_flight", grant_in_flight),
+            ("behind_sends", behind_sends),
             ("slack", slack),
             ("dones", dones),
         ]
@@ -120,8 +126,14 @@ impl BudgetError {
 mod tests {
     use super::*;
 
-    const RECV: RecvBudget =
-        RecvBudget { credits: 32, reverse: 4, grant_in_flight: 1, slack: 3, dones: 0 };
+    const RECV: RecvBudget = RecvBudget {
+        credits: 32,
+        reverse: 4,
+        grant_in_flight: 1,
+        behind_sends: 1,
+        slack: 2,
+        dones: 0,
+    };
     const SEND: SendBudget =
         SendBudget { replies: 32, calls: 64, errors: 2, dones: 1, unreported: 0 };
 
@@ -130,8 +142,14 @@ mod tests {
         assert_eq!(RECV.total(), 40);
         assert_eq!(SEND.total(), 99);
         let explained: Vec<_> = RECV.explain().collect();
-        let expected =
-            [("credits", 32), ("reverse", 4), ("grant_in_flight", 1), ("slack", 3), ("dones", 0)];
+        let expected = [
+            ("credits", 32),
+            ("reverse", 4),
+            ("grant_in_flight", 1),
+            ("behind_sends", 1),
+            ("slack", 2),
+            ("dones", 0),
+        ];
         assert_eq!(explained, expected);
         let sum: u64 = SEND.explain().map(|(_, count)| u64::from(count)).sum();
         assert_eq!(sum, SEND.total());

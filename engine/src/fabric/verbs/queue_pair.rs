@@ -17,6 +17,7 @@ use super::poll::{Arrived, Outbox, Outcome};
 use super::post::{Binding, Operation, Piece, RecvChain, SendChain};
 use super::recv_queue::RecvQueue;
 use super::work_id::{Queue, WorkId};
+use crate::mem::budget::RECVS_BEHIND_MAX;
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -337,15 +338,17 @@ impl QueuePair {
         Ok(Piece { key: key.unwrap_or(whole.key), ..whole })
     }
 
-    /// Posts waiting requests: receives first, then sends, one doorbell for each. An error is the
-    /// end of the connection. True when something is left that a later flush may post.
+    /// Posts waiting requests: receives first, then sends, one doorbell for each. If there are few receives, the sends of
+    /// an open connection do not wait for them. An error is the end of the connection. True when something is left
+    /// that a later flush may post.
     #[inline]
     pub(super) fn flush(&mut self) -> Result<bool, DownCause> {
         if !self.is_live() {
             return Ok(false);
         }
+        let few = if self.is_open { RECVS_BEHIND_MAX as usize } else { 0 };
         let mut is_left = false;
-        if !self.recvs.waiting().is_empty() {
+        if self.recvs.waiting().len() > few {
             is_left = self.flush_recvs()?;
         }
         if !self.is_accepted {
@@ -355,6 +358,9 @@ impl QueuePair {
         self.queue_shorts();
         if self.sends.waiting() > 0 && (self.is_open || self.open()) {
             is_left |= self.flush_sends()?;
+        }
+        if !self.recvs.waiting().is_empty() {
+            is_left |= self.flush_recvs()?;
         }
         Ok(is_left)
     }
