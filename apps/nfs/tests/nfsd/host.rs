@@ -123,6 +123,8 @@ pub(crate) fn config() -> Config {
     raw.mem.prefault = false;
     raw.shm.arena_mib = 8;
     raw.rpc.credits = 16;
+    // A busy disk has been seen to take 10 s for a small file to reach it.
+    raw.rpc.timeout_ms = 25_000;
     raw.rpc.reply_cache_clients = 8;
     raw.validate().unwrap()
 }
