@@ -42,7 +42,7 @@ struct Args {
     /// Connections
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     connections: u64,
-    /// Echo so many bytes; without it, the null call
+    /// Echo this number of bytes; without it, the null call
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=ECHO_BYTES_MAX as u64))]
     bytes: Option<u64>,
     /// The handler defers each call, and answers it then
@@ -176,7 +176,7 @@ impl Bench {
     }
 
     /// Takes turns that find nothing, which make both cores look around. A core also does so after as many messages as a
-    /// turn may handle: if it had handled one more or less than a multiple of that, a round of so many calls would take
+    /// turn may handle: if it had handled one more or less than a multiple of that, a round of that many calls would take
     /// a turn more.
     fn rest(&mut self) {
         for _ in 0..IDLE_TURNS {

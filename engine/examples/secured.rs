@@ -4,7 +4,7 @@
 //!
 //! `cargo run --release -p spinrpc --features gss-test --example secured`
 //!
-//! With a number, only so many echoes under enctype 18 and `GssService::None`, to count their instructions. Valgrind has no
+//! With a number, only that number of echoes under enctype 18 and `GssService::None`, to count their instructions. Valgrind has no
 //! instructions for SHA-1, so that it counts those of the hash in software, about 14,000 of a call:
 //!
 //! `valgrind --tool=callgrind --toggle-collect='*secured::measured*' target/release/examples/secured 1000`

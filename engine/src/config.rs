@@ -638,7 +638,7 @@ impl Config {
         self.recv_budget_with(self.reverse_calls().max(usize::from(self.refuses_reverse())))
     }
 
-    /// The same with so many calls in reverse: their receives come on top of those of the forward
+    /// The same with this number of calls in reverse: their receives come on top of those of the forward
     /// direction (RFC 8167 section 4).
     pub(crate) fn recv_budget_with(&self, reverse_calls: usize) -> RecvBudget {
         let (forward, reverse) = (self.credits(), reverse_calls);
@@ -675,7 +675,7 @@ impl Config {
         self.send_budget(self.reverse_calls(), self.credits())
     }
 
-    /// Send buffers of a connection for so many calls of this side's and so many of its peer's.
+    /// Send buffers of a connection for these numbers of calls of this side and of its peer.
     pub(crate) fn send_budget(&self, calls: usize, serves: usize) -> SendBudget {
         // A requester's RDMA_DONEs use credits of calls, except for the one call that may be sent
         // in addition to RDMA_DONEs already sent.

@@ -133,7 +133,7 @@ impl Pair {
         heard.replies.drain(..).map(|(_, reply)| reply.unwrap()).collect()
     }
 
-    /// The server takes turns until so many calls have come in all, and none after that.
+    /// The server takes turns until this number of calls has come in all, and none after that.
     fn bring_calls(&mut self, count: u64) {
         turn_until("calls", || {
             self.client.poll_once();
@@ -142,7 +142,7 @@ impl Pair {
         });
     }
 
-    /// The client alone takes turns until it has heard so many replies.
+    /// The client alone takes turns until it has heard this number of replies.
     fn hear(&mut self, count: usize) {
         turn_until("replies", || {
             self.client.poll_once();

@@ -7,6 +7,8 @@
 
 #[path = "architecture/bench.rs"]
 mod bench;
+#[path = "architecture/dialects.rs"]
+mod dialects;
 #[path = "architecture/edges.rs"]
 mod edges;
 #[path = "architecture/layers.rs"]
@@ -108,6 +110,17 @@ fn files_of_nfs_import_each_other_in_no_large_circle() {
 fn api_names_concrete_drivers_in_one_file_at_most() {
     let workspace = Workspace::load().unwrap();
     obeyed(edges::drivers_in_api(&workspace.sources));
+}
+
+#[test]
+fn few_files_name_what_only_the_dialects_of_rfc_5666_need() -> io::Result<()> {
+    every_source(dialects::dialect_gates)
+}
+
+#[test]
+fn every_gate_to_the_dialects_is_one() {
+    let workspace = Workspace::load().unwrap();
+    obeyed(dialects::idle_gates(&workspace.sources));
 }
 
 #[test]

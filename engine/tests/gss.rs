@@ -47,7 +47,7 @@ const PANIC: Procedure = Procedure(6);
 
 /// `opaque` in, its length out.
 const LENGTH: Procedure = Procedure(7);
-/// A length in, so many bytes out.
+/// A length in, that number of bytes out.
 const FILL: Procedure = Procedure(8);
 
 /// The same, and then it panics.

@@ -283,7 +283,7 @@ struct RawServer {
 }
 
 impl RawServer {
-    /// Up, with so many credits granted.
+    /// Up, with this number of credits granted.
     fn new(grant: u32) -> Self {
         Self::of(grant, |raw, address| connecting(raw, address, &at_once(), all_words))
     }

@@ -85,11 +85,11 @@ static ALLOCATOR: Counting = Counting;
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Null,
-    /// An echo of so many bytes.
+    /// An echo of this number of bytes.
     Echo(usize),
-    /// A Write chunk of so many bytes.
+    /// A Write chunk of this number of bytes.
     Read(usize),
-    /// A Read chunk of so many bytes, which comes back inline or not at all.
+    /// A Read chunk of this number of bytes, which comes back inline or not at all.
     Write(usize),
     /// A long call with a long reply.
     Long(usize),

@@ -360,7 +360,7 @@ fn lists(script: &mut Script<'_>) -> OwnedLists {
     }
 }
 
-/// Nobody answers an error or a reply, and an answer names what it is for.
+/// An error or a reply is not answered, and an answer names what it is for.
 fn check_error(message: &[u8], xid: Xid, version: u32, error: RdmaError) {
     let word = |index| wire::word(message, index);
     assert!(word(0) == Some(xid.0) && word(1) == Some(version));

@@ -201,6 +201,9 @@ Examples:
   spinperf --json today.json --baseline yesterday.json --fail-if \"p99>+10%\"
   spinperf run --help                       # one workload, a sweep, the highest rate, a soak
 
+Without a command, --profile and --set are for both processes that are measured: the client, and the
+server that it starts.
+
 Exit codes: 0 success, 1 measurement failed, calls never answered, wrong data, or a --fail-if is met,
 2 usage error";
 const SERVE_EXAMPLES: &str = "\

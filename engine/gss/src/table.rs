@@ -24,7 +24,7 @@ pub const HANDLE_BYTES: usize = 16;
 /// Name of a context in the credentials of its calls.
 pub type Handle = [u8; HANDLE_BYTES];
 
-/// One of so many contexts may belong to one host.
+/// Contexts of the table for each one that a single host may have.
 const HOST_SHARE: usize = 8;
 
 /// Limits of a table.

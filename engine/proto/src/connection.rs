@@ -42,7 +42,7 @@ use crate::rpc::{self, Direction};
 use crate::version::{TransportVersion, Versions};
 use crate::xdr::DecodeError;
 
-/// After so many malformed headers the connection is closed.
+/// Number of malformed headers after which the connection is closed.
 pub const MALFORMED_MAX: u32 = 64;
 
 /// Role of this end of the connection. For calls in reverse the roles are exchanged.

@@ -11,18 +11,15 @@
 //! sent, as "an RPC server MUST always provide at least one credit to each connected RPC client
 //! from which no requests are outstanding" (section 3.3).
 
+use crate::rfc5666::dones::Dones;
+
 /// The requester's view: credits requested, granted, and in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits {
-    requested: u32,
-    granted: u32,
-    in_flight: u32,
-    /// Replies that are being fetched, and will be followed by an RDMA_DONE. Counted as in flight.
-    dones_owed: u32,
-    /// RDMA_DONEs sent that no answer has covered. Counted as in flight.
-    dones_sent: u32,
-    /// RDMA_DONEs that an answer has covered, modulo 2^32.
-    dones_covered: u32,
+    pub(crate) requested: u32,
+    pub(crate) granted: u32,
+    pub(crate) in_flight: u32,
+    pub(crate) dones: Dones,
     /// Credits of calls that are not sent yet. Counted as in flight.
     reserved: u32,
 }
@@ -32,9 +29,7 @@ impl Credits {
     /// `requested` is the number that every call asks for; zero is raised to one.
     pub const fn new(requested: u32) -> Self {
         let requested = if requested == 0 { 1 } else { requested };
-        let (granted, in_flight, dones_owed) = (1, 0, 0);
-        let (dones_sent, dones_covered, reserved) = (0, 0, 0);
-        Self { requested, granted, in_flight, dones_owed, dones_sent, dones_covered, reserved }
+        Self { requested, granted: 1, in_flight: 0, dones: Dones::NONE, reserved: 0 }
     }
 
     /// The credit word of our calls.
@@ -55,11 +50,6 @@ impl Credits {
         self.in_flight
     }
 
-    /// Credits in flight that RDMA_DONEs hold.
-    pub const fn dones(&self) -> u32 {
-        self.dones_owed + self.dones_sent
-    }
-
     /// True if one more call may be sent: "The RPC client MUST NOT send unacknowledged requests in
     /// excess of this granted RPC server credit limit" (RFC 5666 section 3.3).
     #[inline]
@@ -67,15 +57,10 @@ impl Credits {
         self.in_flight < self.granted || self.has_only_sent_dones()
     }
 
-    #[cold]
-    const fn has_only_sent_dones(&self) -> bool {
-        self.in_flight == self.dones_sent
-    }
-
     /// Number of RDMA_DONEs sent, modulo 2^32. Each call records it when it is sent.
     #[inline]
     pub const fn dones_total(&self) -> u32 {
-        self.dones_covered.wrapping_add(self.dones_sent)
+        self.dones.total()
     }
 
     /// One call leaves. The caller has checked [`Credits::available`].
@@ -96,7 +81,7 @@ impl Credits {
     #[cold]
     pub(crate) const fn lets_reserved(&self) -> bool {
         let sent = self.in_flight.saturating_sub(self.reserved);
-        sent < self.granted || sent == self.dones_sent
+        sent < self.granted || sent == self.dones.sent
     }
 
     /// Such a call leaves.
@@ -121,36 +106,11 @@ impl Credits {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// A reply came that has to be fetched: its credit stays, for RDMA_DONE.
-    #[cold]
-    pub(crate) fn owe_done(&mut self, granted: u32) {
-        self.granted = granted.clamp(1, self.requested);
-        self.dones_owed += 1;
-    }
-
-    /// One RDMA_DONE of those owed leaves.
-    #[cold]
-    pub(crate) fn send_done(&mut self) {
-        self.dones_owed = self.dones_owed.saturating_sub(1);
-        self.dones_sent += 1;
-    }
-
-    /// An answer came to a call that left when so many RDMA_DONEs had been sent.
+    /// An answer came to a call that left after `dones_total` RDMA_DONEs.
     #[inline]
     pub(crate) fn cover(&mut self, dones_total: u32) {
-        if self.dones_sent > 0 {
+        if self.dones.sent > 0 {
             self.cover_sent(dones_total);
-        }
-    }
-
-    #[cold]
-    fn cover_sent(&mut self, dones_total: u32) {
-        let news = dones_total.wrapping_sub(self.dones_covered);
-        // Not of an older call, whose answer says nothing new.
-        if news <= self.dones_sent {
-            self.dones_covered = dones_total;
-            self.dones_sent -= news;
-            self.in_flight = self.in_flight.saturating_sub(news);
         }
     }
 

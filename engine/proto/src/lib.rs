@@ -9,12 +9,14 @@
 #[cfg(test)]
 extern crate std;
 
+// In the folder of the dialects, and at the root for those who name its types: the engine's interface does.
+#[path = "rfc5666/alignment.rs"]
 pub mod alignment;
+#[path = "rfc5666/config_proto.rs"]
 pub mod config_proto;
 pub mod connection;
 pub mod credit;
 pub mod deadlines;
-pub mod exports;
 pub mod goodbye;
 pub mod ids;
 pub mod limits;
@@ -25,9 +27,11 @@ pub mod plain;
 pub mod profile;
 pub mod pull;
 pub mod rdma;
-pub mod reply_pull;
 pub mod requester;
 pub mod responder;
+mod rfc5666;
 pub mod rpc;
 pub mod version;
 pub mod xdr;
+
+pub use rfc5666::{exports, reply_pull};

@@ -19,7 +19,7 @@
 //!     version refused: resend_call
 //! ```
 //!
-//! A reply that has to be fetched keeps the slot until RDMA_DONE is sent: [`crate::reply_pull`].
+//! A reply that has to be fetched keeps the slot until RDMA_DONE is sent: [`crate::rfc5666::reply_pull`].
 //!
 //! A fenced call keeps its slot, its credit and its memory, because the responder may still write
 //! into that memory. A held call has its slot, and therefore its XID, but no credit: it waits for
@@ -50,7 +50,7 @@ use crate::rpc::{self, Direction};
 use crate::version::{Negotiation, Refused, TransportVersion, Verdict};
 pub use plain::{CallNumber, NextCall};
 
-/// XID = generation and slot index; so many low bits are the index.
+/// XID = generation and slot index; number of low bits that are the index.
 pub const INDEX_BITS: u32 = 11;
 /// Most slots a requester may have.
 pub const SLOTS_MAX: usize = 1 << INDEX_BITS;

@@ -12,12 +12,11 @@
 //!                                                             reply, abandon
 //! ```
 //!
-//! A reply that the requester has to fetch keeps its slot until RDMA_DONE: [`crate::exports`].
+//! A reply that the requester has to fetch keeps its slot until RDMA_DONE: [`crate::rfc5666::exports`].
 //!
 //! It keeps no message bytes: the caller holds the message of each call by its slot and gives its
 //! header back when the call goes on, so that lists are read where they arrived.
 
-use crate::exports::{Export, Exports};
 use crate::ids::Xid;
 use crate::output::{Dropped, Output, SlotId, WriteRequest, WriteSource};
 use crate::profile::Profile;
@@ -28,6 +27,7 @@ use crate::rdma::ReplyRepr;
 use crate::rdma::WriteChunk;
 use crate::rdma::emit_msg_header;
 use crate::rdma::v1::{self, HeaderView, MessageType};
+use crate::rfc5666::exports::{Export, Exports};
 use crate::rpc::{self, Direction};
 use crate::version::TransportVersion;
 

@@ -5,7 +5,8 @@
 
 use core::fmt;
 
-use crate::alignment::Alignment;
+use crate::rfc5666::alignment::Alignment;
+pub use crate::rfc5666::padding::{COUNTED_MAX, Counted, Padding};
 
 /// Bytes of padding after an item of `length` bytes: XDR items end on a multiple of 4 (RFC 4506
 /// section 3).
@@ -156,13 +157,13 @@ impl core::error::Error for DecodeError {}
 /// [`position`]: Self::position
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
-    rest: &'a [u8],
-    total: usize,
-    alignment: Alignment,
+    pub(crate) rest: &'a [u8],
+    pub(crate) total: usize,
+    pub(crate) alignment: Alignment,
     /// Position of the first byte in the Send.
-    start: usize,
+    pub(crate) start: usize,
     /// Bytes of padding passed.
-    skipped: usize,
+    pub(crate) skipped: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -171,14 +172,6 @@ impl<'a> Reader<'a> {
     #[inline]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self::aligned(bytes, Alignment::NONE, 0)
-    }
-
-    /// A reader at the first of `bytes`, which stands `start` bytes behind the first of an
-    /// RDMA_MSGP: it passes over the padding before counted data (RFC 5666 section 3.9).
-    #[must_use]
-    #[inline]
-    pub const fn aligned(bytes: &'a [u8], alignment: Alignment, start: usize) -> Self {
-        Self { rest: bytes, total: bytes.len(), alignment, start, skipped: 0 }
     }
 
     /// Bytes read so far.
@@ -200,14 +193,6 @@ impl<'a> Reader<'a> {
     #[inline]
     pub const fn remaining(&self) -> usize {
         self.rest.len()
-    }
-
-    /// Padding of the data, and the distance in bytes of the next item from the start of the Send: a
-    /// reader of the bytes from here on is made with both ([`Self::aligned`]).
-    #[must_use]
-    #[inline]
-    pub const fn alignment(&self) -> (Alignment, usize) {
-        (self.alignment, self.start.saturating_add(self.position()))
     }
 
     /// Returns the bytes between this reader and `end`, a later state of it, and moves there.
@@ -341,50 +326,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Opaque data with padding before them, or not there in full.
-    #[cold]
-    #[inline(never)]
-    fn opaque_behind_gap(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        let mut ahead = self.clone();
-        ahead.skip(4)?;
-        if self.alignment.applies_to(length) {
-            ahead.skip_gap(length)?;
-        }
-        let data = ahead.fixed(length)?;
-        *self = ahead;
-        Ok(data)
-    }
-
-    /// Padding before data of this length, if their count word was just read.
-    fn gap(&self, length: usize) -> usize {
-        self.alignment.gap(self.start.saturating_add(self.position()), length)
-    }
-
-    #[cold]
-    fn skip_gap(&mut self, length: usize) -> Result<(), DecodeError> {
-        let gap = self.gap(length);
-        self.skip(gap)?;
-        self.skipped += gap;
-        Ok(())
-    }
-
-    /// The length of the next item, if it is counted data which begin exactly where the bytes end:
-    /// their place is the next receive buffer.
-    #[must_use]
-    pub fn opaque_at_end(&self) -> Option<usize> {
-        let mut ahead = self.clone();
-        let length = ahead.u32().ok()? as usize;
-        (length > 0 && ahead.remaining() == ahead.gap(length)).then_some(length)
-    }
-
-    /// Skips the item that [`Self::opaque_at_end`] found, and continues in `rest`, which holds the
-    /// bytes after its roundup.
-    pub fn pass_opaque(&mut self, length: usize, rest: &'a [u8]) {
-        self.skipped += self.remaining().saturating_sub(4);
-        self.total = self.total.saturating_add(roundup4(length)).saturating_add(rest.len());
-        self.rest = rest;
-    }
-
     /// Goes on in `bytes`, which begin with those not read yet and have more behind them.
     pub const fn go_on_in(&mut self, bytes: &'a [u8]) {
         self.total = self.position() + bytes.len();
@@ -453,88 +394,12 @@ impl core::error::Error for Overflow {}
 /// ([`Self::with_more`]).
 #[derive(Debug)]
 pub struct Writer<'a> {
-    buffer: &'a mut [u8],
-    len: usize,
+    pub(crate) buffer: &'a mut [u8],
+    pub(crate) len: usize,
     /// Memory to go on in when the buffer is full.
-    more: &'a mut [u8],
+    pub(crate) more: &'a mut [u8],
     /// Elsewhere: most streams have none.
-    padding: Option<&'a mut Padding>,
-}
-
-/// The padding of a stream that is being written (RFC 5666 section 3.9).
-#[derive(Debug)]
-pub struct Padding {
-    alignment: Alignment,
-    /// Position of the first byte of the stream in the Send.
-    start: usize,
-    /// Bytes of padding written.
-    skipped: usize,
-    is_padded: bool,
-    /// Places of counted data that would have padding, if those are noted and none is written.
-    noted: Option<Counted>,
-}
-
-/// Places in a stream of the counted data that padding would go before: bytes from its start to the count
-/// of each.
-#[derive(Clone, Copy, Debug)]
-pub struct Counted {
-    at: [u32; COUNTED_MAX],
-    count: usize,
-}
-
-/// Counted data of one stream whose places can be noted. A stream with more is never padded when it is
-/// written again; padding is optional (RFC 5666 section 3.9).
-pub const COUNTED_MAX: usize = 16;
-
-impl Counted {
-    /// No places.
-    pub const NONE: Self = Self { at: [0; COUNTED_MAX], count: 0 };
-
-    /// The places, in rising order; `None` when there were too many.
-    #[must_use]
-    pub fn places(&self) -> Option<&[u32]> {
-        self.at.get(..self.count)
-    }
-
-    fn note(&mut self, at: usize) {
-        if let Some(place) = self.at.get_mut(self.count) {
-            *place = at as u32;
-        }
-        self.count = self.count.saturating_add(1);
-    }
-}
-
-impl Padding {
-    /// For a stream whose first byte stands `start` bytes behind that of an RDMA_MSGP.
-    #[must_use]
-    pub const fn new(alignment: Alignment, start: usize) -> Self {
-        Self { alignment, start, skipped: 0, is_padded: false, noted: None }
-    }
-
-    /// Writes no padding, and notes where this alignment would have some.
-    #[must_use]
-    pub fn noting(alignment: Alignment) -> Self {
-        Self { noted: Some(Counted::NONE), ..Self::new(alignment, 0) }
-    }
-
-    /// The places that were noted.
-    #[must_use]
-    pub fn noted(&self) -> Counted {
-        self.noted.unwrap_or(Counted::NONE)
-    }
-
-    /// The padding of data.
-    #[must_use]
-    pub const fn alignment(&self) -> Alignment {
-        self.alignment
-    }
-
-    const fn gap(&self, at: usize, length: usize) -> usize {
-        match self.noted {
-            None => self.alignment.gap(self.start.saturating_add(at), length),
-            Some(_) => 0,
-        }
-    }
+    pub(crate) padding: Option<&'a mut Padding>,
 }
 
 impl<'a> Writer<'a> {
@@ -553,38 +418,11 @@ impl<'a> Writer<'a> {
         Self { buffer, len: 0, more, padding: None }
     }
 
-    /// A writer that puts padding before counted data.
-    #[must_use]
-    #[inline]
-    pub const fn aligned(buffer: &'a mut [u8], padding: &'a mut Padding) -> Self {
-        Self { buffer, len: 0, more: &mut [], padding: Some(padding) }
-    }
-
-    /// The padding of counted data.
-    #[must_use]
-    pub fn alignment(&self) -> Alignment {
-        self.padding.as_ref().map_or(Alignment::NONE, |padding| padding.alignment())
-    }
-
-    /// Counted data have no padding from here on.
-    pub fn stop_padding(&mut self) {
-        if let Some(padding) = &mut self.padding {
-            padding.alignment = Alignment::NONE;
-        }
-    }
-
     /// Bytes of the XDR stream so far: those of [`Self::len`] without padding.
     #[must_use]
     #[inline]
     pub fn stream_len(&self) -> usize {
         self.len - self.padding.as_ref().map_or(0, |padding| padding.skipped)
-    }
-
-    /// Some data had padding before them, possibly of zero bytes: the message is an RDMA_MSGP.
-    #[must_use]
-    #[inline]
-    pub fn is_padded(&self) -> bool {
-        self.padding.as_ref().is_some_and(|padding| padding.is_padded)
     }
 
     /// Bytes that counted data of this length would take here: count, padding, data, roundup.
@@ -619,7 +457,7 @@ impl<'a> Writer<'a> {
 
     /// The place of the next item, of `bytes` bytes, if it fits.
     #[inline(always)]
-    fn place(&mut self, bytes: usize) -> Option<&mut [u8]> {
+    pub(crate) fn place(&mut self, bytes: usize) -> Option<&mut [u8]> {
         self.buffer.get_mut(self.len..)?.get_mut(..bytes)
     }
 
@@ -721,42 +559,6 @@ impl<'a> Writer<'a> {
             }
             _ => self.apart(|writer| writer.put_opaque_elsewhere(data)),
         }
-    }
-
-    /// Opaque data that have no place here, or padding before them.
-    #[cold]
-    #[inline(never)]
-    fn put_opaque_elsewhere(&mut self, data: &[u8]) {
-        match u32::try_from(data.len()) {
-            Ok(length) => {
-                self.u32(length);
-                if self.padding.is_some() {
-                    self.pad(data.len());
-                }
-                self.fixed(data);
-            }
-            Err(_) => self.len = usize::MAX,
-        }
-    }
-
-    /// Zeros up to where data of this length may begin.
-    #[cold]
-    fn pad(&mut self, length: usize) {
-        let Some(padding) = &mut self.padding else { return };
-        if let Some(noted) = &mut padding.noted {
-            if padding.alignment.applies_to(length) {
-                noted.note(self.len - 4);
-            }
-            return;
-        }
-        padding.is_padded |= padding.alignment.applies_to(length);
-        let gap = padding.gap(self.len, length);
-        // Never more than the length, which may have reached its end.
-        padding.skipped = padding.skipped.saturating_add(gap).min(self.len.saturating_add(gap));
-        if let Some(zeros) = self.place(gap) {
-            zeros.fill(0);
-        }
-        self.len = self.len.saturating_add(gap);
     }
 
     /// A string.

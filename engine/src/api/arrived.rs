@@ -3,17 +3,16 @@
 use super::client::{BesideReply, NOTHING_PLACED, Reply};
 use super::codec::Decoder;
 use super::errors::CallError;
+use super::rfc5666::KeptPadding;
 use crate::mem::Bulk;
-use crate::reactor::words::calls::PulledChunks;
-use spinrpc_proto::alignment::Alignment;
+use crate::reactor::words::rfc5666::PulledChunks;
 
 /// A reply, copied out of its turn into memory that is used again and grows to the longest. At first there is none.
 #[derive(Default)]
 pub(super) struct Arrived {
     error: Option<CallError>,
     stream: Vec<u8>,
-    /// Padding of an RDMA_MSGP: its alignment, and the offset of the stream in the message.
-    padding: Option<(Alignment, usize)>,
+    padding: KeptPadding,
     placed: Vec<u32>,
     results: Vec<Option<Bulk>>,
     pulled: Option<ArrivedChunks>,
@@ -43,11 +42,7 @@ impl Arrived {
     }
 
     fn keep_beside(&mut self, mut beside: BesideReply<'_>) {
-        // Both parts of a stream that goes on in the second buffer of its receive.
-        let spill = beside.padded.as_ref().and_then(|padded| padded.spill.as_ref());
-        let tail = spill.and_then(|spill| spill.tail.as_ref());
-        self.stream.extend_from_slice(tail.map_or(&[], Bulk::bytes));
-        self.padding = beside.padded.as_ref().map(|padded| (padded.alignment, padded.start));
+        self.padding = KeptPadding::keep(beside.padded.take(), &mut self.stream);
         self.placed.extend_from_slice(beside.placed);
         self.results.extend(beside.results.iter_mut().map(Option::take));
         // Their memory is free when the caller hears of the answer.
@@ -61,7 +56,7 @@ impl Arrived {
 
     /// Gives its buffers back.
     pub(super) fn clear(&mut self) {
-        (self.error, self.padding, self.pulled) = (None, None, None);
+        (self.error, self.padding, self.pulled) = (None, KeptPadding::default(), None);
         self.stream.clear();
         self.placed.clear();
         self.results.clear();
@@ -80,13 +75,7 @@ impl Arrived {
     pub(super) fn decoder(&mut self) -> Decoder<'_> {
         let Self { stream, padding, placed, results, pulled, .. } = self;
         match pulled {
-            None => {
-                let decoder = Decoder::results(stream, placed, results);
-                match *padding {
-                    Some((alignment, start)) => decoder.aligned(alignment, start),
-                    None => decoder,
-                }
-            }
+            None => padding.of(Decoder::results(stream, placed, results)),
             Some(ArrivedChunks { base, chunks, bulks }) => {
                 let pulled = PulledChunks { chunks, bulks, base: *base };
                 Decoder::pulled_results(stream, placed, results, pulled)

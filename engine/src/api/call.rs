@@ -11,7 +11,7 @@ use crate::reactor::pending::serving::{ReplyOps, Serving};
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::words::draft::{EncodeOnce, once};
-use crate::reactor::words::padded::Padded;
+use crate::reactor::words::rfc5666::Padded;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{AcceptStatus, AuthStat, CallHeader, OpaqueAuth, RejectStatus};
 use std::cell::Cell;

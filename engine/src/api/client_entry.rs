@@ -2,12 +2,12 @@
 //! The dispatch owns all clients of a core.
 
 use super::client::{Link, LinkState, ReplyHandler};
-use super::config_protocol::Asking;
 use super::contained::ContainedHandler;
 use super::errors::ConnectError;
 #[cfg(feature = "gss")]
 use super::gss::Securing;
 use super::reconnect::{Comeback, ConnectOptions};
+use super::rfc5666::Asking;
 use super::service::{ConnectionEvent, ConnectionId};
 use super::versions::Offer;
 use crate::config::Versions;

@@ -1,11 +1,10 @@
 //! Reading arguments and results, wherever their bytes came to lie.
 
 use crate::mem::{Bulk, ExposedBulk};
-use crate::reactor::words::calls::PulledChunks;
-use crate::reactor::words::padded::{Padded, Spill};
+use crate::reactor::words::rfc5666::{PulledChunks, Spill};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::payload::{Beside, Found, StreamReader};
-use spinrpc_proto::xdr::{DecodeError, Reader, roundup4};
+use spinrpc_proto::xdr::{DecodeError, Reader};
 
 /// Writes arguments or results: plain XDR, and [`bulk`](Encoder::bulk) in the place of an
 /// `opaque<>` whose bytes are in a registered buffer given with the stream. It never fails: a
@@ -46,13 +45,13 @@ pub enum ExposedData<'a> {
 /// for bytes that do not fit; none panics, whatever a peer sent.
 #[derive(Debug)]
 pub struct Decoder<'a> {
-    stream: StreamReader<'a>,
+    pub(super) stream: StreamReader<'a>,
     /// Buffers of a call's Read chunks or a reply's Write chunks.
     bulks: Bulks<'a>,
     /// Buffers of a reply's Read chunks.
     pulled: Bulks<'a>,
     /// Bytes behind the end of the stream, in the second buffer of the receive.
-    spill: Option<&'a mut Spill<'a>>,
+    pub(super) spill: Option<&'a mut Spill<'a>>,
 }
 
 /// Items of a message that were skipped ([`Decoder::span`]), to be read as often as needed. It
@@ -132,24 +131,6 @@ impl<'a> Decoder<'a> {
         let stream = StreamReader::new(stream, 0, Beside::Writes(placed));
         let (bulks, pulled) = (Bulks::of(bulks), Bulks::default());
         Self { stream, bulks, pulled, spill: None }
-    }
-
-    /// The same for a stream that came in an RDMA_MSGP: its data have padding before them
-    /// (RFC 5666 section 3.9), and it may go on in the second buffer of its receive.
-    #[inline]
-    pub(super) fn padded(mut self, padded: Option<&'a mut Padded<'a>>) -> Self {
-        if let Some(Padded { alignment, start, spill }) = padded {
-            self = self.aligned(*alignment, *start);
-            self.spill = spill.as_mut();
-        }
-        self
-    }
-
-    /// The same for one that is whole in one buffer.
-    pub(super) fn aligned(mut self, alignment: Alignment, start: usize) -> Self {
-        let xdr = self.stream.xdr();
-        *xdr = Reader::aligned(xdr.rest(), alignment, start);
-        self
     }
 
     /// Reads the results of a reply that had Read chunks.
@@ -386,62 +367,6 @@ impl<'a> Decoder<'a> {
             Some(_) => Err(DecodeError::TrailingBytes { at }),
             None => Ok(()),
         }
-    }
-
-    /// The stream ends here, as `error` tells: continues behind its end. The bytes of the item that
-    /// lies in both buffers, and all behind it, are copied together.
-    #[cold]
-    fn go_on<T>(
-        &mut self,
-        error: DecodeError,
-        read: impl FnOnce(&mut Self) -> Result<T, DecodeError>,
-    ) -> Result<T, DecodeError> {
-        let spill = self.spill_for(error)?;
-        let stream = self.stream.xdr();
-        stream.go_on_in(spill.join(stream.rest()).ok_or(error)?);
-        read(self)
-    }
-
-    /// Bytes behind the end of the stream, if `error` is about running past that end.
-    fn spill_for(&mut self, error: DecodeError) -> Result<&'a mut Spill<'a>, DecodeError> {
-        match error {
-            DecodeError::Truncated { .. } | DecodeError::BadPadding { .. } => {
-                self.spill.take().ok_or(error)
-            }
-            _ => Err(error),
-        }
-    }
-
-    /// Data that begin in the second buffer are borrowed from there.
-    #[cold]
-    fn opaque_behind(
-        &mut self,
-        error: DecodeError,
-        max_bytes: usize,
-    ) -> Result<&'a [u8], DecodeError> {
-        let Some(length) = self.stream.opaque_behind() else {
-            return self.go_on(error, |rest| rest.opaque(max_bytes));
-        };
-        let bytes = self.spill_for(error)?.bytes();
-        let (data, rest) = bytes.get(..length).zip(bytes.get(roundup4(length)..)).ok_or(error)?;
-        self.stream.xdr().pass_opaque(length, rest);
-        Ok(data)
-    }
-
-    /// Data that begin in the second buffer come with it: the alignment was meant for that.
-    #[cold]
-    fn data_behind(
-        &mut self,
-        error: DecodeError,
-        max_bytes: usize,
-    ) -> Result<Data<'a>, DecodeError> {
-        let Some(length) = self.stream.item_behind() else {
-            return self.go_on(error, |rest| rest.data(max_bytes));
-        };
-        let taken = self.spill_for(error)?.take(length, roundup4(length));
-        let (tail, rest) = taken.ok_or(error)?;
-        self.stream.pass_item(length, rest);
-        Ok(Data::Bulk(tail))
     }
 }
 

@@ -4,7 +4,6 @@
 use super::call::{Arguments, CallState, Called, Home};
 use super::client::{BesideReply, Link, LinkState, Reply, ReplyHandler, Token};
 use super::client_entry::ClientEntry;
-use super::config_protocol::Asking;
 use super::contained::ContainedService;
 use super::errors::{CallError, ConnectError};
 #[cfg(feature = "gss")]
@@ -12,8 +11,9 @@ use super::gss::{GssCore, Securing};
 use super::handle::core::{HandleCore, Opening};
 use super::options::{OptionEntry, OptionMessage};
 use super::reconnect::{Attempt, Comeback, ConnectOptions};
-use super::reply_status::{padded_reply_status, reply_status};
+use super::reply_status::reply_status;
 use super::reverse::Reverse;
+use super::rfc5666::{Asking, padded_reply_status};
 use super::service::{ConnectionEvent, ConnectionId, Service};
 use super::timed::TimedSwitch;
 use super::versions::{Offer, Responders};
@@ -26,16 +26,14 @@ use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::{
     Admitted, CallEnd, CallKey, CallOutcome, ReplyFrame, ReplyTarget, RpcRefusal,
 };
-use crate::reactor::words::padded::Padded;
+use crate::reactor::words::rfc5666::Padded;
 use crate::reactor::{Negotiated, Progress};
 use crate::sys::random::Random;
-use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::plain::{CALL_BYTES, PlainCall};
-use spinrpc_proto::rdma::v1::{MSG_HEADER_BYTES, MSGP_FIELDS_BYTES, alignment_of};
+use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
 use spinrpc_proto::rpc::{self, AcceptStatus, CallHeader, RPC_VERSION, RejectStatus};
 use spinrpc_proto::version::Verdict;
-use spinrpc_proto::xdr::Reader;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -330,38 +328,8 @@ impl Dispatch {
         }
     }
 
-    /// As [`Dispatch::serve`], for a call that came in an RDMA_MSGP, whose credential may be padded, too.
-    #[cold]
-    fn serve_padded(
-        &mut self,
-        serving: &Serving<'_>,
-        stream: &[u8],
-        chunks: &[(u32, u32)],
-        bulks: &mut [Option<Bulk>],
-        mut padded: Padded<'_>,
-    ) -> CallOutcome {
-        let mut reader = Reader::aligned(stream, padded.alignment, padded.start);
-        match CallHeader::read(&mut reader) {
-            #[cfg(feature = "gss")]
-            Ok(header) if header.credential.flavor == rpc::AuthFlavor::Gss => {
-                self.refuse_padded(serving)
-            }
-            Ok(header) => {
-                padded.start += reader.position();
-                let (stream, base) = (reader.rest(), reader.stream_position());
-                self.run(
-                    serving,
-                    &header,
-                    Arguments::new(stream, base, chunks, bulks),
-                    Some(padded),
-                )
-            }
-            Err(error) => self.refuse(serving, &refusal(&error)),
-        }
-    }
-
     #[inline]
-    fn run(
+    pub(super) fn run(
         &mut self,
         serving: &Serving<'_>,
         header: &CallHeader<'_>,
@@ -430,7 +398,7 @@ impl Dispatch {
     /// Handles a call that has chunks, or is an RDMA_MSGP.
     #[inline(never)]
     fn on_chunked_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
-        if alignment_of(frame.message.bytes()) != Alignment::NONE {
+        if Padded::is(frame.message.bytes()) {
             return self.on_padded_call(frame);
         }
         let message = frame.message.bytes();
@@ -460,21 +428,6 @@ impl Dispatch {
         }
         let stream = first.as_ref().map_or(&[][..], Bulk::bytes);
         self.serve(&serving, stream, &chunks[1..], bulks)
-    }
-
-    /// Handles a call that came in an RDMA_MSGP, which has a message behind its header.
-    #[cold]
-    fn on_padded_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
-        let (conn, slot) = (frame.conn, frame.slot);
-        let header_bytes = frame.admitted.header_bytes as usize;
-        // With three empty lists the reply has nothing to echo.
-        let plain = header_bytes == MSG_HEADER_BYTES + MSGP_FIELDS_BYTES;
-        let Some(sinks) = &mut frame.sinks else { return CallOutcome::Done };
-        let Sinks { chunks, count, bulks, joined, .. } = &mut **sinks;
-        let (chunks, bulks) = (&chunks[..*count], &mut bulks[..*count]);
-        let (message, padded) = Padded::of(&mut frame.message, header_bytes, joined);
-        let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain });
-        self.serve_padded(&serving, &message[header_bytes..], chunks, bulks, padded)
     }
 }
 
@@ -788,7 +741,7 @@ impl Upcalls for Dispatch {
 
 const GARBAGE_ARGS: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::GarbageArgs);
 
-fn refusal(error: &rpc::CallError) -> RpcRefusal {
+pub(super) fn refusal(error: &rpc::CallError) -> RpcRefusal {
     match error {
         rpc::CallError::RpcVersion { .. } => {
             RpcRefusal::Denied(RejectStatus::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION })

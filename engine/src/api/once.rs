@@ -18,7 +18,7 @@ use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::words::draft::{Draft, EncodeOnce};
 use crate::reactor::words::instance::PeerId;
-use crate::reactor::words::padded::Padded;
+use crate::reactor::words::rfc5666::Padded;
 use crate::reactor::{Negotiated, Progress, ReplyData};
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::rpc::AcceptStatus;
@@ -140,11 +140,7 @@ impl ServeOnce {
         outer.serving.forgo_room();
         let ops = Recording { inner: outer.ops(), ticket: Cell::new(Some(ticket)) };
         // Out of its place, so that it may have a shorter life, like the state that points to it.
-        let mut padded = outer.padded.take().map(|Padded { alignment, start, spill }| Padded {
-            alignment: *alignment,
-            start: *start,
-            spill: spill.take(),
-        });
+        let mut padded = outer.padded.take().map(Padded::take);
         let state = CallState {
             home: outer.home,
             ops: Some(&ops),

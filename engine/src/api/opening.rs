@@ -4,10 +4,10 @@
 
 use super::client::LinkState;
 use super::client_entry::ClientEntry;
-use super::config_protocol::Asking;
 use super::dispatch::Dispatch;
 use super::errors::{CallError, ConnectError};
 use super::reply_status::{is_served, reply_status};
+use super::rfc5666::Asking;
 use crate::fabric::{ConnId, DownCause};
 use crate::reactor::words::calls::{CallId, CallSpec};
 use crate::reactor::{Backpressure, Negotiated};

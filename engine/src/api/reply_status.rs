@@ -2,9 +2,7 @@
 //! Used by the dispatch.
 
 use super::errors::CallError;
-use crate::reactor::words::padded::Padded;
 use spinrpc_proto::rpc::{AcceptStatus, ReplyBody, ReplyHeader};
-use spinrpc_proto::xdr::Reader;
 
 /// True if the program answered, even without a NULL procedure.
 pub(super) fn is_served(error: &CallError) -> bool {
@@ -19,20 +17,8 @@ pub(super) fn reply_status(stream: &[u8]) -> Result<usize, CallError> {
     check_status(&header).map(|()| results_at)
 }
 
-/// As [`reply_status`], of a reply that came in an RDMA_MSGP.
-#[cold]
-pub(super) fn padded_reply_status(
-    stream: &[u8],
-    padded: &mut Padded<'_>,
-) -> Result<usize, CallError> {
-    let mut reader = Reader::aligned(stream, padded.alignment, padded.start);
-    let header = ReplyHeader::read(&mut reader)?;
-    padded.start += reader.position();
-    check_status(&header).map(|()| reader.position())
-}
-
 #[inline]
-fn check_status(header: &ReplyHeader<'_>) -> Result<(), CallError> {
+pub(super) fn check_status(header: &ReplyHeader<'_>) -> Result<(), CallError> {
     match header.body {
         ReplyBody::Accepted { status: AcceptStatus::Success, .. } => Ok(()),
         ReplyBody::Accepted { status, .. } => Err(CallError::Accepted(status)),

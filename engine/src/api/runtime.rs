@@ -2,7 +2,6 @@
 
 use super::client::{Link, ReplyHandler};
 use super::client_entry::ConnectTo;
-use super::config_protocol::{Asking, ConfigService, SERVED_AS};
 use super::core::{Core, CoreContext};
 use super::dialing::{Dialer, Dialing, Job, Request};
 use super::directory::Directory;
@@ -17,6 +16,7 @@ use super::observer::{Observed, Observer, ReadContexts, Served};
 use super::options::{Carries, OptionFactory, Registered};
 use super::reconnect::ConnectOptions;
 use super::reverse::Reverse;
+use super::rfc5666::{Asking, ConfigService, SERVED_AS};
 use super::service::Service;
 use super::versions::Responders;
 use crate::config::{BulkView, Config, StatsExport};

@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// Data source and actions of the socket.
 pub(crate) trait Source: Send + 'static {
-    /// Everything, on one line; of each core so many connections. May take a second, and
+    /// Everything, on one line; of each core the given number of connections. May take a second, and
     /// bothers cores no more than a hundred times a second.
     fn snapshot(&mut self, engine: u32, connections: usize) -> String;
     /// Tells cores how to idle; returns how many.

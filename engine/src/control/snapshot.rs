@@ -43,7 +43,7 @@ pub(crate) struct Inside {
     pub(crate) connections: Vec<ConnRow>,
 }
 
-/// The whole snapshot, on one line; of each core so many connections, those with most calls.
+/// The whole snapshot, on one line; of each core the given number of connections, those with most calls.
 pub(crate) fn render(engine: &EngineFacts<'_>, cores: &[CoreFacts], connections: usize) -> String {
     let mut line = String::new();
     Object::begin(&mut line)

@@ -22,6 +22,7 @@ mod opened;
 mod operations;
 pub(crate) mod pending;
 mod reads;
+mod rfc5666;
 mod server;
 mod starts;
 pub(crate) mod state;

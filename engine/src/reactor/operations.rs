@@ -14,10 +14,8 @@ use crate::reactor::words::calls::{Backpressure, CallId, ReplyTarget, RpcRefusal
 use crate::reactor::words::draft::{Draft, EncodeOnce};
 use crate::reactor::words::instance::Instance;
 use crate::reactor::words::messages::SYSTEM_ERR;
-use crate::reactor::words::negotiate::Negotiated;
 use crate::reactor::words::option_message::OptionMessage;
 use crate::reactor::words::reply_plan::ReplyData;
-use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
@@ -142,26 +140,6 @@ impl CoreCell {
                 self.reactor().begin_reverse(conn, is_inline, is_served)
             }
         }
-    }
-
-    /// A client of this connection stated its limits, which bind this side from now on. Returns the reply to the
-    /// client.
-    pub(crate) fn configure(&self, conn: ConnId, request: &ConfigRequest) -> ConfigReply {
-        let mut reactor = self.reactor();
-        if let Some(c) = reactor.conns.find(conn) {
-            c.configure(request);
-        }
-        reactor.config.ccp_reply()
-    }
-
-    /// The request to the server of this connection.
-    pub(crate) fn config_request(&self) -> ConfigRequest {
-        self.reactor().config.ccp_request()
-    }
-
-    /// The server stated its limits, which bind this side from now on. `None` when it is down.
-    pub(crate) fn take_config(&self, conn: ConnId, reply: &ConfigReply) -> Option<Negotiated> {
-        Some(self.reactor().conns.find(conn)?.take_config(reply))
     }
 
     /// Sets the version negotiation of a new connection, before its first call.

@@ -284,7 +284,7 @@ impl CoreCell {
     fn on_message(&self, received: Received, up: &mut impl Upcalls) {
         let Received { qp, mut message, invalidated } = received;
         let mut reactor = self.reactor();
-        if reactor.chained.is_some() {
+        if reactor.dialect.chains() {
             reactor.join_unless_padded(qp, &mut message);
         }
         let Some(c) = reactor.conns.find(qp) else { return };
@@ -727,7 +727,7 @@ impl Reactor {
         let peer = endpoint.peer();
         let id = self.fabric.adopt(endpoint)?;
         self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
-        let (chained, xid_seed) = (self.chained, self.xid_seed);
+        let (chained, xid_seed) = (self.dialect.chained, self.xid_seed);
         let memory = self.fabric.message_memory(id, message_bytes(&self.config));
         let ends_and_memory = (self.fabric.ends(id), memory);
         let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, ends_and_memory);

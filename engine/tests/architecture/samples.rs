@@ -6,7 +6,7 @@ use crate::manifest;
 use crate::paths::paths;
 use crate::rules;
 use crate::source::{Manifest, Source, Violation, mark_test_modules};
-use crate::{bench, edges, layers, nfs};
+use crate::{bench, dialects, edges, layers, nfs};
 
 type Rule = fn(&Source) -> Vec<Violation>;
 
@@ -209,6 +209,20 @@ fn three_files_of_spinperf_in_a_circle_are_refused() {
     let three = [file("a", "b"), file("b", "c"), file("c", "a")];
     assert_eq!(bench::bench_circles(&three).len(), 1);
     assert!(bench::bench_circles(&three[..2]).is_empty());
+}
+
+#[test]
+fn a_file_that_is_no_gate_does_not_name_the_dialects() {
+    let (rule, path) = (dialects::dialect_gates, "engine/src/reactor/lane.rs");
+    let says = "which only the dialects of RFC 5666 need";
+    refused(rule, path, "use crate::reactor::words::rfc5666::Padded;", says);
+    refused(rule, path, "use spinrpc_proto::{alignment::Alignment, ids::Xid};", says);
+    refused(rule, "engine/proto/src/plain.rs", "fn f() { MessageType::Msgp }", says);
+    accepted(rule, path, "#[cfg(test)] mod tests { use spinrpc_proto::alignment::Alignment; }");
+    accepted(rule, "engine/src/reactor/mod.rs", "mod rfc5666; use rfc5666::Dialect;");
+    accepted(rule, "engine/src/config.rs", "use spinrpc_proto::alignment::Alignment;");
+    let idle = Source::new("engine/src/api/call.rs", "use super::Padded;");
+    assert_eq!(dialects::idle_gates(&[idle]).len(), 1);
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl<T: 'static> Caller<T> {
         run_core(&mut self.core, what, || done(&heard.borrow()));
     }
 
-    /// Runs the core until so many replies were heard, and takes them.
+    /// Runs the core until this number of replies was heard, and takes them.
     #[track_caller]
     pub(crate) fn replies(&mut self, count: usize) -> Vec<(u64, Result<T, CallError>)> {
         self.run_until(&format!("{count} replies"), |heard| heard.replies.len() >= count);

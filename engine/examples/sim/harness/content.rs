@@ -39,7 +39,7 @@ pub(crate) fn mix(key: u64) -> u64 {
 /// Numbers made at a time: each is made from the one `LANES` before it, so that they need not wait for
 /// one another.
 const LANES: usize = 8;
-/// Bytes of so many numbers.
+/// Bytes of `count` numbers.
 const CHUNK_BYTES: usize = LANES * 8;
 /// One step of the sequence multiplies by the one and adds the other.
 const STEP: (u64, u64) = (0x5851_f42d_4c95_7f2d, 0x1405_7b7e_f767_814f);

@@ -65,7 +65,7 @@ impl Output {
         if self.0.value.is_null() {
             return &[];
         }
-        // SAFETY: the library has filled the buffer: so many bytes, which stay until it is released.
+        // SAFETY: the library has filled the buffer: these bytes, which stay until it is released.
         unsafe { slice::from_raw_parts(self.0.value.cast(), self.0.length) }
     }
 }
@@ -188,7 +188,7 @@ unsafe fn is_oid(kind: *const ffi::Oid, content: &[u8]) -> bool {
     if kind.elements.is_null() {
         return false;
     }
-    // SAFETY: by contract, so many bytes are there.
+    // SAFETY: by contract, there are that many bytes.
     unsafe { slice::from_raw_parts(kind.elements.cast::<u8>(), kind.length as usize) == content }
 }
 
@@ -421,7 +421,7 @@ impl Exported {
         if key.data.is_null() {
             return Err(KerberosError::refused("the library exported no key"));
         }
-        // SAFETY: so many bytes of the library's, until they are freed.
+        // SAFETY: the library has that many bytes there, until they are freed.
         let bytes = unsafe { slice::from_raw_parts(key.data.cast(), key.length as usize) };
         let key = SessionKey::new(enctype, bytes);
         key.map(|key| (key, has_subkey)).map_err(|wrong| KerberosError::refused(&wrong.to_string()))

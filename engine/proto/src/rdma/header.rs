@@ -20,7 +20,7 @@ use crate::version::TransportVersion;
 use crate::xdr::{DecodeError, Reader};
 
 /// Bytes of the four words that begin every header of every version (RFC 5666 section 4.1).
-pub(super) const START_BYTES: usize = 16;
+pub(crate) const START_BYTES: usize = 16;
 /// Bytes of the word that says whether a list goes on.
 pub(super) const LINK_BYTES: usize = 4;
 const ERROR_BYTES_MIN: usize = START_BYTES + 4;

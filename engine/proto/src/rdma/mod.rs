@@ -15,6 +15,7 @@ pub mod v2;
 
 pub use chunk_list::{ReadList, Segments, WriteChunk, WriteList};
 pub use error::RdmaError;
+pub(crate) use header::START_BYTES;
 pub use header::{HeaderError, HeaderView, MessageType, emit_msg_header};
 pub use reply::{ReplyRepr, set_credits};
 pub use segment::{ReadSegment, Segment};

@@ -18,10 +18,10 @@ pub use super::header::{HeaderError, HeaderView, MessageType};
 use super::header::{LINK_BYTES, START_BYTES};
 use super::reply::ReplyRepr;
 use super::segment::{ReadSegment, Segment};
-use crate::alignment::Alignment;
 use crate::ids::Xid;
 use crate::limits::{READ_SEGMENTS_MAX, SEGMENTS_MAX, WRITE_CHUNKS_MAX};
-use crate::xdr::{Reader, Writer};
+pub use crate::rfc5666::padding::{alignment_of, insert_alignment};
+use crate::xdr::Writer;
 
 /// The version word of this header.
 pub const VERSION: u32 = 1;
@@ -200,36 +200,6 @@ pub(super) fn is_plain(header: &[u8; MSG_HEADER_BYTES]) -> bool {
     let no_lists = header.last_chunk() == Some(&[0; 4 + 3 * LINK_BYTES]);
     let [_, _, _, _, v0, v1, v2, v3, ..] = *header;
     no_lists && u32::from_be_bytes([v0, v1, v2, v3]) == VERSION
-}
-
-/// Makes an RDMA_MSGP of the RDMA_MSG whose header begins `at` bytes into `buffer`; returns where it
-/// begins now: [`MSGP_FIELDS_BYTES`] before, for alignment and threshold stand "prior to the Read
-/// and Write chunk lists" (RFC 5666 section 4.1).
-///
-/// Never panics. A `buffer` without room before the header, or without the header, stays as it is.
-pub fn insert_alignment(buffer: &mut [u8], at: usize, alignment: Alignment) -> usize {
-    let Some(before) = at.checked_sub(MSGP_FIELDS_BYTES) else { return at };
-    let Some(start) = buffer.get_mut(before..at + START_BYTES) else { return at };
-    start.copy_within(MSGP_FIELDS_BYTES.., 0);
-    let words = [MessageType::Msgp.to_wire(), alignment.align_bytes(), alignment.threshold_bytes()];
-    for (place, word) in start[START_BYTES - 4..].chunks_exact_mut(4).zip(words) {
-        place.copy_from_slice(&word.to_be_bytes());
-    }
-    before
-}
-
-/// Alignment and threshold of a message whose header has been checked; [`Alignment::NONE`] unless
-/// it is an RDMA_MSGP.
-#[must_use]
-pub fn alignment_of(message: &[u8]) -> Alignment {
-    let mut reader = Reader::new(message);
-    let is_padded = reader.skip(START_BYTES - 4).and_then(|()| reader.u32());
-    match (is_padded, reader.u32(), reader.u32()) {
-        (Ok(kind), Ok(align), Ok(thresh)) if kind == MessageType::Msgp.to_wire() => {
-            Alignment::new(align, thresh)
-        }
-        _ => Alignment::NONE,
-    }
 }
 
 /// Writes an RDMA_ERROR in answer to a message with the given `version` word, which is sent back

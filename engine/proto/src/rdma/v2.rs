@@ -46,7 +46,7 @@ pub(super) const DEADLINE_LISTS_AT: usize = REMAINING_AT + REMAINING_BYTES;
 /// Bytes that the header of a call grows by if it names its remaining time.
 pub const DEADLINE_EXTRA_BYTES: usize = DEADLINE_LISTS_AT - LISTS_AT;
 
-/// Bytes of a header of type RDMA2_OPTIONAL with so many bytes of information.
+/// Bytes of a header of type RDMA2_OPTIONAL with this number of bytes of information.
 #[must_use]
 pub const fn optional_header_bytes(info_bytes: usize) -> usize {
     OPTIONAL_HEADER_BYTES_MIN + roundup4(info_bytes)
@@ -141,7 +141,7 @@ pub enum Body<'a> {
     Nomsg(Direction, Lists<'a>),
     /// RDMA2_OPTIONAL.
     Optional(OptionalBody<'a>),
-    /// RDMA2_OPTIONAL: a call that has so many microseconds left ([`crate::deadlines`]).
+    /// RDMA2_OPTIONAL: a call with its remaining microseconds ([`crate::deadlines`]).
     Deadline(u64, Lists<'a>),
 }
 

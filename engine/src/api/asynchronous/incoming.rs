@@ -4,11 +4,11 @@ use super::stream::Shared;
 use crate::api::call::{Arguments, Call, CallState, Deferred};
 use crate::api::codec::{Decoder, Encoder};
 use crate::api::identity::Identity;
+use crate::api::rfc5666::KeptPadding;
 use crate::api::service::ConnectionId;
 use crate::mem::Bulk;
 use crate::reactor::ReplyData;
-use crate::reactor::words::padded::Padded;
-use spinrpc_proto::alignment::Alignment;
+use crate::reactor::words::rfc5666::Padded;
 use spinrpc_proto::ids::{Procedure, Xid};
 use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor, OpaqueAuth};
 use std::sync::Arc;
@@ -42,8 +42,7 @@ struct Header {
 struct KeptArguments {
     stream: Vec<u8>,
     base: usize,
-    /// Padding of an RDMA_MSGP: its alignment, and the offset of the stream in the message.
-    padding: Option<(Alignment, usize)>,
+    padding: KeptPadding,
     chunks: Vec<(u32, u32)>,
     bulks: Vec<Option<Bulk>>,
 }
@@ -83,12 +82,7 @@ impl KeptArguments {
         let Some(Arguments { stream, base, beside }) = arguments else { return };
         self.base = base;
         self.stream.extend_from_slice(stream);
-        if let Some(padded) = padded {
-            self.padding = Some((padded.alignment, padded.start));
-            // Both parts of a stream that goes on in the second buffer of its receive.
-            let tail = padded.spill.as_ref().and_then(|spill| spill.tail.as_ref());
-            self.stream.extend_from_slice(tail.map_or(&[], Bulk::bytes));
-        }
+        self.padding = KeptPadding::keep(padded, &mut self.stream);
         if let Some(beside) = beside {
             self.chunks.extend_from_slice(beside.chunks);
             self.bulks.extend(beside.bulks.iter_mut().map(Option::take));
@@ -96,11 +90,8 @@ impl KeptArguments {
     }
 
     fn decoder(&mut self) -> Decoder<'_> {
-        let decoder = Decoder::arguments(&self.stream, self.base, &self.chunks, &mut self.bulks);
-        match self.padding {
-            Some((alignment, start)) => decoder.aligned(alignment, start),
-            None => decoder,
-        }
+        let (chunks, bulks) = (&self.chunks, &mut self.bulks);
+        self.padding.of(Decoder::arguments(&self.stream, self.base, chunks, bulks))
     }
 
     fn clear(&mut self) {
@@ -109,7 +100,7 @@ impl KeptArguments {
         self.stream.shrink_to(KEPT_BYTES_MAX);
         self.chunks.clear();
         self.bulks.clear();
-        self.padding = None;
+        self.padding = KeptPadding::default();
     }
 }
 

@@ -95,7 +95,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Room for `calls_max` calls at a time, from so many cores.
+    /// Room for `calls_max` calls at a time, from this number of cores.
     fn new(calls_max: usize, cores: usize) -> Self {
         let calls_max = calls_max.max(1);
         let free = ArrayQueue::new(calls_max);

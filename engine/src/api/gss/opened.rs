@@ -68,7 +68,7 @@ impl Dispatch {
         }
     }
 
-    /// The results of a protected reply, which have nothing beside them but buffers that come back.
+    /// The results of a protected reply, which come without data items: only with buffers that come back.
     fn deliver_results(
         entry: &mut ClientEntry,
         token: Token,

@@ -157,7 +157,7 @@ impl<F: Fabric> End<F> {
         self.fabric.flush();
     }
 
-    /// Posts a receive of two buffers, with so many bytes each.
+    /// Posts a receive of two buffers of the given lengths.
     pub(in crate::fabric) fn post_chain(&mut self, qp: QpId, head_bytes: usize, tail_bytes: usize) {
         let mut buf = self.message(&[]);
         buf.chain(head_bytes, Bulk::from_vec(vec![0; tail_bytes]));

@@ -146,7 +146,7 @@ impl Environment {
         SlabLimits { count: peer_slabs_max as u32, bytes: peer_slab_bytes_max as u64 }
     }
 
-    /// The same, for a connection of `core` with a listener: no more than there is room for beside what every
+    /// The same, for a connection of `core` with a listener: no more than there is room for in addition to what every
     /// connection needs. A listener that has larger ones lends none.
     fn slab_limits_now(&self, core: usize, peer: Credentials, layout: Layout) -> SlabLimits {
         let needed = layout.bytes() + self.own_arena_bytes() + self.arena_bytes_max();

@@ -173,7 +173,7 @@ impl State {
                 Command::Watch(token, watch) => self.watch(token, *watch),
                 Command::Remove(token, done) => {
                     self.remove(token);
-                    // Nobody waits for most of them.
+                    // Most of them are not waited for.
                     let _ = done.map(|done| done.send(()));
                 }
                 Command::Retire(link) => drop(link),

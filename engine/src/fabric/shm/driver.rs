@@ -70,7 +70,7 @@ pub struct ShmFabric {
     lending: Vec<u32>,
     /// Went down, and have completions to give back.
     ending: VecDeque<QpId>,
-    /// Have given back everything. Their memory is given up in the next poll, when nobody has their ends any
+    /// Have given back everything. Their memory is given up in the next poll, when nothing refers to their ends any
     /// more: by the control thread, as it takes long.
     over: Vec<QpId>,
     /// Reads that are over.

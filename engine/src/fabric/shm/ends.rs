@@ -1,4 +1,4 @@
-//! The ends of one connection's two rings, shared by its queue pair and by whoever sends and takes its short
+//! The ends of one connection's two rings, shared by its queue pair and by the code that sends and takes its short
 //! messages: all that a short message needs, in as few cache lines as possible. With many connections they are
 //! what a call costs.
 //!

@@ -553,7 +553,7 @@ impl QueuePair {
         let here = local.as_ptr();
         match access {
             // SAFETY: `check` has found `remote.length` mapped bytes at `there`; the lease vouches
-            // for as many at `here`, which nobody has a reference to while it is out. Different
+            // for as many at `here`, to which there is no reference while it is out. Different
             // mappings cannot overlap.
             Access::RemoteWrite => unsafe { copy_bytes(here, there, step) },
             // SAFETY: as above; and the lease may be written to.

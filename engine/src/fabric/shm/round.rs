@@ -8,7 +8,7 @@ use std::time::Duration;
 /// millisecond or more.
 pub(super) const ROUND_TIME: Duration = Duration::from_millis(8);
 
-/// Time for each look where a core has so many connections that a round takes longer: looks, each of which misses the
+/// Time for each look where a round takes longer because a core has many connections: looks, each of which misses the
 /// cache, take a few percent of the core at most, and calls on busy connections do not wait for them.
 const LOOK_TIME: Duration = Duration::from_micros(8);
 

@@ -50,7 +50,7 @@ impl Default for Network {
 pub struct EarlyCompletion {
     /// Unsignalled requests with a source of this many bytes or more are read late.
     pub late_from_bytes: u32,
-    /// The driver has at least each so manyth request reported, ...
+    /// The driver has at least every n-th request reported, ...
     pub signal_every: u16,
     /// ... and each with a source of this many bytes or more. More than `late_from_bytes` is the mistake
     /// that makes a peer receive wrong data.

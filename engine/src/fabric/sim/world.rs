@@ -43,7 +43,7 @@ pub struct Holding {
     pub is_down: bool,
     /// Receives posted and not used, ...
     pub receives: usize,
-    /// ... of so many that its owner posted at first.
+    /// ... of this number, which its owner posted at first.
     pub first_receives: usize,
     /// Keys alive.
     pub keys: usize,

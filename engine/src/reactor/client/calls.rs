@@ -11,12 +11,13 @@ use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{
-    Backpressure, CallId, CallSpec, Deadline, PulledChunks, ReplyBuffers, ReplyFrame, Resend,
+    Backpressure, CallId, CallSpec, Deadline, ReplyBuffers, ReplyFrame, Resend,
 };
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::memory::longest_block_bytes;
 use crate::reactor::words::messages::{is_plain, no_block, put_xid};
 use crate::reactor::words::option_message::is_optional;
+use crate::reactor::words::rfc5666::Padded;
 use crate::reactor::words::stats::StatsSnapshot;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Instant;
@@ -25,14 +26,14 @@ use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved, ReplySt
 use spinrpc_proto::payload::{
     CallChunks, Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter,
 };
-use spinrpc_proto::rdma::v1::{MSGP_FIELDS_BYTES, alignment_of};
+use spinrpc_proto::rdma::v1::MSGP_FIELDS_BYTES;
 use spinrpc_proto::rdma::v2::DEADLINE_EXTRA_BYTES;
 use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, StartedCall};
 use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::{Padding, roundup4};
 
 /// Bytes of one segment in the Read list.
-pub(in crate::reactor) const READ_SEGMENT_BYTES: usize = 24;
+const READ_SEGMENT_BYTES: usize = 24;
 /// Bytes of one segment in the Write list or the Reply chunk.
 const WRITE_SEGMENT_BYTES: usize = 16;
 /// RPC header of a reply with the longest verifier (RFC 5531 section 8.2).
@@ -264,7 +265,7 @@ impl CoreCell {
         }
         if let ReplyStream::Inline { header_bytes } = reply.stream
             && !is_plain(header_bytes)
-            && alignment_of(message.bytes()) != Alignment::NONE
+            && Padded::is(message.bytes())
         {
             return self.deliver_padded_reply(conn, message, header_bytes, reply, hold, up);
         }
@@ -278,15 +279,7 @@ impl CoreCell {
         let mut buffers = None;
         if let Some(hold) = hold.as_deref_mut() {
             from_chunk = private_bytes(hold.reply.as_ref());
-            let (arguments, results) = (&mut hold.arguments[..], &mut hold.results[..]);
-            let pulled = PulledChunks::default();
-            buffers = Some(ReplyBuffers {
-                arguments,
-                results,
-                pulled,
-                #[cfg(feature = "gss")]
-                whole: None,
-            });
+            buffers = Some(ReplyBuffers::new(&mut hold.arguments, &mut hold.results));
         }
         let stream = match reply.stream {
             ReplyStream::Inline { header_bytes } => &message.bytes()[header_bytes..],
@@ -633,6 +626,13 @@ impl Stage {
         let read_list_bytes = Self::read_list_bytes(encoded, segment_bytes);
         let header_bytes = self.header_bytes + alignment_bytes + read_list_bytes;
         encoded.fits && header_bytes + encoded.stream_bytes <= self.threshold_bytes
+    }
+
+    /// Bytes of the Read list entries of what was taken out of a stream.
+    pub(in crate::reactor) fn read_list_bytes(encoded: &Encoded, segment_bytes: usize) -> usize {
+        let items = encoded.reduced().iter();
+        let reads = items.map(|item| (item.length as usize).div_ceil(segment_bytes).max(1));
+        reads.sum::<usize>() * READ_SEGMENT_BYTES
     }
 }
 

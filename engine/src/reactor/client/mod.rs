@@ -6,14 +6,12 @@ pub(crate) mod fenced;
 pub(crate) mod given_up;
 pub(crate) mod offering;
 pub(crate) mod options;
-pub(crate) mod padded_replies;
-pub(crate) mod padding;
 pub(crate) mod plain_calls;
 #[cfg(feature = "gss")]
 pub(crate) mod protect;
-pub(crate) mod reply_pulls;
 pub(crate) mod resend;
 pub(crate) mod reverse;
+mod rfc5666;
 #[cfg(feature = "gss")]
 pub(crate) mod seal;
 pub(crate) mod versions;

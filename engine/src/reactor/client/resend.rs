@@ -13,7 +13,6 @@ use crate::mem::Bulk;
 use crate::reactor::client::calls::Start;
 use crate::reactor::pending::call_table::CallTable;
 use crate::reactor::pending::ended_calls::GivenUp;
-use crate::reactor::pending::held_replies::ReplyPull;
 use crate::reactor::pending::interrupted::Suspended;
 use crate::reactor::pending::lasting::{Kept, Lasting};
 use crate::reactor::pending::upcalls::Upcalls;
@@ -172,18 +171,16 @@ impl Reactor {
 
     /// Takes the calls out of a lost connection; returns those that end, and their ends.
     fn suspend(&mut self, gone: Conn, cause: &DownCause) -> Vec<(CallKey, CallEnd)> {
-        let Conn { id: lost, lane, mut calls, mut pulls, negotiated, goodbye, .. } = gone;
+        let Conn { id: lost, lane, mut calls, mut dialect, negotiated, goodbye, .. } = gone;
         let mut requester = lane.take_requester();
         let (mut ended, unsent) = (Vec::new(), requester.reserved().collect::<Vec<_>>());
         requester.suspend(|slot, token| {
-            let has_reply = pulls.get(usize::from(slot.index)).is_some_and(Option::is_some);
-            let is_believed = goodbye.is_believed() && !has_reply;
+            let is_believed = goodbye.is_believed() && !dialect.is_pulling(slot);
             let is_unexecuted = is_believed || unsent.contains(&slot);
             if let Some(lasting) = &mut calls.lasting {
                 lasting.note_loss(slot, is_unexecuted);
             }
-            let pull = pulls.get_mut(usize::from(slot.index)).and_then(Option::take);
-            if let Some(hold) = pull.and_then(ReplyPull::into_hold) {
+            if let Some(hold) = dialect.end_pull(slot) {
                 calls.put(slot, hold);
             }
             let held = token.is_some() && calls.detach(slot);

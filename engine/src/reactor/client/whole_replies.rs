@@ -9,10 +9,9 @@ use crate::reactor::client::calls::is_of;
 use crate::reactor::pending::call_table::CallHold;
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::{
-    PartCopied, PulledChunks, ReplyBuffers, ReplyFrame, WholeReply,
-};
+use crate::reactor::words::calls::{PartCopied, ReplyBuffers, ReplyFrame, WholeReply};
 use crate::reactor::words::protection::take;
+use crate::reactor::words::rfc5666::PulledChunks;
 use spinrpc_proto::output::{DeliveredReply, ReplyStream};
 
 impl CoreCell {

@@ -131,14 +131,15 @@ impl Conn {
     /// Returns true if a call lost with the connection, without any part of a reply, was executed neither on this
     /// connection nor on an earlier one.
     pub(in crate::reactor) fn proves_unexecuted(&self, slot: SlotId) -> bool {
-        let pull = self.pulls.get(usize::from(slot.index));
         let is_unknown = self.calls.lasting.as_ref().is_some_and(|before| before.is_unknown(slot));
-        self.goodbye.is_believed() && pull.is_none_or(Option::is_none) && !is_unknown
+        self.goodbye.is_believed() && !self.dialect.is_pulling(slot) && !is_unknown
     }
 
     /// Replies that wait for more than the send queue: errors wait for a buffer, replies that the client fetches for
     /// their RDMA_DONE, or for an earlier one.
     fn replies_held(&self) -> usize {
-        self.answers_owed + self.kept.len() + self.lane.proto().responder.dones_owed() as usize
+        self.answers_owed
+            + self.dialect.kept.len()
+            + self.lane.proto().responder.dones_owed() as usize
     }
 }

@@ -5,4 +5,5 @@ pub(crate) mod latency;
 pub(crate) mod leaving;
 pub(crate) mod observe;
 pub(crate) mod panics;
+mod rfc5666;
 pub(crate) mod sends;

@@ -77,7 +77,7 @@ impl Conn {
 
     fn receives(&self) -> Buffers {
         let of_calls = self.serves.iter().filter(|hold| hold.message.is_some()).count();
-        let of_replies = self.pulls.iter().flatten().count() + self.fenced.len();
+        let of_replies = self.dialect.pulling() + self.fenced.len();
         Buffers {
             buf_bytes: self.recvs.buf_bytes(),
             total: self.recvs.capacity(),
@@ -92,8 +92,8 @@ impl Conn {
         Blocks {
             calls: self.calls.blocks(),
             fetches: sinks.map(|sinks| sinks.blocks()).sum(),
-            pulls: self.pulls.iter().flatten().map(|pull| pull.blocks()).sum(),
-            exports: self.exports.iter().map(|hold| hold.keys()).sum(),
+            pulls: self.dialect.pull_blocks(),
+            exports: self.dialect.export_keys(),
         }
     }
 }

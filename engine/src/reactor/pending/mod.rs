@@ -4,7 +4,6 @@ pub(crate) mod call_table;
 pub(crate) mod deferred;
 pub(crate) mod ended_calls;
 pub(crate) mod expiry;
-pub(crate) mod exported;
 pub(crate) mod goodbye;
 #[cfg(feature = "gss")]
 pub(crate) mod gss_calls;
@@ -19,8 +18,8 @@ pub(crate) mod observation;
 pub(crate) mod offered;
 pub(crate) mod panic_log;
 pub(crate) mod pulling;
-pub(crate) mod receive_chains;
 pub(crate) mod reply_cache;
+pub(crate) mod rfc5666;
 pub(crate) mod roles;
 pub(crate) mod serving;
 pub(crate) mod sinks;

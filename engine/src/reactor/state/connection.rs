@@ -10,25 +10,23 @@ use crate::mem::{Buf, BufPool, Region};
 use crate::reactor::pending::call_table::{CallHold, CallTable};
 use crate::reactor::pending::deferred::Caller;
 use crate::reactor::pending::expiry::Expiry;
-use crate::reactor::pending::exported::{ExportHold, KeptReply};
 use crate::reactor::pending::goodbye::Goodbye;
 #[cfg(feature = "gss")]
 use crate::reactor::pending::gss_calls::GssCalls;
-use crate::reactor::pending::held_replies::{FencedReply, ReplyPull};
+use crate::reactor::pending::held_replies::FencedReply;
 use crate::reactor::pending::observation::Moved;
 use crate::reactor::pending::offered::Offered;
-use crate::reactor::pending::receive_chains::ReceiveChains;
 use crate::reactor::pending::roles::{ReverseState, Roles};
 use crate::reactor::pending::sinks::Sinks;
 use crate::reactor::pending::spares::Spares;
 use crate::reactor::state::conn_lane::ConnLane;
+use crate::reactor::state::rfc5666::Dialect;
 use crate::reactor::words::latency::CallTimer;
 use crate::reactor::words::negotiate::{Negotiated, Terms};
 #[cfg(feature = "gss")]
 use crate::reactor::words::protection::Protection;
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
 use spinrpc_proto::connection::Connection;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
@@ -77,17 +75,11 @@ pub(crate) struct Conn {
     pub(crate) serves: Box<[ServeHold]>,
     /// For calls with chunks, at most one for each slot.
     pub(in crate::reactor) sinks: Spares<Sinks>,
-    /// Replies that are being fetched; empty if the protocol profile has none.
-    pub(crate) pulls: Box<[Option<ReplyPull>]>,
-    /// Exports for the reply of each call; empty if the protocol profile has none.
-    pub(crate) exports: Box<[ExportHold]>,
-    /// Replies that wait for an earlier RDMA_DONE, the oldest first.
-    pub(crate) kept: VecDeque<KeptReply>,
+    /// State of the dialects of RFC 5666.
+    pub(in crate::reactor) dialect: Dialect,
     /// Replies that have arrived while keys of their calls are being killed, in order of arrival.
     pub(crate) fenced: VecDeque<FencedReply>,
     pub(crate) recvs: BufPool,
-    /// The second buffers of its receives, if they have any.
-    pub(crate) chains: Option<ReceiveChains>,
     pub(crate) sends: BufPool,
     /// Limits of messages from now on.
     pub(crate) negotiated: Negotiated,
@@ -136,13 +128,10 @@ impl Conn {
         let requester = requester.requesting(credits as u32);
         let responder = Responder::new(vec![ServeSlot::FREE; serves].into_boxed_slice())
             .with_exports(config.exports_max());
-        let has_reads = config.protocol().has_reads_in_replies();
-        let (pulls, exports) = if has_reads { (calls, serves) } else { (0, 0) };
         let recvs = config.recv_budget_with(roles.reverse_receives()).total();
-        let chains = chained.map(|alignment| ReceiveChains::new(config, alignment, recvs));
-        let chains = chains.transpose()?;
+        let dialect = Dialect::new(config, (calls, serves), chained, recvs)?;
         let protocol = protocol(roles, requester, responder, config);
-        let extra_bytes = chains.as_ref().map_or(0, ReceiveChains::extra_bytes);
+        let recv_bytes = config.recv_buffer_bytes() + dialect.extra_bytes();
         Ok(Self {
             id,
             lane: Rc::new(ConnLane::new(id, ends, protocol)),
@@ -151,17 +140,9 @@ impl Conn {
             calls: CallTable::new(calls),
             serves: (0..serves).map(|_| ServeHold::new()).collect(),
             sinks: Spares::new(serves),
-            pulls: (0..pulls).map(|_| None).collect(),
-            exports: (0..exports).map(|_| ExportHold::default()).collect(),
-            kept: VecDeque::with_capacity(exports),
+            dialect,
             fenced: VecDeque::new(),
-            recvs: buffers(
-                "receive",
-                config.recv_buffer_bytes() + extra_bytes,
-                recvs,
-                &mut memory,
-            )?,
-            chains,
+            recvs: buffers("receive", recv_bytes, recvs, &mut memory)?,
             sends: buffers("send", config.send_buffer_bytes(), sends, &mut memory)?,
             negotiated: terms.agreed(),
             terms,
@@ -180,22 +161,14 @@ impl Conn {
         })
     }
 
-    /// A client has stated its limits. Messages from now on respect them, in the place of earlier statements (RFC
-    /// 5666 section 6.2).
-    pub(crate) fn configure(&mut self, request: &ConfigRequest) {
-        self.negotiated = self.terms.with_request(request);
-    }
-
-    /// The server has stated its limits. Messages from now on respect them.
-    pub(crate) fn take_config(&mut self, reply: &ConfigReply) -> Negotiated {
-        let version = self.lane.proto().requester.negotiation().version();
-        let padding = self.negotiated.alignment(TransportVersion::One);
-        self.negotiated = self.terms.with_reply(reply).settled(version);
-        if self.sends_promised > 0 {
-            // Replies to deferred reverse calls are padded as agreed when the calls arrived.
-            self.negotiated = self.negotiated.padded(padding);
+    /// Gives every receive buffer to the driver: as many as credits, and the slack.
+    pub(crate) fn post_receives(&mut self, fabric: &mut AnyFabric) {
+        while let Some(mut buf) = self.recvs.take() {
+            self.dialect.prepare(&mut buf);
+            if fabric.post_recv(self.id, buf).is_err() {
+                break;
+            }
         }
-        self.negotiated
     }
 
     /// Returns true if a short message of version one may have the maximum length.
@@ -368,35 +341,4 @@ fn buffers(
         Mapping::anonymous(needed, request).map_err(|e| failed(e.to_string(), Some(e)))?;
     BufPool::new(Region::from_mapping(mapping), bytes, count)
         .map_err(|e| failed(e.to_string(), None))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::reactor::words::instance::Instance;
-    use crate::reactor::words::negotiate::Offer;
-
-    fn served(reads_max: u16) -> Conn {
-        let config = Config::default();
-        let terms =
-            Terms::new(&Offer::of(&config, false, Instance::Passing), &[], reads_max, &config);
-        let roles = Roles::accepted(&config);
-        Conn::open(QpId::new(0, 0), roles, &config, terms, None, 1, (None, None)).unwrap()
-    }
-
-    /// R5666-56: "If more than this number of RDMA Read operations by the connected peer are issued
-    /// simultaneously, connection loss or suboptimal flow control may result".
-    #[test]
-    fn receive_maxrdmaread_expect_no_room_for_more_reads_than_it_and_the_driver_allow() {
-        let mut conn = served(8);
-        let request = |reads| ConfigRequest { call_bytes: 4096, reply_bytes: 4096, reads };
-        assert_eq!(conn.reads_room(), 8);
-        for (said, outstanding, room) in
-            [(2, 0, 2), (2, 1, 1), (2, 2, 0), (1, 2, 0), (0, 0, 0), (9, 3, 5), (u32::MAX, 8, 0)]
-        {
-            conn.configure(&request(said));
-            conn.reads_outstanding = outstanding;
-            assert_eq!(conn.reads_room(), room, "maxrdmaread {said}, {outstanding} outstanding");
-        }
-    }
 }

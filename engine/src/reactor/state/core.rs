@@ -14,13 +14,13 @@ use crate::reactor::pending::panic_log::PanicLog;
 use crate::reactor::pending::pulling::Pulling;
 use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::lane_memory::Lane;
+use crate::reactor::state::rfc5666::CoreDialect;
 use crate::reactor::words::instance::Instance;
 use crate::reactor::words::latency::CallTimer;
 use crate::reactor::words::memory::longest_block_bytes;
 use crate::reactor::words::negotiate::Offer;
 use crate::reactor::words::stats::{StatsCells, StatsSnapshot};
 use crate::sys::clock::{Clock, Ticks};
-use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::options::Options;
 use spinrpc_proto::output::PeerMisbehaved;
@@ -54,7 +54,6 @@ pub(crate) struct Reactor {
     pub(in crate::reactor) stats: StatsSnapshot,
     pub(in crate::reactor) next_deadline: Instant,
     pub(in crate::reactor) default_timeout_ticks: u64,
-    pub(in crate::reactor) done_timeout_ticks: u64,
     pub(in crate::reactor) memory_wait_ticks: u64,
     pub(in crate::reactor) put_off: VecDeque<(ConnId, Pulling)>,
     pub(in crate::reactor) given_up: VecDeque<GivenUp>,
@@ -75,8 +74,8 @@ pub(crate) struct Reactor {
     pub(in crate::reactor) options_deferred: usize,
     pub(in crate::reactor) cells: Arc<StatsCells>,
     pub(in crate::reactor) offer: Offer,
-    /// Set if connections have chained receives, whose first buffers have the length of this alignment.
-    pub(in crate::reactor) chained: Option<Alignment>,
+    /// Settings for the dialects of RFC 5666.
+    pub(in crate::reactor) dialect: CoreDialect,
     pub(in crate::reactor) now: Ticks,
     /// Time of the last reading of the clock, whether or not the turn got it.
     pub(in crate::reactor) busy_since: Ticks,
@@ -109,7 +108,7 @@ impl CoreCell {
         let longest_bytes = longest_block_bytes(&reactor.config);
         let alignment = reactor.config.msgp_alignment();
         let clock = Some(reactor.clock).filter(|_| !reactor.fabric.simulates_time());
-        let shorts = (reactor.fabric.has_shorts(), reactor.chained.is_some());
+        let shorts = (reactor.fabric.has_shorts(), reactor.dialect.chains());
         let times = (clock, reactor.default_timeout_ticks);
         let lane = Lane::new(shorts, names_times, alignment, longest_bytes, times);
         let inbox = Arc::clone(&reactor.inbox);
@@ -135,19 +134,18 @@ impl Reactor {
         let (clock, now) = (fabric.clock(), fabric.now(&fabric.clock()));
         inbox.set_waker(fabric.waker());
         fabric.lend(&bulk);
-        let chained = Self::receive_alignment(&config, &fabric);
-        if chained.is_none() {
+        let dialect = CoreDialect::new(&config, &fabric, &clock);
+        if !dialect.chains() {
             fabric.take_shorts();
         }
         Self {
             // Thresholds depend on sizes only; our identity is only sent to peers.
             offer: Offer::of(&config, fabric.caps().remote_invalidate, Instance::Passing),
-            chained,
+            dialect,
             default_timeout_ticks: match config.timeout() {
                 Some(timeout) => clock.from_duration(timeout),
                 None => u64::MAX,
             },
-            done_timeout_ticks: clock.from_duration(config.done_timeout()),
             memory_wait_ticks: clock.from_duration(config.memory_wait()),
             put_off: VecDeque::with_capacity(config.slots_per_conn()),
             given_up: VecDeque::with_capacity(config.slots_per_conn()),
@@ -209,7 +207,7 @@ impl Reactor {
     /// down; then the buffer goes back to its pool.
     #[inline(always)]
     pub(in crate::reactor) fn repost(&mut self, conn: ConnId, mut message: Buf) {
-        if self.chained.is_some() {
+        if self.dialect.chains() {
             self.prepare_receive(conn, &mut message);
         }
         drop(self.fabric.post_recv(conn, message));

@@ -6,4 +6,4 @@ pub(crate) mod conn_table;
 pub(crate) mod connection;
 pub(crate) mod core;
 pub(crate) mod lane_memory;
-pub(crate) mod receives;
+pub(crate) mod rfc5666;

@@ -3,7 +3,7 @@
 
 use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;
-use crate::reactor::words::padded::Padded;
+use crate::reactor::words::rfc5666::{Padded, PulledChunks};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{CallFailure, DeliveredReply, SlotId};
@@ -362,6 +362,22 @@ pub(crate) struct ReplyBuffers<'a> {
     pub(crate) whole: Option<WholeReply>,
 }
 
+impl<'a> ReplyBuffers<'a> {
+    /// Buffers of a call whose reply did not have to be fetched.
+    pub(in crate::reactor) fn new(
+        arguments: &'a mut [Option<Bulk>],
+        results: &'a mut [Option<Bulk>],
+    ) -> Self {
+        Self {
+            arguments,
+            results,
+            pulled: PulledChunks::default(),
+            #[cfg(feature = "gss")]
+            whole: None,
+        }
+    }
+}
+
 /// A long reply whose body is protected, in private memory.
 #[cfg(feature = "gss")]
 pub(crate) struct WholeReply {
@@ -396,15 +412,6 @@ impl PartCopied {
         self.bytes = end;
         end == to.len()
     }
-}
-
-/// The Read chunks of a reply: position and length of each, and the place of its bytes.
-#[derive(Debug, Default)]
-pub(crate) struct PulledChunks<'a> {
-    pub(crate) chunks: &'a [(u32, u32)],
-    pub(crate) bulks: &'a mut [Option<Bulk>],
-    /// Offset of the results in the RPC message.
-    pub(crate) base: usize,
 }
 
 /// Cause that ended a call without a reply.

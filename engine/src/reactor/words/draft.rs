@@ -5,10 +5,11 @@
 //! Made for every call and reply that is not short and plain; kept for calls that may be sent again, and for replies
 //! that may be requested again.
 
+use crate::reactor::words::rfc5666::Marks;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::payload::{Encoded, Item, Placement, StreamWriter};
-use spinrpc_proto::xdr::{Counted, Padding, Reader, roundup4};
+use spinrpc_proto::xdr::{Padding, roundup4};
 
 /// Bytes of the count before an item: what stands in the stored stream for an item.
 const COUNT_BYTES: usize = 4;
@@ -90,9 +91,8 @@ impl<'a> Draft<'a> {
 pub(in crate::reactor) struct Cuts {
     at: [u32; ITEMS_MAX],
     count: u8,
-    /// Places that padding may go to under `alignment`.
-    counted: Counted,
-    alignment: Alignment,
+    /// Places that padding may go to.
+    marks: Marks,
 }
 
 impl Default for Cuts {
@@ -103,8 +103,7 @@ impl Default for Cuts {
 
 impl Cuts {
     /// No items, and counted data in places that are not known.
-    const NONE: Self =
-        Self { at: [0; ITEMS_MAX], count: 0, counted: Counted::NONE, alignment: Alignment::NONE };
+    const NONE: Self = Self { at: [0; ITEMS_MAX], count: 0, marks: Marks::NONE };
 
     /// Encodes into `stream` with all items taken out, which are `items` at most, for connections that pad
     /// like this.
@@ -124,7 +123,7 @@ impl Cuts {
         };
         encode(&mut writer);
         let encoded = writer.finish();
-        let cuts = Self { counted: padding.noted(), alignment, ..Self::of(&encoded) };
+        let cuts = Self { marks: Marks::of(&padding), ..Self::of(&encoded) };
         (encoded, cuts)
     }
 
@@ -152,16 +151,9 @@ impl Cuts {
         usize::from(self.count)
     }
 
-    /// Writes the stored stream, and the items given to `writer` where they belong. With padding only if the
-    /// places that it would go to are known: RFC 5666 section 3.9 pads all counted data or none.
+    /// Writes the stored stream, and the items given to `writer` where they belong.
     fn write(&self, stream: &[u8], writer: &mut StreamWriter<'_>) {
-        let threshold_bytes = writer.xdr().alignment().threshold_bytes();
-        let is_known = threshold_bytes == self.alignment.threshold_bytes();
-        let counted = self.counted.places().filter(|_| is_known);
-        if counted.is_none() {
-            writer.xdr().stop_padding();
-        }
-        let (mut items, mut counted) = (&self.at[..self.count()], counted.unwrap_or_default());
+        let (mut items, mut counted) = (&self.at[..self.count()], self.marks.places(writer));
         let mut from = 0;
         loop {
             match (items.split_first(), counted.split_first()) {
@@ -174,19 +166,12 @@ impl Cuts {
                 (_, Some((at, rest))) => {
                     counted = rest;
                     writer.fixed(&stream[from..*at as usize]);
-                    from = *at as usize + Self::write_counted(&stream[*at as usize..], writer);
+                    from = *at as usize + Marks::write_counted(&stream[*at as usize..], writer);
                 }
                 (None | Some(_), None) => break,
             }
         }
         writer.fixed(&stream[from..]);
-    }
-
-    /// Writes counted data that a stream begins with; returns how many bytes of it that are.
-    fn write_counted(stream: &[u8], writer: &mut StreamWriter<'_>) -> usize {
-        let Ok(data) = Reader::new(stream).opaque(usize::MAX) else { return 0 };
-        writer.opaque(data);
-        COUNT_BYTES + roundup4(data.len())
     }
 }
 

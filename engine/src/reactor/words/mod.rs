@@ -12,9 +12,9 @@ pub(crate) mod message_memory;
 pub(crate) mod messages;
 pub(crate) mod negotiate;
 pub(crate) mod option_message;
-pub(crate) mod padded;
 #[cfg(feature = "gss")]
 pub(crate) mod protection;
 pub(crate) mod reply_plan;
+pub(crate) mod rfc5666;
 pub(crate) mod sink;
 pub(crate) mod stats;

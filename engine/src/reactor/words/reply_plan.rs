@@ -7,15 +7,12 @@ use crate::reactor::words::negotiate::Negotiated;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::ITEMS_MAX;
-use spinrpc_proto::payload::{Encoded, Item, Placement, Reduced, StreamWriter};
+use spinrpc_proto::payload::{Encoded, Item, Placement, StreamWriter};
 use spinrpc_proto::profile::Profile;
-use spinrpc_proto::rdma::v1::{HeaderView, MSGP_FIELDS_BYTES};
+use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::rpc::ReplyHeader;
 use spinrpc_proto::xdr::Padding;
 use std::ops::Range;
-
-/// Bytes of one segment in the Read list.
-const READ_SEGMENT_BYTES: usize = 24;
 
 /// Registered data items of a reply, in the order in which its stream names them. Each goes by its
 /// Write chunk if the call offered one, else in the stream, or, if that is allowed, as a Read chunk
@@ -24,7 +21,7 @@ const READ_SEGMENT_BYTES: usize = 24;
 pub struct ReplyData {
     items: [Option<ReplyItem>; ITEMS_MAX],
     count: usize,
-    read_chunks: bool,
+    pub(in crate::reactor::words) read_chunks: bool,
 }
 
 #[derive(Debug)]
@@ -115,7 +112,7 @@ impl ReplyData {
         self.items.get_mut(usize::from(index))?.as_mut()
     }
 
-    fn items(&self) -> impl Iterator<Item = (usize, &ReplyItem)> {
+    pub(in crate::reactor::words) fn items(&self) -> impl Iterator<Item = (usize, &ReplyItem)> {
         self.items[..self.count].iter().flatten().enumerate()
     }
 }
@@ -137,9 +134,9 @@ pub(crate) struct ReplyPlan {
     /// Room in the Write chunk of each data item; zero where the call offers none.
     write_bytes: [u64; ITEMS_MAX],
     reply_chunk_bytes: u64,
-    profile: Profile,
+    pub(in crate::reactor::words) profile: Profile,
     /// Longest segment of a Read chunk.
-    segment_bytes: usize,
+    pub(in crate::reactor::words) segment_bytes: usize,
     /// Padding of inline items.
     pub(in crate::reactor) alignment: Alignment,
 }
@@ -171,12 +168,6 @@ impl ReplyPlan {
         }
     }
 
-    /// Offset of the stream of an inline reply in its buffer. It leaves room for the header of an RDMA_MSGP if one
-    /// may be needed.
-    pub(in crate::reactor) fn stream_at(&self) -> usize {
-        self.header_bytes + if self.alignment == Alignment::NONE { 0 } else { MSGP_FIELDS_BYTES }
-    }
-
     /// Room for the stream of an inline reply.
     pub(crate) fn inline_bytes(&self) -> usize {
         self.threshold_bytes.saturating_sub(self.header_bytes)
@@ -186,13 +177,6 @@ impl ReplyPlan {
     /// receives.
     pub(crate) fn takes_long(&self, bytes: usize) -> bool {
         bytes as u64 <= self.reply_chunk_bytes && self.header_bytes <= self.threshold_bytes
-    }
-
-    /// Returns true if the client may fetch data for which the call brought no room: by RFC 5666 sections 3.4 and 5.2
-    /// if the upper layer permits it, by the drafts always.
-    pub(crate) fn allows_reads(&self, data: &ReplyData) -> bool {
-        let allowed = data.read_chunks || self.profile.always_returns_long_replies();
-        allowed && self.profile.has_reads_in_replies()
     }
 
     /// "MUST deliver matching results by RDMA Write when a write list was given" (RFC 5666
@@ -216,29 +200,6 @@ impl ReplyPlan {
         }
     }
 
-    /// Items taken out of a stream that the client has to fetch.
-    pub(in crate::reactor) fn reads_of<'a>(
-        &'a self,
-        encoded: &'a Encoded,
-        data: &'a ReplyData,
-    ) -> impl Iterator<Item = Reduced> + 'a {
-        let reduced = encoded.reduced().iter().copied();
-        reduced
-            .filter(|item| !self.goes_by_write(usize::from(item.index), item.length as usize, data))
-    }
-
-    /// Bytes of the Read list if every item that has no Write chunk goes by it.
-    pub(crate) fn read_list_bytes(&self, data: &ReplyData) -> usize {
-        let lengths = data.items().map(|(index, item)| (index, item.bytes().len()));
-        let reads = lengths.filter(|(index, bytes)| !self.goes_by_write(*index, *bytes, data));
-        reads.map(|(_, bytes)| self.read_chunk_bytes(bytes)).sum()
-    }
-
-    /// Bytes in the Read list for a chunk of this size.
-    pub(in crate::reactor) fn read_chunk_bytes(&self, bytes: usize) -> usize {
-        READ_SEGMENT_BYTES * bytes.div_ceil(self.segment_bytes).max(1)
-    }
-
     /// Writes an inline reply, with padding unless it only fits without.
     #[inline]
     pub(crate) fn encode_inline(
@@ -247,18 +208,10 @@ impl ReplyPlan {
         data: &ReplyData,
         draft: &Draft<'_>,
     ) -> Encoded {
-        // A reply with a verifier of RPCSEC_GSS is never padded.
-        if self.alignment != Alignment::NONE && draft.head().is_none() {
-            let start = self.stream_at();
-            let room = stream.len().min(self.threshold_bytes.saturating_sub(start));
-            let mut padding = Padding::new(self.alignment, start);
-            let stream = &mut stream[..room];
-            let encoded = self.encode_as(stream, data, Form::Direct, draft, Some(&mut padding));
-            if encoded.fits {
-                return encoded;
-            }
+        match self.encode_padded(stream, data, draft) {
+            Some(padded) => padded,
+            None => self.encode(stream, data, Form::Direct, draft),
         }
-        self.encode(stream, data, Form::Direct, draft)
     }
 
     /// Writes the RPC header of a successful reply and the results.
@@ -274,7 +227,7 @@ impl ReplyPlan {
     }
 
     #[inline]
-    fn encode_as(
+    pub(in crate::reactor::words) fn encode_as(
         &self,
         stream: &mut [u8],
         data: &ReplyData,

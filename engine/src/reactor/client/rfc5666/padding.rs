@@ -4,7 +4,7 @@
 //! Padding counts from the start of the Send, so the transport header has to be known before the stream is written.
 //! Padding is never the reason for a chunk: a message that fits inline only without padding is not padded.
 
-use crate::reactor::client::calls::{READ_SEGMENT_BYTES, Shape, Stage};
+use crate::reactor::client::calls::{Shape, Stage};
 use crate::reactor::words::calls::{Backpressure, CallSpec};
 use crate::reactor::words::draft::Draft;
 use spinrpc_proto::alignment::Alignment;
@@ -46,13 +46,6 @@ impl Stage {
 
     fn shape(&self, placements: [Placement; ITEMS_MAX]) -> Shape {
         Shape { placements, alignment: self.alignment, header_bytes: self.padded_header_bytes }
-    }
-
-    /// Bytes of the Read list entries of what was taken out of a stream.
-    pub(in crate::reactor) fn read_list_bytes(encoded: &Encoded, segment_bytes: usize) -> usize {
-        let items = encoded.reduced().iter();
-        let reads = items.map(|item| (item.length as usize).div_ceil(segment_bytes).max(1));
-        reads.sum::<usize>() * READ_SEGMENT_BYTES
     }
 
     /// Checks that the padding matches the header before it.

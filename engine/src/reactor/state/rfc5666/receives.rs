@@ -4,13 +4,9 @@
 //! begin at the boundary fill the tail from its start, and the application gets that tail as its own, without a copy.
 //! Everything else works as in one buffer: a message that is not an RDMA_MSGP is joined when it arrives, and one
 //! whose data do not begin at the boundary when the decoder reaches it.
-//!
-//! The core posts receives through this module.
 
-use crate::config::Config;
-use crate::fabric::{AnyFabric, ConnId, Fabric};
+use crate::fabric::ConnId;
 use crate::mem::Buf;
-use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::Reactor;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::limits::Limits;
@@ -18,35 +14,11 @@ use spinrpc_proto::rdma::v1::{HeaderView, alignment_of};
 use spinrpc_proto::rpc::{self, CallHeader, Direction, ReplyHeader};
 use spinrpc_proto::xdr::Reader;
 
-impl Conn {
-    /// Gives every receive buffer to the driver: as many as credits, and the slack.
-    pub(crate) fn post_receives(&mut self, fabric: &mut AnyFabric) {
-        while let Some(mut buf) = self.recvs.take() {
-            if let Some(chains) = &self.chains {
-                chains.prepare(&mut buf);
-            }
-            if fabric.post_recv(self.id, buf).is_err() {
-                break;
-            }
-        }
-    }
-}
-
 impl Reactor {
-    /// Alignment at which data of padded messages begin, if connections of this core have chained receives.
-    pub(in crate::reactor) fn receive_alignment(
-        config: &Config,
-        fabric: &AnyFabric,
-    ) -> Option<Alignment> {
-        let alignment = config.msgp_alignment();
-        let chains = alignment != Alignment::NONE && fabric.caps().recv_buffers_max >= 2;
-        chains.then_some(alignment)
-    }
-
     /// Gives a receive buffer its second one again.
     #[cold]
     pub(in crate::reactor) fn prepare_receive(&mut self, conn: ConnId, message: &mut Buf) {
-        let chains = self.conns.find(conn).and_then(|c| c.chains.as_ref());
+        let chains = self.conns.find(conn).and_then(|c| c.dialect.chains.as_ref());
         if chains.is_some_and(|chains| !chains.prepare(message)) {
             self.stats.receives_unchained += 1;
         }

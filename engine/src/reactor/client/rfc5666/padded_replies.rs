@@ -5,8 +5,8 @@ use crate::mem::Buf;
 use crate::reactor::pending::call_table::CallHold;
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::core::CoreCell;
-use crate::reactor::words::calls::{PulledChunks, ReplyBuffers, ReplyFrame};
-use crate::reactor::words::padded::Padded;
+use crate::reactor::words::calls::{ReplyBuffers, ReplyFrame};
+use crate::reactor::words::rfc5666::Padded;
 use spinrpc_proto::output::DeliveredReply;
 use std::cell::Cell;
 
@@ -22,17 +22,9 @@ impl CoreCell {
         mut hold: Option<Box<CallHold>>,
         up: &mut impl Upcalls,
     ) {
-        let mut buffers = hold.as_deref_mut().map(|hold| {
-            let CallHold { arguments, results, .. } = hold;
-            let pulled = PulledChunks::default();
-            ReplyBuffers {
-                arguments,
-                results,
-                pulled,
-                #[cfg(feature = "gss")]
-                whole: None,
-            }
-        });
+        let mut buffers = hold
+            .as_deref_mut()
+            .map(|hold| ReplyBuffers::new(&mut hold.arguments, &mut hold.results));
         let joined = Cell::new(false);
         let (head, mut padded) = Padded::of(&mut message, header_bytes, &joined);
         let (stream, placed, token) = (&head[header_bytes..], &reply.placed[..], reply.token);

@@ -18,6 +18,16 @@ pub(crate) struct Padded<'a> {
 }
 
 impl<'a> Padded<'a> {
+    /// Returns true if a message whose header has been checked is an RDMA_MSGP.
+    pub(crate) fn is(message: &[u8]) -> bool {
+        alignment_of(message) != Alignment::NONE
+    }
+
+    /// The same message, out of its place: it may then have a shorter life.
+    pub(crate) fn take(&mut self) -> Self {
+        Self { alignment: self.alignment, start: self.start, spill: self.spill.take() }
+    }
+
     /// A message whose stream begins behind `header_bytes`: its first buffer, and the rest.
     pub(crate) fn of(
         message: &'a mut Buf,

@@ -38,13 +38,13 @@ impl Alignment {
         Self { align_bytes, threshold_bytes }
     }
 
-    /// Data begin at a multiple of so many bytes (`rdma_align`).
+    /// Bytes that the place of padded data is a multiple of (`rdma_align`).
     #[must_use]
     pub const fn align_bytes(self) -> u32 {
         self.align_bytes
     }
 
-    /// If there are so many of them, or more (`rdma_thresh`); at least 1.
+    /// Length from which data are padded, in bytes (`rdma_thresh`); at least 1.
     #[must_use]
     pub const fn threshold_bytes(self) -> u32 {
         self.threshold_bytes

@@ -10,13 +10,14 @@ use crate::fabric::ConnId;
 use crate::mem::{Buf, Bulk};
 use crate::reactor::client::calls::is_of;
 use crate::reactor::pending::call_table::{CallHold, private_bytes};
-use crate::reactor::pending::held_replies::{FencedReply, ReplyPull};
+use crate::reactor::pending::held_replies::FencedReply;
 use crate::reactor::pending::pulling::{Pulling, ReadSink};
+use crate::reactor::pending::rfc5666::ReplyPull;
 use crate::reactor::pending::sinks::{SinkPools, Sinks};
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::{PulledChunks, ReplyBuffers, ReplyFrame};
-use crate::reactor::words::padded::Padded;
+use crate::reactor::words::calls::{ReplyBuffers, ReplyFrame};
+use crate::reactor::words::rfc5666::{Padded, PulledChunks};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved, ReplyStream, SlotId};
@@ -137,7 +138,9 @@ impl Reactor {
     ) -> bool {
         let fetched = self.fetch_results(conn, &reply, hold.as_deref_mut(), invalidated);
         let Some(c) = self.conns.find(conn) else { return false };
-        let Some(place) = c.pulls.get_mut(usize::from(reply.slot.index)) else { return false };
+        let Some(place) = c.dialect.pulls.get_mut(usize::from(reply.slot.index)) else {
+            return false;
+        };
         *place = Some(ReplyPull::new(message, reply, hold));
         let proto = self.conns.find(conn).map(|c| c.lane.proto());
         let plan = proto.as_ref().and_then(|proto| proto.requester.pull_plan(reply.slot));
@@ -174,7 +177,7 @@ impl Reactor {
         }
         let Some(c) = self.conns.find(conn) else { return };
         let (reads_room, send_room) = (c.reads_room(), c.send_room(&self.fabric));
-        let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return };
+        let Some(Some(pull)) = c.dialect.pulls.get_mut(usize::from(slot.index)) else { return };
         let limits = *c.lane.proto().limits();
         let Ok(view) = HeaderView::new_checked(pull.message.bytes(), &limits) else { return };
         let room = usize::from(reads_room).min(send_room) as u16;
@@ -195,7 +198,9 @@ impl Reactor {
         let Some(c) = self.conns.find(conn) else { return false };
         let proto = c.lane.proto();
         let Some(plan) = proto.requester.pull_plan(slot) else { return false };
-        let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return false };
+        let Some(Some(pull)) = c.dialect.pulls.get_mut(usize::from(slot.index)) else {
+            return false;
+        };
         pull.sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk))
     }
 
@@ -222,14 +227,16 @@ impl Reactor {
         let now = self.read_clock();
         let ends = Instant(now.0.saturating_add(self.memory_wait_ticks));
         let Some(c) = self.conns.find(conn) else { return false };
-        let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return false };
+        let Some(Some(pull)) = c.dialect.pulls.get_mut(usize::from(slot.index)) else {
+            return false;
+        };
         Instant(now.0) < *pull.patience.get_or_insert(ends)
     }
 
     /// Defers a reply, which is retried in whole turns. It is in the list at most once.
     fn put_off_reply(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conns.find(conn) else { return };
-        let Some(Some(pull)) = c.pulls.get_mut(usize::from(slot.index)) else { return };
+        let Some(Some(pull)) = c.dialect.pulls.get_mut(usize::from(slot.index)) else { return };
         if !std::mem::replace(&mut pull.put_off, true) {
             self.put_off.push_back((conn, Pulling::Reply(slot)));
         }
@@ -237,7 +244,8 @@ impl Reactor {
 
     /// Retries a deferred reply.
     pub(in crate::reactor) fn resume_reply(&mut self, conn: ConnId, slot: SlotId) {
-        let pull = self.conns.find(conn).and_then(|c| c.pulls.get_mut(usize::from(slot.index)));
+        let pull =
+            self.conns.find(conn).and_then(|c| c.dialect.pulls.get_mut(usize::from(slot.index)));
         if let Some(Some(pull)) = pull {
             pull.put_off = false;
         }
@@ -254,7 +262,7 @@ impl Reactor {
         };
         let end = c.lane.proto().requester.end_pull(slot, done.whole_mut())?;
         c.calls.forget(slot);
-        let pull = c.pulls.get_mut(usize::from(slot.index))?.take();
+        let pull = c.dialect.pulls.get_mut(usize::from(slot.index))?.take();
         done.set_range(0..DONE_BYTES);
         self.post_done(conn, done);
         match end {

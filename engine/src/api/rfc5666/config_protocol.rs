@@ -4,11 +4,11 @@
 //! `proto` has the wire format and security; the reactor acts on the words. The runtime creates
 //! both when a core starts; the dispatch runs them.
 
-use super::call::Call;
-use super::errors::CallError;
-use super::identity::Identity;
-use super::opening::NO_TOKEN;
-use super::service::Service;
+use crate::api::call::Call;
+use crate::api::errors::CallError;
+use crate::api::identity::Identity;
+use crate::api::opening::NO_TOKEN;
+use crate::api::service::Service;
 use crate::config::{Config, Protection};
 use crate::fabric::ConnId;
 use crate::reactor::state::core::CoreCell;
@@ -29,7 +29,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// The program's number and version.
-pub(super) const SERVED_AS: (Program, Version) = (PROGRAM, VERSION);
+pub(in crate::api) const SERVED_AS: (Program, Version) = (PROGRAM, VERSION);
 
 /// Longest wait for the reply, less where `rpc.timeout_ms` is less. Short enough that a client
 /// which waits five seconds for a connection still gets one without the protocol.
@@ -49,13 +49,13 @@ const _: () = assert!(
 );
 
 /// Program 100417 of one core.
-pub(super) struct ConfigService {
+pub(in crate::api) struct ConfigService {
     ops: Rc<CoreCell>,
     protection: Protection,
 }
 
 impl ConfigService {
-    pub(super) fn new(ops: Rc<CoreCell>, config: &Config) -> Self {
+    pub(in crate::api) fn new(ops: Rc<CoreCell>, config: &Config) -> Self {
         Self { ops, protection: config.ccp_protection() }
     }
 
@@ -97,16 +97,16 @@ fn request(call: &mut Call<'_>) -> Result<ConfigRequest, DecodeError> {
 }
 
 /// Asks the server of a new connection, before anything else is sent on it.
-pub(super) struct Asking {
+pub(in crate::api) struct Asking {
     header: HeaderTemplate,
     timeout: Duration,
     /// It is asked under a security context.
-    pub(super) is_protected: bool,
+    pub(in crate::api) is_protected: bool,
 }
 
 impl Asking {
     /// State with a credential of the configured flavor: AUTH_SYS names the user of this process.
-    pub(super) fn new(config: &Config) -> Self {
+    pub(in crate::api) fn new(config: &Config) -> Self {
         let mut body = [0; AUTH_BODY_MAX_BYTES];
         let credential = match config.ccp_protection() {
             // Calls under a context get its credential when they are sent.
@@ -122,7 +122,11 @@ impl Asking {
 
     /// Sends the request. The one credit of a new connection is in use until its reply, so that no
     /// other call can go before (RFC 5666 section 6.1).
-    pub(super) fn start(&self, ops: &CoreCell, conn: ConnId) -> Result<CallId, Backpressure> {
+    pub(in crate::api) fn start(
+        &self,
+        ops: &CoreCell,
+        conn: ConnId,
+    ) -> Result<CallId, Backpressure> {
         let request = ops.config_request().emit();
         let target = CallTarget { header: &self.header, procedure: CONFIGURE, token: NO_TOKEN };
         let mut spec = CallSpec::new().deadline(self.timeout);
@@ -138,7 +142,7 @@ impl Asking {
     ///
     /// # Errors
     /// They are not three words, and bind nothing.
-    pub(super) fn finish(
+    pub(in crate::api) fn finish(
         ops: &CoreCell,
         conn: ConnId,
         results: &[u8],

@@ -7,7 +7,7 @@
 
 use crate::fabric::{Access, ConnId, ExposeError, Fabric, RemoteSlice};
 use crate::mem::{Buf, Bulk};
-use crate::reactor::pending::exported::{ExportHold, KeptReply};
+use crate::reactor::pending::rfc5666::{ExportHold, KeptReply};
 use crate::reactor::server::replies::{Stage, WriteSink};
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
@@ -320,7 +320,7 @@ impl Reactor {
                 return self.lose_export(to, view.xid(), why);
             }
         };
-        c.exports[usize::from(to.slot.index)] = exported.hold;
+        c.dialect.exports[usize::from(to.slot.index)] = exported.hold;
         message.set_range(stream_at - reply.header_bytes..stream_at + stream_bytes);
         if overrun {
             return self.close_overrun(to.conn, "send queue");
@@ -343,7 +343,7 @@ impl Reactor {
         // It keeps its place in the send queue.
         c.serves[usize::from(kept.slot.index)].reserved = 1;
         c.lane.reserve(1);
-        c.kept.push_back(kept);
+        c.dialect.kept.push_back(kept);
     }
 
     fn post_kept(&mut self, conn: ConnId, kept: KeptReply) {
@@ -356,9 +356,9 @@ impl Reactor {
     fn send_kept(&mut self, conn: ConnId) {
         let deadline = self.export_deadline();
         while let Some(c) = self.conns.find(conn) {
-            let Some(slot) = c.kept.front().map(|kept| kept.slot) else { return };
+            let Some(slot) = c.dialect.kept.front().map(|kept| kept.slot) else { return };
             let Some(credits) = c.lane.proto().responder.send_kept(slot, deadline) else { return };
-            let Some(mut kept) = c.kept.pop_front() else { return };
+            let Some(mut kept) = c.dialect.kept.pop_front() else { return };
             c.release(slot);
             set_credits(kept.message.bytes_mut(), credits);
             self.post_kept(conn, kept);
@@ -368,7 +368,7 @@ impl Reactor {
     /// Reads the clock: the turn's time stamp may be old, and a client that reads after its window loses its
     /// connection.
     fn export_deadline(&self) -> Instant {
-        Instant(self.read_clock().0.saturating_add(self.done_timeout_ticks))
+        Instant(self.read_clock().0.saturating_add(self.dialect.done_timeout_ticks))
     }
 
     fn revoke_exports(&mut self, conn: ConnId, hold: &ExportHold) {
@@ -381,7 +381,7 @@ impl Reactor {
     /// The client has fetched a reply, or its window is over.
     fn end_export(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conns.find(conn) else { return };
-        let hold = c.exports.get_mut(usize::from(slot.index)).map(std::mem::take);
+        let hold = c.dialect.exports.get_mut(usize::from(slot.index)).map(std::mem::take);
         if let Some(hold) = hold {
             self.revoke_exports(conn, &hold);
         }

@@ -1,0 +1,9 @@
+//! Parts of the api for the dialects of RFC 5666: padded messages (RDMA_MSGP), and the Connection Configuration Protocol. Other code names it by this module alone.
+
+mod config_protocol;
+mod padded_calls;
+mod padded_data;
+
+pub(super) use config_protocol::{Asking, ConfigService, SERVED_AS};
+pub(super) use padded_calls::padded_reply_status;
+pub(super) use padded_data::KeptPadding;

@@ -1,0 +1,8 @@
+//! The part of a connection that only the dialects of RFC 5666 need. Under RFC 8166 it is empty.
+
+mod configuration;
+mod dialect;
+mod receives;
+
+pub(in crate::reactor) use dialect::CoreDialect;
+pub(crate) use dialect::Dialect;
