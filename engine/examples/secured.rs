@@ -1,6 +1,6 @@
 //! What RPCSEC_GSS costs: both ends on one thread, in turns, in CPU time, so that what else the machine does matters
 //! little. Echoes of 64 bytes under each service and without a context, in rounds that take turns;
-//! then such echoes while calls of a mebibyte under privacy go on on the same two cores.
+//! then such echoes while calls of a mebibyte under privacy go on on the same two cores, and while many of 16 KiB do.
 //!
 //! `cargo run --release -p spinrpc --features gss-test --example secured`
 //!
@@ -30,8 +30,11 @@ const ECHOES: u64 = 500;
 const ROUNDS: usize = 41;
 /// Echoes before those that are counted.
 const WARM_UP: u64 = 100;
-/// Long calls in flight while short ones are measured.
+/// Long calls, one in flight at a time, while short ones are measured.
 const LONG_CALLS: usize = 40;
+/// Calls of about the length of a step, many in flight at a time, while short ones are measured.
+const MIDDLE_CALLS: u64 = 2000;
+const MIDDLE_BYTES: usize = 15 << 10;
 
 /// `opaque` in, the same out.
 struct Echo;
@@ -104,18 +107,22 @@ fn main() -> Result<(), Box<dyn Error>> {
                 with - without
             );
         }
-        let mut times = bench.beside_long_calls(enctype)?;
-        times.sort_unstable_by(f64::total_cmp);
-        let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize] / 1000.0;
-        println!(
-            "enctype {number}: {} short calls during 1 MiB calls under privacy: p50 {:.1} us, p99 {:.1} us, most {:.1} us",
-            times.len(),
-            at(0.5),
-            at(0.99),
-            at(1.0)
-        );
+        show(number, "1 MiB", bench.beside_long_calls(enctype)?);
+        show(number, "15 KiB", bench.beside_many_calls(enctype)?);
     }
     Ok(())
+}
+
+fn show(enctype: u32, length: &str, mut times: Vec<f64>) {
+    times.sort_unstable_by(f64::total_cmp);
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize] / 1000.0;
+    println!(
+        "enctype {enctype}: {} short calls during {length} calls under privacy: p50 {:.1} us, p99 {:.1} us, most {:.1} us",
+        times.len(),
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
 }
 
 /// So many echoes under enctype 18 and [`GssService::None`].
@@ -241,6 +248,24 @@ impl Bench {
                 times.push(cpu_ns() - began);
             }
             long.heard.check()?;
+        }
+        Ok(times)
+    }
+
+    /// The same while as many calls of a step's length are in flight as their connection lets.
+    fn beside_many_calls(&mut self, enctype: Enctype) -> Result<Vec<f64>, Box<dyn Error>> {
+        let many = self.client(Some((enctype, GssService::Privacy)))?;
+        let short = self.client(Some((enctype, GssService::Privacy)))?;
+        let data = vec![7; MIDDLE_BYTES];
+        let mut times = Vec::new();
+        while many.heard.replies.get() < MIDDLE_CALLS {
+            let mut spec = CallSpec::new().reply_bytes_max(MIDDLE_BYTES + 64);
+            // Refused where there is no credit.
+            while many.client.call(ECHO, Token(2), &mut spec, |args| args.opaque(&data)).is_ok() {}
+            let began = cpu_ns();
+            self.echo(&short)?;
+            times.push(cpu_ns() - began);
+            many.heard.check()?;
         }
         Ok(times)
     }

@@ -6,25 +6,31 @@ mod common;
 mod configuring;
 #[path = "gss/contexts.rs"]
 mod contexts;
+#[path = "gss/ends.rs"]
+mod ends;
 #[path = "gss/false_server.rs"]
 mod false_server;
 #[path = "gss/hostile.rs"]
 mod hostile;
 #[path = "gss/mechanisms.rs"]
 mod mechanisms;
+#[path = "gss/memory.rs"]
+mod memory;
+#[path = "gss/rewriting.rs"]
+mod rewriting;
 #[path = "gss/sealing.rs"]
 mod sealing;
 #[path = "gss/steps.rs"]
 mod steps;
 
 use common::caller::{Caller, Read, SharedHeard, client_config, one_opaque, recorder, run_core};
-use common::{PROGRAM, VERSION, pattern, small, small_with, unique_address, valid};
+use common::{PROGRAM, VERSION, pattern, small, small_with, unique_address, valid, wait_until};
 use spinrpc::config::{RawConfig, Versions};
 use spinrpc::gss::mechanism::GivenKeys;
 use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
 use spinrpc::sync::lock;
 use spinrpc::{
-    AcceptStatus, AuthStat, AuthSys, Backpressure, Call, CallError, CallSpec, ConnectError,
+    AcceptStatus, AuthStat, AuthSys, Backpressure, Bulk, Call, CallError, CallSpec, ConnectError,
     ConnectOptions, ConnectionEvent, Core, CoreContext, DecodeError, Deferred, Engine, Identity,
     Procedure, Reconnect, RejectStatus, Reply, ReplyData, Resend, Running, Service, Token,
 };
@@ -52,6 +58,12 @@ const FILL: Procedure = Procedure(8);
 
 /// The same, and then it panics.
 const FILL_AND_PANIC: Procedure = Procedure(9);
+/// How many blocks of a mebibyte are free.
+const FREE: Procedure = Procedure(10);
+/// Takes all memory.
+const HOLD: Procedure = Procedure(11);
+/// Gives it back.
+const RELEASE: Procedure = Procedure(12);
 
 const LONGEST: usize = 2 << 20;
 const SERVICES: [GssService; 3] = [GssService::None, GssService::Integrity, GssService::Privacy];
@@ -63,6 +75,7 @@ struct Seen {
     /// Those that came under a context.
     proved: AtomicU64,
     deferred: Mutex<Vec<(Vec<u8>, Deferred)>>,
+    held: Mutex<Vec<Bulk>>,
 }
 
 struct Program {
@@ -72,6 +85,12 @@ struct Program {
 
 /// Makes the service of a core.
 type Factory = Box<dyn Fn(&CoreContext) -> Program + Send + Sync>;
+
+impl Program {
+    fn blocks(&self, bytes: usize) -> Vec<Bulk> {
+        std::iter::from_fn(|| self.context.bulk(bytes)).collect()
+    }
+}
 
 impl Service for Program {
     fn call(&mut self, mut call: Call<'_>) {
@@ -104,6 +123,19 @@ impl Service for Program {
             LATER => {
                 let deferred = call.defer().unwrap();
                 lock(&self.seen.deferred).push((data, deferred));
+            }
+            FREE => {
+                let all = self.blocks(1 << 20);
+                call.reply(|results| results.opaque(&all.len().to_be_bytes()));
+            }
+            HOLD => {
+                let all = [1 << 20, 1 << 18, 1 << 16, 1 << 14, 1 << 12, 1].map(|n| self.blocks(n));
+                lock(&self.seen.held).extend(all.into_iter().flatten());
+                call.reply(|_| {});
+            }
+            RELEASE => {
+                lock(&self.seen.held).clear();
+                call.reply(|_| {});
             }
             LENGTH => call.reply(|results| results.opaque(&data.len().to_be_bytes())),
             FILL | FILL_AND_PANIC => {
@@ -310,7 +342,10 @@ fn buffers_for_data_items_come_back_with_every_service() {
             let (_, reply) = heard.borrow_mut().replies.pop().unwrap();
             assert_eq!(reply.unwrap(), data);
         }
-        let written = server.engine.stats(0).unwrap().bytes_written;
+        // The last ones are published a little later.
+        let published = || server.engine.stats(0).unwrap();
+        wait_until("the statistics", || published().replies_sent >= 50);
+        let written = published().bytes_written;
         assert_eq!(service == GssService::None, written == 50 * 100_000, "{service:?} {written}");
     }
 }

@@ -483,8 +483,9 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "gss.step_bytes",
         unit: "bytes",
-        effect: "Bytes of a body under RPCSEC_GSS that a core seals or opens in one turn; longer ones take \
-                 several turns, between which the core serves its other connections.",
+        effect: "Bytes of bodies under RPCSEC_GSS that a core seals or opens in one turn, twice: where they \
+                 arrive, and of those that wait because they are longer, or further ones of a turn. Bytes \
+                 of encryption type 20 count double.",
         reason: "About 30 microseconds of encryption; a turn costs a hundredth of that.",
         field: |raw| Field::Integer(&mut raw.gss.step_bytes, Limits::between(1024, 16 << 20)),
     },

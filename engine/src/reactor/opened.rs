@@ -10,9 +10,20 @@ use crate::reactor::words::calls::{Admitted, CallOutcome, ReplyTarget};
 use spinrpc_proto::output::SlotId;
 
 impl CoreCell {
-    /// Processes a part of one body; returns the body if it was the last part. Calls and replies are sent.
+    /// Sends the calls that are sealed, of which a long one is work enough for a turn; returns true if it has sent such a one.
+    pub(crate) fn begin_steps(&self) -> bool {
+        let has_sent = self.send_sealed_calls();
+        self.reactor().gss_work.begin_steps(has_sent);
+        has_sent
+    }
+
+    /// Returns true if this turn is to process another part of a body.
+    pub(crate) fn goes_on_with_steps(&self) -> bool {
+        self.reactor().gss_work.goes_on()
+    }
+
+    /// Processes a part of one body; returns the body if it was the last part. Replies are sent.
     pub(crate) fn step_work(&self) -> Option<Finished> {
-        self.send_sealed_calls();
         let finished = self.reactor().gss_work.step();
         match finished? {
             Finished::Seal(sealed, end) => self.send_sealed(sealed, end),

@@ -42,7 +42,8 @@ pub(crate) struct RawPeer {
     recvs: BufPool,
     batch: Completions,
     heard: std::collections::VecDeque<Said>,
-    exposed: Vec<RemoteSlice>,
+    exposed: Vec<(RemoteSlice, Bulk)>,
+    rewritten: Vec<Bulk>,
     reading: Option<Bulk>,
     written: Vec<Bulk>,
     read_result: Option<bool>,
@@ -69,6 +70,7 @@ impl RawPeer {
             batch: Completions::with_limit(64),
             heard: Default::default(),
             exposed: Vec::new(),
+            rewritten: Vec::new(),
             reading: None,
             written: Vec::new(),
             read_result: None,
@@ -168,8 +170,27 @@ impl RawPeer {
         let mut bulk: Bulk = self.fabric.bulk(self.qp, bytes.len()).unwrap();
         bulk.copy_from(0, bytes);
         let slice = self.fabric.expose(self.qp, bulk.lease(0..bytes.len()), access).unwrap();
-        self.exposed.push(slice);
+        self.exposed.push((slice, bulk));
         slice
+    }
+
+    /// Writes to memory that was exposed, whose key dies before that: the other side is done with it, or would fail.
+    pub(crate) fn rewrite(&mut self, slice: RemoteSlice, at: usize, bytes: &[u8]) {
+        self.fabric.revoke(self.qp, slice.handle);
+        let end = Instant::now() + LIMIT;
+        let index = self.exposed.iter().position(|(exposed, _)| *exposed == slice);
+        let (_, mut bulk) = self.exposed.remove(index.expect("memory that is exposed"));
+        while bulk.is_leased() {
+            self.pump();
+            assert!(Instant::now() < end, "a key did not die for {LIMIT:?}");
+        }
+        bulk.copy_from(at, bytes);
+        self.rewritten.push(bulk);
+    }
+
+    /// Lets go of memory that was rewritten.
+    pub(crate) fn forget_rewritten(&mut self) {
+        self.rewritten.clear();
     }
 
     /// Writes to memory of the other side, as long as the bytes are.

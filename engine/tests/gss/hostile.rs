@@ -5,7 +5,7 @@ use crate::common::raw::{RawListener, RawPeer, Said, bytes_of};
 use crate::common::{PROGRAM, VERSION, small_with, unique_address, valid};
 use crate::{ECHO, Server, WHO, asked, asked_by, call, caller, keys, options};
 use spinrpc::config::RawConfig;
-use spinrpc::fabric::Access;
+use spinrpc::fabric::{Access, RemoteSlice};
 use spinrpc::gss::GssAcceptor;
 use spinrpc::{AcceptStatus, AuthFlavor, AuthStat, CallError, OpaqueAuth, Procedure, RejectStatus};
 use spinrpc::{CallSpec, ConnectionEvent, Engine, Token, Xid};
@@ -26,11 +26,12 @@ pub(crate) const ENCTYPE: Enctype = Enctype::Aes256Sha1;
 /// Bytes of a transport header without lists.
 pub(crate) const HEADER_BYTES: usize = 28;
 pub(crate) const MSG: u32 = 0;
+const NOMSG: u32 = 1;
 const MSGP: u32 = 2;
 
 /// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+pub(crate) enum Answer {
     Denied(RejectStatus),
     /// Accepted; the verifier checks for the sequence number.
     Verified(AcceptStatus),
@@ -46,11 +47,11 @@ const fn denied(why: AuthStat) -> Answer {
 }
 
 /// A client with a context that writes its messages by hand.
-struct Foe {
-    peer: RawPeer,
+pub(crate) struct Foe {
+    pub(crate) peer: RawPeer,
     context: Context,
     handle: Vec<u8>,
-    xid: u32,
+    pub(crate) xid: u32,
     sequence: u32,
 }
 
@@ -107,7 +108,7 @@ pub(crate) fn opaque(data: &[u8]) -> Vec<u8> {
 }
 
 impl Foe {
-    fn connect(server: &Server) -> Self {
+    pub(crate) fn connect(server: &Server) -> Self {
         let mut peer = RawPeer::connect(&server.address);
         let mechanism = keys(ENCTYPE, "mallory");
         let Initiation::Continue(state, token) = mechanism.begin("", Instant(0)).unwrap() else {
@@ -126,13 +127,13 @@ impl Foe {
         Self { peer, context, handle: answer.handle.to_vec(), xid: 1000, sequence: 0 }
     }
 
-    fn credential(&mut self, service: GssService) -> (u32, GssService) {
+    pub(crate) fn credential(&mut self, service: GssService) -> (u32, GssService) {
         self.sequence += 1;
         (self.sequence, service)
     }
 
     /// A call with that sequence number, whose arguments are `content`.
-    fn message(
+    pub(crate) fn message(
         &mut self,
         (sequence, service): (u32, GssService),
         procedure: Procedure,
@@ -150,12 +151,27 @@ impl Foe {
         [transport(self.xid, MSG, &[0; 3]), call, body].concat()
     }
 
-    fn ask(&mut self, sequence: u32, message: &[u8]) -> Answer {
+    pub(crate) fn ask(&mut self, sequence: u32, message: &[u8]) -> Answer {
         self.peer.send(message);
         self.hear(sequence)
     }
 
-    fn hear(&mut self, sequence: u32) -> Answer {
+    /// A call like [`Foe::message`], in memory from which it is fetched; returns that.
+    pub(crate) fn send_long(
+        &mut self,
+        with: (u32, GssService),
+        procedure: Procedure,
+        content: &[u8],
+    ) -> RemoteSlice {
+        let message = self.message(with, procedure, content);
+        let slice = self.peer.expose(&message[HEADER_BYTES..], Access::RemoteRead);
+        let (high, low) = ((slice.offset >> 32) as u32, slice.offset as u32);
+        let lists = [1, 0, slice.handle, slice.length, high, low, 0, 0, 0];
+        self.peer.send(&transport(self.xid, NOMSG, &lists));
+        slice
+    }
+
+    pub(crate) fn hear(&mut self, sequence: u32) -> Answer {
         let message = match self.peer.hear() {
             Said::Down(_) => return Answer::Down,
             Said::Message(message) => message,
@@ -177,7 +193,7 @@ impl Foe {
 
     /// A call as it should be is executed.
     #[track_caller]
-    fn is_served(&mut self) {
+    pub(crate) fn is_served(&mut self) {
         let with = self.credential(GssService::Integrity);
         let message = self.message(with, ECHO, &opaque(b"alive"));
         assert_eq!(self.ask(with.0, &message), Answer::Verified(AcceptStatus::Success));
@@ -644,7 +660,7 @@ fn a_reply_that_is_not_the_servers_reaches_no_handler() {
 }
 
 /// Establishes a context by another transport, as Linux does by TCP, for calls of this connection.
-fn connect_beside(server: &Server, host: IpAddr) -> Foe {
+pub(crate) fn connect_beside(engine: &Engine, address: &str, host: IpAddr) -> Foe {
     let mechanism = keys(ENCTYPE, "mallory");
     let Initiation::Continue(state, token) = mechanism.begin("", Instant(0)).unwrap() else {
         panic!("no token")
@@ -652,7 +668,7 @@ fn connect_beside(server: &Server, host: IpAddr) -> Foe {
     let (procedure, service) = (GssProcedure::Init, GssService::None);
     let credential = GssCredential { procedure, sequence: 0, service, handle: &[] };
     let call = [rpc_call(7, Procedure(0), &credential, None), opaque(&token)].concat();
-    let reply = server.engine.answer_gss_call(&call, host).unwrap();
+    let reply = engine.answer_gss_call(&call, host).unwrap();
     let (header, at) = ReplyHeader::parse(&reply).unwrap();
     let result = GssInitResult::parse(&reply[at..]).unwrap();
     let established = mechanism.go_on(state, result.token, Instant(0)).unwrap();
@@ -662,14 +678,14 @@ fn connect_beside(server: &Server, host: IpAddr) -> Foe {
         panic!("{header:?}")
     };
     context.verify_reply(result.window, verifier.body).unwrap();
-    let (peer, handle) = (RawPeer::connect(&server.address), result.handle.to_vec());
+    let (peer, handle) = (RawPeer::connect(address), result.handle.to_vec());
     Foe { peer, context, handle, xid: 1000, sequence: 0 }
 }
 
 #[test]
 fn a_context_that_came_by_another_transport_is_one_of_every_connection() {
     let (server, host) = (Server::with_keys(ENCTYPE), IpAddr::from([192, 0, 2, 1]));
-    let mut foe = connect_beside(&server, host);
+    let mut foe = connect_beside(&server.engine, &server.address, host);
     let first = foe.credential(GssService::None);
     let message = foe.message(first, ECHO, &opaque(b"data"));
     assert_eq!(foe.ask(first.0, &message), Answer::Verified(AcceptStatus::Success));

@@ -26,15 +26,15 @@ pub(crate) const SOON: usize = 12;
 
 /// A server and its clients, all turned by hand.
 pub(crate) struct Turned {
-    server: Core,
-    seen: Arc<Seen>,
+    pub(crate) server: Core,
+    pub(crate) seen: Arc<Seen>,
     pub(crate) address: String,
     pub(crate) callers: Vec<Caller<Vec<u8>>>,
     pub(crate) engine: Engine,
 }
 
 impl Turned {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_as(|raw| {
             raw.gss.step_bytes = STEP as u64;
             raw.mem.arena_mib = 64;
@@ -302,5 +302,36 @@ fn as_many_long_calls_and_replies_as_there_are_credits_find_memory() {
     let filled = vec![0x77; MIB];
     for heard in &all.heard(index)[30..] {
         assert_eq!(heard.as_deref(), Ok(&filled[..]));
+    }
+}
+
+/// Bodies that are short, but come in one turn, do not keep a core for longer than a step and a step of those that wait.
+#[test]
+fn short_bodies_of_a_turn_wait_once_they_are_as_long_as_a_step() {
+    const CLIENTS: usize = 8;
+    let data = pattern(3, STEP * 3 / 4);
+    for (step_bytes, at_least, at_most) in [(STEP as u64, 1, 3), (16 << 20, CLIENTS, CLIENTS)] {
+        let mut all = Turned::start_as(|raw| {
+            raw.gss.step_bytes = step_bytes;
+            raw.mem.arena_mib = 64;
+        });
+        for index in 0..CLIENTS {
+            assert_eq!(all.connect(GssService::Privacy, 16 << 20), index);
+        }
+        for index in 0..CLIENTS {
+            all.call(index, ECHO, &data);
+            all.callers[index].core.poll_once();
+        }
+        let (mut served, mut most) = (0, 0);
+        while served < CLIENTS {
+            all.server.poll_once();
+            let calls = all.calls() as usize;
+            (served, most) = (calls, most.max(calls - served));
+        }
+        assert!((at_least..=at_most).contains(&most), "{step_bytes}: {most} calls in a turn");
+        for index in 0..CLIENTS {
+            all.turn_until("a reply", |all| all.answered(index) == 1);
+            assert_eq!(all.heard(index), [Ok(data.clone())]);
+        }
     }
 }

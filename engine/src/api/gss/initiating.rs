@@ -1,6 +1,7 @@
 //! Steps of clients' mechanisms: each on a thread that does nothing else meanwhile, of which there are a few, so that one
 //! which never returns holds up no other. A thread that never blocks for long hands them out, when they are due, and says
-//! when the time of one is over (`gss.mechanism_ms`).
+//! when the time of one is over (`gss.mechanism_ms`). Steps that never begin are dropped on a thread of its own: they own a part of
+//! the application's mechanism, whose destructor may block or panic.
 
 use super::threads::{Busy, Job, run_job};
 use crate::api::helper::spawn_helper;
@@ -45,8 +46,12 @@ impl Initiating {
         let mut place = lock(&self.0);
         if place.is_none() {
             let (sender, news) = channel();
-            let mut manager =
-                Manager { own: sender.clone(), threads: Vec::new(), waiting: Vec::new() };
+            let mut manager = Manager {
+                own: sender.clone(),
+                threads: Vec::new(),
+                waiting: Vec::new(),
+                dropped: Dropped(None),
+            };
             spawn_helper("spin-gss-init", move || manager.run(&news)).map_err(|_| Busy)?;
             *place = Some(sender);
         }
@@ -80,7 +85,11 @@ struct Manager {
     threads: Vec<Thread>,
     /// Steps that have not begun, the first that came first.
     waiting: Vec<Task>,
+    dropped: Dropped,
 }
+
+/// The thread that drops steps, which is there from the first one on. One whose drop never returns keeps those behind it.
+struct Dropped(Option<Sender<Job>>);
 
 /// A thread that runs mechanisms.
 struct Thread {
@@ -112,18 +121,30 @@ impl Manager {
                 Ok(News::Unwanted) => self.forget_unwanted(),
                 Ok(News::Free(index)) => self.threads[index].step = None,
                 Err(RecvTimeoutError::Timeout) => {}
-                Ok(News::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(News::End) | Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        // Those in the channel are none that a core still sends: its engine has gone.
+        for task in news.try_iter() {
+            if let News::Task(task) = task {
+                self.waiting.push(task);
+            }
+        }
+        self.waiting.drain(..).for_each(|task| self.dropped.take(task.job));
     }
 
     fn forget_unwanted(&mut self) {
-        self.waiting.retain(|task| task.wanted.load(Ordering::Relaxed));
+        let unwanted = |task: &mut Task| !task.wanted.load(Ordering::Relaxed);
+        for task in self.waiting.extract_if(.., unwanted) {
+            self.dropped.take(task.job);
+        }
     }
 
     fn say_what_is_late(&mut self, now: Instant) {
         while let Some(index) = self.waiting.iter().position(|task| task.deadline <= now) {
-            run_job(self.waiting.remove(index).late);
+            let Task { late, job, .. } = self.waiting.remove(index);
+            run_job(late);
+            self.dropped.take(job);
         }
         let steps = self.threads.iter_mut().filter_map(|thread| thread.step.as_mut());
         for step in steps.filter(|step| step.deadline <= now) {
@@ -173,5 +194,92 @@ impl Manager {
             false => task.deadline,
         });
         running.chain(waiting).min()
+    }
+}
+
+impl Dropped {
+    fn take(&mut self, job: Job) {
+        if self.0.is_none() {
+            let (sender, jobs) = channel::<Job>();
+            let run = move || jobs.iter().for_each(|job| run_job(Box::new(move || drop(job))));
+            self.0 = spawn_helper("spin-gss-drop", run).is_ok().then_some(sender);
+        }
+        match &self.0 {
+            // A thread ends only with the manager.
+            Some(sender) => drop(sender.send(job)),
+            None => {
+                tracing::warn!("there is no thread to drop a security mechanism: it is leaked");
+                std::mem::forget(job);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// As the destructor of an application's mechanism may: says where it runs, waits for leave, and panics.
+    struct Stubborn {
+        at: Sender<Option<String>>,
+        leave: Receiver<()>,
+    }
+
+    impl Drop for Stubborn {
+        fn drop(&mut self) {
+            self.at.send(std::thread::current().name().map(str::to_owned)).unwrap();
+            self.leave.recv_timeout(LIMIT).unwrap();
+            panic!("asked for");
+        }
+    }
+
+    fn run(initiating: &Initiating, after: Duration, wanted: &Arc<AtomicBool>, job: Job) {
+        let (due, wanted) = (Instant::now() + after, Arc::clone(wanted));
+        let task = Task { due, deadline: due + HOUR, wanted, job, late: Box::new(|| {}) };
+        assert!(initiating.run(task).is_ok());
+    }
+
+    /// A step that is wanted runs.
+    fn goes_on(initiating: &Initiating) {
+        let (done, heard) = channel();
+        let job = Box::new(move || done.send(()).unwrap());
+        run(initiating, Duration::ZERO, &Arc::new(AtomicBool::new(true)), job);
+        heard.recv_timeout(LIMIT).unwrap();
+    }
+
+    #[test]
+    fn a_destructor_that_blocks_and_panics_holds_up_no_step() {
+        let initiating = Initiating::default();
+        let (at, dropped) = channel();
+        // Each twice: its end lets the next one go on.
+        for ends in [false, true, false, true] {
+            let (give, leave) = channel();
+            let (stubborn, wanted) =
+                (Stubborn { at: at.clone(), leave }, Arc::new(AtomicBool::new(true)));
+            run(&initiating, HOUR, &wanted, Box::new(move || drop(stubborn)));
+            wanted.store(false, Ordering::Relaxed);
+            match ends {
+                false => initiating.forget_unwanted(),
+                // Another step does the same.
+                true => goes_on(&initiating),
+            }
+            let name = dropped.recv_timeout(LIMIT).unwrap();
+            assert_eq!(name.as_deref(), Some("spin-gss-drop"));
+            goes_on(&initiating);
+            give.send(()).unwrap();
+        }
+        // At the end of the engine, too.
+        let (give, leave) = channel();
+        let stubborn = Stubborn { at, leave };
+        let job = Box::new(move || drop(stubborn));
+        run(&initiating, HOUR, &Arc::new(AtomicBool::new(true)), job);
+        drop(initiating);
+        let name = dropped.recv_timeout(LIMIT).unwrap();
+        assert_eq!(name.as_deref(), Some("spin-gss-drop"));
+        give.send(()).unwrap();
     }
 }

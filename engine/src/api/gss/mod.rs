@@ -14,9 +14,12 @@
 //! ([`GssAcceptor::require`]).
 //!
 //! Long bodies are sealed and opened in steps (`gss.step_bytes`), one in each turn, so that other connections of the core do
-//! not wait for them. Bodies of one connection are done in the order in which they came, and connections take turns. Short
+//! not wait for them. A step of encryption type 20, which takes twice the time, has half the bytes. Short bodies that arrive in one turn
+//! are processed at once until they are together as long as a step; the others wait for the steps of the next turns.
+//! Bodies of one connection are done in the order in which they came, and connections take turns. Short
 //! calls overtake long ones, as they overtake calls whose data are being fetched. A long call has its slot and its credit when
-//! it is made, and leaves when its arguments are sealed. Not in steps, but at once: results that another thread gives, on
+//! it is made, and leaves in the turn after its arguments are sealed: over shared memory it is copied then to memory that the server can
+//! read, for which it needs a second block until it has left. Not in steps, but at once: results that another thread gives, on
 //! that thread; calls that are sent again by another connection; and bodies for which there is no place among those that
 //! wait. One waits for each four of the longest blocks of a core's memory (`mem.arena_mib`), 64 at most,
 //! and a connection may have half of these places.
@@ -51,6 +54,10 @@
 //! that the server has answered that call; results are protected beyond that by the other two services, and neither the
 //! status of a reply nor results without a byte are under any of them.
 //!
+//! Bodies are checked and opened in memory that no peer can write to. The exception is `verbs.registration = "pool"`: its key lets
+//! every peer write all memory of a core at any time, so that a peer can change a body, of its own calls or of others, after that was
+//! checked. Do not combine it with peers that have to prove who they are.
+//!
 //! Verifiers and the frames of bodies take 28 to 200 bytes of a message. Replies that were just short enough without them
 //! need a Reply chunk: say how long results can be by
 //! [`CallSpec::reply_bytes_max`](crate::CallSpec::reply_bytes_max), or such a call fails with ERR_CHUNK.
@@ -66,10 +73,14 @@
 //! * A context that has been forgotten by its server is replaced while calls wait; and so is one that is about to end when
 //!   the key distribution center or the server has not given another one in time, or no credit was free for its tokens.
 //! * A client does not hear that its context is replaced.
+//! * Contexts end by a clock that is up to 10 ms late. Clients stop using a context that much earlier; servers may take calls that much
+//!   longer.
 //! * A context is that of one connection, and another connection of the client gets another one.
 //! * While calls are sent again over a new connection, a server that forgets its context meanwhile denies them one by one.
 //! * Some errors have no verifier, so that clients take them for forged: those of a server that is out of memory before
-//!   it has the whole call.
+//!   it has the whole call, as its header may be among what is missing.
+//! * A mechanism of a client that is no longer needed is dropped on a thread for that, or on the core that had the client. On
+//!   a core its destructor holds up all connections.
 //! * The table of contexts may be full of contexts in use: then new ones replace each other until a call has used them.
 //! * What is required of calls ([`GssAcceptor::require`]) is required for all programs of an engine.
 //! * Keys are cleared when they are dropped, but values that are moved may leave copies in memory.

@@ -44,7 +44,8 @@ impl Dispatch {
             return Self::deliver_results(entry, token, Err(NOT_AUTHENTIC), (arguments, results));
         }
         let bytes = whole.as_ref().map_or(frame.stream.len(), |whole| whole.message.len());
-        let takes_steps = entry.link.ops.takes_steps(frame.conn, bytes - results_at);
+        let context = &known.context.context;
+        let takes_steps = entry.link.ops.takes_steps(frame.conn, context, bytes - results_at);
         let private = match whole {
             Some(WholeReply { message, rest }) => Ok((message, results_at, rest)),
             None => copy(pool, &frame.stream[results_at..]).map(|message| (message, 0, None)),

@@ -18,7 +18,7 @@ use crate::reactor::pending::gss_work::Finished;
 use crate::reactor::words::calls::{
     Backpressure, CallSpec, CallTarget, HeaderTemplate, ReplyFrame,
 };
-use crate::reactor::words::protection::{ClientContext, now};
+use crate::reactor::words::protection::{ClientContext, now, now_at_most};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_gss::Role;
 use spinrpc_gss::context::Context;
@@ -154,7 +154,7 @@ impl Securing {
     fn is_usable(&self) -> bool {
         self.context.as_ref().is_some_and(|context| {
             let has_numbers = context.context.sequences_left() > SEQUENCES_SPARE;
-            has_numbers && !self.is_forgotten && now() < self.end_of(context)
+            has_numbers && !self.is_forgotten && now_at_most() < self.end_of(context)
         })
     }
 
@@ -542,7 +542,7 @@ impl Dispatch {
         let replaced = securing.context.take().filter(|_| !is_forgotten);
         securing.replace(replaced);
         // One that is being established is waited for, rather than begun again.
-        let goes_on = securing.is_behind && securing.due <= now();
+        let goes_on = securing.is_behind && securing.due <= now_at_most();
         (securing.is_behind, securing.is_forgotten, securing.failures) = (false, false, 0);
         entry.link.ops.set_context(conn, None);
         entry.link.lose(LinkState::Probing(conn));

@@ -202,7 +202,7 @@ impl Dispatch {
             return self.answer_fault(serving, GssFault::Body);
         }
         let body = &mut message.bytes_mut()[at..];
-        if self.ops.takes_steps(to.conn, body.len()) {
+        if self.ops.takes_steps(to.conn, context, body.len()) {
             let begun = BodyOpening::begin(service, context.receive_keys(), body, sequence);
             let Ok(opening) = begun else { return self.answer_fault(serving, GssFault::Body) };
             let (conn, slot) = (to.conn, to.slot);
@@ -232,7 +232,7 @@ impl Dispatch {
         });
     }
 
-    /// Does a part of a body that is sealed or opened in several turns.
+    /// Does a part of a body that is sealed or opened in several turns, or of several short ones.
     #[cold]
     pub(in crate::api) fn go_on_with_bodies(&mut self) -> usize {
         if !self.ops.has_work() {
@@ -243,17 +243,17 @@ impl Dispatch {
             self.poll_for_bodies();
             return 0;
         }
-        let has_steps = self.ops.has_steps();
-        if has_steps {
+        let (has_steps, has_sent) = (self.ops.has_steps(), self.ops.begin_steps());
+        while self.ops.goes_on_with_steps() {
             GssCounts::count(&self.gss.counts.body_steps);
-        }
-        match self.ops.step_work() {
-            Some(Finished::Call(call, opened)) => self.serve_opened(&call, opened),
-            Some(Finished::Reply(reply, opened)) => self.deliver_opened(reply, opened),
-            Some(Finished::Seal(..) | Finished::Send(..)) | None => {}
+            match self.ops.step_work() {
+                Some(Finished::Call(call, opened)) => self.serve_opened(&call, opened),
+                Some(Finished::Reply(reply, opened)) => self.deliver_opened(reply, opened),
+                Some(Finished::Seal(..) | Finished::Send(..)) | None => {}
+            }
         }
         self.poll_for_bodies();
-        usize::from(has_steps)
+        usize::from(has_steps || has_sent)
     }
 
     /// The arguments are verified, as far as their service goes.

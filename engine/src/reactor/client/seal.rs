@@ -14,7 +14,9 @@ use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{Backpressure, CallEnd, CallKey, CallSpec, Deadline};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::memory::longest_block_bytes;
-use crate::reactor::words::protection::{CALL_HEAD_BYTES, ClientContext, FRAME_BYTES, Unprotected};
+use crate::reactor::words::protection::{
+    CALL_HEAD_BYTES, ClientContext, FRAME_BYTES, Unprotected, cost,
+};
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, SlotId};
 use spinrpc_proto::payload::{Encoded, Placement};
@@ -38,7 +40,7 @@ impl CoreCell {
         let items = spec.arguments.iter().flatten().map(Bulk::len).sum::<usize>();
         let bytes = draft.stream().len() + items;
         let mut reactor = self.reactor();
-        reactor.gss_work.is_long(bytes)
+        reactor.gss_work.is_long(cost(&context.context, bytes))
             && reactor.gss_work.has_room(conn)
             && reactor.may_be_chunks(bytes, protected_reply_bytes(spec))
             && reactor.conns.find(conn).is_some_and(|c| c.negotiated.takes_read_chunks())
@@ -86,14 +88,18 @@ impl CoreCell {
         Ok(slot)
     }
 
-    /// Sends the calls that are sealed, as far as there is room. Those that find none wait.
-    pub(in crate::reactor) fn send_sealed_calls(&self) {
+    /// Sends the calls that are sealed, as far as there is room, up to the first long one: that is copied to memory that the
+    /// server can read. Those that find no room wait. Returns true if a long one was sent, and there may be more to send.
+    pub(in crate::reactor) fn send_sealed_calls(&self) -> bool {
         let count = self.reactor().gss_work.sealed.len();
         for _ in 0..count {
             let next = self.reactor().gss_work.sealed.pop_front();
-            let Some(call) = next else { return };
-            if let Some(waits) = self.send_sealed_call(call) {
-                self.reactor().gss_work.sealed.push_back(waits);
+            let Some(call) = next else { return false };
+            let bytes = call.message.as_ref().map_or(0, Bulk::len);
+            match self.send_sealed_call(call) {
+                Some(waits) => self.reactor().gss_work.sealed.push_back(waits),
+                None if self.reactor().gss_work.is_long(bytes) => return true,
+                None => {}
             }
         }
         let mut reactor = self.reactor();
@@ -101,9 +107,10 @@ impl CoreCell {
             // What they wait for, such as the end of another call, need not be a message.
             reactor.next_deadline = reactor.next_deadline.min(reactor.pause_ends());
         }
+        false
     }
 
-    /// The last part of a call was sealed.
+    /// The last part of a call was sealed: it is sent in the next turn.
     pub(in crate::reactor) fn take_sealed_call(
         &self,
         call: CallSealing,
@@ -113,7 +120,6 @@ impl CoreCell {
             Ok(()) => self.reactor().gss_work.sealed.push_back(call),
             Err(_) => self.reactor().end_unsent(call.conn, call.slot),
         }
-        self.send_sealed_calls();
     }
 
     /// Gives the call back if there is no room for it yet.

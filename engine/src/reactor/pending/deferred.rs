@@ -13,7 +13,7 @@ use crate::reactor::words::draft::{Cuts, Draft, EncodeOnce};
 use crate::reactor::words::message_memory::{Undrafted, check};
 use crate::reactor::words::messages::{SUCCESS_HEADER, SYSTEM_ERR};
 #[cfg(feature = "gss")]
-use crate::reactor::words::protection::Protection;
+use crate::reactor::words::protection::{Protection, cost};
 use crate::reactor::words::reply_plan::{Form, ReplyData, ReplyPlan};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_proto::alignment::Alignment;
@@ -260,7 +260,8 @@ impl Room {
     fn leaves_sealing(&self, protection: &Protection, data: &ReplyData, draft: &Draft<'_>) -> bool {
         let (core, step_bytes) = self.core;
         let bytes = draft.stream().len() + data.item_bytes().map(<[u8]>::len).sum::<usize>();
-        let is_long = bytes > step_bytes && protection.service.protects_body();
+        let is_long = cost(&protection.context, bytes) > step_bytes;
+        let is_long = is_long && protection.service.protects_body();
         is_long && std::thread::current().id() == core
     }
 

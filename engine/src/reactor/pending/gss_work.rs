@@ -1,12 +1,15 @@
 //! Bodies under RPCSEC_GSS that are too long to be sealed or opened at once: a core processes a bounded part of one
 //! in each turn, so that its other connections do not wait for the encryption of a mebibyte. Connections take turns;
-//! the bodies of one connection are processed in order of arrival.
+//! the bodies of one connection are processed in order of arrival. Short bodies are processed where they arrive, until those of
+//! a turn are together as long as such a part; further ones of the turn wait here.
 
 use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::pending::gss_calls::{DeniedCall, SentCall};
 use crate::reactor::words::calls::{CallSpec, PartCopied};
-use crate::reactor::words::protection::{ClientContext, LaidOut, Protection, Unprotected};
+use crate::reactor::words::protection::{
+    ClientContext, LaidOut, Protection, Unprotected, cost, weight,
+};
 use crate::reactor::words::reply_plan::ReplyData;
 use spinrpc_gss::context::Context;
 use spinrpc_gss::{BodyOpening, BodySealing, Progress};
@@ -23,6 +26,8 @@ const BODIES_MAX: usize = 64;
 const BLOCKS_SHARE: usize = 4;
 /// A connection may have this fraction of the bodies: one in two.
 const CONN_SHARE: usize = 2;
+/// Bodies below this length are always processed where they arrive: their messages cost more than their encryption.
+const FREE_BYTES: usize = 1024;
 
 /// A body that is not finished.
 #[expect(clippy::large_enum_variant, reason = "bodies lie in the queue, not on the heap")]
@@ -116,6 +121,10 @@ pub(crate) struct GssWork {
     pub(in crate::reactor) is_new: bool,
     /// Longest part that is processed in one turn.
     step_bytes: usize,
+    /// A turn, and the cost of bodies that were processed in it where they arrived.
+    at_once: (u64, usize),
+    /// What this turn may still process of the bodies that wait.
+    left: usize,
 }
 
 impl GssWork {
@@ -126,16 +135,35 @@ impl GssWork {
         let waiting = VecDeque::with_capacity(bodies_max);
         let sealed = VecDeque::with_capacity(bodies_max);
         let (denied, is_new) = (Vec::new(), false);
-        Self { waiting, sealed, bodies_max, last: u32::MAX, denied, is_new, step_bytes }
+        let (at_once, left) = ((0, 0), 0);
+        let last = u32::MAX;
+        Self { waiting, sealed, bodies_max, last, denied, is_new, step_bytes, at_once, left }
     }
 
     pub(in crate::reactor) fn step_bytes(&self) -> usize {
         self.step_bytes
     }
 
-    /// Returns true if a body of this size takes more than one turn.
-    pub(in crate::reactor) fn is_long(&self, bytes: usize) -> bool {
-        bytes > self.step_bytes
+    /// Returns true if a body of this cost takes more than one turn.
+    pub(in crate::reactor) fn is_long(&self, cost: usize) -> bool {
+        cost > self.step_bytes
+    }
+
+    /// Returns true if a body of this cost that has arrived in this turn is to wait here. One for which this returns false
+    /// is processed at once, and counts as that.
+    pub(in crate::reactor) fn is_to_wait(&mut self, turn: u64, conn: ConnId, cost: usize) -> bool {
+        if cost <= FREE_BYTES.min(self.step_bytes) {
+            return false;
+        }
+        if self.at_once.0 != turn {
+            self.at_once = (turn, 0);
+        }
+        let all = self.at_once.1.saturating_add(cost);
+        if all > self.step_bytes && self.has_room(conn) {
+            return true;
+        }
+        self.at_once.1 = all;
+        false
     }
 
     /// Returns true if the connection may add another body.
@@ -159,13 +187,24 @@ impl GssWork {
         self.waiting.push_back(work);
     }
 
+    /// A turn begins with the bodies that wait. It processes no part of them if it has sent a long call, which costs as much.
+    pub(in crate::reactor) fn begin_steps(&mut self, has_sent: bool) {
+        self.left = if has_sent { 0 } else { self.step_bytes };
+    }
+
+    /// Returns true if the turn is to process another part.
+    pub(in crate::reactor) fn goes_on(&self) -> bool {
+        self.left > 0 && self.has_steps()
+    }
+
     /// Processes one part of the body whose turn it is; returns the body if that was the last part.
     pub(in crate::reactor) fn step(&mut self) -> Option<Finished> {
         let index = self.next()?;
-        let step_bytes = self.step_bytes;
+        let left = self.left;
         let work = self.waiting.get_mut(index)?;
         self.last = work.conn().index();
-        let end = work.step(step_bytes)?;
+        self.left = left.saturating_sub(work.cost().max(1));
+        let end = work.step(left)?;
         self.finish(index, end)
     }
 
@@ -254,23 +293,37 @@ impl Work {
         }
     }
 
-    fn step(&mut self, step_bytes: usize) -> Step {
+    /// Cost of all of it.
+    fn cost(&self) -> usize {
+        let (context, message, at) = match self {
+            Self::Call(call) => (&*call.protection.context, Some(&call.message), call.at),
+            Self::Reply(reply) => (&reply.sent.context.context, Some(&reply.message), reply.at),
+            Self::Seal(reply) => {
+                (&*reply.protection.context, Some(&reply.reply.message), reply.reply.at)
+            }
+            Self::Send(call) => (&call.context.context, call.message.as_ref(), call.at),
+        };
+        cost(context, message.map_or(0, Bulk::len).saturating_sub(at))
+    }
+
+    /// Processes a part of at most this cost.
+    fn step(&mut self, at_most: usize) -> Step {
         match self {
             Self::Call(CallOpening { protection, message, at, opening, .. }) => {
                 let body = &mut message.bytes_mut()[*at..];
-                open_step(&protection.context, opening, body, step_bytes)
+                open_step(&protection.context, opening, body, at_most)
             }
-            Self::Reply(reply) => reply.step(step_bytes),
+            Self::Reply(reply) => reply.step(at_most),
             Self::Seal(ReplySealing { protection, reply, sealing, .. }) => {
                 let body = &mut reply.message.bytes_mut()[reply.at..];
                 // The bug that the canary plants: a reply leaves when its first part is sealed.
                 let is_part_enough = cfg!(feature = "gss-canary");
-                seal_step(&protection.context, sealing, (body, step_bytes), is_part_enough)
+                seal_step(&protection.context, sealing, (body, at_most), is_part_enough)
             }
             Self::Send(CallSealing { context, message, at, sealing, .. }) => {
                 let body = message.as_mut().map_or(&mut [][..], |message| message.bytes_mut());
                 let Some(body) = body.get_mut(*at..) else { return Some(Err(Unprotected::Failed)) };
-                seal_step(&context.context, sealing, (body, step_bytes), false)
+                seal_step(&context.context, sealing, (body, at_most), false)
             }
         }
     }
@@ -287,9 +340,9 @@ impl ReplyOpening {
     }
 
     /// Copies a part of it, or opens one.
-    fn step(&mut self, step_bytes: usize) -> Step {
+    fn step(&mut self, at_most: usize) -> Step {
         if let Some(rest) = &mut self.rest {
-            if rest.copy(self.message.bytes_mut(), step_bytes) {
+            if rest.copy(self.message.bytes_mut(), at_most) {
                 self.rest = None;
             }
             return None;
@@ -306,17 +359,17 @@ impl ReplyOpening {
                 }
             }
         };
-        open_step(&context.context, opening, body, step_bytes)
+        open_step(&context.context, opening, body, at_most)
     }
 }
 
 fn seal_step(
     context: &Context,
     sealing: &mut BodySealing,
-    (body, step_bytes): (&mut [u8], usize),
+    (body, at_most): (&mut [u8], usize),
     is_part_enough: bool,
 ) -> Step {
-    match sealing.step(context.send_keys(), body, step_bytes) {
+    match sealing.step(context.send_keys(), body, at_most / weight(context)) {
         Ok(Progress::More) if is_part_enough => Some(Ok(0..0)),
         Ok(Progress::More) => None,
         Ok(Progress::Done) => Some(Ok(0..0)),
@@ -328,8 +381,140 @@ fn open_step(
     context: &Context,
     opening: &mut BodyOpening,
     body: &mut [u8],
-    step_bytes: usize,
+    at_most: usize,
 ) -> Step {
-    let opened = opening.step(context.receive_keys(), body, step_bytes);
+    let opened = opening.step(context.receive_keys(), body, at_most / weight(context));
     opened.map_err(|_| Unprotected::Forged).transpose()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test ends here")]
+mod tests {
+    use super::*;
+    use crate::mem::{BulkClass, Region};
+    use crate::reactor::pending::gss_calls::GssCalls;
+    use crate::sync::atomic::AtomicBool;
+    use crate::sys::mmap::SharedMemory;
+    use spinrpc_gss::context::Established;
+    use spinrpc_gss::random::AesConfounders;
+    use spinrpc_gss::{Enctype, Role, SessionKey, sealed_bytes};
+    use spinrpc_proto::rpc::GssService;
+
+    const STEP: usize = 4096;
+    const STEPS: usize = 5;
+    const SEQUENCE: u32 = 7;
+    const SLOT: SlotId = SlotId { index: 0, generation: 1 };
+
+    fn context(role: Role, enctype: Enctype) -> Context {
+        let key = SessionKey::new(enctype, &vec![0x5a; enctype.key_bytes()]).unwrap();
+        let (expires, peer) = (Instant(u64::MAX), String::new());
+        Context::new(role, Established { key, acceptor_subkey: true, expires, peer })
+    }
+
+    fn classes() -> [BulkClass; 1] {
+        [BulkClass { block_bytes: 8 * STEP, count: 2 }]
+    }
+
+    /// Memory that a peer can write to at any time.
+    fn exposed_pool() -> BulkPool {
+        let bytes = BulkPool::region_bytes(&classes()).unwrap() + 64;
+        let (memory, _) = SharedMemory::create("gss-work", bytes.next_multiple_of(STEP)).unwrap();
+        let region = Region::from_shared(Arc::new(memory), 0..bytes).unwrap();
+        BulkPool::new(region, &classes()).unwrap()
+    }
+
+    fn private_pool() -> BulkPool {
+        let bytes = BulkPool::region_bytes(&classes()).unwrap() + 64;
+        BulkPool::new(Region::from_boxed(vec![0; bytes].into()), &classes()).unwrap()
+    }
+
+    /// The body of a reply as a server seals it.
+    fn body(service: GssService, enctype: Enctype, content: &[u8]) -> Vec<u8> {
+        let server = context(Role::Acceptor, enctype);
+        let keys = server.send_keys();
+        let mut body = vec![0; sealed_bytes(service, keys, content.len())];
+        body[BodySealing::content_at(service)..][..content.len()].copy_from_slice(content);
+        let (bytes, mut confounders) = (content.len(), AesConfounders::new(&[7; 32]));
+        let begun =
+            BodySealing::begin(service, keys, &mut body, bytes, SEQUENCE, 1, &mut confounders);
+        assert_eq!(begun.unwrap().step(keys, &mut body, usize::MAX), Ok(Progress::Done));
+        body
+    }
+
+    fn sent(service: GssService, enctype: Enctype) -> SentCall {
+        let context = Arc::new(ClientContext {
+            context: context(Role::Initiator, enctype),
+            handle: Vec::new(),
+            service,
+            window: 64,
+            renew_at: Instant(u64::MAX),
+            is_answered: AtomicBool::new(true),
+        });
+        let mut calls = GssCalls::new(1);
+        calls.note((SLOT, SEQUENCE), context, Instant(u64::MAX), None);
+        calls.take(SLOT.xid()).unwrap()
+    }
+
+    /// A server writes to the Reply chunk while the client copies and opens it: at any place, between any two steps.
+    #[test]
+    fn a_reply_that_its_server_changes_is_opened_as_it_was_copied_or_refused() {
+        let content: Vec<u8> = (0..STEPS * STEP).map(|at| (at / 7) as u8).collect();
+        let all = [
+            (GssService::Integrity, Enctype::Aes256Sha1),
+            (GssService::Privacy, Enctype::Aes256Sha1),
+            (GssService::Privacy, Enctype::Aes256Sha384),
+        ];
+        for (service, enctype) in all {
+            let sealed = body(service, enctype, &content);
+            let (exposed, private) = (exposed_pool(), private_pool());
+            let (mut opened, mut refused) = (0, 0);
+            for changed_after in 0..3 * STEPS {
+                for place in (0..sealed.len()).step_by(1021) {
+                    let mut from = exposed.take(sealed.len()).unwrap();
+                    from.set_len(sealed.len());
+                    assert!(from.is_exposed());
+                    from.copy_from(0, &sealed);
+                    let mut message = private.take(sealed.len()).unwrap();
+                    message.set_len(sealed.len());
+                    let mut reply = ReplyOpening {
+                        conn: ConnId::new(0, 0),
+                        token: 0,
+                        sent: sent(service, enctype),
+                        message,
+                        at: 0,
+                        rest: Some(PartCopied { from, bytes: 0 }),
+                        opening: None,
+                        arguments: [const { None }; ITEMS_MAX],
+                        results: [const { None }; ITEMS_MAX],
+                    };
+                    let mut steps = 0;
+                    let end = loop {
+                        // What was copied before must not be read again.
+                        if steps == changed_after
+                            && let Some(rest) = &mut reply.rest
+                        {
+                            rest.from.copy_from(place, &[!sealed[place]]);
+                        }
+                        if let Some(end) = reply.step(STEP) {
+                            break end;
+                        }
+                        steps += 1;
+                    };
+                    match end {
+                        Ok(range) => {
+                            assert!(reply.message.bytes()[range] == content, "{service:?}");
+                            assert!(place < changed_after * STEP, "a change went unnoticed");
+                            opened += 1;
+                        }
+                        Err(why) => {
+                            assert_eq!(why, Unprotected::Forged);
+                            assert!(place >= changed_after * STEP, "{place} {changed_after}");
+                            refused += 1;
+                        }
+                    }
+                }
+            }
+            assert!(opened > 0 && refused > 0, "{service:?}: {opened} {refused}");
+        }
+    }
 }

@@ -9,10 +9,11 @@ use crate::reactor::words::calls::{CallOutcome, ReplyTarget};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::messages::{SYSTEM_ERR, version_of};
 use crate::reactor::words::protection::{
-    LaidOut, Protection, Unprotected, finish_sealing, host_number,
+    LaidOut, Protection, Unprotected, cost, finish_sealing, host_number,
 };
 use crate::reactor::words::reply_plan::ReplyData;
 use spinrpc_gss::BodySealing;
+use spinrpc_gss::context::Context;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::Encoded;
@@ -49,7 +50,7 @@ impl CoreCell {
             return protection.behind_header(draft, |draft| self.send_reply(to, data, draft));
         }
         let pool = self.reactor().bulk.clone();
-        let in_steps = self.is_sealed_in_steps(to, &data, draft);
+        let in_steps = self.is_sealed_in_steps(to, protection, &data, draft);
         let laid_out = protection.lay_out(&pool, &data, draft);
         self.send_laid_out(to, protection, (laid_out, in_steps), data.without_items());
     }
@@ -81,16 +82,17 @@ impl CoreCell {
         }
     }
 
-    /// Returns true for results too long to be sealed in one turn. A call without chunks has none: its reply is
+    /// Returns true for results too long to be sealed in this turn. A call without chunks has none: its reply is
     /// inline.
     fn is_sealed_in_steps(
         &self,
         to: &ReplyTarget<'_>,
+        protection: &Protection,
         data: &ReplyData,
         draft: &Draft<'_>,
     ) -> bool {
         let bytes = draft.stream().len() + data.item_bytes().map(<[u8]>::len).sum::<usize>();
-        !to.plain && self.takes_steps(to.conn, bytes)
+        !to.plain && self.takes_steps(to.conn, &protection.context, bytes)
     }
 
     /// Adds a body that is processed in parts, one each turn.
@@ -98,10 +100,12 @@ impl CoreCell {
         self.reactor().gss_work.push(work);
     }
 
-    /// Returns true if a body of this size takes more than one turn, and the connection has not reached its share.
-    pub(crate) fn takes_steps(&self, conn: ConnId, bytes: usize) -> bool {
-        let reactor = self.reactor();
-        reactor.gss_work.is_long(bytes) && reactor.gss_work.has_room(conn)
+    /// Returns true if a body of this size is not to be processed in this turn, or not in one, and the connection has not
+    /// reached its share.
+    pub(crate) fn takes_steps(&self, conn: ConnId, context: &Context, bytes: usize) -> bool {
+        let mut reactor = self.reactor();
+        let turn = reactor.stats.polls;
+        reactor.gss_work.is_to_wait(turn, conn, cost(context, bytes))
     }
 
     /// Returns true if there are unfinished bodies.

@@ -9,7 +9,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use rustix::time::{ClockId, clock_gettime};
 use spinrpc_gss::context::Context;
 use spinrpc_gss::random::{AesConfounders, SEED_BYTES};
-use spinrpc_gss::{BodyOpening, BodySealing, MIC_MAX_BYTES, Mic, Progress, sealed_bytes};
+use spinrpc_gss::{BodyOpening, BodySealing, Enctype, MIC_MAX_BYTES, Mic, Progress, sealed_bytes};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::payload::{Item, Placement, StreamWriter};
@@ -116,6 +116,25 @@ impl fmt::Display for Unprotected {
 pub(crate) fn now() -> Instant {
     let time = clock_gettime(ClockId::MonotonicCoarse);
     Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// The time is no later than this, as far as [`now`] can tell: a tick of the slowest kernel is 10 ms.
+pub(crate) fn now_at_most() -> Instant {
+    const TICK_NS: u64 = 10_000_000;
+    Instant(now().0.saturating_add(TICK_NS))
+}
+
+/// Bytes of a body under this context, as `gss.step_bytes` counts them: encryption type 20 takes about twice the time of the
+/// others.
+pub(crate) fn cost(context: &Context, bytes: usize) -> usize {
+    bytes.saturating_mul(weight(context))
+}
+
+pub(in crate::reactor) fn weight(context: &Context) -> usize {
+    match context.send_keys().enctype() {
+        Enctype::Aes256Sha384 => 2,
+        Enctype::Aes128Sha1 | Enctype::Aes256Sha1 | Enctype::Aes128Sha256 => 1,
+    }
 }
 
 /// Random bytes of the system.

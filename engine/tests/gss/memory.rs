@@ -1,0 +1,125 @@
+//! Memory under RPCSEC_GSS: what a peer offers or claims binds none, and calls that find none have their answer with its
+//! verifier.
+
+use crate::common::caller::{Caller, run_core};
+use crate::hostile::{Answer, FalseServer, Foe, HEADER_BYTES, opaque, seal, transport};
+use crate::{ECHO, FREE, HOLD, LATER, RELEASE, Server, WHO};
+use spinrpc::fabric::{Access, RemoteSlice};
+use spinrpc::gss::{Enctype, GssService};
+use spinrpc::sync::lock;
+use spinrpc::{AcceptStatus, AuthFlavor, CallError, CallSpec, OpaqueAuth, Token};
+use spinrpc_proto::rpc::{ReplyBody, ReplyHeader};
+
+const MIB: usize = 1 << 20;
+const NOMSG: u32 = 1;
+const PROTECTED: [GssService; 2] = [GssService::Integrity, GssService::Privacy];
+
+const SUCCESS: Answer = Answer::Verified(AcceptStatus::Success);
+/// "The verifier of an accepted reply" is there in errors, too (RFC 2203 section 5.3.3.2).
+const NO_MEMORY: Answer = Answer::Verified(AcceptStatus::SystemErr);
+
+/// Blocks of a mebibyte that the server has left.
+fn free(foe: &mut Foe) -> u64 {
+    let with = foe.credential(GssService::None);
+    let message = foe.message(with, FREE, &opaque(b""));
+    foe.peer.send(&message);
+    let words = foe.peer.hear().words();
+    u64::from(words[words.len() - 2]) << 32 | u64::from(words[words.len() - 1])
+}
+
+/// Calls that are answered later, whose Reply chunks are of a mebibyte each.
+#[test]
+fn a_reply_chunk_of_a_mebibyte_binds_no_memory_of_the_server() {
+    const CALLS: usize = 30;
+    let server = Server::with_keys(Enctype::Aes256Sha1);
+    for service in PROTECTED {
+        let mut foe = Foe::connect(&server);
+        let slice = foe.peer.expose(&vec![0; MIB], Access::RemoteWrite);
+        let (before, mut numbers) = (free(&mut foe), Vec::new());
+        for _ in 0..CALLS {
+            let with = foe.credential(service);
+            let message = foe.message(with, LATER, &opaque(b"short"));
+            let (high, low) = ((slice.offset >> 32) as u32, slice.offset as u32);
+            let lists = [0, 0, 1, 1, slice.handle, slice.length, high, low];
+            let header = transport(foe.xid, 0, &lists);
+            foe.peer.send(&[&header, &message[HEADER_BYTES..]].concat());
+            numbers.push(with.0);
+        }
+        assert!(before > CALLS as u64, "{before} blocks are too few to tell");
+        assert_eq!(free(&mut foe), before, "{service:?}");
+        let deferred = std::mem::take(&mut *lock(&server.seen.deferred));
+        assert_eq!(deferred.len(), CALLS);
+        for (data, deferred) in deferred {
+            deferred.reply(|results| results.opaque(&data));
+        }
+        numbers.iter().for_each(|_| drop(foe.peer.hear().words()));
+        assert_eq!(free(&mut foe), before, "{service:?}");
+    }
+}
+
+/// Blocks of a mebibyte that a client has left.
+fn left(client: &Caller<Vec<u8>>) -> usize {
+    std::iter::from_fn(|| client.client.bulk(MIB)).collect::<Vec<_>>().len()
+}
+
+/// A short reply at the begin of each chunk, of which the server says that it has filled it.
+#[test]
+fn a_short_reply_that_claims_a_mebibyte_ends_its_call_and_holds_nothing() {
+    const CALLS: u64 = 8;
+    for service in PROTECTED {
+        let (mut client, mut server) = FalseServer::meet(service, 64);
+        let before = left(&client);
+        for token in 0..CALLS {
+            let mut spec = CallSpec::new().reply_bytes_max(MIB - 4096);
+            client.client.call(WHO, Token(token), &mut spec, |args| args.opaque(b"")).unwrap();
+        }
+        client.core.poll_once();
+        for _ in 0..CALLS {
+            let (xid, sequence, words) = server.hear_call();
+            let context = server.context.as_ref().unwrap();
+            let mic = context.sign_reply(sequence);
+            let verifier = OpaqueAuth { flavor: AuthFlavor::Gss, body: mic.as_slice() };
+            let body = ReplyBody::Accepted { verifier, status: AcceptStatus::Success };
+            let mut head = [0; 600];
+            let length = ReplyHeader { xid, body }.emit(&mut head);
+            let body = seal(context, service, sequence, &opaque(b"short"));
+            let [.., 1, 1, handle, offered, high, low] = words[..] else { panic!("{words:?}") };
+            let offset = u64::from(high) << 32 | u64::from(low);
+            let to = RemoteSlice { handle, length: offered, offset };
+            server.peer.write(&[&head[..length], &body].concat(), to);
+            let lists = [0, 0, 1, 1, handle, offered, high, low];
+            server.peer.send(&transport(xid.0, NOMSG, &lists));
+        }
+        run_core(&mut client.core, "all ends", || {
+            client.heard.borrow().replies.len() == CALLS as usize
+        });
+        for (_, heard) in &client.heard.borrow().replies {
+            assert!(matches!(heard, Err(CallError::NotAuthentic)), "{service:?}: {heard:?}");
+        }
+        assert_eq!(left(&client), before, "{service:?}");
+        assert_eq!(client.engine.gss_stats().replies_forged, CALLS, "{service:?}");
+    }
+}
+
+#[test]
+fn a_call_for_whose_body_there_is_no_memory_has_its_answer_with_the_verifier() {
+    let server = Server::with_keys(Enctype::Aes256Sha1);
+    let mut foe = Foe::connect(&server);
+    let none = |foe: &mut Foe, procedure| {
+        let with = foe.credential(GssService::None);
+        let message = foe.message(with, procedure, &opaque(b""));
+        assert_eq!(foe.ask(with.0, &message), SUCCESS);
+    };
+    none(&mut foe, HOLD);
+    let before = server.calls();
+    for service in PROTECTED {
+        for content in [opaque(b"short"), opaque(&[7; 2000])] {
+            let with = foe.credential(service);
+            let message = foe.message(with, ECHO, &content);
+            assert_eq!(foe.ask(with.0, &message), NO_MEMORY, "{service:?}");
+        }
+    }
+    assert_eq!(server.calls(), before, "a call without memory was executed");
+    none(&mut foe, RELEASE);
+    foe.is_served();
+}

@@ -1,0 +1,48 @@
+//! A client that changes a long call after it was fetched. What is opened is private memory: the call is executed as it was
+//! when it was fetched.
+
+use crate::LATER;
+use crate::common::pattern;
+use crate::common::raw::Said;
+use crate::hostile::{Answer, connect_beside, opaque};
+use crate::steps::{LONG, STEPS, Turned};
+use spinrpc::AcceptStatus;
+use spinrpc::gss::GssService;
+use spinrpc::sync::lock;
+use std::net::IpAddr;
+
+/// Of a call that was dropped.
+const DROPPED: Answer = Answer::Verified(AcceptStatus::SystemErr);
+
+#[test]
+fn a_call_that_is_changed_while_it_is_opened_is_executed_as_it_was_fetched() {
+    let data = pattern(3, LONG);
+    for service in [GssService::Integrity, GssService::Privacy] {
+        let mut all = Turned::start();
+        let host = IpAddr::from([192, 0, 2, 1]);
+        let mut foe = connect_beside(&all.engine, &all.address, host);
+        for steps in (1..STEPS as u64).step_by(5) {
+            let with = foe.credential(service);
+            let begun = all.engine.gss_stats().body_steps;
+            let slice = foe.send_long(with, LATER, &opaque(&data));
+            all.turn_until("a step", |all| all.engine.gss_stats().body_steps == begun + steps);
+            foe.peer.rewrite(slice, 0, &vec![0xa5; LONG]);
+            let mut executed = None;
+            all.turn_until("an answer", |all| {
+                if let Some((data, _)) = lock(&all.seen.deferred).pop() {
+                    executed = Some(data);
+                }
+                match foe.peer.poll() {
+                    Some(Said::Message(message)) => foe.peer.unhear(message),
+                    Some(Said::Down(cause)) => panic!("{cause}"),
+                    None => return false,
+                }
+                true
+            });
+            assert_eq!(foe.hear(with.0), DROPPED, "{service:?}: changed after {steps} steps");
+            assert_eq!(executed.as_ref(), Some(&data), "{service:?}: changed after {steps} steps");
+            foe.peer.forget_rewritten();
+        }
+        assert_eq!(all.calls(), STEPS.div_ceil(5) as u64);
+    }
+}
