@@ -1,7 +1,7 @@
 //! spinperf: measures spinrpc between two processes, together with the limits of the host.
 //!
 //! Modules form layers, which `engine/tests/architecture/bench.rs` lists and checks. From the top:
-//! `main_job`, `serve`, `run`, `floor_job`, `devices`, `metrics`, `compare` and `top` are the
+//! `main_job`, `serve`, `run`, `floor_job`, `idle_job`, `devices`, `metrics`, `compare` and `top` are the
 //! commands; `modes` implements the modes of `run` with several workloads; `cli` parses the command
 //! line; `output` writes a report to its files; `report` holds results and renders them; `load` is
 //! the only module that measures with the engine; `floor` measures the limits of the machine.
@@ -20,6 +20,7 @@ mod failure;
 mod floor;
 mod floor_job;
 mod handles;
+mod idle_job;
 mod interrupt;
 mod job;
 mod latency;
@@ -84,6 +85,7 @@ fn obey(parsed: Parsed) -> Result<(), Failure> {
         Some(Command::Merge(args)) => merge::run(&args),
         Some(Command::Devices(args)) => devices::run(&args),
         Some(Command::Floor(args)) => floor_job::run(&args),
+        Some(Command::Idle(args)) => idle_job::run(&args),
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Top(args)) => top::run(&args),

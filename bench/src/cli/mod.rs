@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Job(JobArgs),
     /// Measure what this machine itself allows: cache line, bare ring, memcpy.
     Floor(FloorArgs),
+    /// Measure what thousands of idle connections cost: time, memory, and latency of a busy one.
+    Idle(IdleJobArgs),
     /// Compare two reports, and print the differences that exceed noise.
     Compare(CompareArgs),
     /// Add up reports of clients that measured at the same time, such as the ranks of a job.
@@ -131,6 +133,30 @@ pub(crate) struct FloorArgs {
     /// then goes to standard error
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = IDLE_EXAMPLES)]
+pub(crate) struct IdleJobArgs {
+    /// Number of idle connections, all of one core at either end, over shared memory
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=16_000))]
+    pub(crate) connections: u32,
+    /// Core of the client and core of the server, such as 0,1 [default: the last two allowed]
+    #[arg(long)]
+    pub(crate) cores: Option<CoreList>,
+    #[command(flatten)]
+    pub(crate) profile: ProfileArgs,
+    /// Number of rounds, each of which measures the busy connection alone and with the idle ones
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub(crate) repeats: u32,
+    /// Time per measurement
+    #[arg(long, default_value = "200ms", value_parser = parse_time)]
+    pub(crate) duration: Duration,
+    /// End with exit code 1 if a goal is missed
+    #[arg(long)]
+    pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Args, Debug)]
@@ -219,6 +245,15 @@ Examples:
   spinperf floor --cores 2,3 --repeats 9 --json floor.json
 
 Exit codes: 0 success, 1 measurement failed, 2 usage error";
+const IDLE_EXAMPLES: &str = "\
+Each process takes a descriptor and at most six memory mappings for a connection: 10,000 need ulimit -n 10064
+and vm.max_map_count 60384.
+
+Examples:
+  spinperf idle                             # 10,000 connections
+  spinperf idle --connections 1000 --profile dev-vm --check
+
+Exit codes: 0 success, 1 measurement failed or, with --check, a goal is missed, 2 usage error";
 const JOB_EXAMPLES: &str = "\
 A job file:
   schema = 1

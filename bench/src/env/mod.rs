@@ -6,7 +6,7 @@
 mod host;
 mod process;
 
-pub(crate) use process::{Holdings, holdings, memory_bytes};
+pub(crate) use process::{Holdings, descriptor_limit, holdings, mapping_limit, memory_bytes};
 
 use crate::cores::CoreList;
 use crate::fabric::Fabric;

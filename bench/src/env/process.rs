@@ -1,5 +1,6 @@
 //! Resources of a process, from `/proc`.
 
+use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 use std::fs;
 
@@ -25,6 +26,16 @@ pub(crate) fn holdings(process: u32) -> Holdings {
         resident_bytes: kib(&format!("/proc/{process}/status"), "VmRSS:").unwrap_or(0) << 10,
         descriptors: descriptors.map_or(0, |entries| entries.count() as u64),
     }
+}
+
+/// Descriptors that this process may open; `None` for any number.
+pub(crate) fn descriptor_limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+/// Memory mappings that a process may have (`vm.max_map_count`), if the kernel reports it.
+pub(crate) fn mapping_limit() -> Option<u64> {
+    fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
 }
 
 /// The number on the first line that begins with `key`.

@@ -36,7 +36,7 @@ pub(crate) use outcome::{Measured, REFUSED};
 pub(crate) use path::{InlineBytes, describe as describe_paths};
 pub(crate) use random::Random;
 pub(crate) use server::{register, serve};
-pub(crate) use session::{Load, Session};
+pub(crate) use session::{CONNECTING_MAX, Load, Session};
 pub(crate) use workload::{
     IN_FLIGHT_MAX, Limits, Mix, Mode, Operation, Rate, SHARES, Share, Workload,
 };

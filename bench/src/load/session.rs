@@ -17,10 +17,11 @@ use crate::interrupt;
 use spinrpc::config::IdlePolicy;
 use spinrpc::sys::clock::Clock;
 use spinrpc::{
-    CallError, CallSpec, Client, Core, DecodeError, Decoder, Encoder, Engine, Procedure, Reply,
-    ReplyHandler, Token,
+    CallError, CallSpec, Client, ConnectionEvent, Core, DecodeError, Decoder, Encoder, Engine,
+    Procedure, Reply, ReplyHandler, Token,
 };
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
+use std::fmt::Display;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -87,10 +88,7 @@ impl<'a> Session<'a> {
     pub(crate) fn load(&mut self, workload: Workload) -> Result<Load, Failure> {
         self.announce(&Intent::of(&workload, false))?;
         let driver = Driver::new(workload);
-        let mut idle = Vec::with_capacity(workload.idle_connections);
-        for number in 0..workload.idle_connections {
-            idle.push(self.connect(number, |_| IdleHandler)?);
-        }
+        let idle = self.connect_idle(workload.idle_connections)?;
         for lane in 0..workload.connections {
             let handler = LaneHandler { driver: driver.clone(), lane };
             let client = self.connect(lane, |_| handler)?;
@@ -286,6 +284,55 @@ impl<'a> Session<'a> {
         self.core.run_until(|| is_answered() || Instant::now() > deadline);
     }
 
+    /// Opens connections that stay idle, several at a time: so the steps of one are taken while others wait.
+    fn connect_idle(&mut self, count: usize) -> Result<Vec<Client>, Failure> {
+        // Their handshakes need CPUs, of which this core may have one of few.
+        self.core.set_idle(IdlePolicy::Adaptive);
+        let opened = self.open_idle(count);
+        self.core.set_idle(self.engine.config().idle_policy());
+        opened
+    }
+
+    fn open_idle(&mut self, count: usize) -> Result<Vec<Client>, Failure> {
+        let failure = Rc::new(OnceCell::new());
+        let mut clients = Vec::with_capacity(count);
+        let mut waiting = Vec::with_capacity(CONNECTING_MAX);
+        for number in 0..count {
+            let Callee { address, program, version } = self.callees[number % self.callees.len()];
+            let client = self
+                .core
+                .connect(address, program, version, |_| IdleHandler(Rc::clone(&failure)))
+                .map_err(|error| not_connected(&error))?;
+            waiting.push(client.clone());
+            clients.push(client);
+            let left = if number + 1 == count { 0 } else { CONNECTING_MAX - 1 };
+            self.wait_until_up(&mut waiting, left, &failure)?;
+        }
+        Ok(clients)
+    }
+
+    /// Runs turns until no more than `left` of these clients are still to come up.
+    fn wait_until_up(
+        &mut self,
+        waiting: &mut Vec<Client>,
+        left: usize,
+        failure: &OnceCell<String>,
+    ) -> Result<(), Failure> {
+        let deadline = Instant::now() + CONNECT_TIMEOUT;
+        self.core.run_until(|| {
+            waiting.retain(|client| !client.is_up());
+            waiting.len() <= left || failure.get().is_some() || Instant::now() > deadline
+        });
+        match failure.get() {
+            Some(failure) => Err(not_connected(failure)),
+            None if waiting.len() > left => {
+                let seconds = CONNECT_TIMEOUT.as_secs();
+                Err(not_connected(&format_args!("no connection came up for {seconds} s")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Connects to one server after the other.
     fn connect<H: ReplyHandler + 'static>(
         &mut self,
@@ -295,8 +342,12 @@ impl<'a> Session<'a> {
         let Callee { address, program, version } = self.callees[number % self.callees.len()];
         self.core
             .connect_wait(address, program, version, make, CONNECT_TIMEOUT)
-            .map_err(|error| Failure::Measurement(format!("connecting: {error}")))
+            .map_err(|error| not_connected(&error))
     }
+}
+
+fn not_connected(error: &dyn Display) -> Failure {
+    Failure::Measurement(format!("connecting: {error}"))
 }
 
 /// The connections of a workload, ready to be driven.
@@ -333,11 +384,18 @@ fn decode_answer(token: Token, results: Decoder<'_>) -> Result<Answer, DecodeErr
     }
 }
 
-/// Handler of a connection that does nothing.
-struct IdleHandler;
+/// Handler of a connection that does nothing; keeps the reason of the first one that cannot be made.
+struct IdleHandler(Rc<OnceCell<String>>);
 
 impl ReplyHandler for IdleHandler {
     fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {}
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        if let ConnectionEvent::ConnectFailed { error } = event {
+            // The first one is kept.
+            let _ = self.0.set(error.to_string());
+        }
+    }
 }
 
 fn server_lost() -> Failure {
@@ -347,6 +405,8 @@ fn server_lost() -> Failure {
 /// Number of turns in which replies or calls in reverse may still arrive, and after which counters are published.
 const SETTLING_TURNS: usize = 100;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Idle connections that are established at a time; as many handshakes as a server accepts at a time by default.
+pub(crate) const CONNECTING_MAX: usize = 64;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time in which a server notices that a connection is down.
 const SETTLING: Duration = Duration::from_secs(1);

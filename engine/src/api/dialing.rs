@@ -1,8 +1,9 @@
 //! Connects for the cores, so that none of them waits for a peer. `runtime` is the caller; it calls the
 //! driver's connector, and answers by the cores' mailboxes.
 //!
-//! Each address has a separate thread while a connection to it is being established. A listener
-//! that does not answer delays only connections to its own address.
+//! Each address has a separate thread while connections to it are being established. A listener
+//! that does not answer delays only connections to its own address. Threads go on with the next
+//! request, so that thousands of connections do not take thousands of threads.
 
 use super::errors::EngineError;
 use crate::config::{BulkView, Config};
@@ -12,9 +13,10 @@ use crate::reactor::Negotiated;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
 use crate::reactor::words::instance::Instance;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::lock;
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle, Scope};
 use std::time::Duration;
 
@@ -24,8 +26,6 @@ const ADDRESSES_MAX: usize = 16;
 /// A request to the control thread.
 pub(super) enum Job {
     Connect(Request),
-    /// A request for this address is answered.
-    Answered(String),
     /// The engine is gone. Cores that outlive it keep their end of the queue, so that the end of
     /// the queue cannot be the signal.
     Stop,
@@ -65,17 +65,57 @@ impl Dialer {
     }
 }
 
+/// Requests that wait, and what is being done. Between two changes no request waits that could be begun.
+#[derive(Default)]
+struct Waiting {
+    requests: VecDeque<Request>,
+    /// Addresses that a thread connects to.
+    dialed: Vec<String>,
+}
+
+impl Waiting {
+    /// Takes a new request, and gives it back if a thread is to begin it.
+    fn add(&mut self, request: Request) -> Option<Request> {
+        if self.can_begin(&request) {
+            return Some(self.begin(request));
+        }
+        self.requests.push_back(request);
+        None
+    }
+
+    /// The oldest request that can be begun after one for `address` was answered.
+    fn after(&mut self, address: &str) -> Option<Request> {
+        self.dialed.retain(|other| other != address);
+        let index = self.requests.iter().position(|request| self.can_begin(request))?;
+        let request = self.requests.remove(index)?;
+        Some(self.begin(request))
+    }
+
+    fn can_begin(&self, request: &Request) -> bool {
+        self.dialed.len() < ADDRESSES_MAX && !self.dialed.contains(&request.address)
+    }
+
+    fn begin(&mut self, request: Request) -> Request {
+        self.dialed.push(request.address.clone());
+        request
+    }
+}
+
 /// The control thread, which lets others wait for peers.
 pub(super) struct Dialing {
-    pub(super) dialer: Dialer,
-    pub(super) inboxes: Vec<Arc<Inbox>>,
-    /// Its own queue.
-    pub(super) jobs: Sender<Job>,
+    dialer: Dialer,
+    inboxes: Vec<Arc<Inbox>>,
     /// The engine is shut down: its cores take no more connections.
-    pub(super) is_over: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
+    waiting: Mutex<Waiting>,
 }
 
 impl Dialing {
+    /// `is_over` is set when the engine is shut down.
+    pub(super) fn new(dialer: Dialer, inboxes: Vec<Arc<Inbox>>, is_over: Arc<AtomicBool>) -> Self {
+        Self { dialer, inboxes, is_over, waiting: Mutex::default() }
+    }
+
     pub(super) fn spawn(self, jobs: Receiver<Job>) -> Result<JoinHandle<()>, EngineError> {
         let thread = Builder::new().name("spinrpc-control".into());
         let spawned = thread.spawn(move || std::thread::scope(|scope| self.run(scope, &jobs)));
@@ -83,35 +123,30 @@ impl Dialing {
     }
 
     fn run<'a>(&'a self, scope: &'a Scope<'a, '_>, jobs: &Receiver<Job>) {
-        let (mut waiting, mut dialed) = (VecDeque::new(), Vec::new());
         for job in jobs {
-            match job {
-                Job::Connect(request) => waiting.push_back(request),
-                Job::Answered(address) => dialed.retain(|other| *other != address),
-                Job::Stop => return,
-            }
-            while let Some(request) = self.next(&mut waiting, &dialed) {
-                dialed.push(request.address.clone());
+            let Job::Connect(request) = job else { return };
+            let begun = lock(&self.waiting).add(request);
+            if let Some(request) = begun {
                 self.dial_apart(scope, request);
             }
         }
     }
 
-    /// The first request whose address no thread connects to.
-    fn next(&self, waiting: &mut VecDeque<Request>, dialed: &[String]) -> Option<Request> {
-        if dialed.len() == ADDRESSES_MAX || self.is_over() {
-            return None;
-        }
-        let index = waiting.iter().position(|request| !dialed.contains(&request.address))?;
-        waiting.remove(index)
-    }
-
     fn dial_apart<'a>(&'a self, scope: &'a Scope<'a, '_>, request: Request) {
         let thread = Builder::new().name("spinrpc-connect".into());
         let own = request.clone();
-        if thread.spawn_scoped(scope, move || self.dial(&own)).is_err() {
+        if thread.spawn_scoped(scope, move || self.dial_on(own)).is_err() {
             // One thread too many: others wait after all.
+            self.dial_on(request);
+        }
+    }
+
+    /// Answers this request, and those that can be begun after it.
+    fn dial_on(&self, request: Request) {
+        let mut next = Some(request);
+        while let Some(request) = next.filter(|_| !self.is_over()) {
             self.dial(&request);
+            next = lock(&self.waiting).after(&request.address);
         }
     }
 
@@ -125,12 +160,57 @@ impl Dialing {
             mail = back;
             std::thread::yield_now();
         }
-        // It has ended if it does not take that.
-        let _ = self.jobs.send(Job::Answered(request.address.clone()));
     }
 
     fn is_over(&self) -> bool {
         // Relaxed: a caller can always ask too early.
         self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn request(number: u64, address: &str) -> Request {
+        Request {
+            core: 0,
+            number,
+            address: address.to_owned(),
+            timeout: Duration::ZERO,
+            instance: Instance::Passing,
+            lent: Arc::new([]),
+        }
+    }
+
+    #[test]
+    fn an_address_has_one_thread_which_goes_on_with_the_oldest_request_that_can_be_begun() {
+        let mut waiting = Waiting::default();
+        let number = |request: Option<Request>| request.map(|request| request.number);
+        assert_eq!(number(waiting.add(request(0, "a"))), Some(0));
+        assert_eq!(number(waiting.add(request(1, "a"))), None);
+        assert_eq!(number(waiting.add(request(2, "b"))), Some(2));
+        assert_eq!(number(waiting.add(request(3, "b"))), None);
+        assert_eq!(
+            number(waiting.after("b")),
+            Some(3),
+            "an older one is for an address with a thread"
+        );
+        assert_eq!(number(waiting.after("a")), Some(1));
+        assert_eq!([waiting.after("a"), waiting.after("b")].map(number), [None, None]);
+        assert!(waiting.dialed.is_empty(), "{:?}", waiting.dialed);
+    }
+
+    #[test]
+    fn addresses_beyond_the_limit_wait_for_any_thread_and_come_before_later_requests() {
+        let mut waiting = Waiting::default();
+        for number in 0..ADDRESSES_MAX {
+            assert!(waiting.add(request(number as u64, &format!("{number}"))).is_some());
+        }
+        assert!(waiting.add(request(90, "further")).is_none());
+        assert!(waiting.add(request(91, "7")).is_none());
+        assert_eq!(waiting.after("7").map(|request| request.number), Some(90));
+        assert_eq!(waiting.after("3").map(|request| request.number), Some(91));
+        assert_eq!(waiting.dialed.len(), ADDRESSES_MAX);
     }
 }

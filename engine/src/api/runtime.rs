@@ -146,9 +146,7 @@ impl Runtime {
         let shut_down = Arc::default();
         let is_over = Arc::clone(&shut_down);
         let control = match threads {
-            Threads::Own => {
-                Some(Dialing { dialer, inboxes, jobs: jobs.clone(), is_over }.spawn(work)?)
-            }
+            Threads::Own => Some(Dialing::new(dialer, inboxes, is_over).spawn(work)?),
             #[cfg(feature = "sim")]
             Threads::Callers => None,
         };

@@ -19,7 +19,7 @@ const LAYERS: &[&[&str]] = &[
     &["merge"],
     &["cli"],
     &["modes"],
-    &["devices", "floor_job", "metrics", "run", "serve"],
+    &["devices", "floor_job", "idle_job", "metrics", "run", "serve"],
     &["job", "main_job"],
 ];
 
