@@ -16,7 +16,7 @@ use super::runtime::{Runtime, Threads};
 use super::service::Service;
 #[cfg(feature = "verbs")]
 use crate::config::{self, Attempt, Invalidation};
-use crate::config::{Config, Driver};
+use crate::config::{Config, Driver, NumaPolicy};
 use crate::fabric::AnyConnector;
 use crate::fabric::capture::{CaptureConnector, CaptureSink};
 use crate::fabric::shm::{ShmConfig, ShmConnector};
@@ -537,6 +537,7 @@ fn shm_config(config: &Config) -> ShmConfig {
         peer_slab_bytes_max: config.peer_slab_bytes_max(),
         peer_memory_bytes_max: config.peer_memory_bytes_max(),
         core_memory_bytes_max: config.core_memory_bytes_max(),
+        near_cores: config.numa() == NumaPolicy::Local,
         ..ShmConfig::default()
     }
 }
@@ -604,7 +605,7 @@ mod tests {
     use super::super::errors::CallError;
     use super::super::runtime::SIMULATED_LETTERS;
     use super::*;
-    use crate::config::{CoreList, Host, NumaPolicy, RawConfig, Want};
+    use crate::config::{CoreList, Host, RawConfig, Want};
     #[cfg(feature = "verbs")]
     use crate::config::{DeviceName, RawVerbs};
     use crate::fabric::sim::{Network, World};
@@ -659,6 +660,8 @@ mod tests {
         assert_eq!(of(|raw| raw.limits.peer_slab_mib = 5).peer_slab_bytes_max, 5 << 20);
         assert_eq!(of(|raw| raw.limits.peer_mib = 8).peer_memory_bytes_max, 8 << 20);
         assert_eq!(of(|raw| raw.limits.core_mib = 9).core_memory_bytes_max, 9 << 20);
+        assert!(of(|raw| raw.mem.numa = NumaPolicy::Local).near_cores);
+        assert!(!of(|raw| raw.mem.numa = NumaPolicy::Off).near_cores);
         let room = |config: ShmConfig| crate::mem::BulkPool::region_bytes(&config.arena).unwrap();
         let arena_bytes = room(of(|raw| raw.shm.arena_mib = 64));
         assert!((63 << 20..=64 << 20).contains(&arena_bytes), "{arena_bytes}");

@@ -185,6 +185,14 @@ impl SharedMemory {
         false
     }
 
+    /// Asks for pages of `range` on this NUMA node, as long as it has some, whichever of the processes allocates them.
+    /// Pages that exist stay where they are. A wish: nothing is said of a range or node that cannot be.
+    pub(crate) fn prefer_node(&self, range: Range<usize>, node: u32) {
+        if range.start <= range.end && range.end <= self.span.len {
+            let _ = self.span.place(range, node);
+        }
+    }
+
     /// Allocates the pages of `range`, so that the data path takes no page fault there.
     ///
     /// # Errors
@@ -342,24 +350,25 @@ impl Span {
         let several = || Topology::current().is_ok_and(|topology| topology.nodes().len() > 1);
         if let Some(node) = node.filter(|_| several()) {
             // A machine that refuses it has told `Topology` of a node that is gone.
-            let _ = self.place(node);
+            let _ = self.place(0..self.len, node);
         }
     }
 
-    /// Memory of `node` as long as it has some: a strict binding would rather kill the process than
-    /// use that of another node.
-    fn place(&self, node: u32) -> io::Result<()> {
+    /// Memory of `node` for the pages of `range`, which is within the mapping, as long as the node has some: a strict
+    /// binding would rather kill the process than use that of another node.
+    fn place(&self, range: Range<usize>, node: u32) -> io::Result<()> {
+        let start = range.start - range.start % param::page_size();
         let mut mask = [0_u64; 16];
         let word = mask.get_mut((node / u64::BITS) as usize);
         *word.ok_or(io::ErrorKind::InvalidInput)? = 1 << (node % u64::BITS);
         // The kernel takes one off.
         let mask_bits = size_of_val(&mask) * 8 + 1;
-        // SAFETY: the range is mapped, and `mask` has as many bits as said.
+        // SAFETY: the range is mapped, as the callers have checked, and `mask` has as many bits as said.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
-                self.base.as_ptr(),
-                self.len,
+                self.base.add(start).as_ptr(),
+                range.end - start,
                 libc::c_long::from(libc::MPOL_PREFERRED),
                 mask.as_ptr(),
                 mask_bits,

@@ -55,6 +55,9 @@ pub struct ShmConfig {
     /// made, and all others when these are used up, by the core. A connection that is never used then holds three
     /// pages, and no message takes a page fault but the one for which the others come.
     pub prefault: bool,
+    /// Have the memory of a connection on the NUMA node of its core: its arena, and the ring that it sends on. What both
+    /// sides write is on the connector's.
+    pub near_cores: bool,
     /// How long a peer may take for its part of the handshake.
     pub handshake_timeout: Duration,
     /// Handshakes that may be open at a time. One more, and a silent one has to go: the oldest of the
@@ -85,6 +88,7 @@ impl Default for ShmConfig {
             copy_bytes_per_flush: 256 << 10,
             copy_bytes_alone: 1 << 20,
             prefault: true,
+            near_cores: true,
             handshake_timeout: Duration::from_secs(1),
             handshakes_max: 64,
         }

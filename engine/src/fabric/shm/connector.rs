@@ -186,6 +186,9 @@ impl Connector for ShmConnector {
             });
         }
         let Environment { ref config, layout, .. } = *self.environment;
+        if config.near_cores {
+            shared.stay_near();
+        }
         Ok(ShmFabric::new(shared, Arc::clone(&self.control), config.clone(), layout))
     }
 
@@ -201,7 +204,7 @@ impl Connector for ShmConnector {
         let (mut socket, credentials) = attempt.connect(&address, deadline)?;
         let layout = attempt.await_ready(&mut socket, environment, lent, deadline)?;
         let own = Own::new(&core, &config.arena).map_err(|error| attempt.no_memory(error))?;
-        let (rings, connection) = attempt.make_rings(layout, config.prefault)?;
+        let (rings, connection) = attempt.make_rings(layout, config.prefault, core.node())?;
         let slab_limits = environment.slab_limits_now(core_index, credentials, layout);
         let hello = Packet {
             kind: Kind::Hello,
@@ -431,12 +434,18 @@ impl Attempt {
             .map_err(|error| self.failed("the handshake cannot be sent", Some(error)))
     }
 
-    fn make_rings(&self, layout: Layout, prefault: bool) -> Result<(Window, OwnedFd), FabricError> {
+    fn make_rings(
+        &self,
+        layout: Layout,
+        prefault: bool,
+        node: Option<u32>,
+    ) -> Result<(Window, OwnedFd), FabricError> {
         let (memory, fd) = SharedMemory::create("spinrpc-connection", layout.bytes())
             .map_err(|error| self.failed("no shared memory", Some(error)))?;
         let rings = Window::new(Arc::new(memory));
+        handshake::place_near(&rings, layout, Side::Connector, node);
         if prefault {
-            handshake::prefault_idle(&rings, layout);
+            handshake::prefault_idle(&rings, layout, Side::Connector);
         }
         Ok((rings, fd))
     }
@@ -456,8 +465,19 @@ impl Attempt {
 /// What to do about an error of the system, where that is known.
 fn remedy(error: &io::Error) -> Option<String> {
     use rustix::process::{Resource, getrlimit};
-    (error.raw_os_error() == Some(libc::EMFILE)).then(|| {
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        format!("; this process may open {limit} files at a time: raise that limit (ulimit -n)")
-    })
+    match error.raw_os_error()? {
+        libc::EMFILE => {
+            let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+            Some(format!(
+                "; this process may open {limit} files at a time: raise that limit (ulimit -n)"
+            ))
+        }
+        // What a process gets that has too many mappings already, long before memory is short.
+        libc::ENOMEM => Some(
+            "; a connection takes five or six memory mappings, of which a process has as many as sysctl \
+             vm.max_map_count allows"
+                .to_owned(),
+        ),
+        _ => None,
+    }
 }

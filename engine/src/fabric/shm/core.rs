@@ -7,11 +7,13 @@ use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::bell::{BELL_BITS, BELL_PARKED_WORD, BELL_WORDS, Bell};
 use crate::sync::words::{HeapWords, WORD_BYTES};
 use crate::sys::mmap::SharedMemory;
+use crate::sys::topology::Topology;
 use crossbeam::queue::ArrayQueue;
+use rustix::thread::sched_getcpu;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr::{NonNull, null, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Bit of a bell that stands for the connection in `place`, and on a core with very many for others, too: all of them
@@ -36,6 +38,8 @@ pub(super) struct CoreShared {
     wake_requested: CachePadded<AtomicBool>,
     /// A fabric runs on it.
     pub(super) taken: AtomicBool,
+    /// NUMA node of its CPU, if there are several and memory is to be near it; known when it has started.
+    node: OnceLock<u32>,
 }
 
 impl CoreShared {
@@ -54,7 +58,23 @@ impl CoreShared {
             free,
             wake_requested: CachePadded::default(),
             taken: AtomicBool::new(false),
+            node: OnceLock::new(),
         })
+    }
+
+    /// Where memory of this core is to be; `None` for anywhere.
+    pub(super) fn node(&self) -> Option<u32> {
+        self.node.get().copied()
+    }
+
+    /// Memory is to be near the CPU of the calling thread, which is the core's, from now on.
+    pub(super) fn stay_near(&self) {
+        let Ok(topology) = Topology::current() else { return };
+        let node = topology.node_of(sched_getcpu()).filter(|_| topology.nodes().len() > 1);
+        if let Some(node) = node {
+            // A core starts once.
+            let _ = self.node.set(node);
+        }
     }
 
     /// Tells the core, from this process, to look at the connection in `place`.

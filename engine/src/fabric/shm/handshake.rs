@@ -10,7 +10,7 @@
 use super::config::CONNS_MAX;
 use super::core::{CoreShared, PeerBell, PlaceLease};
 use super::endpoint::PRIVATE_DATA_BYTES;
-use super::layout::Layout;
+use super::layout::{Layout, Side};
 use super::window::Window;
 use crate::mem::{BulkClass, BulkPool, Region, SLABS_MAX, Slab};
 use crate::sys::mmap::{BorrowedMemory, SharedMemory};
@@ -305,6 +305,9 @@ impl Own {
         let (memory, arena) =
             SharedMemory::create("spinrpc-arena", bytes).map_err(OwnError::Resources)?;
         let arena_bytes = memory.len();
+        if let Some(node) = core.node() {
+            memory.prefer_node(0..arena_bytes, node);
+        }
         let region = Region::from_shared(Arc::new(memory), 0..arena_bytes);
         let region = region.map_err(|error| OwnError::Resources(io::Error::other(error)))?;
         let bulk = BulkPool::new(region, classes).map_err(other)?;
@@ -321,9 +324,18 @@ pub(super) enum OwnError {
     Resources(io::Error),
 }
 
-/// Brings into being what a connection touches with its first messages. The rest comes when there are more.
-pub(super) fn prefault_idle(window: &Window, layout: Layout) {
-    for part in layout.idle_parts() {
+/// Places the memory of a side near its core, where that is known.
+pub(super) fn place_near(window: &Window, layout: Layout, side: Side, node: Option<u32>) {
+    let Some(node) = node else { return };
+    for part in layout.near(side).into_iter().filter(|part| !part.is_empty()) {
+        window.prefer_node(part, node);
+    }
+}
+
+/// Brings into being what a connection touches with its first messages, as far as this side does. The rest comes when
+/// there are more.
+pub(super) fn prefault_idle(window: &Window, layout: Layout, side: Side) {
+    for part in layout.idle_parts(side).into_iter().filter(|part| !part.is_empty()) {
         // Without it the core takes page faults; nothing else is lost.
         let _ = window.prefault(part);
     }

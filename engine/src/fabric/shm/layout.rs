@@ -76,14 +76,25 @@ impl Layout {
         TABLES_AT + side as usize * TABLE_WORDS
     }
 
-    /// What a connection touches with its first messages, in bytes: the control blocks, and the first slots of each ring.
-    pub(super) fn idle_parts(self) -> [Range<usize>; 3] {
-        let first = |side| {
-            let start = self.ring(side).slots_at * WORD_BYTES;
-            start..start + OPENING_SLOTS as usize * SLOT_WORDS * WORD_BYTES
+    /// What a connection touches with its first messages, in bytes: the control blocks, which the connector brings into
+    /// being, and the first slots of the ring that `side` sends on.
+    pub(super) fn idle_parts(self, side: Side) -> [Range<usize>; 2] {
+        let start = self.ring(side).slots_at * WORD_BYTES;
+        let first = start..start + OPENING_SLOTS as usize * SLOT_WORDS * WORD_BYTES;
+        match side {
+            Side::Connector => [0..2 * CONTROL_WORDS * WORD_BYTES, first],
+            Side::Listener => [first.start..first.start, first],
+        }
+    }
+
+    /// What is to be near the core of `side`, in bytes: the ring that it sends on, and for the connector all that is
+    /// before the rings.
+    pub(super) fn near(self, side: Side) -> [Range<usize>; 2] {
+        let before = match side {
+            Side::Connector => 0..RINGS_AT * WORD_BYTES,
+            Side::Listener => 0..0,
         };
-        let control = 0..2 * CONTROL_WORDS * WORD_BYTES;
-        [control, first(Side::Connector), first(Side::Listener)]
+        [before, self.ring_bytes(side)]
     }
 
     /// The ring that `side` sends on, in bytes.

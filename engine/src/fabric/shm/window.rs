@@ -89,6 +89,11 @@ impl Window {
         inside.then(|| unsafe { self.memory.as_ptr().add(range.start) })
     }
 
+    /// Asks for the pages of `range`, in bytes, on this NUMA node.
+    pub(super) fn prefer_node(&self, range: Range<usize>, node: u32) {
+        self.memory.prefer_node(range, node);
+    }
+
     /// Brings the pages of `range`, in bytes, into being, so that the data path takes no page fault there.
     pub(super) fn prefault(&self, range: Range<usize>) -> std::io::Result<()> {
         self.memory.prefault(range)

@@ -87,12 +87,12 @@ fn a_node_is_a_wish() {
 #[test]
 fn memory_is_placed_on_nodes_that_exist() {
     let mapping = Mapping::anonymous(1, PageRequest::default()).unwrap();
-    let placed = mapping.span.place(0).map_err(|error| error.raw_os_error());
+    let placed = mapping.span.place(0..mapping.len(), 0).map_err(|error| error.raw_os_error());
     // A kernel without NUMA, or a container, may not know the call or forbid it.
     let refused = [Err(Some(libc::ENOSYS)), Err(Some(libc::EPERM))];
     assert!(placed == Ok(()) || refused.contains(&placed), "{placed:?}");
     for absent in [1023, 1024, u32::MAX] {
-        assert!(mapping.span.place(absent).is_err(), "node {absent}");
+        assert!(mapping.span.place(0..mapping.len(), absent).is_err(), "node {absent}");
     }
 }
 

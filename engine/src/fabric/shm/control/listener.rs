@@ -325,8 +325,11 @@ fn accept_hello(
     let arena = handshake::map_arena(arena, hello.arena_bytes, hello.arena_bytes as usize)?;
     let bell = handshake::map_bell(bell)?;
     let slabs = handshake::map_slabs(slabs, hello.slab_bytes)?;
+    handshake::place_near(&window, layout, Side::Listener, core.node());
     if environment.config.prefault {
-        handshake::prefault_idle(&window, layout);
+        // Those of the connector exist, if it does as it should.
+        handshake::prefault_idle(&window, layout, Side::Connector);
+        handshake::prefault_idle(&window, layout, Side::Listener);
     }
     let parts = Parts { layout, window, arena, bell, slabs };
     Ok(Accepted { core_index, core, own, parts, hello, memory })
