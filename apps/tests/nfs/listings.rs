@@ -4,6 +4,7 @@ use crate::server::Server;
 use crate::tree::Content;
 use crate::{answer, refused, text};
 use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
+use serde_json::{Value, json};
 use std::io;
 
 fn fill(server: &Server, files: usize) {
@@ -63,6 +64,58 @@ fn json_is_one_object_per_line() -> io::Result<()> {
     let sizes: Vec<_> = entries.iter().map(|entry| entry["size"].as_u64()).collect();
     assert_eq!(sizes, [Some(0), Some(1), Some(2)]);
     assert_eq!(entries[1]["name"], "file-0001");
+    Ok(())
+}
+
+/// The objects that `ls --json` prints.
+fn objects(server: &Server) -> io::Result<Vec<Value>> {
+    let listing = text(&["ls", "--json", &server.target("")])?;
+    Ok(listing.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
+}
+
+/// Entries of READDIRPLUS may lack attributes, and READDIR has none (RFC 1813 sections 3.3.16 and 3.3.17).
+#[test]
+fn every_attribute_of_every_entry_is_listed_however_the_server_gives_them() -> io::Result<()> {
+    let server = Server::start("ls-attributes")?;
+    {
+        let mut state = server.state();
+        state.tree.put("directory", Content::Directory(Default::default()));
+        state.tree.put("file", Content::File(vec![0; 300]));
+        state.tree.put("link", Content::Link(b"file".to_vec()));
+    }
+    let time = "1970-01-02T00:00:00.000000005Z";
+    let object = |fileid: u64, name: &str, r#type: &str, size: u64| {
+        json!({
+            "name": name, "fileid": fileid, "type": r#type, "mode": 0o644, "links": 1, "uid": 1000,
+            "gid": 100, "size": size, "used": size, "fsid": 0xf5, "atime": time, "mtime": time,
+            "ctime": time,
+        })
+    };
+    let mut link = object(4, "link", "symbolic link", 4);
+    link["target"] = "file".into();
+    let expected = [object(2, "directory", "directory", 0), object(3, "file", "file", 300), link];
+    assert_eq!(objects(&server)?, expected, "in the pages");
+    server.state().faults.no_options = true;
+    assert_eq!(objects(&server)?, expected, "asked for, as the pages lack them");
+    let operation = NFS_PROGRAM::NFSPROC3_READDIRPLUS as u32;
+    server.state().faults.status.insert(operation, nfsstat3::NFS3ERR_NOTSUPP);
+    assert_eq!(objects(&server)?, expected, "asked for, name by name");
+    Ok(())
+}
+
+#[test]
+fn receive_no_attributes_of_an_entry_expect_it_listed_without() -> io::Result<()> {
+    let server = Server::start("ls-unknown")?;
+    fill(&server, 2);
+    let unsupported = NFS_PROGRAM::NFSPROC3_READDIRPLUS as u32;
+    let refused = NFS_PROGRAM::NFSPROC3_LOOKUP as u32;
+    server.state().faults.status.insert(unsupported, nfsstat3::NFS3ERR_NOTSUPP);
+    server.state().faults.status.insert(refused, nfsstat3::NFS3ERR_ACCES);
+    let listing = text(&["ls", &server.target("")])?;
+    assert_eq!(names(&listing), expected(2));
+    assert!(listing.lines().all(|line| line.starts_with("? ")), "{listing}");
+    let object = |fileid: u64, name: &str| json!({ "name": name, "fileid": fileid });
+    assert_eq!(objects(&server)?, [object(2, "file-0000"), object(3, "file-0001")]);
     Ok(())
 }
 
