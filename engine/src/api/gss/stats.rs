@@ -71,7 +71,7 @@ counters! {
     calls_denied,
     /// Replies to them that do not come from the server, or are not as it sent them.
     replies_forged,
-    /// Parts of bodies that were sealed or opened in a turn of their own.
+    /// Parts of bodies that were sealed or opened in steps; a turn may process several.
     body_steps,
 }
 

@@ -1,7 +1,8 @@
 //! Bodies under RPCSEC_GSS that are too long to be sealed or opened at once: a core processes a bounded part of one
 //! in each turn, so that its other connections do not wait for the encryption of a mebibyte. Connections take turns;
-//! the bodies of one connection are processed in order of arrival. Short bodies are processed where they arrive, until those of
-//! a turn are together as long as such a part; further ones of the turn wait here.
+//! the bodies of one connection that wait are processed in order of arrival. Short bodies are processed where they arrive, until
+//! those of a turn are together as long as such a part; further ones of the turn wait here, in places of their own, so that
+//! long bodies find theirs. Short ones of a later turn may overtake them.
 
 use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool};
@@ -20,9 +21,10 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most bodies of a core. Further ones are processed at once, as are those beyond the share of a connection.
+/// Most long bodies of a core, and most short ones. Further ones are processed at once, as are those beyond the share of a
+/// connection.
 const BODIES_MAX: usize = 64;
-/// Bodies may use this fraction of the blocks of the core's memory: one in four.
+/// Bodies may use this fraction of the blocks of the core's memory, of a length that holds them: one in four.
 const BLOCKS_SHARE: usize = 4;
 /// A connection may have this fraction of the bodies: one in two.
 const CONN_SHARE: usize = 2;
@@ -111,8 +113,10 @@ pub(crate) struct GssWork {
     waiting: VecDeque<Work>,
     /// Sealed calls that could not be sent yet.
     pub(in crate::reactor) sealed: VecDeque<CallSealing>,
-    /// Largest number of bodies: each holds memory that calls and replies need.
-    bodies_max: usize,
+    /// Largest number of long bodies: each holds memory that calls and replies need.
+    long_max: usize,
+    /// The same for short bodies.
+    short_max: usize,
     /// Index of the connection that had the last step.
     last: u32,
     /// Calls that were denied, and wait for another context.
@@ -130,14 +134,27 @@ pub(crate) struct GssWork {
 impl GssWork {
     /// Creates the list for a core with this memory.
     pub(in crate::reactor) fn new(step_bytes: usize, pool: &BulkPool) -> Self {
-        let blocks = pool.classes().last().map_or(0, |longest| longest.total);
-        let bodies_max = (blocks / BLOCKS_SHARE).clamp(1, BODIES_MAX);
-        let waiting = VecDeque::with_capacity(bodies_max);
-        let sealed = VecDeque::with_capacity(bodies_max);
+        let share = |blocks: usize| (blocks / BLOCKS_SHARE).clamp(1, BODIES_MAX);
+        let long_max = share(pool.classes().last().map_or(0, |longest| longest.total));
+        let holding = pool.classes().find(|class| class.block_bytes > step_bytes);
+        let short_max = share(holding.map_or(0, |class| class.total));
+        let waiting = VecDeque::with_capacity(long_max + short_max);
+        let sealed = VecDeque::with_capacity(long_max);
         let (denied, is_new) = (Vec::new(), false);
         let (at_once, left) = ((0, 0), 0);
         let last = u32::MAX;
-        Self { waiting, sealed, bodies_max, last, denied, is_new, step_bytes, at_once, left }
+        Self {
+            waiting,
+            sealed,
+            long_max,
+            short_max,
+            last,
+            denied,
+            is_new,
+            step_bytes,
+            at_once,
+            left,
+        }
     }
 
     pub(in crate::reactor) fn step_bytes(&self) -> usize {
@@ -159,19 +176,25 @@ impl GssWork {
             self.at_once = (turn, 0);
         }
         let all = self.at_once.1.saturating_add(cost);
-        if all > self.step_bytes && self.has_room(conn) {
+        let has_place = if self.is_long(cost) { Self::has_room } else { Self::has_short_room };
+        if all > self.step_bytes && has_place(self, conn) {
             return true;
         }
         self.at_once.1 = all;
         false
     }
 
-    /// Returns true if the connection may add another body.
+    /// Returns true if the connection may add another long body.
     pub(in crate::reactor) fn has_room(&self, conn: ConnId) -> bool {
+        let waiting = self.waiting.iter().filter(|work| self.is_long(work.cost()));
         let sealed = self.sealed.iter().map(|call| call.conn);
-        let own = self.waiting.iter().map(Work::conn).chain(sealed).filter(|other| *other == conn);
-        let all = self.waiting.len() + self.sealed.len();
-        all < self.bodies_max && own.count() < self.bodies_max.div_ceil(CONN_SHARE)
+        is_below(self.long_max, conn, waiting.map(Work::conn).chain(sealed))
+    }
+
+    /// Returns true if the connection may add another short body.
+    fn has_short_room(&self, conn: ConnId) -> bool {
+        let waiting = self.waiting.iter().filter(|work| !self.is_long(work.cost()));
+        is_below(self.short_max, conn, waiting.map(Work::conn))
     }
 
     pub(in crate::reactor) fn is_empty(&self) -> bool {
@@ -281,6 +304,16 @@ impl GssWork {
             Work::Send(call) => Finished::Send(call, end.map(drop)),
         })
     }
+}
+
+/// Returns true if these are fewer bodies than `max`, and those of `conn` fewer than its share.
+fn is_below(max: usize, conn: ConnId, bodies: impl Iterator<Item = ConnId>) -> bool {
+    let (mut all, mut own) = (0, 0);
+    for other in bodies {
+        all += 1;
+        own += usize::from(other == conn);
+    }
+    all < max && own < max.div_ceil(CONN_SHARE)
 }
 
 impl Work {
@@ -439,6 +472,78 @@ mod tests {
             BodySealing::begin(service, keys, &mut body, bytes, SEQUENCE, 1, &mut confounders);
         assert_eq!(begun.unwrap().step(keys, &mut body, usize::MAX), Ok(Progress::Done));
         body
+    }
+
+    /// A reply whose body of this length is to be opened.
+    fn reply(conn: ConnId, pool: &BulkPool, bytes: usize) -> ReplyOpening {
+        let mut message = pool.take(bytes).unwrap();
+        message.set_len(bytes);
+        ReplyOpening {
+            conn,
+            token: 0,
+            sent: sent(GssService::Privacy, Enctype::Aes256Sha1),
+            message,
+            at: 0,
+            rest: None,
+            opening: None,
+            arguments: [const { None }; ITEMS_MAX],
+            results: [const { None }; ITEMS_MAX],
+        }
+    }
+
+    /// Short bodies have places of their own: a long one finds a place however many of them wait, and the other way round.
+    #[test]
+    fn short_bodies_take_no_place_of_a_long_one() {
+        let classes = [(STEP, 16), (2 * STEP, 16), (8 * STEP, 8)];
+        let classes = classes.map(|(block_bytes, count)| BulkClass { block_bytes, count });
+        let bytes = BulkPool::region_bytes(&classes).unwrap() + 64;
+        let region = Region::from_boxed(vec![0; bytes].into());
+        let pool = BulkPool::new(region, &classes).unwrap();
+        let mut work = GssWork::new(STEP, &pool);
+        let conns = [ConnId::new(0, 0), ConnId::new(1, 0)];
+        // A turn processes as much as a step where it arrives.
+        assert!(!work.is_to_wait(7, conns[0], STEP));
+        // A quarter of 16 blocks, of which each connection may have half.
+        for conn in conns {
+            for _ in 0..2 {
+                assert!(work.is_to_wait(7, conn, STEP));
+                work.push(Work::Reply(reply(conn, &pool, STEP)));
+            }
+            assert!(!work.is_to_wait(7, conn, STEP), "beyond its share");
+        }
+        assert!(!work.is_to_wait(7, ConnId::new(2, 0), STEP), "beyond all places");
+        // A quarter of 8 blocks.
+        for conn in conns {
+            assert!(work.is_to_wait(7, conn, STEP + 1) && work.has_room(conn));
+            work.push(Work::Reply(reply(conn, &pool, STEP + 1)));
+            assert!(!work.is_to_wait(7, conn, STEP + 1) && !work.has_room(conn));
+        }
+        assert!(!work.is_to_wait(8, conns[0], STEP), "the first of another turn");
+    }
+
+    /// Type 20 takes twice the time: its bodies count double.
+    #[test]
+    fn a_step_of_encryption_type_20_is_half_as_long() {
+        let cost_of = |enctype| cost(&context(Role::Initiator, enctype), STEP);
+        assert_eq!(cost_of(Enctype::Aes256Sha1), STEP);
+        assert_eq!(cost_of(Enctype::Aes256Sha384), 2 * STEP);
+        for (enctype, expected) in
+            [(Enctype::Aes256Sha1, STEPS), (Enctype::Aes256Sha384, 2 * STEPS)]
+        {
+            let service = GssService::Privacy;
+            let client = context(Role::Initiator, enctype);
+            // A step is as long as several pieces in which a body is processed.
+            let step = 4 * STEP;
+            let content = vec![5; STEPS * step - 100];
+            let mut sealed = body(service, enctype, &content);
+            let keys = client.receive_keys();
+            let mut opening = BodyOpening::begin(service, keys, &mut sealed, SEQUENCE).unwrap();
+            let mut steps = 1;
+            while open_step(&client, &mut opening, &mut sealed, step).is_none() {
+                steps += 1;
+            }
+            assert!((expected..=expected + 1).contains(&steps), "{enctype:?}: {steps} steps");
+        }
     }
 
     fn sent(service: GssService, enctype: Enctype) -> SentCall {
