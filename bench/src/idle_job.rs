@@ -63,9 +63,8 @@ impl Setup {
         let micros = seconds * 1e6 / idle as f64;
         vec![
             format!(
-                "{idle} connections were made in {seconds:.2} s, {micros:.0} µs each, one after the other but for \
-                 {} in progress; they share two cores with both control threads",
-                CONNECTING_MAX
+                "{idle} connections were made in {seconds:.2} s, {micros:.0} µs each, one handshake after the other, \
+                 {CONNECTING_MAX} requested at a time; they share two cores with both control threads"
             ),
             format!(
                 "an idle connection takes {client:.1} KiB of the client and {server:.1} KiB of the server (Pss: \

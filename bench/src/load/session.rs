@@ -318,16 +318,23 @@ impl<'a> Session<'a> {
         left: usize,
         failure: &OnceCell<String>,
     ) -> Result<(), Failure> {
-        let deadline = Instant::now() + CONNECT_TIMEOUT;
+        let mut deadline = Instant::now() + ANSWER_TIMEOUT;
         self.core.run_until(|| {
+            let before = waiting.len();
             waiting.retain(|client| !client.is_up());
+            if waiting.len() < before {
+                deadline = Instant::now() + ANSWER_TIMEOUT;
+            }
             waiting.len() <= left || failure.get().is_some() || Instant::now() > deadline
         });
         match failure.get() {
             Some(failure) => Err(not_connected(failure)),
             None if waiting.len() > left => {
-                let seconds = CONNECT_TIMEOUT.as_secs();
-                Err(not_connected(&format_args!("no connection came up for {seconds} s")))
+                let (seconds, requested) = (ANSWER_TIMEOUT.as_secs(), waiting.len());
+                let silence = format_args!(
+                    "of {requested} that were requested, none came up for {seconds} s"
+                );
+                Err(not_connected(&silence))
             }
             None => Ok(()),
         }
@@ -391,10 +398,13 @@ impl ReplyHandler for IdleHandler {
     fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {}
 
     fn on_event(&mut self, event: &ConnectionEvent) {
-        if let ConnectionEvent::ConnectFailed { error } = event {
-            // The first one is kept.
-            let _ = self.0.set(error.to_string());
-        }
+        let reason = match event {
+            ConnectionEvent::ConnectFailed { error } => error.to_string(),
+            ConnectionEvent::Down { cause, .. } => cause.to_string(),
+            _ => return,
+        };
+        // The first one is kept.
+        let _ = self.0.set(reason);
     }
 }
 
@@ -405,7 +415,8 @@ fn server_lost() -> Failure {
 /// Number of turns in which replies or calls in reverse may still arrive, and after which counters are published.
 const SETTLING_TURNS: usize = 100;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Idle connections that are established at a time; as many handshakes as a server accepts at a time by default.
+/// Idle connections that are requested at a time: their handshakes follow each other, on the thread for their address, while
+/// those before them make their first call.
 pub(crate) const CONNECTING_MAX: usize = 64;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time in which a server notices that a connection is down.

@@ -15,6 +15,7 @@ use crate::reactor::words::instance::Instance;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle, Scope};
@@ -63,6 +64,14 @@ impl Dialer {
             self.connector.connect(&asked.private_data(&private_data).lend(lent));
         Mail::Connected { request: *number, result }
     }
+}
+
+/// The answer to a request whose connector panicked: without one its address would be dialed for ever.
+fn panicked(request: &Request) -> Mail {
+    let reason = "a panic on the thread that connects; this is a bug of spinrpc".to_owned();
+    let op = format!("connect {}", request.address);
+    let result = Err(FabricError { op, reason, source: None });
+    Mail::Connected { request: request.number, result }
 }
 
 /// Requests that wait, and what is being done. Between two changes no request waits that could be begun.
@@ -133,11 +142,15 @@ impl Dialing {
     }
 
     fn dial_apart<'a>(&'a self, scope: &'a Scope<'a, '_>, request: Request) {
-        let thread = Builder::new().name("spinrpc-connect".into());
-        let own = request.clone();
-        if thread.spawn_scoped(scope, move || self.dial_on(own)).is_err() {
-            // One thread too many: others wait after all.
-            self.dial_on(request);
+        let mut next = Some(request);
+        while let Some(request) = next.filter(|_| !self.is_over()) {
+            let thread = Builder::new().name("spinrpc-connect".into());
+            let own = request.clone();
+            if thread.spawn_scoped(scope, move || self.dial_on(own)).is_ok() {
+                return;
+            }
+            // One thread too many: others wait after all, but for this request only.
+            next = self.dial(&request);
         }
     }
 
@@ -145,15 +158,20 @@ impl Dialing {
     fn dial_on(&self, request: Request) {
         let mut next = Some(request);
         while let Some(request) = next.filter(|_| !self.is_over()) {
-            self.dial(&request);
-            next = lock(&self.waiting).after(&request.address);
+            next = self.dial(&request);
         }
     }
 
-    fn dial(&self, request: &Request) {
-        let mut mail = self.dialer.connect(request);
+    /// Answers a request. Returns one that can be begun after it.
+    fn dial(&self, request: &Request) -> Option<Request> {
+        let dialed = catch_unwind(AssertUnwindSafe(|| self.dialer.connect(request)));
+        self.answer(request.core, dialed.unwrap_or_else(|_| panicked(request)));
+        lock(&self.waiting).after(&request.address)
+    }
+
+    fn answer(&self, core: usize, mut mail: Mail) {
         // A mailbox that is full is being read, unless the engine ends.
-        while let Err(back) = self.inboxes[request.core].post(mail) {
+        while let Err(back) = self.inboxes[core].post(mail) {
             if self.is_over() {
                 break;
             }

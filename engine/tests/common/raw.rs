@@ -42,7 +42,8 @@ pub(crate) struct RawPeer {
     recvs: BufPool,
     batch: Completions,
     heard: std::collections::VecDeque<Said>,
-    exposed: Vec<(RemoteSlice, Bulk)>,
+    /// Memory that is exposed, and kept to be rewritten.
+    kept: Vec<(RemoteSlice, Bulk)>,
     rewritten: Vec<Bulk>,
     reading: Option<Bulk>,
     written: Vec<Bulk>,
@@ -69,7 +70,7 @@ impl RawPeer {
             recvs: pool(RECEIVES),
             batch: Completions::with_limit(64),
             heard: Default::default(),
-            exposed: Vec::new(),
+            kept: Vec::new(),
             rewritten: Vec::new(),
             reading: None,
             written: Vec::new(),
@@ -167,19 +168,29 @@ impl RawPeer {
 
     /// Memory with these bytes that the other side may read, or write.
     pub(crate) fn expose(&mut self, bytes: &[u8], access: Access) -> RemoteSlice {
+        self.expose_bulk(bytes, access).0
+    }
+
+    /// The same for [`RawPeer::rewrite`]: the memory does not come back by itself when the other side is done with it.
+    pub(crate) fn expose_kept(&mut self, bytes: &[u8], access: Access) -> RemoteSlice {
+        let (slice, bulk) = self.expose_bulk(bytes, access);
+        self.kept.push((slice, bulk));
+        slice
+    }
+
+    fn expose_bulk(&mut self, bytes: &[u8], access: Access) -> (RemoteSlice, Bulk) {
         let mut bulk: Bulk = self.fabric.bulk(self.qp, bytes.len()).unwrap();
         bulk.copy_from(0, bytes);
         let slice = self.fabric.expose(self.qp, bulk.lease(0..bytes.len()), access).unwrap();
-        self.exposed.push((slice, bulk));
-        slice
+        (slice, bulk)
     }
 
     /// Writes to memory that was exposed, whose key dies before that: the other side is done with it, or would fail.
     pub(crate) fn rewrite(&mut self, slice: RemoteSlice, at: usize, bytes: &[u8]) {
         self.fabric.revoke(self.qp, slice.handle);
         let end = Instant::now() + LIMIT;
-        let index = self.exposed.iter().position(|(exposed, _)| *exposed == slice);
-        let (_, mut bulk) = self.exposed.remove(index.expect("memory that is exposed"));
+        let index = self.kept.iter().position(|(kept, _)| *kept == slice);
+        let (_, mut bulk) = self.kept.remove(index.expect("memory that is kept"));
         while bulk.is_leased() {
             self.pump();
             assert!(Instant::now() < end, "a key did not die for {LIMIT:?}");

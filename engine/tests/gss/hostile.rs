@@ -164,7 +164,7 @@ impl Foe {
         content: &[u8],
     ) -> RemoteSlice {
         let message = self.message(with, procedure, content);
-        let slice = self.peer.expose(&message[HEADER_BYTES..], Access::RemoteRead);
+        let slice = self.peer.expose_kept(&message[HEADER_BYTES..], Access::RemoteRead);
         let (high, low) = ((slice.offset >> 32) as u32, slice.offset as u32);
         let lists = [1, 0, slice.handle, slice.length, high, low, 0, 0, 0];
         self.peer.send(&transport(self.xid, NOMSG, &lists));

@@ -133,6 +133,26 @@ mod tests {
         assert_eq!(spans.last().unwrap().1, words);
     }
 
+    /// All memory of a connection is near one of both cores, and what a side brings into being is near its own.
+    #[test]
+    fn each_part_is_near_one_side() {
+        let layout = Layout::new(64).unwrap();
+        let near =
+            |side| layout.near(side).into_iter().filter(|part: &Range<usize>| !part.is_empty());
+        let mut parts: Vec<_> = near(Side::Connector).chain(near(Side::Listener)).collect();
+        parts.sort_unstable_by_key(|part| part.start);
+        assert_eq!((parts[0].start, parts.last().unwrap().end), (0, layout.bytes()));
+        assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start), "{parts:?}");
+        for side in [Side::Connector, Side::Listener] {
+            let inside = |part: &Range<usize>| {
+                near(side).any(|near| near.start <= part.start && part.end <= near.end)
+            };
+            let idle = layout.idle_parts(side);
+            assert!(idle.iter().filter(|part| !part.is_empty()).all(inside), "{side:?}");
+            assert!(idle.iter().any(|part| !part.is_empty()));
+        }
+    }
+
     #[test]
     fn numbers_of_slots_that_no_ring_can_have_are_refused() {
         for slots in [0, 1, 8, 100, RING_SLOTS_MAX * 2, u32::MAX] {
