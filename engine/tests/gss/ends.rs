@@ -12,7 +12,10 @@ const PARTS: usize = 5 * STEPS;
 /// So few MiB that memory which is not given back is missed: each call takes one or two blocks of 256 KiB at each end.
 const ARENA_MIB: u64 = 16;
 
-/// A call ends in this way in every fifth turn; nothing that it held is missing afterwards.
+/// Turns between the ends of two calls. Each takes a new connection and context, for which sanitizers need long.
+const EVERY: usize = if cfg!(sanitized) { 15 } else { 5 };
+
+/// A call ends in this way in one turn of each [`EVERY`]; nothing that it held is missing afterwards.
 fn end_in_any_turn(service: GssService, end: impl Fn(&Turned, usize, spinrpc::CallId)) {
     let data = pattern(3, LONG);
     let mut all = Turned::start_as(|raw| {
@@ -30,7 +33,7 @@ fn end_in_any_turn(service: GssService, end: impl Fn(&Turned, usize, spinrpc::Ca
     let other = all.connect(service, STEP as u64);
     let client = all.callers[index].client.clone();
     let (mut calls, mut whole) = (0, 0);
-    for turns in (0..PARTS + 30).step_by(5) {
+    for turns in (0..PARTS + 30).step_by(EVERY) {
         let mut spec = CallSpec::new().reply_bytes_max(LONG + 64);
         let call = client.call(ECHO, Token(7), &mut spec, |args| args.opaque(&data)).unwrap();
         let mut left = turns;
