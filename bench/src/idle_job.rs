@@ -170,7 +170,7 @@ fn load(profile: &ProfileArgs, pair: CorePair) -> Result<Profile, Failure> {
     profile::load(profile, Side::Client, Some(&CoreList::from(pair.client)), Driver::Shm)
 }
 
-/// The profile with room for so many connections, as far as the user does not say otherwise.
+/// The profile with room for these connections, as far as the user does not say otherwise.
 fn with_room(args: &IdleJobArgs, idle: u32) -> Result<ProfileArgs, Failure> {
     let ProfileArgs { name, set } = &args.profile;
     let conns = u64::from(idle + OTHERS);
@@ -192,7 +192,7 @@ fn connection_mib(config: &Config) -> u64 {
     2 * raw.shm.arena_mib + ring_mib + 1
 }
 
-/// Limits of the system that so many connections would exceed, in each of the two processes.
+/// Limits of the system that these connections would exceed, in each of the two processes.
 fn check_system(idle: u32) -> Result<(), Failure> {
     let needed = u64::from(idle + OTHERS);
     if let Some(limit) = descriptor_limit().filter(|limit| *limit < needed) {

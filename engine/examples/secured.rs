@@ -125,7 +125,7 @@ fn show(enctype: u32, length: &str, mut times: Vec<f64>) {
     );
 }
 
-/// So many echoes under enctype 18 and [`GssService::None`].
+/// Number of echoes under enctype 18 and [`GssService::None`].
 fn count(calls: u64) -> Result<(), Box<dyn Error>> {
     let mut bench = Bench::new(Enctype::Aes256Sha1)?;
     let secured = bench.client(Some((Enctype::Aes256Sha1, GssService::None)))?;

@@ -121,7 +121,7 @@ impl PartRepeat {
         self.open.as_ref().map_or((false, 0), |open| (open.refused.is_some(), open.never_sent))
     }
 
-    /// The histogram, if there is one to be had.
+    /// The histogram, if there is one.
     fn decode(&self, is_refused: bool) -> Result<Option<Histogram<u64>>, &'static str> {
         match &self.histogram {
             Some(text) => {

@@ -52,7 +52,7 @@ fn a_long_call_takes_a_turn_of_its_client_for_each_step_and_short_ones_go_betwee
     }
 }
 
-/// So many long calls, each ended while it is sealed, that memory, credits or slots of any that were not given back would
+/// Number of long calls, each ended while it is sealed, that memory, credits or slots of any that were not given back would
 /// not be enough for all of them.
 fn end_many(service: GssService, expected: &CallError, end: impl Fn(&Turned, CallId)) {
     const MANY: usize = 300;

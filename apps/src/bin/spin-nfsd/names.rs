@@ -23,7 +23,7 @@ pub(crate) const REFRESH: Duration = Duration::from_secs(60);
 const ANSWER_TTL: Duration = Duration::from_secs(300);
 /// Maximum wait for the answers to all names.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum number of lookups at a time, those included that nobody waits for any more.
+/// Maximum number of lookups at a time, including those that no caller waits for any more.
 const LOOKUPS_MAX: usize = 16;
 /// Maximum number of addresses of one name, and of hosts of one netgroup.
 const ADDRESSES_MAX: usize = 1024;

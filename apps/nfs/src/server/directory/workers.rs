@@ -46,7 +46,7 @@ pub(super) enum Answered {
 impl Work<Job> for Tree {
     const TICK: Option<Duration> = Some(TICK);
 
-    /// Nobody waits for the answers, jobs hold memory of cores, and files that were written must still be
+    /// No caller waits for the answers, jobs hold memory of cores, and files that were written must still be
     /// synced and closed.
     const DRAINS: bool = true;
 
