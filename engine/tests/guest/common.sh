@@ -38,7 +38,7 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
-# need COMMAND=PACKAGE...: installs the Debian packages of the commands that are missing.
+# need COMMAND=PACKAGE...: installs the Debian packages of the commands that are missing, one process at a time.
 need() {
     local pair missing=()
     for pair in "$@"; do
@@ -46,9 +46,12 @@ need() {
     done
     [ ${#missing[@]} -gt 0 ] || return 0
     echo "guest: installing ${missing[*]}" >&2
-    with_lists as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -qqy --no-install-recommends "${missing[@]}" ||
-        fail "install these Debian packages first: ${missing[*]}"
+    mkdir -p "$cache"
+    (
+        flock 9
+        with_lists as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -qqy --no-install-recommends "${missing[@]}"
+    ) 9>"$cache/apt.lock" || fail "install these Debian packages first: ${missing[*]}"
 }
 
 # with_lists COMMAND...: one of apt's, a second time with new lists of packages where the ones that
