@@ -1,5 +1,6 @@
 //! Work of spinperf's client for each call, which is part of every rate it prints: one read of the clock, and one
-//! sample. The sample is recorded after the next call has left, so that a round trip contains the clock only.
+//! sample. The sample is recorded after the next call has left, so that a round trip contains the clock only. A short reply
+//! that is not verified is checked then, too.
 
 use crate::cores::pin;
 use crate::failure::Failure;
