@@ -6,6 +6,8 @@ mod common;
 mod configuring;
 #[path = "gss/contexts.rs"]
 mod contexts;
+#[path = "gss/elsewhere.rs"]
+mod elsewhere;
 #[path = "gss/ends.rs"]
 mod ends;
 #[path = "gss/false_server.rs"]

@@ -46,7 +46,7 @@ Examples:
 Verdicts: ok; info, informational; warn, slower or less even than possible; fail, does not work as
 the profile specifies; unknown, not reported by the host or not tested. Work that competes with
 polling is a warning with poll.mode=busy, and a note otherwise. Doctor changes nothing: apply the
-remedies yourself.
+remedies yourself. It asks no other host. Names of programs at TCP port 2049 need root.
 
 Exit status: 0 no failures (with --strict: nor warnings), 1 failures or an invalid profile, 2 usage
 error.";

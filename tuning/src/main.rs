@@ -79,7 +79,8 @@ enum Command {
     /// Save what this host reports in sysfs and procfs, for analysis elsewhere
     ///
     /// The record is a text file with exactly what doctor reads. It contains names and addresses of
-    /// RDMA devices and of the host: review it before you share it.
+    /// RDMA devices and of the host, and the name of its Kerberos realm: review it before you share it.
+    /// Of the keytab it has mode and owner only.
     #[command(after_help = examine::RECORD_EXAMPLES)]
     Record(examine::RecordArguments),
 }

@@ -31,7 +31,7 @@ fn the_same_server_as_installed_fails_and_says_what_to_do() {
     let report = Case::of(WRONG, "verbs-mlx5").report();
     assert_eq!(report.verdict, Fail);
     let text = report.render(false);
-    let summary = "doctor: 1 failure, 9 warnings, 7 notes, 10 unknown on node7 for profile \
+    let summary = "doctor: 1 failure, 9 warnings, 7 notes, 12 unknown on node7 for profile \
                    verbs-mlx5";
     assert!(text.contains(summary), "{text}");
     assert!(text.contains("fail memory.lock: each connection registers up to"), "{text}");
@@ -591,6 +591,119 @@ fn hops_are_told_best_first() {
     assert_eq!(Case::of(LAPTOP, "latency").tried(none).verdict("probe.hops"), Unknown);
 }
 
+const CONF: &str = "etc/krb5.conf";
+const KEYTAB: &str = "etc/krb5.keytab";
+const TCP: &str = "proc/net/tcp";
+const LISTENS: &str = "1: 00000000:0801 00000000:0000 0A 0:0 0:0 0 1000 0 4711 1";
+
+/// A host that is set up for Kerberos.
+fn kerberos() -> Case {
+    Case::of(VM, "base")
+        .with(CONF, "default_realm = SPIN.TEST")
+        .with(KEYTAB, "mode 0600, owner 0, readable")
+        .with("proc/self/status", "Uid: 0 0 0 0")
+        .with(TCP, "")
+        .with("proc/cpuinfo", "flags : fpu aes sha_ni")
+}
+
+#[test]
+fn a_host_that_is_set_up_for_kerberos_is_good_and_one_without_it_too() {
+    for id in ["kerberos.keytab", "kerberos.port", "kerberos.instructions"] {
+        assert_eq!(kerberos().verdict(id), Good, "{id}");
+    }
+    assert_eq!(Case::of(VM, "base").verdict("kerberos.keytab"), Good);
+    for id in ["kerberos.port", "kerberos.instructions"] {
+        assert_eq!(Case::of(VM, "base").verdict(id), Unknown, "an older record: {id}");
+    }
+}
+
+#[test]
+fn a_keytab_that_others_can_read_or_change_is_told_with_the_command() {
+    let of = |permissions: &str, user: u32| {
+        let status = format!("Uid: {user} {user} {user} {user}");
+        let case = kerberos().with(KEYTAB, permissions).with("proc/self/status", &status);
+        case.finding("kerberos.keytab")
+    };
+    for mode in ["0644", "0604", "0602", "0601", "0777"] {
+        let finding = of(&format!("mode {mode}, owner 0, readable"), 0);
+        assert_eq!(finding.verdict, Fail, "{mode}");
+        assert!(remedy(&finding).0.contains("change the keys"));
+        assert_eq!(remedy(&finding).1, ["chmod o= /etc/krb5.keytab"]);
+    }
+    assert_eq!(of("mode 0640, owner 0, readable", 0).verdict, Good);
+    assert_eq!(of("mode 0600, owner 7, readable", 7).verdict, Good);
+    let other = of("mode 0600, owner 7, readable", 0);
+    assert_eq!(
+        (other.verdict, remedy(&other).1),
+        (Warn, vec!["chown root /etc/krb5.keytab".into()])
+    );
+    let group = of("mode 0660, owner 0, readable", 0);
+    assert_eq!(
+        (group.verdict, remedy(&group).1),
+        (Warn, vec!["chmod g-w /etc/krb5.keytab".into()])
+    );
+    let unread = of("mode 0600, owner 0", 7);
+    assert_eq!(unread.verdict, Info);
+    assert!(remedy(&unread).0.contains("--keytab"));
+    // Nothing of a record that is not understood counts.
+    for odd in
+        ["", "mode 0600", "mode 9999, owner 0", "mode 177777, owner 0", "mode 0644, owner -1"]
+    {
+        assert_eq!(of(odd, 0).verdict, Good, "{odd}");
+    }
+}
+
+#[test]
+fn who_has_port_2049_is_told_as_far_as_it_is_known() {
+    let taken = kerberos().with(TCP, LISTENS);
+    let finding = taken.finding("kerberos.port");
+    assert_eq!(finding.verdict, Warn);
+    assert_eq!(
+        (&finding.says[..], &remedy(&finding).1[..]),
+        ("taken, by a socket of user 1000", &["ss -ltnp sport = :2049".to_owned()][..],)
+    );
+    assert_eq!(taken.without(CONF).verdict("kerberos.port"), Info, "it does nothing by Kerberos");
+    let kernel = kerberos().with(TCP, LISTENS).with("proc/net/rpc/nfsd", "th 8 0 0.000");
+    let finding = kernel.finding("kerberos.port");
+    assert!(finding.says.contains("NFS server of the kernel"), "{}", finding.says);
+    assert_eq!(remedy(&finding).1, ["systemctl stop nfs-server"]);
+    let stopped = kerberos().with(TCP, LISTENS).with("proc/net/rpc/nfsd", "th 0 0 0.000");
+    assert!(stopped.finding("kerberos.port").says.contains("user 1000"));
+    let held = |by: &str| {
+        let tried = Tried { nfs_port_holders: vec![by.to_owned()], ..calm(2) };
+        kerberos().with("proc/net/tcp6", LISTENS).tried(tried).finding("kerberos.port")
+    };
+    assert_eq!(held("spin-nfsd").verdict, Good);
+    assert_eq!(
+        (held("ganesha.nfsd").verdict, &held("ganesha.nfsd").says[..]),
+        (Warn, "ganesha.nfsd has it")
+    );
+    // Other ports, and connections from and to the port.
+    for line in [LISTENS.replace("0801", "0802"), LISTENS.replace(" 0A ", " 01 ")] {
+        assert_eq!(kerberos().with(TCP, &line).verdict("kerberos.port"), Good, "{line}");
+    }
+}
+
+#[test]
+fn a_processor_without_aes_or_sha_is_a_warning_where_kerberos_is_used() {
+    let of = |flags: &str| kerberos().with("proc/cpuinfo", flags);
+    for (flags, missing) in [
+        ("flags : fpu hypervisor", "AES and SHA"),
+        ("flags : fpu sha_ni", "AES"),
+        ("flags : fpu aes", "SHA"),
+        ("Features : fp aes", "SHA"),
+    ] {
+        let finding = of(flags).finding("kerberos.instructions");
+        assert_eq!(finding.verdict, Warn, "{flags}");
+        assert!(finding.says.contains(&format!("for {missing}:")), "{flags}: {}", finding.says);
+        assert_eq!(of(flags).without(KEYTAB).verdict("kerberos.instructions"), Info);
+    }
+    let guest = of("flags : fpu hypervisor").finding("kerberos.instructions");
+    assert!(remedy(&guest).0.contains("hypervisor"));
+    assert_eq!(of("Features : fp aes sha2").verdict("kerberos.instructions"), Good);
+    assert_eq!(of("flags : constant_tsc").verdict("kerberos.instructions"), Unknown);
+}
+
 /// Every check that can pass was seen both passing and not passing on some host.
 #[test]
 fn no_check_always_says_the_same() {
@@ -605,8 +718,17 @@ fn no_check_always_says_the_same() {
     }
     let constant: Vec<_> = seen.iter().filter(|(_, verdicts)| verdicts.len() < 2).collect();
     // These have their own tests above: no record changes them.
-    let known =
-        ["clock.source", "cpus.allowed", "cpus.spare", "cpus.zero", "rdma.gids", "rdma.library"];
+    let known = [
+        "clock.source",
+        "cpus.allowed",
+        "cpus.spare",
+        "cpus.zero",
+        "rdma.gids",
+        "rdma.library",
+        "kerberos.keytab",
+        "kerberos.port",
+        "kerberos.instructions",
+    ];
     let ids: Vec<_> =
         constant.iter().map(|(id, _)| **id).filter(|id| !known.contains(id)).collect();
     assert!(ids.is_empty(), "{ids:?}");

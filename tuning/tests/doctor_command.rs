@@ -7,6 +7,7 @@ mod schema;
 
 use common::Folder;
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -97,6 +98,33 @@ fn this_host_is_tried_out() {
     assert!(check("build.release")["says"].as_str().unwrap().contains("allocator mimalloc"));
     let progress = text(output.stderr);
     assert!(progress.lines().all(|line| line.starts_with("spintune: ")), "{progress}");
+}
+
+/// The files of a directory have modes and owners of their own, and are not read.
+#[test]
+fn the_keytab_of_a_copied_host_is_judged_by_its_mode() {
+    let folder = Folder::new("keytab");
+    std::fs::create_dir_all(folder.path("proc/self")).unwrap();
+    std::fs::create_dir_all(folder.path("etc")).unwrap();
+    let user = rustix::process::geteuid().as_raw();
+    folder.write("proc/self/status", &format!("Uid:\t{user}\t{user}\t{user}\t{user}\n"));
+    folder.write("etc/krb5.keytab", "\x05\x02secret");
+    let finding = |mode| {
+        let file = folder.path("etc/krb5.keytab");
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let output = spintune(&["doctor", "--json", "--root", &folder.path("")]);
+        let answer = text(output.stdout);
+        assert!(!answer.contains("secret"), "{answer}");
+        let report: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(schema::violations(&report, REPORT), [""; 0]);
+        let checks = report["checks"].as_array().unwrap();
+        checks.iter().find(|check| check["id"] == "kerberos.keytab").unwrap().clone()
+    };
+    let open = finding(0o644);
+    assert_eq!(open["verdict"], "fail");
+    assert_eq!(open["remedy"]["commands"][0], "chmod o= /etc/krb5.keytab");
+    assert_eq!(open["evidence"][0]["value"], format!("mode 0644, owner {user}, readable"));
+    assert_eq!(finding(0o600)["verdict"], "ok");
 }
 
 #[test]

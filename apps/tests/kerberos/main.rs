@@ -3,6 +3,7 @@
 //! Needs krb5-kdc, krb5-admin-server and krb5-user.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
+mod by_tcp;
 #[path = "../common/mod.rs"]
 mod common;
 mod contexts;

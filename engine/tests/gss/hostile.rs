@@ -511,6 +511,10 @@ impl FalseServer {
         Self::raise(&listener, client, (service, 64), spoils).0
     }
 
+    pub(crate) const fn of(peer: RawPeer) -> Self {
+        Self { peer, context: None, window: 64, destroyed: 0 }
+    }
+
     fn raise(
         listener: &RawListener,
         mut client: Caller<Vec<u8>>,
@@ -522,7 +526,7 @@ impl FalseServer {
             client.core.poll_once();
             peer = listener.try_accept();
         }
-        let mut server = Self { peer: peer.unwrap(), context: None, window, destroyed: 0 };
+        let mut server = Self { window, ..Self::of(peer.unwrap()) };
         while !client.client.is_up() {
             client.core.poll_once();
             if let Some(Said::Message(message)) = server.peer.poll() {
@@ -612,7 +616,7 @@ impl FalseServer {
         self.reply(xid, verifier, &body);
     }
 
-    fn reply(&mut self, xid: Xid, verifier: OpaqueAuth<'_>, body: &[u8]) {
+    pub(crate) fn reply(&mut self, xid: Xid, verifier: OpaqueAuth<'_>, body: &[u8]) {
         let status = AcceptStatus::Success;
         let header = ReplyHeader { xid, body: ReplyBody::Accepted { verifier, status } };
         let mut bytes = [0; 600];

@@ -37,18 +37,30 @@ impl ClockFacts {
     }
 }
 
-/// Model and clock-related flags of the first processor; `/proc/cpuinfo` repeats them for each CPU.
+/// Model of the first processor, and those of its flags that are looked at; `/proc/cpuinfo` repeats them for each CPU.
 pub(super) fn first_processor(tree: &Tree) -> Option<String> {
     tree.reduced("proc/cpuinfo", |text| {
         let model = super::field(text, "model name").map(|model| format!("model name : {model}\n"));
-        let flags = super::field(text, "flags").map(|flags| {
-            let words = flags.split_whitespace().filter(|flag| CLOCK_FLAGS.contains(flag));
-            format!("flags : {}\n", words.collect::<Vec<_>>().join(" "))
+        // The second is that of Arm.
+        let flags = ["flags", "Features"].map(|name| {
+            let flags = super::field(text, name)?;
+            let words = flags.split_whitespace().filter(|flag| FLAGS.contains(flag));
+            Some(format!("{name} : {}\n", words.collect::<Vec<_>>().join(" ")))
         });
-        [model, flags].into_iter().flatten().collect()
+        [model].into_iter().chain(flags).flatten().collect()
     })
 }
 
-const CLOCK_FLAGS: &[&str] = &["constant_tsc", "nonstop_tsc", "tsc_reliable", "hypervisor"];
+const FLAGS: &[&str] = &[
+    "constant_tsc",
+    "nonstop_tsc",
+    "tsc_reliable",
+    "hypervisor",
+    "fpu",
+    "aes",
+    "sha_ni",
+    "fp",
+    "sha2",
+];
 
 const SOURCES: &str = "sys/devices/system/clocksource/clocksource0";

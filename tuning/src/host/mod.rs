@@ -17,6 +17,7 @@ mod cgroup;
 mod clock;
 mod cpus;
 mod irqs;
+mod kerberos;
 mod kernel;
 mod load;
 mod memory;
@@ -30,13 +31,14 @@ pub use cgroup::{Cgroup, Limit, Quota};
 pub use clock::ClockFacts;
 pub use cpus::Cpus;
 pub use irqs::Irq;
+pub use kerberos::{KEYTAB, Kerberos, Listener};
 pub use kernel::{Kernel, Parameter};
 pub use load::{CpuTimes, RealtimeTask, Tasks};
 pub use memory::{HugePages, Memory};
 pub use power::{IdleState, Power};
 pub use process::{Bounds, Process};
 pub use record::{NotARecord, Record};
-pub use tree::Tree;
+pub use tree::{Permissions, Tree};
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -67,6 +69,8 @@ pub struct HostFacts {
     pub times: BTreeMap<usize, CpuTimes>,
     /// Competing tasks.
     pub tasks: Tasks,
+    /// Kerberos for NFS.
+    pub kerberos: Kerberos,
     /// Error counters of RDMA devices, from [`adapters::counters`].
     pub counters: BTreeMap<String, u64>,
 }
@@ -90,6 +94,7 @@ impl HostFacts {
             rdma: Rdma::read(tree, &interfaces),
             times: CpuTimes::read_all(tree),
             tasks: Tasks::read(tree),
+            kerberos: Kerberos::read(tree),
             counters: adapters::counters(tree),
         }
     }

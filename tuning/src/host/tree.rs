@@ -9,8 +9,10 @@ use crate::text::is_harmless;
 use rustix::fs::{Access, Mode, OFlags};
 use spinrpc::sys::affinity::CpuSet;
 use std::cell::RefCell;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -205,6 +207,22 @@ impl Tree {
         Some(writable)
     }
 
+    /// Permissions of a file, behind symbolic links; `None` if there is none.
+    #[must_use]
+    pub fn permissions(&self, path: &str) -> Option<Permissions> {
+        let permissions = match &self.source {
+            Source::Directory(root) => {
+                let path = root.join(path);
+                let found = fs::metadata(&path).ok()?;
+                let is_readable = rustix::fs::access(&path, Access::READ_OK).is_ok();
+                Permissions { mode: found.mode() & 0o7777, owner: found.uid(), is_readable }
+            }
+            Source::Record(record) => Permissions::parse(record.text(path)?)?,
+        };
+        self.note(path, || Entry::Text(permissions.to_string()));
+        Some(permissions)
+    }
+
     /// Keeps the more specific entry: text takes precedence over mere presence.
     fn note(&self, path: &str, entry: impl FnOnce() -> Entry) {
         if let Some(log) = &self.log {
@@ -212,6 +230,40 @@ impl Tree {
         }
     }
 }
+
+/// Permissions of a file, of which nothing is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Permissions {
+    /// Mode: who may read and change it.
+    pub mode: u32,
+    /// User that it belongs to.
+    pub owner: u32,
+    /// The reading process may read it.
+    pub is_readable: bool,
+}
+
+impl Permissions {
+    fn parse(text: &str) -> Option<Self> {
+        let (rest, is_readable) = match text.strip_suffix(READABLE) {
+            Some(rest) => (rest, true),
+            None => (text, false),
+        };
+        let (mode, owner) = rest.strip_prefix("mode ")?.split_once(", owner ")?;
+        let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o7777)?;
+        Some(Self { mode, owner: owner.parse().ok()?, is_readable })
+    }
+}
+
+/// As in a record.
+impl fmt::Display for Permissions {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let readable = if self.is_readable { READABLE } else { "" };
+        write!(out, "mode {:04o}, owner {}{readable}", self.mode, self.owner)
+    }
+}
+
+const READABLE: &str = ", readable";
 
 /// Marks writable files in a record.
 const WRITABLE: &str = "writable";

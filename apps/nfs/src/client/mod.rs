@@ -29,7 +29,7 @@ pub use error::Error;
 pub use load::{Load, Loaded, Work};
 pub use mount::{Mount, MountBy, Root};
 pub use round_trips::RoundTrips;
-pub use security::Security;
+pub use security::{ContextPort, Security};
 pub use target::{Target, TargetError};
 pub use user::User;
 pub use walk::Found;

@@ -1,6 +1,9 @@
 //! Kerberos of a session: its calls to NFS prove their user. MOUNT goes without, as its answers are public
 //! (RFC 2623 section 2.3).
 
+#[cfg(feature = "krb5")]
+mod tcp;
+
 use super::Options;
 use super::error::Error;
 use spinrpc::fabric::Address;
@@ -19,6 +22,20 @@ pub struct Security {
     pub keytab: Option<PathBuf>,
     /// The user. `None`: that of the ticket, or the first of the keytab.
     pub principal: Option<String>,
+    /// TCP port of the server for contexts that it denies over RDMA. Calls go over RDMA in any case.
+    pub port: ContextPort,
+}
+
+/// TCP port at which a server establishes contexts that it denies over RDMA (RFC 8166 section 8.2.2.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ContextPort {
+    /// 2049 of the server's host; none for a server in shared memory.
+    #[default]
+    Auto,
+    /// This one of the server's host.
+    At(u16),
+    /// A denial is final.
+    Off,
 }
 
 /// Options of the connection to NFS.
@@ -30,33 +47,53 @@ pub(super) fn connect_options(
     options: &Options,
 ) -> Result<ConnectOptions, Error> {
     match &options.security {
-        Some(security) => protected(server, security),
+        Some(security) => protected(server, security, options),
         None => Ok(ConnectOptions::new()),
     }
 }
 
 #[cfg(not(feature = "krb5"))]
-fn protected(_: &Address, _: &Security) -> Result<ConnectOptions, Error> {
+fn protected(_: &Address, _: &Security, _: &Options) -> Result<ConnectOptions, Error> {
     let message =
         "this program was built without Kerberos, which --sec needs; build it with --features krb5";
     Err(Error::Usage(message.to_owned()))
 }
 
 #[cfg(feature = "krb5")]
-fn protected(server: &Address, security: &Security) -> Result<ConnectOptions, Error> {
+fn protected(
+    server: &Address,
+    security: &Security,
+    options: &Options,
+) -> Result<ConnectOptions, Error> {
     use spinrpc::gss::{GssInitiator, InitiatorOptions, Kerberos};
-    let mut options = InitiatorOptions::new();
+    let mut user = InitiatorOptions::new();
     if let Some(keytab) = &security.keytab {
-        options = options.keytab(keytab);
+        user = user.keytab(keytab);
     }
     if let Some(principal) = &security.principal {
-        options = options.principal(principal);
+        user = user.principal(principal);
     }
-    let user = Kerberos::initiator(options);
+    let user = Kerberos::initiator(user);
     let user = user.map_err(|error| Error::Local(format!("Kerberos: {error}")))?;
     let target = format!("nfs@{}", host(server, security)?);
-    let initiator = GssInitiator::new(user, &target).service(security.service);
+    let mut initiator = GssInitiator::new(user, &target).service(security.service);
+    if let Some((host, port)) = tcp_place(server, security.port) {
+        // Half of the time for a connection: the reason for a failure is to be told, and not that the time is over.
+        let time = tcp::TIMEOUT_MAX.min(super::connect_timeout(options) / 2);
+        initiator = initiator.fallback(move |call| tcp::exchange((&host, port), time, call));
+    }
     Ok(ConnectOptions::new().gss(initiator))
+}
+
+/// Host and port for contexts over TCP.
+#[cfg(feature = "krb5")]
+fn tcp_place(server: &Address, port: ContextPort) -> Option<(String, u16)> {
+    match (server, port) {
+        (_, ContextPort::Off) | (Address::Shm(_), ContextPort::Auto) => None,
+        (Address::Rdma(server), ContextPort::Auto) => Some((server.host().to_owned(), tcp::PORT)),
+        (Address::Rdma(server), ContextPort::At(port)) => Some((server.host().to_owned(), port)),
+        (Address::Shm(_), ContextPort::At(port)) => Some(("localhost".to_owned(), port)),
+    }
 }
 
 /// Host of the principal: over shared memory this one.
@@ -99,6 +136,7 @@ mod tests {
             host: given.map(str::to_owned),
             keytab: None,
             principal: None,
+            port: ContextPort::Auto,
         };
         let server = Address::parse(address).unwrap();
         super::host(&server, &security).map_err(|error| error.to_string())
@@ -112,5 +150,20 @@ mod tests {
             assert_eq!(host_of(address, Some("nfs.example")).as_deref(), Ok("nfs.example"));
         }
         assert_eq!(host_of("rdma://nfs.example", None).as_deref(), Ok("nfs.example"));
+    }
+
+    #[test]
+    fn contexts_go_to_port_2049_of_the_servers_host_and_for_shared_memory_to_none() {
+        let place = |address: &str, port| tcp_place(&Address::parse(address).unwrap(), port);
+        let host = |host: &str, port| Some((host.to_owned(), port));
+        for (address, auto, at) in [
+            ("rdma://nfs.example:20049", host("nfs.example", 2049), host("nfs.example", 7)),
+            ("rdma://[fe80::1%eth0]", host("fe80::1%eth0", 2049), host("fe80::1%eth0", 7)),
+            ("shm:nfs", None, host("localhost", 7)),
+        ] {
+            assert_eq!(place(address, ContextPort::Auto), auto);
+            assert_eq!(place(address, ContextPort::At(7)), at);
+            assert_eq!(place(address, ContextPort::Off), None);
+        }
     }
 }

@@ -3,9 +3,10 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use spinrpc::config::Versions;
 use spinrpc::{GssService, IdlePolicy};
-use spinrpc_nfs::client::{MountBy, Options, Security, Target, User};
+use spinrpc_nfs::client::{ContextPort, MountBy, Options, Security, Target, User};
 use spinrpc_nfs::protocol::{FileHandle, HANDLE_BYTES_MAX};
 use spinrpc_tuning::ProfileArgs;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -262,6 +263,10 @@ pub(crate) struct Session {
     /// Host in the principal of the server, nfs/HOST [default: that of TARGET; with shm: this one]
     #[arg(long, value_name = "HOST", global = true, requires = "sec")]
     gss_host: Option<String>,
+    /// TCP port of the server's host for contexts that the server denies over RDMA, or no [default: 2049; with
+    /// shm: no]. Calls go over RDMA in any case
+    #[arg(long, value_name = "PORT|no", global = true, requires = "sec", value_parser = gss_port)]
+    gss_port: Option<ContextPort>,
     /// Keytab with the user's key, instead of a ticket
     #[arg(long, value_name = "FILE", global = true, requires = "sec")]
     keytab: Option<PathBuf>,
@@ -360,7 +365,8 @@ impl Session {
     fn security(&self) -> Option<Security> {
         let service = self.sec?.service();
         let (host, keytab) = (self.gss_host.clone(), self.keytab.clone());
-        Some(Security { service, host, keytab, principal: self.principal.clone() })
+        let (principal, port) = (self.principal.clone(), self.gss_port.unwrap_or_default());
+        Some(Security { service, host, keytab, principal, port })
     }
 
     /// Calls in flight of a benchmark.
@@ -440,6 +446,14 @@ fn block_bytes(text: &str) -> Result<u32, String> {
     bytes.ok_or_else(|| "1 byte to 1M".to_owned())
 }
 
+fn gss_port(text: &str) -> Result<ContextPort, String> {
+    match (text, text.parse::<NonZero<u16>>()) {
+        ("no", _) => Ok(ContextPort::Off),
+        (_, Ok(port)) => Ok(ContextPort::At(port.get())),
+        _ => Err("expected 1 to 65535, or no".to_owned()),
+    }
+}
+
 /// Parses a time: in seconds, unless it has a unit.
 fn seconds(text: &str) -> Result<Duration, String> {
     const LONGEST: f64 = 1e9;
@@ -499,6 +513,15 @@ mod tests {
         }
         assert_eq!(block_bytes("1M"), Ok(1 << 20));
         assert!(block_bytes("0").is_err() && block_bytes("1025K").is_err());
+    }
+
+    #[test]
+    fn ports_of_contexts_are_numbers_or_no() {
+        assert_eq!(gss_port("no"), Ok(ContextPort::Off));
+        assert_eq!(gss_port("2050"), Ok(ContextPort::At(2050)));
+        for wrong in ["", "0", "65536", "-1", "No", "127.0.0.1:2049"] {
+            assert!(gss_port(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

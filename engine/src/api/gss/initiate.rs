@@ -13,7 +13,11 @@ pub struct GssInitiator {
     begins: Arc<dyn Begins>,
     target: String,
     pub(super) service: GssService,
+    fallback: Option<Arc<Exchange>>,
 }
+
+/// Sends a call over another transport, and returns the reply.
+type Exchange = dyn Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync;
 
 impl GssInitiator {
     /// With this service of the network, such as `nfs@server`, and [`GssService::Integrity`].
@@ -23,7 +27,8 @@ impl GssInitiator {
         M::Initiating: 'static,
     {
         let begins = Arc::new(Shared(Arc::new(mechanism)));
-        Self { begins, target: target.to_owned(), service: GssService::Integrity }
+        let (target, service) = (target.to_owned(), GssService::Integrity);
+        Self { begins, target, service, fallback: None }
     }
 
     /// Protection of all calls. [`GssService::Other`] protects nothing and is refused when the client connects.
@@ -31,6 +36,30 @@ impl GssInitiator {
     pub fn service(mut self, service: GssService) -> Self {
         self.service = service;
         self
+    }
+
+    /// Establishes contexts over another transport, such as TCP, where the server denies INIT over the connection. `exchange`
+    /// is given a call without a record mark, and returns the reply to it or the reason why there is none. Servers of NFS over
+    /// RDMA offer TCP port 2049 for that (RFC 8166 section 8.2.2.1). Calls go over the connection all the same.
+    ///
+    /// It runs on the thread of the mechanism and may block, up to `gss.mechanism_ms` for all calls of one context. What it
+    /// returns is not trusted, but it is in memory already: `exchange` has to bound its length. After a reconnect, the
+    /// connection is tried first.
+    #[must_use]
+    pub fn fallback(
+        mut self,
+        exchange: impl Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync + 'static,
+    ) -> Self {
+        self.fallback = Some(Arc::new(exchange));
+        self
+    }
+
+    pub(super) fn has_fallback(&self) -> bool {
+        self.fallback.is_some()
+    }
+
+    pub(super) fn exchange(&self, call: &[u8]) -> Result<Vec<u8>, String> {
+        self.fallback.as_ref().map_or_else(|| Err("there is no other way".into()), |by| by(call))
     }
 
     /// Its service is one that there is.

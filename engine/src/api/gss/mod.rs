@@ -26,6 +26,9 @@
 //! wait. A long one waits for each four of the longest blocks of a core's memory (`mem.arena_mib`), a short one for each four of
 //! the shortest blocks that hold a step, 64 of each at most, and a connection may have half of these places.
 //!
+//! A server may deny to establish contexts over the connection, and offer another transport for that: see
+//! [`GssInitiator::fallback`].
+//!
 //! A call that is denied because its context has gone was not executed, and is sent again under another context, once,
 //! whatever [`CallSpec::resend`](crate::CallSpec::resend) says; its first [`CallId`](crate::CallId) cancels it all the same, and
 //! its deadline ends it. A call of which this side has kept nothing ends with
@@ -89,6 +92,7 @@
 //! * Keys are cleared when they are dropped, but values that are moved may leave copies in memory.
 
 mod accept;
+mod elsewhere;
 mod initiate;
 mod initiating;
 mod opened;

@@ -2,6 +2,7 @@
 //! (a first message has to be short, RFC 5666 section 6.1), and another one when the server has forgotten it or it ends
 //! soon. Replies are verified, and opened, here.
 
+use super::elsewhere::Elsewhere;
 use super::initiate::{GssInitiator, Negotiation, Step};
 use super::opened::open_copy;
 use super::stats::GssCounts;
@@ -25,15 +26,15 @@ use spinrpc_gss::context::Context;
 use spinrpc_proto::ids::{Instant, Procedure, Xid};
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::rpc::{
-    AcceptStatus, AuthFlavor, AuthStat, GssCredential, GssInitResult, GssProcedure, OpaqueAuth,
-    RejectStatus, ReplyBody, ReplyHeader,
+    AcceptStatus, AuthFlavor, AuthStat, GssCredential, GssInitResult, GssProcedure, GssService,
+    OpaqueAuth, RejectStatus, ReplyBody, ReplyHeader,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Tokens that a client sends for one context at most.
-const ROUNDS_MAX: u32 = 8;
+pub(super) const ROUNDS_MAX: u32 = 8;
 /// Room for the answer to a token.
 const ANSWER_BYTES: usize = 16 << 10;
 /// Another context is established when this one has no more sequence numbers left than this: more than calls can be in
@@ -57,7 +58,8 @@ const RENEWAL_AFTER_MAX: Duration = Duration::from_secs(30 * 86_400);
 /// Contexts that were replaced and of which the server is told.
 const REPLACED_MAX: usize = 4;
 
-const DENIED_LONG_TOKEN: &str = "the token of the mechanism is too long";
+pub(super) const DENIED_LONG_TOKEN: &str = "the token of the mechanism is too long";
+pub(super) const TOO_MANY_TOKENS: &str = "the context takes too many tokens";
 
 /// The context of one client.
 pub(in crate::api) struct Securing {
@@ -76,6 +78,8 @@ pub(in crate::api) struct Securing {
     is_behind: bool,
     /// When the step of the mechanism begins, or has begun, that is awaited.
     due: Instant,
+    /// The server denies INIT over this connection.
+    elsewhere: Option<Elsewhere>,
     /// A token that waits for a credit: calls of the application have them all.
     token: Option<Vec<u8>>,
     /// The server has said that it does not know the context any more.
@@ -100,14 +104,14 @@ pub(super) struct Outcome {
     result: Result<Done, String>,
 }
 
-enum Done {
+pub(super) enum Done {
     Token(Box<dyn Negotiation>, Vec<u8>),
     Context(Arc<ClientContext>),
 }
 
 /// The answer to a token: what the thread needs of it.
-struct Answer {
-    handle: Vec<u8>,
+pub(super) struct Answer {
+    pub(super) handle: Vec<u8>,
     window: u32,
     token: Vec<u8>,
     /// There if the server says that the context is.
@@ -128,6 +132,7 @@ impl Securing {
             is_renewing: false,
             is_behind: false,
             due: Instant(0),
+            elsewhere: None,
             token: None,
             is_forgotten: false,
             replaced: Vec::new(),
@@ -211,11 +216,24 @@ impl Securing {
         (self.negotiation, self.token, self.rounds) = (None, None, 0);
         self.due = Instant(now().0.saturating_add(after.as_nanos() as u64));
         self.handle.clear();
-        let initiator = self.initiator.clone();
-        self.run(conn, after, move || match initiator.begin(now()) {
-            Ok(Step::Send(negotiation, token)) => Ok(Done::Token(negotiation, token)),
-            Ok(Step::Complete(_)) => Err("the mechanism does not ask the server".into()),
-            Err(error) => Err(error.reason),
+        let (initiator, elsewhere) = (self.initiator.clone(), self.elsewhere);
+        self.run(conn, after, move || match elsewhere {
+            Some(elsewhere) => elsewhere.establish(&initiator),
+            None => match initiator.begin(now()) {
+                Ok(Step::Send(negotiation, token)) => Ok(Done::Token(negotiation, token)),
+                Ok(Step::Complete(_)) => Err("the mechanism does not ask the server".into()),
+                Err(error) => Err(error.reason),
+            },
+        })
+    }
+
+    /// Begins again over another transport, if there is one: the server has denied INIT. The token is another one, as the
+    /// server may know the first.
+    fn go_elsewhere(&mut self, conn: ConnId, elsewhere: Elsewhere) -> Option<Result<(), String>> {
+        let is_init = self.handle.is_empty();
+        (is_init && self.initiator.has_fallback()).then(|| {
+            self.elsewhere = Some(elsewhere);
+            self.start(conn, Duration::ZERO)
         })
     }
 
@@ -224,29 +242,7 @@ impl Securing {
         let negotiation = self.negotiation.take().ok_or("an answer that was not asked for")?;
         self.handle.clone_from(&answer.handle);
         let service = self.initiator.service;
-        self.run(conn, Duration::ZERO, move || {
-            let step = negotiation.go_on(&answer.token, now()).map_err(|error| error.reason)?;
-            match (step, answer.verifier) {
-                (Step::Send(negotiation, token), None) => Ok(Done::Token(negotiation, token)),
-                (Step::Complete(established), Some(verifier)) => {
-                    let context = Context::new(Role::Initiator, established);
-                    let verified = context.verify_reply(answer.window, &verifier);
-                    verified.map_err(|_| "the server does not have the key of the context")?;
-                    let Answer { handle, window, .. } = answer;
-                    let renew_at = renew_at(now(), context.expires());
-                    let context = ClientContext {
-                        context,
-                        handle,
-                        service,
-                        window,
-                        renew_at,
-                        is_answered: AtomicBool::new(false),
-                    };
-                    Ok(Done::Context(Arc::new(context)))
-                }
-                _ => Err("the ends disagree whether the context is established".into()),
-            }
-        })
+        self.run(conn, Duration::ZERO, move || join(negotiation, answer, service))
     }
 
     fn run(
@@ -283,12 +279,49 @@ impl Securing {
     }
 }
 
+/// Goes on with the answer to a token: the next one, or the context.
+pub(super) fn join(
+    negotiation: Box<dyn Negotiation>,
+    answer: Answer,
+    service: GssService,
+) -> Result<Done, String> {
+    let step = negotiation.go_on(&answer.token, now()).map_err(|error| error.reason)?;
+    match (step, answer.verifier) {
+        (Step::Send(negotiation, token), None) => Ok(Done::Token(negotiation, token)),
+        (Step::Complete(established), Some(verifier)) => {
+            let context = Context::new(Role::Initiator, established);
+            let verified = context.verify_reply(answer.window, &verifier);
+            verified.map_err(|_| "the server does not have the key of the context")?;
+            let Answer { handle, window, .. } = answer;
+            let renew_at = renew_at(now(), context.expires());
+            let is_answered = AtomicBool::new(false);
+            let context = ClientContext { context, handle, service, window, renew_at, is_answered };
+            Ok(Done::Context(Arc::new(context)))
+        }
+        _ => Err("the ends disagree whether the context is established".into()),
+    }
+}
+
+/// Writes the credential of INIT, or of CONTINUE_INIT where the server has given a handle. Returns its length.
+pub(super) fn gss_credential(
+    service: GssService,
+    handle: &[u8],
+    body: &mut [u8],
+) -> Result<usize, String> {
+    let procedure = match handle.is_empty() {
+        true => GssProcedure::Init,
+        false => GssProcedure::ContinueInit,
+    };
+    let credential = GssCredential { procedure, sequence: 0, service, handle };
+    credential.emit(body).map_err(|_| "the handle is too long".into())
+}
+
 impl Dispatch {
     /// The first call was answered: a context is needed before any other. Another connection gets another one, because calls
     /// that are sent again are to find a context that the server knows, be it another process.
     pub(in crate::api) fn secure(entry: &mut ClientEntry, conn: ConnId) {
         let Some(securing) = &mut entry.securing else { return };
-        (securing.failures, securing.is_renewing) = (0, false);
+        (securing.failures, securing.is_renewing, securing.elsewhere) = (0, false, None);
         if let Err(reason) = securing.begin(conn, Duration::ZERO) {
             Self::fail_securing(entry, conn, reason);
         }
@@ -316,7 +349,7 @@ impl Dispatch {
             Done::Token(negotiation, token) => {
                 securing.rounds += 1;
                 if securing.rounds > ROUNDS_MAX {
-                    return Err("the context takes too many tokens".into());
+                    return Err(TOO_MANY_TOKENS.into());
                 }
                 (securing.negotiation, securing.token) = (Some(negotiation), Some(token));
                 Self::send_token(entry, conn)
@@ -348,15 +381,8 @@ impl Dispatch {
     fn send_token(entry: &mut ClientEntry, conn: ConnId) -> Result<(), String> {
         let Some(securing) = &mut entry.securing else { return Ok(()) };
         let Some(token) = securing.token.take() else { return Ok(()) };
-        let handle = &securing.handle;
-        let procedure = match handle.is_empty() {
-            true => GssProcedure::Init,
-            false => GssProcedure::ContinueInit,
-        };
-        let service = securing.initiator.service;
-        let credential = GssCredential { procedure, sequence: 0, service, handle };
         let mut body = [0; spinrpc_proto::rpc::AUTH_BODY_MAX_BYTES];
-        let length = credential.emit(&mut body).map_err(|_| "the handle is too long")?;
+        let length = gss_credential(securing.initiator.service, &securing.handle, &mut body)?;
         let credential = OpaqueAuth { flavor: AuthFlavor::Gss, body: &body[..length] };
         let (program, version) = entry.link.called();
         let header = HeaderTemplate::new(program, version, credential);
@@ -388,8 +414,17 @@ impl Dispatch {
     /// The answer to a token came.
     #[cold]
     pub(in crate::api) fn take_token_answer(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
+        let called = entry.link.called();
         let Some(securing) = &mut entry.securing else { return };
-        let gone_on = parse_answer(stream).and_then(|answer| securing.go_on(conn, answer));
+        let gone_on = match reply_status(stream) {
+            Err(CallError::Rejected(denied)) => {
+                securing.go_elsewhere(conn, Elsewhere { called, denied })
+            }
+            _ => None,
+        };
+        let gone_on = gone_on.unwrap_or_else(|| {
+            parse_answer(stream).and_then(|answer| securing.go_on(conn, answer))
+        });
         if let Err(reason) = gone_on {
             Self::fail_securing(entry, conn, reason);
         }
@@ -651,7 +686,7 @@ fn verify(sent: &SentCall, stream: &[u8]) -> Result<usize, CallError> {
     }
 }
 
-fn parse_answer(stream: &[u8]) -> Result<Answer, String> {
+pub(super) fn parse_answer(stream: &[u8]) -> Result<Answer, String> {
     let at = reply_status(stream).map_err(|error| error.to_string())?;
     let (header, _) = ReplyHeader::parse(stream).map_err(|error| error.to_string())?;
     let result = GssInitResult::parse(&stream[at..]).map_err(|error| error.to_string())?;

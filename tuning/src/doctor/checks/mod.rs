@@ -4,6 +4,7 @@ mod build;
 mod clock;
 mod cpus;
 mod irqs;
+mod kerberos;
 mod kernel;
 mod load;
 mod memory;
@@ -42,6 +43,7 @@ const POWER: &str = "Power and clock";
 const MEMORY: &str = "Memory";
 const KERNEL: &str = "Kernel";
 const RDMA: &str = "RDMA";
+const KERBEROS: &str = "Kerberos";
 const LOAD: &str = "Load";
 const PROCESS: &str = "This process";
 const PROBES: &str = "Probes";
@@ -80,6 +82,9 @@ pub(super) static ALL: &[Spec] = &[
     spec(RDMA, "rdma.counters", "error counters", rdma::counters),
     spec(RDMA, "rdma.library", "libibverbs", rdma::library),
     spec(RDMA, "rdma.caps", "capabilities of the device", rdma::caps),
+    spec(KERBEROS, "kerberos.keytab", "keytab of this host", kerberos::keytab),
+    spec(KERBEROS, "kerberos.port", "TCP port 2049, for contexts", kerberos::port),
+    spec(KERBEROS, "kerberos.instructions", "AES and SHA in hardware", kerberos::instructions),
     spec(LOAD, "load.average", "runnable tasks", load::average),
     spec(LOAD, "load.cores", "other work on poll cores", load::on_cores),
     spec(LOAD, "load.realtime", "real-time tasks", load::realtime),

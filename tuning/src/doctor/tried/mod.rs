@@ -4,6 +4,7 @@ mod caps;
 mod hops;
 mod jitter;
 mod permissions;
+mod port;
 mod sockets;
 
 pub use caps::Caps;
@@ -49,6 +50,8 @@ pub struct Tried {
     pub listeners: Vec<String>,
     /// Socket files without a listener.
     pub stale_sockets: Vec<String>,
+    /// Names of programs that listen at TCP port 2049, as far as this user may see them.
+    pub nfs_port_holders: Vec<String>,
     /// Capabilities of devices; `None` in a program without verbs.
     pub caps: Option<Result<Vec<Caps>, String>>,
     /// Memory allocator of this program.
@@ -114,6 +117,7 @@ impl Tried {
             descriptors: permissions::descriptors(),
             listeners,
             stale_sockets,
+            nfs_port_holders: port::holders(&facts.kerberos),
             caps: caps::ask(),
             allocator: "the system".to_owned(),
         }

@@ -1,0 +1,170 @@
+//! Contexts over TCP: one connection for each call, with record marking and a deadline. Called on threads of mechanisms.
+
+use crate::tcp::DeadlineStream;
+use spinrpc::rpcbind::record::{self, RecordError};
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// Port of NFS over TCP, where servers of NFS over RDMA establish contexts (RFC 8166 section 8.2.2.1).
+pub(super) const PORT: u16 = 2049;
+/// Maximum time for one call, with the connections that it takes.
+pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(10);
+/// Maximum length of a reply, in bytes. The engine takes no longer one over RDMA.
+const REPLY_BYTES_MAX: usize = 16 << 10;
+/// Maximum number of addresses of a host that are tried.
+const ADDRESSES_MAX: usize = 8;
+
+/// Sends `call` to the first address of the host with a server, and returns the reply.
+///
+/// # Errors
+/// The reason, with the remedy.
+pub(super) fn exchange(
+    (host, port): (&str, u16),
+    time: Duration,
+    call: &[u8],
+) -> Result<Vec<u8>, String> {
+    let places = (host, port).to_socket_addrs().map_err(|error| format!("{host}: {error}"))?;
+    let end = Instant::now() + time;
+    let mut tried = Vec::new();
+    for place in places.take(ADDRESSES_MAX) {
+        match connect(place, end) {
+            // Not again elsewhere: a server that has seen the token takes the second one for a replay.
+            Ok(stream) => {
+                return ask(&stream, end, call)
+                    .map_err(|error| format!("TCP {place}: no reply: {error}"));
+            }
+            Err(reason) => tried.push(format!("TCP {place}: {reason}")),
+        }
+    }
+    let tried = tried.join("; ");
+    Err(format!("{tried}; does the server offer NFS over TCP there? (--gss-port sets the port)"))
+}
+
+fn connect(place: SocketAddr, end: Instant) -> std::io::Result<TcpStream> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(std::io::ErrorKind::TimedOut.into());
+    }
+    TcpStream::connect_timeout(&place, left)
+}
+
+fn ask(stream: &TcpStream, end: Instant, call: &[u8]) -> Result<Vec<u8>, RecordError> {
+    let left = end.saturating_duration_since(Instant::now());
+    let mut stream = DeadlineStream::new(stream, left);
+    stream.write_all(&record::mark(call)?)?;
+    record::read_within(&mut stream, REPLY_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{self, Read};
+    use std::net::TcpListener;
+    use std::thread;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// What a server that does `serve` with each connection makes of a call.
+    fn asked(
+        time: Duration,
+        serve: impl FnOnce(TcpStream) -> io::Result<()> + Send + 'static,
+    ) -> Result<Vec<u8>, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let thread = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let call = record::read(&mut stream).unwrap();
+            assert_eq!(call, b"a call");
+            // The client may hang up at any time.
+            drop(serve(stream));
+        });
+        let reply = exchange(("127.0.0.1", port), time, b"a call");
+        thread.join().unwrap();
+        reply
+    }
+
+    /// Writes `bytes`, and waits until the client hangs up.
+    fn say(bytes: Vec<u8>) -> impl FnOnce(TcpStream) -> io::Result<()> + Send + 'static {
+        move |mut stream| {
+            stream.write_all(&bytes)?;
+            stream.read(&mut [0]).map(drop)
+        }
+    }
+
+    #[test]
+    fn a_reply_in_fragments_and_single_bytes_is_whole() {
+        let serve = |mut stream: TcpStream| {
+            for byte in b"\0\0\0\x02ab\0\0\0\0\x80\0\0\x01cMORE" {
+                stream.write_all(&[*byte])?;
+            }
+            stream.read(&mut [0]).map(drop)
+        };
+        assert_eq!(asked(PATIENCE, serve), Ok(b"abc".to_vec()));
+    }
+
+    #[test]
+    fn lengths_that_lie_are_refused_before_there_is_memory_for_them() {
+        let longest = REPLY_BYTES_MAX as u32;
+        for header in [u32::MAX, 0x7fff_ffff, 1 << 31 | (longest + 1), longest + 1] {
+            let error = asked(PATIENCE, say(header.to_be_bytes().to_vec())).unwrap_err();
+            assert!(error.contains("more than 16384 bytes"), "{header:#x}: {error}");
+        }
+        // Two fragments that are short enough alone.
+        let half =
+            [&(longest / 2 + 1).to_be_bytes()[..], &vec![0; REPLY_BYTES_MAX / 2 + 1]].concat();
+        let error = asked(PATIENCE, say(half.repeat(2))).unwrap_err();
+        assert!(error.contains("more than 16384 bytes"), "{error}");
+        let whole = record::mark(&vec![7; REPLY_BYTES_MAX]).unwrap();
+        assert_eq!(asked(PATIENCE, say(whole)), Ok(vec![7; REPLY_BYTES_MAX]));
+    }
+
+    #[test]
+    fn empty_fragments_without_end_are_refused() {
+        let serve = |mut stream: TcpStream| loop {
+            stream.write_all(&[0; 4096])?;
+        };
+        let error = asked(PATIENCE, serve).unwrap_err();
+        assert!(error.contains("fragments"), "{error}");
+    }
+
+    #[test]
+    fn a_server_that_hangs_up_is_named() {
+        for begin in [&b""[..], b"\x80\0", b"\x80\0\0\x09part"] {
+            let error = asked(PATIENCE, |mut stream| stream.write_all(begin)).unwrap_err();
+            assert!(error.starts_with("TCP 127.0.0.1:") && error.contains("no reply"), "{error}");
+        }
+    }
+
+    /// One that is silent, and one that gains no time by single bytes.
+    #[test]
+    fn a_reply_that_takes_too_long_is_not_waited_for() {
+        let time = Duration::from_millis(200);
+        let silent = asked(time, say(Vec::new())).unwrap_err();
+        let slow = asked(time, |mut stream| {
+            stream.write_all(&(1_u32 << 31 | 16_000).to_be_bytes())?;
+            stream.set_read_timeout(Some(Duration::from_millis(20)))?;
+            // Until the client hangs up.
+            while stream.read(&mut [0]).is_err() {
+                stream.write_all(&[0])?;
+            }
+            Ok(())
+        });
+        for error in [silent, slow.unwrap_err()] {
+            assert!(error.contains("timed out"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_port_without_a_server_is_told_with_the_remedy() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let error = exchange(("127.0.0.1", port), PATIENCE, b"a call").unwrap_err();
+        assert!(error.contains("refused") && error.contains("--gss-port"), "{error}");
+        let error = exchange(("127.0.0.1", port), Duration::ZERO, b"a call").unwrap_err();
+        assert!(error.contains("timed out"), "{error}");
+        let error = exchange(("no such host", port), PATIENCE, b"a call").unwrap_err();
+        assert!(error.starts_with("no such host: "), "{error}");
+    }
+}

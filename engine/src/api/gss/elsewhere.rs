@@ -1,0 +1,91 @@
+//! Contexts that are not established over the connection of their calls, because the server denies that: INIT and
+//! CONTINUE_INIT go over another transport, which the application provides. Runs on threads of mechanisms.
+
+use super::initiate::{GssInitiator, Step};
+use super::securing::{Done, ROUNDS_MAX, TOO_MANY_TOKENS, gss_credential, join, parse_answer};
+use crate::reactor::words::protection::now;
+use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
+use spinrpc_proto::rpc::{
+    AUTH_BODY_MAX_BYTES, AuthFlavor, CallHeader, GSS_TOKEN_MAX_BYTES, OpaqueAuth, RejectStatus,
+    ReplyHeader,
+};
+use spinrpc_proto::xdr::Writer;
+
+/// Program whose server denied INIT, and its reason.
+#[derive(Clone, Copy)]
+pub(super) struct Elsewhere {
+    pub(super) called: (Program, Version),
+    pub(super) denied: RejectStatus,
+}
+
+impl Elsewhere {
+    /// Establishes a context, token by token.
+    ///
+    /// # Errors
+    /// The reason. Those of the mechanism stand as they are, because they have nothing to do with the transport.
+    pub(super) fn establish(self, initiator: &GssInitiator) -> Result<Done, String> {
+        let mut handle = Vec::new();
+        let mut step = initiator.begin(now()).map_err(|error| error.reason)?;
+        for round in 0..ROUNDS_MAX {
+            let Step::Send(negotiation, token) = step else {
+                return Err("the mechanism does not ask the server".into());
+            };
+            let answer = self
+                .exchange(initiator, Xid(round), &handle, &token)
+                .and_then(|reply| parse_answer(&reply))
+                .map_err(|reason| self.explain(&reason))?;
+            handle.clone_from(&answer.handle);
+            match join(negotiation, answer, initiator.service)? {
+                Done::Token(negotiation, token) => step = Step::Send(negotiation, token),
+                context @ Done::Context(_) => return Ok(context),
+            }
+        }
+        Err(TOO_MANY_TOKENS.into())
+    }
+
+    fn exchange(
+        self,
+        initiator: &GssInitiator,
+        xid: Xid,
+        handle: &[u8],
+        token: &[u8],
+    ) -> Result<Vec<u8>, String> {
+        let mut body = [0; AUTH_BODY_MAX_BYTES];
+        let length = gss_credential(initiator.service, handle, &mut body)?;
+        let credential = OpaqueAuth { flavor: AuthFlavor::Gss, body: &body[..length] };
+        let reply = initiator.exchange(&self.message(xid, credential, token)?)?;
+        let (header, _) = ReplyHeader::parse(&reply).map_err(|error| error.to_string())?;
+        match header.xid == xid {
+            true => Ok(reply),
+            false => Err("the server answered another call".into()),
+        }
+    }
+
+    /// A call of NULL whose argument is the token.
+    fn message(
+        self,
+        xid: Xid,
+        credential: OpaqueAuth<'_>,
+        token: &[u8],
+    ) -> Result<Vec<u8>, String> {
+        if token.len() > GSS_TOKEN_MAX_BYTES {
+            return Err(super::securing::DENIED_LONG_TOKEN.into());
+        }
+        let (program, version) = self.called;
+        let (procedure, verifier) = (Procedure(0), OpaqueAuth::NONE);
+        let header = CallHeader { xid, program, version, procedure, credential, verifier };
+        let begin = header.buffer_len();
+        let mut message = vec![0; begin + 4 + token.len().next_multiple_of(4)];
+        header.emit(&mut message);
+        Writer::new(&mut message[begin..]).opaque(token);
+        Ok(message)
+    }
+
+    fn explain(self, reason: &str) -> String {
+        let denied = self.denied;
+        format!(
+            "the server denied the context over this connection ({denied:?}); over the other \
+             transport: {reason}"
+        )
+    }
+}

@@ -1,0 +1,306 @@
+//! Servers that deny contexts over the connection and offer another transport for them, and what that may answer.
+
+use crate::common::caller::Caller;
+use crate::common::raw::{RawListener, Said};
+use crate::common::{LIMIT, unique_address};
+use crate::hostile::{FalseServer, MSG, Spoils, opaque, transport};
+use crate::{ECHO, SERVICES, Server, WHO, asked, call, connect, failure, keys};
+use spinrpc::gss::mechanism::{Acceptance, GivenKeys, Mechanism};
+use spinrpc::gss::{Enctype, GssInitiator, GssService};
+use spinrpc::sync::lock;
+use spinrpc::{
+    AcceptStatus, AuthFlavor, AuthStat, CallError, CallSpec, ConnectOptions, OpaqueAuth,
+    RejectStatus, Token,
+};
+use spinrpc_gss::Role;
+use spinrpc_gss::context::Context;
+use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::limits::Limits;
+use spinrpc_proto::rdma::v1::HeaderView;
+use spinrpc_proto::rpc::{
+    CallHeader, GssCredential, GssInitResult, GssProcedure, ReplyBody, ReplyHeader,
+};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+const ENCTYPE: Enctype = Enctype::Aes256Sha1;
+const HANDLE: &[u8] = b"from elsewhere";
+const WINDOW: u32 = 64;
+const DENIED: RejectStatus = RejectStatus::AuthError(AuthStat::RejectedCred);
+
+/// The other transport of a server.
+struct Other {
+    mechanism: GivenKeys,
+    /// State of a context that takes more tokens.
+    half: Mutex<Option<u8>>,
+    contexts: Mutex<Vec<Context>>,
+    calls: AtomicUsize,
+}
+
+impl Other {
+    fn new(tokens: u8) -> Arc<Self> {
+        let mechanism = GivenKeys { tokens, ..keys(ENCTYPE, "server") };
+        let (half, contexts, calls) = Default::default();
+        Arc::new(Self { mechanism, half, contexts, calls })
+    }
+
+    fn answer(&self, message: &[u8]) -> Vec<u8> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let (header, at) = CallHeader::parse(message).unwrap();
+        assert_eq!(header.verifier, OpaqueAuth::NONE);
+        let credential = GssCredential::parse(header.credential.body).unwrap();
+        let state = lock(&self.half).take();
+        let expected = match state {
+            None => (GssProcedure::Init, &[][..]),
+            Some(_) => (GssProcedure::ContinueInit, HANDLE),
+        };
+        assert_eq!((credential.procedure, credential.handle), expected);
+        let token = spinrpc_proto::rpc::parse_init_arguments(&message[at..]).unwrap();
+        let (major, token, mic) = match self.mechanism.accept(state, token, Instant(0)).unwrap() {
+            Acceptance::Continue(state, token) => {
+                *lock(&self.half) = Some(state);
+                (GssInitResult::CONTINUE_NEEDED, token, None)
+            }
+            Acceptance::Complete(established, token) => {
+                let context = Context::new(Role::Acceptor, established);
+                let mic = context.sign_reply(WINDOW).as_slice().to_vec();
+                lock(&self.contexts).push(context);
+                (GssInitResult::COMPLETE, token, Some(mic))
+            }
+        };
+        let result =
+            GssInitResult { handle: HANDLE, major, minor: 0, window: WINDOW, token: &token };
+        let mut results = vec![0; result.buffer_len()];
+        result.write(&mut spinrpc_proto::xdr::Writer::new(&mut results));
+        let verifier = mic
+            .as_ref()
+            .map_or(OpaqueAuth::NONE, |body| OpaqueAuth { flavor: AuthFlavor::Gss, body });
+        let status = AcceptStatus::Success;
+        let body = ReplyBody::Accepted { verifier, status };
+        emit(&ReplyHeader { xid: header.xid, body }, &results)
+    }
+}
+
+fn emit(header: &ReplyHeader<'_>, results: &[u8]) -> Vec<u8> {
+    let mut message = vec![0; header.buffer_len()];
+    header.emit(&mut message);
+    [message, results.to_vec()].concat()
+}
+
+/// What the other transport does with a call.
+type Exchange = Box<dyn Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync>;
+
+fn options(service: GssService, tokens: u8, exchange: Exchange) -> ConnectOptions {
+    let mechanism = GivenKeys { tokens, ..keys(ENCTYPE, "alice") };
+    let initiator = GssInitiator::new(mechanism, "test@server").service(service);
+    ConnectOptions::new().gss(initiator.fallback(exchange))
+}
+
+/// A server that denies every token over the connection.
+struct Denying {
+    listener: RawListener,
+    server: Option<FalseServer>,
+    /// Tokens that it has denied.
+    denied: usize,
+}
+
+impl Denying {
+    fn meet(with: &ConnectOptions) -> (Caller<Vec<u8>>, Self) {
+        let address = unique_address();
+        let listener = RawListener::at(&address);
+        (asked(&address, with), Self { listener, server: None, denied: 0 })
+    }
+
+    /// Serves until `done`.
+    fn serve(
+        &mut self,
+        client: &mut Caller<Vec<u8>>,
+        mut done: impl FnMut(&mut Self, &Caller<Vec<u8>>) -> bool,
+    ) {
+        let end = std::time::Instant::now() + LIMIT;
+        while !done(self, client) {
+            assert!(std::time::Instant::now() < end, "waited {LIMIT:?}");
+            client.core.poll_once();
+            match &mut self.server {
+                None => self.server = self.listener.try_accept().map(FalseServer::of),
+                Some(server) => match server.peer.poll() {
+                    Some(Said::Message(message)) => self.answer(&message),
+                    Some(Said::Down(_)) | None => {}
+                },
+            }
+        }
+    }
+
+    fn answer(&mut self, message: &[u8]) {
+        let server = self.server.as_mut().unwrap();
+        let view = HeaderView::new_checked(message, &Limits::DEFAULT).unwrap();
+        let (call, _) = CallHeader::parse(&message[view.header_bytes()..]).unwrap();
+        if call.credential.flavor != AuthFlavor::Gss {
+            return server.reply(call.xid, OpaqueAuth::NONE, &[]);
+        }
+        let credential = GssCredential::parse(call.credential.body).unwrap();
+        match credential.procedure {
+            GssProcedure::Init => {
+                self.denied += 1;
+                self.deny(call.xid, DENIED);
+            }
+            GssProcedure::Data => {
+                assert_eq!(credential.handle, HANDLE);
+                let (xid, service) = (call.xid, credential.service);
+                server.answer_data(xid, credential.sequence, service, Spoils::Nothing);
+            }
+            GssProcedure::Destroy => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn deny(&mut self, xid: Xid, status: RejectStatus) {
+        let denied = emit(&ReplyHeader::denied(xid, status), &[]);
+        let message = [transport(xid.0, MSG, &[0; 3]), denied].concat();
+        self.server.as_mut().unwrap().peer.send(&message);
+    }
+}
+
+fn start(client: &Caller<Vec<u8>>) {
+    client.client.call(WHO, Token(1), &mut CallSpec::new(), |args| args.opaque(b"")).unwrap();
+}
+
+/// Waits until the client is up, and gives the server the newest context.
+fn raise(client: &mut Caller<Vec<u8>>, server: &mut Denying, other: &Other) {
+    server.serve(client, |_, client| client.client.is_up());
+    server.server.as_mut().unwrap().context = lock(&other.contexts).pop();
+}
+
+#[test]
+fn calls_go_over_the_connection_under_a_context_that_came_by_the_other_transport() {
+    for (service, tokens) in SERVICES.into_iter().flat_map(|of| [(of, 1), (of, 3)]) {
+        let other = Other::new(tokens);
+        let by = Arc::clone(&other);
+        let with = options(service, tokens, Box::new(move |call| Ok(by.answer(call))));
+        let (mut client, mut server) = Denying::meet(&with);
+        raise(&mut client, &mut server, &other);
+        for _ in 0..3 {
+            start(&client);
+            server.serve(&mut client, |_, client| !client.heard.borrow().replies.is_empty());
+            assert_eq!(client.reply().unwrap(), b"results");
+        }
+        let calls = other.calls.load(Ordering::Relaxed);
+        assert_eq!((server.denied, calls), (1, tokens.into()), "{service:?}");
+        assert_eq!(client.engine.gss_stats().contexts_established, 1);
+    }
+}
+
+/// The server has said once that it does not want them over this connection.
+#[test]
+fn a_context_that_the_server_forgets_is_replaced_by_the_other_transport_at_once() {
+    let other = Other::new(1);
+    let by = Arc::clone(&other);
+    let with = options(GssService::Privacy, 1, Box::new(move |call| Ok(by.answer(call))));
+    let (mut client, mut server) = Denying::meet(&with);
+    raise(&mut client, &mut server, &other);
+    start(&client);
+    client.core.poll_once();
+    let (xid, ..) = server.server.as_mut().unwrap().hear_call();
+    server.deny(xid, RejectStatus::AuthError(AuthStat::GssCredProblem));
+    server.serve(&mut client, |server, client| {
+        let newest = lock(&other.contexts).pop();
+        let context = &mut server.server.as_mut().unwrap().context;
+        *context = newest.or_else(|| context.take());
+        !client.heard.borrow().replies.is_empty()
+    });
+    assert_eq!(client.reply().unwrap(), b"results");
+    assert_eq!((server.denied, other.calls.load(Ordering::Relaxed)), (1, 2));
+}
+
+#[test]
+fn a_server_that_takes_contexts_over_the_connection_is_not_asked_elsewhere() {
+    let server = Server::with_keys(ENCTYPE);
+    let with = options(GssService::Integrity, 1, Box::new(|_| panic!("asked elsewhere")));
+    let mut client = connect(&server, &with);
+    assert_eq!(call(&mut client, ECHO, b"data").unwrap(), b"data");
+}
+
+/// Reason why the client has no connection.
+fn refusal(with: &ConnectOptions) -> String {
+    let (mut client, mut server) = Denying::meet(with);
+    server.serve(&mut client, |_, client| !client.heard.borrow().events.is_empty());
+    assert_eq!(server.denied, 1, "it is not tried again over the connection");
+    failure(client)
+}
+
+/// Changes a good answer.
+fn spoilt(spoil: impl Fn(&mut Vec<u8>) + Send + Sync + 'static) -> String {
+    let other = Other::new(1);
+    let exchange = move |call: &[u8]| {
+        let mut answer = other.answer(call);
+        spoil(&mut answer);
+        Ok(answer)
+    };
+    refusal(&options(GssService::Integrity, 1, Box::new(exchange)))
+}
+
+#[test]
+fn the_reasons_of_both_transports_are_told() {
+    let exchange = |_: &[u8]| Err("nfs.example:2049: Connection refused".to_owned());
+    let reason = refusal(&options(GssService::Integrity, 1, Box::new(exchange)));
+    assert_eq!(
+        reason,
+        "the server denied the context over this connection (AuthError(RejectedCred)); over the \
+         other transport: nfs.example:2049: Connection refused"
+    );
+    let reason = refusal(&options(GssService::None, 1, Box::new(|_| panic!("asked for"))));
+    assert_eq!(reason, "the mechanism panicked");
+}
+
+#[test]
+fn what_the_other_transport_answers_falsely_makes_no_context() {
+    assert!(spoilt(Vec::clear).contains("over the other transport"));
+    assert!(spoilt(|answer| answer[3] ^= 1).contains("another call"));
+    let denied = |answer: &mut Vec<u8>| {
+        *answer = emit(&ReplyHeader::denied(Xid(0), DENIED), &[]);
+    };
+    assert!(spoilt(denied).contains("RejectedCred"));
+    let status = AcceptStatus::ProcUnavail;
+    let unavailable = move |answer: &mut Vec<u8>| {
+        *answer = emit(&ReplyHeader::accepted(Xid(0), status), &[]);
+    };
+    assert!(spoilt(unavailable).contains("ProcUnavail"));
+    let without = |answer: &mut Vec<u8>| {
+        let (_, at) = ReplyHeader::parse(answer).unwrap();
+        *answer = emit(&ReplyHeader::success(Xid(0)), &answer[at..]);
+    };
+    assert!(spoilt(without).contains("without a handle or a verifier"));
+}
+
+/// The handle is not covered by anything, as it is not in RFC 2203.
+#[test]
+fn an_answer_that_is_cut_off_or_has_a_flipped_bit_makes_no_context() {
+    let other = Other::new(1);
+    let (seen, heard) = std::sync::mpsc::channel();
+    let by = Mutex::new(seen);
+    let exchange = move |call: &[u8]| {
+        let answer = other.answer(call);
+        lock(&by).send(answer).unwrap();
+        Err(String::new())
+    };
+    refusal(&options(GssService::Integrity, 1, Box::new(exchange)));
+    let message = heard.recv_timeout(LIMIT).unwrap();
+    for length in (0..message.len()).step_by(5) {
+        spoilt(move |answer| answer.truncate(length));
+    }
+    let mic = 20..48;
+    let window = message.len() - 4 - opaque(b"test\0\0\0\0\0\0\0\0\0server").len();
+    for at in mic.step_by(9).chain([window, window + 3]) {
+        let reason = spoilt(move |answer| answer[at] ^= 1);
+        assert!(reason.contains("does not have the key"), "{at}: {reason}");
+    }
+}
+
+/// Without another transport a denial is what it was.
+#[test]
+fn a_denial_ends_the_client_where_there_is_no_other_transport() {
+    let mechanism = keys(ENCTYPE, "alice");
+    let with = ConnectOptions::new().gss(GssInitiator::new(mechanism, "test@server"));
+    let reason = refusal(&with);
+    assert_eq!(reason, CallError::Rejected(DENIED).to_string());
+}

@@ -1,0 +1,131 @@
+//! What Kerberos for NFS depends on: the keytab, the realm, TCP port 2049 and the instructions of the processor.
+
+use super::Tree;
+use super::tree::Permissions;
+use std::collections::BTreeSet;
+
+/// Facts about Kerberos that the host reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Kerberos {
+    /// Permissions of [`KEYTAB`]; `None` if there is no such file.
+    pub keytab: Option<Permissions>,
+    /// `default_realm` of `/etc/krb5.conf`. Included files are not read.
+    pub realm: Option<String>,
+    /// Listeners at TCP port 2049 by any address; `None` if the host does not report its sockets.
+    pub listeners: Option<BTreeSet<Listener>>,
+    /// Threads of the kernel's NFS server; `None` if its module is not loaded.
+    pub nfsd_threads: Option<u32>,
+    /// The processor has instructions for AES; `None` if it does not report its instructions.
+    pub aes: Option<bool>,
+    /// The processor has instructions for SHA-1 and SHA-256.
+    pub sha: Option<bool>,
+}
+
+/// A listening socket.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct Listener {
+    /// Inode of the socket.
+    pub inode: u64,
+    /// Effective user of the process that made it.
+    pub user: u32,
+}
+
+impl Kerberos {
+    /// Reads the facts.
+    #[must_use]
+    pub fn read(tree: &Tree) -> Self {
+        let processor = super::clock::first_processor(tree).unwrap_or_default();
+        let words = ["flags", "Features"].iter().find_map(|line| super::field(&processor, line));
+        let flags: Option<Vec<&str>> = words.map(|words| words.split_whitespace().collect());
+        // Every processor has the first one: a record without it is older than this check.
+        let flags = flags.filter(|flags| ALL_HAVE.iter().any(|flag| flags.contains(flag)));
+        let has = |names: [&str; 2]| {
+            flags.as_ref().map(|flags| names.iter().any(|name| flags.contains(name)))
+        };
+        Self {
+            keytab: tree.permissions(KEYTAB),
+            realm: realm(tree),
+            listeners: listeners(tree),
+            nfsd_threads: nfsd_threads(tree),
+            aes: has(["aes", "aes"]),
+            sha: has(["sha_ni", "sha2"]),
+        }
+    }
+}
+
+/// Keytab that programs use unless they are told another one, relative to the root.
+pub const KEYTAB: &str = "etc/krb5.keytab";
+
+/// Flags that all processors of an architecture report.
+const ALL_HAVE: [&str; 2] = ["fpu", "fp"];
+
+/// The `default_realm` of the configuration; the record has no more of it.
+fn realm(tree: &Tree) -> Option<String> {
+    let text = tree.reduced("etc/krb5.conf", |text| {
+        let is_wanted = |line: &&str| line.trim_start().starts_with(REALM);
+        text.lines().filter(is_wanted).map(|line| format!("{}\n", line.trim())).collect()
+    })?;
+    let realm = text.lines().find_map(assigned)?.to_owned();
+    (!realm.is_empty()).then_some(realm)
+}
+
+fn assigned(line: &str) -> Option<&str> {
+    Some(line.trim().strip_prefix(REALM)?.trim_start().strip_prefix('=')?.trim())
+}
+
+const REALM: &str = "default_realm";
+
+fn listeners(tree: &Tree) -> Option<BTreeSet<Listener>> {
+    let tables = ["proc/net/tcp", "proc/net/tcp6"];
+    let tables: Vec<String> = tables
+        .iter()
+        .filter_map(|path| {
+            let is_wanted = |line: &&str| listener(line).is_some();
+            tree.reduced(path, |text| {
+                text.lines().filter(is_wanted).map(|line| format!("{line}\n")).collect()
+            })
+        })
+        .collect();
+    let all = tables.iter().flat_map(|table| table.lines().filter_map(listener)).collect();
+    (!tables.is_empty()).then_some(all)
+}
+
+/// A line of `/proc/net/tcp` of a listener at port 2049: number, local and remote address, state, five more words of which the
+/// fourth is the user, and the inode.
+fn listener(line: &str) -> Option<Listener> {
+    const PORT: &str = ":0801";
+    const LISTENS: &str = "0A";
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [_, local, _, LISTENS, _, _, _, user, _, inode, ..] = words[..] else { return None };
+    local.ends_with(PORT).then_some(())?;
+    Some(Listener { inode: inode.parse().ok()?, user: user.parse().ok()? })
+}
+
+/// `th THREADS ...` in the statistics of the kernel's server.
+fn nfsd_threads(tree: &Tree) -> Option<u32> {
+    let text = tree.reduced("proc/net/rpc/nfsd", |text| super::lines(text, &["th "]))?;
+    text.strip_prefix("th ")?.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_those_of_the_port_that_listen() {
+        let line = "   3: 0100007F:0801 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4711 1 0";
+        assert_eq!(listener(line), Some(Listener { inode: 4711, user: 1000 }));
+        for other in [
+            line.replace(":0801", ":0802"),
+            line.replace(" 0A ", " 01 "),
+            line.replace("4711", "x"),
+            line[..40].to_owned(),
+            "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid"
+                .to_owned(),
+        ] {
+            assert_eq!(listener(&other), None, "{other}");
+        }
+    }
+}
