@@ -444,7 +444,7 @@ impl Dispatch {
         let Some(entry) = self.client_of_calls(conn) else { return };
         // Before calls that the application starts in its handler.
         Self::send_waiting_token(entry, conn);
-        if entry.answers_farewell(xid) {
+        if entry.answers_destroy(xid) {
             if let Some(securing) = &mut entry.securing {
                 securing.last_words.take_if(|(_, last)| *last == xid);
             }

@@ -1,7 +1,7 @@
 //! What of the driver can be set, and its limits.
 
 use crate::mem::{BulkClass, BulkPool, SLABS_MAX};
-use crate::sync::bell::BELL_BITS;
+use crate::sync::doorbell::BELL_BITS;
 use crate::sync::ring::{RING_SLOTS_MAX, RING_SLOTS_MIN};
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 
 use crate::fabric::{AnyEndpoint, ConnId, FabricError, Wake};
 use crate::mem::Bulk;
-use crate::reactor::pending::goodbye::Farewell;
+use crate::reactor::pending::goodbye::DrainRequest;
 use crate::reactor::pending::latency::Latencies;
 use crate::reactor::pending::observation::Observation;
 #[cfg(feature = "gss")]
@@ -16,12 +16,12 @@ use spinrpc_proto::payload::Encoded;
 use spinrpc_proto::rpc::AcceptStatus;
 use std::sync::{Arc, OnceLock};
 
-/// Connections opened by peers are accepted into a mailbox until this fraction of it is full, with any letters. Half
+/// Connections opened by peers are accepted into a mailbox until this fraction of it is full, with any requests. Half
 /// of it is for the answers of deferred calls, and the rest for events that this side begins.
 const ACCEPTED_PART: usize = 4;
 
 /// One piece of mail. Letters lie in the queue itself, so that a reply costs no allocation.
-#[expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")]
+#[expect(clippy::large_enum_variant, reason = "requests lie in the queue, not on the heap")]
 pub(crate) enum Mail<E = AnyEndpoint> {
     /// Result of connection request number `request`.
     Connected { request: u64, result: Result<E, FabricError> },
@@ -39,7 +39,7 @@ pub(crate) enum Mail<E = AnyEndpoint> {
     /// Start or stop measuring latencies, as these request, and count them there.
     Measure(Arc<Latencies>),
     /// Shut down gracefully.
-    Leave(Farewell),
+    Leave(DrainRequest),
     /// Close everything.
     Shutdown,
 }
@@ -57,7 +57,7 @@ const DRAFT_MEMORIES_MAX: usize = 16;
 /// Answer of a deferred call.
 #[cfg_attr(
     not(feature = "gss"),
-    expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")
+    expect(clippy::large_enum_variant, reason = "requests lie in the queue, not on the heap")
 )]
 pub(crate) enum DeferredAnswer {
     /// Results: the RPC reply as an XDR stream in `stream`, and its data items.
@@ -124,7 +124,7 @@ impl<E> Inbox<E> {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// The core stops reading: remaining and later letters are dropped.
+    /// The core stops reading: remaining and later requests are dropped.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         // Pairs with the fence of `post`: either this finds the letter, or the poster finds the mailbox closed.
@@ -188,9 +188,9 @@ mod tests {
     fn close_a_box_expect_all_mail_dropped_before_and_after() {
         let inbox = Inbox::<()>::new(1);
         let (report, reports) = channel();
-        let leave = |core| Mail::Leave(Farewell { core, report: report.clone() });
+        let leave = |core| Mail::Leave(DrainRequest { core, report: report.clone() });
         assert!(inbox.post(leave(0)).is_ok());
-        assert!(matches!(inbox.post(leave(1)), Err(Mail::Leave(Farewell { core: 1, .. }))));
+        assert!(matches!(inbox.post(leave(1)), Err(Mail::Leave(DrainRequest { core: 1, .. }))));
         inbox.close();
         for core in 2..4 {
             assert!(inbox.post(leave(core)).is_ok());
