@@ -5,9 +5,18 @@
 //! chunk, if there is one. WRITE data are in registered memory if they came in a Read chunk (RFC
 //! 8267 section 2). Called by `service`.
 //!
-//! A READ is, in this order: [`Read3args`], a [`Request`], a [`Done`], and [`Read3resok`]. Between the
-//! middle two, `directory` has a `Running` without the buffer, which the ring or a thread returns in
-//! an `Ended`.
+//! A READ is six types in turn. Each holds something that the one before cannot:
+//!
+//! | type | holds |
+//! |---|---|
+//! | [`Read3args`] | the arguments on the wire, with the handle |
+//! | [`Request`] | memory for the data; it is all that a back end learns |
+//! | `directory::transfer::Running` | the file and what the answer needs. The buffer is with the ring or a thread: the core cannot touch it while the kernel writes it |
+//! | `directory::transfer::Ended` | the buffer, again, and the status |
+//! | [`Done`] | the data and the attributes afterwards: the answer of any back end |
+//! | [`Read3resok`] | the results on the wire, without the data, which go by Write chunk |
+//!
+//! A back end in memory needs neither of the middle two.
 
 use super::answer::Answer;
 use super::exports::{Export, Exports};
