@@ -1,4 +1,4 @@
-//! What a core shares with its peers and with the control thread: two bells, and how to wake it.
+//! State that a core shares with its peers and with the control thread: two doorbells, and the means to wake it.
 
 use super::super::Wake;
 use super::window::Window;

@@ -388,7 +388,7 @@ impl ShmFabric {
         self.core.bell.bits().rings() || self.core.notices.rings()
     }
 
-    /// What does not happen in most polls.
+    /// Work that most polls do not have.
     #[cold]
     fn poll_news(&mut self, out: &mut Completions) {
         while let Some(qp) = self.over.pop() {

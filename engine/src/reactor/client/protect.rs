@@ -29,7 +29,7 @@ pub(in crate::reactor) struct Numbered<'a> {
     pub(in crate::reactor) context: &'a Arc<ClientContext>,
     pub(in crate::reactor) xid: Xid,
     pub(in crate::reactor) sequence: u32,
-    /// What it needs to be sent again.
+    /// State needed to retransmit it.
     pub(in crate::reactor) kept: Option<Retransmit>,
 }
 
