@@ -138,9 +138,8 @@ impl Runtime {
         let instance = reply_cache.as_ref().map_or(Instance::Passing, |cache| cache.instance());
         let private_data =
             Negotiated::private_data(&config, connector.remote_invalidate(), instance);
-        let requests = threads.mailbox_letters();
-        let cores: Vec<_> =
-            (0..config.cores()).map(|_| CorePlace::new(requests, &config)).collect();
+        let letters = threads.mailbox_letters();
+        let cores: Vec<_> = (0..config.cores()).map(|_| CorePlace::new(letters, &config)).collect();
         let inboxes = cores.iter().map(|core| Arc::clone(&core.inbox)).collect();
         let (jobs, work) = channel();
         let dialer = Dialer { connector: Arc::clone(&connector), config: config.clone() };
@@ -526,8 +525,8 @@ impl Drop for Unstarted {
 }
 
 impl CorePlace {
-    fn new(requests: usize, config: &Config) -> Self {
-        let inbox = Arc::new(Inbox::new(requests));
+    fn new(letters: usize, config: &Config) -> Self {
+        let inbox = Arc::new(Inbox::new(letters));
         let idle = Arc::new(IdleSwitch::new(config.idle_policy()));
         let longest_bytes = memory::longest_block_bytes(config);
         let calls = Pool::new(Arc::clone(&inbox), config.clone(), longest_bytes);

@@ -16,12 +16,12 @@ use spinrpc_proto::payload::Encoded;
 use spinrpc_proto::rpc::AcceptStatus;
 use std::sync::{Arc, OnceLock};
 
-/// Connections opened by peers are accepted into a mailbox until this fraction of it is full, with any requests. Half
+/// Connections opened by peers are accepted into a mailbox until this fraction of it is full, with any letters. Half
 /// of it is for the answers of deferred calls, and the rest for events that this side begins.
 const ACCEPTED_PART: usize = 4;
 
 /// One piece of mail. Letters lie in the queue itself, so that a reply costs no allocation.
-#[expect(clippy::large_enum_variant, reason = "requests lie in the queue, not on the heap")]
+#[expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")]
 pub(crate) enum Mail<E = AnyEndpoint> {
     /// Result of connection request number `request`.
     Connected { request: u64, result: Result<E, FabricError> },
@@ -57,7 +57,7 @@ const DRAFT_MEMORIES_MAX: usize = 16;
 /// Answer of a deferred call.
 #[cfg_attr(
     not(feature = "gss"),
-    expect(clippy::large_enum_variant, reason = "requests lie in the queue, not on the heap")
+    expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")
 )]
 pub(crate) enum DeferredAnswer {
     /// Results: the RPC reply as an XDR stream in `stream`, and its data items.
@@ -124,7 +124,7 @@ impl<E> Inbox<E> {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// The core stops reading: remaining and later requests are dropped.
+    /// The core stops reading: remaining and later letters are dropped.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         // Pairs with the fence of `post`: either this finds the letter, or the poster finds the mailbox closed.
