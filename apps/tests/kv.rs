@@ -3,7 +3,7 @@
 mod common;
 
 use common::{PATIENCE, Server, refusal};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -48,6 +48,25 @@ fn values_of_every_path_come_back_whole() -> io::Result<()> {
         let path = path.to_string_lossy();
         server.answer("put", &["key", "--file", &path])?;
         assert_eq!(server.answer("get", &["key"])?, content, "{bytes} bytes");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_dash_for_the_file_is_standard_input_and_standard_output() -> io::Result<()> {
+    let server = Server::start(PROGRAM, "kv-stdin")?;
+    for (bytes, fits) in [(0, true), (3000, true), (1 << 20, true), ((1 << 20) + 1, false)] {
+        let (path, content) = value_file(&format!("stdin-{bytes}"), bytes)?;
+        let mut put = Command::new(PROGRAM);
+        put.args(["put", server.address(), "key", "--file", "-"]).stdin(File::open(path)?);
+        let output = put.output()?;
+        assert_eq!(output.status.success(), fits, "{bytes} bytes: {output:?}");
+        if fits {
+            assert_eq!(server.answer("get", &["key", "--file", "-"])?, content, "{bytes} bytes");
+        } else {
+            let line = refusal(&output).1;
+            assert!(line.contains("standard input: expected at most 1048576"), "{line}");
+        }
     }
     Ok(())
 }

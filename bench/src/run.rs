@@ -162,9 +162,9 @@ fn fabric_of(args: &RunArgs) -> Result<Fabric, Failure> {
     };
     match fabrics.all(|other| other.driver == first.driver) {
         true => Ok(first),
-        false => {
-            Err(Failure::Usage("all --address need the same scheme, shm: or rdma:".to_owned()))
-        }
+        false => Err(Failure::Usage(
+            "all --address options need the same scheme, shm: or rdma:".to_owned(),
+        )),
     }
 }
 

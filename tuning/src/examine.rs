@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::report::to_json;
-use spinrpc_tuning::doctor::{Patience, Patient, Report, Tried, examine, profile_for};
+use spinrpc_tuning::doctor::{CheckInput, Patience, Report, Tried, examine, profile_for};
 use spinrpc_tuning::host::{HostFacts, Tree};
 use spinrpc_tuning::text::printable;
 use std::fs;
@@ -95,7 +95,7 @@ fn report(arguments: &DoctorArguments) -> Result<Report, Outcome> {
         let tried = Tried::out(&facts, profile.config(), Patience::default(), &mut progress);
         tried.with_allocator("mimalloc")
     });
-    Ok(examine(&Patient { facts: &facts, profile: &profile, tried: tried.as_ref() }))
+    Ok(examine(&CheckInput { facts: &facts, profile: &profile, tried: tried.as_ref() }))
 }
 
 /// Reports progress, after the first two seconds.

@@ -1,10 +1,10 @@
 //! The checks, each on hosts without and with the problem.
 #![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
 
-#[path = "doctor/patients.rs"]
-mod patients;
+#[path = "doctor/hosts.rs"]
+mod hosts;
 
-use patients::{CONTAINER, Case, GUEST, LAPTOP, RIGHT, VM, WRONG, calm, disturb};
+use hosts::{CONTAINER, Case, GUEST, LAPTOP, RIGHT, VM, WRONG, calm, disturb};
 use spinrpc_tuning::doctor::Verdict::{Fail, Info, Ok as Good, Unknown, Warn};
 use spinrpc_tuning::doctor::{Caps, Finding, Hop, Jitter, Permission, Report, Tried, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
@@ -417,7 +417,7 @@ fn a_device_has_all_of_its_connection() {
         .with(&format!("{folder}/current_link_speed"), "8.0 GT/s PCIe")
         .finding("rdma.pcie");
     assert_eq!(slow.says, "mlx5_0 is connected with 8 of 16 GT/s");
-    let record = std::fs::read_to_string(patients::record_path(RIGHT)).unwrap();
+    let record = std::fs::read_to_string(hosts::record_path(RIGHT)).unwrap();
     let config = record.lines().find_map(|line| line.split_once("/device/config = ")).unwrap().1;
     // Device Control, eight bytes into the capability at 0x60: 128 bytes for a read.
     let short = config[..0x69 * 2].to_owned() + "09" + &config[0x6a * 2..];

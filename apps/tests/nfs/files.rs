@@ -2,12 +2,14 @@
 
 use crate::server::{BLOCK_BYTES, EXPORTED, Server};
 use crate::tree::{Content, ROOT};
-use crate::{answer, refused, spin_nfs, text};
+use crate::{PROGRAM, answer, refused, spin_nfs, text};
 use nfs3_types::nfs3::NFS_PROGRAM;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::thread;
 
 /// Bytes whose words are all different.
 fn content(bytes: usize) -> Vec<u8> {
@@ -107,6 +109,50 @@ fn a_file_goes_in_as_it_is_at_every_size_and_threshold() -> io::Result<()> {
             assert!(got == expected, "{bytes} bytes at {inline}: {} are there", got.len());
         }
     }
+    Ok(())
+}
+
+/// Puts `content` from a pipe.
+fn put_piped(target: &str, content: Vec<u8>) -> io::Result<Output> {
+    let mut put = Command::new(PROGRAM);
+    put.args(["put", target, "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut put = put.spawn()?;
+    let mut stdin = put.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let writer = thread::spawn(move || stdin.write_all(&content));
+    let output = put.wait_with_output()?;
+    writer.join().map_err(|_| io::Error::other("the writer panicked"))??;
+    Ok(output)
+}
+
+#[test]
+fn put_from_a_dash_copies_standard_input_from_a_pipe_or_a_file() -> io::Result<()> {
+    let server = Server::start("stdin")?;
+    let target = server.target("/file");
+    for bytes in [0, 1, 300_000] {
+        let (path, expected) = local_file(&format!("stdin-{bytes}"), bytes)?;
+        let output = put_piped(&target, expected.clone())?;
+        assert!(output.status.success(), "{bytes} bytes: {output:?}");
+        assert!(server.state().tree.content("file") == expected, "{bytes} bytes by pipe");
+        let mut redirected = Command::new(PROGRAM);
+        redirected.args(["put", &target, "-"]).stdin(File::open(path)?);
+        let output = redirected.output()?;
+        assert!(output.status.success(), "{bytes} bytes: {output:?}");
+        assert!(server.state().tree.content("file") == expected, "{bytes} bytes by file");
+    }
+    Ok(())
+}
+
+/// What was read before belongs to another program, as in `(head -n 1; spin-nfs put TARGET -) <FILE`.
+#[test]
+fn put_from_a_dash_begins_where_a_redirected_file_was_left() -> io::Result<()> {
+    let server = Server::start("stdin-rest")?;
+    let (path, expected) = local_file("stdin-rest", 1000)?;
+    let mut stdin = File::open(path)?;
+    stdin.seek(SeekFrom::Start(100))?;
+    let mut put = Command::new(PROGRAM);
+    let output = put.args(["put", &server.target("/file"), "-"]).stdin(stdin).output()?;
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(server.state().tree.content("file"), expected[100..]);
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use spinrpc::sys::affinity::CpuSet;
 use spinrpc_tuning::Profile;
-use spinrpc_tuning::doctor::{Patient, Verdict, examine};
+use spinrpc_tuning::doctor::{CheckInput, Verdict, examine};
 use spinrpc_tuning::host::{CpuTimes, HostFacts, Parameter, Tree};
 use std::collections::BTreeMap;
 
@@ -154,7 +154,7 @@ impl Examination {
     /// Reads some hundred small files.
     pub(crate) fn of(profile: &Profile) -> Self {
         let facts = HostFacts::read(&Tree::host());
-        let report = examine(&Patient { facts: &facts, profile, tried: None });
+        let report = examine(&CheckInput { facts: &facts, profile, tried: None });
         let with = |verdict| {
             let found = report.checks.iter().filter(|check| check.finding.verdict == verdict);
             found.map(|check| check.id).collect()

@@ -80,7 +80,7 @@ pub(super) struct Link {
     pub(super) is_closed: Cell<bool>,
     /// The call that destroys its security context; the answer is ignored.
     #[cfg(feature = "gss")]
-    pub(super) farewell: Cell<Option<(SlotId, Xid)>>,
+    pub(super) destroying: Cell<Option<(SlotId, Xid)>>,
     route: RefCell<Route>,
     pub(super) failure: RefCell<Option<ConnectError>>,
     /// It was connected once. Reconnect only applies after the first successful connection.
@@ -104,7 +104,7 @@ impl Link {
             failure: RefCell::new(None),
             is_closed: Cell::new(false),
             #[cfg(feature = "gss")]
-            farewell: Cell::new(None),
+            destroying: Cell::new(None),
             was_up: Cell::new(false),
             reconnects,
             program,
@@ -418,7 +418,7 @@ impl Client {
         match self.0.state.get() {
             LinkState::Up(conn) | LinkState::Probing(conn) | LinkState::Resending(conn) => {
                 #[cfg(feature = "gss")]
-                self.0.farewell.set(self.0.ops.destroy_context(conn, self.0.called()));
+                self.0.destroying.set(self.0.ops.destroy_context(conn, self.0.called()));
                 self.0.ops.close(conn);
             }
             // Down, or going down.

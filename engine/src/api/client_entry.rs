@@ -167,17 +167,17 @@ impl ClientEntry {
 
     /// The call that destroys its context, or its previous context, has this slot.
     #[cfg(feature = "gss")]
-    pub(super) fn is_farewell(&self, slot: SlotId) -> bool {
+    pub(super) fn destroys_context(&self, slot: SlotId) -> bool {
         let is_last = self.securing.as_ref().is_some_and(|securing| securing.is_last_word(slot));
-        is_last || self.link.farewell.get().is_some_and(|(farewell, _)| farewell == slot)
+        is_last || self.link.destroying.get().is_some_and(|(destroying, _)| destroying == slot)
     }
 
     /// This is the reply to that call.
     #[cfg(feature = "gss")]
-    pub(super) fn answers_farewell(&self, xid: Xid) -> bool {
+    pub(super) fn answers_destroy(&self, xid: Xid) -> bool {
         let is_last =
             self.securing.as_ref().is_some_and(|securing| securing.answers_last_word(xid));
-        is_last || self.link.farewell.get().is_some_and(|(_, farewell)| xid == farewell)
+        is_last || self.link.destroying.get().is_some_and(|(_, destroying)| xid == destroying)
     }
 
     pub(super) fn instance(&self) -> Instance {

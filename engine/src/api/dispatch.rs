@@ -592,7 +592,7 @@ impl Upcalls for Dispatch {
     fn on_call_failed(&mut self, conn: ConnId, call: CallKey, end: CallEnd) {
         let Some(entry) = self.client_of_calls(conn) else { return };
         #[cfg(feature = "gss")]
-        if entry.is_farewell(call.slot) {
+        if entry.destroys_context(call.slot) {
             return;
         }
         let error = match end {

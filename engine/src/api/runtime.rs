@@ -23,7 +23,7 @@ use crate::config::{BulkView, Config, StatsExport};
 use crate::control::ControlSocket;
 use crate::fabric::{Acceptor, AnyConnector, AnyEndpoint, Connector, ListenRequest};
 use crate::mem::Slab;
-use crate::reactor::pending::goodbye::Farewell;
+use crate::reactor::pending::goodbye::DrainRequest;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
 use crate::reactor::pending::panic_log::PanicLog;
 use crate::reactor::pending::reply_cache::ReplyCache;
@@ -270,16 +270,16 @@ impl Runtime {
     fn see_off(&self, left: &dyn Fn() -> Duration) -> usize {
         let (report, reports) = channel();
         let running = |core: &usize| self.cores[*core].inbox.is_read();
-        let mut letters: Vec<_> = (0..self.cores.len())
+        let mut requests: Vec<_> = (0..self.cores.len())
             .filter(running)
-            .map(|core| Farewell { core, report: report.clone() })
+            .map(|core| DrainRequest { core, report: report.clone() })
             .collect();
         drop(report);
         let mut unfinished = vec![0; self.cores.len()];
-        letters.iter().for_each(|farewell| unfinished[farewell.core] = 1);
+        requests.iter().for_each(|request| unfinished[request.core] = 1);
         loop {
-            letters = self.post_farewells(letters);
-            let patience = if letters.is_empty() { LOOK_EVERY } else { POST_EVERY };
+            requests = self.post_requests(requests);
+            let patience = if requests.is_empty() { LOOK_EVERY } else { POST_EVERY };
             match reports.recv_timeout(left().min(patience)) {
                 Ok((core, count)) => unfinished[core] = count,
                 Err(RecvTimeoutError::Timeout) if !left().is_zero() && !self.is_shut_down() => {}
@@ -288,16 +288,15 @@ impl Runtime {
         }
     }
 
-    /// Posts the letters; returns those whose cores' mailboxes are full.
-    fn post_farewells(&self, farewells: Vec<Farewell>) -> Vec<Farewell> {
-        let post = |farewell: Farewell| match self.cores[farewell.core]
-            .inbox
-            .post(Mail::Leave(farewell))
-        {
-            Err(Mail::Leave(back)) => Some(back),
-            _ => None,
-        };
-        farewells.into_iter().filter_map(post).collect()
+    /// Posts the requests; returns those whose cores' mailboxes are full.
+    fn post_requests(&self, requests: Vec<DrainRequest>) -> Vec<DrainRequest> {
+        let post =
+            |request: DrainRequest| match self.cores[request.core].inbox.post(Mail::Leave(request))
+            {
+                Err(Mail::Leave(back)) => Some(back),
+                _ => None,
+            };
+        requests.into_iter().filter_map(post).collect()
     }
 
     /// Waits until the engine is shut down, or no time is `left`.
@@ -459,8 +458,8 @@ impl Runtime {
         self.stop_listening();
         // No report is read: the caller drives the cores, and sees their progress.
         let (report, _) = channel();
-        let farewell = |core| Farewell { core, report: report.clone() };
-        self.post_farewells((0..self.cores.len()).map(farewell).collect());
+        let request = |core| DrainRequest { core, report: report.clone() };
+        self.post_requests((0..self.cores.len()).map(request).collect());
     }
 
     pub(super) fn shutdown(&self) {

@@ -154,7 +154,7 @@ pub struct RawRpc {
 pub struct RawGss {
     /// Bytes of a body that are sealed or opened in one turn.
     pub step_bytes: u64,
-    /// How long a context is kept that no call has used.
+    /// Time that an unused context is kept.
     pub unused_ms: u64,
     /// Deadline of a client's mechanism.
     pub mechanism_ms: u64,

@@ -69,7 +69,7 @@ macro_rules! each {
     };
 }
 
-/// What the ends of every driver do. A loop over many messages is made for those of one driver.
+/// Operations of the ends of every driver. A loop over many messages is made for those of one driver.
 pub trait ShortEnds {
     /// Takes the short message behind the one that was taken last, if it waits, as if its receive were posted again at
     /// once. To be asked only while there may be more. Returns whether there may be more.

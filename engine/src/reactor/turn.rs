@@ -381,9 +381,9 @@ impl CoreCell {
                     up.on_measure(is_on);
                     latencies.set_on(is_on);
                 }
-                Mail::Leave(farewell) => {
+                Mail::Leave(request) => {
                     up.on_leave();
-                    self.reactor().leaving = Some(Leaving::new(farewell));
+                    self.reactor().leaving = Some(Leaving::new(request));
                 }
                 Mail::Shutdown => self.reactor().shut_down(),
             }

@@ -9,8 +9,8 @@
 #![allow(unsafe_code)]
 
 use super::atomic::{AtomicBool, Ordering, fence};
-use super::bell::{BELL_WORDS, Bell};
 use super::box_queue::{BoxQueue, Item};
+use super::doorbell::{BELL_WORDS, Doorbell};
 use super::free_list::FreeList;
 use super::handoff::Handoff;
 use super::ring::{
@@ -300,7 +300,7 @@ fn loom_an_idle_consumer_is_rung_or_sees_the_message_itself() {
 #[test]
 fn loom_whoever_takes_a_bit_sees_what_it_announces() {
     bounded(|| {
-        let bell = Arc::new(Bell::new(BellWords::new()).unwrap());
+        let bell = Arc::new(Doorbell::new(BellWords::new()).unwrap());
         let (news, ringing) = (HeapWords::new(2), Arc::clone(&bell));
         let told = news.clone();
         let ringer = thread::spawn(move || {
@@ -325,7 +325,7 @@ fn loom_whoever_takes_a_bit_sees_what_it_announces() {
 #[test]
 fn loom_a_core_that_parks_is_woken_or_does_not_sleep() {
     bounded(|| {
-        let bell = Arc::new(Bell::new(BellWords::new()).unwrap());
+        let bell = Arc::new(Doorbell::new(BellWords::new()).unwrap());
         let (producer, consumer) = ring();
         let ringing = Arc::clone(&bell);
         let sender = thread::spawn(move || {
@@ -344,8 +344,8 @@ fn loom_a_wake_request_is_seen_or_ends_the_sleep() {
     bounded(|| {
         // The sleeper waits for the word of the first bell to change, which peers can write. The
         // waking thread goes by the second one, which they cannot write.
-        let shared = Arc::new(Bell::new(BellWords::new()).unwrap());
-        let private = Arc::new(Bell::new(BellWords::new()).unwrap());
+        let shared = Arc::new(Doorbell::new(BellWords::new()).unwrap());
+        let private = Arc::new(Doorbell::new(BellWords::new()).unwrap());
         let request = Arc::new(AtomicBool::new(false));
         let waker = {
             let (shared, private, request) = (shared.clone(), private.clone(), request.clone());

@@ -6,9 +6,9 @@
 //! `reactor` are the callers. The one lock is separate, for work that is not done per message.
 
 pub mod atomic;
-pub mod bell;
 pub(crate) mod box_queue;
 pub(crate) mod copy;
+pub mod doorbell;
 pub mod free_list;
 pub(crate) mod handoff;
 mod lock;

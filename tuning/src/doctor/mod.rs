@@ -7,24 +7,24 @@
 
 mod checks;
 mod finding;
-mod patient;
+mod input;
 mod render;
 mod report;
 mod tried;
 
 pub use finding::{Evidence, Finding, Remedy, Verdict};
-pub use patient::{Patient, profile_for};
+pub use input::{CheckInput, profile_for};
 pub use report::{Check, Counts, Report};
 pub use tried::{Caps, Hop, Jitter, Patience, Permission, Tried, counters_risen};
 
 /// Runs all checks.
 #[must_use]
-pub fn examine(patient: &Patient<'_>) -> Report {
+pub fn examine(input: &CheckInput<'_>) -> Report {
     let checks = checks::ALL.iter().map(|check| Check {
         id: check.id,
         group: check.group,
         title: check.title,
-        finding: (check.judge)(patient),
+        finding: (check.judge)(input),
     });
-    Report::new(patient, checks.collect())
+    Report::new(input, checks.collect())
 }

@@ -1,6 +1,6 @@
 //! All findings of an examination.
 
-use super::{Finding, Patient, Verdict};
+use super::{CheckInput, Finding, Verdict};
 use serde::Serialize;
 
 /// One check of a host.
@@ -67,7 +67,7 @@ impl Report {
     /// Version of the JSON document.
     pub const SCHEMA: u32 = 1;
 
-    pub(super) fn new(patient: &Patient<'_>, checks: Vec<Check>) -> Self {
+    pub(super) fn new(input: &CheckInput<'_>, checks: Vec<Check>) -> Self {
         let count = |verdict| checks.iter().filter(|one| one.finding.verdict == verdict).count();
         let counts = Counts {
             ok: count(Verdict::Ok),
@@ -76,17 +76,17 @@ impl Report {
             warn: count(Verdict::Warn),
             fail: count(Verdict::Fail),
         };
-        let config = patient.config();
-        let name = patient.facts.kernel.host_name.clone().filter(|name| name != "(none)");
+        let config = input.config();
+        let name = input.facts.kernel.host_name.clone().filter(|name| name != "(none)");
         Self {
             schema: Self::SCHEMA,
             host: name.unwrap_or_else(|| "(no name)".to_owned()),
-            profile: patient.profile.name().to_owned(),
-            profile_hash: format!("{:016x}", patient.profile.hash()),
+            profile: input.profile.name().to_owned(),
+            profile_hash: format!("{:016x}", input.profile.hash()),
             cores: config.cpus().to_vec(),
-            poll_mode: super::checks::mode_name(patient.mode()),
-            fabric: if patient.goes_by_rdma() { "verbs" } else { "shm" },
-            tried: patient.tried.is_some(),
+            poll_mode: super::checks::mode_name(input.mode()),
+            fabric: if input.goes_by_rdma() { "verbs" } else { "shm" },
+            tried: input.tried.is_some(),
             verdict: checks.iter().map(|one| one.finding.verdict).max().unwrap_or(Verdict::Ok),
             counts,
             checks,

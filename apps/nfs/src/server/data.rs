@@ -5,14 +5,23 @@
 //! chunk, if there is one. WRITE data are in registered memory if they came in a Read chunk (RFC
 //! 8267 section 2). Called by `service`.
 //!
-//! A READ is, in this order: [`Read3args`], a [`Request`], a [`Done`], and [`Read3resok`]. Between the
-//! middle two, `directory` has a `Running` without the buffer, which the ring or a thread returns in
-//! an `Ended`.
+//! A READ is six types in turn. Each holds something that the one before cannot:
+//!
+//! | type | holds |
+//! |---|---|
+//! | [`Read3args`] | the arguments on the wire, with the handle |
+//! | [`Request`] | memory for the data; it is all that a back end learns |
+//! | `directory::transfer::Running` | the file and what the answer needs. The buffer is with the ring or a thread: the core cannot touch it while the kernel writes it |
+//! | `directory::transfer::Ended` | the buffer, again, and the status |
+//! | [`Done`] | the data and the attributes afterwards: the answer of any back end |
+//! | [`Read3resok`] | the results on the wire, without the data, which go by Write chunk |
+//!
+//! A back end in memory needs neither of the middle two.
 
 use super::answer::Answer;
 use super::exports::{Export, Exports};
 use super::file_system::{DataPath, Done, FileSystem, Outcome, Request, Started, WriteData};
-use super::site::{Scene, Site};
+use super::site::{RequestContext, Site};
 use super::stats::Counters;
 use crate::protocol::{
     Commit3args, Commit3resok, Nfsstat3, PostOpAttr, ProcedureId, Read3args, Read3resok, WccData,
@@ -146,15 +155,15 @@ impl DataPaths {
     /// Starts the request; answers now or later.
     pub(super) fn begin(
         &mut self,
-        scene: &Scene<'_>,
+        context: &RequestContext<'_>,
         arguments: Arguments<'_>,
         answer: Answer<'_, '_>,
     ) {
-        let visit = &scene.visit;
+        let visit = &context.visit;
         let Some(path) = self.0.iter_mut().find(|path| path.export == Some(visit.export.id)) else {
             return fail(answer, Nfsstat3::Nfs3errStale, None);
         };
-        let request = match request(scene, arguments) {
+        let request = match request(context, arguments) {
             Ok(request) => request,
             Err(status) => return fail(answer, status, None),
         };
@@ -167,9 +176,9 @@ impl DataPaths {
                 Err(answer) => return fail(answer, Nfsstat3::Nfs3errJukebox, None),
             },
         };
-        let began = scene.site.verifier(&*path.file_system);
+        let began = context.site.verifier(&*path.file_system);
         let started = path.data.start(&visit.caller, &visit.file, request);
-        let verifiers = Verifiers { began, ended: scene.site.verifier(&*path.file_system) };
+        let verifiers = Verifiers { began, ended: context.site.verifier(&*path.file_system) };
         match started {
             Started::Done(done) => give(done, verifiers, answer),
             Started::Later(number) => {
@@ -200,25 +209,32 @@ impl DataPaths {
     }
 }
 
-fn request<'a>(scene: &Scene<'_>, arguments: Arguments<'a>) -> Outcome<Request<WriteData<'a>>> {
+fn request<'a>(
+    context: &RequestContext<'_>,
+    arguments: Arguments<'a>,
+) -> Outcome<Request<WriteData<'a>>> {
     match arguments {
-        Arguments::Read(Read3args { offset, count, .. }) => read(scene, offset, count),
+        Arguments::Read(Read3args { offset, count, .. }) => read(context, offset, count),
         Arguments::Write(Write3args { offset, count, stable, data, .. }) => {
-            let data = written(scene, offset, count, data)?;
+            let data = written(context, offset, count, data)?;
             Ok(Request::Write { offset, data, stable })
         }
-        Arguments::Commit(Commit3args { offset, count, .. }) => commit(scene, offset, count),
+        Arguments::Commit(Commit3args { offset, count, .. }) => commit(context, offset, count),
     }
 }
 
 /// "If greater, the server may return only rtmax bytes, resulting in a short read" (RFC 1813
 /// section 3.3.6). Requests no bytes beyond the maximum file size.
-fn read(scene: &Scene<'_>, offset: u64, count: u32) -> Outcome<Request<WriteData<'static>>> {
-    let most = scene.visit.export.file_system.abilities().file_bytes_max;
+fn read(
+    context: &RequestContext<'_>,
+    offset: u64,
+    count: u32,
+) -> Outcome<Request<WriteData<'static>>> {
+    let most = context.visit.export.file_system.abilities().file_bytes_max;
     let offset = offset.min(most);
-    let count = count.min(scene.site.options.read_bytes_max).into();
+    let count = count.min(context.site.options.read_bytes_max).into();
     let count = (most - offset).min(count) as usize;
-    let into = room(scene.core, count).ok_or(Nfsstat3::Nfs3errJukebox)?;
+    let into = room(context.core, count).ok_or(Nfsstat3::Nfs3errJukebox)?;
     Ok(Request::Read { offset, into })
 }
 
@@ -233,12 +249,12 @@ fn room(core: &CoreContext, bytes: usize) -> Option<Bulk> {
 /// "If greater, the server may write only wtmax bytes, resulting in a short write" (RFC 1813 section
 /// 3.3.7).
 fn written<'a>(
-    scene: &Scene<'_>,
+    context: &RequestContext<'_>,
     offset: u64,
     count: u32,
     data: Placed<'a>,
 ) -> Outcome<WriteData<'a>> {
-    let export = scene.visit.export;
+    let export = context.visit.export;
     let mut data = match data {
         Placed::Inline(bytes) => WriteData::Inline(bytes),
         Placed::Bulk(bulk) => WriteData::Placed(bulk),
@@ -255,7 +271,7 @@ fn written<'a>(
     if end > export.file_system.abilities().file_bytes_max {
         return Err(Nfsstat3::Nfs3errFbig);
     }
-    shorten(&mut data, scene.site.options.write_bytes_max as usize);
+    shorten(&mut data, context.site.options.write_bytes_max as usize);
     Ok(data)
 }
 
@@ -268,11 +284,15 @@ fn shorten(data: &mut WriteData<'_>, most: usize) {
 }
 
 /// A range that extends beyond the largest possible file is truncated.
-fn commit(scene: &Scene<'_>, offset: u64, count: u32) -> Outcome<Request<WriteData<'static>>> {
-    if scene.visit.export.options.read_only {
+fn commit(
+    context: &RequestContext<'_>,
+    offset: u64,
+    count: u32,
+) -> Outcome<Request<WriteData<'static>>> {
+    if context.visit.export.options.read_only {
         return Err(Nfsstat3::Nfs3errRofs);
     }
-    let most = scene.visit.export.file_system.abilities().file_bytes_max;
+    let most = context.visit.export.file_system.abilities().file_bytes_max;
     let end = offset.checked_add(count.into()).filter(|end| *end <= most);
     Ok(Request::Commit { offset: offset.min(most), count: end.map_or(0, |_| count) })
 }

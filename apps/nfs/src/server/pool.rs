@@ -5,7 +5,7 @@ use super::answer::Answer;
 use super::exports::{Caller, Exports};
 use super::file_system::FileKey;
 use super::procedures::Arguments;
-use super::site::{Scene, Site, Visit};
+use super::site::{RequestContext, Site, Visit};
 use super::stats::{Counters, ServerStats};
 use super::threads::{Threads, Work};
 use crate::protocol::{Nfsstat3, ProcedureId};
@@ -96,6 +96,6 @@ fn run(site: &Site, job: Job, counters: &Counters) {
         let answer = Answer::later(call, operation, counters);
         return arguments.refuse(Nfsstat3::Nfs3errJukebox, answer);
     };
-    let scene = Scene { site, visit: Visit { export, file, caller }, core: &core };
-    arguments.answer(&scene, Answer::later(call, operation, counters));
+    let context = RequestContext { site, visit: Visit { export, file, caller }, core: &core };
+    arguments.answer(&context, Answer::later(call, operation, counters));
 }

@@ -12,7 +12,7 @@ use super::handle::Seal;
 use super::journal::{Event, Journal};
 use super::pool::{Job, Pool};
 use super::procedures::Arguments;
-use super::site::{Refusal, Scene, ServerOptions, Site, Visit};
+use super::site::{Refusal, RequestContext, ServerOptions, Site, Visit};
 use super::stats::{Counters, ServerStats};
 use super::throttle::Throttle;
 use crate::nfs3;
@@ -362,9 +362,9 @@ impl NfsService {
         let who = (peer, Claim::of(&call));
         match self.server.site.enter(self.current.exports(), arguments.handle(), who) {
             Ok(visit) => {
-                let scene = Scene { site: &self.server.site, visit, core: &self.core };
+                let context = RequestContext { site: &self.server.site, visit, core: &self.core };
                 let answer = Answer::now(call, operation, &self.counters);
-                self.paths.begin(&scene, arguments, answer);
+                self.paths.begin(&context, arguments, answer);
             }
             Err(refusal) => self.refuse(refusal, call, operation, |status, answer| {
                 data::fail(answer, status, None);
@@ -390,8 +390,8 @@ impl NfsService {
                 self.submit(operation, &arguments, &visit, call);
             }
             Ok(visit) => {
-                let scene = Scene { site: &self.server.site, visit, core: &self.core };
-                arguments.answer(&scene, Answer::now(call, operation, &self.counters));
+                let context = RequestContext { site: &self.server.site, visit, core: &self.core };
+                arguments.answer(&context, Answer::now(call, operation, &self.counters));
             }
             Err(refusal) => self.refuse(refusal, call, operation, |status, answer| {
                 arguments.refuse(status, answer);

@@ -122,14 +122,14 @@ impl Site {
 
 /// Context of a procedure: the server, the file, and the caller.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scene<'a> {
+pub(super) struct RequestContext<'a> {
     pub(super) site: &'a Site,
     pub(super) visit: Visit<'a>,
     /// Core whose memory replies may use.
     pub(super) core: &'a CoreContext,
 }
 
-impl Scene<'_> {
+impl RequestContext<'_> {
     /// The handle of another file of this export.
     pub(super) fn handle(&self, file: &FileKey) -> FileHandle {
         let export = self.visit.export;

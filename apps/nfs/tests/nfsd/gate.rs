@@ -17,7 +17,7 @@ pub(crate) struct Gate {
     /// Number of losses of unstable data that the back end reports.
     pub(crate) losses: AtomicU64,
     /// Losses while the next data request is in progress.
-    pub(crate) losses_under_way: AtomicU64,
+    pub(crate) losses_in_flight: AtomicU64,
     /// The next call through the gate panics.
     pub(crate) is_trap: AtomicBool,
     cores: Mutex<Vec<CoreContext>>,
@@ -230,7 +230,7 @@ impl DataPath for Later {
         }
         for (number, place) in self.done.iter_mut().enumerate() {
             if let Some(taken) = place.take() {
-                let losses = self.gate.losses_under_way.swap(0, Ordering::Relaxed);
+                let losses = self.gate.losses_in_flight.swap(0, Ordering::Relaxed);
                 self.gate.losses.fetch_add(losses, Ordering::Relaxed);
                 done(number as u32, taken);
             }

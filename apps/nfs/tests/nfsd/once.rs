@@ -45,7 +45,7 @@ fn send_mkdir_again_on_another_connection_expect_the_reply_of_the_first() {
 /// WRITE is in progress when the connection is lost. A second one could end before the first, which
 /// could then undo a later write of the client. The data come in a Read chunk, too.
 #[test]
-fn send_write_again_while_it_is_under_way_expect_it_begun_once() {
+fn send_write_again_while_it_is_in_flight_expect_it_started_once() {
     let (host, gate) = gated();
     gate.let_in();
     let options = ConnectOptions::new().reconnect(Reconnect::default());
@@ -114,18 +114,18 @@ fn a_back_end_that_lost_data_expect_another_verifier() {
 /// A loss while a WRITE is in progress may include its data: the following COMMIT must have another
 /// verifier than the WRITE. A loss while a COMMIT is in progress may include earlier writes.
 #[test]
-fn data_lost_under_way_expect_write_with_the_verifier_before_and_commit_with_the_one_after() {
+fn data_lost_in_flight_expect_write_with_the_verifier_before_and_commit_with_the_one_after() {
     let (host, gate) = gated();
     gate.let_in();
     let session = host.session();
     let file = session.create(&host.root(), "file");
     let write = || session.write_as(&file, 0, b"data", stable_how::UNSTABLE).unwrap().verf;
     let before = write();
-    gate.losses_under_way.store(1, Ordering::Relaxed);
+    gate.losses_in_flight.store(1, Ordering::Relaxed);
     assert_eq!(write(), before);
     assert_ne!(session.commit(&file, 0, 0).unwrap().verf, before);
     let before = write();
-    gate.losses_under_way.store(1, Ordering::Relaxed);
+    gate.losses_in_flight.store(1, Ordering::Relaxed);
     assert_ne!(session.commit(&file, 0, 0).unwrap().verf, before);
 }
 

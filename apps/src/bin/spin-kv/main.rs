@@ -4,14 +4,14 @@
 
 use clap::{Parser, Subcommand};
 use spinrpc_apps::command_line::{self, Side, Usage, say};
-use spinrpc_apps::kv::protocol::KEY_BYTES_MAX;
+use spinrpc_apps::kv::protocol::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use spinrpc_apps::kv::{self, Client};
 use spinrpc_tuning::ProfileArgs;
 use spinrpc_tuning::text::printable;
 use std::error::Error;
 use std::fs;
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -48,7 +48,7 @@ enum Command {
     Get {
         #[command(flatten)]
         place: Place,
-        /// File to write instead
+        /// File to write instead; - is standard output
         #[arg(long)]
         file: Option<PathBuf>,
     },
@@ -105,7 +105,7 @@ fn key(text: &str) -> Result<String, String> {
 struct Source {
     /// The value, of at most 1 MiB
     value: Option<String>,
-    /// File with the value
+    /// File with the value; - is standard input
     #[arg(long)]
     file: Option<PathBuf>,
 }
@@ -113,9 +113,20 @@ struct Source {
 impl Source {
     fn read(self) -> Result<Vec<u8>, String> {
         match self.file {
+            Some(path) if path == Path::new("-") => read_stdin(),
             Some(path) => fs::read(&path).map_err(|error| format!("{}: {error}", path.display())),
             None => Ok(self.value.unwrap_or_default().into_bytes()),
         }
+    }
+}
+
+/// Reads no further than one byte beyond the limit: standard input may have no end.
+fn read_stdin() -> Result<Vec<u8>, String> {
+    let mut value = Vec::new();
+    let read = io::stdin().take(VALUE_BYTES_MAX as u64 + 1).read_to_end(&mut value);
+    match read.map_err(|error| format!("standard input: {error}"))? {
+        0..=VALUE_BYTES_MAX => Ok(value),
+        _ => Err(format!("standard input: expected at most {VALUE_BYTES_MAX} bytes")),
     }
 }
 
@@ -153,8 +164,8 @@ fn client(profile: &ProfileArgs, address: &str) -> Result<Client, Box<dyn Error>
 fn get(profile: &ProfileArgs, place: &Place, file: Option<PathBuf>) -> Result<(), Box<dyn Error>> {
     let mut client = client(profile, &place.address)?;
     client.get(place.key.as_bytes(), |value| match file {
-        Some(path) => fs::write(path, value),
-        None => io::stdout().write_all(value),
+        Some(path) if path != Path::new("-") => fs::write(path, value),
+        _ => io::stdout().write_all(value),
     })??;
     Ok(())
 }

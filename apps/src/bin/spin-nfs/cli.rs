@@ -36,6 +36,7 @@ Examples:
   spin-nfs ls rdma://nfs.example/srv/data --json
   spin-nfs cat rdma://[2001:db8::1]:20049/srv/data/log --depth 16 >log
   spin-nfs put rdma://10.8.0.1/srv/data/new FILE --uid 1000 --gid 1000
+  tar c DIR | spin-nfs put rdma://10.8.0.1/srv/data/new.tar -
   spin-nfs getattr shm:nfs//export/file --stats
   spin-nfs bench read rdma://10.8.0.1/srv/data/file --size 4K --depth 16
   spin-nfs bench write shm:nfs//export/new --size 1M --stable data --duration 10s --json
@@ -101,7 +102,7 @@ pub(crate) enum Command {
         /// Destination
         #[arg(value_name = "TARGET", value_parser = Target::parse)]
         target: Target,
-        /// Local file, which must be seekable
+        /// Local file, which must be seekable; - is standard input
         file: PathBuf,
     },
     /// Repeatedly call one procedure at a given depth (--depth, 1 by default), and report rate and

@@ -1,15 +1,20 @@
-//! Commands for a single file: getattr, cat and put.
+//! Commands for a single file: getattr, cat and put. The file `-` of put is standard input.
 
 use crate::progress::Progress;
 use crate::{Opened, print, show, written};
+use rustix::fs::OFlags;
 use spinrpc_nfs::client::{Error, Nfs, Source};
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Permission bits copied to a new file.
 const MODE_BITS: u32 = 0o777;
+
+/// Permission bits of a file from standard input, without those of the umask.
+const NEW_FILE_MODE: u32 = 0o666;
 
 pub(crate) fn getattr(nfs: &Nfs, opened: &Opened<'_>, json: bool) -> Result<(), Error> {
     let found = nfs.find(&opened.root, &opened.below, false)?;
@@ -30,9 +35,10 @@ pub(crate) fn cat(nfs: &Nfs, opened: &Opened<'_>) -> Result<(), Error> {
 }
 
 pub(crate) fn put(nfs: &Nfs, opened: &Opened<'_>, path: &Path) -> Result<(), Error> {
-    let name = path.display().to_string();
+    let is_stdin = path == Path::new("-");
+    let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
     let failed = |source| Error::File { subject: name.clone(), source };
-    let file = File::open(path).map_err(failed)?;
+    let file = if is_stdin { stdin_file() } else { File::open(path) }.map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
         return Err(failed(io::Error::other("not a regular file")));
@@ -44,4 +50,23 @@ pub(crate) fn put(nfs: &Nfs, opened: &Opened<'_>, path: &Path) -> Result<(), Err
     let mode = metadata.mode() & MODE_BITS;
     nfs.write_file(&opened.root, place, mode, &source, &mut |bytes| progress.add(bytes))
         .map_err(|error| error.at(opened.path))
+}
+
+/// Standard input as a file that can be read twice: data that the server loses before the commit are
+/// sent again (RFC 1813 section 3.3.21). Anything but a regular file at its start is copied into a
+/// file without a name in the directory for temporary files. Its mode is that of any new file.
+fn stdin_file() -> io::Result<File> {
+    let mut stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    if stdin.metadata()?.is_file() && stdin.stream_position()? == 0 {
+        return Ok(stdin);
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(NEW_FILE_MODE).custom_flags(OFlags::TMPFILE.bits() as i32);
+    let folder = std::env::temp_dir();
+    let mut copy = options.open(&folder).map_err(|error| {
+        let what = format!("cannot be copied to {} (TMPDIR): {error}", folder.display());
+        io::Error::new(error.kind(), what)
+    })?;
+    io::copy(&mut stdin, &mut copy)?;
+    Ok(copy)
 }

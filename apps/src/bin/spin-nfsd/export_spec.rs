@@ -89,8 +89,8 @@ impl ExportSpec {
 /// Rejects `machine=root` where it has no effect.
 fn check_machine(options: &ExportOptions) -> Result<(), String> {
     match (options.machine_is_root, options.squash) {
-        (true, Squash::All) => Err("machine=root and squash=all exclude each other: nobody acts \
-                                    as root with squash=all"
+        (true, Squash::All) => Err("machine=root and squash=all exclude each other: squash=all \
+                                    makes every user anonymous"
             .into()),
         (true, _) if !options.accepts_kerberos() => Err("machine=root needs sec=krb5, krb5i or \
                                                          krb5p: only Kerberos proves hosts"

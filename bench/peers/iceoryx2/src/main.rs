@@ -170,16 +170,16 @@ fn run_calls(node: &Node<ipc::Service>) -> Outcome<()> {
 fn run_deep(node: &Node<ipc::Service>) -> Outcome<()> {
     let client = calls(node)?.client_builder().create()?;
     connected(|| Ok(client.send_copy([0; 64])?.number_of_server_connections() > 0))?;
-    let mut under_way = VecDeque::with_capacity(DEPTH);
+    let mut in_flight = VecDeque::with_capacity(DEPTH);
     counted(DEPTH, || {
-        if under_way.len() < DEPTH {
-            under_way.push_back(client.loan_uninit()?.write_payload([1; 64]).send()?);
+        if in_flight.len() < DEPTH {
+            in_flight.push_back(client.loan_uninit()?.write_payload([1; 64]).send()?);
             return Ok(false);
         }
-        let Some(oldest) = under_way.front() else { return Ok(false) };
+        let Some(oldest) = in_flight.front() else { return Ok(false) };
         let replied = oldest.receive()?.is_some();
         if replied {
-            under_way.pop_front();
+            in_flight.pop_front();
         }
         Ok(replied)
     })

@@ -19,7 +19,7 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// Memory for one call, used again.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct CallMemory {
     call: Option<Header>,
     arguments: KeptArguments,
     credential: Vec<u8>,
@@ -47,7 +47,7 @@ struct KeptArguments {
     bulks: Vec<Option<Bulk>>,
 }
 
-impl Kept {
+impl CallMemory {
     /// Takes a call over; it comes back if it cannot be deferred.
     pub(super) fn keep<'a>(&mut self, call: Call<'a>) -> Result<(), Call<'a>> {
         let state: &CallState<'a> = call.0;
@@ -108,13 +108,13 @@ impl KeptArguments {
 /// unanswered, it is answered with SYSTEM_ERR. An answer to a connection that has gone down meanwhile goes nowhere.
 pub struct IncomingCall {
     /// Some until this is dropped.
-    kept: Option<Box<Kept>>,
+    kept: Option<Box<CallMemory>>,
     shared: Arc<Shared>,
 }
 
 impl IncomingCall {
     /// `kept` has a call.
-    pub(super) fn new(kept: Box<Kept>, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(kept: Box<CallMemory>, shared: Arc<Shared>) -> Self {
         Self { kept: Some(kept), shared }
     }
 

@@ -2,7 +2,7 @@
 //! core takes them.
 
 use crate::api::handle::pool::Pool;
-use crate::sync::bell::{BELL_BITS, Bell};
+use crate::sync::doorbell::{BELL_BITS, Doorbell};
 use crate::sync::words::HeapWords;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -15,7 +15,7 @@ const WORD_BITS: usize = u64::BITS as usize;
 
 /// The side of the wakers.
 struct Named {
-    bits: Bell<HeapWords>,
+    bits: Doorbell<HeapWords>,
     /// Wakes the core.
     core: Arc<Pool>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Ready {
 impl Ready {
     /// None of `slots` slots is ready; they are [`SLOTS_MAX`] at most.
     pub(super) fn new(slots: usize, core: Arc<Pool>) -> Self {
-        let (bits, words) = (Bell::on_heap(), slots.div_ceil(WORD_BITS));
+        let (bits, words) = (Doorbell::on_heap(), slots.div_ceil(WORD_BITS));
         let (named, taken) = (Arc::new(Named { bits, core }), vec![0; words].into());
         Self { named, taken, word: words }
     }

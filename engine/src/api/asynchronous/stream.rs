@@ -1,7 +1,7 @@
 //! Calls as a stream, for a thread that is not a core: reverse calls of a client, or those of a server whose handlers
 //! run elsewhere.
 
-use super::incoming::{IncomingCall, Kept};
+use super::incoming::{CallMemory, IncomingCall};
 use crate::api::call::Call;
 use crate::api::service::Service;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -84,9 +84,9 @@ pub struct CallStream(Arc<Shared>);
 /// Shared by the cores, the stream and the calls that were taken from it.
 pub(super) struct Shared {
     /// Calls to be taken.
-    calls: ArrayQueue<Box<Kept>>,
+    calls: ArrayQueue<Box<CallMemory>>,
     /// Memory for calls; a new one is refused when there is none.
-    free: ArrayQueue<Box<Kept>>,
+    free: ArrayQueue<Box<CallMemory>>,
     waker: AtomicWaker,
     /// Cores that may bring calls.
     cores: AtomicUsize,
@@ -106,13 +106,13 @@ impl Shared {
     }
 
     /// Gives the memory of a call back, which has been cleared.
-    pub(super) fn give_back(&self, kept: Box<Kept>) {
+    pub(super) fn give_back(&self, kept: Box<CallMemory>) {
         // There is room for all.
         drop(self.free.push(kept));
     }
 
     /// Delivers a call to the stream.
-    fn push(self: &Arc<Self>, kept: Box<Kept>) {
+    fn push(self: &Arc<Self>, kept: Box<CallMemory>) {
         // There is room for all.
         drop(self.calls.push(kept));
         // With that of `CallStream::drop`: either that finds the call, or this finds the stream closed.

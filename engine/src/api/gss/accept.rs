@@ -16,10 +16,10 @@ use std::time::Duration;
 
 /// Contexts that are being established at a time; the oldest goes.
 const HALVES_MAX: usize = 64;
-/// How long the client of one has for its next token.
+/// Time that the client of a context has for its next token.
 const HALF_TIME: Duration = Duration::from_secs(10);
 
-/// How a server accepts contexts; see [`Engine::gss`](crate::Engine::gss).
+/// Settings of a server that accepts contexts; see [`Engine::gss`](crate::Engine::gss).
 pub struct GssAcceptor {
     mechanism: Box<dyn Accepts>,
     contexts: usize,
@@ -55,7 +55,7 @@ impl GssAcceptor {
         self
     }
 
-    /// How long a context is kept without a call. One that no call has used yet is kept for `gss.unused_ms`.
+    /// Time that a context is kept without a call. One that no call has used yet is kept for `gss.unused_ms`.
     #[must_use]
     pub fn idle(mut self, time: Duration) -> Self {
         self.idle = time;

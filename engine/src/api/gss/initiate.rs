@@ -1,4 +1,4 @@
-//! How a client establishes a context, by whatever mechanism.
+//! Establishes the context of a client, with any mechanism.
 
 use spinrpc_gss::context::Established;
 use spinrpc_gss::mechanism::{Initiation, Mechanism, MechanismError};
@@ -7,7 +7,7 @@ use spinrpc_proto::rpc::GssService;
 use std::fmt;
 use std::sync::Arc;
 
-/// How a client establishes its context; see [`ConnectOptions::gss`](crate::ConnectOptions::gss).
+/// Settings of a client that establishes a context; see [`ConnectOptions::gss`](crate::ConnectOptions::gss).
 #[derive(Clone)]
 pub struct GssInitiator {
     begins: Arc<dyn Begins>,
@@ -84,7 +84,7 @@ pub(super) trait Negotiation: Send {
     fn go_on(self: Box<Self>, token: &[u8], now: Instant) -> Result<Step, MechanismError>;
 }
 
-/// What has to be done for it next.
+/// Next step of its establishment.
 pub(super) enum Step {
     /// Send this token.
     Send(Box<dyn Negotiation>, Vec<u8>),

@@ -30,7 +30,7 @@ pub(super) struct Task {
 #[derive(Default)]
 pub(super) struct Initiating(Mutex<Option<Sender<News>>>);
 
-/// What the thread hears.
+/// Messages to the thread.
 enum News {
     Task(Task),
     /// The thread of this number is free again.

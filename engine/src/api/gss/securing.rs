@@ -70,7 +70,7 @@ pub(in crate::api) struct Securing {
     negotiation: Option<Box<dyn Negotiation>>,
     handle: Vec<u8>,
     rounds: u32,
-    /// How often a context that replaces another has failed.
+    /// Number of failures of contexts that replace another.
     failures: u32,
     /// This connection has had a context.
     is_renewing: bool,
@@ -88,7 +88,7 @@ pub(in crate::api) struct Securing {
     replaced: Vec<Arc<ClientContext>>,
     /// The call that says so, whose answer means nothing.
     last_words: Option<(SlotId, Xid)>,
-    /// What the thread does is wanted: false for a connection that has gone.
+    /// The result of the thread is needed: false for a closed connection.
     wanted: Arc<AtomicBool>,
 }
 
@@ -98,7 +98,7 @@ impl Drop for Securing {
     }
 }
 
-/// What the thread has done for a client.
+/// Result of the thread for a client.
 pub(super) struct Outcome {
     conn: ConnId,
     result: Result<Done, String>,
@@ -172,7 +172,7 @@ impl Securing {
         }
     }
 
-    /// What the thread has done is awaited while calls go on.
+    /// The result of the thread is pending while calls go on.
     pub(in crate::api) fn is_behind(&self) -> bool {
         self.is_behind
     }
@@ -479,7 +479,7 @@ impl Dispatch {
         let Some(entry) = self.client_of_calls(conn) else { return };
         // Before calls that the application starts in its handler.
         Self::send_waiting_token(entry, conn);
-        if entry.answers_farewell(xid) {
+        if entry.answers_destroy(xid) {
             if let Some(securing) = &mut entry.securing {
                 securing.last_words.take_if(|(_, last)| *last == xid);
             }
@@ -644,7 +644,7 @@ impl Dispatch {
     }
 }
 
-/// How a call ends that was denied: this connection has not executed it, but one before may have.
+/// Outcome of a denied call: this connection has not executed it, but one before may have.
 fn end_of(entry: &ClientEntry, conn: ConnId, is_unclear: bool, error: CallError) -> CallError {
     match is_unclear && says_forgotten(&error) {
         true => CallError::Disconnected(entry.link.ops.lost_by(conn)),

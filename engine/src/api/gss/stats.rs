@@ -1,4 +1,4 @@
-//! What the security contexts of an engine did: counters that the cores and the threads of mechanisms write, and anybody
+//! Statistics of the security contexts of an engine: counters that the cores and the threads of mechanisms write, and anybody
 //! reads.
 
 use crate::api::errors::CallError;
@@ -7,7 +7,7 @@ use spinrpc_proto::rpc::{AuthStat, GssFault, GssService, RejectStatus};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// What an engine counted of RPCSEC_GSS since it started; a consistent copy is not promised, each number is. See
+        /// Counters of RPCSEC_GSS since the engine started. Each is exact; they may be of slightly different times. See
         /// [`Engine::gss_stats`](crate::Engine::gss_stats).
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]

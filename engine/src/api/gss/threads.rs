@@ -30,7 +30,7 @@ const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 /// Something that may block.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// What the cores of an engine share.
+/// State shared by the cores of an engine.
 pub(in crate::api) struct GssShared {
     pub(super) acceptor: OnceLock<Arc<Acceptor>>,
     initiating: Initiating,
@@ -39,9 +39,9 @@ pub(in crate::api) struct GssShared {
     waiting: Mutex<Vec<u64>>,
     /// There are no threads: a simulation, whose mechanism does not block.
     runs_at_once: bool,
-    /// How long a context is kept that no call has used.
+    /// Time that an unused context is kept.
     unused: Duration,
-    /// How long a client waits for its mechanism.
+    /// Time that a client waits for its mechanism.
     pub(super) patience: Duration,
     /// Those of threads that are no core.
     pub(super) counts: Arc<GssCounts>,
@@ -55,10 +55,10 @@ struct Worker {
     jobs: Mutex<Option<Sender<Job>>>,
 }
 
-/// What one core has of it.
+/// The part of one core.
 pub(in crate::api) struct GssCore {
     pub(super) shared: Arc<GssShared>,
-    /// What the thread has done for this core.
+    /// Results of the thread for this core.
     pub(super) outcomes: SegQueue<Outcome>,
     pub(super) counts: Arc<GssCounts>,
     inbox: Arc<Inbox>,
@@ -82,7 +82,7 @@ impl GssShared {
         })
     }
 
-    /// What was counted since the engine started.
+    /// Counters since the engine started.
     pub(in crate::api) fn stats(&self) -> GssStats {
         let mut stats = GssStats::default();
         stats.add(&self.counts);
@@ -130,7 +130,7 @@ impl GssShared {
         }
     }
 
-    /// What clients have to do later, they can leave to a thread.
+    /// Clients can leave later work to a thread.
     pub(super) fn has_threads(&self) -> bool {
         !self.runs_at_once
     }

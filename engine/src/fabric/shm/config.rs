@@ -1,7 +1,7 @@
-//! What of the driver can be set, and its limits.
+//! Settings of the driver, and its limits.
 
 use crate::mem::{BulkClass, BulkPool, SLABS_MAX};
-use crate::sync::bell::BELL_BITS;
+use crate::sync::doorbell::BELL_BITS;
 use crate::sync::ring::{RING_SLOTS_MAX, RING_SLOTS_MIN};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub struct ShmConfig {
     /// The listener decides; a connector with smaller rings is refused. The longest message takes half
     /// of a ring.
     pub ring_slots: u32,
-    /// What a connection's memory for RDMA Reads and Writes is cut into. It takes address space
+    /// Blocks of a connection's memory for RDMA Reads and Writes. It takes address space
     /// when a connection is made, and memory when it is used.
     pub arena: Vec<BulkClass>,
     /// Largest arena of a peer that is accepted, in bytes. One as large as this side's is accepted,
@@ -35,9 +35,9 @@ pub struct ShmConfig {
     pub send_queue_depth: u16,
     /// Connections per core, 1 to 16384.
     pub conns_max: u32,
-    /// How long an arrived message may wait for a posted receive.
+    /// Time that an arrived message may wait for a posted receive.
     pub rnr_timeout: Duration,
-    /// How long a peer may take to fetch what it was told to, after which it loses the connection. It is longer than the
+    /// Time that a peer may take to fetch what it was told to; then the connection is closed. It is longer than the
     /// one before: an application that is busy elsewhere has done nothing wrong.
     pub fetch_timeout: Duration,
     /// Polls without a message after which a core no longer looks at a connection in every poll: its peer
@@ -58,7 +58,7 @@ pub struct ShmConfig {
     /// Have the memory of a connection on the NUMA node of its core: its arena, and the ring that it sends on. What both
     /// sides write is on the connector's.
     pub near_cores: bool,
-    /// How long a peer may take for its part of the handshake.
+    /// Time that a peer may take for its part of the handshake.
     pub handshake_timeout: Duration,
     /// Handshakes that may be open at a time. One more, and a silent one has to go: the oldest of the
     /// process that has most of them.
@@ -101,7 +101,7 @@ impl Default for ShmConfig {
 pub struct ShmConfigError {
     /// The field of [`ShmConfig`].
     pub key: &'static str,
-    /// What is allowed.
+    /// Allowed values.
     pub reason: String,
 }
 

@@ -33,7 +33,7 @@ pub struct ShmConnector {
     control: Arc<Control>,
 }
 
-/// What connecting and accepting have in common.
+/// Common part of connecting and accepting.
 #[derive(Debug)]
 pub(super) struct Environment {
     pub(super) config: ShmConfig,
@@ -93,7 +93,7 @@ pub(super) struct SlabLimits {
 }
 
 impl SlabLimits {
-    /// Whether the slabs that come with a packet are within these limits.
+    /// Returns whether the slabs in a packet are within these limits.
     pub(super) fn accept(self, packet: &Packet) -> bool {
         match packet.slabs {
             0 => packet.slab_bytes == 0,
@@ -128,7 +128,7 @@ impl Environment {
         BulkPool::region_bytes(&self.config.arena).unwrap_or(0).next_multiple_of(page)
     }
 
-    /// What a listener tells trusted peers first.
+    /// First packet of a listener to trusted peers.
     pub(super) fn ready(&self) -> Packet {
         Packet {
             kind: Kind::Ready,
@@ -291,7 +291,7 @@ impl Connector for ShmConnector {
 const MEMORY_LIMIT: &str = "the shared memory of this core, or of the connections with that process, \
                             would exceed limits.core_mib or limits.peer_mib";
 
-/// What is being attempted, for errors.
+/// Attempted operation, for errors.
 struct Attempt {
     op: String,
 }
@@ -462,7 +462,7 @@ impl Attempt {
     }
 }
 
-/// What to do about an error of the system, where that is known.
+/// Remedy for an error of the system, if known.
 fn remedy(error: &io::Error) -> Option<String> {
     use rustix::process::{Resource, getrlimit};
     match error.raw_os_error()? {

@@ -1,7 +1,7 @@
 //! The control thread of a connector: it accepts, and watches over the peers of all connections.
 //!
-//! Everything here is off the data path. A peer that says nothing, or dies in the middle, holds up
-//! nobody: every socket is waited for at once, and the handshake has a deadline.
+//! Everything here is off the data path. A peer that sends nothing, or dies in the middle, delays
+//! no other: every socket is waited for at once, and the handshake has a deadline.
 
 mod listener;
 mod mailbox;
@@ -95,7 +95,7 @@ enum Entry {
     Process(Process),
 }
 
-/// What the thread knows, by the token that the kernel gives back with an event.
+/// Sources of events, by the token that the kernel returns with an event.
 struct State {
     epoll: OwnedFd,
     mailbox: Arc<Mailbox>,

@@ -1,10 +1,10 @@
-//! What a core shares with its peers and with the control thread: two bells, and how to wake it.
+//! State that a core shares with its peers and with the control thread: two doorbells, and the means to wake it.
 
 use super::super::Wake;
 use super::window::Window;
 use crate::sync::CachePadded;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
-use crate::sync::bell::{BELL_BITS, BELL_PARKED_WORD, BELL_WORDS, Bell};
+use crate::sync::doorbell::{BELL_BITS, BELL_PARKED_WORD, BELL_WORDS, Doorbell};
 use crate::sync::words::{HeapWords, WORD_BYTES};
 use crate::sys::mmap::SharedMemory;
 use crate::sys::topology::Topology;
@@ -31,7 +31,7 @@ pub(super) struct CoreShared {
     /// The bell's memory, to be passed to peers.
     pub(super) bell_fd: OwnedFd,
     /// Rung by this process only.
-    pub(super) notices: Bell<HeapWords>,
+    pub(super) notices: Doorbell<HeapWords>,
     /// Places in the core's table that no connection has.
     pub(super) free: ArrayQueue<u32>,
     /// Somebody called `wake`. On lines of its own: threads that make calls write it, and the core reads its neighbours.
@@ -54,7 +54,8 @@ impl CoreShared {
         Ok(Self {
             bell: PeerBell::new(Arc::new(memory))?,
             bell_fd,
-            notices: Bell::new(HeapWords::new(BELL_WORDS)).ok_or(io::ErrorKind::InvalidInput)?,
+            notices: Doorbell::new(HeapWords::new(BELL_WORDS))
+                .ok_or(io::ErrorKind::InvalidInput)?,
             free,
             wake_requested: CachePadded::default(),
             taken: AtomicBool::new(false),
@@ -134,7 +135,7 @@ impl Wake for CoreShared {
 /// A bell in shared memory, and the futex in it.
 #[derive(Clone, Debug)]
 pub(super) struct PeerBell {
-    bell: Arc<Bell<Window>>,
+    bell: Arc<Doorbell<Window>>,
     memory: Arc<SharedMemory>,
 }
 
@@ -144,14 +145,14 @@ impl PeerBell {
 
     /// The bell in `memory`.
     pub(super) fn new(memory: Arc<SharedMemory>) -> io::Result<Self> {
-        let bell = Bell::new(Window::new(Arc::clone(&memory)))
+        let bell = Doorbell::new(Window::new(Arc::clone(&memory)))
             .ok_or_else(|| io::Error::other("the memory is too small for a bell"))?;
         Ok(Self { bell: Arc::new(bell), memory })
     }
 
     /// The bits.
     #[inline]
-    pub(super) fn bits(&self) -> &Bell<Window> {
+    pub(super) fn bits(&self) -> &Doorbell<Window> {
         &self.bell
     }
 
@@ -164,7 +165,7 @@ impl PeerBell {
 
     fn futex(&self) -> NonNull<u32> {
         let half = usize::from(cfg!(target_endian = "big"));
-        // SAFETY: `Bell::new` has checked that the memory has this word.
+        // SAFETY: `Doorbell::new` has checked that the memory has this word.
         unsafe { self.memory.as_ptr().cast::<u32>().add(BELL_PARKED_WORD * 2 + half) }
     }
 

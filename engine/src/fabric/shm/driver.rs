@@ -25,7 +25,7 @@ use super::queue_pair::{Progress, QueuePair, Seen};
 use super::round::{Round, idle_polls, round_time};
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
 use crate::sync::atomic::Ordering;
-use crate::sync::bell::BELL_BITS;
+use crate::sync::doorbell::BELL_BITS;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -388,7 +388,7 @@ impl ShmFabric {
         self.core.bell.bits().rings() || self.core.notices.rings()
     }
 
-    /// What does not happen in most polls.
+    /// Work that most polls do not have.
     #[cold]
     fn poll_news(&mut self, out: &mut Completions) {
         while let Some(qp) = self.over.pop() {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Bytes of private data that a handshake carries (RFC 8797 needs fewer; rdma_cm allows 56).
 pub(super) const PRIVATE_DATA_BYTES: usize = 56;
 
-/// What the control thread knows about the process at the other end.
+/// Facts of the control thread about the process at the other end.
 #[derive(Debug, Default)]
 pub(super) struct PeerState {
     gone: AtomicBool,
@@ -44,9 +44,9 @@ pub(super) struct Link {
     pub(super) layout: Layout,
     /// Rings and tables.
     pub(super) window: Window,
-    /// What the peer may reach.
+    /// Memory that the peer may reach.
     pub(super) bulk: BulkPool,
-    /// What we may reach.
+    /// Memory of the peer that this side may reach.
     pub(super) peer_arena: Window,
     /// Slabs that the peer may read. Leases on their blocks keep them, too.
     pub(super) lent: Box<[Slab]>,

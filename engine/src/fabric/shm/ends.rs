@@ -124,7 +124,7 @@ pub struct ShmEnds {
     sent: Cell<bool>,
     /// So it is, and has sent a message by value since the last turn ended.
     sends_on: Cell<bool>,
-    /// What the peer broke, until the driver looks.
+    /// Violation by the peer, until the driver looks.
     broken: Cell<Option<Corrupt>>,
     is_broken: Cell<bool>,
     listed: Rc<Listed>,
@@ -157,7 +157,7 @@ impl ShmEnds {
         })
     }
 
-    /// How many work requests can be queued, and whether messages go out without being queued.
+    /// Number of work requests that can be queued, and whether messages are sent without being queued.
     pub(super) fn allow(&self, room: usize, sends_at_once: bool) {
         self.room.set(room);
         self.sends_at_once.set(sends_at_once && !self.is_broken.get());
@@ -298,7 +298,7 @@ impl ShmEnds {
         if self.rx.has_arrival() { Found::Other } else { Found::Nothing }
     }
 
-    /// What waits is received another way.
+    /// Waiting messages are received in another way.
     #[cold]
     fn leave(&self) -> Option<bool> {
         self.note_long();
@@ -319,7 +319,7 @@ impl ShmEnds {
         self.has_long.replace(false)
     }
 
-    /// Whether the receive of the last short message can be had; once.
+    /// Returns, once, whether the receive of the last short message is available.
     pub(super) fn lend_receive(&self) -> bool {
         self.lends_receive.replace(false)
     }
@@ -359,7 +359,7 @@ impl ShmEnds {
         self.tx.end_run();
     }
 
-    /// What the peer broke; once.
+    /// Violation by the peer; returned once.
     pub(super) fn take_broken(&self) -> Option<Corrupt> {
         self.broken.take()
     }
@@ -382,7 +382,7 @@ impl ShortEnds for ShmEnds {
         }
     }
 
-    /// What the peer broke is found by the next flush.
+    /// The next flush finds a violation by the peer.
     #[inline(always)]
     fn send<const HEAD: usize>(
         &self,

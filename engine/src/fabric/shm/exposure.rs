@@ -41,7 +41,7 @@ fn state_word(handle: u32, access: Access) -> u64 {
     right | u64::from(handle)
 }
 
-/// What this side exposes; holds the leases.
+/// Memory that this side exposes; holds the leases.
 #[derive(Debug)]
 pub(super) struct Exposures {
     window: Window,
@@ -184,7 +184,7 @@ impl Exposures {
         false
     }
 
-    /// How many of the bytes under `handle`, dead or alive but not yet revoked, were fetched to where
+    /// Number of bytes under `handle`, dead or alive but not yet revoked, were fetched to where
     /// [`Exposures::set_home`] said: from the first on, without a gap. `None` if none were.
     pub(super) fn home_bytes(&self, handle: u32) -> Option<u32> {
         self.held(handle)?.home_bytes
@@ -247,7 +247,7 @@ impl Exposures {
     }
 }
 
-/// What the peer exposes to us, as its table in the shared memory says, its arena, and the slabs that it lends.
+/// Memory that the peer exposes to this side, as its table in the shared memory says, its arena, and the slabs that it lends.
 #[derive(Debug)]
 pub(super) struct PeerTable {
     window: Window,

@@ -63,7 +63,7 @@ pub(super) struct Fetching {
     pub(super) done: usize,
 }
 
-/// What the peer has been told to fetch, by the progress of its ring that ends each, the oldest order first.
+/// Orders to the peer, by the progress of its ring that ends each, the oldest order first.
 #[derive(Debug)]
 pub(super) struct Lent(VecDeque<Order>);
 

@@ -30,7 +30,7 @@ pub(super) const PACKET_BYTES: usize = HEADER_BYTES + PRIVATE_DATA_BYTES;
 
 const _: () = assert!(Kind::Hello.descriptors() + SLABS_MAX < DESCRIPTORS_MAX);
 
-/// What a packet is.
+/// Kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// With the listener's number of slots, and the largest arena that it accepts.
@@ -105,7 +105,7 @@ pub(super) struct Packet {
     pub(super) kind: Kind,
     /// Of each ring; the listener decides and READY says how many.
     pub(super) slots: u32,
-    /// What the receiver of this packet rings at the sender's bell.
+    /// Bit that the receiver of this packet rings at the sender's doorbell.
     pub(super) place: u32,
     pub(super) arena_bytes: u64,
     /// Slabs that come with it.
@@ -244,7 +244,7 @@ impl From<Refusal> for HandshakeError {
 }
 
 impl HandshakeError {
-    /// What a listener tells the peer.
+    /// Answer of a listener.
     pub(super) fn refusal(&self) -> Refusal {
         match self {
             Self::Refused(refusal) => *refusal,
@@ -399,7 +399,7 @@ fn map(fd: PeerFd, bytes_max: usize, refusal: Refusal) -> Result<SharedMemory, H
     Ok(memory)
 }
 
-/// What memory that cannot be mapped leads to: `refusal`, unless this side has no room for it.
+/// Consequence of memory that cannot be mapped: `refusal`, unless this side has no room for it.
 fn or_refusal(refusal: Refusal) -> impl Fn(io::Error) -> HandshakeError {
     move |error| match error.kind() {
         io::ErrorKind::OutOfMemory => error.into(),

@@ -76,7 +76,7 @@ impl Layout {
         TABLES_AT + side as usize * TABLE_WORDS
     }
 
-    /// What a connection touches with its first messages, in bytes: the control blocks, which the connector brings into
+    /// Ranges of bytes that a connection touches with its first messages: the control blocks, which the connector brings into
     /// being, and the first slots of the ring that `side` sends on.
     pub(super) fn idle_parts(self, side: Side) -> [Range<usize>; 2] {
         let start = self.ring(side).slots_at * WORD_BYTES;
@@ -87,7 +87,7 @@ impl Layout {
         }
     }
 
-    /// What is to be near the core of `side`, in bytes: the ring that it sends on, and for the connector all that is
+    /// Ranges of bytes that belong near the core of `side`: the ring that it sends on, and for the connector all that is
     /// before the rings.
     pub(super) fn near(self, side: Side) -> [Range<usize>; 2] {
         let before = match side {

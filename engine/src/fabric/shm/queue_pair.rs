@@ -27,7 +27,7 @@ pub(super) const CLOSED_IN_GOOD_ORDER: u64 = 1;
 const CLOSED_NOT_READY: u64 = 2;
 const CLOSED_LENGTH: u64 = 3;
 
-/// What a look at a queue pair found.
+/// Result of a look at a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// Nothing.
@@ -38,7 +38,7 @@ pub(super) enum Seen {
     More,
 }
 
-/// What became of the send queue.
+/// Result of flushing the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// It is empty.
@@ -51,7 +51,7 @@ pub(super) enum Progress {
 #[derive(Debug)]
 pub(super) struct QueuePair {
     pub(super) id: QpId,
-    /// What short messages need.
+    /// State of short messages.
     pub(super) ends: Rc<ShmEnds>,
     /// The peer rings for every message.
     idle: bool,
@@ -215,8 +215,8 @@ impl QueuePair {
         let from = self.peer_table.in_slab(order.slab, order.from, order.length);
         let (Some(from), Some(to)) = (from, to) else { return Err(wrong) };
         let step = (order.length as usize - done).min(*budget);
-        // SAFETY: both have `order.length` bytes, as was just found, of which the first `done + step` are no more. Nobody
-        // has a reference to those that are written: they are leased. Different mappings cannot overlap.
+        // SAFETY: both have `order.length` bytes, as was just found, and `done + step` is at most that. There is
+        // no reference to those that are written: they are leased. Different mappings cannot overlap.
         unsafe { copy_bytes(from.add(done), to.add(done), step) };
         *budget = budget.saturating_sub(step.max(FETCH_COST_BYTES));
         self.check_open()?;
@@ -230,7 +230,7 @@ impl QueuePair {
         Ok(true)
     }
 
-    /// What was just read of the peer's slabs is what the peer meant: it has not given them up.
+    /// Fails if the peer has ended the connection, and may have reused the slabs that were just read.
     fn check_open(&self) -> Result<(), DownCause> {
         // Pairs with the fence of `go_down`: a thread that has read what the peer wrote after it gave up a lease sees that it
         // has ended the connection.
@@ -309,7 +309,7 @@ impl QueuePair {
         Ok(Seen::More)
     }
 
-    /// Whether a look would find something.
+    /// Returns whether a look would find something.
     #[inline]
     pub(super) fn has_arrival(&self) -> bool {
         self.ends.rx.has_arrival()
@@ -329,7 +329,7 @@ impl QueuePair {
         }
     }
 
-    /// Whether the peer must ring from now on; false if it has sent something just now.
+    /// Returns whether the peer must ring from now on; false if it has just sent something.
     pub(super) fn go_idle(&mut self) -> bool {
         self.ends.empty_looks.set(0);
         self.idle = self.idle || self.ends.rx.go_idle();
@@ -579,7 +579,7 @@ impl QueuePair {
         self.link.peer_bell.ring(self.link.peer_place);
     }
 
-    /// What of its own it exposes.
+    /// Memory that it exposes.
     pub(super) fn memory(&self) -> &BulkPool {
         &self.link.bulk
     }
@@ -647,7 +647,7 @@ impl QueuePair {
         false
     }
 
-    /// What is to be given up on the control thread, as unmapping takes long: the peer's slabs, of perhaps gigabytes,
+    /// Memory to unmap on the control thread, as that takes long: the peer's slabs, of perhaps gigabytes,
     /// included.
     pub(super) fn into_link(self) -> Link {
         let mut link = self.link;

@@ -29,7 +29,7 @@ pub(super) fn idle_polls(hot: usize, most: u32) -> u32 {
     (most / share).max(IDLE_POLLS_MIN.min(most))
 }
 
-/// How far the round has got.
+/// Progress of the round.
 #[derive(Debug)]
 pub(super) struct Round {
     /// Which of the connections is looked at next.

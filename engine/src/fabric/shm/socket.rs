@@ -97,7 +97,7 @@ pub(super) fn peer_pidfd(socket: BorrowedFd<'_>, peer: Credentials) -> io::Resul
     Ok(pidfd_open(pid.ok_or(io::ErrorKind::InvalidInput)?, PidfdFlags::empty())?)
 }
 
-/// Whether a descriptor is readable now.
+/// Returns whether a descriptor is readable now.
 pub(super) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     matches!(poll(&mut [PollFd::new(&fd.as_fd(), PollFlags::IN)], Some(&now)), Ok(1..))

@@ -25,7 +25,7 @@ fn blocks_of_line(line: &[u8; LINE_BYTES]) -> [Block; LINE_BLOCKS] {
     *blocks.unwrap_or_else(|| unreachable!())
 }
 
-/// What a slot holds of a long message behind the header, which is copied without a loop.
+/// Part of a long message that a slot holds behind the header, which is copied without a loop.
 type SlotRest = [u8; (SLOT_WORDS - 1) * WORD_BYTES];
 
 /// Writes what a whole slot holds.

@@ -106,7 +106,7 @@ fn with_another_port<T>(
     };
     for _ in 1..PORTS_MAX {
         match connect(deadline) {
-            Err(error) if in_use(&error) => tracing::debug!(%error, "with another port once more"),
+            Err(error) if in_use(&error) => tracing::debug!(%error, "retrying with another port"),
             ended => return ended,
         }
     }

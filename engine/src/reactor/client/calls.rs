@@ -3,7 +3,7 @@
 use crate::config::BulkView;
 use crate::fabric::{ConnId, Fabric};
 use crate::mem::{Buf, Bulk, ExposedBulk};
-use crate::reactor::client::offering::Offering;
+use crate::reactor::client::chunk_exposure::ChunkExposure;
 #[cfg(feature = "gss")]
 use crate::reactor::client::protect::Under;
 use crate::reactor::pending::call_table::{CallHold, private_bytes};
@@ -399,7 +399,7 @@ impl Reactor {
         let may_start = start.check(&c.lane.proto().requester);
         may_start.map_err(|refused| self.stats.refuse(refused))?;
         let Some(mut hold) = c.calls.spare() else { return Err(Backpressure::NoBuffer) };
-        let mut offering = Offering {
+        let mut offering = ChunkExposure {
             fabric: &mut self.fabric,
             conn,
             segment_bytes,

@@ -2,9 +2,9 @@
 
 pub(crate) mod call_times;
 pub(crate) mod calls;
+pub(crate) mod chunk_exposure;
 pub(crate) mod fenced;
 pub(crate) mod given_up;
-pub(crate) mod offering;
 pub(crate) mod options;
 pub(crate) mod plain_calls;
 #[cfg(feature = "gss")]

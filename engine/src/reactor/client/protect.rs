@@ -6,7 +6,7 @@ use crate::mem::Bulk;
 use crate::reactor::client::calls::Start;
 use crate::reactor::pending::ended_calls::GivenUp;
 use crate::reactor::pending::gss_calls::{DeniedCall, GssCalls, InUse, SentCall};
-use crate::reactor::pending::lasting::Kept;
+use crate::reactor::pending::lasting::Retransmit;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{Backpressure, CallEnd, CallKey, CallSpec, Deadline, Resend};
 use crate::reactor::words::draft::Draft;
@@ -29,8 +29,8 @@ pub(in crate::reactor) struct Numbered<'a> {
     pub(in crate::reactor) context: &'a Arc<ClientContext>,
     pub(in crate::reactor) xid: Xid,
     pub(in crate::reactor) sequence: u32,
-    /// What it needs to be sent again.
-    pub(in crate::reactor) kept: Option<Kept>,
+    /// State needed to retransmit it.
+    pub(in crate::reactor) kept: Option<Retransmit>,
 }
 
 /// Security context of a call.
@@ -375,7 +375,7 @@ impl Reactor {
         spec: &CallSpec,
         draft: &Draft<'_>,
         context: &ClientContext,
-    ) -> Option<Kept> {
+    ) -> Option<Retransmit> {
         let is_kept = spec.resend != Resend::Never && self.is_lasting(conn);
         let bytes = draft.stream().len();
         let is_exposed = spec.arguments.iter().flatten().any(Bulk::is_exposed);
@@ -387,7 +387,7 @@ impl Reactor {
         fitting.next().filter(|class| class.free * 2 > class.total)?;
         let mut stream = self.bulk.take(bytes)?;
         stream.bytes_mut().copy_from_slice(draft.stream());
-        Some(Kept::new(stream, *draft.cuts(), self.stats.calls_sent, spec))
+        Some(Retransmit::new(stream, *draft.cuts(), self.stats.calls_sent, spec))
     }
 }
 

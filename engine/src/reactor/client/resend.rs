@@ -14,7 +14,7 @@ use crate::reactor::client::calls::Start;
 use crate::reactor::pending::call_table::CallTable;
 use crate::reactor::pending::ended_calls::GivenUp;
 use crate::reactor::pending::interrupted::Suspended;
-use crate::reactor::pending::lasting::{Kept, Lasting};
+use crate::reactor::pending::lasting::{Lasting, Retransmit};
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
@@ -50,7 +50,7 @@ impl CoreCell {
         Ok(CallId::of(slot))
     }
 
-    fn keep(&self, spec: &CallSpec, draft: &Draft<'_>) -> Result<Kept, Backpressure> {
+    fn keep(&self, spec: &CallSpec, draft: &Draft<'_>) -> Result<Retransmit, Backpressure> {
         if spec.arguments.iter().flatten().any(Bulk::is_exposed) {
             return Err(Backpressure::Misuse(
                 "an exposed argument in a call that may be sent again",
@@ -61,7 +61,7 @@ impl CoreCell {
         let longest_bytes = longest_block_bytes(&reactor.config);
         let mut stream = reactor.bulk.take(bytes).ok_or_else(|| no_block(bytes, longest_bytes))?;
         stream.bytes_mut().copy_from_slice(from);
-        Ok(Kept::new(stream, *draft.cuts(), reactor.stats.calls_sent, spec))
+        Ok(Retransmit::new(stream, *draft.cuts(), reactor.stats.calls_sent, spec))
     }
 
     /// The connection of a lasting client went down: calls that may be sent again wait for the next one.
@@ -255,7 +255,11 @@ impl Reactor {
     }
 
     /// The stored state of a held call, with the buffers it lends to the new connection.
-    fn take_held(&mut self, conn: ConnId, slot: SlotId) -> Result<(Kept, CallSpec), Backpressure> {
+    fn take_held(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+    ) -> Result<(Retransmit, CallSpec), Backpressure> {
         let c = self.conns.find(conn).ok_or(Backpressure::Down)?;
         c.lane.proto().requester.check_resend(slot).map_err(|_| Backpressure::NoCredit)?;
         let mut rooms = [const { None }; ITEMS_MAX];
@@ -288,7 +292,7 @@ impl Reactor {
         &mut self,
         conn: ConnId,
         slot: SlotId,
-        mut kept: Kept,
+        mut kept: Retransmit,
         mut spec: CallSpec,
         sent: bool,
     ) {

@@ -51,7 +51,7 @@ impl Reactor {
         let Some(leaving) = &mut self.leaving else { return };
         leaving.tell(unfinished);
         if is_over && unfinished == 0 {
-            leaving.farewell = None;
+            leaving.request = None;
         } else {
             let look_at = self.read_clock().0.saturating_add(self.clock.from_duration(LOOK_EVERY));
             self.next_deadline = self.next_deadline.min(Instant(look_at));

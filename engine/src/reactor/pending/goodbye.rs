@@ -4,7 +4,7 @@ use spinrpc_proto::version::TransportVersion;
 use std::sync::mpsc::Sender;
 
 /// A thread that waits for a core to end.
-pub(crate) struct Farewell {
+pub(crate) struct DrainRequest {
     /// Index of the core.
     pub(crate) core: usize,
     /// Gets the core and its number of unfinished calls, when that changes. It is dropped when no calls are left and
@@ -35,17 +35,17 @@ impl Goodbye {
 
 /// A core that shuts down gracefully.
 pub(in crate::reactor) struct Leaving {
-    pub(in crate::reactor) farewell: Option<Farewell>,
+    pub(in crate::reactor) request: Option<DrainRequest>,
     told: Option<usize>,
 }
 
 impl Leaving {
-    pub(in crate::reactor) fn new(farewell: Farewell) -> Self {
-        Self { farewell: Some(farewell), told: None }
+    pub(in crate::reactor) fn new(request: DrainRequest) -> Self {
+        Self { request: Some(request), told: None }
     }
 
     pub(in crate::reactor) fn tell(&mut self, unfinished: usize) {
-        if let Some(Farewell { core, report }) = &self.farewell
+        if let Some(DrainRequest { core, report }) = &self.request
             && self.told.replace(unfinished) != Some(unfinished)
         {
             // An error means that no thread waits any longer.

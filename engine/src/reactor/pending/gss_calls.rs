@@ -3,7 +3,7 @@
 
 use crate::fabric::ConnId;
 use crate::mem::Bulk;
-use crate::reactor::pending::lasting::Kept;
+use crate::reactor::pending::lasting::Retransmit;
 use crate::reactor::words::calls::{ReplyBuffers, Resend};
 use crate::reactor::words::protection::ClientContext;
 use spinrpc_proto::ids::{Instant, Xid};
@@ -35,7 +35,7 @@ pub(crate) struct SentCall {
     /// The slot in which it was denied before, under another context: the application knows it by that.
     denied_as: Option<SlotId>,
     /// Data to send it again. For a call that outlives its connection it is only present once its reply has arrived.
-    pub(in crate::reactor) kept: Option<Kept>,
+    pub(in crate::reactor) kept: Option<Retransmit>,
 }
 
 /// Calls under a context are in flight.
@@ -48,7 +48,7 @@ pub(crate) struct DeniedCall {
     /// The slot that it had.
     pub(in crate::reactor) slot: SlotId,
     pub(crate) token: u64,
-    pub(in crate::reactor) kept: Kept,
+    pub(in crate::reactor) kept: Retransmit,
     pub(in crate::reactor) deadline: Instant,
     pub(in crate::reactor) arguments: [Option<Bulk>; ITEMS_MAX],
     pub(in crate::reactor) results: [Option<Bulk>; ITEMS_MAX],
@@ -70,7 +70,7 @@ impl SentCall {
         (conn, token): (ConnId, u64),
         buffers: Option<&mut ReplyBuffers<'_>>,
     ) -> Option<DeniedCall> {
-        let is_unclear = |kept: &Kept| kept.is_unknown && kept.resend == Resend::AtMostOnce;
+        let is_unclear = |kept: &Retransmit| kept.is_unknown && kept.resend == Resend::AtMostOnce;
         let was_denied = self.denied_as.is_some();
         let kept = self.kept.take_if(|kept| !was_denied && !is_unclear(kept))?;
         let (mut arguments, mut results) = Default::default();
@@ -149,7 +149,7 @@ impl GssCalls {
         (slot, sequence): (SlotId, u32),
         context: Arc<ClientContext>,
         deadline: Instant,
-        kept: Option<Kept>,
+        kept: Option<Retransmit>,
     ) {
         let Some(place) = self.sent.get_mut(usize::from(slot.index)) else { return };
         let sent = SentCall { slot, context, sequence, deadline, denied_as: None, kept };

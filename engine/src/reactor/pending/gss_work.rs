@@ -51,7 +51,7 @@ pub(crate) struct CallSealing {
     pub(in crate::reactor) at: usize,
     pub(in crate::reactor) sealing: BodySealing,
     pub(in crate::reactor) deadline: Instant,
-    /// What the application asked for, without its buffers, which lie in the slot.
+    /// Spec of the application, without its buffers, which are in the slot.
     pub(in crate::reactor) spec: CallSpec,
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct GssWork {
     step_bytes: usize,
     /// A turn, and the cost of bodies that were processed in it where they arrived.
     at_once: (u64, usize),
-    /// What this turn may still process of the bodies that wait.
+    /// Bytes of waiting bodies that this turn may still process.
     left: usize,
 }
 

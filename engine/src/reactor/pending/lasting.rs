@@ -8,7 +8,7 @@ use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::SlotId;
 
 /// Data to send a call again.
-pub(in crate::reactor) struct Kept {
+pub(in crate::reactor) struct Retransmit {
     /// The RPC message from its XID on, its data items taken out.
     pub(in crate::reactor) stream: Bulk,
     pub(in crate::reactor) cuts: Cuts,
@@ -30,14 +30,14 @@ pub(in crate::reactor) struct Kept {
 
 /// The kept calls of a client that outlives its connections.
 pub(crate) struct Lasting {
-    pub(in crate::reactor) kept: Box<[Option<Kept>]>,
+    pub(in crate::reactor) kept: Box<[Option<Retransmit>]>,
     pub(in crate::reactor) resends_max: u8,
     /// Cause of the loss of the last connection.
     pub(in crate::reactor) lost_by: DownCause,
     /// Stored state of the call that ended last. Only on connections with a security context: the server may have
     /// denied the call because it has lost the context.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) ended: Option<(SlotId, Kept)>,
+    pub(in crate::reactor) ended: Option<(SlotId, Retransmit)>,
     #[cfg(feature = "gss")]
     pub(in crate::reactor) keeps_ended: bool,
 }
@@ -67,15 +67,15 @@ impl Lasting {
         drop(kept);
     }
 
-    pub(in crate::reactor) fn kept(&self, slot: SlotId) -> Option<&Kept> {
+    pub(in crate::reactor) fn kept(&self, slot: SlotId) -> Option<&Retransmit> {
         self.kept[usize::from(slot.index)].as_ref()
     }
 
-    pub(in crate::reactor) fn kept_mut(&mut self, slot: SlotId) -> Option<&mut Kept> {
+    pub(in crate::reactor) fn kept_mut(&mut self, slot: SlotId) -> Option<&mut Retransmit> {
         self.kept[usize::from(slot.index)].as_mut()
     }
 
-    pub(in crate::reactor) fn put(&mut self, slot: SlotId, kept: Kept) {
+    pub(in crate::reactor) fn put(&mut self, slot: SlotId, kept: Retransmit) {
         self.kept[usize::from(slot.index)] = Some(kept);
     }
 
@@ -107,7 +107,7 @@ impl Lasting {
     }
 }
 
-impl Kept {
+impl Retransmit {
     pub(in crate::reactor) fn new(stream: Bulk, cuts: Cuts, order: u64, spec: &CallSpec) -> Self {
         let result_bytes =
             spec.results.each_ref().map(|result| result.as_ref().map_or(0, Bulk::len));

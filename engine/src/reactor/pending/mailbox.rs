@@ -3,7 +3,7 @@
 
 use crate::fabric::{AnyEndpoint, ConnId, FabricError, Wake};
 use crate::mem::Bulk;
-use crate::reactor::pending::goodbye::Farewell;
+use crate::reactor::pending::goodbye::DrainRequest;
 use crate::reactor::pending::latency::Latencies;
 use crate::reactor::pending::observation::Observation;
 #[cfg(feature = "gss")]
@@ -39,7 +39,7 @@ pub(crate) enum Mail<E = AnyEndpoint> {
     /// Start or stop measuring latencies, as these request, and count them there.
     Measure(Arc<Latencies>),
     /// Shut down gracefully.
-    Leave(Farewell),
+    Leave(DrainRequest),
     /// Close everything.
     Shutdown,
 }
@@ -188,9 +188,9 @@ mod tests {
     fn close_a_box_expect_all_mail_dropped_before_and_after() {
         let inbox = Inbox::<()>::new(1);
         let (report, reports) = channel();
-        let leave = |core| Mail::Leave(Farewell { core, report: report.clone() });
+        let leave = |core| Mail::Leave(DrainRequest { core, report: report.clone() });
         assert!(inbox.post(leave(0)).is_ok());
-        assert!(matches!(inbox.post(leave(1)), Err(Mail::Leave(Farewell { core: 1, .. }))));
+        assert!(matches!(inbox.post(leave(1)), Err(Mail::Leave(DrainRequest { core: 1, .. }))));
         inbox.close();
         for core in 2..4 {
             assert!(inbox.post(leave(core)).is_ok());

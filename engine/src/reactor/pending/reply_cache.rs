@@ -229,12 +229,12 @@ enum State {
     Running {
         waiting: Option<DeferTicket>,
     },
-    Replied(Kept),
+    Replied(CachedResults),
     Refused(RpcRefusal),
 }
 
 /// The results of a call.
-struct Kept {
+struct CachedResults {
     bytes: Box<[u8]>,
     stream_bytes: usize,
     cuts: Cuts,
@@ -264,7 +264,7 @@ pub(crate) enum Stored<'a> {
 }
 
 /// See [`Stored`].
-pub(crate) struct StoredResults<'a>(&'a Kept);
+pub(crate) struct StoredResults<'a>(&'a CachedResults);
 
 impl Share {
     /// A call arrived that must not be executed twice, on the connection with this number. `again` sends the stored
@@ -459,7 +459,7 @@ impl State {
 impl StoredResults<'_> {
     /// The data items, in memory from `take`; `None` when there is none.
     pub(crate) fn data(&self, take: impl Fn(usize) -> Option<Bulk>) -> Option<ReplyData> {
-        let Kept { bytes, stream_bytes, cuts, items, allows_read_chunks } = self.0;
+        let CachedResults { bytes, stream_bytes, cuts, items, allows_read_chunks } = self.0;
         let mut data = ReplyData::new();
         let mut at = roundup4(*stream_bytes);
         for length in &items[..cuts.count()] {
@@ -491,7 +491,8 @@ impl Ticket {
     /// Stores the reply in `data` and `draft`; SYSTEM_ERR if there is none.
     pub(crate) fn record(mut self, data: &ReplyData, draft: Option<&Draft<'_>>) {
         let (bytes, draft) = (self.bytes.as_mut(), draft);
-        let kept = bytes.zip(draft).and_then(|(bytes, draft)| Kept::of(bytes, data, draft));
+        let kept =
+            bytes.zip(draft).and_then(|(bytes, draft)| CachedResults::of(bytes, data, draft));
         self.bytes.take_if(|_| kept.is_some());
         self.finish(kept.map_or(State::Refused(SYSTEM_ERR), State::Replied));
     }
@@ -527,7 +528,7 @@ impl Drop for Ticket {
     }
 }
 
-impl Kept {
+impl CachedResults {
     /// Takes the memory, unless the reply does not fit.
     fn of(bytes: &mut Box<[u8]>, data: &ReplyData, draft: &Draft<'_>) -> Option<Self> {
         let (stream, cuts) = (draft.stream(), *draft.cuts());

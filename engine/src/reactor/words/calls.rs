@@ -251,7 +251,7 @@ pub enum Backpressure {
     #[error("the send queue is full")]
     SendQueueFull,
     /// The core has as many calls of handles in flight as `rpc.handle_calls` allows.
-    #[error("as many calls of handles are under way as rpc.handle_calls allows")]
+    #[error("as many calls of handles are in flight as rpc.handle_calls allows")]
     TooManyCalls,
     /// The connection is not up yet.
     #[error("still connecting")]

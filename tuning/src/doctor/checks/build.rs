@@ -1,9 +1,9 @@
 //! Build type of the programs, taken from this one.
 
-use crate::doctor::{Finding, Patient, Verdict};
+use crate::doctor::{CheckInput, Finding, Verdict};
 
-pub(super) fn release(patient: &Patient<'_>) -> Finding {
-    let Some(tried) = patient.tried else { return super::not_tried() };
+pub(super) fn release(input: &CheckInput<'_>) -> Finding {
+    let Some(tried) = input.tried else { return super::not_tried() };
     let verbs = if cfg!(feature = "verbs") { "with verbs" } else { "without verbs" };
     let about = format!("for {}, {verbs}, allocator {}", std::env::consts::ARCH, tried.allocator);
     if !cfg!(debug_assertions) {

@@ -1,9 +1,9 @@
 //! The clock, which is read many times for each call.
 
-use crate::doctor::{Finding, Patient, Verdict};
+use crate::doctor::{CheckInput, Finding, Verdict};
 
-pub(super) fn source(patient: &Patient<'_>) -> Finding {
-    let clock = &patient.facts.clock;
+pub(super) fn source(input: &CheckInput<'_>) -> Finding {
+    let clock = &input.facts.clock;
     let Some(source) = clock.source.as_deref() else {
         return Finding::unknown("the host does not report its clock source");
     };

@@ -1,18 +1,18 @@
 //! The CPUs that are polled on: permission to use them, and competing load.
 
-use crate::doctor::patient::{agree, both, cores, cpus, minus};
-use crate::doctor::{Finding, Patient, Verdict};
+use crate::doctor::input::{agree, both, cores, cpus, minus};
+use crate::doctor::{CheckInput, Finding, Verdict};
 use spinrpc::config::{CoreList, IdlePolicy};
 use spinrpc::sys::affinity::CpuSet;
 
-pub(super) fn allowed(patient: &Patient<'_>) -> Finding {
-    let Some(allowed) = &patient.facts.cpus.allowed else {
+pub(super) fn allowed(input: &CheckInput<'_>) -> Finding {
+    let Some(allowed) = &input.facts.cpus.allowed else {
         return Finding::unknown("the host does not report which CPUs this process may use");
     };
-    let wanted = patient.cores();
+    let wanted = input.cores();
     let missing = minus(&wanted, allowed);
     if missing.is_empty() {
-        return fewer_than_asked(patient).seen(STATUS, allowed);
+        return fewer_than_asked(input).seen(STATUS, allowed);
     }
     let says = format!(
         "this process is not allowed to run on {}, only on {}",
@@ -20,7 +20,7 @@ pub(super) fn allowed(patient: &Patient<'_>) -> Finding {
         cpus(allowed)
     );
     let finding = Finding::new(Verdict::Fail, says).seen(STATUS, allowed);
-    let finding = match &patient.facts.cgroup.cpus {
+    let finding = match &input.facts.cgroup.cpus {
         Some(group) => finding.seen("cpuset of its control group", group),
         None => finding,
     };
@@ -33,23 +33,23 @@ pub(super) fn allowed(patient: &Patient<'_>) -> Finding {
 }
 
 /// `cores.max` is an upper limit; a small host has fewer cores.
-fn fewer_than_asked(patient: &Patient<'_>) -> Finding {
-    let raw = patient.config().raw();
-    let (asked, has) = (raw.cores.max, patient.config().cores());
+fn fewer_than_asked(input: &CheckInput<'_>) -> Finding {
+    let raw = input.config().raw();
+    let (asked, has) = (raw.cores.max, input.config().cores());
     if raw.cores.list == CoreList::Auto && (has as u64) < asked {
         let says = format!("{has} of the {asked} cores that cores.max requests fit");
         return Finding::new(Verdict::Info, says);
     }
-    Finding::ok(format!("{} allowed", cores(&patient.cores())))
+    Finding::ok(format!("{} allowed", cores(&input.cores())))
 }
 
-pub(super) fn quota(patient: &Patient<'_>) -> Finding {
-    let cgroup = &patient.facts.cgroup;
+pub(super) fn quota(input: &CheckInput<'_>) -> Finding {
+    let cgroup = &input.facts.cgroup;
     let Some(quota) = &cgroup.quota else {
         return Finding::ok("no CPU quota");
     };
-    let polled = patient.config().cores();
-    let verdict = match patient.mode() {
+    let polled = input.config().cores();
+    let verdict = match input.mode() {
         IdlePolicy::Busy if quota.cpus() <= polled as f64 => Verdict::Fail,
         IdlePolicy::Busy | IdlePolicy::Adaptive => Verdict::Warn,
         IdlePolicy::Sleep => Verdict::Info,
@@ -73,16 +73,16 @@ pub(super) fn quota(patient: &Patient<'_>) -> Finding {
     )
 }
 
-pub(super) fn spare(patient: &Patient<'_>) -> Finding {
-    let Some(online) = &patient.facts.cpus.online else {
+pub(super) fn spare(input: &CheckInput<'_>) -> Finding {
+    let Some(online) = &input.facts.cpus.online else {
         return Finding::unknown("the host does not report which CPUs are online");
     };
-    let rest = patient.rest();
+    let rest = input.rest();
     if !rest.is_empty() {
         let says = format!("{} left for other work", cpus(&rest));
         return Finding::ok(says).seen(ONLINE, online);
     }
-    let verdict = match patient.mode() {
+    let verdict = match input.mode() {
         IdlePolicy::Busy => Verdict::Fail,
         IdlePolicy::Adaptive | IdlePolicy::Sleep => Verdict::Info,
     };
@@ -92,47 +92,47 @@ pub(super) fn spare(patient: &Patient<'_>) -> Finding {
     )
 }
 
-pub(super) fn isolated(patient: &Patient<'_>) -> Finding {
-    let Some(isolated) = &patient.facts.cpus.isolated else {
+pub(super) fn isolated(input: &CheckInput<'_>) -> Finding {
+    let Some(isolated) = &input.facts.cpus.isolated else {
         return Finding::unknown("the host does not report which CPUs are isolated");
     };
-    let open = minus(&patient.cores(), isolated);
+    let open = minus(&input.cores(), isolated);
     let source = "/sys/devices/system/cpu/isolated";
     if open.is_empty() {
-        let says = format!("{} isolated", are(&patient.cores()));
+        let says = format!("{} isolated", are(&input.cores()));
         return Finding::ok(says).seen(source, isolated);
     }
     let says = format!("{} not isolated: any task may run there", are(&open));
-    let finding = Finding::new(patient.interference(), says).seen(source, or_none(isolated));
-    advise_boot(patient, finding)
+    let finding = Finding::new(input.interference(), says).seen(source, or_none(isolated));
+    advise_boot(input, finding)
 }
 
-pub(super) fn tick(patient: &Patient<'_>) -> Finding {
+pub(super) fn tick(input: &CheckInput<'_>) -> Finding {
     let source = "/sys/devices/system/cpu/nohz_full";
-    let Some(tickless) = &patient.facts.cpus.nohz_full else {
+    let Some(tickless) = &input.facts.cpus.nohz_full else {
         let says = "the timer tick interrupts poll cores hundreds of times a second: this kernel \
                     is built without full dynamic ticks";
         return Finding::new(Verdict::Info, says).seen(source, "not there");
     };
-    let ticking = minus(&patient.cores(), tickless);
+    let ticking = minus(&input.cores(), tickless);
     if ticking.is_empty() {
-        return Finding::ok(format!("no timer tick on {}", cores(&patient.cores())))
+        return Finding::ok(format!("no timer tick on {}", cores(&input.cores())))
             .seen(source, tickless);
     }
     let says = format!("the timer tick interrupts {} hundreds of times a second", cores(&ticking));
-    let finding = Finding::new(patient.interference(), says).seen(source, or_none(tickless));
-    let isolated = patient.facts.cpus.isolated.clone().unwrap_or_default();
-    match minus(&patient.cores(), &isolated).is_empty() {
-        true => advise_boot(patient, finding),
+    let finding = Finding::new(input.interference(), says).seen(source, or_none(tickless));
+    let isolated = input.facts.cpus.isolated.clone().unwrap_or_default();
+    match minus(&input.cores(), &isolated).is_empty() {
+        true => advise_boot(input, finding),
         false => finding.remedy("The parameters for cpus.isolated remove it, too"),
     }
 }
 
 /// Kernel parameters that keep poll cores and their hardware threads free of other work.
-fn advise_boot(patient: &Patient<'_>, finding: Finding) -> Finding {
-    let host = &patient.facts.cpus;
+fn advise_boot(input: &CheckInput<'_>, finding: Finding) -> Finding {
+    let host = &input.facts.cpus;
     let siblings = |cpu| host.siblings.get(&cpu).cloned().unwrap_or_default();
-    let polled = patient.cores();
+    let polled = input.cores();
     let with_threads = polled.iter().flat_map(|cpu| {
         let threads = siblings(cpu);
         threads.iter().chain([cpu]).collect::<Vec<_>>()
@@ -148,22 +148,22 @@ fn advise_boot(patient: &Patient<'_>, finding: Finding) -> Finding {
     ))
 }
 
-pub(super) fn zero(patient: &Patient<'_>) -> Finding {
-    if !patient.cores().contains(0) {
+pub(super) fn zero(input: &CheckInput<'_>) -> Finding {
+    if !input.cores().contains(0) {
         return Finding::ok("CPU 0, which runs housekeeping work of the kernel, is not polled on");
     }
     let says = "CPU 0 is polled on, and no parameter frees it from housekeeping work of the kernel";
-    let finding = Finding::new(patient.interference(), says);
-    let other = patient.rest();
+    let finding = Finding::new(input.interference(), says);
+    let other = input.rest();
     match other.iter().next() {
         Some(cpu) => finding.remedy(format!("Set cores.list to another CPU, such as {cpu}")),
         None => finding,
     }
 }
 
-pub(super) fn smt(patient: &Patient<'_>) -> Finding {
-    let polled = patient.cores();
-    let host = &patient.facts.cpus;
+pub(super) fn smt(input: &CheckInput<'_>) -> Finding {
+    let polled = input.cores();
+    let host = &input.facts.cpus;
     let others = |cpu| host.siblings.get(&cpu).map(|threads| minus(threads, &set(cpu)));
     let shared: Vec<(usize, CpuSet)> =
         polled.iter().filter_map(|cpu| Some((cpu, others(cpu)?))).collect();
@@ -185,7 +185,7 @@ pub(super) fn smt(patient: &Patient<'_>) -> Finding {
         cpus(&open),
         agree(&open, "shares", "share")
     );
-    let finding = Finding::new(patient.interference(), says).seen(SIBLINGS, pairs(&shared));
+    let finding = Finding::new(input.interference(), says).seen(SIBLINGS, pairs(&shared));
     if open.contains(0) {
         return finding.remedy("Poll on a physical core without CPU 0: cores.list");
     }

@@ -1,16 +1,16 @@
 //! Interrupts on poll cores: a common cause of rare long pauses.
 
-use crate::doctor::patient::{both, cores, minus};
-use crate::doctor::{Finding, Patient};
+use crate::doctor::input::{both, cores, minus};
+use crate::doctor::{CheckInput, Finding};
 use crate::host::Irq;
 use spinrpc::sys::affinity::CpuSet;
 
-pub(super) fn on_cores(patient: &Patient<'_>) -> Finding {
-    let irqs = &patient.facts.irqs;
+pub(super) fn on_cores(input: &CheckInput<'_>) -> Finding {
+    let irqs = &input.facts.irqs;
     if irqs.is_empty() {
         return Finding::unknown("the host does not report its interrupts");
     }
-    let polled = patient.cores();
+    let polled = input.cores();
     let hits = |irq: &&Irq| irq.cpus().is_some_and(|cpus| !both(cpus, &polled).is_empty());
     let hitting: Vec<&Irq> = irqs.iter().filter(hits).collect();
     if hitting.is_empty() {
@@ -20,15 +20,14 @@ pub(super) fn on_cores(patient: &Patient<'_>) -> Finding {
     let names: Vec<String> =
         hitting.iter().map(|irq| format!("{} ({})", irq.number, irq.name)).collect();
     let says = format!("{} of {} interrupts go to {}", hitting.len(), irqs.len(), cores(&polled));
-    let finding =
-        Finding::new(patient.interference(), says).seen(SOURCE, super::some_of(&names, 8));
-    send_elsewhere(patient, finding, &hitting)
+    let finding = Finding::new(input.interference(), says).seen(SOURCE, super::some_of(&names, 8));
+    send_elsewhere(input, finding, &hitting)
 }
 
 /// Isolated CPUs are excluded even if they are not polled on.
-fn send_elsewhere(patient: &Patient<'_>, finding: Finding, hitting: &[&Irq]) -> Finding {
-    let rest = patient.rest();
-    let housekeeping = minus(&rest, &patient.facts.cpus.isolated.clone().unwrap_or_default());
+fn send_elsewhere(input: &CheckInput<'_>, finding: Finding, hitting: &[&Irq]) -> Finding {
+    let rest = input.rest();
+    let housekeeping = minus(&rest, &input.facts.cpus.isolated.clone().unwrap_or_default());
     let target = if housekeeping.is_empty() { rest } else { housekeeping };
     if target.is_empty() {
         return finding.remedy("There is no other CPU to move them to");
@@ -46,18 +45,18 @@ fn send_elsewhere(patient: &Patient<'_>, finding: Finding, hitting: &[&Irq]) -> 
         .command(command)
 }
 
-pub(super) fn irqbalance(patient: &Patient<'_>) -> Finding {
-    if !patient.facts.tasks.has_irqbalance {
+pub(super) fn irqbalance(input: &CheckInput<'_>) -> Finding {
+    if !input.facts.tasks.has_irqbalance {
         return Finding::ok("irqbalance is not running");
     }
     let spared = |set: &Option<CpuSet>| set.clone().unwrap_or_default();
-    let cpus = &patient.facts.cpus;
-    let left = minus(&minus(&patient.cores(), &spared(&cpus.isolated)), &spared(&cpus.nohz_full));
+    let cpus = &input.facts.cpus;
+    let left = minus(&minus(&input.cores(), &spared(&cpus.isolated)), &spared(&cpus.nohz_full));
     if left.is_empty() {
         return Finding::ok("irqbalance is running, and leaves isolated CPUs alone");
     }
     let says = format!("irqbalance is running, and may move interrupts to {}", cores(&left));
-    Finding::new(patient.interference(), says)
+    Finding::new(input.interference(), says)
         .seen("/proc/*/stat", "irqbalance")
         .remedy(format!(
             "Stop it, or set IRQBALANCE_BANNED_CPULIST={left} in /etc/default/irqbalance \

@@ -1,9 +1,9 @@
 //! Periodic kernel work on every CPU.
 
-use crate::doctor::{Finding, Patient, Verdict};
+use crate::doctor::{CheckInput, Finding, Verdict};
 
-pub(super) fn watchdogs(patient: &Patient<'_>) -> Finding {
-    let kernel = &patient.facts.kernel;
+pub(super) fn watchdogs(input: &CheckInput<'_>) -> Finding {
+    let kernel = &input.facts.kernel;
     let running = [("nmi_watchdog", kernel.nmi_watchdog), ("watchdog", kernel.watchdog)];
     let on: Vec<&str> =
         running.iter().filter(|(_, on)| *on == Some(true)).map(|(name, _)| *name).collect();
@@ -22,9 +22,9 @@ pub(super) fn watchdogs(patient: &Patient<'_>) -> Finding {
     })
 }
 
-pub(super) fn stat_interval(patient: &Patient<'_>) -> Finding {
+pub(super) fn stat_interval(input: &CheckInput<'_>) -> Finding {
     let file = "/proc/sys/vm/stat_interval";
-    match patient.facts.kernel.stat_interval_s {
+    match input.facts.kernel.stat_interval_s {
         None => Finding::unknown(
             "the kernel does not report how often it updates memory \
                                   statistics",
@@ -46,9 +46,9 @@ pub(super) fn stat_interval(patient: &Patient<'_>) -> Finding {
     }
 }
 
-pub(super) fn timer_migration(patient: &Patient<'_>) -> Finding {
+pub(super) fn timer_migration(input: &CheckInput<'_>) -> Finding {
     let file = "/proc/sys/kernel/timer_migration";
-    match patient.facts.kernel.timer_migration {
+    match input.facts.kernel.timer_migration {
         None => Finding::ok("the kernel does not migrate timers"),
         Some(false) => Finding::ok("timers stay on their CPU").seen(file, 0),
         Some(true) => Finding::new(

@@ -1,12 +1,12 @@
 //! Load of the host.
 
-use crate::doctor::patient::cores;
-use crate::doctor::{Finding, Patient, Tried, Verdict};
+use crate::doctor::input::cores;
+use crate::doctor::{CheckInput, Finding, Tried, Verdict};
 use crate::host::{CpuTimes, RealtimeTask};
 
-pub(super) fn average(patient: &Patient<'_>) -> Finding {
-    let cpus = patient.facts.cpus.online.as_ref().map_or(0, |online| online.len());
-    match patient.facts.tasks.load_average {
+pub(super) fn average(input: &CheckInput<'_>) -> Finding {
+    let cpus = input.facts.cpus.online.as_ref().map_or(0, |online| online.len());
+    match input.facts.tasks.load_average {
         None => Finding::unknown("the host does not report its load"),
         Some(load) if cpus > 0 && load > cpus as f64 => {
             let says = format!("{load:.1} runnable tasks on {cpus} CPUs");
@@ -19,9 +19,9 @@ pub(super) fn average(patient: &Patient<'_>) -> Finding {
     }
 }
 
-pub(super) fn on_cores(patient: &Patient<'_>) -> Finding {
-    let Some(tried) = patient.tried else { return super::not_tried() };
-    let shares: Vec<(usize, f64)> = patient
+pub(super) fn on_cores(input: &CheckInput<'_>) -> Finding {
+    let Some(tried) = input.tried else { return super::not_tried() };
+    let shares: Vec<(usize, f64)> = input
         .cores()
         .iter()
         .filter_map(|cpu| Some((cpu, busy_percent(&added(tried, cpu)?)?)))
@@ -39,15 +39,15 @@ pub(super) fn on_cores(patient: &Patient<'_>) -> Finding {
         return Finding::ok(format!("no other work ran there {over}"));
     }
     let says = format!("other work ran on poll cores {over}: {}", super::some_of(&busy, 4));
-    Finding::new(patient.interference(), says)
+    Finding::new(input.interference(), says)
         .seen("/proc/stat", busy.join(", "))
         .remedy("Find out what it is, and keep it off these CPUs: cpus.isolated")
         .command("ps -eLo psr,pcpu,comm --sort=-pcpu | head -20")
 }
 
-pub(super) fn realtime(patient: &Patient<'_>) -> Finding {
-    let polled = patient.cores();
-    let tasks = patient.facts.tasks.realtime.iter();
+pub(super) fn realtime(input: &CheckInput<'_>) -> Finding {
+    let polled = input.cores();
+    let tasks = input.facts.tasks.realtime.iter();
     let here: Vec<&RealtimeTask> = tasks.filter(|task| polled.contains(task.cpu)).collect();
     if here.is_empty() {
         return Finding::ok(format!("none was on {}", cores(&polled)));
@@ -58,18 +58,18 @@ pub(super) fn realtime(patient: &Patient<'_>) -> Finding {
     let names: Vec<String> = here.iter().map(name).collect();
     let says =
         format!("takes precedence over poll cores on the same CPU: {}", super::some_of(&names, 3));
-    let finding = Finding::new(patient.interference(), says)
+    let finding = Finding::new(input.interference(), says)
         .seen("/proc/*/task/*/stat", super::some_of(&names, 8))
         .remedy("Move them to other CPUs");
-    let rest = patient.rest();
+    let rest = input.rest();
     here.iter().take(8).filter(|_| !rest.is_empty()).fold(finding, |finding, task| {
         finding.command(format!("taskset -pc {rest} {}", task.thread))
     })
 }
 
-pub(super) fn steal(patient: &Patient<'_>) -> Finding {
-    let polled = patient.cores();
-    let Some(tried) = patient.tried else { return stolen_ever(patient) };
+pub(super) fn steal(input: &CheckInput<'_>) -> Finding {
+    let polled = input.cores();
+    let Some(tried) = input.tried else { return stolen_ever(input) };
     let times: Vec<CpuTimes> = polled.iter().filter_map(|cpu| added(tried, cpu)).collect();
     if times.is_empty() {
         return Finding::unknown("the host does not report CPU times");
@@ -89,10 +89,10 @@ pub(super) fn steal(patient: &Patient<'_>) -> Finding {
 }
 
 /// For a host that is read without active tests.
-fn stolen_ever(patient: &Patient<'_>) -> Finding {
-    let times = patient.cores();
+fn stolen_ever(input: &CheckInput<'_>) -> Finding {
+    let times = input.cores();
     let times: Vec<&CpuTimes> =
-        times.iter().filter_map(|cpu| patient.facts.times.get(&cpu)).collect();
+        times.iter().filter_map(|cpu| input.facts.times.get(&cpu)).collect();
     let sum = |field: fn(&CpuTimes) -> u64| {
         times.iter().map(|one| field(one)).fold(0, u64::saturating_add)
     };

@@ -1,7 +1,7 @@
 //! Memory: size, lock limits, huge pages, and page migration.
 
 use super::size;
-use crate::doctor::{Finding, Patient, Verdict};
+use crate::doctor::{CheckInput, Finding, Verdict};
 use crate::host::{HugePages, Memory};
 use crate::rdma::Memlock;
 use spinrpc::config::{Config, Driver, Want};
@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 /// Connection memory has no name and no file system of its own; the memory of the host and of the
 /// control group limits it.
-pub(super) fn room(patient: &Patient<'_>) -> Finding {
-    let memory = &patient.facts.memory;
-    let group = &patient.facts.cgroup;
+pub(super) fn room(input: &CheckInput<'_>) -> Finding {
+    let memory = &input.facts.memory;
+    let group = &input.facts.cgroup;
     let Some(available) = memory.available_bytes else {
         return Finding::unknown("the host does not report how much memory it has");
     };
@@ -20,7 +20,7 @@ pub(super) fn room(patient: &Patient<'_>) -> Finding {
     let group_room = group.memory_max.as_ref().map(|limit| limit.bytes.saturating_sub(used));
     let room = group_room.map_or(available, |room| room.min(available));
     let finding =
-        judge_room(patient.config(), room).seen("/proc/meminfo MemAvailable", size(available));
+        judge_room(input.config(), room).seen("/proc/meminfo MemAvailable", size(available));
     match &group.memory_max {
         Some(limit) => {
             let value = format!("{}, of which {} are used", size(limit.bytes), size(used));
@@ -66,12 +66,12 @@ fn connection_bytes(config: &Config) -> u64 {
     }
 }
 
-pub(super) fn lock(patient: &Patient<'_>) -> Finding {
-    let process = &patient.facts.process;
+pub(super) fn lock(input: &CheckInput<'_>) -> Finding {
+    let process = &input.facts.process;
     let Some(limit) = process.memlock else {
         return Finding::unknown("the host does not report how much memory may be locked");
     };
-    let config = patient.config();
+    let config = input.config();
     let (needed, what) = match config.driver() {
         Driver::Verbs => (Memlock::connection_bytes(config), "each connection registers up to"),
         Driver::Shm => ((config.arena_bytes() * config.cores()) as u64, "cores lock"),
@@ -98,17 +98,17 @@ pub(super) fn lock(patient: &Patient<'_>) -> Finding {
     ))
 }
 
-pub(super) fn huge_pages(patient: &Patient<'_>) -> Finding {
-    let config = patient.config();
+pub(super) fn huge_pages(input: &CheckInput<'_>) -> Finding {
+    let config = input.config();
     let want = config.raw().mem.hugepages;
     if want == Want::Off {
         return Finding::ok("not used (mem.hugepages)");
     }
-    let memory = &patient.facts.memory;
+    let memory = &input.facts.memory;
     if memory.huge_pages.is_empty() {
         return Finding::unknown("the host does not report its huge pages");
     }
-    let lacking: Vec<(u32, u64, u64)> = needed_pages(patient)
+    let lacking: Vec<(u32, u64, u64)> = needed_pages(input)
         .into_iter()
         .filter_map(|(node, needed)| {
             let free = memory.free_huge_pages(node, HUGE_PAGE_BYTES).unwrap_or_default();
@@ -120,7 +120,7 @@ pub(super) fn huge_pages(patient: &Patient<'_>) -> Finding {
     }
     let verdict = match want {
         Want::Require => Verdict::Fail,
-        Want::Try | Want::Off => patient.interference(),
+        Want::Try | Want::Off => input.interference(),
     };
     let lacks = |(node, needed, free): &(u32, u64, u64)| {
         format!("{free} of {needed} pages of 2 MiB are free on node {node}")
@@ -143,19 +143,19 @@ fn reserve(memory: &Memory, finding: Finding, lack: (u32, u64, u64)) -> Finding 
 }
 
 /// Pages that the arenas need on each node with cores.
-fn needed_pages(patient: &Patient<'_>) -> BTreeMap<u32, u64> {
-    let config = patient.config();
+fn needed_pages(input: &CheckInput<'_>) -> BTreeMap<u32, u64> {
+    let config = input.config();
     let pages = (config.arena_bytes() as u64).div_ceil(HUGE_PAGE_BYTES);
     let mut needed = BTreeMap::new();
     for &cpu in config.cpus() {
-        let node = patient.facts.cpus.node_of(cpu).unwrap_or_default();
+        let node = input.facts.cpus.node_of(cpu).unwrap_or_default();
         *needed.entry(node).or_insert(0) += pages;
     }
     needed
 }
 
-pub(super) fn thp(patient: &Patient<'_>) -> Finding {
-    let memory = &patient.facts.memory;
+pub(super) fn thp(input: &CheckInput<'_>) -> Finding {
+    let memory = &input.facts.memory;
     let Some(mode) = memory.thp.as_deref() else {
         return Finding::unknown("the kernel does not report transparent huge pages");
     };
@@ -163,7 +163,7 @@ pub(super) fn thp(patient: &Patient<'_>) -> Finding {
         return Finding::ok(mode).seen(THP, mode);
     }
     let says = "any page fault may stall for a huge page (always)";
-    let finding = Finding::new(patient.interference(), says).seen(THP, mode);
+    let finding = Finding::new(input.interference(), says).seen(THP, mode);
     let finding = match &memory.thp_defrag {
         Some(defrag) => finding.seen("/sys/kernel/mm/transparent_hugepage/defrag", defrag),
         None => finding,
@@ -173,8 +173,8 @@ pub(super) fn thp(patient: &Patient<'_>) -> Finding {
         .command(format!("echo madvise > {THP}"))
 }
 
-pub(super) fn khugepaged(patient: &Patient<'_>) -> Finding {
-    let memory = &patient.facts.memory;
+pub(super) fn khugepaged(input: &CheckInput<'_>) -> Finding {
+    let memory = &input.facts.memory;
     let file = "/sys/kernel/mm/transparent_hugepage/khugepaged/defrag";
     match memory.khugepaged_defrag {
         None => Finding::unknown("the kernel does not report khugepaged"),
@@ -190,14 +190,14 @@ pub(super) fn khugepaged(patient: &Patient<'_>) -> Finding {
     }
 }
 
-pub(super) fn ksm(patient: &Patient<'_>) -> Finding {
+pub(super) fn ksm(input: &CheckInput<'_>) -> Finding {
     let file = "/sys/kernel/mm/ksm/run";
-    match patient.facts.memory.ksm {
+    match input.facts.memory.ksm {
         None => Finding::ok("the kernel does not support KSM"),
         Some(false) => Finding::ok("equal pages are not merged").seen(file, 0),
         Some(true) => {
             let says = "equal pages are merged, and copied again at the next write";
-            Finding::new(patient.interference(), says)
+            Finding::new(input.interference(), says)
                 .seen(file, 1)
                 .remedy("Disable it unless something on this host needs it")
                 .command(format!("echo 2 > {file}"))

@@ -17,7 +17,7 @@ mod roce;
 
 pub(super) use probes::GAP_NS;
 
-use super::{Finding, Patient};
+use super::{CheckInput, Finding};
 use spinrpc::config::IdlePolicy;
 
 /// A check that has not run yet.
@@ -25,14 +25,14 @@ pub(super) struct Spec {
     pub(super) id: &'static str,
     pub(super) group: &'static str,
     pub(super) title: &'static str,
-    pub(super) judge: fn(&Patient<'_>) -> Finding,
+    pub(super) judge: fn(&CheckInput<'_>) -> Finding,
 }
 
 const fn spec(
     group: &'static str,
     id: &'static str,
     title: &'static str,
-    judge: fn(&Patient<'_>) -> Finding,
+    judge: fn(&CheckInput<'_>) -> Finding,
 ) -> Spec {
     Spec { id, group, title, judge }
 }

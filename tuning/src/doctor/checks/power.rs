@@ -1,21 +1,21 @@
 //! Frequencies and sleep states of poll cores.
 
-use crate::doctor::patient::{agree, cores};
-use crate::doctor::{Finding, Patient, Verdict};
+use crate::doctor::input::{agree, cores};
+use crate::doctor::{CheckInput, Finding, Verdict};
 use crate::host::IdleState;
 use spinrpc::config::IdlePolicy;
 use spinrpc::sys::affinity::CpuSet;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub(super) fn governor(patient: &Patient<'_>) -> Finding {
-    let power = &patient.facts.power;
-    let polled = patient.cores();
+pub(super) fn governor(input: &CheckInput<'_>) -> Finding {
+    let power = &input.facts.power;
+    let polled = input.cores();
     let governors: BTreeSet<&str> =
         polled.iter().filter_map(|cpu| power.governors.get(&cpu).map(String::as_str)).collect();
     let names = governors.iter().copied().collect::<Vec<_>>().join(", ");
     if governors.is_empty() {
-        return not_said(patient, "frequencies");
+        return not_said(input, "frequencies");
     }
     if governors.iter().eq([&"performance"]) {
         return Finding::ok("performance").seen(GOVERNOR, names);
@@ -25,7 +25,7 @@ pub(super) fn governor(patient: &Patient<'_>) -> Finding {
         cores(&polled),
         agree(&polled, "runs", "run")
     );
-    let finding = Finding::new(patient.interference(), says).seen(GOVERNOR, names);
+    let finding = Finding::new(input.interference(), says).seen(GOVERNOR, names);
     let finding = match &power.frequency_driver {
         Some(driver) => finding.seen("scaling_driver", driver),
         None => finding,
@@ -35,9 +35,9 @@ pub(super) fn governor(patient: &Patient<'_>) -> Finding {
         .command(format!("cpupower -c {polled} frequency-set -g performance"))
 }
 
-pub(super) fn boost(patient: &Patient<'_>) -> Finding {
-    match patient.facts.power.boost {
-        None => not_said(patient, "frequencies above the nominal one"),
+pub(super) fn boost(input: &CheckInput<'_>) -> Finding {
+    match input.facts.power.boost {
+        None => not_said(input, "frequencies above the nominal one"),
         Some(false) => Finding::ok("CPUs stay at their nominal frequency"),
         Some(true) => Finding::new(
             Verdict::Info,
@@ -48,22 +48,22 @@ pub(super) fn boost(patient: &Patient<'_>) -> Finding {
     }
 }
 
-pub(super) fn idle(patient: &Patient<'_>) -> Finding {
-    let power = &patient.facts.power;
-    let polled = patient.cores();
-    if let Some(limit) = patient.config().cpu_dma_latency() {
+pub(super) fn idle(input: &CheckInput<'_>) -> Finding {
+    let power = &input.facts.power;
+    let polled = input.cores();
+    if let Some(limit) = input.config().cpu_dma_latency() {
         return held(power.dma_latency_writable, limit);
     }
     let states = polled.iter().filter_map(|cpu| power.slowest_state(cpu));
     let Some(slowest) = states.max_by_key(|state| state.exit_latency_us) else {
-        return not_said(patient, "sleep states");
+        return not_said(input, "sleep states");
     };
     let seen = format!("{} takes {} µs", slowest.name, slowest.exit_latency_us);
     if slowest.exit_latency_us <= FAST_EXIT_US {
         let says = format!("the slowest sleep state takes {} µs to leave", slowest.exit_latency_us);
         return Finding::ok(says).seen(STATES, seen);
     }
-    let finding = sleeps_deeply(patient, &polled, slowest).seen(STATES, seen);
+    let finding = sleeps_deeply(input, &polled, slowest).seen(STATES, seen);
     let command = format!("cpupower -c {polled} idle-set -D {FAST_EXIT_US}");
     match power.dma_latency_writable {
         Some(true) => finding
@@ -106,9 +106,9 @@ fn held(writable: Option<bool>, limit: Duration) -> Finding {
 }
 
 /// A core that polls does not sleep; a parked core wakes up late by the exit latency.
-fn sleeps_deeply(patient: &Patient<'_>, polled: &CpuSet, slowest: &IdleState) -> Finding {
+fn sleeps_deeply(input: &CheckInput<'_>, polled: &CpuSet, slowest: &IdleState) -> Finding {
     let (name, exit_us) = (&slowest.name, slowest.exit_latency_us);
-    match patient.mode() {
+    match input.mode() {
         IdlePolicy::Busy => Finding::new(
             Verdict::Info,
             format!(
@@ -123,8 +123,8 @@ fn sleeps_deeply(patient: &Patient<'_>, polled: &CpuSet, slowest: &IdleState) ->
     }
 }
 
-fn not_said(patient: &Patient<'_>, what: &str) -> Finding {
-    match patient.facts.clock.is_guest {
+fn not_said(input: &CheckInput<'_>, what: &str) -> Finding {
+    match input.facts.clock.is_guest {
         Some(true) => Finding::ok(format!("{what} are managed by the hypervisor")),
         _ => Finding::unknown(format!("the host does not report {what}")),
     }

@@ -1,10 +1,10 @@
 //! Measurements on the CPUs themselves.
 
 use super::{not_tried, some_of};
-use crate::doctor::{Finding, Hop, Jitter, Patient, Verdict};
+use crate::doctor::{CheckInput, Finding, Hop, Jitter, Verdict};
 
-pub(super) fn jitter(patient: &Patient<'_>) -> Finding {
-    let Some(tried) = patient.tried else { return not_tried() };
+pub(super) fn jitter(input: &CheckInput<'_>) -> Finding {
+    let Some(tried) = input.tried else { return not_tried() };
     let measured: Vec<&Jitter> = tried.jitter.iter().flatten().collect();
     let Some(worst) = measured.iter().max_by_key(|jitter| jitter.longest_ns) else {
         let error = tried.jitter.iter().find_map(|one| one.as_ref().err());
@@ -18,7 +18,7 @@ pub(super) fn jitter(patient: &Patient<'_>) -> Finding {
         return Finding::ok(says).seen(source, some_of(&rows, 16));
     }
     let says = format!("CPU {} lost {longest} µs at once", worst.cpu);
-    Finding::new(patient.interference(), says).seen(source, some_of(&rows, 16)).remedy(
+    Finding::new(input.interference(), says).seen(source, some_of(&rows, 16)).remedy(
         "Other work ran there: see cpus.isolated, cpus.tick, irqs.cores, load.cores, load.steal \
          and kernel.watchdogs",
     )
@@ -41,8 +41,8 @@ impl Jitter {
 /// calls make up the whole tail.
 pub(in crate::doctor) const GAP_NS: u64 = 20_000;
 
-pub(super) fn hops(patient: &Patient<'_>) -> Finding {
-    let Some(tried) = patient.tried else { return not_tried() };
+pub(super) fn hops(input: &CheckInput<'_>) -> Finding {
+    let Some(tried) = input.tried else { return not_tried() };
     let mut hops: Vec<&Hop> = tried.hops.iter().collect();
     hops.sort_by(|a, b| a.round_trip_ns.total_cmp(&b.round_trip_ns));
     let (Some(best), Some(worst)) = (hops.first(), hops.last()) else {

@@ -1,31 +1,31 @@
 //! Permissions of this process, which containers and seccomp filters can restrict silently.
 
-use crate::doctor::{Finding, Patient, Permission, Verdict};
+use crate::doctor::{CheckInput, Finding, Permission, Verdict};
 use crate::text::shell_word;
 use spinrpc::config::Driver;
 
-pub(super) fn memfd(patient: &Patient<'_>) -> Finding {
-    let may = patient.tried.map(|tried| &tried.memfd);
-    tried(patient, may, "memfd_create", "anonymous memory can be created and sealed")
+pub(super) fn memfd(input: &CheckInput<'_>) -> Finding {
+    let may = input.tried.map(|tried| &tried.memfd);
+    tried(input, may, "memfd_create", "anonymous memory can be created and sealed")
 }
 
-pub(super) fn pidfd(patient: &Patient<'_>) -> Finding {
-    let may = patient.tried.map(|tried| &tried.pidfd);
-    tried(patient, may, "pidfd_open", "the death of a peer is detected")
+pub(super) fn pidfd(input: &CheckInput<'_>) -> Finding {
+    let may = input.tried.map(|tried| &tried.pidfd);
+    tried(input, may, "pidfd_open", "the death of a peer is detected")
 }
 
-pub(super) fn descriptors(patient: &Patient<'_>) -> Finding {
-    let may = patient.tried.map(|tried| &tried.descriptors);
-    tried(patient, may, "sendmsg with SCM_RIGHTS", "descriptors can be passed between processes")
+pub(super) fn descriptors(input: &CheckInput<'_>) -> Finding {
+    let may = input.tried.map(|tried| &tried.descriptors);
+    tried(input, may, "sendmsg with SCM_RIGHTS", "descriptors can be passed between processes")
 }
 
-fn tried(patient: &Patient<'_>, may: Option<&Permission>, what: &str, good: &str) -> Finding {
+fn tried(input: &CheckInput<'_>, may: Option<&Permission>, what: &str, good: &str) -> Finding {
     let error = match may {
         None => return super::not_tried(),
         Some(Permission::Granted) => return Finding::ok(good).seen(what, "works"),
         Some(Permission::Refused(error)) => error,
     };
-    let verdict = match patient.config().driver() {
+    let verdict = match input.config().driver() {
         Driver::Shm => Verdict::Fail,
         Driver::Verbs => Verdict::Warn,
     };
@@ -35,8 +35,8 @@ fn tried(patient: &Patient<'_>, may: Option<&Permission>, what: &str, good: &str
     )
 }
 
-pub(super) fn sockets(patient: &Patient<'_>) -> Finding {
-    let Some(tried) = patient.tried else { return super::not_tried() };
+pub(super) fn sockets(input: &CheckInput<'_>) -> Finding {
+    let Some(tried) = input.tried else { return super::not_tried() };
     if tried.stale_sockets.is_empty() {
         let listening = match &tried.listeners[..] {
             [] => "no listeners".to_owned(),

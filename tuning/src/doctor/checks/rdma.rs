@@ -1,22 +1,22 @@
 //! RDMA devices: usability and performance.
 
 use super::{not_tried, some_of};
-use crate::doctor::{Caps, Finding, Patient, Verdict, counters_risen};
+use crate::doctor::{Caps, CheckInput, Finding, Verdict, counters_risen};
 use crate::host::{Adapter, PciLink};
 use crate::text::shell_word;
 use spinrpc::Config;
 use spinrpc::config::Registration;
 use spinrpc::mem::budget::Budget;
 
-pub(super) fn devices(patient: &Patient<'_>) -> Finding {
-    let rdma = &patient.facts.rdma;
+pub(super) fn devices(input: &CheckInput<'_>) -> Finding {
+    let rdma = &input.facts.rdma;
     let names: Vec<String> =
-        patient.adapters().iter().map(|adapter| adapter.device.name.clone()).collect();
+        input.adapters().iter().map(|adapter| adapter.device.name.clone()).collect();
     if names.is_empty() {
-        return none(patient);
+        return none(input);
     }
     let lacks = |says: &str, module: &str| {
-        Finding::new(patient.rdma_failure(), format!("{}, but {says}", some_of(&names, 4)))
+        Finding::new(input.rdma_failure(), format!("{}, but {says}", some_of(&names, 4)))
             .seen("/dev/infiniband", some_of(&rdma.uverbs, 4))
             .remedy("Load the kernel module")
             .command(format!("modprobe {module}"))
@@ -30,28 +30,28 @@ pub(super) fn devices(patient: &Patient<'_>) -> Finding {
     Finding::ok(some_of(&names, 4)).seen("/dev/infiniband", some_of(&rdma.uverbs, 4))
 }
 
-fn none(patient: &Patient<'_>) -> Finding {
-    let wanted = patient.config().verbs().device.to_string();
+fn none(input: &CheckInput<'_>) -> Finding {
+    let wanted = input.config().verbs().device.to_string();
     let others: Vec<String> =
-        patient.facts.rdma.adapters.iter().map(|adapter| adapter.device.name.clone()).collect();
+        input.facts.rdma.adapters.iter().map(|adapter| adapter.device.name.clone()).collect();
     if !others.is_empty() {
         let says = format!("no device {wanted} (verbs.device), but {}", some_of(&others, 4));
-        return Finding::new(patient.rdma_failure(), says)
+        return Finding::new(input.rdma_failure(), says)
             .remedy(format!("Set verbs.device to one of them, or to auto: {}", others.join(", ")));
     }
-    if !patient.goes_by_rdma() {
+    if !input.goes_by_rdma() {
         return Finding::ok("none, and none is needed: the profile uses shared memory");
     }
     let netdev =
-        patient.facts.rdma.interfaces_up.first().map_or_else(|| "eth0".to_owned(), shell_word);
+        input.facts.rdma.interfaces_up.first().map_or_else(|| "eth0".to_owned(), shell_word);
     Finding::new(Verdict::Fail, "no RDMA device, but the profile uses them (fabric.driver)")
         .seen("/sys/class/infiniband", "nothing")
         .remedy("Load the driver of the adapter, create a software device, or use shm")
         .command(format!("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev {netdev}"))
 }
 
-pub(super) fn ports(patient: &Patient<'_>) -> Finding {
-    let adapters = patient.adapters();
+pub(super) fn ports(input: &CheckInput<'_>) -> Finding {
+    let adapters = input.adapters();
     let down = adapters.iter().flat_map(|adapter| {
         let device = &adapter.device;
         let down = device.ports.iter().filter(|port| !port.is_active());
@@ -59,7 +59,7 @@ pub(super) fn ports(patient: &Patient<'_>) -> Finding {
     });
     let down: Vec<String> = down.collect();
     if adapters.is_empty() {
-        return not_needed(patient);
+        return not_needed(input);
     }
     if adapters.iter().any(|adapter| adapter.device.is_active()) {
         return match down.is_empty() {
@@ -67,7 +67,7 @@ pub(super) fn ports(patient: &Patient<'_>) -> Finding {
             false => Finding::new(Verdict::Info, format!("some active; {}", some_of(&down, 4))),
         };
     }
-    Finding::new(patient.rdma_failure(), format!("no active port: {}", some_of(&down, 4)))
+    Finding::new(input.rdma_failure(), format!("no active port: {}", some_of(&down, 4)))
         .seen("/sys/class/infiniband/*/ports/*/state", some_of(&down, 4))
         .remedy(
             "Check the cable, the switch and the network interface; InfiniBand needs a subnet \
@@ -76,8 +76,8 @@ pub(super) fn ports(patient: &Patient<'_>) -> Finding {
         .command("rdma link")
 }
 
-pub(super) fn pcie(patient: &Patient<'_>) -> Finding {
-    let adapters = patient.adapters();
+pub(super) fn pcie(input: &CheckInput<'_>) -> Finding {
+    let adapters = input.adapters();
     let links: Vec<(&Adapter, &PciLink)> =
         adapters.into_iter().filter_map(|adapter| Some((adapter, adapter.pci.as_ref()?))).collect();
     if links.is_empty() {
@@ -116,8 +116,8 @@ fn short_reads(adapter: &Adapter, link: &PciLink) -> Option<Finding> {
     Some(finding)
 }
 
-pub(super) fn counters(patient: &Patient<'_>) -> Finding {
-    let now = &patient.facts.counters;
+pub(super) fn counters(input: &CheckInput<'_>) -> Finding {
+    let now = &input.facts.counters;
     if now.is_empty() {
         return Finding::ok("no device has error counters");
     }
@@ -127,7 +127,7 @@ pub(super) fn counters(patient: &Patient<'_>) -> Finding {
         .map(|(name, n)| format!("{name} {n}"))
         .collect();
     let ever = if ever.is_empty() { "all 0".to_owned() } else { some_of(&ever, 6) };
-    let Some(tried) = patient.tried else {
+    let Some(tried) = input.tried else {
         return not_tried().seen("since device start", ever);
     };
     let risen: Vec<String> = counters_risen(&tried.counters_before, &tried.counters_after)
@@ -146,12 +146,12 @@ pub(super) fn counters(patient: &Patient<'_>) -> Finding {
         )
 }
 
-pub(super) fn library(patient: &Patient<'_>) -> Finding {
-    let rdma = &patient.facts.rdma;
+pub(super) fn library(input: &CheckInput<'_>) -> Finding {
+    let rdma = &input.facts.rdma;
     let Some((path, version)) = rdma.library_path.as_ref().zip(rdma.library_version.as_ref())
     else {
-        if !patient.goes_by_rdma() {
-            return not_needed(patient);
+        if !input.goes_by_rdma() {
+            return not_needed(input);
         }
         return Finding::new(Verdict::Fail, "libibverbs was not found")
             .remedy("Install rdma-core")
@@ -160,28 +160,28 @@ pub(super) fn library(patient: &Patient<'_>) -> Finding {
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     if major.is_some_and(|major| major < OLDEST_LIBRARY) {
         let says = format!("rdma-core {version} is too old: version {OLDEST_LIBRARY} is required");
-        return Finding::new(patient.rdma_failure(), says).seen(path, version);
+        return Finding::new(input.rdma_failure(), says).seen(path, version);
     }
     Finding::ok(format!("rdma-core {version}")).seen(path, version)
 }
 
-pub(super) fn caps(patient: &Patient<'_>) -> Finding {
-    if patient.adapters().is_empty() {
-        return not_needed(patient);
+pub(super) fn caps(input: &CheckInput<'_>) -> Finding {
+    if input.adapters().is_empty() {
+        return not_needed(input);
     }
-    let Some(caps) = patient.tried.map(|tried| &tried.caps) else { return not_tried() };
+    let Some(caps) = input.tried.map(|tried| &tried.caps) else { return not_tried() };
     let caps = match caps {
         None => return Finding::unknown("this spintune is built without verbs"),
-        Some(Err(error)) => return Finding::new(patient.rdma_failure(), error.clone()),
+        Some(Err(error)) => return Finding::new(input.rdma_failure(), error.clone()),
         Some(Ok(caps)) => caps,
     };
-    let adapters = patient.adapters();
+    let adapters = input.adapters();
     let wanted = |one: &&Caps| adapters.iter().any(|adapter| adapter.device.name == one.device);
     let caps: Vec<&Caps> = caps.iter().filter(wanted).collect();
-    let config = patient.config();
+    let config = input.config();
     let lacks: Vec<String> = caps.iter().flat_map(|one| one.lacks(config)).collect();
     if !lacks.is_empty() {
-        return Finding::new(patient.rdma_failure(), some_of(&lacks, 3))
+        return Finding::new(input.rdma_failure(), some_of(&lacks, 3))
             .seen("rdma-core", some_of(&lacks, 8))
             .remedy("Reduce these keys, or try the profiles verbs-mlx5, verbs-rxe and verbs-siw");
     }
@@ -229,8 +229,8 @@ impl Caps {
     }
 }
 
-fn not_needed(patient: &Patient<'_>) -> Finding {
-    match patient.goes_by_rdma() {
+fn not_needed(input: &CheckInput<'_>) -> Finding {
+    match input.goes_by_rdma() {
         true => Finding::unknown("no device"),
         false => Finding::ok("not needed: the profile uses shared memory"),
     }

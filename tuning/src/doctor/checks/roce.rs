@@ -1,12 +1,12 @@
 //! RoCE: GIDs and packet sizes, which depend on the network interface.
 
-use crate::doctor::{Finding, Patient, Verdict};
+use crate::doctor::{CheckInput, Finding, Verdict};
 use crate::host::Adapter;
 use crate::rdma::{Port, Transport};
 use crate::text::shell_word;
 
-pub(super) fn gids(patient: &Patient<'_>) -> Finding {
-    let ports = ports(patient);
+pub(super) fn gids(input: &CheckInput<'_>) -> Finding {
+    let ports = ports(input);
     if ports.is_empty() {
         return Finding::ok("no active RoCE port");
     }
@@ -17,7 +17,7 @@ pub(super) fn gids(patient: &Patient<'_>) -> Finding {
     let name = format!("{}/{}", adapter.device.name, port.number);
     let kinds: Vec<String> = port.gids.iter().filter_map(|gid| gid.kind.clone()).collect();
     let folder = format!("/sys/class/infiniband/{}/ports/{}", adapter.device.name, port.number);
-    let finding = Finding::new(patient.rdma_failure(), format!("port {name} has none"))
+    let finding = Finding::new(input.rdma_failure(), format!("port {name} has none"))
         .seen(format!("{folder}/gid_attrs/types"), super::some_of(&kinds, 4))
         .remedy("Give its network interface an address, and bring it up");
     port.netdevs.iter().map(shell_word).fold(finding, |finding, netdev| {
@@ -27,9 +27,9 @@ pub(super) fn gids(patient: &Patient<'_>) -> Finding {
     })
 }
 
-pub(super) fn mtu(patient: &Patient<'_>) -> Finding {
+pub(super) fn mtu(input: &CheckInput<'_>) -> Finding {
     let mut adapters: Vec<&Adapter> =
-        ports(patient).into_iter().map(|(adapter, _)| adapter).collect();
+        ports(input).into_iter().map(|(adapter, _)| adapter).collect();
     adapters.retain(|adapter| !adapter.device.is_software);
     let small = adapters.iter().find(|adapter| {
         adapter.smallest_mtu_bytes().is_some_and(|bytes| bytes < FULL_PACKET_BYTES)
@@ -52,10 +52,10 @@ pub(super) fn mtu(patient: &Patient<'_>) -> Finding {
 }
 
 /// Active RoCE ports.
-fn ports<'a>(patient: &Patient<'a>) -> Vec<(&'a Adapter, &'a Port)> {
+fn ports<'a>(input: &CheckInput<'a>) -> Vec<(&'a Adapter, &'a Port)> {
     let ports = |adapter: &'a Adapter| adapter.device.ports.iter().map(move |port| (adapter, port));
     let works = |port: &Port| port.is_active() && port.transport == Transport::Roce;
-    patient.adapters().into_iter().flat_map(ports).filter(|(_, port)| works(port)).collect()
+    input.adapters().into_iter().flat_map(ports).filter(|(_, port)| works(port)).collect()
 }
 
 /// 4096 bytes plus Ethernet, IPv6, UDP and InfiniBand headers.

@@ -27,13 +27,13 @@ mod list;
 mod make;
 mod node;
 mod nodes;
+mod open_syncs;
 mod set;
 mod space;
 #[cfg(test)]
 mod tests;
 mod transfer;
 mod tree;
-mod under_way;
 mod unmake;
 mod workers;
 

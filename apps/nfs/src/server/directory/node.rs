@@ -2,7 +2,7 @@
 
 use super::attributes::{kind, rights, stat};
 use super::files::open;
-use super::under_way::UnderWay;
+use super::open_syncs::OpenSyncs;
 use crate::server::caller::Caller;
 use crate::server::file_system::FileKey;
 use rustix::fd::OwnedFd;
@@ -34,7 +34,7 @@ pub(super) struct Node {
     reader: OnceLock<Arc<OwnedFd>>,
     writer: OnceLock<Arc<OwnedFd>>,
     /// Syncs of its data or attributes.
-    pub(super) syncs: Arc<UnderWay>,
+    pub(super) syncs: Arc<OpenSyncs>,
     changes: Changes,
     grants: Mutex<[Option<Grant>; GRANTS]>,
     /// The tick of its last use.

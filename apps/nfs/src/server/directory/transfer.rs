@@ -4,9 +4,9 @@
 use super::attributes::{before, lends_identity};
 use super::errors::{OrStatus, status};
 use super::node::{Change, Node, Right};
+use super::open_syncs::{Overlap, Syncing};
 use super::set::FILE_BYTES_MAX;
 use super::tree::{Tree, live};
-use super::under_way::{Overlap, Syncing};
 use crate::protocol::{Nfsstat3, PostOpAttr, StableHow, WccAttr, WccData};
 use crate::server::caller::Caller;
 use crate::server::file_system::{Done, FileKey, Outcome, Request};

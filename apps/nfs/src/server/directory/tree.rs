@@ -156,9 +156,9 @@ impl Tree {
 
     /// Performs a sync through a descriptor of `node`. Blocks.
     fn syncing(&self, node: &Node, sync: impl FnOnce() -> io::Result<()>) -> Outcome<()> {
-        let under_way = node.syncs.begin();
+        let started = node.syncs.begin();
         let synced = sync().map_err(|error| self.lost(status(error)));
-        let overlap = under_way.end(synced.is_err());
+        let overlap = started.end(synced.is_err());
         synced?;
         overlap.wait();
         overlap.outcome()

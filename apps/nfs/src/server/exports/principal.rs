@@ -23,7 +23,7 @@ pub enum Principal {
     },
     /// A host or service of the server's realm, such as `host/client`.
     Machine,
-    /// Nobody of this host.
+    /// No user of this host.
     Unknown,
 }
 

@@ -81,11 +81,11 @@ fn further(primary: Gid, all: &[Gid]) -> (CallerGroups, usize) {
 #[derive(Debug)]
 pub(super) struct Cached {
     services: Box<dyn NameService>,
-    kept: Mutex<HashMap<String, Kept>>,
+    kept: Mutex<HashMap<String, CachedOutcome>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedOutcome {
     outcome: Result<Principal, LookupError>,
     until: Instant,
 }
@@ -104,11 +104,11 @@ impl Cached {
         let outcome = self.services.user(name);
         let outcome = outcome.map_err(|cause| LookupError { name: name.to_owned(), cause });
         let ttl = if matches!(outcome, Ok(Principal::User { .. })) { USER_TTL } else { MISS_TTL };
-        self.keep(name, Kept { outcome: outcome.clone(), until: now + ttl }, now);
+        self.keep(name, CachedOutcome { outcome: outcome.clone(), until: now + ttl }, now);
         outcome
     }
 
-    fn keep(&self, name: &str, new: Kept, now: Instant) {
+    fn keep(&self, name: &str, new: CachedOutcome, now: Instant) {
         let mut all = lock(&self.kept);
         if all.len() >= KEPT_MAX {
             all.retain(|_, kept| now < kept.until);

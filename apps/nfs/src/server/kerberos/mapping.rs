@@ -48,7 +48,7 @@ impl<M: Mechanism> Mechanism for Mapping<M> {
     ) -> Result<Acceptance<Self::Accepting>, MechanismError> {
         let accepted = self.mechanism.accept(state, token, now)?;
         let Acceptance::Complete(mut established, token) = accepted else { return Ok(accepted) };
-        // The client tries again. Nobody's rights would last as long as the context.
+        // The client tries again. The rights of the anonymous user would last as long as the context.
         let label = self.users.label(&established.peer);
         established.peer = label.map_err(|error| failed(&error))?;
         Ok(Acceptance::Complete(established, token))

@@ -2,7 +2,7 @@
 //!
 //! A map file comes first: lines of `PRINCIPAL UID GID[,GID...]`. A principal of the server's realm with one component is the
 //! user of that name by the host's name services, with its groups. `nfs/HOST`, `host/HOST`, `root/HOST` and `NAME$` are
-//! machines. All others are nobody: users of other realms may have the same names.
+//! machines. All others are anonymous: users of other realms may have the same names.
 
 use super::host::{Cached, Host, LookupError};
 use crate::server::exports::{CallerGroups, Mapped, Principal, USER_GROUPS_MAX};
@@ -63,7 +63,7 @@ pub enum MapError {
         text: String,
     },
     /// A principal has two lines.
-    #[error("line {line}: {principal} has a line before")]
+    #[error("line {line}: {principal} is named by an earlier line")]
     Twice {
         /// The number of the second one.
         line: usize,
@@ -123,7 +123,7 @@ impl Users {
     /// The user of a principal. May block, as name services do.
     ///
     /// # Errors
-    /// [`LookupError`]: the name services failed. The principal may be a user, so it must not be taken for nobody.
+    /// [`LookupError`]: the name services failed. The principal may be a user, so it must not become anonymous.
     pub fn of(&self, principal: &str) -> Result<Principal, LookupError> {
         if let Some(user) = self.named.get(principal) {
             return Ok(*user);
@@ -271,6 +271,6 @@ mod tests {
             assert!(error.starts_with("line 2: "), "{error}");
         }
         let error = users().add_map("b@R 1 1\nb@R 2 2").unwrap_err().to_string();
-        assert!(error.contains("line 2: b@R has a line before"), "{error}");
+        assert!(error.contains("line 2: b@R is named by an earlier line"), "{error}");
     }
 }

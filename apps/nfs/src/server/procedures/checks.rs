@@ -2,7 +2,7 @@
 
 use crate::protocol::{Diropargs3, Nfsstat3, Sattr3};
 use crate::server::file_system::{FileKey, Outcome, Place};
-use crate::server::site::Scene;
+use crate::server::site::RequestContext;
 
 /// Purpose of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,13 +23,13 @@ pub(super) enum NameUse {
 /// 1813 section 3.3.13). Names that are empty, or contain a slash or a zero byte, are invalid: with
 /// them a file system might leave the directory.
 pub(super) fn place<'a>(
-    scene: &Scene<'_>,
+    context: &RequestContext<'_>,
     directory: &'a FileKey,
     at: &'a Diropargs3<'_>,
     name_use: NameUse,
 ) -> Outcome<Place<'a>> {
     let name = at.name.bytes();
-    let length_max = scene.visit.export.file_system.abilities().name_bytes_max;
+    let length_max = context.visit.export.file_system.abilities().name_bytes_max;
     if name.len() > length_max as usize {
         return Err(Nfsstat3::Nfs3errNametoolong);
     }
@@ -49,8 +49,8 @@ pub(super) fn place<'a>(
 
 /// A size beyond the maximum is not a valid attribute: NFS3ERR_INVAL, because SETATTR and CREATE do
 /// not have NFS3ERR_FBIG.
-pub(super) fn check_size(scene: &Scene<'_>, new: &Sattr3) -> Outcome<()> {
-    let most = scene.visit.export.file_system.abilities().file_bytes_max;
+pub(super) fn check_size(context: &RequestContext<'_>, new: &Sattr3) -> Outcome<()> {
+    let most = context.visit.export.file_system.abilities().file_bytes_max;
     match new.size {
         Some(size) if size > most => Err(Nfsstat3::Nfs3errInval),
         _ => Ok(()),

@@ -8,7 +8,7 @@ use crate::protocol::{
     PostOpAttr, Readlink3args, Setattr3args, WccData,
 };
 use crate::server::file_system::Outcome;
-use crate::server::site::Scene;
+use crate::server::site::RequestContext;
 use spinrpc::{Bulk, Encoder, ReplyData};
 use spinrpc_xdr::{Encode, Placed};
 
@@ -20,8 +20,8 @@ impl Operation for Getattr3args<'_> {
         self.object
     }
 
-    fn run(&self, scene: &Scene<'_>, (): &mut ()) -> Outcome<Getattr3resok> {
-        let visit = &scene.visit;
+    fn run(&self, context: &RequestContext<'_>, (): &mut ()) -> Outcome<Getattr3resok> {
+        let visit = &context.visit;
         let obj_attributes = visit.export.file_system.attributes(&visit.file)?;
         Ok(Getattr3resok { obj_attributes })
     }
@@ -36,9 +36,9 @@ impl Operation for Setattr3args<'_> {
         self.object
     }
 
-    fn run(&self, scene: &Scene<'_>, wcc: &mut WccData) -> Outcome<WccData> {
-        let visit = &scene.visit;
-        check_size(scene, &self.new_attributes)?;
+    fn run(&self, context: &RequestContext<'_>, wcc: &mut WccData) -> Outcome<WccData> {
+        let visit = &context.visit;
+        check_size(context, &self.new_attributes)?;
         let (file_system, new) = (&visit.export.file_system, &self.new_attributes);
         file_system.set_attributes(&visit.caller, &visit.file, new, self.guard, wcc)?;
         Ok(*wcc)
@@ -53,13 +53,13 @@ impl Operation for Lookup3args<'_> {
         self.what.dir
     }
 
-    fn run(&self, scene: &Scene<'_>, failed: &mut PostOpAttr) -> Outcome<Located> {
-        let visit = &scene.visit;
-        let at = place(scene, &visit.file, &self.what, NameUse::Find)?;
+    fn run(&self, context: &RequestContext<'_>, failed: &mut PostOpAttr) -> Outcome<Located> {
+        let visit = &context.visit;
+        let at = place(context, &visit.file, &self.what, NameUse::Find)?;
         let found = visit.export.file_system.lookup(&visit.caller, at);
-        *failed = scene.post_op(&visit.file);
+        *failed = context.post_op(&visit.file);
         let found = found?;
-        let object = scene.handle(&found.key);
+        let object = context.handle(&found.key);
         Ok(Located { object, attributes: found.attributes, directory: *failed })
     }
 }
@@ -90,10 +90,10 @@ impl Operation for Access3args<'_> {
         self.object
     }
 
-    fn run(&self, scene: &Scene<'_>, failed: &mut PostOpAttr) -> Outcome<Access3resok> {
-        let visit = &scene.visit;
+    fn run(&self, context: &RequestContext<'_>, failed: &mut PostOpAttr) -> Outcome<Access3resok> {
+        let visit = &context.visit;
         let access = visit.export.file_system.access(&visit.caller, &visit.file, self.access);
-        *failed = scene.post_op(&visit.file);
+        *failed = context.post_op(&visit.file);
         let mut access = access?;
         if visit.export.options.read_only {
             access &= !CHANGING;
@@ -113,12 +113,12 @@ impl Operation for Readlink3args<'_> {
         self.symlink
     }
 
-    fn run(&self, scene: &Scene<'_>, failed: &mut PostOpAttr) -> Outcome<LinkText> {
-        let visit = &scene.visit;
+    fn run(&self, context: &RequestContext<'_>, failed: &mut PostOpAttr) -> Outcome<LinkText> {
+        let visit = &context.visit;
         let text = visit.export.file_system.read_link(&visit.caller, &visit.file);
-        *failed = scene.post_op(&visit.file);
+        *failed = context.post_op(&visit.file);
         let text = text?;
-        let mut bulk = scene.core.bulk(text.len()).ok_or(Nfsstat3::Nfs3errJukebox)?;
+        let mut bulk = context.core.bulk(text.len()).ok_or(Nfsstat3::Nfs3errJukebox)?;
         bulk.bytes_mut().copy_from_slice(&text);
         Ok(LinkText { attributes: *failed, text: Some(bulk) })
     }

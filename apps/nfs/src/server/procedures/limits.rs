@@ -6,7 +6,7 @@ use crate::protocol::{
     Fsstat3args, Fsstat3resok, NfsFh3, Pathconf3args, Pathconf3resok, PostOpAttr,
 };
 use crate::server::file_system::Outcome;
-use crate::server::site::Scene;
+use crate::server::site::RequestContext;
 
 /// Preferred multiple of offsets and lengths of READ and WRITE: the page size.
 const BLOCK_MULTIPLE_BYTES: u32 = 4096;
@@ -19,8 +19,8 @@ impl Operation for Fsstat3args<'_> {
         self.fsroot
     }
 
-    fn run(&self, scene: &Scene<'_>, failed: &mut PostOpAttr) -> Outcome<Fsstat3resok> {
-        let visit = &scene.visit;
+    fn run(&self, context: &RequestContext<'_>, failed: &mut PostOpAttr) -> Outcome<Fsstat3resok> {
+        let visit = &context.visit;
         // First, so that a handle of a deleted file gives no access to the rest.
         let attributes = visit.export.file_system.attributes(&visit.file)?;
         *failed = Some(attributes);
@@ -47,8 +47,8 @@ impl Operation for Fsinfo3args<'_> {
         self.fsroot
     }
 
-    fn run(&self, scene: &Scene<'_>, _: &mut PostOpAttr) -> Outcome<Fsinfo3resok> {
-        let (visit, options) = (&scene.visit, &scene.site.options);
+    fn run(&self, context: &RequestContext<'_>, _: &mut PostOpAttr) -> Outcome<Fsinfo3resok> {
+        let (visit, options) = (&context.visit, &context.site.options);
         let attributes = visit.export.file_system.attributes(&visit.file)?;
         let abilities = visit.export.file_system.abilities();
         Ok(Fsinfo3resok {
@@ -75,8 +75,8 @@ impl Operation for Pathconf3args<'_> {
         self.object
     }
 
-    fn run(&self, scene: &Scene<'_>, _: &mut PostOpAttr) -> Outcome<Pathconf3resok> {
-        let visit = &scene.visit;
+    fn run(&self, context: &RequestContext<'_>, _: &mut PostOpAttr) -> Outcome<Pathconf3resok> {
+        let visit = &context.visit;
         let attributes = visit.export.file_system.attributes(&visit.file)?;
         let abilities = visit.export.file_system.abilities();
         Ok(Pathconf3resok {

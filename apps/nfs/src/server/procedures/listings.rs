@@ -7,7 +7,7 @@ use crate::protocol::{
     Readdirplus3args,
 };
 use crate::server::file_system::{DirectoryEntry, ListFrom, Listed, Outcome};
-use crate::server::site::Scene;
+use crate::server::site::RequestContext;
 use spinrpc::Encoder;
 use spinrpc_xdr::{Encode, Opaque};
 
@@ -22,9 +22,9 @@ impl Operation for Readdir3args<'_> {
         self.dir
     }
 
-    fn run(&self, scene: &Scene<'_>, failed: &mut PostOpAttr) -> Outcome<Page> {
+    fn run(&self, context: &RequestContext<'_>, failed: &mut PostOpAttr) -> Outcome<Page> {
         let from = ListFrom { cookie: self.cookie, verifier: self.cookieverf, with_files: false };
-        list(scene, &from, Room { page: self.count, names: u32::MAX }, failed)
+        list(context, &from, Room { page: self.count, names: u32::MAX }, failed)
     }
 }
 
@@ -36,9 +36,9 @@ impl Operation for Readdirplus3args<'_> {
         self.dir
     }
 
-    fn run(&self, scene: &Scene<'_>, failed: &mut PostOpAttr) -> Outcome<Page> {
+    fn run(&self, context: &RequestContext<'_>, failed: &mut PostOpAttr) -> Outcome<Page> {
         let from = ListFrom { cookie: self.cookie, verifier: self.cookieverf, with_files: true };
-        list(scene, &from, Room { page: self.maxcount, names: self.dircount }, failed)
+        list(context, &from, Room { page: self.maxcount, names: self.dircount }, failed)
     }
 }
 
@@ -53,14 +53,19 @@ struct Room {
 
 /// The attributes of the directory are those from before. If it changes meanwhile, a client that
 /// takes the page for older than it is asks again, and one that takes it for newer would not.
-fn list(scene: &Scene<'_>, from: &ListFrom, room: Room, failed: &mut PostOpAttr) -> Outcome<Page> {
-    let visit = &scene.visit;
-    *failed = scene.post_op(&visit.file);
-    let room = Room { page: room.page.min(scene.site.options.list_bytes_max), ..room };
+fn list(
+    context: &RequestContext<'_>,
+    from: &ListFrom,
+    room: Room,
+    failed: &mut PostOpAttr,
+) -> Outcome<Page> {
+    let visit = &context.visit;
+    *failed = context.post_op(&visit.file);
+    let room = Room { page: room.page.min(context.site.options.list_bytes_max), ..room };
     let mut page = Page::new(*failed, room)?;
     let file_system = &visit.export.file_system;
     let listed = file_system.list(&visit.caller, &visit.file, from, &mut |entry| {
-        let file = entry.found.map(|found| (&found.attributes, scene.handle(&found.key)));
+        let file = entry.found.map(|found| (&found.attributes, context.handle(&found.key)));
         page.push(entry, from.with_files.then_some(file))
     })?;
     page.end(listed)

@@ -13,7 +13,7 @@ mod names;
 use super::answer::Answer;
 use super::containment::contained;
 use super::file_system::Outcome;
-use super::site::Scene;
+use super::site::RequestContext;
 use crate::protocol::{
     Access3args, Create3args, Fsinfo3args, Fsstat3args, Getattr3args, Link3args, Lookup3args,
     Mkdir3args, Mknod3args, NfsFh3, Nfsstat3, Pathconf3args, ProcedureId, Readdir3args,
@@ -38,7 +38,7 @@ trait Operation {
     fn handle(&self) -> NfsFh3<'_>;
 
     /// Performs it. Fills `failed` as far as it gets, in case of failure.
-    fn run(&self, scene: &Scene<'_>, failed: &mut Self::Failed) -> Outcome<Self::Done>;
+    fn run(&self, context: &RequestContext<'_>, failed: &mut Self::Failed) -> Outcome<Self::Done>;
 }
 
 /// Results that follow NFS3_OK.
@@ -59,11 +59,11 @@ impl<T: Encode> Results for T {
 }
 
 /// Performs the operation, and answers.
-fn answer<O: Operation>(operation: &O, scene: &Scene<'_>, answer: Answer<'_, '_>) {
+fn answer<O: Operation>(operation: &O, context: &RequestContext<'_>, answer: Answer<'_, '_>) {
     let mut failed = O::Failed::default();
-    let outcome = match O::CHANGES && scene.visit.export.options.read_only {
+    let outcome = match O::CHANGES && context.visit.export.options.read_only {
         true => Err(Nfsstat3::Nfs3errRofs),
-        false => contained(|| operation.run(scene, &mut failed)),
+        false => contained(|| operation.run(context, &mut failed)),
     };
     match outcome {
         Ok(mut done) => answer.succeed(done.take_data(), |to| done.write(to)),
@@ -107,9 +107,9 @@ macro_rules! arguments {
             }
 
             /// Performs the operation, and answers.
-            pub(super) fn answer(&self, scene: &Scene<'_>, to: Answer<'_, '_>) {
+            pub(super) fn answer(&self, context: &RequestContext<'_>, to: Answer<'_, '_>) {
                 match self {
-                    $(Self::$name(arguments) => answer(arguments, scene, to),)+
+                    $(Self::$name(arguments) => answer(arguments, context, to),)+
                 }
             }
 

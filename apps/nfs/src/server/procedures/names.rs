@@ -9,15 +9,20 @@ use crate::protocol::{
     Rmdir3args, Sattr3, Specdata3, Symlink3args, WccData,
 };
 use crate::server::file_system::{NewFile, Outcome, Place, SpecialFile};
-use crate::server::site::Scene;
+use crate::server::site::RequestContext;
 use spinrpc::Encoder;
 use spinrpc_xdr::Encode;
 
 /// Creates a file.
-fn make(scene: &Scene<'_>, at: Place<'_>, new: NewFile<'_>, wcc: &mut WccData) -> Outcome<Made> {
-    let export = scene.visit.export;
-    let found = export.file_system.make(&scene.visit.caller, at, new, wcc)?;
-    Ok(Made { object: scene.handle(&found.key), attributes: found.attributes, directory: *wcc })
+fn make(
+    context: &RequestContext<'_>,
+    at: Place<'_>,
+    new: NewFile<'_>,
+    wcc: &mut WccData,
+) -> Outcome<Made> {
+    let export = context.visit.export;
+    let found = export.file_system.make(&context.visit.caller, at, new, wcc)?;
+    Ok(Made { object: context.handle(&found.key), attributes: found.attributes, directory: *wcc })
 }
 
 /// Results of procedures that create something, with their own handle.
@@ -47,12 +52,12 @@ impl Operation for Create3args<'_> {
         self.r#where.dir
     }
 
-    fn run(&self, scene: &Scene<'_>, wcc: &mut WccData) -> Outcome<Made> {
-        let at = place(scene, &scene.visit.file, &self.r#where, NameUse::Make)?;
+    fn run(&self, context: &RequestContext<'_>, wcc: &mut WccData) -> Outcome<Made> {
+        let at = place(context, &context.visit.file, &self.r#where, NameUse::Make)?;
         if let Createhow3::Unchecked(new) | Createhow3::Guarded(new) = &self.how {
-            check_size(scene, new)?;
+            check_size(context, new)?;
         }
-        make(scene, at, NewFile::Regular(&self.how), wcc)
+        make(context, at, NewFile::Regular(&self.how), wcc)
     }
 }
 
@@ -65,9 +70,9 @@ impl Operation for Mkdir3args<'_> {
         self.r#where.dir
     }
 
-    fn run(&self, scene: &Scene<'_>, wcc: &mut WccData) -> Outcome<Made> {
-        let at = place(scene, &scene.visit.file, &self.r#where, NameUse::Make)?;
-        make(scene, at, NewFile::Directory(&self.attributes), wcc)
+    fn run(&self, context: &RequestContext<'_>, wcc: &mut WccData) -> Outcome<Made> {
+        let at = place(context, &context.visit.file, &self.r#where, NameUse::Make)?;
+        make(context, at, NewFile::Directory(&self.attributes), wcc)
     }
 }
 
@@ -80,15 +85,15 @@ impl Operation for Symlink3args<'_> {
         self.r#where.dir
     }
 
-    fn run(&self, scene: &Scene<'_>, wcc: &mut WccData) -> Outcome<Made> {
-        let at = place(scene, &scene.visit.file, &self.r#where, NameUse::Make)?;
+    fn run(&self, context: &RequestContext<'_>, wcc: &mut WccData) -> Outcome<Made> {
+        let at = place(context, &context.visit.file, &self.r#where, NameUse::Make)?;
         let text = self.symlink.symlink_data.bytes();
         // No path contains a zero byte, and an empty one leads nowhere.
         if text.is_empty() || text.contains(&0) {
             return Err(Nfsstat3::Nfs3errInval);
         }
         let attributes = &self.symlink.symlink_attributes;
-        make(scene, at, NewFile::Link { text, attributes }, wcc)
+        make(context, at, NewFile::Link { text, attributes }, wcc)
     }
 }
 
@@ -101,9 +106,9 @@ impl Operation for Mknod3args<'_> {
         self.r#where.dir
     }
 
-    fn run(&self, scene: &Scene<'_>, wcc: &mut WccData) -> Outcome<Made> {
-        let at = place(scene, &scene.visit.file, &self.r#where, NameUse::Make)?;
-        make(scene, at, NewFile::Special(&special_file(&self.what)?), wcc)
+    fn run(&self, context: &RequestContext<'_>, wcc: &mut WccData) -> Outcome<Made> {
+        let at = place(context, &context.visit.file, &self.r#where, NameUse::Make)?;
+        make(context, at, NewFile::Special(&special_file(&self.what)?), wcc)
     }
 }
 
@@ -136,9 +141,9 @@ impl Operation for Remove3args<'_> {
         self.object.dir
     }
 
-    fn run(&self, scene: &Scene<'_>, wcc: &mut WccData) -> Outcome<WccData> {
-        let visit = &scene.visit;
-        let at = place(scene, &visit.file, &self.object, NameUse::Remove)?;
+    fn run(&self, context: &RequestContext<'_>, wcc: &mut WccData) -> Outcome<WccData> {
+        let visit = &context.visit;
+        let at = place(context, &visit.file, &self.object, NameUse::Remove)?;
         visit.export.file_system.remove(&visit.caller, at, wcc)?;
         Ok(*wcc)
     }
@@ -153,9 +158,9 @@ impl Operation for Rmdir3args<'_> {
         self.object.dir
     }
 
-    fn run(&self, scene: &Scene<'_>, wcc: &mut WccData) -> Outcome<WccData> {
-        let visit = &scene.visit;
-        let at = place(scene, &visit.file, &self.object, NameUse::RemoveDirectory)?;
+    fn run(&self, context: &RequestContext<'_>, wcc: &mut WccData) -> Outcome<WccData> {
+        let visit = &context.visit;
+        let at = place(context, &visit.file, &self.object, NameUse::RemoveDirectory)?;
         visit.export.file_system.remove_directory(&visit.caller, at, wcc)?;
         Ok(*wcc)
     }
@@ -170,11 +175,15 @@ impl Operation for Rename3args<'_> {
         self.from.dir
     }
 
-    fn run(&self, scene: &Scene<'_>, wccs: &mut (WccData, WccData)) -> Outcome<(WccData, WccData)> {
-        let visit = &scene.visit;
-        let to_directory = scene.second(self.to.dir)?;
-        let from = place(scene, &visit.file, &self.from, NameUse::Remove)?;
-        let to = place(scene, &to_directory, &self.to, NameUse::Remove)?;
+    fn run(
+        &self,
+        context: &RequestContext<'_>,
+        wccs: &mut (WccData, WccData),
+    ) -> Outcome<(WccData, WccData)> {
+        let visit = &context.visit;
+        let to_directory = context.second(self.to.dir)?;
+        let from = place(context, &visit.file, &self.from, NameUse::Remove)?;
+        let to = place(context, &to_directory, &self.to, NameUse::Remove)?;
         visit.export.file_system.rename(&visit.caller, from, to, wccs)?;
         Ok(*wccs)
     }
@@ -191,15 +200,15 @@ impl Operation for Link3args<'_> {
 
     fn run(
         &self,
-        scene: &Scene<'_>,
+        context: &RequestContext<'_>,
         results: &mut (PostOpAttr, WccData),
     ) -> Outcome<(PostOpAttr, WccData)> {
-        let visit = &scene.visit;
-        let directory = scene.second(self.link.dir)?;
-        let at = place(scene, &directory, &self.link, NameUse::Make)?;
+        let visit = &context.visit;
+        let directory = context.second(self.link.dir)?;
+        let at = place(context, &directory, &self.link, NameUse::Make)?;
         let file_system = &visit.export.file_system;
         let linked = file_system.link(&visit.caller, &visit.file, at, &mut results.1);
-        results.0 = scene.post_op(&visit.file);
+        results.0 = context.post_op(&visit.file);
         linked.map(|()| *results)
     }
 }

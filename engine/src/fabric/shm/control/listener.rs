@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// Connections taken from a listener before others are looked after again.
 const ACCEPT_BATCH: usize = 64;
 
-/// How long a listener rests when the process is out of descriptors.
+/// Pause of a listener when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A listening socket and who wants its connections.
@@ -292,7 +292,7 @@ struct Accepted {
     memory: MemoryLease,
 }
 
-/// What the peer has sent, mapped.
+/// Memory that the peer has sent, mapped.
 struct Parts {
     layout: Layout,
     window: super::super::window::Window,
@@ -335,7 +335,7 @@ fn accept_hello(
     Ok(Accepted { core_index, core, own, parts, hello, memory })
 }
 
-/// What a connection takes of a core: a place, and memory.
+/// Resources of a core for a connection: a place, and memory.
 struct Seat {
     core_index: usize,
     core: Arc<CoreShared>,

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-/// What the thread can be told.
+/// Messages to the thread.
 pub(super) enum Command {
     /// Accept connections, under this token.
     Listen(u64, Box<Listener>),

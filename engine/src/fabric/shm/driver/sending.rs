@@ -1,4 +1,4 @@
-//! What goes out, as far as it could not go at once: send queues, doorbells, and memory that peers fetch.
+//! Sends that could not be made at once: send queues, doorbells, and memory that peers fetch.
 
 use super::super::super::DownCause;
 use super::super::fetch::FETCH_COST_BYTES;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const BLOCK_BYTES: usize = 64 << 10;
-/// What is fetched in one turn.
+/// Bytes fetched in one turn.
 const STEP_BYTES: usize = 16 << 10;
 
 /// A listener with a slab that it lends, and a connection to it.

@@ -17,7 +17,7 @@ use crate::fabric::{
 };
 use crate::mem::{Slab, SlabLayout};
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::sync::bell::BELL_WORDS;
+use crate::sync::doorbell::BELL_WORDS;
 use crate::sync::ring::{Producer, RingPlace, SLOT_WORDS};
 use crate::sync::words::Words;
 use crate::sys::mmap::{PageRequest, SharedMemory};

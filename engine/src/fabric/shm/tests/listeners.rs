@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SLAB_BYTES: usize = 4096;
 const SEALS: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK).union(SealFlags::SEAL);
 
-/// What a connection comes to whose listener answers by this packet and these descriptors, or by nothing.
+/// Outcome of a connection whose listener answers with this packet and these descriptors, or not at all.
 fn answered(
     config: ShmConfig,
     packet: &[u8],
@@ -75,7 +75,7 @@ fn a_listener_that_does_not_keep_to_the_handshake_is_an_error_in_time() {
     }
 }
 
-/// What a connector says to slabs that a listener lends it, and that it has to map, all else being right.
+/// Answer of a connector to slabs that a listener lends it, and that it has to map, all else being right.
 fn lent(config: ShmConfig, slabs: &[&OwnedFd], count: u32, slab_bytes: u64) -> Result<(), String> {
     let packet = Packet { slabs: count, slab_bytes, ..accept() };
     let sizes = [packet.arena_bytes as usize, PeerBell::BYTES];

@@ -18,10 +18,10 @@ const PEER: &str = "fabric::shm::tests::processes::peer";
 const ROLE: &str = "SPINRPC_TEST_PEER";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What an outstanding call must not wait longer for than a second.
+/// Maximum wait of an outstanding call: one second.
 const NOTICE: Duration = Duration::from_secs(1);
 
-/// What the other process does; a test only by its name.
+/// The other process; a test only by its name.
 #[test]
 fn peer() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -120,7 +120,7 @@ fn path(test: &str) -> (String, PathBuf) {
     (format!("shm:{}", file.display()), directory)
 }
 
-/// What came back before the end.
+/// Completions before the end.
 struct Returned {
     flushed: usize,
     received: usize,
@@ -137,7 +137,7 @@ fn expect_down(end: &mut End<ShmFabric>, qp: QpId) -> (DownCause, Returned) {
                 Event::Down(cause) => return (cause, returned),
                 Event::RecvFlushed => returned.flushed += 1,
                 Event::Message(..) => returned.received += 1,
-                Event::Read(..) | Event::Revoked(_) => panic!("nobody has asked for it"),
+                Event::Read(..) | Event::Revoked(_) => panic!("it was not requested"),
             }
         }
     }

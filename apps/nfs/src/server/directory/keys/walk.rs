@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_while_a_search_is_under_way_comes_back() {
+    fn a_request_during_a_search_is_retried() {
         let search = Mutex::default();
         let first = alone(&search).ok();
         assert!(first.is_some());

@@ -43,8 +43,8 @@ fn a_write_that_ends_after_a_sync_has_to_be_synced_still() {
     let tree = &export.directory.tree;
     let node = tree.node(&export.create("file")).unwrap();
     let data = Bulk::from_vec(vec![1]);
-    let write = under_way(&node, &Request::Write { offset: 0, data, stable: StableHow::Unstable });
-    let commit = under_way(&node, &COMMIT);
+    let write = started(&node, &Request::Write { offset: 0, data, stable: StableHow::Unstable });
+    let commit = started(&node, &COMMIT);
     let _ = commit.end(tree, Ended { buffer: None, bytes: 0, result: Ok(()) });
     assert!(!node.is_dirty());
     let _ = write.end(tree, Ended { buffer: None, bytes: 1, result: Ok(()) });
@@ -189,14 +189,14 @@ fn many_requests_run_at_a_time_and_too_many_are_told_to_come_back() {
 
 /// All cores share the threads' queue, and each may have as many requests in progress.
 #[test]
-fn each_of_many_cores_has_as_much_under_way_as_one() {
+fn each_of_many_cores_has_as_much_in_flight_as_one() {
     let io = IoMode::Threads;
     let options = DirectoryOptions { io, ring_depth: 8, threads: 1, ..DirectoryOptions::default() };
     let export = Export::with(options);
     let file = export.create("file");
     let node = export.directory.tree.node(&file).unwrap();
     // The single thread stops at the end of the first request.
-    let other = under_way(&node, &COMMIT);
+    let other = started(&node, &COMMIT);
     let mut cores: Vec<_> = (0..3).map(|_| export.data()).collect();
     for core in &mut cores {
         for _ in 0..8 {
@@ -365,7 +365,7 @@ fn only_what_a_sync_may_have_met_counts_as_a_loss() {
 const COMMIT: Request<Bulk> = Request::Commit { offset: 0, count: 0 };
 
 /// A request in progress, without the kernel's knowledge.
-fn under_way(node: &Arc<Node>, operation: &Request<Bulk>) -> Running {
+fn started(node: &Arc<Node>, operation: &Request<Bulk>) -> Running {
     let mut running = Running::begin(Arc::clone(node), operation).unwrap().0;
     running.mark();
     running
@@ -382,9 +382,9 @@ fn what_overlaps_with_a_sync_that_fails_fails() {
     let write = || Request::Write { offset: 0, data: Bulk::from_vec(vec![1]), stable };
     for operation in [COMMIT, write()] {
         let bytes = usize::from(operation.right() == Right::Write);
-        let (told, untold) = (under_way(&node, &COMMIT), under_way(&node, &operation));
+        let (told, untold) = (started(&node, &COMMIT), started(&node, &operation));
         let untold = untold.end(tree, Ended { buffer: None, bytes, result: Ok(()) }).unwrap_err();
-        let later = under_way(&node, &operation);
+        let later = started(&node, &operation);
         let before = export.directory.losses();
         let _ = told.end(tree, Ended { buffer: None, bytes: 0, result: Err(Nfsstat3::Nfs3errIo) });
         assert_eq!(export.directory.losses() - before, 1);
@@ -392,7 +392,7 @@ fn what_overlaps_with_a_sync_that_fails_fails() {
         assert!(matches!(answer, Done::Failed { status: Nfsstat3::Nfs3errIo, .. }), "{answer:?}");
         drop(later);
     }
-    let (first, second) = (under_way(&node, &write()), under_way(&node, &COMMIT));
+    let (first, second) = (started(&node, &write()), started(&node, &COMMIT));
     let good = || Ended { buffer: None, bytes: 1, result: Ok(()) };
     let first = first.end(tree, good()).unwrap_err();
     assert!(second.end(tree, good()).is_ok());
@@ -406,7 +406,7 @@ fn a_commit_waits_for_what_it_overlaps_with() {
         let file = export.create("file");
         data.write_as(&ROOT, &file, (0, b"x"), StableHow::Unstable).unwrap();
         let node = export.directory.tree.node(&file).unwrap();
-        let other = under_way(&node, &COMMIT);
+        let other = started(&node, &COMMIT);
         let Started::Later(number) =
             data.path.start(&ROOT, &file, Request::Commit { offset: 0, count: 0 })
         else {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct UnderWay {
+pub(super) struct OpenSyncs {
     book: Mutex<Book>,
     ended: Condvar,
 }
@@ -24,33 +24,33 @@ pub(super) struct UnderWay {
 struct Book {
     /// Number of started syncs, which is the number of the next one.
     begun: u64,
-    under_way: Vec<u64>,
+    numbers: Vec<u64>,
     /// Number of syncs that ended with an error that may be that of another one.
     losses: u64,
 }
 
 /// A sync in progress, until it ends or, its result being unknown, is dropped.
 pub(super) struct Syncing {
-    of: Arc<UnderWay>,
+    of: Arc<OpenSyncs>,
     number: u64,
     losses_before: u64,
 }
 
 /// Syncs that overlapped with one that has ended.
 pub(super) struct Overlap {
-    of: Arc<UnderWay>,
+    of: Arc<OpenSyncs>,
     /// The number of the first one that started after its end.
     next: u64,
     losses_before: u64,
 }
 
-impl UnderWay {
+impl OpenSyncs {
     /// Must come before the system call.
     pub(super) fn begin(self: &Arc<Self>) -> Syncing {
         let mut book = lock(&self.book);
         let number = book.begun;
         book.begun += 1;
-        book.under_way.push(number);
+        book.numbers.push(number);
         Syncing { of: Arc::clone(self), number, losses_before: book.losses }
     }
 }
@@ -66,7 +66,7 @@ impl Syncing {
 
 impl Drop for Syncing {
     fn drop(&mut self) {
-        lock(&self.of.book).under_way.retain(|number| *number != self.number);
+        lock(&self.of.book).numbers.retain(|number| *number != self.number);
         self.of.ended.notify_all();
     }
 }
@@ -93,6 +93,6 @@ impl Overlap {
     }
 
     fn is_open(&self, book: &Book) -> bool {
-        book.under_way.iter().any(|number| *number < self.next)
+        book.numbers.iter().any(|number| *number < self.next)
     }
 }

@@ -1,4 +1,4 @@
-//! A bell: one bit per connection that needs attention, so that checking costs O(ringing).
+//! A doorbell: one bit per connection that needs attention, so that checking costs O(ringing).
 //!
 //! Two levels: a summary word says which of 64 words have bits set. Any number of threads and
 //! processes ring, one core listens. A hostile ringer can set bits (a look for nothing), clear
@@ -23,16 +23,16 @@ pub const BELL_PARKED_WORD: usize = PARKED;
 
 /// Ready bits over some words; see the module.
 #[derive(Debug)]
-pub struct Bell<W>(W);
+pub struct Doorbell<W>(W);
 
-impl Bell<HeapWords> {
+impl Doorbell<HeapWords> {
     /// A bell for threads of this process.
     pub fn on_heap() -> Self {
         Self(HeapWords::new(BELL_WORDS))
     }
 }
 
-impl<W: Words> Bell<W> {
+impl<W: Words> Doorbell<W> {
     /// A bell in `words`, which hold [`BELL_WORDS`] at least. `None` if they do not.
     pub fn new(words: W) -> Option<Self> {
         (words.count() >= BELL_WORDS).then_some(Self(words))
@@ -113,11 +113,11 @@ impl<W: Words> Bell<W> {
 mod tests {
     use super::*;
 
-    fn bell() -> Bell<HeapWords> {
-        Bell::new(HeapWords::new(BELL_WORDS)).unwrap()
+    fn bell() -> Doorbell<HeapWords> {
+        Doorbell::new(HeapWords::new(BELL_WORDS)).unwrap()
     }
 
-    fn taken(bell: &Bell<HeapWords>) -> Vec<u32> {
+    fn taken(bell: &Doorbell<HeapWords>) -> Vec<u32> {
         let mut all = Vec::new();
         while let Some((first, bits)) = bell.take() {
             all.extend((0..64).filter(|bit| bits >> bit & 1 == 1).map(|bit| first + bit));
@@ -153,6 +153,6 @@ mod tests {
 
     #[test]
     fn too_few_words_make_no_bell() {
-        assert!(Bell::new(HeapWords::new(BELL_WORDS - 1)).is_none());
+        assert!(Doorbell::new(HeapWords::new(BELL_WORDS - 1)).is_none());
     }
 }

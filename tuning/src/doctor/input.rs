@@ -8,7 +8,7 @@ use spinrpc::sys::affinity::{CPUS_MAX, CpuSet};
 
 /// Input of the checks.
 #[derive(Clone, Copy, Debug)]
-pub struct Patient<'a> {
+pub struct CheckInput<'a> {
     /// Facts of the host.
     pub facts: &'a HostFacts,
     /// The profile to run on it.
@@ -38,7 +38,7 @@ pub fn profile_for(
     }
 }
 
-impl<'a> Patient<'a> {
+impl<'a> CheckInput<'a> {
     pub(super) fn config(&self) -> &'a Config {
         self.profile.config()
     }

@@ -1,7 +1,7 @@
 //! Hosts to examine: the records, unchanged or with some lines changed.
 
 use spinrpc_tuning::doctor::{
-    Finding, Hop, Jitter, Patient, Report, Tried, Verdict, examine, profile_for,
+    CheckInput, Finding, Hop, Jitter, Report, Tried, Verdict, examine, profile_for,
 };
 use spinrpc_tuning::host::{CpuTimes, HostFacts, Tree};
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ impl Case {
     pub(crate) fn report(&self) -> Report {
         let facts = HostFacts::read(&Tree::record(self.record.parse().unwrap()));
         let profile = profile_for(&facts, self.profile, &self.overrides).unwrap();
-        examine(&Patient { facts: &facts, profile: &profile, tried: self.tried.as_ref() })
+        examine(&CheckInput { facts: &facts, profile: &profile, tried: self.tried.as_ref() })
     }
 
     pub(crate) fn finding(&self, id: &str) -> Finding {

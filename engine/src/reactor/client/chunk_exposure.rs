@@ -13,7 +13,7 @@ use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::roundup4;
 
 /// Makes the memory of one call reachable, chunk by chunk.
-pub(in crate::reactor) struct Offering<'a> {
+pub(in crate::reactor) struct ChunkExposure<'a> {
     pub(in crate::reactor) fabric: &'a mut AnyFabric,
     pub(in crate::reactor) conn: ConnId,
     pub(in crate::reactor) segment_bytes: usize,
@@ -25,7 +25,7 @@ pub(in crate::reactor) struct Offering<'a> {
     pub(in crate::reactor) copies: u64,
 }
 
-impl Offering<'_> {
+impl ChunkExposure<'_> {
     /// Memory for results is taken first: where there is none, nothing has been copied for the arguments.
     pub(in crate::reactor) fn offer_all(
         &mut self,
