@@ -1,6 +1,5 @@
 //! Work of spinperf's client for each call, which is part of every rate it prints: one read of the clock, and one
-//! sample. The sample is recorded after the next call has left, so that a round trip contains the clock only. A short reply
-//! that is not verified is checked then, too.
+//! sample. The sample is recorded after the next call has left, so that a round trip contains the clock only.
 
 use crate::cores::pin;
 use crate::failure::Failure;

@@ -13,7 +13,7 @@
 use super::open::{Open, OpenTally};
 use super::random::Mixer;
 use super::schedule::{Drive, Phase, Schedule};
-use super::slot::{Ended, Slot};
+use super::slot::Slot;
 use super::workload::Workload;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -48,9 +48,6 @@ pub(super) struct Driver {
     /// Measured calls of a closed loop that may still start.
     calls_left: u64,
     mixer: Option<Mixer>,
-    /// A call needs nothing of the reply that it follows: it is sent before that is checked, so that a round trip
-    /// contains as little as possible of this loop.
-    sends_first: bool,
     open: Option<Open>,
     /// Slots of a closed loop that have not started yet, with their start times.
     ramp: VecDeque<(u64, Place)>,
@@ -123,7 +120,6 @@ impl Driver {
             turns: 0,
             calls_left: 0,
             mixer: None,
-            sends_first: false,
             open: None,
             ramp: VecDeque::with_capacity(slots),
             recorders: Vec::new(),
@@ -164,7 +160,6 @@ impl Driver {
             if drive.can_be_interrupted { Interrupt::Awaited } else { Interrupt::Ignored };
         let seed = self.workload.seed.wrapping_add(drive.core.0 as u64);
         self.mixer = Mixer::new(&shares, seed);
-        self.sends_first = self.workload.rate.is_none() && self.workload.repeats_itself();
         self.calls_left = drive.calls_max.unwrap_or(u64::MAX);
         let places = self.places();
         self.open = match self.workload.rate {
@@ -365,16 +360,11 @@ impl Driver {
     #[inline]
     fn next_counts(&mut self, now: u64) -> bool {
         let counts = self.schedule.phase == Phase::Measured;
-        self.note_start(counts, now);
-        counts
-    }
-
-    #[inline]
-    fn note_start(&mut self, counts: bool, now: u64) {
         self.calls_left -= u64::from(counts);
         if self.calls_left == 0 {
             self.schedule.finish(now);
         }
+        counts
     }
 
     /// Starts the next call of a slot, whose start time is set.
@@ -459,42 +449,6 @@ impl Driver {
     #[inline]
     fn on_reply(&mut self, lane: usize, token: Token, reply: Result<Reply<'_>, CallError>) {
         let now = self.clock.now().0;
-        let goes_on = !self.schedule.is_due(now) && self.schedule.phase != Phase::Over;
-        match reply {
-            Ok(reply) if self.sends_first && goes_on => self.send_again(now, (lane, token), reply),
-            reply => self.on_any_reply(now, lane, token, reply),
-        }
-    }
-
-    /// The next call of a closed loop leaves before the reply is checked and recorded: see [`Driver::sends_first`].
-    #[inline]
-    fn send_again(&mut self, now: u64, (lane_index, token): (usize, Token), reply: Reply<'_>) {
-        let slot_index = token.0 as usize;
-        let Some(lane) = self.lanes.get_mut(lane_index) else { return };
-        let Some(slot) = lane.slots.get_mut(slot_index) else { return };
-        let sent = slot.send_again(&lane.client, token);
-        let checked = slot.take_reply(Ok(reply));
-        let ended = slot.end(now, false);
-        let counts = self.schedule.phase == Phase::Measured;
-        (slot.counts, slot.is_pending) = (counts, true);
-        self.note_start(counts, now);
-        if let Err(failure) = checked {
-            return self.fail(failure);
-        }
-        if let Err(refused) = sent {
-            self.in_flight -= 1;
-            self.put_off(lane_index, slot_index, &refused);
-        }
-        self.count(&ended, now);
-    }
-
-    fn on_any_reply(
-        &mut self,
-        now: u64,
-        lane: usize,
-        token: Token,
-        reply: Result<Reply<'_>, CallError>,
-    ) {
         let slot_index = token.0 as usize;
         self.in_flight -= 1;
         let Some(slot) = self.lanes.get_mut(lane).and_then(|lane| lane.slots.get_mut(slot_index))
@@ -505,7 +459,13 @@ impl Driver {
         if !is_late && let Err(failure) = slot.take_reply(reply) {
             return self.fail(failure);
         }
-        let ended = slot.end(now, is_late);
+        slot.is_pending = false;
+        let ended = Ended {
+            share: slot.share(),
+            started: std::mem::replace(&mut slot.started, now),
+            counts: std::mem::take(&mut slot.counts),
+            is_late,
+        };
         if let Some(open) = &mut self.open {
             open.free((lane, slot_index));
             if ended.counts && !is_late {
@@ -551,6 +511,15 @@ impl Driver {
         self.schedule = Schedule::default();
         self.grace = 0;
     }
+}
+
+/// A call that has ended.
+struct Ended {
+    share: usize,
+    started: u64,
+    counts: bool,
+    /// Its deadline expired first.
+    is_late: bool,
 }
 
 /// Reply handler of a busy connection.

@@ -27,15 +27,6 @@ pub(super) struct Slot {
     pub(super) is_pending: bool,
 }
 
-/// A call that has ended.
-pub(super) struct Ended {
-    pub(super) share: usize,
-    pub(super) started: u64,
-    pub(super) counts: bool,
-    /// Its deadline expired first.
-    pub(super) is_late: bool,
-}
-
 /// State of a slot for one operation.
 struct Part {
     share: Share,
@@ -126,25 +117,6 @@ impl Slot {
             self.is_prepared = true;
         }
         part.call(client, token)
-    }
-
-    /// Starts a call with the data of the last one, which need not have been checked: only of a workload whose calls
-    /// need nothing of each other ([`Workload::repeats_itself`]).
-    #[inline]
-    pub(super) fn send_again(&mut self, client: &Client, token: Token) -> Result<(), Backpressure> {
-        self.parts[self.part].call(client, token)
-    }
-
-    /// The call in flight ended at this time, which is the start of the next one in a closed loop.
-    #[inline]
-    pub(super) fn end(&mut self, now: u64, is_late: bool) -> Ended {
-        self.is_pending = false;
-        Ended {
-            share: self.part,
-            started: std::mem::replace(&mut self.started, now),
-            counts: std::mem::take(&mut self.counts),
-            is_late,
-        }
     }
 
     /// Checks a reply and takes its buffers back for the next call.

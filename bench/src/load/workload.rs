@@ -252,14 +252,6 @@ impl Workload {
         }
     }
 
-    /// Returns true if each call is like the one before it and needs nothing of its reply: short, unverified, of one
-    /// operation, without memory that the reply gives back.
-    pub(crate) fn repeats_itself(&self) -> bool {
-        let is_short = self.call_bytes.max(self.reply_bytes) <= SHORT_BYTES_MAX;
-        let has_memory = matches!(self.op, Operation::Read | Operation::Write);
-        self.mix.is_empty() && self.verify == Verify::Off && is_short && !has_memory
-    }
-
     /// The part of the mix with this share.
     pub(crate) fn part(&self, share: Share) -> Self {
         let Share { op, call_bytes, reply_bytes, .. } = share;
@@ -399,8 +391,6 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(crate) const IN_FLIGHT_MAX: usize = 64;
 /// Shares of a mix.
 pub(crate) const SHARES: usize = 8;
-/// Payload that is sent inline under every profile.
-const SHORT_BYTES_MAX: usize = 512;
 const TRANSPORT_BYTES: usize = 28;
 const CALL_BYTES: usize = 40;
 const REPLY_BYTES: usize = 24;
@@ -423,20 +413,6 @@ mod tests {
         let echo = Workload::ping_pong(Operation::Echo, 64);
         assert_eq!(echo.shares()[0].message_bytes(), (144, 124));
         assert_eq!(echo.payload_bytes(), 128);
-    }
-
-    #[test]
-    fn only_a_short_unverified_call_of_one_operation_is_like_the_one_before_it() {
-        let echo = Workload::ping_pong(Operation::Echo, 512);
-        assert!(echo.repeats_itself() && echo.at_depth(32).repeats_itself());
-        assert!(Workload::ping_pong(Operation::Null, 0).repeats_itself());
-        assert!(!Workload::ping_pong(Operation::Echo, 513).repeats_itself());
-        assert!(!Workload { reply_bytes: 513, ..echo }.repeats_itself());
-        assert!(!Workload::ping_pong(Operation::Read, 64).repeats_itself());
-        assert!(!Workload::ping_pong(Operation::Write, 64).repeats_itself());
-        assert!(!echo.verified(Verify::Touch).repeats_itself());
-        let share = echo.shares()[0];
-        assert!(!Workload { mix: Mix::new(&[share, share]), ..echo }.repeats_itself());
     }
 
     #[test]
