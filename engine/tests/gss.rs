@@ -273,9 +273,17 @@ fn connect_to_read(
     read: Read<Vec<u8>>,
 ) -> Caller<Vec<u8>> {
     let mut caller = asked_to_read(&server.address, options, read);
-    let client = caller.client.clone();
-    run_core(&mut caller.core, "a context", || client.is_up());
+    come_up(&mut caller, "a context");
     caller
+}
+
+/// Runs a core until its client is up. Fails at once, with the reason, if its connection cannot be made.
+#[track_caller]
+fn come_up(caller: &mut Caller<Vec<u8>>, what: &str) {
+    let (client, heard) = (caller.client.clone(), std::rc::Rc::clone(&caller.heard));
+    let is_over = || client.is_up() || !heard.borrow().events.is_empty();
+    run_core(&mut caller.core, what, is_over);
+    assert!(client.is_up(), "no {what}: {:?}", heard.borrow().events);
 }
 
 fn caller(server: &Server, enctype: Enctype, service: GssService) -> Caller<Vec<u8>> {

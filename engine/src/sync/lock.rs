@@ -3,6 +3,11 @@
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+/// Pause between two attempts where waiting polls. Not a yield: threads that yield in a loop share a CPU with the thread that
+/// they wait for.
+#[cfg(thread_sanitized)]
+const PAUSE: Duration = Duration::from_micros(50);
+
 /// Locks, and waits for the current holder (blocks the thread). A panic of another thread that held
 /// the lock is ignored: use it only where a panic leaves nothing half done.
 ///
@@ -13,7 +18,7 @@ use std::time::Duration;
 /// spinrpc::sync::lock(&names).push("echo");
 /// assert_eq!(spinrpc::sync::lock(&names).len(), 1);
 /// ```
-#[cfg(not(sanitized))]
+#[cfg(not(thread_sanitized))]
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -21,21 +26,21 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The same for ThreadSanitizer, which does not see the waiting part of the standard library's
 /// lock, and with it not that one holder comes after the other. Its first attempt is inlined, and
 /// so is seen.
-#[cfg(sanitized)]
+#[cfg(thread_sanitized)]
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     use std::sync::TryLockError;
     loop {
         match mutex.try_lock() {
             Ok(guard) => return guard,
             Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
         }
     }
 }
 
 /// Waits until another thread has changed the protected state, or until `at_most` has passed, or
 /// wakes spuriously (blocks the thread): the caller checks again.
-#[cfg(not(sanitized))]
+#[cfg(not(thread_sanitized))]
 pub(crate) fn wait_for_change<'a, T>(
     changed: &Condvar,
     held: MutexGuard<'a, T>,
@@ -47,7 +52,7 @@ pub(crate) fn wait_for_change<'a, T>(
 }
 
 /// The same for ThreadSanitizer, which does not see the standard library's lock after a wait either.
-#[cfg(sanitized)]
+#[cfg(thread_sanitized)]
 pub(crate) fn wait_for_change<'a, T>(
     _: &Condvar,
     held: MutexGuard<'a, T>,
@@ -55,6 +60,6 @@ pub(crate) fn wait_for_change<'a, T>(
     _: Duration,
 ) -> MutexGuard<'a, T> {
     drop(held);
-    std::thread::yield_now();
+    std::thread::sleep(PAUSE);
     lock(mutex)
 }

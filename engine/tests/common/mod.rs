@@ -144,7 +144,20 @@ pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + LIMIT;
     while !done() {
         assert!(Instant::now() < end, "waited {LIMIT:?} for {what}");
-        std::thread::yield_now();
+        pause();
+    }
+}
+
+/// Lets other threads run before a test looks again. A thread that yields in a loop takes a share of the CPU, which the threads
+/// that it waits for need: the cores of all tests poll on one or two CPUs.
+pub(crate) fn pause() {
+    std::thread::sleep(Duration::from_micros(100));
+}
+
+/// The same after a turn of cores without an event.
+pub(crate) fn pause_after(events: usize) {
+    if events == 0 {
+        pause();
     }
 }
 

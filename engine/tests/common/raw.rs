@@ -1,6 +1,6 @@
 //! A peer that uses the fabric directly and sends whatever the test wants: one connection, its messages as bytes.
 
-use super::LIMIT;
+use super::{LIMIT, pause};
 use spinrpc::DownCause;
 use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
 use spinrpc::fabric::{
@@ -123,7 +123,7 @@ impl RawPeer {
                 return said;
             }
             assert!(Instant::now() < end, "the engine said nothing for {LIMIT:?}");
-            std::thread::yield_now();
+            pause();
         }
     }
 
@@ -231,7 +231,7 @@ impl RawPeer {
         while self.read_result.is_none() {
             self.pump();
             assert!(Instant::now() < end, "no RDMA Read ended for {LIMIT:?}");
-            std::thread::yield_now();
+            pause();
         }
         let is_ok = self.read_result.take().unwrap();
         let memory = self.reading.take().unwrap();

@@ -3,7 +3,7 @@
 
 use super::caller::{Read, SharedHeard, recorder};
 use super::program::Shared;
-use super::{LIMIT, PROGRAM, VERSION, serve, unique_address, valid};
+use super::{LIMIT, PROGRAM, VERSION, pause_after, serve, unique_address, valid};
 use spinrpc::config::RawConfig;
 use spinrpc::sync::lock;
 use spinrpc::{
@@ -90,8 +90,11 @@ impl<T: 'static> Pair<T> {
 
     /// One turn of each.
     pub(crate) fn turn(&mut self) {
-        self.near.core.poll_once();
-        self.far.core.poll_once();
+        self.events_of_turn();
+    }
+
+    fn events_of_turn(&mut self) -> usize {
+        self.near.core.poll_once().events + self.far.core.poll_once().events
     }
 
     /// Turns until `done`, or fails.
@@ -100,8 +103,7 @@ impl<T: 'static> Pair<T> {
         let end = Instant::now() + LIMIT;
         while !done(self) {
             assert!(Instant::now() < end, "waited {LIMIT:?} for {what}");
-            self.turn();
-            std::thread::yield_now();
+            pause_after(self.events_of_turn());
         }
     }
 
@@ -126,8 +128,6 @@ pub(crate) fn poll_until(
     let end = Instant::now() + LIMIT;
     while !done() {
         assert!(Instant::now() < end, "waited {LIMIT:?} for {what}");
-        near.poll_once();
-        far.poll_once();
-        std::thread::yield_now();
+        pause_after(near.poll_once().events + far.poll_once().events);
     }
 }

@@ -1,9 +1,9 @@
 //! The Connection Configuration Protocol under a security context (RFC 5666 section 11), with `rpc.ccp_auth = "gss"`.
 
-use crate::common::caller::{Caller, client_config, one_opaque, run_core};
+use crate::common::caller::{Caller, client_config, one_opaque};
 use crate::common::{pattern, small_with};
 use crate::hostile::{FalseServer, Spoils};
-use crate::{ECHO, SERVICES, Server, asked_by, call, keys, options, valid};
+use crate::{ECHO, SERVICES, Server, asked_by, call, come_up, keys, options, valid};
 use spinrpc::config::{ConfigRole, Protection, RawConfig};
 use spinrpc::gss::{Enctype, GssAcceptor, GssService};
 use spinrpc::{AuthSys, ConnectOptions, ConnectionEvent, Engine};
@@ -26,8 +26,7 @@ fn connected(raw: RawConfig, address: &str, with: &ConnectOptions) -> (Caller<Ve
     let engine = Engine::new(valid(raw)).unwrap();
     let core = engine.core(0).unwrap();
     let mut caller = asked_by((engine, core), address, with, one_opaque);
-    let client = caller.client.clone();
-    run_core(&mut caller.core, "a connection", || client.is_up());
+    come_up(&mut caller, "a connection");
     let configured = is_configured(&caller);
     (caller, configured)
 }

@@ -2,7 +2,7 @@
 
 use crate::common::caller::{Caller, one_opaque, run_core};
 use crate::common::raw::{RawListener, RawPeer, Said, bytes_of};
-use crate::common::{PROGRAM, VERSION, small_with, unique_address, valid};
+use crate::common::{LIMIT, PROGRAM, VERSION, pause_after, small_with, unique_address, valid};
 use crate::{ECHO, Server, WHO, asked, asked_by, call, caller, keys, options};
 use spinrpc::config::RawConfig;
 use spinrpc::fabric::{Access, RemoteSlice};
@@ -522,13 +522,17 @@ impl FalseServer {
         spoils: Spoils,
     ) -> (Caller<Vec<u8>>, Self) {
         let mut peer = None;
+        let began = std::time::Instant::now();
+        let check = || assert!(began.elapsed() < LIMIT, "the client does not come up");
         while peer.is_none() {
-            client.core.poll_once();
+            check();
+            pause_after(client.core.poll_once().events);
             peer = listener.try_accept();
         }
         let mut server = Self { window, ..Self::of(peer.unwrap()) };
         while !client.client.is_up() {
-            client.core.poll_once();
+            check();
+            pause_after(client.core.poll_once().events);
             if let Some(Said::Message(message)) = server.peer.poll() {
                 server.peer.unhear(message);
                 server.answer(service, spoils);

@@ -2,7 +2,9 @@
 //! timed: the test turns both cores.
 
 use crate::common::caller::Caller;
-use crate::common::{LIMIT, PROGRAM, VERSION, pattern, small_with, unique_address, valid};
+use crate::common::{
+    LIMIT, PROGRAM, VERSION, pattern, pause_after, small_with, unique_address, valid,
+};
 use crate::{
     ECHO, FILL, LATER, LENGTH, LONGEST, Program, SERVICES, Seen, asked_by, keys, one_item, options,
 };
@@ -100,10 +102,12 @@ impl Turned {
                 return turns;
             }
             assert!(began.elapsed() < LIMIT, "no {what}");
-            self.server.poll_once();
+            let mut events = self.server.poll_once().events;
             for caller in &mut self.callers {
-                caller.core.poll_once();
+                events += caller.core.poll_once().events;
             }
+            // Threads that establish contexts need the CPU.
+            pause_after(events);
         }
         unreachable!("a test of {what} goes on for ever")
     }
