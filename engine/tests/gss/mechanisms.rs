@@ -172,7 +172,8 @@ fn a_context_is_renewed_while_calls_use_all_credits() {
             inner.pass();
         }
     });
-    mechanism.inner.lifetime = 4_000_000_000;
+    // The last eighth of it is time for this test to use all credits.
+    mechanism.inner.lifetime = 12_000_000_000;
     let mut caller = connect(&server, &options(mechanism));
     let (client, engine) = (caller.client.clone(), caller.engine.clone());
     let use_all = || {

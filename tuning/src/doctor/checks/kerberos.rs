@@ -1,13 +1,13 @@
 //! Kerberos for NFS: the keytab, TCP port 2049, and the instructions of the processor. Without a keytab and a realm they are notes.
 
-use crate::doctor::{Finding, Patient, Verdict};
+use crate::doctor::{CheckInput, Finding, Verdict};
 use crate::host::KEYTAB;
 
-pub(super) fn keytab(patient: &Patient<'_>) -> Finding {
-    let Some(found) = patient.facts.kerberos.keytab else {
+pub(super) fn keytab(input: &CheckInput<'_>) -> Finding {
+    let Some(found) = input.facts.kerberos.keytab else {
         return Finding::ok("there is none, which only Kerberos needs");
     };
-    let user = patient.facts.process.user;
+    let user = input.facts.process.user;
     let finding = if found.mode & OTHERS != 0 {
         let says = "every user can read or change it, and pretend to be this host";
         Finding::new(Verdict::Fail, says).command("chmod o= /etc/krb5.keytab").remedy(
@@ -33,8 +33,8 @@ pub(super) fn keytab(patient: &Patient<'_>) -> Finding {
     finding.seen(format!("/{KEYTAB}"), found)
 }
 
-pub(super) fn port(patient: &Patient<'_>) -> Finding {
-    let facts = &patient.facts.kerberos;
+pub(super) fn port(input: &CheckInput<'_>) -> Finding {
+    let facts = &input.facts.kerberos;
     let Some(listeners) = &facts.listeners else {
         return Finding::unknown("the host does not report its sockets");
     };
@@ -43,7 +43,7 @@ pub(super) fn port(patient: &Patient<'_>) -> Finding {
     }
     let users: Vec<String> =
         listeners.iter().map(|listener| format!("user {}", listener.user)).collect();
-    let holders = patient.tried.map(|tried| &tried.nfs_port_holders[..]).unwrap_or_default();
+    let holders = input.tried.map(|tried| &tried.nfs_port_holders[..]).unwrap_or_default();
     if holders.iter().any(|name| name == SPIN_NFSD) {
         return Finding::ok("spin-nfsd has it").seen(SOCKETS, super::some_of(&users, 4));
     }
@@ -59,7 +59,7 @@ pub(super) fn port(patient: &Patient<'_>) -> Finding {
             (says, "Look who has it, as root, and stop that program")
         }
     };
-    let finding = Finding::new(severity(patient), says).seen(SOCKETS, super::some_of(&users, 4));
+    let finding = Finding::new(severity(input), says).seen(SOCKETS, super::some_of(&users, 4));
     let finding = finding.remedy(format!(
         "{what}: Linux clients establish the contexts of spin-nfsd at this port only. Without exports \
          under Kerberos, nothing needs it"
@@ -72,8 +72,8 @@ pub(super) fn port(patient: &Patient<'_>) -> Finding {
     }
 }
 
-pub(super) fn instructions(patient: &Patient<'_>) -> Finding {
-    let facts = &patient.facts.kerberos;
+pub(super) fn instructions(input: &CheckInput<'_>) -> Finding {
+    let facts = &input.facts.kerberos;
     let (Some(aes), Some(sha)) = (facts.aes, facts.sha) else {
         return Finding::unknown("the processor does not report its instructions");
     };
@@ -87,8 +87,8 @@ pub(super) fn instructions(patient: &Patient<'_>) -> Finding {
         "without instructions for {missing}: messages under Kerberos take several times the CPU"
     );
     let finding =
-        Finding::new(severity(patient), says).seen(PROCESSOR, format!("aes {aes}, sha {sha}"));
-    match patient.facts.clock.is_guest {
+        Finding::new(severity(input), says).seen(PROCESSOR, format!("aes {aes}, sha {sha}"));
+    match input.facts.clock.is_guest {
         Some(true) => finding.remedy(
             "Have the hypervisor pass the processor of its host (with QEMU: -cpu host), if that has them",
         ),
@@ -97,8 +97,8 @@ pub(super) fn instructions(patient: &Patient<'_>) -> Finding {
 }
 
 /// A warning on a host that is set up for Kerberos.
-fn severity(patient: &Patient<'_>) -> Verdict {
-    let facts = &patient.facts.kerberos;
+fn severity(input: &CheckInput<'_>) -> Verdict {
+    let facts = &input.facts.kerberos;
     match facts.keytab.is_some() && facts.realm.is_some() {
         true => Verdict::Warn,
         false => Verdict::Info,
