@@ -31,6 +31,9 @@ pub(crate) struct DoctorArguments {
     /// Only read, and skip the tests that occupy the poll cores for some seconds
     #[arg(long)]
     passive: bool,
+    /// Ask this key distribution center for its time, over TCP, and compare the clocks
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["root", "passive"])]
+    kdc: Option<String>,
     /// Examine a record or a copy of a host's files instead of this host
     #[arg(long, value_name = "RECORD|DIR")]
     root: Option<PathBuf>,
@@ -41,12 +44,13 @@ Examples:
   spintune doctor                              check this host for the defaults
   spintune doctor --profile latency --strict   and for cores that poll without pause
   spintune doctor --profile ./site.toml --set cores.list=2-3 --json
+  spintune doctor --kdc kdc.example.net        and the clock against that of this KDC
   spintune doctor --root host.txt              check another host from its record
 
 Verdicts: ok; info, informational; warn, slower or less even than possible; fail, does not work as
 the profile specifies; unknown, not reported by the host or not tested. Work that competes with
 polling is a warning with poll.mode=busy, and a note otherwise. Doctor changes nothing: apply the
-remedies yourself. It asks no other host. Names of programs at TCP port 2049 need root.
+remedies yourself. It asks no other host but the one of --kdc. Names of programs at TCP port 2049 need root.
 
 Exit status: 0 no failures (with --strict: nor warnings), 1 failures or an invalid profile, 2 usage
 error.";
@@ -93,7 +97,11 @@ fn report(arguments: &DoctorArguments) -> Result<Report, Outcome> {
     let tried = tries.then(|| {
         let mut progress = progress();
         let tried = Tried::out(&facts, profile.config(), Patience::default(), &mut progress);
-        tried.with_allocator("mimalloc")
+        let tried = tried.with_allocator("mimalloc");
+        match &arguments.kdc {
+            Some(kdc) => tried.with_kdc(&facts, kdc),
+            None => tried,
+        }
     });
     Ok(examine(&CheckInput { facts: &facts, profile: &profile, tried: tried.as_ref() }))
 }

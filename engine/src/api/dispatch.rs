@@ -647,7 +647,8 @@ impl Upcalls for Dispatch {
             entry.link.ops.make_lasting(conn, comeback.resends_max());
         }
         #[cfg(feature = "gss")]
-        if entry.securing.is_some() {
+        if let Some(securing) = &mut entry.securing {
+            securing.connected_to(peer);
             entry.link.ops.require_context(conn);
         }
         entry.up = Some((peer, negotiated));

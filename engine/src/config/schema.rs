@@ -267,8 +267,8 @@ pub static KEYS: &[Key] = &[
         name: "rpc.version",
         unit: "",
         effect: "Versions of RPC-over-RDMA to speak. auto offers version two on outgoing \
-                 connections, falls back to version one, and serves both. With version two, \
-                 inline messages have at least 4096 bytes.",
+                 connections, falls back to version one, and serves both. With version two, the \
+                 inline limits are at least 4096 bytes.",
         reason: "No public peer speaks version two, and an offer costs a round trip.",
         field: |raw| Field::Choice(&mut raw.rpc.version),
     },
@@ -299,9 +299,10 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "rpc.reverse_calls",
         unit: "calls",
-        effect: "Maximum outstanding calls of a server to its client on one connection (RFC \
-                 8167). Outgoing connections have room to answer them, and accepted ones room to \
-                 make them. Each costs buffers of the inline sizes on both sides.",
+        effect: "Maximum outstanding calls of a server to its client on one connection (RFC 8167). \
+                 Connections that are opened with `take_reverse_calls` have room to answer them, \
+                 and accepted ones room to make them. Each costs buffers of the inline sizes on \
+                 both sides.",
         reason: "Few programs call back; with 0, connections pay nothing for it.",
         field: |raw| Field::Integer(&mut raw.rpc.reverse_calls, Limits::between(0, 1024)),
     },
@@ -317,9 +318,9 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "rpc.ccp_auth",
         unit: "",
-        effect: "RPC security flavor of a client that asks this protocol, and the least that a \
-                 server accepts. With `gss`, it is asked by clients whose calls have the \
-                 integrity or privacy of RPCSEC_GSS, once they have a context, and by no others.",
+        effect: "RPC security flavor of a client that uses this protocol, and the least that a \
+                 server accepts. With `gss`, it is asked by clients whose calls have the integrity \
+                 or privacy of RPCSEC_GSS, once they have a context, and by no others.",
         reason: "RFC 5666 requires an appropriate flavor; RPCSEC_GSS needs a mechanism.",
         field: |raw| Field::Choice(&mut raw.rpc.ccp_auth),
     },
@@ -454,7 +455,7 @@ pub static KEYS: &[Key] = &[
         unit: "bytes",
         effect: "Maximum length of a reply that is kept, with its data items. A call with a \
                  longer reply is not executed again either; a repetition is answered SYSTEM_ERR.",
-        reason: "Calls that change something return as much; longer replies are mostly of reads.",
+        reason: "Calls that change something return no more; longer replies are mostly of reads.",
         field: |raw| Field::Integer(&mut raw.rpc.reply_cache_bytes, Limits::between(64, 1 << 20)),
     },
     Key {
@@ -654,7 +655,8 @@ pub static KEYS: &[Key] = &[
                  exposure, buffer has keys for each block of the connection's own memory, and \
                  pool has one key for all memory of a core, which no call revokes.",
         reason: "auto is window if the device has windows of type 2, else buffer, and buffer on \
-                 rxe, whose driver does not always free them; pool is for trusted fabrics only.",
+                 rxe, whose driver neither checks the bounds of windows nor always frees them; \
+                 pool is for trusted fabrics only.",
         field: |raw| Field::Choice(&mut raw.verbs.registration),
     },
     Key {

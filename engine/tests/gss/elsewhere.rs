@@ -9,7 +9,7 @@ use spinrpc::gss::mechanism::{Acceptance, GivenKeys, Mechanism};
 use spinrpc::gss::{Enctype, GssInitiator, GssService};
 use spinrpc::sync::lock;
 use spinrpc::{
-    AcceptStatus, AuthFlavor, AuthStat, CallError, CallSpec, ConnectOptions, OpaqueAuth,
+    AcceptStatus, AuthFlavor, AuthStat, CallError, CallSpec, ConnectOptions, OpaqueAuth, Peer,
     RejectStatus, Token,
 };
 use spinrpc_gss::Role;
@@ -88,7 +88,7 @@ fn emit(header: &ReplyHeader<'_>, results: &[u8]) -> Vec<u8> {
 }
 
 /// What the other transport does with a call.
-type Exchange = Box<dyn Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync>;
+type Exchange = Box<dyn Fn(&Peer, &[u8]) -> Result<Vec<u8>, String> + Send + Sync>;
 
 fn options(service: GssService, tokens: u8, exchange: Exchange) -> ConnectOptions {
     let mechanism = GivenKeys { tokens, ..keys(ENCTYPE, "alice") };
@@ -102,13 +102,19 @@ struct Denying {
     server: Option<FalseServer>,
     /// Tokens that it has denied.
     denied: usize,
+    /// Denies the second token of a context, and not the first.
+    asks_for_more: bool,
+    status: RejectStatus,
 }
 
 impl Denying {
     fn meet(with: &ConnectOptions) -> (Caller<Vec<u8>>, Self) {
         let address = unique_address();
         let listener = RawListener::at(&address);
-        (asked(&address, with), Self { listener, server: None, denied: 0 })
+        (
+            asked(&address, with),
+            Self { listener, server: None, denied: 0, asks_for_more: false, status: DENIED },
+        )
     }
 
     /// Serves until `done`.
@@ -134,15 +140,19 @@ impl Denying {
     fn answer(&mut self, message: &[u8]) {
         let server = self.server.as_mut().unwrap();
         let view = HeaderView::new_checked(message, &Limits::DEFAULT).unwrap();
-        let (call, _) = CallHeader::parse(&message[view.header_bytes()..]).unwrap();
+        let stream = &message[view.header_bytes()..];
+        let (call, arguments_at) = CallHeader::parse(stream).unwrap();
         if call.credential.flavor != AuthFlavor::Gss {
             return server.reply(call.xid, OpaqueAuth::NONE, &[]);
         }
         let credential = GssCredential::parse(call.credential.body).unwrap();
         match credential.procedure {
-            GssProcedure::Init => {
+            GssProcedure::Init if self.asks_for_more => {
+                self.ask_for_more(call.xid, &stream[arguments_at..]);
+            }
+            GssProcedure::Init | GssProcedure::ContinueInit => {
                 self.denied += 1;
-                self.deny(call.xid, DENIED);
+                self.deny(call.xid, self.status);
             }
             GssProcedure::Data => {
                 assert_eq!(credential.handle, HANDLE);
@@ -152,6 +162,21 @@ impl Denying {
             GssProcedure::Destroy => {}
             other => panic!("{other:?}"),
         }
+    }
+
+    fn ask_for_more(&mut self, xid: Xid, arguments: &[u8]) {
+        let mechanism = GivenKeys { tokens: 3, ..keys(ENCTYPE, "server") };
+        let token = spinrpc_proto::rpc::parse_init_arguments(arguments).unwrap();
+        let Acceptance::Continue(_, token) = mechanism.accept(None, token, Instant(0)).unwrap()
+        else {
+            panic!("it takes three tokens");
+        };
+        let major = GssInitResult::CONTINUE_NEEDED;
+        let result =
+            GssInitResult { handle: HANDLE, major, minor: 0, window: WINDOW, token: &token };
+        let mut results = vec![0; result.buffer_len()];
+        result.write(&mut spinrpc_proto::xdr::Writer::new(&mut results));
+        self.server.as_mut().unwrap().reply(xid, OpaqueAuth::NONE, &results);
     }
 
     fn deny(&mut self, xid: Xid, status: RejectStatus) {
@@ -176,7 +201,7 @@ fn calls_go_over_the_connection_under_a_context_that_came_by_the_other_transport
     for (service, tokens) in SERVICES.into_iter().flat_map(|of| [(of, 1), (of, 3)]) {
         let other = Other::new(tokens);
         let by = Arc::clone(&other);
-        let with = options(service, tokens, Box::new(move |call| Ok(by.answer(call))));
+        let with = options(service, tokens, Box::new(move |_, call| Ok(by.answer(call))));
         let (mut client, mut server) = Denying::meet(&with);
         raise(&mut client, &mut server, &other);
         for _ in 0..3 {
@@ -195,7 +220,7 @@ fn calls_go_over_the_connection_under_a_context_that_came_by_the_other_transport
 fn a_context_that_the_server_forgets_is_replaced_by_the_other_transport_at_once() {
     let other = Other::new(1);
     let by = Arc::clone(&other);
-    let with = options(GssService::Privacy, 1, Box::new(move |call| Ok(by.answer(call))));
+    let with = options(GssService::Privacy, 1, Box::new(move |_, call| Ok(by.answer(call))));
     let (mut client, mut server) = Denying::meet(&with);
     raise(&mut client, &mut server, &other);
     start(&client);
@@ -215,7 +240,7 @@ fn a_context_that_the_server_forgets_is_replaced_by_the_other_transport_at_once(
 #[test]
 fn a_server_that_takes_contexts_over_the_connection_is_not_asked_elsewhere() {
     let server = Server::with_keys(ENCTYPE);
-    let with = options(GssService::Integrity, 1, Box::new(|_| panic!("asked elsewhere")));
+    let with = options(GssService::Integrity, 1, Box::new(|_, _| panic!("asked elsewhere")));
     let mut client = connect(&server, &with);
     assert_eq!(call(&mut client, ECHO, b"data").unwrap(), b"data");
 }
@@ -231,7 +256,7 @@ fn refusal(with: &ConnectOptions) -> String {
 /// Changes a good answer.
 fn spoilt(spoil: impl Fn(&mut Vec<u8>) + Send + Sync + 'static) -> String {
     let other = Other::new(1);
-    let exchange = move |call: &[u8]| {
+    let exchange = move |_: &Peer, call: &[u8]| {
         let mut answer = other.answer(call);
         spoil(&mut answer);
         Ok(answer)
@@ -241,15 +266,18 @@ fn spoilt(spoil: impl Fn(&mut Vec<u8>) + Send + Sync + 'static) -> String {
 
 #[test]
 fn the_reasons_of_both_transports_are_told() {
-    let exchange = |_: &[u8]| Err("nfs.example:2049: Connection refused".to_owned());
+    let exchange = |_: &Peer, _: &[u8]| Err("nfs.example:2049: Connection refused".to_owned());
     let reason = refusal(&options(GssService::Integrity, 1, Box::new(exchange)));
     assert_eq!(
         reason,
         "the server denied the context over this connection (AuthError(RejectedCred)); over the \
          other transport: nfs.example:2049: Connection refused"
     );
-    let reason = refusal(&options(GssService::None, 1, Box::new(|_| panic!("asked for"))));
-    assert_eq!(reason, "the mechanism panicked");
+    let reason = refusal(&options(GssService::None, 1, Box::new(|_, _| panic!("asked for"))));
+    assert!(
+        reason.ends_with("over the other transport: the application's exchange panicked"),
+        "{reason}"
+    );
 }
 
 #[test]
@@ -278,7 +306,7 @@ fn an_answer_that_is_cut_off_or_has_a_flipped_bit_makes_no_context() {
     let other = Other::new(1);
     let (seen, heard) = std::sync::mpsc::channel();
     let by = Mutex::new(seen);
-    let exchange = move |call: &[u8]| {
+    let exchange = move |_: &Peer, call: &[u8]| {
         let answer = other.answer(call);
         lock(&by).send(answer).unwrap();
         Err(String::new())
@@ -293,6 +321,43 @@ fn an_answer_that_is_cut_off_or_has_a_flipped_bit_makes_no_context() {
     for at in mic.step_by(9).chain([window, window + 3]) {
         let reason = spoilt(move |answer| answer[at] ^= 1);
         assert!(reason.contains("does not have the key"), "{at}: {reason}");
+    }
+}
+
+/// A context that was begun over the connection is not begun elsewhere: that would hide what is wrong with it.
+#[test]
+fn a_denial_of_the_second_token_is_final() {
+    let with = options(GssService::Integrity, 3, Box::new(|_, _| panic!("asked elsewhere")));
+    let (mut client, mut server) = Denying::meet(&with);
+    server.asks_for_more = true;
+    server.serve(&mut client, |_, client| !client.heard.borrow().events.is_empty());
+    assert_eq!(server.denied, 1);
+    assert_eq!(failure(client), CallError::Rejected(DENIED).to_string());
+}
+
+/// Other errors say nothing about contexts.
+#[test]
+fn a_server_of_another_version_of_rpc_is_not_asked_elsewhere() {
+    let with = options(GssService::Integrity, 1, Box::new(|_, _| panic!("asked elsewhere")));
+    let (mut client, mut server) = Denying::meet(&with);
+    server.status = RejectStatus::RpcMismatch { low: 3, high: 3 };
+    server.serve(&mut client, |_, client| !client.heard.borrow().events.is_empty());
+    assert_eq!(failure(client), CallError::Rejected(server.status).to_string());
+}
+
+#[test]
+fn the_other_transport_is_told_the_peer_of_the_connection() {
+    let (seen, heard) = std::sync::mpsc::channel();
+    let by = Mutex::new(seen);
+    let exchange = move |peer: &Peer, _: &[u8]| {
+        lock(&by).send(*peer).unwrap();
+        Err(String::new())
+    };
+    refusal(&options(GssService::Integrity, 1, Box::new(exchange)));
+    let pid = std::process::id();
+    match heard.recv_timeout(LIMIT).unwrap() {
+        Peer::Process { pid: found, .. } => assert_eq!(found, pid),
+        other => panic!("{other}"),
     }
 }
 

@@ -86,11 +86,25 @@ impl Turned {
         let caller = asked_by(on, &self.address, with, one_item);
         self.callers.push(caller);
         let index = self.callers.len() - 1;
-        self.turn_until("a context", |all| all.callers[index].client.is_up());
+        let began = Instant::now();
+        while !self.callers[index].client.is_up() {
+            assert!(began.elapsed() < LIMIT, "no context");
+            // Threads that establish contexts need the CPU.
+            pause_after(self.turn());
+        }
         index
     }
 
-    /// Turns all cores; how often, until it is so.
+    /// Turns all cores; how many events they had.
+    fn turn(&mut self) -> usize {
+        let mut events = self.server.poll_once().events;
+        for caller in &mut self.callers {
+            events += caller.core.poll_once().events;
+        }
+        events
+    }
+
+    /// Turns all cores; how often, until it is so. Does not sleep between turns, which would be time for timers.
     pub(crate) fn turn_until(
         &mut self,
         what: &str,
@@ -102,12 +116,8 @@ impl Turned {
                 return turns;
             }
             assert!(began.elapsed() < LIMIT, "no {what}");
-            let mut events = self.server.poll_once().events;
-            for caller in &mut self.callers {
-                events += caller.core.poll_once().events;
-            }
-            // Threads that establish contexts need the CPU.
-            pause_after(events);
+            self.turn();
+            std::thread::yield_now();
         }
         unreachable!("a test of {what} goes on for ever")
     }

@@ -15,7 +15,7 @@ mod tried;
 pub use finding::{Evidence, Finding, Remedy, Verdict};
 pub use input::{CheckInput, profile_for};
 pub use report::{Check, Counts, Report};
-pub use tried::{Caps, Hop, Jitter, Patience, Permission, Tried, counters_risen};
+pub use tried::{Caps, Hop, Jitter, KdcClock, Patience, Permission, Tried, counters_risen};
 
 /// Runs all checks.
 #[must_use]

@@ -77,22 +77,21 @@ fn protected(
     let user = user.map_err(|error| Error::Local(format!("Kerberos: {error}")))?;
     let target = format!("nfs@{}", host(server, security)?);
     let mut initiator = GssInitiator::new(user, &target).service(security.service);
-    if let Some((host, port)) = tcp_place(server, security.port) {
+    if let Some(port) = tcp_port(server, security.port) {
         // Half of the time for a connection: the reason for a failure is to be told, and not that the time is over.
         let time = tcp::TIMEOUT_MAX.min(super::connect_timeout(options) / 2);
-        initiator = initiator.fallback(move |call| tcp::exchange((&host, port), time, call));
+        initiator = initiator.fallback(move |peer, call| tcp::exchange(peer, port, time, call));
     }
     Ok(ConnectOptions::new().gss(initiator))
 }
 
-/// Host and port for contexts over TCP.
+/// Port for contexts over TCP.
 #[cfg(feature = "krb5")]
-fn tcp_place(server: &Address, port: ContextPort) -> Option<(String, u16)> {
+fn tcp_port(server: &Address, port: ContextPort) -> Option<u16> {
     match (server, port) {
         (_, ContextPort::Off) | (Address::Shm(_), ContextPort::Auto) => None,
-        (Address::Rdma(server), ContextPort::Auto) => Some((server.host().to_owned(), tcp::PORT)),
-        (Address::Rdma(server), ContextPort::At(port)) => Some((server.host().to_owned(), port)),
-        (Address::Shm(_), ContextPort::At(port)) => Some(("localhost".to_owned(), port)),
+        (Address::Rdma(_), ContextPort::Auto) => Some(tcp::PORT),
+        (_, ContextPort::At(port)) => Some(port),
     }
 }
 
@@ -153,17 +152,12 @@ mod tests {
     }
 
     #[test]
-    fn contexts_go_to_port_2049_of_the_servers_host_and_for_shared_memory_to_none() {
-        let place = |address: &str, port| tcp_place(&Address::parse(address).unwrap(), port);
-        let host = |host: &str, port| Some((host.to_owned(), port));
-        for (address, auto, at) in [
-            ("rdma://nfs.example:20049", host("nfs.example", 2049), host("nfs.example", 7)),
-            ("rdma://[fe80::1%eth0]", host("fe80::1%eth0", 2049), host("fe80::1%eth0", 7)),
-            ("shm:nfs", None, host("localhost", 7)),
-        ] {
-            assert_eq!(place(address, ContextPort::Auto), auto);
-            assert_eq!(place(address, ContextPort::At(7)), at);
-            assert_eq!(place(address, ContextPort::Off), None);
+    fn contexts_go_to_port_2049_and_for_shared_memory_to_none() {
+        for (address, auto) in [("rdma://nfs.example:20049", Some(2049)), ("shm:nfs", None)] {
+            let port = |port| tcp_port(&Address::parse(address).unwrap(), port);
+            assert_eq!(port(ContextPort::Auto), auto);
+            assert_eq!(port(ContextPort::At(7)), Some(7));
+            assert_eq!(port(ContextPort::Off), None);
         }
     }
 }

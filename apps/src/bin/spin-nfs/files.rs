@@ -34,39 +34,65 @@ pub(crate) fn cat(nfs: &Nfs, opened: &Opened<'_>) -> Result<(), Error> {
     written(stdout.flush())
 }
 
-pub(crate) fn put(nfs: &Nfs, opened: &Opened<'_>, path: &Path) -> Result<(), Error> {
-    let is_stdin = path == Path::new("-");
-    let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
-    let failed = |source| Error::File { subject: name.clone(), source };
-    let file = if is_stdin { stdin_file() } else { File::open(path) }.map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() {
-        return Err(failed(io::Error::other("not a regular file")));
+/// A file to put, opened before the server is: standard input may take long to come, and a server ends connections that are
+/// silent for minutes.
+pub(crate) struct Local {
+    file: File,
+    name: String,
+    size: u64,
+    mode: u32,
+}
+
+impl Local {
+    /// Opens `path`, or reads all of standard input for `-`.
+    ///
+    /// # Errors
+    /// The file, and the reason.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let is_stdin = path == Path::new("-");
+        let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
+        let failed = |source| Error::File { subject: name.clone(), source };
+        let file = if is_stdin { stdin_file() } else { File::open(path) }.map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(failed(io::Error::other("not a regular file")));
+        }
+        let (size, mode) = (metadata.len(), metadata.mode() & MODE_BITS);
+        Ok(Self { file, name, size, mode })
     }
+}
+
+pub(crate) fn put(nfs: &Nfs, opened: &Opened<'_>, local: &Local) -> Result<(), Error> {
     let (parent, new_name) = nfs.find_parent(&opened.root, &opened.below)?;
-    let source = Source { file: &file, name: &name, size: metadata.len() };
+    let source = Source { file: &local.file, name: &local.name, size: local.size };
     let mut progress = Progress::start(source.size);
     let place = (&parent.handle, new_name);
-    let mode = metadata.mode() & MODE_BITS;
-    nfs.write_file(&opened.root, place, mode, &source, &mut |bytes| progress.add(bytes))
+    nfs.write_file(&opened.root, place, local.mode, &source, &mut |bytes| progress.add(bytes))
         .map_err(|error| error.at(opened.path))
 }
 
 /// Standard input as a file that can be read twice: data that the server loses before the commit are
-/// sent again (RFC 1813 section 3.3.21). Anything but a regular file at its start is copied into a
-/// file without a name in the directory for temporary files. Its mode is that of any new file.
+/// sent again (RFC 1813 section 3.3.21). Anything but a regular file at its start, with a length, is copied
+/// into a file without a name in the directory for temporary files. Its mode is that of any new file.
 fn stdin_file() -> io::Result<File> {
     let mut stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    if stdin.metadata()?.is_file() && stdin.stream_position()? == 0 {
+    let found = stdin.metadata()?;
+    // Files of procfs have content and no length.
+    if found.is_file() && found.len() > 0 && stdin.stream_position()? == 0 {
         return Ok(stdin);
     }
+    let folder = std::env::temp_dir();
+    let failed = |error: io::Error| {
+        let shown = folder.display();
+        let what = format!(
+            "cannot be copied to {shown}: {error}; set TMPDIR to a directory with room for it, whose file system \
+             has files without a name (O_TMPFILE)"
+        );
+        io::Error::new(error.kind(), what)
+    };
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(NEW_FILE_MODE).custom_flags(OFlags::TMPFILE.bits() as i32);
-    let folder = std::env::temp_dir();
-    let mut copy = options.open(&folder).map_err(|error| {
-        let what = format!("cannot be copied to {} (TMPDIR): {error}", folder.display());
-        io::Error::new(error.kind(), what)
-    })?;
-    io::copy(&mut stdin, &mut copy)?;
+    let mut copy = options.open(&folder).map_err(failed)?;
+    io::copy(&mut stdin, &mut copy).map_err(failed)?;
     Ok(copy)
 }

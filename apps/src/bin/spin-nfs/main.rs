@@ -11,6 +11,7 @@ mod progress;
 mod show;
 
 use cli::{Cli, Command, Place};
+use files::Local;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use spinrpc_apps::command_line;
 use spinrpc_nfs::client::{Error, Mount, Nfs, Root, Target};
@@ -29,15 +30,19 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<(), Error> {
     let options = cli.session.options(&cli.command);
+    let local = match &cli.command {
+        Command::Put { file, .. } => Some(Local::open(file)?),
+        _ => None,
+    };
     let nfs = Nfs::connect(&cli.command.target().server, options)?;
-    let done = obey(&nfs, &cli);
+    let done = obey(&nfs, &cli, local.as_ref());
     if cli.stats {
         eprintln!("{}", show::stats(&nfs));
     }
     done
 }
 
-fn obey(nfs: &Nfs, cli: &Cli) -> Result<(), Error> {
+fn obey(nfs: &Nfs, cli: &Cli, local: Option<&Local>) -> Result<(), Error> {
     match &cli.command {
         Command::Null { .. } => nfs.null(|| false).map(drop),
         Command::Ping { target, ping } => ping::run(nfs, &target.server, ping),
@@ -48,9 +53,9 @@ fn obey(nfs: &Nfs, cli: &Cli) -> Result<(), Error> {
             at(nfs, &cli.place, target, |opened| listing::run(nfs, opened, *all, *json))
         }
         Command::Cat { target } => at(nfs, &cli.place, target, |opened| files::cat(nfs, opened)),
-        Command::Put { target, file } => {
-            at(nfs, &cli.place, target, |opened| files::put(nfs, opened, file))
-        }
+        Command::Put { target, .. } => at(nfs, &cli.place, target, |opened| {
+            local.map_or(Ok(()), |local| files::put(nfs, opened, local))
+        }),
         Command::Bench { operation, target, bench } => {
             let depth = cli.session.bench_depth();
             at(nfs, &cli.place, target, |opened| bench::run(nfs, opened, *operation, depth, bench))

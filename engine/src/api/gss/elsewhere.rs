@@ -2,8 +2,10 @@
 //! CONTINUE_INIT go over another transport, which the application provides. Runs on threads of mechanisms.
 
 use super::initiate::{GssInitiator, Step};
-use super::securing::{Done, ROUNDS_MAX, TOO_MANY_TOKENS, gss_credential, join, parse_answer};
+use super::securing::{Done, ROUNDS_MAX, TOO_MANY_TOKENS, conclude, gss_credential, parse_answer};
+use crate::fabric::Peer;
 use crate::reactor::words::protection::now;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{
     AUTH_BODY_MAX_BYTES, AuthFlavor, CallHeader, GSS_TOKEN_MAX_BYTES, OpaqueAuth, RejectStatus,
@@ -11,31 +13,41 @@ use spinrpc_proto::rpc::{
 };
 use spinrpc_proto::xdr::Writer;
 
-/// Program whose server denied INIT, and its reason.
+/// Program and peer that denied INIT, and the reason.
 #[derive(Clone, Copy)]
 pub(super) struct Elsewhere {
     pub(super) called: (Program, Version),
+    pub(super) peer: Peer,
     pub(super) denied: RejectStatus,
 }
 
 impl Elsewhere {
-    /// Establishes a context, token by token.
+    /// Establishes a context, token by token, as long as it is wanted.
     ///
     /// # Errors
     /// The reason. Those of the mechanism stand as they are, because they have nothing to do with the transport.
-    pub(super) fn establish(self, initiator: &GssInitiator) -> Result<Done, String> {
+    pub(super) fn establish(
+        self,
+        initiator: &GssInitiator,
+        wanted: &AtomicBool,
+    ) -> Result<Done, String> {
         let mut handle = Vec::new();
         let mut step = initiator.begin(now()).map_err(|error| error.reason)?;
         for round in 0..ROUNDS_MAX {
             let Step::Send(negotiation, token) = step else {
                 return Err("the mechanism does not ask the server".into());
             };
+            if !wanted.load(Ordering::Relaxed) {
+                return Err("the context is not wanted any more".into());
+            }
             let answer = self
                 .exchange(initiator, Xid(round), &handle, &token)
                 .and_then(|reply| parse_answer(&reply))
                 .map_err(|reason| self.explain(&reason))?;
             handle.clone_from(&answer.handle);
-            match join(negotiation, answer, initiator.service)? {
+            let next = negotiation.go_on(&answer.token, now()).map_err(|error| error.reason)?;
+            let done = conclude(next, answer, initiator.service);
+            match done.map_err(|reason| self.explain(&reason))? {
                 Done::Token(negotiation, token) => step = Step::Send(negotiation, token),
                 context @ Done::Context(_) => return Ok(context),
             }
@@ -53,7 +65,7 @@ impl Elsewhere {
         let mut body = [0; AUTH_BODY_MAX_BYTES];
         let length = gss_credential(initiator.service, handle, &mut body)?;
         let credential = OpaqueAuth { flavor: AuthFlavor::Gss, body: &body[..length] };
-        let reply = initiator.exchange(&self.message(xid, credential, token)?)?;
+        let reply = initiator.exchange(&self.peer, &self.message(xid, credential, token)?)?;
         let (header, _) = ReplyHeader::parse(&reply).map_err(|error| error.to_string())?;
         match header.xid == xid {
             true => Ok(reply),

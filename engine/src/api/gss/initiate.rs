@@ -1,10 +1,12 @@
 //! Establishes the context of a client, with any mechanism.
 
+use crate::fabric::Peer;
 use spinrpc_gss::context::Established;
 use spinrpc_gss::mechanism::{Initiation, Mechanism, MechanismError};
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::rpc::GssService;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Settings of a client that establishes a context; see [`ConnectOptions::gss`](crate::ConnectOptions::gss).
@@ -16,8 +18,8 @@ pub struct GssInitiator {
     fallback: Option<Arc<Exchange>>,
 }
 
-/// Sends a call over another transport, and returns the reply.
-type Exchange = dyn Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync;
+/// Sends a call to the host of a peer over another transport, and returns the reply.
+type Exchange = dyn Fn(&Peer, &[u8]) -> Result<Vec<u8>, String> + Send + Sync;
 
 impl GssInitiator {
     /// With this service of the network, such as `nfs@server`, and [`GssService::Integrity`].
@@ -39,16 +41,19 @@ impl GssInitiator {
     }
 
     /// Establishes contexts over another transport, such as TCP, where the server denies INIT over the connection. `exchange`
-    /// is given a call without a record mark, and returns the reply to it or the reason why there is none. Servers of NFS over
-    /// RDMA offer TCP port 2049 for that (RFC 8166 section 8.2.2.1). Calls go over the connection all the same.
+    /// is given the peer of the connection and a call without a record mark, and returns the reply to it or the reason why there
+    /// is none. It has to go to the host of this peer: another one of the same name does not know the contexts of the first.
+    /// Servers of NFS over RDMA offer TCP port 2049 for that (RFC 8166 section 8.2.2.1). Calls go over the connection all the
+    /// same.
     ///
-    /// It runs on the thread of the mechanism and may block, up to `gss.mechanism_ms` for all calls of one context. What it
-    /// returns is not trusted, but it is in memory already: `exchange` has to bound its length. After a reconnect, the
+    /// It runs on the thread of the mechanism, of which there are four, and may block. A client does not wait longer than
+    /// `gss.mechanism_ms` for all calls of one context, but the thread is free only when `exchange` returns. What it returns is not
+    /// trusted, but it is in memory already: `exchange` has to bound its length. After a failure and after a reconnect, the
     /// connection is tried first.
     #[must_use]
     pub fn fallback(
         mut self,
-        exchange: impl Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync + 'static,
+        exchange: impl Fn(&Peer, &[u8]) -> Result<Vec<u8>, String> + Send + Sync + 'static,
     ) -> Self {
         self.fallback = Some(Arc::new(exchange));
         self
@@ -58,8 +63,10 @@ impl GssInitiator {
         self.fallback.is_some()
     }
 
-    pub(super) fn exchange(&self, call: &[u8]) -> Result<Vec<u8>, String> {
-        self.fallback.as_ref().map_or_else(|| Err("there is no other way".into()), |by| by(call))
+    pub(super) fn exchange(&self, peer: &Peer, call: &[u8]) -> Result<Vec<u8>, String> {
+        let Some(exchange) = &self.fallback else { return Err("there is no other way".into()) };
+        let exchanged = catch_unwind(AssertUnwindSafe(|| exchange(peer, call)));
+        exchanged.unwrap_or_else(|_| Err("the application's exchange panicked".into()))
     }
 
     /// Its service is one that there is.

@@ -13,7 +13,7 @@ use crate::api::dispatch::Dispatch;
 use crate::api::errors::{CallError, ConnectError};
 use crate::api::opening::NO_TOKEN;
 use crate::api::reply_status::reply_status;
-use crate::fabric::{ConnId, DownCause};
+use crate::fabric::{ConnId, DownCause, Peer};
 use crate::reactor::pending::gss_calls::{InUse, SentCall};
 use crate::reactor::pending::gss_work::Finished;
 use crate::reactor::words::calls::{
@@ -23,7 +23,7 @@ use crate::reactor::words::protection::{ClientContext, now, now_at_most};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_gss::Role;
 use spinrpc_gss::context::Context;
-use spinrpc_proto::ids::{Instant, Procedure, Xid};
+use spinrpc_proto::ids::{Instant, Procedure, Program, Version, Xid};
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::rpc::{
     AcceptStatus, AuthFlavor, AuthStat, GssCredential, GssInitResult, GssProcedure, GssService,
@@ -78,6 +78,8 @@ pub(in crate::api) struct Securing {
     is_behind: bool,
     /// When the step of the mechanism begins, or has begun, that is awaited.
     due: Instant,
+    /// The peer of the connection.
+    peer: Option<Peer>,
     /// The server denies INIT over this connection.
     elsewhere: Option<Elsewhere>,
     /// A token that waits for a credit: calls of the application have them all.
@@ -132,6 +134,7 @@ impl Securing {
             is_renewing: false,
             is_behind: false,
             due: Instant(0),
+            peer: None,
             elsewhere: None,
             token: None,
             is_forgotten: false,
@@ -139,6 +142,11 @@ impl Securing {
             last_words: None,
             wanted: Arc::new(AtomicBool::new(false)),
         })
+    }
+
+    /// A connection is there, to this peer.
+    pub(in crate::api) fn connected_to(&mut self, peer: Peer) {
+        self.peer = Some(peer);
     }
 
     /// The answer to a token is awaited.
@@ -217,8 +225,8 @@ impl Securing {
         self.due = Instant(now().0.saturating_add(after.as_nanos() as u64));
         self.handle.clear();
         let (initiator, elsewhere) = (self.initiator.clone(), self.elsewhere);
-        self.run(conn, after, move || match elsewhere {
-            Some(elsewhere) => elsewhere.establish(&initiator),
+        self.run(conn, after, move |wanted| match elsewhere {
+            Some(elsewhere) => elsewhere.establish(&initiator, wanted),
             None => match initiator.begin(now()) {
                 Ok(Step::Send(negotiation, token)) => Ok(Done::Token(negotiation, token)),
                 Ok(Step::Complete(_)) => Err("the mechanism does not ask the server".into()),
@@ -229,12 +237,17 @@ impl Securing {
 
     /// Begins again over another transport, if there is one: the server has denied INIT. The token is another one, as the
     /// server may know the first.
-    fn go_elsewhere(&mut self, conn: ConnId, elsewhere: Elsewhere) -> Option<Result<(), String>> {
+    fn go_elsewhere(
+        &mut self,
+        conn: ConnId,
+        called: (Program, Version),
+        denied: RejectStatus,
+    ) -> Option<Result<(), String>> {
         let is_init = self.handle.is_empty();
-        (is_init && self.initiator.has_fallback()).then(|| {
-            self.elsewhere = Some(elsewhere);
-            self.start(conn, Duration::ZERO)
-        })
+        let peer = self.peer.filter(|_| is_init && self.initiator.has_fallback())?;
+        tracing::info!(%peer, ?denied, "contexts are denied over this connection: the other transport is used");
+        self.elsewhere = Some(Elsewhere { called, peer, denied });
+        Some(self.start(conn, Duration::ZERO))
     }
 
     /// Has the thread go on with the answer to a token.
@@ -242,21 +255,24 @@ impl Securing {
         let negotiation = self.negotiation.take().ok_or("an answer that was not asked for")?;
         self.handle.clone_from(&answer.handle);
         let service = self.initiator.service;
-        self.run(conn, Duration::ZERO, move || join(negotiation, answer, service))
+        self.run(conn, Duration::ZERO, move |_| {
+            let step = negotiation.go_on(&answer.token, now()).map_err(|error| error.reason)?;
+            conclude(step, answer, service)
+        })
     }
 
     fn run(
         &mut self,
         conn: ConnId,
         after: Duration,
-        work: impl FnOnce() -> Result<Done, String> + Send + 'static,
+        work: impl FnOnce(&AtomicBool) -> Result<Done, String> + Send + 'static,
     ) -> Result<(), String> {
         self.wanted = Arc::new(AtomicBool::new(true));
         // Not the core itself, which the thread would keep until then.
         let (core, wanted) = (Arc::downgrade(&self.core), Arc::clone(&self.wanted));
         let job = move || {
             if wanted.load(Ordering::Relaxed) {
-                let done = catch_unwind(AssertUnwindSafe(work));
+                let done = catch_unwind(AssertUnwindSafe(|| work(&wanted)));
                 let result = done.unwrap_or_else(|_| Err("the mechanism panicked".into()));
                 // Not if its client was told meanwhile that it is late.
                 if let Some(core) = core.upgrade().filter(|_| wanted.swap(false, Ordering::Relaxed))
@@ -267,10 +283,14 @@ impl Securing {
         };
         let (core, wanted) = (Arc::downgrade(&self.core), Arc::clone(&self.wanted));
         let patience = self.core.shared.patience;
+        let busy = match self.elsewhere {
+            Some(_) => "the other transport, or the mechanism,",
+            None => "the mechanism",
+        };
         let late = move || {
             if let Some(core) = core.upgrade().filter(|_| wanted.swap(false, Ordering::Relaxed)) {
                 let ms = patience.as_millis();
-                let result = Err(format!("the mechanism has not returned in {ms} ms"));
+                let result = Err(format!("{busy} has not returned in {ms} ms"));
                 core.tell(Outcome { conn, result });
             }
         };
@@ -279,13 +299,8 @@ impl Securing {
     }
 }
 
-/// Goes on with the answer to a token: the next one, or the context.
-pub(super) fn join(
-    negotiation: Box<dyn Negotiation>,
-    answer: Answer,
-    service: GssService,
-) -> Result<Done, String> {
-    let step = negotiation.go_on(&answer.token, now()).map_err(|error| error.reason)?;
+/// The result of a step of the mechanism with the token of this answer: the next token, or the context.
+pub(super) fn conclude(step: Step, answer: Answer, service: GssService) -> Result<Done, String> {
     match (step, answer.verifier) {
         (Step::Send(negotiation, token), None) => Ok(Done::Token(negotiation, token)),
         (Step::Complete(established), Some(verifier)) => {
@@ -417,8 +432,8 @@ impl Dispatch {
         let called = entry.link.called();
         let Some(securing) = &mut entry.securing else { return };
         let gone_on = match reply_status(stream) {
-            Err(CallError::Rejected(denied)) => {
-                securing.go_elsewhere(conn, Elsewhere { called, denied })
+            Err(CallError::Rejected(denied @ RejectStatus::AuthError(_))) => {
+                securing.go_elsewhere(conn, called, denied)
             }
             _ => None,
         };
@@ -435,7 +450,8 @@ impl Dispatch {
     pub(in crate::api) fn fail_securing(entry: &mut ClientEntry, conn: ConnId, reason: String) {
         let is_lost = entry.link.is_closed.get() || !entry.awaits_context(conn);
         if let Some(securing) = &mut entry.securing {
-            (securing.negotiation, securing.token) = (None, None);
+            // What failed over the other transport may go over the connection now.
+            (securing.negotiation, securing.token, securing.elsewhere) = (None, None, None);
             GssCounts::count(&securing.core.counts.contexts_failed);
             if securing.is_behind && !is_lost {
                 tracing::warn!(%reason, "no new security context yet");

@@ -184,7 +184,7 @@ impl Exposures {
         false
     }
 
-    /// Number of bytes under `handle`, dead or alive but not yet revoked, were fetched to where
+    /// Number of the bytes under `handle`, dead or alive but not yet revoked, that were fetched to where
     /// [`Exposures::set_home`] said: from the first on, without a gap. `None` if none were.
     pub(super) fn home_bytes(&self, handle: u32) -> Option<u32> {
         self.held(handle)?.home_bytes

@@ -1,23 +1,23 @@
-//! Kerberos for NFS: the keytab, TCP port 2049, and the instructions of the processor. Without a keytab and a realm they are notes.
+//! Kerberos for NFS: the keytab, the clock, TCP port 2049, and the instructions of the processor. Without a keytab and a realm they are notes.
 
 use crate::doctor::{CheckInput, Finding, Verdict};
 use crate::host::KEYTAB;
 
 pub(super) fn keytab(input: &CheckInput<'_>) -> Finding {
     let Some(found) = input.facts.kerberos.keytab else {
-        return Finding::ok("there is none, which only Kerberos needs");
+        return Finding::ok("none is seen, which only Kerberos needs");
     };
     let user = input.facts.process.user;
     let finding = if found.mode & OTHERS != 0 {
-        let says = "every user can read or change it, and pretend to be this host";
+        let says = "every user has permissions on it, and who reads it can pretend to be this host";
         Finding::new(Verdict::Fail, says).command("chmod o= /etc/krb5.keytab").remedy(
-            "Take these permissions away, and change the keys; spin-nfsd rejects such a keytab",
+            "Give services of other users keytabs of their own, take these permissions away, and change the keys; \
+             spin-nfsd rejects such a keytab",
         )
     } else if found.owner != ROOT && user != Some(found.owner) {
         let says = format!("it belongs to user {}, who can change the keys", found.owner);
-        Finding::new(Verdict::Warn, says)
-            .command("chown root /etc/krb5.keytab")
-            .remedy("Give it to root, or to the user of the server")
+        Finding::new(Verdict::Info, says)
+            .remedy("This is right if the server runs as that user; else give it to root")
     } else if found.mode & CHANGED_BY_GROUP != 0 {
         let says = "its group can change the keys";
         Finding::new(Verdict::Warn, says)
@@ -28,9 +28,47 @@ pub(super) fn keytab(input: &CheckInput<'_>) -> Finding {
         Finding::new(Verdict::Info, says)
             .remedy("Run doctor as the user of the server, or give the server another keytab (spin-nfsd --keytab)")
     } else {
-        Finding::ok("only those who need it can read it")
+        Finding::ok("users outside its group cannot read it")
     };
     finding.seen(format!("/{KEYTAB}"), found)
+}
+
+pub(super) fn clock(input: &CheckInput<'_>) -> Finding {
+    let asked = match input.tried.map(|tried| &tried.kdc) {
+        Some(Some(asked)) => asked,
+        _ if input.facts.kerberos.keytab.is_none() => {
+            return Finding::ok("there is no keytab, so that Kerberos is not used");
+        }
+        _ => return Finding::unknown("not asked: spintune doctor --kdc HOST compares the clocks"),
+    };
+    let clock = match asked {
+        Ok(clock) => clock,
+        Err(reason) => {
+            let says = format!("the KDC did not tell its time: {reason}");
+            return Finding::new(Verdict::Warn, says).remedy(
+                "Name a KDC of this realm that answers over TCP; without one, no context is established",
+            );
+        }
+    };
+    let seconds = clock.ahead_seconds.unsigned_abs();
+    let direction = if clock.ahead_seconds > 0 { "behind" } else { "ahead of" };
+    let verdict = match seconds {
+        ..SKEW_NOTED => Verdict::Ok,
+        SKEW_NOTED..=SKEW_ALLOWED => Verdict::Warn,
+        _ => Verdict::Fail,
+    };
+    let says = match verdict {
+        Verdict::Ok => format!("the same within {} s", seconds + 1),
+        _ => format!("{seconds} s {direction} the KDC, which allows {SKEW_ALLOWED} s by default"),
+    };
+    let finding =
+        Finding::new(verdict, says).seen(&*clock.kdc, format!("{} s", clock.ahead_seconds));
+    match verdict {
+        Verdict::Ok => finding,
+        _ => finding
+            .command("chronyc tracking")
+            .remedy("Set the clock by the time service that the KDC uses, too"),
+    }
 }
 
 pub(super) fn port(input: &CheckInput<'_>) -> Finding {
@@ -44,31 +82,29 @@ pub(super) fn port(input: &CheckInput<'_>) -> Finding {
     let users: Vec<String> =
         listeners.iter().map(|listener| format!("user {}", listener.user)).collect();
     let holders = input.tried.map(|tried| &tried.nfs_port_holders[..]).unwrap_or_default();
-    if holders.iter().any(|name| name == SPIN_NFSD) {
-        return Finding::ok("spin-nfsd has it").seen(SOCKETS, super::some_of(&users, 4));
+    let is_spin_nfsd = !holders.is_empty() && holders.iter().all(|name| name == SPIN_NFSD);
+    let seen = |finding: Finding| finding.seen(SOCKETS, super::some_of(&users, 4));
+    if is_spin_nfsd {
+        return seen(Finding::ok("a program named spin-nfsd has it"));
     }
-    let kernel = facts.nfsd_threads.filter(|threads| *threads > 0);
-    let (says, what) = match (holders, kernel) {
-        ([first, ..], _) => (format!("{first} has it"), "Stop that program"),
+    let threads = facts.nfsd_threads.filter(|threads| *threads > 0);
+    let (verdict, says) = match (holders, threads) {
+        ([_, ..], _) => (severity(input), format!("{} has it", super::some_of(holders, 4))),
         ([], Some(_)) => {
-            let says = "taken, most likely by the NFS server of the kernel, which runs";
-            (says.to_owned(), "Stop that server if spin-nfsd replaces it")
+            (Verdict::Info, "taken, most likely by the NFS server of the kernel, which runs".into())
         }
         ([], None) => {
-            let says = format!("taken, by a socket of {}", super::some_of(&users, 4));
-            (says, "Look who has it, as root, and stop that program")
+            let by = super::some_of(&users, 4);
+            (Verdict::Info, format!("taken, by a socket of {by}; its program is not visible"))
         }
     };
-    let finding = Finding::new(severity(input), says).seen(SOCKETS, super::some_of(&users, 4));
-    let finding = finding.remedy(format!(
-        "{what}: Linux clients establish the contexts of spin-nfsd at this port only. Without exports \
-         under Kerberos, nothing needs it"
-    ));
-    match kernel {
-        Some(threads) => finding
-            .seen("/proc/net/rpc/nfsd", format!("{threads} threads"))
-            .command("systemctl stop nfs-server"),
-        None => finding.command("ss -ltnp sport = :2049"),
+    let finding = seen(Finding::new(verdict, says)).command("ss -ltnp sport = :2049").remedy(
+        "Linux clients establish the contexts of spin-nfsd at this port only: if it is to serve exports under Kerberos, see \
+         as root who has the port. Without such exports, spin-nfsd does not need it",
+    );
+    match threads {
+        Some(threads) => finding.seen("/proc/net/rpc/nfsd", format!("{threads} threads")),
+        None => finding,
     }
 }
 
@@ -106,6 +142,10 @@ fn severity(input: &CheckInput<'_>) -> Verdict {
 }
 
 const ROOT: u32 = 0;
+/// Seconds of difference that a KDC tolerates by default (`clockskew` of krb5.conf).
+const SKEW_ALLOWED: u64 = 300;
+/// The KDC tells whole seconds, and a clock that is set by a time service is within one.
+const SKEW_NOTED: u64 = 5;
 /// As in spin-nfsd.
 const OTHERS: u32 = 0o007;
 const CHANGED_BY_GROUP: u32 = 0o020;

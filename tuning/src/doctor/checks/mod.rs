@@ -83,6 +83,7 @@ pub(super) static ALL: &[Spec] = &[
     spec(RDMA, "rdma.library", "libibverbs", rdma::library),
     spec(RDMA, "rdma.caps", "capabilities of the device", rdma::caps),
     spec(KERBEROS, "kerberos.keytab", "keytab of this host", kerberos::keytab),
+    spec(KERBEROS, "kerberos.clock", "clock against that of the KDC", kerberos::clock),
     spec(KERBEROS, "kerberos.port", "TCP port 2049, for contexts", kerberos::port),
     spec(KERBEROS, "kerberos.instructions", "AES and SHA in hardware", kerberos::instructions),
     spec(LOAD, "load.average", "runnable tasks", load::average),

@@ -3,6 +3,7 @@
 mod caps;
 mod hops;
 mod jitter;
+mod kdc;
 mod permissions;
 mod port;
 mod sockets;
@@ -10,6 +11,7 @@ mod sockets;
 pub use caps::Caps;
 pub use hops::Hop;
 pub use jitter::Jitter;
+pub use kdc::KdcClock;
 pub use permissions::Permission;
 
 use crate::host::{CpuTimes, HostFacts, Tree, adapters};
@@ -52,6 +54,8 @@ pub struct Tried {
     pub stale_sockets: Vec<String>,
     /// Names of programs that listen at TCP port 2049, as far as this user may see them.
     pub nfs_port_holders: Vec<String>,
+    /// Clock of the key distribution center, or the reason why it is not known; `None` if it was not asked.
+    pub kdc: Option<Result<KdcClock, String>>,
     /// Capabilities of devices; `None` in a program without verbs.
     pub caps: Option<Result<Vec<Caps>, String>>,
     /// Memory allocator of this program.
@@ -118,6 +122,7 @@ impl Tried {
             listeners,
             stale_sockets,
             nfs_port_holders: port::holders(&facts.kerberos),
+            kdc: None,
             caps: caps::ask(),
             allocator: "the system".to_owned(),
         }
@@ -127,6 +132,17 @@ impl Tried {
     #[must_use]
     pub fn with_allocator(self, name: &str) -> Self {
         Self { allocator: name.to_owned(), ..self }
+    }
+
+    /// Asks the key distribution center at `kdc`, `HOST` or `HOST:PORT`, for its time: the only test that asks another host.
+    /// It sends a request for a ticket of the default realm. Blocks for five seconds at most, after name resolution.
+    #[must_use]
+    pub fn with_kdc(self, facts: &HostFacts, kdc: &str) -> Self {
+        let asked = match &facts.kerberos.realm {
+            Some(realm) => kdc::ask(kdc, realm),
+            None => Err("/etc/krb5.conf has no default_realm".to_owned()),
+        };
+        Self { kdc: Some(asked), ..self }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Contexts over TCP: one connection for each call, with record marking and a deadline. Called on threads of mechanisms.
 
 use crate::tcp::DeadlineStream;
+use spinrpc::Peer;
 use spinrpc::rpcbind::record::{self, RecordError};
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Port of NFS over TCP, where servers of NFS over RDMA establish contexts (RFC 8166 section 8.2.2.1).
@@ -12,33 +13,35 @@ pub(super) const PORT: u16 = 2049;
 pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(10);
 /// Maximum length of a reply, in bytes. The engine takes no longer one over RDMA.
 const REPLY_BYTES_MAX: usize = 16 << 10;
-/// Maximum number of addresses of a host that are tried.
-const ADDRESSES_MAX: usize = 8;
 
-/// Sends `call` to the first address of the host with a server, and returns the reply.
+/// Sends `call` to the host of the peer, and returns the reply. Another host of the same name would not do: it does not know the
+/// contexts of this one.
 ///
 /// # Errors
 /// The reason, with the remedy.
 pub(super) fn exchange(
-    (host, port): (&str, u16),
+    peer: &Peer,
+    port: u16,
     time: Duration,
     call: &[u8],
 ) -> Result<Vec<u8>, String> {
-    let places = (host, port).to_socket_addrs().map_err(|error| format!("{host}: {error}"))?;
+    let place = place(peer, port);
     let end = Instant::now() + time;
-    let mut tried = Vec::new();
-    for place in places.take(ADDRESSES_MAX) {
-        match connect(place, end) {
-            // Not again elsewhere: a server that has seen the token takes the second one for a replay.
-            Ok(stream) => {
-                return ask(&stream, end, call)
-                    .map_err(|error| format!("TCP {place}: no reply: {error}"));
-            }
-            Err(reason) => tried.push(format!("TCP {place}: {reason}")),
+    let stream = connect(place, end).map_err(|error| {
+        format!("TCP {place}: {error}; does the server offer NFS over TCP there? (--gss-port sets the port)")
+    })?;
+    ask(&stream, end, call).map_err(|error| format!("TCP {place}: no reply: {error}"))
+}
+
+/// A peer in shared memory is on this host.
+fn place(peer: &Peer, port: u16) -> SocketAddr {
+    match peer {
+        Peer::Socket(SocketAddr::V6(at)) if at.ip().to_ipv4_mapped().is_none() => {
+            SocketAddrV6::new(*at.ip(), port, 0, at.scope_id()).into()
         }
+        Peer::Socket(at) => SocketAddr::new(at.ip().to_canonical(), port),
+        _ => (Ipv4Addr::LOCALHOST, port).into(),
     }
-    let tried = tried.join("; ");
-    Err(format!("{tried}; does the server offer NFS over TCP there? (--gss-port sets the port)"))
 }
 
 fn connect(place: SocketAddr, end: Instant) -> std::io::Result<TcpStream> {
@@ -64,6 +67,7 @@ mod tests {
     use std::thread;
 
     const PATIENCE: Duration = Duration::from_secs(30);
+    const HERE: Peer = Peer::Process { uid: 0, pid: 1 };
 
     /// What a server that does `serve` with each connection makes of a call.
     fn asked(
@@ -79,7 +83,7 @@ mod tests {
             // The client may hang up at any time.
             drop(serve(stream));
         });
-        let reply = exchange(("127.0.0.1", port), time, b"a call");
+        let reply = exchange(&HERE, port, time, b"a call");
         thread.join().unwrap();
         reply
     }
@@ -160,11 +164,22 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
-        let error = exchange(("127.0.0.1", port), PATIENCE, b"a call").unwrap_err();
+        let error = exchange(&HERE, port, PATIENCE, b"a call").unwrap_err();
         assert!(error.contains("refused") && error.contains("--gss-port"), "{error}");
-        let error = exchange(("127.0.0.1", port), Duration::ZERO, b"a call").unwrap_err();
+        let error = exchange(&HERE, port, Duration::ZERO, b"a call").unwrap_err();
         assert!(error.contains("timed out"), "{error}");
-        let error = exchange(("no such host", port), PATIENCE, b"a call").unwrap_err();
-        assert!(error.starts_with("no such host: "), "{error}");
+    }
+
+    #[test]
+    fn the_host_is_that_of_the_peer() {
+        for (peer, expected) in [
+            ("192.0.2.1:20049", "192.0.2.1:2049"),
+            ("[::ffff:192.0.2.1]:20049", "192.0.2.1:2049"),
+            ("[2001:db8::1]:20049", "[2001:db8::1]:2049"),
+            ("[fe80::1%2]:20049", "[fe80::1%2]:2049"),
+        ] {
+            assert_eq!(place(&Peer::Socket(peer.parse().unwrap()), 2049).to_string(), expected);
+        }
+        assert_eq!(place(&HERE, 7).to_string(), "127.0.0.1:7");
     }
 }
