@@ -115,7 +115,7 @@ pub(super) enum Done {
 pub(super) struct Answer {
     pub(super) handle: Vec<u8>,
     window: u32,
-    token: Vec<u8>,
+    pub(super) token: Vec<u8>,
     /// There if the server says that the context is.
     verifier: Option<Vec<u8>>,
 }
