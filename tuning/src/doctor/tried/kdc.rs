@@ -186,7 +186,7 @@ fn first_element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = bytes.split_first()?;
     let (first, rest) = rest.split_first()?;
     let (length, rest) = match first {
-        ..0x80 => (usize::from(*first), rest),
+        ..=0x7f => (usize::from(*first), rest),
         0x81 => rest.split_first().map(|(length, rest)| (usize::from(*length), rest))?,
         0x82 => {
             let (length, rest) = rest.split_first_chunk()?;
