@@ -124,9 +124,13 @@ impl Denying {
         mut done: impl FnMut(&mut Self, &Caller<Vec<u8>>) -> bool,
     ) {
         let end = std::time::Instant::now() + LIMIT;
-        while !done(self, client) {
-            assert!(std::time::Instant::now() < end, "waited {LIMIT:?}");
+        loop {
             client.core.poll_once();
+            // Between the two: the server is to know a context before it hears a call under it.
+            if done(self, client) {
+                return;
+            }
+            assert!(std::time::Instant::now() < end, "waited {LIMIT:?}");
             match &mut self.server {
                 None => self.server = self.listener.try_accept().map(FalseServer::of),
                 Some(server) => match server.peer.poll() {
@@ -160,7 +164,6 @@ impl Denying {
                 server.answer_data(xid, credential.sequence, service, Spoils::Nothing);
             }
             GssProcedure::Destroy => {}
-            other => panic!("{other:?}"),
         }
     }
 
