@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod by_tcp;
+mod clock;
 #[path = "../common/mod.rs"]
 mod common;
 mod contexts;

@@ -394,7 +394,7 @@ fn wait(child: &mut Child, end: Instant) -> Result<ExitStatus, String> {
     }
 }
 
-/// Hosts in the output of getent: `NAME  (HOST,USER,DOMAIN) ...`. `-` is no host. An empty host would be everyone, which is
+/// Hosts in the output of getent: `NAME  (HOST,USER,DOMAIN) ...`. `-` matches none. An empty host would be everyone, which is
 /// what `client=any` is for.
 fn members(text: &str) -> Result<BTreeSet<String>, String> {
     let triples = text.split('(').skip(1).filter_map(|rest| rest.split_once(')'));

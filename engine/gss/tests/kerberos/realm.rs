@@ -121,7 +121,7 @@ impl Home {
         let path = |name| self.path(name);
         let kdc = format!(
             "[realms]\n SPIN.TEST = {{\n  database_name = {}\n  key_stash_file = {}\n  \
-             kdc_listen = 127.0.0.1:{port}\n  kdc_tcp_listen = \"\"\n  \
+             kdc_listen = 127.0.0.1:{port}\n  kdc_tcp_listen = 127.0.0.1:{port}\n  \
              supported_enctypes = {enctype}:normal\n  master_key_type = {}\n }}\n\
              [logging]\n kdc = FILE:{}\n",
             path("principal"),
@@ -179,6 +179,12 @@ impl Home {
     /// Adds a line to `[libdefaults]`. To be called before the library has read the file.
     pub(crate) fn configure_clients(&self, line: &str) {
         self.edit("[libdefaults]\n", &format!("[libdefaults]\n {line}\n"));
+    }
+
+    /// Address and port of the KDC.
+    pub(crate) fn kdc(&self) -> String {
+        let text = fs::read_to_string(self.path("krb5.conf")).unwrap();
+        text.lines().find_map(|line| line.trim().strip_prefix("kdc = ")).unwrap().to_owned()
     }
 
     /// Clients take this port of the loopback interface for the KDC's. As above.

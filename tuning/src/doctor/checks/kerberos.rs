@@ -1,4 +1,5 @@
-//! Kerberos for NFS: the keytab, the clock, TCP port 2049, and the instructions of the processor. Without a keytab and a realm they are notes.
+//! Kerberos for NFS: the keytab, the clock, TCP port 2049, and the instructions of the processor. Without a keytab and a realm
+//! the last two are notes.
 
 use crate::doctor::{CheckInput, Finding, Verdict};
 use crate::host::KEYTAB;
