@@ -88,6 +88,18 @@ fn exports_come_go_and_change_and_what_stays_keeps_its_files() -> io::Result<()>
     Ok(())
 }
 
+/// The thread that reloads keeps off the CPUs of the cores, and may not see them any more.
+#[test]
+fn a_server_on_cpus_of_its_choice_reloads() -> io::Result<()> {
+    let cpu = spinrpc::config::Host::current().allowed[0];
+    let it = Reloadable::start("reload-cores", &format!("cores = \"{cpu}\"\n{A}"))?;
+    let output = it.reload()?;
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(text(&output.stdout), "no export has changed\n");
+    assert_eq!(it.server.end_by(Signal::TERM)?.0, Some(0));
+    Ok(())
+}
+
 /// A slow transfer, with reloads all the time.
 #[test]
 fn a_client_keeps_its_connection_and_its_transfer_over_reloads() -> io::Result<()> {

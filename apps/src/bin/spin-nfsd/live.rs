@@ -9,6 +9,7 @@ use crate::cli::{Cli, Options};
 use crate::failure::Failure;
 use crate::names::{self, Names, REFRESH};
 use crate::setup::Setup;
+use spinrpc::config::Host;
 use spinrpc::spawn_helper;
 use spinrpc::sync::lock;
 use spinrpc_nfs::server::Server;
@@ -21,6 +22,7 @@ use std::time::Instant;
 /// The exports of a server that runs, and where they come from.
 pub(crate) struct Live {
     cli: Cli,
+    host: Host,
     /// Those that the server has started with.
     options: Options,
     has_kerberos: bool,
@@ -32,13 +34,13 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) fn new(
-        cli: Cli,
+        (cli, host): (Cli, Host),
         setup: &Setup,
         server: &Arc<Server>,
         (opened, names): (Opened, Names),
     ) -> Self {
         let (options, has_kerberos) = (setup.options.clone(), setup.kerberos.is_some());
-        Self { cli, options, has_kerberos, server: Arc::downgrade(server), opened, names }
+        Self { cli, host, options, has_kerberos, server: Arc::downgrade(server), opened, names }
     }
 
     /// Reads the configuration again, and replaces the exports. Returns what has changed, in words.
@@ -46,7 +48,7 @@ impl Live {
     /// # Errors
     /// Everything that is wrong with the new configuration; the exports stay as they were.
     pub(crate) fn reload(&mut self) -> Result<Vec<String>, Vec<Failure>> {
-        let setup = Setup::of(&self.cli)?;
+        let setup = Setup::of(&self.cli, &self.host)?;
         if setup.kerberos.is_some() && !self.has_kerberos {
             let message = "an export with sec=krb5, krb5i or krb5p needs a restart, because the \
                            server has started without Kerberos";

@@ -27,6 +27,7 @@ use cli::{Cli, Command};
 use failure::Failure;
 use serve::Checked;
 use setup::Setup;
+use spinrpc::config::Host;
 use spinrpc_apps::command_line;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -44,8 +45,9 @@ fn run(cli: Cli) -> Result<(), Vec<Failure>> {
     if let Some(Command::Reload(options)) = &cli.command {
         return reload::ask(options);
     }
-    let setup = Setup::of(&cli)?;
-    if cli.check { check(&setup) } else { serve::run(cli, &setup) }
+    let host = Host::current();
+    let setup = Setup::of(&cli, &host)?;
+    if cli.check { check(&setup) } else { serve::run((cli, host), &setup) }
 }
 
 /// Logs to standard error; RUST_LOG is the filter. A line that cannot be written, because its

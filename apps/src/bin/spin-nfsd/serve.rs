@@ -18,6 +18,7 @@ use crate::stats::{LiveTable, Source};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
+use spinrpc::config::Host;
 use spinrpc::sync::lock;
 use spinrpc::{Engine, EngineError, Running};
 use spinrpc_nfs::mount3;
@@ -48,7 +49,7 @@ enum Event {
 }
 
 /// Serves until a signal.
-pub(crate) fn run(cli: Cli, setup: &Setup) -> Result<(), Vec<Failure>> {
+pub(crate) fn run(read: (Cli, Host), setup: &Setup) -> Result<(), Vec<Failure>> {
     raise_descriptor_limit();
     give_up_quota_override();
     let key = state::key(&setup.state).map_err(one)?;
@@ -57,7 +58,7 @@ pub(crate) fn run(cli: Cli, setup: &Setup) -> Result<(), Vec<Failure>> {
         tracing::info!("{kerberos}");
     }
     let shown = announce::exports(&setup.exports, &names);
-    let live = Live::new(cli, setup, &server, (opened, names));
+    let live = Live::new(read, setup, &server, (opened, names));
     let live = Arc::new(Mutex::new(live));
     serve_until_the_end(setup, Parts { server, engine, registry, live }, shown).map_err(one)
 }

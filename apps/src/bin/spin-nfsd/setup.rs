@@ -41,8 +41,9 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Reads the files named on the command line. Returns everything that is wrong.
-    pub(crate) fn of(cli: &Cli) -> Result<Self, Vec<Failure>> {
+    /// Reads the files named on the command line. Returns everything that is wrong. `host` is as the process has found it: threads
+    /// of a server that runs may use fewer CPUs than its cores do.
+    pub(crate) fn of(cli: &Cli, host: &Host) -> Result<Self, Vec<Failure>> {
         let mut failures = Failures::default();
         let file = cli.config.as_deref().map(config_file::read).transpose();
         let (file, problems) =
@@ -54,7 +55,7 @@ impl Setup {
         let driver = has_address.then(|| driver(&options.listen));
         let driver = driver.and_then(|driver| failures.keep_usage(driver));
         failures.add_usage(problems);
-        let of = |driver| of_driver(&options, &exports, driver, &mut failures);
+        let of = |driver| of_driver(host, &options, &exports, driver, &mut failures);
         let of_driver = driver.and_then(of);
         let state = failures.keep_usage(state::directory(options.state.clone()));
         let setup = of_driver.zip(state).map(|((config, kerberos, usual), state)| Self {
@@ -86,12 +87,13 @@ fn exports(options: &Options, failures: &mut Failures) -> Vec<ExportSpec> {
 
 /// Settings that depend on the fabric: the engine's configuration, Kerberos, and the default address of MOUNT.
 fn of_driver(
+    host: &Host,
     options: &Options,
     exports: &[ExportSpec],
     driver: Driver,
     failures: &mut Failures,
 ) -> Option<(Config, Option<Kerberos>, MountAt)> {
-    let config = failures.keep_usage(config(options, driver));
+    let config = failures.keep_usage(config(host, options, driver));
     let kerberos = failures.keep_usage(Kerberos::of(options, exports, driver));
     let usual = if driver == Driver::Shm { MountAt::Nowhere } else { MountAt::USUAL };
     Some((config?, kerberos?, usual))
@@ -115,10 +117,9 @@ fn driver(listen: &[String]) -> Result<Driver, String> {
     }
 }
 
-fn config(options: &Options, driver: Driver) -> Result<Config, String> {
+fn config(host: &Host, options: &Options, driver: Driver) -> Result<Config, String> {
     let name = options.profile.as_deref().unwrap_or(DEFAULT_PROFILE);
-    let host = Host::current();
-    let own = Loader::new(&host);
+    let own = Loader::new(host);
     let own = match &options.cores {
         Some(cores) => own.set(format!("cores.list={cores}")),
         None => own,
@@ -129,5 +130,5 @@ fn config(options: &Options, driver: Driver) -> Result<Config, String> {
         raw.rpc.reply_cache_clients = REPLY_CACHE_CLIENTS;
         raw.rpc.reply_cache_entries = raw.rpc.reply_cache_entries.max(REPLY_CACHE_ENTRIES);
     }
-    raw.validate_for(&host).map_err(|error| format!("profile {name}: {error}"))
+    raw.validate_for(host).map_err(|error| format!("profile {name}: {error}"))
 }

@@ -181,12 +181,6 @@ impl Home {
         self.edit("[libdefaults]\n", &format!("[libdefaults]\n {line}\n"));
     }
 
-    /// Address and port of the KDC.
-    pub(crate) fn kdc(&self) -> String {
-        let text = fs::read_to_string(self.path("krb5.conf")).unwrap();
-        text.lines().find_map(|line| line.trim().strip_prefix("kdc = ")).unwrap().to_owned()
-    }
-
     /// Clients take this port of the loopback interface for the KDC's. As above.
     pub(crate) fn move_kdc(&self, port: u16) {
         let text = fs::read_to_string(self.path("krb5.conf")).unwrap();
