@@ -196,7 +196,7 @@ impl Home {
     /// before the library has read the file.
     pub(crate) fn trust_another(&self, users: &[&str]) -> Realm {
         let enctype = std::env::var(ENCTYPE).unwrap();
-        let home = Home { directory: self.directory.join("other"), realm: OTHER };
+        let home = Self { directory: self.directory.join("other"), realm: OTHER };
         let mut other = Realm::create(home, &enctype);
         for user in users {
             other.home.kadmin(&format!("addprinc -pw {user}@{OTHER} {user}"));
