@@ -161,6 +161,28 @@ impl GssWork {
         self.step_bytes
     }
 
+    /// Cost of a body up to which it is always processed where it arrives.
+    pub(in crate::reactor) fn free_bytes(&self) -> usize {
+        FREE_BYTES.min(self.step_bytes)
+    }
+
+    /// This is the turn with that number: a later one than before may process as much again.
+    pub(in crate::reactor) fn enter(&mut self, turn: u64) {
+        if self.at_once.0 != turn {
+            self.at_once = (turn, 0);
+        }
+    }
+
+    /// Cost of the bodies that this turn has processed where they arrived.
+    pub(in crate::reactor) fn spent(&self) -> usize {
+        self.at_once.1
+    }
+
+    /// Returns true if that is as much as a turn may process there.
+    pub(in crate::reactor) fn is_spent(&self) -> bool {
+        self.at_once.1 >= self.step_bytes
+    }
+
     /// Returns true if a body of this cost takes more than one turn.
     pub(in crate::reactor) fn is_long(&self, cost: usize) -> bool {
         cost > self.step_bytes
@@ -168,12 +190,9 @@ impl GssWork {
 
     /// Returns true if a body of this cost that has arrived in this turn is to wait here. One for which this returns false
     /// is processed at once, and counts as that.
-    pub(in crate::reactor) fn is_to_wait(&mut self, turn: u64, conn: ConnId, cost: usize) -> bool {
-        if cost <= FREE_BYTES.min(self.step_bytes) {
+    pub(in crate::reactor) fn is_to_wait(&mut self, conn: ConnId, cost: usize) -> bool {
+        if cost <= self.free_bytes() {
             return false;
-        }
-        if self.at_once.0 != turn {
-            self.at_once = (turn, 0);
         }
         let all = self.at_once.1.saturating_add(cost);
         let has_place = if self.is_long(cost) { Self::has_room } else { Self::has_short_room };
@@ -502,23 +521,25 @@ mod tests {
         let mut work = GssWork::new(STEP, &pool);
         let conns = [ConnId::new(0, 0), ConnId::new(1, 0)];
         // A turn processes as much as a step where it arrives.
-        assert!(!work.is_to_wait(7, conns[0], STEP));
+        work.enter(7);
+        assert!(!work.is_to_wait(conns[0], STEP));
         // A quarter of 16 blocks, of which each connection may have half.
         for conn in conns {
             for _ in 0..2 {
-                assert!(work.is_to_wait(7, conn, STEP));
+                assert!(work.is_to_wait(conn, STEP));
                 work.push(Work::Reply(reply(conn, &pool, STEP)));
             }
-            assert!(!work.is_to_wait(7, conn, STEP), "beyond its share");
+            assert!(!work.is_to_wait(conn, STEP), "beyond its share");
         }
-        assert!(!work.is_to_wait(7, ConnId::new(2, 0), STEP), "beyond all places");
+        assert!(!work.is_to_wait(ConnId::new(2, 0), STEP), "beyond all places");
         // A quarter of 8 blocks.
         for conn in conns {
-            assert!(work.is_to_wait(7, conn, STEP + 1) && work.has_room(conn));
+            assert!(work.is_to_wait(conn, STEP + 1) && work.has_room(conn));
             work.push(Work::Reply(reply(conn, &pool, STEP + 1)));
-            assert!(!work.is_to_wait(7, conn, STEP + 1) && !work.has_room(conn));
+            assert!(!work.is_to_wait(conn, STEP + 1) && !work.has_room(conn));
         }
-        assert!(!work.is_to_wait(8, conns[0], STEP), "the first of another turn");
+        work.enter(8);
+        assert!(!work.is_to_wait(conns[0], STEP), "the first of another turn");
     }
 
     /// Type 20 takes twice the time: its bodies count double.
