@@ -156,7 +156,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         all_here: Barrier::new(BEGIN.len()),
     };
     let [server, client] = &engines;
-    let answered = thread::scope(|scope| {
+    let answered: Result<u64, String> = thread::scope(|scope| {
         let (args, baton, listening) = (&args, &baton, listening.as_str());
         let servers = (0..CORES).map(|core| scope.spawn(move || serve(server, core, args, baton)));
         let callers =
@@ -164,7 +164,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let threads: Vec<_> = servers.chain(callers).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or(Err(PANICKED.into()))).sum()
     });
-    println!("{} calls", Result::<u64, String>::from(answered)?);
+    println!("{} calls", answered?);
     Ok(())
 }
 
