@@ -369,13 +369,9 @@ impl CoreCell {
                 Mail::Accepted(endpoint) => self.on_accepted(endpoint, up),
                 #[cfg(feature = "gss")]
                 Mail::Reply(reply) => {
-                    let is_spent = self.finish_deferred_in_budget(reply);
+                    self.finish_deferred_in_budget(reply);
                     if self.has_work() {
                         up.on_context();
-                    }
-                    if is_spent {
-                        // The mailbox keeps the rest, in order, for the next turn.
-                        return letters;
                     }
                 }
                 #[cfg(not(feature = "gss"))]
@@ -393,7 +389,11 @@ impl CoreCell {
                     up.on_leave();
                     self.reactor().leaving = Some(Leaving::new(request));
                 }
-                Mail::Shutdown => self.reactor().shut_down(),
+                Mail::Shutdown => {
+                    #[cfg(feature = "gss")]
+                    self.finish_all_put_off();
+                    self.reactor().shut_down();
+                }
             }
         }
     }

@@ -265,6 +265,7 @@ impl Dispatch {
             return 0;
         }
         let (has_steps, has_sent) = (self.ops.has_steps(), self.ops.begin_steps());
+        self.ops.finish_put_off();
         while self.ops.goes_on_with_steps() {
             GssCounts::count(&self.gss.counts.body_steps);
             match self.ops.step_work() {

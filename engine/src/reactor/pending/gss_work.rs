@@ -7,7 +7,9 @@
 use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::pending::gss_calls::{DeniedCall, SentCall};
+use crate::reactor::pending::mailbox::DeferredReply;
 use crate::reactor::words::calls::{CallSpec, PartCopied};
+use crate::reactor::words::memory::DEFERRED_MAX;
 use crate::reactor::words::protection::{
     ClientContext, LaidOut, Protection, Unprotected, cost, weight,
 };
@@ -111,6 +113,8 @@ type Step = Option<Result<Range<usize>, Unprotected>>;
 /// The unfinished bodies of a core.
 pub(crate) struct GssWork {
     waiting: VecDeque<Work>,
+    /// Answers of deferred calls, whose replies this turn may not seal any more. No more than calls may be deferred.
+    put_off: VecDeque<DeferredReply>,
     /// Sealed calls that could not be sent yet.
     pub(in crate::reactor) sealed: VecDeque<CallSealing>,
     /// Largest number of long bodies: each holds memory that calls and replies need.
@@ -145,6 +149,7 @@ impl GssWork {
         let last = u32::MAX;
         Self {
             waiting,
+            put_off: VecDeque::new(),
             sealed,
             long_max,
             short_max,
@@ -173,12 +178,7 @@ impl GssWork {
         }
     }
 
-    /// Cost of the bodies that this turn has processed where they arrived.
-    pub(in crate::reactor) fn spent(&self) -> usize {
-        self.at_once.1
-    }
-
-    /// Returns true if that is as much as a turn may process there.
+    /// Returns true if this turn has processed as many bodies where they arrived as it may.
     pub(in crate::reactor) fn is_spent(&self) -> bool {
         self.at_once.1 >= self.step_bytes
     }
@@ -217,12 +217,35 @@ impl GssWork {
     }
 
     pub(in crate::reactor) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.sealed.is_empty()
+        self.waiting.is_empty() && self.sealed.is_empty() && self.put_off.is_empty()
     }
 
     /// Returns true if there is a body to seal or open.
     pub(in crate::reactor) fn has_steps(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || !self.put_off.is_empty()
+    }
+
+    /// Returns true if an answer that has to be sealed waits for its turn behind others, or for the next turn.
+    pub(in crate::reactor) fn puts_off(&self) -> bool {
+        self.is_spent() || !self.put_off.is_empty()
+    }
+
+    pub(in crate::reactor) fn put_off(&mut self, reply: DeferredReply) {
+        if self.put_off.capacity() == 0 {
+            self.put_off.reserve_exact(DEFERRED_MAX);
+        }
+        self.put_off.push_back(reply);
+    }
+
+    /// The answer that was put off first.
+    pub(in crate::reactor) fn take_put_off(&mut self) -> Option<DeferredReply> {
+        self.put_off.pop_front()
+    }
+
+    /// The first one of this connection.
+    pub(in crate::reactor) fn take_put_off_of(&mut self, conn: ConnId) -> Option<DeferredReply> {
+        let index = self.put_off.iter().position(|reply| reply.conn == conn)?;
+        self.put_off.remove(index)
     }
 
     pub(in crate::reactor) fn push(&mut self, work: Work) {
@@ -236,7 +259,7 @@ impl GssWork {
 
     /// Returns true if the turn is to process another part.
     pub(in crate::reactor) fn goes_on(&self) -> bool {
-        self.left > 0 && self.has_steps()
+        self.left > 0 && !self.waiting.is_empty()
     }
 
     /// Processes one part of the body whose turn it is; returns the body if that was the last part.

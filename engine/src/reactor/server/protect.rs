@@ -4,7 +4,7 @@
 use crate::fabric::{ConnId, Peer};
 use crate::mem::{Buf, Bulk};
 use crate::reactor::pending::gss_work::{Finished, ReplySealing, Work};
-use crate::reactor::pending::mailbox::DeferredReply;
+use crate::reactor::pending::mailbox::{DeferredAnswer, DeferredReply};
 use crate::reactor::pending::serving::Serving;
 use crate::reactor::pending::upcalls::CallFrame;
 use crate::reactor::state::core::{CoreCell, Reactor};
@@ -23,9 +23,10 @@ use spinrpc_proto::payload::Encoded;
 use spinrpc_proto::rdma::v1::{HeaderView, MessageType};
 use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor, CallHeader};
 use spinrpc_proto::version::TransportVersion;
+use spinrpc_proto::xdr::roundup4;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What is known of a call whose Read chunks find no memory.
+/// Knowledge about a call for whose Read chunks there is no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::reactor) enum Starved {
     /// It is not under RPCSEC_GSS, as far as that is known.
@@ -107,8 +108,9 @@ impl CoreCell {
         data: &ReplyData,
         draft: &Draft<'_>,
     ) -> bool {
-        let bytes = draft.stream().len() + data.item_bytes().map(<[u8]>::len).sum::<usize>();
-        self.takes_steps(to.conn, &protection.context, bytes)
+        let items = data.item_bytes().map(|item| roundup4(item.len()));
+        let bytes = draft.stream().len() + items.sum::<usize>();
+        self.takes_steps(to.conn, &protection.context, protection.sealed_bytes(bytes))
     }
 
     /// Adds a body that is processed in parts, one each turn.
@@ -116,7 +118,7 @@ impl CoreCell {
         self.reactor().gss_work.push(work);
     }
 
-    /// Returns true if a body of this size is not to be processed in this turn, or not in one, and the connection has not
+    /// Returns true if a sealed body of this size is not to be processed in this turn, or not in one, and the connection has not
     /// reached its share.
     pub(crate) fn takes_steps(&self, conn: ConnId, context: &Context, bytes: usize) -> bool {
         let mut reactor = self.reactor();
@@ -124,13 +126,35 @@ impl CoreCell {
         reactor.gss_work.is_to_wait(conn, cost(context, bytes))
     }
 
-    /// The answer of a deferred call arrived by mail. Returns true if sealing it has used up what this turn may process.
-    pub(in crate::reactor) fn finish_deferred_in_budget(&self, reply: DeferredReply) -> bool {
+    /// The answer of a deferred call arrived by mail. One that has to be sealed waits if this turn has sealed enough.
+    pub(in crate::reactor) fn finish_deferred_in_budget(&self, reply: DeferredReply) {
         let mut reactor = self.reactor();
         reactor.gss_work.enter(self.lane.turns.get());
-        let before = reactor.gss_work.spent();
-        reactor.finish_deferred(reply);
-        reactor.gss_work.spent() > before && reactor.gss_work.is_spent()
+        let is_sealed = matches!(reply.answer, DeferredAnswer::Unsealed { .. });
+        match is_sealed && reactor.gss_work.puts_off() {
+            true => reactor.gss_work.put_off(reply),
+            false => reactor.finish_deferred(reply),
+        }
+    }
+
+    /// Seals answers that were put off: one at least, as other bodies may use up each turn.
+    pub(crate) fn finish_put_off(&self) {
+        let mut reactor = self.reactor();
+        reactor.gss_work.enter(self.lane.turns.get());
+        while let Some(reply) = reactor.gss_work.take_put_off() {
+            reactor.finish_deferred(reply);
+            if reactor.gss_work.is_spent() {
+                return;
+            }
+        }
+    }
+
+    /// The engine shuts down: answers that were given are sent.
+    pub(in crate::reactor) fn finish_all_put_off(&self) {
+        let mut reactor = self.reactor();
+        while let Some(reply) = reactor.gss_work.take_put_off() {
+            reactor.finish_deferred(reply);
+        }
     }
 
     /// Outcome of a call that was served: one whose reply is being sealed is answered later.
@@ -165,6 +189,11 @@ impl CoreCell {
     /// Completes and sends the replies of a connection before it is closed at the request of its handler.
     #[cold]
     pub(in crate::reactor) fn finish_seals(&self, conn: ConnId) {
+        loop {
+            let reply = self.reactor().gss_work.take_put_off_of(conn);
+            let Some(reply) = reply else { break };
+            self.reactor().finish_deferred(reply);
+        }
         loop {
             let finished = self.reactor().gss_work.finish_seal(conn);
             let Some(Finished::Seal(sealed, end)) = finished else { return };
@@ -274,8 +303,8 @@ impl Reactor {
         let protection = hold.and_then(|hold| hold.protection.clone());
         let begun = protection.and_then(|protection| {
             let mut sealing = protection.begin_sealing(&mut reply).ok()?;
-            let waits =
-                self.gss_work.is_to_wait(conn, cost(&protection.context, reply.content_bytes));
+            let sealed = protection.sealed_bytes(reply.content_bytes);
+            let waits = self.gss_work.is_to_wait(conn, cost(&protection.context, sealed));
             if !waits {
                 let body = &mut reply.message.bytes_mut()[reply.at..];
                 finish_sealing(&protection.context, &mut sealing, body).ok()?;
