@@ -69,10 +69,10 @@ def shared(written, read, least):
 def main():
     printed, calls = sys.argv[1], int(sys.argv[2])
     written, read, turns = touches(sys.stdin, printed)
-    if min(turns, default=0) == 0:
-        print("sharing: a core has no turn in the trace", file=sys.stderr)
-        sys.exit(2)
     own = sum(1 for row in written.values() if max(row) * PARTS >= calls)
+    if min(turns, default=0) == 0 or own == 0:
+        print("sharing: a core has no turn in the trace, or writes nothing", file=sys.stderr)
+        sys.exit(2)
     print(f"{sum(turns)} turns of {len(turns)} cores; {own} pairs of lines written in at least every hundredth call")
     found = list(shared(written, read, calls // PARTS))
     for pair, writes, reads in found:

@@ -1,6 +1,6 @@
 //! Two cores of a server and two of a client, each on a thread of its own, whose turns are taken one after the other. Under
-//! valgrind, `bench/sharing/run` reads from the trace of their memory which cache lines a core writes and another core of the
-//! process touches.
+//! valgrind, `bench/sharing/run` finds the cache lines that one core writes and another core of the process touches in the trace of
+//! their memory.
 //!
 //! `cargo run --release -p spinrpc --example cores`
 
@@ -47,11 +47,11 @@ struct Args {
 #[repr(align(128))]
 struct Mark(AtomicU64);
 
-/// What is written when the turn of a core begins, by core: those of the server first.
+/// Written when the turn of a core begins, by core: those of the server first.
 static BEGIN: [Mark; 2 * CORES] = [const { Mark(AtomicU64::new(0)) }; 2 * CORES];
-/// What is written when a turn ends.
+/// Written when a turn ends.
 static END: Mark = Mark(AtomicU64::new(0));
-/// What is written when the rounds begin that count.
+/// Written when the rounds begin that count.
 static COUNT: Mark = Mark(AtomicU64::new(0));
 static PLANTED: Mark = Mark(AtomicU64::new(0));
 
@@ -76,7 +76,7 @@ impl ReplyHandler for Count {
     }
 }
 
-/// Whose turn it is, and the threads to wake, in the order of their turns.
+/// The number of turns taken, and the threads to wake, in the order of their turns.
 struct Baton {
     turn: AtomicUsize,
     threads: Mutex<Vec<Thread>>,
@@ -106,7 +106,7 @@ impl Baton {
     }
 }
 
-/// What happens between the marks belongs to the core with this index.
+/// Takes a turn of the core with this index between marks.
 #[inline(never)]
 fn marked(index: usize, planted: bool, turn: impl FnOnce()) {
     BEGIN[index].0.fetch_add(1, Ordering::SeqCst);
@@ -164,6 +164,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let threads: Vec<_> = servers.chain(callers).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or(Err(PANICKED.into()))).sum()
     });
+    let served = (0..CORES).map(|core| server.stats(core).map(|stats| stats.calls_received));
+    if served.collect::<Result<Vec<_>, _>>()?.contains(&0) {
+        return Err("a core of the server got no calls".into());
+    }
     println!("{} calls", answered?);
     Ok(())
 }

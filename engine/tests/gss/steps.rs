@@ -372,7 +372,7 @@ fn short_deferred_replies_that_a_core_gives_together_take_a_turn_for_each_step()
             let answered = all.answered(index);
             (heard, most) = (answered, most.max(answered - heard));
             assert!(
-                answered < CALLS || all.answered(short) == 1,
+                answered < CALLS / 2 || all.answered(short) == 1,
                 "{service:?}: a short call waited"
             );
             answered == CALLS
