@@ -117,7 +117,7 @@ impl Stat {
     }
 
     /// The mode of a new file in this directory. A program does not run for the directory's group because a
-    /// caller who is no member made it (CVE-2018-13405). Ceph gives new directories the bit by itself.
+    /// caller outside of the group made it (CVE-2018-13405). Ceph gives new directories the bit by itself.
     pub(super) fn mode_of_new(&self, caller: &Caller, mode: u32) -> u32 {
         let of = &self.attributes;
         let gives_group = of.mode & SET_GID != 0;
