@@ -178,7 +178,7 @@ impl Session {
         Ok(())
     }
 
-    /// Attributes of a file after a failure, if they are to be had.
+    /// Attributes of a file after a failure, as far as the cluster still gives them.
     fn known(&self, key: &FileKey) -> Option<crate::protocol::Fattr3> {
         if self.is_lost() { None } else { self.attributes(key).ok() }
     }
