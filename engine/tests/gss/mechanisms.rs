@@ -291,6 +291,8 @@ fn a_busy_server_costs_no_client_its_connection() {
     for (number, peer) in peers.iter_mut().enumerate() {
         for xid in 0..8 {
             send_init(peer, 100 * number as u32 + xid, b"noise");
+            // It waits no more: of the others as many wait as may, and none of the client's.
+            wait_until("a token at the gate", || gate.is_waited_at());
         }
     }
     let mut refused = 0;
