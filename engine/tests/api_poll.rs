@@ -4,7 +4,7 @@
 mod common;
 
 use common::caller::{Caller, SharedHeard, all_words, client_config, recorder};
-use common::{LIMIT, PROGRAM, VERSION, small, small_with, unique_address, valid};
+use common::{LIMIT, PROGRAM, VERSION, small, small_with, unique_address, valid, wait_until};
 use spinrpc::config::{IdlePolicy, RawConfig};
 use spinrpc::sync::lock;
 use spinrpc::{
@@ -209,6 +209,60 @@ fn a_core_that_would_sleep_polls_on_while_a_service_waits_and_sleeps_when_it_doe
         pair.hear(1);
         assert_eq!(pair.replies(), [[7]]);
     }
+}
+
+/// Polled, and never keeps its core awake.
+struct Counted(Arc<Shared>);
+
+impl Service for Counted {
+    fn call(&mut self, call: Call<'_>) {
+        call.reply(|_| {});
+    }
+
+    fn polls(&self) -> bool {
+        true
+    }
+
+    fn poll(&mut self) -> Progress {
+        self.0.polls.fetch_add(1, Ordering::Relaxed);
+        Progress::default()
+    }
+}
+
+/// By itself a core that sleeps for a second at a time would take longer than this test waits.
+#[test]
+fn a_thread_that_works_for_a_service_wakes_its_core() {
+    const WAKES: u64 = 50;
+    let engine = Engine::new(valid(small_with(|raw| raw.poll.park_us = 1_000_000))).unwrap();
+    let shared = Arc::new(Shared::default());
+    let (tell, told) = std::sync::mpsc::channel();
+    let of_service = Arc::clone(&shared);
+    engine.serve(PROGRAM, VERSION, move |context| {
+        tell.send(context.clone()).unwrap();
+        Counted(Arc::clone(&of_service))
+    });
+    let mut core = engine.core(0).unwrap();
+    core.set_idle(IdlePolicy::Sleep);
+    let context = told.recv().unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let thread = std::thread::spawn({
+        let (engine, is_over) = (engine.clone(), Arc::clone(&is_over));
+        move || {
+            for _ in 0..WAKES {
+                let polls = shared.polls();
+                let parks = engine.stats(0).unwrap().parks;
+                context.wake();
+                wait_until("a poll", || shared.polls() > polls);
+                context.wake();
+                wait_until("a sleep", || engine.stats(0).unwrap().parks > parks);
+            }
+            is_over.store(true, Ordering::Relaxed);
+            context.wake();
+        }
+    });
+    let end = Instant::now() + LIMIT;
+    core.run_until(|| is_over.load(Ordering::Relaxed) || Instant::now() > end);
+    thread.join().unwrap();
 }
 
 /// Would fail its core if it were polled.

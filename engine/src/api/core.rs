@@ -236,6 +236,13 @@ impl CoreContext {
         self.pool.take(bytes)
     }
 
+    /// Wakes this core if it sleeps, so that it polls its services soon. For threads that do the work of a service
+    /// whose [`Service::poll`](crate::Service::poll) does not ask the core to stay awake. From any thread; does not
+    /// block. One system call if the core sleeps.
+    pub fn wake(&self) {
+        self.calls.wake();
+    }
+
     /// Connects from this core, as [`Engine::connect`](crate::Engine::connect) does: for services that call other
     /// servers, such as proxies and replicas. Such a service defers its call, and answers it from a function that
     /// runs on this core ([`ClientHandle::start_on_core`]). A handle that waits for an answer on the core itself gets

@@ -400,7 +400,8 @@ pub trait DataPath {
         request: Request<WriteData<'_>>,
     ) -> Started;
 
-    /// Passes on completed requests; returns whether requests are in progress. Called in every turn
-    /// of the core, if any file system of the server [`blocks`](FileSystem::blocks).
+    /// Passes on completed requests; returns whether requests are in progress whose end nothing but this announces, so
+    /// that the core must not sleep. Called in every turn of the core, if any file system of the server
+    /// [`blocks`](FileSystem::blocks).
     fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool;
 }

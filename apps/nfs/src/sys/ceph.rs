@@ -458,11 +458,19 @@ impl Inode {
         checked(unsafe { raw::ceph_ll_sync_inode(self.mount(), self.raw(), 0) })
     }
 
+    /// Opens a regular file for reading.
+    pub(crate) fn open_to_read(&self) -> Result<OpenFile> {
+        self.open(libc::O_RDONLY)
+    }
+
     /// Opens a regular file, which is not in a snapshot (libcephfs aborts when one is written to), for reading
     /// and writing.
-    pub(crate) fn open(&self) -> Result<OpenFile> {
+    pub(crate) fn open_to_write(&self) -> Result<OpenFile> {
+        self.open(libc::O_RDWR)
+    }
+
+    fn open(&self, flags: libc::c_int) -> Result<OpenFile> {
         let user = User::root()?;
-        let flags = libc::O_RDWR;
         let mut file = ptr::null_mut();
         // SAFETY: as above; writes a pointer to an open file, which is ours.
         checked(unsafe {

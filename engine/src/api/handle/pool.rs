@@ -212,7 +212,6 @@ impl Pool {
     }
 
     /// Wakes the core, if it is parked.
-    #[cfg(feature = "async")]
     pub(in crate::api) fn wake(&self) {
         self.inbox.wake();
     }

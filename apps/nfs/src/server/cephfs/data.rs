@@ -33,6 +33,7 @@ pub(super) struct Job {
     request: Request<Bulk>,
     /// Has room for answers to all requests that the core has at a time.
     answers: SyncSender<(u32, Done)>,
+    core: CoreContext,
 }
 
 impl Work<Job> for Gateway {
@@ -42,10 +43,12 @@ impl Work<Job> for Gateway {
     /// synced and closed.
     const DRAINS: bool = true;
 
-    fn perform(&self, _: usize, Job { number, caller, key, request, answers }: Job) {
+    fn perform(&self, _: usize, job: Job) {
+        let Job { number, caller, key, request, answers, core } = job;
         let done = contained(|| Ok(self.answer(&caller, &key, request)));
         // A core that has stopped meanwhile needs no answer.
         let _ = answers.try_send((number, done.unwrap_or_else(failed)));
+        core.wake();
     }
 
     fn tend(&self) {
@@ -110,7 +113,7 @@ impl Session {
     fn read(&self, caller: &Caller, node: &Node, offset: u64, mut into: Bulk) -> Outcome<Done> {
         let present = self.live(&node.inode)?;
         present.demand_data(caller, Right::Read)?;
-        let file = self.ok(node.open())?;
+        let file = self.ok(node.open_to_read())?;
         let room = FILE_BYTES_MAX.saturating_sub(offset);
         let wanted = into.len().min(usize::try_from(room).unwrap_or(usize::MAX));
         let mut bytes = 0;
@@ -163,7 +166,7 @@ impl Session {
 
     /// Writes; `bytes` is the number of those written, also after an error.
     fn put(&self, node: &Node, offset: u64, data: &[u8], bytes: &mut usize) -> Outcome<()> {
-        let file = self.ok(node.open())?;
+        let file = self.ok(node.open_to_write())?;
         while let Some(left @ [_, ..]) = data.get(*bytes..) {
             // Before it, so that no thread closes the file without a sync meanwhile, and after it, because a
             // sync may have missed it.
@@ -187,10 +190,9 @@ impl Session {
 /// The data path of one core.
 pub(super) struct CephPath {
     gateway: Arc<super::Cephfs>,
-    /// Buffers for bytes that arrived in the message, until they are written.
-    memory: CoreContext,
+    /// Has buffers for bytes that arrived in the message, until they are written.
+    core: CoreContext,
     free: Vec<u32>,
-    depth: usize,
     /// Passed to threads with each job.
     answers: SyncSender<(u32, Done)>,
     answered: Receiver<(u32, Done)>,
@@ -198,24 +200,17 @@ pub(super) struct CephPath {
 
 impl CephPath {
     /// For up to `depth` requests at a time. Allocates.
-    pub(super) fn new(gateway: Arc<super::Cephfs>, memory: &CoreContext, depth: u32) -> Self {
+    pub(super) fn new(gateway: Arc<super::Cephfs>, core: &CoreContext, depth: u32) -> Self {
         let depth = depth.max(1);
         let (answers, answered) = sync_channel(depth as usize);
-        Self {
-            gateway,
-            memory: memory.clone(),
-            free: (0..depth).rev().collect(),
-            depth: depth as usize,
-            answers,
-            answered,
-        }
+        Self { gateway, core: core.clone(), free: (0..depth).rev().collect(), answers, answered }
     }
 
     fn stay(&self, data: WriteData<'_>) -> Outcome<Bulk> {
         match data {
             WriteData::Placed(bulk) => Ok(bulk),
             WriteData::Inline(bytes) => {
-                let mut bulk = self.memory.bulk(bytes.len()).ok_or(Nfsstat3::Nfs3errJukebox)?;
+                let mut bulk = self.core.bulk(bytes.len()).ok_or(Nfsstat3::Nfs3errJukebox)?;
                 bulk.bytes_mut().copy_from_slice(bytes);
                 Ok(bulk)
             }
@@ -237,8 +232,8 @@ impl DataPath for CephPath {
         let Some(number) = self.free.pop() else {
             return Started::Done(failed(Nfsstat3::Nfs3errJukebox));
         };
-        let answers = self.answers.clone();
-        let job = Job { number, caller: *caller, key: *file, request, answers };
+        let (answers, core) = (self.answers.clone(), self.core.clone());
+        let job = Job { number, caller: *caller, key: *file, request, answers, core };
         if self.gateway.workers.submit(job).is_err() {
             self.free.push(number);
             return Started::Done(failed(Nfsstat3::Nfs3errJukebox));
@@ -251,7 +246,8 @@ impl DataPath for CephPath {
             self.free.push(number);
             done(number, outcome);
         }
-        self.free.len() < self.depth
+        // The core may sleep: a thread wakes it with each answer.
+        false
     }
 }
 

@@ -11,41 +11,55 @@ use std::sync::{Arc, OnceLock};
 pub(super) struct Node {
     key: FileKey,
     pub(super) kind: Ftype3,
-    /// Closed before `inode`.
-    file: OnceLock<OpenFile>,
+    /// Open for reading, and for both. A client of Ceph that opens a file for writing costs every other that reads it
+    /// its cache, of attributes, too; so who only reads does not. Closed before `inode`.
+    reading: OnceLock<OpenFile>,
+    writing: OnceLock<OpenFile>,
     pub(super) inode: Inode,
     /// Syncs of its data.
     pub(super) syncs: Arc<OpenSyncs>,
     used: AtomicU32,
     /// Written and not synced since: closing it would lose an error of write-back.
     is_dirty: AtomicBool,
+    /// Ticks of the clock since it was last written.
+    unwritten_ticks: AtomicU32,
 }
+
+/// A file that is not written for so many ticks is given up, if it was open for that: readers open it again.
+const UNWRITTEN_TICKS_MAX: u32 = 5;
 
 impl Node {
     pub(super) fn new(stat: &super::attributes::Stat, inode: Inode) -> Self {
         Self {
             key: stat.key(),
             kind: stat.attributes.r#type,
-            file: OnceLock::new(),
+            reading: OnceLock::new(),
+            writing: OnceLock::new(),
             inode,
             syncs: Arc::default(),
             used: AtomicU32::new(0),
             is_dirty: AtomicBool::new(false),
+            unwritten_ticks: AtomicU32::new(0),
         }
     }
 
-    /// The file, if it is open for its data.
-    pub(super) fn opened(&self) -> Option<&OpenFile> {
-        self.file.get()
+    /// True if the file is open for its data.
+    pub(super) fn is_open(&self) -> bool {
+        self.opened().is_some()
     }
 
-    /// The file, open for its data: one for all readers and writers.
-    pub(super) fn open(&self) -> ceph::Result<&OpenFile> {
-        if let Some(file) = self.file.get() {
-            return Ok(file);
-        }
-        let file = self.inode.open()?;
-        Ok(self.file.get_or_init(|| file))
+    fn opened(&self) -> Option<&OpenFile> {
+        self.writing.get().or_else(|| self.reading.get())
+    }
+
+    /// The file, open for reading at least: one for all readers.
+    pub(super) fn open_to_read(&self) -> ceph::Result<&OpenFile> {
+        self.opened().map_or_else(|| once(&self.reading, || self.inode.open_to_read()), Ok)
+    }
+
+    /// The file, open for reading and writing: one for all writers.
+    pub(super) fn open_to_write(&self) -> ceph::Result<&OpenFile> {
+        once(&self.writing, || self.inode.open_to_write())
     }
 
     /// NFS3ERR_NOTDIR if it is not a directory.
@@ -64,7 +78,28 @@ impl Node {
 
     pub(super) fn set_dirty(&self, is_dirty: bool) {
         self.is_dirty.store(is_dirty, Ordering::Relaxed);
+        if is_dirty {
+            self.unwritten_ticks.store(0, Ordering::Relaxed);
+        }
     }
+
+    /// Called once per tick. Returns true if the file is open for writing, and has not been written for long.
+    pub(super) fn is_needlessly_writable(&self) -> bool {
+        let ticks = self.unwritten_ticks.fetch_add(1, Ordering::Relaxed);
+        self.writing.get().is_some() && !self.is_dirty() && ticks >= UNWRITTEN_TICKS_MAX
+    }
+}
+
+/// What is open, or opened now. If two threads open it, one of them closes its own again.
+fn once(
+    file: &OnceLock<OpenFile>,
+    open: impl FnOnce() -> ceph::Result<OpenFile>,
+) -> ceph::Result<&OpenFile> {
+    if let Some(file) = file.get() {
+        return Ok(file);
+    }
+    let opened = open()?;
+    Ok(file.get_or_init(|| opened))
 }
 
 impl Held for Node {

@@ -198,7 +198,7 @@ impl Session {
         work()?;
         // It may miss concurrent writes, which set the mark at their end.
         node.set_dirty(false);
-        let synced = self.ok(node.open().and_then(ceph::OpenFile::sync));
+        let synced = self.ok(node.open_to_read().and_then(ceph::OpenFile::sync));
         if synced.is_err() {
             self.lost_data();
         }
@@ -229,12 +229,12 @@ impl Session {
 
     /// Closes unused files. May wait for the cluster.
     pub(super) fn tend(&self) {
-        self.nodes.tend(|_| false, |node| self.close(node));
+        self.nodes.tend(Node::is_needlessly_writable, |node| self.close(node));
     }
 
     /// Closes a file. Syncs its writes first, because an error can no longer be reported later.
     fn close(&self, node: Arc<Node>) {
-        if node.is_dirty() && node.opened().is_some() {
+        if node.is_dirty() && node.is_open() {
             let _ = self.syncing(&node, || Ok(()));
         }
         self.nodes.leave(node);
