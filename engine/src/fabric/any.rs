@@ -82,6 +82,18 @@ macro_rules! in_place {
     };
 }
 
+/// The same for operations of each turn, of which verbs has some that are short or none.
+macro_rules! in_each_turn {
+    ($it:expr, $fabric:ident => $do:expr, $elsewhere:expr) => {
+        match $it {
+            AnyFabric::Shm($fabric) => $do,
+            #[cfg(feature = "verbs")]
+            AnyFabric::Verbs($fabric) => $do,
+            _ => $elsewhere,
+        }
+    };
+}
+
 impl Endpoint for AnyEndpoint {
     fn peer_private_data(&self) -> &[u8] {
         each!(Self: self, endpoint => endpoint.peer_private_data())
@@ -246,12 +258,12 @@ impl Fabric for AnyFabric {
 
     #[inline(always)]
     fn now(&self, clock: &Clock) -> Ticks {
-        in_place!(self, fabric => fabric.now(clock), self.now_elsewhere(clock))
+        in_each_turn!(self, fabric => fabric.now(clock), self.now_elsewhere(clock))
     }
 
     #[inline(always)]
     fn poll(&mut self, out: &mut Completions) -> usize {
-        in_place!(self, fabric => fabric.poll(out), self.poll_elsewhere(out))
+        in_each_turn!(self, fabric => fabric.poll(out), self.poll_elsewhere(out))
     }
 
     #[inline]
@@ -265,12 +277,12 @@ impl Fabric for AnyFabric {
 
     #[inline(always)]
     fn next_short(&mut self, message: &mut Short) -> Option<NextShort> {
-        in_place!(self, fabric => fabric.next_short(message), self.next_short_elsewhere(message))
+        in_each_turn!(self, fabric => fabric.next_short(message), self.next_short_elsewhere(message))
     }
 
     #[inline(always)]
     fn skip_poll(&mut self, is_idle: bool) -> bool {
-        in_place!(self, fabric => fabric.skip_poll(is_idle), self.skip_poll_elsewhere(is_idle))
+        in_each_turn!(self, fabric => fabric.skip_poll(is_idle), self.skip_poll_elsewhere(is_idle))
     }
 
     fn rests(&mut self) -> bool {
@@ -298,7 +310,7 @@ impl Fabric for AnyFabric {
 
     #[inline(always)]
     fn flush(&mut self) {
-        in_place!(self, fabric => fabric.flush(), self.flush_elsewhere());
+        in_each_turn!(self, fabric => fabric.flush(), self.flush_elsewhere());
     }
 
     #[inline]

@@ -355,7 +355,7 @@ impl Table {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn flush(&mut self) {
         let mut at = 0;
         while let Some(place) = self.dirty.get(at) {
@@ -395,7 +395,8 @@ impl Fabric for VerbsFabric {
         &self.caps
     }
 
-    #[inline]
+    // Called in each turn, by code that is in line for shared memory: it would pay for the registers of this.
+    #[inline(never)]
     fn poll(&mut self, out: &mut Completions) -> usize {
         let room = out.room();
         self.poll_queues(out);
