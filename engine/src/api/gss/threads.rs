@@ -5,6 +5,7 @@
 
 use super::accept::{Acceptor, GssAcceptor};
 use super::initiating::{Initiating, Task};
+use super::keys::clear_stack;
 use super::securing::Outcome;
 use super::stats::{GssCounts, GssStats};
 use crate::api::errors::EngineError;
@@ -214,6 +215,7 @@ pub(super) fn run_job(job: Job) {
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
         tracing::error!("a security mechanism panicked");
     }
+    clear_stack();
 }
 
 impl GssCore {
