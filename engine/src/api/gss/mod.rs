@@ -110,7 +110,7 @@ mod stats;
 mod threads;
 
 pub use accept::GssAcceptor;
-pub use initiate::GssInitiator;
+pub use initiate::{Awaited, GssInitiator};
 pub(super) use securing::Securing;
 pub use spinrpc_gss::context::Established;
 #[cfg(feature = "krb5")]
