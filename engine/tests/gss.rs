@@ -24,6 +24,8 @@ mod rewriting;
 mod sealing;
 #[path = "gss/steps.rs"]
 mod steps;
+#[path = "gss/wire.rs"]
+mod wire;
 
 use common::caller::{Caller, Read, SharedHeard, client_config, one_opaque, recorder, run_core};
 use common::{PROGRAM, VERSION, pattern, small, small_with, unique_address, valid, wait_until};

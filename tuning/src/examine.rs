@@ -34,7 +34,12 @@ pub(crate) struct DoctorArguments {
     /// Ask this key distribution center for its time, over TCP, and compare the clocks
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["root", "passive"])]
     kdc: Option<String>,
-    /// Examine a record or a copy of a host's files instead of this host
+    /// Check this keytab, the one of spin-nfsd --keytab [default: KRB5_KTNAME, or /etc/krb5.keytab].
+    /// With --root DIR, relative to DIR, and KRB5_KTNAME is not used
+    #[arg(long, value_name = "FILE")]
+    keytab: Option<PathBuf>,
+    /// Examine a record or a copy of a host's files instead of this host. Links do not lead out of
+    /// DIR
     #[arg(long, value_name = "RECORD|DIR")]
     root: Option<PathBuf>,
 }
@@ -90,7 +95,10 @@ fn report(arguments: &DoctorArguments) -> Result<Report, Outcome> {
             Tree::open(path).map_err(unread)?
         }
     };
-    let facts = HostFacts::read(&tree);
+    let mut facts = HostFacts::read(&tree);
+    if let Some(keytab) = keytab(arguments, &tree) {
+        facts.kerberos.use_keytab(&tree, &keytab);
+    }
     let profile = profile_for(&facts, &arguments.profile, &arguments.overrides)
         .map_err(|error| Outcome::unloaded(&error))?;
     let tries = tree.is_this_host() && !arguments.passive;
@@ -104,6 +112,16 @@ fn report(arguments: &DoctorArguments) -> Result<Report, Outcome> {
         }
     });
     Ok(examine(&CheckInput { facts: &facts, profile: &profile, tried: tried.as_ref() }))
+}
+
+/// The keytab that is named: a relative path on this host is relative to the working directory.
+fn keytab(arguments: &DoctorArguments, tree: &Tree) -> Option<String> {
+    let by_environment = || tree.is_this_host().then(|| std::env::var("KRB5_KTNAME").ok())?;
+    let named = arguments.keytab.as_ref().map(|path| path.to_string_lossy().into_owned());
+    let named = named.or_else(by_environment).filter(|named| !named.is_empty())?;
+    let is_here = tree.is_this_host() && !named.contains(':');
+    let absolute = std::path::absolute(&named).ok().filter(|_| is_here);
+    Some(absolute.map_or(named, |path| path.to_string_lossy().into_owned()))
 }
 
 /// Reports progress, after the first two seconds.

@@ -127,6 +127,40 @@ fn the_keytab_of_a_copied_host_is_judged_by_its_mode() {
     assert_eq!(finding(0o600)["verdict"], "ok");
 }
 
+/// By --keytab, or KRB5_KTNAME as spin-nfsd understands it.
+#[test]
+fn the_keytab_that_is_named_is_judged() {
+    let folder = Folder::new("named-keytab");
+    folder.write("a keytab", "");
+    let path = folder.path("a keytab");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let finding = |arguments: &[&str], variable: &str| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_spintune"));
+        program.args(["doctor", "--json", "--passive"]).args(arguments);
+        let output = program.env("KRB5_KTNAME", variable).output().unwrap();
+        let report: Value = serde_json::from_str(&text(output.stdout)).unwrap();
+        let checks = report["checks"].as_array().unwrap();
+        checks.iter().find(|check| check["id"] == "kerberos.keytab").unwrap().clone()
+    };
+    let nowhere = folder.path("nowhere");
+    let of_file = format!("FILE:{path}");
+    for (arguments, variable) in
+        [(&["--keytab", &*path][..], &*nowhere), (&[], &path), (&[], &of_file)]
+    {
+        let found = finding(arguments, variable);
+        assert_eq!(found["verdict"], "fail", "{found}");
+        assert_eq!(found["remedy"]["commands"][0], format!("chmod o= '{path}'"));
+        assert_eq!(found["evidence"][0]["source"], *path, "{found}");
+    }
+    let missing = finding(&[], &nowhere);
+    assert_eq!(missing["verdict"], "warn");
+    assert_eq!(missing["says"], format!("there is no file {nowhere}"));
+    // The variable is that of this host.
+    let copy = Folder::new("copied-keytab");
+    std::fs::create_dir_all(copy.path("proc")).unwrap();
+    assert_eq!(finding(&["--root", &copy.path("")], &path)["verdict"], "ok");
+}
+
 #[test]
 fn passively_it_is_read_only() {
     let output = spintune(&["doctor", "--passive", "--json"]);

@@ -413,6 +413,38 @@ fn text_is_bounded_and_does_not_disturb_a_terminal() {
     assert_eq!(tree.text("."), None);
 }
 
+/// As after chroot: a copied host has links that are right on that host, and one from elsewhere may have others.
+#[test]
+fn links_do_not_lead_out_of_a_directory() {
+    use std::os::unix::fs::symlink;
+    let outside = Folder::new("outside");
+    outside.write("secret", "secret");
+    let folder = Folder::new("links");
+    std::fs::create_dir_all(folder.path("etc/more")).unwrap();
+    folder.write("etc/more/inside", "inside");
+    symlink("/etc/more/inside", folder.path("etc/absolute")).unwrap();
+    symlink("more/../more/inside", folder.path("etc/relative")).unwrap();
+    symlink("../../../../../../../../../etc/more/inside", folder.path("etc/upwards")).unwrap();
+    symlink(outside.path("secret"), folder.path("etc/out")).unwrap();
+    symlink(outside.path(""), folder.path("folder")).unwrap();
+    let tree = Tree::directory(folder.path(""));
+    for link in ["etc/absolute", "etc/relative", "etc/upwards"] {
+        assert_eq!(tree.text(link).as_deref(), Some("inside"), "{link}");
+        assert_eq!(tree.bytes(link).as_deref(), Some(&b"inside"[..]), "{link}");
+        assert!(tree.permissions(link).is_some_and(|file| file.is_readable), "{link}");
+        assert_eq!(tree.is_writable(link), Some(true), "{link}");
+        assert_eq!(tree.link_name(link).as_deref(), Some("inside"), "{link}");
+    }
+    for link in ["etc/out", "folder/secret", "../outside/secret"] {
+        assert_eq!(tree.text(link), None, "{link}");
+        assert_eq!(tree.bytes(link), None, "{link}");
+        assert_eq!(tree.permissions(link), None, "{link}");
+        assert_ne!(tree.is_writable(link), Some(true), "{link}");
+    }
+    assert!(tree.exists("etc/out") && !tree.exists("folder/secret"));
+    assert_eq!((tree.names("folder"), tree.names("etc/more")), (vec![], vec!["inside".to_owned()]));
+}
+
 #[test]
 fn a_pipe_in_the_place_of_a_file_holds_nobody_up() {
     let folder = Folder::new("pipe");

@@ -91,6 +91,10 @@ const GSS_COUNTS: &[GssCount] = &[
     ("calls_denied", "gss_calls_denied", "Calls of clients denied for a forgotten context"),
     ("replies_forged", "gss_replies_forged", "Replies to clients that did not verify"),
     ("body_steps", "gss_body_steps", "Parts of long bodies processed in turns of their own"),
+    ("bytes_integrity", "gss_bytes_integrity", "Bytes of bodies that were signed or checked"),
+    ("bytes_privacy", "gss_bytes_privacy", "Bytes of bodies that were encrypted or decrypted"),
+    ("ns_integrity", "gss_ns_integrity", "Nanoseconds spent on signed bodies"),
+    ("ns_privacy", "gss_ns_privacy", "Nanoseconds spent on encrypted bodies"),
 ];
 
 /// A current value of a core.

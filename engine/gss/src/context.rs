@@ -3,7 +3,9 @@
 //! A context belongs to a process: calls of it may arrive over several connections, on several
 //! cores. What changes is a counter, or is behind a lock that is held for a comparison and a shift.
 
+use core::convert::Infallible;
 use core::fmt;
+use core::ops::Deref;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::rpc::{
     Admission, AuthFlavor, CallHeader, GssFault, SEQUENCE_MAX, SequenceWindow, signed_bytes,
@@ -37,10 +39,18 @@ pub struct Established {
     pub peer: String,
 }
 
-/// One end of an established context.
-pub struct Context {
+/// Keys of one end of a context, zeroed when they are dropped.
+pub struct Keys {
     send: SendKeys,
     receive: ReceiveKeys,
+}
+
+/// Memory that the keys of a context lie in, such as memory that core dumps leave out.
+pub type KeyPlace = Box<dyn Deref<Target = Keys> + Send + Sync>;
+
+/// One end of an established context.
+pub struct Context {
+    keys: KeyPlace,
     expires: Instant,
     peer: String,
     /// Counter of the tokens this end sends (`SND_SEQ`).
@@ -66,20 +76,38 @@ impl fmt::Display for Exhausted {
 impl core::error::Error for Exhausted {}
 
 impl Context {
-    /// The end `role` of a context.
+    /// The end `role` of a context. Its keys lie on the heap.
     #[must_use]
     pub fn new(role: Role, established: Established) -> Self {
+        let place = |keys| -> Result<KeyPlace, Infallible> { Ok(Box::new(Box::new(keys))) };
+        let Ok(context) = Self::with_place(role, established, place);
+        context
+    }
+
+    /// The end `role` of a context, whose keys lie where `place` moves them. Deriving the keys may leave copies of them on
+    /// the stack.
+    ///
+    /// # Errors
+    /// That of `place`.
+    pub fn with_place<E>(
+        role: Role,
+        established: Established,
+        place: impl FnOnce(Keys) -> Result<KeyPlace, E>,
+    ) -> Result<Self, E> {
         let Established { key, acceptor_subkey, expires, peer } = established;
-        Self {
+        let keys = place(Keys {
             send: SendKeys::new(&key, role, acceptor_subkey),
             receive: ReceiveKeys::new(&key, role, acceptor_subkey),
+        })?;
+        Ok(Self {
+            keys,
             expires,
             peer,
             counter: AtomicU64::new(0),
             next_sequence: AtomicU32::new(1),
             window: Mutex::new(Window::new()),
             proved: AtomicBool::new(false),
-        }
+        })
     }
 
     /// Name of the other end, with what the server notes about it.
@@ -96,20 +124,20 @@ impl Context {
 
     /// The encryption type.
     #[must_use]
-    pub const fn enctype(&self) -> Enctype {
-        self.send.enctype()
+    pub fn enctype(&self) -> Enctype {
+        self.send_keys().enctype()
     }
 
     /// Keys for tokens that this end sends.
     #[must_use]
-    pub const fn send_keys(&self) -> &SendKeys {
-        &self.send
+    pub fn send_keys(&self) -> &SendKeys {
+        &self.keys.send
     }
 
     /// Keys for tokens that the other end sends.
     #[must_use]
-    pub const fn receive_keys(&self) -> &ReceiveKeys {
-        &self.receive
+    pub fn receive_keys(&self) -> &ReceiveKeys {
+        &self.keys.receive
     }
 
     /// End of the context, on the caller's clock.
@@ -165,14 +193,14 @@ impl Context {
     /// (RFC 2203 section 5.3.1).
     #[must_use]
     pub fn sign_call(&self, signed: &[u8]) -> Mic {
-        self.send.mic(signed, self.next_counter())
+        self.send_keys().mic(signed, self.next_counter())
     }
 
     /// Verifier of an accepted reply, of an error too (RFC 2203 section 5.3.3.2). INIT is answered
     /// with the window in the place of the sequence number (section 5.2.3.1).
     #[must_use]
     pub fn sign_reply(&self, sequence: u32) -> Mic {
-        self.send.mic(&sequence.to_be_bytes(), self.next_counter())
+        self.send_keys().mic(&sequence.to_be_bytes(), self.next_counter())
     }
 
     /// Checks the verifier of an accepted reply to the call with this sequence number, or with the
@@ -181,7 +209,7 @@ impl Context {
     /// # Errors
     /// [`TokenError`]: the reply is not the responder's.
     pub fn verify_reply(&self, sequence: u32, verifier: &[u8]) -> Result<(), TokenError> {
-        self.receive.verify(&sequence.to_be_bytes(), verifier).map(|_| ())
+        self.receive_keys().verify(&sequence.to_be_bytes(), verifier).map(|_| ())
     }
 
     /// Admits a call whose credential named this context, or says what is wrong with it. `message`
@@ -205,7 +233,7 @@ impl Context {
         let verifier = &header.verifier;
         let signed = message.get(..signed_bytes(arguments_at, verifier));
         let signed = signed.filter(|_| verifier.flavor == AuthFlavor::Gss);
-        if signed.is_none_or(|signed| self.receive.verify(signed, verifier.body).is_err()) {
+        if signed.is_none_or(|signed| self.receive_keys().verify(signed, verifier.body).is_err()) {
             return Err(GssFault::Verifier);
         }
         if !self.is_proved() {
@@ -239,6 +267,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         }
     }
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Shows no key.
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").field("enctype", &self.send.enctype()).finish_non_exhaustive()
+    }
 }
 
 /// Shows no key.

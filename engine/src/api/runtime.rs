@@ -407,6 +407,8 @@ impl Runtime {
         let varying = (Arc::clone(&self.responders), self.connector.random()?);
         let calls = Arc::clone(&place.calls);
         let handles = HandleCore::new(calls, Rc::clone(&ops), context.pool.clone(), &self.config);
+        #[cfg(feature = "gss")]
+        let gss = GssCore::new(&self.gss, &place.inbox, ops.crypto_counts());
         let dispatch = Dispatch::new(
             ops,
             services,
@@ -414,7 +416,7 @@ impl Runtime {
             handles,
             varying,
             #[cfg(feature = "gss")]
-            GssCore::new(&self.gss, &place.inbox),
+            gss,
         )
         .with_options(options);
         let arrived = ArrivedMessages::with_limit(self.config.poll_budget());

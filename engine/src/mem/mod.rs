@@ -20,6 +20,8 @@ mod loan;
 mod pool;
 mod region;
 mod slab;
+#[cfg(feature = "gss")]
+mod undumped;
 mod witness;
 
 pub use buf::{Buf, Parts};
@@ -31,6 +33,8 @@ pub use pool::BufPool;
 pub use region::RegionHold;
 pub use region::{Region, RegionError, RegionId};
 pub use slab::{SLABS_MAX, Slab, SlabLayout};
+#[cfg(feature = "gss")]
+pub(crate) use undumped::UndumpedPool;
 pub(crate) use witness::Witness;
 
 /// Bytes of a cache line, the alignment of buffers.

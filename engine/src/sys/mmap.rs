@@ -82,6 +82,17 @@ impl Mapping {
         Ok(Self { span, pages, locked })
     }
 
+    /// Maps at least `len` zeroed bytes of small pages that core dumps leave out.
+    ///
+    /// # Errors
+    /// As [`Mapping::anonymous`].
+    #[cfg(feature = "gss")]
+    pub(crate) fn undumped(len: usize) -> io::Result<Self> {
+        let mapping = Self::anonymous(len, PageRequest::default())?;
+        mapping.span.keep_from_dumps()?;
+        Ok(mapping)
+    }
+
     /// The first byte.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.span.base

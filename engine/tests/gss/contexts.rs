@@ -10,6 +10,7 @@ use crate::{
 use spinrpc::gss::mechanism::GivenKeys;
 use spinrpc::gss::{Enctype, GssAcceptor, GssService};
 use spinrpc::sync::lock;
+use spinrpc::sys::clock::{Clock, ClockSource};
 use spinrpc::{
     AuthStat, Backpressure, CallError, CallSpec, ConnectOptions, Procedure, Reconnect,
     RejectStatus, Resend, Token,
@@ -176,6 +177,53 @@ fn what_happens_to_contexts_and_calls_is_counted() {
     // Two calls and their replies, in parts of 16 KiB.
     assert_eq!(stats.body_steps, 4 * 7, "{stats:?}");
     assert!(stats.entries().any(|entry| entry == ("body_steps", 28)));
+}
+
+/// Whichever way a body takes: at once, in steps, or on the thread that answers.
+#[test]
+fn bytes_and_times_of_bodies_are_counted_by_service_at_both_ends() {
+    let has_clock = Clock::shared().source() == ClockSource::Tsc;
+    let server = Server::with_keys(ENCTYPE);
+    for service in SERVICES {
+        for (procedure, length) in [(ECHO, 64), (ECHO, 100_000), (LATER, 64)] {
+            let before = server.engine.gss_stats();
+            let mut caller = connect(&server, &options(keys(ENCTYPE, "alice"), service));
+            let mut spec = CallSpec::new().reply_bytes_max(length + 64);
+            let data = pattern(1, length);
+            caller.client.call(procedure, Token(1), &mut spec, |args| args.opaque(&data)).unwrap();
+            if procedure == LATER {
+                let seen = &server.seen;
+                let has_come = || !lock(&seen.deferred).is_empty();
+                run_core(&mut caller.core, "the call", has_come);
+                let (bytes, deferred) = lock(&seen.deferred).pop().unwrap();
+                deferred.reply(|results| results.opaque(&bytes));
+            }
+            assert_eq!(caller.reply().unwrap(), data);
+            let (after, client) = (server.engine.gss_stats(), caller.engine.gss_stats());
+            let what = format!("{service:?} {procedure:?} {length}: {after:?}");
+            let integrity = (client.bytes_integrity, client.ns_integrity);
+            let privacy = (client.bytes_privacy, client.ns_privacy);
+            let (own, other) = match service {
+                GssService::Privacy => (privacy, integrity),
+                _ => (integrity, privacy),
+            };
+            assert_eq!(other, (0, 0), "{what}");
+            let is_protected = service != GssService::None;
+            assert_eq!(own.1 > 0, has_clock && is_protected, "{what}");
+            // A call and its reply, with their frames.
+            let shortest = if is_protected { 2 * length as u64 } else { 0 };
+            assert!((shortest..=shortest + 200).contains(&own.0), "{what}");
+            let at_server = (
+                after.bytes_integrity - before.bytes_integrity,
+                after.bytes_privacy - before.bytes_privacy,
+            );
+            assert_eq!(at_server, (client.bytes_integrity, client.bytes_privacy), "{what}");
+            let times =
+                [after.ns_integrity > before.ns_integrity, after.ns_privacy > before.ns_privacy];
+            let expected = [GssService::Integrity, GssService::Privacy];
+            assert_eq!(times, expected.map(|of| has_clock && of == service), "{what}");
+        }
+    }
 }
 
 /// It is not executed, and its buffers are there for others at once.

@@ -2,11 +2,11 @@
 
 use crate::common::caller::{Caller, one_opaque, recorder};
 use crate::common::raw::{RawListener, Said};
-use crate::common::{LIMIT, PROGRAM, VERSION, unique_address};
+use crate::common::{LIMIT, PROGRAM, VERSION, unique_address, wait_until};
 use crate::hostile::{FalseServer, MSG, Spoils, opaque, transport};
 use crate::{ECHO, SERVICES, Server, WHO, asked, call, connect, failure, keys};
 use spinrpc::gss::mechanism::{Acceptance, GivenKeys, Mechanism};
-use spinrpc::gss::{Enctype, GssInitiator, GssService};
+use spinrpc::gss::{Awaited, Enctype, GssInitiator, GssService};
 use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, AuthFlavor, AuthStat, CallError, CallSpec, ConnectOptions, OpaqueAuth, Peer,
@@ -94,7 +94,7 @@ type Exchange = Box<dyn Fn(&Peer, &[u8]) -> Result<Vec<u8>, String> + Send + Syn
 fn options(service: GssService, tokens: u8, exchange: Exchange) -> ConnectOptions {
     let mechanism = GivenKeys { tokens, ..keys(ENCTYPE, "alice") };
     let initiator = GssInitiator::new(mechanism, "test@server").service(service);
-    ConnectOptions::new().gss(initiator.fallback(exchange))
+    ConnectOptions::new().gss(initiator.fallback(move |peer, call, _| exchange(peer, call)))
 }
 
 /// A server that denies every token over the connection.
@@ -327,6 +327,39 @@ fn a_client_that_closes_while_the_other_transport_is_silent_ends_at_once() {
     another.serve(&mut client, |_, _| hears.try_recv().is_ok());
     release.send(()).unwrap();
     another.serve(&mut client, |_, client| client.engine.gss_stats().contexts_established == 1);
+}
+
+/// Its thread is free again at once, and its socket closed.
+#[test]
+fn an_exchange_hears_that_its_client_no_longer_waits() {
+    type End = fn(&mut Caller<Vec<u8>>, &mut Denying);
+    let ends: [End; 3] = [
+        |client, _| client.client.close(),
+        |client, _| client.engine.shutdown(),
+        |_, server| server.server = None,
+    ];
+    for end in ends {
+        let ((asks, asked), (returns, returned)) = (channel(), channel());
+        let (asks, returns) = (Mutex::new(asks), Mutex::new(returns));
+        let exchange = move |_: &Peer, _: &[u8], awaited: Awaited<'_>| {
+            assert!(awaited.is_awaited());
+            lock(&asks).send(()).unwrap();
+            while awaited.is_awaited() {
+                std::thread::yield_now();
+            }
+            lock(&returns).send(()).unwrap();
+            Err("nobody waits".to_owned())
+        };
+        let initiator = GssInitiator::new(keys(ENCTYPE, "alice"), "test@server");
+        let with = ConnectOptions::new().gss(initiator.fallback(exchange));
+        let (mut client, mut server) = Denying::meet(&with);
+        server.serve(&mut client, |_, _| asked.try_recv().is_ok());
+        end(&mut client, &mut server);
+        wait_until("the end of the exchange", || {
+            client.core.poll_once();
+            returned.try_recv().is_ok()
+        });
+    }
 }
 
 #[test]

@@ -60,7 +60,7 @@ pub(crate) fn transport(xid: u32, kind: u32, lists: &[u32]) -> Vec<u8> {
 }
 
 /// A call with a credential, and with a verifier if it is under a context.
-fn rpc_call(
+pub(crate) fn rpc_call(
     xid: u32,
     procedure: Procedure,
     credential: &GssCredential<'_>,

@@ -4,17 +4,19 @@ use crate::common::caller::{Caller, SharedHeard, client_config, one_opaque, reco
 use crate::common::raw::RawPeer;
 use crate::common::{LIMIT, PROGRAM, VERSION, valid, wait_until};
 use crate::hostile::send_init;
-use crate::{ECHO, Server, asked, call, caller, connect, failure, keys};
+use crate::{ECHO, LATER, Server, asked, call, caller, connect, failure, keys};
 use spinrpc::gss::mechanism::{Acceptance, GivenKeys, Initiation, Mechanism, MechanismError};
 use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
+use spinrpc::sync::lock;
 use spinrpc::{
     Backpressure, CallError, CallSpec, ConnectError, ConnectOptions, ConnectionEvent, Core, Engine,
     Token,
 };
 use spinrpc_proto::ids::Instant;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant as Time};
 
 const ENCTYPE: Enctype = Enctype::Aes256Sha1;
 
@@ -197,6 +199,139 @@ fn a_context_is_renewed_while_calls_use_all_credits() {
         use_all();
         server.engine.gss_stats().contexts_destroyed == 1
     });
+}
+
+/// A client whose context ends after this time, and whose next one does not come as long as the gate is closed.
+fn ending(server: &Server, lifetime: Duration) -> (Caller<Vec<u8>>, Arc<Gate>) {
+    let gate = Arc::<Gate>::default();
+    let inner = Arc::clone(&gate);
+    let mut mechanism = Hooked::new("alice", move |step| {
+        if step == Step::Begin {
+            inner.pass();
+        }
+    });
+    mechanism.inner.lifetime = lifetime.as_nanos() as u64;
+    let caller = connect(server, &options(mechanism));
+    gate.set(true);
+    (caller, gate)
+}
+
+/// How often each call has ended, by its token, and how.
+fn ends(caller: &Caller<Vec<u8>>) -> BTreeMap<u64, Vec<String>> {
+    let mut ends = BTreeMap::<_, Vec<_>>::new();
+    for (token, reply) in &caller.heard.borrow().replies {
+        let end = reply.as_ref().map_or_else(|error| error.to_string(), |_| "a reply".to_owned());
+        ends.entry(*token).or_default().push(end);
+    }
+    ends
+}
+
+fn has_ended(caller: &Caller<Vec<u8>>) -> impl Fn(u64) -> bool + use<> {
+    let heard = std::rc::Rc::clone(&caller.heard);
+    move |token| heard.borrow().replies.iter().any(|(other, _)| *other == token)
+}
+
+/// Closes it, while its mechanism blocks: each call has ended once, and so has the connection.
+fn close(mut caller: Caller<Vec<u8>>, calls: &[(u64, &str)]) {
+    caller.client.close();
+    let heard = std::rc::Rc::clone(&caller.heard);
+    run_core(&mut caller.core, "the end", || heard.borrow().events.len() == 2);
+    let ends = ends(&caller);
+    for (token, end) in calls {
+        assert!(matches!(&ends[token][..], [only] if only.contains(end)), "{token}: {ends:?}");
+    }
+    let last = heard.borrow().events.last().cloned();
+    assert!(matches!(last, Some(ConnectionEvent::Down { .. })), "{last:?}");
+}
+
+/// The context ends at the client first. Calls in flight end by their time, or go on under the old context; others are refused until
+/// there is another one.
+#[test]
+fn calls_in_flight_outlast_a_context_that_ends_while_the_mechanism_blocks() {
+    const SLOW: u64 = 1;
+    const BRIEF: u64 = 2;
+    for closes in [false, true] {
+        let server = Server::with_keys(ENCTYPE);
+        let lifetime = Duration::from_millis(1600);
+        let (mut caller, gate) = ending(&server, lifetime);
+        let (opened, end) = (Opened(&gate), Time::now() + lifetime + Duration::from_millis(50));
+        let (client, engine) = (caller.client.clone(), caller.engine.clone());
+        wait_until("the clock", || gate.is_waited_at());
+        for (token, deadline) in [(SLOW, LIMIT), (BRIEF, Duration::from_millis(300))] {
+            let mut spec = CallSpec::new().deadline(deadline);
+            client.call(LATER, Token(token), &mut spec, |args| args.opaque(b"slow")).unwrap();
+        }
+        let deferred = &server.seen.deferred;
+        run_core(&mut caller.core, "the calls", || lock(deferred).len() == 2);
+        let has_ended = has_ended(&caller);
+        let echo =
+            |token| client.call(ECHO, Token(token), &mut CallSpec::new(), |args| args.opaque(b"x"));
+        // Its clock is up to a tick late.
+        wait_until("the end of the context", || Time::now() > end);
+        echo(10).unwrap();
+        run_core(&mut caller.core, "an echo", || has_ended(10));
+        assert_eq!(echo(11).err(), Some(Backpressure::Connecting));
+        run_core(&mut caller.core, "the end of its time", || has_ended(BRIEF));
+        if closes {
+            close(caller, &[(BRIEF, "deadline"), (SLOW, "closed by this side")]);
+            continue;
+        }
+        for (data, answer) in lock(deferred).drain(..) {
+            answer.reply(|results| results.opaque(&data));
+        }
+        run_core(&mut caller.core, "the slow call", || has_ended(SLOW));
+        assert!(gate.is_waited_at() && !client.is_up());
+        drop(opened);
+        run_core(&mut caller.core, "another context", || client.is_up());
+        let ended = ends(&caller);
+        assert!(ended.values().all(|ends| ends.len() == 1), "{ended:?}");
+        let replies = ended.iter().filter(|(_, ends)| ends[0] == "a reply").count();
+        assert_eq!((replies, ended[&SLOW][0].as_str()), (ended.len() - 1, "a reply"), "{ended:?}");
+        let stats = engine.gss_stats();
+        assert_eq!((stats.contexts_established, stats.contexts_failed), (2, 0), "{stats:?}");
+        let server = server.engine.clone();
+        run_core(&mut caller.core, "the end of the first", || {
+            server.gss_stats().contexts_destroyed == 1
+        });
+    }
+}
+
+/// The context ends at both ends, and no reply says so before the next call: that is denied, and waits for another context.
+#[test]
+fn calls_denied_under_a_context_that_has_ended_wait_while_the_mechanism_blocks() {
+    const PATIENT: u64 = 1;
+    const BRIEF: u64 = 2;
+    let lifetime = Duration::from_millis(1600);
+    for closes in [false, true] {
+        let mut accepted = keys(ENCTYPE, "server");
+        accepted.lifetime = lifetime.as_nanos() as u64;
+        let server = Server::start(Some(GssAcceptor::new(accepted)));
+        let (mut caller, gate) = ending(&server, lifetime);
+        let opened = Opened(&gate);
+        let (client, engine) = (caller.client.clone(), caller.engine.clone());
+        // Its clock is up to a tick late.
+        let end = Time::now() + lifetime + Duration::from_millis(50);
+        wait_until("the end of the context", || Time::now() > end && gate.is_waited_at());
+        for (token, deadline) in [(PATIENT, LIMIT), (BRIEF, Duration::from_millis(300))] {
+            let mut spec = CallSpec::new().deadline(deadline);
+            client.call(ECHO, Token(token), &mut spec, |args| args.opaque(b"data")).unwrap();
+        }
+        run_core(&mut caller.core, "denials", || engine.gss_stats().calls_denied == 2);
+        let has_ended = has_ended(&caller);
+        run_core(&mut caller.core, "the end of its time", || has_ended(BRIEF));
+        assert!(!client.is_up() && !has_ended(PATIENT));
+        if closes {
+            close(caller, &[(BRIEF, "deadline"), (PATIENT, "denied")]);
+            assert_eq!(server.calls(), 0);
+            continue;
+        }
+        drop(opened);
+        run_core(&mut caller.core, "the call", || has_ended(PATIENT));
+        let ended = ends(&caller);
+        assert!(ended.values().all(|ends| ends.len() == 1), "{ended:?}");
+        assert_eq!(ended[&PATIENT][0], "a reply", "{ended:?}");
+        assert_eq!((server.calls(), engine.gss_stats().contexts_established), (1, 2));
+    }
 }
 
 /// A server whose mechanism goes through the gate.

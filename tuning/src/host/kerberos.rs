@@ -8,8 +8,10 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Kerberos {
-    /// Permissions of [`KEYTAB`]; `None` if there is no such file.
+    /// Permissions of the keytab; `None` if there is no such file.
     pub keytab: Option<Permissions>,
+    /// The keytab that was named ([`Kerberos::use_keytab`]); `None` for [`KEYTAB`]. An absolute path.
+    pub named_keytab: Option<String>,
     /// `default_realm` of `/etc/krb5.conf`. Included files are not read.
     pub realm: Option<String>,
     /// Listeners at TCP port 2049 by any address; `None` if the host does not report its sockets.
@@ -46,12 +48,30 @@ impl Kerberos {
         };
         Self {
             keytab: tree.permissions(KEYTAB),
+            named_keytab: None,
             realm: realm(tree),
             listeners: listeners(tree),
             nfsd_threads: nfsd_threads(tree),
             aes: has(["aes", "aes"]),
             sha: has(["sha_ni", "sha2"]),
         }
+    }
+}
+
+impl Kerberos {
+    /// Examines this keytab instead of [`KEYTAB`], relative to the root of `tree`. A prefix `FILE:` or `WRFILE:`, as in
+    /// `KRB5_KTNAME`, is dropped.
+    pub fn use_keytab(&mut self, tree: &Tree, name: &str) {
+        let path = ["FILE:", "WRFILE:"].into_iter().find_map(|kind| name.strip_prefix(kind));
+        let path = path.unwrap_or(name).trim_start_matches('/');
+        self.keytab = tree.permissions(path);
+        self.named_keytab = Some(format!("/{path}"));
+    }
+
+    /// Path of the keytab.
+    #[must_use]
+    pub fn keytab_path(&self) -> String {
+        self.named_keytab.clone().unwrap_or_else(|| format!("/{KEYTAB}"))
     }
 }
 

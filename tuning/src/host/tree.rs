@@ -6,12 +6,14 @@
 
 use super::record::{Entry, Record};
 use crate::text::is_harmless;
-use rustix::fs::{Access, Mode, OFlags};
+use rustix::fs::{Access, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use spinrpc::sys::affinity::CpuSet;
 use std::cell::RefCell;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -38,7 +40,8 @@ impl Tree {
         Self::directory("/")
     }
 
-    /// The files below a directory that stands for a host's root.
+    /// The files below a directory that stands for a host's root. Symbolic links in it cannot lead out of it: as after chroot, `/` is
+    /// this directory, and so is its parent. Needs Linux 5.6; nothing is read on older kernels.
     #[must_use]
     pub fn directory(root: impl Into<PathBuf>) -> Self {
         Self { source: Source::Directory(root.into()), log: None }
@@ -131,7 +134,7 @@ impl Tree {
     #[must_use]
     pub fn peek(&self, path: &str) -> Option<String> {
         match &self.source {
-            Source::Directory(root) => Some(clean(&read(&root.join(path), TEXT_BYTES_MAX)?)),
+            Source::Directory(root) => Some(clean(&read(root, path, TEXT_BYTES_MAX)?)),
             Source::Record(record) => record.text(path).map(|text| clean(text.as_bytes())),
         }
     }
@@ -141,7 +144,7 @@ impl Tree {
     #[must_use]
     pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         let bytes = match &self.source {
-            Source::Directory(root) => read(&root.join(path), BYTES_MAX)?,
+            Source::Directory(root) => read(root, path, BYTES_MAX)?,
             Source::Record(record) => from_hex(record.text(path)?)?,
         };
         self.note(path, || Entry::Text(to_hex(&bytes)));
@@ -154,7 +157,7 @@ impl Tree {
     #[must_use]
     pub fn names(&self, path: &str) -> Vec<String> {
         let mut names = match &self.source {
-            Source::Directory(root) => names_in(&root.join(path)),
+            Source::Directory(root) => names_in(root, path).unwrap_or_default(),
             Source::Record(record) => record.names(path),
         };
         names.retain(|name| name.chars().all(is_harmless));
@@ -167,7 +170,7 @@ impl Tree {
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         let exists = match &self.source {
-            Source::Directory(root) => fs::symlink_metadata(root.join(path)).is_ok(),
+            Source::Directory(root) => found(root, path, OFlags::NOFOLLOW).is_some(),
             Source::Record(record) => record.exists(path),
         };
         if exists {
@@ -181,7 +184,8 @@ impl Tree {
     pub fn link_name(&self, path: &str) -> Option<String> {
         let target = match &self.source {
             Source::Directory(root) => {
-                clean(fs::read_link(root.join(path)).ok()?.to_string_lossy().as_bytes())
+                let link = found(root, path, OFlags::NOFOLLOW)?;
+                clean(rustix::fs::readlinkat(&link, "", Vec::new()).ok()?.as_bytes())
             }
             Source::Record(record) => clean(record.link(path)?.as_bytes()),
         };
@@ -197,7 +201,7 @@ impl Tree {
         }
         let writable = match &self.source {
             Source::Directory(root) => {
-                rustix::fs::access(root.join(path), Access::WRITE_OK).is_ok()
+                found(root, path, OFlags::empty()).is_some_and(|it| allows(&it, Access::WRITE_OK))
             }
             Source::Record(record) => record.text(path) == Some(WRITABLE),
         };
@@ -212,10 +216,10 @@ impl Tree {
     pub fn permissions(&self, path: &str) -> Option<Permissions> {
         let permissions = match &self.source {
             Source::Directory(root) => {
-                let path = root.join(path);
-                let found = fs::metadata(&path).ok()?;
-                let is_readable = rustix::fs::access(&path, Access::READ_OK).is_ok();
-                Permissions { mode: found.mode() & 0o7777, owner: found.uid(), is_readable }
+                let file = found(root, path, OFlags::empty())?;
+                let is_readable = allows(&file, Access::READ_OK);
+                let file = File::from(file).metadata().ok()?;
+                Permissions { mode: file.mode() & 0o7777, owner: file.uid(), is_readable }
             }
             Source::Record(record) => Permissions::parse(record.text(path)?)?,
         };
@@ -280,10 +284,10 @@ pub const BYTES_MAX: usize = 256;
 pub const NAMES_MAX: usize = 1 << 16;
 
 /// Reads regular files only: a pipe would block, and reading a device can have side effects.
-fn read(path: &Path, bytes_max: usize) -> Option<Vec<u8>> {
+fn read(root: &Path, path: &str, bytes_max: usize) -> Option<Vec<u8>> {
     // Opened before the type is checked: the path may change in between.
-    let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, how, Mode::empty()).ok()?);
+    let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(open_in(root, path, how).ok()?);
     if !file.metadata().ok()?.is_file() {
         return None;
     }
@@ -292,10 +296,38 @@ fn read(path: &Path, bytes_max: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn names_in(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().take(NAMES_MAX);
-    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+fn names_in(root: &Path, path: &str) -> Option<Vec<String>> {
+    let folder = open_in(root, path, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
+    let entries = rustix::fs::Dir::new(folder).ok()?.take(NAMES_MAX).map_while(Result::ok);
+    let names = entries.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
+    Some(names.filter(|name| !matches!(name.as_str(), "." | "..")).collect())
 }
+
+/// The file at this path, which is not opened for reading.
+fn found(root: &Path, path: &str, how: OFlags) -> Option<OwnedFd> {
+    open_in(root, path, OFlags::PATH | how).ok()
+}
+
+/// Returns whether this process may access a file: by its descriptor, because its path may lead elsewhere by now.
+fn allows(file: &OwnedFd, access: Access) -> bool {
+    rustix::fs::access(format!("/proc/self/fd/{}", file.as_raw_fd()), access).is_ok()
+}
+
+fn open_in(root: &Path, path: &str, how: OFlags) -> rustix::io::Result<OwnedFd> {
+    let how = how | OFlags::CLOEXEC;
+    if root == Path::new("/") {
+        return rustix::fs::open(root.join(path), how, Mode::empty());
+    }
+    let of_root = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(root, of_root, Mode::empty())?;
+    let open = || rustix::fs::openat2(&root, path, how, Mode::empty(), ResolveFlags::IN_ROOT);
+    // The kernel asks for another attempt when something was renamed or mounted meanwhile, anywhere.
+    let mut attempts = std::iter::repeat_with(open).take(OPEN_ATTEMPTS);
+    attempts.find(|file| !matches!(file, Err(Errno::AGAIN))).unwrap_or(Err(Errno::AGAIN))
+}
+
+/// Attempts to open a file below a directory.
+const OPEN_ATTEMPTS: usize = 32;
 
 /// Removes invalid UTF-8 and control characters that a terminal would obey.
 fn clean(bytes: &[u8]) -> String {

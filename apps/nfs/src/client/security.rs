@@ -80,7 +80,9 @@ fn protected(
     if let Some(port) = tcp_port(server, security.port) {
         // Half of the time for a connection: the reason for a failure is to be told, and not that the time is over.
         let time = tcp::TIMEOUT_MAX.min(super::connect_timeout(options) / 2);
-        initiator = initiator.fallback(move |peer, call| tcp::exchange(peer, port, time, call));
+        initiator = initiator.fallback(move |peer, call, awaited| {
+            tcp::exchange(peer, port, tcp::Limits::new(time, &|| awaited.is_awaited()), call)
+        });
     }
     Ok(ConnectOptions::new().gss(initiator))
 }

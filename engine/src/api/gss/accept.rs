@@ -1,5 +1,6 @@
 //! Contexts of a server: those that are there, and those that are being established.
 
+use super::keys::new_context;
 use super::stats::GssCounts;
 use crate::reactor::words::protection::{Unprotected, fill_random, now};
 use crate::sync::lock;
@@ -11,6 +12,7 @@ use spinrpc_proto::ids::Instant;
 use spinrpc_proto::rpc::{GssInitResult, GssService};
 use std::any::Any;
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -107,6 +109,12 @@ fn no_context() -> MechanismError {
     const NO_CONTEXT: u32 = 8 << 16;
     let reason = "no context of this handle is being established".to_owned();
     MechanismError { major: NO_CONTEXT, minor: 0, reason }
+}
+
+fn no_memory(error: io::Error) -> MechanismError {
+    /// GSS_S_FAILURE.
+    const FAILURE: u32 = 13 << 16;
+    MechanismError { major: FAILURE, minor: 0, reason: format!("no memory for keys: {error}") }
 }
 
 /// The contexts of an engine.
@@ -235,7 +243,8 @@ impl Acceptor {
                 Answered { handle, major, minor: 0, token, context: None }
             }
             Acceptance::Complete(established, token) => {
-                let context = Arc::new(Context::new(Role::Acceptor, established));
+                let context = new_context(Role::Acceptor, established).map_err(no_memory)?;
+                let context = Arc::new(context);
                 let handle = self.table.insert(Arc::clone(&context), host, now()).to_vec();
                 GssCounts::count(&self.counts.contexts_accepted);
                 let (major, context) = (GssInitResult::COMPLETE, Some(context));

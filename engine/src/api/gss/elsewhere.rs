@@ -1,7 +1,7 @@
 //! Contexts that are not established over the connection of their calls, because the server denies that: INIT and
 //! CONTINUE_INIT go over another transport, which the application provides. Runs on threads of mechanisms.
 
-use super::initiate::{GssInitiator, Step};
+use super::initiate::{Awaited, GssInitiator, Step};
 use super::securing::{Done, ROUNDS_MAX, TOO_MANY_TOKENS, conclude, gss_credential, parse_answer};
 use crate::fabric::Peer;
 use crate::reactor::words::protection::{fill_random, now};
@@ -43,7 +43,12 @@ impl Elsewhere {
                 return Err("the context is not wanted any more".into());
             }
             let answer = self
-                .exchange(initiator, Xid(first.wrapping_add(round)), &handle, &token)
+                .exchange(
+                    (initiator, Awaited(wanted)),
+                    Xid(first.wrapping_add(round)),
+                    &handle,
+                    &token,
+                )
                 .and_then(|reply| parse_answer(&reply))
                 .map_err(|reason| self.explain(&reason))?;
             handle.clone_from(&answer.handle);
@@ -59,7 +64,7 @@ impl Elsewhere {
 
     fn exchange(
         self,
-        initiator: &GssInitiator,
+        (initiator, awaited): (&GssInitiator, Awaited<'_>),
         xid: Xid,
         handle: &[u8],
         token: &[u8],
@@ -67,7 +72,8 @@ impl Elsewhere {
         let mut body = [0; AUTH_BODY_MAX_BYTES];
         let length = gss_credential(initiator.service, handle, &mut body)?;
         let credential = OpaqueAuth { flavor: AuthFlavor::Gss, body: &body[..length] };
-        let reply = initiator.exchange(&self.peer, &self.message(xid, credential, token)?)?;
+        let message = self.message(xid, credential, token)?;
+        let reply = initiator.exchange(&self.peer, &message, awaited)?;
         let (header, _) = ReplyHeader::parse(&reply).map_err(|error| error.to_string())?;
         match header.xid == xid {
             true => Ok(reply),

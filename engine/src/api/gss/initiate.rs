@@ -1,6 +1,7 @@
 //! Establishes the context of a client, with any mechanism.
 
 use crate::fabric::Peer;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_gss::context::Established;
 use spinrpc_gss::mechanism::{Initiation, Mechanism, MechanismError};
 use spinrpc_proto::ids::Instant;
@@ -19,7 +20,21 @@ pub struct GssInitiator {
 }
 
 /// Sends a call to the host of a peer over another transport, and returns the reply.
-type Exchange = dyn Fn(&Peer, &[u8]) -> Result<Vec<u8>, String> + Send + Sync;
+type Exchange = dyn Fn(&Peer, &[u8], Awaited<'_>) -> Result<Vec<u8>, String> + Send + Sync;
+
+/// Tells an exchange over another transport ([`GssInitiator::fallback`]) whether its client still waits for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Awaited<'a>(pub(super) &'a AtomicBool);
+
+impl Awaited<'_> {
+    /// Returns false once the client was closed, its connection was lost, its engine was shut down, or the time of the
+    /// exchange is over (`gss.mechanism_ms`). Any thread may ask.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        // Pairs with nothing: it only ends the exchange.
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 impl GssInitiator {
     /// With this service of the network, such as `nfs@server`, and [`GssService::Integrity`].
@@ -41,19 +56,19 @@ impl GssInitiator {
     }
 
     /// Establishes contexts over another transport, such as TCP, where the server denies INIT over the connection. `exchange`
-    /// is given the peer of the connection and a call without a record mark, and returns the reply to it or the reason why there
-    /// is none. It has to go to the host of this peer: another one of the same name does not know the contexts of the first.
+    /// is given the peer of the connection, a call without a record mark, and whether the client still waits, and returns the reply or
+    /// the reason why there is none. It has to go to the host of this peer: another one of the same name does not know the contexts of the first.
     /// Servers of NFS over RDMA offer TCP port 2049 for that (RFC 8166 section 8.2.2.1). Calls go over the connection all the
     /// same.
     ///
     /// It runs on the thread of the mechanism, of which there are four, and may block. A client does not wait longer than
-    /// `gss.mechanism_ms` for all calls of one context, but the thread is free only when `exchange` returns. What it returns is not
-    /// trusted, but it is in memory already: `exchange` has to bound its length. After a failure and after a reconnect, the
+    /// `gss.mechanism_ms` for all calls of one context, but the thread is free only when `exchange` returns: it has to ask
+    /// [`Awaited::is_awaited`] while it blocks, such as every 100 ms. What it returns is not trusted, but it is in memory already: `exchange` has to bound its length. After a failure and after a reconnect, the
     /// connection is tried first.
     #[must_use]
     pub fn fallback(
         mut self,
-        exchange: impl Fn(&Peer, &[u8]) -> Result<Vec<u8>, String> + Send + Sync + 'static,
+        exchange: impl Fn(&Peer, &[u8], Awaited<'_>) -> Result<Vec<u8>, String> + Send + Sync + 'static,
     ) -> Self {
         self.fallback = Some(Arc::new(exchange));
         self
@@ -63,9 +78,14 @@ impl GssInitiator {
         self.fallback.is_some()
     }
 
-    pub(super) fn exchange(&self, peer: &Peer, call: &[u8]) -> Result<Vec<u8>, String> {
+    pub(super) fn exchange(
+        &self,
+        peer: &Peer,
+        call: &[u8],
+        awaited: Awaited<'_>,
+    ) -> Result<Vec<u8>, String> {
         let Some(exchange) = &self.fallback else { return Err("there is no other way".into()) };
-        let exchanged = catch_unwind(AssertUnwindSafe(|| exchange(peer, call)));
+        let exchanged = catch_unwind(AssertUnwindSafe(|| exchange(peer, call, awaited)));
         exchanged.unwrap_or_else(|_| Err("the application's exchange panicked".into()))
     }
 

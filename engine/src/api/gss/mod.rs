@@ -92,12 +92,16 @@
 //!   no context.
 //! * The table of contexts may be full of contexts in use: then new ones replace each other until a call has used them.
 //! * What is required of calls ([`GssAcceptor::require`]) is required for all programs of an engine.
-//! * Keys are cleared when they are dropped, but values that are moved may leave copies in memory.
+//! * Keys are cleared when they are dropped. Core dumps leave the keys of contexts out (`MADV_DONTDUMP`), and the stack of the
+//!   thread on which they were derived is overwritten, but values that are moved may leave copies in memory. Memory of the
+//!   mechanism's own (MIT's library, its ticket cache and keytab) and hashes of messages that are being processed are
+//!   dumped.
 
 mod accept;
 mod elsewhere;
 mod initiate;
 mod initiating;
+mod keys;
 mod opened;
 mod records;
 mod securing;
@@ -106,7 +110,7 @@ mod stats;
 mod threads;
 
 pub use accept::GssAcceptor;
-pub use initiate::GssInitiator;
+pub use initiate::{Awaited, GssInitiator};
 pub(super) use securing::Securing;
 pub use spinrpc_gss::context::Established;
 #[cfg(feature = "krb5")]

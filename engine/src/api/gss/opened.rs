@@ -9,6 +9,7 @@ use crate::mem::{Bulk, BulkPool};
 use crate::reactor::pending::gss_calls::{SentCall, take_all};
 use crate::reactor::pending::gss_work::{ReplyOpening, Work};
 use crate::reactor::words::calls::{ReplyFrame, WholeReply};
+use crate::reactor::words::crypto_counts::CryptoCounts;
 use crate::reactor::words::protection::{Unprotected, open, take};
 use std::ops::Range;
 
@@ -59,7 +60,7 @@ impl Dispatch {
         match begun {
             Ok(Some(reply)) if takes_steps => entry.link.ops.push_work(Work::Reply(reply)),
             Ok(Some(mut reply)) => {
-                let opened = reply.finish();
+                let opened = reply.finish(&entry.link.ops.crypto_counts());
                 Self::deliver_results_of(entry, &mut reply, opened);
             }
             Ok(None) => {}
@@ -111,13 +112,14 @@ impl Dispatch {
 
 /// Opens a body in private memory: where it came to lie the server may write still.
 pub(super) fn open_copy(
-    pool: &BulkPool,
+    (pool, counts): (&BulkPool, &CryptoCounts),
     sent: &SentCall,
     body: &[u8],
 ) -> Result<(Bulk, Range<usize>), CallError> {
     let mut message = copy(pool, body)?;
     let context = &sent.context;
-    let opened = open(&context.context, context.service, message.bytes_mut(), sent.sequence);
+    let (body, sequence) = (message.bytes_mut(), sent.sequence);
+    let opened = open(&context.context, context.service, body, sequence, counts);
     opened.map(|place| (message, place)).map_err(|why| unopened(&why))
 }
 

@@ -4,6 +4,7 @@
 
 use super::elsewhere::Elsewhere;
 use super::initiate::{GssInitiator, Negotiation, Step};
+use super::keys::new_context;
 use super::opened::open_copy;
 use super::stats::GssCounts;
 use super::threads::GssCore;
@@ -22,7 +23,6 @@ use crate::reactor::words::calls::{
 use crate::reactor::words::protection::{ClientContext, now, now_at_most};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_gss::Role;
-use spinrpc_gss::context::Context;
 use spinrpc_proto::ids::{Instant, Procedure, Program, Version, Xid};
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::rpc::{
@@ -304,7 +304,8 @@ pub(super) fn conclude(step: Step, answer: Answer, service: GssService) -> Resul
     match (step, answer.verifier) {
         (Step::Send(negotiation, token), None) => Ok(Done::Token(negotiation, token)),
         (Step::Complete(established), Some(verifier)) => {
-            let context = Context::new(Role::Initiator, established);
+            let context = new_context(Role::Initiator, established);
+            let context = context.map_err(|error| format!("no memory for keys: {error}"))?;
             let verified = context.verify_reply(answer.window, &verifier);
             verified.map_err(|_| "the server does not have the key of the context")?;
             let Answer { handle, window, .. } = answer;
@@ -550,7 +551,7 @@ impl Dispatch {
         (sent, pool): (Option<SentCall>, &crate::mem::BulkPool),
     ) {
         let opened = checked.and_then(|at| match &sent {
-            Some(sent) => open_copy(pool, sent, &stream[at..]),
+            Some(sent) => open_copy((pool, &entry.link.ops.crypto_counts()), sent, &stream[at..]),
             None => Err(NOT_AUTHENTIC),
         });
         if let (Err(error), Some(securing)) = (&opened, &entry.securing) {

@@ -231,7 +231,7 @@ impl Dispatch {
             self.ops.push_work(Work::Call(call));
             return CallOutcome::Deferred;
         }
-        let Ok(place) = open(context, service, body, sequence) else {
+        let Ok(place) = open(context, service, body, sequence, &self.gss.crypto) else {
             return self.answer_fault(serving, GssFault::Body);
         };
         let arguments = &message.bytes()[at..][place];
@@ -329,6 +329,7 @@ impl Dispatch {
         };
         let (acceptor, host) = (Arc::clone(acceptor), self.ops.host_of(serving.conn));
         let (handle, token) = (credential.handle.to_vec(), token.to_vec());
+        let crypto = Arc::clone(&self.gss.crypto);
         let job = move || {
             if ticket.is_unheard() {
                 return;
@@ -337,7 +338,7 @@ impl Dispatch {
             if let Some(context) = &answered.context {
                 let (context, service) = (Arc::clone(context), GssService::None);
                 let sequence = Answered::WINDOW;
-                ticket.protect(Protection { context, service, sequence });
+                ticket.protect(Protection { context, service, sequence }, crypto);
             }
             let write = |stream: &mut StreamWriter<'_>| answered.result().write(stream.xdr());
             ticket.reply(ReplyData::new(), &mut once(write));

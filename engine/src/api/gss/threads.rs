@@ -5,12 +5,14 @@
 
 use super::accept::{Acceptor, GssAcceptor};
 use super::initiating::{Initiating, Task};
+use super::keys::clear_stack;
 use super::securing::Outcome;
 use super::stats::{GssCounts, GssStats};
 use crate::api::errors::EngineError;
 use crate::api::helper::spawn_helper;
 use crate::config::Config;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
+use crate::reactor::words::crypto_counts::CryptoCounts;
 use crate::reactor::words::protection::now;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
@@ -46,7 +48,7 @@ pub(in crate::api) struct GssShared {
     /// Those of threads that are no core.
     pub(super) counts: Arc<GssCounts>,
     /// Those of cores.
-    cores: Mutex<Vec<Arc<GssCounts>>>,
+    cores: Mutex<Vec<(Arc<GssCounts>, Arc<CryptoCounts>)>>,
 }
 
 /// A thread, which is there from its first job on.
@@ -61,6 +63,7 @@ pub(in crate::api) struct GssCore {
     /// Results of the thread for this core.
     pub(super) outcomes: SegQueue<Outcome>,
     pub(super) counts: Arc<GssCounts>,
+    pub(super) crypto: Arc<CryptoCounts>,
     inbox: Arc<Inbox>,
 }
 
@@ -86,7 +89,10 @@ impl GssShared {
     pub(in crate::api) fn stats(&self) -> GssStats {
         let mut stats = GssStats::default();
         stats.add(&self.counts);
-        lock(&self.cores).iter().for_each(|counts| stats.add(counts));
+        for (counts, crypto) in &*lock(&self.cores) {
+            stats.add(counts);
+            stats.add_crypto(crypto);
+        }
         if let Some(acceptor) = self.acceptor.get() {
             let table = &acceptor.table;
             table.sweep(now());
@@ -214,14 +220,19 @@ pub(super) fn run_job(job: Job) {
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
         tracing::error!("a security mechanism panicked");
     }
+    clear_stack();
 }
 
 impl GssCore {
-    pub(in crate::api) fn new(shared: &Arc<GssShared>, inbox: &Arc<Inbox>) -> Arc<Self> {
+    pub(in crate::api) fn new(
+        shared: &Arc<GssShared>,
+        inbox: &Arc<Inbox>,
+        crypto: Arc<CryptoCounts>,
+    ) -> Arc<Self> {
         let (shared, inbox) = (Arc::clone(shared), Arc::clone(inbox));
         let counts = Arc::<GssCounts>::default();
-        lock(&shared.cores).push(Arc::clone(&counts));
-        Arc::new(Self { shared, outcomes: SegQueue::new(), counts, inbox })
+        lock(&shared.cores).push((Arc::clone(&counts), Arc::clone(&crypto)));
+        Arc::new(Self { shared, outcomes: SegQueue::new(), counts, crypto, inbox })
     }
 
     /// Tells the core what came of a job.

@@ -9,6 +9,8 @@ use crate::mem::{Bulk, BulkPool};
 use crate::reactor::pending::mailbox::{DeferredAnswer, DeferredReply, Inbox};
 use crate::reactor::pending::reply_cache::Ticket;
 use crate::reactor::words::calls::RpcRefusal;
+#[cfg(feature = "gss")]
+use crate::reactor::words::crypto_counts::CryptoCounts;
 use crate::reactor::words::draft::{Cuts, Draft, EncodeOnce};
 use crate::reactor::words::message_memory::{Undrafted, check};
 use crate::reactor::words::messages::{SUCCESS_HEADER, SYSTEM_ERR};
@@ -57,9 +59,9 @@ pub(in crate::reactor) struct Room {
     pub(in crate::reactor) pool: BulkPool,
     pub(in crate::reactor) stage: Bulk,
     pub(in crate::reactor) plan: ReplyPlan,
-    /// Protection of the reply, if its call came under RPCSEC_GSS.
+    /// Protection of the reply, if its call came under RPCSEC_GSS, and where its sealing is counted.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) protection: Option<Protection>,
+    pub(in crate::reactor) protection: Option<(Protection, Arc<CryptoCounts>)>,
     /// The thread of the core, and the cost of a body above which the core decides when it is sealed.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) core: (std::thread::ThreadId, usize),
@@ -91,11 +93,11 @@ impl DeferTicket {
         self.post(DeferredAnswer::TooLate);
     }
 
-    /// Sets the protection of the results.
+    /// Sets the protection of the results, and where their sealing is counted.
     #[cfg(feature = "gss")]
-    pub(crate) fn protect(&mut self, protection: Protection) {
+    pub(crate) fn protect(&mut self, protection: Protection, counts: Arc<CryptoCounts>) {
         if let Some(room) = &mut self.room {
-            room.protection = Some(protection);
+            room.protection = Some((protection, counts));
         }
     }
 
@@ -234,7 +236,7 @@ impl Room {
     /// Encodes the contents of the reply, protected if its call was.
     fn encode(self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
         #[cfg(feature = "gss")]
-        if let Some(protection) = &self.protection {
+        if let Some((protection, counts)) = &self.protection {
             if self.leaves_sealing(protection, &data, draft) {
                 let laid_out = protection.lay_out(&self.pool, &data, draft);
                 return laid_out.map_or(REFUSAL, |reply| {
@@ -243,7 +245,7 @@ impl Room {
                 });
             }
             if protection.service.protects_body() {
-                let sealed = protection.seal(&self.pool, &data, draft);
+                let sealed = protection.seal(&self.pool, &data, draft, counts);
                 return sealed.map_or(REFUSAL, |stream| {
                     let encoded = Encoded::plain(stream.len());
                     DeferredAnswer::Results { stream, encoded, data: data.without_items() }

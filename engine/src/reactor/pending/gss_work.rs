@@ -9,6 +9,7 @@ use crate::mem::{Bulk, BulkPool};
 use crate::reactor::pending::gss_calls::{DeniedCall, SentCall};
 use crate::reactor::pending::mailbox::DeferredReply;
 use crate::reactor::words::calls::{CallSpec, PartCopied};
+use crate::reactor::words::crypto_counts::CryptoCounts;
 use crate::reactor::words::memory::DEFERRED_MAX;
 use crate::reactor::words::protection::{
     ClientContext, LaidOut, Protection, Unprotected, cost, weight,
@@ -19,6 +20,7 @@ use spinrpc_gss::{BodyOpening, BodySealing, Progress};
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::SlotId;
+use spinrpc_proto::rpc::GssService;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -133,11 +135,17 @@ pub(crate) struct GssWork {
     at_once: (u64, usize),
     /// Bytes of waiting bodies that this turn may still process.
     left: usize,
+    /// Bytes and times of all bodies of the core.
+    pub(in crate::reactor) crypto: Arc<CryptoCounts>,
 }
 
 impl GssWork {
     /// Creates the list for a core with this memory.
-    pub(in crate::reactor) fn new(step_bytes: usize, pool: &BulkPool) -> Self {
+    pub(in crate::reactor) fn new(
+        step_bytes: usize,
+        pool: &BulkPool,
+        crypto: CryptoCounts,
+    ) -> Self {
         let share = |blocks: usize| (blocks / BLOCKS_SHARE).clamp(1, BODIES_MAX);
         let long_max = share(pool.classes().last().map_or(0, |longest| longest.total));
         let holding = pool.classes().find(|class| class.block_bytes > step_bytes);
@@ -159,6 +167,7 @@ impl GssWork {
             step_bytes,
             at_once,
             left,
+            crypto: Arc::new(crypto),
         }
     }
 
@@ -269,7 +278,7 @@ impl GssWork {
         let work = self.waiting.get_mut(index)?;
         self.last = work.conn().index();
         self.left = left.saturating_sub(work.cost().max(1));
-        let end = work.step(left)?;
+        let end = work.step_measured(left, &self.crypto)?;
         self.finish(index, end)
     }
 
@@ -292,7 +301,7 @@ impl GssWork {
         let index = self.waiting.iter().position(is_meant)?;
         let work = self.waiting.get_mut(index)?;
         let end = loop {
-            if let Some(end) = work.step(usize::MAX) {
+            if let Some(end) = work.step_measured(usize::MAX, &self.crypto) {
                 break end;
             }
         };
@@ -375,15 +384,42 @@ impl Work {
 
     /// Cost of all of it.
     fn cost(&self) -> usize {
-        let (context, message, at) = match self {
-            Self::Call(call) => (&*call.protection.context, Some(&call.message), call.at),
-            Self::Reply(reply) => (&reply.sent.context.context, Some(&reply.message), reply.at),
-            Self::Seal(reply) => {
-                (&*reply.protection.context, Some(&reply.reply.message), reply.reply.at)
-            }
-            Self::Send(call) => (&call.context.context, call.message.as_ref(), call.at),
+        let context = match self {
+            Self::Call(call) => &*call.protection.context,
+            Self::Reply(reply) => &reply.sent.context.context,
+            Self::Seal(reply) => &*reply.protection.context,
+            Self::Send(call) => &call.context.context,
         };
-        cost(context, message.map_or(0, Bulk::len).saturating_sub(at))
+        cost(context, self.body_bytes())
+    }
+
+    fn body_bytes(&self) -> usize {
+        let (message, at) = match self {
+            Self::Call(call) => (Some(&call.message), call.at),
+            Self::Reply(reply) => (Some(&reply.message), reply.at),
+            Self::Seal(reply) => (Some(&reply.reply.message), reply.reply.at),
+            Self::Send(call) => (call.message.as_ref(), call.at),
+        };
+        message.map_or(0, Bulk::len).saturating_sub(at)
+    }
+
+    fn service(&self) -> GssService {
+        match self {
+            Self::Call(call) => call.protection.service,
+            Self::Reply(reply) => reply.sent.context.service,
+            Self::Seal(reply) => reply.protection.service,
+            Self::Send(call) => call.context.service,
+        }
+    }
+
+    /// Processes a part of at most this cost. Counts its time, and the bytes of the body once that is finished.
+    fn step_measured(&mut self, at_most: usize, counts: &CryptoCounts) -> Step {
+        let service = self.service();
+        let end = counts.measure(service, || self.step(at_most));
+        if end.is_some() {
+            counts.count(service, self.body_bytes());
+        }
+        end
     }
 
     /// Processes a part of at most this cost.
@@ -411,12 +447,16 @@ impl Work {
 
 impl ReplyOpening {
     /// Does what is left of it at once.
-    pub(crate) fn finish(&mut self) -> Result<Range<usize>, Unprotected> {
-        loop {
-            if let Some(end) = self.step(usize::MAX) {
-                return end;
+    pub(crate) fn finish(&mut self, counts: &CryptoCounts) -> Result<Range<usize>, Unprotected> {
+        let service = self.sent.context.service;
+        counts.count(service, self.message.len().saturating_sub(self.at));
+        counts.measure(service, || {
+            loop {
+                if let Some(end) = self.step(usize::MAX) {
+                    return end;
+                }
             }
-        }
+        })
     }
 
     /// Copies a part of it, or opens one.
@@ -474,6 +514,7 @@ mod tests {
     use crate::mem::{BulkClass, Region};
     use crate::reactor::pending::gss_calls::GssCalls;
     use crate::sync::atomic::AtomicBool;
+    use crate::sys::clock::Clock;
     use crate::sys::mmap::SharedMemory;
     use spinrpc_gss::context::Established;
     use spinrpc_gss::random::AesConfounders;
@@ -546,7 +587,7 @@ mod tests {
         let bytes = BulkPool::region_bytes(&classes).unwrap() + 64;
         let region = Region::from_boxed(vec![0; bytes].into());
         let pool = BulkPool::new(region, &classes).unwrap();
-        let mut work = GssWork::new(STEP, &pool);
+        let mut work = GssWork::new(STEP, &pool, CryptoCounts::new(Clock::monotonic()));
         let conns = [ConnId::new(0, 0), ConnId::new(1, 0)];
         // A turn processes as much as a step where it arrives.
         work.enter(7);

@@ -25,6 +25,7 @@ use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor, CallHeader};
 use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::roundup4;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 /// Knowledge about a call for whose Read chunks there is no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +89,8 @@ impl CoreCell {
                 return Ok(());
             }
             let body = &mut reply.message.bytes_mut()[reply.at..];
-            finish_sealing(&protection.context, &mut sealing, body)?;
+            let counts = Arc::clone(&self.reactor().gss_work.crypto);
+            finish_sealing((&protection.context, protection.service), &mut sealing, body, &counts)?;
             self.reactor().post_sealed(to, reply.message, data);
             Ok(())
         });
@@ -313,7 +315,8 @@ impl Reactor {
             let waits = self.gss_work.is_to_wait(conn, cost(&protection.context, sealed));
             if !waits {
                 let body = &mut reply.message.bytes_mut()[reply.at..];
-                finish_sealing(&protection.context, &mut sealing, body).ok()?;
+                let sealed = (&*protection.context, protection.service);
+                finish_sealing(sealed, &mut sealing, body, &self.gss_work.crypto).ok()?;
             }
             Some((protection, sealing, waits))
         });

@@ -495,7 +495,10 @@ impl Reactor {
             stage,
             plan,
             #[cfg(feature = "gss")]
-            protection: c.serves[usize::from(to.slot.index)].protection.clone(),
+            protection: c.serves[usize::from(to.slot.index)]
+                .protection
+                .clone()
+                .map(|protection| (protection, Arc::clone(&self.gss_work.crypto))),
             #[cfg(feature = "gss")]
             core: (std::thread::current().id(), self.gss_work.free_bytes()),
         };

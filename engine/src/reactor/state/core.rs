@@ -15,6 +15,8 @@ use crate::reactor::pending::pulling::Pulling;
 use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::lane_memory::Lane;
 use crate::reactor::state::rfc5666::CoreDialect;
+#[cfg(feature = "gss")]
+use crate::reactor::words::crypto_counts::CryptoCounts;
 use crate::reactor::words::instance::Instance;
 use crate::reactor::words::latency::CallTimer;
 use crate::reactor::words::memory::longest_block_bytes;
@@ -115,6 +117,12 @@ impl CoreCell {
         Self { state: RefCell::new(reactor), lane, connect, inbox, names_times }
     }
 
+    /// Counters of bodies under RPCSEC_GSS.
+    #[cfg(feature = "gss")]
+    pub(crate) fn crypto_counts(&self) -> Arc<CryptoCounts> {
+        Arc::clone(&self.reactor().gss_work.crypto)
+    }
+
     /// The state, for one step.
     #[inline]
     pub(in crate::reactor) fn reactor(&self) -> RefMut<'_, Reactor> {
@@ -172,7 +180,7 @@ impl Reactor {
             timer: None,
             latencies: None,
             #[cfg(feature = "gss")]
-            gss_work: GssWork::new(config.gss_step_bytes(), &bulk),
+            gss_work: GssWork::new(config.gss_step_bytes(), &bulk, CryptoCounts::new(clock)),
             fabric,
             config,
             clock,

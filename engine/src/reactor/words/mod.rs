@@ -2,6 +2,8 @@
 //! knows a connection.
 
 pub(crate) mod calls;
+#[cfg(feature = "gss")]
+pub(crate) mod crypto_counts;
 pub(crate) mod draft;
 pub(crate) mod gate;
 pub(crate) mod idle;

@@ -3,6 +3,7 @@
 
 use crate::fabric::Origin;
 use crate::mem::{Bulk, BulkPool};
+use crate::reactor::words::crypto_counts::CryptoCounts;
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::reply_plan::ReplyData;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -204,11 +205,13 @@ impl Protection {
         pool: &BulkPool,
         data: &ReplyData,
         draft: &Draft<'_>,
+        counts: &CryptoCounts,
     ) -> Result<Bulk, Unprotected> {
         let mut laid_out = self.lay_out(pool, data, draft)?;
         let mut sealing = self.begin_sealing(&mut laid_out)?;
         let LaidOut { message, at, .. } = &mut laid_out;
-        finish_sealing(&self.context, &mut sealing, &mut message.bytes_mut()[*at..])?;
+        let sealed = (&*self.context, self.service);
+        finish_sealing(sealed, &mut sealing, &mut message.bytes_mut()[*at..], counts)?;
         Ok(laid_out.message)
     }
 
@@ -282,7 +285,7 @@ impl ClientContext {
     /// Protects the call in `draft` and passes the protected draft to `start`.
     pub(in crate::reactor) fn protect<'i, T>(
         &self,
-        pool: &BulkPool,
+        (pool, counts): (&BulkPool, &CryptoCounts),
         (xid, sequence): (Xid, u32),
         items: impl Iterator<Item = &'i [u8]>,
         draft: &Draft<'_>,
@@ -294,7 +297,7 @@ impl ClientContext {
         let head = &bytes[..length];
         if self.service.protects_body() {
             let sealing = Sealing { context: &self.context, service: self.service };
-            let stream = sealing.seal(pool, sequence, (head, items), (draft, at))?;
+            let stream = sealing.seal((pool, counts), sequence, (head, items), (draft, at))?;
             return Ok(start(&Draft::plain(stream.bytes())));
         }
         let rest = &draft.stream()[at..];
@@ -407,7 +410,7 @@ impl Sealing<'_> {
     /// on.
     fn seal<'i>(
         &self,
-        pool: &BulkPool,
+        (pool, counts): (&BulkPool, &CryptoCounts),
         sequence: u32,
         (head, items): (&[u8], impl Iterator<Item = &'i [u8]>),
         (draft, at): (&Draft<'_>, usize),
@@ -416,7 +419,7 @@ impl Sealing<'_> {
         let (mut message, content_bytes) = self.lay_out(memory, (head, items), (draft, at))?;
         let body = &mut message.bytes_mut()[head.len()..];
         let mut sealing = self.begin_body(body, content_bytes, sequence)?;
-        finish_sealing(self.context, &mut sealing, body)?;
+        finish_sealing((self.context, self.service), &mut sealing, body, counts)?;
         Ok(message)
     }
 
@@ -469,17 +472,21 @@ impl Sealing<'_> {
 
 /// Completes the sealing of a body at once.
 pub(in crate::reactor) fn finish_sealing(
-    context: &Context,
+    (context, service): (&Context, GssService),
     sealing: &mut BodySealing,
     body: &mut [u8],
+    counts: &CryptoCounts,
 ) -> Result<(), Unprotected> {
-    loop {
-        match sealing.step(context.send_keys(), body, usize::MAX) {
-            Ok(Progress::More) => {}
-            Ok(Progress::Done) => return Ok(()),
-            Err(_) => return Err(Unprotected::Failed),
+    counts.count(service, body.len());
+    counts.measure(service, || {
+        loop {
+            match sealing.step(context.send_keys(), body, usize::MAX) {
+                Ok(Progress::More) => {}
+                Ok(Progress::Done) => return Ok(()),
+                Err(_) => return Err(Unprotected::Failed),
+            }
         }
-    }
+    })
 }
 
 fn with_confounders<T>(
@@ -508,15 +515,19 @@ pub(crate) fn open(
     service: GssService,
     body: &mut [u8],
     sequence: u32,
+    counts: &CryptoCounts,
 ) -> Result<Range<usize>, Unprotected> {
     let keys = context.receive_keys();
     let opening = BodyOpening::begin(service, keys, body, sequence);
     let mut opening = opening.map_err(|_| Unprotected::Forged)?;
-    loop {
-        match opening.step(keys, body, usize::MAX) {
-            Ok(None) => {}
-            Ok(Some(place)) => return Ok(place),
-            Err(_) => return Err(Unprotected::Forged),
+    counts.count(service, body.len());
+    counts.measure(service, || {
+        loop {
+            match opening.step(keys, body, usize::MAX) {
+                Ok(None) => {}
+                Ok(Some(place)) => return Ok(place),
+                Err(_) => return Err(Unprotected::Forged),
+            }
         }
-    }
+    })
 }

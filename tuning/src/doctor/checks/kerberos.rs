@@ -2,16 +2,23 @@
 //! the last two are notes.
 
 use crate::doctor::{CheckInput, Finding, Verdict};
-use crate::host::KEYTAB;
+use crate::text::shell_word;
 
 pub(super) fn keytab(input: &CheckInput<'_>) -> Finding {
-    let Some(found) = input.facts.kerberos.keytab else {
-        return Finding::ok("none is seen, which only Kerberos needs");
+    let facts = &input.facts.kerberos;
+    let path = facts.keytab_path();
+    let Some(found) = facts.keytab else {
+        return match facts.named_keytab {
+            None => Finding::ok("none is seen, which only Kerberos needs"),
+            Some(_) => Finding::new(Verdict::Warn, format!("there is no file {path}")).remedy(
+                "Check --keytab, or KRB5_KTNAME, which spin-nfsd uses, too; spin-nfsd does not start without its keytab",
+            ),
+        };
     };
     let user = input.facts.process.user;
     let finding = if found.mode & OTHERS != 0 {
         let says = "every user has permissions on it, and who reads it can pretend to be this host";
-        Finding::new(Verdict::Fail, says).command("chmod o= /etc/krb5.keytab").remedy(
+        Finding::new(Verdict::Fail, says).command(format!("chmod o= {}", shell_word(&path))).remedy(
             "Give services of other users keytabs of their own, take these permissions away, and change the keys; \
              spin-nfsd rejects such a keytab",
         )
@@ -22,7 +29,7 @@ pub(super) fn keytab(input: &CheckInput<'_>) -> Finding {
     } else if found.mode & CHANGED_BY_GROUP != 0 {
         let says = "its group can change the keys";
         Finding::new(Verdict::Warn, says)
-            .command("chmod g-w /etc/krb5.keytab")
+            .command(format!("chmod g-w {}", shell_word(&path)))
             .remedy("Let the group read it at most")
     } else if !found.is_readable {
         let says = "this user cannot read it: a server of this user needs a keytab of its own";
@@ -31,7 +38,7 @@ pub(super) fn keytab(input: &CheckInput<'_>) -> Finding {
     } else {
         Finding::ok("users outside its group cannot read it")
     };
-    finding.seen(format!("/{KEYTAB}"), found)
+    finding.seen(path, found)
 }
 
 pub(super) fn clock(input: &CheckInput<'_>) -> Finding {

@@ -1,10 +1,13 @@
 //! Contexts over TCP: one connection for each call, with record marking and a deadline. Called on threads of mechanisms.
 
-use crate::tcp::DeadlineStream;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use spinrpc::Peer;
 use spinrpc::rpcbind::record::{self, RecordError};
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6, TcpStream};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// Port of NFS over TCP, where servers of NFS over RDMA establish contexts (RFC 8166 section 8.2.2.1).
@@ -14,6 +17,34 @@ pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(10);
 /// Maximum length of a reply, in bytes. The engine takes no longer one over RDMA.
 const REPLY_BYTES_MAX: usize = 16 << 10;
 
+/// Longest time, in milliseconds, until an exchange that nothing waits for any more ends.
+const CHECK_MS: u64 = 100;
+
+/// Limits of an exchange: its time, and whether something still waits for it.
+#[derive(Clone, Copy)]
+pub(super) struct Limits<'a> {
+    end: Instant,
+    is_awaited: &'a dyn Fn() -> bool,
+}
+
+impl<'a> Limits<'a> {
+    pub(super) fn new(time: Duration, is_awaited: &'a dyn Fn() -> bool) -> Self {
+        Self { end: Instant::now() + time, is_awaited }
+    }
+
+    /// Time to wait before the next check.
+    fn pause(&self) -> io::Result<Duration> {
+        if !(self.is_awaited)() {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "given up"));
+        }
+        let left = self.end.saturating_duration_since(Instant::now());
+        match left.is_zero() {
+            true => Err(io::ErrorKind::TimedOut.into()),
+            false => Ok(left.min(Duration::from_millis(CHECK_MS))),
+        }
+    }
+}
+
 /// Sends `call` to the host of the peer, and returns the reply. Another host of the same name would not do: it does not know the
 /// contexts of this one.
 ///
@@ -22,15 +53,14 @@ const REPLY_BYTES_MAX: usize = 16 << 10;
 pub(super) fn exchange(
     peer: &Peer,
     port: u16,
-    time: Duration,
+    limits: Limits<'_>,
     call: &[u8],
 ) -> Result<Vec<u8>, String> {
     let place = place(peer, port);
-    let end = Instant::now() + time;
-    let stream = connect(place, end).map_err(|error| {
+    let stream = connect(place, limits).map_err(|error| {
         format!("TCP {place}: {error}; does the server offer NFS over TCP there? (--gss-port sets the port)")
     })?;
-    ask(&stream, end, call).map_err(|error| format!("TCP {place}: no reply: {error}"))
+    ask(&stream, limits, call).map_err(|error| format!("TCP {place}: no reply: {error}"))
 }
 
 /// A peer in shared memory is on this host.
@@ -44,25 +74,86 @@ fn place(peer: &Peer, port: u16) -> SocketAddr {
     }
 }
 
-fn connect(place: SocketAddr, end: Instant) -> std::io::Result<TcpStream> {
-    let left = end.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return Err(std::io::ErrorKind::TimedOut.into());
+/// That of the standard library blocks for all of its time.
+fn connect(place: SocketAddr, limits: Limits<'_>) -> io::Result<TcpStream> {
+    limits.pause()?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family(place), SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &place) {
+        Ok(()) | Err(Errno::INPROGRESS) => {}
+        Err(error) => return Err(error.into()),
     }
-    TcpStream::connect_timeout(&place, left)
+    while !is_writable(&socket, limits.pause()?)? {}
+    let stream = TcpStream::from(socket);
+    match stream.take_error()? {
+        Some(error) => return Err(error),
+        None => stream.set_nonblocking(false)?,
+    }
+    Ok(stream)
 }
 
-fn ask(stream: &TcpStream, end: Instant, call: &[u8]) -> Result<Vec<u8>, RecordError> {
-    let left = end.saturating_duration_since(Instant::now());
-    let mut stream = DeadlineStream::new(stream, left);
+fn family(place: SocketAddr) -> AddressFamily {
+    if place.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
+}
+
+fn is_writable(socket: &OwnedFd, at_most: Duration) -> io::Result<bool> {
+    let time = Timespec { tv_sec: 0, tv_nsec: at_most.subsec_nanos().into() };
+    match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&time)) {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn ask(stream: &TcpStream, limits: Limits<'_>, call: &[u8]) -> Result<Vec<u8>, RecordError> {
+    let mut stream = LimitedStream { stream, limits };
     stream.write_all(&record::mark(call)?)?;
     record::read_within(&mut stream, REPLY_BYTES_MAX)
+}
+
+/// A connection whose reads and writes together have the limits of one exchange.
+struct LimitedStream<'a> {
+    stream: &'a TcpStream,
+    limits: Limits<'a>,
+}
+
+impl Read for LimitedStream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            self.stream.set_read_timeout(Some(self.limits.pause()?))?;
+            match self.stream.read(buffer) {
+                Err(error) if is_timeout(&error) => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+impl Write for LimitedStream<'_> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        loop {
+            self.stream.set_write_timeout(Some(self.limits.pause()?))?;
+            match self.stream.write(buffer) {
+                Err(error) if is_timeout(&error) => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{self, Read};
+    use rustix::net::{bind, listen, socket};
+    use std::cell::Cell;
     use std::net::TcpListener;
     use std::thread;
 
@@ -74,6 +165,14 @@ mod tests {
         time: Duration,
         serve: impl FnOnce(TcpStream) -> io::Result<()> + Send + 'static,
     ) -> Result<Vec<u8>, String> {
+        asked_while(time, &|| true, serve)
+    }
+
+    fn asked_while(
+        time: Duration,
+        is_awaited: &dyn Fn() -> bool,
+        serve: impl FnOnce(TcpStream) -> io::Result<()> + Send + 'static,
+    ) -> Result<Vec<u8>, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let thread = thread::spawn(move || {
@@ -83,7 +182,7 @@ mod tests {
             // The client may hang up at any time.
             drop(serve(stream));
         });
-        let reply = exchange(&HERE, port, time, b"a call");
+        let reply = exchange(&HERE, port, Limits::new(time, is_awaited), b"a call");
         thread.join().unwrap();
         reply
     }
@@ -159,14 +258,48 @@ mod tests {
         }
     }
 
+    /// The server is silent, or does not take the connection: its queue is full.
+    #[test]
+    fn an_exchange_that_nothing_waits_for_ends_before_its_time() {
+        let hour = Duration::from_secs(3600);
+        let (heard, call) = std::sync::mpsc::channel();
+        let has_asked = Cell::new(false);
+        let is_awaited = || {
+            has_asked.set(has_asked.get() || call.try_recv().is_ok());
+            !has_asked.get()
+        };
+        let silent = asked_while(hour, &is_awaited, move |stream| {
+            heard.send(()).unwrap();
+            say(Vec::new())(stream)
+        });
+        assert!(
+            silent.as_ref().is_err_and(|error| error.ends_with("no reply: given up")),
+            "{silent:?}"
+        );
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        listen(&socket, 0).unwrap();
+        let listener = TcpListener::from(socket);
+        let place = listener.local_addr().unwrap();
+        let brief = Duration::from_millis(200);
+        let connected: Vec<_> =
+            std::iter::from_fn(|| TcpStream::connect_timeout(&place, brief).ok()).collect();
+        let checks = Cell::new(0);
+        let is_awaited = || checks.replace(checks.get() + 1) < 3;
+        let full = exchange(&HERE, place.port(), Limits::new(hour, &is_awaited), b"a call");
+        assert!(full.as_ref().is_err_and(|error| error.contains("given up;")), "{full:?}");
+        drop(connected);
+    }
+
     #[test]
     fn a_port_without_a_server_is_told_with_the_remedy() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
-        let error = exchange(&HERE, port, PATIENCE, b"a call").unwrap_err();
+        let error = exchange(&HERE, port, Limits::new(PATIENCE, &|| true), b"a call").unwrap_err();
         assert!(error.contains("refused") && error.contains("--gss-port"), "{error}");
-        let error = exchange(&HERE, port, Duration::ZERO, b"a call").unwrap_err();
+        let error =
+            exchange(&HERE, port, Limits::new(Duration::ZERO, &|| true), b"a call").unwrap_err();
         assert!(error.contains("timed out"), "{error}");
     }
 

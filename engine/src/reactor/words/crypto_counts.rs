@@ -1,0 +1,62 @@
+//! Bodies that a core has sealed and opened under RPCSEC_GSS, and the time that took.
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sys::clock::Clock;
+use spinrpc_proto::rpc::GssService;
+
+/// Counters of one core. Its thread writes them; another thread does so where it seals the reply of a deferred call. Nothing
+/// pairs with their orderings.
+#[derive(Debug)]
+pub(crate) struct CryptoCounts {
+    clock: Clock,
+    integrity: Counter,
+    privacy: Counter,
+}
+
+#[derive(Debug, Default)]
+struct Counter {
+    bytes: AtomicU64,
+    ticks: AtomicU64,
+}
+
+impl CryptoCounts {
+    pub(in crate::reactor) fn new(clock: Clock) -> Self {
+        Self { clock, integrity: Counter::default(), privacy: Counter::default() }
+    }
+
+    /// Counts a body of this length, which is completely sealed or opened.
+    pub(crate) fn count(&self, service: GssService, bytes: usize) {
+        if let Some(counter) = self.of(service) {
+            counter.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Measures a part of the work on a body. Not measured without a counter of the processor: reading the clock of the kernel
+    /// costs more than sealing a short body.
+    pub(crate) fn measure<T>(&self, service: GssService, work: impl FnOnce() -> T) -> T {
+        let start = self.clock.counter();
+        let result = work();
+        if let (Some(start), Some(end)) = (start, self.clock.counter())
+            && let Some(counter) = self.of(service)
+        {
+            counter.ticks.fetch_add(end.0.saturating_sub(start.0), Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Bytes of bodies of a service, and the nanoseconds that they took.
+    pub(crate) fn of_service(&self, service: GssService) -> (u64, u64) {
+        self.of(service).map_or((0, 0), |counter| {
+            let ticks = counter.ticks.load(Ordering::Relaxed);
+            (counter.bytes.load(Ordering::Relaxed), self.clock.to_ns(ticks))
+        })
+    }
+
+    fn of(&self, service: GssService) -> Option<&Counter> {
+        match service {
+            GssService::Integrity => Some(&self.integrity),
+            GssService::Privacy => Some(&self.privacy),
+            GssService::None | GssService::Other(_) => None,
+        }
+    }
+}
