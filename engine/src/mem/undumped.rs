@@ -1,14 +1,14 @@
 //! Memory for secrets: core dumps leave it out.
 
 use crate::sync::lock;
-use crate::sys::mmap::Mapping;
+use crate::sys::mmap::{Mapping, PageRequest};
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::Mutex;
+use std::sync::{Mutex, Once};
 
 /// Places for values of one type, each in pages of its own. They are mapped as needed. The place of a dropped value is
 /// cleared and reused, because unmapping it would interrupt all cores that the process runs on. So there are never more
@@ -34,20 +34,33 @@ impl<T> UndumpedPool<T> {
     /// Moves a value to such memory. Copies that the move leaves on the stack are the caller's concern.
     ///
     /// # Errors
-    /// That of the kernel, if it has no memory or refuses to leave it out of dumps; the value is dropped.
+    /// That of the kernel, if it has no memory; the value is dropped. If it refuses to leave the memory out of dumps, which
+    /// some sandboxes do, that is told once.
     pub(crate) fn put(&'static self, value: T) -> io::Result<Undumped<T>> {
         // Pages are aligned like this on every system.
         const { assert!(align_of::<T>() <= 4096, "a page has to be aligned for the value") };
         let free = lock(&self.free).pop();
         let place = match free {
             Some(place) => place,
-            None => Mapping::undumped(size_of::<T>().max(1))?,
+            None => undumped(size_of::<T>().max(1))?,
         };
         let place = ManuallyDrop::new(place);
         // SAFETY: the mapping is writable, as long as the value at least, and aligned. No other handle has it.
         unsafe { place.as_ptr().cast::<T>().write(value) };
         Ok(Undumped { place, pool: self, value: PhantomData })
     }
+}
+
+/// Small pages of at least this many bytes.
+fn undumped(bytes: usize) -> io::Result<Mapping> {
+    static REFUSAL: Once = Once::new();
+    let mapping = Mapping::anonymous(bytes, PageRequest::default())?;
+    if let Err(error) = mapping.keep_from_dumps() {
+        REFUSAL.call_once(
+            || tracing::warn!(%error, "core dumps will have keys: MADV_DONTDUMP is refused"),
+        );
+    }
+    Ok(mapping)
 }
 
 impl<T> Undumped<T> {

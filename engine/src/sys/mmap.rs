@@ -82,15 +82,13 @@ impl Mapping {
         Ok(Self { span, pages, locked })
     }
 
-    /// Maps at least `len` zeroed bytes of small pages that core dumps leave out.
+    /// Has core dumps leave it out.
     ///
     /// # Errors
-    /// As [`Mapping::anonymous`].
+    /// That of the kernel, or of a sandbox that refuses it.
     #[cfg(feature = "gss")]
-    pub(crate) fn undumped(len: usize) -> io::Result<Self> {
-        let mapping = Self::anonymous(len, PageRequest::default())?;
-        mapping.span.keep_from_dumps()?;
-        Ok(mapping)
+    pub(crate) fn keep_from_dumps(&self) -> io::Result<()> {
+        self.span.keep_from_dumps()
     }
 
     /// The first byte.

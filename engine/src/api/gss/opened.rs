@@ -60,7 +60,7 @@ impl Dispatch {
         match begun {
             Ok(Some(reply)) if takes_steps => entry.link.ops.push_work(Work::Reply(reply)),
             Ok(Some(mut reply)) => {
-                let opened = reply.finish(&entry.link.ops.crypto_counts());
+                let opened = reply.finish(&entry.link.ops.crypto);
                 Self::deliver_results_of(entry, &mut reply, opened);
             }
             Ok(None) => {}

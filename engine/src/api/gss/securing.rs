@@ -551,7 +551,7 @@ impl Dispatch {
         (sent, pool): (Option<SentCall>, &crate::mem::BulkPool),
     ) {
         let opened = checked.and_then(|at| match &sent {
-            Some(sent) => open_copy((pool, &entry.link.ops.crypto_counts()), sent, &stream[at..]),
+            Some(sent) => open_copy((pool, &entry.link.ops.crypto), sent, &stream[at..]),
             None => Err(NOT_AUTHENTIC),
         });
         if let (Err(error), Some(securing)) = (&opened, &entry.securing) {

@@ -260,20 +260,20 @@ impl CoreCell {
         let (reply_bytes_max, deadline) = (spec.reply_bytes_max, self.reactor().deadline(spec));
         let mut results = Default::default();
         let pool = self.reactor().bulk.clone();
-        let counts = self.crypto_counts();
+        let counts = &*self.crypto;
         let protected = if context.service.protects_body() {
             spec.reply_bytes_max = protected_reply_bytes(spec);
             results = take(&mut spec.results);
             let arguments = take(&mut spec.arguments);
             let items = arguments.iter().flatten().map(Bulk::bytes);
             let started =
-                context.protect((&pool, &counts), (xid, sequence), items, draft, |draft| {
+                context.protect((&pool, counts), (xid, sequence), items, draft, |draft| {
                     self.start_open_call(conn, start, spec, draft)
                 });
             spec.arguments = arguments;
             started
         } else {
-            context.protect((&pool, &counts), (xid, sequence), std::iter::empty(), draft, |draft| {
+            context.protect((&pool, counts), (xid, sequence), std::iter::empty(), draft, |draft| {
                 self.start_open_call(conn, start, spec, draft)
             })
         };

@@ -25,7 +25,6 @@ use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor, CallHeader};
 use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::roundup4;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 
 /// Knowledge about a call for whose Read chunks there is no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +88,12 @@ impl CoreCell {
                 return Ok(());
             }
             let body = &mut reply.message.bytes_mut()[reply.at..];
-            let counts = Arc::clone(&self.reactor().gss_work.crypto);
-            finish_sealing((&protection.context, protection.service), &mut sealing, body, &counts)?;
+            finish_sealing(
+                (&protection.context, protection.service),
+                &mut sealing,
+                body,
+                &self.crypto,
+            )?;
             self.reactor().post_sealed(to, reply.message, data);
             Ok(())
         });

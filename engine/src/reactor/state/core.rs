@@ -39,6 +39,9 @@ pub(crate) struct CoreCell {
     pub(in crate::reactor) inbox: Arc<Inbox>,
     /// All calls state their remaining time.
     pub(in crate::reactor) names_times: bool,
+    /// Counters of bodies under RPCSEC_GSS.
+    #[cfg(feature = "gss")]
+    pub(crate) crypto: Arc<CryptoCounts>,
 }
 
 /// Hands a connection request to the control thread.
@@ -114,13 +117,17 @@ impl CoreCell {
         let times = (clock, reactor.default_timeout_ticks);
         let lane = Lane::new(shorts, names_times, alignment, longest_bytes, times);
         let inbox = Arc::clone(&reactor.inbox);
-        Self { state: RefCell::new(reactor), lane, connect, inbox, names_times }
-    }
-
-    /// Counters of bodies under RPCSEC_GSS.
-    #[cfg(feature = "gss")]
-    pub(crate) fn crypto_counts(&self) -> Arc<CryptoCounts> {
-        Arc::clone(&self.reactor().gss_work.crypto)
+        #[cfg(feature = "gss")]
+        let crypto = Arc::clone(&reactor.gss_work.crypto);
+        Self {
+            state: RefCell::new(reactor),
+            lane,
+            connect,
+            inbox,
+            names_times,
+            #[cfg(feature = "gss")]
+            crypto,
+        }
     }
 
     /// The state, for one step.
