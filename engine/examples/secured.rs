@@ -1,5 +1,6 @@
 //! What RPCSEC_GSS costs: both ends on one thread, in turns, in CPU time, so that what else the machine does matters
-//! little. Echoes of 64 bytes under each service and without a context, in rounds that take turns;
+//! little. Echoes of 64 bytes under each service and without a context, in rounds that take turns; calls with 4 KiB under
+//! integrity and none;
 //! then such echoes while calls of a mebibyte under privacy go on on the same two cores, and while many of 16 KiB do.
 //!
 //! `cargo run --release -p spinrpc --features gss-test --example secured`
@@ -23,6 +24,9 @@ use std::rc::Rc;
 const PROGRAM: Program = Program(0x2000_0003);
 const VERSION: Version = Version(1);
 const ECHO: Procedure = Procedure(1);
+/// `opaque` in, nothing out.
+const WRITE: Procedure = Procedure(2);
+const WRITE_BYTES: usize = 4096;
 const SHORT_BYTES: usize = 64;
 const LONG_BYTES: usize = 1 << 20;
 /// Echoes of a round, of which there are [`ROUNDS`] of each kind.
@@ -44,7 +48,9 @@ impl Service for Echo {
         if call.procedure() == Procedure(0) {
             return call.reply(|_| {});
         }
+        let answers = call.procedure() == ECHO;
         match call.args().opaque(2 * LONG_BYTES) {
+            Ok(_) if !answers => call.reply(|_| {}),
             Ok(bytes) => call.reply(|results| results.opaque(bytes)),
             Err(_) => drop(call),
         }
@@ -101,12 +107,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         let plain = bench.client(None)?;
         for service in [GssService::None, GssService::Integrity, GssService::Privacy] {
             let secured = bench.client(Some((enctype, service)))?;
-            let (without, with) = bench.compare(&plain, &secured)?;
+            let (without, with) = bench.compare((&plain, &secured), Bench::echo)?;
             println!(
                 "enctype {number}, {service:?}: {without:.0} ns without, {with:.0} ns with: {:.0} ns more",
                 with - without
             );
         }
+        let krb5 = bench.client(Some((enctype, GssService::None)))?;
+        let krb5i = bench.client(Some((enctype, GssService::Integrity)))?;
+        let (without, with) = bench.compare((&krb5, &krb5i), Bench::write)?;
+        println!(
+            "enctype {number}, 4 KiB written: {without:.0} ns with None, {with:.0} ns with Integrity: {:.0} ns more",
+            with - without
+        );
         show(number, "1 MiB", bench.beside_long_calls(enctype)?);
         show(number, "15 KiB", bench.beside_many_calls(enctype)?);
     }
@@ -193,13 +206,17 @@ impl Bench {
         self.core.poll_once();
     }
 
-    /// Median CPU time of an echo by each of two clients, both ends together. Their rounds take turns.
-    fn compare(&mut self, one: &Peer, other: &Peer) -> Result<(f64, f64), Box<dyn Error>> {
+    /// Median CPU time of a call by each of two clients, both ends together. Their rounds take turns.
+    fn compare(
+        &mut self,
+        (one, other): (&Peer, &Peer),
+        call: impl Fn(&mut Self, &Peer) -> Result<(), Box<dyn Error>>,
+    ) -> Result<(f64, f64), Box<dyn Error>> {
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..=ROUNDS {
             for (peer, times) in [one, other].into_iter().zip(&mut times) {
                 let began = cpu_ns();
-                self.echoes(peer, ECHOES)?;
+                (0..ECHOES).try_for_each(|_| call(self, peer))?;
                 times.push((cpu_ns() - began) / ECHOES as f64);
             }
         }
@@ -221,10 +238,21 @@ impl Bench {
     }
 
     fn echo(&mut self, peer: &Peer) -> Result<(), Box<dyn Error>> {
+        self.call(peer, ECHO, &[7; SHORT_BYTES])
+    }
+
+    fn write(&mut self, peer: &Peer) -> Result<(), Box<dyn Error>> {
+        self.call(peer, WRITE, &[7; WRITE_BYTES])
+    }
+
+    fn call(
+        &mut self,
+        peer: &Peer,
+        procedure: Procedure,
+        bytes: &[u8],
+    ) -> Result<(), Box<dyn Error>> {
         let due = peer.heard.replies.get() + 1;
-        peer.client.call(ECHO, Token(1), &mut CallSpec::new(), |args| {
-            args.opaque(&[7; SHORT_BYTES]);
-        })?;
+        peer.client.call(procedure, Token(1), &mut CallSpec::new(), |args| args.opaque(bytes))?;
         while peer.heard.replies.get() < due {
             self.turn();
         }
