@@ -3,14 +3,14 @@
 use crate::common::run;
 use crate::realm::{Home, in_realm};
 use crate::server::{PROGRAM, Place, file};
-use crate::{AES256, assert_refused, done, owner, private_file, with_cache};
+use crate::{AES256, CHECK, assert_refused, done, owner, private_file, with_cache};
 use std::process::Output;
 
 const MEMORY: &str = "--memory=m:client=local,sec=krb5p";
 const NOBODY: u32 = 65_534;
 
 fn check(options: &[&str]) -> Output {
-    run(PROGRAM, &[&["--listen=shm:unused", "--check", MEMORY], options].concat()).unwrap()
+    run(PROGRAM, &[&CHECK[..], &[MEMORY], options].concat()).unwrap()
 }
 
 /// The line about Kerberos.

@@ -29,6 +29,10 @@ use std::process::{Command, Output};
 pub(crate) const AES256: &str = "aes256-cts-hmac-sha1-96";
 pub(crate) const CLIENT: &str = env!("CARGO_BIN_EXE_spin-nfs");
 
+/// A check that depends on no file of this host: that of the usual key of handles can be of another user, or be replaced meanwhile.
+pub(crate) const CHECK: [&str; 3] =
+    ["--listen=shm:unused", "--check", "--state=/nonexistent/state"];
+
 /// User and group of alice, by the map.
 pub(crate) const ALICE: u32 = 4242;
 

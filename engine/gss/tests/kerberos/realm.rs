@@ -72,6 +72,8 @@ impl Realm {
 
     /// A realm without principals and KDC.
     fn create(home: Home, enctype: &str) -> Self {
+        // One of a process that was killed, and had the number of this one.
+        let _ = fs::remove_dir_all(&home.directory);
         fs::create_dir(&home.directory).unwrap();
         home.configure(enctype, free_port());
         home.run("kdb5_util", &["create", "-s", "-r", home.realm, "-P", "master"]);
