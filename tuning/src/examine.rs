@@ -3,10 +3,11 @@
 use crate::Outcome;
 use crate::report::to_json;
 use spinrpc_tuning::doctor::{CheckInput, Patience, Report, Tried, examine, profile_for};
-use spinrpc_tuning::host::{HostFacts, Tree};
+use spinrpc_tuning::host::{HostFacts, Record, Tree};
+use spinrpc_tuning::keytab;
 use spinrpc_tuning::text::printable;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Arguments of `spintune doctor`.
@@ -35,7 +36,7 @@ pub(crate) struct DoctorArguments {
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["root", "passive"])]
     kdc: Option<String>,
     /// Check this keytab, the one of spin-nfsd --keytab [default: KRB5_KTNAME, or /etc/krb5.keytab].
-    /// With --root DIR, relative to DIR, and KRB5_KTNAME is not used
+    /// With --root, a path in DIR or in the record, and KRB5_KTNAME is not used
     #[arg(long, value_name = "FILE")]
     keytab: Option<PathBuf>,
     /// Examine a record or a copy of a host's files instead of this host. Links do not lead out of
@@ -65,12 +66,16 @@ error.";
 pub(crate) struct RecordArguments {
     /// File to write; - is standard output
     file: PathBuf,
+    /// Add mode and owner of this keytab, next to /etc/krb5.keytab [default: KRB5_KTNAME]
+    #[arg(long, value_name = "FILE")]
+    keytab: Option<PathBuf>,
 }
 
 pub(crate) const RECORD_EXAMPLES: &str = "\
 Examples:
   spintune record host.txt
   spintune record - | less                       review it first
+  spintune record host.txt --keytab /srv/k.keytab   with mode and owner of this keytab
   spintune doctor --root host.txt                analyse it elsewhere
 
 Exit status: 0 written, 1 not written, 2 usage error.";
@@ -96,9 +101,7 @@ fn report(arguments: &DoctorArguments) -> Result<Report, Outcome> {
         }
     };
     let mut facts = HostFacts::read(&tree);
-    if let Some(keytab) = keytab(arguments, &tree) {
-        facts.kerberos.use_keytab(&tree, &keytab);
-    }
+    use_keytab(arguments.keytab.as_deref(), &tree, &mut facts);
     let profile = profile_for(&facts, &arguments.profile, &arguments.overrides)
         .map_err(|error| Outcome::unloaded(&error))?;
     let tries = tree.is_this_host() && !arguments.passive;
@@ -114,14 +117,14 @@ fn report(arguments: &DoctorArguments) -> Result<Report, Outcome> {
     Ok(examine(&CheckInput { facts: &facts, profile: &profile, tried: tried.as_ref() }))
 }
 
-/// The keytab that is named: a relative path on this host is relative to the working directory.
-fn keytab(arguments: &DoctorArguments, tree: &Tree) -> Option<String> {
-    let by_environment = || tree.is_this_host().then(|| std::env::var("KRB5_KTNAME").ok())?;
-    let named = arguments.keytab.as_ref().map(|path| path.to_string_lossy().into_owned());
-    let named = named.or_else(by_environment).filter(|named| !named.is_empty())?;
-    let is_here = tree.is_this_host() && !named.contains(':');
-    let absolute = std::path::absolute(&named).ok().filter(|_| is_here);
-    Some(absolute.map_or(named, |path| path.to_string_lossy().into_owned()))
+/// Examines the keytab that is named: on this host as spin-nfsd does, elsewhere that of the option only.
+fn use_keytab(option: Option<&Path>, tree: &Tree, facts: &mut HostFacts) {
+    let here = tree.is_this_host().then(|| keytab::named(option));
+    match here.unwrap_or(Ok(option.map(Path::to_owned))) {
+        Ok(None) => {}
+        Ok(Some(path)) => facts.kerberos.use_keytab(tree, Ok(&path)),
+        Err(error) => facts.kerberos.use_keytab(tree, Err(error)),
+    }
 }
 
 /// Reports progress, after the first two seconds.
@@ -136,7 +139,11 @@ fn progress() -> impl FnMut(&str) {
 }
 
 pub(crate) fn record(arguments: &RecordArguments) -> Outcome {
-    let record = HostFacts::record(Tree::host()).to_string();
+    let mut record = HostFacts::record(Tree::host());
+    if let Err(problem) = add_keytab(&mut record, arguments.keytab.as_deref()) {
+        return Outcome::invalid(String::new(), vec![problem]);
+    }
+    let record = record.to_string();
     if arguments.file.as_os_str() == "-" {
         return Outcome::good(record);
     }
@@ -145,6 +152,21 @@ pub(crate) fn record(arguments: &RecordArguments) -> Outcome {
         Err(error) => {
             let problem = format!("{}: {error}", arguments.file.display());
             Outcome::invalid(String::new(), vec![problem])
+        }
+    }
+}
+
+/// Adds the keytab that is named. Only that of the option must be there: the variable may be meant for other programs.
+fn add_keytab(record: &mut Record, option: Option<&Path>) -> Result<(), String> {
+    let Ok(Some(path)) = keytab::named(option) else { return Ok(()) };
+    let found =
+        path.to_str().and_then(|path| Tree::host().permissions(path.trim_start_matches('/')));
+    let is_added = found.is_some_and(|found| record.add_permissions(&path, found));
+    match (is_added, found, option) {
+        (true, ..) | (.., None) => Ok(()),
+        (_, None, _) => Err(format!("--keytab: there is no file {}", path.display())),
+        (_, Some(_), _) => {
+            Err(format!("--keytab {}: a record cannot have this path", path.display()))
         }
     }
 }

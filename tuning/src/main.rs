@@ -80,7 +80,7 @@ enum Command {
     ///
     /// The record is a text file with exactly what doctor reads. It contains names and addresses of
     /// RDMA devices and of the host, and the name of its Kerberos realm: review it before you share it.
-    /// Of the keytab it has mode and owner only.
+    /// Of keytabs it has mode and owner only, and the path.
     #[command(after_help = examine::RECORD_EXAMPLES)]
     Record(examine::RecordArguments),
 }

@@ -647,6 +647,8 @@ fn a_keytab_that_others_can_read_or_change_is_told_with_the_command() {
     let unread = of("mode 0600, owner 0", 7);
     assert_eq!(unread.verdict, Info);
     assert!(remedy(&unread).0.contains("--keytab"));
+    let device = of("mode 0666, owner 0, readable, not a file", 0);
+    assert_eq!((device.verdict, remedy(&device).1), (Warn, vec![]));
     // Nothing of a record that is not understood counts.
     for odd in
         ["", "mode 0600", "mode 9999, owner 0", "mode 177777, owner 0", "mode 0644, owner -1"]

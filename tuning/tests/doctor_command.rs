@@ -161,6 +161,95 @@ fn the_keytab_that_is_named_is_judged() {
     assert_eq!(finding(&["--root", &copy.path("")], &path)["verdict"], "ok");
 }
 
+/// A device or a directory has a mode, too, which must stay as it is.
+#[test]
+fn a_keytab_that_is_no_file_is_told_without_a_command() {
+    let here = Folder::new("no-keytab");
+    let folder = here.path("");
+    let kind = "this kind of keytab is not supported, name a file";
+    for (arguments, variable, expected) in [
+        (&[][..], "/dev/null", "/dev/null: not a file".to_owned()),
+        (&["--keytab", &*folder], "", format!("{folder}: not a file")),
+        (&["--keytab", "/"], "", "/: not a file".to_owned()),
+        (&[], "FILE:", "\"FILE:\": not a file, the path is empty".to_owned()),
+        (&[], "MEMORY:x", format!("MEMORY:x: {kind}")),
+        (&[], "KEYRING:x", format!("KEYRING:x: {kind}")),
+    ] {
+        let finding = keytab_finding(&here, arguments, variable);
+        assert_eq!((&finding["verdict"], &finding["says"]), (&"warn".into(), &expected.into()));
+        assert_eq!(finding["remedy"]["commands"], Value::Array(Vec::new()), "{finding}");
+    }
+}
+
+/// As spin-nfsd: relative paths are of the working directory, an empty variable is none, and the option is a path.
+#[test]
+fn the_keytab_is_the_one_that_the_server_opens() {
+    let here = Folder::new("relative-keytab");
+    here.write("rel.keytab", "");
+    std::fs::set_permissions(here.path("rel.keytab"), std::fs::Permissions::from_mode(0o644))
+        .unwrap();
+    // The working directory has no links in its path.
+    let folder = std::fs::canonicalize(here.path("")).unwrap();
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (path, rel) = (path("rel.keytab"), path("FILE:rel.keytab"));
+    for (arguments, variable) in
+        [(&[][..], "FILE:rel.keytab"), (&[], "rel.keytab"), (&["--keytab=rel.keytab"], "MEMORY:x")]
+    {
+        let finding = keytab_finding(&here, arguments, variable);
+        assert_eq!(finding["evidence"][0]["source"], *path, "{arguments:?} {variable}: {finding}");
+        assert_eq!(finding["remedy"]["commands"][0], format!("chmod o= {path}"));
+    }
+    let literal = keytab_finding(&here, &["--keytab=FILE:rel.keytab"], "");
+    assert_eq!(literal["says"], format!("there is no file {rel}"));
+    let usual = keytab_finding(&here, &[], "");
+    assert!(!usual["says"].as_str().unwrap().starts_with("there is no file"), "{usual}");
+}
+
+/// The finding about the keytab, by a program that runs in this folder.
+fn keytab_finding(folder: &Folder, arguments: &[&str], variable: &str) -> Value {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_spintune"));
+    program.args(["doctor", "--json", "--passive"]).args(arguments);
+    let output = program.env("KRB5_KTNAME", variable).current_dir(folder.path("")).output();
+    let report: Value = serde_json::from_str(&text(output.unwrap().stdout)).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    checks.iter().find(|check| check["id"] == "kerberos.keytab").unwrap().clone()
+}
+
+#[test]
+fn a_record_has_the_keytab_that_is_named_and_no_other() {
+    let here = Folder::new("recorded-keytab");
+    here.write("nfs.keytab", "");
+    std::fs::set_permissions(here.path("nfs.keytab"), std::fs::Permissions::from_mode(0o604))
+        .unwrap();
+    let path = std::fs::canonicalize(here.path("nfs.keytab")).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    let record = |arguments: &[&str], variable: &str| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_spintune"));
+        program.args(["record", "host.txt"]).args(arguments).env("KRB5_KTNAME", variable);
+        let output = program.current_dir(here.path("")).output().unwrap();
+        (output.status.code(), text(output.stderr))
+    };
+    let finding =
+        |path: &str| keytab_finding(&here, &["--root=host.txt", &format!("--keytab={path}")], "");
+    for (arguments, variable) in [(&["--keytab=nfs.keytab"][..], ""), (&[], "FILE:nfs.keytab")] {
+        assert_eq!(record(arguments, variable), (Some(0), String::new()));
+        let found = finding(&path);
+        assert_eq!(
+            (&found["verdict"], &found["evidence"][0]["source"]),
+            (&"fail".into(), &(*path).into())
+        );
+    }
+    assert_eq!(finding(&path.replacen('/', "//./", 2))["verdict"], "fail", "it is the same path");
+    let unknown = finding("/nowhere");
+    assert_eq!(unknown["verdict"], "unknown");
+    assert!(unknown["says"].as_str().unwrap().starts_with("the record does not have /nowhere"));
+    assert_eq!(record(&[], "/nowhere").0, Some(0), "the variable may be meant for others");
+    assert_eq!(finding(&path)["verdict"], "unknown", "it is not in this record");
+    let (status, problem) = record(&["--keytab=/nowhere"], "");
+    assert_eq!(status, Some(1));
+    assert!(problem.contains("there is no file /nowhere"), "{problem}");
+}
+
 #[test]
 fn passively_it_is_read_only() {
     let output = spintune(&["doctor", "--passive", "--json"]);

@@ -2,15 +2,18 @@
 
 use super::Tree;
 use super::tree::Permissions;
+use crate::keytab::NoFile;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Facts about Kerberos that the host reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Kerberos {
-    /// Permissions of the keytab; `None` if there is no such file.
-    pub keytab: Option<Permissions>,
-    /// The keytab that was named ([`Kerberos::use_keytab`]); `None` for [`KEYTAB`]. An absolute path.
+    /// The keytab.
+    pub keytab: Keytab,
+    /// The keytab that was named ([`Kerberos::use_keytab`]), an absolute path or what was given instead of one; `None` for
+    /// [`KEYTAB`].
     pub named_keytab: Option<String>,
     /// `default_realm` of `/etc/krb5.conf`. Included files are not read.
     pub realm: Option<String>,
@@ -22,6 +25,35 @@ pub struct Kerberos {
     pub aes: Option<bool>,
     /// The processor has instructions for SHA-1 and SHA-256.
     pub sha: Option<bool>,
+}
+
+/// What is known about a keytab.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Keytab {
+    /// There is no such file.
+    #[default]
+    Missing,
+    /// A regular file.
+    File(Permissions),
+    /// A directory or a device, for example.
+    Other,
+    /// The name is not that of a file.
+    NoFile(NoFile),
+    /// The record does not have it.
+    NotRecorded,
+    /// The path is not UTF-8, and was not looked up.
+    NotText,
+}
+
+impl Keytab {
+    fn of(found: Option<Permissions>) -> Self {
+        match found {
+            None => Self::Missing,
+            Some(found) if found.is_file => Self::File(found),
+            Some(_) => Self::Other,
+        }
+    }
 }
 
 /// A listening socket.
@@ -47,7 +79,7 @@ impl Kerberos {
             flags.as_ref().map(|flags| names.iter().any(|name| flags.contains(name)))
         };
         Self {
-            keytab: tree.permissions(KEYTAB),
+            keytab: Keytab::of(tree.permissions(KEYTAB)),
             named_keytab: None,
             realm: realm(tree),
             listeners: listeners(tree),
@@ -59,13 +91,29 @@ impl Kerberos {
 }
 
 impl Kerberos {
-    /// Examines this keytab instead of [`KEYTAB`], relative to the root of `tree`. A prefix `FILE:` or `WRFILE:`, as in
-    /// `KRB5_KTNAME`, is dropped.
-    pub fn use_keytab(&mut self, tree: &Tree, name: &str) {
-        let path = ["FILE:", "WRFILE:"].into_iter().find_map(|kind| name.strip_prefix(kind));
-        let path = path.unwrap_or(name).trim_start_matches('/');
-        self.keytab = tree.permissions(path);
-        self.named_keytab = Some(format!("/{path}"));
+    /// Examines this keytab instead of [`KEYTAB`], relative to the root of `tree`; or has the finding of a name that is none
+    /// of a file.
+    pub fn use_keytab(&mut self, tree: &Tree, named: Result<&Path, NoFile>) {
+        let path = match named {
+            // A record has each path in one form.
+            Ok(path) if tree.is_record() => Path::new("/").join(path).components().collect(),
+            Ok(path) => Path::new("/").join(path),
+            Err(error) => {
+                self.named_keytab = Some(error.name().to_owned());
+                self.keytab = Keytab::NoFile(error);
+                return;
+            }
+        };
+        self.named_keytab = Some(path.to_string_lossy().into_owned());
+        self.keytab = match path.to_str().map(|path| path.trim_start_matches('/')) {
+            None => Keytab::NotText,
+            // The root itself.
+            Some("") => Keytab::Other,
+            Some(path) => match tree.permissions(path) {
+                None if tree.is_record() && path != KEYTAB => Keytab::NotRecorded,
+                found => Keytab::of(found),
+            },
+        };
     }
 
     /// Path of the keytab.

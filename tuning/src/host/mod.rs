@@ -31,7 +31,7 @@ pub use cgroup::{Cgroup, Limit, Quota};
 pub use clock::ClockFacts;
 pub use cpus::Cpus;
 pub use irqs::Irq;
-pub use kerberos::{KEYTAB, Kerberos, Listener};
+pub use kerberos::{KEYTAB, Kerberos, Keytab, Listener};
 pub use kernel::{Kernel, Parameter};
 pub use load::{CpuTimes, RealtimeTask, Tasks};
 pub use memory::{HugePages, Memory};

@@ -41,7 +41,7 @@ impl Tree {
     }
 
     /// The files below a directory that stands for a host's root. Symbolic links in it cannot lead out of it: as after chroot, `/` is
-    /// this directory, and so is its parent. Needs Linux 5.6; nothing is read on older kernels.
+    /// this directory, and so is its parent. Needs Linux 5.6; nothing is read on older kernels ([`Tree::open`] fails there).
     #[must_use]
     pub fn directory(root: impl Into<PathBuf>) -> Self {
         Self { source: Source::Directory(root.into()), log: None }
@@ -56,15 +56,20 @@ impl Tree {
     /// Opens a directory that stands for a host's root, or a record.
     ///
     /// # Errors
-    /// The file does not exist or is not a record, or the directory has nothing of a host
-    /// (`InvalidData`).
+    /// The file does not exist or is not a record, or the directory has nothing of a host (`InvalidData`). The kernel does not open
+    /// files below a directory (`openat2`): it is older than Linux 5.6, or a seccomp filter denies it.
     pub fn open(path: &Path) -> io::Result<Self> {
+        Self::open_by(path, |root| open_in(root, ".", OFlags::PATH | OFlags::DIRECTORY).map(drop))
+    }
+
+    /// Tries the directory with `attempt`: else every file of it would look as if it did not exist.
+    fn open_by(path: &Path, attempt: fn(&Path) -> rustix::io::Result<()>) -> io::Result<Self> {
         match fs::metadata(path)?.is_dir() {
             true if !["proc", "sys"].iter().any(|folder| path.join(folder).is_dir()) => {
                 let message = "neither proc nor sys is in this directory";
                 Err(io::Error::new(io::ErrorKind::InvalidData, message))
             }
-            true => Ok(Self::directory(path)),
+            true => attempt(path).map(|()| Self::directory(path)).map_err(not_opened),
             false => Record::load(path).map(Self::record),
         }
     }
@@ -85,6 +90,12 @@ impl Tree {
     #[must_use]
     pub fn is_this_host(&self) -> bool {
         matches!(&self.source, Source::Directory(root) if root == Path::new("/"))
+    }
+
+    /// Returns whether this is a record, which has only what was read when it was made.
+    #[must_use]
+    pub(crate) fn is_record(&self) -> bool {
+        matches!(self.source, Source::Record(_))
     }
 
     /// A file's text without trailing white space, up to [`TEXT_BYTES_MAX`].
@@ -211,7 +222,7 @@ impl Tree {
         Some(writable)
     }
 
-    /// Permissions of a file, behind symbolic links; `None` if there is none.
+    /// Permissions of a file of any type, behind symbolic links; `None` if there is none.
     #[must_use]
     pub fn permissions(&self, path: &str) -> Option<Permissions> {
         let permissions = match &self.source {
@@ -219,7 +230,8 @@ impl Tree {
                 let file = found(root, path, OFlags::empty())?;
                 let is_readable = allows(&file, Access::READ_OK);
                 let file = File::from(file).metadata().ok()?;
-                Permissions { mode: file.mode() & 0o7777, owner: file.uid(), is_readable }
+                let mode = file.mode() & 0o7777;
+                Permissions { mode, owner: file.uid(), is_readable, is_file: file.is_file() }
             }
             Source::Record(record) => Permissions::parse(record.text(path)?)?,
         };
@@ -245,17 +257,21 @@ pub struct Permissions {
     pub owner: u32,
     /// The reading process may read it.
     pub is_readable: bool,
+    /// It is a regular file, and not a directory or a device.
+    pub is_file: bool,
 }
 
 impl Permissions {
-    fn parse(text: &str) -> Option<Self> {
-        let (rest, is_readable) = match text.strip_suffix(READABLE) {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let without = |text, words| match str::strip_suffix(text, words) {
             Some(rest) => (rest, true),
             None => (text, false),
         };
+        let (text, is_other) = without(text, NOT_A_FILE);
+        let (rest, is_readable) = without(text, READABLE);
         let (mode, owner) = rest.strip_prefix("mode ")?.split_once(", owner ")?;
         let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o7777)?;
-        Some(Self { mode, owner: owner.parse().ok()?, is_readable })
+        Some(Self { mode, owner: owner.parse().ok()?, is_readable, is_file: !is_other })
     }
 }
 
@@ -263,11 +279,13 @@ impl Permissions {
 impl fmt::Display for Permissions {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let readable = if self.is_readable { READABLE } else { "" };
-        write!(out, "mode {:04o}, owner {}{readable}", self.mode, self.owner)
+        let other = if self.is_file { "" } else { NOT_A_FILE };
+        write!(out, "mode {:04o}, owner {}{readable}{other}", self.mode, self.owner)
     }
 }
 
 const READABLE: &str = ", readable";
+const NOT_A_FILE: &str = ", not a file";
 
 /// Marks writable files in a record.
 const WRITABLE: &str = "writable";
@@ -326,6 +344,16 @@ fn open_in(root: &Path, path: &str, how: OFlags) -> rustix::io::Result<OwnedFd> 
     attempts.find(|file| !matches!(file, Err(Errno::AGAIN))).unwrap_or(Err(Errno::AGAIN))
 }
 
+/// The error of the attempt of [`Tree::open`].
+fn not_opened(error: Errno) -> io::Error {
+    let plain = io::Error::from(error);
+    if !matches!(error, Errno::NOSYS | Errno::PERM) {
+        return plain;
+    }
+    let why = "needs Linux 5.6, or is denied by a seccomp filter";
+    io::Error::new(plain.kind(), format!("openat2: {plain}: {why}"))
+}
+
 /// Attempts to open a file below a directory.
 const OPEN_ATTEMPTS: usize = 32;
 
@@ -354,4 +382,32 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes().chunks(2).take(BYTES_MAX);
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     digits.map(byte).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_in_which_no_file_can_be_opened_is_refused() {
+        // Of a host, as it has proc or sys.
+        let root = Path::new("/");
+        assert!(Tree::open_by(root, |_| Ok(())).is_ok());
+        for attempt in [|_: &Path| Err(Errno::NOSYS), |_: &Path| Err(Errno::PERM)] {
+            let error = Tree::open_by(root, attempt).unwrap_err().to_string();
+            assert!(error.contains("needs Linux 5.6, or is denied by a seccomp filter"), "{error}");
+        }
+        let error = Tree::open_by(root, |_| Err(Errno::ACCESS)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::ACCESS.raw_os_error()));
+    }
+
+    #[test]
+    fn permissions_in_a_record_have_the_type_of_the_file() {
+        for text in ["mode 0644, owner 0, readable", "mode 0666, owner 7, not a file"] {
+            let permissions = Permissions::parse(text).unwrap();
+            assert_eq!((permissions.to_string().as_str(), permissions.mode & 0o600), (text, 0o600));
+            assert_eq!(permissions.is_file, !text.ends_with("file"));
+        }
+    }
 }

@@ -74,7 +74,7 @@ pub(crate) struct Options {
     /// Register with rpcbind: auto, no, local, unix:/path or IP:PORT [default: auto]
     #[arg(long, value_name = "DAEMON")]
     pub(crate) register: Option<Register>,
-    /// Keytab of the server, for exports with sec=krb5 [default: KRB5_KTNAME, or
+    /// Keytab of the server, for exports with sec=krb5: the path of a file [default: KRB5_KTNAME, or
     /// /etc/krb5.keytab]
     #[arg(long, value_name = "FILE")]
     pub(crate) keytab: Option<PathBuf>,

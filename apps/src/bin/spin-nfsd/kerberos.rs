@@ -99,13 +99,13 @@ mod accept {
     use spinrpc_nfs::server::exports::ExportTable;
     use spinrpc_nfs::server::kerberos::{ContextService, Keytab, Mapping, Users, realm_in};
     use spinrpc_nfs::server::tcp::TcpServer;
-    use std::env;
-    use std::path::PathBuf;
+    use spinrpc_tuning::keytab;
+    use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
     /// Makes the engine accept contexts; returns the keys and the users in words.
     pub(crate) fn accept(kerberos: &Kerberos, engine: &Engine) -> Result<String, Failure> {
-        let path = kerberos.keytab.clone().unwrap_or_else(usual_keytab);
+        let path = keytab_of(kerberos.keytab.as_deref())?;
         let options = AcceptorOptions::new().service(&kerberos.principal).keytab(&path);
         let mechanism = Mechanism::acceptor(options);
         let mechanism = mechanism.map_err(|error| Failure::failed("Kerberos", error))?;
@@ -127,11 +127,10 @@ mod accept {
     }
 
     /// The file that the library would use, unless `krb5.conf` names another: that of `--keytab` is needed then. The library
-    /// is told this one, so that keys and realm are of the same file.
-    fn usual_keytab() -> PathBuf {
-        let named = env::var("KRB5_KTNAME").unwrap_or_else(|_| "/etc/krb5.keytab".to_owned());
-        let path = ["FILE:", "WRFILE:"].into_iter().find_map(|kind| named.strip_prefix(kind));
-        path.unwrap_or(&named).into()
+    /// is told this one, so that keys and realm are of the same file. spintune doctor checks the same one.
+    fn keytab_of(option: Option<&Path>) -> Result<PathBuf, Failure> {
+        let named = keytab::named(option).map_err(|error| Failure::failed("Kerberos", error))?;
+        Ok(named.unwrap_or_else(|| keytab::USUAL.into()))
     }
 
     fn users(kerberos: &Kerberos, realm: &str) -> Result<Users, Failure> {

@@ -2,23 +2,34 @@
 //! the last two are notes.
 
 use crate::doctor::{CheckInput, Finding, Verdict};
+use crate::host::{KEYTAB, Keytab, Permissions};
 use crate::text::shell_word;
 
 pub(super) fn keytab(input: &CheckInput<'_>) -> Finding {
     let facts = &input.facts.kerberos;
     let path = facts.keytab_path();
-    let Some(found) = facts.keytab else {
-        return match facts.named_keytab {
-            None => Finding::ok("none is seen, which only Kerberos needs"),
-            Some(_) => Finding::new(Verdict::Warn, format!("there is no file {path}")).remedy(
-                "Check --keytab, or KRB5_KTNAME, which spin-nfsd uses, too; spin-nfsd does not start without its keytab",
-            ),
-        };
-    };
+    let wrong = |says: String| Finding::new(Verdict::Warn, says).remedy(CHECK_NAME);
+    match &facts.keytab {
+        Keytab::File(found) => of_file(input, &path, *found),
+        Keytab::Missing if facts.named_keytab.is_none() => {
+            Finding::ok("none is seen, which only Kerberos needs")
+        }
+        Keytab::Missing => wrong(format!("there is no file {path}")),
+        Keytab::Other => wrong(format!("{path}: not a file")),
+        Keytab::NoFile(error) => wrong(error.to_string()),
+        Keytab::NotText => Finding::unknown("the path is not UTF-8, and was not looked up"),
+        Keytab::NotRecorded => Finding::unknown(format!(
+            "the record does not have {path}: spintune record --keytab adds a keytab other than /{KEYTAB}"
+        )),
+    }
+}
+
+/// The keytab is a regular file.
+fn of_file(input: &CheckInput<'_>, path: &str, found: Permissions) -> Finding {
     let user = input.facts.process.user;
     let finding = if found.mode & OTHERS != 0 {
         let says = "every user has permissions on it, and who reads it can pretend to be this host";
-        Finding::new(Verdict::Fail, says).command(format!("chmod o= {}", shell_word(&path))).remedy(
+        Finding::new(Verdict::Fail, says).command(format!("chmod o= {}", shell_word(path))).remedy(
             "Give services of other users keytabs of their own, take these permissions away, and change the keys; \
              spin-nfsd rejects such a keytab",
         )
@@ -29,7 +40,7 @@ pub(super) fn keytab(input: &CheckInput<'_>) -> Finding {
     } else if found.mode & CHANGED_BY_GROUP != 0 {
         let says = "its group can change the keys";
         Finding::new(Verdict::Warn, says)
-            .command(format!("chmod g-w {}", shell_word(&path)))
+            .command(format!("chmod g-w {}", shell_word(path)))
             .remedy("Let the group read it at most")
     } else if !found.is_readable {
         let says = "this user cannot read it: a server of this user needs a keytab of its own";
@@ -44,7 +55,7 @@ pub(super) fn keytab(input: &CheckInput<'_>) -> Finding {
 pub(super) fn clock(input: &CheckInput<'_>) -> Finding {
     let asked = match input.tried.map(|tried| &tried.kdc) {
         Some(Some(asked)) => asked,
-        _ if input.facts.kerberos.keytab.is_none() => {
+        _ if input.facts.kerberos.keytab == Keytab::Missing => {
             return Finding::ok("there is no keytab, so that Kerberos is not used");
         }
         _ => return Finding::unknown("not asked: spintune doctor --kdc HOST compares the clocks"),
@@ -143,12 +154,13 @@ pub(super) fn instructions(input: &CheckInput<'_>) -> Finding {
 /// A warning on a host that is set up for Kerberos.
 fn severity(input: &CheckInput<'_>) -> Verdict {
     let facts = &input.facts.kerberos;
-    match facts.keytab.is_some() && facts.realm.is_some() {
+    match matches!(facts.keytab, Keytab::File(_)) && facts.realm.is_some() {
         true => Verdict::Warn,
         false => Verdict::Info,
     }
 }
 
+const CHECK_NAME: &str = "Check --keytab, or KRB5_KTNAME, which spin-nfsd uses, too; spin-nfsd does not start without its keytab";
 const ROOT: u32 = 0;
 /// Seconds of difference that a KDC tolerates by default (`clockskew` of krb5.conf).
 const SKEW_ALLOWED: u64 = 300;
