@@ -348,7 +348,7 @@ fn an_exchange_hears_that_its_client_no_longer_waits() {
                 std::thread::yield_now();
             }
             lock(&returns).send(()).unwrap();
-            Err("nobody waits".to_owned())
+            Err("nothing waits".to_owned())
         };
         let initiator = GssInitiator::new(keys(ENCTYPE, "alice"), "test@server");
         let with = ConnectOptions::new().gss(initiator.fallback(exchange));

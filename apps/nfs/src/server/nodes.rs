@@ -108,10 +108,10 @@ impl<N: Held> Nodes<N> {
     }
 
     /// Advances the clock, and passes unused and deleted files to `close`.
-    pub(super) fn tend(&self, is_gone: impl Fn(&N) -> bool, close: impl Fn(Arc<N>)) {
+    pub(super) fn tend(&self, is_gone: impl Fn(&Arc<N>) -> bool, close: impl Fn(Arc<N>)) {
         let tick = self.tick.fetch_add(1, Ordering::Relaxed) + 1;
         for shard in &self.shards {
-            let is_over = |node: &N| node.idle_ticks(tick) > IDLE_TICKS_MAX || is_gone(node);
+            let is_over = |node: &Arc<N>| node.idle_ticks(tick) > IDLE_TICKS_MAX || is_gone(node);
             let over: Vec<_> =
                 lock(shard).extract_if(|_, node| is_over(node)).map(|(_, node)| node).collect();
             over.into_iter().for_each(&close);

@@ -56,15 +56,16 @@ impl GssInitiator {
     }
 
     /// Establishes contexts over another transport, such as TCP, where the server denies INIT over the connection. `exchange`
-    /// is given the peer of the connection, a call without a record mark, and whether the client still waits, and returns the reply or
-    /// the reason why there is none. It has to go to the host of this peer: another one of the same name does not know the contexts of the first.
+    /// is given the peer of the connection, a call without a record mark, and whether the client still waits. It returns the
+    /// reply, or the reason why there is none. It has to go to the host of this peer: another one of the same name does not know
+    /// the contexts of the first.
     /// Servers of NFS over RDMA offer TCP port 2049 for that (RFC 8166 section 8.2.2.1). Calls go over the connection all the
     /// same.
     ///
     /// It runs on the thread of the mechanism, of which there are four, and may block. A client does not wait longer than
     /// `gss.mechanism_ms` for all calls of one context, but the thread is free only when `exchange` returns: it has to ask
-    /// [`Awaited::is_awaited`] while it blocks, such as every 100 ms. What it returns is not trusted, but it is in memory already: `exchange` has to bound its length. After a failure and after a reconnect, the
-    /// connection is tried first.
+    /// [`Awaited::is_awaited`] while it blocks, such as every 100 ms. What it returns is not trusted, but it is in memory already:
+    /// `exchange` has to bound its length. After a failure and after a reconnect, the connection is tried first.
     #[must_use]
     pub fn fallback(
         mut self,

@@ -11,9 +11,10 @@ use std::sync::{Arc, OnceLock};
 pub(super) struct Node {
     key: FileKey,
     pub(super) kind: Ftype3,
-    /// Open for reading, and for both. A client of Ceph that opens a file for writing costs every other that reads it
-    /// its cache, of attributes, too; so who only reads does not. Closed before `inode`.
+    /// Open for reading. While a client of Ceph has a file open for writing, no other may cache it or its attributes; so
+    /// files that are only read are not. Closed before `inode`.
     reading: OnceLock<OpenFile>,
+    /// Open for reading and writing.
     writing: OnceLock<OpenFile>,
     pub(super) inode: Inode,
     /// Syncs of its data.
@@ -25,7 +26,7 @@ pub(super) struct Node {
     unwritten_ticks: AtomicU32,
 }
 
-/// A file that is not written for so many ticks is given up, if it was open for that: readers open it again.
+/// Ticks without a write after which a file that is open for writing is released; readers open it again.
 const UNWRITTEN_TICKS_MAX: u32 = 5;
 
 impl Node {

@@ -204,7 +204,7 @@ impl Tree {
         }
         *tended = Instant::now();
         drop(tended);
-        let is_gone = |node: &Node| node.stat().is_ok_and(|stat| stat.stx_nlink == 0);
+        let is_gone = |node: &Arc<Node>| node.stat().is_ok_and(|stat| stat.stx_nlink == 0);
         self.nodes.tend(is_gone, |node| self.close(node));
     }
 
