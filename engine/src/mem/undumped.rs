@@ -127,11 +127,9 @@ mod tests {
 
     #[test]
     fn a_value_is_dropped_once() {
-        thread_local! {
-            static POOL: &'static UndumpedPool<Rc<()>> = Box::leak(Box::new(UndumpedPool::new()));
-        }
+        static POOL: UndumpedPool<Rc<()>> = UndumpedPool::new();
         let value = Rc::new(());
-        let kept = POOL.with(|pool| pool.put(Rc::clone(&value)).unwrap());
+        let kept = POOL.put(Rc::clone(&value)).unwrap();
         assert_eq!(Rc::strong_count(&kept), 2);
         drop(kept);
         assert_eq!(Rc::strong_count(&value), 1);
