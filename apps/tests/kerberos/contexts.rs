@@ -134,7 +134,8 @@ fn a_context_is_established_as_linux_does() {
 
 /// NULL with the verifier of its context.
 fn signed(context: &Context, procedure: u32, handle: &[u8]) -> Vec<u8> {
-    let sequence = context.next_sequence().unwrap();
+    let sequence = context.peek_sequence(0).unwrap();
+    context.take_sequence(sequence);
     let credential = [words(&[1, procedure, sequence, 1]), opaque(handle)].concat();
     let head = [words(&[7, 0, 2, NFS, 3, NULL, GSS]), opaque(&credential)].concat();
     let mic = context.sign_call(&head);

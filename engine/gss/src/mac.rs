@@ -2,6 +2,7 @@
 
 use sha1::{Digest, Sha1};
 use sha2::{Sha256, Sha384};
+use std::hint::black_box;
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -86,8 +87,16 @@ impl<D: Compression> HmacKey<D> {
 }
 
 /// The first bytes of an HMAC. Not comparable but in constant time.
-#[derive(Zeroize, ZeroizeOnDrop)]
 pub(crate) struct Tag(pub(crate) [u8; TAG_MAX_BYTES]);
+
+/// Cleared in whole words: that of a forged message would be what the forger lacks. `Zeroize` clears byte by byte, which
+/// takes a tenth of the time of a short verifier.
+impl Drop for Tag {
+    fn drop(&mut self) {
+        self.0 = [0; TAG_MAX_BYTES];
+        black_box(&mut self.0);
+    }
+}
 
 impl Tag {
     /// Fills `checksum` with its first bytes.

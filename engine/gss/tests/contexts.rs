@@ -145,11 +145,18 @@ fn contexts_that_no_call_has_proved_go_first_and_dead_ones_with_the_next() {
     assert_eq!(table.len(), 1);
 }
 
+/// That of one more call.
+fn next_sequence(context: &Context) -> u32 {
+    let number = context.peek_sequence(0).unwrap();
+    context.take_sequence(number);
+    number
+}
+
 #[test]
 fn calls_are_admitted_once_in_any_order() {
     let (initiator, acceptor) = pair();
     let calls: Vec<Vec<u8>> =
-        (0..20).map(|_| call(&initiator, initiator.next_sequence().unwrap())).collect();
+        (0..20).map(|_| call(&initiator, next_sequence(&initiator))).collect();
     assert!(calls.iter().rev().all(|call| admit(&acceptor, call) == Ok(())));
     assert!(calls.iter().all(|call| admit(&acceptor, call) == Err(GssFault::Replay)));
 }
@@ -229,7 +236,7 @@ fn sequence_numbers_and_counters_never_repeat() {
     let (initiator, _) = pair();
     let left = initiator.sequences_left();
     assert_eq!(left, SEQUENCE_MAX);
-    let numbers: HashSet<u32> = (0..100).map(|_| initiator.next_sequence().unwrap()).collect();
+    let numbers: HashSet<u32> = (0..100).map(|_| next_sequence(&initiator)).collect();
     assert_eq!(numbers, (1..=100).collect());
     assert_eq!(initiator.sequences_left(), left - 100);
     let counters: HashSet<u64> = (0..100).map(|_| initiator.next_counter()).collect();

@@ -277,6 +277,13 @@ impl Dispatch {
         }
     }
 
+    /// Returns true if [`Dispatch::find`] would find the service.
+    #[cfg(feature = "gss")]
+    pub(super) fn serves(&self, program: Program, version: Version) -> bool {
+        let is_served = |service: &ContainedService| service.serves(program, version);
+        self.was_called(program, version) || !self.is_leaving && self.services.iter().any(is_served)
+    }
+
     /// Returns true if the previous call was for the same program.
     #[inline(always)]
     fn was_called(&self, program: Program, version: Version) -> bool {

@@ -492,7 +492,7 @@ impl Dispatch {
         // What the call was under, not what the reply says: a server may answer with that of another call.
         let (conn, token, xid) = (frame.conn, Token(frame.token), frame.xid);
         let mut sent = self.ops.take_sent(conn, xid);
-        let (pool, counts) = (self.ops.pool(), Arc::clone(&self.gss.counts));
+        let pool = self.ops.pool();
         let Some(entry) = self.client_of_calls(conn) else { return };
         // Before calls that the application starts in its handler.
         Self::send_waiting_token(entry, conn);
@@ -519,7 +519,9 @@ impl Dispatch {
         let results_at = match checked {
             Ok(at) => at,
             Err(error) => {
-                counts.count_error(&error);
+                if let Some(securing) = &entry.securing {
+                    securing.count_error(&error);
+                }
                 let again = sent.as_mut().filter(|_| says_forgotten(&error));
                 let call = (conn, frame.token);
                 match again.and_then(|sent| sent.deny(call, frame.buffers)) {

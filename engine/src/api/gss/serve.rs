@@ -77,7 +77,7 @@ impl Dispatch {
         };
         let (has_chunks, called) = (!beside.0.is_empty(), Called::of(&header));
         let whole = (message.bytes(), &header, at);
-        let outcome = match self.admit(serving, &acceptor, whole, has_chunks) {
+        let outcome = match self.admit(serving, acceptor, whole, has_chunks) {
             Ok((to, protection)) => {
                 let arrived = Arrived { message, at, called };
                 self.open_and_run(serving, &to, protection, arrived, beside)
@@ -88,9 +88,8 @@ impl Dispatch {
         outcome
     }
 
-    fn acceptor(&self, serving: &Serving<'_>) -> Option<Arc<Acceptor>> {
-        let acceptor = self.gss.shared.acceptor.get().map(Arc::clone);
-        acceptor.filter(|_| !self.is_in_reverse(serving.conn))
+    fn acceptor(&self, serving: &Serving<'_>) -> Option<&Arc<Acceptor>> {
+        self.gss.shared.acceptor.get().filter(|_| !self.is_in_reverse(serving.conn))
     }
 
     /// Serves a call whose credential is of flavor RPCSEC_GSS, from the private memory that its message was received in:
@@ -110,7 +109,7 @@ impl Dispatch {
         };
         let called = Called::of(header);
         let whole = (stream, header, at);
-        let outcome = match self.admit(serving, &acceptor, whole, !beside.0.is_empty()) {
+        let outcome = match self.admit(serving, acceptor, whole, !beside.0.is_empty()) {
             Ok((to, protection)) if protection.service.protects_body() => {
                 match take(&self.ops.pool(), stream.len()) {
                     Ok(mut message) => {
@@ -147,7 +146,7 @@ impl Dispatch {
         let Ok((header, at)) = CallHeader::parse(stream) else {
             return self.answer_fault(serving, GssFault::Body);
         };
-        match self.admit(serving, &acceptor, (stream, &header, at), true) {
+        match self.admit(serving, acceptor, (stream, &header, at), true) {
             Ok(_) => self.refuse(serving, &SYSTEM_ERR),
             Err(outcome) => outcome,
         }
@@ -156,7 +155,7 @@ impl Dispatch {
     /// Checks the header of a call (RFC 2203 section 5.3.3.1). `Err` if there is nothing more to do for the call, which has
     /// its answer or will get it.
     fn admit<'s>(
-        &mut self,
+        &self,
         serving: &Serving<'s>,
         acceptor: &Arc<Acceptor>,
         (bytes, header, at): (&[u8], &CallHeader<'_>, usize),
@@ -308,7 +307,7 @@ impl Dispatch {
 
     /// INIT or CONTINUE_INIT: the thread for that goes on with it, and answers.
     fn create_context(
-        &mut self,
+        &self,
         serving: &Serving<'_>,
         acceptor: &Arc<Acceptor>,
         (header, credential): (&CallHeader<'_>, &GssCredential<'_>),
@@ -320,7 +319,7 @@ impl Dispatch {
         let Ok(token) = parse_init_arguments(arguments) else {
             return self.answer_fault(serving, GssFault::Body);
         };
-        if self.find(header.program, header.version).is_none() {
+        if !self.serves(header.program, header.version) {
             return self.turn_away(serving, header.program);
         }
         let Some(to) = serving.target(&*self.ops) else { return CallOutcome::Done };

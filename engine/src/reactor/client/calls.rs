@@ -144,7 +144,7 @@ impl CoreCell {
         match self.under(conn) {
             // One that prepares another context goes without.
             Under::Context(context) if !spec.is_opening => {
-                return self.start_protected_call(conn, start, spec, draft, &context);
+                return self.start_protected_call(conn, start, spec, draft, context);
             }
             Under::Missing if !spec.is_opening => {
                 return Err(Backpressure::Connecting);

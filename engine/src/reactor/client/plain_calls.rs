@@ -17,7 +17,7 @@ use crate::reactor::{
 #[cfg(feature = "gss")]
 use spinrpc_proto::{output::SlotId, requester::CallRefused};
 #[cfg(feature = "gss")]
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 impl Reactor {
     /// Starts a call with this RPC message. `None` when it does not go inline; then nothing has happened.
@@ -60,21 +60,23 @@ impl Reactor {
         token: u64,
         spec: &CallSpec,
         draft: &Draft<'_>,
-        context: &Arc<ClientContext>,
-    ) -> Result<Option<SlotId>, Backpressure> {
-        let Some((plain, arguments)) = PlainHead::split(draft.stream()) else { return Ok(None) };
+        context: Arc<ClientContext>,
+    ) -> Result<ControlFlow<SlotId, Arc<ClientContext>>, Backpressure> {
+        let Some((plain, arguments)) = PlainHead::split(draft.stream()) else {
+            return Ok(ControlFlow::Continue(context));
+        };
         let deadline = self.deadline(spec);
         let (mut message, c) = self.take_send_buffer(conn)?;
         let version = c.lane.proto().requester.negotiation().version();
         let header_bytes = version.plain_header_bytes();
         let room = c.negotiated.plain_bytes_max(version).saturating_sub(header_bytes);
         if context.plain_head_bytes() + arguments.len() > room {
-            return Ok(None);
+            return Ok(ControlFlow::Continue(context));
         }
-        let Some(gss) = &mut c.gss else { return Ok(None) };
+        let Some(gss) = &mut c.gss else { return Ok(ControlFlow::Continue(context)) };
         let next = context.context.peek_sequence(context.window);
         let sequence = next.map_err(|_| Backpressure::Connecting)?;
-        if !gss.has_room(context, sequence) {
+        if !gss.has_room(&context, sequence) {
             return Err(self.stats.refuse(CallRefused::NoCredit));
         }
         let xid = c.lane.proto().requester.next_xid();
@@ -88,11 +90,11 @@ impl Reactor {
         message.set_range(0..header_bytes + head_bytes + arguments.len());
         context.context.take_sequence(sequence);
         self.next_deadline = self.next_deadline.min(deadline);
-        let kept = self.keep_for_denial(conn, Start::New(token), spec, draft, context);
+        let kept = self.keep_for_denial(conn, Start::New(token), spec, draft, &context);
         if let Some(gss) = self.conns.find(conn).and_then(|c| c.gss.as_mut()) {
-            gss.note((started.slot, sequence), Arc::clone(context), deadline, kept);
+            gss.note((started.slot, sequence), context, deadline, kept);
         }
         self.post_call(conn, message);
-        Ok(Some(started.slot))
+        Ok(ControlFlow::Break(started.slot))
     }
 }

@@ -21,6 +21,7 @@ use spinrpc_proto::requester::CallRefused;
 use spinrpc_proto::rpc::{CallHeader, OpaqueAuth};
 use spinrpc_proto::xdr::roundup4;
 use std::mem::take;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,6 +122,7 @@ impl CoreCell {
     }
 
     /// Takes the protection that the reply with this XID must have.
+    #[inline]
     pub(crate) fn take_sent(&self, conn: ConnId, xid: Xid) -> Option<SentCall> {
         let mut reactor = self.reactor();
         let c = reactor.conns.find(conn)?;
@@ -220,7 +222,7 @@ impl CoreCell {
         start: Start,
         spec: &mut CallSpec,
         draft: &Draft<'_>,
-        context: &Arc<ClientContext>,
+        mut context: Arc<ClientContext>,
     ) -> Result<SlotId, Backpressure> {
         if let Start::New(token) = start
             && !context.service.protects_body()
@@ -228,10 +230,12 @@ impl CoreCell {
             && !self.names_times
         {
             let started = self.reactor().start_signed_call(conn, token, spec, draft, context)?;
-            if let Some(slot) = started {
-                return Ok(slot);
+            match started {
+                ControlFlow::Break(slot) => return Ok(slot),
+                ControlFlow::Continue(unused) => context = unused,
             }
         }
+        let context = &context;
         let xid = self.next_xid(conn, start)?;
         let sequence = self.next_sequence(conn, context)?;
         if context.service.protects_body() && spec.arguments.iter().flatten().any(Bulk::is_exposed)

@@ -151,17 +151,16 @@ impl GssCalls {
         deadline: Instant,
         kept: Option<Retransmit>,
     ) {
+        let slots = self.sent.len();
         let Some(place) = self.sent.get_mut(usize::from(slot.index)) else { return };
-        let sent = SentCall { slot, context, sequence, deadline, denied_as: None, kept };
         // What is in its place is moved, as long as it is, only if it has to be.
-        let before = place.take_if(|before| before.xid() != slot.xid());
-        *place = Some(sent);
-        if let Some(before) = before {
-            if self.earlier.len() == self.sent.len() {
+        if let Some(before) = place.take_if(|before| before.xid() != slot.xid()) {
+            if self.earlier.len() == slots {
                 self.earlier.pop_front();
             }
             self.earlier.push_back(before);
         }
+        *place = Some(SentCall { slot, context, sequence, deadline, denied_as: None, kept });
     }
 
     /// This call is not sent again.
@@ -201,6 +200,7 @@ impl GssCalls {
     }
 
     /// Takes the protection of the reply to this call.
+    #[inline]
     pub(in crate::reactor) fn take(&mut self, xid: Xid) -> Option<SentCall> {
         let place = self.sent.get_mut(usize::from(index_of(xid)))?;
         if let Some(sent) = place.take_if(|sent| sent.xid() == xid) {
