@@ -24,6 +24,12 @@ fn files_go_and_come_back_under_each_service_as_the_user_who_is_proved() {
                     assert!(read == content, "{bytes} bytes under {sec}");
                     assert_eq!(owner(&cache, &target, sec), (ALICE.into(), ALICE.into()));
                 }
+                let target = format!("{}//m/{sec}-3000001", place.address());
+                for work in ["getattr", "read", "write"] {
+                    let calls =
+                        ["bench", work, &target, "--calls", "20", "--size", "4K", "--overwrite"];
+                    done(&with_cache(&cache, &[&calls[..], &["--sec", sec]].concat()));
+                }
             }
         });
     }

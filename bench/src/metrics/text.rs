@@ -43,6 +43,7 @@ const COUNTS: &[Count] = &[
     ("copies", "copied_items", None, "Data items copied instead of being placed"),
     ("timeouts", "timeouts", None, "Calls that passed their deadline"),
     ("calls_left", "calls_left", None, "Calls left unanswered by a graceful shutdown"),
+    ("connections_moved", "connections_moved", None, "Connections sent to another core"),
     ("calls_late", "calls_late", None, "Calls rejected because their deadline had expired"),
     ("calls_dropped", "calls_dropped", None, "Calls dropped by their handler"),
     ("handler_panics", "handler_panics", None, "Caught panics of handlers"),

@@ -125,7 +125,25 @@ impl Core {
         make: impl FnOnce(Client) -> H,
         timeout: Duration,
     ) -> Result<Client, ConnectError> {
-        let client = self.connect(address, program, version, make)?;
+        let options = ConnectOptions::default();
+        self.connect_wait_with(address, program, version, &options, make, timeout)
+    }
+
+    /// As [`Core::connect_with`], and polls until the connection is up (blocks this thread). A client that reconnects tries until
+    /// the time is over.
+    ///
+    /// # Errors
+    /// [`ConnectError`] tells why the connection failed.
+    pub fn connect_wait_with<H: ReplyHandler + 'static>(
+        &mut self,
+        address: &str,
+        program: Program,
+        version: Version,
+        options: &ConnectOptions,
+        make: impl FnOnce(Client) -> H,
+        timeout: Duration,
+    ) -> Result<Client, ConnectError> {
+        let client = self.connect_with(address, program, version, options, make)?;
         let end = Instant::now() + timeout;
         let mut in_time = true;
         self.run_until(|| {

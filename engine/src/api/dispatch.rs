@@ -65,6 +65,8 @@ pub(super) struct Dispatch {
     /// One for each service. Stored separately, so that finding a service is as fast as without timing.
     timed: Box<[TimedSwitch]>,
     pub(super) is_leaving: bool,
+    /// Connections may be leaving for other cores.
+    moves: bool,
     /// Indices of the services that poll.
     polling: Box<[usize]>,
     handles: Box<HandleCore>,
@@ -112,6 +114,7 @@ impl Dispatch {
             services,
             timed,
             is_leaving: false,
+            moves: false,
             polls: !polling.is_empty(),
             polling,
             handles: Box::new(handles),
@@ -270,10 +273,15 @@ impl Dispatch {
 
     /// Finds the service of a program: most calls go to the same service as the previous call.
     #[inline]
-    pub(super) fn find(&mut self, program: Program, version: Version) -> Option<usize> {
+    pub(super) fn find(
+        &mut self,
+        conn: ConnId,
+        program: Program,
+        version: Version,
+    ) -> Option<usize> {
         match self.was_called(program, version) {
             true => Some(self.called),
-            false => self.find_other(program, version),
+            false => self.find_other(conn, program, version),
         }
     }
 
@@ -291,13 +299,22 @@ impl Dispatch {
     }
 
     #[inline(never)]
-    fn find_other(&mut self, program: Program, version: Version) -> Option<usize> {
-        if self.is_leaving {
+    fn find_other(&mut self, conn: ConnId, program: Program, version: Version) -> Option<usize> {
+        self.moves &= self.ops.moves();
+        if self.leaves_calls(conn) {
             return None;
         }
         let found = self.services.iter().position(|service| service.serves(program, version));
-        self.called = found.unwrap_or(self.called);
+        // While connections leave, each call has to come by here.
+        if !self.moves {
+            self.called = found.unwrap_or(self.called);
+        }
         found
+    }
+
+    /// Returns true if calls of a connection are left for the next one.
+    pub(super) fn leaves_calls(&self, conn: ConnId) -> bool {
+        self.is_leaving || self.moves && self.ops.is_moving(conn)
     }
 
     /// The answer if the program has no service (RFC 5531 section 9).
@@ -343,7 +360,7 @@ impl Dispatch {
         arguments: Arguments<'_>,
         padded: Option<Padded<'_>>,
     ) -> CallOutcome {
-        let Some(index) = self.find(header.program, header.version) else {
+        let Some(index) = self.find(serving.conn, header.program, header.version) else {
             return self.turn_away(serving, header.program);
         };
         #[cfg(feature = "gss")]
@@ -371,7 +388,7 @@ impl Dispatch {
     /// Answers a call that has no service.
     #[cold]
     pub(super) fn turn_away(&self, serving: &Serving<'_>, program: Program) -> CallOutcome {
-        if !self.is_leaving {
+        if !self.leaves_calls(serving.conn) {
             let status = self.not_served(program);
             return self.refuse(serving, &RpcRefusal::Accepted(status));
         }
@@ -396,7 +413,7 @@ impl Dispatch {
         call: PlainCall,
         arguments: &[u8],
     ) -> CallOutcome {
-        match self.find_other(call.program, call.version) {
+        match self.find_other(serving.conn, call.program, call.version) {
             Some(_) => self.on_plain_call(serving, &call, arguments),
             None => self.turn_away(serving, call.program),
         }
@@ -494,6 +511,11 @@ impl Upcalls for Dispatch {
 
     fn on_leave(&mut self) {
         self.is_leaving = true;
+        self.called = NO_SERVICE;
+    }
+
+    fn on_move(&mut self) {
+        self.moves = true;
         self.called = NO_SERVICE;
     }
 

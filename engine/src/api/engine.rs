@@ -409,6 +409,41 @@ impl Engine {
         self.0.panics()
     }
 
+    /// Moves up to `count` connections of clients from a core to others, for example because the core is busy and others are
+    /// idle ([`StatsSnapshot::busy_ticks`](crate::StatsSnapshot)). Returns true if the core was asked, and false if
+    /// no thread drives it, or its mailbox is full. It does not block; any thread may call it, a handler too.
+    ///
+    /// A connection itself cannot change its core: its client is told that none of its calls in flight was executed, closes
+    /// it, and connects again, as after a loss but without any doubt about calls. The listener gives the new
+    /// connections to the cores in turn, and more seldom to those that have more connections than the mean: some may come back.
+    /// [`ConnectionEvent::Down`](crate::ConnectionEvent::Down) tells services, and
+    /// [`StatsSnapshot::connections_moved`](crate::StatsSnapshot) counts them.
+    ///
+    /// Only clients of this library that come back are moved
+    /// ([`ConnectOptions::reconnect`](crate::ConnectOptions)), and only connections that have no call in progress when the
+    /// core reads its mail, no reply to be fetched and no calls in reverse. Which of them go is not specified; each
+    /// call goes on where the one before ended.
+    ///
+    /// # Errors
+    /// [`EngineError::ApiMisuse`] if the core does not exist.
+    ///
+    /// ```
+    /// use spinrpc::{Config, Engine};
+    ///
+    /// let engine = Engine::new(Config::default())?;
+    /// assert!(!engine.move_connections(0, 8)?, "it is not started");
+    /// let server = engine.start()?;
+    /// while !engine.move_connections(0, 8)? {
+    ///     std::thread::yield_now();
+    /// }
+    /// # engine.shutdown();
+    /// # server.join()?;
+    /// # Ok::<(), spinrpc::EngineError>(())
+    /// ```
+    pub fn move_connections(&self, core: usize, count: usize) -> Result<bool, EngineError> {
+        self.0.move_connections(core, count)
+    }
+
     /// Counters of a core, readable from any thread without disturbing the core; all zero before it runs.
     ///
     /// # Errors

@@ -207,7 +207,7 @@ impl Dispatch {
         to: &ReplyTarget<'_>,
         message: OptionMessage<'_>,
     ) -> CallOutcome {
-        if self.is_leaving {
+        if self.leaves_calls(to.conn) {
             self.ops.leave_call(to);
             return CallOutcome::Done;
         }

@@ -260,6 +260,12 @@ impl Runtime {
         })
     }
 
+    /// Asks a core to move connections. Returns false if it does not run, or its mailbox is full.
+    pub(super) fn move_connections(&self, core: usize, count: usize) -> Result<bool, EngineError> {
+        let inbox = &self.place(core)?.inbox;
+        Ok(inbox.is_read() && inbox.post(Mail::Move(count)).is_ok())
+    }
+
     fn stop_listening(&self) {
         self.directory.forget_addresses();
         lock(&self.listeners).clear();

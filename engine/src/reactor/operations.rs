@@ -103,6 +103,16 @@ impl CoreCell {
         self.reactor().leave_call(to);
     }
 
+    /// Calls of this connection are left for the one that its client makes next.
+    pub(crate) fn is_moving(&self, conn: ConnId) -> bool {
+        self.reactor().moving.conns.contains(&conn)
+    }
+
+    /// Some connection is moving.
+    pub(crate) fn moves(&self) -> bool {
+        !self.reactor().moving.conns.is_empty()
+    }
+
     /// The lane of a connection, which short messages use; `None` when it is down.
     pub(crate) fn lane_of(&self, conn: ConnId) -> Option<Rc<ConnLane>> {
         self.reactor().lane_of(conn).map(|(lane, _)| lane)

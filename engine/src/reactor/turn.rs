@@ -389,6 +389,10 @@ impl CoreCell {
                     up.on_leave();
                     self.reactor().leaving = Some(Leaving::new(request));
                 }
+                Mail::Move(count) => {
+                    self.reactor().move_connections(count);
+                    up.on_move();
+                }
                 Mail::Shutdown => {
                     #[cfg(feature = "gss")]
                     self.finish_all_seals();
@@ -762,6 +766,7 @@ impl Reactor {
         if let Some(caller) = &gone.caller {
             caller.go();
         }
+        self.moving.conns.retain(|moving| *moving != conn);
         self.stats.connections_closed += 1;
         Some(gone)
     }

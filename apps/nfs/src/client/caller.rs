@@ -4,8 +4,8 @@
 //! thread. Used by the rest of the client.
 
 use spinrpc::{
-    Bulk, CallError, CallId, CallSpec, Client, ConnectError, ConnectOptions, ConnectionEvent, Core,
-    DecodeError, Decoder, Encoder, Procedure, Program, Reply, ReplyHandler, Token, Version,
+    Bulk, CallError, CallId, CallSpec, Client, ConnectError, ConnectOptions, Core, DecodeError,
+    Decoder, Encoder, Procedure, Program, Reply, ReplyHandler, Token, Version,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,9 +28,9 @@ pub struct Caller {
     timeout: Duration,
 }
 
-/// Handlers of pending replies, by token; and why there is no connection.
+/// Handlers of pending replies, by token.
 #[derive(Clone, Default)]
-struct Waiting(Rc<RefCell<Vec<Option<Ended>>>>, Rc<RefCell<Option<ConnectError>>>);
+struct Waiting(Rc<RefCell<Vec<Option<Ended>>>>);
 
 impl Waiting {
     fn put(&self, ended: Ended) -> Token {
@@ -55,12 +55,6 @@ impl ReplyHandler for Waiting {
             ended(reply);
         }
     }
-
-    fn on_event(&mut self, event: &ConnectionEvent) {
-        if let ConnectionEvent::ConnectFailed { error, .. } = event {
-            *self.1.borrow_mut() = Some(error.clone());
-        }
-    }
 }
 
 impl Caller {
@@ -76,16 +70,16 @@ impl Caller {
         timeout: Duration,
     ) -> Result<Self, ConnectError> {
         let waiting = Waiting::default();
-        let (handler, failure) = (waiting.clone(), Rc::clone(&waiting.1));
-        let make = |_| handler;
-        let client = core.borrow_mut().connect_with(address, program, version, options, make)?;
-        let caller = Self { core: Rc::clone(core), client, waiting, timeout };
-        caller.pause(timeout, || caller.client.is_up() || failure.borrow().is_some());
-        if caller.client.is_up() {
-            return Ok(caller);
-        }
-        let failure = failure.borrow_mut().take();
-        Err(failure.unwrap_or(ConnectError::TimedOut(timeout)))
+        let (handler, core) = (waiting.clone(), Rc::clone(core));
+        let client = core.borrow_mut().connect_wait_with(
+            address,
+            program,
+            version,
+            options,
+            |_| handler,
+            timeout,
+        )?;
+        Ok(Self { core, client, waiting, timeout })
     }
 
     /// The connection.

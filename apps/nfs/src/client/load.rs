@@ -4,7 +4,8 @@
 //! [`Caller`]: super::Caller
 
 use super::round_trips::RoundTrips;
-use super::{Error, Nfs, Root, add, connect_timeout, set_user};
+use super::security::connect_options;
+use super::{Error, Nfs, Root, add, connect_timeout, not_connected, set_user};
 use crate::nfs3::{self, PLAIN_RESULT_BYTES_MAX, READ_RESULT_HEAD_BYTES};
 use crate::protocol::{
     FileHandle, Getattr3args, Getattr3resok, ProcedureId, Read3args, Read3resok, StableHow,
@@ -131,10 +132,14 @@ impl Nfs {
         let handler = Handler(Rc::clone(driver));
         let program = (nfs3::PROGRAM, nfs3::VERSION);
         let timeout = connect_timeout(&self.options);
-        let mut core = self.core.borrow_mut();
-        let client = core.connect_wait(&address, program.0, program.1, |_| handler, timeout);
-        let client = client.map_err(|source| Error::Connect { address, source })?;
-        set_user(&client, &self.options)?;
+        let options = connect_options(&self.server, &self.options)?;
+        let (mut core, make) = (self.core.borrow_mut(), |_| handler);
+        let client =
+            core.connect_wait_with(&address, program.0, program.1, &options, make, timeout);
+        let client = client.map_err(|source| not_connected(address, source))?;
+        if self.options.security.is_none() {
+            set_user(&client, &self.options)?;
+        }
         Ok(client)
     }
 

@@ -234,12 +234,15 @@ fn connect_with(
 ) -> Result<Caller, Error> {
     let address = server.to_string();
     let timeout = connect_timeout(options);
-    Caller::connect(core, &address, program, connect_options, timeout).map_err(
-        |source| match source {
-            ConnectError::Security(reason) => Error::Security { address, reason },
-            source => Error::Connect { address, source },
-        },
-    )
+    let connected = Caller::connect(core, &address, program, connect_options, timeout);
+    connected.map_err(|source| not_connected(address, source))
+}
+
+fn not_connected(address: String, source: ConnectError) -> Error {
+    match source {
+        ConnectError::Security(reason) => Error::Security { address, reason },
+        source => Error::Connect { address, source },
+    }
 }
 
 fn connect_timeout(options: &Options) -> Duration {

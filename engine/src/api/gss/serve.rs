@@ -286,7 +286,7 @@ impl Dispatch {
         (arguments, base): (&[u8], usize),
         (chunks, bulks): Beside<'_>,
     ) -> CallOutcome {
-        let Some(index) = self.find(called.program, called.version) else {
+        let Some(index) = self.find(serving.conn, called.program, called.version) else {
             return self.turn_away(serving, called.program);
         };
         let arguments = Arguments::new(arguments, base, chunks, bulks);

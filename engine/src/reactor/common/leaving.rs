@@ -72,7 +72,7 @@ impl Reactor {
 
     /// Tells a client whose calls are all answered that no other one was executed. Returns true when the connection
     /// may be closed: the message was sent, or cannot be sent.
-    fn say_goodbye(&mut self, conn: ConnId) -> bool {
+    pub(in crate::reactor) fn say_goodbye(&mut self, conn: ConnId) -> bool {
         let Some(c) = self.conns.find(conn) else { return false };
         // The message is in no standard: only our own ends know it.
         let is_understood = c.negotiated.peer().instance != Instance::Unknown;
@@ -137,7 +137,7 @@ impl Conn {
 
     /// Replies that wait for more than the send queue: errors wait for a buffer, replies that the client fetches for
     /// their RDMA_DONE, or for an earlier one.
-    fn replies_held(&self) -> usize {
+    pub(in crate::reactor) fn replies_held(&self) -> usize {
         self.answers_owed
             + self.dialect.kept.len()
             + self.lane.proto().responder.dones_owed() as usize

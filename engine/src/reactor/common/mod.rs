@@ -3,6 +3,7 @@
 
 pub(crate) mod latency;
 pub(crate) mod leaving;
+mod moving;
 pub(crate) mod observe;
 pub(crate) mod panics;
 mod rfc5666;

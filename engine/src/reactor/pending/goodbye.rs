@@ -1,5 +1,6 @@
-//! Progress of a graceful shutdown of a core: on one connection, and for the waiting thread.
+//! Progress of a graceful shutdown of a core, on one connection and for the waiting thread; and of connections that leave it.
 
+use crate::fabric::ConnId;
 use spinrpc_proto::version::TransportVersion;
 use std::sync::mpsc::Sender;
 
@@ -31,6 +32,15 @@ impl Goodbye {
     pub(in crate::reactor) fn is_believed(&self) -> bool {
         self.is_heard && !self.is_doubtful
     }
+}
+
+/// Connections that leave a core for another one.
+#[derive(Debug, Default)]
+pub(in crate::reactor) struct Moving {
+    /// Their clients have been told, and they are not down yet.
+    pub(in crate::reactor) conns: Vec<ConnId>,
+    /// Where the table of connections is searched next.
+    pub(in crate::reactor) next_place: usize,
 }
 
 /// A core that shuts down gracefully.

@@ -40,6 +40,8 @@ pub(crate) enum Mail<E = AnyEndpoint> {
     Measure(Arc<Latencies>),
     /// Shut down gracefully.
     Leave(DrainRequest),
+    /// Move so many connections to other cores.
+    Move(usize),
     /// Close everything.
     Shutdown,
 }

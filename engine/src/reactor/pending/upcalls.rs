@@ -39,6 +39,8 @@ pub(crate) trait Upcalls {
     fn on_measure(&mut self, is_on: bool);
     /// From now on no call is executed, and arriving calls are not answered: `leave_call` leaves them.
     fn on_leave(&mut self);
+    /// Connections are leaving for other cores: as above on these.
+    fn on_move(&mut self);
     /// A call with chunks or padding arrived.
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome;
     /// A plain call arrived: its arguments.

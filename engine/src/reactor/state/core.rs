@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, DownCause, Fabric};
 use crate::mem::{Buf, Bulk, BulkPool, Slab};
 use crate::reactor::pending::ended_calls::{GivenUp, OwedAnswer};
-use crate::reactor::pending::goodbye::Leaving;
+use crate::reactor::pending::goodbye::{Leaving, Moving};
 #[cfg(feature = "gss")]
 use crate::reactor::pending::gss_work::GssWork;
 use crate::reactor::pending::interrupted::Interrupted;
@@ -98,6 +98,8 @@ pub(crate) struct Reactor {
     pub(in crate::reactor) is_shut_down: bool,
     /// Set during a graceful shutdown; connections of clients are then refused, too.
     pub(in crate::reactor) leaving: Option<Leaving>,
+    /// Connections that leave for other cores.
+    pub(in crate::reactor) moving: Moving,
     /// The call that a measured handler is processing and has not deferred.
     pub(in crate::reactor) timer: Option<CallTimer>,
     /// Counts measured calls; kept when measuring ends, for calls that are still deferred.
@@ -184,6 +186,7 @@ impl Reactor {
             xid_seed: now.0 as u32,
             is_shut_down: false,
             leaving: None,
+            moving: Moving::default(),
             timer: None,
             latencies: None,
             #[cfg(feature = "gss")]

@@ -119,6 +119,8 @@ counters! {
     connections_opened,
     /// Of those that this side made, the ones that turned out to speak version two.
     connections_version_two,
+    /// Of those that went down, the ones whose clients were sent to another core.
+    connections_moved,
     /// Connections that went down.
     connections_closed,
     /// Connections made in the place of lost ones.

@@ -1,0 +1,69 @@
+# shellcheck shell=bash
+# Servers measured in turns by the same client: tables of medians. Sourced after nfsd.sh by nfsd-speed and kerberos, which set
+# $WORK, lines of operation, size and depth, and $place, the first word of the rows.
+ROUNDS=$(either 1 5)
+# What does not start in the measured time is no figure, and on a busy host sixteen pieces of 1 MiB take
+# more than half a second in emulation: the short round counts calls.
+read -ra SPAN <<<"$(either '--duration 20s --calls 200' '--duration 1s')"
+
+# spin_server OPTIONS...: of the same files. It polls while it waits; stopped, it leaves the processors
+# to the kernel's.
+spin_server() {
+    "${bin:?}/spin-nfsd" --state /run/nfsd-state --register no --cores 0 "$@" >/run/server 2>&1 &
+    server=$!
+    wait_for 20 grep -q '^listening on' /run/server || { cat /run/server; return 1; }
+    kill -STOP "$server"
+}
+
+# awake PROCESS COMMAND...: with the stopped process at work.
+awake() {
+    kill -CONT "$1"
+    "${@:2}"
+    kill -STOP "$1"
+}
+
+# bench SERVER OPERATION SIZE DEPTH TARGET OPTIONS...: a line of JSON at the end of the row's file.
+bench() {
+    local row=/run/speed/${place:?}.$2.$3.$4.$1 options=(--size "$3" --depth "$4" --overwrite)
+    options+=("${SPAN[@]}" --warmup 0.1s --json)
+    timeout 60 taskset -c 1 "$bin/spin-nfs" bench "$2" "$5" "${options[@]}" "${@:6}" | tee -a "$row"
+}
+
+# by_turns COMMAND SERVER...: all the work on one server after the other, as often as there are rounds.
+# COMMAND gets the server, and the operation, size and depth.
+by_turns() {
+    local round operation size depth each
+    mkdir -p /run/speed
+    for ((round = 0; round < ROUNDS; round++)); do
+        while read -r operation size depth; do
+            for each in "${@:2}"; do
+                "$1" "$each" "$operation" "$size" "$depth"
+            done
+        done <<<"$WORK"
+    done
+}
+
+# median FIGURE FILE: of the figure's values in the lines of a file; - of none, as of a p99 of few calls.
+median() {
+    sed -n "s/.*\"$1\":\([0-9.]*\).*/\1/p" "$2" | sort -n | awk '
+        { value[NR] = $1 }
+        END { if (NR == 0) { print "-"; exit } print (value[int((NR + 1) / 2)] + value[int(NR / 2) + 1]) / 2 }'
+}
+
+# table SERVER...: the medians of the rows of $place, and the rates of the others as part of the first one's.
+table() {
+    local operation size depth each first row
+    while read -r operation size depth; do
+        first=''
+        for each in "$@"; do
+            row=/run/speed/$place.$operation.$size.$depth.$each
+            [ "$(wc -l <"$row")" = "$ROUNDS" ]
+            first=${first:-$(median calls_per_second "$row")}
+            echo "$place $operation $size $depth $each $(median calls_per_second "$row")" \
+                "$(median p50 "$row") $(median p99 "$row") $first"
+        done
+    done <<<"$WORK" | awk '
+        function us(ns) { return ns == "-" ? ns : sprintf("%.1f", ns / 1000) }
+        { printf "%-4s %-7s %3s x%-2s %-9s %9.0f calls/s  p50 %8s us  p99 %8s us  %5.2f\n",
+            $1, $2, $3, $4, $5, $6, us($7), us($8), $6 / $9 }' | tee -a /out/table >"/run/table.$place"
+}
