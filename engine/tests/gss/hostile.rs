@@ -481,6 +481,7 @@ pub(crate) enum Spoils {
 pub(crate) struct FalseServer {
     pub(crate) peer: RawPeer,
     pub(crate) context: Option<Context>,
+    enctype: Enctype,
     /// The window that it tells.
     window: u32,
     /// Contexts that were destroyed.
@@ -490,10 +491,19 @@ pub(crate) struct FalseServer {
 impl FalseServer {
     /// One, and a client of it that is up.
     pub(crate) fn meet(service: GssService, window: u32) -> (Caller<Vec<u8>>, Self) {
+        Self::meet_with(ENCTYPE, service, window)
+    }
+
+    /// The same with keys of this encryption type.
+    pub(crate) fn meet_with(
+        enctype: Enctype,
+        service: GssService,
+        window: u32,
+    ) -> (Caller<Vec<u8>>, Self) {
         let address = unique_address();
         let listener = RawListener::at(&address);
-        let with = options(keys(ENCTYPE, "alice"), service);
-        Self::raise(&listener, asked(&address, &with), (service, window), Spoils::Nothing)
+        let client = asked(&address, &options(keys(enctype, "alice"), service));
+        Self::raise(&listener, client, (enctype, service, window), Spoils::Nothing)
     }
 
     /// A client that is up, and was answered so when it asked for configuration: by three words.
@@ -508,17 +518,17 @@ impl FalseServer {
         let engine = Engine::new(valid(raw)).unwrap();
         let core = engine.core(0).unwrap();
         let client = asked_by((engine, core), &address, &with, one_opaque);
-        Self::raise(&listener, client, (service, 64), spoils).0
+        Self::raise(&listener, client, (ENCTYPE, service, 64), spoils).0
     }
 
     pub(crate) const fn of(peer: RawPeer) -> Self {
-        Self { peer, context: None, window: 64, destroyed: 0 }
+        Self { peer, context: None, enctype: ENCTYPE, window: 64, destroyed: 0 }
     }
 
     fn raise(
         listener: &RawListener,
         mut client: Caller<Vec<u8>>,
-        (service, window): (GssService, u32),
+        (enctype, service, window): (Enctype, GssService, u32),
         spoils: Spoils,
     ) -> (Caller<Vec<u8>>, Self) {
         let mut peer = None;
@@ -529,7 +539,7 @@ impl FalseServer {
             pause_after(client.core.poll_once().events);
             peer = listener.try_accept();
         }
-        let mut server = Self { window, ..Self::of(peer.unwrap()) };
+        let mut server = Self { enctype, window, ..Self::of(peer.unwrap()) };
         while !client.client.is_up() {
             check();
             pause_after(client.core.poll_once().events);
@@ -566,7 +576,7 @@ impl FalseServer {
         let credential = GssCredential::parse(call.credential.body).unwrap();
         if credential.procedure == GssProcedure::Init {
             let token = spinrpc_proto::rpc::parse_init_arguments(arguments).unwrap();
-            let mechanism = keys(ENCTYPE, "server");
+            let mechanism = keys(self.enctype, "server");
             let accepted = Mechanism::accept(&mechanism, None, token, Instant(0)).unwrap();
             let Acceptance::Complete(established, token) = accepted else { panic!("more tokens") };
             let context = Context::new(Role::Acceptor, established);
