@@ -109,8 +109,12 @@ pub(crate) fn opaque(data: &[u8]) -> Vec<u8> {
 
 impl Foe {
     pub(crate) fn connect(server: &Server) -> Self {
+        Self::connect_as(server, "mallory")
+    }
+
+    fn connect_as(server: &Server, user: &str) -> Self {
         let mut peer = RawPeer::connect(&server.address);
-        let mechanism = keys(ENCTYPE, "mallory");
+        let mechanism = keys(ENCTYPE, user);
         let Initiation::Continue(state, token) = mechanism.begin("", Instant(0)).unwrap() else {
             panic!("no token")
         };
@@ -456,6 +460,28 @@ fn a_reply_that_is_kept_of_a_call_is_not_given_to_another_user() {
             assert_eq!(message[HEADER_BYTES + 24..], opaque(b"None"), "{service:?}");
         }
         assert_eq!(server.calls(), executed + 3);
+    }
+}
+
+/// All calls come over one connection, with one XID.
+#[test]
+fn a_reply_that_is_kept_is_that_of_its_user_and_its_service() {
+    let server = Server::start_once(GssAcceptor::new(keys(ENCTYPE, "server")));
+    let mut foe = Foe::connect(&server);
+    let mut other = Foe::connect_as(&server, "alice");
+    let xid = foe.xid;
+    for service in [GssService::Privacy, GssService::Integrity, GssService::None] {
+        for name in ["mallory", "alice"] {
+            let executed = server.calls();
+            let with = foe.credential(service);
+            foe.xid = xid;
+            let message = foe.message(with, WHO, &[]);
+            assert_eq!(foe.ask(with.0, &message), Answer::Verified(AcceptStatus::Success));
+            assert_eq!(server.calls(), executed + 1, "{name} was given the reply of another call");
+            std::mem::swap(&mut foe.context, &mut other.context);
+            std::mem::swap(&mut foe.handle, &mut other.handle);
+            std::mem::swap(&mut foe.sequence, &mut other.sequence);
+        }
     }
 }
 
