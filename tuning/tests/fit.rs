@@ -308,23 +308,110 @@ fn a_pipe_in_the_place_of_a_file_does_not_block() {
     assert_eq!((status, problems.as_str()), (0, ""));
 }
 
-/// A link that leads out of the copy cannot be written to.
+/// Puts a link in the place of the governor's file, which stays in the copy by another name.
+fn link_governor(copy: &Copy) {
+    let path = copy.0.join(GOVERNOR);
+    fs::rename(&path, path.with_extension("kept")).unwrap();
+    symlink("scaling_governor.kept", path).unwrap();
+}
+
+/// A file that is a link is read, but not replaced.
 #[test]
 fn what_cannot_be_changed_is_told_and_the_rest_is_changed() {
     let copy = wrong("partial");
-    let outside = Folder::new("partial_outside");
-    outside.write("governor", "powersave\n");
-    fs::remove_file(copy.0.join(GOVERNOR)).unwrap();
-    symlink(outside.path("governor"), copy.0.join(GOVERNOR)).unwrap();
+    link_governor(&copy);
     let before = copy.files();
     let (status, said, problems) = copy.apply(&[]);
     assert_eq!((status, problems.lines().count()), (1, 1), "{problems}");
-    assert!(problems.contains("still powersave, not performance: permission denied"), "{problems}");
+    assert!(
+        problems.contains("still powersave, not performance: it is a symbolic link"),
+        "{problems}"
+    );
     assert!(said.lines().count() > 8, "{said}");
-    assert_eq!(fs::read_to_string(outside.path("governor")).unwrap(), "powersave\n");
+    assert_eq!(copy.read(GOVERNOR), "powersave\n");
     assert!(!copy.read(JOURNAL).contains("cpu2/"), "nothing is to be undone there");
     assert_eq!(copy.run(&["revert"]).0, 0);
     assert_eq!(copy.files(), before);
+}
+
+/// The owner of a copy makes links of its files and folders, which lead to those of the host that spintune runs on.
+#[test]
+fn links_that_lead_out_of_a_copy_are_neither_read_nor_written_to() {
+    let outside = Folder::new("links_outside");
+    outside.write("scaling_governor", "powersave\n");
+    let governor = outside.path("scaling_governor");
+    let folder = Path::new(GOVERNOR).parent().unwrap();
+    let up = "../".repeat(20);
+    let links = [
+        (Path::new(GOVERNOR), governor.clone()),
+        (Path::new(GOVERNOR), format!("{up}{governor}")),
+        (folder, outside.path("")),
+        (folder, format!("{up}{}", outside.path(""))),
+        (folder, format!("/proc/self/root{}", outside.path(""))),
+    ];
+    for (number, (path, target)) in links.into_iter().enumerate() {
+        let copy = wrong(&format!("links_{number}"));
+        match path == folder {
+            true => fs::remove_dir_all(copy.0.join(path)).unwrap(),
+            false => fs::remove_file(copy.0.join(path)).unwrap(),
+        }
+        symlink(&target, copy.0.join(path)).unwrap();
+        assert_eq!(copy.read(GOVERNOR), "powersave\n", "the link is of use to others");
+        let (status, script, problems) = copy.plan(&[]);
+        assert_eq!((status, problems.as_str()), (1, ""), "{target}");
+        assert!(script.contains("cpu3/cpufreq") && !script.contains("cpu2/"), "{target}: {script}");
+        let (status, said, problems) = copy.apply(&[]);
+        assert_eq!((status, problems.as_str()), (0, ""), "{target}");
+        assert!(said.contains("cpu3/cpufreq") && !said.contains("cpu2/"), "{target}: {said}");
+        assert_eq!(fs::read_to_string(&governor).unwrap(), "powersave\n", "{target}");
+        assert_eq!(fs::read_dir(outside.path("")).unwrap().count(), 1, "{target}");
+    }
+}
+
+/// A link from the root leads to a file of the copy, but would lead the shell that runs a plan to one of this host.
+#[test]
+fn files_that_only_links_from_the_root_of_a_copy_lead_to_are_left_out() {
+    let copy = wrong("links_from_root");
+    let folder = copy.0.join(GOVERNOR).parent().unwrap().to_owned();
+    fs::rename(&folder, copy.0.join("policy")).unwrap();
+    symlink("/policy", &folder).unwrap();
+    let (_, script, _) = copy.plan(&[]);
+    assert!(script.contains("cpu3/cpufreq") && !script.contains("cpu2/"), "{script}");
+    // One that leads the shell to the same file is not in the way.
+    fs::remove_file(&folder).unwrap();
+    symlink(format!("{}policy", "../".repeat(5)), &folder).unwrap();
+    assert!(copy.plan(&[]).1.contains("cpu2/"));
+    assert_eq!(copy.apply(&[]).0, 0);
+    assert_eq!(copy.read("policy/scaling_governor"), "performance\n");
+    assert_eq!(fs::read_dir(copy.0.join("policy")).unwrap().count(), 1);
+}
+
+/// Whoever lays out a copy may give files of others names in it.
+#[test]
+fn a_file_with_a_name_outside_of_the_copy_keeps_its_value_there() {
+    let (copy, outside) = (wrong("hard_link"), Folder::new("hard_link_outside"));
+    let path = copy.0.join(GOVERNOR);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4664)).unwrap();
+    fs::hard_link(&path, outside.path("governor")).unwrap();
+    // Of a run that was killed, or of the owner of the copy.
+    let fresh = path.with_file_name(".scaling_governor.spintune");
+    symlink(outside.path("other"), &fresh).unwrap();
+    assert_eq!(copy.apply(&[]).0, 0);
+    assert_eq!(copy.read(GOVERNOR), "performance\n");
+    assert_eq!(fs::read_to_string(outside.path("governor")).unwrap(), "powersave\n");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o664);
+    assert!(!fs::exists(outside.path("other")).unwrap() && fs::symlink_metadata(fresh).is_err());
+}
+
+/// A plan depends on what was applied before: to the copy, not to another host.
+#[test]
+fn the_journal_of_another_host_is_not_read() {
+    let (copy, other) = (wrong("other_journal"), Folder::new("other_journal_host"));
+    fs::create_dir(other.path("spinrpc")).unwrap();
+    other.write("spinrpc/tuned.json", "not of a copy");
+    symlink(other.path(""), copy.0.join("run")).unwrap();
+    let (status, _, problems) = copy.plan(&[]);
+    assert_eq!((status, problems.as_str()), (1, ""));
 }
 
 #[test]
@@ -616,10 +703,7 @@ fn the_unit_applies_its_profile_after_each_boot_and_restores_the_values_when_it_
 #[test]
 fn a_start_of_the_unit_that_fails_leaves_the_host_as_it_was() {
     let copy = wrong("unit-fails");
-    let outside = Folder::new("unit-fails-outside");
-    outside.write("governor", "powersave\n");
-    fs::remove_file(copy.0.join(GOVERNOR)).unwrap();
-    symlink(outside.path("governor"), copy.0.join(GOVERNOR)).unwrap();
+    link_governor(&copy);
     let before = copy.files();
     let (status, said, problems) = run_unit(&copy, "ExecStart=", "");
     assert_eq!((status, problems.lines().count()), (1, 1), "{problems}");

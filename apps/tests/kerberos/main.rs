@@ -53,12 +53,17 @@ pub(crate) fn private_file(path: &str, text: &str) {
 
 /// spin-nfs with the tickets of this cache.
 pub(crate) fn with_cache(cache: &str, arguments: &[&str]) -> Output {
+    client(cache, arguments).output().unwrap()
+}
+
+/// The same before it is started.
+pub(crate) fn client(cache: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(CLIENT);
     command.env("KRB5CCNAME", cache).args(arguments);
     if !arguments.contains(&"--gss-host") {
         command.args(["--gss-host", "localhost"]);
     }
-    command.output().unwrap()
+    command
 }
 
 /// Standard output of one that must succeed.

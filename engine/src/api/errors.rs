@@ -69,9 +69,10 @@ pub enum CallError {
     /// or may not have executed it.
     #[error("the connection went down, and whether the call was executed is unknown: {0}")]
     Disconnected(DownCause),
-    /// The connection went down, and the call was not, or not again, sent on another one. The server
-    /// shut down gracefully, and did not execute it: it may be called again, of the next server.
-    #[error("the server shut down and did not execute the call: {0}")]
+    /// The connection went down, and the call was not, or not again, sent on another one. The server did not execute it: it
+    /// shut down gracefully, and the call may be made again, of the next server; or it refused the call's security context, and
+    /// there was no other one ([`DownCause::Security`]).
+    #[error("the connection went down, and the server did not execute the call: {0}")]
     NotExecuted(DownCause),
     /// The server's transport refused the call: its chunk lists, its size or its version (RFC 8166
     /// section 4.5). The same call will be refused again.

@@ -265,8 +265,12 @@ fn key_of(state: &CallState<'_>) -> CallKey {
 /// A call that is sent again under a new context has the same key, even if the server maps its user differently by then.
 #[cfg(feature = "gss")]
 fn proved_user(caller: GssCaller<'_>) -> u64 {
+    hash_of_user((caller.context.name(), caller.service.to_wire()))
+}
+
+#[cfg(feature = "gss")]
+fn hash_of_user(user: (&str, u32)) -> u64 {
     static KEYS: OnceLock<RandomState> = OnceLock::new();
-    let user = (caller.context.name(), caller.service.to_wire());
     KEYS.get_or_init(RandomState::new).hash_one(user)
 }
 
@@ -331,5 +335,20 @@ impl Opening {
             let mixed = (sum ^ word).wrapping_mul(FACTOR);
             mixed ^ (mixed >> 29)
         })
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "gss")]
+mod tests {
+    use super::*;
+    use std::hash::{BuildHasherDefault, DefaultHasher};
+
+    /// A client without a context chooses its credential, and so the checksum of that.
+    #[test]
+    fn the_key_of_a_user_is_the_same_for_each_call_and_cannot_be_computed_by_others() {
+        let user = ("alice@SPIN.TEST", 3);
+        assert_eq!(hash_of_user(user), hash_of_user(user));
+        assert_ne!(hash_of_user(user), BuildHasherDefault::<DefaultHasher>::new().hash_one(user));
     }
 }

@@ -522,6 +522,10 @@ pub enum DownCause {
     /// The peer broke the rules of the fabric or the protocol; says which.
     #[error("the peer broke the rules: {0}")]
     PeerMisbehaved(&'static str),
+    /// The security context of the client ended, and there was no other one (RPCSEC_GSS); says why, as when the ticket of the
+    /// user has expired.
+    #[error("no security context: {0}")]
+    Security(Arc<str>),
     /// A resource of this side that is sized never to run out did: a bug, or a configuration
     /// beyond its checks; says which resource.
     #[error("this side ran out of {0}, which is sized not to")]

@@ -509,9 +509,14 @@ impl CoreCell {
         self.serve_with_room(lane, slot, message, ends, serve)
     }
 
+    /// Returns true if a call of the connection is being served.
+    pub(super) fn is_serving(&self, conn: ConnId) -> bool {
+        self.lane.serving.get() == Some(conn)
+    }
+
     /// Closes a connection, after the answer to its call that is being served.
     pub(super) fn close_unless_serving(&self, conn: ConnId) {
-        match self.lane.serving.get() == Some(conn) {
+        match self.is_serving(conn) {
             true => self.lane.closing.set(Some(conn)),
             false => self.reactor().begin_close(conn, DownCause::Local),
         }

@@ -123,6 +123,15 @@ impl CoreCell {
         self.close_unless_serving(conn);
     }
 
+    /// The same of a client that has no security context, for this reason.
+    #[cfg(feature = "gss")]
+    pub(crate) fn close_insecure(&self, conn: ConnId, reason: String) {
+        match self.is_serving(conn) {
+            true => self.close(conn),
+            false => self.reactor().begin_close(conn, DownCause::Security(reason.into())),
+        }
+    }
+
     /// Asks the control thread for a connection of a client that is known by `instance`; `Upcalls::on_connected` gets
     /// the returned number. The server may read the slabs in `lent`.
     pub(crate) fn connect(

@@ -1,10 +1,13 @@
 //! Servers that answer a client with a context as no server should, or tell it little.
 
-use crate::WHO;
 use crate::common::caller::{Caller, run_core};
-use crate::hostile::{FalseServer, Spoils, opaque, seal, transport};
+use crate::common::wait_until;
+use crate::hostile::{FalseServer, HEADER_BYTES, Spoils, opaque, seal, transport};
+use crate::{ECHO, WHO};
 use spinrpc::fabric::RemoteSlice;
+use spinrpc::gss::Enctype;
 use spinrpc::{AcceptStatus, AuthFlavor, Backpressure, CallError, CallSpec, OpaqueAuth, Token};
+use spinrpc_gss::sealed_bytes;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::PeerMisbehaved;
 use spinrpc_proto::rpc::{GssService, ReplyBody, ReplyHeader};
@@ -129,6 +132,8 @@ impl Flaw {
 
 /// More than is opened in one turn (`gss.step_bytes`).
 const LONG: usize = 40_000;
+/// More than is sealed in one turn with the encryption type whose tokens are longest.
+const LONGER_THAN_A_STEP: usize = 100_000;
 
 #[test]
 fn a_long_reply_with_a_flaw_ends_its_call_with_an_error_whichever_turn_finds_it() {
@@ -157,5 +162,77 @@ fn a_long_reply_with_a_flaw_ends_its_call_with_an_error_whichever_turn_finds_it(
         }
         let stats = client.engine.gss_stats();
         assert_eq!((stats.replies_forged, stats.contexts_established), (11, 1), "{stats:?}");
+    }
+}
+
+/// Room for results of this length in a reply with the longest verifier (RFC 5531 section 8.2).
+fn longest_reply_bytes(server: &FalseServer, service: GssService, results_bytes: usize) -> usize {
+    const HEADER_BYTES: usize = 24 + 400;
+    let keys = server.context.as_ref().unwrap().send_keys();
+    HEADER_BYTES + sealed_bytes(service, keys, results_bytes)
+}
+
+/// Length of the Reply chunk in the words of a transport header; the other words of the lists are checked.
+fn reply_chunk_bytes(reply_list: &[u32]) -> Option<usize> {
+    match *reply_list {
+        [0] => None,
+        [1, 1, _, length, _, _] => Some(length as usize),
+        _ => panic!("{reply_list:x?}"),
+    }
+}
+
+/// What an application asks for is the length of results: room for verifier and frame of the body is added to it (RFC 8166
+/// section 8.2.2.2), where it is decided that there is a Reply chunk, and in its length.
+#[test]
+fn a_reply_of_the_length_that_was_asked_for_has_room_under_any_verifier() {
+    const INLINE_BYTES: usize = 4096 - HEADER_BYTES;
+    for enctype in [Enctype::Aes256Sha1, Enctype::Aes256Sha384] {
+        for service in [GssService::Integrity, GssService::Privacy] {
+            let (mut client, mut server) = FalseServer::meet_with(enctype, service, 64);
+            let mut without = 0;
+            for bytes in (3500..3660).chain(8189..8193) {
+                let mut spec = CallSpec::new().reply_bytes_max(bytes);
+                client.client.call(WHO, Token(3), &mut spec, |args| args.opaque(b"")).unwrap();
+                client.core.poll_once();
+                let (xid, sequence, words) = server.hear_call();
+                let longest = longest_reply_bytes(&server, service, bytes);
+                let offered = reply_chunk_bytes(&words[6..]);
+                without += usize::from(offered.is_none());
+                let room = offered.unwrap_or(INLINE_BYTES);
+                assert!(room >= longest, "{enctype:?} {service:?} {bytes}: {room} of {longest}");
+                server.answer_data(xid, sequence, service, Spoils::Nothing);
+                assert_eq!(client.reply().unwrap(), b"results");
+            }
+            assert!(without > 0, "{service:?}: no reply was to fit inline");
+        }
+    }
+}
+
+/// The same for a call that is sealed in several turns.
+#[test]
+fn the_reply_to_a_call_that_is_sealed_in_steps_has_room_under_any_verifier() {
+    const RESULTS_BYTES: usize = 8189;
+    for service in [GssService::Integrity, GssService::Privacy] {
+        let (mut client, mut server) = FalseServer::meet_with(Enctype::Aes256Sha384, service, 64);
+        let mut spec = CallSpec::new().reply_bytes_max(RESULTS_BYTES);
+        let data = vec![7; LONGER_THAN_A_STEP];
+        client.client.call(ECHO, Token(3), &mut spec, |args| args.opaque(&data)).unwrap();
+        client.core.poll_once();
+        assert!(server.peer.poll().is_none(), "the call was sealed in one turn");
+        let mut heard = None;
+        wait_until("the call", || {
+            client.core.poll_once();
+            heard = server.peer.poll();
+            heard.is_some()
+        });
+        let words = heard.unwrap().words();
+        let mut lists = &words[4..];
+        while let [1, 0, _, _, _, _, rest @ ..] = lists {
+            lists = rest;
+        }
+        assert_eq!((words[3], &lists[..2]), (NOMSG, &[0, 0][..]), "{words:x?}");
+        let longest = longest_reply_bytes(&server, service, RESULTS_BYTES);
+        let room = reply_chunk_bytes(&lists[2..]).expect("a Reply chunk");
+        assert!(room >= longest, "{service:?}: {room} of {longest}");
     }
 }

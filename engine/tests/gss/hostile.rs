@@ -109,8 +109,12 @@ pub(crate) fn opaque(data: &[u8]) -> Vec<u8> {
 
 impl Foe {
     pub(crate) fn connect(server: &Server) -> Self {
+        Self::connect_as(server, "mallory")
+    }
+
+    fn connect_as(server: &Server, user: &str) -> Self {
         let mut peer = RawPeer::connect(&server.address);
-        let mechanism = keys(ENCTYPE, "mallory");
+        let mechanism = keys(ENCTYPE, user);
         let Initiation::Continue(state, token) = mechanism.begin("", Instant(0)).unwrap() else {
             panic!("no token")
         };
@@ -459,6 +463,28 @@ fn a_reply_that_is_kept_of_a_call_is_not_given_to_another_user() {
     }
 }
 
+/// All calls come over one connection, with one XID.
+#[test]
+fn a_reply_that_is_kept_is_that_of_its_user_and_its_service() {
+    let server = Server::start_once(GssAcceptor::new(keys(ENCTYPE, "server")));
+    let mut foe = Foe::connect(&server);
+    let mut other = Foe::connect_as(&server, "alice");
+    let xid = foe.xid;
+    for service in [GssService::Privacy, GssService::Integrity, GssService::None] {
+        for name in ["mallory", "alice"] {
+            let executed = server.calls();
+            let with = foe.credential(service);
+            foe.xid = xid;
+            let message = foe.message(with, WHO, &[]);
+            assert_eq!(foe.ask(with.0, &message), Answer::Verified(AcceptStatus::Success));
+            assert_eq!(server.calls(), executed + 1, "{name} was given the reply of another call");
+            std::mem::swap(&mut foe.context, &mut other.context);
+            std::mem::swap(&mut foe.handle, &mut other.handle);
+            std::mem::swap(&mut foe.sequence, &mut other.sequence);
+        }
+    }
+}
+
 /// Way in which a server spoils a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spoils {
@@ -481,6 +507,7 @@ pub(crate) enum Spoils {
 pub(crate) struct FalseServer {
     pub(crate) peer: RawPeer,
     pub(crate) context: Option<Context>,
+    enctype: Enctype,
     /// The window that it tells.
     window: u32,
     /// Contexts that were destroyed.
@@ -490,10 +517,19 @@ pub(crate) struct FalseServer {
 impl FalseServer {
     /// One, and a client of it that is up.
     pub(crate) fn meet(service: GssService, window: u32) -> (Caller<Vec<u8>>, Self) {
+        Self::meet_with(ENCTYPE, service, window)
+    }
+
+    /// The same with keys of this encryption type.
+    pub(crate) fn meet_with(
+        enctype: Enctype,
+        service: GssService,
+        window: u32,
+    ) -> (Caller<Vec<u8>>, Self) {
         let address = unique_address();
         let listener = RawListener::at(&address);
-        let with = options(keys(ENCTYPE, "alice"), service);
-        Self::raise(&listener, asked(&address, &with), (service, window), Spoils::Nothing)
+        let client = asked(&address, &options(keys(enctype, "alice"), service));
+        Self::raise(&listener, client, (enctype, service, window), Spoils::Nothing)
     }
 
     /// A client that is up, and was answered so when it asked for configuration: by three words.
@@ -508,17 +544,17 @@ impl FalseServer {
         let engine = Engine::new(valid(raw)).unwrap();
         let core = engine.core(0).unwrap();
         let client = asked_by((engine, core), &address, &with, one_opaque);
-        Self::raise(&listener, client, (service, 64), spoils).0
+        Self::raise(&listener, client, (ENCTYPE, service, 64), spoils).0
     }
 
     pub(crate) const fn of(peer: RawPeer) -> Self {
-        Self { peer, context: None, window: 64, destroyed: 0 }
+        Self { peer, context: None, enctype: ENCTYPE, window: 64, destroyed: 0 }
     }
 
     fn raise(
         listener: &RawListener,
         mut client: Caller<Vec<u8>>,
-        (service, window): (GssService, u32),
+        (enctype, service, window): (Enctype, GssService, u32),
         spoils: Spoils,
     ) -> (Caller<Vec<u8>>, Self) {
         let mut peer = None;
@@ -529,7 +565,7 @@ impl FalseServer {
             pause_after(client.core.poll_once().events);
             peer = listener.try_accept();
         }
-        let mut server = Self { window, ..Self::of(peer.unwrap()) };
+        let mut server = Self { enctype, window, ..Self::of(peer.unwrap()) };
         while !client.client.is_up() {
             check();
             pause_after(client.core.poll_once().events);
@@ -566,7 +602,7 @@ impl FalseServer {
         let credential = GssCredential::parse(call.credential.body).unwrap();
         if credential.procedure == GssProcedure::Init {
             let token = spinrpc_proto::rpc::parse_init_arguments(arguments).unwrap();
-            let mechanism = keys(ENCTYPE, "server");
+            let mechanism = keys(self.enctype, "server");
             let accepted = Mechanism::accept(&mechanism, None, token, Instant(0)).unwrap();
             let Acceptance::Complete(established, token) = accepted else { panic!("more tokens") };
             let context = Context::new(Role::Acceptor, established);

@@ -55,7 +55,7 @@ impl Step {
 /// # Errors
 /// Nothing was changed. A change that fails while others succeed is reported in its [`Step`].
 pub fn apply(site: &Site, profile: &Profile) -> Result<Vec<Step>, FitError> {
-    let _turn = Turn::take(site)?;
+    let turn = Turn::take(site)?;
     let mut journal = Journal::load(site)?;
     let plan = Plan::of(site, profile, &journal);
     if plan.is_empty() {
@@ -64,7 +64,7 @@ pub fn apply(site: &Site, profile: &Profile) -> Result<Vec<Step>, FitError> {
     profile.name().clone_into(&mut journal.profile);
     journal.hash = hash_of(profile);
     plan.changes.iter().for_each(|change| journal.add(change));
-    journal.save(site).map_err(|source| not_saved(site, source))?;
+    journal.save(&turn).map_err(|source| not_saved(site, source))?;
     let mut steps = Vec::new();
     for change in &plan.changes {
         let outcome = set(site, &change.path, &change.from, &change.to);
@@ -83,7 +83,7 @@ pub fn apply(site: &Site, profile: &Profile) -> Result<Vec<Step>, FitError> {
         // Not all changes succeeded, so the next `apply` has to retry.
         journal.hash.clear();
     }
-    steps.extend(unsaved(&mut journal, site));
+    steps.extend(unsaved(&mut journal, &turn));
     Ok(steps)
 }
 
@@ -94,7 +94,7 @@ pub fn apply(site: &Site, profile: &Profile) -> Result<Vec<Step>, FitError> {
 /// # Errors
 /// Nothing was changed.
 pub fn revert(site: &Site) -> Result<Vec<Step>, FitError> {
-    let _turn = Turn::take(site)?;
+    let turn = Turn::take(site)?;
     let mut journal = Journal::load(site)?;
     let mut steps = Vec::new();
     for entry in journal.changes.clone().into_iter().rev() {
@@ -110,7 +110,7 @@ pub fn revert(site: &Site) -> Result<Vec<Step>, FitError> {
         let (item, path) = (entry.item, entry.path);
         steps.push(Step { item, path, from: now, to: entry.from, outcome });
     }
-    steps.extend(unsaved(&mut journal, site));
+    steps.extend(unsaved(&mut journal, &turn));
     Ok(steps)
 }
 
@@ -129,8 +129,8 @@ fn not_saved(site: &Site, source: io::Error) -> FitError {
 }
 
 /// Updates the journal. If that fails, the journal lists more than was changed, which is harmless.
-fn unsaved(journal: &mut Journal, site: &Site) -> Option<Step> {
-    let error = journal.save(site).err()?;
+fn unsaved(journal: &mut Journal, turn: &Turn) -> Option<Step> {
+    let error = journal.save(turn).err()?;
     Some(Step {
         item: "journal".to_owned(),
         path: super::JOURNAL.to_owned(),

@@ -4,17 +4,19 @@
 use super::item::Item;
 use super::site::{Site, is_value};
 use super::{FitError, plan::Change};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder, File, Metadata};
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
 
 /// Path of the journal relative to the root.
 pub const JOURNAL: &str = "run/spinrpc/tuned.json";
 const FOLDER: &str = "run/spinrpc";
-const FRESH: &str = "run/spinrpc/tuned.json.new";
+/// Names in that folder.
+const NAME: &str = "tuned.json";
+const FRESH: &str = "tuned.json.new";
 
 /// Changes that spintune made to a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +63,7 @@ impl Journal {
         let path = site.path(JOURNAL);
         let refused =
             |reason: String| FitError::Journal { file: path.display().to_string(), reason };
-        let text = match read(&path) {
+        let text = match read(site) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(refused(error.to_string())),
@@ -113,23 +115,23 @@ impl Journal {
     }
 
     /// Replaces the journal file atomically. Removes it if there are no changes.
-    pub(super) fn save(&mut self, site: &Site) -> io::Result<()> {
-        let path = site.path(JOURNAL);
+    pub(super) fn save(&mut self, turn: &Turn) -> io::Result<()> {
+        let folder = &turn.folder;
         if self.changes.is_empty() {
-            return match fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            return match rustix::fs::unlinkat(folder, NAME, AtFlags::empty()) {
+                Err(error) if error != Errno::NOENT => Err(error.into()),
                 _ => Ok(()),
             };
         }
         self.schema = SCHEMA;
         let text = serde_json::to_string_pretty(self)? + "\n";
-        let fresh = site.path(FRESH);
         let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-        let mut file = File::from(rustix::fs::open(&fresh, flags | OFlags::CLOEXEC, mode)?);
+        let mut file =
+            File::from(rustix::fs::openat(folder, FRESH, flags | OFlags::CLOEXEC, mode)?);
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(fresh, path)
+        Ok(rustix::fs::renameat(folder, FRESH, folder, NAME)?)
     }
 }
 
@@ -150,7 +152,7 @@ impl Entry {
 
 /// Lock held while a host is changed.
 pub(super) struct Turn {
-    #[expect(dead_code, reason = "locked as long as it is open")]
+    /// The journal's folder, locked as long as it is open. Links that are put in the place of an upper folder lead nowhere.
     folder: File,
 }
 
@@ -158,19 +160,8 @@ impl Turn {
     /// Also creates the journal's folder. A folder that others may write to is rejected: with it
     /// they could set the host's files to values of their choice.
     pub(super) fn take(site: &Site) -> Result<Self, FitError> {
-        let path = site.path(FOLDER);
-        let file = path.display().to_string();
-        // The upper folders of a copy may be links to those of this host, whose journal is not the
-        // copy's.
-        let escapes = path.ancestors().find_map(|folder| folder.canonicalize().ok());
-        if escapes.is_some_and(|folder| !folder.starts_with(site.path(""))) {
-            let source = io::ErrorKind::PermissionDenied.into();
-            return Err(FitError::File { file, source });
-        }
-        let made = DirBuilder::new().recursive(true).mode(0o755).create(&path);
-        let opened = made.and_then(|()| {
-            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let folder = File::from(rustix::fs::open(&path, flags, Mode::empty())?);
+        let file = site.path(FOLDER).display().to_string();
+        let opened = site.make_folder(FOLDER).and_then(|folder| {
             refuse_of_others(&folder.metadata()?)?;
             Ok(folder)
         });
@@ -193,13 +184,9 @@ fn refuse_of_others(metadata: &Metadata) -> io::Result<()> {
     })
 }
 
-/// Reads a regular file of bounded length, not a link, that no other user can have written.
-fn read(path: &Path) -> io::Result<String> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
-    }
+/// Reads the journal: a regular file of bounded length, not a link, that no other user can have written.
+fn read(site: &Site) -> io::Result<String> {
+    let file = site.open_own(JOURNAL)?;
     refuse_of_others(&file.metadata()?)?;
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;

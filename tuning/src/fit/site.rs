@@ -1,10 +1,13 @@
 //! The files that are changed, below a root directory.
 
+use crate::host::tree::{open_in, open_within};
 use crate::host::{Record, Tree};
-use rustix::fs::{self, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
-use std::fs::File;
+use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The files of a host below its root directory: `/`, or that of a copy; or those in a record, which
@@ -78,61 +81,136 @@ impl Site {
     }
 
     /// Returns whether the file is writable: the kernel clears the write bits of what cannot be
-    /// set. A record does not say.
+    /// set. A record does not say. Files of a copy that only links from its root lead to are left out: the shell that runs
+    /// a plan would follow them from the root of this host.
     pub(super) fn may_be_set(&self, path: &str) -> bool {
         if self.is_record() {
             return true;
         }
-        std::fs::metadata(self.path(path)).is_ok_and(|metadata| !metadata.permissions().readonly())
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let file = open_within(&self.root, path, OFlags::PATH, within).map(File::from);
+        let metadata = file.map_err(io::Error::from).and_then(|file| file.metadata());
+        metadata.is_ok_and(|metadata| !metadata.permissions().readonly())
     }
 
-    /// Sets a value. A file of a copy gets the form that the kernel gives its own file.
+    /// Sets a value. A file of a copy gets the form that the kernel gives its own file, and is replaced: other names of it, also
+    /// those outside of the copy, keep what they have.
     ///
     /// # Errors
-    /// Errors of the system; `PermissionDenied` also for a link that leads out of a copy.
+    /// Errors of the system; `PermissionDenied` also for a file of a copy that is a link.
     pub fn write(&self, path: &str, value: &str) -> io::Result<()> {
-        let text = match self.is_this_host() {
-            true => format!("{value}\n"),
-            false => as_kernel(&self.text(path)?, value),
+        if self.is_record() {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        if self.is_this_host() {
+            return set(&regular(open_in(&self.root, path, SET)?)?, value);
+        }
+        let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
+        let folder = open_in(&self.root, folder, OFlags::PATH | OFlags::DIRECTORY)?;
+        let open = |how| fs::openat(&folder, name, how | OFlags::NOFOLLOW, Mode::empty());
+        let before = regular(open(READ | OFlags::CLOEXEC).map_err(|error| match error {
+            Errno::LOOP => io::Error::new(io::ErrorKind::PermissionDenied, "it is a symbolic link"),
+            error => error.into(),
+        })?)?;
+        if is_kernels(&before)? {
+            return set(&regular(open(SET | OFlags::CLOEXEC)?)?, value);
+        }
+        replace(&folder, name, &before.metadata()?, &as_kernel(&text_of(before)?, value))
+    }
+
+    /// Opens a folder of spintune's, which is created if it does not exist; its parent, too.
+    pub(super) fn make_folder(&self, path: &str) -> io::Result<File> {
+        let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let mode = Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH;
+        let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
+        let make = |of: &OwnedFd, name| match fs::mkdirat(of, name, mode) {
+            Err(Errno::EXIST) => Ok(()),
+            made => made,
         };
-        let within = match self.is_this_host() {
-            true => ResolveFlags::empty(),
-            false => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+        let parent_of = |path| open_in(&self.root, path, OFlags::PATH | OFlags::DIRECTORY);
+        let above = match parent_of(parent) {
+            Err(Errno::NOENT) => {
+                make(&parent_of(".")?, parent)?;
+                parent_of(parent)?
+            }
+            opened => opened?,
         };
-        let mut file = self.open(path, OFlags::WRONLY | OFlags::TRUNC, within)?;
-        // A single write: the kernel parses each write as a separate value.
-        file.write_all(text.as_bytes())
+        make(&above, name)?;
+        let folder = fs::openat(&above, name, how | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(File::from(folder))
+    }
+
+    /// Opens a file of spintune's, which is not a link.
+    pub(super) fn open_own(&self, path: &str) -> io::Result<File> {
+        regular(open_in(&self.root, path, READ | OFlags::NOFOLLOW)?)
     }
 
     fn text(&self, path: &str) -> io::Result<String> {
         if self.is_record() {
             return self.tree().peek(path).ok_or_else(|| io::ErrorKind::NotFound.into());
         }
-        let mut text = String::new();
-        let file = self.open(path, OFlags::RDONLY, ResolveFlags::empty())?;
-        file.take(TEXT_BYTES_MAX).read_to_string(&mut text)?;
-        Ok(text)
+        text_of(regular(open_in(&self.root, path, READ)?)?)
     }
+}
 
-    /// Opens a regular file. The kernel keeps the path below the root (`within`): the owner of a copy
-    /// could replace a file or folder by a link between check and use.
-    fn open(&self, path: &str, how: OFlags, within: ResolveFlags) -> io::Result<File> {
-        if self.is_record() {
-            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
-        }
-        let root = fs::open(&self.root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        // O_NONBLOCK keeps a pipe from blocking; the type is checked before any change.
-        let how = how | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = fs::openat2(&root, path, how, Mode::empty(), within);
-        let file = File::from(file.map_err(|error| match error {
-            Errno::XDEV => io::ErrorKind::PermissionDenied.into(),
-            error => io::Error::from(error),
-        })?);
-        match file.metadata()?.is_file() {
-            true => Ok(file),
-            false => Err(io::ErrorKind::InvalidData.into()),
-        }
+/// O_NONBLOCK keeps a pipe from blocking; the type is checked before any change.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+const SET: OFlags =
+    OFlags::WRONLY.union(OFlags::TRUNC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+fn regular(file: OwnedFd) -> io::Result<File> {
+    let file = File::from(file);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file")),
     }
+}
+
+fn text_of(file: File) -> io::Result<String> {
+    let mut text = String::new();
+    file.take(TEXT_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Returns whether the kernel itself has the file, as below a directory where `/proc` and `/sys` are mounted: no file can be
+/// created beside it.
+fn is_kernels(file: &File) -> io::Result<bool> {
+    const SYSFS_MAGIC: fs::FsWord = 0x6265_6572;
+    Ok([SYSFS_MAGIC, fs::PROC_SUPER_MAGIC].contains(&fs::fstatfs(file)?.f_type))
+}
+
+/// Sets a value of the kernel.
+fn set(mut file: &File, value: &str) -> io::Result<()> {
+    // A single write: the kernel parses each write as a separate value.
+    file.write_all(format!("{value}\n").as_bytes())
+}
+
+/// Puts another file in the place of one, with its owner and permissions.
+fn replace(folder: &OwnedFd, name: &str, before: &Metadata, text: &str) -> io::Result<()> {
+    let fresh = format!(".{name}.spintune");
+    // Left behind by one that was killed.
+    match fs::unlinkat(folder, &fresh, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(fs::openat(folder, &fresh, how, Mode::RUSR | Mode::WUSR)?);
+    let replaced =
+        fill(&file, before, text).and_then(|()| Ok(fs::renameat(folder, &fresh, folder, name)?));
+    if replaced.is_err() {
+        // The first error is the one to report.
+        let _ = fs::unlinkat(folder, &fresh, AtFlags::empty());
+    }
+    replaced
+}
+
+fn fill(mut file: &File, before: &Metadata, text: &str) -> io::Result<()> {
+    file.write_all(text.as_bytes())?;
+    let (own, was) = (file.metadata()?, (before.uid(), before.gid()));
+    if (own.uid(), own.gid()) != was {
+        fs::fchown(file, Some(Uid::from_raw(was.0)), Some(Gid::from_raw(was.1)))?;
+    }
+    file.set_permissions(Permissions::from_mode(before.mode() & 0o777))
 }
 
 /// Content of a file that had `before`, after `value` was written to it.
@@ -161,6 +239,7 @@ const VALUE_BYTES_MAX: usize = 1 << 15;
 const TEXT_BYTES_MAX: u64 = 1 << 16;
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -169,6 +248,14 @@ mod tests {
         assert_eq!(as_kernel("always [madvise] never\n", "always"), "[always] madvise never\n");
         assert_eq!(as_kernel("powersave\n", "performance"), "performance\n");
         assert_eq!(as_kernel("1", "0"), "0");
+    }
+
+    #[test]
+    fn files_of_the_kernel_are_told_from_those_of_a_copy() {
+        let file = |path| File::open(path).unwrap();
+        assert!(is_kernels(&file("/proc/version")).unwrap());
+        assert!(is_kernels(&file("/sys/kernel/mm/transparent_hugepage/enabled")).unwrap());
+        assert!(!is_kernels(&file(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))).unwrap());
     }
 
     #[test]

@@ -331,14 +331,26 @@ fn allows(file: &OwnedFd, access: Access) -> bool {
     rustix::fs::access(format!("/proc/self/fd/{}", file.as_raw_fd()), access).is_ok()
 }
 
-fn open_in(root: &Path, path: &str, how: OFlags) -> rustix::io::Result<OwnedFd> {
+/// Opens a file of the host with this root directory. Links below the root of a copy lead to files of the copy only
+/// ([`Tree::directory`]), also while somebody replaces folders by links.
+pub(crate) fn open_in(root: &Path, path: &str, how: OFlags) -> rustix::io::Result<OwnedFd> {
+    open_within(root, path, how, ResolveFlags::IN_ROOT)
+}
+
+/// As [`open_in`], with another rule for the links of a copy.
+pub(crate) fn open_within(
+    root: &Path,
+    path: &str,
+    how: OFlags,
+    within: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
     let how = how | OFlags::CLOEXEC;
     if root == Path::new("/") {
         return rustix::fs::open(root.join(path), how, Mode::empty());
     }
     let of_root = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(root, of_root, Mode::empty())?;
-    let open = || rustix::fs::openat2(&root, path, how, Mode::empty(), ResolveFlags::IN_ROOT);
+    let open = || rustix::fs::openat2(&root, path, how, Mode::empty(), within);
     // The kernel asks for another attempt when something was renamed or mounted meanwhile, anywhere.
     let mut attempts = std::iter::repeat_with(open).take(OPEN_ATTEMPTS);
     attempts.find(|file| !matches!(file, Err(Errno::AGAIN))).unwrap_or(Err(Errno::AGAIN))

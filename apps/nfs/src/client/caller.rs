@@ -4,8 +4,9 @@
 //! thread. Used by the rest of the client.
 
 use spinrpc::{
-    Bulk, CallError, CallId, CallSpec, Client, ConnectError, ConnectOptions, Core, DecodeError,
-    Decoder, Encoder, Procedure, Program, Reply, ReplyHandler, Token, Version,
+    Backpressure, Bulk, CallError, CallId, CallSpec, Client, ConnectError, ConnectOptions,
+    ConnectionEvent, Core, DecodeError, Decoder, DownCause, Encoder, Procedure, Program, Reply,
+    ReplyHandler, Token, Version,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,9 +29,9 @@ pub struct Caller {
     timeout: Duration,
 }
 
-/// Handlers of pending replies, by token.
+/// Handlers of pending replies, by token; and why there is no connection any more.
 #[derive(Clone, Default)]
-struct Waiting(Rc<RefCell<Vec<Option<Ended>>>>);
+struct Waiting(Rc<RefCell<Vec<Option<Ended>>>>, Rc<RefCell<Option<DownCause>>>);
 
 impl Waiting {
     fn put(&self, ended: Ended) -> Token {
@@ -53,6 +54,12 @@ impl ReplyHandler for Waiting {
     fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
         if let Some(ended) = self.take(token) {
             ended(reply);
+        }
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        if let ConnectionEvent::Down { cause, .. } = event {
+            *self.1.borrow_mut() = Some(cause.clone());
         }
     }
 }
@@ -92,6 +99,25 @@ impl Caller {
         self.client.bulk(bytes)
     }
 
+    /// As [`Caller::bulk`] for a call that is about to be made. A connection that is without a security context has no memory
+    /// until there is another one: this waits for that.
+    ///
+    /// # Errors
+    /// As [`Caller::start`].
+    pub(super) fn memory_for_call(&self, bytes: usize) -> Result<Option<Bulk>, CallError> {
+        let end = Instant::now() + self.timeout;
+        loop {
+            let memory = self.client.bulk(bytes);
+            let is_down = self.waiting.1.borrow().is_some();
+            match memory {
+                None if is_down => return Err(self.refusal(Backpressure::Down)),
+                None if !self.client.is_up() && Instant::now() < end => self.turn(),
+                None if !self.client.is_up() => return Err(Backpressure::Connecting.into()),
+                memory => return Ok(memory),
+            }
+        }
+    }
+
     /// Runs turns of the core until `done`.
     pub fn run_until(&self, done: impl FnMut() -> bool) {
         self.core.borrow_mut().run_until(done);
@@ -107,7 +133,8 @@ impl Caller {
     /// in a later turn.
     ///
     /// # Errors
-    /// [`CallError::NotStarted`], and `ended` is dropped.
+    /// [`CallError::NotStarted`], or [`CallError::NotExecuted`] after a connection whose security context has ended; and
+    /// `ended` is dropped.
     pub fn start(
         &self,
         procedure: Procedure,
@@ -123,9 +150,19 @@ impl Caller {
                 Err(refused) if refused.is_transient() && Instant::now() < end => self.turn(),
                 Err(refused) => {
                     drop(self.waiting.take(token));
-                    return Err(refused.into());
+                    return Err(self.refusal(refused));
                 }
             }
+        }
+    }
+
+    /// A call that was refused because the user's ticket has expired says so.
+    fn refusal(&self, refused: Backpressure) -> CallError {
+        match (&refused, &*self.waiting.1.borrow()) {
+            (Backpressure::Down, Some(cause @ DownCause::Security(_))) => {
+                CallError::NotExecuted(cause.clone())
+            }
+            _ => refused.into(),
         }
     }
 

@@ -4,7 +4,7 @@ use crate::mount3::Mountstat3;
 use crate::nfs3;
 use crate::protocol::{Nfsstat3, ProcedureId};
 use crate::status::{meaning, mount_meaning};
-use spinrpc::{CallError, ConnectError};
+use spinrpc::{CallError, ConnectError, DownCause};
 use std::io;
 
 /// Failure of an operation.
@@ -81,6 +81,14 @@ pub enum Error {
         /// The reason.
         source: CallError,
     },
+    /// The user's proof has ended during the session, as a ticket of Kerberos does.
+    #[error("{operation}: Kerberos: {reason}")]
+    Unproved {
+        /// Procedure that was called.
+        operation: String,
+        /// The reason, with the remedy.
+        reason: String,
+    },
     /// The server violated RFC 1813.
     #[error("the server violates the protocol in {operation}: {problem}")]
     Misbehaved {
@@ -111,7 +119,14 @@ impl Error {
 
     /// A call that failed.
     pub fn call(operation: ProcedureId, source: CallError) -> Self {
-        Self::Call { operation: nfs3::name(operation).to_owned(), source }
+        let operation = nfs3::name(operation).to_owned();
+        match source {
+            CallError::Disconnected(DownCause::Security(reason))
+            | CallError::NotExecuted(DownCause::Security(reason)) => {
+                Self::Unproved { operation, reason: reason.to_string() }
+            }
+            source => Self::Call { operation, source },
+        }
     }
 
     /// A protocol violation by the server.
@@ -134,7 +149,8 @@ impl Error {
         match self {
             Self::Local(_) | Self::File { .. } => 1,
             Self::Usage(_) => 2,
-            Self::Connect { .. } | Self::Security { .. } | Self::MountUnreachable(_) => 3,
+            Self::Connect { .. } | Self::MountUnreachable(_) => 3,
+            Self::Security { .. } | Self::Unproved { .. } => 3,
             Self::MountRefused { .. } | Self::Status { .. } | Self::Path(_) => 4,
             Self::Call { source, .. } => code_of_call(source),
             Self::Misbehaved { .. } => 6,

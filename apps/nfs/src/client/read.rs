@@ -3,7 +3,7 @@
 
 use super::patience::Patience;
 use super::window::{Piece, Window};
-use super::{Error, Found, Nfs, Root, add};
+use super::{Error, Found, Nfs, Root, add, failed};
 use crate::nfs3::{READ_RESULT_HEAD_BYTES, outcome};
 use crate::protocol::{FileHandle, Nfsstat3, ProcedureId, Read3args, Read3resok};
 use spinrpc::{Bulk, CallSpec, DecodeError, Decoder};
@@ -131,7 +131,8 @@ impl Reading<'_> {
     }
 
     fn ask(&mut self, piece: Piece) -> Result<(), Error> {
-        let Some(room) = self.nfs.caller.bulk(piece.count as usize) else {
+        let memory = self.nfs.caller.memory_for_call(piece.count as usize);
+        let Some(room) = memory.map_err(failed(ProcedureId::Nfsproc3Read))? else {
             return Err(Error::Local(format!("no memory for a READ of {} bytes", piece.count)));
         };
         let spec = CallSpec::new().reply_bytes_max(READ_RESULT_HEAD_BYTES).result_into(room);

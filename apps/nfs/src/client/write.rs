@@ -3,7 +3,7 @@
 
 use super::patience::Patience;
 use super::window::{Piece, Window};
-use super::{Error, Nfs, Root, add};
+use super::{Error, Nfs, Root, add, failed};
 use crate::nfs3::{PLAIN_RESULT_BYTES_MAX, owned_outcome};
 use crate::protocol::{
     FileHandle, Nfsstat3, ProcedureId, StableHow, Write3args, Write3resok, Writeverf3,
@@ -130,7 +130,8 @@ impl Writing<'_> {
 
     fn send(&mut self, piece: Piece) -> Result<(), Error> {
         let Piece { offset, count } = piece;
-        let Some(mut data) = self.nfs.caller.bulk(count as usize) else {
+        let memory = self.nfs.caller.memory_for_call(count as usize);
+        let Some(mut data) = memory.map_err(failed(ProcedureId::Nfsproc3Write))? else {
             return Err(Error::Local(format!("no memory for a WRITE of {count} bytes")));
         };
         self.fill(&mut data, offset)?;

@@ -64,9 +64,11 @@ impl Ledger {
         self.entries().fail(what);
     }
 
-    /// A connection between two that keep the rules ended. Faults of the network are expected.
+    /// A connection between two that keep the rules ended. Faults of the network are expected, and clients that get no security
+    /// context because of them, or of limits of the server.
     pub(crate) fn hear_end(&self, cause: &DownCause) {
-        let is_fault = matches!(cause, DownCause::Local | DownCause::Remote | DownCause::PeerDied);
+        use DownCause::{Local, PeerDied, Remote, Security};
+        let is_fault = matches!(cause, Local | Remote | PeerDied | Security(_));
         if !is_fault && !self.entries().is_mixed {
             self.fail(format!("an engine lost its connection: {cause}"));
         }

@@ -462,3 +462,76 @@ impl Drop for MemoryCache {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test ends here")]
+mod tests {
+    use super::*;
+    use crate::library::error::Fault;
+    use std::mem::ManuallyDrop;
+
+    /// Keys as the library exports them: of this protocol, and of these encryption types, that of the acceptor if it has
+    /// one.
+    fn exported(
+        protocol: u32,
+        own: u32,
+        acceptor: Option<u32>,
+    ) -> Result<(SessionKey, bool), KerberosError> {
+        let mut bytes = [0x5a_u8; 32];
+        let mut key = |enctype: u32| {
+            let length = if [17, 19].contains(&enctype) { 16 } else { 32 };
+            ffi::LucidKey { enctype, length, data: bytes.as_mut_ptr().cast() }
+        };
+        let old = ffi::OldKeys { sign_algorithm: 0, seal_algorithm: 0, context: key(own) };
+        let cfx = ffi::CfxKeys {
+            have_acceptor_subkey: acceptor.is_some().into(),
+            context: key(own),
+            acceptor_subkey: key(acceptor.unwrap_or(0)),
+        };
+        let mut context = ffi::LucidContext {
+            version: LUCID_VERSION,
+            initiate: 1,
+            end_time: 0,
+            send_sequence: 0,
+            receive_sequence: 0,
+            protocol,
+            old,
+            cfx,
+        };
+        // The library has not made it, and must not free it.
+        ManuallyDrop::new(Exported((&raw mut context).cast())).key()
+    }
+
+    #[track_caller]
+    fn assert_refused(exported: Result<(SessionKey, bool), KerberosError>, why: &str) {
+        let error = exported.err().unwrap();
+        assert_eq!(error.fault, Fault::UnsupportedEncryption);
+        let words = "the key is of an encryption type that is not supported; use AES (17 to 20)";
+        assert_eq!(error.to_string(), format!("{words} ({why})"));
+    }
+
+    /// RFC 4121 section 4.2 with the encryption types of RFC 3962 and RFC 8009: 23 is arcfour-hmac, 16 triple DES, 26 Camellia.
+    #[test]
+    fn keys_of_other_encryption_types_than_17_to_20_are_refused() {
+        for enctype in (0..200).chain([u32::MAX, 17 << 16, 17 | 1 << 31]) {
+            // The key that protects messages is that of the acceptor where there is one.
+            for (own, acceptor) in [(enctype, None), (18, Some(enctype))] {
+                let exported = exported(CFX, own, acceptor);
+                if (17..=20).contains(&enctype) {
+                    let (key, has_subkey) = exported.unwrap();
+                    assert_eq!(key.enctype().number().cast_unsigned(), enctype);
+                    assert_eq!(has_subkey, acceptor.is_some());
+                    continue;
+                }
+                assert_refused(exported, &format!("encryption type {enctype}"));
+            }
+        }
+    }
+
+    #[test]
+    fn contexts_with_tokens_of_rfc_1964_are_refused_whatever_their_key() {
+        for enctype in [1, 3, 16, 18, 23] {
+            assert_refused(exported(0, enctype, None), "older than AES, with tokens of RFC 1964");
+        }
+    }
+}

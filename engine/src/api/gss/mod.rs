@@ -94,8 +94,8 @@
 //! * What is required of calls ([`GssAcceptor::require`]) is required for all programs of an engine.
 //! * Keys are cleared when they are dropped. Core dumps leave the keys of contexts out (`MADV_DONTDUMP`), and the stack of the
 //!   thread on which they were derived is overwritten, but values that are moved may leave copies in memory. Memory of the
-//!   mechanism's own (MIT's library, its ticket cache and keytab) and hashes of messages that are being processed are
-//!   dumped.
+//!   mechanism's own (MIT's library, its ticket cache and keytab), generators of confounders, and the running hashes of messages that
+//!   are being processed are dumped. Of a key of a context these have the inner half of an HMAC and never a key of AES.
 
 mod accept;
 mod elsewhere;

@@ -469,9 +469,9 @@ impl Dispatch {
         }
         tracing::warn!(%reason, "no security context");
         if !entry.link.was_up.get() {
-            entry.fail(ConnectError::Security(reason));
+            entry.fail(ConnectError::Security(reason.clone()));
         }
-        entry.link.ops.close(conn);
+        entry.link.ops.close_insecure(conn, reason);
     }
 
     /// The context that is in use has some time left: another one is tried for after a pause, or, if it has none, at once.
@@ -654,9 +654,11 @@ impl Dispatch {
         securing.core.shared.forget(&securing.wanted);
         (securing.last_words, securing.is_behind, securing.token) = (None, false, None);
         for denied in entry.link.ops.take_denied(conn) {
-            let error = match denied.is_unclear() {
-                true => CallError::Disconnected(cause.clone()),
-                false => FORGOTTEN,
+            let error = match (denied.is_unclear(), cause) {
+                (true, _) => CallError::Disconnected(cause.clone()),
+                // Says more than that the server has forgotten the context.
+                (false, DownCause::Security(_)) => CallError::NotExecuted(cause.clone()),
+                (false, _) => FORGOTTEN,
             };
             entry.handler.on_reply(Token(denied.token), Err(error));
         }

@@ -38,6 +38,9 @@ pub(in crate::reactor) const FRAME_BYTES: usize = 4 + 16 + 16 + 4 + 16 + 24 + 4;
 /// memory.
 const KEPT_BYTES_MAX: usize = 8 << 10;
 
+/// A generator of confounders gets another seed of the system after this many bodies: a system call in a million messages.
+const RESEED_AFTER: u64 = 1 << 20;
+
 thread_local! {
     /// Of this thread; there from its first sealed body.
     static CONFOUNDERS: RefCell<Option<AesConfounders>> = const { RefCell::new(None) };
@@ -492,14 +495,28 @@ pub(in crate::reactor) fn finish_sealing(
 fn with_confounders<T>(
     run: impl FnOnce(&mut AesConfounders) -> Result<T, Unprotected>,
 ) -> Result<T, Unprotected> {
-    CONFOUNDERS.with_borrow_mut(|place| {
-        if let Some(confounders) = place {
-            return run(confounders);
-        }
-        let mut seed = [0; SEED_BYTES];
-        fill_random(&mut seed)?;
-        run(place.insert(AesConfounders::new(&seed)))
+    CONFOUNDERS.with_borrow_mut(|place| match place {
+        Some(confounders) if confounders.used() < RESEED_AFTER => run(confounders),
+        _ => run(seeded(place)?),
     })
+}
+
+/// A generator with another seed of the system: a new one, or that of the thread.
+#[cold]
+fn seeded(place: &mut Option<AesConfounders>) -> Result<&mut AesConfounders, Unprotected> {
+    let mut seed = [0; SEED_BYTES];
+    fill_random(&mut seed)?;
+    let seeded = match place {
+        Some(confounders) => {
+            confounders.reseed(&seed);
+            confounders
+        }
+        None => place.insert(AesConfounders::new(&seed)),
+    };
+    seed.fill(0);
+    // Without a reader the compiler would leave that out.
+    std::hint::black_box(&seed);
+    Ok(seeded)
 }
 
 /// Private memory, exactly so long.
@@ -530,4 +547,52 @@ pub(crate) fn open(
             }
         }
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test ends here")]
+mod tests {
+    use super::*;
+    use spinrpc_gss::context::Established;
+    use spinrpc_gss::random::Confounders;
+    use spinrpc_gss::{Role, SessionKey};
+    use std::collections::HashSet;
+
+    /// The confounder of the next sealed body of this thread: behind the length and the header of its token.
+    fn confounder(context: &Context) -> [u8; 16] {
+        let sealing = Sealing { context, service: GssService::Privacy };
+        let mut body = vec![0; sealed_bytes(sealing.service, context.send_keys(), 4)];
+        sealing.begin_body(&mut body, 4, 1).unwrap();
+        *body[4 + 16..].first_chunk().unwrap()
+    }
+
+    /// All with one key: equal confounders would show which bodies begin equally (RFC 4121 section 4.2.4).
+    #[test]
+    fn bodies_of_a_thread_and_of_several_have_confounders_of_their_own() {
+        let key = SessionKey::new(Enctype::Aes256Sha1, &[0x5a; 32]).unwrap();
+        let (expires, peer) = (Instant(u64::MAX), String::new());
+        let established = Established { key, acceptor_subkey: true, expires, peer };
+        let context = Context::new(Role::Initiator, established);
+        let found: Vec<[u8; 16]> = std::thread::scope(|scope| {
+            let many = || (0..100).map(|_| confounder(&context)).collect::<Vec<_>>();
+            let threads = [0; 4].map(|_| scope.spawn(many));
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(!found.contains(&[0; 16]));
+        assert_eq!(found.iter().collect::<HashSet<_>>().len(), 400);
+    }
+
+    #[test]
+    fn a_generator_gets_another_seed_after_many_bodies() {
+        let used = || with_confounders(|confounders| Ok(confounders.used())).unwrap();
+        assert_eq!(used(), 0);
+        with_confounders(|confounders| {
+            (1..RESEED_AFTER).for_each(|_| assert_ne!(confounders.next(), [0; 16]));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(used(), RESEED_AFTER - 1);
+        with_confounders(|confounders| Ok(confounders.next())).unwrap();
+        assert_eq!(used(), 0);
+    }
 }
