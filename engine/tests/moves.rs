@@ -5,7 +5,7 @@ mod common;
 
 use common::caller::{SharedHeard, all_words, client_config, recorder, run_core};
 use common::program::{ECHO, LATER, Shared};
-use common::{PROGRAM, Server, VERSION, serve, small_with, valid, wait_until};
+use common::{LIMIT, PROGRAM, Server, VERSION, serve, small_with, valid, wait_until};
 use spinrpc::config::{Config, CoreList, Host, NumaPolicy};
 use spinrpc::fabric::sim::{Network, World};
 use spinrpc::{
@@ -115,6 +115,73 @@ fn a_call_on_its_way_to_a_connection_that_leaves_is_executed_once_on_the_next() 
     scene.turn_until("the other core", || engine.stats(1).unwrap().connections_opened == 1);
 }
 
+/// The core hears that the connection is down in a later turn than a call that came before.
+#[test]
+fn calls_of_other_connections_go_on_while_one_leaves() {
+    let mut scene = Scene::new();
+    let (_leaving, leaving_heard) = scene.connect(&comes_back());
+    // To the other core.
+    let (_far, _) = scene.connect(&comes_back());
+    let (staying, staying_heard) = scene.connect(&ConnectOptions::new());
+    for token in 1..=64 {
+        staying.call(ECHO, Token(token), &mut CallSpec::new(), |args| args.opaque(b"")).unwrap();
+        scene.caller.poll_once();
+        if token == 32 {
+            scene.move_from(0, 1);
+        }
+    }
+    scene.turn_until("all replies", || staying_heard.borrow().replies.len() == 64);
+    assert!(staying_heard.borrow().replies.iter().all(|(_, reply)| reply.is_ok()));
+    scene.turn_until("the move", || ups(&leaving_heard) == 2);
+    assert_eq!(ups(&staying_heard), 1);
+}
+
+/// It has no call in progress at the server between the connection and its first call.
+#[test]
+fn a_client_that_is_not_up_yet_begins_again() {
+    let mut scene = Scene::new();
+    let heard = SharedHeard::<Vec<u32>>::default();
+    let made = recorder(&heard, all_words);
+    let options = comes_back();
+    let client = scene.caller.connect_with("server", PROGRAM, VERSION, &options, |_| made).unwrap();
+    let opened = |engine: &Engine| engine.stats(0).unwrap().connections_opened;
+    let engine = scene.engine.clone();
+    scene.turn_until("the connection at the server", || {
+        // As a server that is asked all the time: it is up before the client can have called.
+        engine.move_connections(0, 1).unwrap();
+        opened(&engine) == 1
+    });
+    scene.turn_until("the client", || client.is_up());
+    assert_eq!(ups(&heard), 1);
+    assert!(scene.engine.stats(0).unwrap().connections_moved <= 1);
+}
+
+/// Letters that pile up would leave no room for replies and connections.
+#[test]
+fn a_core_that_is_asked_again_and_again_has_one_letter() {
+    let mut scene = Scene::new();
+    let (client, heard) = scene.connect(&comes_back());
+    for _ in 0..100_000 {
+        assert!(scene.engine.move_connections(0, usize::MAX).unwrap());
+    }
+    scene.turn_until("the move", || ups(&heard) == 2 && client.is_up());
+}
+
+/// A server that may call its clients moves those that it does not call.
+#[test]
+fn connections_leave_a_server_that_could_call_in_reverse() {
+    let server = Server::with(small_with(|raw| raw.rpc.reverse_calls = 2));
+    let mut core = Engine::new(valid(client_config())).unwrap().core(0).unwrap();
+    let heard = SharedHeard::<Vec<u32>>::default();
+    let made = recorder(&heard, all_words);
+    let options = comes_back();
+    let client =
+        core.connect_wait_with(&server.address, PROGRAM, VERSION, &options, |_| made, LIMIT);
+    let client = client.unwrap();
+    assert!(server.engine.move_connections(0, 1).unwrap());
+    run_core(&mut core, "the move", || ups(&heard) == 2 && client.is_up());
+}
+
 /// One whose client does not come back would be lost, and one with a call in progress could not say that it was not executed.
 #[test]
 fn connections_stay_whose_clients_do_not_come_back_or_wait_for_a_reply() {
@@ -162,9 +229,9 @@ fn calls_go_on_over_many_moves() {
     let heard = SharedHeard::default();
     let made = recorder(&heard, all_words);
     let options = comes_back();
-    let connected = core.connect_with(&server.address, PROGRAM, VERSION, &options, |_| made);
-    let client = connected.unwrap();
-    run_core(&mut core, "the connection", || client.is_up());
+    let client =
+        core.connect_wait_with(&server.address, PROGRAM, VERSION, &options, |_| made, LIMIT);
+    let client = client.unwrap();
     let moved =
         || (0..2).map(|core| server.engine.stats(core).unwrap().connections_moved).sum::<u64>();
     for token in 0..CALLS {

@@ -19,6 +19,7 @@ use crate::reactor::words::instance::Instance;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::output::SlotId;
+use std::mem::replace;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -57,6 +58,8 @@ pub(super) struct ClientEntry {
     /// The connection was lost because the server failed when it was asked, or when version two was offered; another
     /// connection is made.
     pub(super) starts_over: bool,
+    /// See [`ClientEntry::begins_again`].
+    began_again: bool,
     /// Some if the client reconnects.
     pub(super) comeback: Option<Comeback>,
     /// Versions that the server of the failing connection speaks; none of them is spoken here.
@@ -96,6 +99,7 @@ impl ClientEntry {
             bears_asking: true,
             asks_secured: false,
             starts_over: false,
+            began_again: false,
             comeback,
             other_versions: None,
             is_gone: false,
@@ -204,6 +208,12 @@ impl ClientEntry {
         let link = &self.link;
         let comes_back = self.comeback.is_some() && link.was_up.get();
         comes_back && !link.is_closed.get() && link.state.get() != LinkState::Down
+    }
+
+    /// Returns true, once, if a client that would reconnect has lost its first connection before that was up, and not by any
+    /// fault.
+    pub(super) fn begins_again(&mut self) -> bool {
+        self.comeback.is_some() && !self.link.was_up.get() && !replace(&mut self.began_again, true)
     }
 
     /// Marks the connection as up; calls are accepted from now on.

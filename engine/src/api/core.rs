@@ -129,8 +129,8 @@ impl Core {
         self.connect_wait_with(address, program, version, &options, make, timeout)
     }
 
-    /// As [`Core::connect_with`], and polls until the connection is up (blocks this thread). A client that reconnects tries until
-    /// the time is over.
+    /// As [`Core::connect_with`], and polls until the connection is up (blocks this thread). Clients that reconnect do so once they
+    /// were up: the first failure is returned.
     ///
     /// # Errors
     /// [`ConnectError`] tells why the connection failed.

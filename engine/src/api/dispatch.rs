@@ -405,6 +405,38 @@ impl Dispatch {
         CallOutcome::Done
     }
 
+    /// Runs the service of this index with a plain call.
+    #[inline(always)]
+    fn run_plain(
+        &mut self,
+        index: usize,
+        serving: &Serving<'_>,
+        call: &PlainCall,
+        arguments: &[u8],
+    ) -> CallOutcome {
+        let PlainCall { xid, program, version, procedure, .. } = *call;
+        #[cfg(feature = "gss")]
+        if self.is_too_weak(serving, procedure) {
+            return self.deny_weak(serving);
+        }
+        let Some(service) = self.services.get_mut(index) else { return CallOutcome::Done };
+        let base = CALL_BYTES - MSG_HEADER_BYTES;
+        let arguments = Arguments { stream: arguments, base, beside: None };
+        let state = CallState {
+            home: &self.home,
+            ops: None,
+            serving,
+            called: Called { xid, program, version, procedure },
+            credential: None,
+            arguments: Cell::new(Some(arguments)),
+            padded: Cell::new(None),
+            outcome: Cell::new(None),
+            #[cfg(feature = "gss")]
+            caller: None,
+        };
+        service.call(&state)
+    }
+
     /// Handles a plain call to a program other than the previous one.
     #[cold]
     fn on_call_of_another(
@@ -414,7 +446,7 @@ impl Dispatch {
         arguments: &[u8],
     ) -> CallOutcome {
         match self.find_other(serving.conn, call.program, call.version) {
-            Some(_) => self.on_plain_call(serving, &call, arguments),
+            Some(index) => self.run_plain(index, serving, &call, arguments),
             None => self.turn_away(serving, call.program),
         }
     }
@@ -534,27 +566,7 @@ impl Upcalls for Dispatch {
             // By value, so that the fields need not be in memory on the other path.
             return self.on_call_of_another(serving, *call, arguments);
         }
-        let PlainCall { xid, program, version, procedure, .. } = *call;
-        #[cfg(feature = "gss")]
-        if self.is_too_weak(serving, procedure) {
-            return self.deny_weak(serving);
-        }
-        let Some(service) = self.services.get_mut(self.called) else { return CallOutcome::Done };
-        let base = CALL_BYTES - MSG_HEADER_BYTES;
-        let arguments = Arguments { stream: arguments, base, beside: None };
-        let state = CallState {
-            home: &self.home,
-            ops: None,
-            serving,
-            called: Called { xid, program, version, procedure },
-            credential: None,
-            arguments: Cell::new(Some(arguments)),
-            padded: Cell::new(None),
-            outcome: Cell::new(None),
-            #[cfg(feature = "gss")]
-            caller: None,
-        };
-        service.call(&state)
+        self.run_plain(self.called, serving, call, arguments)
     }
 
     fn on_short_call(&mut self, serving: &Serving<'_>, stream: &[u8]) -> CallOutcome {
@@ -710,6 +722,10 @@ impl Upcalls for Dispatch {
             return self.start_over(entry);
         }
         let was_told = entry.link.state.get() == LinkState::Down;
+        if !entry.link.was_up.get() {
+            let lost = ConnectError::FirstCall(CallError::Disconnected(cause.clone()));
+            entry.link.failure.borrow_mut().get_or_insert(lost);
+        }
         entry.link.lose(LinkState::Down);
         if !was_told {
             entry.end(connection, cause);

@@ -199,6 +199,8 @@ impl Dispatch {
                 entry.other_versions = Some((low, high)).filter(|_| !learns);
                 learns
             }
+            // The server sent it to another core, or shuts down: there may be another one.
+            CallError::NotExecuted(_) => entry.begins_again(),
             ref error => entry.falls_back(error),
         };
         if tries_other && !entry.wants_another() && !entry.link.is_closed.get() {

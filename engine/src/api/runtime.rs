@@ -263,7 +263,7 @@ impl Runtime {
     /// Asks a core to move connections. Returns false if it does not run, or its mailbox is full.
     pub(super) fn move_connections(&self, core: usize, count: usize) -> Result<bool, EngineError> {
         let inbox = &self.place(core)?.inbox;
-        Ok(inbox.is_read() && inbox.post(Mail::Move(count)).is_ok())
+        Ok(inbox.is_read() && inbox.post_moves(count))
     }
 
     fn stop_listening(&self) {

@@ -105,12 +105,12 @@ impl CoreCell {
 
     /// Calls of this connection are left for the one that its client makes next.
     pub(crate) fn is_moving(&self, conn: ConnId) -> bool {
-        self.reactor().moving.conns.contains(&conn)
+        self.reactor().conns.find_for_lane(conn).is_some_and(|c| c.goodbye.is_moving)
     }
 
     /// Some connection is moving.
     pub(crate) fn moves(&self) -> bool {
-        !self.reactor().moving.conns.is_empty()
+        self.reactor().moving.left > 0
     }
 
     /// The lane of a connection, which short messages use; `None` when it is down.

@@ -354,6 +354,7 @@ impl CoreCell {
         self.resume(up);
         self.attend_interrupted(up);
         self.reactor().go_on_leaving();
+        self.reactor().go_on_moving();
         letters
     }
 
@@ -389,8 +390,8 @@ impl CoreCell {
                     up.on_leave();
                     self.reactor().leaving = Some(Leaving::new(request));
                 }
-                Mail::Move(count) => {
-                    self.reactor().move_connections(count);
+                Mail::Move => {
+                    self.reactor().begin_moves();
                     up.on_move();
                 }
                 Mail::Shutdown => {
@@ -766,7 +767,7 @@ impl Reactor {
         if let Some(caller) = &gone.caller {
             caller.go();
         }
-        self.moving.conns.retain(|moving| *moving != conn);
+        self.moving.left -= usize::from(gone.goodbye.is_moving);
         self.stats.connections_closed += 1;
         Some(gone)
     }

@@ -161,6 +161,9 @@ impl Dispatch {
         (bytes, header, at): (&[u8], &CallHeader<'_>, usize),
         has_chunks: bool,
     ) -> Result<(ReplyTarget<'s>, Protection), CallOutcome> {
+        if self.leaves_calls(serving.conn) {
+            return Err(self.turn_away(serving, header.program));
+        }
         let OpaqueAuth { flavor: AuthFlavor::Gss, body } = header.credential else {
             return Err(self.answer_fault(serving, GssFault::Credential));
         };

@@ -19,7 +19,7 @@ use spinrpc_proto::version::TransportVersion;
 use std::time::Duration;
 
 /// Interval at which the core checks if replies were sent.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+pub(in crate::reactor) const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl Reactor {
     /// Closes the connections whose replies were sent, and reports the number of unfinished calls. Replies that a

@@ -21,6 +21,8 @@ pub(in crate::reactor) struct Goodbye {
     /// A message was dropped that may have been the answer to one of those calls.
     pub(in crate::reactor) is_doubtful: bool,
     pub(in crate::reactor) is_sent: bool,
+    /// It leaves this core, and calls that arrive are left for the next connection.
+    pub(in crate::reactor) is_moving: bool,
     /// A call was executed, and its answer not sent: the message would not be true.
     pub(in crate::reactor) is_false: bool,
     /// The version of the last call that was left.
@@ -37,8 +39,10 @@ impl Goodbye {
 /// Connections that leave a core for another one.
 #[derive(Debug, Default)]
 pub(in crate::reactor) struct Moving {
-    /// Their clients have been told, and they are not down yet.
-    pub(in crate::reactor) conns: Vec<ConnId>,
+    /// Number of those whose clients have been told, and that are not down yet.
+    pub(in crate::reactor) left: usize,
+    /// Of these, the ones whose message may wait for the device or the client.
+    pub(in crate::reactor) unsent: Vec<ConnId>,
     /// Where the table of connections is searched next.
     pub(in crate::reactor) next_place: usize,
 }

@@ -9,7 +9,7 @@ use crate::reactor::pending::observation::Observation;
 #[cfg(feature = "gss")]
 use crate::reactor::words::protection::LaidOut;
 use crate::reactor::words::reply_plan::ReplyData;
-use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use crossbeam::queue::ArrayQueue;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::Encoded;
@@ -40,8 +40,8 @@ pub(crate) enum Mail<E = AnyEndpoint> {
     Measure(Arc<Latencies>),
     /// Shut down gracefully.
     Leave(DrainRequest),
-    /// Move so many connections to other cores.
-    Move(usize),
+    /// Move connections to other cores; see [`Inbox::take_moves`].
+    Move,
     /// Close everything.
     Shutdown,
 }
@@ -80,6 +80,8 @@ pub(crate) struct Inbox<E = AnyEndpoint> {
     queue: ArrayQueue<Mail<E>>,
     waker: OnceLock<Arc<dyn Wake>>,
     is_closed: AtomicBool,
+    /// Connections to move: the sum of what was asked for since the core looked.
+    moves: AtomicUsize,
     /// Memory for deferred results that do not fit directly; as many blocks as threads have answered at a time.
     draft_memory: ArrayQueue<Box<[u8]>>,
 }
@@ -90,6 +92,7 @@ impl<E> Inbox<E> {
             queue: ArrayQueue::new(capacity),
             waker: OnceLock::new(),
             is_closed: AtomicBool::new(false),
+            moves: AtomicUsize::new(0),
             draft_memory: ArrayQueue::new(DRAFT_MEMORIES_MAX),
         }
     }
@@ -149,6 +152,23 @@ impl<E> Inbox<E> {
             self.empty();
         }
         Ok(())
+    }
+
+    /// Asks for connections to be moved, by one letter at a time, however often. Returns false if the mailbox is full.
+    pub(crate) fn post_moves(&self, count: usize) -> bool {
+        // Relaxed: the letter orders it.
+        let add = |before: usize| Some(before.saturating_add(count));
+        let before = self.moves.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        let is_asked = count == 0 || before != Ok(0) || self.post(Mail::Move).is_ok();
+        if !is_asked {
+            self.moves.store(0, Ordering::Relaxed);
+        }
+        is_asked
+    }
+
+    /// How many connections are to be moved since the last look.
+    pub(in crate::reactor) fn take_moves(&self) -> usize {
+        self.moves.swap(0, Ordering::Relaxed)
     }
 
     /// Answers a deferred call. Waits while the mailbox is full: deferred calls and connections of peers cannot fill
