@@ -100,7 +100,15 @@ pub struct Responder<S> {
     pub(crate) slots: S,
     first_free: u32,
     taken: u64,
+    /// The number of calls accepted at which a look at the grant is due.
+    pub(crate) look_at: u64,
     pub(crate) grant: u32,
+    /// Slots that are not free.
+    busy: u32,
+    /// Number of the last call that earlier, larger grants let the requester send.
+    pub(crate) edge: u64,
+    /// The grant may rise when calls in progress use all of it.
+    pub(crate) may_rise: bool,
     takes_padded: bool,
     version: TransportVersion,
     pub(crate) exports: Exports,
@@ -119,7 +127,11 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             first_free: if count == 0 { NO_SLOT } else { 0 },
             slots,
             taken: 0,
+            look_at: u64::MAX,
             grant: (count as u32).max(1),
+            busy: 0,
+            edge: 0,
+            may_rise: false,
             takes_padded: false,
             version: TransportVersion::One,
             exports: Exports::new(count as u32),
@@ -145,9 +157,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.taken > 0
     }
 
-    /// The credit word of replies: one per slot, less the cost of RDMA_DONEs owed, never zero (RFC
-    /// 8166 section 3.3.1, RFC 5666 section 11). The caller has as many receives posted as there
-    /// are slots, less those that hold a call in progress.
+    /// The credit word of replies, never zero (RFC 8166 section 3.3.1): one per slot, less the cost of
+    /// RDMA_DONEs owed (RFC 5666 section 11), or what [`Responder::set_grant`] says. The caller has as many
+    /// receives as [`Responder::receives`] says.
     #[inline]
     pub fn grant(&self) -> u32 {
         self.grant
@@ -158,10 +170,10 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.taken
     }
 
-    /// Calls delivered or being fetched, and those answered for which RDMA_DONE is owed. Takes time
-    /// in the number of slots.
+    /// Calls delivered or being fetched, and those answered for which RDMA_DONE is owed.
+    #[inline]
     pub fn in_progress(&self) -> u32 {
-        self.slots.as_ref().iter().filter(|slot| slot.state != State::Free).count() as u32
+        self.busy
     }
 
     /// A message whose header could be parsed, on the side that serves.
@@ -228,6 +240,10 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         let slot = self.slots.as_mut().get_mut(index as usize)?;
         self.first_free = slot.next_free;
         self.taken += 1;
+        self.busy += 1;
+        if self.may_rise && self.busy >= self.grant {
+            self.look_at = 0;
+        }
         slot.state = state;
         slot.version = version;
         if version == TransportVersion::Two {
@@ -420,6 +436,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         slot.state = State::Free;
         slot.next_free = next_free;
         self.first_free = u32::from(id.index);
+        self.busy -= 1;
     }
 }
 

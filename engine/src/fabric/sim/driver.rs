@@ -352,6 +352,18 @@ impl Fabric for SimFabric {
         Some(Ends::Sim(Rc::new(SimEnds { place, qp, side, world, waker, send_queue_depth })))
     }
 
+    /// The one posted last, as over shared memory.
+    fn withdraw_recv(&mut self, qp: QpId) -> Option<Buf> {
+        let world = Arc::clone(&self.world);
+        let (mut place, side) = self.find(qp)?;
+        if place.fresh > 0 {
+            place.fresh -= 1;
+        } else {
+            world.state().side(side).receives.pop_back()?;
+        }
+        place.receives.pop_back()
+    }
+
     fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {
         let (mut place, _) = self.find(qp)?;
         std::mem::take(&mut place.lends_receive).then(|| place.of_shorts.pop_back())?
