@@ -1,8 +1,12 @@
 //! Grants that follow the use of connections, in the simulation: whole engines in virtual time (RFC 5666 section 3.3).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
+#[path = "grants/cheat.rs"]
+mod cheat;
+
+use cheat::Cheat;
 use spinrpc::config::{CoreList, Host, NumaPolicy, RawConfig, Want};
-use spinrpc::fabric::sim::{Device, Network, Observed, What, World};
+use spinrpc::fabric::sim::{Device, Network, Observed, SideId, What, World};
 use spinrpc::{
     Call, CallError, CallSpec, Client, Config, Core, Deferred, Engine, Procedure, Program, Reply,
     ReplyHandler, Token, Version,
@@ -77,6 +81,8 @@ struct Sim {
     callers: Vec<Caller>,
     flows: HashMap<usize, Flow>,
     seen: Vec<Observed>,
+    /// The end of the server's of a connection whose client keeps to no grant.
+    of_cheat: Option<SideId>,
 }
 
 impl Sim {
@@ -95,7 +101,7 @@ impl Sim {
         server.listen("server").unwrap();
         let cores = [server.core(0).unwrap(), client.core(0).unwrap()];
         let (callers, flows, seen) = (Vec::new(), HashMap::new(), Vec::new());
-        Self { world, cores, callers, flows, seen }
+        Self { world, cores, callers, flows, seen, of_cheat: None }
     }
 
     /// Makes connections, as many at a time as the mailbox of a core holds for sure.
@@ -131,7 +137,7 @@ impl Sim {
         let violations = self.world.take_observed(&mut self.seen);
         assert!(violations.is_empty(), "{}", violations[0]);
         for seen in std::mem::take(&mut self.seen) {
-            if !seen.side.is_connector() {
+            if !seen.side.is_connector() && Some(seen.side) != self.of_cheat {
                 self.check(&seen);
             }
         }
@@ -195,6 +201,20 @@ impl Sim {
         let calls = self.callers[caller].start(ECHO, usize::MAX);
         self.settle();
         calls
+    }
+
+    /// A client that keeps to no grant, once the server has it.
+    fn cheat(&mut self) -> Cheat {
+        let mut cheat = Cheat::connect(&self.world, "server");
+        self.of_cheat = Some(cheat.side.peer());
+        cheat.call(self, ECHO, 1);
+        cheat
+    }
+
+    /// Receives that the server has posted, of all connections.
+    fn receives(&self) -> usize {
+        let of_server = self.world.holdings().into_iter().filter(|it| !it.side.is_connector());
+        of_server.map(|it| it.receives).sum()
     }
 
     fn answer_kept(&mut self) {
@@ -289,6 +309,46 @@ fn a_connection_that_becomes_busy_late_gets_its_share() {
     assert_eq!([0, 1].map(|caller| sim.grant_of(caller)), [8, 8]);
 }
 
+const SUCCESS: u32 = 0;
+const SYSTEM_ERR: u32 = 5;
+
+/// "The RPC client MUST NOT send unacknowledged requests in excess of this granted RPC server credit limit" (section 3.3).
+/// One that does gets an RPC error for each call too many, and takes nothing from the others.
+#[test]
+fn a_client_that_ignores_a_smaller_grant_is_refused_what_it_sends_beyond() {
+    let mut sim = pair(|raw| (raw.rpc.credits_idle, raw.rpc.credits_shared) = (2, 14));
+    let mut cheat = sim.cheat();
+    let at_rest = sim.receives();
+    for _ in 0..20 {
+        cheat.call(&mut sim, ECHO, cheat.granted);
+    }
+    assert_eq!((cheat.granted, sim.receives()), (16, at_rest + 14));
+    for _ in 0..30 {
+        sim.rest(2 * PERIOD_NS);
+        cheat.call(&mut sim, ECHO, 1);
+    }
+    assert_eq!((cheat.granted, sim.receives()), (2, at_rest));
+    sim.connect(1);
+    for _ in 0..4 {
+        sim.callers[0].start(KEEP, usize::MAX);
+        sim.rest(PERIOD_NS / 10);
+        sim.answer_kept();
+    }
+    assert_eq!(sim.callers[0].start(KEEP, usize::MAX), 16, "another one has what it gave up");
+    sim.rest(PERIOD_NS / 10);
+    cheat.send(KEEP, 16);
+    assert_eq!(cheat.hear(&mut sim, 14), [SYSTEM_ERR; 14]);
+    assert_eq!(cheat.granted, 2);
+    // A further connection has its receives.
+    sim.connect(1);
+    assert_eq!(sim.callers[1].start(ECHO, usize::MAX), 2);
+    sim.answer_kept();
+    assert_eq!(cheat.hear(&mut sim, 2), [SUCCESS; 2]);
+    assert_eq!([0, 1].map(|caller| sim.callers[caller].client.is_up()), [true; 2]);
+    assert!(cheat.is_up && sim.receives() <= 3 * at_rest + 14);
+    assert_eq!(cheat.call(&mut sim, ECHO, 1), [SUCCESS]);
+}
+
 /// Connections on a core, most of them idle.
 const CONNECTIONS: usize = 2_000;
 const BUSY: usize = 100;
@@ -298,7 +358,6 @@ const BUSY: usize = 100;
 #[test]
 fn thousands_of_connections_share_what_a_core_has() {
     let many = |raw: &mut RawConfig| {
-        raw.poll.budget = 256;
         (raw.limits.conns, raw.limits.core_mib) = (CONNECTIONS as u64 + 100, 1 << 20);
         raw.limits.peer_mib = 1 << 20;
         (raw.rpc.credits_idle, raw.rpc.credits_shared) = (1, 3 * BUSY as u64);

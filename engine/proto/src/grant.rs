@@ -11,6 +11,10 @@
 //! call was answered by a reply that did not move the edge, and never before: a requester that is silent
 //! keeps what it was granted last.
 //!
+//! A call beyond the edge is refused, as one without a slot is: "The RPC client MUST NOT send unacknowledged requests in
+//! excess of this granted RPC server credit limit" (section 3.3). Otherwise a requester that ignores a smaller grant could
+//! keep its receives for as long as it has calls in progress.
+//!
 //! Calls that are refused, and so have no slot, are in none of the numbers here: neither they nor their
 //! answers. This makes the edge look further away than it is, never closer.
 
@@ -23,6 +27,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     #[must_use]
     pub fn granting(mut self, credits: u32) -> Self {
         self.grant = credits.clamp(1, self.largest_grant());
+        self.is_changing = true;
         self
     }
 
@@ -30,6 +35,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     /// deadlock", and at most one per slot. For a larger one, the caller has the receives already.
     pub fn set_grant(&mut self, credits: u32) {
         self.edge = self.edge();
+        self.is_changing = true;
         self.grant = credits.clamp(1, self.largest_grant());
     }
 
@@ -50,6 +56,13 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     #[inline(always)]
     pub fn is_look_due(&self) -> bool {
         self.calls_taken() >= self.look_at
+    }
+
+    /// True if the grant changes, and a further call would be one that no grant lets the requester send. For callers that know
+    /// that as many calls as are granted are in progress.
+    #[cold]
+    pub(crate) fn is_spent(&self) -> bool {
+        self.is_changing && self.taken >= self.edge
     }
 
     fn edge(&self) -> u64 {

@@ -195,6 +195,40 @@ fn a_call_in_progress_holds_its_receive() {
     assert_eq!(server.responder.receives(), 2);
 }
 
+/// Answers the calls in `slots`.
+fn answer(server: &mut Server, slots: &mut Vec<SlotId>) {
+    slots.drain(..).for_each(|slot| server.responder.end_plain(slot));
+}
+
+/// Takes this number of calls at most; returns those that were not refused.
+fn take_calls(server: &mut Server, calls: u32) -> Vec<SlotId> {
+    let taken = (0..calls).map(|xid| match server.receive(&plain_call(Xid(xid)))[..] {
+        [Event::Call(slot)] => Some(slot),
+        [Event::Refused(..)] => None,
+        ref other => panic!("neither taken nor refused: {other:?}"),
+    });
+    taken.collect::<Vec<_>>().into_iter().flatten().collect()
+}
+
+#[test]
+fn a_call_that_no_grant_lets_the_requester_send_is_refused() {
+    let mut server = Server::new(8);
+    server.responder = server.responder.granting(2);
+    let mut taken = take_calls(&mut server, 8);
+    assert_eq!((taken.len(), server.responder.has_slot()), (2, false));
+    answer(&mut server, &mut taken);
+    assert!(server.responder.has_slot());
+    // A larger grant holds from its reply on, and a smaller one when as many replies have been sent.
+    server.responder.set_grant(6);
+    answer_calls(&mut server, 1);
+    server.responder.set_grant(2);
+    for allowed in [6, 2, 2] {
+        let mut taken = take_calls(&mut server, 8);
+        assert_eq!(taken.len(), allowed);
+        answer(&mut server, &mut taken);
+    }
+}
+
 #[test]
 fn a_grant_is_between_one_and_the_number_of_slots() {
     // RFC 5666 section 3.3: "it MUST NOT be zero when no in-progress operations are present".

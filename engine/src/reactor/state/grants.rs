@@ -19,8 +19,10 @@
 //! Over shared memory, and in the simulation, the connections of a core take their receives from one pool. A device has
 //! its receives registered with the protection domain of their connection, of which each connection has its own, so that
 //! keys of one peer mean nothing on the connection of another one. A shared receive queue has one domain for all its
-//! receives, and Linux' software device (rxe) checks them against the domain of the queue pair. So a connection over a device has its own
-//! receives: memory for those that it has at least, and memory for the others that is registered when it is first busy.
+//! receives, and Linux' software device checks them against the domain of the queue pair: `send_data_in` of `rxe_resp.c`
+//! copies with `qp->pd`, also to a receive that `get_srq_wqe` has taken, and `lookup_mr` of `rxe_mr.c` accepts no memory of
+//! another domain. So a connection over a device has its own receives: memory for those that it has at least, and memory
+//! for the others that is registered when it is first busy.
 
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, Fabric, FabricError};
