@@ -75,8 +75,12 @@ const BACKGROUNDS: &[(&str, &str, &[&str])] = &[
         "RFC 5666 section 3.3",
         &["rpc.credits", "rpc.credits_shared", "rpc.credits_period_ms"],
     ),
-    ("rpc.credits_shared", "", &["rpc.credits_idle", "limits.conns", "rpc.inline_recv_bytes"]),
-    ("rpc.credits_period_ms", "", &["rpc.credits_idle"]),
+    (
+        "rpc.credits_shared",
+        "RFC 5666 section 3.3",
+        &["rpc.credits_idle", "limits.conns", "rpc.inline_recv_bytes"],
+    ),
+    ("rpc.credits_period_ms", "RFC 5666 section 3.3", &["rpc.credits_idle"]),
     (
         "rpc.reverse_calls",
         "RFC 8167 section 4",

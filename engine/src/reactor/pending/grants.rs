@@ -61,6 +61,7 @@ impl ConnGrant {
 
 impl Grants {
     pub(in crate::reactor) fn new(config: &Config, clock: &Clock) -> Self {
+        let changes = config.credits_idle() < config.credits();
         Self {
             idle: config.credits_idle() as u32,
             most: config.credits() as u32,
@@ -68,7 +69,8 @@ impl Grants {
             shared: config.credits_shared() as u32,
             lent: 0,
             at_rest: 0,
-            busy: Vec::new(),
+            // Nothing is allocated when a connection becomes busy.
+            busy: Vec::with_capacity(if changes { config.conns_max() } else { 0 }),
             shedding: 0,
             period_ticks: clock.from_duration(config.credits_period()),
             next: Instant(u64::MAX),
