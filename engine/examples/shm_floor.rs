@@ -68,7 +68,7 @@ fn cache_line_round_trip(here: usize, there: usize) -> f64 {
 struct HandOver(Sender<ShmEndpoint>);
 
 impl Acceptor<ShmEndpoint> for HandOver {
-    fn pick_core(&mut self) -> Option<usize> {
+    fn pick_core(&mut self, _full: &[usize]) -> Option<usize> {
         Some(1)
     }
 

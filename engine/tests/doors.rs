@@ -448,7 +448,7 @@ fn a_name_that_another_user_has_taken_is_told_with_that_user() {
 struct Nobody;
 
 impl Acceptor<ShmEndpoint> for Nobody {
-    fn pick_core(&mut self) -> Option<usize> {
+    fn pick_core(&mut self, _full: &[usize]) -> Option<usize> {
         None
     }
 

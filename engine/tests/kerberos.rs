@@ -10,11 +10,12 @@ mod realm;
 
 use common::caller::{Caller, SharedHeard, client_config, one_opaque, recorder, run_core};
 use common::{PROGRAM, VERSION, pattern, small, unique_address, valid};
-use realm::in_realm;
+use realm::{Home, in_realm};
 use spinrpc::gss::{AcceptorOptions, GssAcceptor, GssInitiator, GssService};
 use spinrpc::gss::{InitiatorOptions, Kerberos};
 use spinrpc::{
-    Call, CallSpec, ConnectOptions, ConnectionEvent, Engine, Identity, Procedure, Service, Token,
+    Call, CallSpec, ConnectOptions, ConnectionEvent, Engine, Identity, Procedure, Running, Service,
+    Token,
 };
 
 /// The principal, the service and the argument come back.
@@ -42,18 +43,23 @@ fn connect(address: &str, options: &ConnectOptions) -> Caller<Vec<u8>> {
     Caller { client, heard, core, engine }
 }
 
+/// A server of the realm, and its address.
+fn serve(home: &Home) -> (Running, String) {
+    let server = AcceptorOptions::new().keytab(home.path("nfs.keytab")).service("nfs");
+    let engine = Engine::new(valid(small())).unwrap();
+    engine.serve(PROGRAM, VERSION, |_| Who);
+    let acceptor = GssAcceptor::new(Kerberos::acceptor(server).unwrap());
+    engine.gss(acceptor.require(GssService::None)).unwrap();
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    (engine.start().unwrap(), address)
+}
+
 #[test]
 fn engines_call_each_other_as_principals_of_a_realm() {
     let test = "engines_call_each_other_as_principals_of_a_realm";
     in_realm(test, "aes256-cts-hmac-sha1-96", |home| {
-        let server = AcceptorOptions::new().keytab(home.path("nfs.keytab")).service("nfs");
-        let engine = Engine::new(valid(small())).unwrap();
-        engine.serve(PROGRAM, VERSION, |_| Who);
-        let acceptor = GssAcceptor::new(Kerberos::acceptor(server).unwrap());
-        engine.gss(acceptor.require(GssService::None)).unwrap();
-        let address = unique_address();
-        engine.listen(&address).unwrap();
-        let _running = engine.start().unwrap();
+        let (_running, address) = serve(home);
         let cache = home.kinit("alice", &["-l", "3h"]);
         let user = |target: &str, service| {
             let user = Kerberos::initiator(InitiatorOptions::new().cache(&cache)).unwrap();
@@ -75,4 +81,32 @@ fn engines_call_each_other_as_principals_of_a_realm() {
         let heard = refused.heard.borrow();
         assert!(matches!(heard.events[..], [ConnectionEvent::ConnectFailed { .. }]));
     });
+}
+
+/// Each with a KDC of its own: a user of one calls the server of the other, which hears of which realm.
+#[test]
+fn a_user_of_another_realm_is_named_with_that_realm() {
+    let test = "a_user_of_another_realm_is_named_with_that_realm";
+    for enctype in ["aes256-cts-hmac-sha1-96", "aes256-cts-hmac-sha384-192"] {
+        in_realm(test, enctype, |home| {
+            let _other = home.trust_another(&["alice"]);
+            let (_running, address) = serve(home);
+            for user in ["alice@OTHER.TEST", "alice@SPIN.TEST"] {
+                let cache = match user.strip_suffix("@SPIN.TEST") {
+                    Some(own) => home.kinit(own, &["-l", "3h"]),
+                    None => home.kinit(user, &["-l", "3h"]),
+                };
+                let mechanism = Kerberos::initiator(InitiatorOptions::new().cache(&cache)).unwrap();
+                let with = GssInitiator::new(mechanism, "nfs@localhost");
+                let with = ConnectOptions::new().gss(with.service(GssService::Privacy));
+                let mut caller = connect(&address, &with);
+                let data = pattern(1, 20_000);
+                let mut spec = CallSpec::new().reply_bytes_max(data.len() + 100);
+                let write = |args: &mut spinrpc::Encoder<'_>| args.opaque(&data);
+                caller.client.call(Procedure(1), Token(1), &mut spec, write).unwrap();
+                let expected = format!("{user} Privacy ");
+                assert_eq!(caller.reply().unwrap(), [expected.as_bytes(), &data].concat());
+            }
+        });
+    }
 }

@@ -405,7 +405,12 @@ impl Dispatch {
         let Admitted { header_bytes, plain, long } = frame.admitted;
         let (conn, slot) = (frame.conn, frame.slot);
         let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain });
-        let Some(sinks) = &mut frame.sinks else { return CallOutcome::Done };
+        let Some(sinks) = &mut frame.sinks else {
+            #[cfg(feature = "gss")]
+            return self.refuse_starved(&serving, &message[header_bytes as usize..]);
+            #[cfg(not(feature = "gss"))]
+            return CallOutcome::Done;
+        };
         let Sinks { chunks, count, bulks, .. } = &mut **sinks;
         let (chunks, bulks) = (&chunks[..*count], &mut bulks[..*count]);
         if !long {

@@ -36,6 +36,7 @@ mod reverse;
 mod rfc5666;
 mod runtime;
 mod service;
+mod spread;
 mod timed;
 mod versions;
 

@@ -18,10 +18,11 @@ use super::reconnect::ConnectOptions;
 use super::reverse::Reverse;
 use super::rfc5666::{Asking, ConfigService, SERVED_AS};
 use super::service::Service;
+use super::spread::Spread;
 use super::versions::Responders;
 use crate::config::{BulkView, Config, StatsExport};
 use crate::control::ControlSocket;
-use crate::fabric::{Acceptor, AnyConnector, AnyEndpoint, Connector, ListenRequest};
+use crate::fabric::{AnyConnector, Connector, ListenRequest};
 use crate::mem::Slab;
 use crate::reactor::pending::goodbye::DrainRequest;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
@@ -363,8 +364,8 @@ impl Runtime {
             BulkView::Lent => lent,
             BulkView::Copy => &[],
         };
-        let inboxes = self.cores.iter().map(|core| Arc::clone(&core.inbox)).collect();
-        let spread = Box::new(Spread { inboxes, next: 0 });
+        let shared = |core: &CorePlace| (Arc::clone(&core.inbox), Arc::clone(&core.cells));
+        let spread = Box::new(Spread::over(self.cores.iter().map(shared)));
         let request = ListenRequest::new(address).private_data(&self.private_data).lend(lent);
         let guard = self.connector.listen(&request, spread)?;
         lock(&self.listeners).push(guard);
@@ -615,29 +616,5 @@ impl Runner {
 
     pub(super) fn connections(&self) -> usize {
         self.cell.connections()
-    }
-}
-
-/// Spreads accepted connections over the cores in turn.
-struct Spread {
-    inboxes: Vec<Arc<Inbox>>,
-    next: usize,
-}
-
-impl Acceptor<AnyEndpoint> for Spread {
-    fn pick_core(&mut self) -> Option<usize> {
-        // A core that has ended, for example after a panic, gets no connections.
-        let count = self.inboxes.len();
-        let mut cores = (self.next..self.next + count).map(|core| core % count);
-        let picked = cores.find(|core| !self.inboxes[*core].is_closed())?;
-        self.next = (picked + 1) % count;
-        Some(picked)
-    }
-
-    fn accepted(&mut self, core: usize, endpoint: AnyEndpoint) {
-        // A full mailbox drops the endpoint, which closes the connection: the peer notices that.
-        if self.inboxes[core].post(Mail::Accepted(endpoint)).is_err() {
-            tracing::warn!(core, "a connection was closed: the core's mailbox is full");
-        }
     }
 }

@@ -107,8 +107,8 @@ struct Wrapping<E> {
 }
 
 impl<E> Acceptor<E> for Wrapping<E> {
-    fn pick_core(&mut self) -> Option<usize> {
-        self.accept.pick_core()
+    fn pick_core(&mut self, full: &[usize]) -> Option<usize> {
+        self.accept.pick_core(full)
     }
 
     fn accepted(&mut self, core: usize, endpoint: E) {

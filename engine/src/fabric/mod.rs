@@ -446,8 +446,8 @@ pub trait Connector: Send + Sync + 'static {
 
 /// Decides where an accepted connection lives.
 pub trait Acceptor<E>: Send {
-    /// The core for the next connection; `None` refuses it (limits.conns).
-    fn pick_core(&mut self) -> Option<usize>;
+    /// The core for the next connection, none of `full`, which have no room for it; `None` refuses it (limits.conns).
+    fn pick_core(&mut self, full: &[usize]) -> Option<usize>;
     /// The finished connection, for that core.
     fn accepted(&mut self, core: usize, endpoint: E);
 }

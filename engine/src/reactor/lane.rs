@@ -393,7 +393,8 @@ impl CoreCell {
         }
     }
 
-    /// Serves a plain call, with room for its reply, and sends the reply: by value through `ends`, if it is short.
+    /// Serves a plain call, with room for its reply, and sends the reply: by value through `ends`, if it is short. The
+    /// caller keeps the message of a call that is answered later, and then closes the connection if asked to.
     #[inline(always)]
     fn serve_with_room(
         &self,
@@ -408,7 +409,6 @@ impl CoreCell {
         let call = Serving::with_room(conn, Some(slot), message, room);
         let outcome = self.serve_in_place(conn, || serve(&call));
         self.end_served(lane, Some(slot), message, ends, outcome);
-        self.close_if_asked();
         outcome
     }
 
@@ -549,7 +549,7 @@ impl CoreCell {
                     if outcome == CallOutcome::Deferred {
                         self.reactor().keep_deferred(conn, Some(*slot), short, &mut None);
                     }
-                    return;
+                    return self.close_if_asked();
                 }
             }
             Event::Reply(reply) => {

@@ -59,6 +59,8 @@ impl CoreCell {
         // May be left over from a handler that panicked, if the panic ended the turn.
         self.close_if_asked();
         self.lane.in_turn.set(true);
+        #[cfg(feature = "gss")]
+        self.lane.turns.set(self.lane.turns.get() + 1);
         let shorts = match self.take_alone(arrived, up) {
             Some(TurnEnd::Over(shorts)) => return Progress { events: shorts, is_waiting: false },
             Some(TurnEnd::IsWhole(shorts)) => return self.finish_turn(shorts, arrived, up),
@@ -367,13 +369,15 @@ impl CoreCell {
             match mail {
                 Mail::Connected { request, result } => self.on_connected(request, result, up),
                 Mail::Accepted(endpoint) => self.on_accepted(endpoint, up),
+                #[cfg(feature = "gss")]
                 Mail::Reply(reply) => {
-                    self.reactor().finish_deferred(reply);
-                    #[cfg(feature = "gss")]
+                    self.finish_deferred_in_budget(reply);
                     if self.has_work() {
                         up.on_context();
                     }
                 }
+                #[cfg(not(feature = "gss"))]
+                Mail::Reply(reply) => self.reactor().finish_deferred(reply),
                 Mail::Orders => up.on_orders(),
                 #[cfg(feature = "gss")]
                 Mail::Context => up.on_context(),
@@ -387,7 +391,11 @@ impl CoreCell {
                     up.on_leave();
                     self.reactor().leaving = Some(Leaving::new(request));
                 }
-                Mail::Shutdown => self.reactor().shut_down(),
+                Mail::Shutdown => {
+                    #[cfg(feature = "gss")]
+                    self.finish_all_put_off();
+                    self.reactor().shut_down();
+                }
             }
         }
     }
@@ -511,6 +519,7 @@ impl CoreCell {
         let to = (&*lane, takes_any);
         let outcome = self.serve_plain(to, slot, message.bytes(), header_bytes, up);
         self.reactor().finish_plain_call(conn, slot, message, outcome);
+        self.close_if_asked();
     }
 
     /// Delivers a call that has chunks, states its remaining time, or belongs to an extension.

@@ -13,9 +13,9 @@ const LAYERS: &[&[&str]] =
 const SERVER_LAYERS: &[&[&str]] = &[
     &["caller", "stats", "throttle"],
     &["answer", "file_system"],
-    &["containment", "exports", "handle"],
+    &["containment", "errors", "exports", "handle", "nodes", "open_syncs"],
     &["journal", "tcp", "threads"],
-    &["directory", "kerberos", "memory", "mount", "site"],
+    &["cephfs", "directory", "kerberos", "memory", "mount", "site"],
     &["data", "procedures"],
     &["pool"],
     &["service"],

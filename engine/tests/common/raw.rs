@@ -269,7 +269,7 @@ pub(crate) struct RawListener {
 struct Hand(Sender<ShmEndpoint>);
 
 impl Acceptor<ShmEndpoint> for Hand {
-    fn pick_core(&mut self) -> Option<usize> {
+    fn pick_core(&mut self, _full: &[usize]) -> Option<usize> {
         Some(0)
     }
 

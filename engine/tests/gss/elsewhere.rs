@@ -1,8 +1,8 @@
 //! Servers that deny contexts over the connection and offer another transport for them, and what that may answer.
 
-use crate::common::caller::Caller;
+use crate::common::caller::{Caller, one_opaque, recorder};
 use crate::common::raw::{RawListener, Said};
-use crate::common::{LIMIT, unique_address};
+use crate::common::{LIMIT, PROGRAM, VERSION, unique_address};
 use crate::hostile::{FalseServer, MSG, Spoils, opaque, transport};
 use crate::{ECHO, SERVICES, Server, WHO, asked, call, connect, failure, keys};
 use spinrpc::gss::mechanism::{Acceptance, GivenKeys, Mechanism};
@@ -21,6 +21,7 @@ use spinrpc_proto::rpc::{
     CallHeader, GssCredential, GssInitResult, GssProcedure, ReplyBody, ReplyHeader,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 const ENCTYPE: Enctype = Enctype::Aes256Sha1;
@@ -115,6 +116,16 @@ impl Denying {
             asked(&address, with),
             Self { listener, server: None, denied: 0, asks_for_more: false, status: DENIED },
         )
+    }
+
+    /// Another server, for another client on the core of this one, whose handle it becomes.
+    fn meet_by(client: &mut Caller<Vec<u8>>, with: &ConnectOptions) -> Self {
+        let address = unique_address();
+        let listener = RawListener::at(&address);
+        let handler = recorder(&client.heard, one_opaque);
+        let connected = client.core.connect_with(&address, PROGRAM, VERSION, with, |_| handler);
+        client.client = connected.unwrap();
+        Self { listener, server: None, denied: 0, asks_for_more: false, status: DENIED }
     }
 
     /// Serves until `done`.
@@ -267,6 +278,57 @@ fn spoilt(spoil: impl Fn(&mut Vec<u8>) + Send + Sync + 'static) -> String {
     refusal(&options(GssService::Integrity, 1, Box::new(exchange)))
 }
 
+fn xid_of(message: &[u8]) -> Xid {
+    Xid(u32::from_be_bytes(*message.first_chunk().unwrap()))
+}
+
+/// One that hears no call, such as one of a connection before, can hardly answer it.
+#[test]
+fn the_ids_of_calls_over_the_other_transport_begin_anywhere() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    for _ in 0..2 {
+        let by = Arc::clone(&seen);
+        let exchange = move |_: &Peer, call: &[u8]| {
+            lock(&by).push(xid_of(call).0);
+            Err(String::new())
+        };
+        refusal(&options(GssService::Integrity, 1, Box::new(exchange)));
+    }
+    let seen = lock(&seen);
+    assert!(seen.len() == 2 && seen[0].abs_diff(seen[1]) > 100, "{seen:?}");
+}
+
+/// The exchange with a silent address takes seconds. Neither the core nor the client that gave up waits for it, and what it says
+/// then reaches nobody.
+#[test]
+fn a_client_that_closes_while_the_other_transport_is_silent_ends_at_once() {
+    let ((asked, hears), (release, held)) = (channel(), channel::<()>());
+    let (asked, held, other) = (Mutex::new(asked), Mutex::new(held), Other::new(1));
+    let exchange = move |_: &Peer, call: &[u8]| {
+        lock(&asked).send(()).unwrap();
+        lock(&held).recv_timeout(LIMIT).unwrap();
+        Ok(other.answer(call))
+    };
+    let with = options(GssService::Integrity, 1, Box::new(exchange));
+    let (mut client, mut server) = Denying::meet(&with);
+    server.serve(&mut client, |_, _| hears.try_recv().is_ok());
+    client.client.close();
+    let end = std::time::Instant::now() + LIMIT;
+    loop {
+        client.core.poll_once();
+        if let Some(Said::Down(_)) = server.server.as_mut().unwrap().peer.poll() {
+            break;
+        }
+        assert!(std::time::Instant::now() < end, "the connection is still there");
+    }
+    release.send(()).unwrap();
+    // By now the exchange has returned: the thread that ran it takes the next one of the same engine.
+    let mut another = Denying::meet_by(&mut client, &with);
+    another.serve(&mut client, |_, _| hears.try_recv().is_ok());
+    release.send(()).unwrap();
+    another.serve(&mut client, |_, client| client.engine.gss_stats().contexts_established == 1);
+}
+
 #[test]
 fn the_reasons_of_both_transports_are_told() {
     let exchange = |_: &Peer, _: &[u8]| Err("nfs.example:2049: Connection refused".to_owned());
@@ -288,17 +350,17 @@ fn what_the_other_transport_answers_falsely_makes_no_context() {
     assert!(spoilt(Vec::clear).contains("over the other transport"));
     assert!(spoilt(|answer| answer[3] ^= 1).contains("another call"));
     let denied = |answer: &mut Vec<u8>| {
-        *answer = emit(&ReplyHeader::denied(Xid(0), DENIED), &[]);
+        *answer = emit(&ReplyHeader::denied(xid_of(answer), DENIED), &[]);
     };
     assert!(spoilt(denied).contains("RejectedCred"));
     let status = AcceptStatus::ProcUnavail;
     let unavailable = move |answer: &mut Vec<u8>| {
-        *answer = emit(&ReplyHeader::accepted(Xid(0), status), &[]);
+        *answer = emit(&ReplyHeader::accepted(xid_of(answer), status), &[]);
     };
     assert!(spoilt(unavailable).contains("ProcUnavail"));
     let without = |answer: &mut Vec<u8>| {
         let (_, at) = ReplyHeader::parse(answer).unwrap();
-        *answer = emit(&ReplyHeader::success(Xid(0)), &answer[at..]);
+        *answer = emit(&ReplyHeader::success(xid_of(answer)), &answer[at..]);
     };
     assert!(spoilt(without).contains("without a handle or a verifier"));
 }

@@ -2,12 +2,14 @@
 //! verifier.
 
 use crate::common::caller::{Caller, run_core};
-use crate::hostile::{Answer, FalseServer, Foe, HEADER_BYTES, opaque, seal, transport};
-use crate::{ECHO, FREE, HOLD, LATER, RELEASE, Server, WHO};
+use crate::common::small_with;
+use crate::hostile::{Answer, FalseServer, Foe, HEADER_BYTES, MSG, opaque, seal, transport};
+use crate::{DATA, ECHO, FREE, HOLD, LATER, RELEASE, Server, WHO, keys};
 use spinrpc::fabric::{Access, RemoteSlice};
-use spinrpc::gss::{Enctype, GssService};
+use spinrpc::gss::{Enctype, GssAcceptor, GssService};
 use spinrpc::sync::lock;
-use spinrpc::{AcceptStatus, AuthFlavor, CallError, CallSpec, OpaqueAuth, Token};
+use spinrpc::{AcceptStatus, AuthFlavor, AuthStat, CallError, CallSpec, OpaqueAuth};
+use spinrpc::{RejectStatus, Token};
 use spinrpc_proto::rpc::{ReplyBody, ReplyHeader};
 
 const MIB: usize = 1 << 20;
@@ -122,4 +124,52 @@ fn a_call_for_whose_body_there_is_no_memory_has_its_answer_with_the_verifier() {
     assert_eq!(server.calls(), before, "a call without memory was executed");
     none(&mut foe, RELEASE);
     foe.is_served();
+}
+
+/// A call whose data are to be fetched from `slice`, which stand behind its RPC message.
+fn with_data(foe: &mut Foe, number: u32, slice: &RemoteSlice) -> Vec<u8> {
+    let length = slice.length.to_be_bytes();
+    let message = foe.message((number, GssService::None), DATA, &length);
+    let position = (message.len() - HEADER_BYTES) as u32;
+    let (high, low) = ((slice.offset >> 32) as u32, slice.offset as u32);
+    let lists = [1, position, slice.handle, slice.length, high, low, 0, 0, 0];
+    [&transport(foe.xid, MSG, &lists), &message[HEADER_BYTES..]].concat()
+}
+
+/// RFC 2203 section 5.3.3.2, also where the core has waited for memory before it answers. A client would take an answer
+/// without a verifier for a forged one.
+#[test]
+fn a_call_for_whose_chunks_no_memory_comes_has_an_answer_that_its_client_believes() {
+    let raw = small_with(|raw| raw.rpc.memory_wait_ms = 20);
+    let server = Server::start_as(raw, Some(GssAcceptor::new(keys(Enctype::Aes256Sha1, "server"))));
+    let mut foe = Foe::connect(&server);
+    let slice = foe.peer.expose_kept(&[7; 1000], Access::RemoteRead);
+    let (number, _) = foe.credential(GssService::None);
+    let message = with_data(&mut foe, number, &slice);
+    assert_eq!(foe.ask(number, &message), SUCCESS);
+    let (number, _) = foe.credential(GssService::None);
+    let held = foe.message((number, GssService::None), HOLD, &opaque(b""));
+    assert_eq!(foe.ask(number, &held), SUCCESS);
+    let before = server.calls();
+    let (number, _) = foe.credential(GssService::None);
+    let mut starved = with_data(&mut foe, number, &slice);
+    // No number is used up by a forger, and nothing is signed for one.
+    let (verifier, denied) = (starved.len() - 8, RejectStatus::AuthError(AuthStat::GssCredProblem));
+    starved[verifier] ^= 1;
+    assert_eq!(foe.ask(number, &starved), Answer::Denied(denied));
+    starved[verifier] ^= 1;
+    assert_eq!(foe.ask(number, &starved), NO_MEMORY);
+    // What would be a verifier is among what is not there.
+    for service in PROTECTED {
+        let with = foe.credential(service);
+        let _slice = foe.send_long(with, ECHO, &opaque(&[7; 2000]));
+        assert_eq!(foe.hear(with.0), Answer::Rdma, "{service:?}");
+    }
+    assert_eq!(server.calls(), before, "a call without memory was executed");
+    let (freed, _) = foe.credential(GssService::None);
+    let release = foe.message((freed, GssService::None), RELEASE, &opaque(b""));
+    assert_eq!(foe.ask(freed, &release), SUCCESS);
+    foe.is_served();
+    // Its number is used up, although it was not executed.
+    assert_eq!(foe.ask(number, &starved), Answer::Down);
 }

@@ -349,3 +349,64 @@ fn short_bodies_of_a_turn_wait_once_they_are_as_long_as_a_step() {
         }
     }
 }
+
+/// Results that are shorter than a step, of many calls in one turn: deferred, and given on the core.
+#[test]
+fn short_deferred_replies_that_a_core_gives_together_take_a_turn_for_each_step() {
+    const CALLS: usize = 24;
+    let data = pattern(3, STEP * 3 / 4);
+    for service in [GssService::Integrity, GssService::Privacy] {
+        let mut all = Turned::start();
+        let index = all.connect(service, 16 << 20);
+        let short = all.connect(service, 16 << 20);
+        for _ in 0..CALLS {
+            all.call_when_there_is_room(index, LATER, &data, STEP);
+        }
+        all.turn_until("all calls", |all| lock(&all.seen.deferred).len() == CALLS);
+        for (data, deferred) in std::mem::take(&mut *lock(&all.seen.deferred)) {
+            deferred.reply(|results| results.opaque(&data));
+        }
+        let (mut heard, mut most) = (0, 0);
+        all.call(short, ECHO, b"short");
+        let turns = all.turn_until("all replies", |all| {
+            let answered = all.answered(index);
+            (heard, most) = (answered, most.max(answered - heard));
+            assert!(
+                answered < CALLS / 2 || all.answered(short) == 1,
+                "{service:?}: a short call waited"
+            );
+            answered == CALLS
+        });
+        // One and those of a step that waited, in each turn of the server.
+        assert!(most <= 3, "{service:?}: {most} replies in a turn, {turns} turns");
+        assert!(turns >= CALLS / 3, "{service:?}: {turns} turns");
+        assert!(all.heard(index).iter().all(|heard| heard.as_deref() == Ok(&data[..])));
+    }
+}
+
+/// Results that go inline, of calls without chunks, on several connections.
+#[test]
+fn inline_replies_of_one_turn_take_a_turn_for_each_step() {
+    const CLIENTS: usize = 8;
+    const BYTES: usize = 3 << 10;
+    for service in [GssService::Integrity, GssService::Privacy] {
+        let mut all = Turned::start();
+        for index in 0..CLIENTS {
+            assert_eq!(all.connect(service, 16 << 20), index);
+        }
+        for index in 0..CLIENTS {
+            all.call_when_there_is_room(index, FILL, &(BYTES as u64).to_be_bytes(), 0);
+            all.callers[index].core.poll_once();
+        }
+        let (mut heard, mut most) = (0, 0);
+        all.turn_until("all replies", |all| {
+            let answered = (0..CLIENTS).map(|index| all.answered(index)).sum();
+            (heard, most) = (answered, most.max(answered - heard));
+            answered == CLIENTS
+        });
+        assert!(most <= 3, "{service:?}: {most} replies in a turn");
+        for index in 0..CLIENTS {
+            assert_eq!(all.heard(index), [Ok(vec![0x77; BYTES])], "{service:?}");
+        }
+    }
+}

@@ -6,9 +6,12 @@
 
 mod answer;
 mod caller;
+#[cfg(feature = "cephfs")]
+pub mod cephfs;
 mod containment;
 mod data;
 pub mod directory;
+mod errors;
 pub mod exports;
 pub mod file_system;
 pub mod handle;
@@ -17,6 +20,8 @@ pub mod journal;
 pub mod kerberos;
 pub mod memory;
 pub mod mount;
+mod nodes;
+mod open_syncs;
 mod pool;
 pub mod procedures;
 mod service;

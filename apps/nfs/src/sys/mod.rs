@@ -1,5 +1,5 @@
 //! Services of the kernel for back ends: files through io_uring, files by handle, and the identity
-//! of a thread.
+//! of a thread. And, with feature `cephfs`, those of libcephfs.
 //!
 //! The only module with `unsafe`. May use std, libc, rustix, io-uring and the memory of the engine,
 //! and nothing else of this crate. Only `file_ring`, which makes one call for many operations, is for
@@ -7,6 +7,8 @@
 #![allow(unsafe_code)]
 
 mod bulk;
+#[cfg(feature = "cephfs")]
+pub(crate) mod ceph;
 pub(crate) mod file_handle;
 pub(crate) mod file_ring;
 pub(crate) mod thread_identity;

@@ -60,6 +60,12 @@ fn a_directory(options: &DirectoryOptions) -> BackEnd {
     BackEnd::new(Directory::open(&path, options).unwrap(), Removed(path))
 }
 
+/// A new directory of CephFS.
+#[cfg(feature = "cephfs")]
+pub(crate) fn cephfs() -> BackEnd {
+    BackEnd::new(crate::gateways::open(&crate::gateways::new_directory()), ())
+}
+
 /// Removed after the test.
 struct Removed(PathBuf);
 

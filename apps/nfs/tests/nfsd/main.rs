@@ -13,6 +13,8 @@ mod attributes;
 mod back_end;
 mod data;
 mod gate;
+#[cfg(feature = "cephfs")]
+mod gateways;
 mod host;
 mod hostile;
 mod limits;
@@ -77,4 +79,10 @@ mod directory {
 /// Files, for a server without privileges, in a container without io_uring.
 mod modest_directory {
     suite!(crate::back_end::modest_directory);
+}
+
+/// A directory of CephFS. Needs a cluster: see `.ci/ceph`.
+#[cfg(feature = "cephfs")]
+mod cephfs {
+    suite!(crate::back_end::cephfs);
 }

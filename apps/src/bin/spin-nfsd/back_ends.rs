@@ -88,6 +88,7 @@ fn export(
     let file_system = match (before.back_end(spec, id)?, &spec.what) {
         (Some(open), _) => open,
         (None, What::Directory(directory)) => open_directory(directory, id, options)?,
+        (None, What::Cephfs(path)) => cephfs(path, id, options.threads)?,
         (None, What::Memory(_)) => memory(spec, id)?,
     };
     let options = spec.settings.options.clone();
@@ -118,6 +119,21 @@ fn warn(path: &Path, ways: &Ways) {
                callers"
         );
     }
+}
+
+#[cfg(feature = "cephfs")]
+fn cephfs(path: &str, id: u32, threads: usize) -> Result<Arc<dyn FileSystem>, Failure> {
+    use spinrpc_nfs::server::cephfs::{Cephfs, CephfsOptions};
+    let options = CephfsOptions { fsid: id.into(), threads, ..CephfsOptions::default() };
+    let opened = Cephfs::open(path, &options);
+    Ok(opened.map_err(|error| Failure::Failed(format!("cephfs {path}: {error}")))?)
+}
+
+#[cfg(not(feature = "cephfs"))]
+fn cephfs(path: &str, _: u32, _: usize) -> Result<Arc<dyn FileSystem>, Failure> {
+    Err(Failure::Usage(format!(
+        "cephfs {path}: this spin-nfsd was built without CephFS; build it with --features cephfs"
+    )))
 }
 
 fn memory(spec: &ExportSpec, id: u32) -> Result<Arc<dyn FileSystem>, Failure> {

@@ -59,6 +59,9 @@ pub(crate) struct Options {
     /// Directory to serve; may be repeated
     #[arg(long, value_name = "DIR[:OPTIONS]", value_parser = export_spec::directory)]
     pub(crate) export: Vec<Written>,
+    /// Directory of CephFS to serve, through libcephfs; needs a build with feature cephfs
+    #[arg(long, value_name = "PATH[:OPTIONS]", value_parser = export_spec::cephfs)]
+    pub(crate) cephfs: Vec<Written>,
     /// In-memory tree to serve at /NAME, initially empty and lost when the process exits
     #[arg(long, value_name = "NAME[:OPTIONS]", value_parser = export_spec::memory)]
     pub(crate) memory: Vec<Written>,
@@ -138,6 +141,7 @@ Examples:
   spin-nfsd --memory scratch:client=local --listen shm:nfs --stats
   spin-nfs put shm:nfs//scratch/file FILE
   spin-nfsd --export /srv/data:client=any,sec=krb5p:krb5i --listen rdma://0.0.0.0:20049
+  spin-nfsd --cephfs /volumes/data:client=192.0.2.0/24,path=/data --listen rdma://0.0.0.0:20049
   spin-nfsd --config /etc/spin-nfsd.toml --check
   spin-nfsd reload --config /etc/spin-nfsd.toml
 
@@ -217,10 +221,12 @@ impl Options {
     /// are added.
     pub(crate) fn over(self, mut file: Self) -> Self {
         file.export.extend(self.export);
+        file.cephfs.extend(self.cephfs);
         file.memory.extend(self.memory);
         file.set.extend(self.set);
         Self {
             export: file.export,
+            cephfs: file.cephfs,
             memory: file.memory,
             listen: if self.listen.is_empty() { file.listen } else { self.listen },
             mount: self.mount.or(file.mount),
@@ -280,6 +286,7 @@ mod tests {
     fn every_option_but_exports_needs_a_restart() {
         let other = Options {
             export: vec![Err(vec![])],
+            cephfs: vec![Err(vec![])],
             memory: vec![Err(vec![])],
             listen: vec!["shm:a".to_owned()],
             mount: Some(MountAt::Nowhere),
@@ -300,7 +307,7 @@ mod tests {
         let all = Options::default().fixed_differences(&other);
         let command = Cli::command();
         let names = command.get_arguments().filter_map(clap::Arg::get_long);
-        let own = ["export", "memory", "config", "check", "help", "version"];
+        let own = ["export", "cephfs", "memory", "config", "check", "help", "version"];
         let mut expected: Vec<&str> = names.filter(|name| !own.contains(name)).collect();
         expected.sort_unstable();
         let mut shown = all.clone();

@@ -48,7 +48,8 @@ pub(crate) fn read(path: &Path) -> Result<(Options, Vec<String>), String> {
     let in_file = |problem: String| format!("{shown}: {problem}");
     let text = read_bounded(path).map_err(|error| in_file(error.to_string()))?;
     let (mut options, problems) = parse(&text).map_err(in_file)?;
-    for export in options.export.iter_mut().chain(&mut options.memory) {
+    let others = options.cephfs.iter_mut().chain(&mut options.memory);
+    for export in options.export.iter_mut().chain(others) {
         let problems = export.as_mut().err().into_iter().flatten();
         problems.for_each(|problem| *problem = in_file(std::mem::take(problem)));
     }
@@ -73,9 +74,11 @@ fn parse(text: &str) -> Result<(Options, Vec<String>), String> {
         tables.iter().map(|export| export_of(export, name, key)).collect::<Vec<_>>()
     };
     let (exports, memories) = (taken("export", "directory"), taken("memory", "name"));
+    let cephfs = taken("cephfs", "directory");
     let mut options = parse_plain(&table, &mut problems);
     // Errors of exports in plain keys are among the exports.
     options.export.extend(exports);
+    options.cephfs.extend(cephfs);
     options.memory.extend(memories);
     Ok((options, problems))
 }
@@ -167,7 +170,11 @@ fn export_of(table: &Table, kind: &str, name: &str) -> Written {
         problems.extend(set(&mut settings, key, value).err());
     }
     let named = what.to_owned();
-    let object = if kind == "memory" { What::Memory(named) } else { What::Directory(named.into()) };
+    let object = match kind {
+        "memory" => What::Memory(named),
+        "cephfs" => What::Cephfs(named),
+        _ => What::Directory(named.into()),
+    };
     let spec = ExportSpec::new(object, settings);
     match spec {
         Ok(spec) if problems.is_empty() => Ok(spec),
@@ -206,7 +213,7 @@ mod tests {
             Ok(parsed) => parsed,
             Err(problem) => return vec![problem],
         };
-        let exports = options.export.into_iter().chain(options.memory);
+        let exports = options.export.into_iter().chain(options.cephfs).chain(options.memory);
         problems.extend(exports.filter_map(Result::err).flatten());
         problems
     }

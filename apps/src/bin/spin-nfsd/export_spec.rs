@@ -1,4 +1,4 @@
-//! An export on the command line: `DIR[:OPTIONS]`, `NAME[:OPTIONS]`.
+//! An export on the command line: `DIR[:OPTIONS]`, `PATH[:OPTIONS]`, `NAME[:OPTIONS]`.
 //!
 //! Options begin after the first colon, so a directory with a colon in its name needs the
 //! configuration file.
@@ -23,6 +23,11 @@ pub(crate) fn directory(text: &str) -> Result<Written, Infallible> {
     Ok(of_option("export", text, ExportSpec::directory(text)))
 }
 
+/// Parses `--cephfs`.
+pub(crate) fn cephfs(text: &str) -> Result<Written, Infallible> {
+    Ok(of_option("cephfs", text, ExportSpec::cephfs(text)))
+}
+
 /// Parses `--memory`.
 pub(crate) fn memory(text: &str) -> Result<Written, Infallible> {
     Ok(of_option("memory", text, ExportSpec::memory(text)))
@@ -37,6 +42,8 @@ fn of_option(name: &str, text: &str, parsed: Written) -> Written {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Directory(PathBuf),
+    /// A directory of CephFS, by its path there.
+    Cephfs(String),
     /// An in-memory tree with this name.
     Memory(String),
 }
@@ -45,6 +52,11 @@ impl ExportSpec {
     pub(crate) fn directory(text: &str) -> Written {
         let (directory, settings) = split(text)?;
         Self::new(What::Directory(directory.into()), settings).map_err(|problem| vec![problem])
+    }
+
+    pub(crate) fn cephfs(text: &str) -> Written {
+        let (path, settings) = split(text)?;
+        Self::new(What::Cephfs(path.to_owned()), settings).map_err(|problem| vec![problem])
     }
 
     pub(crate) fn memory(text: &str) -> Written {
@@ -56,10 +68,13 @@ impl ExportSpec {
         let has_size = settings.bytes_max.is_some() || settings.files_max.is_some();
         check_machine(&settings.options)?;
         match &what {
-            What::Directory(_) if has_size => {
+            What::Directory(_) | What::Cephfs(_) if has_size => {
                 Err("bytes and files only apply to exports in memory; a directory has the limits \
                      of its disk"
                     .into())
+            }
+            What::Cephfs(path) if !path.starts_with('/') => {
+                Err("a directory of CephFS needs its path there, which begins with a slash".into())
             }
             What::Directory(path) if path.as_os_str().is_empty() => {
                 Err("the directory is missing".into())
@@ -76,6 +91,7 @@ impl ExportSpec {
         match (&self.settings.path, &self.what) {
             (Some(path), _) => Ok(path.clone()),
             (None, What::Memory(name)) => Ok(format!("/{name}")),
+            (None, What::Cephfs(path)) => path_of(Path::new(path)),
             (None, What::Directory(path)) => path_of(path),
         }
     }
@@ -103,6 +119,7 @@ impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directory(path) => write!(f, "{}", path.display()),
+            Self::Cephfs(path) => write!(f, "cephfs {path}"),
             Self::Memory(name) => write!(f, "memory {name}"),
         }
     }
@@ -146,6 +163,7 @@ mod tests {
         let here = std::env::current_dir().unwrap();
         assert_eq!(path("data"), format!("{}/data", here.display()));
         assert_eq!(ExportSpec::memory("scratch").unwrap().path().unwrap(), "/scratch");
+        assert_eq!(ExportSpec::cephfs("/a//b/:ro").unwrap().path().unwrap(), "/a/b");
     }
 
     #[test]
@@ -179,6 +197,9 @@ mod tests {
         ExportSpec::memory("m:sec=sys:krb5,squash=none,machine=root").unwrap();
         for text in ["", ":ro", "a/b", "/a"] {
             assert!(ExportSpec::memory(text).is_err(), "{text}");
+        }
+        for text in ["", ":ro", "a", "/a:bytes=1G"] {
+            assert!(ExportSpec::cephfs(text).is_err(), "{text}");
         }
     }
 }

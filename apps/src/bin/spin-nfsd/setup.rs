@@ -76,7 +76,8 @@ impl Setup {
 }
 
 fn exports(options: &Options, failures: &mut Failures) -> Vec<ExportSpec> {
-    let all: Vec<&Written> = options.export.iter().chain(&options.memory).collect();
+    let all: Vec<&Written> =
+        options.export.iter().chain(&options.cephfs).chain(&options.memory).collect();
     if all.is_empty() {
         let message = "nothing to serve: name a directory with --export DIR, or use --memory NAME";
         failures.add_usage([message.to_owned()]);

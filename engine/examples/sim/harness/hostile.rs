@@ -60,7 +60,7 @@ type Accepted = Arc<Mutex<Vec<SimEndpoint>>>;
 struct Hand(Accepted, Arc<dyn Wake>);
 
 impl Acceptor<SimEndpoint> for Hand {
-    fn pick_core(&mut self) -> Option<usize> {
+    fn pick_core(&mut self, _full: &[usize]) -> Option<usize> {
         Some(0)
     }
 

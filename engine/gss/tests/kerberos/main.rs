@@ -5,6 +5,7 @@
 
 mod errors;
 mod peer;
+#[allow(dead_code, reason = "what other tests of it need beyond this")]
 mod realm;
 
 use peer::Peer;

@@ -14,6 +14,9 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 const INSIDE: &str = "SPINRPC_GSS_REALM";
 /// Set in child processes: the encryption type of the realm.
 const ENCTYPE: &str = "SPINRPC_GSS_ENCTYPE";
+/// Realm of the tests, and the one whose users may be trusted.
+const REALM: &str = "SPIN.TEST";
+const OTHER: &str = "OTHER.TEST";
 /// A command that child processes are run by, such as valgrind with its options.
 const RUN_BY: &str = "SPINRPC_GSS_RUN";
 /// Programs of administrators are not in every path.
@@ -26,7 +29,7 @@ pub(crate) fn in_realm(test: &str, enctype: &str, body: impl FnOnce(&Home)) {
         if std::env::var(ENCTYPE).unwrap() != enctype {
             return;
         }
-        body(&Home { directory: PathBuf::from(directory) });
+        body(&Home { directory: PathBuf::from(directory), realm: REALM });
         println!("the body of {test} has run");
         return;
     }
@@ -46,7 +49,7 @@ pub(crate) fn in_realm(test: &str, enctype: &str, body: impl FnOnce(&Home)) {
 }
 
 /// Ends the KDC and removes the directory when dropped.
-struct Realm {
+pub(crate) struct Realm {
     home: Home,
     /// With what it writes its errors to.
     kdc: Option<(Child, BufReader<ChildStderr>)>,
@@ -55,27 +58,36 @@ struct Realm {
 impl Realm {
     fn start(test: &str, enctype: &str) -> Self {
         let name = format!("spinrpc-gss-{}-{}", std::process::id(), test.replace("::", "-"));
-        let home = Home { directory: std::env::temp_dir().join(name) };
-        fs::create_dir(&home.directory).unwrap();
-        let mut realm = Self { home, kdc: None };
+        let home = Home { directory: std::env::temp_dir().join(name), realm: REALM };
+        let mut realm = Self::create(home, enctype);
         let home = &realm.home;
-        home.configure(enctype, free_port());
-        home.run("kdb5_util", &["create", "-s", "-r", "SPIN.TEST", "-P", "master"]);
         for principal in ["alice", "bob", "nfs/localhost", "nfs/absent", "host/client"] {
             home.kadmin(&format!("addprinc -pw {principal} {principal}"));
         }
         home.kadmin(&format!("ktadd -k {} nfs/localhost", home.path("nfs.keytab")));
         home.kadmin(&format!("ktadd -k {} host/client", home.path("client.keytab")));
-        while !realm.start_kdc() {
-            realm.home.configure(enctype, free_port());
-        }
+        realm.serve(enctype);
         realm
+    }
+
+    /// A realm without principals and KDC.
+    fn create(home: Home, enctype: &str) -> Self {
+        fs::create_dir(&home.directory).unwrap();
+        home.configure(enctype, free_port());
+        home.run("kdb5_util", &["create", "-s", "-r", home.realm, "-P", "master"]);
+        Self { home, kdc: None }
+    }
+
+    fn serve(&mut self, enctype: &str) {
+        while !self.start_kdc() {
+            self.home.configure(enctype, free_port());
+        }
     }
 
     /// Starts the KDC, and waits for it to say that it serves. `false` if its port has been taken.
     fn start_kdc(&mut self) -> bool {
         let mut command = Command::new("krb5kdc");
-        self.home.with_environment(command.arg("-n"));
+        self.home.with_environment(command.args(["-n", "-r", self.home.realm]));
         let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
         let errors = BufReader::new(process.stderr.take().unwrap());
         let (_, errors) = self.kdc.insert((process, errors));
@@ -108,6 +120,7 @@ fn free_port() -> u16 {
 /// The directory of a realm, and its tools.
 pub(crate) struct Home {
     directory: PathBuf,
+    realm: &'static str,
 }
 
 impl Home {
@@ -117,13 +130,15 @@ impl Home {
     }
 
     fn configure(&self, enctype: &str, port: u16) {
-        fs::write(self.directory.join("krb5.conf"), client_configuration(enctype, port)).unwrap();
+        let clients = client_configuration(self.realm, enctype, port);
+        fs::write(self.directory.join("krb5.conf"), clients).unwrap();
         let path = |name| self.path(name);
         let kdc = format!(
-            "[realms]\n SPIN.TEST = {{\n  database_name = {}\n  key_stash_file = {}\n  \
+            "[realms]\n {} = {{\n  database_name = {}\n  key_stash_file = {}\n  \
              kdc_listen = 127.0.0.1:{port}\n  kdc_tcp_listen = 127.0.0.1:{port}\n  \
              supported_enctypes = {enctype}:normal\n  master_key_type = {}\n }}\n\
              [logging]\n kdc = FILE:{}\n",
+            self.realm,
             path("principal"),
             path("stash"),
             enctype.split_whitespace().next().unwrap(),
@@ -163,7 +178,7 @@ impl Home {
     /// A command of the realm's administrator.
     #[track_caller]
     pub(crate) fn kadmin(&self, query: &str) {
-        self.run("kadmin.local", &["-r", "SPIN.TEST", "-q", query]);
+        self.run("kadmin.local", &["-r", self.realm, "-q", query]);
     }
 
     /// A cache with a ticket for `principal`, whose password is its name. Returns the cache's name.
@@ -174,6 +189,29 @@ impl Home {
         let arguments = [options, &["-c", &cache, principal]].concat();
         self.run_with("kinit", &arguments, &format!("{principal}\n"));
         cache
+    }
+
+    /// Starts another realm with a KDC of its own, `OTHER.TEST`, whose users this one believes: they get tickets for its
+    /// services, and its own users get none there. The names of `users` are their passwords, with the realm. To be called
+    /// before the library has read the file.
+    pub(crate) fn trust_another(&self, users: &[&str]) -> Realm {
+        let enctype = std::env::var(ENCTYPE).unwrap();
+        let home = Self { directory: self.directory.join("other"), realm: OTHER };
+        let mut other = Realm::create(home, &enctype);
+        for user in users {
+            other.home.kadmin(&format!("addprinc -pw {user}@{OTHER} {user}"));
+        }
+        for realm in [self, &other.home] {
+            realm.kadmin(&format!("addprinc -pw trust krbtgt/{REALM}@{OTHER}"));
+        }
+        other.serve(&enctype);
+        let text = fs::read_to_string(other.home.path("krb5.conf")).unwrap();
+        let (_, realm) = text.split_once("[realms]\n").unwrap();
+        self.edit(
+            "[realms]\n",
+            &format!("[domain_realm]\n localhost = {REALM}\n[realms]\n{realm}"),
+        );
+        other
     }
 
     /// Adds a line to `[libdefaults]`. To be called before the library has read the file.
@@ -196,13 +234,13 @@ impl Home {
 }
 
 /// `krb5.conf` of a realm whose KDC is at this port.
-fn client_configuration(enctype: &str, port: u16) -> String {
+fn client_configuration(realm: &str, enctype: &str, port: u16) -> String {
     format!(
-        "[libdefaults]\n default_realm = SPIN.TEST\n permitted_enctypes = {enctype}\n \
+        "[libdefaults]\n default_realm = {realm}\n permitted_enctypes = {enctype}\n \
          allow_rc4 = true\n allow_weak_crypto = true\n \
          dns_lookup_kdc = false\n dns_lookup_realm = false\n dns_canonicalize_hostname = false\n \
          rdns = false\n\
-         [realms]\n SPIN.TEST = {{\n  kdc = 127.0.0.1:{port}\n }}\n"
+         [realms]\n {realm} = {{\n  kdc = 127.0.0.1:{port}\n }}\n"
     )
 }
 

@@ -4,7 +4,7 @@
 use super::initiate::{GssInitiator, Step};
 use super::securing::{Done, ROUNDS_MAX, TOO_MANY_TOKENS, conclude, gss_credential, parse_answer};
 use crate::fabric::Peer;
-use crate::reactor::words::protection::now;
+use crate::reactor::words::protection::{fill_random, now};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{
@@ -33,6 +33,8 @@ impl Elsewhere {
     ) -> Result<Done, String> {
         let mut handle = Vec::new();
         let mut step = initiator.begin(now()).map_err(|error| error.reason)?;
+        // A reply to an exchange before, or one that somebody guesses, answers none of these.
+        let first = random_xid()?;
         for round in 0..ROUNDS_MAX {
             let Step::Send(negotiation, token) = step else {
                 return Err("the mechanism does not ask the server".into());
@@ -41,7 +43,7 @@ impl Elsewhere {
                 return Err("the context is not wanted any more".into());
             }
             let answer = self
-                .exchange(initiator, Xid(round), &handle, &token)
+                .exchange(initiator, Xid(first.wrapping_add(round)), &handle, &token)
                 .and_then(|reply| parse_answer(&reply))
                 .map_err(|reason| self.explain(&reason))?;
             handle.clone_from(&answer.handle);
@@ -100,4 +102,10 @@ impl Elsewhere {
              transport: {reason}"
         )
     }
+}
+
+fn random_xid() -> Result<u32, String> {
+    let mut bytes = [0; 4];
+    fill_random(&mut bytes).map_err(|_| "the system gives no random numbers")?;
+    Ok(u32::from_be_bytes(bytes))
 }

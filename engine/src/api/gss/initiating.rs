@@ -5,7 +5,7 @@
 
 use super::threads::{Busy, Job, run_job};
 use crate::api::helper::spawn_helper;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::lock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -13,6 +13,10 @@ use std::time::Instant;
 
 /// Mechanisms that run at a time; those beyond wait. One that never returns keeps its thread.
 const THREADS_MAX: usize = 4;
+
+/// Steps that wait to be dropped, or are being dropped. As long as there are so many no other step is accepted: those beyond
+/// can only be steps that had been accepted before, of which each client has one.
+const DROPS_MAX: usize = 256;
 
 /// One step.
 pub(super) struct Task {
@@ -28,7 +32,11 @@ pub(super) struct Task {
 
 /// Hands out steps; its thread is there from the first one on.
 #[derive(Default)]
-pub(super) struct Initiating(Mutex<Option<Sender<News>>>);
+pub(super) struct Initiating {
+    news: Mutex<Option<Sender<News>>>,
+    /// Number of steps that are to be dropped.
+    drops: Arc<AtomicUsize>,
+}
 
 /// Messages to the thread.
 enum News {
@@ -43,14 +51,17 @@ enum News {
 
 impl Initiating {
     pub(super) fn run(&self, task: Task) -> Result<(), Busy> {
-        let mut place = lock(&self.0);
+        if self.drops.load(Ordering::Relaxed) >= DROPS_MAX {
+            return Err(Busy);
+        }
+        let mut place = lock(&self.news);
         if place.is_none() {
             let (sender, news) = channel();
             let mut manager = Manager {
                 own: sender.clone(),
                 threads: Vec::new(),
                 waiting: Vec::new(),
-                dropped: Dropped(None),
+                dropped: Dropped { jobs: None, drops: Arc::clone(&self.drops) },
             };
             spawn_helper("spin-gss-init", move || manager.run(&news)).map_err(|_| Busy)?;
             *place = Some(sender);
@@ -63,7 +74,7 @@ impl Initiating {
 
     /// Frees the steps that are no longer wanted: some are due in hours.
     pub(super) fn forget_unwanted(&self) {
-        if let Some(sender) = &*lock(&self.0) {
+        if let Some(sender) = &*lock(&self.news) {
             // If it fails the thread has gone already, with all steps.
             drop(sender.send(News::Unwanted));
         }
@@ -72,7 +83,7 @@ impl Initiating {
 
 impl Drop for Initiating {
     fn drop(&mut self) {
-        if let Some(sender) = lock(&self.0).take() {
+        if let Some(sender) = lock(&self.news).take() {
             // If it fails the thread has gone already.
             drop(sender.send(News::End));
         }
@@ -89,7 +100,10 @@ struct Manager {
 }
 
 /// The thread that drops steps, which is there from the first one on. One whose drop never returns keeps those behind it.
-struct Dropped(Option<Sender<Job>>);
+struct Dropped {
+    jobs: Option<Sender<Job>>,
+    drops: Arc<AtomicUsize>,
+}
 
 /// A thread that runs mechanisms.
 struct Thread {
@@ -199,14 +213,22 @@ impl Manager {
 
 impl Dropped {
     fn take(&mut self, job: Job) {
-        if self.0.is_none() {
-            let (sender, jobs) = channel::<Job>();
-            let run = move || jobs.iter().for_each(|job| run_job(Box::new(move || drop(job))));
-            self.0 = spawn_helper("spin-gss-drop", run).is_ok().then_some(sender);
+        if self.jobs.is_none() {
+            let ((sender, jobs), drops) = (channel::<Job>(), Arc::clone(&self.drops));
+            let run = move || {
+                for job in jobs {
+                    run_job(Box::new(move || drop(job)));
+                    drops.fetch_sub(1, Ordering::Relaxed);
+                }
+            };
+            self.jobs = spawn_helper("spin-gss-drop", run).is_ok().then_some(sender);
         }
-        match &self.0 {
-            // A thread ends only with the manager.
-            Some(sender) => drop(sender.send(job)),
+        match &self.jobs {
+            Some(sender) => {
+                self.drops.fetch_add(1, Ordering::Relaxed);
+                // A thread ends only with the manager.
+                drop(sender.send(job));
+            }
             None => {
                 tracing::warn!("there is no thread to drop a security mechanism: it is leaked");
                 std::mem::forget(job);
@@ -281,5 +303,40 @@ mod tests {
         let name = dropped.recv_timeout(LIMIT).unwrap();
         assert_eq!(name.as_deref(), Some("spin-gss-drop"));
         give.send(()).unwrap();
+    }
+
+    /// The first destructor does not return. What comes behind it is bounded, and so is the memory.
+    #[test]
+    fn no_step_is_accepted_while_too_many_wait_to_be_dropped() {
+        let initiating = Initiating::default();
+        let ((at, dropped), (give, leave)) = (channel(), channel());
+        let stubborn = Stubborn { at, leave };
+        let unwanted = Arc::new(AtomicBool::new(true));
+        run(&initiating, HOUR, &unwanted, Box::new(move || drop(stubborn)));
+        for _ in 1..DROPS_MAX {
+            run(&initiating, HOUR, &unwanted, Box::new(|| {}));
+        }
+        unwanted.store(false, Ordering::Relaxed);
+        // Handed out when the steps before it have been given to the other thread.
+        goes_on(&initiating);
+        dropped.recv_timeout(LIMIT).unwrap();
+        let begin = || {
+            let (due, wanted) = (Instant::now(), Arc::new(AtomicBool::new(true)));
+            let task = Task {
+                due,
+                deadline: due + HOUR,
+                wanted,
+                job: Box::new(|| {}),
+                late: Box::new(|| {}),
+            };
+            initiating.run(task)
+        };
+        assert!(begin().is_err(), "{DROPS_MAX} steps wait to be dropped");
+        give.send(()).unwrap();
+        let ends = Instant::now() + LIMIT;
+        while begin().is_err() {
+            assert!(Instant::now() < ends, "none is accepted any more");
+            std::thread::yield_now();
+        }
     }
 }

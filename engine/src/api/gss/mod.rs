@@ -14,15 +14,17 @@
 //! ([`GssAcceptor::require`]).
 //!
 //! Long bodies are sealed and opened in steps (`gss.step_bytes`), one in each turn, so that other connections of the core do
-//! not wait for them. A step of encryption type 20, which takes twice the time, has half the bytes. Short bodies of more than 1 KiB that
-//! arrive in one turn are processed at once until they are together as long as a step; the others wait for the steps of the next turns,
-//! in which several may share a step. Bodies of one connection that wait are done in the order in which they came, and connections take
+//! not wait for them. A step of encryption type 20, which takes twice the time, has half the bytes. Short bodies of more than 1 KiB,
+//! of calls and of replies, deferred ones included, are processed in one turn until they are together as long as a step; the others wait
+//! for the steps of the next turns, in which several may share a step. A turn of a server so processes two steps at most, and bodies of
+//! 1 KiB, one for each of its messages (`poll.budget`), as long as there are places to wait. Beyond these, deferred replies are sealed one
+//! in a turn. Bodies of one connection that wait are done in the order in which they came, and connections take
 //! turns. Short calls that arrive later may overtake those that wait, long or short, as they overtake calls whose data are being
 //! fetched. A long call has its slot and its credit when
 //! it is made, and leaves in the turn after its arguments are sealed: over shared memory it is copied then to memory that the server can
 //! read, for which it needs a second block until it has left. Not in steps, but at once: results that another thread gives, on
-//! that thread; short results that are deferred and given on the core, or whose calls have no chunks; calls that are sent again by
-//! another connection; and bodies for which there is no place among those that
+//! that thread; short arguments of calls that the application starts, as many as it has credits; calls that are sent again by
+//! another connection; and bodies of calls that arrive, and of their replies, for which there is no place among those that
 //! wait. A long one waits for each four of the longest blocks of a core's memory (`mem.arena_mib`), a short one for each four of
 //! the shortest blocks that hold a step, 64 of each at most, and a connection may have half of these places.
 //!
@@ -82,11 +84,12 @@
 //!   longer.
 //! * A context is that of one connection, and another connection of the client gets another one.
 //! * While calls are sent again over a new connection, a server that forgets its context meanwhile denies them one by one.
-//! * Some errors have no verifier, so that clients take them for forged: those of a server that is out of memory before
-//!   it has the whole call, as its header may be among what is missing.
+//! * A long call whose header is among what a server has no memory for is answered ERR_CHUNK, where the connection has had a call
+//!   under a context. Before that, the answer is SYSTEM_ERR without a verifier, which the client takes for forged.
 //! * A mechanism of a client that is no longer needed is dropped on a thread for that, on the thread on which it was working, or on the core
 //!   that had the client. On a core its destructor holds up all connections. Four that never return on threads for mechanisms keep all of
-//!   these; one that never returns on the thread for that keeps the mechanisms that come after it in memory.
+//!   these; one that never returns on the thread for that keeps the mechanisms that come after it in memory: 256, and then clients get
+//!   no context.
 //! * The table of contexts may be full of contexts in use: then new ones replace each other until a call has used them.
 //! * What is required of calls ([`GssAcceptor::require`]) is required for all programs of an engine.
 //! * Keys are cleared when they are dropped, but values that are moved may leave copies in memory.

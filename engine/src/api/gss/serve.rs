@@ -129,7 +129,28 @@ impl Dispatch {
             Err(outcome) => outcome,
         };
         self.poll_for_bodies();
-        outcome
+        self.ops.outcome_of(serving, outcome)
+    }
+
+    /// Refuses a call for whose Read chunks there was no memory in time: without a verifier of the server the client would
+    /// take the answer for a forged one (RFC 2203 section 5.3.3.2). That of the client is checked before, and its sequence
+    /// number is used up, so that the call is not executed when somebody repeats it.
+    #[cold]
+    pub(in crate::api) fn refuse_starved(
+        &mut self,
+        serving: &Serving<'_>,
+        stream: &[u8],
+    ) -> CallOutcome {
+        let Some(acceptor) = self.acceptor(serving) else {
+            return self.deny(serving, AuthStat::BadCred);
+        };
+        let Ok((header, at)) = CallHeader::parse(stream) else {
+            return self.answer_fault(serving, GssFault::Body);
+        };
+        match self.admit(serving, &acceptor, (stream, &header, at), true) {
+            Ok(_) => self.refuse(serving, &SYSTEM_ERR),
+            Err(outcome) => outcome,
+        }
     }
 
     /// Checks the header of a call (RFC 2203 section 5.3.3.1). `Err` if there is nothing more to do for the call, which has
@@ -244,6 +265,7 @@ impl Dispatch {
             return 0;
         }
         let (has_steps, has_sent) = (self.ops.has_steps(), self.ops.begin_steps());
+        self.ops.finish_put_off();
         while self.ops.goes_on_with_steps() {
             GssCounts::count(&self.gss.counts.body_steps);
             match self.ops.step_work() {

@@ -102,8 +102,8 @@ struct Marking<E> {
 }
 
 impl<E: Endpoint> Acceptor<E> for Marking<E> {
-    fn pick_core(&mut self) -> Option<usize> {
-        self.accept.pick_core()
+    fn pick_core(&mut self, full: &[usize]) -> Option<usize> {
+        self.accept.pick_core(full)
     }
 
     fn accepted(&mut self, core: usize, inner: E) {

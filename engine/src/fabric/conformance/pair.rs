@@ -490,7 +490,7 @@ pub(in crate::fabric) fn accept_into_channel<E: Send + 'static>(
 ) -> (Box<dyn Acceptor<E>>, Receiver<E>) {
     struct HandOver<E>(Option<usize>, Sender<E>);
     impl<E: Send> Acceptor<E> for HandOver<E> {
-        fn pick_core(&mut self) -> Option<usize> {
+        fn pick_core(&mut self, _full: &[usize]) -> Option<usize> {
             self.0
         }
 

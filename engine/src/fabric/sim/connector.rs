@@ -155,7 +155,7 @@ impl Connector for SimConnector {
             return Err(failed(op(), "no server listens there"));
         };
         let mut accept = lock(&accept);
-        let Some(core) = accept.pick_core() else { return Err(failed(op(), "refused")) };
+        let Some(core) = accept.pick_core(&[]) else { return Err(failed(op(), "refused")) };
         let (near, far) = self.pair(&device, ours, theirs)?;
         accept.accepted(core, far);
         Ok(near)

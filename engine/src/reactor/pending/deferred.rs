@@ -60,7 +60,7 @@ pub(in crate::reactor) struct Room {
     /// Protection of the reply, if its call came under RPCSEC_GSS.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) protection: Option<Protection>,
-    /// The thread of the core, and the length above which it seals in steps.
+    /// The thread of the core, and the cost of a body above which the core decides when it is sealed.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) core: (std::thread::ThreadId, usize),
 }
@@ -255,14 +255,14 @@ impl Room {
         self.encode_unprotected(data, draft)
     }
 
-    /// Returns true if the answer is given on the thread of the core, and too long to be sealed there at once.
+    /// Returns true if the answer is given on the thread of the core, and long enough to count in the budget of a turn.
     #[cfg(feature = "gss")]
     fn leaves_sealing(&self, protection: &Protection, data: &ReplyData, draft: &Draft<'_>) -> bool {
-        let (core, step_bytes) = self.core;
+        let (core, free_bytes) = self.core;
         let bytes = draft.stream().len() + data.item_bytes().map(<[u8]>::len).sum::<usize>();
-        let is_long = cost(&protection.context, bytes) > step_bytes;
-        let is_long = is_long && protection.service.protects_body();
-        is_long && std::thread::current().id() == core
+        let counts = protection.service.protects_body();
+        let counts = counts && cost(&protection.context, bytes) > free_bytes;
+        counts && std::thread::current().id() == core
     }
 
     /// Encodes inline. Results that are too long for that go into memory for a Reply chunk, if the call offered a

@@ -7,7 +7,9 @@
 use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::pending::gss_calls::{DeniedCall, SentCall};
+use crate::reactor::pending::mailbox::DeferredReply;
 use crate::reactor::words::calls::{CallSpec, PartCopied};
+use crate::reactor::words::memory::DEFERRED_MAX;
 use crate::reactor::words::protection::{
     ClientContext, LaidOut, Protection, Unprotected, cost, weight,
 };
@@ -111,6 +113,8 @@ type Step = Option<Result<Range<usize>, Unprotected>>;
 /// The unfinished bodies of a core.
 pub(crate) struct GssWork {
     waiting: VecDeque<Work>,
+    /// Answers of deferred calls, whose replies this turn may not seal any more. No more than calls may be deferred.
+    put_off: VecDeque<DeferredReply>,
     /// Sealed calls that could not be sent yet.
     pub(in crate::reactor) sealed: VecDeque<CallSealing>,
     /// Largest number of long bodies: each holds memory that calls and replies need.
@@ -145,6 +149,7 @@ impl GssWork {
         let last = u32::MAX;
         Self {
             waiting,
+            put_off: VecDeque::new(),
             sealed,
             long_max,
             short_max,
@@ -161,6 +166,23 @@ impl GssWork {
         self.step_bytes
     }
 
+    /// Cost of a body up to which it is always processed where it arrives.
+    pub(in crate::reactor) fn free_bytes(&self) -> usize {
+        FREE_BYTES.min(self.step_bytes)
+    }
+
+    /// This is the turn with that number: a later one than before may process as much again.
+    pub(in crate::reactor) fn enter(&mut self, turn: u64) {
+        if self.at_once.0 != turn {
+            self.at_once = (turn, 0);
+        }
+    }
+
+    /// Returns true if this turn has processed as many bodies where they arrived as it may.
+    pub(in crate::reactor) fn is_spent(&self) -> bool {
+        self.at_once.1 >= self.step_bytes
+    }
+
     /// Returns true if a body of this cost takes more than one turn.
     pub(in crate::reactor) fn is_long(&self, cost: usize) -> bool {
         cost > self.step_bytes
@@ -168,12 +190,9 @@ impl GssWork {
 
     /// Returns true if a body of this cost that has arrived in this turn is to wait here. One for which this returns false
     /// is processed at once, and counts as that.
-    pub(in crate::reactor) fn is_to_wait(&mut self, turn: u64, conn: ConnId, cost: usize) -> bool {
-        if cost <= FREE_BYTES.min(self.step_bytes) {
+    pub(in crate::reactor) fn is_to_wait(&mut self, conn: ConnId, cost: usize) -> bool {
+        if cost <= self.free_bytes() {
             return false;
-        }
-        if self.at_once.0 != turn {
-            self.at_once = (turn, 0);
         }
         let all = self.at_once.1.saturating_add(cost);
         let has_place = if self.is_long(cost) { Self::has_room } else { Self::has_short_room };
@@ -198,12 +217,35 @@ impl GssWork {
     }
 
     pub(in crate::reactor) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.sealed.is_empty()
+        self.waiting.is_empty() && self.sealed.is_empty() && self.put_off.is_empty()
     }
 
     /// Returns true if there is a body to seal or open.
     pub(in crate::reactor) fn has_steps(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || !self.put_off.is_empty()
+    }
+
+    /// Returns true if an answer that has to be sealed waits for its turn behind others, or for the next turn.
+    pub(in crate::reactor) fn puts_off(&self) -> bool {
+        self.is_spent() || !self.put_off.is_empty()
+    }
+
+    pub(in crate::reactor) fn put_off(&mut self, reply: DeferredReply) {
+        if self.put_off.capacity() == 0 {
+            self.put_off.reserve_exact(DEFERRED_MAX);
+        }
+        self.put_off.push_back(reply);
+    }
+
+    /// The answer that was put off first.
+    pub(in crate::reactor) fn take_put_off(&mut self) -> Option<DeferredReply> {
+        self.put_off.pop_front()
+    }
+
+    /// The first one of this connection.
+    pub(in crate::reactor) fn take_put_off_of(&mut self, conn: ConnId) -> Option<DeferredReply> {
+        let index = self.put_off.iter().position(|reply| reply.conn == conn)?;
+        self.put_off.remove(index)
     }
 
     pub(in crate::reactor) fn push(&mut self, work: Work) {
@@ -217,7 +259,7 @@ impl GssWork {
 
     /// Returns true if the turn is to process another part.
     pub(in crate::reactor) fn goes_on(&self) -> bool {
-        self.left > 0 && self.has_steps()
+        self.left > 0 && !self.waiting.is_empty()
     }
 
     /// Processes one part of the body whose turn it is; returns the body if that was the last part.
@@ -502,23 +544,25 @@ mod tests {
         let mut work = GssWork::new(STEP, &pool);
         let conns = [ConnId::new(0, 0), ConnId::new(1, 0)];
         // A turn processes as much as a step where it arrives.
-        assert!(!work.is_to_wait(7, conns[0], STEP));
+        work.enter(7);
+        assert!(!work.is_to_wait(conns[0], STEP));
         // A quarter of 16 blocks, of which each connection may have half.
         for conn in conns {
             for _ in 0..2 {
-                assert!(work.is_to_wait(7, conn, STEP));
+                assert!(work.is_to_wait(conn, STEP));
                 work.push(Work::Reply(reply(conn, &pool, STEP)));
             }
-            assert!(!work.is_to_wait(7, conn, STEP), "beyond its share");
+            assert!(!work.is_to_wait(conn, STEP), "beyond its share");
         }
-        assert!(!work.is_to_wait(7, ConnId::new(2, 0), STEP), "beyond all places");
+        assert!(!work.is_to_wait(ConnId::new(2, 0), STEP), "beyond all places");
         // A quarter of 8 blocks.
         for conn in conns {
-            assert!(work.is_to_wait(7, conn, STEP + 1) && work.has_room(conn));
+            assert!(work.is_to_wait(conn, STEP + 1) && work.has_room(conn));
             work.push(Work::Reply(reply(conn, &pool, STEP + 1)));
-            assert!(!work.is_to_wait(7, conn, STEP + 1) && !work.has_room(conn));
+            assert!(!work.is_to_wait(conn, STEP + 1) && !work.has_room(conn));
         }
-        assert!(!work.is_to_wait(8, conns[0], STEP), "the first of another turn");
+        work.enter(8);
+        assert!(!work.is_to_wait(conns[0], STEP), "the first of another turn");
     }
 
     /// Type 20 takes twice the time: its bodies count double.

@@ -19,7 +19,7 @@ pub(crate) struct CallFrame {
     pub(crate) slot: SlotId,
     pub(crate) message: Buf,
     pub(crate) admitted: Admitted,
-    /// `None` for a plain call.
+    /// `None` for a plain call, and for a call under RPCSEC_GSS whose chunks found no memory.
     pub(crate) sinks: Option<Box<Sinks>>,
 }
 

@@ -51,7 +51,8 @@ impl CoreCell {
                 self.send_results(to, data, &Draft::plain(&message.bytes()[place][..bytes]));
             }
             Ok(Written::There(bytes)) => {
-                let in_steps = self.takes_steps(to.conn, &protection.context, bytes);
+                let sealed = protection.sealed_bytes(bytes);
+                let in_steps = self.takes_steps(to.conn, &protection.context, sealed);
                 let laid_out = protection.lay_out_around(message, bytes);
                 self.send_laid_out(to, &protection, (Ok(laid_out), in_steps), data);
             }

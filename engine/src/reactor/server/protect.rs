@@ -4,8 +4,11 @@
 use crate::fabric::{ConnId, Peer};
 use crate::mem::{Buf, Bulk};
 use crate::reactor::pending::gss_work::{Finished, ReplySealing, Work};
+use crate::reactor::pending::mailbox::{DeferredAnswer, DeferredReply};
+use crate::reactor::pending::serving::Serving;
+use crate::reactor::pending::upcalls::CallFrame;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::{CallOutcome, ReplyTarget};
+use crate::reactor::words::calls::{Admitted, CallOutcome, ReplyTarget};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::messages::{SYSTEM_ERR, version_of};
 use crate::reactor::words::protection::{
@@ -17,14 +20,29 @@ use spinrpc_gss::context::Context;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::Encoded;
-use spinrpc_proto::rpc::AcceptStatus;
+use spinrpc_proto::rdma::v1::{HeaderView, MessageType};
+use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor, CallHeader};
 use spinrpc_proto::version::TransportVersion;
+use spinrpc_proto::xdr::roundup4;
 use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Knowledge about a call for whose Read chunks there is no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::reactor) enum Starved {
+    /// It is not under RPCSEC_GSS, as far as that is known.
+    Unprotected,
+    /// It is, and its RPC header is in its message: its verifier is checked, and the answer has one.
+    Verifiable,
+    /// Its RPC header is among what was not fetched, on a connection with calls under RPCSEC_GSS: an RPC reply without a
+    /// verifier would pass for a forged one, so that it gets RDMA_ERROR.
+    Hidden,
+}
 
 impl CoreCell {
     /// The call in this slot is verified: every answer to it is protected from now on.
     pub(crate) fn protect(&self, to: &ReplyTarget<'_>, protection: Protection) {
         if let Some(c) = self.reactor().conns.find(to.conn) {
+            c.is_secured = true;
             c.serves[usize::from(to.slot.index)].protection = Some(protection);
         }
     }
@@ -82,8 +100,7 @@ impl CoreCell {
         }
     }
 
-    /// Returns true for results too long to be sealed in this turn. A call without chunks has none: its reply is
-    /// inline.
+    /// Returns true for results that are not to be sealed in this turn.
     fn is_sealed_in_steps(
         &self,
         to: &ReplyTarget<'_>,
@@ -91,8 +108,9 @@ impl CoreCell {
         data: &ReplyData,
         draft: &Draft<'_>,
     ) -> bool {
-        let bytes = draft.stream().len() + data.item_bytes().map(<[u8]>::len).sum::<usize>();
-        !to.plain && self.takes_steps(to.conn, &protection.context, bytes)
+        let items = data.item_bytes().map(|item| roundup4(item.len()));
+        let bytes = draft.stream().len() + items.sum::<usize>();
+        self.takes_steps(to.conn, &protection.context, protection.sealed_bytes(bytes))
     }
 
     /// Adds a body that is processed in parts, one each turn.
@@ -100,12 +118,51 @@ impl CoreCell {
         self.reactor().gss_work.push(work);
     }
 
-    /// Returns true if a body of this size is not to be processed in this turn, or not in one, and the connection has not
+    /// Returns true if a sealed body of this size is not to be processed in this turn, or not in one, and the connection has not
     /// reached its share.
     pub(crate) fn takes_steps(&self, conn: ConnId, context: &Context, bytes: usize) -> bool {
         let mut reactor = self.reactor();
-        let turn = reactor.stats.polls;
-        reactor.gss_work.is_to_wait(turn, conn, cost(context, bytes))
+        reactor.gss_work.enter(self.lane.turns.get());
+        reactor.gss_work.is_to_wait(conn, cost(context, bytes))
+    }
+
+    /// The answer of a deferred call arrived by mail. One that has to be sealed waits if this turn has sealed enough.
+    pub(in crate::reactor) fn finish_deferred_in_budget(&self, reply: DeferredReply) {
+        let mut reactor = self.reactor();
+        reactor.gss_work.enter(self.lane.turns.get());
+        let is_sealed = matches!(reply.answer, DeferredAnswer::Unsealed { .. });
+        match is_sealed && reactor.gss_work.puts_off() {
+            true => reactor.gss_work.put_off(reply),
+            false => reactor.finish_deferred(reply),
+        }
+    }
+
+    /// Seals answers that were put off: one at least, as other bodies may use up each turn.
+    pub(crate) fn finish_put_off(&self) {
+        let mut reactor = self.reactor();
+        reactor.gss_work.enter(self.lane.turns.get());
+        while let Some(reply) = reactor.gss_work.take_put_off() {
+            reactor.finish_deferred(reply);
+            if reactor.gss_work.is_spent() {
+                return;
+            }
+        }
+    }
+
+    /// The engine shuts down: answers that were given are sent.
+    pub(in crate::reactor) fn finish_all_put_off(&self) {
+        let mut reactor = self.reactor();
+        while let Some(reply) = reactor.gss_work.take_put_off() {
+            reactor.finish_deferred(reply);
+        }
+    }
+
+    /// Outcome of a call that was served: one whose reply is being sealed is answered later.
+    pub(crate) fn outcome_of(&self, serving: &Serving<'_>, outcome: CallOutcome) -> CallOutcome {
+        match serving.slot() {
+            Some(slot) => self.reactor().outcome_of(serving.conn, slot, outcome),
+            None => outcome,
+        }
     }
 
     /// Returns true if there are unfinished bodies.
@@ -132,6 +189,11 @@ impl CoreCell {
     /// Completes and sends the replies of a connection before it is closed at the request of its handler.
     #[cold]
     pub(in crate::reactor) fn finish_seals(&self, conn: ConnId) {
+        loop {
+            let reply = self.reactor().gss_work.take_put_off_of(conn);
+            let Some(reply) = reply else { break };
+            self.reactor().finish_deferred(reply);
+        }
         loop {
             let finished = self.reactor().gss_work.finish_seal(conn);
             let Some(Finished::Seal(sealed, end)) = finished else { return };
@@ -229,7 +291,8 @@ impl Reactor {
         self.post_deferred(to, reply, encoded, data);
     }
 
-    /// The same for a deferred call that was answered on this core.
+    /// The same for a deferred call that was answered on this core. It is sealed at once as long as the turn may process
+    /// bodies, or if there is no place for it among those that wait.
     pub(in crate::reactor) fn seal_deferred(
         &mut self,
         (conn, slot, message): (ConnId, SlotId, Buf),
@@ -240,12 +303,13 @@ impl Reactor {
         let protection = hold.and_then(|hold| hold.protection.clone());
         let begun = protection.and_then(|protection| {
             let mut sealing = protection.begin_sealing(&mut reply).ok()?;
-            let has_room = self.gss_work.has_room(conn);
-            if !has_room {
+            let sealed = protection.sealed_bytes(reply.content_bytes);
+            let waits = self.gss_work.is_to_wait(conn, cost(&protection.context, sealed));
+            if !waits {
                 let body = &mut reply.message.bytes_mut()[reply.at..];
                 finish_sealing(&protection.context, &mut sealing, body).ok()?;
             }
-            Some((protection, sealing, has_room))
+            Some((protection, sealing, waits))
         });
         let Some((protection, sealing, true)) = begun else {
             let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
@@ -279,6 +343,47 @@ impl Reactor {
             true => CallOutcome::Deferred,
             false => outcome,
         }
+    }
+
+    /// How a call whose Read chunks find no memory is to be answered.
+    #[cold]
+    pub(in crate::reactor) fn starved(&mut self, conn: ConnId, slot: SlotId) -> Starved {
+        let Some(c) = self.conns.find(conn) else { return Starved::Unprotected };
+        let Some(message) = &c.serves[usize::from(slot.index)].message else {
+            return Starved::Unprotected;
+        };
+        let proto = c.lane.proto();
+        let view = HeaderView::new_checked(message.bytes(), proto.limits());
+        match view.map(|view| (view.message_type(), CallHeader::parse(view.payload()))) {
+            Ok((MessageType::Nomsg, _)) if c.is_secured => Starved::Hidden,
+            Ok((MessageType::Msg, Ok((header, _))))
+                if header.credential.flavor == AuthFlavor::Gss =>
+            {
+                Starved::Verifiable
+            }
+            _ => Starved::Unprotected,
+        }
+    }
+
+    /// Passes on such a call without its chunks, to be refused. Deferred while there is no room for the answer.
+    #[cold]
+    pub(in crate::reactor) fn frame_starved(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+    ) -> Option<CallFrame> {
+        let c = self.conns.find(conn)?;
+        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
+            self.put_off(conn, slot);
+            return None;
+        }
+        let hold = &mut c.serves[usize::from(slot.index)];
+        hold.is_starved = false;
+        let message = hold.message.take()?;
+        let view = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()).ok()?;
+        let header_bytes = view.header_bytes() as u32;
+        let admitted = Admitted { header_bytes, plain: false, long: false };
+        Some(CallFrame { conn, slot, message, admitted, sinks: None })
     }
 
     /// Answers a verified call with an RPC error: "the verifier of an accepted reply" (RFC 2203 section 5.3.3.2)

@@ -7,6 +7,8 @@ use crate::mem::Buf;
 use crate::reactor::pending::pulling::{Pulling, ReadSink};
 use crate::reactor::pending::sinks::SinkPools;
 use crate::reactor::pending::upcalls::CallFrame;
+#[cfg(feature = "gss")]
+use crate::reactor::server::protect::Starved;
 use crate::reactor::state::core::Reactor;
 use crate::reactor::words::calls::ReplyTarget;
 use crate::reactor::words::messages::SYSTEM_ERR;
@@ -102,6 +104,18 @@ impl Reactor {
         if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
             return self.put_off(conn, slot);
         }
+        #[cfg(feature = "gss")]
+        match self.starved(conn, slot) {
+            Starved::Unprotected => {}
+            Starved::Verifiable => {
+                if let Some(c) = self.conns.find(conn) {
+                    c.serves[usize::from(slot.index)].is_starved = true;
+                }
+                return self.put_off(conn, slot);
+            }
+            Starved::Hidden => return self.refuse_pull(conn, slot),
+        }
+        let Some(c) = self.conns.find(conn) else { return };
         let Some(message) = c.serves[usize::from(slot.index)].message.take() else { return };
         let limits = *c.lane.proto().limits();
         if let Ok(view) = HeaderView::new_checked(message.bytes(), &limits) {
@@ -161,6 +175,11 @@ impl Reactor {
     ) -> Option<CallFrame> {
         let c = self.conns.find(conn)?;
         c.serves[usize::from(slot.index)].put_off = false;
+        #[cfg(feature = "gss")]
+        if c.serves[usize::from(slot.index)].is_starved {
+            return self.frame_starved(conn, slot);
+        }
+        let c = self.conns.find(conn)?;
         if c.lane.proto().responder.pull_plan(slot).is_some() {
             self.pull(conn, slot);
             return None;

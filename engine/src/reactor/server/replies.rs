@@ -497,7 +497,7 @@ impl Reactor {
             #[cfg(feature = "gss")]
             protection: c.serves[usize::from(to.slot.index)].protection.clone(),
             #[cfg(feature = "gss")]
-            core: (std::thread::current().id(), self.gss_work.step_bytes()),
+            core: (std::thread::current().id(), self.gss_work.free_bytes()),
         };
         // Measured until the answer arrives by mail, not until the handler returns.
         if self.timer.is_some() {

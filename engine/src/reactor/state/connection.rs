@@ -61,6 +61,9 @@ pub(crate) struct ServeHold {
     /// Its reply is being sealed in steps, so the call counts as one that is answered later.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) is_sealing: bool,
+    /// Its chunks found no memory in time: it is refused when it is resumed.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) is_starved: bool,
 }
 
 /// One connection of a core.
@@ -111,6 +114,9 @@ pub(crate) struct Conn {
     /// Set if its calls go under RPCSEC_GSS.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) gss: Option<Box<GssCalls>>,
+    /// A call under RPCSEC_GSS has arrived whose verifier checks.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) is_secured: bool,
 }
 
 impl Conn {
@@ -175,6 +181,8 @@ impl Conn {
             goodbye: Goodbye::default(),
             #[cfg(feature = "gss")]
             gss: None,
+            #[cfg(feature = "gss")]
+            is_secured: false,
         })
     }
 
@@ -322,6 +330,8 @@ impl ServeHold {
             protection: None,
             #[cfg(feature = "gss")]
             is_sealing: false,
+            #[cfg(feature = "gss")]
+            is_starved: false,
         }
     }
 }

@@ -31,6 +31,9 @@ pub(in crate::reactor) struct Lane {
     /// It is to be closed when that call is answered.
     pub(in crate::reactor) closing: Cell<Option<ConnId>>,
     pub(in crate::reactor) in_turn: Cell<bool>,
+    /// Number of turns so far, those that end early included: work under RPCSEC_GSS has a budget in each.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) turns: Cell<u64>,
     /// Start of the first call of the turn, within a turn: the deadlines of its other calls count from then, too.
     pub(in crate::reactor) stamp: Cell<Option<Ticks>>,
     /// Read by calls that start; none where the driver simulates time.
@@ -84,6 +87,8 @@ impl Lane {
             serving: Cell::new(None),
             closing: Cell::new(None),
             in_turn: Cell::new(false),
+            #[cfg(feature = "gss")]
+            turns: Cell::new(0),
             stamp: Cell::new(None),
             clock,
             default_timeout_ticks,

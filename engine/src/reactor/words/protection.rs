@@ -227,6 +227,11 @@ impl Protection {
         Ok(LaidOut { message, at, content_bytes })
     }
 
+    /// Length of the body with results of this length.
+    pub(in crate::reactor) fn sealed_bytes(&self, content_bytes: usize) -> usize {
+        sealed_bytes(self.service, self.context.send_keys(), content_bytes)
+    }
+
     /// Range of the results in memory of this length, with room for the header before them and for the seal.
     pub(in crate::reactor) fn content_place(&self, bytes: usize) -> Range<usize> {
         let (keys, before) = (self.context.send_keys(), BodySealing::content_at(self.service));

@@ -129,6 +129,15 @@ counters! {
     replies_replayed,
 }
 
+impl StatsCells {
+    /// Connections that are open, as of the last publication.
+    pub(crate) fn connections(&self) -> u64 {
+        let closed = self.connections_closed.load(Ordering::Relaxed);
+        // The core may publish between the two loads.
+        self.connections_opened.load(Ordering::Relaxed).saturating_sub(closed)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,13 +5,13 @@
 //! open file on a local file system.
 
 use super::Directory;
-use super::errors::io_status;
 use super::node::Node;
 use super::transfer::{Ended, Running, Task, Unclear, durability, failed};
 use super::tree::Tree;
 use super::workers::{Answered, How, Job};
 use crate::protocol::Nfsstat3;
 use crate::server::caller::Caller;
+use crate::server::errors::io_status;
 use crate::server::file_system::{DataPath, Done, FileKey, Outcome, Request, Started, WriteData};
 use crate::sys::file_ring::{self, Durability, FileRing};
 use spinrpc::{Bulk, CoreContext};

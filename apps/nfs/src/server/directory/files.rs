@@ -1,7 +1,7 @@
 //! System calls on files that are known by an open descriptor, or by a name in an open directory:
 //! only single names are resolved, never paths, and symbolic links are not followed.
 
-use super::errors::OrStatus;
+use crate::server::errors::OrStatus;
 use crate::server::file_system::Outcome;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{

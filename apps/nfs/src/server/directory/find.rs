@@ -1,7 +1,6 @@
 //! GETATTR, ACCESS, LOOKUP, READLINK.
 
 use super::attributes::{attributes, stat};
-use super::errors::{OrStatus, status};
 use super::files::{find, may};
 use super::node::Node;
 use super::tree::{Tree, live};
@@ -10,6 +9,7 @@ use crate::protocol::{
     Fattr3, Nfsstat3,
 };
 use crate::server::caller::Caller;
+use crate::server::errors::{OrStatus, status};
 use crate::server::file_system::{FileKey, Found, Outcome, Place};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access, FileType, Statx, readlinkat};

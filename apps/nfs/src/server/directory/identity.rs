@@ -1,8 +1,8 @@
 //! Identity for file operations: the caller's if the server is root, else the server's own.
 
-use super::errors::io_status;
 use crate::protocol::Nfsstat3;
 use crate::server::caller::Caller;
+use crate::server::errors::io_status;
 use crate::server::file_system::Outcome;
 use crate::sys::thread_identity::ThreadIdentity;
 use rustix::fs::Statx;

@@ -1,11 +1,11 @@
 //! READDIR and READDIRPLUS.
 
-use super::errors::OrStatus;
 use super::files::{Entry, entries, find, open};
 use super::node::Node;
 use super::tree::{Tree, live};
 use crate::protocol::Nfsstat3;
 use crate::server::caller::Caller;
+use crate::server::errors::OrStatus;
 use crate::server::file_system::{
     DirectoryEntry, FileKey, Found, ListFrom, Listed, Outcome, Place,
 };

@@ -1,7 +1,6 @@
 //! CREATE, MKDIR, SYMLINK, MKNOD, LINK.
 
 use super::attributes::{kind, mode, stat};
-use super::errors::OrStatus;
 use super::files::{find, find_again, path_of};
 use super::node::Node;
 use super::set::{FILE_BYTES_MAX, check_owner, set};
@@ -10,6 +9,7 @@ use crate::protocol::{
     Createhow3, Ftype3, Nfsstat3, Nfstime3, Sattr3, SetAtime, SetMtime, WccData,
 };
 use crate::server::caller::Caller;
+use crate::server::errors::OrStatus;
 use crate::server::file_system::{FileKey, Found, NewFile, Outcome, Place, SpecialFile};
 use rustix::fd::OwnedFd;
 use rustix::fs::{

@@ -18,7 +18,6 @@
 
 mod attributes;
 mod data_path;
-mod errors;
 mod files;
 mod find;
 mod identity;
@@ -26,8 +25,6 @@ mod keys;
 mod list;
 mod make;
 mod node;
-mod nodes;
-mod open_syncs;
 mod set;
 mod space;
 #[cfg(test)]
@@ -46,6 +43,7 @@ use crate::server::file_system::{
     Abilities, DataPath, DirectoryEntry, FileKey, FileSystem, Found, ListFrom, Listed, NewFile,
     Outcome, Place, Space,
 };
+use crate::server::nodes::Nodes;
 use crate::sys::file_ring::FileRing;
 use attributes::stat;
 use data_path::DirectoryPath;
@@ -53,7 +51,6 @@ use files::{find_again, path_of};
 use identity::Identity;
 use keys::Keys;
 use node::Node;
-use nodes::Nodes;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::process::{Resource, getrlimit, umask};

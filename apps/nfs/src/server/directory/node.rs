@@ -2,9 +2,10 @@
 
 use super::attributes::{kind, rights, stat};
 use super::files::open;
-use super::open_syncs::OpenSyncs;
 use crate::server::caller::Caller;
 use crate::server::file_system::FileKey;
+use crate::server::nodes::Held;
+use crate::server::open_syncs::OpenSyncs;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags, Statx};
 use rustix::io;
@@ -146,21 +147,22 @@ impl Node {
         }
     }
 
-    pub(super) fn touch(&self, tick: u32) {
-        self.used.store(tick, Ordering::Relaxed);
-    }
-
-    /// Ticks since its last use.
-    pub(super) fn idle_ticks(&self, tick: u32) -> u32 {
-        tick.saturating_sub(self.used.load(Ordering::Relaxed))
-    }
-
     pub(super) fn set_dirty(&self, is_dirty: bool) {
         self.is_dirty.store(is_dirty, Ordering::Relaxed);
     }
+}
 
-    pub(super) fn is_dirty(&self) -> bool {
+impl Held for Node {
+    fn key(&self) -> &FileKey {
+        &self.key
+    }
+
+    fn is_dirty(&self) -> bool {
         self.is_dirty.load(Ordering::Relaxed)
+    }
+
+    fn last_use(&self) -> &AtomicU32 {
+        &self.used
     }
 }
 

@@ -1,12 +1,12 @@
 //! SETATTR, and the initial attributes of new files.
 
 use super::attributes::{mode, time};
-use super::errors::OrStatus;
 use super::files::{may, path_of};
 use super::node::{Node, Right};
 use super::tree::Tree;
 use crate::protocol::{Nfsstat3, Nfstime3, Sattr3, SetAtime, SetMtime, WccData};
 use crate::server::caller::Caller;
+use crate::server::errors::OrStatus;
 use crate::server::file_system::{FileKey, Outcome};
 use rustix::fd::AsFd;
 use rustix::fs::{

@@ -1,9 +1,9 @@
 //! FSSTAT, FSINFO, PATHCONF, and other properties of file system types.
 
-use super::errors::OrStatus;
 use super::set::FILE_BYTES_MAX;
 use super::tree::Tree;
 use crate::protocol::Nfstime3;
+use crate::server::errors::OrStatus;
 use crate::server::file_system::{Abilities, Outcome, Space};
 use rustix::fd::OwnedFd;
 use rustix::fs::{fstatfs, fstatvfs};

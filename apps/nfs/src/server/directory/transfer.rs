@@ -2,14 +2,14 @@
 //! performed them.
 
 use super::attributes::{before, lends_identity};
-use super::errors::{OrStatus, status};
 use super::node::{Change, Node, Right};
-use super::open_syncs::{Overlap, Syncing};
 use super::set::FILE_BYTES_MAX;
 use super::tree::{Tree, live};
 use crate::protocol::{Nfsstat3, PostOpAttr, StableHow, WccAttr, WccData};
 use crate::server::caller::Caller;
+use crate::server::errors::{OrStatus, status};
 use crate::server::file_system::{Done, FileKey, Outcome, Request};
+use crate::server::open_syncs::{Overlap, Syncing};
 use crate::sys::file_ring::Durability;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access, FileType, Statx};

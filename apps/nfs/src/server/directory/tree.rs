@@ -1,15 +1,15 @@
 //! The exported tree: maps keys to files and back, and has the common parts of all operations.
 
 use super::attributes::{attributes, before, stat};
-use super::errors::{OrStatus, status};
 use super::files::{can_be_opened, find};
 use super::identity::Identity;
 use super::keys::{Keys, Root};
 use super::node::{Node, Right};
-use super::nodes::Nodes;
 use crate::protocol::{Nfsstat3, PostOpAttr, WccData};
 use crate::server::caller::Caller;
+use crate::server::errors::{OrStatus, status};
 use crate::server::file_system::{FileKey, Found, Outcome, Place};
+use crate::server::nodes::{Held, Nodes};
 use crate::sys::file_ring::Durability;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Statx, fsync, syncfs};
@@ -40,7 +40,7 @@ pub(super) struct Tree {
     pub(super) fsid: u64,
     pub(super) keys: Keys,
     pub(super) identity: Identity,
-    pub(super) nodes: Nodes,
+    pub(super) nodes: Nodes<Node>,
     /// Number of times that unstable data may have been lost since the start.
     pub(super) losses: AtomicU64,
     pub(super) data_syncs: AtomicU64,

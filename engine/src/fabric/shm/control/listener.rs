@@ -353,7 +353,7 @@ fn take_seat(
 ) -> Result<Seat, HandshakeError> {
     let mut tried = Vec::new();
     let mut refused = HandshakeError::from(Refusal::Full);
-    while let Some(core) = acceptor.pick_core().filter(|core| !tried.contains(core)) {
+    while let Some(core) = acceptor.pick_core(&tried) {
         match try_seat(environment, core, peer, peer_bytes) {
             Err(full @ HandshakeError::Refused(Refusal::Full | Refusal::Memory)) => refused = full,
             other => return other,
@@ -390,9 +390,11 @@ mod tests {
     struct Two(usize);
 
     impl Acceptor<ShmEndpoint> for Two {
-        fn pick_core(&mut self) -> Option<usize> {
-            self.0 += 1;
-            Some((self.0 - 1) % 2)
+        fn pick_core(&mut self, full: &[usize]) -> Option<usize> {
+            let picked =
+                (self.0..self.0 + 2).map(|core| core % 2).find(|core| !full.contains(core))?;
+            self.0 = picked + 1;
+            Some(picked)
         }
 
         fn accepted(&mut self, _: usize, _: ShmEndpoint) {}

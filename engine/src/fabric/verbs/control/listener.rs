@@ -160,7 +160,7 @@ impl ControlThread {
         if let Some(reason) = self.refusal(Origin::of(asking_peer(&id).ip())) {
             return id.reject(reason);
         }
-        let picked = guarded(&listener.op, || listener.acceptor.pick_core());
+        let picked = guarded(&listener.op, || listener.acceptor.pick_core(&[]));
         let Some(picked) = picked else { return id.reject(UNABLE) };
         let Some(index) = picked else { return id.reject(FULL) };
         let Ok(core) = environment.core(index) else { return id.reject(UNABLE) };

@@ -24,7 +24,7 @@ struct Answering {
 }
 
 impl Acceptor<VerbsEndpoint> for Answering {
-    fn pick_core(&mut self) -> Option<usize> {
+    fn pick_core(&mut self, _full: &[usize]) -> Option<usize> {
         self.core
     }
 
@@ -217,7 +217,7 @@ fn an_address_in_use_says_so_and_is_free_again_later(host: &str) {
 fn a_request_that_no_core_answers_ends_in_time(host: &str) {
     struct Silent(Sender<VerbsEndpoint>);
     impl Acceptor<VerbsEndpoint> for Silent {
-        fn pick_core(&mut self) -> Option<usize> {
+        fn pick_core(&mut self, _full: &[usize]) -> Option<usize> {
             Some(1)
         }
 

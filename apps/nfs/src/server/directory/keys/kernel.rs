@@ -2,7 +2,7 @@
 
 use super::Root;
 use crate::protocol::Nfsstat3;
-use crate::server::directory::errors::io_status;
+use crate::server::errors::io_status;
 use crate::server::file_system::{FileKey, KEY_BYTES_MAX, Outcome};
 use crate::sys::file_handle::FileHandle;
 use rustix::fd::{AsFd, OwnedFd};

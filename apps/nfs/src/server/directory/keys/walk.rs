@@ -3,8 +3,8 @@
 use super::{Root, find};
 use crate::protocol::Nfsstat3;
 use crate::server::directory::attributes::{kind, stat};
-use crate::server::directory::errors::OrStatus;
 use crate::server::directory::files::{entries, is_plain_name, open};
+use crate::server::errors::OrStatus;
 use crate::server::file_system::{FileKey, Outcome, Place};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags, Statx, StatxFlags};

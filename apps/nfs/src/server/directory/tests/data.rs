@@ -3,6 +3,7 @@
 use super::*;
 use crate::server::directory::node::{Node, Right};
 use crate::server::directory::transfer::{Ended, Running};
+use crate::server::nodes::Held;
 use std::io::Read;
 
 /// Runs the test with both; only with threads if io_uring is denied.

@@ -1,15 +1,15 @@
 //! The syncs of one file in progress, so that none counts as done before the results of overlapping
 //! ones are known.
 //!
-//! The kernel reports an error of write-back once per open file description, which all cores and
-//! threads share. Of two overlapping syncs, only one gets the error, although it may concern the
+//! An error of write-back is reported once per open file, which all cores and threads share: by the kernel,
+//! and by libcephfs. Of two overlapping syncs, only one gets the error, although it may concern the
 //! data of the other. So a successful sync waits for the results of the others, and fails if one of
 //! them failed. It does not wait for syncs that started after its own end.
 //!
-//! The lock is held for a few instructions, also by cores. Called by `transfer` and `tree`.
+//! The lock is held for a few instructions, also by cores. Called by the back ends for files.
 
+use super::file_system::Outcome;
 use crate::protocol::Nfsstat3;
-use crate::server::file_system::Outcome;
 use spinrpc::sync::lock;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 

@@ -4,8 +4,7 @@
 //! slow path if a thread has the lock. A thread also closes removed entries, because closing a
 //! deleted file frees its blocks, which takes a while.
 
-use super::node::Node;
-use crate::server::file_system::FileKey;
+use super::file_system::FileKey;
 use spinrpc::sync::lock;
 use std::collections::HashMap;
 use std::mem;
@@ -15,23 +14,44 @@ use std::sync::{Arc, Mutex};
 /// Number of parts, each with its own lock.
 const SHARDS: usize = 16;
 /// Number of ticks after which an unused file is closed. A tick is about a second
-/// ([`Tree::tend`](super::tree::Tree::tend)).
+/// ([`Nodes::tend`]).
 const IDLE_TICKS_MAX: u32 = 5;
 
-type Shard = HashMap<FileKey, Arc<Node>>;
+type Shard<N> = HashMap<FileKey, Arc<N>>;
 
-pub(super) struct Nodes {
-    shards: [Mutex<Shard>; SHARDS],
+/// A file that can be held open.
+pub(super) trait Held {
+    fn key(&self) -> &FileKey;
+
+    /// Written and not synced since.
+    fn is_dirty(&self) -> bool;
+
+    /// The tick of its last use.
+    fn last_use(&self) -> &AtomicU32;
+
+    fn touch(&self, tick: u32) {
+        self.last_use().store(tick, Ordering::Relaxed);
+    }
+
+    /// Ticks since its last use.
+    fn idle_ticks(&self, tick: u32) -> u32 {
+        tick.saturating_sub(self.last_use().load(Ordering::Relaxed))
+    }
+}
+
+/// See the module.
+pub(super) struct Nodes<N> {
+    shards: [Mutex<Shard<N>>; SHARDS],
     shard_max: usize,
     /// Removed, but still in use by some thread or core.
-    leaving: Mutex<Vec<Arc<Node>>>,
+    leaving: Mutex<Vec<Arc<N>>>,
     tick: AtomicU32,
 }
 
-impl Nodes {
+impl<N: Held> Nodes<N> {
     pub(super) fn new(max: usize) -> Self {
         Self {
-            shards: Default::default(),
+            shards: std::array::from_fn(|_| Mutex::default()),
             shard_max: max.div_ceil(SHARDS).max(1),
             leaving: Mutex::default(),
             tick: AtomicU32::new(0),
@@ -44,14 +64,14 @@ impl Nodes {
     }
 
     /// A held file, if the lock is free.
-    pub(super) fn peek(&self, key: &FileKey) -> Option<Arc<Node>> {
+    pub(super) fn peek(&self, key: &FileKey) -> Option<Arc<N>> {
         let node = Arc::clone(self.shard(key).try_lock().ok()?.get(key)?);
         node.touch(self.tick());
         Some(node)
     }
 
     /// A file that is held.
-    pub(super) fn find(&self, key: &FileKey) -> Option<Arc<Node>> {
+    pub(super) fn find(&self, key: &FileKey) -> Option<Arc<N>> {
         let node = Arc::clone(lock(self.shard(key)).get(key)?);
         node.touch(self.tick());
         Some(node)
@@ -59,15 +79,15 @@ impl Nodes {
 
     /// Holds a file; returns the existing one if it is held already. If there is no room, another
     /// one is passed to `close`.
-    pub(super) fn hold(&self, node: Node, close: impl FnOnce(Arc<Node>)) -> Arc<Node> {
+    pub(super) fn hold(&self, node: N, close: impl FnOnce(Arc<N>)) -> Arc<N> {
         node.touch(self.tick());
-        let mut shard = lock(self.shard(&node.key));
-        if let Some(held) = shard.get(&node.key) {
+        let mut shard = lock(self.shard(node.key()));
+        if let Some(held) = shard.get(node.key()) {
             return Arc::clone(held);
         }
         let given_up = if shard.len() < self.shard_max { None } else { give_up(&mut shard) };
         let node = Arc::new(node);
-        shard.insert(node.key, Arc::clone(&node));
+        shard.insert(*node.key(), Arc::clone(&node));
         drop(shard);
         if let Some(node) = given_up {
             close(node);
@@ -82,16 +102,16 @@ impl Nodes {
     }
 
     /// Closes a removed entry, now or when it is no longer in use.
-    pub(super) fn leave(&self, node: Arc<Node>) {
+    pub(super) fn leave(&self, node: Arc<N>) {
         lock(&self.leaving).push(node);
         self.close_unused();
     }
 
     /// Advances the clock, and passes unused and deleted files to `close`.
-    pub(super) fn tend(&self, is_gone: impl Fn(&Node) -> bool, close: impl Fn(Arc<Node>)) {
+    pub(super) fn tend(&self, is_gone: impl Fn(&N) -> bool, close: impl Fn(Arc<N>)) {
         let tick = self.tick.fetch_add(1, Ordering::Relaxed) + 1;
         for shard in &self.shards {
-            let is_over = |node: &Node| node.idle_ticks(tick) > IDLE_TICKS_MAX || is_gone(node);
+            let is_over = |node: &N| node.idle_ticks(tick) > IDLE_TICKS_MAX || is_gone(node);
             let over: Vec<_> =
                 lock(shard).extract_if(|_, node| is_over(node)).map(|(_, node)| node).collect();
             over.into_iter().for_each(&close);
@@ -117,15 +137,15 @@ impl Nodes {
         drop(unused);
     }
 
-    fn shard(&self, key: &FileKey) -> &Mutex<Shard> {
+    fn shard(&self, key: &FileKey) -> &Mutex<Shard<N>> {
         let folded = key.as_bytes().iter().fold(0_usize, fold_byte);
         &self.shards[folded % SHARDS]
     }
 }
 
 /// Removes the least recently used file; one that needs a sync only if all do.
-fn give_up(shard: &mut Shard) -> Option<Arc<Node>> {
-    let rank = |node: &Arc<Node>| (node.is_dirty(), std::cmp::Reverse(node.idle_ticks(u32::MAX)));
+fn give_up<N: Held>(shard: &mut Shard<N>) -> Option<Arc<N>> {
+    let rank = |node: &Arc<N>| (node.is_dirty(), std::cmp::Reverse(node.idle_ticks(u32::MAX)));
     let key = shard.iter().min_by_key(|(_, node)| rank(node)).map(|(key, _)| *key)?;
     shard.remove(&key)
 }

@@ -1,7 +1,7 @@
 //! Maps errors of the system to statuses of RFC 1813 section 2.6.
 
+use super::file_system::Outcome;
 use crate::protocol::Nfsstat3;
-use crate::server::file_system::Outcome;
 use rustix::io::Errno;
 use std::io;
 

@@ -1,0 +1,101 @@
+//! Converts the attributes of libcephfs to the types of RFC 1813 section 2.6.
+
+use crate::protocol::{Fattr3, Ftype3, Nfstime3, Specdata3, WccAttr};
+use crate::server::file_system::FileKey;
+use crate::sys::ceph::{CephStatx, Vino};
+use libc::timespec;
+use rustix::fs::{FileType, major, makedev, minor};
+
+/// Unit in which the blocks of a file are counted.
+const BLOCK_BYTES: u64 = 512;
+/// Mask of the permission bits of a mode.
+pub(super) const RIGHTS: u32 = 0o7777;
+const KEY_BYTES: usize = 16;
+
+/// A file as it was at one time.
+#[derive(Clone, Copy)]
+pub(super) struct Stat {
+    pub(super) vino: Vino,
+    pub(super) attributes: Fattr3,
+    /// Grows by one with each change.
+    version: u64,
+    /// Time of its creation.
+    pub(super) born: (u64, u64),
+}
+
+impl Stat {
+    pub(super) fn new(raw: &CephStatx, fsid: u64) -> Self {
+        let mode = u32::from(raw.stx_mode);
+        let attributes = Fattr3 {
+            r#type: kind(FileType::from_raw_mode(mode)),
+            mode: mode & RIGHTS,
+            nlink: raw.stx_nlink,
+            uid: raw.stx_uid,
+            gid: raw.stx_gid,
+            size: raw.stx_size,
+            used: raw.stx_blocks.saturating_mul(BLOCK_BYTES),
+            rdev: Specdata3 { specdata1: major(raw.stx_rdev), specdata2: minor(raw.stx_rdev) },
+            fsid,
+            fileid: raw.stx_ino,
+            atime: time(&raw.stx_atime),
+            mtime: time(&raw.stx_mtime),
+            ctime: time(&raw.stx_ctime),
+        };
+        let born = (raw.stx_btime.tv_sec.cast_unsigned(), raw.stx_btime.tv_nsec.cast_unsigned());
+        let vino = Vino { ino: raw.stx_ino, snapid: raw.stx_dev };
+        Self { vino, attributes, version: raw.stx_version, born }
+    }
+
+    pub(super) fn key(&self) -> FileKey {
+        let mut bytes = [0_u8; KEY_BYTES];
+        bytes[..8].copy_from_slice(&self.vino.ino.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.vino.snapid.to_be_bytes());
+        FileKey::of(&bytes)
+    }
+
+    /// Attributes by which a client checks whether its cache is valid, if nothing happened until `after` but
+    /// this number of changes, or none: another gateway or a client of Ceph may have come in between.
+    pub(super) fn before(&self, after: &Self, changes: u64) -> Option<WccAttr> {
+        let Fattr3 { size, mtime, ctime, .. } = self.attributes;
+        let all = after.version.wrapping_sub(self.version);
+        (all == changes || all == 0).then_some(WccAttr { size, mtime, ctime })
+    }
+
+    pub(super) fn is_directory(&self) -> bool {
+        self.attributes.r#type == Ftype3::Nf3dir
+    }
+}
+
+/// Number of the file of a key.
+pub(super) fn vino(key: &FileKey) -> Option<Vino> {
+    let bytes: &[u8; KEY_BYTES] = key.as_bytes().try_into().ok()?;
+    let number = |half: &[u8]| half.try_into().map(u64::from_be_bytes).ok();
+    Some(Vino { ino: number(&bytes[..8])?, snapid: number(&bytes[8..])? })
+}
+
+/// Number of a device.
+pub(super) fn device(wire: &Specdata3) -> u64 {
+    makedev(wire.specdata1, wire.specdata2)
+}
+
+/// A time on the wire, which ranges from 1970 to 2106: others are clamped.
+fn time(of_file: &timespec) -> Nfstime3 {
+    let nseconds = u32::try_from(of_file.tv_nsec).unwrap_or_default();
+    match u32::try_from(of_file.tv_sec) {
+        Ok(seconds) => Nfstime3 { seconds, nseconds },
+        Err(_) if of_file.tv_sec < 0 => Nfstime3::default(),
+        Err(_) => Nfstime3 { seconds: u32::MAX, nseconds },
+    }
+}
+
+fn kind(kind: FileType) -> Ftype3 {
+    match kind {
+        FileType::Directory => Ftype3::Nf3dir,
+        FileType::Symlink => Ftype3::Nf3lnk,
+        FileType::BlockDevice => Ftype3::Nf3blk,
+        FileType::CharacterDevice => Ftype3::Nf3chr,
+        FileType::Socket => Ftype3::Nf3sock,
+        FileType::Fifo => Ftype3::Nf3fifo,
+        FileType::RegularFile | FileType::Unknown => Ftype3::Nf3reg,
+    }
+}

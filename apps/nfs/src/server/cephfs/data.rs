@@ -1,0 +1,236 @@
+//! READ, WRITE and COMMIT: queued by cores, performed by threads.
+
+use super::Gateway;
+use super::node::Node;
+use super::rights::Right;
+use super::session::Session;
+use super::set::FILE_BYTES_MAX;
+use crate::protocol::{Nfsstat3, Sattr3, StableHow, WccData};
+use crate::server::caller::Caller;
+use crate::server::containment::contained;
+use crate::server::file_system::{DataPath, Done, FileKey, Outcome, Request, Started, WriteData};
+use crate::server::threads::{Threads, Work};
+use spinrpc::{Bulk, CoreContext};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+/// Clock period for files held.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The threads of a gateway. Their queue is unbounded: each core has no more requests at a time than
+/// slots.
+pub(super) type Workers = Threads<Job>;
+
+/// A request of a core.
+pub(super) struct Job {
+    /// The core's number, for its answer.
+    number: u32,
+    caller: Caller,
+    key: FileKey,
+    request: Request<Bulk>,
+    /// Has room for answers to all requests that the core has at a time.
+    answers: SyncSender<(u32, Done)>,
+}
+
+impl Work<Job> for Gateway {
+    const TICK: Option<Duration> = Some(TICK);
+
+    /// No caller waits for the answers, jobs hold memory of cores, and files that were written must still be
+    /// synced and closed.
+    const DRAINS: bool = true;
+
+    fn perform(&self, _: usize, Job { number, caller, key, request, answers }: Job) {
+        let done = contained(|| Ok(self.answer(&caller, &key, request)));
+        // A core that has stopped meanwhile needs no answer.
+        let _ = answers.try_send((number, done.unwrap_or_else(failed)));
+    }
+
+    fn tend(&self) {
+        Self::tend(self, TICK);
+    }
+}
+
+impl Gateway {
+    fn answer(&self, caller: &Caller, key: &FileKey, request: Request<Bulk>) -> Done {
+        let session = match self.session() {
+            Ok(session) => session,
+            Err(status) => return failed(status),
+        };
+        let done = session.transfer(caller, key, request);
+        done.unwrap_or_else(|status| Done::Failed { status, attributes: session.known(key) })
+    }
+}
+
+impl Session {
+    fn transfer(&self, caller: &Caller, key: &FileKey, request: Request<Bulk>) -> Outcome<Done> {
+        let node = self.node(key)?;
+        node.demand_regular()?;
+        match request {
+            Request::Read { offset, into } => self.read(caller, &node, offset, into),
+            Request::Write { offset, data, stable } => {
+                self.write(caller, &node, offset, &data, stable)
+            }
+            Request::Commit { .. } => {
+                let mut wcc = WccData::default();
+                self.changing(&node, &mut wcc, |present| {
+                    present.demand_data(caller, Right::Write)?;
+                    self.syncing(&node, || Ok(()))
+                })?;
+                Ok(Done::Committed { wcc })
+            }
+        }
+    }
+
+    /// The attributes are those from before: to read changes but the time of access.
+    fn read(&self, caller: &Caller, node: &Node, offset: u64, mut into: Bulk) -> Outcome<Done> {
+        let present = self.live(&node.inode)?;
+        present.demand_data(caller, Right::Read)?;
+        let file = self.ok(node.open())?;
+        let room = FILE_BYTES_MAX.saturating_sub(offset);
+        let wanted = into.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        let mut bytes = 0;
+        while let Some(left @ [_, ..]) = into.bytes_mut().get_mut(bytes..wanted) {
+            match file.read(offset + bytes as u64, left) {
+                Ok(0) => break,
+                Ok(count) => bytes += count,
+                Err(error) => return Err(self.status(error)),
+            }
+        }
+        let size = present.attributes.size;
+        let is_end = bytes < wanted || offset.saturating_add(bytes as u64) >= size;
+        into.set_len(bytes);
+        Ok(Done::Read { data: into, is_end, attributes: Some(present.attributes) })
+    }
+
+    fn write(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        offset: u64,
+        data: &Bulk,
+        stable: StableHow,
+    ) -> Outcome<Done> {
+        let end = offset.checked_add(data.len() as u64);
+        end.filter(|end| *end <= FILE_BYTES_MAX).ok_or(Nfsstat3::Nfs3errFbig)?;
+        let (mut wcc, mut bytes) = (WccData::default(), 0);
+        let written = self.changing(node, &mut wcc, |present| {
+            present.demand_data(caller, Right::Write)?;
+            let mode = present.mode_written(caller).filter(|_| !data.bytes().is_empty());
+            if let Some(mode) = mode {
+                let mode = Sattr3 { mode: Some(mode), ..Sattr3::default() };
+                self.set(&node.inode, caller, present, &mode)?;
+            }
+            let mut put = || self.put(node, offset, data.bytes(), &mut bytes);
+            if stable == StableHow::Unstable { put() } else { self.syncing(node, put) }
+        });
+        let committed = match stable {
+            StableHow::Unstable => StableHow::Unstable,
+            _ => StableHow::FileSync,
+        };
+        match written {
+            Ok(()) => {}
+            // What was written before the error counts, unless it was to be synced.
+            Err(_) if bytes > 0 && stable == StableHow::Unstable && !self.is_lost() => {}
+            Err(status) => return Err(status),
+        }
+        Ok(Done::Written { count: u32::try_from(bytes).unwrap_or(u32::MAX), committed, wcc })
+    }
+
+    /// Writes; `bytes` is the number of those written, also after an error.
+    fn put(&self, node: &Node, offset: u64, data: &[u8], bytes: &mut usize) -> Outcome<()> {
+        let file = self.ok(node.open())?;
+        while let Some(left @ [_, ..]) = data.get(*bytes..) {
+            // Before it, so that no thread closes the file without a sync meanwhile, and after it, because a
+            // sync may have missed it.
+            node.set_dirty(true);
+            let count = self.ok(file.write(offset + *bytes as u64, left))?;
+            node.set_dirty(true);
+            if count == 0 {
+                return Err(Nfsstat3::Nfs3errIo);
+            }
+            *bytes += count;
+        }
+        Ok(())
+    }
+
+    /// Attributes of a file after a failure, if they are to be had.
+    fn known(&self, key: &FileKey) -> Option<crate::protocol::Fattr3> {
+        if self.is_lost() { None } else { self.attributes(key).ok() }
+    }
+}
+
+/// The data path of one core.
+pub(super) struct CephPath {
+    gateway: Arc<super::Cephfs>,
+    /// Buffers for bytes that arrived in the message, until they are written.
+    memory: CoreContext,
+    free: Vec<u32>,
+    depth: usize,
+    /// Passed to threads with each job.
+    answers: SyncSender<(u32, Done)>,
+    answered: Receiver<(u32, Done)>,
+}
+
+impl CephPath {
+    /// For up to `depth` requests at a time. Allocates.
+    pub(super) fn new(gateway: Arc<super::Cephfs>, memory: &CoreContext, depth: u32) -> Self {
+        let depth = depth.max(1);
+        let (answers, answered) = sync_channel(depth as usize);
+        Self {
+            gateway,
+            memory: memory.clone(),
+            free: (0..depth).rev().collect(),
+            depth: depth as usize,
+            answers,
+            answered,
+        }
+    }
+
+    fn stay(&self, data: WriteData<'_>) -> Outcome<Bulk> {
+        match data {
+            WriteData::Placed(bulk) => Ok(bulk),
+            WriteData::Inline(bytes) => {
+                let mut bulk = self.memory.bulk(bytes.len()).ok_or(Nfsstat3::Nfs3errJukebox)?;
+                bulk.bytes_mut().copy_from_slice(bytes);
+                Ok(bulk)
+            }
+        }
+    }
+}
+
+impl DataPath for CephPath {
+    fn start(
+        &mut self,
+        caller: &Caller,
+        file: &FileKey,
+        request: Request<WriteData<'_>>,
+    ) -> Started {
+        let request = match request.keep_data(|data| self.stay(data)) {
+            Ok(request) => request,
+            Err(status) => return Started::Done(failed(status)),
+        };
+        let Some(number) = self.free.pop() else {
+            return Started::Done(failed(Nfsstat3::Nfs3errJukebox));
+        };
+        let answers = self.answers.clone();
+        let job = Job { number, caller: *caller, key: *file, request, answers };
+        if self.gateway.workers.submit(job).is_err() {
+            self.free.push(number);
+            return Started::Done(failed(Nfsstat3::Nfs3errJukebox));
+        }
+        Started::Later(number)
+    }
+
+    fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool {
+        while let Ok((number, outcome)) = self.answered.try_recv() {
+            self.free.push(number);
+            done(number, outcome);
+        }
+        self.free.len() < self.depth
+    }
+}
+
+fn failed(status: Nfsstat3) -> Done {
+    Done::Failed { status, attributes: None }
+}

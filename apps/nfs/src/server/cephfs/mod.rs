@@ -1,0 +1,330 @@
+//! Exports a directory of CephFS through libcephfs (feature `cephfs`).
+//!
+//! Several servers with this back end, on several hosts, may serve one file system, next to other clients
+//! of Ceph: handles are numbers of files, the same on all of them if they share a seal key, and Ceph's
+//! "capabilities" keep their caches coherent. An attribute is answered from memory for as long as the
+//! metadata server has granted the right to cache it; libcephfs does not tell in advance, so that all
+//! calls are made by threads, and none by a core.
+//!
+//! libcephfs keeps unstable data in its memory. COMMIT and stable writes sync them (`ceph_ll_fsync`), and
+//! changes of names and attributes wait until the metadata server has journaled them. When Ceph evicts
+//! this client, because it did not answer for long or by a command, libcephfs drops these data and fails
+//! all calls: they end with NFS3ERR_IO, the write verifier changes, so that clients write again what they have
+//! not committed, and the file system is mounted again. This rests on `mds_session_blocklist_on_evict`, a
+//! default of Ceph.
+//!
+//! Permissions are checked here, by mode bits.
+
+mod attributes;
+mod data;
+mod names;
+mod node;
+mod rights;
+mod session;
+mod set;
+
+use super::caller::Caller;
+use super::file_system::{
+    Abilities, DataPath, DirectoryEntry, FileKey, FileSystem, Found, ListFrom, Listed, NewFile,
+    Outcome, Place, Space,
+};
+use super::nodes::Held;
+use crate::protocol::{Fattr3, Nfsstat3, Nfstime3, Sattr3, WccData};
+use crate::sys::ceph::{Step, text};
+use data::{CephPath, Workers};
+use rustix::io::Errno;
+use session::Session;
+use spinrpc::CoreContext;
+use std::ffi::CString;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Maximum length of a name, in bytes.
+const NAME_BYTES_MAX: u32 = 255;
+/// Number of links of a file. Ceph has no limit.
+const LINKS_MAX: u32 = i32::MAX as u32;
+/// Pause between attempts to mount again.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
+
+/// Options of a directory of CephFS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CephfsOptions {
+    /// Distinguishes the file systems of a server (`fsid` of RFC 1813 section 2.6).
+    pub fsid: u64,
+    /// Maximum number of files held. A file not used for 5 seconds is released.
+    pub open_files_max: usize,
+    /// Maximum number of data requests that one core has in progress, 1 or more; further ones get
+    /// NFS3ERR_JUKEBOX.
+    pub depth: u32,
+    /// Threads for the data requests of all cores: each waits for the cluster.
+    pub threads: usize,
+}
+
+impl Default for CephfsOptions {
+    fn default() -> Self {
+        Self { fsid: 1, open_files_max: 4096, depth: 256, threads: 4 }
+    }
+}
+
+/// Reason why a directory of CephFS cannot be exported.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The path has a zero byte.
+    #[error("the path has a zero byte")]
+    Path,
+    /// The configuration of the cluster cannot be read.
+    #[error(
+        "cannot read the configuration of Ceph: {0}; install /etc/ceph/ceph.conf, or name another file by \
+             the environment variable CEPH_CONF"
+    )]
+    Configuration(io::Error),
+    /// The file system cannot be mounted.
+    #[error(
+        "cannot mount {path} of CephFS: {source}; check that the directory exists, that the cluster is up, and \
+             that the client of CEPH_ARGS (such as --id=nfs) has a keyring in /etc/ceph"
+    )]
+    Mount {
+        /// Path in the file system.
+        path: String,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The threads could not be started.
+    #[error("cannot start threads: {0}")]
+    Threads(io::Error),
+}
+
+/// An exported directory of CephFS.
+pub struct Cephfs {
+    gateway: Arc<Gateway>,
+    workers: Workers,
+}
+
+/// The mount, shared by the threads.
+struct Gateway {
+    path: CString,
+    options: CephfsOptions,
+    root: FileKey,
+    current: RwLock<Arc<Session>>,
+    /// The next attempt to mount again comes no earlier.
+    renewal: Mutex<Instant>,
+    losses: Arc<AtomicU64>,
+    tended: Mutex<Instant>,
+}
+
+impl Cephfs {
+    /// Mounts a directory of CephFS, and starts its threads. Dropping it waits for operations in
+    /// progress. Waits for the cluster for 30 seconds at most.
+    ///
+    /// The file system, the client and its key are those of `ceph.conf` and of the environment variables
+    /// `CEPH_CONF` and `CEPH_ARGS`, as for the programs of Ceph.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(path: &str, options: &CephfsOptions) -> Result<Arc<Self>, OpenError> {
+        let in_c = text(path.as_bytes()).map_err(|_| OpenError::Path)?;
+        let losses = Arc::default();
+        let opened = Session::open(&in_c, options.fsid, options.open_files_max, &losses);
+        let session = opened.map_err(|(step, error)| open_error(path, step, error))?;
+        let now = Instant::now();
+        let gateway = Arc::new(Gateway {
+            path: in_c,
+            options: options.clone(),
+            root: *session.root.key(),
+            current: RwLock::new(Arc::new(session)),
+            renewal: Mutex::new(now),
+            losses,
+            tended: Mutex::new(now),
+        });
+        let workers = Workers::start(&gateway, "spin-nfs-ceph-", options.threads, None)
+            .map_err(OpenError::Threads)?;
+        Ok(Arc::new(Self { gateway, workers }))
+    }
+
+    /// Number of this client of Ceph, as in `ceph tell mds.* client ls`. It changes when the file system
+    /// is mounted again. Callable from any thread at any time.
+    pub fn client(&self) -> u64 {
+        self.gateway.current().client()
+    }
+}
+
+fn open_error(path: &str, step: Step, error: Errno) -> OpenError {
+    match step {
+        Step::Configure => OpenError::Configuration(error.into()),
+        Step::Mount => OpenError::Mount { path: path.to_owned(), source: error.into() },
+    }
+}
+
+impl Gateway {
+    /// The mount; another one if Ceph has evicted the client. NFS3ERR_IO while there is none.
+    fn session(&self) -> Outcome<Arc<Session>> {
+        let session = self.current();
+        if session.is_lost() { self.renew() } else { Ok(session) }
+    }
+
+    fn current(&self) -> Arc<Session> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Mounts again. One thread does; others do not wait for it.
+    fn renew(&self) -> Outcome<Arc<Session>> {
+        let Ok(mut next) = self.renewal.try_lock() else { return Err(Nfsstat3::Nfs3errIo) };
+        let present = self.current();
+        if !present.is_lost() {
+            return Ok(present);
+        }
+        if Instant::now() < *next {
+            return Err(Nfsstat3::Nfs3errIo);
+        }
+        let CephfsOptions { fsid, open_files_max, .. } = self.options;
+        match Session::open(&self.path, fsid, open_files_max, &self.losses) {
+            Ok(session) => {
+                let session = Arc::new(session);
+                let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+                *current = Arc::clone(&session);
+                Ok(session)
+            }
+            Err((_, error)) => {
+                tracing::warn!(
+                    "cannot mount {} of CephFS again: {error}",
+                    self.path.to_string_lossy()
+                );
+                *next = Instant::now() + RENEWAL_PAUSE;
+                Err(Nfsstat3::Nfs3errIo)
+            }
+        }
+    }
+
+    /// Closes unused files, once per tick. May wait for the cluster.
+    fn tend(&self, tick: Duration) {
+        let Ok(mut tended) = self.tended.try_lock() else { return };
+        if tended.elapsed() < tick {
+            return;
+        }
+        *tended = Instant::now();
+        drop(tended);
+        self.current().tend();
+    }
+}
+
+impl FileSystem for Cephfs {
+    fn blocks(&self) -> bool {
+        true
+    }
+
+    fn losses(&self) -> u64 {
+        self.gateway.losses.load(Ordering::SeqCst)
+    }
+
+    fn root(&self) -> FileKey {
+        self.gateway.root
+    }
+
+    fn attributes(&self, file: &FileKey) -> Outcome<Fattr3> {
+        self.gateway.session()?.attributes(file)
+    }
+
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        file: &FileKey,
+        new: &Sattr3,
+        guard: Option<Nfstime3>,
+        wcc: &mut WccData,
+    ) -> Outcome<()> {
+        self.gateway.session()?.set_attributes(caller, file, new, guard, wcc)
+    }
+
+    fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32> {
+        let session = self.gateway.session()?;
+        let node = session.node(file)?;
+        Ok(session.live(&node.inode)?.access(caller, wanted))
+    }
+
+    fn lookup(&self, caller: &Caller, at: Place<'_>) -> Outcome<Found> {
+        self.gateway.session()?.lookup(caller, at)
+    }
+
+    fn read_link(&self, _caller: &Caller, link: &FileKey) -> Outcome<Vec<u8>> {
+        let session = self.gateway.session()?;
+        let node = session.node(link)?;
+        session.live(&node.inode)?;
+        match node.kind {
+            crate::protocol::Ftype3::Nf3lnk => session.ok(node.inode.read_link()),
+            _ => Err(Nfsstat3::Nfs3errInval),
+        }
+    }
+
+    fn make(
+        &self,
+        caller: &Caller,
+        at: Place<'_>,
+        new: NewFile<'_>,
+        wcc: &mut WccData,
+    ) -> Outcome<Found> {
+        self.gateway.session()?.make(caller, at, new, wcc)
+    }
+
+    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
+        self.gateway.session()?.remove(caller, at, false, wcc)
+    }
+
+    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
+        self.gateway.session()?.remove(caller, at, true, wcc)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        wccs: &mut (WccData, WccData),
+    ) -> Outcome<()> {
+        self.gateway.session()?.rename(caller, from, to, wccs)
+    }
+
+    fn link(
+        &self,
+        caller: &Caller,
+        file: &FileKey,
+        at: Place<'_>,
+        wcc: &mut WccData,
+    ) -> Outcome<()> {
+        self.gateway.session()?.link(caller, file, at, wcc)
+    }
+
+    fn list(
+        &self,
+        caller: &Caller,
+        directory: &FileKey,
+        from: &ListFrom,
+        take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Outcome<Listed> {
+        self.gateway.session()?.list(caller, directory, from, take)
+    }
+
+    fn space(&self, _caller: &Caller) -> Outcome<Space> {
+        self.gateway.session()?.space()
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            file_bytes_max: set::FILE_BYTES_MAX,
+            name_bytes_max: NAME_BYTES_MAX,
+            links_max: LINKS_MAX,
+            time_step: Nfstime3 { seconds: 0, nseconds: 1 },
+        }
+    }
+
+    fn stop(&self) {
+        self.workers.stop();
+    }
+
+    fn data_path(self: Arc<Self>, core: &CoreContext) -> Box<dyn DataPath> {
+        let depth = self.gateway.options.depth;
+        Box::new(CephPath::new(self, core, depth))
+    }
+}
