@@ -8,7 +8,7 @@ const NOBODY: u32 = 65_534;
 /// User of bob of the other realm, by the map.
 const BOB: u32 = 5555;
 
-/// Whoever administers a realm can give its principals any name: only those of the server's realm are users of its host.
+/// The administrator of a realm can give its principals any name: only those of the server's realm are users of its host.
 #[test]
 fn users_of_a_trusted_realm_are_anonymous_unless_the_map_names_them() {
     let test = "realms::users_of_a_trusted_realm_are_anonymous_unless_the_map_names_them";

@@ -393,7 +393,7 @@ impl CoreCell {
                 }
                 Mail::Shutdown => {
                     #[cfg(feature = "gss")]
-                    self.finish_all_put_off();
+                    self.finish_all_seals();
                     self.reactor().shut_down();
                 }
             }

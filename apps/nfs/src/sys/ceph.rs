@@ -125,8 +125,11 @@ impl Mount {
 
     fn create() -> Result<Self> {
         let mut raw = ptr::null_mut();
-        // SAFETY: writes a pointer to `raw` if it succeeds.
-        checked(unsafe { raw::ceph_create(&raw mut raw, ptr::null()) })?;
+        let id = id_of(&std::env::var("CEPH_ARGS").unwrap_or_default()).map(text).transpose()?;
+        let id = id.as_ref().map_or(ptr::null(), |id| id.as_ptr());
+        // SAFETY: writes a pointer to `raw` if it succeeds; the id, if not null, ends with a zero, and is
+        // copied.
+        checked(unsafe { raw::ceph_create(&raw mut raw, id) })?;
         let raw = NonNull::new(raw).ok_or(Errno::NOMEM)?;
         Ok(Self { raw, is_mounted: false, is_abandoned: AtomicBool::new(false) })
     }
@@ -142,6 +145,8 @@ impl Mount {
             (c"fuse_default_permissions", c"true"),
             (c"client_permissions", c"false"),
             (c"client_mount_timeout", MOUNT_SECONDS),
+            // The name of the directory of snapshots: one that is never looked up, so that there are none.
+            (c"client_snapdir", c"/"),
         ];
         for (option, value) in settings {
             // SAFETY: as above; both end with a zero, and are copied.
@@ -453,10 +458,11 @@ impl Inode {
         checked(unsafe { raw::ceph_ll_sync_inode(self.mount(), self.raw(), 0) })
     }
 
-    /// Opens a regular file for reading and writing, or, in a snapshot, for reading.
-    pub(crate) fn open(&self, is_writable: bool) -> Result<OpenFile> {
+    /// Opens a regular file, which is not in a snapshot (libcephfs aborts when one is written to), for reading
+    /// and writing.
+    pub(crate) fn open(&self) -> Result<OpenFile> {
         let user = User::root()?;
-        let flags = if is_writable { libc::O_RDWR } else { libc::O_RDONLY };
+        let flags = libc::O_RDWR;
         let mut file = ptr::null_mut();
         // SAFETY: as above; writes a pointer to an open file, which is ours.
         checked(unsafe {
@@ -584,6 +590,25 @@ impl Drop for OpenFile {
     }
 }
 
+/// The id in the arguments of `CEPH_ARGS`, as programs of Ceph find it: the last of `--id ID`, `--user ID`,
+/// `--name client.ID` and `-n client.ID`. libcephfs ignores these arguments.
+fn id_of(arguments: &str) -> Option<&[u8]> {
+    let mut words = arguments.split_ascii_whitespace();
+    let mut id = None;
+    while let Some(word) = words.next() {
+        let (key, value) = match word.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (word, None),
+        };
+        let is_name = matches!(key, "--name" | "-n");
+        if is_name || matches!(key, "--id" | "--user") {
+            let value = value.or_else(|| words.next())?;
+            id = Some(if is_name { value.strip_prefix("client.").unwrap_or(value) } else { value });
+        }
+    }
+    id.map(str::as_bytes)
+}
+
 /// Attributes without values, to be set in part.
 pub(crate) fn no_attributes() -> CephStatx {
     // SAFETY: numbers, of which zero is a value.
@@ -610,4 +635,23 @@ fn checked(result: c_int) -> Result<()> {
 
 fn counted(result: c_int) -> Result<usize> {
     usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::id_of;
+
+    #[test]
+    fn the_id_is_found_among_the_arguments() {
+        let none: [&str; 3] = ["", "--log-file=x --debug-ms 1", "--id"];
+        assert!(none.iter().all(|arguments| id_of(arguments).is_none()));
+        let one = [
+            "--id=nfs",
+            "--id nfs",
+            "--conf x -n client.nfs",
+            "--id=x --name=client.nfs",
+            "--user nfs",
+        ];
+        assert!(one.iter().all(|arguments| id_of(arguments) == Some(b"nfs".as_slice())));
+    }
 }

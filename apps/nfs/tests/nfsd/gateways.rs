@@ -6,10 +6,10 @@ use crate::host::Host;
 use crate::session::{Session, made, mode, status};
 use nfs3_types::nfs3::{createhow3, createverf3, nfs_fh3, nfsstat3, stable_how, writeverf3};
 use rustix::process::{Pid, Signal, kill_process};
-use spinrpc_nfs::protocol::Sattr3;
+use spinrpc_nfs::protocol::{Nfsstat3, Sattr3};
 use spinrpc_nfs::server::cephfs::{Cephfs, CephfsOptions};
 use spinrpc_nfs::server::exports::{Caller, CallerGroups};
-use spinrpc_nfs::server::file_system::{FileSystem, NewFile, Place};
+use spinrpc_nfs::server::file_system::{FileKey, FileSystem, NewFile, Place};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -198,34 +198,188 @@ fn write_until_renewed(
     panic!("the write verifier stays: {failures:?}");
 }
 
+/// Two gateways, and a file of the first, whose client of Ceph is evicted: blocks 0 and 2 are committed,
+/// block 1 is not.
+struct Evicted {
+    host: Host,
+    client: Arc<Cephfs>,
+    other: Host,
+    file: nfs_fh3,
+    /// Another file of the same gateway.
+    another: nfs_fh3,
+    /// The write verifier of all blocks.
+    old: writeverf3,
+}
+
+impl Evicted {
+    fn new() -> Self {
+        let path = new_directory();
+        let ((host, client), (other, _)) = (gateway(&path), gateway(&path));
+        let session = host.session();
+        let file = session.create(&host.root(), "file");
+        let another = session.create(&host.root(), "another");
+        let write = |number: usize, stable| {
+            let offset = (number * BLOCK) as u64;
+            session.write_as(&file, offset, &block(number), stable).unwrap().verf
+        };
+        let old = write(0, stable_how::FILE_SYNC);
+        assert_eq!(write(2, stable_how::UNSTABLE), old);
+        assert_eq!(session.commit(&file, 0, 0).unwrap().verf, old);
+        assert_eq!(write(1, stable_how::UNSTABLE), old);
+        evict(&client);
+        Self { host, client, other, file, another, old }
+    }
+
+    /// Checks by the other gateway that nothing is lost that was committed.
+    fn check_committed(&self) {
+        let session = self.other.session();
+        for number in [0, 2] {
+            let read = session.read(&self.file, (number * BLOCK) as u64, BLOCK as u32).unwrap().0;
+            assert!(read == block(number), "block {number} is lost");
+        }
+    }
+
+    /// Writes block 1 as a client does that has not committed it.
+    fn write_again(&self, verifier: writeverf3) {
+        let (session, offset) = (self.host.session(), BLOCK as u64);
+        let unstable = stable_how::UNSTABLE;
+        let again = session.write_as(&self.file, offset, &block(1), unstable).unwrap();
+        assert_eq!(again.verf, verifier);
+        assert_eq!(session.commit(&self.file, 0, 0).unwrap().verf, verifier);
+        let read = self.other.session().read(&self.file, offset, BLOCK as u32).unwrap().0;
+        assert!(read == block(1));
+    }
+}
+
 #[test]
 fn an_evicted_client_fails_calls_and_changes_the_write_verifier() {
+    let evicted = Evicted::new();
+    let session = evicted.host.session();
+    let (verifier, failures) = write_until_renewed(&session, &evicted.another, evicted.old);
+    assert!(!failures.is_empty());
+    assert!(failures.iter().all(|status| *status == nfsstat3::NFS3ERR_IO), "{failures:?}");
+    evicted.check_committed();
+    evicted.write_again(verifier);
+}
+
+/// A client that gets NFS3ERR_IO for a COMMIT gives up the data; with another verifier it writes them again.
+#[test]
+fn a_commit_after_an_eviction_demands_the_data_again() {
+    let evicted = Evicted::new();
+    let session = evicted.host.session();
+    let (end, before) = (Instant::now() + PATIENCE, evicted.client.client());
+    let verifier = loop {
+        match session.commit(&evicted.file, 0, 0) {
+            Ok(committed) => break committed.verf,
+            Err((status, _)) => assert_eq!(status, nfsstat3::NFS3ERR_JUKEBOX),
+        }
+        assert!(Instant::now() < end);
+    };
+    assert_ne!(verifier, evicted.old, "block 1 is lost");
+    assert_ne!(evicted.client.client(), before);
+    evicted.check_committed();
+    evicted.write_again(verifier);
+}
+
+/// Runs statements of Python with a mount of the whole file system, `fs`.
+fn with_python(statements: &str) {
+    let program = format!(
+        "import cephfs, os; fs = cephfs.LibCephFS(conffile=os.environ['CEPH_CONF']); fs.mount(); \
+         {statements}; fs.shutdown()"
+    );
+    // The one of the system, for which Ceph has its module.
+    let done = Command::new("/usr/bin/python3").args(["-c", &program]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn snapshots_are_not_served() {
     let path = new_directory();
-    let ((host, client), (other, _)) = (gateway(&path), gateway(&path));
-    let (session, reader) = (host.session(), other.session());
-    let file = session.create(&host.root(), "file");
-    let stable = session.write_as(&file, 0, &block(0), stable_how::FILE_SYNC).unwrap();
-    let offset = BLOCK as u64;
-    let unstable = session.write_as(&file, offset, &block(1), stable_how::UNSTABLE).unwrap();
-    assert_eq!(stable.verf, unstable.verf);
-    let before = client.client();
-    evict(&client);
-    let commit = session.commit(&file, 0, 0);
-    let read = |offset| reader.read(&file, offset, BLOCK as u32).map(|(data, _)| data);
-    match &commit {
-        // It came before the eviction reached the data.
-        Ok(done) if done.verf == unstable.verf => assert_eq!(read(offset), Ok(block(1))),
-        Ok(_) => {}
-        Err((status, _)) => assert_eq!(*status, nfsstat3::NFS3ERR_IO),
+    let (host, client) = gateway(&path);
+    let (session, root) = (host.session(), host.root());
+    let file = session.create(&root, "file");
+    assert_eq!(session.write(&file, 0, b"content"), nfsstat3::NFS3_OK);
+    with_python(&format!("fs.mkdir('{path}/.snap/snapshot', 0o755)"));
+    assert_eq!(status(session.lookup(&root, ".snap")), nfsstat3::NFS3ERR_NOENT);
+    assert_eq!(status(session.try_mkdir(&root, ".snap")), nfsstat3::NFS3ERR_ACCES);
+    assert_eq!(status(session.rename((&root, "file"), (&root, ".snap"))), nfsstat3::NFS3ERR_ACCES);
+    assert_eq!(status(session.link(&file, &root, ".snap")), nfsstat3::NFS3ERR_ACCES);
+    // Handles of an earlier version: of the first snapshots, and of what holds those of a directory.
+    for of in [&root, &file] {
+        let number = session.getattr(of).unwrap().fileid;
+        for snapshot in (1..100).chain([u64::MAX]) {
+            let key =
+                FileKey::of(&((u128::from(number) << 64) | u128::from(snapshot)).to_be_bytes());
+            assert_eq!(client.attributes(&key).err(), Some(Nfsstat3::Nfs3errStale));
+        }
     }
-    let (verifier, failures) = write_until_renewed(&session, &file, unstable.verf);
-    let failed = failures.iter().chain(commit.as_ref().err().map(|(status, _)| status));
-    let failed: Vec<_> = failed.collect();
-    assert!(!failed.is_empty() && failed.iter().all(|status| **status == nfsstat3::NFS3ERR_IO));
-    assert_ne!(client.client(), before);
-    // As a client does that has not committed it.
-    let again = session.write_as(&file, offset, &block(1), stable_how::UNSTABLE).unwrap();
-    assert_eq!(again.verf, verifier);
-    assert_eq!(session.commit(&file, 0, 0).unwrap().verf, verifier);
-    assert_eq!((read(0), read(offset)), (Ok(block(0)), Ok(block(1))));
+    with_python(&format!("fs.rmdir('{path}/.snap/snapshot')"));
+    assert_eq!(session.read(&file, 0, 7), Ok((b"content".to_vec(), true)));
+}
+
+/// A client of Ceph moves a directory out of the exported tree: its handle does not lead to others.
+#[test]
+fn parents_outside_the_tree_are_not_found() {
+    let (path, outside) = (new_directory(), new_directory());
+    let (moved, below) = {
+        let (host, _) = gateway(&path);
+        let session = host.session();
+        let moved = session.mkdir(&host.root(), "moved");
+        let below = session.mkdir(&moved, "below");
+        assert_eq!(session.lookup(&below, "..").unwrap().object, moved);
+        assert_eq!(session.lookup(&moved, "..").unwrap().object, host.root());
+        (moved, below)
+    };
+    with_python(&format!("fs.rename('{path}/moved', '{outside}/moved')"));
+    // Without a cache.
+    let (host, _) = gateway(&path);
+    let session = host.session();
+    for directory in [&below, &moved] {
+        assert_eq!(status(session.lookup(directory, "..")), nfsstat3::NFS3ERR_STALE);
+    }
+    let root = host.root();
+    assert_eq!(session.lookup(&root, "..").unwrap().object, root);
+}
+
+/// Another directory takes the exported path, and then the client is evicted.
+#[test]
+fn another_directory_at_the_path_is_not_served() {
+    let path = new_directory();
+    let (host, client) = gateway(&path);
+    let session = host.session();
+    with_python(&format!("fs.rename('{path}', '{path}-old'); fs.mkdir('{path}', 0o777)"));
+    evict(&client);
+    let end = Instant::now() + Duration::from_secs(3);
+    let mut failures = 0;
+    while Instant::now() < end {
+        let made = session.try_mkdir(&host.root(), &format!("directory-{failures}"));
+        assert_eq!(status(made), nfsstat3::NFS3ERR_IO);
+        failures += 1;
+    }
+    with_python(&format!("fs.rename('{path}', '{path}-new'); fs.rename('{path}-old', '{path}')"));
+    let end = Instant::now() + PATIENCE;
+    while session.try_mkdir(&host.root(), "directory").is_err() {
+        assert!(Instant::now() < end);
+    }
+}
+
+/// The client of `CEPH_ARGS`: by another process, because variables are those of a process.
+#[test]
+fn the_environment_names_the_client() {
+    let folder = PathBuf::from(std::env::var("CEPH_CONF").unwrap()).with_file_name("");
+    let ring = folder.join("keyring");
+    let rights = ["mon", "allow r", "mds", "allow rw", "osd", "allow rw"];
+    let args = [["auth", "get-or-create", "client.nfs"].as_slice(), &rights].concat();
+    let key = Command::new("ceph").args(args).output().unwrap();
+    assert!(key.status.success());
+    let mut keys = fs::read(&ring).unwrap();
+    keys.extend(key.stdout);
+    fs::write(&ring, keys).unwrap();
+    let mounts_as = |name: &str| {
+        let mut test = Command::new(std::env::current_exe().unwrap());
+        test.args(["--exact", "gateways::a_handle_outlives_the_server"]);
+        test.env("CEPH_ARGS", format!("--id={name}")).output().unwrap().status.success()
+    };
+    assert!(mounts_as("nfs"));
+    assert!(!mounts_as("nobody"));
 }

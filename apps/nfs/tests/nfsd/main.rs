@@ -29,8 +29,13 @@ mod rights;
 mod session;
 mod wire;
 
-/// A test of each case, for a back end.
+/// A test of each case, for a back end. With `rights` those of a back end that checks permissions itself.
 macro_rules! suite {
+    (rights $back_end:path) => {
+        suite! { $back_end =>
+            rights: a_file_is_read_and_written_by_whom_the_mode_allows, the_owner_reads_and_writes_whatever_the_mode_is, a_directory_is_changed_and_searched_by_whom_the_mode_allows, attributes_are_set_by_whom_they_belong_to, a_directory_with_the_group_bit_gives_its_group, a_sticky_directory_keeps_what_others_made, no_program_runs_for_a_group_of_others, devices_are_made_by_root_alone;
+        }
+    };
     ($back_end:path) => {
         suite! { $back_end =>
             attributes: a_root_that_is_a_directory, sizes_are_set, times_are_set,
@@ -64,6 +69,7 @@ macro_rules! suite {
 /// Answers at once, on the core.
 mod memory {
     suite!(crate::back_end::memory);
+    suite!(rights crate::back_end::memory);
 }
 
 /// The same, but blocking: through the thread pool, and polled data paths.
@@ -85,4 +91,5 @@ mod modest_directory {
 #[cfg(feature = "cephfs")]
 mod cephfs {
     suite!(crate::back_end::cephfs);
+    suite!(rights crate::back_end::cephfs);
 }

@@ -1,11 +1,12 @@
-//! Permissions by mode bits, and a full file system: the back end in memory.
+//! Permissions by mode bits, of the back ends that check them; and a full file system: the back end in memory.
 
 use crate::back_end;
 use crate::host::{self, Host, MAIN};
-use crate::session::{Session, mode, status};
+use crate::session::{Session, made, mode, some, status};
 use nfs3_types::nfs3::{
     ACCESS3_EXTEND, ACCESS3_MODIFY, ACCESS3_READ, FSSTAT3args, FSSTAT3resok, NFS_PROGRAM,
-    Nfs3Option, nfs_fh3, nfsstat3, post_op_attr, sattr3, set_mtime,
+    Nfs3Option, createhow3, devicedata3, mknoddata3, nfs_fh3, nfsstat3, post_op_attr, sattr3,
+    set_mtime, specdata3,
 };
 use spinrpc_nfs::server::memory::MemoryOptions;
 
@@ -17,18 +18,19 @@ const ROOT: (u32, u32) = (0, 0);
 const ACCES: nfsstat3 = nfsstat3::NFS3ERR_ACCES;
 const PERM: nfsstat3 = nfsstat3::NFS3ERR_PERM;
 
-/// A session, and a directory that belongs to the owner.
-fn start() -> (Host, Session, nfs_fh3) {
-    let host = Host::start(back_end::memory());
+/// A session, and a directory that belongs to the owner. The root is sticky, and anyone's.
+fn start(host: &Host) -> (Session, nfs_fh3) {
     let session = host.session();
+    session.act_as(Some(ROOT));
+    session.setattr(&host.root(), mode(0o1777), None).unwrap();
     session.act_as(Some(OWNER));
     let directory = session.mkdir(&host.root(), "home");
-    (host, session, directory)
+    session.setattr(&directory, mode(0o755), None).unwrap();
+    (session, directory)
 }
 
-#[test]
-fn a_file_is_read_and_written_by_whom_the_mode_allows() {
-    let (_host, session, home) = start();
+pub(crate) fn a_file_is_read_and_written_by_whom_the_mode_allows(host: &Host) {
+    let (session, home) = start(host);
     let file = session.create(&home, "file");
     session.setattr(&file, mode(0o640), None).unwrap();
     session.write(&file, 0, b"content");
@@ -47,9 +49,8 @@ fn a_file_is_read_and_written_by_whom_the_mode_allows() {
 
 /// "The server's permission checking algorithm should allow the owner of a file to access it regardless
 /// of the permission setting" (section 4.4): it was open when that was changed.
-#[test]
-fn the_owner_reads_and_writes_whatever_the_mode_is() {
-    let (_host, session, home) = start();
+pub(crate) fn the_owner_reads_and_writes_whatever_the_mode_is(host: &Host) {
+    let (session, home) = start(host);
     let file = session.create(&home, "file");
     session.setattr(&file, mode(0), None).unwrap();
     assert_eq!(session.write(&file, 0, b"content"), nfsstat3::NFS3_OK);
@@ -57,9 +58,8 @@ fn the_owner_reads_and_writes_whatever_the_mode_is() {
     assert_eq!(session.access(&file, ACCESS3_READ).unwrap().access, 0);
 }
 
-#[test]
-fn a_directory_is_changed_and_searched_by_whom_the_mode_allows() {
-    let (_host, session, home) = start();
+pub(crate) fn a_directory_is_changed_and_searched_by_whom_the_mode_allows(host: &Host) {
+    let (session, home) = start(host);
     session.create(&home, "file");
     session.act_as(Some(STRANGER));
     assert!(session.lookup(&home, "file").is_ok());
@@ -74,9 +74,8 @@ fn a_directory_is_changed_and_searched_by_whom_the_mode_allows() {
     assert!(session.lookup(&home, "file").is_ok());
 }
 
-#[test]
-fn a_sticky_directory_keeps_what_others_made() {
-    let (host, session, _) = start();
+pub(crate) fn a_sticky_directory_keeps_what_others_made(host: &Host) {
+    let (session, _) = start(host);
     session.create(&host.root(), "file");
     session.act_as(Some(STRANGER));
     session.create(&host.root(), "mine");
@@ -86,9 +85,8 @@ fn a_sticky_directory_keeps_what_others_made() {
     session.remove(&host.root(), "mine").unwrap();
 }
 
-#[test]
-fn attributes_are_set_by_whom_they_belong_to() {
-    let (_host, session, home) = start();
+pub(crate) fn attributes_are_set_by_whom_they_belong_to(host: &Host) {
+    let (session, home) = start(host);
     let file = session.create(&home, "file");
     session.setattr(&file, mode(0o666), None).unwrap();
     let uid = |uid| sattr3 { uid: Nfs3Option::Some(uid), ..sattr3::default() };
@@ -111,9 +109,8 @@ fn attributes_are_set_by_whom_they_belong_to() {
     assert_eq!(session.getattr(&file).unwrap().mode, 0o755, "it runs as its owner no more");
 }
 
-#[test]
-fn a_directory_with_the_group_bit_gives_its_group() {
-    let (_host, session, home) = start();
+pub(crate) fn a_directory_with_the_group_bit_gives_its_group(host: &Host) {
+    let (session, home) = start(host);
     session.setattr(&home, mode(0o2777), None).unwrap();
     session.act_as(Some(STRANGER));
     let below = session.mkdir(&home, "below");
@@ -122,6 +119,34 @@ fn a_directory_with_the_group_bit_gives_its_group() {
     assert_eq!(attributes.mode, 0o2755);
     let file = session.create(&below, "file");
     assert_eq!(session.getattr(&file).unwrap().gid, OWNER.1);
+}
+
+pub(crate) fn no_program_runs_for_a_group_of_others(host: &Host) {
+    let (session, home) = start(host);
+    session.setattr(&home, mode(0o2777), None).unwrap();
+    let made = |name, user| {
+        session.act_as(Some(user));
+        let how = createhow3::GUARDED(mode(0o6755));
+        let attributes = session.getattr(&made(session.create_as(&home, name, how))).unwrap();
+        assert_eq!((attributes.uid, attributes.gid), (user.0, OWNER.1));
+        attributes.mode
+    };
+    assert_eq!(made("of a stranger", STRANGER), 0o4755);
+    assert_eq!(made("of a member", MEMBER), 0o6755);
+}
+
+pub(crate) fn devices_are_made_by_root_alone(host: &Host) {
+    let (session, home) = start(host);
+    let spec = || specdata3 { specdata1: 1, specdata2: 3 };
+    let device = || devicedata3 { dev_attributes: mode(0o600), spec: spec() };
+    for device in [mknoddata3::NF3CHR(device()), mknoddata3::NF3BLK(device())] {
+        assert_eq!(status(session.mknod(&home, "device", device)), PERM);
+    }
+    assert_eq!(status(session.lookup(&home, "device")), nfsstat3::NFS3ERR_NOENT);
+    session.mknod(&home, "fifo", mknoddata3::NF3FIFO(mode(0o600))).unwrap();
+    session.act_as(Some(ROOT));
+    let made = session.mknod(&home, "device", mknoddata3::NF3CHR(device())).unwrap();
+    assert_eq!(some(made.obj_attributes).rdev, spec());
 }
 
 fn small(bytes_max: u64, files_max: u64) -> Host {

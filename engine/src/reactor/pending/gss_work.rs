@@ -283,6 +283,11 @@ impl GssWork {
         self.finish_first(|work| matches!(work, Work::Seal(reply) if reply.conn == conn))
     }
 
+    /// The same for the first answer on any connection.
+    pub(in crate::reactor) fn finish_any_seal(&mut self) -> Option<Finished> {
+        self.finish_first(|work| matches!(work, Work::Seal(_)))
+    }
+
     fn finish_first(&mut self, is_meant: impl FnMut(&Work) -> bool) -> Option<Finished> {
         let index = self.waiting.iter().position(is_meant)?;
         let work = self.waiting.get_mut(index)?;

@@ -150,10 +150,16 @@ impl CoreCell {
     }
 
     /// The engine shuts down: answers that were given are sent.
-    pub(in crate::reactor) fn finish_all_put_off(&self) {
-        let mut reactor = self.reactor();
-        while let Some(reply) = reactor.gss_work.take_put_off() {
-            reactor.finish_deferred(reply);
+    pub(in crate::reactor) fn finish_all_seals(&self) {
+        loop {
+            let reply = self.reactor().gss_work.take_put_off();
+            let Some(reply) = reply else { break };
+            self.reactor().finish_deferred(reply);
+        }
+        loop {
+            let finished = self.reactor().gss_work.finish_any_seal();
+            let Some(Finished::Seal(sealed, end)) = finished else { return };
+            self.send_sealed(sealed, end);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Converts the attributes of libcephfs to the types of RFC 1813 section 2.6.
 
-use crate::protocol::{Fattr3, Ftype3, Nfstime3, Specdata3, WccAttr};
-use crate::server::file_system::FileKey;
+use crate::protocol::{Fattr3, Ftype3, Nfsstat3, Nfstime3, Specdata3, WccAttr};
+use crate::server::file_system::{FileKey, Outcome};
 use crate::sys::ceph::{CephStatx, Vino};
 use libc::timespec;
 use rustix::fs::{FileType, major, makedev, minor};
@@ -11,6 +11,8 @@ const BLOCK_BYTES: u64 = 512;
 /// Mask of the permission bits of a mode.
 pub(super) const RIGHTS: u32 = 0o7777;
 const KEY_BYTES: usize = 16;
+/// Number of the "snapshot" that is the present (CEPH_NOSNAP).
+const PRESENT: u64 = u64::MAX - 1;
 
 /// A file as it was at one time.
 #[derive(Clone, Copy)]
@@ -61,16 +63,23 @@ impl Stat {
         (all == changes || all == 0).then_some(WccAttr { size, mtime, ctime })
     }
 
+    /// NFS3ERR_STALE in a snapshot: those are not served, because a change of one would be taken for a change of
+    /// the present, or abort libcephfs.
+    pub(super) fn demand_present(&self) -> Outcome<()> {
+        if self.vino.snapid == PRESENT { Ok(()) } else { Err(Nfsstat3::Nfs3errStale) }
+    }
+
     pub(super) fn is_directory(&self) -> bool {
         self.attributes.r#type == Ftype3::Nf3dir
     }
 }
 
-/// Number of the file of a key.
+/// Number of the file of a key. `None` for snapshots, which are not served.
 pub(super) fn vino(key: &FileKey) -> Option<Vino> {
     let bytes: &[u8; KEY_BYTES] = key.as_bytes().try_into().ok()?;
     let number = |half: &[u8]| half.try_into().map(u64::from_be_bytes).ok();
-    Some(Vino { ino: number(&bytes[..8])?, snapid: number(&bytes[8..])? })
+    let vino = Vino { ino: number(&bytes[..8])?, snapid: number(&bytes[8..])? };
+    (vino.snapid == PRESENT).then_some(vino)
 }
 
 /// Number of a device.

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// Clock period for files held.
 const TICK: Duration = Duration::from_secs(1);
+/// Sessions that a COMMIT tries, of which all but the last were lost.
+const COMMITS_MAX: u32 = 2;
 
 /// The threads of a gateway. Their queue is unbounded: each core has no more requests at a time than
 /// slots.
@@ -53,12 +55,30 @@ impl Work<Job> for Gateway {
 
 impl Gateway {
     fn answer(&self, caller: &Caller, key: &FileKey, request: Request<Bulk>) -> Done {
+        if let Request::Commit { .. } = request {
+            return self.commit(caller, key);
+        }
         let session = match self.session() {
             Ok(session) => session,
             Err(status) => return failed(status),
         };
         let done = session.transfer(caller, key, request);
         done.unwrap_or_else(|status| Done::Failed { status, attributes: session.known(key) })
+    }
+
+    /// Commits. When Ceph has evicted this client, the next session commits, which has nothing to sync: that
+    /// changes the write verifier, so that the NFS client writes again what it has not committed. With
+    /// NFS3ERR_IO it would drop these data. NFS3ERR_JUKEBOX as long as there is no other session.
+    fn commit(&self, caller: &Caller, key: &FileKey) -> Done {
+        for _ in 0..COMMITS_MAX {
+            let Ok(session) = self.session() else { break };
+            match session.commit(caller, key) {
+                Ok(done) => return done,
+                Err(_) if session.is_lost() => {}
+                Err(status) => return Done::Failed { status, attributes: session.known(key) },
+            }
+        }
+        failed(Nfsstat3::Nfs3errJukebox)
     }
 }
 
@@ -71,15 +91,19 @@ impl Session {
             Request::Write { offset, data, stable } => {
                 self.write(caller, &node, offset, &data, stable)
             }
-            Request::Commit { .. } => {
-                let mut wcc = WccData::default();
-                self.changing(&node, &mut wcc, |present| {
-                    present.demand_data(caller, Right::Write)?;
-                    self.syncing(&node, || Ok(()))
-                })?;
-                Ok(Done::Committed { wcc })
-            }
+            Request::Commit { .. } => self.commit(caller, key),
         }
+    }
+
+    fn commit(&self, caller: &Caller, key: &FileKey) -> Outcome<Done> {
+        let node = self.node(key)?;
+        node.demand_regular()?;
+        let mut wcc = WccData::default();
+        self.changing_by(0, &node, &mut wcc, |present| {
+            present.demand_data(caller, Right::Write)?;
+            self.syncing(&node, || Ok(()))
+        })?;
+        Ok(Done::Committed { wcc })
     }
 
     /// The attributes are those from before: to read changes but the time of access.
@@ -154,7 +178,7 @@ impl Session {
         Ok(())
     }
 
-    /// Attributes of a file after a failure, if they are to be had.
+    /// Attributes of a file after a failure, as far as the cluster still gives them.
     fn known(&self, key: &FileKey) -> Option<crate::protocol::Fattr3> {
         if self.is_lost() { None } else { self.attributes(key).ok() }
     }

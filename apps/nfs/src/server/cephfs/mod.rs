@@ -9,9 +9,11 @@
 //! libcephfs keeps unstable data in its memory. COMMIT and stable writes sync them (`ceph_ll_fsync`), and
 //! changes of names and attributes wait until the metadata server has journaled them. When Ceph evicts
 //! this client, because it did not answer for long or by a command, libcephfs drops these data and fails
-//! all calls: they end with NFS3ERR_IO, the write verifier changes, so that clients write again what they have
-//! not committed, and the file system is mounted again. This rests on `mds_session_blocklist_on_evict`, a
-//! default of Ceph.
+//! all calls: they end with NFS3ERR_IO, the write verifier changes, and the file system is mounted again.
+//! COMMIT waits for that and succeeds, so that clients, by the verifier, write again what they have not
+//! committed. This rests on `mds_session_blocklist_on_evict`, a default of Ceph.
+//!
+//! Snapshots are not served. The parent of a directory is only found below the root.
 //!
 //! Permissions are checked here, by mode bits.
 
@@ -176,11 +178,19 @@ impl Gateway {
         if !present.is_lost() {
             return Ok(present);
         }
+        present.await_loss();
         if Instant::now() < *next {
             return Err(Nfsstat3::Nfs3errIo);
         }
         let CephfsOptions { fsid, open_files_max, .. } = self.options;
         match Session::open(&self.path, fsid, open_files_max, &self.losses) {
+            // Another directory has its path now, to which handles must not lead.
+            Ok(session) if *session.root.key() != self.root => {
+                let path = self.path.to_string_lossy();
+                tracing::warn!("{path} of CephFS is another directory than at the start");
+                *next = Instant::now() + RENEWAL_PAUSE;
+                Err(Nfsstat3::Nfs3errIo)
+            }
             Ok(session) => {
                 let session = Arc::new(session);
                 let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);

@@ -2,7 +2,7 @@
 
 use super::attributes::{RIGHTS, Stat, device};
 use super::node::Node;
-use super::rights::Right;
+use super::rights::{Right, demand_device};
 use super::session::Session;
 use super::set::{FILE_BYTES_MAX, check_owner};
 use crate::protocol::{
@@ -15,7 +15,12 @@ use crate::server::file_system::{
 use crate::server::nodes::Held;
 use crate::sys::ceph::{self, CephStatx, Entry, Inode, text};
 use rustix::fs::FileType;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+
+/// Depth up to which the root is searched above a directory.
+const DEPTH_MAX: usize = 1024;
+/// Where clients of Ceph find snapshots by default: a file of that name would be hidden from them.
+const SNAPSHOTS: &CStr = c".snap";
 
 /// A file that was found or made, and its attributes.
 type Made = (Inode, Stat);
@@ -35,7 +40,31 @@ impl Session {
     fn find(&self, directory: &Node, name: &[u8]) -> Outcome<Made> {
         let name = self.ok(text(name))?;
         let (inode, raw) = self.ok(directory.inode.lookup(&name))?;
-        Ok((inode, self.stat_of(&raw)))
+        let stat = self.stat_of(&raw);
+        stat.demand_present()?;
+        if name.as_c_str() == c".." && !self.is_below_root(&inode, &stat)? {
+            return Err(Nfsstat3::Nfs3errStale);
+        }
+        Ok((inode, stat))
+    }
+
+    /// Returns whether the chain of parents leads to the root. It does not for a directory that a client of
+    /// Ceph has moved out of the exported tree.
+    fn is_below_root(&self, directory: &Inode, stat: &Stat) -> Outcome<bool> {
+        let (mut above, mut here) = (None, stat.key());
+        for _ in 0..DEPTH_MAX {
+            if here == *self.root.key() {
+                return Ok(true);
+            }
+            let (inode, raw) = self.ok(above.as_ref().unwrap_or(directory).lookup(c".."))?;
+            let next = self.stat_of(&raw).key();
+            // The parent of the root of Ceph, and of what libcephfs cannot find the parent of.
+            if next == here {
+                return Ok(false);
+            }
+            (above, here) = (Some(inode), next);
+        }
+        Ok(false)
     }
 
     /// The file of a name, if there is one.
@@ -44,6 +73,15 @@ impl Session {
             Ok(found) => Ok(Some(found)),
             Err(Nfsstat3::Nfs3errNoent) => Ok(None),
             Err(status) => Err(status),
+        }
+    }
+
+    /// A name for a file that is made or moved.
+    fn new_name(&self, name: &[u8]) -> Outcome<CString> {
+        let name = self.ok(text(name))?;
+        match name.as_c_str() == SNAPSHOTS {
+            true => Err(Nfsstat3::Nfs3errAcces),
+            false => Ok(name),
         }
     }
 
@@ -56,7 +94,7 @@ impl Session {
         wcc: &mut WccData,
     ) -> Outcome<Found> {
         let directory = self.directory(at.directory)?;
-        let name = self.ok(text(at.name))?;
+        let name = self.new_name(at.name)?;
         self.changing(&directory, wcc, |here| {
             here.demand(caller, Right::Execute)?;
             let parent = Parent { node: &directory, here, name: &name };
@@ -75,8 +113,8 @@ impl Session {
                 }
                 NewFile::Special(file) => self.make_special(caller, &parent, file)?,
             };
-            self.ok(inode.sync())?;
-            self.ok(directory.inode.sync())?;
+            self.settle(&inode)?;
+            self.settle(&directory.inode)?;
             Ok(self.found(&stat, inode))
         })
     }
@@ -88,6 +126,7 @@ impl Session {
         file: &SpecialFile,
     ) -> Outcome<Made> {
         let kind = special_kind(file.kind)?.as_raw_mode();
+        demand_device(caller, file.kind)?;
         let device = device(&file.device);
         self.make_new(caller, parent, &file.attributes, 0o666, |mode, owner| {
             parent.node.inode.make_special(parent.name, kind | mode, device, owner)
@@ -109,7 +148,7 @@ impl Session {
             return Err(Nfsstat3::Nfs3errExist);
         }
         parent.here.demand_entry(caller)?;
-        let mode = new.mode.unwrap_or(mode) & RIGHTS;
+        let mode = parent.here.mode_of_new(caller, new.mode.unwrap_or(mode) & RIGHTS);
         let (inode, raw) = self.ok(make(mode, (caller.uid, caller.gid)))?;
         let is_root = caller.uid == 0;
         let (uid, gid) = if is_root { (new.uid, new.gid) } else { (None, None) };
@@ -204,7 +243,7 @@ impl Session {
         }
         self.live(&node.inode)?;
         let directory = self.directory(at.directory)?;
-        let name = self.ok(text(at.name))?;
+        let name = self.new_name(at.name)?;
         self.changing(&directory, wcc, |here| {
             here.demand(caller, Right::Execute)?;
             if self.find_any(&directory, at.name)?.is_some() {
@@ -212,8 +251,8 @@ impl Session {
             }
             here.demand_entry(caller)?;
             self.ok(node.inode.link(&directory.inode, &name))?;
-            self.ok(node.inode.sync())?;
-            self.ok(directory.inode.sync())
+            self.settle(&node.inode)?;
+            self.settle(&directory.inode)
         })
     }
 
@@ -238,7 +277,7 @@ impl Session {
             }
             drop(inode);
             self.forget_if_gone(&stat);
-            self.ok(directory.inode.sync())
+            self.settle(&directory.inode)
         })
     }
 
@@ -279,7 +318,7 @@ impl Session {
         (source, here, from): (&Node, &Stat, Place<'_>),
         (target, there, to): (&Node, &Stat, Place<'_>),
     ) -> Outcome<()> {
-        let (name, new_name) = (self.ok(text(from.name))?, self.ok(text(to.name))?);
+        let (name, new_name) = (self.ok(text(from.name))?, self.new_name(to.name)?);
         here.demand(caller, Right::Execute)?;
         let (_moved, moved) = self.find(source, from.name)?;
         here.demand_removal(caller, &moved)?;
@@ -300,14 +339,14 @@ impl Session {
         }
         self.ok(source.inode.rename(&name, &target.inode, &new_name))?;
         victim.iter().for_each(|victim| self.forget_if_gone(victim));
-        self.ok(target.inode.sync())?;
+        self.settle(&target.inode)?;
         if source.key() == target.key() {
             return Ok(());
         }
         // The reply to the rename has the other directory only, and libcephfs would go on to answer the old
         // attributes of this one (seen with 16.2).
         let _ = source.inode.refresh();
-        self.ok(source.inode.sync())
+        self.settle(&source.inode)
     }
 
     /// Cookies are positions by the hash of names, which stay valid while names come and go, and on

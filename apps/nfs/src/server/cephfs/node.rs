@@ -8,13 +8,9 @@ use crate::sys::ceph::{self, Inode, OpenFile};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Number of the "snapshot" that is the present (CEPH_NOSNAP).
-const PRESENT: u64 = u64::MAX - 1;
-
 pub(super) struct Node {
     key: FileKey,
     pub(super) kind: Ftype3,
-    pub(super) is_snapshot: bool,
     /// Closed before `inode`.
     file: OnceLock<OpenFile>,
     pub(super) inode: Inode,
@@ -30,7 +26,6 @@ impl Node {
         Self {
             key: stat.key(),
             kind: stat.attributes.r#type,
-            is_snapshot: stat.vino.snapid != PRESENT,
             file: OnceLock::new(),
             inode,
             syncs: Arc::default(),
@@ -49,7 +44,7 @@ impl Node {
         if let Some(file) = self.file.get() {
             return Ok(file);
         }
-        let file = self.inode.open(!self.is_snapshot)?;
+        let file = self.inode.open()?;
         Ok(self.file.get_or_init(|| file))
     }
 

@@ -4,7 +4,7 @@
 use super::attributes::Stat;
 use crate::protocol::{
     ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ,
-    Nfsstat3, Sattr3, SetAtime, SetMtime,
+    Ftype3, Nfsstat3, Sattr3, SetAtime, SetMtime,
 };
 use crate::server::caller::Caller;
 use crate::server::file_system::Outcome;
@@ -116,6 +116,15 @@ impl Stat {
         (new.mode.is_some() || mode != of.mode).then_some(mode)
     }
 
+    /// The mode of a new file in this directory. A program does not run for the directory's group because a
+    /// caller outside of the group made it (CVE-2018-13405). Ceph gives new directories the bit by itself.
+    pub(super) fn mode_of_new(&self, caller: &Caller, mode: u32) -> u32 {
+        let of = &self.attributes;
+        let gives_group = of.mode & SET_GID != 0;
+        let may = caller.uid == ROOT || !gives_group || is_member(caller, of.gid);
+        if may { mode } else { mode & !SET_GID }
+    }
+
     /// The mode after a write by the caller, if it changes.
     pub(super) fn mode_written(&self, caller: &Caller) -> Option<u32> {
         let mode = self.without_privileges();
@@ -127,6 +136,12 @@ impl Stat {
         let mode = self.attributes.mode;
         mode & !SET_UID & if mode & GROUP_EXECUTES == 0 { !0 } else { !SET_GID }
     }
+}
+
+/// NFS3ERR_PERM for a device that the caller may not make: only root makes them.
+pub(super) fn demand_device(caller: &Caller, kind: Ftype3) -> Outcome<()> {
+    let is_device = matches!(kind, Ftype3::Nf3chr | Ftype3::Nf3blk);
+    allow(caller.uid == ROOT || !is_device, Nfsstat3::Nfs3errPerm)
 }
 
 fn is_member(caller: &Caller, gid: u32) -> bool {

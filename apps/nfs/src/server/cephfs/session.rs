@@ -9,9 +9,10 @@ use crate::server::file_system::{FileKey, Found, Outcome, Space};
 use crate::server::nodes::{Held, Nodes};
 use crate::sys::ceph::{self, CephStatx, Inode, Mount, Step};
 use rustix::io::Errno;
+use spinrpc::sync::lock;
 use std::ffi::CStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 pub(super) struct Session {
     mount: Arc<Mount>,
@@ -19,6 +20,8 @@ pub(super) struct Session {
     nodes: Nodes<Node>,
     fsid: u64,
     is_lost: AtomicBool,
+    /// Held while the loss is recorded.
+    losing: Mutex<()>,
     /// See [`FileSystem::losses`](crate::server::file_system::FileSystem::losses).
     losses: Arc<AtomicU64>,
 }
@@ -35,9 +38,11 @@ impl Session {
         let failed = |error| (Step::Mount, error);
         let root = mount.root().map_err(failed)?;
         let stat = Stat::new(&root.stat().map_err(failed)?, fsid);
+        stat.demand_present().map_err(|_| failed(Errno::STALE))?;
         let root = Arc::new(Node::new(&stat, root));
         let (nodes, losses) = (Nodes::new(files_max), Arc::clone(losses));
-        Ok(Self { mount, root, nodes, fsid, is_lost: AtomicBool::new(false), losses })
+        let (is_lost, losing) = (AtomicBool::new(false), Mutex::default());
+        Ok(Self { mount, root, nodes, fsid, is_lost, losing, losses })
     }
 
     /// Number of this client of Ceph.
@@ -50,8 +55,10 @@ impl Session {
     }
 
     /// Records that Ceph has evicted this client: data that were not synced are lost. They are counted
-    /// first, so that another session acknowledges nothing with the old write verifier.
+    /// before, so that another session commits nothing with the old write verifier, and after: a WRITE that
+    /// began in between has taken a verifier that must not stay, and may still have come to this session.
     fn lose(&self) {
+        let _losing = lock(&self.losing);
         if !self.is_lost() {
             tracing::error!(
                 "Ceph has evicted client {}: its unstable data are lost, and NFS clients write them again",
@@ -60,7 +67,13 @@ impl Session {
             self.lost_data();
             self.mount.abandon();
             self.is_lost.store(true, Ordering::Release);
+            self.lost_data();
         }
+    }
+
+    /// Waits until the loss of a session that is lost has been recorded.
+    pub(super) fn await_loss(&self) {
+        drop(lock(&self.losing));
     }
 
     /// Records that unstable data may be lost: an error of write-back is reported once, whosever data it
@@ -161,11 +174,22 @@ impl Session {
     ) -> Outcome<T> {
         let earlier = self.live(&node.inode);
         let outcome = earlier.as_ref().map_err(|status| *status).and_then(work);
-        let later = node.inode.stat().ok().map(|raw| self.stat_of(&raw));
+        // What failed has changed nothing, so that a change is another's.
+        let changes = if outcome.is_ok() { changes } else { 0 };
+        let later = self.ok(node.inode.stat()).ok().map(|raw| self.stat_of(&raw));
         let both = earlier.ok().zip(later);
         wcc.before = both.and_then(|(earlier, later)| earlier.before(&later, changes));
         wcc.after = later.map(|later| later.attributes);
-        outcome
+        // libcephfs also reports success for what an eviction dropped.
+        if self.is_lost() { Err(Nfsstat3::Nfs3errIo) } else { outcome }
+    }
+
+    /// Waits until changes of a file, or of the names in a directory, are on stable storage. libcephfs also
+    /// reports success when it drops them because of an eviction; but then it has no right to cache
+    /// the attributes any more, and the request for them fails.
+    pub(super) fn settle(&self, inode: &Inode) -> Outcome<()> {
+        self.ok(inode.sync())?;
+        self.ok(inode.stat()).map(drop)
     }
 
     /// Syncs the data of a file. `work` is done before, as a part of it.
@@ -181,7 +205,10 @@ impl Session {
         let overlap = started.end(synced.is_err());
         synced?;
         overlap.wait();
-        overlap.outcome()
+        overlap.outcome()?;
+        // See `settle`.
+        self.ok(node.inode.stat())?;
+        if self.is_lost() { Err(Nfsstat3::Nfs3errIo) } else { Ok(()) }
     }
 
     pub(super) fn space(&self) -> Outcome<Space> {

@@ -33,7 +33,7 @@ impl Session {
             check_size(node.kind, new)?;
             present.demand_change(caller, new)?;
             self.set(&node.inode, caller, present, new)?;
-            self.ok(node.inode.sync())
+            self.settle(&node.inode)
         })
     }
 

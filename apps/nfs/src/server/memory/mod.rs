@@ -17,7 +17,7 @@ use super::file_system::{
     NewFile, Outcome, Place, Request, Space, Started, WriteData,
 };
 use crate::protocol::{Fattr3, Nfsstat3, Nfstime3, Sattr3, StableHow, WccData};
-use node::{Entries, Kind, Number};
+use node::{Entries, Kind, Number, demand_device};
 use spinrpc::sys::random::Random;
 use spinrpc::{Bulk, CoreContext};
 use std::io;
@@ -203,6 +203,7 @@ impl FileSystem for Memory {
                 self.make_node(caller, at, (Kind::Link(text.to_vec()), 0o777), attributes, wcc)
             }
             NewFile::Special(file) => {
+                demand_device(caller, file.kind)?;
                 let kind = Kind::Special(file.kind, file.device);
                 self.make_node(caller, at, (kind, 0o600), &file.attributes, wcc)
             }

@@ -334,6 +334,12 @@ impl Node {
     }
 }
 
+/// NFS3ERR_PERM for a device that the caller may not make: only root makes them.
+pub(super) fn demand_device(caller: &Caller, kind: Ftype3) -> Outcome<()> {
+    let is_device = matches!(kind, Ftype3::Nf3chr | Ftype3::Nf3blk);
+    allow(caller.uid == 0 || !is_device, Nfsstat3::Nfs3errPerm)
+}
+
 fn is_member(caller: &Caller, gid: u32) -> bool {
     caller.gid == gid || caller.groups.as_slice().contains(&gid)
 }
