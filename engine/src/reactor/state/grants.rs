@@ -163,7 +163,9 @@ impl Grants {
         let made = calls.wrapping_sub(c.grant.counted);
         // A client all of whose calls are in progress has not been told of a larger grant yet.
         let waits = made == 0 && in_progress > 0;
-        let is_used = waits || made + u64::from(in_progress) >= u64::from(granted);
+        // It rose less than a period ago: the client may not have had time to use all of it.
+        let is_recent = now.0.saturating_sub(c.grant.looked_at.0) < self.period_ticks;
+        let is_used = waits || is_recent || made + u64::from(in_progress) >= u64::from(granted);
         let least = if is_used { granted } else { (granted / 2).max(self.idle) };
         let lowered = least.min(share);
         (c.grant.counted, c.grant.looked_at) = (calls, now);
