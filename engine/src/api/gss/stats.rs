@@ -2,6 +2,7 @@
 //! reads.
 
 use crate::api::errors::CallError;
+use crate::sync::apart::assert_alone;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use spinrpc_proto::rpc::{AuthStat, GssFault, GssService, RejectStatus};
 
@@ -13,8 +14,10 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct GssStats { $($(#[$doc])* pub $name: u64,)+ }
 
-        /// The counters of one core, or of the threads that are no core.
+        /// The counters of one core, or of the threads that are no core. On lines of their own: each call counts, and those
+        /// of another core may be next to them.
         #[derive(Debug, Default)]
+        #[repr(align(128))]
         pub(in crate::api) struct GssCounts { $(pub(super) $name: AtomicU64,)+ }
 
         impl GssStats {
@@ -74,6 +77,8 @@ counters! {
     /// Parts of bodies that were sealed or opened in steps; a turn may process several.
     body_steps,
 }
+
+assert_alone!(GssCounts);
 
 impl GssCounts {
     /// One more. Each is written by one thread mostly; who reads pairs with nothing.
