@@ -49,13 +49,17 @@ struct Ends {
 }
 
 impl Ends {
-    fn connect(change: impl FnOnce(&mut RawConfig)) -> Self {
+    fn connect(change: impl Fn(&mut RawConfig)) -> Self {
+        // No call has data: over a device, little memory for them.
+        let of = |budget, change: &dyn Fn(&mut RawConfig)| {
+            valid(small_with(|raw| {
+                (raw.poll.budget, raw.verbs.arena_mib) = (budget, 2);
+                change(raw);
+            }))
+        };
         // The client never is what calls wait for.
-        let here = Engine::new(valid(small_with(|raw| raw.poll.budget = 1024))).unwrap();
-        let there = Engine::new(valid(small_with(|raw| {
-            raw.poll.budget = BUDGET;
-            change(raw);
-        })));
+        let here = Engine::new(of(1024, &|_| {})).unwrap();
+        let there = Engine::new(of(BUDGET, &change));
         let there = there.unwrap();
         there.serve(PROGRAM, VERSION, |_: &CoreContext| Null);
         let address = unique_address();

@@ -20,6 +20,11 @@ impl Config {
         }
     }
 
+    /// The grants of accepted connections follow their use.
+    pub(crate) fn changes_grants(&self) -> bool {
+        self.credits_idle() < self.credits()
+    }
+
     /// Calls that the busy connections of a server's core are granted beyond those, all together.
     pub fn credits_shared(&self) -> usize {
         to_usize(self.raw.rpc.credits_shared)
@@ -60,7 +65,6 @@ impl Config {
     /// Receives that the accepted connections of a core share, if its grants change.
     pub(crate) fn shared_receives(&self) -> Option<usize> {
         let of_each = self.credits_idle() + self.receives_beyond_calls();
-        let changes = self.credits_idle() < self.credits();
-        changes.then(|| self.conns_max() * of_each + self.credits_shared())
+        self.changes_grants().then(|| self.conns_max() * of_each + self.credits_shared())
     }
 }

@@ -739,7 +739,7 @@ impl Reactor {
         let id = self.fabric.adopt(endpoint)?;
         self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
         let (chained, xid_seed) = (self.dialect.chained, self.xid_seed);
-        let memory = self.fabric.message_memory(id, message_bytes(&self.config));
+        let memory = self.fabric.message_memory(id, message_bytes(&self.config, roles.side));
         let shared = self.shared_receives(roles).inspect_err(|_| self.fabric.close(id))?;
         let parts = (self.fabric.ends(id), memory, shared);
         let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, parts);

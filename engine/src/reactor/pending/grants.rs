@@ -61,7 +61,7 @@ impl ConnGrant {
 
 impl Grants {
     pub(in crate::reactor) fn new(config: &Config, clock: &Clock) -> Self {
-        let changes = config.credits_idle() < config.credits();
+        let changes = config.changes_grants();
         Self {
             idle: config.credits_idle() as u32,
             most: config.credits() as u32,

@@ -353,12 +353,12 @@ fn protocol(
 
 /// The grant of the connection changes: it is accepted, and its receives are single buffers.
 fn is_granted_by_use(roles: Roles, config: &Config, chained: Option<Alignment>) -> bool {
-    let changes = config.credits_idle() < config.credits();
-    changes && roles.side == Side::Server && chained.is_none()
+    config.changes_grants() && roles.side == Side::Server && chained.is_none()
 }
 
 /// Buffers of a connection, or of several. Buffers without memory of the driver take address space when the connection opens, and
-/// memory as they are used: an idle connection holds almost none.
+/// memory as they are used: an idle connection holds almost none. A device is told of them, and pins all of them, with the
+/// first one that is posted.
 pub(in crate::reactor) fn buffers(
     what: &str,
     bytes: usize,

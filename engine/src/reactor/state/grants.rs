@@ -22,7 +22,9 @@
 //! receives, and Linux' software device checks them against the domain of the queue pair: `send_data_in` of `rxe_resp.c`
 //! copies with `qp->pd`, also to a receive that `get_srq_wqe` has taken, and `lookup_mr` of `rxe_mr.c` accepts no memory of
 //! another domain. So a connection over a device has its own receives: memory for those that it has at least, and memory
-//! for the others that is registered when it is first busy.
+//! for the others that is registered when it is first busy. Its buffers to send from are registered with the first message
+//! that is too long to be copied into a work request (`verbs.max_inline_bytes`): a system call, once for each connection. They
+//! stay registered until the connection ends, also when it is idle again.
 
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, Fabric, FabricError};
