@@ -293,6 +293,14 @@ impl Fabric for AnyFabric {
         each!(Self: self, fabric => fabric.ends(qp))
     }
 
+    fn shares_receives(&self) -> bool {
+        each!(Self: self, fabric => fabric.shares_receives())
+    }
+
+    fn withdraw_recv(&mut self, qp: QpId) -> Option<Buf> {
+        each!(Self: self, fabric => fabric.withdraw_recv(qp))
+    }
+
     fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {
         each!(Self: self, fabric => fabric.receive_of_short(qp))
     }

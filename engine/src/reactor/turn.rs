@@ -291,7 +291,9 @@ impl CoreCell {
         }
         let Some(c) = reactor.conns.find(qp) else { return };
         let mut sink = EventSink::new();
-        c.lane.proto().on_receive(message.bytes(), &mut sink);
+        if c.take_message(message.bytes(), &mut sink) {
+            reactor.look_at_grant(qp);
+        }
         self.on_event(reactor, Received { qp, message, invalidated }, sink, up);
     }
 
@@ -737,9 +739,10 @@ impl Reactor {
         let id = self.fabric.adopt(endpoint)?;
         self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
         let (chained, xid_seed) = (self.dialect.chained, self.xid_seed);
-        let memory = self.fabric.message_memory(id, message_bytes(&self.config));
-        let ends_and_memory = (self.fabric.ends(id), memory);
-        let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, ends_and_memory);
+        let memory = self.fabric.message_memory(id, message_bytes(&self.config, roles.side));
+        let shared = self.shared_receives(roles).inspect_err(|_| self.fabric.close(id))?;
+        let parts = (self.fabric.ends(id), memory, shared);
+        let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, parts);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
         conn.lane.proto().know_options(self.options);
         conn.peer = Some(peer);
@@ -747,7 +750,7 @@ impl Reactor {
         if let Some(request) = request {
             self.take_over(request, &mut conn);
         }
-        conn.post_receives(&mut self.fabric);
+        self.post_receives(&mut conn);
         self.conns.insert(conn);
         self.stats.connections_opened += 1;
         let is_ours = roles.side == Side::Client;
@@ -756,7 +759,8 @@ impl Reactor {
     }
 
     fn remove(&mut self, conn: ConnId) -> Option<Box<Conn>> {
-        let gone = self.conns.remove(conn)?;
+        let mut gone = self.conns.remove(conn)?;
+        self.grants.forget(&mut gone);
         #[cfg(feature = "gss")]
         self.gss_work.forget_calls(conn);
         if let Some(caller) = &gone.caller {
@@ -776,7 +780,8 @@ impl Reactor {
         self.expire_calls(now);
         self.expire_exports(now);
         let interrupted = self.interrupted.next_deadline(self.pause_ends());
-        self.next_deadline = self.next_deadline.min(interrupted);
+        self.look_at_busy(now);
+        self.next_deadline = self.next_deadline.min(interrupted).min(self.grants.next_look());
     }
 }
 

@@ -34,6 +34,11 @@ pub struct SimFabric {
     is_in_turn: bool,
     /// Drawn for each turn: which connection is looked at first, and which are cold.
     draw: u64,
+    /// The place at which this turn begins.
+    first: usize,
+    /// The place at which the next turn begins, if there was no room for all messages in this one. A place drawn
+    /// at random would not do: busy connections that lie together would mostly be served from the first of them on.
+    left_out: Option<usize>,
 }
 
 /// A place for a queue pair. Buffers cannot leave their thread, so they wait here and the world
@@ -85,6 +90,8 @@ impl SimFabric {
             takes_shorts: false,
             is_in_turn: false,
             draw: 0,
+            first: 0,
+            left_out: None,
         }
     }
 
@@ -103,14 +110,16 @@ impl SimFabric {
             let poll_ns = state.network.poll_ns;
             state.pass(poll_ns);
             self.draw = state.rng.any();
+            let count = self.places.len().max(1);
+            let drawn = (self.draw % count as u64) as usize;
+            self.first = self.left_out.take().map_or(drawn, |at| at % count);
         }
     }
 
     /// The places, from where this turn begins.
     fn order(&self) -> impl Iterator<Item = usize> + use<> {
-        let count = self.places.len();
-        let first = (self.draw % count.max(1) as u64) as usize;
-        (first..count).chain(0..first)
+        let (first, count) = (self.first, self.places.len());
+        (first..count).chain(0..first.min(count))
     }
 
     /// Short messages of this place are taken by value in this turn.
@@ -127,6 +136,11 @@ impl SimFabric {
             state.side(place.side?).short_length()?;
             Some(place.id(at))
         })
+    }
+
+    /// Notes where the next turn begins: behind the last place that was served, unless all were.
+    fn note_served(&mut self, qp: Option<QpId>) {
+        self.left_out = qp.map(|qp| qp.index() as usize + 1);
     }
 
     fn side_of(&self, qp: QpId) -> Option<SideId> {
@@ -293,8 +307,11 @@ impl Fabric for SimFabric {
         self.begin_turn();
         self.is_in_turn = false;
         let mut state = self.world.state();
-        let mut has_more = false;
+        let (mut has_more, mut left_out) = (false, None);
         for at in self.order() {
+            if out.room() == 0 {
+                left_out.get_or_insert(at);
+            }
             let is_hot = self.is_hot(at);
             let mut place = self.places[at].borrow_mut();
             let Some(side) = place.side else { continue };
@@ -305,6 +322,7 @@ impl Fabric for SimFabric {
             }
             has_more |= place.has_more(state.side(side));
         }
+        self.left_out = left_out.or(self.left_out);
         if out.room() == 0 || has_more {
             self.waker.set();
         }
@@ -333,7 +351,9 @@ impl Fabric for SimFabric {
             return None;
         }
         self.begin_turn();
-        let qp = self.next_with_short()?;
+        let qp = self.next_with_short();
+        self.note_served(qp);
+        let qp = qp?;
         let goes_on = self.ends(qp)?.take(message)?;
         Some(NextShort { qp, goes_on, is_last: false })
     }
@@ -350,6 +370,18 @@ impl Fabric for SimFabric {
         let place = Rc::clone(self.places.get(qp.index() as usize)?);
         let (side, send_queue_depth) = (self.side_of(qp)?, self.caps.send_queue_depth);
         Some(Ends::Sim(Rc::new(SimEnds { place, qp, side, world, waker, send_queue_depth })))
+    }
+
+    /// The one posted last, as over shared memory.
+    fn withdraw_recv(&mut self, qp: QpId) -> Option<Buf> {
+        let world = Arc::clone(&self.world);
+        let (mut place, side) = self.find(qp)?;
+        if place.fresh > 0 {
+            place.fresh -= 1;
+        } else {
+            world.state().side(side).receives.pop_back()?;
+        }
+        place.receives.pop_back()
     }
 
     fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {

@@ -391,6 +391,10 @@ impl Fabric for VerbsFabric {
         true
     }
 
+    fn shares_receives(&self) -> bool {
+        false
+    }
+
     fn caps(&self) -> &Caps {
         &self.caps
     }

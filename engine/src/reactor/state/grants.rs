@@ -1,0 +1,251 @@
+//! Grants of accepted connections, which follow their use: "Fixed limits scale poorly, since posted buffers are dedicated
+//! to the associated connection until consumed by receive operations" (RFC 5666 section 3.3).
+//!
+//! A connection begins with `rpc.credits_idle`. When it has made as many calls as it is granted within
+//! `rpc.credits_period_ms`, or has all of them in progress, its grant doubles, at most to its share of `rpc.credits_shared`. Receives are posted before
+//! the larger grant is sent. Once per period the core looks at those of its connections whose grant has risen, and halves
+//! the grant of each that did not use it. Nothing is done for a connection that does nothing, and nothing for a message
+//! but a comparison ([`Responder::is_look_due`](spinrpc_proto::responder::Responder::is_look_due)).
+//!
+//! A smaller grant takes effect with replies only. Receives become free as fast as
+//! [`Responder::receives`](spinrpc_proto::responder::Responder::receives) proves that no call can come for them: one with
+//! each reply. A client that falls silent at once therefore keeps its receives until it calls again, as it may call
+//! with all of them.
+//!
+//! Shares: credits of connections that are not busy are left out, and the rest is divided equally among the busy
+//! ones. When more become busy, grants above the new share are lowered to it. So under saturation, all have the same grant
+//! after a few periods, and none has to wait for another one to end.
+//!
+//! Over shared memory, and in the simulation, the connections of a core take their receives from one pool. A device has
+//! its receives registered with the protection domain of their connection, of which each connection has its own, so that
+//! keys of one peer mean nothing on the connection of another one. A shared receive queue has one domain for all its
+//! receives, and Linux' software device checks them against the domain of the queue pair: `send_data_in` of `rxe_resp.c`
+//! copies with `qp->pd`, also to a receive that `get_srq_wqe` has taken, and `lookup_mr` of `rxe_mr.c` accepts no memory of
+//! another domain. So a connection over a device has its own receives: memory for those that it has at least, and memory
+//! for the others that is registered when it is first busy. Its buffers to send from are registered with the first message
+//! that is too long to be copied into a work request (`verbs.max_inline_bytes`): a system call, once for each connection. They
+//! stay registered until the connection ends, also when it is idle again.
+
+use crate::config::Config;
+use crate::fabric::{AnyFabric, ConnId, Fabric, FabricError};
+use crate::mem::{Buf, BufPool};
+use crate::reactor::pending::grants::Grants;
+use crate::reactor::pending::roles::Roles;
+use crate::reactor::state::connection::{Conn, buffers};
+use crate::reactor::state::core::Reactor;
+use crate::reactor::words::sink::EventSink;
+use spinrpc_proto::connection::Side;
+use spinrpc_proto::ids::Instant;
+
+impl Grants {
+    /// The connection has ended.
+    pub(in crate::reactor) fn forget(&mut self, conn: &mut Conn) {
+        if conn.grant.is_dynamic {
+            self.set_shedding(&mut conn.grant, false);
+            self.own(&mut conn.grant, 0);
+        }
+    }
+}
+
+impl Reactor {
+    /// The pool of receives for a new connection; `None` if it has its own.
+    ///
+    /// # Errors
+    /// There is no memory for the pool.
+    pub(in crate::reactor) fn shared_receives(
+        &mut self,
+        roles: Roles,
+    ) -> Result<Option<BufPool>, FabricError> {
+        let count = self.config.shared_receives().filter(|_| roles.side == Side::Server);
+        let Some(count) = count else { return Ok(None) };
+        if self.dialect.chains() || !self.fabric.shares_receives() {
+            return Ok(None);
+        }
+        if self.grants.pool.is_none() {
+            let bytes = self.config.recv_buffer_bytes();
+            self.grants.pool = Some(buffers("receive", bytes, count as u64, &mut None)?);
+        }
+        Ok(self.grants.pool.clone())
+    }
+
+    /// Posts the receives of a new connection.
+    pub(in crate::reactor) fn post_receives(&mut self, conn: &mut Conn) {
+        let is_dynamic = conn.grant.is_dynamic;
+        let most = if is_dynamic { self.grants.receives_at_first() } else { u64::MAX };
+        let posted = conn.post_receives(&mut self.fabric, most);
+        if is_dynamic {
+            self.grants.own(&mut conn.grant, posted);
+            conn.grant.looked_at = Instant(self.time().0);
+            conn.lane.proto().responder.look_after(Some(self.grants.idle), true);
+        }
+    }
+
+    /// Decides whether the grant of a connection rises, when a look at it is due.
+    #[cold]
+    pub(in crate::reactor) fn look_at_grant(&mut self, conn: ConnId) {
+        let now = Instant(self.time().0);
+        let Self { conns, grants, fabric, config, .. } = self;
+        let Some(c) = conns.find_for_lane(conn) else { return };
+        let (calls, in_progress, granted) = c.use_of_grant();
+        grants.shed(c, fabric);
+        let is_recent = now.0.saturating_sub(c.grant.looked_at.0) <= grants.period_ticks;
+        (c.grant.counted, c.grant.looked_at) = (calls, now);
+        if !is_recent && in_progress < granted {
+            return c.lane.proto().responder.look_after(Some(granted), true);
+        }
+        if !c.grant.is_busy {
+            c.grant.is_busy = true;
+            grants.busy.push(conn);
+            grants.next = grants.next.min(Instant(now.0.saturating_add(grants.period_ticks)));
+            self.next_deadline = self.next_deadline.min(grants.next);
+        }
+        let granted = grants.raise(c, (fabric, config), granted);
+        grants.watch(c, granted);
+    }
+
+    /// Looks at the busy connections, once in a period.
+    pub(in crate::reactor) fn look_at_busy(&mut self, now: Instant) {
+        if now < self.grants.next {
+            return;
+        }
+        let Self { conns, grants, fabric, .. } = self;
+        let lent_to = |id| conns.find_for_lane(id).map_or(0, |c| grants.lent_to(&c.grant));
+        let lent: u32 = grants.busy.iter().copied().map(lent_to).sum();
+        grants.at_rest = grants.lent.saturating_sub(lent);
+        let share = grants.share();
+        let mut at = 0;
+        while let Some(id) = grants.busy.get(at) {
+            let c = conns.find_for_lane(*id);
+            match c.is_some_and(|c| grants.keeps_busy(c, share, now, fabric)) {
+                true => at += 1,
+                false => drop(grants.busy.swap_remove(at)),
+            }
+        }
+        let is_over = grants.busy.is_empty();
+        let next = now.0.saturating_add(grants.period_ticks);
+        grants.next = Instant(if is_over { u64::MAX } else { next });
+    }
+
+    /// True if a receive that came back is one too many, and the connection does not have it any more.
+    #[cold]
+    pub(in crate::reactor) fn sheds_receive(&mut self, conn: ConnId) -> bool {
+        let Self { conns, grants, .. } = self;
+        conns.find_for_lane(conn).is_some_and(|c| grants.sheds_one(c))
+    }
+}
+
+impl Grants {
+    /// Raises the grant of a busy connection to twice the value, as far as its share and the memory permit. Returns
+    /// the new value.
+    fn raise(&mut self, c: &mut Conn, from: (&mut AnyFabric, &Config), granted: u32) -> u32 {
+        let wanted = granted.saturating_mul(2).min(self.share()).max(granted);
+        let missing = (wanted + self.beyond).saturating_sub(c.grant.owned);
+        let missing = missing.min(self.shared.saturating_sub(self.lent));
+        let got = (0..missing).take_while(|_| c.post_another(from.0, from.1).is_some()).count();
+        let owned = c.grant.owned + got as u32;
+        self.own(&mut c.grant, owned);
+        // Fewer than before only if the connection is going down.
+        let raised = wanted.min(c.grant.owned.saturating_sub(self.beyond)).max(granted);
+        if raised > granted {
+            c.lane.proto().responder.set_grant(raised);
+        }
+        raised
+    }
+
+    /// Halves the grant of a connection that did not use it, and lowers one that is above its share. Returns false if
+    /// the connection is not busy any more.
+    fn keeps_busy(
+        &mut self,
+        c: &mut Conn,
+        share: u32,
+        now: Instant,
+        fabric: &mut AnyFabric,
+    ) -> bool {
+        let (calls, in_progress, granted) = c.use_of_grant();
+        let made = calls.wrapping_sub(c.grant.counted);
+        // A client all of whose calls are in progress has not been told of a larger grant yet.
+        let waits = made == 0 && in_progress > 0;
+        // It rose less than a period ago: the client may not have had time to use all of it.
+        let is_recent = now.0.saturating_sub(c.grant.looked_at.0) < self.period_ticks;
+        let is_used = waits || is_recent || made + u64::from(in_progress) >= u64::from(granted);
+        let least = if is_used { granted } else { (granted / 2).max(self.idle) };
+        let lowered = least.min(share);
+        (c.grant.counted, c.grant.looked_at) = (calls, now);
+        if lowered < granted {
+            c.lane.proto().responder.set_grant(lowered);
+            self.set_shedding(&mut c.grant, true);
+        }
+        c.grant.is_busy = is_used || lowered > self.idle;
+        match c.grant.is_busy {
+            true => self.watch(c, lowered),
+            false => c.lane.proto().responder.look_after(Some(lowered), true),
+        }
+        self.shed(c, fabric);
+        c.grant.is_busy
+    }
+
+    /// Looks at a busy connection again when it has used its grant, if that can rise.
+    fn watch(&self, c: &Conn, granted: u32) {
+        let may_rise = granted < self.share();
+        c.lane.proto().responder.look_after(may_rise.then_some(granted), may_rise);
+    }
+
+    /// Takes receives back from the driver, if it can do without them at any time.
+    fn shed(&mut self, c: &mut Conn, fabric: &mut AnyFabric) {
+        while c.grant.is_shedding && self.has_one_too_many(c) {
+            let Some(receive) = fabric.withdraw_recv(c.id) else { return };
+            drop(receive);
+            self.sheds_one(c);
+        }
+    }
+
+    fn sheds_one(&mut self, c: &mut Conn) -> bool {
+        if !c.grant.is_shedding || !self.has_one_too_many(c) {
+            return false;
+        }
+        let owned = c.grant.owned - 1;
+        self.own(&mut c.grant, owned);
+        if c.grant.owned <= c.lane.proto().responder.grant() + self.beyond {
+            self.set_shedding(&mut c.grant, false);
+        }
+        true
+    }
+
+    fn has_one_too_many(&self, c: &Conn) -> bool {
+        c.grant.owned > c.lane.proto().responder.receives() + self.beyond
+    }
+}
+
+impl Conn {
+    /// Passes a message to the protocol core. Returns true if a look at the grant is due.
+    #[inline(always)]
+    pub(in crate::reactor) fn take_message(&self, message: &[u8], sink: &mut EventSink) -> bool {
+        let mut proto = self.lane.proto();
+        proto.on_receive(message, sink);
+        proto.responder.is_look_due()
+    }
+
+    /// Calls that were ever accepted, calls in progress, and the grant.
+    fn use_of_grant(&self) -> (u64, u32, u32) {
+        let responder = &self.lane.proto().responder;
+        (responder.calls_taken(), responder.in_progress(), responder.grant())
+    }
+
+    /// Posts a receive that the connection did not have.
+    fn post_another(&mut self, fabric: &mut AnyFabric, config: &Config) -> Option<()> {
+        let receive = self.recvs.take().or_else(|| self.take_more(config))?;
+        fabric.post_recv(self.id, receive).ok()
+    }
+
+    /// A receive out of memory of the connection's own that is mapped when it is first needed, for all that the connection
+    /// can be granted.
+    fn take_more(&mut self, config: &Config) -> Option<Buf> {
+        if self.grant.more.is_none() && !self.shares_receives {
+            let count = (config.credits() - config.credits_idle()) as u64;
+            let more = buffers("receive", config.recv_buffer_bytes(), count, &mut None);
+            let more = more.inspect_err(|error| tracing::debug!(%error, "a grant cannot rise"));
+            self.grant.more = more.ok();
+        }
+        self.grant.more.as_ref()?.take()
+    }
+}
