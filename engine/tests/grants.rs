@@ -349,6 +349,47 @@ fn a_client_that_ignores_a_smaller_grant_is_refused_what_it_sends_beyond() {
     assert_eq!(cheat.call(&mut sim, ECHO, 1), [SUCCESS]);
 }
 
+/// One call that is never answered must not keep what a burst of others was granted.
+#[test]
+fn a_call_that_hangs_keeps_no_more_than_its_own_credit() {
+    let mut sim = pair(|raw| (raw.rpc.credits_idle, raw.rpc.credits_shared) = (2, 14));
+    let mut cheat = sim.cheat();
+    let at_rest = sim.receives();
+    cheat.send(KEEP, 1);
+    for _ in 0..20 {
+        cheat.call(&mut sim, ECHO, cheat.granted - 1);
+    }
+    assert_eq!(cheat.granted, 16);
+    sim.rest(20 * PERIOD_NS);
+    cheat.call(&mut sim, ECHO, 1);
+    assert_eq!((cheat.granted, sim.receives()), (2, at_rest + 13), "one reply, one receive");
+}
+
+/// It is not among those that the rest is divided among, as long as it does not call.
+#[test]
+fn a_connection_whose_calls_hang_takes_no_share() {
+    let mut sim = pair(|raw| (raw.rpc.credits_idle, raw.rpc.credits_shared) = (2, 24));
+    let mut cheat = sim.cheat();
+    for _ in 0..20 {
+        cheat.call(&mut sim, ECHO, cheat.granted);
+    }
+    assert_eq!(cheat.granted, 16);
+    cheat.send(KEEP, 4);
+    sim.rest(20 * PERIOD_NS);
+    sim.connect(2);
+    sim.saturate(0..1, 5 * PERIOD_NS);
+    sim.saturate(0..2, 8 * PERIOD_NS);
+    assert_eq!([0, 1].map(|caller| sim.grant_of(caller)), [7, 7], "half of what it left");
+    sim.answer_kept();
+    assert_eq!(cheat.hear(&mut sim, 4), [SUCCESS; 4]);
+    assert_eq!(cheat.granted, 5, "one beyond those that hang");
+    for _ in 0..6 {
+        cheat.call(&mut sim, ECHO, 1);
+        sim.rest(3 * PERIOD_NS);
+    }
+    assert_eq!(cheat.granted, 2, "nothing hangs any more");
+}
+
 /// Connections on a core, most of them idle.
 const CONNECTIONS: usize = 2_000;
 const BUSY: usize = 100;

@@ -42,6 +42,9 @@ pub(in crate::reactor) struct ConnGrant {
     /// Calls by the last look at it, and its time.
     pub(in crate::reactor) counted: u64,
     pub(in crate::reactor) looked_at: Instant,
+    /// Calls that had been answered when the grant rose, and the grant before: until another one is answered, the client
+    /// knows of no more.
+    pub(in crate::reactor) untold: (u64, u32),
     pub(in crate::reactor) is_busy: bool,
     pub(in crate::reactor) is_shedding: bool,
     /// Memory of the connection's own for receives that it does not have from the start, made when it first needs them.

@@ -89,8 +89,10 @@ impl Reactor {
         let (calls, in_progress, granted) = c.use_of_grant();
         grants.shed(c, fabric);
         let is_recent = now.0.saturating_sub(c.grant.looked_at.0) <= grants.period_ticks;
+        let made = calls.wrapping_sub(c.grant.counted);
+        let is_used = in_progress >= granted || (is_recent && made >= u64::from(granted));
         (c.grant.counted, c.grant.looked_at) = (calls, now);
-        if !is_recent && in_progress < granted {
+        if !is_used && granted <= grants.idle {
             return c.lane.proto().responder.look_after(Some(granted), true);
         }
         if !c.grant.is_busy {
@@ -99,7 +101,7 @@ impl Reactor {
             grants.next = grants.next.min(Instant(now.0.saturating_add(grants.period_ticks)));
             self.next_deadline = self.next_deadline.min(grants.next);
         }
-        let granted = grants.raise(c, (fabric, config), granted);
+        let granted = if is_used { grants.raise(c, (fabric, config), granted) } else { granted };
         grants.watch(c, granted);
     }
 
@@ -147,13 +149,16 @@ impl Grants {
         // Fewer than before only if the connection is going down.
         let raised = wanted.min(c.grant.owned.saturating_sub(self.beyond)).max(granted);
         if raised > granted {
+            let (calls, in_progress, _) = c.use_of_grant();
+            c.grant.untold = (calls.saturating_sub(u64::from(in_progress)), granted);
             c.lane.proto().responder.set_grant(raised);
         }
         raised
     }
 
     /// Halves the grant of a connection that did not use it, and lowers one that is above its share. Returns false if
-    /// the connection is not busy any more.
+    /// the connection is not busy any more: it made no call, and will be looked at when it makes one. Whatever it is
+    /// granted stays as it is until then.
     fn keeps_busy(
         &mut self,
         c: &mut Conn,
@@ -163,21 +168,26 @@ impl Grants {
     ) -> bool {
         let (calls, in_progress, granted) = c.use_of_grant();
         let made = calls.wrapping_sub(c.grant.counted);
-        // A client all of whose calls are in progress has not been told of a larger grant yet.
-        let waits = made == 0 && in_progress > 0;
+        // A client all of whose calls are in progress can make no others, nor be told of a larger grant.
+        let (answered, told) = c.grant.untold;
+        let is_told = answered + u64::from(in_progress) != calls || in_progress < told;
+        let waits = in_progress > 0 && !is_told;
         // It rose less than a period ago: the client may not have had time to use all of it.
         let is_recent = now.0.saturating_sub(c.grant.looked_at.0) < self.period_ticks;
         let is_used = waits || is_recent || made + u64::from(in_progress) >= u64::from(granted);
-        let least = if is_used { granted } else { (granted / 2).max(self.idle) };
-        let lowered = least.min(share);
+        // With no more than those in progress, the client could make no other call until one of them ends.
+        let least = self.idle.max(in_progress + 1).min(granted);
+        let lowered = if is_used { granted } else { (granted / 2).max(least) }.min(share);
         (c.grant.counted, c.grant.looked_at) = (calls, now);
         if lowered < granted {
             c.lane.proto().responder.set_grant(lowered);
             self.set_shedding(&mut c.grant, true);
         }
-        c.grant.is_busy = is_used || lowered > self.idle;
+        let is_still = made == 0 && lowered == granted && !is_recent;
+        c.grant.is_busy = !is_still && (is_used || lowered > self.idle);
         match c.grant.is_busy {
             true => self.watch(c, lowered),
+            false if lowered > self.idle => c.lane.proto().responder.look_after(Some(1), true),
             false => c.lane.proto().responder.look_after(Some(lowered), true),
         }
         self.shed(c, fabric);
