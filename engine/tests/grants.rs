@@ -83,12 +83,20 @@ struct Sim {
     seen: Vec<Observed>,
     /// The end of the server's of a connection whose client keeps to no grant.
     of_cheat: Option<SideId>,
+    /// Times that a connection was refused memory for receives.
+    refused: usize,
 }
 
 impl Sim {
     fn new(network: Network, server: Config, client: Config) -> Self {
+        Self::over(Device::default(), network, server, client)
+    }
+
+    fn over(like: Device, network: Network, server: Config, client: Config) -> Self {
         let world = World::new(network);
-        let node = |device| world.connector(Device { conns_max: 4_096, ..device });
+        let recv_regions_max = like.recv_regions_max;
+        let node =
+            |device| world.connector(Device { conns_max: 4_096, recv_regions_max, ..device });
         let engine = |config| Engine::simulated(config, node).unwrap();
         let (server, client) = (engine(server), engine(client));
         // The service is made on the thread of the core, which is this one.
@@ -101,7 +109,7 @@ impl Sim {
         server.listen("server").unwrap();
         let cores = [server.core(0).unwrap(), client.core(0).unwrap()];
         let (callers, flows, seen) = (Vec::new(), HashMap::new(), Vec::new());
-        Self { world, cores, callers, flows, seen, of_cheat: None }
+        Self { world, cores, callers, flows, seen, of_cheat: None, refused: 0 }
     }
 
     /// Makes connections, as many at a time as the mailbox of a core holds for sure.
@@ -145,6 +153,7 @@ impl Sim {
 
     /// Calls that can come by what was granted never outnumber the receives that are posted.
     fn check(&mut self, seen: &Observed) {
+        self.refused += usize::from(matches!(seen.what, What::RegionRefused));
         let flow = self.flows.entry(seen.side.0).or_default();
         match &seen.what {
             What::Received { .. } => flow.taken += 1,
@@ -279,6 +288,22 @@ fn without_credits_to_share_all_connections_have_few() {
     sim.connect(3);
     sim.saturate(0..3, 5 * PERIOD_NS);
     assert_eq!([0, 1, 2].map(|caller| sim.grant_of(caller)), [2, 2, 2]);
+}
+
+/// Where each connection has its own receives, as over a device, and no more memory may be registered.
+#[test]
+fn without_memory_for_receives_a_grant_does_not_rise_and_the_connection_stays() {
+    for (regions, granted, refused) in [(1, 2, 2), (2, 16, 0)] {
+        let device = Device { recv_regions_max: Some(regions), ..Device::default() };
+        let server = config(|raw| raw.rpc.credits_idle = 2);
+        let mut sim = Sim::over(device, network(1), server, config(|_| {}));
+        sim.connect(1);
+        sim.saturate(0..1, 10 * PERIOD_NS);
+        assert_eq!(sim.refused, refused / 2, "asked once");
+        sim.saturate(0..1, 80 * PERIOD_NS);
+        assert_eq!((sim.grant_of(0), sim.refused), (granted, refused), "{regions} regions");
+        assert!(sim.callers[0].client.is_up());
+    }
 }
 
 /// A longer period, in which calls count.

@@ -110,6 +110,15 @@ pub trait Fabric: Sized + 'static {
     /// ([`Buf::set_received`]).
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>>;
 
+    /// Makes the memory of a receive known to the device, and with it that of all others in its region, before the first
+    /// one is posted: [`Fabric::post_recv`] ends a connection for which it cannot do so (slow path: system call).
+    ///
+    /// # Errors
+    /// The device takes no more memory. The connection is as it was.
+    fn prepare_recv(&mut self, _qp: QpId, _buf: &Buf) -> Result<(), FabricError> {
+        Ok(())
+    }
+
     /// True if receives of several connections may come from one pool. A device needs them registered with each connection.
     fn shares_receives(&self) -> bool {
         true

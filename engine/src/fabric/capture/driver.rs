@@ -103,6 +103,10 @@ impl<F: Fabric> Fabric for Capture<F> {
         self.inner.post_recv(qp, buf)
     }
 
+    fn prepare_recv(&mut self, qp: QpId, buf: &Buf) -> Result<(), FabricError> {
+        self.inner.prepare_recv(qp, buf)
+    }
+
     fn shares_receives(&self) -> bool {
         self.inner.shares_receives()
     }

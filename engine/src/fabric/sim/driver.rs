@@ -12,7 +12,7 @@ use super::rng::Rng;
 use super::side::{Flying, Side};
 use super::state::State;
 use super::world::Shared;
-use crate::mem::{Buf, Bulk, Lease, Region};
+use crate::mem::{Buf, Bulk, Lease, Region, RegionId};
 use crate::sys::clock::{Clock, Ticks};
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
@@ -55,6 +55,8 @@ pub(super) struct Place {
     sends: VecDeque<(u64, Buf)>,
     launched: u64,
     receives: VecDeque<Buf>,
+    /// Regions of receives, if their number is limited.
+    regions: Vec<RegionId>,
     /// Number of `receives`, counted from the last one, that are not flushed.
     fresh: usize,
     /// Receives used by short messages, to be posted again by the next flush.
@@ -330,6 +332,10 @@ impl Fabric for SimFabric {
     }
 
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
+        if self.prepare_recv(qp, &buf).is_err() {
+            self.close(qp);
+            return Ok(());
+        }
         let (depth, world) = (usize::from(self.caps.recv_queue_depth), Arc::clone(&self.world));
         let Some((mut place, side)) = self.find(qp) else { return Err(Full(buf)) };
         if world.state().side(side).is_down() || place.receives.len() >= depth {
@@ -339,6 +345,24 @@ impl Fabric for SimFabric {
         place.fresh += 1;
         self.waker.set();
         Ok(())
+    }
+
+    fn prepare_recv(&mut self, qp: QpId, buf: &Buf) -> Result<(), FabricError> {
+        let Some(most) = self.device.recv_regions_max else { return Ok(()) };
+        let Some((mut place, side)) = self.find(qp) else { return Ok(()) };
+        if place.regions.contains(&buf.region_id()) {
+            return Ok(());
+        }
+        if place.regions.len() >= most {
+            self.world.state().see(side, What::RegionRefused);
+            return Err(failed("register receives", "the connection has all regions it may have"));
+        }
+        place.regions.push(buf.region_id());
+        Ok(())
+    }
+
+    fn shares_receives(&self) -> bool {
+        self.device.recv_regions_max.is_none()
     }
 
     fn take_shorts(&mut self) -> bool {
@@ -372,8 +396,11 @@ impl Fabric for SimFabric {
         Some(Ends::Sim(Rc::new(SimEnds { place, qp, side, world, waker, send_queue_depth })))
     }
 
-    /// The one posted last, as over shared memory.
+    /// The one posted last, as over shared memory; none where receives are not shared, as over a device.
     fn withdraw_recv(&mut self, qp: QpId) -> Option<Buf> {
+        if !self.shares_receives() {
+            return None;
+        }
         let world = Arc::clone(&self.world);
         let (mut place, side) = self.find(qp)?;
         if place.fresh > 0 {

@@ -430,6 +430,10 @@ impl Fabric for VerbsFabric {
         Ok(())
     }
 
+    fn prepare_recv(&mut self, qp: QpId, buf: &Buf) -> Result<(), FabricError> {
+        self.table.pair(qp).map_or(Ok(()), |pair| pair.prepare_recv(buf))
+    }
+
     #[inline]
     fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
         let place = self.table.places.get_mut(qp.index() as usize);

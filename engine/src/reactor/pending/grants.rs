@@ -47,6 +47,8 @@ pub(in crate::reactor) struct ConnGrant {
     pub(in crate::reactor) untold: (u64, u32),
     pub(in crate::reactor) is_busy: bool,
     pub(in crate::reactor) is_shedding: bool,
+    /// There is no memory for a larger grant before.
+    pub(in crate::reactor) retry_at: Instant,
     /// Memory of the connection's own for receives that it does not have from the start, made when it first needs them.
     pub(in crate::reactor) more: Option<BufPool>,
 }

@@ -28,7 +28,7 @@
 
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, Fabric, FabricError};
-use crate::mem::{Buf, BufPool};
+use crate::mem::BufPool;
 use crate::reactor::pending::grants::Grants;
 use crate::reactor::pending::roles::Roles;
 use crate::reactor::state::connection::{Conn, buffers};
@@ -36,6 +36,9 @@ use crate::reactor::state::core::Reactor;
 use crate::reactor::words::sink::EventSink;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Instant;
+
+/// Periods after which memory for a larger grant is asked for again, if there was none.
+const RETRY_PERIODS: u64 = 64;
 
 impl Grants {
     /// The connection has ended.
@@ -101,7 +104,10 @@ impl Reactor {
             grants.next = grants.next.min(Instant(now.0.saturating_add(grants.period_ticks)));
             self.next_deadline = self.next_deadline.min(grants.next);
         }
-        let granted = if is_used { grants.raise(c, (fabric, config), granted) } else { granted };
+        let granted = match is_used {
+            true => grants.raise(c, (fabric, config, now), granted),
+            false => granted,
+        };
         grants.watch(c, granted);
     }
 
@@ -139,11 +145,20 @@ impl Reactor {
 impl Grants {
     /// Raises the grant of a busy connection to twice the value, as far as its share and the memory permit. Returns
     /// the new value.
-    fn raise(&mut self, c: &mut Conn, from: (&mut AnyFabric, &Config), granted: u32) -> u32 {
+    fn raise(
+        &mut self,
+        c: &mut Conn,
+        (fabric, config, now): (&mut AnyFabric, &Config, Instant),
+        granted: u32,
+    ) -> u32 {
         let wanted = granted.saturating_mul(2).min(self.share()).max(granted);
         let missing = (wanted + self.beyond).saturating_sub(c.grant.owned);
         let missing = missing.min(self.shared.saturating_sub(self.lent));
-        let got = (0..missing).take_while(|_| c.post_another(from.0, from.1).is_some()).count();
+        if missing > 0 && c.needs_more() && now >= c.grant.retry_at && !c.map_more(fabric, config) {
+            let pause = self.period_ticks.saturating_mul(RETRY_PERIODS);
+            c.grant.retry_at = Instant(now.0.saturating_add(pause));
+        }
+        let got = (0..missing).take_while(|_| c.post_another(fabric).is_some()).count();
         let owned = c.grant.owned + got as u32;
         self.own(&mut c.grant, owned);
         // Fewer than before only if the connection is going down.
@@ -242,20 +257,28 @@ impl Conn {
     }
 
     /// Posts a receive that the connection did not have.
-    fn post_another(&mut self, fabric: &mut AnyFabric, config: &Config) -> Option<()> {
-        let receive = self.recvs.take().or_else(|| self.take_more(config))?;
+    fn post_another(&mut self, fabric: &mut AnyFabric) -> Option<()> {
+        let more = self.grant.more.as_ref();
+        let receive = self.recvs.take().or_else(|| more?.take())?;
         fabric.post_recv(self.id, receive).ok()
     }
 
-    /// A receive out of memory of the connection's own that is mapped when it is first needed, for all that the connection
-    /// can be granted.
-    fn take_more(&mut self, config: &Config) -> Option<Buf> {
-        if self.grant.more.is_none() && !self.shares_receives {
-            let count = (config.credits() - config.credits_idle()) as u64;
-            let more = buffers("receive", config.recv_buffer_bytes(), count, &mut None);
-            let more = more.inspect_err(|error| tracing::debug!(%error, "a grant cannot rise"));
-            self.grant.more = more.ok();
-        }
-        self.grant.more.as_ref()?.take()
+    /// The connection has its own receives, and memory only for those of an idle one.
+    fn needs_more(&self) -> bool {
+        self.grant.more.is_none() && !self.shares_receives
+    }
+
+    /// Maps memory for all receives that the connection can be granted, and makes it known to the device. Returns false
+    /// if it cannot have that.
+    fn map_more(&mut self, fabric: &mut AnyFabric, config: &Config) -> bool {
+        let count = (config.credits() - config.credits_idle()) as u64;
+        let more = buffers("receive", config.recv_buffer_bytes(), count, &mut None);
+        let prepared = more.and_then(|more| match more.take() {
+            Some(receive) => fabric.prepare_recv(self.id, &receive).map(|()| more),
+            None => Ok(more),
+        });
+        let prepared = prepared.inspect_err(|error| tracing::debug!(%error, "a grant cannot rise"));
+        self.grant.more = prepared.ok();
+        self.grant.more.is_some()
     }
 }
