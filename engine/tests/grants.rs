@@ -306,6 +306,62 @@ fn without_memory_for_receives_a_grant_does_not_rise_and_the_connection_stays() 
     }
 }
 
+/// What they were granted is there for others at once, and they are not among those that share.
+#[test]
+fn connections_that_end_while_busy_leave_all_that_they_had() {
+    let mut sim = pair(|raw| (raw.rpc.credits_idle, raw.rpc.credits_shared) = (1, 14));
+    let end = |sim: &mut Sim, ended: usize| {
+        sim.connect(ended);
+        for _ in 0..4 {
+            for caller in &sim.callers {
+                caller.start(ECHO, usize::MAX);
+            }
+            sim.turn();
+        }
+        for caller in sim.callers.drain(..) {
+            caller.start(ECHO, usize::MAX);
+            caller.client.close();
+        }
+        sim.rest(PERIOD_NS / 10);
+        assert_eq!(sim.receives(), 0);
+    };
+    // More than there are places for connections, all within a period.
+    (0..4).for_each(|_| end(&mut sim, 40));
+    for _ in 0..3 {
+        end(&mut sim, 3);
+        sim.connect(1);
+        sim.saturate(0..1, PERIOD_NS / 5);
+        assert_eq!(sim.grant_of(0), 15, "all that there is, at once");
+        sim.saturate(0..1, 3 * PERIOD_NS);
+        assert_eq!(sim.grant_of(0), 15);
+    }
+    // Those that are left are looked at, whatever places the others had.
+    sim.connect(3);
+    sim.saturate(0..4, 5 * PERIOD_NS);
+    for caller in [2, 0] {
+        sim.callers.remove(caller).client.close();
+    }
+    sim.saturate(0..2, 8 * PERIOD_NS);
+    assert_eq!([0, 1].map(|caller| sim.grant_of(caller)), [8, 8]);
+}
+
+/// In each turn, the core looks at one of them.
+#[test]
+fn busy_connections_beyond_the_budget_of_a_turn_are_looked_at_in_the_next_ones() {
+    let mut sim = pair(|raw| {
+        (raw.rpc.credits_idle, raw.rpc.credits_shared, raw.poll.budget) = (1, 1_000, 1);
+    });
+    sim.connect(20);
+    sim.saturate(0..20, 10 * PERIOD_NS);
+    sim.rest(10 * PERIOD_NS);
+    // The first reply tells of what the connection is granted since.
+    sim.callers.iter().for_each(|caller| assert_eq!(caller.start(ECHO, 1), 1));
+    sim.settle();
+    for caller in 0..20 {
+        assert_eq!(sim.grant_of(caller), 1);
+    }
+}
+
 /// A longer period, in which calls count.
 #[test]
 fn a_connection_that_calls_rarely_is_busy_in_a_long_period() {

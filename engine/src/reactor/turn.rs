@@ -553,7 +553,7 @@ impl Reactor {
     #[inline]
     fn needs_attention(&self) -> bool {
         !self.inbox.is_empty()
-            || self.now.0 >= self.next_deadline.0
+            || self.now.0 >= self.next_deadline.0.min(self.grants.next.0)
             || !self.given_up.is_empty()
             || !self.put_off.is_empty()
             || !self.owed_answers.is_empty()
@@ -637,7 +637,8 @@ impl Reactor {
     }
 
     fn until_deadline(&self) -> std::time::Duration {
-        let ticks = self.next_deadline.0.saturating_sub(self.read_clock().0);
+        let next = self.next_deadline.min(self.grants.next);
+        let ticks = next.0.saturating_sub(self.read_clock().0);
         std::time::Duration::from_nanos(self.clock.to_ns(ticks))
     }
 
@@ -760,7 +761,7 @@ impl Reactor {
 
     fn remove(&mut self, conn: ConnId) -> Option<Box<Conn>> {
         let mut gone = self.conns.remove(conn)?;
-        self.grants.forget(&mut gone);
+        self.grants.forget(&mut gone, &mut self.conns);
         #[cfg(feature = "gss")]
         self.gss_work.forget_calls(conn);
         if let Some(caller) = &gone.caller {
@@ -770,8 +771,9 @@ impl Reactor {
         Some(gone)
     }
 
-    /// Ends expired calls and exports of replies.
+    /// Looks at busy connections, and ends expired calls and exports of replies.
     fn expire(&mut self) {
+        self.look_at_busy();
         let now = Instant(self.now.0);
         if now < self.next_deadline {
             return;
@@ -780,8 +782,7 @@ impl Reactor {
         self.expire_calls(now);
         self.expire_exports(now);
         let interrupted = self.interrupted.next_deadline(self.pause_ends());
-        self.look_at_busy(now);
-        self.next_deadline = self.next_deadline.min(interrupted).min(self.grants.next_look());
+        self.next_deadline = self.next_deadline.min(interrupted);
     }
 }
 

@@ -19,15 +19,17 @@ pub(in crate::reactor) struct Grants {
     pub(in crate::reactor) shared: u32,
     /// ... and those that they have.
     pub(in crate::reactor) lent: u32,
-    /// Those of connections that were not busy when the core last looked.
+    /// Those of connections that are not busy.
     pub(in crate::reactor) at_rest: u32,
     /// Connections whose grant has risen, or would rise if there were credits.
     pub(in crate::reactor) busy: Vec<ConnId>,
     /// Connections with more receives than their grant needs.
     pub(in crate::reactor) shedding: u32,
     pub(in crate::reactor) period_ticks: u64,
-    /// Time of the next look at busy connections.
+    /// Time of the next look at busy connections. While it goes on, that of its begin.
     pub(in crate::reactor) next: Instant,
+    /// Number of the busy connections that it has seen.
+    pub(in crate::reactor) looked_at: usize,
     /// Receives of all connections; made with the first one, if the driver lets them share.
     pub(in crate::reactor) pool: Option<BufPool>,
 }
@@ -46,6 +48,8 @@ pub(in crate::reactor) struct ConnGrant {
     /// knows of no more.
     pub(in crate::reactor) untold: (u64, u32),
     pub(in crate::reactor) is_busy: bool,
+    /// Its place among the busy ones, if it is one.
+    pub(in crate::reactor) place: usize,
     pub(in crate::reactor) is_shedding: bool,
     /// There is no memory for a larger grant before.
     pub(in crate::reactor) retry_at: Instant,
@@ -74,11 +78,12 @@ impl Grants {
             shared: config.credits_shared() as u32,
             lent: 0,
             at_rest: 0,
-            // Nothing is allocated when a connection becomes busy.
+            // Nothing is allocated when a connection becomes busy, and none is there after its end.
             busy: Vec::with_capacity(if changes { config.conns_max() } else { 0 }),
             shedding: 0,
             period_ticks: clock.from_duration(config.credits_period()),
             next: Instant(u64::MAX),
+            looked_at: 0,
             pool: None,
         }
     }
@@ -101,9 +106,13 @@ impl Grants {
 
     /// A connection has so many receives from now on.
     pub(in crate::reactor) fn own(&mut self, grant: &mut ConnGrant, owned: u32) {
-        self.lent -= self.lent_to(grant);
+        let before = self.lent_to(grant);
         grant.owned = owned;
-        self.lent += self.lent_to(grant);
+        let after = self.lent_to(grant);
+        self.lent = self.lent - before + after;
+        if !grant.is_busy {
+            self.at_rest = self.at_rest - before + after;
+        }
     }
 
     pub(in crate::reactor) fn set_shedding(&mut self, grant: &mut ConnGrant, is_shedding: bool) {
@@ -118,7 +127,10 @@ impl Grants {
         self.shedding > 0
     }
 
-    pub(in crate::reactor) fn next_look(&self) -> Instant {
-        self.next
+    /// All busy connections have been looked at.
+    pub(in crate::reactor) fn end_looks(&mut self, now: Instant) {
+        let next = now.0.saturating_add(self.period_ticks);
+        self.next = Instant(if self.busy.is_empty() { u64::MAX } else { next });
+        self.looked_at = 0;
     }
 }

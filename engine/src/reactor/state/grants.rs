@@ -29,8 +29,9 @@
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, Fabric, FabricError};
 use crate::mem::BufPool;
-use crate::reactor::pending::grants::Grants;
+use crate::reactor::pending::grants::{ConnGrant, Grants};
 use crate::reactor::pending::roles::Roles;
+use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::{Conn, buffers};
 use crate::reactor::state::core::Reactor;
 use crate::reactor::words::sink::EventSink;
@@ -41,10 +42,11 @@ use spinrpc_proto::ids::Instant;
 const RETRY_PERIODS: u64 = 64;
 
 impl Grants {
-    /// The connection has ended.
-    pub(in crate::reactor) fn forget(&mut self, conn: &mut Conn) {
+    /// The connection has ended, and is not among the others any more.
+    pub(in crate::reactor) fn forget(&mut self, conn: &mut Conn, others: &mut ConnTable) {
         if conn.grant.is_dynamic {
             self.set_shedding(&mut conn.grant, false);
+            others.set_place_in_busy(self.leave_busy(&mut conn.grant));
             self.own(&mut conn.grant, 0);
         }
     }
@@ -98,12 +100,7 @@ impl Reactor {
         if !is_used && granted <= grants.idle {
             return c.lane.proto().responder.look_after(Some(granted), true);
         }
-        if !c.grant.is_busy {
-            c.grant.is_busy = true;
-            grants.busy.push(conn);
-            grants.next = grants.next.min(Instant(now.0.saturating_add(grants.period_ticks)));
-            self.next_deadline = self.next_deadline.min(grants.next);
-        }
+        grants.join_busy(c, now);
         let granted = match is_used {
             true => grants.raise(c, (fabric, config, now), granted),
             false => granted,
@@ -111,27 +108,26 @@ impl Reactor {
         grants.watch(c, granted);
     }
 
-    /// Looks at the busy connections, once in a period.
-    pub(in crate::reactor) fn look_at_busy(&mut self, now: Instant) {
+    /// Looks at the busy connections, once in a period: in one turn, at as many as it may handle messages.
+    pub(in crate::reactor) fn look_at_busy(&mut self) {
+        let now = Instant(self.now.0);
         if now < self.grants.next {
             return;
         }
-        let Self { conns, grants, fabric, .. } = self;
-        let lent_to = |id| conns.find_for_lane(id).map_or(0, |c| grants.lent_to(&c.grant));
-        let lent: u32 = grants.busy.iter().copied().map(lent_to).sum();
-        grants.at_rest = grants.lent.saturating_sub(lent);
-        let share = grants.share();
-        let mut at = 0;
-        while let Some(id) = grants.busy.get(at) {
-            let c = conns.find_for_lane(*id);
-            match c.is_some_and(|c| grants.keeps_busy(c, share, now, fabric)) {
-                true => at += 1,
-                false => drop(grants.busy.swap_remove(at)),
+        let Self { conns, grants, fabric, config, .. } = self;
+        for _ in 0..config.poll_budget() {
+            let Some(id) = grants.busy.get(grants.looked_at) else { break };
+            let Some(c) = conns.find_for_lane(*id) else { break };
+            if grants.keeps_busy(c, now, fabric) {
+                grants.looked_at += 1;
+                continue;
             }
+            let moved = grants.leave_busy(&mut c.grant);
+            conns.set_place_in_busy(moved);
         }
-        let is_over = grants.busy.is_empty();
-        let next = now.0.saturating_add(grants.period_ticks);
-        grants.next = Instant(if is_over { u64::MAX } else { next });
+        if grants.looked_at >= grants.busy.len() {
+            grants.end_looks(now);
+        }
     }
 
     /// True if a receive that came back is one too many, and the connection does not have it any more.
@@ -143,6 +139,26 @@ impl Reactor {
 }
 
 impl Grants {
+    /// A connection is busy from now on.
+    fn join_busy(&mut self, c: &mut Conn, now: Instant) {
+        if !c.grant.is_busy {
+            self.at_rest -= self.lent_to(&c.grant);
+            (c.grant.is_busy, c.grant.place) = (true, self.busy.len());
+            self.busy.push(c.id);
+            self.next = self.next.min(Instant(now.0.saturating_add(self.period_ticks)));
+        }
+    }
+
+    /// A connection is not busy any more. Another one has its place then.
+    fn leave_busy(&mut self, grant: &mut ConnGrant) -> Option<(ConnId, usize)> {
+        if !std::mem::take(&mut grant.is_busy) {
+            return None;
+        }
+        self.at_rest += self.lent_to(grant);
+        self.busy.swap_remove(grant.place);
+        self.busy.get(grant.place).map(|id| (*id, grant.place))
+    }
+
     /// Raises the grant of a busy connection to twice the value, as far as its share and the memory permit. Returns
     /// the new value.
     fn raise(
@@ -174,13 +190,7 @@ impl Grants {
     /// Halves the grant of a connection that did not use it, and lowers one that is above its share. Returns false if
     /// the connection is not busy any more: it made no call, and will be looked at when it makes one. Whatever it is
     /// granted stays as it is until then.
-    fn keeps_busy(
-        &mut self,
-        c: &mut Conn,
-        share: u32,
-        now: Instant,
-        fabric: &mut AnyFabric,
-    ) -> bool {
+    fn keeps_busy(&mut self, c: &mut Conn, now: Instant, fabric: &mut AnyFabric) -> bool {
         let (calls, in_progress, granted) = c.use_of_grant();
         let made = calls.wrapping_sub(c.grant.counted);
         // A client all of whose calls are in progress can make no others, nor be told of a larger grant.
@@ -192,21 +202,21 @@ impl Grants {
         let is_used = waits || is_recent || made + u64::from(in_progress) >= u64::from(granted);
         // With no more than those in progress, the client could make no other call until one of them ends.
         let least = self.idle.max(in_progress + 1).min(granted);
-        let lowered = if is_used { granted } else { (granted / 2).max(least) }.min(share);
+        let lowered = if is_used { granted } else { (granted / 2).max(least) }.min(self.share());
         (c.grant.counted, c.grant.looked_at) = (calls, now);
         if lowered < granted {
             c.lane.proto().responder.set_grant(lowered);
             self.set_shedding(&mut c.grant, true);
         }
         let is_still = made == 0 && lowered == granted && !is_recent;
-        c.grant.is_busy = !is_still && (is_used || lowered > self.idle);
-        match c.grant.is_busy {
+        let is_busy = !is_still && (is_used || lowered > self.idle);
+        match is_busy {
             true => self.watch(c, lowered),
             false if lowered > self.idle => c.lane.proto().responder.look_after(Some(1), true),
             false => c.lane.proto().responder.look_after(Some(lowered), true),
         }
         self.shed(c, fabric);
-        c.grant.is_busy
+        is_busy
     }
 
     /// Looks at a busy connection again when it has used its grant, if that can rise.
@@ -238,6 +248,17 @@ impl Grants {
 
     fn has_one_too_many(&self, c: &Conn) -> bool {
         c.grant.owned > c.lane.proto().responder.receives() + self.beyond
+    }
+}
+
+impl ConnTable {
+    /// A connection has this place among the busy ones from now on.
+    fn set_place_in_busy(&mut self, place: Option<(ConnId, usize)>) {
+        if let Some((id, place)) = place
+            && let Some(c) = self.find_for_lane(id)
+        {
+            c.grant.place = place;
+        }
     }
 }
 
