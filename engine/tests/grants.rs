@@ -471,6 +471,27 @@ fn a_connection_whose_calls_hang_takes_no_share() {
     assert_eq!(cheat.granted, 2, "nothing hangs any more");
 }
 
+/// A grant that falls while the calls in progress are more: short calls count one by one then.
+#[test]
+fn short_calls_beyond_an_earlier_grant_are_refused_while_others_are_in_progress() {
+    let mut sim = pair(|raw| (raw.rpc.credits_idle, raw.rpc.credits_shared) = (2, 14));
+    let mut cheat = sim.cheat();
+    for _ in 0..20 {
+        cheat.call(&mut sim, ECHO, cheat.granted);
+    }
+    assert_eq!(cheat.granted, 16);
+    sim.connect(1);
+    sim.saturate(0..1, 5 * PERIOD_NS);
+    cheat.send(KEEP, 12);
+    sim.rest(PERIOD_NS / 20);
+    let statuses = cheat.call(&mut sim, ECHO, 8);
+    assert_eq!(statuses, [[SUCCESS; 4].as_slice(), &[SYSTEM_ERR; 4]].concat());
+    assert_eq!(cheat.call(&mut sim, ECHO, 4), [SYSTEM_ERR; 4]);
+    sim.answer_kept();
+    assert_eq!(cheat.hear(&mut sim, 12), [SUCCESS; 12]);
+    assert!(cheat.is_up);
+}
+
 /// Connections on a core, most of them idle.
 const CONNECTIONS: usize = 2_000;
 const BUSY: usize = 100;

@@ -42,7 +42,8 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     /// Receives that the calls of the requester need: those that hold a call in progress, and one for each
     /// call that may still come by what was granted.
     pub fn receives(&self) -> u32 {
-        u32::try_from(self.edge() - self.answered()).unwrap_or(u32::MAX)
+        let to_come = u32::try_from(self.edge().saturating_sub(self.answered()));
+        to_come.unwrap_or(u32::MAX).max(self.in_progress())
     }
 
     /// Asks for a look at the grant ([`Responder::is_look_due`]) after this number of further calls, and if

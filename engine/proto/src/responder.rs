@@ -265,11 +265,12 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Some(SlotId { index: index as u16, generation: slot.generation })
     }
 
-    /// Returns true if there is a slot for another call within the grants. A plain call that is answered before the next message arrives
-    /// takes none ([`Responder::count_plain`]), but must be able to ([`Responder::place_plain`]).
+    /// Returns true if there is a slot for another call within the grant, whatever number of plain calls comes before it. A plain call
+    /// that is answered before the next message arrives takes none ([`Responder::count_plain`]), but must be able to
+    /// ([`Responder::place_plain`]). Calls by larger, earlier grants are counted one by one: [`Responder::on_receive`].
     #[inline(always)]
     pub fn has_slot(&self) -> bool {
-        self.first_free != NO_SLOT && !(self.busy >= self.grant && self.is_spent())
+        self.first_free != NO_SLOT && !(self.is_changing && self.busy >= self.grant)
     }
 
     /// Counts plain calls that were taken on with a free slot. To be told before [`Responder::calls_taken`] is

@@ -70,7 +70,7 @@ impl Conn {
             && self.lane.send_reserved.get() == 0
             && !(shares_places && proto.takes_plain_calls());
         // There must be a free buffer for a reply that has to wait, and a free slot for a call that is not answered
-        // at once. Taking one makes the gate unknown.
+        // at once. Taking one makes the gate unknown, as another grant does.
         let takes_calls = (proto.takes_plain_calls() && proto.responder.has_slot())
             && takes_any_short
             && self.has_spare_send();

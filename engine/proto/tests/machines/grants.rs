@@ -229,6 +229,21 @@ fn a_call_that_no_grant_lets_the_requester_send_is_refused() {
     }
 }
 
+/// Those that an earlier grant lets it send are counted one by one. Plain calls without a slot are counted late.
+#[test]
+fn plain_calls_by_an_earlier_grant_do_not_go_uncounted() {
+    let mut server = Server::new(8);
+    server.responder = server.responder.granting(8);
+    assert_eq!(take_calls(&mut server, 3).len(), 3);
+    server.responder.set_grant(2);
+    assert!(!server.responder.has_slot(), "three calls are in progress");
+    assert_eq!(take_calls(&mut server, 8).len(), 5, "eight were granted");
+    assert_eq!(server.responder.receives(), 8);
+    // Whatever is counted, calls in progress hold their receives.
+    server.responder.count_plain(20);
+    assert_eq!(server.responder.receives(), 8);
+}
+
 #[test]
 fn a_grant_is_between_one_and_the_number_of_slots() {
     // RFC 5666 section 3.3: "it MUST NOT be zero when no in-progress operations are present".

@@ -34,6 +34,7 @@ use crate::reactor::pending::roles::Roles;
 use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::{Conn, buffers};
 use crate::reactor::state::core::Reactor;
+use crate::reactor::words::gate::Gate;
 use crate::reactor::words::sink::EventSink;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Instant;
@@ -182,7 +183,7 @@ impl Grants {
         if raised > granted {
             let (calls, in_progress, _) = c.use_of_grant();
             c.grant.untold = (calls.saturating_sub(u64::from(in_progress)), granted);
-            c.lane.proto().responder.set_grant(raised);
+            c.set_grant(raised);
         }
         raised
     }
@@ -205,7 +206,7 @@ impl Grants {
         let lowered = if is_used { granted } else { (granted / 2).max(least) }.min(self.share());
         (c.grant.counted, c.grant.looked_at) = (calls, now);
         if lowered < granted {
-            c.lane.proto().responder.set_grant(lowered);
+            c.set_grant(lowered);
             self.set_shedding(&mut c.grant, true);
         }
         let is_still = made == 0 && lowered == granted && !is_recent;
@@ -269,6 +270,12 @@ impl Conn {
         let mut proto = self.lane.proto();
         proto.on_receive(message, sink);
         proto.responder.is_look_due()
+    }
+
+    /// Whether a plain call has a slot depends on the grant.
+    fn set_grant(&self, credits: u32) {
+        self.lane.proto().responder.set_grant(credits);
+        self.lane.gate.set(Gate::UNKNOWN);
     }
 
     /// Calls that were ever accepted, calls in progress, and the grant.
