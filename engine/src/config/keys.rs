@@ -174,7 +174,8 @@ pub static KEYS: &[Key] = &[
         unit: "calls",
         effect: "Calls that a server grants a connection as long as it makes few, at most \
                  rpc.credits: one that makes as many within rpc.credits_period_ms, or has them \
-                 in progress, is granted twice as many. For each one a receive is posted.",
+                 in progress, is granted twice as many. For each one a receive is posted. Without \
+                 effect where peers say RDMA_DONE (rpc.protocol): grants follow from that.",
         reason: "All credits always; less for a server with thousands of connections.",
         field: |raw| Field::Integer(&mut raw.rpc.credits_idle, Limits::between(1, 1024)),
     },
@@ -182,8 +183,10 @@ pub static KEYS: &[Key] = &[
         name: "rpc.credits_shared",
         unit: "calls",
         effect: "Calls that the busy connections of a server's core are granted beyond \
-                 rpc.credits_idle, all together. Busy connections share them equally.",
-        reason: "73 connections have all the default credits at the same time.",
+                 rpc.credits_idle, all together. Busy connections share what is left equally: one \
+                 that falls silent keeps what it was granted until it calls again or ends.",
+        reason: "With rpc.credits_idle = 8, 73 connections have all the default credits at the \
+                 same time.",
         field: |raw| Field::Integer(&mut raw.rpc.credits_shared, Limits::between(0, 1 << 20)),
     },
     Key {

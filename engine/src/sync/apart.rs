@@ -1,5 +1,6 @@
 //! Layout of what cores share with other threads: what one of them writes has cache lines without anything that another one
-//! reads. The assertions here are about types. `bench/sharing/run` looks at memory in use.
+//! reads. The assertions here are about the types and fields that they name, and no others: a new field
+//! has to be named. `bench/sharing/run` looks at memory in use.
 
 use super::CachePadded;
 use super::words::{PADDED_WORDS, WORD_BYTES};

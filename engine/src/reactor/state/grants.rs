@@ -10,11 +10,16 @@
 //! A smaller grant takes effect with replies only. Receives become free as fast as
 //! [`Responder::receives`](spinrpc_proto::responder::Responder::receives) proves that no call can come for them: one with
 //! each reply. A client that falls silent at once therefore keeps its receives until it calls again, as it may call
-//! with all of them.
+//! with all of them. So a client that falls silent after a burst has what it was granted for as long as it likes: first come, first
+//! kept. Others share the rest, and get little more than `rpc.credits_idle` when nothing is left.
+//!
+//! A call that hangs keeps its credit, and one more is granted beyond those in progress. A client that gave up a call which the
+//! server still executes, and counts its credit as free, may exceed a small grant by it: if no credits are left
+//! to raise the grant, its next calls get an error until that call ends.
 //!
 //! Shares: credits of connections that are not busy are left out, and the rest is divided equally among the busy
 //! ones. When more become busy, grants above the new share are lowered to it. So under saturation, all have the same grant
-//! after a few periods, and none has to wait for another one to end.
+//! after a few periods, and none has to wait for another one to end, unless silent ones keep too much.
 //!
 //! Over shared memory, and in the simulation, the connections of a core take their receives from one pool. A device has
 //! its receives registered with the protection domain of their connection, of which each connection has its own, so that
@@ -22,8 +27,8 @@
 //! receives, and Linux' software device checks them against the domain of the queue pair: `send_data_in` of `rxe_resp.c`
 //! copies with `qp->pd`, also to a receive that `get_srq_wqe` has taken, and `lookup_mr` of `rxe_mr.c` accepts no memory of
 //! another domain. So a connection over a device has its own receives: memory for those that it has at least, and memory
-//! for the others that is registered when it is first busy. Its buffers to send from are registered with the first message
-//! that is too long to be copied into a work request (`verbs.max_inline_bytes`): a system call, once for each connection. They
+//! for all the others it can be granted, registered when it is first busy, until it ends. Its buffers to send from are
+//! registered with the first message that is too long to be copied into a work request (`verbs.max_inline_bytes`): a system call, once for each connection. They
 //! stay registered until the connection ends, also when it is idle again.
 
 use crate::config::Config;
