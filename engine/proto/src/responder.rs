@@ -99,8 +99,18 @@ pub enum ReplyRefused {
 pub struct Responder<S> {
     pub(crate) slots: S,
     first_free: u32,
-    taken: u64,
+    pub(crate) taken: u64,
+    /// The number of calls accepted at which a look at the grant is due.
+    pub(crate) look_at: u64,
     pub(crate) grant: u32,
+    /// Slots that are not free.
+    pub(crate) busy: u32,
+    /// Number of the last call that earlier, larger grants let the requester send.
+    pub(crate) edge: u64,
+    /// The grant may rise when calls in progress use all of it.
+    pub(crate) may_rise: bool,
+    /// The caller changes the grant.
+    pub(crate) is_changing: bool,
     takes_padded: bool,
     version: TransportVersion,
     pub(crate) exports: Exports,
@@ -119,7 +129,12 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             first_free: if count == 0 { NO_SLOT } else { 0 },
             slots,
             taken: 0,
+            look_at: u64::MAX,
             grant: (count as u32).max(1),
+            busy: 0,
+            edge: 0,
+            may_rise: false,
+            is_changing: false,
             takes_padded: false,
             version: TransportVersion::One,
             exports: Exports::new(count as u32),
@@ -145,9 +160,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.taken > 0
     }
 
-    /// The credit word of replies: one per slot, less the cost of RDMA_DONEs owed, never zero (RFC
-    /// 8166 section 3.3.1, RFC 5666 section 11). The caller has as many receives posted as there
-    /// are slots, less those that hold a call in progress.
+    /// The credit word of replies, never zero (RFC 8166 section 3.3.1): one per slot, less the cost of
+    /// RDMA_DONEs owed (RFC 5666 section 11), or what [`Responder::set_grant`] says. The caller has as many
+    /// receives as [`Responder::receives`] says.
     #[inline]
     pub fn grant(&self) -> u32 {
         self.grant
@@ -158,10 +173,10 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.taken
     }
 
-    /// Calls delivered or being fetched, and those answered for which RDMA_DONE is owed. Takes time
-    /// in the number of slots.
+    /// Calls delivered or being fetched, and those answered for which RDMA_DONE is owed.
+    #[inline]
     pub fn in_progress(&self) -> u32 {
-        self.slots.as_ref().iter().filter(|slot| slot.state != State::Free).count() as u32
+        self.busy
     }
 
     /// A message whose header could be parsed, on the side that serves.
@@ -191,7 +206,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         if !carries_call(view) {
             return not_a_call(view, out);
         }
-        match self.take(State::Delivered, view.transport_version()) {
+        match self.take_granted(State::Delivered, view.transport_version()) {
             Some(slot) => out.deliver_call(slot),
             None => out.refuse_call(view.xid(), view.transport_version()),
         }
@@ -206,7 +221,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             return refuse(view, out);
         }
         if view.reads().is_empty() {
-            return match self.take(State::Delivered, view.transport_version()) {
+            return match self.take_granted(State::Delivered, view.transport_version()) {
                 Some(slot) => out.deliver_call(slot),
                 None => out.refuse_call(view.xid(), view.transport_version()),
             };
@@ -215,11 +230,20 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         let Some(pull) = Pull::plan(view, inline_bytes(view), 0, profile) else {
             return refuse(view, out);
         };
-        let Some(slot) = self.take(State::Pulling, view.transport_version()) else {
+        let Some(slot) = self.take_granted(State::Pulling, view.transport_version()) else {
             return out.refuse_call(view.xid(), view.transport_version());
         };
         self.slots.as_mut()[usize::from(slot.index)].pull = pull;
         out.pull(slot);
+    }
+
+    /// The slot of a call, unless it is one that no grant lets the requester send.
+    #[inline]
+    fn take_granted(&mut self, state: State, version: TransportVersion) -> Option<SlotId> {
+        match self.busy >= self.grant && self.is_spent() {
+            true => None,
+            false => self.take(state, version),
+        }
     }
 
     #[inline]
@@ -228,6 +252,10 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         let slot = self.slots.as_mut().get_mut(index as usize)?;
         self.first_free = slot.next_free;
         self.taken += 1;
+        self.busy += 1;
+        if self.may_rise && self.busy >= self.grant {
+            self.look_at = 0;
+        }
         slot.state = state;
         slot.version = version;
         if version == TransportVersion::Two {
@@ -237,11 +265,12 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Some(SlotId { index: index as u16, generation: slot.generation })
     }
 
-    /// Returns true if there is a slot for another call. A plain call that is answered before the next message arrives
-    /// takes none ([`Responder::count_plain`]), but must be able to ([`Responder::place_plain`]).
+    /// Returns true if there is a slot for another call within the grant, whatever number of plain calls comes before it. A plain call
+    /// that is answered before the next message arrives takes none ([`Responder::count_plain`]), but must be able to
+    /// ([`Responder::place_plain`]). Calls by larger, earlier grants are counted one by one: [`Responder::on_receive`].
     #[inline(always)]
     pub fn has_slot(&self) -> bool {
-        self.first_free != NO_SLOT
+        self.first_free != NO_SLOT && !(self.is_changing && self.busy >= self.grant)
     }
 
     /// Counts plain calls that were taken on with a free slot. To be told before [`Responder::calls_taken`] is
@@ -268,7 +297,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     /// A slot for a call that is a message of an extension.
     pub(crate) fn take_optional(&mut self) -> Option<SlotId> {
-        self.take(State::Delivered, TransportVersion::Two)
+        self.take_granted(State::Delivered, TransportVersion::Two)
     }
 
     #[inline]
@@ -420,6 +449,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         slot.state = State::Free;
         slot.next_free = next_free;
         self.first_free = u32::from(id.index);
+        self.busy -= 1;
     }
 }
 

@@ -70,7 +70,7 @@ impl Conn {
             && self.lane.send_reserved.get() == 0
             && !(shares_places && proto.takes_plain_calls());
         // There must be a free buffer for a reply that has to wait, and a free slot for a call that is not answered
-        // at once. Taking one makes the gate unknown.
+        // at once. Taking one makes the gate unknown, as another grant does.
         let takes_calls = (proto.takes_plain_calls() && proto.responder.has_slot())
             && takes_any_short
             && self.has_spare_send();
@@ -261,8 +261,16 @@ impl CoreCell {
             count(&counts.calls_received, calls as u64);
             count(&counts.replies_sent, (calls - handled.unanswered) as u64);
             count(&counts.bytes_inline, handled.bytes_sent as u64);
-            lane.count_calls(calls as u64);
+            if lane.count_calls(calls as u64) {
+                self.look_at_grant(lane.id);
+            }
         }
+    }
+
+    /// As [`Reactor::look_at_grant`], out of the way of messages.
+    #[cold]
+    fn look_at_grant(&self, conn: ConnId) {
+        self.reactor().look_at_grant(conn);
     }
 
     /// Handles a short message. State is borrowed for one step at a time, and not while a handler runs.
@@ -525,7 +533,9 @@ impl CoreCell {
         let Some(c) = reactor.conns.find(conn) else { return };
         let takes_any = c.takes_any_short();
         let mut sink = EventSink::new();
-        lane.proto().on_receive(short.bytes(), &mut sink);
+        if c.take_message(short.bytes(), &mut sink) {
+            reactor.look_at_grant(conn);
+        }
         match &sink.event {
             Event::Call(slot) => {
                 if let Some(header_bytes) = plain_header_bytes(short.bytes()) {

@@ -291,7 +291,9 @@ impl CoreCell {
         }
         let Some(c) = reactor.conns.find(qp) else { return };
         let mut sink = EventSink::new();
-        c.lane.proto().on_receive(message.bytes(), &mut sink);
+        if c.take_message(message.bytes(), &mut sink) {
+            reactor.look_at_grant(qp);
+        }
         self.on_event(reactor, Received { qp, message, invalidated }, sink, up);
     }
 
@@ -551,7 +553,7 @@ impl Reactor {
     #[inline]
     fn needs_attention(&self) -> bool {
         !self.inbox.is_empty()
-            || self.now.0 >= self.next_deadline.0
+            || self.now.0 >= self.next_deadline.0.min(self.grants.next.0)
             || !self.given_up.is_empty()
             || !self.put_off.is_empty()
             || !self.owed_answers.is_empty()
@@ -635,7 +637,8 @@ impl Reactor {
     }
 
     fn until_deadline(&self) -> std::time::Duration {
-        let ticks = self.next_deadline.0.saturating_sub(self.read_clock().0);
+        let next = self.next_deadline.min(self.grants.next);
+        let ticks = next.0.saturating_sub(self.read_clock().0);
         std::time::Duration::from_nanos(self.clock.to_ns(ticks))
     }
 
@@ -737,9 +740,10 @@ impl Reactor {
         let id = self.fabric.adopt(endpoint)?;
         self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
         let (chained, xid_seed) = (self.dialect.chained, self.xid_seed);
-        let memory = self.fabric.message_memory(id, message_bytes(&self.config));
-        let ends_and_memory = (self.fabric.ends(id), memory);
-        let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, ends_and_memory);
+        let memory = self.fabric.message_memory(id, message_bytes(&self.config, roles.side));
+        let shared = self.shared_receives(roles).inspect_err(|_| self.fabric.close(id))?;
+        let parts = (self.fabric.ends(id), memory, shared);
+        let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, parts);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
         conn.lane.proto().know_options(self.options);
         conn.peer = Some(peer);
@@ -747,7 +751,7 @@ impl Reactor {
         if let Some(request) = request {
             self.take_over(request, &mut conn);
         }
-        conn.post_receives(&mut self.fabric);
+        self.post_receives(&mut conn);
         self.conns.insert(conn);
         self.stats.connections_opened += 1;
         let is_ours = roles.side == Side::Client;
@@ -756,7 +760,8 @@ impl Reactor {
     }
 
     fn remove(&mut self, conn: ConnId) -> Option<Box<Conn>> {
-        let gone = self.conns.remove(conn)?;
+        let mut gone = self.conns.remove(conn)?;
+        self.grants.forget(&mut gone, &mut self.conns);
         #[cfg(feature = "gss")]
         self.gss_work.forget_calls(conn);
         if let Some(caller) = &gone.caller {
@@ -766,8 +771,9 @@ impl Reactor {
         Some(gone)
     }
 
-    /// Ends expired calls and exports of replies.
+    /// Looks at busy connections, and ends expired calls and exports of replies.
     fn expire(&mut self) {
+        self.look_at_busy();
         let now = Instant(self.now.0);
         if now < self.next_deadline {
             return;
