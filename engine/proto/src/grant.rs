@@ -18,6 +18,7 @@
 //! Calls that are refused, and so have no slot, are in none of the numbers here: neither they nor their
 //! answers. This makes the edge look further away than it is, never closer.
 
+use crate::output::Output;
 use crate::responder::{Responder, SLOTS_MAX, ServeSlot};
 
 impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
@@ -46,24 +47,37 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         to_come.unwrap_or(u32::MAX).max(self.in_progress())
     }
 
-    /// Asks for a look at the grant ([`Responder::is_look_due`]) after this number of further calls, and if
-    /// `may_rise`, as soon as calls in progress use all of the grant.
+    /// Asks for a look at the grant ([`Output::look_at_grant`]) after this number of further calls, and if
+    /// `may_rise`, as soon as calls in progress use all of the grant. Changes [`Responder::has_slot`].
     pub fn look_after(&mut self, calls: Option<u32>, may_rise: bool) {
         self.look_at = calls.map_or(u64::MAX, |calls| self.calls_taken() + u64::from(calls));
         self.may_rise = may_rise;
     }
 
-    /// True if the caller has asked to look at the grant by now. Stays so until it asks again.
-    #[inline(always)]
+    /// True if the caller has asked to look at the grant by now.
+    #[inline]
     pub fn is_look_due(&self) -> bool {
-        self.calls_taken() >= self.look_at
+        let is_used = self.may_rise && self.in_progress() >= self.grant;
+        self.is_changing && (is_used || self.calls_taken() >= self.look_at)
     }
 
-    /// True if the grant changes, and a further call would be one that no grant lets the requester send. For callers that know
-    /// that as many calls as are granted are in progress.
+    /// After a call: asks for a look at the grant if one is due.
+    #[inline]
+    pub(crate) fn ask_for_look(&self, out: &mut impl Output) {
+        if self.is_look_due() {
+            out.look_at_grant();
+        }
+    }
+
+    /// True if a further call would be one that no grant lets the requester send. For responders whose grant changes.
     #[cold]
     pub(crate) fn is_spent(&self) -> bool {
-        self.is_changing && self.taken >= self.edge
+        self.in_progress() >= self.grant && self.calls_taken() >= self.edge
+    }
+
+    /// True if the number of calls matters: for a look at the grant, or because as many as are granted are in progress.
+    pub(crate) fn counts_each(&self) -> bool {
+        self.may_rise || self.look_at != u64::MAX || self.in_progress() >= self.grant
     }
 
     fn edge(&self) -> u64 {

@@ -261,16 +261,8 @@ impl CoreCell {
             count(&counts.calls_received, calls as u64);
             count(&counts.replies_sent, (calls - handled.unanswered) as u64);
             count(&counts.bytes_inline, handled.bytes_sent as u64);
-            if lane.count_calls(calls as u64) {
-                self.look_at_grant(lane.id);
-            }
+            lane.count_calls(calls as u64);
         }
-    }
-
-    /// As [`Reactor::look_at_grant`], out of the way of messages.
-    #[cold]
-    fn look_at_grant(&self, conn: ConnId) {
-        self.reactor().look_at_grant(conn);
     }
 
     /// Handles a short message. State is borrowed for one step at a time, and not while a handler runs.
@@ -533,9 +525,7 @@ impl CoreCell {
         let Some(c) = reactor.conns.find(conn) else { return };
         let takes_any = c.takes_any_short();
         let mut sink = EventSink::new();
-        if c.take_message(short.bytes(), &mut sink) {
-            reactor.look_at_grant(conn);
-        }
+        lane.proto().on_receive(short.bytes(), &mut sink);
         match &sink.event {
             Event::Call(slot) => {
                 if let Some(header_bytes) = plain_header_bytes(short.bytes()) {
@@ -666,6 +656,7 @@ impl Reactor {
 
     /// Takes a slot for a plain call that was served without one and is not answered by a short reply. The reserved
     /// room belongs to the slot from now on.
+    #[inline(always)]
     pub(super) fn take_slot(&mut self, conn: ConnId) -> Option<SlotId> {
         let c = self.conns.find(conn)?;
         let slot = c.lane.proto().responder.place_plain()?;

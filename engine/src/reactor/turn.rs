@@ -291,9 +291,7 @@ impl CoreCell {
         }
         let Some(c) = reactor.conns.find(qp) else { return };
         let mut sink = EventSink::new();
-        if c.take_message(message.bytes(), &mut sink) {
-            reactor.look_at_grant(qp);
-        }
+        c.lane.proto().on_receive(message.bytes(), &mut sink);
         self.on_event(reactor, Received { qp, message, invalidated }, sink, up);
     }
 
@@ -308,14 +306,19 @@ impl CoreCell {
     ) {
         let Received { qp, message, invalidated } = received;
         match &sink.event {
-            Event::Call(slot) => {
-                let slot = *slot;
+            Event::Call(slot) | Event::CallAndLook(slot) => {
+                let (slot, looks) = (*slot, matches!(sink.event, Event::CallAndLook(_)));
                 let Some(admitted) = reactor.admit_call(qp, slot, &message) else {
-                    return reactor.put_off_call(qp, slot, message);
+                    reactor.put_off_call(qp, slot, message);
+                    return reactor.look_if_due(qp);
                 };
                 let sinks = reactor.take_sinks(qp, slot, admitted);
                 drop(reactor);
                 self.deliver_call(CallFrame { conn: qp, slot, message, admitted, sinks }, up);
+                if looks {
+                    // Not before: a call that is answered at once is not in progress.
+                    self.reactor().look_if_due(qp);
+                }
             }
             Event::Reply(reply) => {
                 let hold = reactor.arrive_reply(qp, reply, invalidated);
@@ -553,7 +556,8 @@ impl Reactor {
     #[inline]
     fn needs_attention(&self) -> bool {
         !self.inbox.is_empty()
-            || self.now.0 >= self.next_deadline.0.min(self.grants.next.0)
+            || self.now.0 >= self.next_deadline.0
+            || self.now.0 >= self.grants.next.0
             || !self.given_up.is_empty()
             || !self.put_off.is_empty()
             || !self.owed_answers.is_empty()
@@ -657,6 +661,7 @@ impl Reactor {
         }
         if let Event::Pull(slot) = event {
             self.begin_pull(qp, slot, message);
+            self.look_if_due(qp);
             return None;
         }
         let dropped = if let Event::Dropped(why) = event { Some(why) } else { None };
@@ -680,6 +685,7 @@ impl Reactor {
             Event::Refuse(xid, version) => {
                 self.stats.calls_refused += 1;
                 self.send_refusal(qp, xid, version, &SYSTEM_ERR);
+                self.look_if_due(qp);
             }
             Event::RefuseProgram(xid, version) => self.refuse_program(qp, xid, version),
             Event::Dropped(why) => {
@@ -690,6 +696,7 @@ impl Reactor {
             Event::Resend(slot) => self.send_in_other_version(qp, slot),
             Event::None
             | Event::Call(_)
+            | Event::CallAndLook(_)
             | Event::PullReply
             | Event::OptionReply
             | Event::Pull(_)

@@ -276,3 +276,18 @@ fn a_look_is_due_after_calls_or_when_all_of_the_grant_is_in_progress() {
     server.receive(&plain_call(Xid(3)));
     assert!(!server.responder.is_look_due());
 }
+
+/// Plain calls without a slot are counted late, so that there are none before a look.
+#[test]
+fn before_a_look_each_call_is_counted() {
+    let mut server = Server::new(4);
+    assert!(server.responder.has_slot());
+    server.responder = server.responder.granting(2);
+    assert!(server.responder.has_slot(), "no look was asked for");
+    for (calls, may_rise, has_slot) in
+        [(Some(3), false, false), (None, true, false), (Some(1), true, false), (None, false, true)]
+    {
+        server.responder.look_after(calls, may_rise);
+        assert_eq!(server.responder.has_slot(), has_slot, "{calls:?} {may_rise}");
+    }
+}

@@ -57,12 +57,10 @@ impl ConnLane {
         self.send_reserved.set(self.send_reserved.get().wrapping_sub(places));
     }
 
-    /// Counts plain calls that were taken on without a slot. Returns true if a look at the grant is due.
+    /// Counts plain calls that were taken on without a slot.
     #[inline(always)]
-    pub(in crate::reactor) fn count_calls(&self, calls: u64) -> bool {
-        let responder = &mut self.proto().responder;
-        responder.count_plain(calls);
-        responder.is_look_due()
+    pub(in crate::reactor) fn count_calls(&self, calls: u64) {
+        self.proto().responder.count_plain(calls);
     }
 
     /// The calls of a connection that is gone, to be made on another one.

@@ -5,7 +5,9 @@
 //! `rpc.credits_period_ms`, or has all of them in progress, its grant doubles, at most to its share of `rpc.credits_shared`. Receives are posted before
 //! the larger grant is sent. Once per period the core looks at those of its connections whose grant has risen, and halves
 //! the grant of each that did not use it. Nothing is done for a connection that does nothing, and nothing for a message
-//! but a comparison ([`Responder::is_look_due`](spinrpc_proto::responder::Responder::is_look_due)).
+//! where grants do not change. Where they do, plain calls take the shortest path while the grant is the connection's share. Before,
+//! each is counted ([`Responder::has_slot`](spinrpc_proto::responder::Responder::has_slot)), and the one with which a look
+//! is due takes the general path.
 //!
 //! A smaller grant takes effect with replies only. Receives become free as fast as
 //! [`Responder::receives`](spinrpc_proto::responder::Responder::receives) proves that no call can come for them: one with
@@ -40,7 +42,6 @@ use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::{Conn, buffers};
 use crate::reactor::state::core::Reactor;
 use crate::reactor::words::gate::Gate;
-use crate::reactor::words::sink::EventSink;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Instant;
 
@@ -87,7 +88,7 @@ impl Reactor {
         if is_dynamic {
             self.grants.own(&mut conn.grant, posted);
             conn.grant.looked_at = Instant(self.time().0);
-            conn.lane.proto().responder.look_after(Some(self.grants.idle), true);
+            conn.look_after(Some(self.grants.idle), true);
         }
     }
 
@@ -104,7 +105,7 @@ impl Reactor {
         let is_used = in_progress >= granted || (is_recent && made >= u64::from(granted));
         (c.grant.counted, c.grant.looked_at) = (calls, now);
         if !is_used && granted <= grants.idle {
-            return c.lane.proto().responder.look_after(Some(granted), true);
+            return c.look_after(Some(granted), true);
         }
         grants.join_busy(c, now);
         let granted = match is_used {
@@ -112,6 +113,15 @@ impl Reactor {
             false => granted,
         };
         grants.watch(c, granted);
+    }
+
+    /// Looks at the grant if that is due after a call: also one that is fetched first, or was refused.
+    #[cold]
+    pub(in crate::reactor) fn look_if_due(&mut self, conn: ConnId) {
+        let is_due = |c: &mut Conn| c.lane.proto().responder.is_look_due();
+        if self.conns.find_for_lane(conn).is_some_and(is_due) {
+            self.look_at_grant(conn);
+        }
     }
 
     /// Looks at the busy connections, once in a period: in one turn, at as many as it may handle messages.
@@ -218,8 +228,8 @@ impl Grants {
         let is_busy = !is_still && (is_used || lowered > self.idle);
         match is_busy {
             true => self.watch(c, lowered),
-            false if lowered > self.idle => c.lane.proto().responder.look_after(Some(1), true),
-            false => c.lane.proto().responder.look_after(Some(lowered), true),
+            false if lowered > self.idle => c.look_after(Some(1), true),
+            false => c.look_after(Some(lowered), true),
         }
         self.shed(c, fabric);
         is_busy
@@ -228,7 +238,7 @@ impl Grants {
     /// Looks at a busy connection again when it has used its grant, if that can rise.
     fn watch(&self, c: &Conn, granted: u32) {
         let may_rise = granted < self.share();
-        c.lane.proto().responder.look_after(may_rise.then_some(granted), may_rise);
+        c.look_after(may_rise.then_some(granted), may_rise);
     }
 
     /// Takes receives back from the driver, if it can do without them at any time.
@@ -269,17 +279,15 @@ impl ConnTable {
 }
 
 impl Conn {
-    /// Passes a message to the protocol core. Returns true if a look at the grant is due.
-    #[inline(always)]
-    pub(in crate::reactor) fn take_message(&self, message: &[u8], sink: &mut EventSink) -> bool {
-        let mut proto = self.lane.proto();
-        proto.on_receive(message, sink);
-        proto.responder.is_look_due()
-    }
-
     /// Whether a plain call has a slot depends on the grant.
     fn set_grant(&self, credits: u32) {
         self.lane.proto().responder.set_grant(credits);
+        self.lane.gate.set(Gate::UNKNOWN);
+    }
+
+    /// As [`Responder::look_after`](spinrpc_proto::responder::Responder::look_after).
+    fn look_after(&self, calls: Option<u32>, may_rise: bool) {
+        self.lane.proto().responder.look_after(calls, may_rise);
         self.lane.gate.set(Gate::UNKNOWN);
     }
 
