@@ -5,11 +5,11 @@
 mod cheat;
 
 use cheat::Cheat;
-use spinrpc::config::{CoreList, Host, NumaPolicy, RawConfig, Want};
+use spinrpc::config::{CoreList, Host, NumaPolicy, RawConfig, Versions, Want};
 use spinrpc::fabric::sim::{Device, Network, Observed, SideId, What, World};
 use spinrpc::{
-    Call, CallError, CallSpec, Client, Config, Core, Deferred, Engine, Procedure, Program, Reply,
-    ReplyHandler, Token, Version,
+    AuthSys, Call, CallError, CallSpec, Client, Config, Core, Deferred, Engine, Procedure, Program,
+    Reply, ReplyHandler, Token, Version,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -58,6 +58,13 @@ impl Caller {
     fn start(&self, procedure: Procedure, most: usize) -> usize {
         let start = || self.client.call(procedure, Token(0), &mut CallSpec::new(), |_| {});
         (0..most).take_while(|_| start().is_ok()).count()
+    }
+
+    /// The same for calls with arguments, without a maximum.
+    fn start_with(&self, procedure: Procedure, args: &[u8]) -> usize {
+        let mut spec = CallSpec::new();
+        let start = |_| self.client.call(procedure, Token(0), &mut spec, |to| to.opaque(args));
+        (0..usize::MAX).map(start).take_while(Result::is_ok).count()
     }
 }
 
@@ -270,6 +277,43 @@ fn calls_in_progress_raise_the_grant() {
         sim.rest(5 * PERIOD_NS);
         assert_eq!(sim.callers[0].start(KEEP, 1), 0, "no more than granted");
         sim.answer_kept();
+    }
+}
+
+/// The path of a call to its handler depends on its kind, and so does the one to a look at the grant.
+#[test]
+fn calls_of_every_kind_raise_the_grant() {
+    let credential =
+        AuthSys { stamp: 1, machine_name: b"host", uid: 2, gid: 3, groups: Default::default() };
+    for (bytes, version, has_credential) in [
+        (4, Versions::One, false),
+        (4, Versions::Two, false),
+        (4, Versions::One, true),
+        (600, Versions::One, false),
+        // With Read chunks.
+        (3_000, Versions::One, false),
+        (3_000, Versions::Two, true),
+    ] {
+        let of = |raw: &mut RawConfig| {
+            (raw.rpc.credits_idle, raw.rpc.version) = (2, version);
+        };
+        // Buffers of long calls are fewer than sixteen.
+        let granted = [2, 4, 8];
+        for procedure in [KEEP, ECHO] {
+            let mut sim = Sim::new(network(1), config(of), config(of));
+            sim.connect(1);
+            if has_credential {
+                sim.callers[0].client.set_auth_sys(Some(&credential)).unwrap();
+            }
+            let started = granted.map(|_| {
+                let started = sim.callers[0].start_with(procedure, &vec![0; bytes]);
+                sim.rest(PERIOD_NS / 20);
+                sim.answer_kept();
+                started
+            });
+            let what = (bytes, version, has_credential, procedure);
+            assert_eq!(started, granted, "{what:?}");
+        }
     }
 }
 
