@@ -28,7 +28,7 @@ use spinrpc_proto::output::{DeliveredReply, ReplyStream, SlotId};
 use spinrpc_proto::plain::{CALL_BYTES, PlainCall, PlainReply, REPLY_BYTES, says_reply};
 use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
 use spinrpc_proto::version::TransportVersion;
-use std::cell::Cell;
+use std::cell::{Cell, RefMut};
 use std::rc::Rc;
 
 impl CoreCell {
@@ -515,6 +515,23 @@ impl CoreCell {
             true => self.lane.closing.set(Some(conn)),
             false => self.reactor().begin_close(conn, DownCause::Local),
         }
+    }
+
+    /// Handles a call with which a look at the grant is due.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn on_call_and_look(
+        &self,
+        reactor: RefMut<'_, Reactor>,
+        received: Received,
+        slot: SlotId,
+        up: &mut impl Upcalls,
+    ) {
+        let conn = received.qp;
+        let sink = EventSink { event: Event::Call(slot), ..EventSink::new() };
+        self.on_event(reactor, received, sink, up);
+        // Not before: a call that is answered at once is not in progress.
+        self.reactor().look_if_due(conn);
     }
 
     #[inline(never)]

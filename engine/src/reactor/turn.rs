@@ -306,19 +306,17 @@ impl CoreCell {
     ) {
         let Received { qp, message, invalidated } = received;
         match &sink.event {
-            Event::Call(slot) | Event::CallAndLook(slot) => {
-                let (slot, looks) = (*slot, matches!(sink.event, Event::CallAndLook(_)));
+            Event::Call(slot) => {
+                let slot = *slot;
                 let Some(admitted) = reactor.admit_call(qp, slot, &message) else {
-                    reactor.put_off_call(qp, slot, message);
-                    return reactor.look_if_due(qp);
+                    return reactor.put_off_call(qp, slot, message);
                 };
                 let sinks = reactor.take_sinks(qp, slot, admitted);
                 drop(reactor);
                 self.deliver_call(CallFrame { conn: qp, slot, message, admitted, sinks }, up);
-                if looks {
-                    // Not before: a call that is answered at once is not in progress.
-                    self.reactor().look_if_due(qp);
-                }
+            }
+            Event::CallAndLook(slot) => {
+                self.on_call_and_look(reactor, Received { qp, message, invalidated }, *slot, up);
             }
             Event::Reply(reply) => {
                 let hold = reactor.arrive_reply(qp, reply, invalidated);
