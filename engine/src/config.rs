@@ -7,8 +7,10 @@
 //! `reactor` and the tools call it.
 
 mod cores;
+mod credits;
 mod device;
 mod gss;
+mod keys;
 mod limits;
 mod raw;
 mod schema;
@@ -16,19 +18,20 @@ mod value;
 
 pub use cores::{CoreList, Host};
 pub use device::DeviceName;
+pub use keys::KEYS;
 pub use limits::{Limits, Step};
 pub use raw::{
     Attempt, BulkView, ConfigRole, Driver, IdlePolicy, Invalidation, NumaPolicy, OnPanic,
     RawConfig, RawCores, RawFabric, RawGss, RawHost, RawLimits, RawMem, RawPoll, RawRpc, RawShm,
     RawStats, RawVerbs, Registration, SmtPolicy, StatsExport, Want,
 };
-pub use schema::{Field, KEYS, Key};
+pub use schema::{Field, Key};
 pub use spinrpc_proto::config_proto::Protection;
 pub use spinrpc_proto::version::Versions;
 pub use value::{Choice, Value};
 
 use crate::mem::LINE_BYTES;
-use crate::mem::budget::{Budget, RECVS_BEHIND_MAX, RecvBudget, SendBudget};
+use crate::mem::budget::{Budget, SendBudget};
 use crate::sync::ring::RingPlace;
 use crate::sys::mmap::HugePages;
 use spinrpc_proto::alignment::Alignment;
@@ -367,12 +370,6 @@ impl Config {
         Duration::from_millis(self.raw.rpc.version_memory_ms)
     }
 
-    /// Calls a requester may have outstanding on one connection: requested as a client, granted as
-    /// a server (RFC 8166 section 3.3.1).
-    pub fn credits(&self) -> usize {
-        to_usize(self.raw.rpc.credits)
-    }
-
     /// Calls in reverse that may be outstanding on one connection (RFC 8167): granted as a client,
     /// requested as a server; 0: none.
     pub fn reverse_calls(&self) -> usize {
@@ -629,27 +626,6 @@ impl Config {
     /// Most bytes that the Write list, or the Reply chunk, of a call of ours names.
     pub(crate) fn write_list_bytes_max(&self) -> usize {
         self.read_bytes_max() + LONG_MESSAGE_ROOM_BYTES as usize
-    }
-
-    /// Receive buffers of one connection; of one with calls in reverse, if there may be any. A
-    /// buffer is posted again before anything leaves that lets the peer send another message, so
-    /// those in the hands of handlers are among `credits` and `reverse`.
-    pub fn recv_budget(&self) -> RecvBudget {
-        self.recv_budget_with(self.reverse_calls().max(usize::from(self.refuses_reverse())))
-    }
-
-    /// The same with this number of calls in reverse: their receives come on top of those of the forward
-    /// direction (RFC 8167 section 4).
-    pub(crate) fn recv_budget_with(&self, reverse_calls: usize) -> RecvBudget {
-        let (forward, reverse) = (self.credits(), reverse_calls);
-        RecvBudget {
-            credits: forward as u32,
-            reverse: reverse as u32,
-            grant_in_flight: 1,
-            behind_sends: RECVS_BEHIND_MAX,
-            slack: 1,
-            dones: self.dones_received_max(forward) + self.dones_received_max(reverse),
-        }
     }
 
     /// Maximum number of RDMA_DONEs for this many calls in flight to one end. Requesters count

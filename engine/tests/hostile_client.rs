@@ -7,9 +7,10 @@ mod common;
 use common::caller::{Caller, one_opaque, run_core};
 use common::program::{BOUNCE, ECHO, LATER, NULL};
 use common::raw::{RawPeer, Said, bytes_of};
-use common::{PROGRAM, Server, VERSION, pattern};
+use common::{PROGRAM, Server, VERSION, pattern, small_with};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
+use spinrpc::config::RawConfig;
 use spinrpc::fabric::{Access, RemoteSlice, WrError};
 use spinrpc::sync::lock;
 use spinrpc::{DownCause, Procedure};
@@ -337,6 +338,30 @@ fn calls_beyond_the_grant_are_answered_with_an_rpc_error() {
     for _ in 0..64 {
         assert_eq!(*peer.hear().words().last().unwrap(), SUCCESS);
     }
+}
+
+/// Its connection has a receive for each of the slots that it may use, and no more than those to refuse calls with.
+#[test]
+fn calls_beyond_the_grant_of_an_idle_connection_are_answered_with_an_rpc_error() {
+    let few = |raw: &mut RawConfig| (raw.rpc.credits_idle, raw.rpc.credits_shared) = (2, 0);
+    let server = Server::with(small_with(few));
+    let mut peer = RawPeer::connect(&server.address);
+    for xid in 0..80 {
+        peer.send_words(&message(xid, MSG, &NO_LISTS, &rpc_call(xid, LATER, &[xid])));
+    }
+    for xid in 2..80 {
+        let words = peer.hear().words();
+        assert_eq!((words[0], words[2]), (xid, 2), "{words:?}");
+        assert_eq!(words[7..], [words[0], 1, 0, 0, 0, SYSTEM_ERR]);
+    }
+    others_are_served(&server);
+    while let Some((_, deferred)) = server.shared.pop() {
+        deferred.reply(|_| {});
+    }
+    for _ in 0..2 {
+        assert_eq!(*peer.hear().words().last().unwrap(), SUCCESS);
+    }
+    server.wait_for("78 refusals", |stats| stats.calls_refused == 78);
 }
 
 #[test]

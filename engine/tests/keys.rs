@@ -69,6 +69,17 @@ const EFFECTS: &[(&str, &str, &str)] = &[
     ),
     ("rpc.credits", "tests/api_calls.rs", "a_depth_of_one_or_of_many_credits_is_kept"),
     (
+        "rpc.credits_idle",
+        "tests/grants.rs",
+        "a_busy_connection_is_granted_all_credits_and_an_idle_one_few",
+    ),
+    ("rpc.credits_shared", "tests/grants.rs", "without_credits_to_share_all_connections_have_few"),
+    (
+        "rpc.credits_period_ms",
+        "tests/grants.rs",
+        "a_connection_that_calls_rarely_is_busy_in_a_long_period",
+    ),
+    (
         "rpc.reverse_calls",
         "tests/reverse.rs",
         "the_first_call_in_reverse_goes_alone_and_then_as_many_as_are_granted",

@@ -505,6 +505,57 @@ fn calls_of_futures_and_streams_allocate_nothing_either() {
     assert_eq!(ALLOCATIONS.swap(0, Ordering::SeqCst), 0, "uses of the allocator");
 }
 
+/// Replies do not matter.
+struct Quiet;
+
+impl ReplyHandler for Quiet {
+    fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
+        reply.unwrap();
+    }
+}
+
+/// Calls with all credits until there are as many as can be, and waits for the replies.
+fn use_all_credits(core: &mut Core, client: &Client, most: usize) {
+    let end = Instant::now() + LIMIT;
+    let mut in_flight = 0;
+    while in_flight < most {
+        while client.call(NULL, Token(0), &mut CallSpec::new(), |_| {}).is_ok() {}
+        in_flight = client.in_flight();
+        core.poll_once();
+        assert!(Instant::now() < end, "{in_flight} calls at a time after {LIMIT:?}");
+    }
+    core.run_until(|| client.in_flight() == 0 || Instant::now() > end);
+}
+
+/// Uses of the allocator by the first calls of a connection that is granted so many, until it is granted all.
+fn allocations_of_first_calls(credits_idle: u64) -> u64 {
+    let _alone = alone();
+    CORES.store(0, Ordering::Relaxed);
+    let server = Server::with(small_with(|raw| {
+        raw.poll.mode = IdlePolicy::Busy;
+        raw.rpc.credits_idle = credits_idle;
+    }));
+    *lock(&server.shared.on_core) = Some(become_core);
+    let engine = Engine::new(valid(small_with(|raw| raw.cores.skip = 1))).unwrap();
+    let mut core = engine.core(0).unwrap();
+    become_core();
+    let client = core.connect(&server.address, PROGRAM, VERSION, |_| Quiet).unwrap();
+    let end = Instant::now() + LIMIT;
+    core.run_until(|| client.is_up() || Instant::now() > end);
+    assert_eq!(CORES.load(Ordering::Relaxed), 2, "both cores count");
+    COUNTS.store(true, Ordering::SeqCst);
+    use_all_credits(&mut core, &client, 64);
+    COUNTS.store(false, Ordering::SeqCst);
+    ALLOCATIONS.swap(0, Ordering::SeqCst)
+}
+
+/// A grant rises: its receives come out of a pool that is there. The rest is memory that each connection takes with its
+/// first calls.
+#[test]
+fn a_grant_that_rises_allocates_nothing() {
+    assert_eq!(allocations_of_first_calls(2), allocations_of_first_calls(64));
+}
+
 fn is_answered(call: &mut PendingCall) -> bool {
     match Pin::new(call).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer.is_ok(),

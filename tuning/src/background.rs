@@ -71,6 +71,17 @@ const BACKGROUNDS: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "rpc.credits_idle",
+        "RFC 5666 section 3.3",
+        &["rpc.credits", "rpc.credits_shared", "rpc.credits_period_ms"],
+    ),
+    (
+        "rpc.credits_shared",
+        "RFC 5666 section 3.3",
+        &["rpc.credits_idle", "limits.conns", "rpc.inline_recv_bytes"],
+    ),
+    ("rpc.credits_period_ms", "RFC 5666 section 3.3", &["rpc.credits_idle"]),
+    (
         "rpc.reverse_calls",
         "RFC 8167 section 4",
         &["rpc.credits", "rpc.inline_recv_bytes", "verbs.cq_depth"],

@@ -18,6 +18,7 @@ pub mod connection;
 pub mod credit;
 pub mod deadlines;
 pub mod goodbye;
+mod grant;
 pub mod ids;
 pub mod limits;
 pub mod options;

@@ -138,6 +138,7 @@ fn on_call<R: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>>(
     match responder.take_optional() {
         Some(slot) => {
             out.deliver_optional(DeliveredOptional::Call { slot, option: body.option });
+            responder.ask_for_look(out);
         }
         None if carries == Carries::Message => {
             out.refuse_call(view.xid(), view.transport_version());

@@ -221,6 +221,10 @@ impl Dropped {
 pub trait Output {
     /// A call is whole: its message just arrived, or its last Read chunk did.
     fn deliver_call(&mut self, _slot: SlotId) {}
+    /// A look at the grant is due ([`crate::responder::Responder::look_after`]) with the call that was just delivered, and may be no
+    /// more when the call has been answered ([`crate::responder::Responder::is_look_due`]). Calls that wait for their Read chunks, and
+    /// those that are refused, are not followed by this.
+    fn look_at_grant(&mut self) {}
     /// A call waits for its Read chunks: find memory for them, then
     /// [`crate::responder::Responder::pull`].
     fn pull(&mut self, _slot: SlotId) {}

@@ -99,8 +99,22 @@ pub enum ReplyRefused {
 pub struct Responder<S> {
     pub(crate) slots: S,
     first_free: u32,
+    /// Calls that had or have a slot.
     taken: u64,
+    /// The number of calls accepted at which a look at the grant is due.
+    pub(crate) look_at: u64,
     pub(crate) grant: u32,
+    /// Calls that had a slot and have ended.
+    pub(crate) ended: u64,
+    /// Calls that were counted without a slot. One that gets a slot nevertheless counts as minus one until it is counted
+    /// ([`Responder::place_plain`]).
+    plain: u64,
+    /// Number of the last call that earlier, larger grants let the requester send.
+    pub(crate) edge: u64,
+    /// The grant may rise when calls in progress use all of it.
+    pub(crate) may_rise: bool,
+    /// The caller changes the grant.
+    pub(crate) is_changing: bool,
     takes_padded: bool,
     version: TransportVersion,
     pub(crate) exports: Exports,
@@ -119,7 +133,13 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             first_free: if count == 0 { NO_SLOT } else { 0 },
             slots,
             taken: 0,
+            look_at: u64::MAX,
             grant: (count as u32).max(1),
+            ended: 0,
+            plain: 0,
+            edge: 0,
+            may_rise: false,
+            is_changing: false,
             takes_padded: false,
             version: TransportVersion::One,
             exports: Exports::new(count as u32),
@@ -142,26 +162,27 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     /// True if any call was ever accepted.
     pub fn was_called(&self) -> bool {
-        self.taken > 0
+        self.calls_taken() > 0
     }
 
-    /// The credit word of replies: one per slot, less the cost of RDMA_DONEs owed, never zero (RFC
-    /// 8166 section 3.3.1, RFC 5666 section 11). The caller has as many receives posted as there
-    /// are slots, less those that hold a call in progress.
+    /// The credit word of replies, never zero (RFC 8166 section 3.3.1): one per slot, less the cost of
+    /// RDMA_DONEs owed (RFC 5666 section 11), or what [`Responder::set_grant`] says. The caller has as many
+    /// receives as [`Responder::receives`] says.
     #[inline]
     pub fn grant(&self) -> u32 {
         self.grant
     }
 
     /// Calls that were ever accepted: delivered, or fetched first.
+    #[inline]
     pub fn calls_taken(&self) -> u64 {
-        self.taken
+        self.taken.wrapping_add(self.plain)
     }
 
-    /// Calls delivered or being fetched, and those answered for which RDMA_DONE is owed. Takes time
-    /// in the number of slots.
+    /// Calls delivered or being fetched, and those answered for which RDMA_DONE is owed.
+    #[inline]
     pub fn in_progress(&self) -> u32 {
-        self.slots.as_ref().iter().filter(|slot| slot.state != State::Free).count() as u32
+        (self.taken - self.ended) as u32
     }
 
     /// A message whose header could be parsed, on the side that serves.
@@ -188,12 +209,33 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     #[inline]
     fn on_plain_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+        // With the same arguments, so that nothing needs to be kept for what comes behind it.
+        match self.is_changing {
+            true => self.on_limited_call(view, out),
+            false => self.on_granted_call(view, out),
+        }
+    }
+
+    /// As [`Responder::on_plain_call`], of a requester whose grant changes.
+    #[cold]
+    #[inline(never)]
+    fn on_limited_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+        if carries_call(view) && self.is_spent() {
+            return refuse_call(view, out);
+        }
+        self.on_granted_call(view, out);
+        self.ask_for_look(out);
+    }
+
+    /// As [`Responder::on_plain_call`], of a call that may come by the grant.
+    #[inline(always)]
+    fn on_granted_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
         if !carries_call(view) {
             return not_a_call(view, out);
         }
         match self.take(State::Delivered, view.transport_version()) {
             Some(slot) => out.deliver_call(slot),
-            None => out.refuse_call(view.xid(), view.transport_version()),
+            None => refuse_call(view, out),
         }
     }
 
@@ -206,20 +248,30 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             return refuse(view, out);
         }
         if view.reads().is_empty() {
-            return match self.take(State::Delivered, view.transport_version()) {
+            match self.take_granted(State::Delivered, view.transport_version()) {
                 Some(slot) => out.deliver_call(slot),
-                None => out.refuse_call(view.xid(), view.transport_version()),
-            };
+                None => refuse_call(view, out),
+            }
+            return self.ask_for_look(out);
         }
         let profile = self.profile.under(view.transport_version());
         let Some(pull) = Pull::plan(view, inline_bytes(view), 0, profile) else {
             return refuse(view, out);
         };
-        let Some(slot) = self.take(State::Pulling, view.transport_version()) else {
-            return out.refuse_call(view.xid(), view.transport_version());
+        let Some(slot) = self.take_granted(State::Pulling, view.transport_version()) else {
+            return refuse_call(view, out);
         };
         self.slots.as_mut()[usize::from(slot.index)].pull = pull;
         out.pull(slot);
+    }
+
+    /// The slot of a call, unless it is one that no grant lets the requester send.
+    #[inline]
+    fn take_granted(&mut self, state: State, version: TransportVersion) -> Option<SlotId> {
+        match self.is_changing && self.is_spent() {
+            true => None,
+            false => self.take(state, version),
+        }
     }
 
     #[inline]
@@ -237,24 +289,26 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Some(SlotId { index: index as u16, generation: slot.generation })
     }
 
-    /// Returns true if there is a slot for another call. A plain call that is answered before the next message arrives
-    /// takes none ([`Responder::count_plain`]), but must be able to ([`Responder::place_plain`]).
+    /// Returns true if there is a slot for another call within the grant, whatever number of plain calls comes before it. A plain call
+    /// that is answered before the next message arrives takes none ([`Responder::count_plain`]), but must be able to
+    /// ([`Responder::place_plain`]). Calls by larger, earlier grants, and those before a look at the grant, are counted one by one:
+    /// [`Responder::on_receive`].
     #[inline(always)]
     pub fn has_slot(&self) -> bool {
-        self.first_free != NO_SLOT
+        self.first_free != NO_SLOT && !(self.is_changing && self.counts_each())
     }
 
     /// Counts plain calls that were taken on with a free slot. To be told before [`Responder::calls_taken`] is
     /// asked for, not for each call.
     #[inline(always)]
     pub fn count_plain(&mut self, calls: u64) {
-        self.taken += calls;
+        self.plain = self.plain.wrapping_add(calls);
     }
 
     /// The slot of a call that is, or will be, counted by [`Responder::count_plain`], after all.
     pub fn place_plain(&mut self) -> Option<SlotId> {
         let slot = self.take(State::Delivered, TransportVersion::One)?;
-        self.taken -= 1;
+        self.plain = self.plain.wrapping_sub(1);
         Some(slot)
     }
 
@@ -268,7 +322,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     /// A slot for a call that is a message of an extension.
     pub(crate) fn take_optional(&mut self) -> Option<SlotId> {
-        self.take(State::Delivered, TransportVersion::Two)
+        self.take_granted(State::Delivered, TransportVersion::Two)
     }
 
     #[inline]
@@ -420,6 +474,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         slot.state = State::Free;
         slot.next_free = next_free;
         self.first_free = u32::from(id.index);
+        self.ended += 1;
     }
 }
 
@@ -438,6 +493,14 @@ fn not_a_call(view: &HeaderView<'_>, out: &mut impl Output) {
         (None, Some(Direction::Reply)) => out.dropped(Dropped::WrongDirection),
         _ => refuse(view, out),
     }
+}
+
+/// Refuses a call for which there is neither a slot nor a grant. Cold, so that its code does not become one with that of a call
+/// that is delivered.
+#[cold]
+#[inline(never)]
+fn refuse_call(view: &HeaderView<'_>, out: &mut impl Output) {
+    out.refuse_call(view.xid(), view.transport_version());
 }
 
 /// Answers a call whose header cannot be used.

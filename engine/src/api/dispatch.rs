@@ -1,6 +1,8 @@
 //! From the reactor to the application: finds the service of a call and the handler of a reply,
 //! and runs it.
 
+mod lookup;
+
 use super::call::{Arguments, CallState, Called, Home};
 use super::client::{BesideReply, Link, LinkState, Reply, ReplyHandler, Token};
 use super::client_entry::ClientEntry;
@@ -19,7 +21,7 @@ use super::timed::TimedSwitch;
 use super::versions::{Offer, Responders};
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Bulk;
-use crate::reactor::pending::serving::{ReplyOps, Serving};
+use crate::reactor::pending::serving::Serving;
 use crate::reactor::pending::sinks::Sinks;
 use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
 use crate::reactor::state::core::CoreCell;
@@ -271,64 +273,6 @@ impl Dispatch {
         self.services.iter_mut().for_each(|service| service.on_event(event));
     }
 
-    /// Finds the service of a program: most calls go to the same service as the previous call.
-    #[inline]
-    pub(super) fn find(
-        &mut self,
-        conn: ConnId,
-        program: Program,
-        version: Version,
-    ) -> Option<usize> {
-        match self.was_called(program, version) {
-            true => Some(self.called),
-            false => self.find_other(conn, program, version),
-        }
-    }
-
-    /// Returns true if [`Dispatch::find`] would find the service.
-    #[cfg(feature = "gss")]
-    pub(super) fn serves(&self, program: Program, version: Version) -> bool {
-        let is_served = |service: &ContainedService| service.serves(program, version);
-        self.was_called(program, version) || !self.is_leaving && self.services.iter().any(is_served)
-    }
-
-    /// Returns true if the previous call was for the same program.
-    #[inline(always)]
-    fn was_called(&self, program: Program, version: Version) -> bool {
-        self.services.get(self.called).is_some_and(|service| service.serves(program, version))
-    }
-
-    #[inline(never)]
-    fn find_other(&mut self, conn: ConnId, program: Program, version: Version) -> Option<usize> {
-        self.moves &= self.ops.moves();
-        if self.leaves_calls(conn) {
-            return None;
-        }
-        let found = self.services.iter().position(|service| service.serves(program, version));
-        // While connections leave, each call has to come by here.
-        if !self.moves {
-            self.called = found.unwrap_or(self.called);
-        }
-        found
-    }
-
-    /// Returns true if calls of a connection are left for the next one.
-    pub(super) fn leaves_calls(&self, conn: ConnId) -> bool {
-        self.is_leaving || self.moves && self.ops.is_moving(conn)
-    }
-
-    /// The answer if the program has no service (RFC 5531 section 9).
-    #[cold]
-    fn not_served(&self, program: Program) -> AcceptStatus {
-        let served = self.services.iter().map(ContainedService::program);
-        let served = served.filter(|(number, _)| *number == program);
-        let versions = served.map(|(_, version)| version.0);
-        match (versions.clone().min(), versions.max()) {
-            (Some(low), Some(high)) => AcceptStatus::ProgMismatch { low, high },
-            _ => AcceptStatus::ProgUnavail,
-        }
-    }
-
     // Inlined like the other steps of a plain call: the cores of all drivers contain this code, so the compiler sees
     // too many callers to inline it unasked.
     #[inline(always)]
@@ -383,26 +327,6 @@ impl Dispatch {
             caller: None,
         };
         self.services[index].call(&state)
-    }
-
-    /// Answers a call that has no service.
-    #[cold]
-    pub(super) fn turn_away(&self, serving: &Serving<'_>, program: Program) -> CallOutcome {
-        if !self.leaves_calls(serving.conn) {
-            let status = self.not_served(program);
-            return self.refuse(serving, &RpcRefusal::Accepted(status));
-        }
-        if let Some(to) = serving.target(&*self.ops) {
-            self.ops.leave_call(&to);
-        }
-        CallOutcome::Done
-    }
-
-    pub(super) fn refuse(&self, serving: &Serving<'_>, answer: &RpcRefusal) -> CallOutcome {
-        if let Some(to) = serving.target(&*self.ops) {
-            self.ops.reject(&to, answer);
-        }
-        CallOutcome::Done
     }
 
     /// Runs the service of this index with a plain call.

@@ -30,6 +30,8 @@ use crate::reactor::pending::panic_log::message_of;
 use crate::reactor::words::memory;
 use crate::reactor::{HandlerPanic, StatsSnapshot};
 use crate::sys::pinning;
+#[cfg(feature = "verbs")]
+use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::{Program, Version};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -585,7 +587,9 @@ fn verbs_config(config: &Config) -> VerbsConfig {
     VerbsConfig {
         device: verbs.device.name().map(str::to_owned),
         message_bytes_max: config.recv_buffer_bytes().max(config.send_buffer_bytes()),
-        message_memory_bytes: memory::message_bytes(config),
+        message_memory_bytes: memory::message_bytes(config, Side::Client),
+        accepted_memory_bytes: memory::message_bytes(config, Side::Server),
+        accepted_exposes: config.reverse_calls() > 0 || config.protocol().has_reads_in_replies(),
         recv_queue_depth: config.recv_budget().total().min(u16::MAX.into()) as u16,
         send_queue_depth: config.send_queue_depth(),
         cq_depth: verbs.cq_depth as u32,

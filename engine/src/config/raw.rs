@@ -103,6 +103,12 @@ pub struct RawRpc {
     pub propagate_deadlines: bool,
     /// Calls outstanding on one connection.
     pub credits: u64,
+    /// Calls granted to a connection that makes few.
+    pub credits_idle: u64,
+    /// Calls granted to busy connections of a core beyond those.
+    pub credits_shared: u64,
+    /// Time in which a busy connection makes as many calls as it is granted, in milliseconds.
+    pub credits_period_ms: u64,
     /// Calls outstanding in reverse on one connection; 0: none.
     pub reverse_calls: u64,
     /// Role in the Connection Configuration Protocol.
@@ -296,6 +302,9 @@ impl Default for RawRpc {
             version_memory_ms: 600_000,
             propagate_deadlines: false,
             credits: 64,
+            credits_idle: 1024,
+            credits_shared: 4096,
+            credits_period_ms: 100,
             reverse_calls: 0,
             ccp: ConfigRole::Auto,
             ccp_auth: Protection::Sys,

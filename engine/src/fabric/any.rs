@@ -271,6 +271,10 @@ impl Fabric for AnyFabric {
         in_place!(self, fabric => fabric.post_recv(qp, buf), self.post_recv_elsewhere(qp, buf))
     }
 
+    fn prepare_recv(&mut self, qp: QpId, buf: &Buf) -> Result<(), FabricError> {
+        each!(Self: self, fabric => fabric.prepare_recv(qp, buf))
+    }
+
     fn take_shorts(&mut self) -> bool {
         each!(Self: self, fabric => fabric.take_shorts())
     }
@@ -291,6 +295,14 @@ impl Fabric for AnyFabric {
 
     fn ends(&self, qp: QpId) -> Option<Ends> {
         each!(Self: self, fabric => fabric.ends(qp))
+    }
+
+    fn shares_receives(&self) -> bool {
+        each!(Self: self, fabric => fabric.shares_receives())
+    }
+
+    fn withdraw_recv(&mut self, qp: QpId) -> Option<Buf> {
+        each!(Self: self, fabric => fabric.withdraw_recv(qp))
     }
 
     fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {

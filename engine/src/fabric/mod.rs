@@ -110,6 +110,26 @@ pub trait Fabric: Sized + 'static {
     /// ([`Buf::set_received`]).
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>>;
 
+    /// Makes the memory of a receive known to the device, and with it that of all others in its region, before the first
+    /// one is posted: [`Fabric::post_recv`] ends a connection for which it cannot do so (slow path: system call).
+    ///
+    /// # Errors
+    /// The device takes no more memory. The connection is as it was.
+    fn prepare_recv(&mut self, _qp: QpId, _buf: &Buf) -> Result<(), FabricError> {
+        Ok(())
+    }
+
+    /// True if receives of several connections may come from one pool. A device needs them registered with each connection.
+    fn shares_receives(&self) -> bool {
+        true
+    }
+
+    /// Takes back a receive that is posted, or was used for a short message; `None` if the driver can give none back,
+    /// as a device cannot.
+    fn withdraw_recv(&mut self, _qp: QpId) -> Option<Buf> {
+        None
+    }
+
     /// From now on messages of at most [`SHORT_BYTES_MAX`] bytes that invalidate no key come by
     /// value ([`Fabric::next_short`]), where the driver can: each as if its receive were posted
     /// again at once. The receives are not chained. The caller then asks for short messages before

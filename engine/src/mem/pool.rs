@@ -49,7 +49,7 @@ impl BufPool {
         if buf_bytes > u32::MAX as usize || count > u32::MAX as usize {
             return Err(PoolError::TooLarge);
         }
-        stride_bytes(buf_bytes)
+        stride_bytes(buf_bytes, count)
             .checked_mul(count)
             .filter(|bytes| isize::try_from(*bytes).is_ok())
             .ok_or(PoolError::TooLarge)
@@ -134,7 +134,7 @@ impl PoolCore {
 
     #[cold]
     fn make_slots(&self) -> Box<[Slot]> {
-        let stride = stride_bytes(self.capacity as usize);
+        let stride = stride_bytes(self.capacity as usize, self.free.len());
         let slot = |index: usize| {
             // SAFETY: `BufPool::new` checked that the region has as many strides behind `lead_in`.
             let first = unsafe { self.region.as_ptr().add(self.lead_in + index * stride) };
@@ -181,7 +181,11 @@ impl PoolCore {
 }
 
 /// An odd number of cache lines: with an even one, and a power of two above all, the headers of all
-/// buffers would compete for the same few sets of the first-level cache.
-fn stride_bytes(buf_bytes: usize) -> usize {
-    (buf_bytes.div_ceil(LINE_BYTES) | 1) * LINE_BYTES
+/// buffers would compete for the same few sets of the first-level cache. Few buffers do not, and then fill their pages.
+fn stride_bytes(buf_bytes: usize, count: usize) -> usize {
+    let odd = usize::from(count > ADJACENT_MAX);
+    (buf_bytes.div_ceil(LINE_BYTES) | odd) * LINE_BYTES
 }
+
+/// Most buffers of a pool that are adjacent: half of the ways of a first-level cache.
+const ADJACENT_MAX: usize = 4;

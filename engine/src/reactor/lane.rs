@@ -28,7 +28,7 @@ use spinrpc_proto::output::{DeliveredReply, ReplyStream, SlotId};
 use spinrpc_proto::plain::{CALL_BYTES, PlainCall, PlainReply, REPLY_BYTES, says_reply};
 use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
 use spinrpc_proto::version::TransportVersion;
-use std::cell::Cell;
+use std::cell::{Cell, RefMut};
 use std::rc::Rc;
 
 impl CoreCell {
@@ -70,7 +70,7 @@ impl Conn {
             && self.lane.send_reserved.get() == 0
             && !(shares_places && proto.takes_plain_calls());
         // There must be a free buffer for a reply that has to wait, and a free slot for a call that is not answered
-        // at once. Taking one makes the gate unknown.
+        // at once. Taking one makes the gate unknown, as another grant does.
         let takes_calls = (proto.takes_plain_calls() && proto.responder.has_slot())
             && takes_any_short
             && self.has_spare_send();
@@ -522,6 +522,23 @@ impl CoreCell {
         }
     }
 
+    /// Handles a call with which a look at the grant is due.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn on_call_and_look(
+        &self,
+        reactor: RefMut<'_, Reactor>,
+        received: Received,
+        slot: SlotId,
+        up: &mut impl Upcalls,
+    ) {
+        let conn = received.qp;
+        let sink = EventSink { event: Event::Call(slot), ..EventSink::new() };
+        self.on_event(reactor, received, sink, up);
+        // Not before: a call that is answered at once is not in progress.
+        self.reactor().look_if_due(conn);
+    }
+
     #[inline(never)]
     fn on_other_short(&self, lane: &ConnLane, short: &Short, up: &mut impl Upcalls) {
         let Some(ends) = &lane.ends else { return };
@@ -661,6 +678,7 @@ impl Reactor {
 
     /// Takes a slot for a plain call that was served without one and is not answered by a short reply. The reserved
     /// room belongs to the slot from now on.
+    #[inline(always)]
     pub(super) fn take_slot(&mut self, conn: ConnId) -> Option<SlotId> {
         let c = self.conns.find(conn)?;
         let slot = c.lane.proto().responder.place_plain()?;

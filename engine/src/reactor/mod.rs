@@ -11,12 +11,13 @@
 //! 3. `state`: a connection, and a core;
 //! 4. `common`: code shared by both halves;
 //! 5. `server` and `client`: the halves;
-//! 6. `lane`, `starts`, `reads`, `turn` and `operations`: short messages, starting calls, completed RDMA Reads, one
-//!    turn of a core, and the operations of the api.
+//! 6. `lane`, `starts`, `reads`, `mail`, `turn` and `operations`: short messages, starting calls, completed RDMA Reads,
+//!    letters, one turn of a core, and the operations of the api.
 
 mod client;
 mod common;
 mod lane;
+mod mail;
 #[cfg(feature = "gss")]
 mod opened;
 mod operations;

@@ -4,15 +4,8 @@
 //! at deadlines, and flushes. The state is borrowed for one step at a time and never while a handler
 //! runs, so that handlers may start calls and answer others.
 
-use crate::fabric::{
-    Alone, AnyEndpoint, CompletionKind, ConnId, DownCause, Endpoint, Ends, Fabric, FabricError,
-    Peer, QpId, Received,
-};
+use crate::fabric::{Alone, CompletionKind, ConnId, DownCause, Ends, Fabric, QpId, Received};
 use crate::mem::Buf;
-use crate::reactor::pending::deferred::Caller;
-use crate::reactor::pending::goodbye::Leaving;
-use crate::reactor::pending::mailbox::Mail;
-use crate::reactor::pending::roles::Roles;
 use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
 use crate::reactor::state::arrived_messages::{ArrivedMessages, LOOK_EVERY};
 use crate::reactor::state::conn_lane::ConnLane;
@@ -21,18 +14,14 @@ use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::state::lane_memory::LaneCounts;
 use crate::reactor::words::calls::{CallEnd, CallKey, CallOutcome, Progress};
-use crate::reactor::words::memory::message_bytes;
 use crate::reactor::words::messages::SYSTEM_ERR;
-use crate::reactor::words::negotiate::{Negotiated, Terms};
 use crate::reactor::words::sink::{Event, EventSink};
 use crate::sys::clock::Ticks;
-use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved, SlotId};
 use spinrpc_proto::version::Verdict;
 use std::cell::RefMut;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// Turns with work after which the statistics are published; otherwise the next idle turn publishes them.
 const PUBLISH_AFTER: u32 = 64;
@@ -315,6 +304,9 @@ impl CoreCell {
                 drop(reactor);
                 self.deliver_call(CallFrame { conn: qp, slot, message, admitted, sinks }, up);
             }
+            Event::CallAndLook(slot) => {
+                self.on_call_and_look(reactor, Received { qp, message, invalidated }, *slot, up);
+            }
             Event::Reply(reply) => {
                 let hold = reactor.arrive_reply(qp, reply, invalidated);
                 drop(reactor);
@@ -356,80 +348,6 @@ impl CoreCell {
         self.reactor().go_on_leaving();
         self.reactor().go_on_moving();
         letters
-    }
-
-    fn read_mail(&self, up: &mut impl Upcalls) -> usize {
-        let mut letters = 0;
-        loop {
-            // In a separate statement: the borrow must end before a handler runs.
-            let mail = self.reactor().inbox.take();
-            let Some(mail) = mail else { return letters };
-            letters += 1;
-            match mail {
-                Mail::Connected { request, result } => self.on_connected(request, result, up),
-                Mail::Accepted(endpoint) => self.on_accepted(endpoint, up),
-                #[cfg(feature = "gss")]
-                Mail::Reply(reply) => {
-                    self.finish_deferred_in_budget(reply);
-                    if self.has_work() {
-                        up.on_context();
-                    }
-                }
-                #[cfg(not(feature = "gss"))]
-                Mail::Reply(reply) => self.reactor().finish_deferred(reply),
-                Mail::Orders => up.on_orders(),
-                #[cfg(feature = "gss")]
-                Mail::Context => up.on_context(),
-                Mail::Observe(observation) => self.reactor().observe(observation),
-                Mail::Measure(latencies) => {
-                    let is_on = self.reactor().measure(&latencies);
-                    up.on_measure(is_on);
-                    latencies.set_on(is_on);
-                }
-                Mail::Leave(request) => {
-                    up.on_leave();
-                    self.reactor().leaving = Some(Leaving::new(request));
-                }
-                Mail::Move => {
-                    self.reactor().begin_moves();
-                    up.on_move();
-                }
-                Mail::Shutdown => {
-                    #[cfg(feature = "gss")]
-                    self.finish_all_seals();
-                    self.reactor().shut_down();
-                }
-            }
-        }
-    }
-
-    fn on_connected(
-        &self,
-        request: u64,
-        result: Result<AnyEndpoint, FabricError>,
-        up: &mut impl Upcalls,
-    ) {
-        // Calls that have ended, and clients, still refer to the lost connection.
-        self.end_given_up(up);
-        self.end_given_up_clients(up);
-        let roles = self.reactor().roles_of(request);
-        let open = |endpoint| self.reactor().open(endpoint, roles, Some(request));
-        match result.and_then(open) {
-            Ok((conn, peer, negotiated)) => {
-                up.on_connected(request, Ok(conn));
-                up.on_up(conn, peer, negotiated);
-            }
-            Err(error) => up.on_connected(request, Err(error)),
-        }
-    }
-
-    fn on_accepted(&self, endpoint: AnyEndpoint, up: &mut impl Upcalls) {
-        let roles = Roles::accepted(&self.reactor().config);
-        let opened = self.reactor().open(endpoint, roles, None);
-        match opened {
-            Ok((conn, peer, negotiated)) => up.on_up(conn, peer, negotiated),
-            Err(error) => tracing::warn!(%error, "an accepted connection could not be opened"),
-        }
     }
 
     /// The last completion of a connection: every call of it ends now.
@@ -557,6 +475,7 @@ impl Reactor {
     fn needs_attention(&self) -> bool {
         !self.inbox.is_empty()
             || self.now.0 >= self.next_deadline.0
+            || self.now.0 >= self.grants.next.0
             || !self.given_up.is_empty()
             || !self.put_off.is_empty()
             || !self.owed_answers.is_empty()
@@ -640,7 +559,8 @@ impl Reactor {
     }
 
     fn until_deadline(&self) -> std::time::Duration {
-        let ticks = self.next_deadline.0.saturating_sub(self.read_clock().0);
+        let next = self.next_deadline.min(self.grants.next);
+        let ticks = next.0.saturating_sub(self.read_clock().0);
         std::time::Duration::from_nanos(self.clock.to_ns(ticks))
     }
 
@@ -659,6 +579,7 @@ impl Reactor {
         }
         if let Event::Pull(slot) = event {
             self.begin_pull(qp, slot, message);
+            self.look_if_due(qp);
             return None;
         }
         let dropped = if let Event::Dropped(why) = event { Some(why) } else { None };
@@ -682,6 +603,7 @@ impl Reactor {
             Event::Refuse(xid, version) => {
                 self.stats.calls_refused += 1;
                 self.send_refusal(qp, xid, version, &SYSTEM_ERR);
+                self.look_if_due(qp);
             }
             Event::RefuseProgram(xid, version) => self.refuse_program(qp, xid, version),
             Event::Dropped(why) => {
@@ -692,6 +614,7 @@ impl Reactor {
             Event::Resend(slot) => self.send_in_other_version(qp, slot),
             Event::None
             | Event::Call(_)
+            | Event::CallAndLook(_)
             | Event::PullReply
             | Event::OptionReply
             | Event::Pull(_)
@@ -723,45 +646,9 @@ impl Reactor {
         allowed
     }
 
-    /// Takes over a new connection (slow path: allocates), perhaps in the place of a lost one.
-    fn open(
-        &mut self,
-        endpoint: AnyEndpoint,
-        roles: Roles,
-        request: Option<u64>,
-    ) -> Result<(ConnId, Peer, Negotiated), FabricError> {
-        let is_late = roles.side == Side::Server && self.leaving.is_some();
-        if self.is_shut_down || is_late {
-            let op = format!("take a connection of {}", endpoint.peer());
-            return Err(FabricError { op, reason: "the engine is shut down".into(), source: None });
-        }
-        let reads_max = self.fabric.caps().reads_max.min(endpoint.reads_max());
-        let terms = Terms::new(&self.offer, endpoint.peer_private_data(), reads_max, &self.config)
-            .with_peer(endpoint.peer_identity());
-        let peer = endpoint.peer();
-        let id = self.fabric.adopt(endpoint)?;
-        self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
-        let (chained, xid_seed) = (self.dialect.chained, self.xid_seed);
-        let memory = self.fabric.message_memory(id, message_bytes(&self.config));
-        let ends_and_memory = (self.fabric.ends(id), memory);
-        let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, ends_and_memory);
-        let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
-        conn.lane.proto().know_options(self.options);
-        conn.peer = Some(peer);
-        conn.caller = Some(Caller::new(Arc::clone(&self.inbox)));
-        if let Some(request) = request {
-            self.take_over(request, &mut conn);
-        }
-        conn.post_receives(&mut self.fabric);
-        self.conns.insert(conn);
-        self.stats.connections_opened += 1;
-        let is_ours = roles.side == Side::Client;
-        tracing::info!(%peer, connection = ?id, is_ours, "a connection is open");
-        Ok((id, peer, terms.agreed()))
-    }
-
     fn remove(&mut self, conn: ConnId) -> Option<Box<Conn>> {
-        let gone = self.conns.remove(conn)?;
+        let mut gone = self.conns.remove(conn)?;
+        self.grants.forget(&mut gone, &mut self.conns);
         #[cfg(feature = "gss")]
         self.gss_work.forget_calls(conn);
         if let Some(caller) = &gone.caller {
@@ -772,8 +659,9 @@ impl Reactor {
         Some(gone)
     }
 
-    /// Ends expired calls and exports of replies.
+    /// Looks at busy connections, and ends expired calls and exports of replies.
     fn expire(&mut self) {
+        self.look_at_busy();
         let now = Instant(self.now.0);
         if now < self.next_deadline {
             return;

@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 use super::CachePadded;
+use super::apart::assert_lines;
 use super::atomic::{AtomicU64, Ordering};
 use std::marker::PhantomData;
 use std::sync::Mutex;
@@ -49,6 +50,9 @@ pub(crate) struct BoxQueue<A, B = u64> {
     /// Marks ownership of items: the queue is shared by threads if they can be sent.
     owned: PhantomData<Mutex<(Box<A>, Box<B>)>>,
 }
+
+// Producers write the tail, and the consumer the head, for each item.
+assert_lines!(BoxQueue<u64>: tail, seen, head);
 
 impl<A, B> Item<A, B> {
     /// The word of an item, without its lap. `None`, and the item is kept, for a pointer of more bits than Linux

@@ -18,6 +18,8 @@ const SUMMARY: usize = 0;
 const PARKED: usize = PADDED_WORDS;
 const BITS: usize = 2 * PADDED_WORDS;
 
+const _: () = assert!(PARKED - SUMMARY >= PADDED_WORDS && BITS - PARKED >= PADDED_WORDS);
+
 /// The word that is set while the listener sleeps; a 32-bit futex lies in its low half.
 pub const BELL_PARKED_WORD: usize = PARKED;
 

@@ -5,6 +5,7 @@
 //! at any time; each method documents what that can break. Uses `std` only. `mem`, `fabric` and
 //! `reactor` are the callers. The one lock is separate, for work that is not done per message.
 
+pub(crate) mod apart;
 pub mod atomic;
 pub(crate) mod box_queue;
 pub(crate) mod copy;

@@ -60,6 +60,11 @@ const CLOSED: usize = 2 * PADDED_WORDS;
 const SEND_AHEAD: u64 = 3;
 const RECEIVE_AHEAD: usize = 2;
 
+// What one end writes and the other one reads. The slots are words of both.
+const _: () = assert!(NEED_BELL - CONSUMED >= PADDED_WORDS && CLOSED - NEED_BELL >= PADDED_WORDS);
+const _: () = assert!(CONTROL_WORDS - CLOSED >= PADDED_WORDS);
+const _: () = assert!(CONTROL_WORDS.is_multiple_of(PADDED_WORDS));
+
 const FLAG_CONTINUED: u64 = 1;
 const FLAG_LEAD: u64 = 2;
 const FLAG_ORDER: u64 = 4;

@@ -4,6 +4,7 @@
 use super::run::Simulation;
 use super::setup::free_blocks;
 use spinrpc::fabric::sim::{Holding, SideId};
+use std::cmp::Ordering;
 
 /// Virtual time in which every call has to end: longer than any deadline and any deferred answer.
 const CALLS_END_NS: u64 = 100_000_000;
@@ -101,10 +102,9 @@ impl Simulation {
     fn restless(&self) -> Option<Holding> {
         let distrusted = |side: SideId| !self.oracle.is_honest(side);
         self.world.find_holding(|it| {
-            let receives = if it.is_down { 0 } else { it.first_receives };
             let is_at_rest = it.keys + it.blocks + it.flying + it.stalled == 0;
             let is_open = !distrusted(it.side) && !distrusted(it.side.peer());
-            is_open && !(is_at_rest && it.receives == receives)
+            is_open && !(is_at_rest && has_its_receives(it))
         })
     }
 
@@ -128,20 +128,37 @@ impl Simulation {
     }
 
     /// As many calls at once as there are credits: if a slot, a buffer or a credit was lost on the
-    /// way, there is room for fewer.
+    /// way, there is room for fewer, on each attempt. Grants rise with calls, and buffers come back between rounds.
     fn fill_up(&mut self) {
-        self.say(|| "as many calls as there are credits".into());
-        let calls = self.call_shortly(usize::MAX);
-        for (number, calls) in calls.into_iter().enumerate() {
-            let seat = &self.callers[number];
-            let credits = seat.credits;
-            match calls {
-                Some(calls) if seat.caller.client.is_up() && calls != credits => {
-                    self.fail(format!("link {number} has room for {calls} calls of {credits}"));
-                }
-                _ => {}
+        let mut short: Vec<usize> = (0..self.callers.len()).collect();
+        let mut calls = Vec::new();
+        for round in 0..2 * GRANTS_RISE {
+            self.say(|| "as many calls as there are credits".into());
+            calls = self.call_shortly(usize::MAX);
+            short.retain(|link| self.room_for(*link, &calls).is_some_and(|room| room.is_lt()));
+            let beyond =
+                |link: &usize| self.room_for(*link, &calls).is_some_and(|room| room.is_gt());
+            let wrong = (0..self.callers.len()).find(beyond);
+            if self.has_failed() || wrong.is_some() || short.is_empty() {
+                return wrong.into_iter().for_each(|link| self.fail_room(link, &calls));
             }
+            let parts = if round < GRANTS_RISE { 25 } else { 2 };
+            self.run_until(COMPLETIONS_NS / parts, |_| false);
         }
+        self.fail_room(short[0], &calls);
+    }
+
+    /// Room for calls of a link, compared with its credits; `None` if it is not up.
+    fn room_for(&self, link: usize, calls: &[Option<usize>]) -> Option<Ordering> {
+        let seat = &self.callers[link];
+        let calls = calls[link].filter(|_| seat.caller.client.is_up())?;
+        let above = calls.cmp(seat.credits.end()).max(Ordering::Equal);
+        Some(calls.cmp(seat.credits.start()).min(Ordering::Equal).then(above))
+    }
+
+    fn fail_room(&mut self, link: usize, calls: &[Option<usize>]) {
+        let credits = self.callers[link].credits.clone();
+        self.fail(format!("link {link} has room for {:?} calls of {credits:?}", calls[link]));
     }
 
     /// Makes short calls, as many at a time as there is room for, and waits for their replies; says
@@ -197,5 +214,18 @@ impl Simulation {
         self.world.find_holding(|it| {
             !it.is_down || it.keys + it.blocks + it.flying + it.stalled + it.receives > 0
         })
+    }
+}
+
+/// Rounds of calls after which a grant is as large as it can be, however small it was. The first ones follow each other
+/// quickly, as a grant falls when it is not used for a millisecond; then there is time for late completions.
+const GRANTS_RISE: usize = 16;
+
+/// An accepting end grants more than at first to clients that call much, and has as many receives more.
+fn has_its_receives(it: &Holding) -> bool {
+    match (it.is_down, it.side.is_connector()) {
+        (true, _) => it.receives == 0,
+        (false, true) => it.receives == it.first_receives,
+        (false, false) => it.receives >= it.first_receives,
     }
 }

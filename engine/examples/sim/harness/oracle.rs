@@ -130,6 +130,11 @@ struct Flow {
     owed: Vec<u32>,
     /// XIDs of calls that the server may end with RDMA_DONE (draft -00).
     pulled: Vec<u32>,
+    /// Calls that the server has taken, and those that it has answered.
+    taken: usize,
+    answered: usize,
+    /// Number of the last call that any of its grants lets the client send.
+    edge: usize,
     times: Times,
 }
 
@@ -144,6 +149,9 @@ impl Default for Flow {
             served: Vec::new(),
             owed: Vec::new(),
             pulled: Vec::new(),
+            taken: 0,
+            answered: 0,
+            edge: 0,
             times: Times::default(),
         }
     }
@@ -344,6 +352,7 @@ impl Oracle {
         let flow = lane.flow(side.peer(), way);
         if way == Way::Call {
             flow.served.push(word(message, 0));
+            flow.taken += 1;
             flow.times.take(at_ns, message, view.as_ref());
             flow.pulled.extend(has_reads.then_some(word(message, 0)));
             return None;
@@ -521,10 +530,18 @@ impl Flow {
         if granted == 0 && word(message, 3) != ERROR {
             return Some("granted no credit".into());
         }
-        (granted + awaited > receives + held).then(|| {
+        self.answered += 1;
+        if word(message, 3) != ERROR {
+            self.edge = self.edge.max(self.answered + granted);
+        }
+        // RDMA_DONEs take receives, too, and grants fall by them.
+        let has_dones = !(self.owed.is_empty() && self.pulled.is_empty());
+        let to_come = if has_dones { 0 } else { self.edge.saturating_sub(self.taken) };
+        let is_short = granted + awaited > receives + held || to_come + awaited > receives;
+        is_short.then(|| {
             format!(
-                "granted {granted} with {receives} receives posted, {held} calls in hand and \
-                 {awaited} replies to come"
+                "granted {granted}, with {to_come} calls to come, with {receives} receives posted, \
+                 {held} calls in hand and {awaited} replies to come"
             )
         })
     }

@@ -14,6 +14,7 @@ use spinrpc::fabric::sim::{Observed, Rng, SideId, Waker, What, World};
 use spinrpc::{Core, Engine};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -154,7 +155,7 @@ pub(crate) struct Seat {
     pub(crate) place: usize,
     pub(crate) address: String,
     /// Calls that both ends let be in flight.
-    pub(crate) credits: usize,
+    pub(crate) credits: RangeInclusive<usize>,
     /// It makes no more calls.
     pub(crate) is_done: bool,
 }

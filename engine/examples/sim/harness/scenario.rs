@@ -152,6 +152,7 @@ impl Scenario {
             links.iter_mut().for_each(|link| link.is_cramped = true);
         }
         slow_keys(seed, servers.iter_mut().chain(&mut clients));
+        changing_grants(seed, servers.iter_mut())?;
         early_completions(seed, servers.iter_mut().chain(&mut clients));
         cold_connections(seed, servers.iter_mut().chain(&mut clients));
         // Ends that go by different rules do not agree on which way a message goes.
@@ -333,6 +334,25 @@ fn slow_keys<'a>(seed: u64, nodes: impl Iterator<Item = &'a mut Node>) {
         node.device.revoke_ns = rng.pick(&[0, 0, 2_000, 50_000]);
     }
 }
+
+/// Lets servers change their grants. Decided apart, too.
+fn changing_grants<'a>(
+    seed: u64,
+    nodes: impl Iterator<Item = &'a mut Node>,
+) -> Result<(), ConfigError> {
+    let mut rng = Rng::new(seed ^ 0x6772_616e);
+    for node in nodes {
+        let (idle, shared) = (rng.pick(&[1, 1, 2, 3, 1024]), rng.pick(&[0, 3, 20, FOR_ALL as u64]));
+        node.change(|raw| {
+            (raw.rpc.credits_idle, raw.rpc.credits_shared) = (idle, shared);
+            raw.rpc.credits_period_ms = 1;
+        })?;
+    }
+    Ok(())
+}
+
+/// Credits to share that are enough for all clients.
+pub(crate) const FOR_ALL: usize = 4096;
 
 /// Gives some devices requests that complete before their memory is read. Decided apart, too.
 fn early_completions<'a>(seed: u64, nodes: impl Iterator<Item = &'a mut Node>) {

@@ -5,7 +5,7 @@ use super::hostile::{Hostile, PRIVATE_DATA, PrivateData};
 use super::ledger::Ledger;
 use super::program::{PROGRAM, VERSION, Worker};
 use super::run::{Action, Place, Seat, Server, Simulation};
-use super::scenario::{LinkPlan, Node, Scenario, Target};
+use super::scenario::{FOR_ALL, LinkPlan, Node, Scenario, Target};
 use super::secured::accept;
 use spinrpc::fabric::sim::{Rng, SimConnector, World};
 use spinrpc::{Bulk, ConnectionId, Core, CoreContext, Engine, EngineError};
@@ -107,7 +107,7 @@ impl Simulation {
 
     /// A server begins to call its client.
     pub(crate) fn add_reverse_caller(&mut self, place: usize, connection: ConnectionId) {
-        let (number, credits) = (self.callers.len(), self.reverse_calls);
+        let (number, credits) = (self.callers.len(), self.reverse_calls..=self.reverse_calls);
         let (rng, ledger) = (self.rng.fork(), self.ledger.clone());
         let Some(at) = self.places.get_mut(place) else { return };
         let made = Caller::in_reverse(&mut at.core, connection, number, &ledger, rng);
@@ -177,9 +177,14 @@ impl Simulation {
         let own = scenario.clients[link.node].config.credits();
         let (address, credits) = match link.target {
             Target::Server(index) => {
-                (server_address(index), scenario.servers[index].config.credits().min(own))
+                let config = &scenario.servers[index].config;
+                let most = config.credits().min(own);
+                // Clients share those beyond that of an idle one.
+                let least =
+                    if config.credits_shared() < FOR_ALL { config.credits_idle() } else { most };
+                (server_address(index), least.min(most)..=most)
             }
-            Target::Hostile(index) => (hostile_address(index), own),
+            Target::Hostile(index) => (hostile_address(index), own..=own),
         };
         let rng = self.rng.fork();
         let (ledger, plan) = (self.ledger.clone(), link.clone());

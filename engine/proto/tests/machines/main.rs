@@ -13,6 +13,7 @@ mod dones;
 mod errors;
 mod exports;
 mod fleet;
+mod grants;
 mod hostile;
 mod late;
 mod messages;

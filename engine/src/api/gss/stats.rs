@@ -3,6 +3,7 @@
 
 use crate::api::errors::CallError;
 use crate::reactor::words::crypto_counts::CryptoCounts;
+use crate::sync::apart::assert_alone;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use spinrpc_proto::rpc::{AuthStat, GssFault, GssService, RejectStatus};
 
@@ -14,8 +15,10 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct GssStats { $($(#[$doc])* pub $name: u64,)+ }
 
-        /// The counters of one core, or of the threads that are no core.
+        /// The counters of one core, or of the threads that are no core. On lines of their own: each call counts, and those
+        /// of another core may be next to them.
         #[derive(Debug, Default)]
+        #[repr(align(128))]
         pub(in crate::api) struct GssCounts { $(pub(super) $name: AtomicU64,)+ }
 
         impl GssStats {
@@ -98,6 +101,8 @@ impl GssStats {
         }
     }
 }
+
+assert_alone!(GssCounts);
 
 impl GssCounts {
     /// One more. Each is written by one thread mostly; who reads pairs with nothing.

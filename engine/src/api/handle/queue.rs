@@ -6,6 +6,7 @@ use crate::api::client::Token;
 use crate::api::errors::CallError;
 use crate::reactor::Backpressure;
 use crate::sync::CachePadded;
+use crate::sync::apart::assert_lines;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use crate::sync::box_queue::{BoxQueue, Item};
 use rustix::event::{EventfdFlags, eventfd};
@@ -50,6 +51,9 @@ pub(super) struct Queued {
     /// No thread has it any more: answers go back.
     is_closed: AtomicBool,
 }
+
+// Cores push answers, and threads that make calls count and take them.
+assert_lines!(Queued: answers, expected);
 
 impl AnswerQueue {
     /// A queue for at most `calls` calls at a time, at least one; those whose answers have not been taken count.

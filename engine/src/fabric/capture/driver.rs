@@ -103,6 +103,18 @@ impl<F: Fabric> Fabric for Capture<F> {
         self.inner.post_recv(qp, buf)
     }
 
+    fn prepare_recv(&mut self, qp: QpId, buf: &Buf) -> Result<(), FabricError> {
+        self.inner.prepare_recv(qp, buf)
+    }
+
+    fn shares_receives(&self) -> bool {
+        self.inner.shares_receives()
+    }
+
+    fn withdraw_recv(&mut self, qp: QpId) -> Option<Buf> {
+        self.inner.withdraw_recv(qp)
+    }
+
     /// A work request that does not fit is neither sent nor noted.
     #[inline]
     fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {

@@ -3,6 +3,7 @@
 use super::super::Wake;
 use super::window::Window;
 use crate::sync::CachePadded;
+use crate::sync::apart::assert_lines;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::doorbell::{BELL_BITS, BELL_PARKED_WORD, BELL_WORDS, Doorbell};
 use crate::sync::words::{HeapWords, WORD_BYTES};
@@ -41,6 +42,9 @@ pub(super) struct CoreShared {
     /// NUMA node of its CPU, if there are several and memory is to be near it; known when it has started.
     node: OnceLock<u32>,
 }
+
+// The first is written by threads that make calls, the second one by the control thread.
+assert_lines!(CoreShared: wake_requested, free);
 
 impl CoreShared {
     /// A core with `places` places for connections.

@@ -611,10 +611,8 @@ impl Fabric for ShmFabric {
 
     #[inline]
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
-        match self.pair(qp) {
-            Some(pair) => pair.post_recv(buf),
-            None => Err(Full(buf)),
-        }
+        let Some(pair) = self.pair(qp) else { return Err(Full(buf)) };
+        pair.post_recv(buf)
     }
 
     fn take_shorts(&mut self) -> bool {
@@ -629,6 +627,10 @@ impl Fabric for ShmFabric {
 
     fn ends(&self, qp: QpId) -> Option<Ends> {
         self.pair_ref(qp).map(|pair| Ends::Shm(Rc::clone(&pair.ends)))
+    }
+
+    fn withdraw_recv(&mut self, qp: QpId) -> Option<Buf> {
+        self.pair(qp)?.withdraw_recv()
     }
 
     fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {

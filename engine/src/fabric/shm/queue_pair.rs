@@ -261,6 +261,12 @@ impl QueuePair {
         self.ends.lend_receive().then(|| self.pop_receive())?
     }
 
+    /// A posted receive: a message takes one when it is looked at, not before.
+    pub(super) fn withdraw_recv(&mut self) -> Option<Buf> {
+        let is_up = self.cause.is_none();
+        is_up.then(|| self.pop_receive())?
+    }
+
     #[inline]
     fn pop_receive(&mut self) -> Option<Buf> {
         let receive = self.recv_queue.pop();

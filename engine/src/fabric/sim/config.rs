@@ -87,6 +87,9 @@ pub struct Device {
     /// Connections of a thousand that are cold in a turn: short messages of theirs are received, not taken
     /// by value, as those of a connection over shared memory are that was silent.
     pub cold_per_mille: u64,
+    /// Regions that each connection may have its receives in; `None`: any number, and connections may share them. A
+    /// connection that posts a receive in another one ends.
+    pub recv_regions_max: Option<usize>,
 }
 
 impl Default for Device {
@@ -107,6 +110,7 @@ impl Default for Device {
             revoke_ns: 0,
             early: None,
             cold_per_mille: 0,
+            recv_regions_max: None,
         }
     }
 }

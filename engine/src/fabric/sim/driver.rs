@@ -12,7 +12,7 @@ use super::rng::Rng;
 use super::side::{Flying, Side};
 use super::state::State;
 use super::world::Shared;
-use crate::mem::{Buf, Bulk, Lease, Region};
+use crate::mem::{Buf, Bulk, Lease, Region, RegionId};
 use crate::sys::clock::{Clock, Ticks};
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
@@ -34,6 +34,11 @@ pub struct SimFabric {
     is_in_turn: bool,
     /// Drawn for each turn: which connection is looked at first, and which are cold.
     draw: u64,
+    /// The place at which this turn begins.
+    first: usize,
+    /// The place at which the next turn begins, if there was no room for all messages in this one. A place drawn
+    /// at random would not do: busy connections that lie together would mostly be served from the first of them on.
+    left_out: Option<usize>,
 }
 
 /// A place for a queue pair. Buffers cannot leave their thread, so they wait here and the world
@@ -50,6 +55,8 @@ pub(super) struct Place {
     sends: VecDeque<(u64, Buf)>,
     launched: u64,
     receives: VecDeque<Buf>,
+    /// Regions of receives, if their number is limited.
+    regions: Vec<RegionId>,
     /// Number of `receives`, counted from the last one, that are not flushed.
     fresh: usize,
     /// Receives used by short messages, to be posted again by the next flush.
@@ -85,6 +92,8 @@ impl SimFabric {
             takes_shorts: false,
             is_in_turn: false,
             draw: 0,
+            first: 0,
+            left_out: None,
         }
     }
 
@@ -103,14 +112,16 @@ impl SimFabric {
             let poll_ns = state.network.poll_ns;
             state.pass(poll_ns);
             self.draw = state.rng.any();
+            let count = self.places.len().max(1);
+            let drawn = (self.draw % count as u64) as usize;
+            self.first = self.left_out.take().map_or(drawn, |at| at % count);
         }
     }
 
     /// The places, from where this turn begins.
     fn order(&self) -> impl Iterator<Item = usize> + use<> {
-        let count = self.places.len();
-        let first = (self.draw % count.max(1) as u64) as usize;
-        (first..count).chain(0..first)
+        let (first, count) = (self.first, self.places.len());
+        (first..count).chain(0..first.min(count))
     }
 
     /// Short messages of this place are taken by value in this turn.
@@ -127,6 +138,11 @@ impl SimFabric {
             state.side(place.side?).short_length()?;
             Some(place.id(at))
         })
+    }
+
+    /// Notes where the next turn begins: behind the last place that was served, unless all were.
+    fn note_served(&mut self, qp: Option<QpId>) {
+        self.left_out = qp.map(|qp| qp.index() as usize + 1);
     }
 
     fn side_of(&self, qp: QpId) -> Option<SideId> {
@@ -293,8 +309,11 @@ impl Fabric for SimFabric {
         self.begin_turn();
         self.is_in_turn = false;
         let mut state = self.world.state();
-        let mut has_more = false;
+        let (mut has_more, mut left_out) = (false, None);
         for at in self.order() {
+            if out.room() == 0 {
+                left_out.get_or_insert(at);
+            }
             let is_hot = self.is_hot(at);
             let mut place = self.places[at].borrow_mut();
             let Some(side) = place.side else { continue };
@@ -305,6 +324,7 @@ impl Fabric for SimFabric {
             }
             has_more |= place.has_more(state.side(side));
         }
+        self.left_out = left_out.or(self.left_out);
         if out.room() == 0 || has_more {
             self.waker.set();
         }
@@ -312,6 +332,10 @@ impl Fabric for SimFabric {
     }
 
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
+        if self.prepare_recv(qp, &buf).is_err() {
+            self.close(qp);
+            return Ok(());
+        }
         let (depth, world) = (usize::from(self.caps.recv_queue_depth), Arc::clone(&self.world));
         let Some((mut place, side)) = self.find(qp) else { return Err(Full(buf)) };
         if world.state().side(side).is_down() || place.receives.len() >= depth {
@@ -321,6 +345,24 @@ impl Fabric for SimFabric {
         place.fresh += 1;
         self.waker.set();
         Ok(())
+    }
+
+    fn prepare_recv(&mut self, qp: QpId, buf: &Buf) -> Result<(), FabricError> {
+        let Some(most) = self.device.recv_regions_max else { return Ok(()) };
+        let Some((mut place, side)) = self.find(qp) else { return Ok(()) };
+        if place.regions.contains(&buf.region_id()) {
+            return Ok(());
+        }
+        if place.regions.len() >= most {
+            self.world.state().see(side, What::RegionRefused);
+            return Err(failed("register receives", "the connection has all regions it may have"));
+        }
+        place.regions.push(buf.region_id());
+        Ok(())
+    }
+
+    fn shares_receives(&self) -> bool {
+        self.device.recv_regions_max.is_none()
     }
 
     fn take_shorts(&mut self) -> bool {
@@ -333,7 +375,9 @@ impl Fabric for SimFabric {
             return None;
         }
         self.begin_turn();
-        let qp = self.next_with_short()?;
+        let qp = self.next_with_short();
+        self.note_served(qp);
+        let qp = qp?;
         let goes_on = self.ends(qp)?.take(message)?;
         Some(NextShort { qp, goes_on, is_last: false })
     }
@@ -350,6 +394,21 @@ impl Fabric for SimFabric {
         let place = Rc::clone(self.places.get(qp.index() as usize)?);
         let (side, send_queue_depth) = (self.side_of(qp)?, self.caps.send_queue_depth);
         Some(Ends::Sim(Rc::new(SimEnds { place, qp, side, world, waker, send_queue_depth })))
+    }
+
+    /// The one posted last, as over shared memory; none where receives are not shared, as over a device.
+    fn withdraw_recv(&mut self, qp: QpId) -> Option<Buf> {
+        if !self.shares_receives() {
+            return None;
+        }
+        let world = Arc::clone(&self.world);
+        let (mut place, side) = self.find(qp)?;
+        if place.fresh > 0 {
+            place.fresh -= 1;
+        } else {
+            world.state().side(side).receives.pop_back()?;
+        }
+        place.receives.pop_back()
     }
 
     fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {

@@ -60,6 +60,8 @@ pub enum What {
     },
     /// A message arrived at this end, where no receive was posted for it.
     NotReady,
+    /// This end was refused memory for receives.
+    RegionRefused,
     /// The peer placed bytes in this end's memory.
     Written {
         /// Handle of the key.
@@ -172,6 +174,7 @@ impl What {
             Self::Revoked { handle } => (9, *handle, 0),
             Self::Down { .. } => (10, 0, 0),
             Self::Reading { outstanding } => (11, 0, *outstanding as u32),
+            Self::RegionRefused => (12, 0, 0),
         };
         digest.word(kind);
         digest.word(u64::from(handle) << 32 | u64::from(length));

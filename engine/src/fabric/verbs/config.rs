@@ -1,5 +1,6 @@
 //! Settings of the driver.
 
+use super::link::Side;
 use crate::mem::{BulkClass, BulkPool};
 use std::time::Duration;
 
@@ -34,6 +35,11 @@ pub struct VerbsConfig {
     ///
     /// [`Fabric::message_memory`]: crate::fabric::Fabric::message_memory
     pub message_memory_bytes: usize,
+    /// The same of a connection that this side accepts.
+    pub accepted_memory_bytes: usize,
+    /// Connections that this side accepts expose memory: for calls in reverse, or for replies that are fetched. The others
+    /// get neither memory windows nor an arena for that.
+    pub accepted_exposes: bool,
     /// Receives one queue pair may have posted.
     pub recv_queue_depth: u16,
     /// Work requests of the reactor one queue pair holds; binding and invalidating come on top.
@@ -96,6 +102,8 @@ impl Default for VerbsConfig {
             device: None,
             message_bytes_max: 8192,
             message_memory_bytes: 4 << 20,
+            accepted_memory_bytes: 4 << 20,
+            accepted_exposes: true,
             recv_queue_depth: 256,
             send_queue_depth: 256,
             cq_depth: 4096,
@@ -138,6 +146,19 @@ pub struct VerbsConfigError {
 }
 
 impl VerbsConfig {
+    /// Returns true if connections of this side expose memory to their peer.
+    pub(super) fn exposes(&self, side: Side) -> bool {
+        side == Side::Connecting || self.accepted_exposes
+    }
+
+    /// Bytes for messages of a connection of this side.
+    pub(super) fn memory_bytes(&self, side: Side) -> usize {
+        match side {
+            Side::Connecting => self.message_memory_bytes,
+            Side::Accepting => self.accepted_memory_bytes,
+        }
+    }
+
     /// Checks every field against its limits. Those of the device are checked when a connection is
     /// made.
     ///

@@ -363,9 +363,9 @@ impl ControlThread {
         let (context, caps) = device.ok_or_else(|| Failure::of(Step::DeviceRemoved, 0))?;
         let config = &self.environment.config;
         let maker = Maker { config, mailbox: Arc::downgrade(&self.mailbox) };
-        let Connection { number, id, core, reads, .. } = &*connection;
+        let Connection { number, id, side, core, reads, .. } = &*connection;
         // SAFETY: the context is the id's; a connection frees its parts before its id.
-        let parts = unsafe { maker.make(*number, id, (context, &caps), core, reads.out)? };
+        let parts = unsafe { maker.make(*number, (id, *side), (context, &caps), core, reads.out)? };
         connection.parts = Some(parts);
         Ok(())
     }

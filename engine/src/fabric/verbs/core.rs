@@ -6,8 +6,9 @@
 use super::super::{FabricError, Wake};
 use super::memory::LentMemory;
 use super::objects::{CompletionChannel, CompletionQueue};
+use crate::sync::apart::assert_lines;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
-use crate::sync::lock;
+use crate::sync::{CachePadded, lock};
 use crossbeam::queue::ArrayQueue;
 use rdma_sys::ibv_context;
 use rustix::event::{EventfdFlags, eventfd};
@@ -40,14 +41,16 @@ pub(super) struct CoreShared {
     event: OwnedFd,
     /// The core sleeps, or is about to.
     parked: AtomicBool,
-    /// Somebody called `wake`.
-    wake_requested: AtomicBool,
+    /// Somebody called `wake`. On lines of its own: threads that make calls write it, and the core reads its neighbours.
+    wake_requested: CachePadded<AtomicBool>,
     /// A fabric runs on it.
     pub(super) taken: AtomicBool,
     /// Set by [`Fabric::lend`](super::super::Fabric::lend), before connections come.
     pub(super) lent: Mutex<Option<LentMemory>>,
     queues: Mutex<Vec<DeviceQueues>>,
 }
+
+assert_lines!(CoreShared: notices, wake_requested);
 
 /// The completion queues a core has on one device.
 #[derive(Debug)]
@@ -102,7 +105,7 @@ impl CoreShared {
             overflown: AtomicBool::new(false),
             event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             parked: AtomicBool::new(false),
-            wake_requested: AtomicBool::new(false),
+            wake_requested: CachePadded::default(),
             taken: AtomicBool::new(false),
             lent: Mutex::new(None),
             queues: Mutex::new(Vec::new()),

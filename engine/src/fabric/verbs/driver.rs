@@ -391,6 +391,10 @@ impl Fabric for VerbsFabric {
         true
     }
 
+    fn shares_receives(&self) -> bool {
+        false
+    }
+
     fn caps(&self) -> &Caps {
         &self.caps
     }
@@ -424,6 +428,10 @@ impl Fabric for VerbsFabric {
             self.table.end(qp.index(), Some(cause));
         }
         Ok(())
+    }
+
+    fn prepare_recv(&mut self, qp: QpId, buf: &Buf) -> Result<(), FabricError> {
+        self.table.pair(qp).map_or(Ok(()), |pair| pair.prepare_recv(buf))
     }
 
     #[inline]

@@ -9,6 +9,7 @@ use super::super::FabricError;
 use super::config::{Registration, VerbsConfig};
 use super::device::DeviceCaps;
 use super::exposure::{BlockKeys, Exposures};
+use super::link::Side;
 use super::objects::{
     LOCAL_WRITE, MemoryRegion, MemoryWindow, ProtectionDomain, REMOTE_READ, REMOTE_WRITE,
     WINDOW_BIND,
@@ -79,6 +80,8 @@ pub(super) struct LinkMemory {
     pool: BulkPool,
     /// Slabs that windows can be bound to, too.
     lent: Vec<RegionId>,
+    /// The pool is not the core's.
+    is_own_pool: bool,
     /// RDMA Reads end in that pool only.
     has_own_sinks: bool,
     mode: Mode,
@@ -92,18 +95,23 @@ impl LinkMemory {
     pub(super) fn prepare(
         domain: &Arc<ProtectionDomain>,
         caps: &DeviceCaps,
-        config: &VerbsConfig,
+        (config, side): (&VerbsConfig, Side),
         lent: Option<&LentMemory>,
     ) -> Result<Self, FabricError> {
         let mode = Mode::decide(config.registration, caps)?;
+        let exposes = config.exposes(side);
         let mut registered = Registered::new(domain);
         if let Some(LentMemory(lent)) = lent {
             let exposed = if caps.is_iwarp { 0 } else { mode.access() };
             registered.add(lent.hold_region(), LOCAL_WRITE | exposed)?;
         }
-        let pool = match (mode, lent) {
-            (Mode::Window | Mode::Pool, Some(LentMemory(lent))) if !caps.is_iwarp => lent.clone(),
-            _ => {
+        let has_own_sinks = caps.is_iwarp;
+        let needs_own = has_own_sinks || mode == Mode::Buffer && exposes;
+        let core = lent.filter(|_| !needs_own);
+        let is_own_pool = core.is_none();
+        let pool = match core {
+            Some(LentMemory(lent)) => lent.clone(),
+            None => {
                 let is_reachable = caps.is_iwarp || mode != Mode::Window;
                 let arena = arena(&config.arena, is_reachable)?;
                 // Blocks have separate keys.
@@ -114,19 +122,18 @@ impl LinkMemory {
             }
         };
         let blocks = match mode {
-            Mode::Buffer => register_blocks(domain, &pool)?,
-            Mode::Window | Mode::Pool => Box::default(),
+            Mode::Buffer if is_own_pool => register_blocks(domain, &pool)?,
+            Mode::Buffer | Mode::Window | Mode::Pool => Box::default(),
         };
-        let count = if mode == Mode::Window { config.keys_max } else { 0 };
+        let keys_max = if exposes { config.keys_max } else { 0 };
+        let count = if mode == Mode::Window { keys_max } else { 0 };
         let windows = (0..count).map(|_| MemoryWindow::new(domain).map(Some));
         let windows = windows.collect::<io::Result<_>>().map_err(|error| FabricError {
             op: format!("allocate {count} memory windows for a connection"),
             reason: format!("{error}; the device has {} in all", caps.windows_max),
             source: Some(error),
         })?;
-        let messages = messages(config.message_memory_bytes, &mut registered)?;
-        let keys_max = config.keys_max;
-        let has_own_sinks = caps.is_iwarp;
+        let messages = messages(config.memory_bytes(side), &mut registered)?;
         let lent = Vec::new();
         Ok(Self {
             windows,
@@ -134,6 +141,7 @@ impl LinkMemory {
             registered,
             pool,
             lent,
+            is_own_pool,
             has_own_sinks,
             mode,
             keys_max,
@@ -188,7 +196,7 @@ impl LinkMemory {
 
     /// Its memory, where that is not the core's.
     pub(super) fn own_pool(&self) -> Option<&BulkPool> {
-        (self.mode == Mode::Buffer || self.has_own_sinks).then_some(&self.pool)
+        self.is_own_pool.then_some(&self.pool)
     }
 
     /// The key of the block that a Read fills from `first` on, where the peer is told it; `None`: the

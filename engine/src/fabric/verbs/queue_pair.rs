@@ -7,8 +7,8 @@
 
 use super::super::send_queue::SendQueue;
 use super::super::{
-    Access, CompletionKind, DownCause, ExposeError, Full, QpId, RemoteSlice, Revoked, SendWr,
-    WrError, WrId,
+    Access, CompletionKind, DownCause, ExposeError, FabricError, Full, QpId, RemoteSlice, Revoked,
+    SendWr, WrError, WrId,
 };
 use super::ends::{DirtyPairs, VerbsEnds};
 use super::exposure::{Ended, Exposed, Exposures};
@@ -224,6 +224,12 @@ impl QueuePair {
         let id = WorkId::new(self.id, Queue::Recv, place);
         self.recv_chain.set(place, id.0, head, tail);
         Ok(Ok(()))
+    }
+
+    /// Registers the memory of a receive, if the device takes it.
+    pub(super) fn prepare_recv(&mut self, buf: &Buf) -> Result<(), FabricError> {
+        let memory = &mut *self.link.memory;
+        memory.local_key(buf.region_id(), || buf.hold_region()).map(drop)
     }
 
     #[inline]

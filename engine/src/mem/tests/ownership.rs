@@ -141,13 +141,24 @@ fn the_buffer_given_back_last_comes_first() {
 
 #[test]
 fn buffers_start_at_different_cache_sets() {
-    let pool = buf_pool(4096, 4);
+    let pool = buf_pool(4096, 5);
     let held: Vec<Buf> = std::iter::from_fn(|| pool.take()).collect();
     let mut sets: Vec<usize> = held.iter().map(|buf| buf.as_ptr().as_ptr().addr() % 4096).collect();
     assert!(sets.iter().all(|at| at % 64 == 0));
     sets.sort_unstable();
     sets.dedup();
-    assert_eq!(sets.len(), 4);
+    assert_eq!(sets.len(), 5);
+}
+
+/// Over a device, these are all the receives of an idle connection that is granted one call.
+#[test]
+fn four_buffers_of_a_page_take_four_pages() {
+    assert_eq!(BufPool::region_bytes(4096, 4), Ok(4 * 4096));
+    let pool = buf_pool(4096, 4);
+    let held: Vec<Buf> = std::iter::from_fn(|| pool.take()).collect();
+    let mut starts: Vec<usize> = held.iter().map(|buf| buf.as_ptr().as_ptr().addr()).collect();
+    starts.sort_unstable();
+    assert!(starts.windows(2).all(|pair| pair[1] - pair[0] == 4096), "{starts:?}");
 }
 
 #[test]

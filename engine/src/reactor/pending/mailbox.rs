@@ -9,6 +9,7 @@ use crate::reactor::pending::observation::Observation;
 #[cfg(feature = "gss")]
 use crate::reactor::words::protection::LaidOut;
 use crate::reactor::words::reply_plan::ReplyData;
+use crate::sync::apart::{APART_BYTES, assert_lines};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use crossbeam::queue::ArrayQueue;
 use spinrpc_proto::output::SlotId;
@@ -85,6 +86,11 @@ pub(crate) struct Inbox<E = AnyEndpoint> {
     /// Memory for deferred results that do not fit directly; as many blocks as threads have answered at a time.
     draft_memory: ArrayQueue<Box<[u8]>>,
 }
+
+// Other threads push letters, and the core pops them. Both look at the other fields.
+assert_lines!(Inbox<u64>: queue, draft_memory);
+// Within the queue, its two ends and their elements.
+const _: () = assert!(size_of::<ArrayQueue<u64>>() >= 3 * APART_BYTES);
 
 impl<E> Inbox<E> {
     pub(crate) fn new(capacity: usize) -> Self {

@@ -5,6 +5,7 @@ pub(crate) mod deferred;
 pub(crate) mod ended_calls;
 pub(crate) mod expiry;
 pub(crate) mod goodbye;
+pub(crate) mod grants;
 #[cfg(feature = "gss")]
 pub(crate) mod gss_calls;
 #[cfg(feature = "gss")]

@@ -11,6 +11,7 @@ use crate::reactor::pending::call_table::{CallHold, CallTable};
 use crate::reactor::pending::deferred::Caller;
 use crate::reactor::pending::expiry::Expiry;
 use crate::reactor::pending::goodbye::Goodbye;
+use crate::reactor::pending::grants::ConnGrant;
 #[cfg(feature = "gss")]
 use crate::reactor::pending::gss_calls::GssCalls;
 use crate::reactor::pending::held_replies::FencedReply;
@@ -27,7 +28,7 @@ use crate::reactor::words::negotiate::{Negotiated, Terms};
 use crate::reactor::words::protection::Protection;
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::connection::Connection;
+use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
@@ -82,7 +83,10 @@ pub(crate) struct Conn {
     pub(in crate::reactor) dialect: Dialect,
     /// Replies that have arrived while keys of their calls are being killed, in order of arrival.
     pub(crate) fenced: VecDeque<FencedReply>,
+    /// The receives of the core's accepted connections, or its own.
     pub(crate) recvs: BufPool,
+    pub(in crate::reactor) shares_receives: bool,
+    pub(in crate::reactor) grant: ConnGrant,
     pub(crate) sends: BufPool,
     /// Limits of messages from now on.
     pub(crate) negotiated: Negotiated,
@@ -125,7 +129,7 @@ impl Conn {
         terms: Terms,
         chained: Option<Alignment>,
         first_xid: u32,
-        (ends, mut memory): (Option<Ends>, Option<Region>),
+        (ends, mut memory, shared): (Option<Ends>, Option<Region>, Option<BufPool>),
     ) -> Result<Self, FabricError> {
         let ((calls, serves), credits) = (roles.slots(config), roles.credits(config));
         let sends = config.send_budget(credits, serves).total();
@@ -134,7 +138,15 @@ impl Conn {
         let requester = requester.requesting(credits as u32);
         let responder = Responder::new(vec![ServeSlot::FREE; serves].into_boxed_slice())
             .with_exports(config.exports_max());
-        let recvs = config.recv_budget_with(roles.reverse_receives()).total();
+        let mut recvs = config.recv_budget_with(roles.reverse_receives()).total();
+        let grant = ConnGrant::new(is_granted_by_use(roles, config, chained));
+        let responder = match grant.is_dynamic() {
+            true => {
+                recvs -= (config.credits() - config.credits_idle()) as u64;
+                responder.granting(config.credits_idle() as u32)
+            }
+            false => responder,
+        };
         let dialect = Dialect::new(config, (calls, serves), chained, recvs)?;
         let protocol = protocol(roles, requester, responder, config);
         let recv_bytes = config.recv_buffer_bytes() + dialect.extra_bytes();
@@ -148,7 +160,12 @@ impl Conn {
             sinks: Spares::new(serves),
             dialect,
             fenced: VecDeque::new(),
-            recvs: buffers("receive", recv_bytes, recvs, &mut memory)?,
+            shares_receives: shared.is_some(),
+            recvs: match shared {
+                Some(shared) => shared,
+                None => buffers("receive", recv_bytes, recvs, &mut memory)?,
+            },
+            grant,
             sends: buffers("send", config.send_buffer_bytes(), sends, &mut memory)?,
             negotiated: terms.agreed(),
             terms,
@@ -169,14 +186,20 @@ impl Conn {
         })
     }
 
-    /// Gives every receive buffer to the driver: as many as credits, and the slack.
-    pub(crate) fn post_receives(&mut self, fabric: &mut AnyFabric) {
-        while let Some(mut buf) = self.recvs.take() {
+    /// Gives at most this number of receive buffers to the driver: as many as credits, and the slack. Returns the
+    /// number.
+    pub(crate) fn post_receives(&mut self, fabric: &mut AnyFabric, most: u64) -> u32 {
+        let mut posted = 0;
+        while u64::from(posted) < most
+            && let Some(mut buf) = self.recvs.take()
+        {
             self.dialect.prepare(&mut buf);
             if fabric.post_recv(self.id, buf).is_err() {
                 break;
             }
+            posted += 1;
         }
+        posted
     }
 
     /// Returns true if a short message of version one may have the maximum length.
@@ -328,9 +351,15 @@ fn protocol(
     }
 }
 
-/// Buffers of a connection. Buffers without memory of the driver take address space when the connection opens, and
-/// memory as they are used: an idle connection holds almost none.
-fn buffers(
+/// The grant of the connection changes: it is accepted, and its receives are single buffers.
+fn is_granted_by_use(roles: Roles, config: &Config, chained: Option<Alignment>) -> bool {
+    config.changes_grants() && roles.side == Side::Server && chained.is_none()
+}
+
+/// Buffers of a connection, or of several. Buffers without memory of the driver take address space when the connection opens, and
+/// memory as they are used: an idle connection holds almost none. A device is told of them, and pins all of them, with the
+/// first one that is posted.
+pub(in crate::reactor) fn buffers(
     what: &str,
     bytes: usize,
     count: u64,

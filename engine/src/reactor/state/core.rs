@@ -5,6 +5,7 @@ use crate::fabric::{AnyFabric, ConnId, DownCause, Fabric};
 use crate::mem::{Buf, Bulk, BulkPool, Slab};
 use crate::reactor::pending::ended_calls::{GivenUp, OwedAnswer};
 use crate::reactor::pending::goodbye::{Leaving, Moving};
+use crate::reactor::pending::grants::Grants;
 #[cfg(feature = "gss")]
 use crate::reactor::pending::gss_work::GssWork;
 use crate::reactor::pending::interrupted::Interrupted;
@@ -55,6 +56,8 @@ pub(crate) struct Reactor {
     pub(in crate::reactor) clock: Clock,
     pub(in crate::reactor) conns: ConnTable,
     pub(in crate::reactor) bulk: BulkPool,
+    /// Credits of accepted connections.
+    pub(in crate::reactor) grants: Grants,
     pub(in crate::reactor) inbox: Arc<Inbox>,
     pub(in crate::reactor) stats: StatsSnapshot,
     pub(in crate::reactor) next_deadline: Instant,
@@ -164,6 +167,7 @@ impl Reactor {
                 None => u64::MAX,
             },
             memory_wait_ticks: clock.from_duration(config.memory_wait()),
+            grants: Grants::new(&config, &clock),
             put_off: VecDeque::with_capacity(config.slots_per_conn()),
             given_up: VecDeque::with_capacity(config.slots_per_conn()),
             owed_answers: VecDeque::with_capacity(config.slots_per_conn()),
@@ -227,6 +231,9 @@ impl Reactor {
     pub(in crate::reactor) fn repost(&mut self, conn: ConnId, mut message: Buf) {
         if self.dialect.chains() {
             self.prepare_receive(conn, &mut message);
+        }
+        if self.grants.any_sheds() && self.sheds_receive(conn) {
+            return;
         }
         drop(self.fabric.post_recv(conn, message));
     }

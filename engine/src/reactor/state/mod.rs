@@ -5,5 +5,6 @@ pub(crate) mod conn_lane;
 pub(crate) mod conn_table;
 pub(crate) mod connection;
 pub(crate) mod core;
+pub(crate) mod grants;
 pub(crate) mod lane_memory;
 pub(crate) mod rfc5666;

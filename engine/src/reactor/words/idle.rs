@@ -3,6 +3,7 @@
 use crate::config::{Config, IdlePolicy};
 use crate::reactor::words::calls::Progress;
 use crate::sync::CachePadded;
+use crate::sync::apart::assert_alone;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sys::clock::{Clock, Ticks};
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub(crate) enum Rest {
 /// core reads each turn and which is rarely written.
 #[derive(Debug)]
 pub(crate) struct IdleSwitch(CachePadded<AtomicU32>);
+
+assert_alone!(IdleSwitch);
 
 impl IdleSwitch {
     pub(crate) fn new(policy: IdlePolicy) -> Self {

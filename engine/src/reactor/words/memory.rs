@@ -6,6 +6,7 @@ use crate::mem::budget::Budget;
 use crate::mem::{BufPool, BulkClass, BulkPool, Region, Slab, SlabLayout};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use crate::sys::topology::Topology;
+use spinrpc_proto::connection::Side;
 use std::io;
 
 /// Letters a core's mailbox holds: deferred replies, new connections, and shutdown.
@@ -41,8 +42,15 @@ fn large_block_bytes(largest_bytes: usize) -> usize {
     LARGE_BLOCK_BYTES.max(largest_bytes)
 }
 
-/// Bytes of the send and receive buffers of a connection in a region of their own, whichever side this is.
-pub(crate) fn message_bytes(config: &Config) -> usize {
+/// Bytes of the buffers of a connection that are in a region of their own from its start. That is all of them, with two
+/// exceptions at an accepted connection whose grant changes: receives beyond those of an idle connection, and buffers to
+/// send from, which only messages need that are too long to be copied into a work request. Those get memory, and a device
+/// is told of it, when they are first used.
+pub(crate) fn message_bytes(config: &Config, side: Side) -> usize {
+    if side == Side::Server && config.changes_grants() {
+        let receives = config.credits_idle() + config.receives_beyond_calls();
+        return BufPool::region_bytes(config.recv_buffer_bytes(), receives).unwrap_or(0);
+    }
     let sends = config.requester_send_budget().total().max(config.responder_send_budget().total());
     let padding_bytes = config.msgp_alignment().align_bytes() as usize;
     let pools = [

@@ -13,6 +13,8 @@ use spinrpc_proto::version::TransportVersion;
 pub(crate) enum Event {
     None,
     Call(SlotId),
+    /// The same, and a look at the grant is due unless the call is answered at once.
+    CallAndLook(SlotId),
     Pull(SlotId),
     Reply(DeliveredReply),
     PullReply,
@@ -53,6 +55,12 @@ impl Output for EventSink {
     #[inline]
     fn deliver_call(&mut self, slot: SlotId) {
         self.event = Event::Call(slot);
+    }
+
+    fn look_at_grant(&mut self) {
+        if let Event::Call(slot) = self.event {
+            self.event = Event::CallAndLook(slot);
+        }
     }
 
     fn pull(&mut self, slot: SlotId) {

@@ -1,6 +1,7 @@
 //! Statistics of a core: plain counters that the core alone writes, published as single-writer
 //! cells that any thread may read without disturbing it.
 
+use crate::sync::apart::assert_alone;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
@@ -20,8 +21,9 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct StatsSnapshot { $($(#[$doc])* pub $name: u64,)+ }
 
-        /// The published cells of one core.
+        /// The published cells of one core. On lines of their own: the cells of another core may be next to them.
         #[derive(Debug, Default)]
+        #[repr(align(128))]
         pub(crate) struct StatsCells { $($name: AtomicU64,)+ }
 
         impl StatsCells {
@@ -130,6 +132,8 @@ counters! {
     /// Calls that were answered with a reply kept from before, and not executed again.
     replies_replayed,
 }
+
+assert_alone!(StatsCells);
 
 impl StatsCells {
     /// Connections that are open, as of the last publication.

@@ -36,7 +36,7 @@ pub(super) struct Waiting {
 pub(super) struct Connection {
     pub(super) number: u64,
     state: State,
-    side: Side,
+    pub(super) side: Side,
     pub(super) peer: SocketAddr,
     pub(super) core: Arc<CoreShared>,
     link: Arc<LinkState>,

@@ -5,7 +5,7 @@ use super::super::cm::{CmId, QueuePair};
 use super::super::config::{Registration, VerbsConfig};
 use super::super::core::{Context, CoreShared, CqDepth, QueueLease};
 use super::super::device::DeviceCaps;
-use super::super::link::LinkLimits;
+use super::super::link::{LinkLimits, Side};
 use super::super::memory::LinkMemory;
 use super::super::objects::ProtectionDomain;
 use super::super::queue_pair::MARKS;
@@ -41,11 +41,13 @@ impl QueueSizes {
     const SPARE_COMPLETIONS: u32 = 2;
 
     /// Sizes that `config` asks for, if the device can provide them.
-    pub(super) fn of(config: &VerbsConfig, caps: &DeviceCaps) -> Result<Self, String> {
+    pub(super) fn of(config: &VerbsConfig, caps: &DeviceCaps, side: Side) -> Result<Self, String> {
         let recv = u32::from(config.recv_queue_depth);
         let binds = match caps.registration(config.registration) {
             // Each key is bound, and invalidated, by a separate work request.
-            Registration::Window => u32::try_from(config.keys_max * 2).unwrap_or(u32::MAX),
+            Registration::Window if config.exposes(side) => {
+                u32::try_from(config.keys_max * 2).unwrap_or(u32::MAX)
+            }
             _ => 0,
         };
         let send = u32::from(config.send_queue_depth).saturating_add(binds);
@@ -118,12 +120,12 @@ impl Maker<'_> {
     pub(super) unsafe fn make(
         &self,
         number: u64,
-        id: &CmId,
+        (id, side): (&CmId, Side),
         (context, caps): (Context, &DeviceCaps),
         core: &Arc<CoreShared>,
         reads_out: u8,
     ) -> Result<Parts, Failure> {
-        let sizes = QueueSizes::of(self.config, caps);
+        let sizes = QueueSizes::of(self.config, caps, side);
         let sizes = sizes.map_err(|reason| Failure::Own { reason, errno: None })?;
         let raw = context.0.as_ptr();
         // SAFETY: the context is open as long as the id lives.
@@ -132,7 +134,7 @@ impl Maker<'_> {
         // SAFETY: as above.
         let lease = unsafe { core.reserve(context, sizes.completions, sizes.cq_depth)? };
         let lent = lock(&core.lent).clone();
-        let memory = LinkMemory::prepare(&domain, caps, self.config, lent.as_ref())?;
+        let memory = LinkMemory::prepare(&domain, caps, (self.config, side), lent.as_ref())?;
         let inline_max = self.config.inline_bytes_max;
         // SAFETY: domain and queue are of the device, and freed after the queue pair.
         let (qp, made) = unsafe { make_queue_pair(id, &domain, &lease, sizes, inline_max)? };
@@ -220,7 +222,7 @@ mod tests {
         };
         let plain = VerbsConfig { registration: Registration::Buffer, ..config.clone() };
         assert_eq!(
-            QueueSizes::of(&plain, &caps),
+            QueueSizes::of(&plain, &caps, Side::Accepting),
             Ok(QueueSizes {
                 send: 102,
                 recv: 50,
@@ -229,7 +231,10 @@ mod tests {
             })
         );
         let window = VerbsConfig { registration: Registration::Window, ..config };
-        assert_eq!(QueueSizes::of(&window, &caps).unwrap().send, 122);
+        assert_eq!(QueueSizes::of(&window, &caps, Side::Accepting).unwrap().send, 122);
+        let bare = VerbsConfig { accepted_exposes: false, ..window };
+        assert_eq!(QueueSizes::of(&bare, &caps, Side::Accepting).unwrap().send, 102);
+        assert_eq!(QueueSizes::of(&bare, &caps, Side::Connecting).unwrap().send, 122);
     }
 
     #[test]
@@ -238,9 +243,15 @@ mod tests {
             VerbsConfig { send_queue_depth: 100, recv_queue_depth: 50, ..VerbsConfig::default() };
         let few = DeviceCaps { work_requests_max: 99, ..caps() };
         assert!(
-            QueueSizes::of(&config, &few).unwrap_err().contains("lower rpc.credits or verbs.keys")
+            QueueSizes::of(&config, &few, Side::Accepting)
+                .unwrap_err()
+                .contains("lower rpc.credits or verbs.keys")
         );
         let few = DeviceCaps { work_requests_max: 1000, cq_entries_max: 100, ..caps() };
-        assert!(QueueSizes::of(&config, &few).unwrap_err().contains("completion queues take 100"));
+        assert!(
+            QueueSizes::of(&config, &few, Side::Accepting)
+                .unwrap_err()
+                .contains("completion queues take 100")
+        );
     }
 }

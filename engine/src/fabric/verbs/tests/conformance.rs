@@ -17,6 +17,7 @@ fn connect_by(device: &str, registration: Registration) -> VerbsConnector {
         device: Some(device.into()),
         message_bytes_max: 4096,
         message_memory_bytes: 0,
+        accepted_memory_bytes: 0,
         recv_queue_depth: 32,
         send_queue_depth: 32,
         signal_every: 8,

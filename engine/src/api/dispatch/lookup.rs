@@ -1,0 +1,94 @@
+//! Which service gets a call, and what answers one that none gets.
+
+use super::Dispatch;
+use crate::api::contained::ContainedService;
+use crate::fabric::ConnId;
+use crate::reactor::pending::serving::{ReplyOps, Serving};
+use crate::reactor::words::calls::{CallOutcome, RpcRefusal};
+use spinrpc_proto::ids::{Program, Version};
+use spinrpc_proto::rpc::AcceptStatus;
+
+impl Dispatch {
+    /// Finds the service of a program: most calls go to the same service as the previous call.
+    #[inline]
+    pub(in crate::api) fn find(
+        &mut self,
+        conn: ConnId,
+        program: Program,
+        version: Version,
+    ) -> Option<usize> {
+        match self.was_called(program, version) {
+            true => Some(self.called),
+            false => self.find_other(conn, program, version),
+        }
+    }
+
+    /// Returns true if [`Dispatch::find`] would find the service.
+    #[cfg(feature = "gss")]
+    pub(in crate::api) fn serves(&self, program: Program, version: Version) -> bool {
+        let is_served = |service: &ContainedService| service.serves(program, version);
+        self.was_called(program, version) || !self.is_leaving && self.services.iter().any(is_served)
+    }
+
+    /// Returns true if the previous call was for the same program.
+    #[inline(always)]
+    pub(super) fn was_called(&self, program: Program, version: Version) -> bool {
+        self.services.get(self.called).is_some_and(|service| service.serves(program, version))
+    }
+
+    #[inline(never)]
+    pub(super) fn find_other(
+        &mut self,
+        conn: ConnId,
+        program: Program,
+        version: Version,
+    ) -> Option<usize> {
+        self.moves &= self.ops.moves();
+        if self.leaves_calls(conn) {
+            return None;
+        }
+        let found = self.services.iter().position(|service| service.serves(program, version));
+        // While connections leave, each call has to come by here.
+        if !self.moves {
+            self.called = found.unwrap_or(self.called);
+        }
+        found
+    }
+
+    /// Returns true if calls of a connection are left for the next one.
+    pub(in crate::api) fn leaves_calls(&self, conn: ConnId) -> bool {
+        self.is_leaving || self.moves && self.ops.is_moving(conn)
+    }
+
+    /// The answer if the program has no service (RFC 5531 section 9).
+    #[cold]
+    fn not_served(&self, program: Program) -> AcceptStatus {
+        let served = self.services.iter().map(ContainedService::program);
+        let served = served.filter(|(number, _)| *number == program);
+        let versions = served.map(|(_, version)| version.0);
+        match (versions.clone().min(), versions.max()) {
+            (Some(low), Some(high)) => AcceptStatus::ProgMismatch { low, high },
+            _ => AcceptStatus::ProgUnavail,
+        }
+    }
+
+    /// Answers a call that has no service.
+    #[cold]
+    pub(in crate::api) fn turn_away(&self, serving: &Serving<'_>, program: Program) -> CallOutcome {
+        if !self.leaves_calls(serving.conn) {
+            let status = self.not_served(program);
+            return self.refuse(serving, &RpcRefusal::Accepted(status));
+        }
+        if let Some(to) = serving.target(&*self.ops) {
+            self.ops.leave_call(&to);
+        }
+        CallOutcome::Done
+    }
+
+    pub(in crate::api) fn refuse(&self, serving: &Serving<'_>, answer: &RpcRefusal) -> CallOutcome {
+        if let Some(to) = serving.target(&*self.ops) {
+            self.ops.reject(&to, answer);
+        }
+        CallOutcome::Done
+    }
+}
