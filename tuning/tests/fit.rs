@@ -9,8 +9,11 @@ mod schema;
 
 use common::Folder;
 use program::{answer, problems, spintune};
-use rustix::fs::{CWD, FileType, FlockOperation, Mode, mknodat};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, XattrFlags, getxattr, mknodat, setxattr};
+use rustix::io::Errno;
 use serde_json::Value as Json;
+use spinrpc_tuning::fit::Site;
+use spinrpc_tuning::host::Tree;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
@@ -386,7 +389,7 @@ fn files_that_only_links_from_the_root_of_a_copy_lead_to_are_left_out() {
     assert_eq!(fs::read_dir(copy.0.join("policy")).unwrap().count(), 1);
 }
 
-/// Whoever lays out a copy may give files of others names in it.
+/// The owner of a copy may give the files of other users further names in it.
 #[test]
 fn a_file_with_a_name_outside_of_the_copy_keeps_its_value_there() {
     let (copy, outside) = (wrong("hard_link"), Folder::new("hard_link_outside"));
@@ -401,6 +404,55 @@ fn a_file_with_a_name_outside_of_the_copy_keeps_its_value_there() {
     assert_eq!(fs::read_to_string(outside.path("governor")).unwrap(), "powersave\n");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o664);
     assert!(!fs::exists(outside.path("other")).unwrap() && fs::symlink_metadata(fresh).is_err());
+}
+
+/// The owner of a copy puts a link in its place while it is being changed.
+#[test]
+fn a_link_in_the_place_of_the_root_leads_nowhere() {
+    let (copy, other) = (wrong("root_link"), wrong("root_link_other"));
+    let moved = Copy(PathBuf::from(Folder::new("root_moved").path("root")));
+    let site = Site::new(&copy.0).unwrap();
+    let tree = Tree::directory(&copy.0);
+    fs::rename(&copy.0, &moved.0).unwrap();
+    symlink(&other.0, &copy.0).unwrap();
+    assert_eq!(copy.read(GOVERNOR), "powersave\n", "the link is of use to others");
+    site.write(GOVERNOR, "performance").unwrap();
+    assert_eq!(other.read(GOVERNOR), "powersave\n");
+    assert_eq!(moved.read(GOVERNOR), "performance\n");
+    assert_eq!(site.read(GOVERNOR).unwrap(), "performance");
+    for tree in [site.tree(), tree] {
+        assert_eq!(tree.line(GOVERNOR).as_deref(), Some("performance"));
+    }
+}
+
+/// The bits of the group are the mask of the list: without it, the group could write.
+#[test]
+fn a_file_with_an_access_control_list_keeps_it() {
+    const LIST: &str = "system.posix_acl_access";
+    let copy = wrong("acl");
+    let path = copy.0.join(GOVERNOR);
+    // Version 2; owner rw, user 7 rw, group nothing, mask rw, others r (linux/posix_acl_xattr.h).
+    let entries =
+        [(1, 6, u32::MAX), (2, 6, 7), (4, 0, u32::MAX), (16, 6, u32::MAX), (32, 4, u32::MAX)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in entries {
+        list.extend([tag, 0, rights, 0]);
+        list.extend(u32::to_le_bytes(id));
+    }
+    let is_set = match setxattr(&path, LIST, &list, XattrFlags::empty()) {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(error, Errno::OPNOTSUPP);
+            false
+        }
+    };
+    let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+    let before = mode();
+    assert_eq!(copy.apply(&[]).0, 0);
+    assert_eq!((copy.read(GOVERNOR).as_str(), mode()), ("performance\n", before));
+    let mut kept = vec![0; 2 * list.len()];
+    let length = getxattr(&path, LIST, &mut kept[..]);
+    assert_eq!(length.is_ok_and(|length| kept[..length] == list), is_set);
 }
 
 /// A plan depends on what was applied before: to the copy, not to another host.
@@ -465,8 +517,12 @@ fn what_an_apply_that_was_killed_left_behind_is_taken_back() {
     assert!(journal.contains(&settled), "{journal}");
     let unsettled = format!("\"to\": \"{}\", \"was\": \"{reserved}\"", reserved + 64);
     copy.write(JOURNAL, &journal.replacen(&settled, &unsettled, 1));
+    // It was killed before it renamed the new file.
+    let fresh = format!("{path}/.nr_hugepages.spintune");
+    copy.write(&fresh, "");
     let (status, _, problems) = copy.run(&["revert"]);
     assert_eq!((status, problems.as_str(), pool(&copy)), (0, "", 10));
+    assert!(!copy.0.join(fresh).exists());
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Status codes, the text of the last error, and the boundary that no panic crosses. All other modules use it.
 
 use spinrpc::{
-    AcceptStatus, Backpressure, CallError, ConnectError, DecodeError, EngineError, RejectStatus,
+    AcceptStatus, Backpressure, CallError, ConnectError, DecodeError, DownCause, EngineError,
+    RejectStatus,
 };
 use spinrpc_tuning::ProfileError;
 use std::any::Any;
@@ -169,6 +170,7 @@ impl From<CallError> for Failure {
             }
             CallError::TimedOut => Status::TimedOut,
             CallError::Cancelled => Status::Cancelled,
+            CallError::NotExecuted(DownCause::Security(_)) => Status::Denied,
             CallError::Late { .. } | CallError::NotExecuted(_) => Status::NotExecuted,
             CallError::Disconnected(_) => Status::Disconnected,
             CallError::NoMemory => Status::NoMemory,
@@ -310,6 +312,13 @@ mod tests {
         assert_eq!(last(), "panic: in a getter");
         assert_eq!(guard(|| Ok(())), Status::Ok);
         assert_eq!(last(), "panic: in a getter");
+    }
+
+    #[test]
+    fn a_client_without_a_security_context_is_denied() {
+        let status = |cause| Failure::from(CallError::NotExecuted(cause)).status;
+        assert_eq!(status(DownCause::Security("expired".into())), Status::Denied);
+        assert_eq!(status(DownCause::Remote), Status::NotExecuted);
     }
 
     #[test]

@@ -21,8 +21,8 @@ use std::{fmt, io};
 /// /// Whether to call again, where executing the call twice does no harm.
 /// fn is_worth_another_try(error: &CallError, tries: u32) -> bool {
 ///     match error {
-///         // It was not executed: the next server may be asked at once.
-///         CallError::NotExecuted(_) => true,
+///         // It was not executed: the next server may be asked at once, unless this client cannot get a security context.
+///         CallError::NotExecuted(_) => error.is_retryable(),
 ///         error => error.is_retryable() && tries < 3,
 ///     }
 /// }
@@ -101,9 +101,11 @@ pub enum CallError {
 
 impl CallError {
     /// True if the same call may succeed later, on this connection or another, provided that
-    /// executing it twice does no harm.
+    /// executing it twice does no harm. A client without a security context ([`DownCause::Security`]) needs another one first, for
+    /// which the user may have to do something: a call that was not executed for that reason is not retryable.
     pub fn is_retryable(&self) -> bool {
         match self {
+            Self::NotExecuted(DownCause::Security(_)) => false,
             Self::TimedOut | Self::Disconnected(_) | Self::NotExecuted(_) | Self::Late { .. } => {
                 true
             }

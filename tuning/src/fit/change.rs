@@ -56,7 +56,7 @@ impl Step {
 /// Nothing was changed. A change that fails while others succeed is reported in its [`Step`].
 pub fn apply(site: &Site, profile: &Profile) -> Result<Vec<Step>, FitError> {
     let turn = Turn::take(site)?;
-    let mut journal = Journal::load(site)?;
+    let mut journal = Journal::load_in(site, &turn)?;
     let plan = Plan::of(site, profile, &journal);
     if plan.is_empty() {
         return Ok(Vec::new());
@@ -95,9 +95,10 @@ pub fn apply(site: &Site, profile: &Profile) -> Result<Vec<Step>, FitError> {
 /// Nothing was changed.
 pub fn revert(site: &Site) -> Result<Vec<Step>, FitError> {
     let turn = Turn::take(site)?;
-    let mut journal = Journal::load(site)?;
+    let mut journal = Journal::load_in(site, &turn)?;
     let mut steps = Vec::new();
     for entry in journal.changes.clone().into_iter().rev() {
+        site.remove_fresh(&entry.path);
         let (outcome, now) = match site.read(&entry.path) {
             Ok(now) if now == entry.from => (Outcome::Set, now),
             Ok(now) if entry.wrote(&now) => (set(site, &entry.path, &now, &entry.from), now),

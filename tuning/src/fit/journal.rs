@@ -2,7 +2,7 @@
 //! attacker: it is rejected unless all its items and files are ones that spintune changes.
 
 use super::item::Item;
-use super::site::{Site, is_value};
+use super::site::{READ, Site, is_value, regular};
 use super::{FitError, plan::Change};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -57,13 +57,24 @@ impl Journal {
     /// # Errors
     /// [`FitError::Journal`] for anything that spintune does not write.
     pub fn load(site: &Site) -> Result<Self, FitError> {
-        if site.is_record() {
-            return Ok(Self::default());
+        match site.is_record() {
+            true => Ok(Self::default()),
+            false => Self::parse(site, site.open_own(JOURNAL).and_then(read)),
         }
+    }
+
+    /// Loads the journal from the folder that it will be saved in.
+    pub(super) fn load_in(site: &Site, turn: &Turn) -> Result<Self, FitError> {
+        let how = READ | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&turn.folder, NAME, how, Mode::empty());
+        Self::parse(site, opened.map_err(io::Error::from).and_then(regular).and_then(read))
+    }
+
+    fn parse(site: &Site, text: io::Result<String>) -> Result<Self, FitError> {
         let path = site.path(JOURNAL);
         let refused =
             |reason: String| FitError::Journal { file: path.display().to_string(), reason };
-        let text = match read(site) {
+        let text = match text {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(refused(error.to_string())),
@@ -114,13 +125,14 @@ impl Journal {
         self.changes.retain(|entry| entry.path != path);
     }
 
-    /// Replaces the journal file atomically. Removes it if there are no changes.
+    /// Replaces the journal file atomically, on the disk as well. Removes it if there are no changes.
     pub(super) fn save(&mut self, turn: &Turn) -> io::Result<()> {
         let folder = &turn.folder;
         if self.changes.is_empty() {
             return match rustix::fs::unlinkat(folder, NAME, AtFlags::empty()) {
-                Err(error) if error != Errno::NOENT => Err(error.into()),
-                _ => Ok(()),
+                Err(Errno::NOENT) => Ok(()),
+                Err(error) => Err(error.into()),
+                Ok(()) => folder.sync_all(),
             };
         }
         self.schema = SCHEMA;
@@ -131,7 +143,8 @@ impl Journal {
             File::from(rustix::fs::openat(folder, FRESH, flags | OFlags::CLOEXEC, mode)?);
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        Ok(rustix::fs::renameat(folder, FRESH, folder, NAME)?)
+        rustix::fs::renameat(folder, FRESH, folder, NAME)?;
+        folder.sync_all()
     }
 }
 
@@ -184,9 +197,8 @@ fn refuse_of_others(metadata: &Metadata) -> io::Result<()> {
     })
 }
 
-/// Reads the journal: a regular file of bounded length, not a link, that no other user can have written.
-fn read(site: &Site) -> io::Result<String> {
-    let file = site.open_own(JOURNAL)?;
+/// Reads the journal: a file of bounded length that no other user can have written.
+fn read(file: File) -> io::Result<String> {
     refuse_of_others(&file.metadata()?)?;
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;

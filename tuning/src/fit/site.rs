@@ -1,67 +1,82 @@
 //! The files that are changed, below a root directory.
 
-use crate::host::tree::{open_in, open_within};
+use crate::host::root::Root;
 use crate::host::{Record, Tree};
-use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid, XattrFlags};
 use rustix::io::Errno;
-use std::fs::{File, Metadata, Permissions};
+use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 
 /// The files of a host below its root directory: `/`, or that of a copy; or those in a record, which
 /// can only be read.
 #[derive(Clone, Debug)]
 pub struct Site {
-    root: PathBuf,
-    record: Option<Record>,
+    /// Path of the root, for messages and scripts.
+    path: PathBuf,
+    source: Source,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Directory(Root),
+    Record(Record),
 }
 
 impl Site {
-    /// Opens the host with this root directory.
+    /// Opens the host with this root directory, which stays open: what is put in its place later is neither read nor changed.
     ///
     /// # Errors
-    /// The directory does not exist.
-    pub fn new(root: &Path) -> io::Result<Self> {
-        let root = root.canonicalize()?;
-        match root.is_dir() {
-            true => Ok(Self { root, record: None }),
-            false => Err(io::ErrorKind::NotADirectory.into()),
-        }
+    /// The directory does not exist. The kernel does not open files below a directory (`openat2`): it is older than Linux 5.6, or
+    /// a seccomp filter denies it.
+    pub fn new(path: &Path) -> io::Result<Self> {
+        let root = Root::checked(path)?;
+        // The shell that runs a plan follows the path later. That of `/proc/PID/root` would be `/`.
+        let canonical = path.canonicalize().ok().filter(|path| root.is_at(path));
+        let path = canonical.map_or_else(|| path::absolute(path), Ok)?;
+        Ok(Self { path, source: Source::Directory(root) })
     }
 
     /// The host of a record, whose paths are those on that host.
     #[must_use]
     pub fn recorded(record: Record) -> Self {
-        Self { root: PathBuf::from("/"), record: Some(record) }
+        Self { path: PathBuf::from("/"), source: Source::Record(record) }
     }
 
     /// Returns whether this is a record, which has only the files that spintune reads.
     #[must_use]
     pub fn is_record(&self) -> bool {
-        self.record.is_some()
+        matches!(self.source, Source::Record(_))
     }
 
     /// The tree to read facts from.
     #[must_use]
     pub fn tree(&self) -> Tree {
-        match &self.record {
-            Some(record) => Tree::record(record.clone()),
-            None => Tree::directory(&self.root),
+        match &self.source {
+            Source::Record(record) => Tree::record(record.clone()),
+            Source::Directory(root) => Tree::below(root.clone()),
         }
     }
 
     /// Returns whether this is the host that the process runs on.
     #[must_use]
     pub fn is_this_host(&self) -> bool {
-        self.record.is_none() && self.root == Path::new("/")
+        self.root().is_ok_and(Root::is_host)
     }
 
     /// Absolute path of a file.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
-        self.root.join(path)
+        self.path.join(path)
+    }
+
+    fn root(&self) -> io::Result<&Root> {
+        match &self.source {
+            Source::Directory(root) => Ok(root),
+            Source::Record(_) => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
+        }
     }
 
     /// Reads the current value: the first line of a file, or the word in brackets if it offers
@@ -84,11 +99,9 @@ impl Site {
     /// set. A record does not say. Files of a copy that only links from its root lead to are left out: the shell that runs
     /// a plan would follow them from the root of this host.
     pub(super) fn may_be_set(&self, path: &str) -> bool {
-        if self.is_record() {
-            return true;
-        }
+        let Ok(root) = self.root() else { return true };
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        let file = open_within(&self.root, path, OFlags::PATH, within).map(File::from);
+        let file = root.file_within(path, OFlags::PATH, within).map(File::from);
         let metadata = file.map_err(io::Error::from).and_then(|file| file.metadata());
         metadata.is_ok_and(|metadata| !metadata.permissions().readonly())
     }
@@ -99,14 +112,12 @@ impl Site {
     /// # Errors
     /// Errors of the system; `PermissionDenied` also for a file of a copy that is a link.
     pub fn write(&self, path: &str, value: &str) -> io::Result<()> {
-        if self.is_record() {
-            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        let root = self.root()?;
+        if root.is_host() {
+            return set(&regular(root.file(path, SET)?)?, value);
         }
-        if self.is_this_host() {
-            return set(&regular(open_in(&self.root, path, SET)?)?, value);
-        }
-        let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
-        let folder = open_in(&self.root, folder, OFlags::PATH | OFlags::DIRECTORY)?;
+        let (folder, name) = parts(path);
+        let folder = root.file(folder, FOLDER)?;
         let open = |how| fs::openat(&folder, name, how | OFlags::NOFOLLOW, Mode::empty());
         let before = regular(open(READ | OFlags::CLOEXEC).map_err(|error| match error {
             Errno::LOOP => io::Error::new(io::ErrorKind::PermissionDenied, "it is a symbolic link"),
@@ -115,19 +126,31 @@ impl Site {
         if is_kernels(&before)? {
             return set(&regular(open(SET | OFlags::CLOEXEC)?)?, value);
         }
-        replace(&folder, name, &before.metadata()?, &as_kernel(&text_of(before)?, value))
+        let text = as_kernel(&text_of(&before)?, value);
+        replace(&folder, name, &before, &text)
+    }
+
+    /// Removes the new file that a killed [`Site::write`] has left in the folder of a file of a copy.
+    pub(super) fn remove_fresh(&self, path: &str) {
+        let (folder, name) = parts(path);
+        let copy = self.root().ok().filter(|root| !root.is_host());
+        if let Some(Ok(folder)) = copy.map(|root| root.file(folder, FOLDER)) {
+            // There usually is none.
+            let _ = fs::unlinkat(folder, fresh(name), AtFlags::empty());
+        }
     }
 
     /// Opens a folder of spintune's, which is created if it does not exist; its parent, too.
     pub(super) fn make_folder(&self, path: &str) -> io::Result<File> {
         let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let mode = Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH;
-        let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
+        let (parent, name) = parts(path);
+        let root = self.root()?;
         let make = |of: &OwnedFd, name| match fs::mkdirat(of, name, mode) {
             Err(Errno::EXIST) => Ok(()),
             made => made,
         };
-        let parent_of = |path| open_in(&self.root, path, OFlags::PATH | OFlags::DIRECTORY);
+        let parent_of = |path| root.file(path, FOLDER);
         let above = match parent_of(parent) {
             Err(Errno::NOENT) => {
                 make(&parent_of(".")?, parent)?;
@@ -142,23 +165,30 @@ impl Site {
 
     /// Opens a file of spintune's, which is not a link.
     pub(super) fn open_own(&self, path: &str) -> io::Result<File> {
-        regular(open_in(&self.root, path, READ | OFlags::NOFOLLOW)?)
+        regular(self.root()?.file(path, READ | OFlags::NOFOLLOW)?)
     }
 
     fn text(&self, path: &str) -> io::Result<String> {
-        if self.is_record() {
-            return self.tree().peek(path).ok_or_else(|| io::ErrorKind::NotFound.into());
+        match &self.source {
+            Source::Record(_) => self.tree().peek(path).ok_or(io::ErrorKind::NotFound.into()),
+            Source::Directory(root) => text_of(&regular(root.file(path, READ)?)?),
         }
-        text_of(regular(open_in(&self.root, path, READ)?)?)
     }
 }
 
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
+
 /// O_NONBLOCK keeps a pipe from blocking; the type is checked before any change.
-const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+pub(super) const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 const SET: OFlags =
     OFlags::WRONLY.union(OFlags::TRUNC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-fn regular(file: OwnedFd) -> io::Result<File> {
+/// Folder and name of a file.
+fn parts(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or((".", path))
+}
+
+pub(super) fn regular(file: OwnedFd) -> io::Result<File> {
     let file = File::from(file);
     match file.metadata()?.is_file() {
         true => Ok(file),
@@ -166,14 +196,14 @@ fn regular(file: OwnedFd) -> io::Result<File> {
     }
 }
 
-fn text_of(file: File) -> io::Result<String> {
+fn text_of(file: &File) -> io::Result<String> {
     let mut text = String::new();
     file.take(TEXT_BYTES_MAX).read_to_string(&mut text)?;
     Ok(text)
 }
 
 /// Returns whether the kernel itself has the file, as below a directory where `/proc` and `/sys` are mounted: no file can be
-/// created beside it.
+/// created in their folders.
 fn is_kernels(file: &File) -> io::Result<bool> {
     const SYSFS_MAGIC: fs::FsWord = 0x6265_6572;
     Ok([SYSFS_MAGIC, fs::PROC_SUPER_MAGIC].contains(&fs::fstatfs(file)?.f_type))
@@ -185,9 +215,15 @@ fn set(mut file: &File, value: &str) -> io::Result<()> {
     file.write_all(format!("{value}\n").as_bytes())
 }
 
-/// Puts another file in the place of one, with its owner and permissions.
-fn replace(folder: &OwnedFd, name: &str, before: &Metadata, text: &str) -> io::Result<()> {
-    let fresh = format!(".{name}.spintune");
+/// Name of the file that is about to replace one.
+fn fresh(name: &str) -> String {
+    format!(".{name}.spintune")
+}
+
+/// Puts another file in the place of one, with its owner, permissions and access control list. Other extended attributes, also
+/// labels, are not kept.
+fn replace(folder: &OwnedFd, name: &str, before: &File, text: &str) -> io::Result<()> {
+    let fresh = fresh(name);
     // Left behind by one that was killed.
     match fs::unlinkat(folder, &fresh, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
@@ -204,14 +240,34 @@ fn replace(folder: &OwnedFd, name: &str, before: &Metadata, text: &str) -> io::R
     replaced
 }
 
-fn fill(mut file: &File, before: &Metadata, text: &str) -> io::Result<()> {
+fn fill(mut file: &File, before: &File, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())?;
-    let (own, was) = (file.metadata()?, (before.uid(), before.gid()));
-    if (own.uid(), own.gid()) != was {
-        fs::fchown(file, Some(Uid::from_raw(was.0)), Some(Gid::from_raw(was.1)))?;
+    let (own, was) = (file.metadata()?, before.metadata()?);
+    if (own.uid(), own.gid()) != (was.uid(), was.gid()) {
+        fs::fchown(file, Some(Uid::from_raw(was.uid())), Some(Gid::from_raw(was.gid())))?;
     }
-    file.set_permissions(Permissions::from_mode(before.mode() & 0o777))
+    // The bits of a group are the mask of a list: without its list, they would be rights of the group itself.
+    let kept = if copy_acl(before, file) { 0o777 } else { 0o700 };
+    file.set_permissions(Permissions::from_mode(was.mode() & kept))?;
+    file.sync_all()
 }
+
+/// Gives a new file the access control list of another one, or none if that has none: the folder may have given it one. Returns
+/// false if that is not possible.
+fn copy_acl(from: &File, to: &File) -> bool {
+    let mut list = vec![0; ACL_BYTES_MAX];
+    match fs::fgetxattr(from, ACL, &mut list[..]) {
+        Ok(length) => fs::fsetxattr(to, ACL, &list[..length], XattrFlags::empty()).is_ok(),
+        Err(Errno::NODATA) => {
+            matches!(fs::fremovexattr(to, ACL), Ok(()) | Err(Errno::NODATA))
+        }
+        Err(error) => error == Errno::OPNOTSUPP,
+    }
+}
+
+const ACL: &str = "system.posix_acl_access";
+/// Longest value of an extended attribute (XATTR_SIZE_MAX).
+const ACL_BYTES_MAX: usize = 1 << 16;
 
 /// Content of a file that had `before`, after `value` was written to it.
 fn as_kernel(before: &str, value: &str) -> String {
@@ -254,7 +310,7 @@ mod tests {
     fn files_of_the_kernel_are_told_from_those_of_a_copy() {
         let file = |path| File::open(path).unwrap();
         assert!(is_kernels(&file("/proc/version")).unwrap());
-        assert!(is_kernels(&file("/sys/kernel/mm/transparent_hugepage/enabled")).unwrap());
+        assert!(is_kernels(&file("/sys/devices/system/cpu/online")).unwrap());
         assert!(!is_kernels(&file(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))).unwrap());
     }
 

@@ -24,6 +24,7 @@ mod memory;
 mod power;
 mod process;
 mod record;
+pub(crate) mod root;
 pub mod tree;
 
 pub use adapters::{Adapter, PciLink, Rdma};

@@ -5,9 +5,9 @@
 //! hosts differ in what they report.
 
 use super::record::{Entry, Record};
+use super::root::Root;
 use crate::text::is_harmless;
-use rustix::fs::{Access, Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
+use rustix::fs::{Access, OFlags};
 use spinrpc::sys::affinity::CpuSet;
 use std::cell::RefCell;
 use std::fmt;
@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
 /// A host's files. Paths are relative to its root and have no leading slash:
@@ -29,7 +29,8 @@ pub struct Tree {
 
 #[derive(Debug)]
 enum Source {
-    Directory(PathBuf),
+    /// `None` if it could not be opened.
+    Directory(Option<Root>),
     Record(Record),
 }
 
@@ -42,9 +43,15 @@ impl Tree {
 
     /// The files below a directory that stands for a host's root. Symbolic links in it cannot lead out of it: as after chroot, `/` is
     /// this directory, and so is its parent. Needs Linux 5.6; nothing is read on older kernels ([`Tree::open`] fails there).
+    /// The directory is opened here: what is put in its place later is not read.
     #[must_use]
-    pub fn directory(root: impl Into<PathBuf>) -> Self {
-        Self { source: Source::Directory(root.into()), log: None }
+    pub fn directory(root: impl AsRef<Path>) -> Self {
+        Self { source: Source::Directory(Root::open(root.as_ref()).ok()), log: None }
+    }
+
+    /// The files below a directory that is open.
+    pub(crate) fn below(root: Root) -> Self {
+        Self { source: Source::Directory(Some(root)), log: None }
     }
 
     /// The files in a record of a host.
@@ -59,19 +66,16 @@ impl Tree {
     /// The file does not exist or is not a record, or the directory has nothing of a host (`InvalidData`). The kernel does not open
     /// files below a directory (`openat2`): it is older than Linux 5.6, or a seccomp filter denies it.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Self::open_by(path, |root| open_in(root, ".", OFlags::PATH | OFlags::DIRECTORY).map(drop))
-    }
-
-    /// Tries the directory with `attempt`: else every file of it would look as if it did not exist.
-    fn open_by(path: &Path, attempt: fn(&Path) -> rustix::io::Result<()>) -> io::Result<Self> {
-        match fs::metadata(path)?.is_dir() {
-            true if !["proc", "sys"].iter().any(|folder| path.join(folder).is_dir()) => {
-                let message = "neither proc nor sys is in this directory";
-                Err(io::Error::new(io::ErrorKind::InvalidData, message))
-            }
-            true => attempt(path).map(|()| Self::directory(path)).map_err(not_opened),
-            false => Record::load(path).map(Self::record),
+        if !fs::metadata(path)?.is_dir() {
+            return Record::load(path).map(Self::record);
         }
+        let root = Root::checked(path)?;
+        let is_there = |name| root.file(name, OFlags::PATH | OFlags::DIRECTORY).is_ok();
+        if !["proc", "sys"].into_iter().any(is_there) {
+            let message = "neither proc nor sys is in this directory";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        Ok(Self::below(root))
     }
 
     /// The same tree, which now records what is read; see [`Tree::into_record`].
@@ -89,7 +93,7 @@ impl Tree {
     /// Returns whether this is the running host, which can be tested and not only read.
     #[must_use]
     pub fn is_this_host(&self) -> bool {
-        matches!(&self.source, Source::Directory(root) if root == Path::new("/"))
+        matches!(&self.source, Source::Directory(Some(root)) if root.is_host())
     }
 
     /// Returns whether this is a record, which has only what was read when it was made.
@@ -145,7 +149,7 @@ impl Tree {
     #[must_use]
     pub fn peek(&self, path: &str) -> Option<String> {
         match &self.source {
-            Source::Directory(root) => Some(clean(&read(root, path, TEXT_BYTES_MAX)?)),
+            Source::Directory(root) => Some(clean(&read(root.as_ref()?, path, TEXT_BYTES_MAX)?)),
             Source::Record(record) => record.text(path).map(|text| clean(text.as_bytes())),
         }
     }
@@ -155,7 +159,7 @@ impl Tree {
     #[must_use]
     pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         let bytes = match &self.source {
-            Source::Directory(root) => read(root, path, BYTES_MAX)?,
+            Source::Directory(root) => read(root.as_ref()?, path, BYTES_MAX)?,
             Source::Record(record) => from_hex(record.text(path)?)?,
         };
         self.note(path, || Entry::Text(to_hex(&bytes)));
@@ -168,7 +172,9 @@ impl Tree {
     #[must_use]
     pub fn names(&self, path: &str) -> Vec<String> {
         let mut names = match &self.source {
-            Source::Directory(root) => names_in(root, path).unwrap_or_default(),
+            Source::Directory(root) => {
+                root.as_ref().and_then(|root| names_in(root, path)).unwrap_or_default()
+            }
             Source::Record(record) => record.names(path),
         };
         names.retain(|name| name.chars().all(is_harmless));
@@ -302,10 +308,10 @@ pub const BYTES_MAX: usize = 256;
 pub const NAMES_MAX: usize = 1 << 16;
 
 /// Reads regular files only: a pipe would block, and reading a device can have side effects.
-fn read(root: &Path, path: &str, bytes_max: usize) -> Option<Vec<u8>> {
+fn read(root: &Root, path: &str, bytes_max: usize) -> Option<Vec<u8>> {
     // Opened before the type is checked: the path may change in between.
     let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(open_in(root, path, how).ok()?);
+    let file = File::from(root.file(path, how).ok()?);
     if !file.metadata().ok()?.is_file() {
         return None;
     }
@@ -314,60 +320,22 @@ fn read(root: &Path, path: &str, bytes_max: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn names_in(root: &Path, path: &str) -> Option<Vec<String>> {
-    let folder = open_in(root, path, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
+fn names_in(root: &Root, path: &str) -> Option<Vec<String>> {
+    let folder = root.file(path, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
     let entries = rustix::fs::Dir::new(folder).ok()?.take(NAMES_MAX).map_while(Result::ok);
     let names = entries.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
     Some(names.filter(|name| !matches!(name.as_str(), "." | "..")).collect())
 }
 
 /// The file at this path, which is not opened for reading.
-fn found(root: &Path, path: &str, how: OFlags) -> Option<OwnedFd> {
-    open_in(root, path, OFlags::PATH | how).ok()
+fn found(root: &Option<Root>, path: &str, how: OFlags) -> Option<OwnedFd> {
+    root.as_ref()?.file(path, OFlags::PATH | how).ok()
 }
 
 /// Returns whether this process may access a file: by its descriptor, because its path may lead elsewhere by now.
 fn allows(file: &OwnedFd, access: Access) -> bool {
     rustix::fs::access(format!("/proc/self/fd/{}", file.as_raw_fd()), access).is_ok()
 }
-
-/// Opens a file of the host with this root directory. Links below the root of a copy lead to files of the copy only
-/// ([`Tree::directory`]), also while somebody replaces folders by links.
-pub(crate) fn open_in(root: &Path, path: &str, how: OFlags) -> rustix::io::Result<OwnedFd> {
-    open_within(root, path, how, ResolveFlags::IN_ROOT)
-}
-
-/// As [`open_in`], with another rule for the links of a copy.
-pub(crate) fn open_within(
-    root: &Path,
-    path: &str,
-    how: OFlags,
-    within: ResolveFlags,
-) -> rustix::io::Result<OwnedFd> {
-    let how = how | OFlags::CLOEXEC;
-    if root == Path::new("/") {
-        return rustix::fs::open(root.join(path), how, Mode::empty());
-    }
-    let of_root = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(root, of_root, Mode::empty())?;
-    let open = || rustix::fs::openat2(&root, path, how, Mode::empty(), within);
-    // The kernel asks for another attempt when something was renamed or mounted meanwhile, anywhere.
-    let mut attempts = std::iter::repeat_with(open).take(OPEN_ATTEMPTS);
-    attempts.find(|file| !matches!(file, Err(Errno::AGAIN))).unwrap_or(Err(Errno::AGAIN))
-}
-
-/// The error of the attempt of [`Tree::open`].
-fn not_opened(error: Errno) -> io::Error {
-    let plain = io::Error::from(error);
-    if !matches!(error, Errno::NOSYS | Errno::PERM) {
-        return plain;
-    }
-    let why = "needs Linux 5.6, or is denied by a seccomp filter";
-    io::Error::new(plain.kind(), format!("openat2: {plain}: {why}"))
-}
-
-/// Attempts to open a file below a directory.
-const OPEN_ATTEMPTS: usize = 32;
 
 /// Removes invalid UTF-8 and control characters that a terminal would obey.
 fn clean(bytes: &[u8]) -> String {
@@ -400,19 +368,6 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_directory_in_which_no_file_can_be_opened_is_refused() {
-        // Of a host, as it has proc or sys.
-        let root = Path::new("/");
-        assert!(Tree::open_by(root, |_| Ok(())).is_ok());
-        for attempt in [|_: &Path| Err(Errno::NOSYS), |_: &Path| Err(Errno::PERM)] {
-            let error = Tree::open_by(root, attempt).unwrap_err().to_string();
-            assert!(error.contains("needs Linux 5.6, or is denied by a seccomp filter"), "{error}");
-        }
-        let error = Tree::open_by(root, |_| Err(Errno::ACCESS)).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(Errno::ACCESS.raw_os_error()));
-    }
 
     #[test]
     fn permissions_in_a_record_have_the_type_of_the_file() {

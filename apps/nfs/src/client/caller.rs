@@ -156,7 +156,7 @@ impl Caller {
         }
     }
 
-    /// A call that was refused because the user's ticket has expired says so.
+    /// A call that was refused because the security context has ended, and cannot be replaced, gets the reason of that.
     fn refusal(&self, refused: Backpressure) -> CallError {
         match (&refused, &*self.waiting.1.borrow()) {
             (Backpressure::Down, Some(cause @ DownCause::Security(_))) => {

@@ -81,7 +81,8 @@ pub enum Error {
         /// The reason.
         source: CallError,
     },
-    /// The user's proof has ended during the session, as a ticket of Kerberos does.
+    /// The security context has ended during the session, and there is no other one: the ticket has expired, no KDC answers, or the
+    /// server refuses another context. The server did not execute the call.
     #[error("{operation}: Kerberos: {reason}")]
     Unproved {
         /// Procedure that was called.
@@ -121,8 +122,7 @@ impl Error {
     pub fn call(operation: ProcedureId, source: CallError) -> Self {
         let operation = nfs3::name(operation).to_owned();
         match source {
-            CallError::Disconnected(DownCause::Security(reason))
-            | CallError::NotExecuted(DownCause::Security(reason)) => {
+            CallError::NotExecuted(DownCause::Security(reason)) => {
                 Self::Unproved { operation, reason: reason.to_string() }
             }
             source => Self::Call { operation, source },
@@ -167,5 +167,23 @@ fn code_of_call(error: &CallError) -> u8 {
         CallError::Disconnected(_) | CallError::NotExecuted(_) => 5,
         CallError::Decode(_) | CallError::PeerMisbehaved(_) => 6,
         _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_may_have_been_executed_says_so_when_the_security_context_ends() {
+        let cause = DownCause::Security("the Kerberos ticket has expired".into());
+        let of = |source| Error::call(ProcedureId::Nfsproc3Remove, source);
+        let known = of(CallError::NotExecuted(cause.clone()));
+        assert_eq!(known.exit_code(), 3);
+        let unknown = of(CallError::Disconnected(cause));
+        assert_eq!(unknown.exit_code(), 5);
+        let words = unknown.to_string();
+        assert!(words.contains("whether the call was executed is unknown"), "{words}");
+        assert!(words.contains("the Kerberos ticket has expired"), "{words}");
     }
 }

@@ -83,7 +83,7 @@ impl Nfs {
             window: Window::new(operation),
             patience: Patience::new(self.options.timeout),
             // One is reserved for the next piece in order.
-            depth: self.depth_for(block_bytes)?.saturating_sub(1).max(1),
+            depth: self.depth_for(operation, block_bytes)?.saturating_sub(1).max(1),
             block_bytes,
             end: size,
             next: 0,

@@ -72,10 +72,11 @@ impl<T: 'static> Window<T> {
 }
 
 impl Nfs {
-    /// Number of pieces of `bytes` that fit in memory, up to the requested depth.
-    pub(super) fn depth_for(&self, bytes: u32) -> Result<usize, Error> {
-        let all = (0..self.options.depth).map_while(|_| self.caller.bulk(bytes as usize));
-        match all.collect::<Vec<_>>().len() {
+    /// Number of pieces of `bytes` that fit in memory, up to the requested depth; for calls of `operation`.
+    pub(super) fn depth_for(&self, operation: ProcedureId, bytes: u32) -> Result<usize, Error> {
+        let first = self.caller.memory_for_call(bytes as usize).map_err(failed(operation))?;
+        let more = (1..self.options.depth).map_while(|_| self.caller.bulk(bytes as usize));
+        match first.into_iter().chain(more).collect::<Vec<_>>().len() {
             0 => Err(Error::Local(format!(
                 "no memory for a piece of {bytes} bytes: use a smaller --block"
             ))),

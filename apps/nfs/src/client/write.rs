@@ -70,7 +70,7 @@ impl Nfs {
             return Err(Error::misbehaved(operation, "a wtmax of 0 bytes"));
         }
         let block_bytes = self.options.block_bytes.min(limits.wtmax);
-        let depth = self.depth_for(block_bytes)?;
+        let depth = self.depth_for(operation, block_bytes)?;
         let file = self.create(directory, name, mode)?;
         let mut writing = Writing {
             nfs: self,

@@ -54,8 +54,12 @@ const TEXT_MAX_CHARS: usize = 300;
 pub enum Fault {
     /// The cache has no ticket, or there is no cache.
     NoTicket,
-    /// The ticket is over, or not valid yet.
+    /// The ticket has expired.
     TicketExpired,
+    /// The ticket is not valid yet.
+    TicketNotYetValid,
+    /// The credential of the server has expired, and not that of the client.
+    ServerExpired,
     /// The clock of this host, the peer or the KDC is wrong.
     ClockDiffers,
     /// The KDC has no such server.
@@ -86,13 +90,31 @@ impl Fault {
     /// Kind of a status of MIT's library, which is also what a peer that uses this library sends.
     #[must_use]
     pub const fn from_status(major: u32, minor: u32) -> Self {
-        match minor.cast_signed() {
+        match Self::from_minor(minor) {
+            Some(fault) => fault,
+            None => Self::from_major(major),
+        }
+    }
+
+    /// Kind of a status of an acceptor: of the library where it accepts a context, or as a server has sent it. The credential that
+    /// has expired is the acceptor's.
+    #[must_use]
+    pub const fn from_acceptor(major: u32, minor: u32) -> Self {
+        match (Self::from_minor(minor), major & ROUTINE_ERROR) {
+            (None, CREDENTIALS_EXPIRED) => Self::ServerExpired,
+            _ => Self::from_status(major, minor),
+        }
+    }
+
+    const fn from_minor(minor: u32) -> Option<Self> {
+        Some(match minor.cast_signed() {
             code::CC_NOTFOUND
             | code::FCC_NOFILE
             | code::CACHE_NO_MATCH
             | code::TGT_MISSING
             | code::EMPTY_CACHE => Self::NoTicket,
-            code::TICKET_EXPIRED | code::TICKET_NOT_YET_VALID => Self::TicketExpired,
+            code::TICKET_EXPIRED => Self::TicketExpired,
+            code::TICKET_NOT_YET_VALID => Self::TicketNotYetValid,
             code::SKEW => Self::ClockDiffers,
             code::SERVER_UNKNOWN => Self::UnknownServer,
             code::CLIENT_UNKNOWN => Self::UnknownClient,
@@ -106,8 +128,8 @@ impl Fault {
             code::KEYTAB_NO_VERSION | code::BAD_KEY_VERSION => Self::WrongKeyVersion,
             code::KDC_NO_ENCTYPE | code::CONFIG_NO_ENCTYPE => Self::UnsupportedEncryption,
             code::BAD_INTEGRITY | code::MODIFIED => Self::DefectiveToken,
-            _ => Self::from_major(major),
-        }
+            _ => return None,
+        })
     }
 
     const fn from_major(major: u32) -> Self {
@@ -123,6 +145,12 @@ impl Fault {
         match self {
             Self::NoTicket => "there is no Kerberos ticket; run kinit, or name a keytab",
             Self::TicketExpired => "the Kerberos ticket has expired; run kinit",
+            Self::TicketNotYetValid => {
+                "the Kerberos ticket is not valid yet; synchronize the clocks, or wait until it is"
+            }
+            Self::ServerExpired => {
+                "the credential of the server has expired; renew it at the server"
+            }
             Self::ClockDiffers => {
                 "the clock differs from that of the peer or KDC by more than Kerberos allows; \
                  synchronize the clocks"
@@ -173,6 +201,11 @@ impl KerberosError {
         // A caller of this crate must never take an error for COMPLETE.
         let major = if major >> 16 == 0 { FAILURE } else { major };
         Self { fault: Fault::from_status(major, minor), major, minor, text: clean(text) }
+    }
+
+    /// The same error of a function that accepts contexts.
+    pub(super) fn of_acceptor(self) -> Self {
+        Self { fault: Fault::from_acceptor(self.major, self.minor), ..self }
     }
 
     fn new(fault: Fault, major: u32, text: &str) -> Self {
@@ -252,6 +285,20 @@ mod tests {
         for major in [0, 1, 2, 0x10] {
             let error = KerberosError::from_status(major, 0, "");
             assert_eq!(MechanismError::from(error).major, FAILURE);
+        }
+    }
+
+    #[test]
+    fn an_expired_credential_is_told_from_an_expired_ticket() {
+        let expired = code::TICKET_EXPIRED.cast_unsigned();
+        assert_eq!(Fault::from_status(CREDENTIALS_EXPIRED, 0), Fault::TicketExpired);
+        assert_eq!(Fault::from_acceptor(CREDENTIALS_EXPIRED, 0), Fault::ServerExpired);
+        for major in [FAILURE, CREDENTIALS_EXPIRED] {
+            assert_eq!(Fault::from_acceptor(major, expired), Fault::TicketExpired);
+        }
+        let early = Fault::from_status(FAILURE, code::TICKET_NOT_YET_VALID.cast_unsigned());
+        for fault in [Fault::from_acceptor(CREDENTIALS_EXPIRED, 0), early] {
+            assert!(!fault.to_string().contains("kinit"), "{fault}");
         }
     }
 

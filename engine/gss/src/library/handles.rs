@@ -338,7 +338,7 @@ impl LibraryContext {
                 ptr::null_mut(),
             )
         };
-        let continues = checked(major, minor)?;
+        let continues = checked(major, minor).map_err(KerberosError::of_acceptor)?;
         // SAFETY: null, or one of the library's own identifiers, which are static.
         if continues || flags & DCE_STYLE != 0 || !unsafe { is_oid(mechanism, KERBEROS) } {
             return Err(KerberosError::refused("a context of Kerberos takes one token here"));

@@ -737,9 +737,11 @@ pub(super) fn parse_answer(stream: &[u8]) -> Result<Answer, String> {
 #[cfg(feature = "krb5")]
 fn reason(major: u32, minor: u32) -> String {
     use spinrpc_gss::library::Fault;
-    match Fault::from_status(major, minor) {
+    match Fault::from_acceptor(major, minor) {
         // Its words would be those of a client.
         Fault::DefectiveToken | Fault::NoTicket | Fault::Other => String::new(),
+        Fault::TicketExpired => "the ticket has expired by the server's clock; ".into(),
+        Fault::TicketNotYetValid => "the ticket is not valid yet by the server's clock; ".into(),
         fault => format!("{fault}; "),
     }
 }
