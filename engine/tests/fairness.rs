@@ -114,7 +114,6 @@ fn connections_with_fixed_grants_expect_equal_shares() {
 fn connections_with_grants_that_follow_their_use_expect_equal_shares() {
     let mut ends = Ends::connect(|raw| {
         (raw.rpc.credits_idle, raw.rpc.credits_shared) = (1, 4 * CONNECTIONS);
-        raw.rpc.credits_period_ms = 1;
     });
     ends.saturate();
     expect_shares(&ends.replies());
