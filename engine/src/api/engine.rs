@@ -415,8 +415,9 @@ impl Engine {
     /// idle ([`StatsSnapshot::busy_ticks`](crate::StatsSnapshot)). Returns true if the core was asked, and false if
     /// no thread drives it, or its mailbox is full. It does not block; any thread may call it, a handler too.
     ///
-    /// A connection itself cannot change its core: its client is told that none of its calls in flight was executed, closes
-    /// it, and connects again, as after a loss but without any doubt about calls. The listener gives the new
+    /// A connection itself cannot change its core: its client is told that none of its calls in flight was executed, the
+    /// connection is closed, and the client connects again, as after a loss but without any doubt about calls. A client that is
+    /// not up yet begins again once; one that is still asking for its first security context may fail. The listener gives the new
     /// connections to the cores in turn, and more seldom to those that have more connections than the mean: some may come back.
     /// [`ConnectionEvent::Down`](crate::ConnectionEvent::Down) tells services, and
     /// [`StatsSnapshot::connections_moved`](crate::StatsSnapshot) counts them.

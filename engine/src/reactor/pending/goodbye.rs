@@ -43,7 +43,7 @@ pub(in crate::reactor) struct Moving {
     pub(in crate::reactor) left: usize,
     /// Of these, the ones whose message may wait for the device or the client.
     pub(in crate::reactor) unsent: Vec<ConnId>,
-    /// Where the table of connections is searched next.
+    /// Place in the table of connections at which the next search starts.
     pub(in crate::reactor) next_place: usize,
 }
 

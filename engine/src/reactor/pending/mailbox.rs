@@ -167,12 +167,13 @@ impl<E> Inbox<E> {
         let before = self.moves.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         let is_asked = count == 0 || before != Ok(0) || self.post(Mail::Move).is_ok();
         if !is_asked {
+            // With what other threads have added at this moment: a sum without a letter would stop all later ones.
             self.moves.store(0, Ordering::Relaxed);
         }
         is_asked
     }
 
-    /// How many connections are to be moved since the last look.
+    /// Number of connections to move, of all requests since the last look.
     pub(in crate::reactor) fn take_moves(&self) -> usize {
         self.moves.swap(0, Ordering::Relaxed)
     }
