@@ -17,6 +17,8 @@ const ENCTYPE: &str = "SPINRPC_GSS_ENCTYPE";
 /// Realm of the tests, and the one whose users may be trusted.
 const REALM: &str = "SPIN.TEST";
 const OTHER: &str = "OTHER.TEST";
+/// What the KDC writes to, in the directory of the realm.
+const KDC_LOG: &str = "kdc.log";
 /// A command that child processes are run by, such as valgrind with its options.
 const RUN_BY: &str = "SPINRPC_GSS_RUN";
 /// Programs of administrators are not in every path.
@@ -86,8 +88,10 @@ impl Realm {
         }
     }
 
-    /// Starts the KDC, and waits for it to say that it serves. `false` if its port has been taken.
+    /// Starts the KDC, and waits for it to say that it serves. `false` if its port has been taken, which only its log
+    /// tells.
     fn start_kdc(&mut self) -> bool {
+        let _ = fs::remove_file(self.home.path(KDC_LOG));
         let mut command = Command::new("krb5kdc");
         self.home.with_environment(command.args(["-n", "-r", self.home.realm]));
         let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
@@ -96,7 +100,8 @@ impl Realm {
         let mut said = String::new();
         while !said.contains("starting...") {
             if errors.read_line(&mut said).unwrap() == 0 {
-                assert!(said.contains("Address already in use"), "krb5kdc said {said:?}");
+                let log = fs::read_to_string(self.home.path(KDC_LOG)).unwrap_or_default();
+                assert!(log.contains("Address already in use"), "krb5kdc said {said:?}, {log}");
                 return false;
             }
         }
@@ -144,7 +149,7 @@ impl Home {
             path("principal"),
             path("stash"),
             enctype.split_whitespace().next().unwrap(),
-            path("kdc.log"),
+            path(KDC_LOG),
         );
         fs::write(self.directory.join("kdc.conf"), kdc).unwrap();
     }
@@ -249,4 +254,17 @@ fn client_configuration(realm: &str, enctype: &str, port: u16) -> String {
 /// A file of the tests, in the sources.
 pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kerberos").join(name)
+}
+
+#[test]
+fn a_realm_whose_port_is_taken_gets_another() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let name = format!("spinrpc-gss-{}-taken", std::process::id());
+    let home = Home { directory: std::env::temp_dir().join(name), realm: REALM };
+    let mut realm = Realm::create(home, "aes256-cts-hmac-sha1-96");
+    realm.home.kadmin("addprinc -pw alice alice");
+    realm.home.configure("aes256-cts-hmac-sha1-96", port);
+    realm.serve("aes256-cts-hmac-sha1-96");
+    realm.home.kinit("alice", &[]);
 }
