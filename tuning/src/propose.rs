@@ -252,11 +252,20 @@ impl<'a> Plan<'a> {
                     .to_owned()
             }
         };
-        let spin_us = if self.is_software() { 100 } else { 20 };
+        let (spin_us, yield_us) = match self.kernel_driver() {
+            // As in its profile.
+            "rdma_rxe" => (0, 5000),
+            _ if self.is_software() => (100, 100),
+            _ => (20, 100),
+        };
+        let spin_why = match spin_us {
+            0 => "Threads of the device, which process its packets, wait for this CPU.",
+            _ => "Enough for a few round trips on this fabric.",
+        };
         vec![
             entry("mode", quoted("adaptive"), why),
-            entry("spin_us", spin_us, "Enough for a few round trips on this fabric."),
-            entry("yield_us", 100, "After that, other tasks on the CPU run first."),
+            entry("spin_us", spin_us, spin_why),
+            entry("yield_us", yield_us, "After that, other tasks on the CPU run first."),
         ]
     }
 

@@ -22,10 +22,11 @@ awake() {
     kill -STOP "$1"
 }
 
-# bench SERVER OPERATION SIZE DEPTH TARGET OPTIONS...: a line of JSON at the end of the row's file.
+# bench SERVER OPERATION SIZE DEPTH TARGET OPTIONS...: a line of JSON at the end of the row's file. The client polls, so
+# that the figures are the server's: one that sleeps between two calls adds its own time to wake up.
 bench() {
     local row=/run/speed/${place:?}.$2.$3.$4.$1 options=(--size "$3" --depth "$4" --overwrite)
-    options+=("${SPAN[@]}" --warmup 0.1s --json)
+    options+=("${SPAN[@]}" --warmup 0.1s --poll busy --json)
     timeout 60 taskset -c 1 "$bin/spin-nfs" bench "$2" "$5" "${options[@]}" "${@:6}" | tee -a "$row"
 }
 

@@ -8,6 +8,7 @@ use crate::server::file_system::{Abilities, Outcome, Space};
 use rustix::fd::OwnedFd;
 use rustix::fs::{fstatfs, fstatvfs};
 use rustix::io;
+use rustix::system::sysinfo;
 
 /// Number of links that any unknown file system supports.
 const LINKS_MAX: u32 = 255;
@@ -18,19 +19,23 @@ const LOCAL: [(u32, u32); 9] = [
     (0x0000_ef53, 65_000),          // ext2, ext3, ext4
     (0x5846_5342, i32::MAX as u32), // xfs
     (0x9123_683e, 65_535),          // btrfs
-    (0x0102_1994, i32::MAX as u32), // tmpfs
+    (TMPFS, i32::MAX as u32),       // tmpfs
     (0xf2f5_2010, 65_535),          // f2fs
     (0xca45_1a4e, 65_535),          // bcachefs
     (0x2fc1_2fc1, LINKS_MAX),       // zfs
     (0x794c_7630, LINKS_MAX),       // overlayfs
-    (0x8584_58f6, LINKS_MAX),       // ramfs
+    (RAMFS, LINKS_MAX),             // ramfs
 ];
+const TMPFS: u32 = 0x0102_1994;
+const RAMFS: u32 = 0x8584_58f6;
 
 /// Properties of a file system type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileSystemKind {
     /// Attributes of an open file come from memory. Others (NFS, FUSE, ...) may ask a slow server.
     pub(super) answers_at_once: bool,
+    /// The same holds for its data: tmpfs on a host that has no swap space now, and ramfs.
+    pub(super) is_in_memory: bool,
     pub(super) name_bytes_max: u32,
     links_max: u32,
 }
@@ -41,6 +46,7 @@ impl FileSystemKind {
         let local = LOCAL.iter().find(|(number, _)| *number == magic);
         Ok(Self {
             answers_at_once: local.is_some(),
+            is_in_memory: magic == RAMFS || magic == TMPFS && sysinfo().totalswap == 0,
             name_bytes_max: u32::try_from(fstatvfs(root)?.f_namemax).unwrap_or(u32::MAX),
             links_max: local.map_or(LINKS_MAX, |(_, links)| *links),
         })

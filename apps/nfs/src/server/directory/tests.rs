@@ -34,7 +34,10 @@ impl Export {
     }
 
     fn with(options: DirectoryOptions) -> Self {
-        let path = fresh_path();
+        Self::at(fresh_path(), options)
+    }
+
+    fn at(path: PathBuf, options: DirectoryOptions) -> Self {
         fs::create_dir(&path).unwrap();
         let directory = Directory::open(&path, &options).unwrap();
         Self { path, options, directory }
@@ -196,9 +199,13 @@ fn status<T: std::fmt::Debug>(outcome: Outcome<T>) -> Nfsstat3 {
 }
 
 fn fresh_path() -> PathBuf {
+    std::env::temp_dir().join(fresh_name())
+}
+
+fn fresh_name() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("spin-nfsd-directory-{}-{number}", std::process::id()))
+    format!("spin-nfsd-directory-{}-{number}", std::process::id())
 }
 
 /// Memory of an otherwise idle core.

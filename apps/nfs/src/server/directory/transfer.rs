@@ -153,6 +153,11 @@ impl Running {
         }
     }
 
+    /// Ends it, and waits for overlapping syncs, of which a read has none.
+    pub(super) fn end_now(self, tree: &Tree, ended: Ended) -> Done {
+        self.end(tree, ended).unwrap_or_else(|unclear| unclear.wait(tree))
+    }
+
     fn answer(self, tree: &Tree, ended: Ended) -> Done {
         let after = tree.attributes_after(&self.node);
         let before = self.what.end(&self.node).then_some(self.before);
@@ -270,7 +275,7 @@ impl Tree {
             Ok((mut running, _)) => {
                 running.mark();
                 let ended = self.transfer(&task.caller, &running.node, task.request);
-                running.end(self, ended).unwrap_or_else(|unclear| unclear.wait(self))
+                running.end_now(self, ended)
             }
             Err(status) => failed(status, self.attributes_if_held(&task.key)),
         }

@@ -4,6 +4,7 @@ use super::*;
 use crate::server::directory::node::{Node, Right};
 use crate::server::directory::transfer::{Ended, Running};
 use crate::server::nodes::Held;
+use crate::sys::file_ring::WORKER_FROM_BYTES;
 use std::io::Read;
 
 /// Runs the test with both; only with threads if io_uring is denied.
@@ -35,6 +36,37 @@ fn what_was_written_is_read() {
             (expected[100_000..].to_vec(), true)
         );
     });
+}
+
+/// io_uring gives reads of tmpfs to a thread of the kernel, and one that waits for swap space must not wait on the core.
+#[test]
+fn small_reads_of_a_file_system_in_memory_are_done_at_once() {
+    let export = Export::at(Path::new("/dev/shm").join(fresh_name()), DirectoryOptions::default());
+    let swaps = rustix::system::sysinfo().totalswap > 0;
+    assert_eq!(export.directory.kind.is_in_memory, !swaps, "/dev/shm is a tmpfs");
+    let file = export.create("file");
+    fs::write(export.local("file"), vec![7; WORKER_FROM_BYTES]).unwrap();
+    let mut data = export.data();
+    assert_eq!(data.read_as(&ROOT, &file, (0, 1)).unwrap(), (vec![7], false), "opens the file");
+    for (length, is_small) in [(1, true), (WORKER_FROM_BYTES - 1, true), (WORKER_FROM_BYTES, false)]
+    {
+        let into = Bulk::from_vec(vec![0; length]);
+        let started = data.path.start(&ROOT, &file, Request::Read { offset: 0, into });
+        let is_at_once = matches!(started, Started::Done(_));
+        let done = match started {
+            Started::Done(done) => done,
+            Started::Later(number) => data.wait(number),
+        };
+        let Done::Read { data, .. } = done else { panic!("{done:?}") };
+        assert!(data.bytes().len() == length && data.bytes().iter().all(|byte| *byte == 7));
+        assert_eq!(
+            is_at_once,
+            is_small && export.directory.uses_ring() && !swaps,
+            "{length} bytes"
+        );
+    }
+    assert_eq!(data.write_as(&ROOT, &file, (0, b"x"), StableHow::Unstable).unwrap(), 1);
+    assert_eq!(data.read_as(&ROOT, &file, (0, 1)).unwrap(), (vec![b'x'], false));
 }
 
 /// A COMMIT that started after a WRITE and ended before it may have missed its data.
