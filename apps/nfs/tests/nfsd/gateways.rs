@@ -120,7 +120,7 @@ fn a_handle_outlives_the_server() {
     assert_eq!(host.session().read(&file, 0, 100), Ok((b"content".to_vec(), true)));
 }
 
-/// The metadata server is stopped: a reply can only come from capabilities.
+/// The metadata servers are stopped: a reply can only come from capabilities.
 #[test]
 fn cached_attributes_are_answered_without_the_metadata_server() {
     let (host, _) = gateway(&new_directory());
@@ -128,7 +128,7 @@ fn cached_attributes_are_answered_without_the_metadata_server() {
     let file = session.create(&host.root(), "file");
     assert_eq!(session.write(&file, 0, b"content"), nfsstat3::NFS3_OK);
     session.getattr(&file).unwrap();
-    let stopped = Stopped::new("mds.a");
+    let stopped = ["mds.a", "mds.b"].map(Stopped::new);
     for _ in 0..100 {
         assert_eq!(session.getattr(&file).unwrap().size, 7);
         assert_eq!(session.read(&file, 0, 7), Ok((b"content".to_vec(), true)));

@@ -133,7 +133,10 @@ impl Reactor {
         let Self { conns, grants, fabric, config, .. } = self;
         for _ in 0..config.poll_budget() {
             let Some(id) = grants.busy.get(grants.looked_at) else { break };
-            let Some(c) = conns.find_for_lane(*id) else { break };
+            let Some(c) = conns.find_for_lane(*id) else {
+                grants.looked_at += 1;
+                continue;
+            };
             if grants.keeps_busy(c, now, fabric) {
                 grants.looked_at += 1;
                 continue;
@@ -199,6 +202,7 @@ impl Grants {
             let (calls, in_progress, _) = c.use_of_grant();
             c.grant.untold = (calls.saturating_sub(u64::from(in_progress)), granted);
             c.set_grant(raised);
+            self.end_shedding(c);
         }
         raised
     }
@@ -256,10 +260,15 @@ impl Grants {
         }
         let owned = c.grant.owned - 1;
         self.own(&mut c.grant, owned);
+        self.end_shedding(c);
+        true
+    }
+
+    /// It has no more receives than its grant needs, because it gave some up or its grant has risen.
+    fn end_shedding(&mut self, c: &mut Conn) {
         if c.grant.owned <= c.lane.proto().responder.grant() + self.beyond {
             self.set_shedding(&mut c.grant, false);
         }
-        true
     }
 
     fn has_one_too_many(&self, c: &Conn) -> bool {
