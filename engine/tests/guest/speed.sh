@@ -6,6 +6,10 @@ ROUNDS=$(either 1 5)
 # more than half a second in emulation: the short round counts calls.
 read -ra SPAN <<<"$(either '--duration 20s --calls 200' '--duration 1s')"
 
+# As in profile verbs-rxe: a core that sleeps between two calls wakes late.
+# shellcheck disable=SC2034 # for the scenarios
+AWAKE=(--set poll.spin_us=0 --set poll.yield_us=5000)
+
 # spin_server OPTIONS...: of the same files. It polls while it waits; stopped, it leaves the processors
 # to the kernel's.
 spin_server() {
