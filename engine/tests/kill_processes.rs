@@ -44,12 +44,17 @@ fn alone() -> MutexGuard<'static, ()> {
 #[test]
 fn other_process() {
     let (Ok(role), Ok(address)) = (std::env::var(ROLE), std::env::var(ADDRESS)) else { return };
-    std::thread::spawn(move || match role.as_str() {
-        "server" => serve(&address),
-        reverse::SERVER => reverse::call_for_ever(&address),
-        reverse::CLIENT => reverse::be_called_for_ever(&address),
-        slabs::LENDER => slabs::lend_for_ever(&address),
-        _ => load_for_ever(&address),
+    std::thread::spawn(move || {
+        let ended = std::panic::catch_unwind(|| match role.as_str() {
+            "server" => serve(&address),
+            reverse::SERVER => reverse::call_for_ever(&address),
+            reverse::CLIENT => reverse::be_called_for_ever(&address),
+            slabs::LENDER => slabs::lend_for_ever(&address),
+            _ => load_for_ever(&address),
+        });
+        // Its panic has been printed, and the parent waits for what it will not say any more.
+        assert!(ended.is_err(), "{role} is for ever");
+        std::process::exit(1);
     });
     // Until the parent goes, or kills this process.
     let _ = std::io::stdin().read(&mut [0]);

@@ -99,6 +99,15 @@ fn where_cpus_or_their_time_are_scarce_idle_cores_give_way() {
     }
 }
 
+/// Its threads process the packets on the CPUs of the cores.
+#[test]
+fn a_core_beside_rxe_yields_at_once() {
+    let config = proposed("guest-rxe-siw", Driver::Verbs).config().clone();
+    assert_eq!(config.idle_policy(), IdlePolicy::Adaptive);
+    assert!(config.spin_time().is_zero());
+    assert!(config.yield_time().as_millis() >= 5);
+}
+
 #[test]
 fn a_host_with_one_cpu_sleeps() {
     let folder = Folder::new("one_cpu");

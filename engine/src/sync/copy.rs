@@ -3,9 +3,11 @@
 
 #[cfg(any(not(target_arch = "x86_64"), all(test, not(loom))))]
 use super::atomic::{Ordering, mapped::AtomicU64};
+#[cfg(target_arch = "x86_64")]
+use super::words::BLOCK_BYTES;
+use super::words::Block;
 #[cfg(any(not(target_arch = "x86_64"), all(test, not(loom))))]
 use super::words::WORD_BYTES;
-use super::words::{BLOCK_BYTES, Block};
 use std::ptr::NonNull;
 
 /// Length in bytes from which a processor with fast strings copies faster by one instruction than by blocks (Zen 4: 512
@@ -66,7 +68,7 @@ unsafe fn copy_string(from: *const u8, to: *mut u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn copy_blocks(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: every block ends at `len` at the latest.
+    // SAFETY: every block ends at `len` at the latest; any address is aligned enough here.
     unsafe {
         let mut at = 0;
         while len - at >= 4 * BLOCK_BYTES {
@@ -95,7 +97,7 @@ unsafe fn copy_blocks(from: *const u8, to: *mut u8, len: usize) {
 /// load.
 ///
 /// # Safety
-/// `from` is valid for reads of more than `AT` blocks and aligned to a word, and no Rust reference to them
+/// `from` is valid for reads of more than `AT` blocks, and aligned to a word unless on x86_64, and no Rust reference to them
 /// exists.
 #[inline(always)]
 pub(crate) unsafe fn load_block<const AT: usize>(from: *const Block) -> Block {
@@ -127,7 +129,7 @@ pub(crate) unsafe fn load_block<const AT: usize>(from: *const Block) -> Block {
 /// store.
 ///
 /// # Safety
-/// `to` is valid for writes of more than `AT` blocks and aligned to a word, and no Rust reference to them
+/// `to` is valid for writes of more than `AT` blocks, and aligned to a word unless on x86_64, and no Rust reference to them
 /// exists.
 #[inline(always)]
 pub(crate) unsafe fn store_block<const AT: usize>(block: Block, to: *mut Block) {
@@ -196,7 +198,7 @@ mod tests {
         (0..=280).for_each(|len| copies_agree(&from, 3, 10, len));
     }
 
-    /// By blocks or by the instruction, as the length and the processor have it.
+    /// By blocks or by the instruction: that depends on the length and the processor.
     #[test]
     fn long_copies_agree_too() {
         let from: Vec<u8> = (0..2000_u32).map(|number| number as u8).collect();

@@ -27,16 +27,16 @@ pub(crate) fn open(path: &str) -> Arc<Cephfs> {
     Cephfs::open(path, &CephfsOptions::default()).unwrap()
 }
 
-/// Path of a new directory. It goes with the cluster.
+/// Path of a new directory, of one of two metadata servers. It goes with the cluster.
 pub(crate) fn new_directory() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-    let all = open("/");
+    let all = open("/shared");
     let at = Place { directory: &all.root(), name: name.as_bytes() };
     let new = NewFile::Directory(&Sattr3::default());
     let caller = Caller { uid: 0, gid: 0, groups: CallerGroups::default() };
     all.make(&caller, at, new, &mut Default::default()).unwrap();
-    format!("/{name}")
+    format!("/shared/{name}")
 }
 
 /// A server of this directory, and its client of Ceph.
@@ -179,7 +179,7 @@ fn evict(client: &Cephfs) {
     const TIMED_OUT: i32 = 124;
     let id = format!("id={}", client.client());
     for _ in 0..4 {
-        let command = ["20", "ceph", "tell", "mds.a", "client", "evict", &id];
+        let command = ["20", "ceph", "tell", "mds.*", "client", "evict", &id];
         let done = Command::new("timeout").args(command).output().unwrap();
         if done.status.code() != Some(TIMED_OUT) {
             return assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

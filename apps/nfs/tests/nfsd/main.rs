@@ -87,7 +87,7 @@ mod modest_directory {
     suite!(crate::back_end::modest_directory);
 }
 
-/// A directory of CephFS. Needs a cluster: see `.ci/ceph`.
+/// A directory of CephFS. Needs a cluster with two metadata servers: see `.ci/ceph`.
 #[cfg(feature = "cephfs")]
 mod cephfs {
     suite!(crate::back_end::cephfs);

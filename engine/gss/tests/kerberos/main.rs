@@ -9,13 +9,14 @@ mod peer;
 mod realm;
 
 use peer::Peer;
-use realm::{Home, in_realm, source};
+use realm::{Home, Realm, in_realm, source};
 use spinrpc_gss::context::{Context, Established, Window};
 use spinrpc_gss::library::{AcceptorOptions, Fault, InitiatorOptions, Kerberos};
 use spinrpc_gss::mechanism::{Acceptance, Initiation, Mechanism, MechanismError};
 use spinrpc_gss::random::{AesConfounders, Confounders};
 use spinrpc_gss::{Enctype, Role, WRAP_HEAD_BYTES};
 use spinrpc_proto::ids::Instant;
+use std::net::TcpListener;
 use std::process::Command;
 
 const NOW: Instant = Instant(5_000_000_000);
@@ -272,4 +273,13 @@ fn declarations_agree_with_the_headers() {
 /// The kind of an error, as an engine learns it from the status.
 fn fault(error: &MechanismError) -> Fault {
     Fault::from_status(error.major, error.minor)
+}
+
+/// Ports are free when they are looked for, and other programs may take them before the KDC does.
+#[test]
+fn a_realm_whose_port_is_taken_gets_another() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let realm = Realm::with_taken_port("a_realm_whose_port_is_taken_gets_another", AES, port);
+    realm.home().kinit("alice", &[]);
 }

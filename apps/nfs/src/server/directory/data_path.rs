@@ -2,7 +2,8 @@
 //! threads do everything.
 //!
 //! On the core itself, only system calls that are answered from memory are made: attributes of an
-//! open file on a local file system, and reads of a file system that is in memory.
+//! open file on a local file system, and reads of a file system that is in memory, which may have to wait for a lock
+//! of a page that is being written.
 
 use super::Directory;
 use super::node::Node;
@@ -22,6 +23,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use tracing::debug;
 
 type Ring = FileRing<Bulk, u32>;
+
+/// Answers of threads that a poll takes: each may be followed by a read on the core, of up to 512 KiB.
+const ANSWERS_PER_POLL: usize = 8;
 
 /// The drop order matters: the ring, the slots, the directory. A slot is dropped when the kernel has
 /// finished with its request. Dropping it ends its sync, for which threads may wait, and threads
@@ -113,7 +117,7 @@ impl DirectoryPath {
         Some(running)
     }
 
-    /// Submits a request to the ring. If that is not possible, it ends here.
+    /// Submits a request to the ring. If that is not possible or necessary, it ends here.
     fn launch(&mut self, number: u32, mut running: Running, task: Task) -> Option<Done> {
         let Task { caller, request, .. } = task;
         if self.reads_now(&request) {
@@ -146,8 +150,8 @@ impl DirectoryPath {
         None
     }
 
-    /// Whether the core itself reads. The kernel would pass each read from these file systems to a thread of its own, which
-    /// takes longer than to copy the bytes, and waits for a CPU beside cores that poll.
+    /// True for a read that the core itself does. The kernel would pass each read from these file systems to a thread of its
+    /// own, which takes longer than copying the bytes, and needs a CPU that no core polls on.
     fn reads_now(&self, request: &Request<Bulk>) -> bool {
         match request {
             Request::Read { into, .. } => {
@@ -175,7 +179,8 @@ impl DirectoryPath {
     }
 
     fn take_answers(&mut self, done: &mut dyn FnMut(u32, Done)) {
-        while let Ok((number, outcome)) = self.answered.try_recv() {
+        for _ in 0..ANSWERS_PER_POLL {
+            let Ok((number, outcome)) = self.answered.try_recv() else { return };
             let ended = match outcome {
                 Answered::Done(outcome) => Some(outcome),
                 Answered::Ready(node, task) => self.go_on(number, node, task),
