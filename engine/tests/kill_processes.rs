@@ -45,15 +45,14 @@ fn alone() -> MutexGuard<'static, ()> {
 fn other_process() {
     let (Ok(role), Ok(address)) = (std::env::var(ROLE), std::env::var(ADDRESS)) else { return };
     std::thread::spawn(move || {
-        let ended = std::panic::catch_unwind(|| match role.as_str() {
+        let _ = std::panic::catch_unwind(|| match role.as_str() {
             "server" => serve(&address),
             reverse::SERVER => reverse::call_for_ever(&address),
             reverse::CLIENT => reverse::be_called_for_ever(&address),
             slabs::LENDER => slabs::lend_for_ever(&address),
             _ => load_for_ever(&address),
         });
-        // Its panic has been printed, and the parent waits for what it will not say any more.
-        assert!(ended.is_err(), "{role} is for ever");
+        // Nothing of these ends but by a panic, which has been printed. The parent waits for what it would have said.
         std::process::exit(1);
     });
     // Until the parent goes, or kills this process.
