@@ -54,7 +54,8 @@ fn ask(there: &Line, back: &Line, duration: Duration) -> f64 {
     median(means)
 }
 
-const BATCH: u64 = 1000;
+/// Exchanges between two looks at the time: few, as each takes a slice of time where other programs have the CPUs.
+const BATCH: u64 = 200;
 const SPINS_PER_STOP_CHECK: u32 = 64;
 
 #[cfg(test)]

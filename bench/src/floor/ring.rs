@@ -136,7 +136,8 @@ fn ask(calls: &Ring, replies: &Ring, depth: u64, duration: Duration) -> f64 {
 
 /// Slots of one direction, and so the maximum depth.
 const SLOTS: usize = 64;
-const BATCH: u64 = 1000;
+/// Exchanges between two looks at the time: few, as each takes a slice of time where other programs have the CPUs.
+const BATCH: u64 = 200;
 const POLLS_PER_STOP_CHECK: u32 = 64;
 const WORD_BYTES: usize = 8;
 const LINE_WORDS: usize = 8;

@@ -2,13 +2,12 @@
 //! CPU.
 
 use super::{
-    Count, DEPTH, HandleValue, NULL, PROGRAM, THREADS, VERSION, engine, failed, latency_ns, serve,
-    start,
+    Count, DEPTH, HandleValue, NULL, PROGRAM, THREADS, TIME_MAX, VERSION, engine, failed,
+    handle_latency_ns, latency_ns, serve, start,
 };
 use crate::child::own_address;
 use crate::cores::{CorePair, pin};
 use crate::failure::Failure;
-use crate::latency::upper_median;
 use spinrpc::config::IdlePolicy;
 use spinrpc::{AnswerQueue, CallSpec, Client, ClientHandle, ConnectOptions, Core, Token};
 use std::cell::Cell;
@@ -44,7 +43,7 @@ pub(super) fn measure(pair: CorePair) -> Result<Busy, Failure> {
         }
     }
     let own_ns = ends.own_latency_ns(&own, &ended);
-    let handle_ns = ends.while_runs(pair, || latency_ns(&handle, CALLS))?;
+    let handle_ns = ends.while_runs(pair, || handle_latency_ns(&handle, CALLS))?;
     let handle_ns = handle_ns.map_err(failed("calling"))?;
     let own_rate = ends.own_rate(&own, &ended);
     let handle_rate = ends.while_runs(pair, || rate(&handle))?;
@@ -87,36 +86,39 @@ impl Ends {
     }
 
     fn own_latency_ns(&mut self, client: &Client, Count(ended): &Count) -> f64 {
-        let times = (0..CALLS).map(|_| {
-            let (began, due) = (Instant::now(), ended.get() + 1);
+        latency_ns(CALLS, || {
+            let due = ended.get() + 1;
             while !start(client) {
                 self.turn();
             }
             while ended.get() != due {
                 self.turn();
             }
-            began.elapsed().as_nanos() as f64
-        });
-        upper_median(times.collect::<Vec<f64>>())
+        })
     }
 
     fn own_rate(&mut self, client: &Client, Count(ended): &Count) -> f64 {
         self.own_calls(client, ended, WARM_UP_CALLS);
         let began = Instant::now();
-        self.own_calls(client, ended, RATE_CALLS);
-        f64::from(RATE_CALLS) / began.elapsed().as_secs_f64()
+        let calls = self.own_calls(client, ended, RATE_CALLS);
+        f64::from(calls) / began.elapsed().as_secs_f64()
     }
 
-    /// Keeps as many calls in flight as all threads have together.
-    fn own_calls(&mut self, client: &Client, ended: &Cell<u32>, calls: u32) {
-        let (first, mut started) = (ended.get(), 0);
-        while ended.get() - first < calls {
+    /// Keeps as many calls in flight as all threads have together. Returns how many ended, fewer than wanted after
+    /// [`TIME_MAX`].
+    fn own_calls(&mut self, client: &Client, ended: &Cell<u32>, mut wanted: u32) -> u32 {
+        let (began, first, mut started) = (Instant::now(), ended.get(), 0);
+        while ended.get() - first < wanted {
             let in_flight_max = ended.get() - first + THREADS * DEPTH;
-            while started < in_flight_max.min(calls) && start(client) {
+            while started < in_flight_max.min(wanted) && start(client) {
                 started += 1;
             }
             self.turn();
+            if began.elapsed() > TIME_MAX {
+                wanted = started;
+            }
         }
+        wanted
     }
 }
 
@@ -124,7 +126,7 @@ impl Ends {
 /// thread's start, after all have warmed up, to the last thread's end.
 fn rate(handle: &ClientHandle) -> Result<f64, Failure> {
     let are_warm = Barrier::new(THREADS as usize);
-    let times = std::thread::scope(|scope| {
+    let parts = std::thread::scope(|scope| {
         let threads: Vec<_> =
             (0..THREADS).map(|_| scope.spawn(|| part(handle, &are_warm))).collect();
         let joined = threads.into_iter().map(|thread| {
@@ -132,29 +134,35 @@ fn rate(handle: &ClientHandle) -> Result<f64, Failure> {
         });
         joined.collect::<Result<Vec<_>, Failure>>()
     })?;
-    let began = times.iter().map(|(began, _)| *began).min();
-    let ended = times.iter().map(|(_, ended)| *ended).max();
+    let began = parts.iter().map(|part| part.began).min();
+    let ended = parts.iter().map(|part| part.ended).max();
     let time = began.zip(ended).map_or(Duration::ZERO, |(began, ended)| ended - began);
-    Ok(f64::from(RATE_CALLS / THREADS * THREADS) / time.as_secs_f64())
+    Ok(parts.iter().map(|part| f64::from(part.calls)).sum::<f64>() / time.as_secs_f64())
 }
 
-/// The part of one thread; returns its start and end.
-fn part(handle: &ClientHandle, are_warm: &Barrier) -> Result<(Instant, Instant), Failure> {
+/// What one thread did.
+struct Part {
+    began: Instant,
+    ended: Instant,
+    calls: u32,
+}
+
+fn part(handle: &ClientHandle, are_warm: &Barrier) -> Result<Part, Failure> {
     let queue = AnswerQueue::new(DEPTH as usize).map_err(failed("creating a queue"));
-    let warm =
-        queue.and_then(|queue| many(handle, &queue, WARM_UP_CALLS / THREADS).map(|()| queue));
+    let warm = queue.and_then(|queue| many(handle, &queue, WARM_UP_CALLS / THREADS).map(|_| queue));
     // Also after an error, or the other threads would wait forever.
     are_warm.wait();
     let (queue, began) = (warm?, Instant::now());
-    many(handle, &queue, RATE_CALLS / THREADS)?;
-    Ok((began, Instant::now()))
+    let calls = many(handle, &queue, RATE_CALLS / THREADS)?;
+    Ok(Part { began, ended: Instant::now(), calls })
 }
 
-/// Yields to the other threads when all calls of this one are in flight.
-fn many(handle: &ClientHandle, queue: &AnswerQueue, calls: u32) -> Result<(), Failure> {
-    let (mut started, mut ended) = (0, 0);
-    while ended < calls {
-        while started < calls && started - ended < DEPTH {
+/// Yields to the other threads when all calls of this one are in flight. Returns how many ended, fewer than wanted
+/// after [`TIME_MAX`].
+fn many(handle: &ClientHandle, queue: &AnswerQueue, mut wanted: u32) -> Result<u32, Failure> {
+    let (began, mut started, mut ended) = (Instant::now(), 0, 0);
+    while ended < wanted {
+        while started < wanted && started - ended < DEPTH {
             match handle.start_to_queue(queue, Token(0), NULL, CallSpec::new(), |_| {}) {
                 Ok(()) => started += 1,
                 Err(refused) if refused.is_transient() => break,
@@ -169,8 +177,11 @@ fn many(handle: &ClientHandle, queue: &AnswerQueue, calls: u32) -> Result<(), Fa
         if ended == before {
             std::thread::yield_now();
         }
+        if began.elapsed() > TIME_MAX {
+            wanted = started;
+        }
     }
-    Ok(())
+    Ok(wanted)
 }
 
 const CALLS: u32 = 10_000;

@@ -1,15 +1,17 @@
 //! Measurement with sleeping cores: client and server have a CPU each, and the caller is not
 //! pinned.
 
-use super::{Count, HandleValue, NULL, PROGRAM, VERSION, engine, failed, latency_ns, serve, start};
+use super::{
+    Count, HandleValue, NULL, PROGRAM, VERSION, engine, failed, handle_latency_ns, latency_ns,
+    serve, start,
+};
 use crate::child::own_address;
 use crate::cores::CorePair;
 use crate::failure::Failure;
-use crate::latency::upper_median;
 use spinrpc::config::IdlePolicy;
 use spinrpc::{CallSpec, Client, ConnectOptions, Core, spawn_helper};
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The latency; the caller measures its floor.
 pub(super) fn measure(pair: CorePair) -> Result<HandleValue, Failure> {
@@ -30,7 +32,7 @@ pub(super) fn measure(pair: CorePair) -> Result<HandleValue, Failure> {
     let (done, is_done) = channel();
     let waker = handle.clone();
     let thread = spawn_helper("caller", move || {
-        let _ = done.send(latency_ns(&handle, CALLS));
+        let _ = done.send(handle_latency_ns(&handle, CALLS));
         // Makes the core run one more turn.
         let _ = waker.start(NULL, CallSpec::new(), |_| {});
     })
@@ -49,14 +51,12 @@ pub(super) fn measure(pair: CorePair) -> Result<HandleValue, Failure> {
 }
 
 fn own_latency_ns(core: &mut Core, client: &Client, Count(ended): &Count) -> f64 {
-    let times = (0..CALLS).map(|_| {
-        let (began, due) = (Instant::now(), ended.get() + 1);
+    latency_ns(CALLS, || {
+        let due = ended.get() + 1;
         if start(client) {
             core.run_until(|| ended.get() == due);
         }
-        began.elapsed().as_nanos() as f64
-    });
-    upper_median(times.collect::<Vec<f64>>())
+    })
 }
 
 const CALLS: u32 = 500;
