@@ -54,6 +54,7 @@ impl CoreCell {
             Some(TurnEnd::Over(shorts)) => return Progress { events: shorts, is_waiting: false },
             Some(TurnEnd::IsWhole(shorts)) => return self.finish_turn(shorts, arrived, up),
             Some(TurnEnd::GoesOn(shorts)) => shorts,
+            None if self.lane.polls_first => return self.finish_turn(0, arrived, up),
             None => self.take_shorts(arrived, up),
         };
         match self.ends_early(shorts, arrived, up) {

@@ -75,14 +75,19 @@ pub(super) struct NotPosted {
 }
 
 impl NotPosted {
-    /// The rest can be posted later.
-    pub(super) fn is_full(&self) -> bool {
-        self.error.raw_os_error() == Some(libc::ENOMEM)
+    /// Returns true if the rest can be posted later, as the device is full for now; otherwise the connection has ended.
+    #[cold]
+    pub(super) fn still_alive(&self) -> Result<bool, DownCause> {
+        if self.error.raw_os_error() == Some(libc::ENOMEM) {
+            return Ok(true);
+        }
+        tracing::debug!(error = %self.error, "a device refused a work request");
+        Err(self.cause())
     }
 
     /// Cause of a refusal that is the end of the connection. siw refuses by ENOTCONN once the peer has gone, which on a
     /// busy host can be long before the connection manager tells of it.
-    pub(super) fn cause(&self) -> DownCause {
+    fn cause(&self) -> DownCause {
         match self.error.raw_os_error() {
             Some(libc::ENOTCONN) => DownCause::PeerDied,
             _ => DownCause::DeviceFailed,
@@ -414,7 +419,7 @@ mod tests {
         ROOM.set(2);
         let (result, seen) = post(&mut chain, 3, 3);
         let refused = result.unwrap_err();
-        assert_eq!((refused.posted, refused.is_full(), seen.len()), (2, true, 2));
+        assert_eq!((refused.posted, refused.still_alive(), seen.len()), (2, Ok(true), 2));
     }
 
     #[test]

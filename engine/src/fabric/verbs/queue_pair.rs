@@ -115,6 +115,8 @@ pub(super) enum End {
 pub(super) struct QueuePair {
     pub(super) id: QpId,
     recvs: RecvQueue<Buf>,
+    /// A receive for which the sends of the next flush do not wait: [`RECVS_BEHIND_MAX`] is one.
+    late_recv: Option<Buf>,
     recv_chain: RecvChain,
     sends: SendQueue<Sent>,
     send_chain: SendChain,
@@ -169,6 +171,7 @@ impl QueuePair {
         Some(Self {
             id,
             recvs: RecvQueue::new(limits.recv_depth),
+            late_recv: None,
             recv_chain,
             sends,
             send_chain,
@@ -210,15 +213,23 @@ impl QueuePair {
         self.ends.room() as usize
     }
 
-    /// Queues a receive.
+    /// Queues a receive, or keeps it for the end of the next flush.
     #[inline]
-    pub(super) fn post_recv(&mut self, mut buf: Buf) -> Result<Result<(), DownCause>, Full<Buf>> {
-        if !self.is_live() || self.recvs.is_full() {
+    pub(super) fn post_recv(&mut self, buf: Buf) -> Result<Result<(), DownCause>, Full<Buf>> {
+        if !self.is_live() || self.recvs.room() <= usize::from(self.late_recv.is_some()) {
             return Err(Full(buf));
         }
+        if self.is_open && self.late_recv.is_none() {
+            self.late_recv = Some(buf);
+            return Ok(Ok(()));
+        }
+        self.queue_recv(buf)
+    }
+
+    #[inline(never)]
+    fn queue_recv(&mut self, mut buf: Buf) -> Result<Result<(), DownCause>, Full<Buf>> {
         buf.set_range(0..0);
         let pieces = self.receive_pieces(&buf);
-        // There is room, as was just seen.
         let place = self.recvs.push(buf).map_err(Full)?;
         let Some((head, tail)) = pieces else { return Ok(Err(REGISTRATION)) };
         let id = WorkId::new(self.id, Queue::Recv, place);
@@ -352,11 +363,7 @@ impl QueuePair {
         if !self.is_live() {
             return Ok(false);
         }
-        let few = if self.is_open { RECVS_BEHIND_MAX as usize } else { 0 };
-        let mut is_left = false;
-        if self.recvs.waiting().len() > few {
-            is_left = self.flush_recvs()?;
-        }
+        let mut is_left = !self.recvs.waiting().is_empty() && self.flush_recvs()?;
         if !self.is_accepted {
             self.is_accepted = true;
             self.link.accept();
@@ -365,7 +372,11 @@ impl QueuePair {
         if self.sends.waiting() > 0 && (self.is_open || self.open()) {
             is_left |= self.flush_sends()?;
         }
-        if !self.recvs.waiting().is_empty() {
+        if let Some(buf) = self.late_recv.take() {
+            // `post_recv` has left a place for it.
+            if let Ok(Err(cause)) = self.queue_recv(buf) {
+                return Err(self.failed.insert(cause).clone());
+            }
             is_left |= self.flush_recvs()?;
         }
         Ok(is_left)
@@ -405,7 +416,7 @@ impl QueuePair {
             Ok(()) => self.recvs.post(self.recvs.waiting().len()),
             Err(refused) => {
                 self.recvs.post(refused.posted as usize);
-                return still_alive(&refused);
+                return refused.still_alive();
             }
         }
         Ok(false)
@@ -426,7 +437,7 @@ impl QueuePair {
         self.reads += if posted == count { reads } else { self.reads_among(posted) };
         self.settle_posted(posted);
         self.sends.post(posted);
-        result.map_or_else(|refused| still_alive(&refused), |()| Ok(false))
+        result.map_or_else(|refused| refused.still_alive(), |()| Ok(false))
     }
 
     /// Number of waiting requests that can be posted, and the number of Reads among them: no more
@@ -703,7 +714,7 @@ impl QueuePair {
             sent.uncount(&self.ends, &mut self.own);
             end_read(id, sent, out);
         }
-        for buf in self.recvs.take_waiting() {
+        for buf in self.late_recv.take().into_iter().chain(self.recvs.take_waiting()) {
             out.push(id, CompletionKind::RecvFlushed { buf });
         }
     }
@@ -774,6 +785,7 @@ fn end_read(id: QpId, sent: Sent, out: &mut Outbox<'_>) {
     }
 }
 
+const _: () = assert!(RECVS_BEHIND_MAX == 1, "the late receive");
 const TOO_LONG: DownCause = DownCause::WorkRequest(WrError::Length);
 const REGISTRATION: DownCause = DownCause::Overrun("memory that can be registered");
 
@@ -785,14 +797,4 @@ fn piece(first: NonNull<u8>, bytes: usize, key: u32) -> Option<Piece> {
 #[inline]
 fn said(key: Result<u32, super::super::FabricError>) -> Option<u32> {
     key.inspect_err(|error| tracing::warn!(%error, "memory cannot be posted")).ok()
-}
-
-/// Meaning of a refusal to post: the device is full for now, or the connection has ended.
-#[cold]
-fn still_alive(refused: &super::post::NotPosted) -> Result<bool, DownCause> {
-    if refused.is_full() {
-        return Ok(true);
-    }
-    tracing::debug!(error = %refused.error, "a device refused a work request");
-    Err(refused.cause())
 }

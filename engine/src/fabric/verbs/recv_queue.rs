@@ -19,10 +19,10 @@ impl<T> RecvQueue<T> {
         }
     }
 
-    /// Every place is taken.
+    /// Number of places that are free.
     #[inline]
-    pub(super) fn is_full(&self) -> bool {
-        self.free.is_empty()
+    pub(super) fn room(&self) -> usize {
+        self.free.len()
     }
 
     /// Queues a buffer and says in which place; it comes back when all places are taken.
@@ -325,7 +325,7 @@ mod tests {
         }
 
         fn queue_recv(&mut self) {
-            let is_full = self.recvs.is_full();
+            let is_full = self.recvs.room() == 0;
             match self.recvs.push(self.next) {
                 Ok(place) => {
                     assert!(!is_full);

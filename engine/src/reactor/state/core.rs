@@ -113,14 +113,16 @@ pub(crate) struct Reactor {
 }
 
 impl CoreCell {
-    pub(crate) fn new(reactor: Reactor, connect: ConnectRequests) -> Self {
+    pub(crate) fn new(mut reactor: Reactor, connect: ConnectRequests) -> Self {
         let names_times = reactor.config.propagates_deadlines();
         let longest_bytes = longest_block_bytes(&reactor.config);
         let alignment = reactor.config.msgp_alignment();
         let clock = Some(reactor.clock).filter(|_| !reactor.fabric.simulates_time());
         let shorts = (reactor.fabric.has_shorts(), reactor.dialect.chains());
         let times = (clock, reactor.default_timeout_ticks);
+        let polls_first = !reactor.dialect.chains() && !reactor.fabric.take_shorts();
         let lane = Lane::new(shorts, names_times, alignment, longest_bytes, times);
+        let lane = Lane { polls_first, ..lane };
         let inbox = Arc::clone(&reactor.inbox);
         #[cfg(feature = "gss")]
         let crypto = Arc::clone(&reactor.gss_work.crypto);
@@ -155,9 +157,6 @@ impl Reactor {
         inbox.set_waker(fabric.waker());
         fabric.lend(&bulk);
         let dialect = CoreDialect::new(&config, &fabric, &clock);
-        if !dialect.chains() {
-            fabric.take_shorts();
-        }
         Self {
             // Thresholds depend on sizes only; our identity is only sent to peers.
             offer: Offer::of(&config, fabric.caps().remote_invalidate, Instance::Passing),

@@ -18,6 +18,8 @@ pub(in crate::reactor) struct Lane {
     pub(in crate::reactor) takes_replies: bool,
     /// Receives are not chained, so that a short message in one is handled as one that comes by value.
     pub(in crate::reactor) takes_received: bool,
+    /// The driver never hands out a short message by value: a turn begins with its poll.
+    pub(in crate::reactor) polls_first: bool,
     /// The receive of the message that is handled, if it came in one; empty between messages.
     pub(in crate::reactor) receive: Cell<Option<Buf>>,
     /// Padding in messages of connections that have it.
@@ -80,6 +82,7 @@ impl Lane {
             takes_calls: has_shorts && !pads && !names_times,
             takes_replies: !pads,
             takes_received: has_shorts && !chains,
+            polls_first: false,
             receive: Cell::new(None),
             alignment,
             call: memory(),
