@@ -88,10 +88,10 @@ impl Ends {
     fn own_latency_ns(&mut self, client: &Client, Count(ended): &Count) -> f64 {
         latency_ns(CALLS, || {
             let due = ended.get() + 1;
-            while !start(client) {
+            while client.is_up() && !start(client) {
                 self.turn();
             }
-            while ended.get() != due {
+            while client.is_up() && ended.get() != due {
                 self.turn();
             }
         })

@@ -34,6 +34,7 @@ macro_rules! fabric_conformance {
             a_message_waits_for_a_receive_that_comes_in_time,
             a_full_send_queue_gives_the_request_back_and_loses_nothing,
             a_full_receive_queue_gives_the_buffer_back,
+            a_receive_that_was_taken_back_takes_no_message,
             a_message_of_nothing_arrives,
             a_message_runs_on_into_the_second_buffer_of_its_receive,
             single_and_chained_receives_serve_one_queue,

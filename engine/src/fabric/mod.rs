@@ -181,7 +181,7 @@ pub trait Fabric: Sized + 'static {
     /// that a Write placed are there when a later Send arrives (RFC 5666 section 2).
     fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>>;
 
-    /// Makes everything posted visible: receives first, then sends, one doorbell per queue pair. A few receives, at most
+    /// Makes everything posted visible: receives first, then sends, one doorbell for each queue. A few receives, at most
     /// [`RECVS_BEHIND_MAX`](crate::mem::budget::RECVS_BEHIND_MAX) of a queue pair, may come behind the sends.
     /// Work requests that find no room at the peer stay queued, and later calls go on with them.
     fn flush(&mut self);

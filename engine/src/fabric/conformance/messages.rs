@@ -2,7 +2,7 @@
 
 use super::pair::pattern;
 use super::{Event, Pair, Provider};
-use crate::fabric::{Fabric, Full, SendWr};
+use crate::fabric::{Connector, Fabric, Full, SendWr};
 
 /// Send messages of 0 to 600 bytes and of the longest kind. Expect each as it was sent.
 pub(in crate::fabric) fn messages_of_every_length_arrive_as_they_were_sent<P: Provider>(
@@ -136,4 +136,42 @@ pub(in crate::fabric) fn a_full_receive_queue_gives_the_buffer_back<P: Provider>
         panic!("more receives than the queue is deep");
     };
     assert_eq!(buf.bytes(), b"mine");
+}
+
+/// Take receives back, before any message and after some, and send as many messages as were posted. Expect those for
+/// which a receive is left, and the others when there is one again; or that nothing is given back.
+pub(in crate::fabric) fn a_receive_that_was_taken_back_takes_no_message<P: Provider>(provider: &P) {
+    for with_shorts in [false, true] {
+        let mut pair = if with_shorts { Pair::with_shorts(provider) } else { Pair::new(provider) };
+        pair.far.keeps_shorts = true;
+        let mut next = 0..;
+        for posted in [3, 2] {
+            pair.far.post_recvs(pair.at_far, posted);
+            let shares = pair.far.fabric.shares_receives();
+            let taken = pair.far.fabric.withdraw_recv(pair.at_far);
+            assert_eq!(taken.is_some(), shares);
+            let missing = usize::from(taken.is_some());
+            let numbers: Vec<usize> = next.by_ref().take(posted).collect();
+            for number in &numbers {
+                pair.near.send_short(pair.at_near, &numbered(*number)[..8]);
+            }
+            expect_numbers(&mut pair, &numbers[..posted - missing]);
+            for _ in 0..10 {
+                pair.turn();
+            }
+            let waits = pair.far.next(pair.at_far).is_none();
+            assert!(waits, "a message without a receive");
+            pair.far.post_recvs(pair.at_far, missing);
+            expect_numbers(&mut pair, &numbers[posted - missing..]);
+        }
+        pair.far.fabric.close(pair.at_far);
+        assert!(pair.far.fabric.withdraw_recv(pair.at_far).is_none(), "of a closed connection");
+    }
+}
+
+fn expect_numbers<C: Connector>(pair: &mut Pair<C>, numbers: &[usize]) {
+    for number in numbers {
+        let message = numbered(*number)[..8].to_vec();
+        assert_eq!(pair.next_far(pair.at_far), Event::Message(message, None));
+    }
 }

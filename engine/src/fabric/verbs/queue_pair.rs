@@ -115,7 +115,7 @@ pub(super) enum End {
 pub(super) struct QueuePair {
     pub(super) id: QpId,
     recvs: RecvQueue<Buf>,
-    /// A receive for which the sends of the next flush do not wait: [`RECVS_BEHIND_MAX`] is one.
+    /// A receive for which the sends of the next flush do not wait if it is the only one ([`RECVS_BEHIND_MAX`]).
     late_recv: Option<Buf>,
     recv_chain: RecvChain,
     sends: SendQueue<Sent>,
@@ -355,9 +355,9 @@ impl QueuePair {
         Ok(Piece { key: key.unwrap_or(whole.key), ..whole })
     }
 
-    /// Posts waiting requests: receives first, then sends, one doorbell for each. If there are few receives, the sends of
-    /// an open connection do not wait for them. An error is the end of the connection. True when something is left
-    /// that a later flush may post.
+    /// Posts waiting requests: receives first, then sends, one doorbell for each. The sends of an open connection do not
+    /// wait for its only receive. An error is the end of the connection. True when something is left that a later flush
+    /// may post.
     #[inline]
     pub(super) fn flush(&mut self) -> Result<bool, DownCause> {
         if !self.is_live() {
@@ -372,11 +372,7 @@ impl QueuePair {
         if self.sends.waiting() > 0 && (self.is_open || self.open()) {
             is_left |= self.flush_sends()?;
         }
-        if let Some(buf) = self.late_recv.take() {
-            // `post_recv` has left a place for it.
-            if let Ok(Err(cause)) = self.queue_recv(buf) {
-                return Err(self.failed.insert(cause).clone());
-            }
+        if self.late_recv.is_some() {
             is_left |= self.flush_recvs()?;
         }
         Ok(is_left)
@@ -408,6 +404,12 @@ impl QueuePair {
 
     #[inline]
     fn flush_recvs(&mut self) -> Result<bool, DownCause> {
+        // `post_recv` has left a place for it.
+        if let Some(buf) = self.late_recv.take()
+            && let Ok(Err(cause)) = self.queue_recv(buf)
+        {
+            return Err(self.failed.insert(cause).clone());
+        }
         // SAFETY: the queue pair is alive, as it is live. The buffers are in `recvs` until the
         // device reports them or it is destroyed, without other accesses to them, and their
         // registrations live longer: in the link.
@@ -669,10 +671,8 @@ impl QueuePair {
     /// the control half knows.
     #[cold]
     pub(super) fn end(&mut self, cause: Option<DownCause>, out: &mut Outbox<'_>) {
-        let is_known = cause.is_some() || self.is_closed || self.link.state.over().is_some();
-        if let Some(cause) = cause {
-            self.failed.get_or_insert(cause);
-        }
+        self.failed = self.failed.take().or(cause);
+        let is_known = self.failed.is_some() || self.is_closed || self.link.state.over().is_some();
         let now = Instant::now();
         match self.phase {
             Phase::Live if !is_known => {
