@@ -554,7 +554,6 @@ fn thousands_of_connections_share_what_a_core_has() {
     let slow = Network { poll_ns: 4_000, ..network(2) };
     let mut sim = Sim::new(slow, config(many), config(many));
     sim.connect(CONNECTIONS);
-    let at_rest = sim.receives();
     sim.saturate(0..BUSY, 4 * PERIOD_NS);
     let grants: Vec<_> = (0..BUSY).map(|caller| sim.grant_of(caller)).collect();
     let before: Vec<_> = sim.callers.iter().map(|caller| caller.answers.0.get()).collect();
@@ -580,15 +579,4 @@ fn thousands_of_connections_share_what_a_core_has() {
     let idle = &sim.callers[BUSY..at];
     assert!(idle.iter().zip(&before[BUSY + BUSY / 4..]).all(|(c, n)| c.answers.0.get() == *n));
     assert!(sim.flows.len() > CONNECTIONS);
-    assert!(sim.receives() <= at_rest + 3 * BUSY, "all that may be lent");
-    // One reply gives one receive back. A call in progress is all that an idle one is granted, for which it gets one more.
-    for _ in 0..12 {
-        sim.rest(2 * PERIOD_NS);
-        for caller in sim.callers[..BUSY].iter().chain(&sim.callers[at..]) {
-            assert_eq!(caller.start(ECHO, 1), 1);
-        }
-        sim.settle();
-    }
-    let lent = sim.receives() - at_rest;
-    assert!(lent <= BUSY, "{lent} of {} have not come back", 3 * BUSY);
 }
