@@ -1,7 +1,7 @@
 //! The data plane: one core's connections, and the completion queues they share.
 //!
 //! A poll looks at each completion queue; there is one unless the core has very many connections or
-//! several devices. Posted requests wait until the flush, which rings one doorbell per queue pair.
+//! several devices. Posted requests wait until the flush, which rings one doorbell per queue.
 //! Connections that end make progress in the poll, too, as the control thread reports.
 
 use super::super::{
