@@ -25,7 +25,7 @@ use crate::report::{FloorRow, FloorValue, Goal, Ratio, Repeat, Report, Row};
 use crate::run::limits_note;
 use crate::slabs;
 use spinrpc::config::Driver;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Measures everything and prints it.
 pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
@@ -58,15 +58,17 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
         report.goals = goals(&report.rows, idle, &job.idle_bytes);
     }
     drop(job);
+    let repeats = report.rows.iter().map(|row| row.repeats.len() as u32).max().unwrap_or(1);
     if driver == Driver::Shm {
-        report.handles = measure_handles(pair, args.repeats)?;
+        report.handles = measure_handles(pair, repeats)?;
         report.goals.extend(report.handles.iter().map(HandleRow::goal));
-        report.slabs = measure_slabs(pair, args.repeats)?;
+        report.slabs = measure_slabs(pair, repeats)?;
         report.goals.extend(report.slabs.iter().map(SlabRow::goal));
     }
     report.collect_floor();
-    report.floor.push(own_work(pair, args.repeats)?);
+    report.floor.push(own_work(pair, repeats)?);
     report.interference = steal.stop();
+    report.notes.extend(busy_note(repeats, args));
     report.notes.extend(notes(driver));
     let measured = report.verdict();
     outputs.deliver(report)?;
@@ -125,11 +127,16 @@ impl MainJob<'_> {
 
     fn measure(&mut self, workloads: &[Workload]) -> Result<Vec<Row>, Failure> {
         let mut repeats: Vec<Vec<Repeat>> = vec![Vec::new(); workloads.len()];
-        let mut progress = Progress::start(self.args.repeats as usize * workloads.len());
-        for _ in 0..self.args.repeats {
+        let count = self.args.repeats.unwrap_or(REPEATS);
+        let mut progress = Progress::start(count as usize * workloads.len());
+        let mut pace = Pace::start(self.args, workloads.len());
+        for _ in 0..count {
             for (workload, done) in workloads.iter().zip(&mut repeats) {
                 progress.step(&workload.name());
                 done.push(self.repeat(*workload)?);
+            }
+            if !pace.has_time_for_another() {
+                break;
             }
         }
         add_idle_ratio(workloads, &mut repeats);
@@ -173,6 +180,40 @@ impl MainJob<'_> {
     fn memory_bytes(&self) -> f64 {
         memory_bytes(std::process::id()) + memory_bytes(self.server.id())
     }
+}
+
+/// Time for the repeats that a user did not ask for by number: a job that should take half a minute
+/// ends within one even if other programs have most of the cores.
+struct Pace {
+    time_max: Duration,
+    started: Instant,
+    repeats: u32,
+}
+
+impl Pace {
+    fn start(args: &MainJobArgs, workloads: usize) -> Self {
+        let measured = args.duration.saturating_mul(REPEATS * workloads as u32);
+        let time_max =
+            if args.repeats.is_some() { Duration::MAX } else { measured.saturating_mul(2) };
+        Self { time_max, started: Instant::now(), repeats: 0 }
+    }
+
+    /// Counts a repeat; returns true if another one like those so far ends in time.
+    fn has_time_for_another(&mut self) -> bool {
+        self.repeats += 1;
+        let elapsed = self.started.elapsed();
+        elapsed + elapsed / self.repeats <= self.time_max
+    }
+}
+
+/// Tells that there were fewer repeats than usual.
+fn busy_note(repeats: u32, args: &MainJobArgs) -> Option<String> {
+    (args.repeats.is_none() && repeats < REPEATS).then(|| {
+        format!(
+            "{repeats} of {REPEATS} repeats: they took twice the time of an idle machine; stop \
+             other programs before you trust a figure, or set --repeats"
+        )
+    })
 }
 
 /// Fails if the server has lost calls of the verification, or has stopped answering.
@@ -283,6 +324,8 @@ fn notes(driver: Driver) -> Vec<String> {
     own.iter().chain(&[TAILS]).map(|note| (*note).to_owned()).collect()
 }
 
+/// Repeats that a user need not ask for.
+const REPEATS: u32 = 5;
 const BULK_BYTES: usize = 1 << 20;
 /// One transfer in flight while the reply to another is handled.
 const BULK_DEPTH: usize = 2;
@@ -294,3 +337,37 @@ const OWN_WORK_TIME: Duration = Duration::from_millis(10);
 const ALONE: &str = "alone";
 const TAILS: &str =
     "tails on a virtual or shared machine say more about the host than about this program";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(time_max: Duration) -> Pace {
+        Pace { time_max, started: Instant::now(), repeats: 0 }
+    }
+
+    #[test]
+    fn repeats_end_when_another_would_take_too_long() {
+        assert!(pace(Duration::from_secs(3600)).has_time_for_another());
+        let mut late = pace(Duration::from_secs(30));
+        late.started = Instant::now().checked_sub(Duration::from_secs(16)).expect("an uptime");
+        assert!(!late.has_time_for_another(), "two of 16 s in 30 s");
+        late.repeats = 2;
+        assert!(late.has_time_for_another(), "four of 5.3 s in 30 s");
+    }
+
+    #[test]
+    fn repeats_that_are_asked_for_are_all_made() {
+        let parsed = <MainJobArgs as clap::Args>::augment_args(clap::Command::new("spinperf"));
+        let args = |line: &[&str]| {
+            let matches = parsed.clone().get_matches_from(line);
+            <MainJobArgs as clap::FromArgMatches>::from_arg_matches(&matches).expect("arguments")
+        };
+        let asked = args(&["spinperf", "--repeats", "3"]);
+        assert_eq!(Pace::start(&asked, 11).time_max, Duration::MAX);
+        assert_eq!(busy_note(3, &asked), None);
+        let default = args(&["spinperf"]);
+        assert_eq!(Pace::start(&default, 11).time_max, Duration::from_secs(33));
+        assert!(busy_note(REPEATS, &default).is_none() && busy_note(4, &default).is_some());
+    }
+}
