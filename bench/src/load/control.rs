@@ -5,7 +5,7 @@
 use super::driver::Tally;
 use super::program::{REFUSAL_BYTES_MAX, SHARES_MAX};
 use super::workload::{Operation, Share, Workload};
-use crate::latency::Recorder;
+use crate::latency::Recorded;
 use crate::pattern::Verify;
 use crate::units::show_size;
 use spinrpc::sys::clock::Clock;
@@ -203,7 +203,7 @@ impl Figures {
     pub(super) fn of(tally: &Tally) -> Self {
         let ns_per_tick = 1e9 / Clock::shared().ticks_per_second() as f64;
         let ns = |ticks: u64| (ticks as f64 * ns_per_tick) as u64;
-        let total = tally.recorders.first().map(Recorder::total);
+        let total = tally.recorded.first().map(Recorded::total);
         let steps = total.iter().flat_map(|total| total.iter_recorded());
         let mut buckets: Vec<_> =
             steps.map(|step| (ns(step.value_iterated_to()), step.count_at_value())).collect();

@@ -17,7 +17,7 @@ use super::slot::Slot;
 use super::workload::Workload;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::latency::Recorder;
+use crate::latency::{Recorded, Recorder};
 use crate::pattern::Verify;
 use spinrpc::sys::clock::{Clock, Ticks};
 use spinrpc::{Backpressure, CallError, Client, ConnectionEvent, Reply, ReplyHandler, Token};
@@ -86,7 +86,7 @@ struct Lane {
 /// Result of a drive.
 pub(super) struct Tally {
     /// The samples of each share of the workload; their number is the number of calls.
-    pub(super) recorders: Vec<Recorder>,
+    pub(super) recorded: Vec<Recorded>,
     /// Measured calls of each share that were never answered, or after their deadline.
     pub(super) lost: Vec<u64>,
     /// Calls are still in flight: the connections are unusable.
@@ -249,7 +249,7 @@ impl Driver {
         match self.failure.take() {
             Some(failure) => Err(failure),
             None => Ok(Tally {
-                recorders: std::mem::take(&mut self.recorders),
+                recorded: self.recorders.drain(..).map(Recorder::finish).collect(),
                 lost: std::mem::take(&mut self.lost),
                 is_stuck,
                 is_interrupted: self.interrupt == Interrupt::Happened,

@@ -5,7 +5,7 @@ use super::driver::Place;
 use super::schedule::{Drive, Pacer};
 use super::workload::Rate;
 use crate::failure::Failure;
-use crate::latency::Recorder;
+use crate::latency::{Recorded, Recorder};
 use spinrpc::sys::clock::Clock;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,6 +15,8 @@ pub(super) struct Open {
     pacer: Pacer,
     /// Slots without a call, the longest idle one first.
     free: VecDeque<Place>,
+    service: Recorder,
+    /// Without the round trips, which are `service` until the end.
     tally: OpenTally,
     /// Measured calls that slots have taken so far.
     taken: u64,
@@ -24,9 +26,10 @@ pub(super) struct Open {
 }
 
 /// Adherence to the rate.
+#[derive(Default)]
 pub(super) struct OpenTally {
     /// Round trips from the actual start.
-    pub(super) service: Recorder,
+    pub(super) service: Recorded,
     /// Calls that were to start in the measured time.
     pub(super) planned: u64,
     /// Measured calls: those that were to start in the measured time, and did start.
@@ -52,11 +55,11 @@ impl Open {
         let whole = whole_calls(rate, per_tick, drive);
         let planned = whole.min(drive.calls_max.unwrap_or(u64::MAX)) / burst * burst;
         let early_end = (planned as f64 / per_tick).ceil() as u64;
-        let service = Recorder::new(1)?;
         Ok(Self {
             pacer: Pacer::new(drive, per_tick, rate.arrivals, seed, planned, burst),
             free: slots.collect(),
-            tally: OpenTally { service, planned, sent: 0, late: 0, overran: 0, never_sent: 0 },
+            service: Recorder::new(1)?,
+            tally: OpenTally { planned, ..OpenTally::default() },
             taken: 0,
             early_end: (planned < whole).then_some(early_end),
             late_ticks: clock.from_duration(LATE_AFTER),
@@ -108,7 +111,7 @@ impl Open {
 
     #[inline]
     pub(super) fn record_service(&mut self, ticks: u64) {
-        self.tally.service.record(ticks);
+        self.service.record(ticks);
     }
 
     /// A measured call will not be started any more.
@@ -132,7 +135,7 @@ impl Open {
     }
 
     pub(super) fn tally(self) -> OpenTally {
-        self.tally
+        OpenTally { service: self.service.finish(), ..self.tally }
     }
 }
 

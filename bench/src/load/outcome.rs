@@ -8,7 +8,7 @@ use super::measurement::{
 use super::open::OpenTally;
 use super::workload::{Limits, Workload};
 use crate::failure::Failure;
-use crate::latency::{LatencySummary, Recorder};
+use crate::latency::{LatencySummary, Recorded};
 use hdrhistogram::Histogram;
 use spinrpc::sys::clock::Clock;
 use std::ops::Range;
@@ -45,12 +45,12 @@ pub(super) fn combine(
         false => shares.iter().map(|share| workload.part(*share)).collect(),
     };
     let payload = |share: usize| shares[share].payload_bytes() as f64;
-    let bytes = sum.recorders.iter().enumerate();
+    let bytes = sum.recorded.iter().enumerate();
     let bytes = bytes.map(|(share, one)| payload(share) * one.samples() as f64).sum();
     let all = sum.measurement(workload, limits, &sides, 0..shares.len(), bytes)?;
     let mut measured = vec![(*workload, all)];
     for (share, part) in parts.iter().enumerate() {
-        let bytes = payload(share) * sum.recorders[share].samples() as f64;
+        let bytes = payload(share) * sum.recorded[share].samples() as f64;
         measured.push((*part, sum.measurement(part, limits, &sides, share..share + 1, bytes)?));
     }
     Ok(measured)
@@ -112,7 +112,7 @@ struct Sides {
 
 /// The tallies of all cores by operation.
 struct Sum {
-    recorders: Vec<Recorder>,
+    recorded: Vec<Recorded>,
     lost: Vec<u64>,
     /// From the start of the first core to the end of the last, in seconds.
     elapsed_s: f64,
@@ -130,7 +130,7 @@ impl Sum {
         let start = spans().map(|[start, _]| start).min().unwrap_or(0);
         let end = spans().map(|[_, end]| end).max().unwrap_or(0);
         let mut sum = Self {
-            recorders: Vec::new(),
+            recorded: Vec::new(),
             lost: Vec::new(),
             elapsed_s: end.saturating_sub(start) as f64 / ticks_per_second,
             interval_s: 0.0,
@@ -151,11 +151,11 @@ impl Sum {
     }
 
     fn add(&mut self, tally: Tally) {
-        if self.recorders.is_empty() {
-            (self.recorders, self.lost, self.open) = (tally.recorders, tally.lost, tally.open);
+        if self.recorded.is_empty() {
+            (self.recorded, self.lost, self.open) = (tally.recorded, tally.lost, tally.open);
             return;
         }
-        self.recorders.iter_mut().zip(&tally.recorders).for_each(|(all, one)| all.merge(one));
+        self.recorded.iter_mut().zip(&tally.recorded).for_each(|(all, one)| all.merge(one));
         self.lost.iter_mut().zip(&tally.lost).for_each(|(all, one)| *all += one);
         if let (Some(all), Some(one)) = (&mut self.open, &tally.open) {
             all.merge(one);
@@ -171,18 +171,18 @@ impl Sum {
         shares: Range<usize>,
         bytes: f64,
     ) -> Result<Measurement, Failure> {
-        let recorders = &self.recorders[shares.clone()];
+        let recorded = &self.recorded[shares.clone()];
         let lost: u64 = self.lost[shares].iter().sum();
-        let mut all = recorders[0].clone();
-        recorders[1..].iter().for_each(|other| all.merge(other));
+        let mut all = recorded[0].clone();
+        recorded[1..].iter().for_each(|other| all.merge(other));
         let ns_per_tick = 1e9 / Clock::shared().ticks_per_second() as f64;
         let calls_per_second = rate(all.samples() as f64, self.elapsed_s);
         let open = self.open.as_ref();
         let open = open.map(|open| self.open_loop(workload, limits, open, calls_per_second));
         let refused = open.is_some_and(|open| open.refused.is_some());
-        let summary = |recorder: &Recorder, unknown: u64| match refused {
-            true => LatencySummary::refused(recorder.samples()),
-            false => recorder.summary(ns_per_tick, unknown),
+        let summary = |recorded: &Recorded, unknown: u64| match refused {
+            true => LatencySummary::refused(recorded.samples()),
+            false => recorded.summary(ns_per_tick, unknown),
         };
         // Calls that were never sent have waited longest. Their operation in a mix is unknown, so
         // they count for each.
@@ -237,10 +237,10 @@ impl Sum {
         }
     }
 
-    fn samples(&self, recorder: &Recorder, ns_per_tick: f64) -> Result<Samples, Failure> {
-        let count = recorder.intervals().len();
+    fn samples(&self, recorded: &Recorded, ns_per_tick: f64) -> Result<Samples, Failure> {
+        let count = recorded.intervals().len();
         let mut intervals = Vec::with_capacity(count);
-        for (index, ticks) in recorder.intervals().iter().enumerate() {
+        for (index, ticks) in recorded.intervals().iter().enumerate() {
             let start_s = index as f64 * self.interval_s;
             // The last interval includes calls that ended later.
             let is_last = index + 1 == count;
@@ -252,7 +252,7 @@ impl Sum {
                 intervals.push(Interval { start_s, elapsed_s, histogram });
             }
         }
-        let latency = to_nanoseconds(&recorder.total(), ns_per_tick)?;
+        let latency = to_nanoseconds(&recorded.total(), ns_per_tick)?;
         Ok(Samples { latency, intervals })
     }
 }
@@ -287,6 +287,7 @@ const QUESTIONS: u64 = 3;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::latency::Recorder;
     use crate::load::measurement::Arrivals;
     use crate::load::{Operation, Rate};
 
@@ -303,10 +304,10 @@ mod tests {
                 recorder.select(index);
                 recorder.record(ticks_of(*ns));
             }
-            recorder
+            recorder.finish()
         };
         let tally = Tally {
-            recorders: latencies_ns.iter().map(recorder).collect(),
+            recorded: latencies_ns.iter().map(recorder).collect(),
             lost: vec![0; latencies_ns.len()],
             is_stuck: false,
             is_interrupted: false,
@@ -361,7 +362,7 @@ mod tests {
     }
 
     fn overrun(sent: u64, overran: u64, never_sent: u64, force: bool) -> Measurement {
-        let service = Recorder::new(1).unwrap();
+        let service = Recorder::new(1).unwrap().finish();
         let planned = sent + never_sent;
         let tally = OpenTally { service, planned, sent, late: 1, overran, never_sent };
         let workload =

@@ -53,6 +53,13 @@ impl LongHead {
     }
 }
 
+/// The first or the second eight bytes of a block, as they lie in memory.
+#[inline(always)]
+const fn half(block: [u8; BLOCK_BYTES], at: usize) -> u64 {
+    let from_lowest = if cfg!(target_endian = "little") { at } else { 1 - at };
+    (u128::from_ne_bytes(block) >> (64 * from_lowest)) as u64
+}
+
 /// The first word of a message with the bytes before it, which are zero.
 #[inline(always)]
 const fn first_pair(first: [u8; 4]) -> u64 {
@@ -124,12 +131,13 @@ impl Short {
     #[inline(always)]
     pub fn pairs<const N: usize>(&self) -> [u64; N] {
         let mut pairs = [0; N];
-        if let Some(chunks) = self.bytes[PAIRS_AT..].as_chunks().0.first_chunk::<N>() {
-            // Not by `map` of arrays, which a compiler may leave out of line.
-            pairs
-                .iter_mut()
-                .zip(chunks)
-                .for_each(|(pair, bytes)| *pair = u64::from_ne_bytes(*bytes));
+        // By blocks, as they were stored: a load of two halves of different blocks, which a compiler may choose,
+        // waits until both stores have left the processor's store buffer.
+        let blocks = self.bytes[PAIRS_AT..].as_chunks().0.get(..N.div_ceil(2)).unwrap_or_default();
+        for (two, block) in pairs.chunks_mut(2).zip(blocks) {
+            for (at, pair) in two.iter_mut().enumerate() {
+                *pair = half(*block, at);
+            }
         }
         pairs
     }
