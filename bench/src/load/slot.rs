@@ -177,11 +177,12 @@ impl Part {
 
     #[inline]
     fn prepare(&mut self, client: &Client) -> Result<(), Backpressure> {
-        let check = Check::new(self.verify, self.seed);
-        self.seed = check.seed;
+        if self.share.op != Operation::Null {
+            self.seed = Check::new(self.verify, self.seed).seed;
+        }
         match self.share.op {
             Operation::Null => {}
-            Operation::Echo => refresh(&mut self.payload, check),
+            Operation::Echo => refresh(&mut self.payload, Check::new(self.verify, self.seed)),
             Operation::Read => match self.take_memory(client)? {
                 Memory::Private(mut bulk) => {
                     bulk.set_len(self.share.call_bytes);
@@ -194,8 +195,8 @@ impl Part {
             },
             Operation::Write => {
                 let mut memory = self.take_memory(client)?;
-                if check.verify != Verify::Off {
-                    memory.fill(check.seed, &mut self.payload);
+                if self.verify != Verify::Off {
+                    memory.fill(self.seed, &mut self.payload);
                 }
                 match memory {
                     Memory::Private(bulk) => self.spec.add_argument(bulk),
@@ -221,12 +222,12 @@ impl Part {
     #[inline]
     fn call(&mut self, client: &Client, token: Token) -> Result<(), Backpressure> {
         let Share { op, call_bytes, reply_bytes, .. } = self.share;
-        let check = Check::new(self.verify, self.seed).to_wire();
+        let check = Check::new(self.verify, self.seed);
         let started = match op {
             Operation::Null => client.call(NULL, token, &mut self.spec, |_| {}),
             Operation::Echo => client.call(ECHO, token, &mut self.spec, |args| {
                 args.u32(reply_bytes as u32);
-                args.u32(check);
+                args.u32(check.to_wire());
                 args.opaque(&self.payload);
             }),
             Operation::Read => client.call(READ, token, &mut self.spec, |args| {
@@ -234,7 +235,7 @@ impl Part {
                 args.u32(call_bytes as u32);
             }),
             Operation::Write => client.call(WRITE, token, &mut self.spec, |args| {
-                args.u32(check);
+                args.u32(check.to_wire());
                 args.bulk();
             }),
         };

@@ -58,12 +58,14 @@ impl PlainCall {
     #[inline(always)]
     pub const fn parse(xid: [u8; 4], pairs: &[Pair; CALL_PAIRS]) -> Option<Self> {
         let [version, kind, lists, direction, program, procedure, credential, verifier] = *pairs;
-        let other = ((version ^ pair(v1::VERSION, 0)) & FIRST)
-            | kind
+        // First: messages of version two, and calls with a credential, leave here.
+        if is_other_version(version) || credential != NOTHING {
+            return None;
+        }
+        let other = kind
             | lists
             | (direction ^ with_first(xid, CALL))
             | ((program ^ pair(RPC_VERSION, 0)) & FIRST)
-            | credential
             | verifier;
         if other != NOTHING {
             return None;
@@ -123,12 +125,10 @@ impl PlainReply {
     #[inline(always)]
     pub const fn parse(xid: [u8; 4], pairs: &[Pair; REPLY_PAIRS]) -> Option<Self> {
         let [version, kind, lists, direction, accepted, success] = *pairs;
-        let other = ((version ^ pair(v1::VERSION, 0)) & FIRST)
-            | kind
-            | lists
-            | (direction ^ with_first(xid, REPLY))
-            | accepted
-            | success;
+        if is_other_version(version) {
+            return None;
+        }
+        let other = kind | lists | (direction ^ with_first(xid, REPLY)) | accepted | success;
         if other != NOTHING {
             return None;
         }
@@ -158,6 +158,12 @@ impl PlainReply {
 #[inline(always)]
 pub const fn says_reply(pairs: &[Pair; REPLY_PAIRS]) -> bool {
     words(pairs[3]).1 == REPLY
+}
+
+/// True if a message with this first pair is not of version one.
+#[inline(always)]
+const fn is_other_version(version: Pair) -> bool {
+    (version ^ pair(v1::VERSION, 0)) & FIRST != NOTHING
 }
 
 /// The pair that lies in memory as these two words do on the wire.

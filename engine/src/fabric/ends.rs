@@ -7,6 +7,7 @@ use super::sim::SimEnds;
 #[cfg(feature = "verbs")]
 use super::verbs::VerbsEnds;
 use super::{Head, QpId, Short};
+use crate::mem::Buf;
 use std::rc::Rc;
 
 /// A connection of which a short message was taken.
@@ -87,6 +88,13 @@ pub trait ShortEnds {
 
     /// As [`Fabric::send_room`](super::Fabric::send_room).
     fn send_room(&self) -> usize;
+
+    /// As [`Fabric::post_recv`](super::Fabric::post_recv) of the receive of a message of this connection, behind the
+    /// sends of the next flush. Returns it where that cannot be done now, or ever.
+    #[inline(always)]
+    fn give_back(&self, receive: Buf) -> Option<Buf> {
+        Some(receive)
+    }
 }
 
 impl ShortEnds for Ends {
@@ -115,5 +123,10 @@ impl ShortEnds for Ends {
     #[inline(always)]
     fn send_room(&self) -> usize {
         each!(self, ends => ends.send_room())
+    }
+
+    #[inline(always)]
+    fn give_back(&self, receive: Buf) -> Option<Buf> {
+        each!(self, ends => ends.give_back(receive))
     }
 }

@@ -200,10 +200,11 @@ impl Short {
         message: &Self,
         bytes: usize,
     ) {
-        let blocks = (SLOT_MESSAGE_AT + bytes).div_ceil(BLOCK_BYTES);
-        for (to, from) in self.slot_mut().iter_mut().zip(message.slot()).take(blocks) {
-            *to = *from;
-        }
+        // The head fills whole blocks before these.
+        let first = (1 + WORDS) * WORD_BYTES / BLOCK_BYTES;
+        let end = (SLOT_MESSAGE_AT + bytes).div_ceil(BLOCK_BYTES);
+        let blocks = self.slot_mut().iter_mut().zip(message.slot()).take(end).skip(first);
+        blocks.for_each(|(to, from)| *to = *from);
         self.set_head(head);
         self.set_taken(bytes);
     }

@@ -244,7 +244,7 @@ impl CoreCell {
         if is_plain {
             self.count_handled(lane, 1, &handled);
             if let Some(message) = message {
-                self.reactor().repost(qp, message);
+                self.reactor().repost_short(qp, ends, message);
             }
             return None;
         }

@@ -153,6 +153,10 @@ impl CoreCell {
                 self.on_message(received, up);
             }
         }
+        // Answers by a device do not wait for the rest of the turn, which takes longer than a flush.
+        if self.lane.polls_first && events > shorts {
+            self.reactor().fabric.flush();
+        }
         let mut is_waiting = false;
         if batch.has_others() {
             *lane = None;

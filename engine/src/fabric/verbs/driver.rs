@@ -16,7 +16,7 @@ use super::ends::DirtyPairs;
 use super::memory::LentMemory;
 use super::objects::{CompletionQueue, CqBroken};
 use super::park::Sleeper;
-use super::poll::{Outbox, Outcome, arrived, is_write};
+use super::poll::{Outbox, Outcome, arrived, is_message};
 use super::queue_pair::{End, QueuePair};
 use super::reminder::{self, Reminder};
 use super::work_id::{PLACES_MAX, Queue, WorkId};
@@ -162,19 +162,29 @@ impl VerbsFabric {
 
     #[inline]
     fn poll_queues(&mut self, out: &mut Completions) {
+        // Nearly always: a core has one queue unless it uses several devices, or very many connections.
+        if self.queues.len() == 1 {
+            return self.drain_queue(0, out);
+        }
         let mut first = self.first_queue;
         in_turn(&mut first, self.queues.len(), |at| {
-            let mut room = out.room().min(BATCH);
-            while room > 0 && self.poll_queue(at, room, Some(&mut *out)) == room {
-                room = out.room().min(BATCH);
-            }
+            self.drain_queue(at, out);
             out.room() > 0
         });
         self.first_queue = first;
     }
 
-    /// Takes at most `room` completions of a queue, and says how many there were.
+    /// Takes completions of a queue while there are any, and room for them.
     #[inline]
+    fn drain_queue(&mut self, at: usize, out: &mut Completions) {
+        let mut room = out.room().min(BATCH);
+        while room > 0 && self.poll_queue(at, room, Some(&mut *out)) == room {
+            room = out.room().min(BATCH);
+        }
+    }
+
+    /// Takes at most `room` completions of a queue, and says how many there were.
+    #[inline(always)]
     fn poll_queue(&mut self, at: usize, room: usize, mut out: Option<&mut Completions>) -> usize {
         match self.queues[at].queue.poll(&mut self.batch[..room]) {
             Ok(completions) => {
@@ -261,28 +271,30 @@ impl Table {
         if !id.is_of(pair.id) {
             return;
         }
-        let outcome = match is_write(completion) {
-            true => Outcome::Failed(DownCause::PeerMisbehaved("it wrote with immediate data")),
-            false => Outcome::of(completion.status, id.queue()),
-        };
         let mut outbox = Outbox { batch: out, late: &mut self.late };
-        let outcome = match (id.queue(), outcome) {
-            (Queue::Recv, Outcome::Done) => pair
-                .on_arrived(arrived(completion), &mut outbox)
-                .map_or_else(Outcome::Failed, |()| Outcome::Done),
-            (Queue::Recv, outcome) => {
-                pair.on_unused(id.position(), &mut outbox);
-                outcome
-            }
-            (Queue::Send, outcome) => pair.on_sent(id.position(), outcome, &mut outbox),
-        };
+        if id.queue() == Queue::Send || !is_message(completion) {
+            let outcome = pair.on_other(id, completion, &mut outbox);
+            return self.settle(id.index() as u32, outcome);
+        }
+        let result = pair.on_arrived(arrived(completion), &mut outbox);
         if pair.has_waiting() {
+            pair.ends().mark();
+        }
+        if let Err(cause) = result {
+            self.end(id.index() as u32, Some(cause));
+        }
+    }
+
+    /// A completion was not of a message.
+    #[inline]
+    fn settle(&mut self, place: u32, outcome: Outcome) {
+        if let Some(pair) = self.pair_at(place).filter(|pair| pair.has_waiting()) {
             pair.ends().mark();
         }
         match outcome {
             Outcome::Done => {}
-            Outcome::Failed(cause) => self.end(id.index() as u32, Some(cause)),
-            Outcome::Flushed => self.end(id.index() as u32, None),
+            Outcome::Failed(cause) => self.end(place, Some(cause)),
+            Outcome::Flushed => self.end(place, None),
         }
     }
 
@@ -359,15 +371,17 @@ impl Table {
     fn flush(&mut self) {
         let mut at = 0;
         while let Some(place) = self.dirty.get(at) {
-            let result = self.pair_at(place).map_or(Ok(false), QueuePair::flush);
+            let pair = self.pair_at(place);
+            let (result, ends) =
+                pair.map_or((Ok(false), None), |pair| (pair.flush(), Some(pair.ends())));
             if let Ok(true) = result {
                 at += 1;
                 continue;
             }
-            self.dirty.swap_remove(at);
-            if let Some(pair) = self.pair_at(place) {
-                pair.ends().unmark();
+            if let Some(ends) = ends {
+                ends.unmark();
             }
+            self.dirty.swap_remove(at);
             if let Err(cause) = result {
                 self.suspect(place, cause);
             }

@@ -5,6 +5,8 @@
 
 use super::super::{Head, LongHead, Short, ShortEnds};
 use super::post::Piece;
+use crate::mem::Buf;
+use crate::mem::budget::RECVS_BEHIND_MAX;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::fmt;
 use std::ptr::NonNull;
@@ -12,6 +14,8 @@ use std::rc::Rc;
 
 /// Messages that can wait for the next flush. Others are posted.
 const SLOTS: usize = 16;
+
+const _: () = assert!(RECVS_BEHIND_MAX == 1, "the late receive");
 
 /// Places of queue pairs that have posted something since the last flush, or have something left from it.
 #[derive(Debug)]
@@ -47,6 +51,10 @@ pub struct VerbsEnds {
     /// It is among those.
     is_dirty: Cell<bool>,
     is_live: Cell<bool>,
+    /// Messages can be sent: nothing has to be waited for any more.
+    is_open: Cell<bool>,
+    /// A receive for which the sends of the next flush do not wait ([`RECVS_BEHIND_MAX`]).
+    late_receive: Cell<Option<Buf>>,
     /// Requests of the reactor that are in slots here or in the send queue.
     asked: Cell<u32>,
     asked_max: u32,
@@ -82,6 +90,8 @@ impl VerbsEnds {
             dirty: Rc::clone(dirty),
             is_dirty: Cell::new(false),
             is_live: Cell::new(true),
+            is_open: Cell::new(false),
+            late_receive: Cell::new(None),
             asked: Cell::new(0),
             asked_max,
             inline_bytes: inline_bytes as usize,
@@ -109,6 +119,30 @@ impl VerbsEnds {
     #[inline]
     pub(super) fn unmark(&self) {
         self.is_dirty.set(false);
+    }
+
+    /// Messages can be sent from now on.
+    pub(super) fn open(&self) {
+        self.is_open.set(true);
+    }
+
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open.get()
+    }
+
+    /// Takes the receive that is to be posted behind sends.
+    #[inline]
+    pub(super) fn take_late(&self) -> Option<Buf> {
+        self.late_receive.take()
+    }
+
+    #[inline]
+    pub(super) fn has_late(&self) -> bool {
+        let late = self.late_receive.take();
+        let is_some = late.is_some();
+        self.late_receive.set(late);
+        is_some
     }
 
     /// Requests of the reactor that the queue pair can take.
@@ -146,6 +180,13 @@ impl VerbsEnds {
         // SAFETY: nothing changes a slot before it is free, and a shared borrow for this step is the only one.
         let message = unsafe { &*self.slot(number).get() }.bytes();
         Some(Piece { first: NonNull::from(message).cast(), bytes: message.len() as u32, key: 0 })
+    }
+
+    /// As [`VerbsEnds::take_written`], if there is exactly one.
+    #[inline]
+    pub(super) fn take_only_written(&self) -> Option<Piece> {
+        let is_one = self.written.get().wrapping_sub(self.queued.get()) == 1;
+        if is_one { self.take_written() } else { None }
     }
 
     /// The device has copied the oldest message that was taken.
@@ -198,12 +239,24 @@ impl ShortEnds for VerbsEnds {
     fn send_room(&self) -> usize {
         self.room() as usize
     }
+
+    #[inline]
+    fn give_back(&self, receive: Buf) -> Option<Buf> {
+        if !self.is_live.get() || !self.is_open() || self.has_late() {
+            return Some(receive);
+        }
+        self.late_receive.set(Some(receive));
+        self.mark();
+        None
+    }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::super::LineHead;
     use super::*;
+    use crate::mem::{BufPool, Region};
+    use crate::sys::mmap::{Mapping, PageRequest};
 
     const ASKED_MAX: u32 = 20;
     const INLINE_BYTES: u32 = 100;
@@ -283,5 +336,33 @@ mod tests {
         ends.end();
         assert_eq!((ends.asked.get(), ends.has_written()), (1, false), "one is in the send queue");
         assert!(ends.room() == 0 && !send(&ends, 4, 60));
+    }
+
+    #[test]
+    fn only_a_single_message_is_taken_alone() {
+        let (_, ends) = ends();
+        assert!(ends.take_only_written().is_none());
+        assert!(send(&ends, 1, 60) && send(&ends, 2, 60));
+        assert!(ends.take_only_written().is_none(), "two");
+        assert!(ends.take_written().is_some());
+        assert!(ends.take_only_written().is_some() && !ends.has_written());
+    }
+
+    /// Give back receives before and after messages can be sent. Expect one to be kept, and none after the end.
+    #[test]
+    fn one_receive_is_kept_for_the_next_flush_once_messages_can_be_sent() {
+        let (dirty, ends) = ends();
+        let region =
+            Region::from_mapping(Mapping::anonymous(4096, PageRequest::default()).unwrap());
+        let pool = BufPool::new(region, 256, 5).unwrap();
+        let receive = || pool.take().unwrap();
+        assert!(ends.give_back(receive()).is_some() && dirty.is_empty(), "not open");
+        ends.open();
+        assert!(ends.give_back(receive()).is_none());
+        assert_eq!((ends.has_late(), dirty.get(0)), (true, Some(7)));
+        assert!(ends.give_back(receive()).is_some() && ends.has_late(), "the second");
+        assert!(ends.take_late().is_some() && ends.take_late().is_none());
+        ends.end();
+        assert!(ends.give_back(receive()).is_some() && !ends.has_late());
     }
 }

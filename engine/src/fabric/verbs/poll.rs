@@ -67,12 +67,22 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// Outcome for a request of `queue` with this completion status.
-    pub(super) fn of(status: u32, queue: Queue) -> Self {
+    /// Outcome of a request of `queue`, but for a message that has arrived.
+    pub(super) fn of(wc: &ibv_wc, queue: Queue) -> Self {
+        match (wc.status, queue) {
+            (ibv_wc_status::IBV_WC_SUCCESS, Queue::Send) => Self::Done,
+            (ibv_wc_status::IBV_WC_SUCCESS, Queue::Recv) => {
+                Self::Failed(DownCause::PeerMisbehaved("it wrote with immediate data"))
+            }
+            (status, queue) => Self::of_error(status, queue),
+        }
+    }
+
+    #[cold]
+    fn of_error(status: u32, queue: Queue) -> Self {
         use ibv_wc_status::*;
         let failed = |error| Self::Failed(DownCause::WorkRequest(error));
         match (status, queue) {
-            (IBV_WC_SUCCESS, _) => Self::Done,
             (IBV_WC_WR_FLUSH_ERR, _) => Self::Flushed,
             // The second is the status of rxe for a message that is longer than its receive.
             (IBV_WC_LOC_LEN_ERR, _) | (IBV_WC_LOC_QP_OP_ERR, Queue::Recv) => {
@@ -117,12 +127,17 @@ impl Outcome {
     }
 }
 
+/// True if a completion of a receive is that of a message.
+#[inline]
+pub(super) fn is_message(wc: &ibv_wc) -> bool {
+    wc.status == ibv_wc_status::IBV_WC_SUCCESS && !is_write(wc)
+}
+
 /// The peer used a receive up without a message: RPC-over-RDMA has no use for RDMA Write With
 /// Immediate.
 #[inline]
-pub(super) fn is_write(wc: &ibv_wc) -> bool {
-    wc.status == ibv_wc_status::IBV_WC_SUCCESS
-        && wc.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM
+fn is_write(wc: &ibv_wc) -> bool {
+    wc.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM
 }
 
 /// The message that a successful completion of a receive stands for.

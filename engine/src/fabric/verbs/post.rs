@@ -163,6 +163,34 @@ impl SendChain {
         }
     }
 
+    /// Fills in the request in `place` for a message that is copied (number, if it is signalled, and its bytes, at least
+    /// one), and posts it: as [`SendChain::set`] and [`SendChain::post`] do.
+    ///
+    /// # Safety
+    /// `qp` is alive and the one this was made for, and the message is valid for reads.
+    #[inline]
+    pub(super) unsafe fn post_short(
+        &mut self,
+        qp: NonNull<ibv_qp>,
+        place: usize,
+        (id, is_signalled, message): (u64, bool, Piece),
+    ) -> Result<(), NotPosted> {
+        self.pieces[place] = message.into();
+        let request = &mut self.requests[place];
+        request.wr_id = id;
+        request.next = null_mut();
+        request.sg_list = &raw mut self.pieces[place];
+        request.num_sge = 1;
+        request.opcode = ibv_wr_opcode::IBV_WR_SEND;
+        let signalled = if is_signalled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
+        request.send_flags = ibv_send_flags::IBV_SEND_INLINE.0 | signalled;
+        request.imm_data_invalidated_rkey_union.invalidated_rkey = 0;
+        let mut bad = null_mut();
+        // SAFETY: the request was just filled in, and the caller vouches for the rest.
+        let error = unsafe { (self.post)(qp.as_ptr(), request, &mut bad) };
+        if error == 0 { Ok(()) } else { Err(not_posted(error, request, bad, 1, |bad| bad)) }
+    }
+
     #[inline]
     fn set_piece(&mut self, place: usize, piece: Piece, even_if_empty: bool) {
         self.pieces[place] = piece.into();
@@ -428,6 +456,40 @@ mod tests {
             |errno| NotPosted { posted: 0, error: io::Error::from_raw_os_error(errno) }.cause();
         assert_eq!(cause(libc::ENOTCONN), DownCause::PeerDied);
         assert_eq!(cause(libc::EINVAL), DownCause::DeviceFailed);
+    }
+
+    /// Post a short message in the place of a request with a key. Expect the same request as of `set` and `post`.
+    #[test]
+    fn a_short_message_is_posted_like_any_inline_send() {
+        ROOM.set(usize::MAX);
+        let message = piece(68);
+        let send = Operation::Send { message, inline: true, invalidate: None };
+        for is_signalled in [false, true] {
+            let mut chain = chain(4);
+            chain.set(2, 5, is_signalled, &send);
+            let expected = post(&mut chain, 2, 1).1;
+            chain.set(2, 4, true, &Operation::Invalidate { key: 9 });
+            chain.set(1, 3, true, &send);
+            assert!(post(&mut chain, 1, 2).0.is_ok());
+            SEEN.with_borrow_mut(Vec::clear);
+            let request = (5, is_signalled, message);
+            // SAFETY: the recording driver looks at no queue pair and at no memory.
+            let result = unsafe { chain.post_short(NonNull::dangling(), 2, request) };
+            assert!(result.is_ok());
+            assert_eq!(SEEN.with_borrow(Clone::clone), expected);
+            assert_eq!((chain.pieces[2].length, chain.pieces[2].lkey), (68, 7));
+        }
+    }
+
+    #[test]
+    fn a_short_message_that_the_driver_has_no_room_for_was_not_posted() {
+        SEEN.with_borrow_mut(Vec::clear);
+        ROOM.set(0);
+        let mut chain = chain(4);
+        // SAFETY: as above.
+        let result = unsafe { chain.post_short(NonNull::dangling(), 3, (5, false, piece(68))) };
+        let refused = result.unwrap_err();
+        assert_eq!((refused.posted, refused.still_alive()), (0, Ok(true)));
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! queue, or when the queue pair is destroyed: never before. For devices of which that is not enough,
 //! see `send_queue`.
 
+mod flush;
+
+use super::super::ShortEnds;
 use super::super::send_queue::SendQueue;
 use super::super::{
     Access, CompletionKind, DownCause, ExposeError, FabricError, Full, QpId, RemoteSlice, Revoked,
@@ -17,8 +20,8 @@ use super::poll::{Arrived, Outbox, Outcome};
 use super::post::{Binding, Operation, Piece, RecvChain, SendChain};
 use super::recv_queue::RecvQueue;
 use super::work_id::{Queue, WorkId};
-use crate::mem::budget::RECVS_BEHIND_MAX;
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
+use rdma_sys::ibv_wc;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -115,8 +118,6 @@ pub(super) enum End {
 pub(super) struct QueuePair {
     pub(super) id: QpId,
     recvs: RecvQueue<Buf>,
-    /// A receive for which the sends of the next flush do not wait if it is the only one ([`RECVS_BEHIND_MAX`]).
-    late_recv: Option<Buf>,
     recv_chain: RecvChain,
     sends: SendQueue<Sent>,
     send_chain: SendChain,
@@ -136,8 +137,6 @@ pub(super) struct QueuePair {
     is_closed: bool,
     /// The peer's request is answered, or needs no answer.
     is_accepted: bool,
-    /// Messages can be sent: nothing has to be waited for any more.
-    is_open: bool,
     /// A message of the peer arrived.
     has_heard: bool,
     /// A reminder is in the send queue.
@@ -171,7 +170,6 @@ impl QueuePair {
         Some(Self {
             id,
             recvs: RecvQueue::new(limits.recv_depth),
-            late_recv: None,
             recv_chain,
             sends,
             send_chain,
@@ -185,7 +183,6 @@ impl QueuePair {
             failed: None,
             is_closed: false,
             is_accepted: link.side == Side::Connecting,
-            is_open: false,
             has_heard: false,
             is_reminding: false,
             has_written: false,
@@ -216,14 +213,13 @@ impl QueuePair {
     /// Queues a receive, or keeps it for the end of the next flush.
     #[inline]
     pub(super) fn post_recv(&mut self, buf: Buf) -> Result<Result<(), DownCause>, Full<Buf>> {
-        if !self.is_live() || self.recvs.room() <= usize::from(self.late_recv.is_some()) {
+        if !self.is_live() || self.recvs.room() <= usize::from(self.ends.has_late()) {
             return Err(Full(buf));
         }
-        if self.is_open && self.late_recv.is_none() {
-            self.late_recv = Some(buf);
-            return Ok(Ok(()));
+        match self.ends.give_back(buf) {
+            Some(buf) => self.queue_recv(buf),
+            None => Ok(Ok(())),
         }
-        self.queue_recv(buf)
     }
 
     #[inline(never)]
@@ -289,26 +285,6 @@ impl QueuePair {
         error.map_or(Ok(Ok(())), |cause| Ok(Err(cause)))
     }
 
-    /// Queues the messages in the ends, which come before everything posted from now on.
-    #[inline]
-    fn queue_shorts(&mut self) {
-        while let Some(message) = self.ends.take_written() {
-            let operation = Operation::Send { message, inline: true, invalidate: None };
-            let signal = std::mem::take(&mut self.has_written);
-            self.queue(Sent::Short, &operation, signal);
-        }
-    }
-
-    #[inline]
-    fn queue(&mut self, sent: Sent, operation: &Operation, signal: bool) {
-        let queued = self.sends.push(sent, signal, operation.source_bytes());
-        debug_assert!(queued.is_ok(), "the send queue holds all that is counted");
-        if let Ok(queued) = queued {
-            let id = WorkId::new(self.id, Queue::Send, queued.number);
-            self.send_chain.set(queued.place, id.0, queued.is_signalled, operation);
-        }
-    }
-
     /// A request in the device's words.
     #[inline]
     fn prepare(&mut self, wr: &SendWr) -> Result<Operation, DownCause> {
@@ -355,38 +331,6 @@ impl QueuePair {
         Ok(Piece { key: key.unwrap_or(whole.key), ..whole })
     }
 
-    /// Posts waiting requests: receives first, then sends, one doorbell for each. The sends of an open connection do not
-    /// wait for its only receive. An error is the end of the connection. True when something is left that a later flush
-    /// may post.
-    #[inline]
-    pub(super) fn flush(&mut self) -> Result<bool, DownCause> {
-        if !self.is_live() {
-            return Ok(false);
-        }
-        let mut is_left = !self.recvs.waiting().is_empty() && self.flush_recvs()?;
-        if !self.is_accepted {
-            self.is_accepted = true;
-            self.link.accept();
-        }
-        self.queue_shorts();
-        if self.sends.waiting() > 0 && (self.is_open || self.open()) {
-            is_left |= self.flush_sends()?;
-        }
-        if self.late_recv.is_some() {
-            is_left |= self.flush_recvs()?;
-        }
-        Ok(is_left)
-    }
-
-    /// True if messages may be sent. Over iWARP the side that connected sends the first one (RFC
-    /// 6581 section 6).
-    #[cold]
-    fn open(&mut self) -> bool {
-        let is_first = self.link.side == Side::Connecting || !self.link.limits.is_iwarp;
-        self.is_open = self.link.state.is_established() && (is_first || self.has_heard);
-        self.is_open
-    }
-
     /// A first message may go unnoticed, and has not been answered; see `reminder`.
     pub(super) fn is_unanswered(&self) -> bool {
         let is_first = self.link.side == Side::Connecting && self.link.limits.is_iwarp;
@@ -396,89 +340,9 @@ impl QueuePair {
     /// Queues a reminder of the first message. Nothing to do while that, or another one, is still on
     /// its way.
     pub(super) fn remind(&mut self) {
-        if self.is_open && !self.is_reminding && self.sends.waiting() == 0 {
+        if self.ends.is_open() && !self.is_reminding && self.sends.waiting() == 0 {
             self.is_reminding = true;
             self.queue(Sent::Reminder, &Operation::Mark, true);
-        }
-    }
-
-    #[inline]
-    fn flush_recvs(&mut self) -> Result<bool, DownCause> {
-        // `post_recv` has left a place for it.
-        if let Some(buf) = self.late_recv.take()
-            && let Ok(Err(cause)) = self.queue_recv(buf)
-        {
-            return Err(self.failed.insert(cause).clone());
-        }
-        // SAFETY: the queue pair is alive, as it is live. The buffers are in `recvs` until the
-        // device reports them or it is destroyed, without other accesses to them, and their
-        // registrations live longer: in the link.
-        let result = unsafe { self.recv_chain.post(self.link.qp, self.recvs.waiting()) };
-        match result {
-            Ok(()) => self.recvs.post(self.recvs.waiting().len()),
-            Err(refused) => {
-                self.recvs.post(refused.posted as usize);
-                return refused.still_alive();
-            }
-        }
-        Ok(false)
-    }
-
-    #[inline]
-    fn flush_sends(&mut self) -> Result<bool, DownCause> {
-        let (count, reads) = self.postable();
-        let Some((first, _)) = self.sends.waiting_at(0).filter(|_| count > 0) else {
-            // Reads wait for others; their completions go on with it.
-            return Ok(false);
-        };
-        // SAFETY: as for receives; messages and leases are in `sends`, and short messages in slots of the ends, which
-        // are not free before `settle_posted`. The bytes copied into the request are a whole message that its buffer or
-        // slot has.
-        let result = unsafe { self.send_chain.post(self.link.qp, first, count) };
-        let posted = result.as_ref().map_or_else(|refused| refused.posted, |()| count);
-        self.reads += if posted == count { reads } else { self.reads_among(posted) };
-        self.settle_posted(posted);
-        self.sends.post(posted);
-        result.map_or_else(|refused| refused.still_alive(), |()| Ok(false))
-    }
-
-    /// Number of waiting requests that can be posted, and the number of Reads among them: no more
-    /// than both sides agreed on, and nothing overtakes one that has to wait.
-    #[inline]
-    fn postable(&mut self) -> (u32, u16) {
-        let room = self.link.limits.reads_out.saturating_sub(self.reads);
-        let (mut count, mut reads) = (0, 0);
-        while let Some((_, sent)) = self.sends.waiting_at(count) {
-            if matches!(sent, Sent::Read { .. }) {
-                if reads == room {
-                    break;
-                }
-                reads += 1;
-            }
-            count += 1;
-        }
-        (count, reads)
-    }
-
-    #[cold]
-    fn reads_among(&mut self, posted: u32) -> u16 {
-        let is_read =
-            |ahead: &u32| matches!(self.sends.waiting_at(*ahead), Some((_, Sent::Read { .. })));
-        (0..posted).filter(is_read).count() as u16
-    }
-
-    /// Buffers of messages that were copied go back at once, and windows have their keys.
-    #[inline]
-    fn settle_posted(&mut self, posted: u32) {
-        for ahead in 0..posted {
-            match self.sends.waiting_at(ahead) {
-                Some((_, Sent::Inline(message))) => *message = None,
-                Some((_, Sent::Short)) => self.ends.free_slot(),
-                Some((_, Sent::Bind { window, key })) => {
-                    self.link.memory.set_window_key(*window, *key);
-                }
-                _ => {}
-            }
         }
     }
 
@@ -502,9 +366,26 @@ impl QueuePair {
         Ok(())
     }
 
+    /// The device reported anything but a message. Returns its meaning for the connection.
+    pub(super) fn on_other(
+        &mut self,
+        id: WorkId,
+        completion: &ibv_wc,
+        out: &mut Outbox<'_>,
+    ) -> Outcome {
+        let outcome = Outcome::of(completion, id.queue());
+        match id.queue() {
+            Queue::Send => self.on_sent(id.position(), outcome, out),
+            Queue::Recv => {
+                self.on_unused(id.position(), out);
+                outcome
+            }
+        }
+    }
+
     /// The device gave a receive back unused.
     #[cold]
-    pub(super) fn on_unused(&mut self, place: u32, out: &mut Outbox<'_>) {
+    fn on_unused(&mut self, place: u32, out: &mut Outbox<'_>) {
         if let Some(buf) = self.recvs.take(place) {
             out.push(self.id, CompletionKind::RecvFlushed { buf });
         }
@@ -513,12 +394,7 @@ impl QueuePair {
 
     /// The device reported a request. Returns its meaning for the connection.
     #[inline]
-    pub(super) fn on_sent(
-        &mut self,
-        position: u32,
-        outcome: Outcome,
-        out: &mut Outbox<'_>,
-    ) -> Outcome {
+    fn on_sent(&mut self, position: u32, outcome: Outcome, out: &mut Outbox<'_>) -> Outcome {
         let Some(sent) = self.sends.report(position) else { return Outcome::Done };
         let outcome = match sent {
             Sent::Message(_) | Sent::Inline(_) | Sent::Short => outcome.of_message(),
@@ -714,7 +590,7 @@ impl QueuePair {
             sent.uncount(&self.ends, &mut self.own);
             end_read(id, sent, out);
         }
-        for buf in self.late_recv.take().into_iter().chain(self.recvs.take_waiting()) {
+        for buf in self.ends.take_late().into_iter().chain(self.recvs.take_waiting()) {
             out.push(id, CompletionKind::RecvFlushed { buf });
         }
     }
@@ -785,7 +661,6 @@ fn end_read(id: QpId, sent: Sent, out: &mut Outbox<'_>) {
     }
 }
 
-const _: () = assert!(RECVS_BEHIND_MAX == 1, "the late receive");
 const TOO_LONG: DownCause = DownCause::WorkRequest(WrError::Length);
 const REGISTRATION: DownCause = DownCause::Overrun("memory that can be registered");
 

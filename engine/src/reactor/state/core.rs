@@ -1,7 +1,7 @@
 //! A core's state: everything that one thread owns, and the steps that all parts of it share.
 
 use crate::config::Config;
-use crate::fabric::{AnyFabric, ConnId, DownCause, Fabric};
+use crate::fabric::{AnyFabric, ConnId, DownCause, Ends, Fabric, ShortEnds};
 use crate::mem::{Buf, Bulk, BulkPool, Slab};
 use crate::reactor::pending::ended_calls::{GivenUp, OwedAnswer};
 use crate::reactor::pending::goodbye::{Leaving, Moving};
@@ -235,6 +235,16 @@ impl Reactor {
             return;
         }
         drop(self.fabric.post_recv(conn, message));
+    }
+
+    /// The same of a short message, whose connection may take its receive back without the driver.
+    #[inline(always)]
+    pub(in crate::reactor) fn repost_short(&mut self, conn: ConnId, ends: &Ends, message: Buf) {
+        let is_like_any = !self.dialect.chains() && !self.grants.any_sheds();
+        let left = if is_like_any { ends.give_back(message) } else { Some(message) };
+        if let Some(message) = left {
+            self.repost(conn, message);
+        }
     }
 
     pub(in crate::reactor) fn close_misbehaving(&mut self, conn: ConnId, why: PeerMisbehaved) {
