@@ -153,8 +153,10 @@ impl CoreCell {
                 self.on_message(received, up);
             }
         }
-        // Answers by a device do not wait for the rest of the turn, which takes longer than a flush.
-        if self.lane.polls_first && events > shorts {
+        // Answers to short messages of a device do not wait for the rest of the turn, if that sends nothing itself: it
+        // takes longer than a flush.
+        let takes_from_device = self.lane.polls_first && self.lane.takes_received;
+        if takes_from_device && events > shorts && !batch.has_others() && !up.polls() {
             self.reactor().fabric.flush();
         }
         let mut is_waiting = false;

@@ -9,15 +9,15 @@ use super::{QueuePair, Sent};
 use crate::mem::Buf;
 
 impl QueuePair {
-    /// Posts waiting requests: receives first, then sends, one doorbell for each. The sends of an open connection do not
-    /// wait for its only receive. An error is the end of the connection. True when something is left that a later flush
-    /// may post.
+    /// Posts waiting requests: receives first, then sends, one doorbell for each. If the only receive is the late one
+    /// (`give_back` of the ends), the sends do not wait for it. An error is the end of the connection. True when something
+    /// is left that a later flush may post.
     #[inline]
     pub(in super::super) fn flush(&mut self) -> Result<bool, DownCause> {
         if !self.is_live() {
             return Ok(false);
         }
-        let mut is_left = !self.recvs.waiting().is_empty() && self.flush_recvs()?;
+        let mut is_left = !self.recvs.waiting().is_empty() && self.flush_all_recvs()?;
         if !self.is_accepted {
             self.is_accepted = true;
             self.link.accept();
@@ -100,11 +100,20 @@ impl QueuePair {
         }
     }
 
-    /// Posts the receive that has waited for the sends.
+    /// Posts the late receive with the others, in one call.
+    fn flush_all_recvs(&mut self) -> Result<bool, DownCause> {
+        match self.ends.take_late() {
+            Some(receive) => self.post_late(receive),
+            None => self.flush_recvs(),
+        }
+    }
+
+    /// Posts the late receive, and all that wait.
     #[inline]
     fn post_late(&mut self, receive: Buf) -> Result<bool, DownCause> {
-        // There is a place for it: `post_recv` has left one, and so has its own message.
-        if let Ok(Err(cause)) = self.queue_recv(receive) {
+        let queued = self.queue_recv(receive);
+        debug_assert!(queued.is_ok(), "receives never exceed those of the budget");
+        if let Ok(Err(cause)) = queued {
             return Err(self.failed.insert(cause).clone());
         }
         self.flush_recvs()
