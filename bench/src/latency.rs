@@ -49,7 +49,7 @@ impl Recorder {
         self.current = interval.min(self.intervals.len() - 1);
     }
 
-    /// What was recorded.
+    /// The recorded samples.
     pub(crate) fn finish(self) -> Recorded {
         Recorded { intervals: self.intervals.into_iter().map(Interval::finish).collect() }
     }

@@ -74,8 +74,8 @@ pub(crate) struct MainJobArgs {
     pub(crate) cores: Option<CoreList>,
     #[command(flatten)]
     pub(crate) profile: ProfileArgs,
-    /// Number of repeats; results are medians [default: 5, fewer on a machine so busy that they take
-    /// twice as long]
+    /// Number of repeats; results are medians [default: 5, fewer if they would take over 30 s
+    /// and twice the time that they measure]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) repeats: Option<u32>,
     /// Time per measurement

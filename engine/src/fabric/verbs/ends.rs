@@ -1,5 +1,6 @@
-//! The ends of a connection, by which the lane sends short messages: each is copied into a slot and goes into the
-//! connection's send queue with the next flush or post. What is in both the queue pair and its ends is kept here.
+//! The ends of a connection, by which the lane sends short messages: each is copied into a slot, and posted with the next
+//! flush. The lane gives the receives of short messages back here, one for each flush. What is in both the queue pair and
+//! its ends is kept here.
 //!
 //! Messages that arrive come from the completion queue of all connections: nothing can be taken here.
 

@@ -67,7 +67,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// Outcome of a request of `queue`, but for a message that has arrived.
+    /// Outcome of a request of `queue`. Messages that arrived have none.
     pub(super) fn of(wc: &ibv_wc, queue: Queue) -> Self {
         match (wc.status, queue) {
             (ibv_wc_status::IBV_WC_SUCCESS, Queue::Send) => Self::Done,

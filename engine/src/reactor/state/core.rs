@@ -237,11 +237,11 @@ impl Reactor {
         drop(self.fabric.post_recv(conn, message));
     }
 
-    /// The same of a short message, whose connection may take its receive back without the driver.
+    /// The same of a short message, whose connection may take its receive back without the driver. Chained receives
+    /// do not come here.
     #[inline(always)]
     pub(in crate::reactor) fn repost_short(&mut self, conn: ConnId, ends: &Ends, message: Buf) {
-        let is_like_any = !self.dialect.chains() && !self.grants.any_sheds();
-        let left = if is_like_any { ends.give_back(message) } else { Some(message) };
+        let left = if self.grants.any_sheds() { Some(message) } else { ends.give_back(message) };
         if let Some(message) = left {
             self.repost(conn, message);
         }
