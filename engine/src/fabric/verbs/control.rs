@@ -227,12 +227,10 @@ impl ControlThread {
         };
         let connection =
             Connection::connecting(number, id, peer, core, private_data, deadline, waiting);
-        let timeout = connection.time_left(self.environment.config.handshake_timeout);
-        let begun = connection.id.resolve_address(peer, timeout);
+        let begun = connection.resolve_address();
         self.connections.insert(number, connection);
-        if let Err(error) = begun {
-            let status = -error.raw_os_error().unwrap_or(0);
-            self.happen(number, Event::Failed(Failure::of(Step::ResolveAddress, status)));
+        if let Err(failure) = begun {
+            self.happen(number, Event::Failed(failure));
         }
     }
 
@@ -311,6 +309,7 @@ impl ControlThread {
         let config = &environment.config;
         match action {
             Action::Nothing | Action::Free => {}
+            Action::ResolveAddress => connection.resolve_address()?,
             Action::ResolveRoute => self.resolve_route(connection)?,
             Action::Connect => {
                 self.make_parts(connection)?;
@@ -326,7 +325,7 @@ impl ControlThread {
         Ok(())
     }
 
-    /// The device is known: is it the right one, and where is the way?
+    /// The device is known: is it the right one, and where is the path?
     fn resolve_route(&mut self, connection: &mut Connection) -> Result<(), Failure> {
         let caps = self.attach(connection)?;
         let config = &self.environment.config;
@@ -402,6 +401,7 @@ fn translated(event: CmEvent) -> Option<Event> {
     let failed = |step, said| Event::Failed(Failure::Manager { step, status, said });
     Some(match kind {
         RDMA_CM_EVENT_ADDR_RESOLVED => Event::AddressResolved,
+        RDMA_CM_EVENT_ADDR_ERROR if status == -libc::ETIMEDOUT => Event::AddressTimedOut,
         RDMA_CM_EVENT_ADDR_ERROR => failed(Step::ResolveAddress, Box::default()),
         RDMA_CM_EVENT_ROUTE_RESOLVED => Event::RouteResolved,
         RDMA_CM_EVENT_ROUTE_ERROR => failed(Step::ResolveRoute, Box::default()),

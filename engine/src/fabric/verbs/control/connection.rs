@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 /// Message to a peer whose request is not answered.
 const GIVEN_UP: &[u8] = b"the server could not take the connection";
 
+/// Duration of one try to look up a peer's hardware address. The deadline of the connection ends the last one.
+const LOOK_UP_TIME: Duration = Duration::from_millis(500);
+
 /// Threads that wait for the kernel in the control thread's stead.
 const HELPER_NAME: &str = "spinrpc-rdma-io";
 
@@ -138,6 +141,14 @@ impl Connection {
     pub(super) fn time_left(&self, at_most: Duration) -> Duration {
         let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
         left.unwrap_or(at_most).min(at_most)
+    }
+
+    /// Starts a look-up of the peer's address, or another try of it. Linux asks the network and looks for the answer
+    /// when it is told of one, and at the end; an answer that comes between the question and the wait for it is seen
+    /// at the end only. Hence several short tries, and not a long one.
+    pub(super) fn resolve_address(&self) -> Result<(), Failure> {
+        let begun = self.id.resolve_address(self.peer, LOOK_UP_TIME);
+        begun.map_err(|error| Failure::of(Step::ResolveAddress, -error.raw_os_error().unwrap_or(0)))
     }
 
     /// Feeds an event to the machine. Returns the resulting action, and the state in which the

@@ -37,7 +37,8 @@ fn reason(step: Step, status: i32, said: &[u8], peer: SocketAddr) -> String {
         Step::Rejected => rejected(status, said),
         Step::Disconnected => "the peer took the connection back before it was made".into(),
         Step::DeviceRemoved => "the device was removed".into(),
-        Step::TimedOut(Stage::Way) => format!("no way to {} was found in time", peer.ip()),
+        Step::TimedOut(Stage::Address) => no_address(-libc::ETIMEDOUT, peer),
+        Step::TimedOut(Stage::Path) => format!("no path to {} was found in time", peer.ip()),
         Step::TimedOut(Stage::Answer) => format!("{peer} did not answer in time"),
     }
 }
@@ -127,7 +128,8 @@ mod tests {
             (Step::ResolveAddress, -libc::ETIMEDOUT, "hardware address"),
             (Step::ResolveRoute, -libc::ETIMEDOUT, "no path to 10.8.0.1"),
             (Step::Unreachable, -libc::ETIMEDOUT, "10.8.0.1:7 does not answer: "),
-            (Step::TimedOut(Stage::Way), 0, "no way to 10.8.0.1"),
+            (Step::TimedOut(Stage::Address), 0, "10.8.0.1 did not answer the look-up"),
+            (Step::TimedOut(Stage::Path), 0, "no path to 10.8.0.1"),
             (Step::TimedOut(Stage::Answer), 0, "did not answer in time"),
             (Step::DeviceRemoved, 0, "removed"),
             (Step::Disconnected, 0, "took the connection back"),

@@ -41,6 +41,8 @@ pub(super) enum State {
 pub(super) enum Event {
     /// ADDR_RESOLVED.
     AddressResolved,
+    /// ADDR_ERROR, because the time of one try has passed.
+    AddressTimedOut,
     /// ROUTE_RESOLVED.
     RouteResolved,
     /// ESTABLISHED.
@@ -105,7 +107,7 @@ impl Failure {
 pub(in super::super) enum Step {
     /// Finding the device that leads to the peer.
     ResolveAddress,
-    /// Finding the way.
+    /// Finding the path.
     ResolveRoute,
     /// The handshake.
     Connect,
@@ -124,8 +126,10 @@ pub(in super::super) enum Step {
 /// The stage in which the deadline passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Stage {
-    /// The device and the way.
-    Way,
+    /// The peer's hardware address, and with it the device.
+    Address,
+    /// The path.
+    Path,
     /// The peer's answer.
     Answer,
 }
@@ -135,6 +139,8 @@ pub(in super::super) enum Stage {
 pub(super) enum Action {
     /// Nothing: it changes nothing, or comes too late.
     Nothing,
+    /// Resolve the address, once more.
+    ResolveAddress,
     /// Resolve the route.
     ResolveRoute,
     /// Make the queue pair and send the request.
@@ -174,6 +180,7 @@ impl State {
             (Self::ResolvingAddress, Event::AddressResolved) => {
                 (Self::ResolvingRoute, Action::ResolveRoute)
             }
+            (Self::ResolvingAddress, Event::AddressTimedOut) => (self, Action::ResolveAddress),
             (Self::ResolvingRoute, Event::RouteResolved) => (Self::AwaitingAnswer, Action::Connect),
             (Self::AwaitingAnswer, Event::Established) => (Self::Established, Action::Establish),
             (state, event) => match state.failure(event) {
@@ -227,7 +234,8 @@ impl State {
 
     fn stage(self) -> Stage {
         match self {
-            Self::ResolvingAddress | Self::ResolvingRoute => Stage::Way,
+            Self::ResolvingAddress => Stage::Address,
+            Self::ResolvingRoute => Stage::Path,
             _ => Stage::Answer,
         }
     }
@@ -262,9 +270,10 @@ mod tests {
         State::Gone,
     ];
 
-    fn events() -> [Event; 15] {
+    fn events() -> [Event; 16] {
         [
             Event::AddressResolved,
+            Event::AddressTimedOut,
             Event::RouteResolved,
             Event::Established,
             Event::Failed(Failure::of(Step::Rejected, 8)),
@@ -291,6 +300,7 @@ mod tests {
     /// nothing, and has no action.
     const TABLE: &str = "
         ResolvingAddress AddressResolved -> ResolvingRoute ResolveRoute
+        ResolvingAddress AddressTimedOut -> ResolvingAddress ResolveAddress
         ResolvingAddress Failed -> Gone GiveUp
         ResolvingAddress DeadlinePassed -> Gone GiveUp
         ResolvingAddress Disconnected -> Gone GiveUp
@@ -406,8 +416,8 @@ mod tests {
     #[test]
     fn a_connection_whose_deadline_passes_says_what_was_waited_for() {
         for (state, stage) in [
-            (State::ResolvingAddress, Stage::Way),
-            (State::ResolvingRoute, Stage::Way),
+            (State::ResolvingAddress, Stage::Address),
+            (State::ResolvingRoute, Stage::Path),
             (State::AwaitingAnswer, Stage::Answer),
         ] {
             let failure = Failure::of(Step::TimedOut(stage), 0);
