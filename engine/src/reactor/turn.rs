@@ -475,7 +475,7 @@ impl Reactor {
     /// The lane of the connection that a short message arrived on.
     #[inline]
     pub(super) fn short_lane(&mut self, conn: ConnId) -> Option<Rc<ConnLane>> {
-        Some(Rc::clone(&self.conns.find_for_lane(conn)?.lane))
+        self.conns.lane(conn).cloned()
     }
 
     #[inline]

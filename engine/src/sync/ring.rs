@@ -201,9 +201,9 @@ pub struct Producer<W: Words> {
     in_run: Cell<bool>,
     /// See [`Producer::hold_back`].
     holds_back: Cell<bool>,
-    place: RingEnds,
     /// Begins with the word by which the consumer asks for the bell.
     bell: W::Slots,
+    place: RingEnds,
     words: W,
 }
 

@@ -8,6 +8,7 @@
 //! its connections once in [`round_time`], busy or parked, and then finds a message or an end whose
 //! ring was lost.
 
+mod looks;
 mod sending;
 
 use super::super::{
@@ -18,7 +19,7 @@ use super::config::ShmConfig;
 use super::control::Control;
 use super::core::CoreShared;
 use super::endpoint::ShmEndpoint;
-use super::ends::{Found, Listed, QUICK_LOOKS, ShmEnds};
+use super::ends::{Listed, ShmEnds};
 use super::fetch::FETCH_COST_BYTES;
 use super::layout::Layout;
 use super::queue_pair::{Progress, QueuePair, Seen};
@@ -92,6 +93,8 @@ struct Place {
     /// Index in [`ShmFabric::live`].
     live_at: usize,
     pair: Option<Box<QueuePair>>,
+    /// Its ends: with many connections, a look at the pair costs as much as the rest of a flush.
+    ends: Option<Rc<ShmEnds>>,
 }
 
 impl ShmFabric {
@@ -156,90 +159,13 @@ impl ShmFabric {
     }
 
     #[inline]
+    fn ends_at(&self, place: u32) -> Option<&ShmEnds> {
+        self.places.get(place as usize)?.ends.as_deref()
+    }
+
+    #[inline]
     fn pair_at(&mut self, place: u32) -> Option<&mut QueuePair> {
         self.places.get_mut(place as usize)?.pair.as_deref_mut()
-    }
-
-    /// Takes a short message of the next hot connection that has one. Each is looked at once per turn.
-    #[inline(always)]
-    fn next_of_hot(&mut self, message: &mut Short) -> Option<NextShort> {
-        loop {
-            while self.looks_left > 0 {
-                let Some(ends) = self.hot.get(self.hot_at) else { break };
-                match ends.look(message) {
-                    Found::Short { goes_on } => {
-                        ends.empty_looks.set(0);
-                        let qp = ends.id;
-                        self.scan_is_over = true;
-                        self.look_at_next();
-                        return Some(NextShort { qp, goes_on, is_last: self.looks_left == 0 });
-                    }
-                    Found::Nothing => {
-                        ends.set_burst(false);
-                        let looks = ends.empty_looks.get() + 1;
-                        ends.empty_looks.set(looks);
-                        match looks > self.idle_polls {
-                            true => self.pass_idle(),
-                            false => self.look_at_next(),
-                        }
-                    }
-                    Found::Other => self.pass_long(),
-                }
-            }
-            if self.scan_is_over || !self.wait_a_little() {
-                return None;
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn look_at_next(&mut self) {
-        self.looks_left -= 1;
-        self.hot_at += 1;
-        self.keep_in_hot();
-    }
-
-    /// A hot connection has been silent for long.
-    #[cold]
-    fn pass_idle(&mut self) {
-        let left = self.looks_left.saturating_sub(1);
-        if !self.cool(self.hot_at) {
-            return self.look_at_next();
-        }
-        // Another one has taken its place, and has its look.
-        self.looks_left = left.min(self.hot.len());
-    }
-
-    #[inline(always)]
-    fn keep_in_hot(&mut self) {
-        if self.hot_at >= self.hot.len() {
-            self.hot_at = 0;
-        }
-    }
-
-    #[cold]
-    fn pass_long(&mut self) {
-        self.scan_is_over = true;
-        if let Some(ends) = self.hot.get(self.hot_at) {
-            ends.note_long();
-        }
-        self.look_at_next();
-    }
-
-    /// Polls the hot connections a few more times when the scan found nothing. Most turns are empty, and a
-    /// message waits as long as such a turn takes. Returns true if the caller must scan again.
-    #[inline(never)]
-    fn wait_a_little(&mut self) -> bool {
-        self.scan_is_over = true;
-        let arrived = self.takes_shorts && self.look_quickly();
-        self.looks_left = if arrived { self.hot.len() } else { 0 };
-        arrived
-    }
-
-    /// Returns true if a message arrives within a few looks at a few connections.
-    fn look_quickly(&self) -> bool {
-        let is_here = |ends: &Rc<ShmEnds>| ends.rx.has_arrival();
-        self.hot.len() <= QUICK_HOT_MAX && (0..QUICK_LOOKS).any(|_| self.hot.iter().any(is_here))
     }
 
     /// Receives from the hot connections, or where short messages go by value from those on which
@@ -426,6 +352,7 @@ impl ShmFabric {
         let place = &mut self.places[qp.index() as usize];
         place.generation = place.generation.wrapping_add(1);
         let at = place.live_at;
+        place.ends = None;
         if let Some(pair) = place.pair.take() {
             self.control.mailbox().retire(pair.into_link());
         }
@@ -703,6 +630,7 @@ impl Fabric for ShmFabric {
         let pair = QueuePair::new(id, link, &self.config, Rc::clone(&self.listed))
             .map_err(|error| failed("its queue pair could not be made", Some(error)))?;
         let place = &mut self.places[index as usize];
+        place.ends = Some(Rc::clone(&pair.ends));
         (place.pair, place.live_at) = (Some(Box::new(pair)), self.live.len());
         self.live.push(index);
         // It starts out cold; what came before now has rung no bell.

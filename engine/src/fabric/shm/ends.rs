@@ -124,12 +124,12 @@ pub struct ShmEnds {
     sent: Cell<bool>,
     /// So it is, and has sent a message by value since the last turn ended.
     sends_on: Cell<bool>,
-    /// Violation by the peer, until the driver looks.
-    broken: Cell<Option<Corrupt>>,
     is_broken: Cell<bool>,
     listed: Rc<Listed>,
     pub(super) rx: Consumer<Window>,
     pub(super) tx: Producer<Window>,
+    /// Violation by the peer, until the driver looks.
+    broken: Cell<Option<Corrupt>>,
 }
 
 impl ShmEnds {

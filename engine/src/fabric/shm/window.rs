@@ -245,6 +245,7 @@ impl Words for Window {
 
 /// Slots in a window. An access needs no check: whatever its number, a slot is within them.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct SlotWindow {
     first: NonNull<AtomicU64>,
     /// Of the bytes before a slot.

@@ -10,15 +10,16 @@ use crate::reactor::words::gate::{Gate, Way};
 use spinrpc_proto::requester::{CallSlot, Requester};
 use std::cell::{Cell, RefCell, RefMut};
 
-/// See the module.
+/// See the module. The fields are in the order in which a message needs them.
+#[repr(C)]
 pub(crate) struct ConnLane {
-    pub(in crate::reactor) id: ConnId,
-    /// The ways that the lane may take.
-    pub(in crate::reactor) gate: Cell<Gate>,
-    /// Send-queue places kept for replies.
-    pub(in crate::reactor) send_reserved: Cell<usize>,
     /// Ends for receiving and sending short messages, if these go by value.
     pub(in crate::reactor) ends: Option<Ends>,
+    pub(in crate::reactor) id: ConnId,
+    /// Send-queue places kept for replies.
+    pub(in crate::reactor) send_reserved: Cell<usize>,
+    /// The ways that the lane may take.
+    pub(in crate::reactor) gate: Cell<Gate>,
     protocol: RefCell<Protocol>,
 }
 

@@ -1,12 +1,18 @@
 //! The connections of a core, found by their queue pair.
 
 use crate::fabric::ConnId;
+use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::words::gate::Gate;
+use std::rc::Rc;
 
 /// The connections of a core by queue pair.
 #[derive(Default)]
-pub(crate) struct ConnTable(Vec<Option<Box<Conn>>>);
+pub(crate) struct ConnTable {
+    conns: Vec<Option<Box<Conn>>>,
+    /// Their lanes, so that a short message needs nothing else of a connection.
+    lanes: Vec<Option<Rc<ConnLane>>>,
+}
 
 impl ConnTable {
     /// Finds a connection for any use, so its gate is closed until the lane looks again.
@@ -21,44 +27,53 @@ impl ConnTable {
     /// room released, before the lane looks at another message.
     #[inline(always)]
     pub(in crate::reactor) fn find_for_lane(&mut self, id: ConnId) -> Option<&mut Conn> {
-        let conn = self.0.get_mut(id.index() as usize)?.as_deref_mut()?;
+        let conn = self.conns.get_mut(id.index() as usize)?.as_deref_mut()?;
         (conn.id == id).then_some(conn)
+    }
+
+    /// The lane of a connection, for a short message.
+    #[inline(always)]
+    pub(in crate::reactor) fn lane(&self, id: ConnId) -> Option<&Rc<ConnLane>> {
+        self.lanes.get(id.index() as usize)?.as_ref().filter(|lane| lane.id == id)
     }
 
     pub(in crate::reactor) fn insert(&mut self, conn: Conn) {
         conn.lane.gate.set(Gate::UNKNOWN);
         let index = conn.id.index() as usize;
-        if self.0.len() <= index {
-            self.0.resize_with(index + 1, || None);
+        if self.conns.len() <= index {
+            self.conns.resize_with(index + 1, || None);
+            self.lanes.resize_with(index + 1, || None);
         }
-        self.0[index] = Some(Box::new(conn));
+        self.lanes[index] = Some(Rc::clone(&conn.lane));
+        self.conns[index] = Some(Box::new(conn));
     }
 
     pub(in crate::reactor) fn remove(&mut self, id: ConnId) -> Option<Box<Conn>> {
         self.find(id)?;
-        self.0.get_mut(id.index() as usize)?.take()
+        self.lanes[id.index() as usize] = None;
+        self.conns.get_mut(id.index() as usize)?.take()
     }
 
     /// One more than the highest place that was ever taken.
     pub(in crate::reactor) fn places(&self) -> usize {
-        self.0.len()
+        self.conns.len()
     }
 
     /// The connection at a place.
     pub(in crate::reactor) fn at(&mut self, place: usize) -> Option<&mut Conn> {
-        let conn = self.0.get_mut(place)?.as_deref_mut()?;
+        let conn = self.conns.get_mut(place)?.as_deref_mut()?;
         conn.lane.gate.set(Gate::UNKNOWN);
         Some(conn)
     }
 
     pub(in crate::reactor) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Conn> {
-        self.0.iter_mut().flatten().map(|conn| {
+        self.conns.iter_mut().flatten().map(|conn| {
             conn.lane.gate.set(Gate::UNKNOWN);
             &mut **conn
         })
     }
 
     pub(in crate::reactor) fn ids(&self) -> Vec<ConnId> {
-        self.0.iter().flatten().map(|conn| conn.id).collect()
+        self.conns.iter().flatten().map(|conn| conn.id).collect()
     }
 }

@@ -91,8 +91,8 @@ impl ShmFabric {
         // Pairs with the fence of the peer's `go_idle`.
         fence(Ordering::SeqCst);
         while let Some(place) = self.listed.sent.pop() {
-            let Some(pair) = self.pair_at(place) else { continue };
-            if !pair.ends.take_sent() {
+            let Some(ends) = self.ends_at(place) else { continue };
+            if !ends.take_sent() {
                 self.ring_or_take_down(place);
             }
         }
@@ -102,8 +102,8 @@ impl ShmFabric {
     #[inline]
     fn has_sent_nothing(&mut self) -> bool {
         let Some(place) = self.listed.sent.only() else { return false };
-        let Some(pair) = self.pair_at(place) else { return false };
-        let has_sent_nothing = pair.ends.forget_unless_sent();
+        let Some(ends) = self.ends_at(place) else { return false };
+        let has_sent_nothing = ends.forget_unless_sent();
         if has_sent_nothing {
             self.listed.sent.pop();
         }
