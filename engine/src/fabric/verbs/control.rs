@@ -8,6 +8,7 @@ mod connection;
 mod devices;
 mod failure;
 mod listener;
+mod look_up;
 mod machine;
 mod mailbox;
 mod parts;
@@ -225,9 +226,9 @@ impl ControlThread {
                 return;
             }
         };
-        let connection =
+        let mut connection =
             Connection::connecting(number, id, peer, core, private_data, deadline, waiting);
-        let begun = connection.resolve_address();
+        let begun = connection.look_up(self.environment.config.handshake_timeout);
         self.connections.insert(number, connection);
         if let Err(failure) = begun {
             self.happen(number, Event::Failed(failure));
@@ -309,7 +310,7 @@ impl ControlThread {
         let config = &environment.config;
         match action {
             Action::Nothing | Action::Free => {}
-            Action::ResolveAddress => connection.resolve_address()?,
+            Action::LookUpAgain => connection.look_up_again()?,
             Action::ResolveRoute => self.resolve_route(connection)?,
             Action::Connect => {
                 self.make_parts(connection)?;
@@ -415,4 +416,31 @@ fn translated(event: CmEvent) -> Option<Event> {
         RDMA_CM_EVENT_TIMEWAIT_EXIT => Event::TimewaitExit,
         _ => return None,
     })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn address_error(status: i32) -> CmEvent {
+        CmEvent {
+            kind: RDMA_CM_EVENT_ADDR_ERROR,
+            number: 1,
+            status,
+            request: None,
+            peer_reads_out: 0,
+            peer_reads_in: 0,
+            private_data: Box::default(),
+        }
+    }
+
+    #[test]
+    fn only_an_address_that_is_not_found_in_time_is_looked_up_again() {
+        let timed_out = translated(address_error(-libc::ETIMEDOUT));
+        assert_eq!(timed_out, Some(Event::AddressTimedOut));
+        for status in [-libc::EHOSTUNREACH, -libc::ENODEV, libc::ETIMEDOUT, -1] {
+            let failure = Failure::of(Step::ResolveAddress, status);
+            assert_eq!(translated(address_error(status)), Some(Event::Failed(failure)));
+        }
+    }
 }

@@ -7,6 +7,7 @@ use super::super::core::{Context, CoreShared};
 use super::super::device::DeviceCaps;
 use super::super::endpoint::VerbsEndpoint;
 use super::super::link::{Link, LinkState, Remains, Side};
+use super::look_up::LookUp;
 use super::machine::{Action, Event, Failure, State, Step};
 use super::mailbox::Mailbox;
 use super::parts::Parts;
@@ -22,9 +23,6 @@ use std::time::{Duration, Instant};
 
 /// Message to a peer whose request is not answered.
 const GIVEN_UP: &[u8] = b"the server could not take the connection";
-
-/// Duration of one try to look up a peer's hardware address. The deadline of the connection ends the last one.
-const LOOK_UP_TIME: Duration = Duration::from_millis(500);
 
 /// Threads that wait for the kernel in the control thread's stead.
 const HELPER_NAME: &str = "spinrpc-rdma-io";
@@ -45,6 +43,7 @@ pub(super) struct Connection {
     link: Arc<LinkState>,
     /// Deadline of the current step.
     pub(super) deadline: Option<Instant>,
+    look_up: Option<LookUp>,
     waiting: Option<Waiting>,
     private_data: Box<[u8]>,
     pub(super) reads: Reads,
@@ -110,6 +109,7 @@ impl Connection {
             core,
             link: Arc::default(),
             deadline: Some(deadline),
+            look_up: None,
             waiting: None,
             private_data,
             reads: Reads::default(),
@@ -143,11 +143,22 @@ impl Connection {
         left.unwrap_or(at_most).min(at_most)
     }
 
-    /// Starts a look-up of the peer's address, or another try of it. Linux asks the network and looks for the answer
-    /// when it is told of one, and at the end; an answer that comes between the question and the wait for it is seen
-    /// at the end only. Hence several short tries, and not a long one.
-    pub(super) fn resolve_address(&self) -> Result<(), Failure> {
-        let begun = self.id.resolve_address(self.peer, LOOK_UP_TIME);
+    /// Begins to look up the peer's hardware address, for `at_most` so long.
+    pub(super) fn look_up(&mut self, at_most: Duration) -> Result<(), Failure> {
+        let now = Instant::now();
+        let look_up = LookUp::begin(now, self.deadline.unwrap_or(now), at_most);
+        self.look_up = Some(look_up);
+        self.resolve_address(look_up.first_try(now))
+    }
+
+    /// Looks it up once more, if there is time.
+    pub(super) fn look_up_again(&self) -> Result<(), Failure> {
+        let next = self.look_up.and_then(|look_up| look_up.next_try(Instant::now()));
+        self.resolve_address(next.ok_or(Failure::of(Step::ResolveAddress, -libc::ETIMEDOUT))?)
+    }
+
+    fn resolve_address(&self, time: Duration) -> Result<(), Failure> {
+        let begun = self.id.resolve_address(self.peer, time);
         begun.map_err(|error| Failure::of(Step::ResolveAddress, -error.raw_os_error().unwrap_or(0)))
     }
 

@@ -51,7 +51,9 @@ fn no_address(status: i32, peer: SocketAddr) -> String {
              (rdma link)"
         ),
         libc::EHOSTUNREACH | libc::ENETUNREACH => format!("no route to {ip}"),
-        libc::ETIMEDOUT => format!("{ip} did not answer the look-up of its hardware address"),
+        libc::ETIMEDOUT => format!(
+            "the hardware address of {ip}, or of the router on the way to it, was not found in time"
+        ),
         libc::ENODEV | libc::ENOENT | libc::EADDRNOTAVAIL => {
             format!("no RDMA device leads to {ip}; see rdma link, and ip route get {ip}")
         }
@@ -128,7 +130,7 @@ mod tests {
             (Step::ResolveAddress, -libc::ETIMEDOUT, "hardware address"),
             (Step::ResolveRoute, -libc::ETIMEDOUT, "no path to 10.8.0.1"),
             (Step::Unreachable, -libc::ETIMEDOUT, "10.8.0.1:7 does not answer: "),
-            (Step::TimedOut(Stage::Address), 0, "10.8.0.1 did not answer the look-up"),
+            (Step::TimedOut(Stage::Address), 0, "the hardware address of 10.8.0.1, or of"),
             (Step::TimedOut(Stage::Path), 0, "no path to 10.8.0.1"),
             (Step::TimedOut(Stage::Answer), 0, "did not answer in time"),
             (Step::DeviceRemoved, 0, "removed"),

@@ -139,8 +139,8 @@ pub(in super::super) enum Stage {
 pub(super) enum Action {
     /// Nothing: it changes nothing, or comes too late.
     Nothing,
-    /// Resolve the address, once more.
-    ResolveAddress,
+    /// Look up the address once more.
+    LookUpAgain,
     /// Resolve the route.
     ResolveRoute,
     /// Make the queue pair and send the request.
@@ -180,7 +180,7 @@ impl State {
             (Self::ResolvingAddress, Event::AddressResolved) => {
                 (Self::ResolvingRoute, Action::ResolveRoute)
             }
-            (Self::ResolvingAddress, Event::AddressTimedOut) => (self, Action::ResolveAddress),
+            (Self::ResolvingAddress, Event::AddressTimedOut) => (self, Action::LookUpAgain),
             (Self::ResolvingRoute, Event::RouteResolved) => (Self::AwaitingAnswer, Action::Connect),
             (Self::AwaitingAnswer, Event::Established) => (Self::Established, Action::Establish),
             (state, event) => match state.failure(event) {
@@ -229,7 +229,8 @@ impl State {
             Event::DeadlinePassed => Step::TimedOut(self.stage()),
             _ => return None,
         };
-        Some(Failure::of(step, 0))
+        let is_address = step == Step::TimedOut(Stage::Address);
+        Some(Failure::of(step, if is_address { -libc::ETIMEDOUT } else { 0 }))
     }
 
     fn stage(self) -> Stage {
@@ -300,7 +301,7 @@ mod tests {
     /// nothing, and has no action.
     const TABLE: &str = "
         ResolvingAddress AddressResolved -> ResolvingRoute ResolveRoute
-        ResolvingAddress AddressTimedOut -> ResolvingAddress ResolveAddress
+        ResolvingAddress AddressTimedOut -> ResolvingAddress LookUpAgain
         ResolvingAddress Failed -> Gone GiveUp
         ResolvingAddress DeadlinePassed -> Gone GiveUp
         ResolvingAddress Disconnected -> Gone GiveUp
@@ -415,12 +416,12 @@ mod tests {
 
     #[test]
     fn a_connection_whose_deadline_passes_says_what_was_waited_for() {
-        for (state, stage) in [
-            (State::ResolvingAddress, Stage::Address),
-            (State::ResolvingRoute, Stage::Path),
-            (State::AwaitingAnswer, Stage::Answer),
+        for (state, stage, status) in [
+            (State::ResolvingAddress, Stage::Address, -libc::ETIMEDOUT),
+            (State::ResolvingRoute, Stage::Path, 0),
+            (State::AwaitingAnswer, Stage::Answer, 0),
         ] {
-            let failure = Failure::of(Step::TimedOut(stage), 0);
+            let failure = Failure::of(Step::TimedOut(stage), status);
             assert_eq!(state.on(Event::DeadlinePassed), (State::Gone, Action::GiveUp(failure)));
         }
     }
