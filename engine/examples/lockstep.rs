@@ -24,6 +24,8 @@ const DEFERRED: Procedure = Procedure(2);
 const ECHO_BYTES_MAX: usize = 4_096;
 /// Bytes of a message that has room for it.
 const INLINE_BYTES: u64 = 8_192;
+/// Shared memory of all connections at most, in MiB. It is address space, of which calls without chunks touch little.
+const SHARED_MIB: u64 = 1 << 20;
 /// Turns between the warm-up and the rounds that count.
 const IDLE_TURNS: u32 = 32;
 /// Rounds before those that count.
@@ -236,6 +238,7 @@ fn engine(args: &Args) -> Result<Engine, Box<dyn Error>> {
     raw.rpc.version = if args.version == 2 { Versions::Two } else { Versions::One };
     (raw.rpc.inline_send_bytes, raw.rpc.inline_recv_bytes) = (INLINE_BYTES, INLINE_BYTES);
     raw.limits.conns = raw.limits.conns.max(args.connections);
+    (raw.limits.peer_mib, raw.limits.core_mib) = (SHARED_MIB, SHARED_MIB);
     raw.mem.arena_mib = 8;
     Ok(Engine::new(raw.validate()?)?)
 }
