@@ -244,6 +244,9 @@ impl Words for Window {
 }
 
 /// Slots in a window. An access needs no check: whatever its number, a slot is within them.
+///
+/// In this order, so that the address of the bell's word is in the first cache line of a ring's end, whose fields lie
+/// before it.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct SlotWindow {

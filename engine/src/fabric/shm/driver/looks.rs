@@ -1,4 +1,5 @@
-//! Looks at hot connections, for short messages.
+//! Looks at hot connections, for short messages: the driver's `next_short` begins here, and its polls share the place at
+//! which the next look begins.
 
 use super::super::super::{NextShort, Short};
 use super::super::ends::{Found, QUICK_LOOKS, ShmEnds};
@@ -39,7 +40,7 @@ impl ShmFabric {
     }
 
     #[inline(always)]
-    pub(super) fn look_at_next(&mut self) {
+    fn look_at_next(&mut self) {
         self.looks_left -= 1;
         self.hot_at += 1;
         self.keep_in_hot();

@@ -143,7 +143,7 @@ impl Connection {
         left.unwrap_or(at_most).min(at_most)
     }
 
-    /// Begins to look up the peer's hardware address, for `at_most` so long.
+    /// Begins to look up the peer's hardware address: until the deadline, or for `at_most`.
     pub(super) fn look_up(&mut self, at_most: Duration) -> Result<(), Failure> {
         let now = Instant::now();
         let look_up = LookUp::begin(now, self.deadline.unwrap_or(now), at_most);

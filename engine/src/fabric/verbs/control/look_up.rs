@@ -5,8 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-/// Longest and shortest try. Linux counts in ticks of up to 10 ms.
+/// Longest try.
 const TRY_MAX: Duration = Duration::from_millis(500);
+/// Shortest try: Linux counts in ticks of up to 10 ms.
 const TRY_MIN: Duration = Duration::from_millis(20);
 /// Part of the time that is left which the next try takes.
 const TRY_PART: u32 = 4;
@@ -28,7 +29,7 @@ impl LookUp {
         self.next_try(now).unwrap_or(TRY_MIN)
     }
 
-    /// Duration of another try; `None` if there is no time for one.
+    /// Duration of another try; `None` if the time that is left is too short.
     pub(super) fn next_try(self, now: Instant) -> Option<Duration> {
         let left = self.until.saturating_duration_since(now);
         (left >= TRY_MIN).then(|| (left / TRY_PART).clamp(TRY_MIN, TRY_MAX))
