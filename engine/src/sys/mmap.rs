@@ -1,11 +1,14 @@
 //! Memory straight from the kernel: private mappings, and memory that two processes share.
 
 mod lent;
+mod pool;
 
 pub use lent::{BorrowedMemory, LendableMemory};
+pub(crate) use pool::AddressPool;
 
 use super::topology::Topology;
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::{fs, mm, param};
 use std::fmt;
@@ -13,6 +16,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -159,11 +163,20 @@ impl SharedMemory {
     /// # Errors
     /// `InvalidInput` if `len` is 0; otherwise the kernel's error.
     pub fn create(name: &str, len: usize) -> io::Result<(Self, OwnedFd)> {
+        Self::create_in(None, name, len)
+    }
+
+    /// The same, at addresses of `pool` while it has some.
+    pub(crate) fn create_in(
+        pool: Option<&Arc<AddressPool>>,
+        name: &str,
+        len: usize,
+    ) -> io::Result<(Self, OwnedFd)> {
         let len = whole_pages(len, param::page_size())?;
         let fd = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         fs::ftruncate(&fd, len as u64)?;
         fs::fcntl_add_seals(&fd, SEALS)?;
-        Ok((Self { span: Span::shared(fd.as_fd(), len)? }, fd))
+        Ok((Self { span: Span::shared(fd.as_fd(), len, pool)? }, fd))
     }
 
     /// Maps memory that a peer made and passed, having checked that it can do no harm: it is a sealed
@@ -174,9 +187,18 @@ impl SharedMemory {
     /// `InvalidData` if it is anything else; otherwise the kernel's error, such as
     /// `PermissionDenied` for a descriptor that is not open for writing.
     pub fn from_fd(fd: impl AsFd, len_max: usize) -> io::Result<Self> {
+        Self::from_fd_in(None, fd, len_max)
+    }
+
+    /// The same, at addresses of `pool` while it has some.
+    pub(crate) fn from_fd_in(
+        pool: Option<&Arc<AddressPool>>,
+        fd: impl AsFd,
+        len_max: usize,
+    ) -> io::Result<Self> {
         check_seals(fd.as_fd())?;
         let len = checked_len(fd.as_fd(), len_max)?;
-        Ok(Self { span: Span::shared(fd.as_fd(), len)? })
+        Ok(Self { span: Span::shared(fd.as_fd(), len, pool)? })
     }
 
     /// The first byte.
@@ -256,6 +278,8 @@ struct Span {
     base: NonNull<u8>,
     len: usize,
     shared: bool,
+    /// The addresses, where they are those of a pool.
+    block: Option<pool::Block>,
 }
 
 // SAFETY: an address range; it does not change the bytes.
@@ -274,16 +298,30 @@ impl Span {
         Self::new(base.cast(), len, false)
     }
 
-    fn shared(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+    fn shared(fd: BorrowedFd<'_>, len: usize, pool: Option<&Arc<AddressPool>>) -> io::Result<Self> {
+        let block = pool.and_then(|pool| pool.take(len));
+        let (at, flags) = match &block {
+            Some(block) => (block.base.as_ptr().cast(), MapFlags::SHARED | MapFlags::FIXED),
+            None => (ptr::null_mut(), MapFlags::SHARED),
+        };
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: as in `anonymous`. The callers have sealed the file's size, or checked that it is.
-        let base = unsafe { mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }?;
-        Self::new(base.cast(), len, true)
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing, and one in a block replaces
+        // reserved addresses. The callers have sealed the file's size, or checked that it is.
+        let base = unsafe { mm::mmap(at, len, protection, flags, fd, 0) };
+        // Only a kernel without memory may have let the addresses go before it failed.
+        if let (Err(error), Some(block)) = (base, &block)
+            && error != Errno::NOMEM
+        {
+            block.unmap(len);
+        }
+        let mut span = Self::new(base?.cast(), len, true)?;
+        span.block = block;
+        Ok(span)
     }
 
     fn new(base: *mut u8, len: usize, shared: bool) -> io::Result<Self> {
         let base = NonNull::new(base).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        Ok(Self { base, len, shared })
+        Ok(Self { base, len, shared, block: None })
     }
 
     fn lock(&self) -> io::Result<()> {
@@ -390,6 +428,9 @@ impl Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
+        if let Some(block) = &self.block {
+            return block.unmap(self.len);
+        }
         // SAFETY: mapped by this value, and there are no pointers into it any more: code that has
         // one holds the owner of this span.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };

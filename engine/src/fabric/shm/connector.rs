@@ -110,7 +110,7 @@ impl Environment {
             return Ok(Arc::clone(core));
         }
         let attempt = Attempt { op: format!("make the bell of core {index}") };
-        let core = CoreShared::new(self.config.conns_max)
+        let core = CoreShared::new(self.config.conns_max, self.layout)
             .map_err(|error| attempt.failed("no shared memory", Some(error)))?;
         let core = Arc::new(core);
         cores.insert(index, Arc::clone(&core));
@@ -204,7 +204,7 @@ impl Connector for ShmConnector {
         let (mut socket, credentials) = attempt.connect(&address, deadline)?;
         let layout = attempt.await_ready(&mut socket, environment, lent, deadline)?;
         let own = Own::new(&core, &config.arena).map_err(|error| attempt.no_memory(error))?;
-        let (rings, connection) = attempt.make_rings(layout, config.prefault, core.node())?;
+        let (rings, connection) = attempt.make_rings(layout, config.prefault, &core)?;
         let slab_limits = environment.slab_limits_now(core_index, credentials, layout);
         let hello = Packet {
             kind: Kind::Hello,
@@ -438,12 +438,13 @@ impl Attempt {
         &self,
         layout: Layout,
         prefault: bool,
-        node: Option<u32>,
+        core: &CoreShared,
     ) -> Result<(Window, OwnedFd), FabricError> {
-        let (memory, fd) = SharedMemory::create("spinrpc-connection", layout.bytes())
+        let name = "spinrpc-connection";
+        let (memory, fd) = SharedMemory::create_in(Some(&core.rings), name, layout.bytes())
             .map_err(|error| self.failed("no shared memory", Some(error)))?;
         let rings = Window::new(Arc::new(memory));
-        handshake::place_near(&rings, layout, Side::Connector, node);
+        handshake::place_near(&rings, layout, Side::Connector, core.node());
         if prefault {
             handshake::prefault_idle(&rings, layout, Side::Connector);
         }

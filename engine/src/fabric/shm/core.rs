@@ -1,13 +1,14 @@
 //! State that a core shares with its peers and with the control thread: two doorbells, and the means to wake it.
 
 use super::super::Wake;
+use super::layout::Layout;
 use super::window::Window;
 use crate::sync::CachePadded;
 use crate::sync::apart::assert_lines;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::doorbell::{BELL_BITS, BELL_PARKED_WORD, BELL_WORDS, Doorbell};
 use crate::sync::words::{HeapWords, WORD_BYTES};
-use crate::sys::mmap::SharedMemory;
+use crate::sys::mmap::{AddressPool, SharedMemory};
 use crate::sys::topology::Topology;
 use crossbeam::queue::ArrayQueue;
 use rustix::thread::sched_getcpu;
@@ -35,6 +36,8 @@ pub(super) struct CoreShared {
     pub(super) notices: Doorbell<HeapWords>,
     /// Places in the core's table that no connection has.
     pub(super) free: ArrayQueue<u32>,
+    /// Addresses of the rings of its connections.
+    pub(super) rings: Arc<AddressPool>,
     /// Somebody called `wake`. On lines of its own: threads that make calls write it, and the core reads its neighbours.
     wake_requested: CachePadded<AtomicBool>,
     /// A fabric runs on it.
@@ -47,8 +50,8 @@ pub(super) struct CoreShared {
 assert_lines!(CoreShared: wake_requested, free);
 
 impl CoreShared {
-    /// A core with `places` places for connections.
-    pub(super) fn new(places: u32) -> io::Result<Self> {
+    /// A core with `places` places for connections of this layout.
+    pub(super) fn new(places: u32, layout: Layout) -> io::Result<Self> {
         let (memory, bell_fd) = SharedMemory::create("spinrpc-bell", PeerBell::BYTES)?;
         let free = ArrayQueue::new(places as usize);
         for place in 0..places {
@@ -61,6 +64,7 @@ impl CoreShared {
             notices: Doorbell::new(HeapWords::new(BELL_WORDS))
                 .ok_or(io::ErrorKind::InvalidInput)?,
             free,
+            rings: AddressPool::reserve(layout.bytes(), places as usize),
             wake_requested: CachePadded::default(),
             taken: AtomicBool::new(false),
             node: OnceLock::new(),

@@ -13,7 +13,7 @@ use super::endpoint::PRIVATE_DATA_BYTES;
 use super::layout::{Layout, Side};
 use super::window::Window;
 use crate::mem::{BulkClass, BulkPool, Region, SLABS_MAX, Slab};
-use crate::sys::mmap::{BorrowedMemory, SharedMemory};
+use crate::sys::mmap::{AddressPool, BorrowedMemory, SharedMemory};
 use crate::sys::peer_socket::{DESCRIPTORS_MAX, Peeked, PeerFd, PeerSocket};
 use std::fmt;
 use std::io;
@@ -341,10 +341,14 @@ pub(super) fn prefault_idle(window: &Window, layout: Layout, side: Side) {
     }
 }
 
-/// Maps the rings and tables that the connector made.
-pub(super) fn map_connection(fd: PeerFd, layout: Layout) -> Result<Window, HandshakeError> {
+/// Maps the rings and tables that the connector made, for a connection of `core`.
+pub(super) fn map_connection(
+    fd: PeerFd,
+    layout: Layout,
+    core: &CoreShared,
+) -> Result<Window, HandshakeError> {
     let bytes_max = layout.bytes().next_multiple_of(rustix::param::page_size());
-    let memory = map(fd, bytes_max, Refusal::Malformed)?;
+    let memory = map(Some(&core.rings), fd, bytes_max, Refusal::Malformed)?;
     if memory.len() < layout.bytes() {
         return Err(Refusal::Malformed.into());
     }
@@ -357,7 +361,7 @@ pub(super) fn map_arena(
     bytes: u64,
     bytes_max: usize,
 ) -> Result<Window, HandshakeError> {
-    let memory = map(fd, bytes_max, Refusal::Limits)?;
+    let memory = map(None, fd, bytes_max, Refusal::Limits)?;
     if memory.len() as u64 != bytes {
         return Err(Refusal::Malformed.into());
     }
@@ -387,13 +391,18 @@ pub(super) fn map_slabs(
 /// Maps the bell of the peer's core.
 pub(super) fn map_bell(fd: PeerFd) -> Result<PeerBell, HandshakeError> {
     let bytes_max = PeerBell::BYTES.next_multiple_of(rustix::param::page_size());
-    let memory = map(fd, bytes_max, Refusal::Malformed)?;
+    let memory = map(None, fd, bytes_max, Refusal::Malformed)?;
     Ok(PeerBell::new(Arc::new(memory)).map_err(|_| Refusal::Malformed)?)
 }
 
 /// Maps what the peer has sent; `refusal` if it is not memory as it should be.
-fn map(fd: PeerFd, bytes_max: usize, refusal: Refusal) -> Result<SharedMemory, HandshakeError> {
-    let memory = SharedMemory::from_fd(&fd, bytes_max).map_err(or_refusal(refusal))?;
+fn map(
+    pool: Option<&Arc<AddressPool>>,
+    fd: PeerFd,
+    bytes_max: usize,
+    refusal: Refusal,
+) -> Result<SharedMemory, HandshakeError> {
+    let memory = SharedMemory::from_fd_in(pool, &fd, bytes_max).map_err(or_refusal(refusal))?;
     // Memory it is: closing it takes no time.
     drop(fd.into_fd());
     Ok(memory)

@@ -112,7 +112,7 @@ impl LendableMemory {
     /// Maps the file, whose size is `len`, keeps all others from writing it, and allocates all of
     /// it.
     fn map(fd: OwnedFd, len: usize, pages: PageKind, request: PageRequest) -> io::Result<Self> {
-        let span = Span::shared(fd.as_fd(), len)?;
+        let span = Span::shared(fd.as_fd(), len, None)?;
         // Before the pages are allocated: another holder of the descriptor could punch holes until
         // then.
         fs::fcntl_add_seals(&fd, READ_ONLY_SEALS)?;

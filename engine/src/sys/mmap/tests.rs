@@ -241,3 +241,96 @@ fn memory_of_huge_pages_is_refused() {
     let reason = refusal(fd, HUGE_PAGE_BYTES);
     assert!(reason.contains("huge pages"), "{reason}");
 }
+
+/// What the kernel allows at an address, as in `/proc/self/maps`.
+fn access_at(address: usize) -> Option<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let hex = |text: &str| usize::from_str_radix(text, 16).unwrap();
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        (hex(start)..hex(end)).contains(&address).then(|| rest[..4].into())
+    })
+}
+
+fn made_in(pool: &Arc<AddressPool>, len: usize) -> SharedMemory {
+    SharedMemory::create_in(Some(pool), "pooled", len).unwrap().0
+}
+
+fn address(memory: &SharedMemory) -> usize {
+    memory.as_ptr().as_ptr() as usize
+}
+
+#[test]
+fn mappings_of_a_pool_lie_side_by_side_an_odd_number_of_pages_apart() {
+    let page = param::page_size();
+    for (pages, apart) in [(1, 1), (2, 3), (41, 41)] {
+        let pool = AddressPool::reserve(pages * page, 3);
+        let made = [(); 3].map(|()| made_in(&pool, pages * page));
+        let [first, second, third] = made.each_ref().map(address);
+        assert_eq!((second - first, third - second), (apart * page, apart * page), "{pages} pages");
+    }
+}
+
+#[test]
+fn addresses_of_a_pool_are_used_again_with_new_memory_and_guarded_meanwhile() {
+    let page = param::page_size();
+    let pool = AddressPool::reserve(page, 2);
+    let (_neighbour, old) = (made_in(&pool, page), made_in(&pool, page));
+    let at = address(&old);
+    // SAFETY: the mapping is this test's own.
+    unsafe { old.as_ptr().write(7) };
+    assert_eq!(access_at(at).unwrap(), "rw-s");
+    drop(old);
+    assert_eq!(access_at(at).unwrap(), "---p", "nothing else gets the addresses");
+    let new = made_in(&pool, page);
+    assert_eq!(address(&new), at);
+    // SAFETY: as above.
+    assert_eq!(unsafe { new.as_ptr().read() }, 0);
+}
+
+#[test]
+fn a_mapping_for_which_a_pool_has_no_room_lies_elsewhere() {
+    let page = param::page_size();
+    let pool = AddressPool::reserve(page, 1);
+    let first = made_in(&pool, page);
+    let block = address(&first)..address(&first) + page;
+    let second = made_in(&pool, page);
+    assert!(!block.contains(&address(&second)), "the pool is empty");
+    drop(first);
+    let large = made_in(&pool, 2 * page);
+    assert!(!block.contains(&address(&large)), "it would not fit");
+    assert_eq!(address(&made_in(&pool, page)), block.start, "the block is still free");
+    let impossible = AddressPool::reserve(isize::MAX as usize, 1);
+    assert_eq!(made_in(&impossible, page).len(), page, "no addresses, and no error");
+}
+
+#[test]
+fn a_descriptor_that_cannot_be_mapped_costs_a_pool_nothing() {
+    let page = param::page_size();
+    let pool = AddressPool::reserve(page, 1);
+    let fd = memfd(page as u64, SEALS);
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let read_only = File::open(path).unwrap();
+    let refused = SharedMemory::from_fd_in(Some(&pool), &read_only, page).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+    let first = made_in(&pool, page);
+    let at = address(&first);
+    drop(first);
+    assert_eq!(address(&SharedMemory::from_fd_in(Some(&pool), fd, page).unwrap()), at);
+}
+
+#[test]
+fn a_mapping_outlives_its_pool() {
+    let page = param::page_size();
+    let pool = AddressPool::reserve(page, 2);
+    let memory = made_in(&pool, page);
+    drop(pool);
+    // SAFETY: the mapping is this test's own.
+    unsafe { memory.as_ptr().write(7) };
+    assert_eq!(
+        access_at(address(&memory) + page).unwrap(),
+        "---p",
+        "and so do its other addresses"
+    );
+}

@@ -321,7 +321,7 @@ fn accept_hello(
     let bytes = hello.arena_bytes.saturating_add(hello.slab_bytes) as usize;
     let Seat { core_index, core, own, memory } =
         take_seat(environment, listener.acceptor.as_mut(), peer, bytes)?;
-    let window = handshake::map_connection(connection, layout)?;
+    let window = handshake::map_connection(connection, layout, &core)?;
     let arena = handshake::map_arena(arena, hello.arena_bytes, hello.arena_bytes as usize)?;
     let bell = handshake::map_bell(bell)?;
     let slabs = handshake::map_slabs(slabs, hello.slab_bytes)?;
