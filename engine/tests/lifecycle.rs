@@ -240,6 +240,28 @@ fn mapped_rings() -> usize {
     maps.lines().filter(|mapping| mapping.contains("spinrpc-connection")).count()
 }
 
+/// Addresses of the rings of connections in this process, in order.
+fn addresses_of_rings() -> Vec<usize> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let rings = maps.lines().filter(|mapping| mapping.contains("spinrpc-connection"));
+    let starts = rings.filter_map(|mapping| mapping.split_once('-').map(|(start, _)| start));
+    starts.map(|start| usize::from_str_radix(start, 16).unwrap()).collect()
+}
+
+/// Elsewhere there would be the arenas of connections between their rings, some 8 MiB each.
+#[test]
+fn rings_of_a_cores_connections_lie_side_by_side() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    let more = [(); 3].map(|()| open(&mut caller.core, &server.address, all_words).unwrap());
+    let addresses = addresses_of_rings();
+    let is_near = |pair: &&[usize]| pair[1] - pair[0] < 1 << 20;
+    let near = addresses.windows(2).filter(is_near).count();
+    assert!(near >= 2 * 3, "four at both ends: {addresses:x?}");
+    drop(more);
+    server.stop();
+}
+
 #[test]
 fn a_client_is_kept_after_its_connection_expect_the_memory_given_back() {
     let server = Server::start();

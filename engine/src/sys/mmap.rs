@@ -8,7 +8,6 @@ pub(crate) use pool::AddressPool;
 
 use super::topology::Topology;
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::{fs, mm, param};
 use std::fmt;
@@ -278,8 +277,8 @@ struct Span {
     base: NonNull<u8>,
     len: usize,
     shared: bool,
-    /// The addresses, where they are those of a pool.
-    block: Option<pool::Block>,
+    /// Keeps others of a pool from asking for these addresses. Dropped when they are free again.
+    _block: Option<pool::Block>,
 }
 
 // SAFETY: an address range; it does not change the bytes.
@@ -300,28 +299,19 @@ impl Span {
 
     fn shared(fd: BorrowedFd<'_>, len: usize, pool: Option<&Arc<AddressPool>>) -> io::Result<Self> {
         let block = pool.and_then(|pool| pool.take(len));
-        let (at, flags) = match &block {
-            Some(block) => (block.base.as_ptr().cast(), MapFlags::SHARED | MapFlags::FIXED),
-            None => (ptr::null_mut(), MapFlags::SHARED),
-        };
+        let hint = block.as_ref().map_or(ptr::null_mut(), pool::Block::hint);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing, and one in a block replaces
-        // reserved addresses. The callers have sealed the file's size, or checked that it is.
-        let base = unsafe { mm::mmap(at, len, protection, flags, fd, 0) };
-        // Only a kernel without memory may have let the addresses go before it failed.
-        if let (Err(error), Some(block)) = (base, &block)
-            && error != Errno::NOMEM
-        {
-            block.unmap(len);
-        }
-        let mut span = Self::new(base?.cast(), len, true)?;
-        span.block = block;
+        // SAFETY: a new mapping at an address of the kernel's choice, for which it takes a hint, overlaps nothing. The
+        // callers have sealed the file's size, or checked that it is.
+        let base = unsafe { mm::mmap(hint, len, protection, MapFlags::SHARED, fd, 0) }?;
+        let mut span = Self::new(base.cast(), len, true)?;
+        span._block = block;
         Ok(span)
     }
 
     fn new(base: *mut u8, len: usize, shared: bool) -> io::Result<Self> {
         let base = NonNull::new(base).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        Ok(Self { base, len, shared, block: None })
+        Ok(Self { base, len, shared, _block: None })
     }
 
     fn lock(&self) -> io::Result<()> {
@@ -428,9 +418,6 @@ impl Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
-        if let Some(block) = &self.block {
-            return block.unmap(self.len);
-        }
         // SAFETY: mapped by this value, and there are no pointers into it any more: code that has
         // one holds the owner of this span.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };

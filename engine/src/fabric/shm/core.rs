@@ -64,7 +64,7 @@ impl CoreShared {
             notices: Doorbell::new(HeapWords::new(BELL_WORDS))
                 .ok_or(io::ErrorKind::InvalidInput)?,
             free,
-            rings: AddressPool::reserve(layout.bytes(), places as usize),
+            rings: AddressPool::new(layout.bytes(), places as usize),
             wake_requested: CachePadded::default(),
             taken: AtomicBool::new(false),
             node: OnceLock::new(),

@@ -242,30 +242,19 @@ fn memory_of_huge_pages_is_refused() {
     assert!(reason.contains("huge pages"), "{reason}");
 }
 
-/// What the kernel allows at an address, as in `/proc/self/maps`.
-fn access_at(address: usize) -> Option<String> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let hex = |text: &str| usize::from_str_radix(text, 16).unwrap();
-    maps.lines().find_map(|line| {
-        let (range, rest) = line.split_once(' ')?;
-        let (start, end) = range.split_once('-')?;
-        (hex(start)..hex(end)).contains(&address).then(|| rest[..4].into())
-    })
-}
-
 fn made_in(pool: &Arc<AddressPool>, len: usize) -> SharedMemory {
     SharedMemory::create_in(Some(pool), "pooled", len).unwrap().0
 }
 
 fn address(memory: &SharedMemory) -> usize {
-    memory.as_ptr().as_ptr() as usize
+    memory.as_ptr().addr().get()
 }
 
 #[test]
 fn mappings_of_a_pool_lie_side_by_side_an_odd_number_of_pages_apart() {
     let page = param::page_size();
-    for (pages, apart) in [(1, 1), (2, 3), (41, 41)] {
-        let pool = AddressPool::reserve(pages * page, 3);
+    for (pages, apart) in [(1, 3), (2, 3), (41, 43)] {
+        let pool = AddressPool::new(pages * page, 3);
         let made = [(); 3].map(|()| made_in(&pool, pages * page));
         let [first, second, third] = made.each_ref().map(address);
         assert_eq!((second - first, third - second), (apart * page, apart * page), "{pages} pages");
@@ -273,64 +262,78 @@ fn mappings_of_a_pool_lie_side_by_side_an_odd_number_of_pages_apart() {
 }
 
 #[test]
-fn addresses_of_a_pool_are_used_again_with_new_memory_and_guarded_meanwhile() {
+fn the_lowest_free_addresses_of_a_pool_are_used_next_for_new_memory() {
     let page = param::page_size();
-    let pool = AddressPool::reserve(page, 2);
-    let (_neighbour, old) = (made_in(&pool, page), made_in(&pool, page));
-    let at = address(&old);
+    let pool = AddressPool::new(page, 4);
+    let mut made = [(); 3].map(|()| Some(made_in(&pool, page)));
+    let places = made.each_ref().map(|memory| address(memory.as_ref().unwrap()));
     // SAFETY: the mapping is this test's own.
-    unsafe { old.as_ptr().write(7) };
-    assert_eq!(access_at(at).unwrap(), "rw-s");
-    drop(old);
-    assert_eq!(access_at(at).unwrap(), "---p", "nothing else gets the addresses");
-    let new = made_in(&pool, page);
-    assert_eq!(address(&new), at);
+    unsafe { made[0].as_ref().unwrap().as_ptr().write(7) };
+    made[2] = None;
+    made[0] = None;
+    let again = [(); 2].map(|()| made_in(&pool, page));
+    assert_eq!(again.each_ref().map(address), [places[0], places[2]]);
     // SAFETY: as above.
-    assert_eq!(unsafe { new.as_ptr().read() }, 0);
+    assert_eq!(unsafe { again[0].as_ptr().read() }, 0);
 }
 
 #[test]
-fn a_mapping_for_which_a_pool_has_no_room_lies_elsewhere() {
+fn pools_do_not_overlap() {
     let page = param::page_size();
-    let pool = AddressPool::reserve(page, 1);
-    let first = made_in(&pool, page);
-    let block = address(&first)..address(&first) + page;
-    let second = made_in(&pool, page);
-    assert!(!block.contains(&address(&second)), "the pool is empty");
+    let pools = [(); 2].map(|()| AddressPool::new(page, 2));
+    let made = pools.each_ref().map(|pool| [(); 2].map(|()| made_in(pool, page)));
+    let [[a, b], [c, d]] = made.each_ref().map(|both| both.each_ref().map(address));
+    assert_eq!((b - a, d - c), (3 * page, 3 * page));
+    assert!(b < c || d < a, "{a:x} {b:x} {c:x} {d:x}");
+}
+
+#[test]
+fn a_mapping_lies_elsewhere_if_its_pool_has_no_room_or_its_addresses_are_taken() {
+    let page = param::page_size();
+    let pool = AddressPool::new(page, 2);
+    let (first, last) = (made_in(&pool, page), made_in(&pool, page));
+    let (block, next) = (address(&first), address(&last));
+    let surplus = made_in(&pool, page);
+    assert!(![block, next].contains(&address(&surplus)), "the pool is empty");
     drop(first);
-    let large = made_in(&pool, 2 * page);
-    assert!(!block.contains(&address(&large)), "it would not fit");
-    assert_eq!(address(&made_in(&pool, page)), block.start, "the block is still free");
-    let impossible = AddressPool::reserve(isize::MAX as usize, 1);
+    let large = made_in(&pool, 3 * page);
+    assert_ne!(address(&large), block, "it would not fit");
+    // SAFETY: the addresses are free, and asked for by nobody else: the pool is this test's own.
+    let other = unsafe {
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+        mm::mmap_anonymous(ptr::without_provenance_mut(block), page, ProtFlags::READ, flags)
+    };
+    let elsewhere = made_in(&pool, page);
+    assert_ne!(address(&elsewhere), block, "somebody else's");
+    // SAFETY: mapped above.
+    unsafe { mm::munmap(other.unwrap(), page) }.unwrap();
+    drop(elsewhere);
+    assert_eq!(address(&made_in(&pool, page)), block);
+    let impossible = AddressPool::new(isize::MAX as usize, 2);
     assert_eq!(made_in(&impossible, page).len(), page, "no addresses, and no error");
 }
 
 #[test]
 fn a_descriptor_that_cannot_be_mapped_costs_a_pool_nothing() {
     let page = param::page_size();
-    let pool = AddressPool::reserve(page, 1);
+    let pool = AddressPool::new(page, 1);
+    let first = made_in(&pool, page);
+    let at = address(&first);
+    drop(first);
     let fd = memfd(page as u64, SEALS);
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let read_only = File::open(path).unwrap();
     let refused = SharedMemory::from_fd_in(Some(&pool), &read_only, page).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
-    let first = made_in(&pool, page);
-    let at = address(&first);
-    drop(first);
     assert_eq!(address(&SharedMemory::from_fd_in(Some(&pool), fd, page).unwrap()), at);
 }
 
 #[test]
 fn a_mapping_outlives_its_pool() {
     let page = param::page_size();
-    let pool = AddressPool::reserve(page, 2);
+    let pool = AddressPool::new(page, 2);
     let memory = made_in(&pool, page);
     drop(pool);
     // SAFETY: the mapping is this test's own.
     unsafe { memory.as_ptr().write(7) };
-    assert_eq!(
-        access_at(address(&memory) + page).unwrap(),
-        "---p",
-        "and so do its other addresses"
-    );
 }
