@@ -234,7 +234,7 @@ fn a_listener_that_does_not_answer_delays_neither_other_connections_nor_the_end(
     });
 }
 
-/// Mappings of the rings of connections in this process, in which other tests have some for a while, too.
+/// Mappings of the rings of connections in this process.
 fn mapped_rings() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|mapping| mapping.contains("spinrpc-connection")).count()
@@ -243,7 +243,10 @@ fn mapped_rings() -> usize {
 /// Addresses of the rings of connections in this process, in order.
 fn addresses_of_rings() -> Vec<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let rings = maps.lines().filter(|mapping| mapping.contains("spinrpc-connection"));
+    // From the first byte of the file: with several NUMA nodes, each has two parts or more.
+    let rings = maps
+        .lines()
+        .filter(|line| line.contains(" 00000000 ") && line.contains("spinrpc-connection"));
     let starts = rings.filter_map(|mapping| mapping.split_once('-').map(|(start, _)| start));
     starts.map(|start| usize::from_str_radix(start, 16).unwrap()).collect()
 }
@@ -251,6 +254,7 @@ fn addresses_of_rings() -> Vec<usize> {
 /// Elsewhere there would be the arenas of connections between their rings, some 8 MiB each.
 #[test]
 fn rings_of_a_cores_connections_lie_side_by_side() {
+    let _alone = alone();
     let server = Server::start();
     let mut caller = Caller::connect(&server.address, all_words);
     let more = [(); 3].map(|()| open(&mut caller.core, &server.address, all_words).unwrap());
@@ -264,6 +268,7 @@ fn rings_of_a_cores_connections_lie_side_by_side() {
 
 #[test]
 fn a_client_is_kept_after_its_connection_expect_the_memory_given_back() {
+    let _alone = alone();
     let server = Server::start();
     let mut caller = Caller::connect(&server.address, all_words);
     assert!(mapped_rings() >= 2, "both ends are here");
@@ -279,6 +284,7 @@ fn a_client_is_kept_after_its_connection_expect_the_memory_given_back() {
 /// "Clients that outlive the core keep its state, but not its connections."
 #[test]
 fn a_client_is_kept_after_its_core_expect_the_memory_given_back() {
+    let _alone = alone();
     let server = Server::start();
     let Caller { client, core, engine, .. } = Caller::connect(&server.address, all_words);
     assert!(mapped_rings() >= 2, "both ends are here");
@@ -290,6 +296,7 @@ fn a_client_is_kept_after_its_core_expect_the_memory_given_back() {
 
 #[test]
 fn an_encoder_drops_its_core_expect_its_call_refused() {
+    let _alone = alone();
     let server = Server::start();
     let Caller { client, core, .. } = Caller::connect(&server.address, all_words);
     let mut core = Some(core);
@@ -302,6 +309,7 @@ fn an_encoder_drops_its_core_expect_its_call_refused() {
 /// A reader of the statistics misses nothing of the last turns.
 #[test]
 fn a_core_ends_expect_all_that_it_counted_in_the_statistics() {
+    let _alone = alone();
     let server = Server::start();
     let Caller { client, heard, mut core, engine } = Caller::connect(&server.address, all_words);
     client.call(Procedure(0), Token(1), &mut CallSpec::new(), |_| {}).unwrap();

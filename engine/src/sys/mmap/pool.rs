@@ -18,10 +18,14 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Distance from the process's other mappings, which grow towards it.
+/// Distance from the process's other mappings, which most systems make one below the other.
 const DISTANCE_BYTES: usize = 1 << 40;
 
-/// Where the last pool begins; 0 before the first one. Each lies below the one before.
+/// No pool lies below this address, where a program and its heap are.
+const FLOOR: usize = 0x6000_0000_0000;
+
+/// Where the last pool begins, which is below all others; 0 before the first one. Addresses of a pool that is gone are not
+/// used again: there are 30 TiB.
 static LOWEST: AtomicUsize = AtomicUsize::new(0);
 
 /// Addresses in blocks, each for one mapping.
@@ -34,15 +38,16 @@ pub(crate) struct AddressPool {
 }
 
 impl AddressPool {
-    /// Addresses for `count` mappings of up to `bytes` each.
+    /// Addresses for `count` mappings of up to `bytes` each. Where no such addresses are left, or mappings lie low (as with
+    /// `ulimit -s unlimited`, or under valgrind), the pool has none.
     pub(crate) fn new(bytes: usize, count: usize) -> Arc<Self> {
         // One page at least between mappings of different peers. An odd number of pages in all: a TLB then keeps the
         // same page of several mappings in different sets.
         let pages = (bytes.div_ceil(param::page_size()) + 1) | 1;
         let block_bytes = pages.saturating_mul(param::page_size());
         let base = place_below_others(block_bytes.saturating_mul(count));
-        let free = (0..if base == 0 { 0 } else { count }).map(Reverse).collect();
-        Arc::new(Self { base, block_bytes, free: Mutex::new(free) })
+        let free = (0..base.map_or(0, |_| count)).map(Reverse).collect();
+        Arc::new(Self { base: base.unwrap_or(0), block_bytes, free: Mutex::new(free) })
     }
 
     /// A block for a mapping of `len` bytes, if it fits and one is free.
@@ -55,16 +60,18 @@ impl AddressPool {
     }
 }
 
-/// First address of `bytes` below all other pools; 0 where there are not that many.
-fn place_below_others(bytes: usize) -> usize {
+/// First address of `bytes` below all other pools, if there are that many.
+fn place_below_others(bytes: usize) -> Option<usize> {
     let page_bytes = param::page_size();
-    // A mapping tells where the kernel puts them, which is random for each process.
-    let mapping = Span::anonymous(page_bytes, page_bytes, MapFlags::empty());
-    let first = mapping.map_or(0, |span| span.base.addr().get().saturating_sub(DISTANCE_BYTES));
-    let below = |lowest| if lowest == 0 { first } else { lowest };
-    let place = |lowest| below(lowest).saturating_sub(bytes) / page_bytes * page_bytes;
-    let before = LOWEST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| Some(place(now)));
-    before.map_or(0, place)
+    // A mapping tells where the kernel puts them.
+    let mapping = Span::anonymous(page_bytes, page_bytes, MapFlags::empty()).ok()?;
+    let first = mapping.base.addr().get().saturating_sub(DISTANCE_BYTES);
+    let place = |lowest: usize| {
+        let below = if lowest == 0 { first } else { lowest };
+        let base = below.checked_sub(bytes)? / page_bytes * page_bytes;
+        (base >= FLOOR).then_some(base)
+    };
+    LOWEST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, place).ok().and_then(place)
 }
 
 /// Addresses that a mapping asks for, until it is dropped.
