@@ -7,9 +7,8 @@
 //!
 //! Called where shared memory is mapped and unmapped, which is never on the data path.
 
-use super::Span;
 use crate::sync::lock;
-use rustix::mm::MapFlags;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::param;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,7 +17,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Distance from the process's other mappings, which most systems make one below the other.
+/// Distance from other mappings of the process, which the kernel makes one below the other.
 const DISTANCE_BYTES: usize = 1 << 40;
 
 /// No pool lies below this address, where a program and its heap are.
@@ -62,16 +61,24 @@ impl AddressPool {
 
 /// First address of `bytes` below all other pools, if there are that many.
 fn place_below_others(bytes: usize) -> Option<usize> {
-    let page_bytes = param::page_size();
-    // A mapping tells where the kernel puts them.
-    let mapping = Span::anonymous(page_bytes, page_bytes, MapFlags::empty()).ok()?;
-    let first = mapping.base.addr().get().saturating_sub(DISTANCE_BYTES);
+    let first = middle_of_a_hole()?;
     let place = |lowest: usize| {
         let below = if lowest == 0 { first } else { lowest };
-        let base = below.checked_sub(bytes)? / page_bytes * page_bytes;
+        let base = below.checked_sub(bytes)? & !(param::page_size() - 1);
         (base >= FLOOR).then_some(base)
     };
     LOWEST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, place).ok().and_then(place)
+}
+
+/// Address with much room above and below, which the kernel finds: some programs reserve terabytes. A process with few
+/// addresses (`RLIMIT_AS`) has none.
+fn middle_of_a_hole() -> Option<usize> {
+    let (bytes, flags) = (2 * DISTANCE_BYTES, MapFlags::PRIVATE | MapFlags::NORESERVE);
+    // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+    let hole = unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::empty(), flags) }.ok()?;
+    // SAFETY: mapped just now, and known to nobody else.
+    let _ = unsafe { munmap(hole, bytes) };
+    hole.addr().checked_add(DISTANCE_BYTES)
 }
 
 /// Addresses that a mapping asks for, until it is dropped.
