@@ -23,6 +23,7 @@ use super::words::{
 };
 pub use super::words::{SLOT_WORDS, SlotImage};
 use std::cell::Cell;
+use std::mem::offset_of;
 
 /// Bytes of a message that a slot holds after the first one.
 pub const SLOT_PAYLOAD_BYTES: usize = (SLOT_WORDS - 1) * WORD_BYTES;
@@ -277,6 +278,9 @@ fn header(index: u64, flags: u64, length: usize) -> u64 {
 }
 
 impl<W: Words> Producer<W> {
+    /// Offset of the slots that begin with the word of the bell, in bytes.
+    pub const BELL_OFFSET: usize = offset_of!(Self, bell);
+
     /// The sending end of a fresh ring. `None` when it does not fit its words.
     pub fn new(words: W, place: RingPlace) -> Option<Self> {
         let slots = words.slots(place.slots_at, place.slots)?;

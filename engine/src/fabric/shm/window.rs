@@ -8,11 +8,13 @@ use crate::sync::atomic::Ordering;
 use crate::sync::atomic::mapped::AtomicU64;
 pub(super) use crate::sync::copy::copy_bytes;
 use crate::sync::copy::{load_block, store_block};
+use crate::sync::ring::Producer;
 use crate::sync::words::{
     Block, LINE_BLOCKS, LINE_REST_WORDS, LINE_WORDS, SLOT_WORDS, SlotImage, Slots, WORD_BYTES,
     Words, head_blocks, tail_of_word, word_of_tail,
 };
 use crate::sys::mmap::SharedMemory;
+use std::mem::offset_of;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -255,6 +257,9 @@ pub(super) struct SlotWindow {
     offset_mask: usize,
     _memory: Arc<SharedMemory>,
 }
+
+const BELL_AT: usize = Producer::<Window>::BELL_OFFSET + offset_of!(SlotWindow, first);
+const _: () = assert!(BELL_AT + size_of::<NonNull<AtomicU64>>() <= LINE_BYTES);
 
 // SAFETY: the words are atomics in a mapping that `_memory` keeps alive; any thread may use them.
 unsafe impl Send for SlotWindow {}
