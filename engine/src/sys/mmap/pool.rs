@@ -14,7 +14,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Distance from other mappings of the process, which the kernel makes one below the other.
@@ -23,9 +22,9 @@ const DISTANCE_BYTES: usize = 1 << 40;
 /// No pool lies below this address, where a program and its heap are.
 const FLOOR: usize = 0x6000_0000_0000;
 
-/// Where the last pool begins, which is below all others; 0 before the first one. Addresses of a pool that is gone are not
-/// used again: there are 30 TiB.
-static LOWEST: AtomicUsize = AtomicUsize::new(0);
+/// Where the last pool begins, which is below all others. Addresses of a pool that is gone are not used again: there are 30
+/// TiB.
+static LOWEST: Mutex<Option<usize>> = Mutex::new(None);
 
 /// Addresses in blocks, each for one mapping.
 #[derive(Debug)]
@@ -61,13 +60,14 @@ impl AddressPool {
 
 /// First address of `bytes` below all other pools, if there are that many.
 fn place_below_others(bytes: usize) -> Option<usize> {
-    let first = middle_of_a_hole()?;
-    let place = |lowest: usize| {
-        let below = if lowest == 0 { first } else { lowest };
-        let base = below.checked_sub(bytes)? & !(param::page_size() - 1);
-        (base >= FLOOR).then_some(base)
-    };
-    LOWEST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, place).ok().and_then(place)
+    let mut lowest = lock(&LOWEST);
+    let below = lowest.or_else(middle_of_a_hole)?;
+    let base = below.checked_sub(bytes)? & !(param::page_size() - 1);
+    if base < FLOOR {
+        return None;
+    }
+    *lowest = Some(base);
+    Some(base)
 }
 
 /// Address with much room above and below, which the kernel finds: some programs reserve terabytes. A process with few
