@@ -22,8 +22,8 @@ const DISTANCE_BYTES: usize = 1 << 40;
 /// No pool lies below this address, where a program and its heap are.
 const FLOOR: usize = 0x6000_0000_0000;
 
-/// Where the last pool begins, which is below all others. Addresses of a pool that is gone are not used again: there are 30
-/// TiB.
+/// Beginning of the last pool, which is below all others. Addresses of a pool that is gone are not used again: there are
+/// 30 TiB.
 static LOWEST: Mutex<Option<usize>> = Mutex::new(None);
 
 /// Addresses in blocks, each for one mapping.
@@ -76,7 +76,7 @@ fn middle_of_a_hole() -> Option<usize> {
     let (bytes, flags) = (2 * DISTANCE_BYTES, MapFlags::PRIVATE | MapFlags::NORESERVE);
     // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
     let hole = unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::empty(), flags) }.ok()?;
-    // SAFETY: mapped just now, and known to nobody else.
+    // SAFETY: mapped just now, and no other code knows the address.
     let _ = unsafe { munmap(hole, bytes) };
     hole.addr().checked_add(DISTANCE_BYTES)
 }

@@ -296,7 +296,7 @@ fn a_mapping_lies_elsewhere_if_its_pool_has_no_room_or_its_addresses_are_taken()
     drop(first);
     let large = made_in(&pool, 3 * page);
     assert_ne!(address(&large), block, "it would not fit");
-    // SAFETY: the addresses are free, and asked for by nobody else: the pool is this test's own.
+    // SAFETY: a new mapping, which replaces nothing.
     let other = unsafe {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
         mm::mmap_anonymous(ptr::without_provenance_mut(block), page, ProtFlags::READ, flags)
