@@ -75,7 +75,7 @@ impl Drop for Folder {
 fn page(folder: &Folder) -> String {
     let _cores = cores();
     let path = folder.path("report.html");
-    let job = ["--profile", "dev-vm", "--repeats", "2", "--duration", "30ms", "--report", &path];
+    let job = ["--profile", "dev-vm", "--repeats", "2", "--duration", "200ms", "--report", &path];
     let output = spinperf(&job);
     assert!(output.status.success(), "{}", text(&output.stderr));
     fs::read_to_string(path).unwrap()

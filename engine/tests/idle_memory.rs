@@ -22,9 +22,9 @@ const IDLE_PAGES: u64 = 3;
 /// Enough that what the process takes anyway does not count.
 const CONNECTIONS: u64 = 400;
 const PAGE_KIB: u64 = 4;
-/// Messages of an idle connection over a device, at a server that grants it two calls: five receives. With one, the grant
+/// Messages of an idle connection over a device, at a server that grants it two calls: four receives. With one, the grant
 /// would rise with the call that each connection makes here.
-const IDLE_PINNED_PAGES: u64 = 6;
+const IDLE_PINNED_PAGES: u64 = 4;
 const CONNECTIONS_OVER_DEVICE: u64 = 8;
 
 /// Keeps nothing of what it hears.

@@ -253,8 +253,8 @@ impl<'a> Plan<'a> {
             }
         };
         let (spin_us, yield_us) = match self.kernel_driver() {
-            // As in its profile. To yield takes CPU time, of which a quota has little.
-            "rdma_rxe" if self.facts.cgroup.quota.is_none() => (0, 5000),
+            // As in its profile.
+            "rdma_rxe" => (0, 100),
             _ if self.is_software() => (100, 100),
             _ => (20, 100),
         };

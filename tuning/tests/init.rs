@@ -22,9 +22,12 @@ fn facts(host: &str) -> HostFacts {
 
 /// The profile generated for a recorded host, resolved for it.
 fn proposed(host: &str, driver: Driver) -> Profile {
-    let facts = facts(host);
+    proposed_for(host, &facts(host), driver)
+}
+
+fn proposed_for(host: &str, facts: &HostFacts, driver: Driver) -> Profile {
     let folder = Folder::new(&format!("proposed_{host}_{driver:?}"));
-    folder.write("site.toml", &propose(&facts, driver));
+    folder.write("site.toml", &propose(facts, driver));
     let profile = load(&folder.path("site.toml"), &facts.cpus.for_engine()).unwrap();
     assert_eq!(profile.without_effect(), [], "{host}");
     profile
@@ -102,10 +105,15 @@ fn where_cpus_or_their_time_are_scarce_idle_cores_give_way() {
 /// Its threads process the packets on the CPUs of the cores.
 #[test]
 fn a_core_beside_rxe_yields_at_once() {
-    let config = proposed("guest-rxe-siw", Driver::Verbs).config().clone();
-    assert_eq!(config.idle_policy(), IdlePolicy::Adaptive);
-    assert!(config.spin_time().is_zero());
-    assert!(config.yield_time().as_millis() >= 5);
+    let mut guest = facts("guest-rxe-siw");
+    let profile = load("verbs-rxe", &guest.cpus.for_engine()).unwrap();
+    for quota in [None, facts("container-quota").cgroup.quota] {
+        guest.cgroup.quota = quota;
+        let config = proposed_for("beside_rxe", &guest, Driver::Verbs).config().clone();
+        assert_eq!(config.raw().poll, profile.config().raw().poll, "{:?}", guest.cgroup.quota);
+        assert_eq!(config.idle_policy(), IdlePolicy::Adaptive);
+        assert!(config.spin_time().is_zero());
+    }
 }
 
 #[test]

@@ -49,7 +49,6 @@ impl Config {
         RecvBudget {
             credits: forward as u32,
             reverse: reverse as u32,
-            grant_in_flight: 1,
             behind_sends: RECVS_BEHIND_MAX,
             slack: 1,
             dones: self.dones_received_max(forward) + self.dones_received_max(reverse),

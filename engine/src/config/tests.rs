@@ -360,7 +360,7 @@ fn zero_is_no_deadline() {
 fn a_connection_has_a_buffer_for_every_credit_and_for_messages_without_one() {
     let config = RawConfig::default().validate_for(&four_cpus()).unwrap();
     assert_eq!(config.slots_per_conn(), 64);
-    assert_eq!(config.recv_budget().total(), 64 + 1 + 1 + 1);
+    assert_eq!(config.recv_budget().total(), 64 + 1 + 1);
     assert_eq!(config.requester_send_budget().total(), 64 + 2);
     assert_eq!(config.responder_send_budget().total(), 64 + 2);
 }
@@ -372,7 +372,7 @@ fn calls_in_reverse_have_buffers_of_their_own() {
     raw.rpc.reverse_calls = 8;
     let config = raw.validate_for(&four_cpus()).unwrap();
     assert_eq!(config.reverse_calls(), 8);
-    assert_eq!(config.recv_budget().total(), 64 + 8 + 1 + 1 + 1);
+    assert_eq!(config.recv_budget().total(), 64 + 8 + 1 + 1);
     assert_eq!(config.requester_send_budget().total(), 64 + 8 + 2);
     assert_eq!(config.responder_send_budget().total(), 64 + 8 + 2);
     assert_eq!(config.send_queue_depth(), 72 * 4 + 9 * 16 * 4);
@@ -423,10 +423,10 @@ fn verbs_refusal(change: impl FnOnce(&mut RawConfig)) -> String {
 fn queues_of_an_rdma_connection_hold_all_its_work_requests() {
     let config = Config::default();
     let (sends, receives) = (config.send_queue_depth(), config.recv_budget().total());
-    assert_eq!((sends, receives), (64 * 4 + 9 * 16 * 4, 67));
+    assert_eq!((sends, receives), (64 * 4 + 9 * 16 * 4, 66));
     assert_eq!(
-        verbs_refusal(|raw| raw.verbs.cq_depth = 898),
-        "verbs.cq_depth = 898: expected at least 899, the work requests of one connection"
+        verbs_refusal(|raw| raw.verbs.cq_depth = 897),
+        "verbs.cq_depth = 897: expected at least 898, the work requests of one connection"
     );
     assert_eq!(
         verbs_refusal(|raw| raw.verbs.signal_every = 209),
@@ -434,7 +434,7 @@ fn queues_of_an_rdma_connection_hold_all_its_work_requests() {
     );
     let mut raw = RawConfig::default();
     raw.fabric.driver = Driver::Verbs;
-    (raw.verbs.cq_depth, raw.verbs.signal_every) = (899, 208);
+    (raw.verbs.cq_depth, raw.verbs.signal_every) = (898, 208);
     raw.validate_for(&four_cpus()).unwrap();
 }
 

@@ -3,15 +3,18 @@
 # $WORK, lines of operation, size and depth, and $place, the first word of the rows.
 ROUNDS=$(either 1 5)
 # What does not start in the measured time is no figure, and on a busy host sixteen pieces of 1 MiB take
-# more than half a second in emulation: the short round counts calls.
+# more than half a second in emulation: the short round counts calls. They also end sixteen at a time, so that
+# their rate is exact only over several seconds.
 read -ra SPAN <<<"$(either '--duration 20s --calls 200' '--duration 1s')"
+read -ra LONG_SPAN <<<"$(either "${SPAN[*]}" '--duration 4s')"
 
-# As in profile verbs-rxe: a core that sleeps between two calls wakes late.
+# As in profile verbs-rxe: a core that sleeps between two short calls wakes late, and one that does not sleep during a long
+# transfer takes the processor from the threads of the device. One server has these settings for both devices.
 # shellcheck disable=SC2034 # for the scenarios
-AWAKE=(--set poll.spin_us=0 --set poll.yield_us=5000)
+AWAKE=(--set poll.spin_us=0 --set poll.yield_us=100 --set poll.park_us=20000)
 
-# spin_server OPTIONS...: of the same files. It polls while it waits; stopped, it leaves the processors
-# to the kernel's.
+# spin_server OPTIONS...: of the same files. It polls between short calls; stopped, it leaves the processors to the
+# kernel's.
 spin_server() {
     "${bin:?}/spin-nfsd" --state /run/nfsd-state --register no --cores 0 "$@" >/run/server 2>&1 &
     server=$!
@@ -26,11 +29,17 @@ awake() {
     kill -STOP "$1"
 }
 
+# span SIZE: the options of one measurement.
+span() {
+    if [ "$1" = 1M ]; then echo "${LONG_SPAN[@]}"; else echo "${SPAN[@]}"; fi
+}
+
 # bench SERVER OPERATION SIZE DEPTH TARGET OPTIONS...: a line of JSON at the end of the row's file. The client polls, so
 # that the figures are the server's: one that sleeps between two calls adds its own time to wake up.
 bench() {
-    local row=/run/speed/${place:?}.$2.$3.$4.$1 options=(--size "$3" --depth "$4" --overwrite)
-    options+=("${SPAN[@]}" --warmup 0.1s --poll busy --json)
+    local row=/run/speed/${place:?}.$2.$3.$4.$1 options
+    read -ra options <<<"$(span "$3")"
+    options+=(--size "$3" --depth "$4" --overwrite --warmup 0.1s --poll busy --json)
     timeout 60 taskset -c 1 "$bin/spin-nfs" bench "$2" "$5" "${options[@]}" "${@:6}" | tee -a "$row"
 }
 

@@ -193,13 +193,15 @@ impl DataPaths {
     pub(super) fn poll(&mut self, site: &Site, counters: &Counters) -> Progress {
         let (mut progress, mut has_ended) = (Progress::default(), false);
         for ExportPath { export, file_system, data, waiting } in &mut self.0 {
-            progress.is_waiting |= data.poll(&mut |number, done| {
+            let polled = data.poll(&mut |number, done| {
                 progress.events += 1;
                 if let Some(Owed { call, operation, verifiers }) = waiting.take(number) {
                     let verifiers = Verifiers { ended: site.verifier(&**file_system), ..verifiers };
                     give(done, verifiers, Answer::later(call, operation, counters));
                 }
             });
+            progress.events += polled.events;
+            progress.is_waiting |= polled.is_waiting;
             has_ended |= export.is_none() && waiting.is_empty();
         }
         if has_ended {

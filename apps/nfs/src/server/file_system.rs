@@ -9,7 +9,7 @@ use crate::protocol::{
     Createhow3, Fattr3, Ftype3, Nfsstat3, Nfstime3, Sattr3, Specdata3, StableHow, WccData,
 };
 use crate::server::caller::Caller;
-use spinrpc::{Bulk, CoreContext};
+use spinrpc::{Bulk, CoreContext, Progress};
 use std::sync::Arc;
 
 /// The outcome of an operation: a status of RFC 1813 section 2.6 if it failed.
@@ -400,8 +400,8 @@ pub trait DataPath {
         request: Request<WriteData<'_>>,
     ) -> Started;
 
-    /// Passes on completed requests; returns whether requests are in progress whose end nothing but this announces, so
-    /// that the core must not sleep. Called in every turn of the core, if any file system of the server
-    /// [`blocks`](FileSystem::blocks).
-    fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool;
+    /// Passes on completed requests. `events` counts the parts of requests that this call has performed itself.
+    /// `is_waiting` is true while requests are in progress that only polling completes, so that the core must not sleep.
+    /// Called in every turn of the core, if any file system of the server [`blocks`](FileSystem::blocks).
+    fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> Progress;
 }

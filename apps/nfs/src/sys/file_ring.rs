@@ -104,7 +104,8 @@ impl<B, T> fmt::Debug for Full<B, T> {
 /// The ring stays on the thread that created it (it is not `Send`): the kernel then needs no locks,
 /// and completes operations when this thread asks, without interrupting it. Before a thread sleeps,
 /// it polls once, so that the kernel has everything that was queued. It then waits until the ring's
-/// descriptor ([`AsFd`]) is readable.
+/// descriptor ([`AsFd`]) is readable, for a limited time: Linux 6.12 does not report it (`ppoll`) for a write
+/// that a worker of its own performed. The server never sleeps while operations are outstanding.
 ///
 /// Dropping it cancels outstanding operations and waits, in the kernel, until none of them can
 /// access a buffer; that takes as long as the slowest disk being read or written. The buffers and

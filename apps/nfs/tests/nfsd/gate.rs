@@ -1,7 +1,7 @@
 //! A back end that blocks on request.
 
 use spinrpc::sync::lock;
-use spinrpc::{Bulk, CoreContext};
+use spinrpc::{Bulk, CoreContext, Progress};
 use spinrpc_nfs::protocol::{Fattr3, Nfstime3, Sattr3, WccData};
 use spinrpc_nfs::server::exports::Caller;
 use spinrpc_nfs::server::file_system::{
@@ -224,9 +224,9 @@ impl DataPath for Later {
         Started::Later(free as u32)
     }
 
-    fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool {
+    fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> Progress {
         if !self.gate.is_open() {
-            return self.done.iter().any(Option::is_some);
+            return Progress { events: 0, is_waiting: self.done.iter().any(Option::is_some) };
         }
         for (number, place) in self.done.iter_mut().enumerate() {
             if let Some(taken) = place.take() {
@@ -235,6 +235,6 @@ impl DataPath for Later {
                 done(number as u32, taken);
             }
         }
-        false
+        Progress::default()
     }
 }

@@ -8,6 +8,7 @@ use super::times::{Times, is_late};
 use super::words::{DONE, ERROR, MSGP, NOMSG, word};
 use spinrpc::fabric::Access;
 use spinrpc::fabric::sim::{NO_RECEIVE, Observed, SideId, Violation, What};
+use spinrpc::mem::budget::RECVS_BEHIND_MAX;
 use spinrpc_proto::goodbye::is_goodbye;
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::profile::Profile;
@@ -15,6 +16,10 @@ use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::rpc::Direction;
 use spinrpc_proto::version::Versions;
 use std::fmt;
+
+/// Receives of an honest end beyond its credits, whenever it calls or answers. A driver may post the first ones behind
+/// the message; the simulated driver never does. The last one is for a message outside of the credits.
+const SPARE_RECEIVES: usize = RECVS_BEHIND_MAX as usize + 1;
 
 /// Messages of both ends of every connection.
 #[derive(Default)]
@@ -300,7 +305,8 @@ impl Oracle {
                 if side.is_connector() {
                     lane.terms.on_call(&view, message);
                 }
-                lane.flow(side, way).call(at_ns, message)
+                let wrong = lane.flow(side, way).call(at_ns, message);
+                wrong.or_else(|| lane.ask(side, receives))
             }
             Way::Reply => {
                 if !side.is_connector() {
@@ -464,6 +470,17 @@ impl Lane {
         self.flow(side, Way::Reply).times.refuse(at_ns, word(message, 0))
     }
 
+    /// An honest end has called. It has receives for all replies, and for the calls that it has granted the other end.
+    fn ask(&mut self, side: SideId, receives: usize) -> Option<String> {
+        let to_come = self.flow(side, Way::Reply).to_come();
+        let awaited = self.flow(side, Way::Call).in_flight.len();
+        (awaited + to_come + SPARE_RECEIVES > receives).then(|| {
+            format!(
+                "called with {receives} receives posted, {awaited} replies and {to_come} calls to come"
+            )
+        })
+    }
+
     /// An honest end answers. Receives for the replies that it waits for itself come on top of those
     /// for calls (RFC 8167 section 4).
     fn answer(&mut self, side: SideId, message: &[u8], receives: usize) -> Option<String> {
@@ -519,6 +536,12 @@ impl Flow {
         None
     }
 
+    /// Calls that may still come by what was granted. RDMA_DONEs take receives, too, and grants fall by them.
+    fn to_come(&self) -> usize {
+        let has_dones = !(self.owed.is_empty() && self.pulled.is_empty());
+        if has_dones { 0 } else { self.edge.saturating_sub(self.taken) }
+    }
+
     /// An honest server answers.
     fn answer(&mut self, message: &[u8], receives: usize, awaited: usize) -> Option<String> {
         let (xid, granted) = (word(message, 0), word(message, 2) as usize);
@@ -534,10 +557,9 @@ impl Flow {
         if word(message, 3) != ERROR {
             self.edge = self.edge.max(self.answered + granted);
         }
-        // RDMA_DONEs take receives, too, and grants fall by them.
-        let has_dones = !(self.owed.is_empty() && self.pulled.is_empty());
-        let to_come = if has_dones { 0 } else { self.edge.saturating_sub(self.taken) };
-        let is_short = granted + awaited > receives + held || to_come + awaited > receives;
+        let to_come = self.to_come();
+        let expected = awaited + SPARE_RECEIVES;
+        let is_short = granted + expected > receives + held || to_come + expected > receives;
         is_short.then(|| {
             format!(
                 "granted {granted}, with {to_come} calls to come, with {receives} receives posted, \

@@ -70,10 +70,14 @@ impl CoreCell {
     ) -> Option<(SlotId, Xid)> {
         let Under::Context(context) = self.under(conn) else { return None };
         self.set_context(conn, None);
-        self.destroy(conn, &context, (program, version)).ok().flatten()
+        let last_words = self.destroy(conn, &context, (program, version)).ok().flatten();
+        // A driver discards messages that it has not sent when the connection closes.
+        self.reactor().fabric.flush();
+        last_words
     }
 
-    /// The same for a replaced context, once no call in flight uses it. `Err` while some do, or have all credits.
+    /// The same for a replaced context, once no call in flight uses it; the call leaves with the turn's messages. `Err`
+    /// while some use it, or have all credits.
     pub(crate) fn destroy_replaced(
         &self,
         conn: ConnId,
@@ -117,7 +121,6 @@ impl CoreCell {
             Err(refused) => return not_now(refused),
         };
         context.context.take_sequence(sequence);
-        self.reactor().fabric.flush();
         Ok(Some((slot, xid)))
     }
 

@@ -17,7 +17,8 @@
 //!
 //! A call that hangs keeps its credit, and one more is granted beyond those in progress. A client that gave up a call which the
 //! server still executes, and counts its credit as free, may exceed a small grant by it: if no credits are left
-//! to raise the grant, its next calls get an error until that call ends.
+//! to raise the grant, its next calls get an error until that call ends. There is a receive for one call too many. If
+//! two such calls arrive, a RoCE device retries, and an iWARP device ends the connection.
 //!
 //! Shares: credits of connections that are not busy are left out, and the rest is divided equally among the busy
 //! ones. When more become busy, grants above the new share are lowered to it. So under saturation, all have the same grant

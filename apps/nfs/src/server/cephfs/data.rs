@@ -10,7 +10,7 @@ use crate::server::caller::Caller;
 use crate::server::containment::contained;
 use crate::server::file_system::{DataPath, Done, FileKey, Outcome, Request, Started, WriteData};
 use crate::server::threads::{Threads, Work};
-use spinrpc::{Bulk, CoreContext};
+use spinrpc::{Bulk, CoreContext, Progress};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
@@ -241,13 +241,13 @@ impl DataPath for CephPath {
         Started::Later(number)
     }
 
-    fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool {
+    fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> Progress {
         while let Ok((number, outcome)) = self.answered.try_recv() {
             self.free.push(number);
             done(number, outcome);
         }
         // The core may sleep: a thread wakes it with each answer.
-        false
+        Progress::default()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::server::file_system::{
     DataPath, Done, FileKey, FileSystem, Found, ListFrom, Listed, NewFile, Outcome, Place, Request,
     SpecialFile, Started, WriteData,
 };
-use spinrpc::{Bulk, Config, CoreContext, Engine, Groups};
+use spinrpc::{Bulk, Config, CoreContext, Engine, Groups, Progress};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -136,6 +136,19 @@ impl Data {
             thread::yield_now();
         }
         found.unwrap()
+    }
+
+    /// Returns the number of parts that the polls have read.
+    fn wait_for_all(&mut self, mut done: impl FnMut(u32, Done)) -> usize {
+        let mut events = 0;
+        loop {
+            let polled = self.path.poll(&mut done);
+            events += polled.events;
+            if !polled.is_waiting {
+                return events;
+            }
+            thread::yield_now();
+        }
     }
 
     fn write_as(

@@ -47,6 +47,14 @@ pub(super) struct Unclear {
     overlap: Overlap,
 }
 
+/// A read by system calls of the calling thread, in one part or several. Writes may come between two parts.
+pub(super) struct PartialRead {
+    offset: u64,
+    into: Bulk,
+    /// Bytes that have been read.
+    bytes: usize,
+}
+
 /// Result of a transfer, with the buffer if it had one, and the number of bytes from its start.
 pub(super) struct Ended {
     pub(super) buffer: Option<Bulk>,
@@ -349,21 +357,35 @@ fn read(offset: u64, mut data: Bulk, bytes: usize, result: Outcome<()>, after: P
     }
 }
 
-fn fill(file: &OwnedFd, offset: u64, mut into: Bulk) -> Ended {
-    let mut bytes = 0;
-    let result = loop {
-        let left = into.bytes_mut().get_mut(bytes..).unwrap_or_default();
-        if left.is_empty() {
-            break Ok(());
+impl PartialRead {
+    pub(super) fn new(offset: u64, into: Bulk) -> Self {
+        Self { offset, into, bytes: 0 }
+    }
+
+    /// Reads the next `at_most` bytes. Returns the result when the read has come to its end.
+    pub(super) fn read_some(&mut self, file: &OwnedFd, at_most: usize) -> Option<Outcome<()>> {
+        let end = self.bytes.saturating_add(at_most).min(self.into.len());
+        while let Some(left @ [_, ..]) = self.into.bytes_mut().get_mut(self.bytes..end) {
+            match pread(file, left, self.offset + self.bytes as u64) {
+                Ok(0) => return Some(Ok(())),
+                Ok(read) => self.bytes += read,
+                Err(Errno::INTR) => {}
+                Err(error) => return Some(Err(status(error))),
+            }
         }
-        match pread(file, left, offset + bytes as u64) {
-            Ok(0) => break Ok(()),
-            Ok(read) => bytes += read,
-            Err(Errno::INTR) => {}
-            Err(error) => break Err(status(error)),
-        }
-    };
-    Ended { buffer: Some(into), bytes, result }
+        (self.bytes == self.into.len()).then_some(Ok(()))
+    }
+
+    /// Returns the buffer, with the result of [`read_some`](Self::read_some).
+    pub(super) fn end(self, result: Outcome<()>) -> Ended {
+        Ended { buffer: Some(self.into), bytes: self.bytes, result }
+    }
+}
+
+fn fill(file: &OwnedFd, offset: u64, into: Bulk) -> Ended {
+    let mut read = PartialRead::new(offset, into);
+    let result = read.read_some(file, usize::MAX).unwrap_or(Ok(()));
+    read.end(result)
 }
 
 fn empty(file: &OwnedFd, offset: u64, data: Bulk, durability: Option<Durability>) -> Ended {

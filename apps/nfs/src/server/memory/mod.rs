@@ -19,7 +19,7 @@ use super::file_system::{
 use crate::protocol::{Fattr3, Nfsstat3, Nfstime3, Sattr3, StableHow, WccData};
 use node::{Entries, Kind, Number, demand_device};
 use spinrpc::sys::random::Random;
-use spinrpc::{Bulk, CoreContext};
+use spinrpc::{Bulk, CoreContext, Progress};
 use std::io;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use tree::{At, ROOT, Tree};
@@ -305,8 +305,8 @@ impl DataPath for MemoryPath {
         })
     }
 
-    fn poll(&mut self, _: &mut dyn FnMut(u32, Done)) -> bool {
-        false
+    fn poll(&mut self, _: &mut dyn FnMut(u32, Done)) -> Progress {
+        Progress::default()
     }
 }
 

@@ -1,6 +1,7 @@
 //! READ, WRITE and COMMIT, with the ring and with threads.
 
 use super::*;
+use crate::server::directory::data_path::PART_BYTES;
 use crate::server::directory::node::{Node, Right};
 use crate::server::directory::transfer::{Ended, Running};
 use crate::server::nodes::Held;
@@ -38,35 +39,123 @@ fn what_was_written_is_read() {
     });
 }
 
+/// Reads as root from the start, and returns the answer, and whether it came at once.
+fn read(data: &mut Data, file: &FileKey, bytes: usize) -> (Vec<u8>, bool, bool) {
+    let into = Bulk::from_vec(vec![0; bytes]);
+    let started = data.path.start(&ROOT, file, Request::Read { offset: 0, into });
+    let is_at_once = matches!(started, Started::Done(_));
+    let done = match started {
+        Started::Done(done) => done,
+        Started::Later(number) => data.wait(number),
+    };
+    let Done::Read { data, is_end, .. } = done else { panic!("{done:?}") };
+    (data.bytes().to_vec(), is_end, is_at_once)
+}
+
 /// io_uring gives reads of tmpfs to a thread of the kernel, and one that waits for swap space must not wait on the core.
 #[test]
-fn small_reads_of_a_file_system_in_memory_are_done_at_once() {
+fn short_reads_of_a_file_system_in_memory_are_done_at_once() {
     let export = Export::at(Path::new("/dev/shm").join(fresh_name()), DirectoryOptions::default());
     let swaps = rustix::system::sysinfo().totalswap > 0;
     assert_eq!(export.directory.kind.is_in_memory, !swaps, "/dev/shm is a tmpfs");
+    let is_by_core = export.directory.uses_ring() && !swaps;
     let file = export.create("file");
-    fs::write(export.local("file"), vec![7; WORKER_FROM_BYTES]).unwrap();
     let mut data = export.data();
-    assert_eq!(data.read_as(&ROOT, &file, (0, 1)).unwrap(), (vec![7], false), "opens the file");
-    for (length, is_small) in [(1, true), (WORKER_FROM_BYTES - 1, true), (WORKER_FROM_BYTES, false)]
-    {
-        let into = Bulk::from_vec(vec![0; length]);
-        let started = data.path.start(&ROOT, &file, Request::Read { offset: 0, into });
-        let is_at_once = matches!(started, Started::Done(_));
-        let done = match started {
-            Started::Done(done) => done,
-            Started::Later(number) => data.wait(number),
-        };
-        let Done::Read { data, .. } = done else { panic!("{done:?}") };
-        assert!(data.bytes().len() == length && data.bytes().iter().all(|byte| *byte == 7));
-        assert_eq!(
-            is_at_once,
-            is_small && export.directory.uses_ring() && !swaps,
-            "{length} bytes"
-        );
+    for file_bytes in [WORKER_FROM_BYTES, 10] {
+        fs::write(export.local("file"), vec![7; file_bytes]).unwrap();
+        assert_eq!(data.read_as(&ROOT, &file, (0, 1)).unwrap(), (vec![7], false), "opens the file");
+        for (asked, is_short) in
+            [(1, true), (WORKER_FROM_BYTES - 1, true), (WORKER_FROM_BYTES, false)]
+        {
+            let (bytes, is_end, is_at_once) = read(&mut data, &file, asked);
+            assert!(bytes == vec![7; asked.min(file_bytes)], "{asked} of {file_bytes} bytes");
+            assert_eq!(is_end, asked >= file_bytes);
+            assert_eq!(is_at_once, is_short && is_by_core, "{asked} of {file_bytes} bytes");
+        }
     }
     assert_eq!(data.write_as(&ROOT, &file, (0, b"x"), StableHow::Unstable).unwrap(), 1);
     assert_eq!(data.read_as(&ROOT, &file, (0, 1)).unwrap(), (vec![b'x'], false));
+}
+
+/// A file that counts as being in memory, not open yet, and its export. The core reads it itself, which it does beside
+/// io_uring only.
+fn in_memory(bytes: usize) -> (Export, FileKey, Data) {
+    let mut export = Export::new();
+    Arc::get_mut(&mut export.directory).unwrap().kind.is_in_memory = true;
+    let file = export.create("file");
+    fs::write(export.local("file"), vec![7; bytes]).unwrap();
+    let data = export.data();
+    assert_eq!(export.directory.ways().io, IoMode::Uring, "this test needs io_uring");
+    (export, file, data)
+}
+
+/// Other calls of the core have their turn between the parts. A part holds what the file has when it is read, and the end
+/// of a file that has become shorter is found there.
+#[test]
+fn a_long_read_of_a_file_system_in_memory_is_done_in_parts_one_per_poll() {
+    let (export, file, mut data) = in_memory(3 * PART_BYTES);
+    data.read_as(&ROOT, &file, (0, 1)).unwrap();
+    for (file_bytes, expected) in [
+        (None, [vec![7; 3 * PART_BYTES], vec![]]),
+        (Some(PART_BYTES + 10), [vec![7; PART_BYTES], vec![8; 10]]),
+        (Some(0), [vec![7; PART_BYTES], vec![]]),
+    ] {
+        let into = Bulk::from_vec(vec![0; 3 * PART_BYTES]);
+        let started = data.path.start(&ROOT, &file, Request::Read { offset: 0, into });
+        assert!(matches!(started, Started::Later(_)), "{started:?}");
+        let mut ended = None;
+        let (mut polls, mut events) = (0, 0);
+        while ended.is_none() {
+            let polled = data.path.poll(&mut |_, done| ended = Some(done));
+            (polls, events) = (polls + 1, events + polled.events);
+            assert_eq!(polled.is_waiting, ended.is_none());
+            if let (1, Some(file_bytes)) = (polls, file_bytes) {
+                fs::write(export.local("file"), vec![8; file_bytes]).unwrap();
+            }
+            let short = data.path.start(
+                &ROOT,
+                &file,
+                Request::Read { offset: 0, into: Bulk::from_vec(vec![0; 1]) },
+            );
+            assert!(matches!(short, Started::Done(Done::Read { .. })), "{short:?}");
+        }
+        let Some(Done::Read { data: read, is_end, .. }) = ended else { panic!("{ended:?}") };
+        assert!(read.bytes() == expected.concat(), "{file_bytes:?}");
+        assert!(is_end);
+        assert_eq!(polls, if file_bytes.is_none() { 3 } else { 2 });
+        assert_eq!(events, polls, "a part each");
+        fs::write(export.local("file"), vec![7; 3 * PART_BYTES]).unwrap();
+    }
+}
+
+/// Threads of the kernel may have other CPUs.
+#[test]
+fn only_one_of_several_long_reads_of_a_file_system_in_memory_is_done_by_the_core() {
+    let (_export, file, mut data) = in_memory(2 * PART_BYTES);
+    let start = |data: &mut Data| {
+        let into = Bulk::from_vec(vec![0; 2 * PART_BYTES]);
+        match data.path.start(&ROOT, &file, Request::Read { offset: 0, into }) {
+            Started::Later(number) => number,
+            Started::Done(done) => panic!("{done:?}"),
+        }
+    };
+    // A thread opens the file first.
+    let opening = start(&mut data);
+    data.wait(opening);
+    let mut expected = [0; 3].map(|_| start(&mut data));
+    let mut ended = Vec::new();
+    let parts = data.wait_for_all(|number, done| {
+        let Done::Read { data, is_end: true, .. } = done else { panic!("{done:?}") };
+        assert!(data.bytes() == vec![7; 2 * PART_BYTES]);
+        ended.push(number);
+    });
+    ended.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(ended, expected);
+    assert_eq!(parts, 2, "of the first");
+    // The path goes with one in progress.
+    start(&mut data);
+    assert_eq!(data.path.poll(&mut |_, done| panic!("{done:?}")).events, 1);
 }
 
 /// A COMMIT that started after a WRITE and ended before it may have missed its data.
@@ -206,17 +295,15 @@ fn many_requests_run_at_a_time_and_too_many_are_told_to_come_back() {
             matches!(refused, Started::Done(Done::Failed { status, .. }) if status == too_much)
         );
         let mut ended = Vec::new();
-        while data.path.poll(&mut |number, done| {
+        data.wait_for_all(|number, done| {
             assert!(matches!(done, Done::Written { count: 1, .. }), "{done:?}");
             ended.push(number);
-        }) {
-            thread::yield_now();
-        }
+        });
         ended.sort_unstable();
         later.sort_unstable();
         assert_eq!(ended, later);
         assert_eq!(fs::read(export.local("file")).unwrap(), b"xxxxxxxx");
-        assert!(!data.path.poll(&mut |_, done| panic!("{done:?}")));
+        assert_eq!(data.path.poll(&mut |_, done| panic!("{done:?}")), Progress::default());
     }
 }
 
@@ -241,12 +328,10 @@ fn each_of_many_cores_has_as_much_in_flight_as_one() {
     drop(other);
     for core in &mut cores {
         let mut ended = 0;
-        while core.path.poll(&mut |_, done| {
+        core.wait_for_all(|_, done| {
             assert!(matches!(done, Done::Committed { .. }), "{done:?}");
             ended += 1;
-        }) {
-            thread::yield_now();
-        }
+        });
         assert_eq!(ended, 8);
     }
 }
@@ -257,19 +342,17 @@ fn writes_that_overlap_in_time_do_not_claim_to_be_alone() {
     let mut data = export.data();
     let file = export.create("file");
     data.write_as(&ROOT, &file, (0, b"open it"), StableHow::Unstable).unwrap();
-    if export.directory.ways().io != IoMode::Uring {
-        return;
-    }
+    assert_eq!(export.directory.ways().io, IoMode::Uring, "this test needs io_uring");
     for offset in 0..2 {
         let data_of = WriteData::Inline(b"x");
         let request = Request::Write { offset, data: data_of, stable: StableHow::Unstable };
         assert!(matches!(data.path.start(&ROOT, &file, request), Started::Later(_)));
     }
     let mut alone = 0;
-    while data.path.poll(&mut |_, done| {
+    data.wait_for_all(|_, done| {
         let Done::Written { wcc, .. } = done else { panic!("{done:?}") };
         alone += u32::from(wcc.before.is_some());
-    }) {}
+    });
     assert_eq!(alone, 0);
 }
 
@@ -446,7 +529,8 @@ fn a_commit_waits_for_what_it_overlaps_with() {
             panic!("it takes a while")
         };
         for _ in 0..1000 {
-            assert!(data.path.poll(&mut |_, done| panic!("{done:?}")), "it is in progress");
+            let polled = data.path.poll(&mut |_, done| panic!("{done:?}"));
+            assert_eq!(polled, Progress { events: 0, is_waiting: true }, "it is in progress");
             thread::yield_now();
         }
         let result = Err(Nfsstat3::Nfs3errIo);
