@@ -287,7 +287,11 @@ fn descriptors_that_block_when_closed_do_not_delay_others() {
     }
 }
 
-/// Flood a socket with silent connections. Expect that 99 of 100 others are served, each within a second;
+/// Time within which another connection is served. Each waits for those of a whole backlog to be accepted, which takes half a
+/// second or more under a sanitizer.
+const PATIENCE: Duration = Duration::from_secs(if cfg!(sanitized) { 5 } else { 1 });
+
+/// Flood a socket with silent connections. Expect that 99 of 100 others are served in time;
 /// on a machine that stands still sometimes, in one of three attempts.
 #[test]
 fn silent_connections_do_not_keep_others_out() {
@@ -311,13 +315,13 @@ fn served_of_100(by: By, door: Door) -> (usize, Duration) {
     thread::sleep(Duration::from_millis(100));
     let (mut served, mut longest) = (0, Duration::ZERO);
     for _ in 0..100 {
-        let (start, patience) = (Instant::now(), Duration::from_secs(1));
+        let start = Instant::now();
         let is_served = match door {
-            Door::Shm => connector.connect(&ConnectRequest::new(&server.address, patience)).is_ok(),
+            Door::Shm => connector.connect(&ConnectRequest::new(&server.address, PATIENCE)).is_ok(),
             Door::Control => asked(&name).is_ok(),
         };
         longest = longest.max(start.elapsed());
-        served += usize::from(is_served && start.elapsed() < patience);
+        served += usize::from(is_served && start.elapsed() < PATIENCE);
     }
     (served, longest)
 }

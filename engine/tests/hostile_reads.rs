@@ -233,7 +233,7 @@ fn a_reply_is_kept_back_until_rdma_done_and_brings_the_next_credit() {
 fn a_reply_that_is_kept_back_goes_when_a_window_is_over() {
     let server = server(|raw| {
         raw.rpc.credits = 2;
-        raw.rpc.done_timeout_ms = 100;
+        raw.rpc.done_timeout_ms = 1000;
     });
     let mut peer = RawPeer::connect(&server.address);
     ask(&mut peer, 1);

@@ -41,7 +41,17 @@ impl Measured {
     }
 
     fn counts(&self) -> Vec<(String, u64)> {
-        latency_counts(&ask(&self.control, "latency"))
+        latency_counts(&self.latencies())
+    }
+
+    /// Asks until the core answers: one that is paused does not in time.
+    fn latencies(&self) -> String {
+        let mut answer = String::new();
+        wait_until("a core that measures", || {
+            answer = ask(&self.control, "latency");
+            answer.contains("\"measuring\":true")
+        });
+        answer
     }
 
     /// A reply may be there before its call is counted. Fails if more calls are counted than expected.
@@ -60,7 +70,7 @@ impl Measured {
 fn calls_are_counted_once_asked_for_each_under_its_procedure() {
     let mut it = Measured::start(Server::start());
     it.call(ECHO, 3);
-    let first = ask(&it.control, "latency");
+    let first = it.latencies();
     for expected in [
         format!("\"schema\":{LATENCY_SCHEMA:?}"),
         format!("\"pid\":{}", std::process::id()),
@@ -76,7 +86,7 @@ fn calls_are_counted_once_asked_for_each_under_its_procedure() {
     assert!(it.call(DROP, 2).iter().chain(&it.call(FAIL, 3)).all(Result::is_err));
     assert!(it.call(HIGH, 1).iter().chain(&it.call(HIGHER, 2)).all(Result::is_err));
     it.expect(&[("0", 1), ("1", 5), ("3", 2), ("4", 3), ("other", 3)]);
-    let answer = ask(&it.control, "latency");
+    let answer = it.latencies();
     assert_eq!(answer.matches(&format!("\"program\":{}", PROGRAM.0)).count(), 5, "{answer}");
     assert_eq!(answer.matches(&format!("\"version\":{}", VERSION.0)).count(), 5, "{answer}");
     let refused = ask(&it.control, "latency 5");
@@ -108,7 +118,7 @@ fn a_deferred_call_is_measured_until_its_answer() {
     });
     assert_eq!(it.caller.replies(4).iter().filter(|(_, reply)| reply.is_ok()).count(), 1);
     it.expect(&[("7", 4)]);
-    let sum_ns = number(&ask(&it.control, "latency"), "sum_ns");
+    let sum_ns = number(&it.latencies(), "sum_ns");
     // The clocks differ by less.
     assert!(u128::from(sum_ns) > HELD.as_nanos() * 3, "{sum_ns}");
 }

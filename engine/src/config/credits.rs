@@ -37,7 +37,8 @@ impl Config {
 
     /// Receive buffers of one connection; of one with calls in reverse, if there may be any. A
     /// buffer is posted again before anything leaves that lets the peer send another message, so
-    /// those in the hands of handlers are among `credits` and `reverse`.
+    /// those in the hands of handlers are among `credits` and `reverse`. An exception is a connection that its
+    /// client closes in a handler, with the destruction of its RPCSEC_GSS context.
     pub fn recv_budget(&self) -> RecvBudget {
         self.recv_budget_with(self.reverse_calls().max(usize::from(self.refuses_reverse())))
     }

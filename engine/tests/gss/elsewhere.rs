@@ -345,7 +345,7 @@ fn an_exchange_hears_that_its_client_no_longer_waits() {
             assert!(awaited.is_awaited());
             lock(&asks).send(()).unwrap();
             while awaited.is_awaited() {
-                std::thread::yield_now();
+                pause();
             }
             lock(&returns).send(()).unwrap();
             Err("nothing waits".to_owned())

@@ -43,8 +43,8 @@ fn end_in_any_turn(service: GssService, end: impl Fn(&Turned, usize, spinrpc::Ca
         });
         end(&all, index, call);
         calls += 1;
-        all.turn_until("its end", |all| all.answered(index) == calls);
-        all.turn_until("a context", |all| all.callers[index].client.is_up());
+        all.wait_until("its end", |all| all.answered(index) == calls);
+        all.wait_until("a context", |all| all.callers[index].client.is_up());
         whole += usize::from(all.heard(index).pop() == Some(Ok(data.clone())));
     }
     let heard = all.heard(index);

@@ -249,7 +249,7 @@ fn calls_of_handles_are_sealed_in_steps() {
     let mut core = engine.core(0).unwrap();
     let with = options(keys(Enctype::Aes256Sha1, "alice"), GssService::Privacy);
     let handle = engine.connect(0, &all.address, PROGRAM, VERSION, &with).unwrap();
-    all.turn_until("a context", |_| {
+    all.wait_until("a context", |_| {
         core.poll_once();
         handle.is_up()
     });
@@ -264,7 +264,7 @@ fn calls_of_handles_are_sealed_in_steps() {
         let mut answer = pending.wait().unwrap();
         answer.results().opaque(LONGEST).unwrap().to_vec()
     });
-    all.turn_until("the answer", |_| {
+    all.wait_until("the answer", |_| {
         core.poll_once();
         waiting.is_finished()
     });

@@ -86,12 +86,7 @@ impl Turned {
         let caller = asked_by(on, &self.address, with, one_item);
         self.callers.push(caller);
         let index = self.callers.len() - 1;
-        let began = Instant::now();
-        while !self.callers[index].client.is_up() {
-            assert!(began.elapsed() < LIMIT, "no context");
-            // Threads that establish contexts need the CPU.
-            pause_after(self.turn());
-        }
+        self.wait_until("a context", |all| all.callers[index].client.is_up());
         index
     }
 
@@ -102,6 +97,15 @@ impl Turned {
             events += caller.core.poll_once().events;
         }
         events
+    }
+
+    /// Turns all cores until other threads have done something, for which they need the CPU.
+    pub(crate) fn wait_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let began = Instant::now();
+        while !done(self) {
+            assert!(began.elapsed() < LIMIT, "waited {LIMIT:?} for {what}");
+            pause_after(self.turn());
+        }
     }
 
     /// Turns all cores; how often, until it is so. Does not sleep between turns, which would be time for timers.

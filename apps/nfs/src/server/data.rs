@@ -11,7 +11,7 @@
 //! |---|---|
 //! | [`Read3args`] | the arguments on the wire, with the handle |
 //! | [`Request`] | memory for the data; it is all that a back end learns |
-//! | `directory::transfer::Running` | the file and what the answer needs. The buffer is with the ring or a thread: the core cannot touch it while the kernel writes it |
+//! | `directory::transfer::Running` | the file and what the answer needs. The buffer is with the ring or a thread: the core cannot touch it while the kernel writes it. A `PartialRead` has that of a long read that the core does itself |
 //! | `directory::transfer::Ended` | the buffer, again, and the status |
 //! | [`Done`] | the data and the attributes afterwards: the answer of any back end |
 //! | [`Read3resok`] | the results on the wire, without the data, which go by Write chunk |
@@ -72,7 +72,11 @@ struct Verifiers {
 }
 
 /// The data paths of one core.
-pub(super) struct DataPaths(Vec<ExportPath>);
+pub(super) struct DataPaths {
+    paths: Vec<ExportPath>,
+    /// Index of the first path that may perform a part of a request in the next turn of the core: they take turns.
+    first: usize,
+}
 
 /// The data path of one export.
 struct ExportPath {
@@ -128,12 +132,13 @@ impl ExportPath {
 
 impl DataPaths {
     pub(super) fn new(exports: &Exports, core: &CoreContext) -> Self {
-        Self(exports.iter().map(|export| ExportPath::new(export, core)).collect())
+        let paths = exports.iter().map(|export| ExportPath::new(export, core)).collect();
+        Self { paths, first: 0 }
     }
 
     /// Keeps the paths of back ends that stay exported, and creates those of new ones.
     pub(super) fn update(&mut self, exports: &Exports, core: &CoreContext) {
-        for path in &mut self.0 {
+        for path in &mut self.paths {
             let is_same = |export: &&Export| {
                 Some(export.id) == path.export
                     && Arc::ptr_eq(&export.file_system, &path.file_system)
@@ -141,15 +146,15 @@ impl DataPaths {
             path.export = exports.iter().find(is_same).map(|export| export.id);
         }
         for export in exports.iter() {
-            if !self.0.iter().any(|path| path.export == Some(export.id)) {
-                self.0.push(ExportPath::new(export, core));
+            if !self.paths.iter().any(|path| path.export == Some(export.id)) {
+                self.paths.push(ExportPath::new(export, core));
             }
         }
         self.drop_ended();
     }
 
     fn drop_ended(&mut self) {
-        self.0.retain(|path| path.export.is_some() || !path.waiting.is_empty());
+        self.paths.retain(|path| path.export.is_some() || !path.waiting.is_empty());
     }
 
     /// Starts the request; answers now or later.
@@ -160,7 +165,8 @@ impl DataPaths {
         answer: Answer<'_, '_>,
     ) {
         let visit = &context.visit;
-        let Some(path) = self.0.iter_mut().find(|path| path.export == Some(visit.export.id)) else {
+        let Some(path) = self.paths.iter_mut().find(|path| path.export == Some(visit.export.id))
+        else {
             return fail(answer, Nfsstat3::Nfs3errStale, None);
         };
         let request = match request(context, arguments) {
@@ -189,11 +195,12 @@ impl DataPaths {
         }
     }
 
-    /// Answers requests that have completed.
+    /// Answers requests that have completed. At most one of the paths performs a part of a request on the core.
     pub(super) fn poll(&mut self, site: &Site, counters: &Counters) -> Progress {
         let (mut progress, mut has_ended) = (Progress::default(), false);
-        for ExportPath { export, file_system, data, waiting } in &mut self.0 {
-            let polled = data.poll(&mut |number, done| {
+        in_turns(&mut self.paths, &mut self.first, |path, may_perform| {
+            let ExportPath { export, file_system, data, waiting } = path;
+            let polled = data.poll(may_perform, &mut |number, done| {
                 progress.events += 1;
                 if let Some(Owed { call, operation, verifiers }) = waiting.take(number) {
                     let verifiers = Verifiers { ended: site.verifier(&**file_system), ..verifiers };
@@ -203,11 +210,24 @@ impl DataPaths {
             progress.events += polled.events;
             progress.is_waiting |= polled.is_waiting;
             has_ended |= export.is_none() && waiting.is_empty();
-        }
+            polled.events > 0
+        });
         if has_ended {
             self.drop_ended();
         }
         progress
+    }
+}
+
+/// Polls each of the paths, from index `first` on. `poll` is told whether the path may perform a part of a request, and
+/// returns whether it has: then no other path may, and the next time it is the last one.
+fn in_turns<T>(paths: &mut [T], first: &mut usize, mut poll: impl FnMut(&mut T, bool) -> bool) {
+    let (mut may_perform, from) = (true, (*first).min(paths.len()));
+    let (before, after) = paths.split_at_mut(from);
+    for (index, path) in (from..).zip(after).chain((0..).zip(before)) {
+        if poll(path, may_perform) {
+            (may_perform, *first) = (false, index + 1);
+        }
     }
 }
 
@@ -335,6 +355,36 @@ pub(super) fn fail(answer: Answer<'_, '_>, status: Nfsstat3, attributes: PostOpA
 mod tests {
     use super::*;
     use spinrpc::{Engine, RawConfig};
+
+    /// However many exports a client reads from, other calls wait for one part in each turn of the core.
+    #[test]
+    fn one_path_performs_a_part_in_each_turn_and_they_take_turns() {
+        let (mut first, mut polled) = (0, 0);
+        let mut turn = |paths: &mut [(char, u32)]| {
+            let mut performed = String::new();
+            in_turns(paths, &mut first, |(name, parts), may_perform| {
+                polled += 1;
+                let performs = may_perform && *parts > 0;
+                if performs {
+                    *parts -= 1;
+                    performed.push(*name);
+                }
+                performs
+            });
+            performed
+        };
+        let mut paths = [('a', 3), ('b', 0), ('c', 2), ('d', 1)];
+        let turns: Vec<String> = (0..8).map(|_| turn(&mut paths)).collect();
+        assert_eq!(turns, ["a", "c", "d", "a", "c", "a", "", ""]);
+        // Exports have gone: the index is beyond the rest.
+        let mut rest = [('d', 1), ('e', 1)];
+        assert_eq!(
+            [turn(&mut [('d', 1); 4][..]), turn(&mut rest), turn(&mut rest)],
+            ["d", "d", "e"]
+        );
+        assert_eq!(turn(&mut []), "");
+        assert_eq!(polled, 8 * 4 + 4 + 2 * 2, "each path, in each turn");
+    }
 
     #[test]
     fn no_memory_for_a_whole_read_expect_a_shorter_one_and_none_at_last() {

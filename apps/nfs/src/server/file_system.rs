@@ -400,8 +400,9 @@ pub trait DataPath {
         request: Request<WriteData<'_>>,
     ) -> Started;
 
-    /// Passes on completed requests. `events` counts the parts of requests that this call has performed itself.
-    /// `is_waiting` is true while requests are in progress that only polling completes, so that the core must not sleep.
-    /// Called in every turn of the core, if any file system of the server [`blocks`](FileSystem::blocks).
-    fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> Progress;
+    /// Passes on completed requests. With `may_perform`, which one data path of a core is given at a time, it may also
+    /// perform a part of a request itself, within 100 us or so; `events` is then 1, and 0 otherwise. `is_waiting` is true
+    /// while requests are in progress that only polling completes, so that the core must not sleep. Called in every turn of
+    /// the core, if any file system of the server [`blocks`](FileSystem::blocks).
+    fn poll(&mut self, may_perform: bool, done: &mut dyn FnMut(u32, Done)) -> Progress;
 }

@@ -36,7 +36,7 @@ pub(crate) const DEPTH_MAX: u32 = 32_768;
 // 34 at 1 MiB; queued reads add up. Passing one to a worker costs the polling thread 6 to 9 us. It
 // delays a small read by 8 us, and a large one by 30 or more. So a worker gets an operation that
 // takes about twice as long as passing it on. For buffered writes of ext4 there was no difference.
-pub(crate) const WORKER_FROM_BYTES: usize = 512 << 10;
+const WORKER_FROM_BYTES: usize = 512 << 10;
 
 /// Data on stable storage when a write or a sync is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl<B, T> fmt::Debug for Full<B, T> {
 /// and completes operations when this thread asks, without interrupting it. Before a thread sleeps,
 /// it polls once, so that the kernel has everything that was queued. It then waits until the ring's
 /// descriptor ([`AsFd`]) is readable, for a limited time: Linux 6.12 does not report it (`ppoll`) for a write
-/// that a worker of its own performed. The server never sleeps while operations are outstanding.
+/// that an io-wq worker performed. The server never sleeps while operations are outstanding.
 ///
 /// Dropping it cancels outstanding operations and waits, in the kernel, until none of them can
 /// access a buffer; that takes as long as the slowest disk being read or written. The buffers and

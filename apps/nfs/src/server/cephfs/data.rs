@@ -241,7 +241,7 @@ impl DataPath for CephPath {
         Started::Later(number)
     }
 
-    fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> Progress {
+    fn poll(&mut self, _: bool, done: &mut dyn FnMut(u32, Done)) -> Progress {
         while let Ok((number, outcome)) = self.answered.try_recv() {
             self.free.push(number);
             done(number, outcome);

@@ -14,7 +14,7 @@ use crate::protocol::Nfsstat3;
 use crate::server::caller::Caller;
 use crate::server::errors::{io_status, status};
 use crate::server::file_system::{DataPath, Done, FileKey, Outcome, Request, Started, WriteData};
-use crate::sys::file_ring::{self, Durability, FileRing, WORKER_FROM_BYTES};
+use crate::sys::file_ring::{self, Durability, FileRing};
 use spinrpc::{Bulk, CoreContext, Progress};
 use std::collections::VecDeque;
 use std::mem;
@@ -24,11 +24,11 @@ use tracing::debug;
 
 type Ring = FileRing<Bulk, u32>;
 
-/// Answers of threads that a poll takes: each may be followed by a read on the core, of up to 512 KiB.
+/// Answers of threads that a poll takes: each may be followed by a read on the core, of up to [`PART_BYTES`].
 const ANSWERS_PER_POLL: usize = 8;
 
-/// Length in bytes of the parts of a long read that the core does, one per poll: 8 us if the file is in the processor's
-/// cache, 50 if it is not.
+/// Most bytes that the core reads at a time, in 8 us if the file is in the processor's cache, in 50 if it is not. Longer
+/// reads are done in parts of this length.
 pub(super) const PART_BYTES: usize = 256 << 10;
 
 /// The drop order matters: the ring, the slots, the directory. A slot is dropped when the kernel has
@@ -38,8 +38,8 @@ pub(super) struct DirectoryPath {
     /// `None` if io_uring is denied or not wanted, or has failed.
     ring: Option<Ring>,
     slots: Slots,
-    /// A long read that this core does, with its number. Its slot is taken.
-    by_core: Option<(u32, Running, PartialRead)>,
+    /// Number of the request that is [`Slot::ByCore`], if there is one.
+    by_core: Option<u32>,
     directory: Arc<Directory>,
     /// Buffers for bytes that arrived in the message, until they are written.
     memory: CoreContext,
@@ -60,6 +60,8 @@ enum Slot {
     Free,
     WithThread,
     InRing(Running),
+    /// A long read that the core does itself.
+    ByCore(Running, PartialRead),
     /// The ring has completed it.
     Unclear(Unclear),
 }
@@ -133,7 +135,7 @@ impl DirectoryPath {
         }
         let request = match request {
             Request::Read { offset, into } if self.reads_in_parts() => {
-                self.by_core = Some((number, running, PartialRead::new(offset, into)));
+                self.keep(number, running, PartialRead::new(offset, into));
                 return None;
             }
             request => request,
@@ -169,22 +171,31 @@ impl DirectoryPath {
     fn reads_now(&self, request: &Request<Bulk>) -> bool {
         match request {
             Request::Read { into, .. } => {
-                self.directory.kind.is_in_memory && into.len() < WORKER_FROM_BYTES
+                self.directory.kind.is_in_memory && into.len() <= PART_BYTES
             }
             Request::Write { .. } | Request::Commit { .. } => false,
         }
     }
 
-    /// True if the core itself does a longer read as well. Of several at a time, threads of the kernel do all but one, as
+    /// Returns whether the core does a longer read itself. Of several at a time, threads of the kernel do all but one, as
     /// they may have other CPUs.
     fn reads_in_parts(&self) -> bool {
         self.directory.kind.is_in_memory && self.by_core.is_none()
     }
 
+    /// Keeps a long read for the next polls.
+    fn keep(&mut self, number: u32, running: Running, read: PartialRead) {
+        self.slots.replace(number, Slot::ByCore(running, read));
+        self.by_core = Some(number);
+    }
+
     /// Reads the next part of the long read, if there is one. Other calls have their turn between two parts. Returns
     /// whether it read.
     fn read_part(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool {
-        let Some((number, running, mut read)) = self.by_core.take() else { return false };
+        let Some(number) = self.by_core.take() else { return false };
+        let Slot::ByCore(running, mut read) = self.slots.replace(number, Slot::Free) else {
+            return false;
+        };
         let result = match running.node.open(Right::Read) {
             Ok(file) => read.read_some(file, PART_BYTES),
             Err(error) => Some(Err(status(error))),
@@ -194,7 +205,7 @@ impl DirectoryPath {
                 let ended = running.end(&self.directory.tree, read.end(result));
                 self.slots.finish(number, ended, done);
             }
-            None => self.by_core = Some((number, running, read)),
+            None => self.keep(number, running, read),
         }
         true
     }
@@ -298,10 +309,10 @@ impl DataPath for DirectoryPath {
         }
     }
 
-    fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> Progress {
+    fn poll(&mut self, may_perform: bool, done: &mut dyn FnMut(u32, Done)) -> Progress {
         self.take_answers(done);
         self.poll_ring(done);
-        let has_read = self.read_part(done);
+        let has_read = may_perform && self.read_part(done);
         self.slots.finish_unclear(&self.directory.tree, done);
         Progress { events: has_read.into(), is_waiting: !self.slots.are_all_free() }
     }

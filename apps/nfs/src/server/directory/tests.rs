@@ -129,7 +129,7 @@ impl Data {
     fn wait(&mut self, number: u32) -> Done {
         let mut found = None;
         while found.is_none() {
-            self.path.poll(&mut |ended, done| {
+            self.path.poll(true, &mut |ended, done| {
                 assert_eq!(ended, number, "one request at a time");
                 found = Some(done);
             });
@@ -142,7 +142,7 @@ impl Data {
     fn wait_for_all(&mut self, mut done: impl FnMut(u32, Done)) -> usize {
         let mut events = 0;
         loop {
-            let polled = self.path.poll(&mut done);
+            let polled = self.path.poll(true, &mut done);
             events += polled.events;
             if !polled.is_waiting {
                 return events;

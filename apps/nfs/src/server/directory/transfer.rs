@@ -25,7 +25,7 @@ pub(super) struct Task {
     pub(super) request: Request<Bulk>,
 }
 
-/// A request in progress; the ring, or the thread that performs it, has its buffer.
+/// A request in progress; the ring, the thread that performs it, or a [`PartialRead`] has its buffer.
 pub(super) struct Running {
     pub(super) node: Arc<Node>,
     before: WccAttr,

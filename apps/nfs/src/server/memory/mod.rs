@@ -305,7 +305,7 @@ impl DataPath for MemoryPath {
         })
     }
 
-    fn poll(&mut self, _: &mut dyn FnMut(u32, Done)) -> Progress {
+    fn poll(&mut self, _: bool, _: &mut dyn FnMut(u32, Done)) -> Progress {
         Progress::default()
     }
 }

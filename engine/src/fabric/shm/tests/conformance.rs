@@ -24,7 +24,8 @@ impl Provider for Shm {
             recv_queue_depth: 32,
             send_queue_depth: 32,
             conns_max: 64,
-            rnr_timeout: Duration::from_millis(100),
+            // Only one test waits for it; the others may be paused while no receive is posted.
+            rnr_timeout: Duration::from_secs(1),
             // So few that connections go cold in some tests, and ring.
             idle_polls: 20,
             ..ShmConfig::default()

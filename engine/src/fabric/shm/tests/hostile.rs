@@ -617,8 +617,8 @@ fn delays_without_bell(mut wait: impl FnMut(&mut Victim)) -> (Duration, Duration
     (delays[delays.len() / 2], delays[delays.len() - 1])
 }
 
-/// The rounds take 10 ms; the rest is for a machine that has other work.
-const ROUND_MAX: Duration = Duration::from_secs(1);
+/// The rounds take 10 ms; the rest is for a machine that has other work. A core that relies on its bell parks for 5 s.
+const ROUND_MAX: Duration = Duration::from_secs(if cfg!(sanitized) { 3 } else { 1 });
 
 #[test]
 fn a_cleared_bell_does_not_hold_up_others_on_a_busy_core() {

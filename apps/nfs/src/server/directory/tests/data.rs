@@ -5,8 +5,9 @@ use crate::server::directory::data_path::PART_BYTES;
 use crate::server::directory::node::{Node, Right};
 use crate::server::directory::transfer::{Ended, Running};
 use crate::server::nodes::Held;
-use crate::sys::file_ring::WORKER_FROM_BYTES;
+use spinrpc::RawConfig;
 use std::io::Read;
+use std::iter;
 
 /// Runs the test with both; only with threads if io_uring is denied.
 fn both(test: impl Fn(&Export, &mut Data)) {
@@ -61,12 +62,10 @@ fn short_reads_of_a_file_system_in_memory_are_done_at_once() {
     let is_by_core = export.directory.uses_ring() && !swaps;
     let file = export.create("file");
     let mut data = export.data();
-    for file_bytes in [WORKER_FROM_BYTES, 10] {
+    for file_bytes in [PART_BYTES + 1, 10] {
         fs::write(export.local("file"), vec![7; file_bytes]).unwrap();
         assert_eq!(data.read_as(&ROOT, &file, (0, 1)).unwrap(), (vec![7], false), "opens the file");
-        for (asked, is_short) in
-            [(1, true), (WORKER_FROM_BYTES - 1, true), (WORKER_FROM_BYTES, false)]
-        {
+        for (asked, is_short) in [(1, true), (PART_BYTES, true), (PART_BYTES + 1, false)] {
             let (bytes, is_end, is_at_once) = read(&mut data, &file, asked);
             assert!(bytes == vec![7; asked.min(file_bytes)], "{asked} of {file_bytes} bytes");
             assert_eq!(is_end, asked >= file_bytes);
@@ -77,8 +76,8 @@ fn short_reads_of_a_file_system_in_memory_are_done_at_once() {
     assert_eq!(data.read_as(&ROOT, &file, (0, 1)).unwrap(), (vec![b'x'], false));
 }
 
-/// A file that counts as being in memory, not open yet, and its export. The core reads it itself, which it does beside
-/// io_uring only.
+/// A file that counts as being in memory, not open yet, and its export. The core reads it itself, as it does only where
+/// io_uring is used.
 fn in_memory(bytes: usize) -> (Export, FileKey, Data) {
     let mut export = Export::new();
     Arc::get_mut(&mut export.directory).unwrap().kind.is_in_memory = true;
@@ -106,7 +105,7 @@ fn a_long_read_of_a_file_system_in_memory_is_done_in_parts_one_per_poll() {
         let mut ended = None;
         let (mut polls, mut events) = (0, 0);
         while ended.is_none() {
-            let polled = data.path.poll(&mut |_, done| ended = Some(done));
+            let polled = data.path.poll(true, &mut |_, done| ended = Some(done));
             (polls, events) = (polls + 1, events + polled.events);
             assert_eq!(polled.is_waiting, ended.is_none());
             if let (1, Some(file_bytes)) = (polls, file_bytes) {
@@ -153,9 +152,28 @@ fn only_one_of_several_long_reads_of_a_file_system_in_memory_is_done_by_the_core
     expected.sort_unstable();
     assert_eq!(ended, expected);
     assert_eq!(parts, 2, "of the first");
-    // The path goes with one in progress.
+    // Another export has its turn.
     start(&mut data);
-    assert_eq!(data.path.poll(&mut |_, done| panic!("{done:?}")).events, 1);
+    let polled = data.path.poll(false, &mut |_, done| panic!("{done:?}"));
+    assert_eq!(polled, Progress { events: 0, is_waiting: true });
+}
+
+#[test]
+fn a_path_that_is_dropped_during_a_long_read_gives_its_buffer_back() {
+    let (_export, file, mut data) = in_memory(2 * PART_BYTES);
+    data.read_as(&ROOT, &file, (0, 1)).unwrap();
+    let mut raw = RawConfig::default();
+    (raw.cores.max, raw.mem.arena_mib) = (1, 4);
+    let core = Engine::new(raw.validate().unwrap()).unwrap().core(0).unwrap().context();
+    let into = core.bulk(2 * PART_BYTES).unwrap();
+    let others: Vec<Bulk> = iter::from_fn(|| core.bulk(2 * PART_BYTES)).collect();
+    assert!(!others.is_empty());
+    let started = data.path.start(&ROOT, &file, Request::Read { offset: 0, into });
+    assert!(matches!(started, Started::Later(_)), "{started:?}");
+    assert_eq!(data.path.poll(true, &mut |_, done| panic!("{done:?}")).events, 1);
+    assert!(core.bulk(2 * PART_BYTES).is_none());
+    drop(data);
+    assert!(core.bulk(2 * PART_BYTES).is_some());
 }
 
 /// A COMMIT that started after a WRITE and ended before it may have missed its data.
@@ -303,7 +321,7 @@ fn many_requests_run_at_a_time_and_too_many_are_told_to_come_back() {
         later.sort_unstable();
         assert_eq!(ended, later);
         assert_eq!(fs::read(export.local("file")).unwrap(), b"xxxxxxxx");
-        assert_eq!(data.path.poll(&mut |_, done| panic!("{done:?}")), Progress::default());
+        assert_eq!(data.path.poll(true, &mut |_, done| panic!("{done:?}")), Progress::default());
     }
 }
 
@@ -529,7 +547,7 @@ fn a_commit_waits_for_what_it_overlaps_with() {
             panic!("it takes a while")
         };
         for _ in 0..1000 {
-            let polled = data.path.poll(&mut |_, done| panic!("{done:?}"));
+            let polled = data.path.poll(true, &mut |_, done| panic!("{done:?}"));
             assert_eq!(polled, Progress { events: 0, is_waiting: true }, "it is in progress");
             thread::yield_now();
         }
