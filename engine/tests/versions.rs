@@ -8,7 +8,9 @@ use common::caller::{Caller, Heard, SharedHeard, all_words, client_config, one_o
 use common::program::{ECHO, NULL};
 use common::raw::{RawListener, RawPeer, Said};
 use common::two_way::{Pair, connections};
-use common::{LIMIT, PROGRAM, Server, VERSION, pattern, small_with, unique_address, valid};
+use common::{
+    LIMIT, PROGRAM, Server, VERSION, pattern, pause_after, small_with, unique_address, valid,
+};
 use spinrpc::config::{ConfigRole, RawConfig, Versions};
 use spinrpc::{
     Call, CallSpec, Client, ConnectError, ConnectOptions, ConnectionEvent, Core, DownCause, Engine,

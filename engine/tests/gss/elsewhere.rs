@@ -2,7 +2,7 @@
 
 use crate::common::caller::{Caller, one_opaque, recorder};
 use crate::common::raw::{RawListener, Said};
-use crate::common::{LIMIT, PROGRAM, VERSION, unique_address, wait_until};
+use crate::common::{LIMIT, PROGRAM, VERSION, pause, unique_address, wait_until};
 use crate::hostile::{FalseServer, MSG, Spoils, opaque, transport};
 use crate::{ECHO, SERVICES, Server, WHO, asked, call, connect, failure, keys};
 use spinrpc::gss::mechanism::{Acceptance, GivenKeys, Mechanism};

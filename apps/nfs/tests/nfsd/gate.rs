@@ -224,7 +224,7 @@ impl DataPath for Later {
         Started::Later(free as u32)
     }
 
-    fn poll(&mut self, done: &mut dyn FnMut(u32, Done)) -> Progress {
+    fn poll(&mut self, _: bool, done: &mut dyn FnMut(u32, Done)) -> Progress {
         if !self.gate.is_open() {
             return Progress { events: 0, is_waiting: self.done.iter().any(Option::is_some) };
         }
