@@ -344,14 +344,13 @@ fn connect(fd: &OwnedFd, address: &SocketAddrUnix, deadline: Instant) -> io::Res
     rustix::io::ioctl_fionbio(fd, false)?;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
         let left = left.max(Duration::from_millis(1));
         sockopt::set_socket_timeout(fd, sockopt::Timeout::Send, Some(left))?;
         match net::connect(fd, address) {
             Ok(()) => break,
-            Err(Errno::AGAIN | Errno::INTR) => {}
+            // Tried once in any case: a thread that was paused beyond the deadline must not take that for a full queue.
+            Err(Errno::AGAIN | Errno::INTR) if Instant::now() < deadline => {}
+            Err(Errno::AGAIN | Errno::INTR) => return Err(io::ErrorKind::TimedOut.into()),
             Err(error) => return Err(error.into()),
         }
     }

@@ -164,6 +164,8 @@ mod tests {
     use std::ffi::CString;
     use std::os::fd::AsFd;
     use std::path::PathBuf;
+    use std::thread;
+    use std::time::Duration;
 
     /// A directory on a disk, away when the test is over.
     struct Directory {
@@ -218,10 +220,15 @@ mod tests {
             content
         }
 
-        /// Tries again where the kernel lacks memory for a moment, which was seen on a busy host.
+        /// Tries again for 10 s where that fails with ENOMEM, as it does while a file of another test gets the inode number.
         fn error(&self, handle: &FileHandle, flags: OFlags) -> Option<i32> {
-            let mut errors =
-                (0..1000).map(|_| self.open(handle, flags).unwrap_err().raw_os_error());
+            let mut errors = (0..10_000).map(|_| {
+                let error = self.open(handle, flags).unwrap_err().raw_os_error();
+                if error == Some(libc::ENOMEM) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                error
+            });
             errors.find(|error| *error != Some(libc::ENOMEM)).flatten()
         }
     }

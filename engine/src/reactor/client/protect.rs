@@ -71,8 +71,8 @@ impl CoreCell {
         let Under::Context(context) = self.under(conn) else { return None };
         self.set_context(conn, None);
         let last_words = self.destroy(conn, &context, (program, version)).ok().flatten();
-        // A driver discards messages that it has not sent when the connection closes. In a handler of a reply, its receive
-        // is posted after that: on this connection, where no other reply is awaited.
+        // A driver discards messages that it has not sent when the connection closes. In a handler, the receive of
+        // the reply is posted after that, which matters to this connection only.
         self.reactor().fabric.flush();
         last_words
     }

@@ -7,12 +7,14 @@ use crate::server::file_system::{FileKey, KEY_BYTES_MAX, Outcome};
 use crate::sys::file_handle::FileHandle;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::OFlags;
-use rustix::io::Errno;
+use std::time::Duration;
 use std::{io, thread};
 
-/// Times that a handle is opened while that fails with ENOMEM. So it does, too, while a new file gets the inode number of the
-/// handle (Linux, `iget_locked` of a number that is `I_CREATING`), and clients retry only after seconds.
-const OPENS_MAX: usize = 5;
+/// First and last pause before a handle is opened again that fails with ENOMEM; each pause is twice the last one, so that all
+/// take 100 ms. It fails so, too, while a new file gets the inode number of the handle (Linux, `iget_locked` of a number that is
+/// `I_CREATING`), and clients retry only after seconds.
+const PAUSE_MIN: Duration = Duration::from_micros(50);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 pub(in super::super) struct KernelKeys(());
 
@@ -39,25 +41,24 @@ impl KernelKeys {
     /// without `subtree_check`.
     pub(super) fn find(&self, root: Root<'_>, key: &FileKey) -> Outcome<OwnedFd> {
         let handle = handle_of(key).ok_or(Nfsstat3::Nfs3errStale)?;
-        let open = || handle.open(root.directory, OFlags::PATH);
-        let is_again = |opened: &io::Result<OwnedFd>| {
-            opened
-                .as_ref()
-                .is_err_and(|error| error.raw_os_error() == Some(Errno::NOMEM.raw_os_error()))
-        };
-        let mut opened = open();
-        for _ in 1..OPENS_MAX {
-            if !is_again(&opened) {
-                break;
-            }
-            thread::yield_now();
-            opened = open();
-        }
-        opened.map_err(|error| match io_status(&error) {
+        open_patiently(&handle, root).map_err(|error| match io_status(&error) {
             // Not a handle of this file system: made by a server of another kind.
             Nfsstat3::Nfs3errInval | Nfsstat3::Nfs3errNoent => Nfsstat3::Nfs3errStale,
             status => status,
         })
+    }
+}
+
+/// Called by threads that may block.
+fn open_patiently(handle: &FileHandle, root: Root<'_>) -> io::Result<OwnedFd> {
+    let mut pause = PAUSE_MIN;
+    loop {
+        match handle.open(root.directory, OFlags::PATH) {
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory && pause <= PAUSE_MAX => {}
+            opened => return opened,
+        }
+        thread::sleep(pause);
+        pause *= 2;
     }
 }
 

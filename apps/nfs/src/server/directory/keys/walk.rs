@@ -8,12 +8,13 @@ use crate::server::errors::OrStatus;
 use crate::server::file_system::{FileKey, Outcome, Place};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags, Statx, StatxFlags};
+use rustix::time::{ClockId, clock_gettime};
 use spinrpc::sync::lock;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// First byte of such a key; no file handle of the kernel has this type.
 pub(super) const MARK: u8 = 0;
@@ -26,8 +27,10 @@ const MISSES_MAX: usize = 64;
 const MISS_TIME: Duration = Duration::from_secs(10);
 /// Maximum depth of a search and of a chain of remembered places.
 const DEPTH_MAX: usize = 128;
-/// Maximum step of the clock for birth times: a tick of the kernel.
-const CLOCK_STEP: Duration = Duration::from_millis(10);
+/// Interval and number of looks at the clock for birth times: its steps are ticks of the kernel, 1 to 10 ms, or longer while the
+/// CPU that keeps the time does not run.
+const CLOCK_LOOK: Duration = Duration::from_millis(1);
+const CLOCK_LOOKS_MAX: usize = 100;
 
 pub(in super::super) struct WalkKeys {
     seen: Mutex<HashMap<FileKey, Seen>>,
@@ -119,14 +122,16 @@ impl WalkKeys {
     }
 
     /// Holds the removed file, whose inode number is not free until then, until a new file with
-    /// that number would have another birth time.
+    /// that number would have another birth time. Does not wait for a clock that was set back.
     pub(super) fn outlive(&self, removed: &Statx) {
-        let since_1970 = Duration::new(
-            u64::try_from(removed.stx_btime.tv_sec).unwrap_or_default(),
-            removed.stx_btime.tv_nsec,
-        );
-        let age = SystemTime::now().duration_since(UNIX_EPOCH + since_1970).unwrap_or_default();
-        thread::sleep(CLOCK_STEP.saturating_sub(age));
+        let born = (removed.stx_btime.tv_sec, i64::from(removed.stx_btime.tv_nsec));
+        for _ in 0..CLOCK_LOOKS_MAX {
+            let now = clock_gettime(ClockId::RealtimeCoarse);
+            if (now.tv_sec, now.tv_nsec) > born {
+                return;
+            }
+            thread::sleep(CLOCK_LOOK);
+        }
     }
 
     /// The file, if it is still where it was seen, in a directory that still exists.
