@@ -122,7 +122,7 @@ impl WalkKeys {
     }
 
     /// Holds the removed file, whose inode number is not free until then, until a new file with
-    /// that number would have another birth time. Does not wait for a clock that was set back.
+    /// that number would have another birth time; for 100 ms at most, as the clock may have been set back.
     pub(super) fn outlive(&self, removed: &Statx) {
         let born = (removed.stx_btime.tv_sec, i64::from(removed.stx_btime.tv_nsec));
         for _ in 0..CLOCK_LOOKS_MAX {
