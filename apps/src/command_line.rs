@@ -2,6 +2,7 @@
 //!
 //! Called by the `main` of each program.
 
+use crate::log;
 use clap::Parser;
 use clap::error::ErrorKind;
 use signal_hook::consts::SIGXFSZ;
@@ -91,10 +92,10 @@ fn refuse<C: Parser>(message: &str, code: u8) -> ExitCode {
 fn complain<C: Parser>(message: &str) {
     // The message may contain text from a server or a file. Without a reader, the exit code is all
     // that remains.
-    drop(writeln!(io::stderr(), "{}", printable(&prefixed::<C>(message))));
+    let message = printable(&prefixed::<C>(message));
+    drop(writeln!(io::stderr(), "{}{message}", log::error_prefix()));
 }
 
-/// A message prefixed with the name of the program.
 fn prefixed<C: Parser>(message: &str) -> String {
     let program = C::command();
     let name = program.get_name();
@@ -105,45 +106,26 @@ fn prefixed<C: Parser>(message: &str) -> String {
     }
 }
 
-/// Prints a line; returns `false` if its reader has gone, as `head` does.
+/// Prints a line. A reader that has gone, as `head` does, is not a failure.
 ///
 /// # Errors
 /// The line cannot be written for another reason.
-pub fn say(line: impl Display) -> io::Result<bool> {
+pub fn say(line: impl Display) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{line}").and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == IoErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(error),
+        Err(error) if error.kind() == IoErrorKind::BrokenPipe => Ok(()),
+        said => said,
     }
 }
 
-/// The program's side of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Polls on the next best core, unless the profile names one, so that a server on the same host
-    /// keeps its own.
-    Client,
-    /// Polls on the best core.
-    Server,
-}
-
-/// Configuration of an engine for `address`, from the profile on the command line. `own` values
-/// (`KEY=VALUE`) are the program's defaults for keys that neither the profile nor `--set` sets.
+/// Configuration of an engine for `address`, from the profile on the command line.
 ///
 /// # Errors
 /// [`Usage`]: the profile or a value is invalid.
-pub fn config(
-    profile: &ProfileArgs,
-    address: &str,
-    side: Side,
-    own: &[&str],
-) -> Result<Config, Usage> {
+pub fn config(profile: &ProfileArgs, address: &str) -> Result<Config, Usage> {
     let host = Host::current();
     let driver = driver_of(address).map_err(|error| Usage(error.to_string()))?;
-    let skip = if side == Side::Client { Some("cores.skip=1") } else { None };
     let loader = Loader::new(&host);
-    let loader = own.iter().copied().chain(skip).fold(loader, Loader::unless_set);
     let loaded = profile.load(loader, driver).map_err(Usage)?;
     Ok(loaded.config().clone())
 }
@@ -159,7 +141,6 @@ fn explain<C: Parser>(error: &clap::Error) -> String {
     format!("{wrong}: commands are {}", commands.join(", "))
 }
 
-/// The first paragraph of a message, on one line.
 fn one_line(message: &str) -> String {
     let paragraph = message.split("\n\n").next().unwrap_or_default();
     paragraph.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -1,7 +1,9 @@
-//! Code shared by the programs of this package: command line and key-value store.
+//! Code shared by the programs of this package: command line and log.
 //!
 //! Uses only the public API of `spinrpc`, like any application, and `spinrpc_tuning` for
 //! suggestions.
 
+#![forbid(unsafe_code)]
+
 pub mod command_line;
-pub mod kv;
+pub mod log;

@@ -1,4 +1,4 @@
-//! `--profile` and `--set` of spin-echo, spin-kv and spin-nfs from outside: both ends of every
+//! `--profile` and `--set` of spin-echo and spin-nfs from outside: both ends of every
 //! protocol that a profile can select, with the real programs over shared memory.
 
 mod common;
@@ -9,7 +9,6 @@ use std::io;
 use std::path::PathBuf;
 
 const ECHO: &str = env!("CARGO_BIN_EXE_spin-echo");
-const KV: &str = env!("CARGO_BIN_EXE_spin-kv");
 const NFS: &str = env!("CARGO_BIN_EXE_spin-nfs");
 
 /// Values for both ends, over the defaults.
@@ -18,8 +17,8 @@ const PROTOCOLS: [&[&str]; 8] = [
     &["rpc.protocol=rfc5666"],
     &["rpc.protocol=draft03"],
     &["rpc.protocol=draft00"],
-    &["rpc.protocol=rfc5666", "rpc.msgp_align_bytes=1024", "rpc.msgp_threshold_bytes=512"],
-    &["rpc.protocol=rfc5666", "rpc.ccp=both"],
+    &["rpc.protocol=rfc5666", "rpc.msgp_align_bytes=1024"],
+    &["rpc.protocol=rfc5666", "rpc.ccp=both", "rpc.ccp_auth=sys"],
     &["rpc.protocol=draft00", "rpc.ccp=both", "rpc.msgp_align_bytes=1024"],
     &["rpc.version=2"],
 ];
@@ -33,30 +32,6 @@ fn profile(name: &str, keys: &str) -> io::Result<PathBuf> {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.toml"));
     fs::write(&path, format!("schema = 1\n{keys}\n"))?;
     Ok(path)
-}
-
-#[test]
-fn values_of_every_length_travel_by_every_protocol() -> io::Result<()> {
-    for (number, values) in PROTOCOLS.into_iter().enumerate() {
-        let server = Server::start_with(KV, &format!("kv-protocol-{number}"), &sets(values))?;
-        for bytes in [0, 600, 3000, 5000, 70_001, 1 << 20] {
-            let mut content: Vec<u8> = (0..=bytes / 4).flat_map(u32::to_le_bytes).collect();
-            content.truncate(bytes as usize);
-            let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("protocol-value");
-            fs::write(&path, &content)?;
-            let file = path.to_string_lossy();
-            let with = |arguments: &[&str]| {
-                let all = [arguments, &sets(values)].concat();
-                server.answer(all[0], &all[1..])
-            };
-            with(&["put", "key", "--file", &file])?;
-            assert_eq!(with(&["get", "key"])?, content, "{values:?}, {bytes} bytes");
-        }
-        // More keys than fit in one page of a scan, so that replies are long.
-        let listed = server.answer("scan", &sets(values))?;
-        assert!(String::from_utf8_lossy(&listed).contains(" key\n"), "{values:?}");
-    }
-    Ok(())
 }
 
 #[test]
@@ -75,18 +50,13 @@ fn texts_travel_by_every_protocol() -> io::Result<()> {
 fn a_profile_in_a_file_and_values_over_it_have_their_effect() -> io::Result<()> {
     let two = profile("version-two", "include = [\"base\"]\n[rpc]\nversion = \"2\"")?;
     let two = two.to_string_lossy();
-    for program in [ECHO, KV] {
-        let server = Server::start_with(program, "version-two", &["--profile", &two])?;
-        let verbs: &[&str] = if program == ECHO { &["call", "text"] } else { &["scan"] };
-        let client = |options: &[&str]| server.client(verbs[0], &[&verbs[1..], options].concat());
-        assert!(client(&["--profile", &two])?.status.success());
-        assert!(client(&["--set", "rpc.version=2"])?.status.success());
-        for wrong in
-            [&["--set", "rpc.version=1"][..], &["--profile", &two, "--set", "rpc.version=1"]]
-        {
-            let (code, line) = refusal(&client(wrong)?);
-            assert_eq!((code, line.lines().count()), (Some(1), 1), "{wrong:?}: {line}");
-        }
+    let server = Server::start_with(ECHO, "version-two", &["--profile", &two])?;
+    let client = |options: &[&str]| server.client("call", &[&["text"], options].concat());
+    assert!(client(&["--profile", &two])?.status.success());
+    assert!(client(&["--set", "rpc.version=2"])?.status.success());
+    for wrong in [&["--set", "rpc.version=1"][..], &["--profile", &two, "--set", "rpc.version=1"]] {
+        let (code, line) = refusal(&client(wrong)?);
+        assert_eq!((code, line.lines().count()), (Some(1), 1), "{wrong:?}: {line}");
     }
     Ok(())
 }
@@ -105,9 +75,6 @@ fn what_no_key_takes_is_a_wrong_command_line_that_names_the_key() -> io::Result<
         for start in [
             (ECHO, &["serve", "shm:unused"][..]),
             (ECHO, &["call", "shm:unused", "text"]),
-            (KV, &["serve", "shm:unused"]),
-            (KV, &["get", "shm:unused", "key"]),
-            (KV, &["watch", "shm:unused", "key"]),
             (NFS, &["null", "shm:unused"]),
         ] {
             let (code, line) = refusal(&run(start.0, &[start.1, &options].concat())?);
@@ -115,14 +82,12 @@ fn what_no_key_takes_is_a_wrong_command_line_that_names_the_key() -> io::Result<
             assert!(line.contains(named), "{start:?} {options:?}: {line}");
         }
     }
-    let (code, line) = refusal(&run(KV, &["serve", "shm:unused", "--set", "cores.list=0-1"])?);
-    assert!(code == Some(2) && line.contains("cores.list"), "{line}");
     Ok(())
 }
 
 #[test]
 fn every_help_shows_the_options_with_an_example() -> io::Result<()> {
-    for program in [ECHO, KV, NFS] {
+    for program in [ECHO, NFS] {
         let help = run(program, &["--help"])?;
         let help = String::from_utf8_lossy(&help.stdout).into_owned();
         for part in ["--profile <NAME|FILE>", "--set <KEY=VALUE>", "Examples:", "--set rpc."] {

@@ -4,10 +4,18 @@
 #   row ROW                           in the order of the table
 #   about ROW KEY TEXT                beside, operation, reported, differs (any number of times)
 #   status ROW absent|failed TEXT     reason for missing figures: packages, or the tool's message
-#   figure ROUND ROW KEY VALUE        KEY is version, note (like differs), or one of KEYS
+#   figure ROUND ROW KEY VALUE PLACEMENT
+#                                     KEY is version, note (like differs; both without a placement), or one of KEYS; PLACEMENT
+#                                     is one of PLACEMENTS, or "moved": the cores were not as far apart before as after it
 BEGIN {
     split("round_trip_ns rate_per_second bandwidth_bytes_per_second", KEYS, " ")
     keys = 3
+    split("threads near far -", PLACEMENTS, " ")
+    placements = 4
+    titles["threads"] = "one core\047s threads (cache line below 85 ns)"
+    titles["near"] = "near (cache line 85 to 250 ns)"
+    titles["far"] = "far (cache line above 250 ns)"
+    titles["-"] = "in the guest"
 }
 
 function rest(n,    text) {
@@ -31,9 +39,13 @@ $1 == "figure" && $4 == "note" {
 $1 == "figure" {
     if ($4 != KEYS[1] && $4 != KEYS[2] && $4 != KEYS[3]) unknown("key " $4)
     if ($5 !~ /^[0-9.]+(e[-+]?[0-9]+)?$/ || $5 + 0 <= 0) unknown("value " $5 " of " $3)
-    figures[$3, $4, $2] = $5
-    has_figures[$3] = 1
     if ($2 > rounds) rounds = $2
+    has_figures[$3] = 1
+    if ($6 == "moved") { moved[$3]++; next }
+    if (!($6 in titles)) unknown("placement " $6 " of " $3)
+    figures[$3, $4, $2, $6] = $5
+    placed[$3, $6] = 1
+    met[$6] = 1
 }
 
 function unknown(what) {
@@ -42,14 +54,14 @@ function unknown(what) {
     exit 1
 }
 
-# collect(): fills values[1..n] with a row's figures, or with their ratios to those of another row in
-# the same round; returns n.
-function collect(row, key, base,    round, n) {
+# collect(): fills values[1..n] with a row's figures at a placement, or with their ratios to those of another row, or
+# another key, in the same round; returns n.
+function collect(row, key, base, at,    round, n) {
     n = 0
     for (round = 1; round <= rounds; round++) {
-        if (!((row, key, round) in figures)) continue
-        if (base != "" && !((base, key, round) in figures)) continue
-        values[++n] = figures[row, key, round] / (base == "" ? 1 : figures[base, key, round])
+        if (!((row, key, round, at) in figures)) continue
+        if (base != "" && !((base, key, round, at) in figures)) continue
+        values[++n] = figures[row, key, round, at] / (base == "" ? 1 : figures[base, key, round, at])
     }
     return n
 }
@@ -69,7 +81,7 @@ function median(n) {
 }
 
 # ratio(): ratio to the row that this one is compared with; 0 without one.
-function ratio(row, key,    n) {
-    n = collect(row, key, about[row, "beside"])
+function ratio(row, key, at,    n) {
+    n = collect(row, key, about[row, "beside"], at)
     return n ? median(n) : 0
 }

@@ -4,8 +4,9 @@
 #   PEERS_CLIENT_CORE, PEERS_SERVER_CORE   cores of the two ends
 #   PEERS_WORK                             an empty directory for this tool and round
 #   PEERS_TARGET, PEERS_REPOSITORY         build directory, and sources
+#   PEERS_SPINPERF                         spinperf, which tells how far apart the two cores are
 #
-# They print the figures of one round: lines of ROW KEY VALUE (see README.md).
+# They print the figures of one round: lines of ROW KEY VALUE PLACEMENT (see README.md).
 set -euo pipefail
 export LC_ALL=C
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
@@ -17,8 +18,8 @@ programs=$PEERS_TARGET/peers
 
 # Limit of one tool's run, which takes a second or two on an idle machine.
 TOOL_SECONDS=120
-READY_SECONDS=20
-server='' elapsed_s=''
+READY_SECONDS=60
+server='' elapsed_s='' placement=-
 
 fail() {
     echo "$peer: $*" >&2
@@ -63,14 +64,26 @@ free_port() {
     fail "no free port"
 }
 
+# placed: placement of the two cores now: threads, near or far, by the round trip of a cache line, or moved if it just changed.
+# Virtual CPUs of one host change it within seconds.
+placed() {
+    "$PEERS_SPINPERF" floor --only 'cache line' --repeats 3 --duration 10ms --cores "$PEERS_CLIENT_CORE,$PEERS_SERVER_CORE" \
+        --json "$PEERS_WORK/line.json" >/dev/null || fail "spinperf floor: status $?"
+    grep -oE '"(threads|near|far|moved)"' "$PEERS_WORK/line.json" | sort -u |
+        awk -F '"' '{ found = $2 } END { print NR == 1 ? found : "moved" }'
+}
+
 # call FILE COMMAND...: runs it on the client's core with its output in the file; sets $elapsed_s to
-# its running time.
+# its running time, and $placement to that of the two cores, or to "moved" if it was another one afterwards.
 call() {
-    local file=$PEERS_WORK/$1 began=$EPOCHREALTIME
+    local file=$PEERS_WORK/$1 began
+    placement=$(placed)
+    began=$EPOCHREALTIME
     shift
     timeout --foreground -k 5 $TOOL_SECONDS taskset -c "$PEERS_CLIENT_CORE" "$@" >"$file" ||
         fail "$1: status $?: $(tail -1 "$file")"
     elapsed_s=$(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { print b - a }')
+    [ "$(placed)" = "$placement" ] || placement=moved
 }
 
 # server_ends: waits for the server to exit after its client; timeout bounds the wait.
@@ -86,11 +99,11 @@ stop_server() {
     server=''
 }
 
-# figures ROW FILE WHAT [NAME=VALUE...]: the tool's output in the file, as lines of ROW KEY VALUE.
+# figures ROW FILE WHAT [NAME=VALUE...]: the tool's output in the file, as lines of ROW KEY VALUE PLACEMENT.
 figures() {
     local row=$1 file=$PEERS_WORK/$2
     shift 2
-    "$here/parse" "$peer" "$@" elapsed_s="$elapsed_s" <"$file" | sed "s/^/$row /"
+    "$here/parse" "$peer" "$@" elapsed_s="$elapsed_s" <"$file" | sed "s/^/$row /; s/\$/ $placement/"
 }
 
 trap stop_server EXIT

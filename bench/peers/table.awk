@@ -3,6 +3,7 @@ BEGIN {
     WIDTH = 118
     FORMAT = "%-17s  %-20s  %-10s  %s  %s  %s\n"
     CELL = 26
+    FEW = 3
     scale["round_trip_ns"] = 1e-3
     scale["rate_per_second"] = 1e-6
     scale["bandwidth_bytes_per_second"] = 1e-9
@@ -18,21 +19,45 @@ function digits(value) {
 }
 
 # cell(): "median (min-max) ratio", with the ratio right-aligned.
-function cell(row, key,    n, middle, text) {
-    n = collect(row, key, "")
+function cell(row, key, at,    n, middle, text) {
+    n = collect(row, key, "", at)
     if (!n) return sprintf("%-" CELL "s", "-")
     middle = median(n)
     text = digits(middle * scale[key])
     if (n > 1) text = text " (" digits(values[1] * scale[key]) "-" digits(values[n] * scale[key]) ")"
-    return sprintf("%-" (CELL - 6) "s%6s", text, ratio(row, key) ? digits(ratio(row, key)) "x" : "-")
+    return sprintf("%-" (CELL - 6) "s%6s", text, ratio(row, key, at) ? digits(ratio(row, key, at)) "x" : "-")
 }
 
-function line(row) {
-    if ((row in state) && !(row in has_figures)) {
-        printf "%-17s  %s: %s\n", row, state[row] == "absent" ? "not installed; Debian packages" : "failed", why[row]
-    } else {
-        printf FORMAT, row, about[row, "operation"], about[row, "reported"], cell(row, KEYS[1]), cell(row, KEYS[2]), cell(row, KEYS[3])
+function line(row, at) {
+    printf FORMAT, row, about[row, "operation"], about[row, "reported"], cell(row, KEYS[1], at), cell(row, KEYS[2], at), cell(row, KEYS[3], at)
+}
+
+# part(): the rows of a placement, and which of them have too few rounds to say much.
+function part(at,    i, key, n, few) {
+    printf "\n%s\n", titles[at]
+    for (i = 1; i <= rows; i++) {
+        if (!((names[i], at) in placed)) continue
+        line(names[i], at)
+        n = rounds
+        for (key = 1; key <= keys; key++) {
+            most = collect(names[i], KEYS[key], "", at)
+            if (most && most < n) n = most
+        }
+        if (n < FEW && n < rounds) few = few (few == "" ? "" : ", ") names[i] " " n
     }
+    goal(at)
+    if (few != "") wrapped("Too few of " rounds " rounds to rely on: " few ". More come with --repeats.", 4)
+}
+
+# missing(): rows without any figure, and figures that were left out.
+function missing(    i, row, left) {
+    for (i = 1; i <= rows; i++) {
+        row = names[i]
+        if ((row in state) && !(row in has_figures))
+            printf "%-17s  %s: %s\n", row, state[row] == "absent" ? "not installed; Debian packages" : "failed", why[row]
+        if (row in moved) left = left (left == "" ? "" : ", ") moved[row] " of " row
+    }
+    if (left != "") wrapped("Left out, because the cores were not as far apart before as after: " left ".", 0)
 }
 
 # wrapped(): prints text indented and wrapped at WIDTH.
@@ -55,12 +80,9 @@ function notes(row,    i) {
 }
 
 # The performance goal of spinrpc compared with UCX.
-function goal(    round, n) {
-    for (round = 1; round <= rounds; round++) {
-        if (!(("ucx", KEYS[2], round) in figures) || !(("spinperf-null", KEYS[2], round) in figures)) continue
-        values[++n] = figures["spinperf-null", KEYS[2], round] / figures["ucx", KEYS[2], round]
-    }
-    if (n) printf "\nnull calls for each UCX message: %.2f (goal: at least 1.5, aim 2.0)\n", median(n)
+function goal(at,    n) {
+    n = collect("spinperf-null", KEYS[2], "ucx", at)
+    if (n) printf "null calls for each UCX message: %.2f in %d rounds\n", median(n), n
 }
 
 END {
@@ -72,8 +94,9 @@ END {
     printf FORMAT, "", "an operation is", "latency is", sprintf("%-" (CELL + 1) "s", "64 B round trip, µs"),
         sprintf("%-" CELL "s", "64 B operations/s, 10^6"), "1 MiB, 10^9 bytes/s"
     printf FORMAT, "tool", "a ...", "printed as", sprintf("%-" CELL "s", "(all full)"), sprintf("%-" CELL "s", "32 in flight"), ""
-    for (i = 1; i <= rows; i++) line(names[i])
-    goal()
-    print "\nx: times spinperf's of the same round (on a device: spinperf's on that device)"
+    for (i = 1; i <= placements; i++) if (PLACEMENTS[i] in met) part(PLACEMENTS[i])
+    print ""
+    missing()
+    print "x: times spinperf's of the same round (on a device: spinperf's on that device)"
     for (i = 1; i <= rows; i++) if (!(names[i] in state) || names[i] in has_figures) notes(names[i])
 }

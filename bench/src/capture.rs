@@ -5,7 +5,6 @@ use crate::report::sink::is_standard_output;
 use spinrpc::{CaptureCounters, CaptureSink};
 use std::path::{Path, PathBuf};
 
-/// The capture of one command.
 pub(crate) struct Capture {
     path: PathBuf,
     counters: CaptureCounters,

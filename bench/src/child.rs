@@ -17,11 +17,12 @@ pub(crate) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a server and waits until it listens at `address`.
+    /// Starts a server, which lends what it serves if `lends`, and waits until it listens at `address`.
     pub(crate) fn start(
         address: &str,
         core: usize,
         profile: &ProfileArgs,
+        lends: bool,
     ) -> Result<Self, Failure> {
         let program =
             env::current_exe().map_err(|error| Failure::system("finding this program", error))?;
@@ -29,6 +30,7 @@ impl ServerProcess {
             .args(["serve", "--attached", "--no-reverse"])
             .args(["--address", address, "--profile", &profile.name])
             .args(["--cores", &CoreList::from(core).show()])
+            .args(lends.then_some("--slabs"))
             .args(profile.set.iter().flat_map(|one| ["--set", one.as_str()]))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -39,7 +41,6 @@ impl ServerProcess {
         Ok(server)
     }
 
-    /// Its process number.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -49,7 +50,6 @@ impl ServerProcess {
         self.signal(Signal::STOP)
     }
 
-    /// Resumes the server.
     pub(crate) fn resume(&self) -> Result<(), Failure> {
         self.signal(Signal::CONT)
     }
@@ -87,5 +87,4 @@ pub(crate) fn own_address() -> Result<String, Failure> {
     Ok(format!("shm:spinperf-{number:016x}"))
 }
 
-/// Printed by a server as soon as it can be called.
 pub(crate) const LISTENING: &str = "listening on";

@@ -4,7 +4,7 @@
 //! it.
 
 use crate::failure::Failure;
-use spinrpc::config::{self, Host, RawConfig, SmtPolicy};
+use spinrpc::config::{self, Config, Host};
 use spinrpc::sys::affinity::pin_current_thread;
 use std::str::FromStr;
 
@@ -13,12 +13,19 @@ use std::str::FromStr;
 pub(crate) struct CoreList(Vec<usize>);
 
 impl CoreList {
+    /// The CPUs of the cores of an engine: all that this process may use, if they are not pinned.
+    pub(crate) fn of(config: &Config) -> Self {
+        match config.pins_cores() {
+            true => Self(config.cpus().to_vec()),
+            false => Self(Host::current().allowed),
+        }
+    }
+
     /// The numbers: at least one, no duplicates.
     pub(crate) fn as_slice(&self) -> &[usize] {
         &self.0
     }
 
-    /// The list in command-line syntax.
     pub(crate) fn show(&self) -> String {
         let numbers: Vec<String> = self.0.iter().map(ToString::to_string).collect();
         numbers.join(",")
@@ -31,12 +38,6 @@ impl From<usize> for CoreList {
     }
 }
 
-impl From<&[usize]> for CoreList {
-    fn from(cores: &[usize]) -> Self {
-        Self(cores.to_vec())
-    }
-}
-
 impl From<CorePair> for CoreList {
     fn from(pair: CorePair) -> Self {
         Self(vec![pair.client, pair.server])
@@ -44,29 +45,19 @@ impl From<CorePair> for CoreList {
 }
 
 impl FromStr for CoreList {
-    type Err = CoreListError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, CoreListError> {
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.parse() {
             Ok(config::CoreList::Cpus(cores)) => Ok(Self(cores)),
-            _ => Err(CoreListError),
+            _ => Err(EXPECTED),
         }
     }
 }
 
-/// A malformed core list.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "not a list of cores; expected numbers, each once, with commas and ranges: 1 or 0,2 or 4-7"
-)]
-pub(crate) struct CoreListError;
-
-/// The two cores of a measurement between two processes or threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct CorePair {
-    /// Core that makes the calls.
     pub(crate) client: usize,
-    /// Core that answers them.
     pub(crate) server: usize,
 }
 
@@ -84,23 +75,13 @@ impl CorePair {
     }
 
     fn automatic(host: &Host) -> Result<Self, Failure> {
-        [SmtPolicy::Avoid, SmtPolicy::Allow]
-            .into_iter()
-            .find_map(|smt| Self::of_best(smt, host))
-            .ok_or_else(|| Failure::Measurement(TWO_NEEDED.to_owned()))
-    }
-
-    fn of_best(smt: SmtPolicy, host: &Host) -> Option<Self> {
-        let mut raw = RawConfig::default();
-        raw.cores.max = 2;
-        raw.cores.smt = smt;
-        let config = raw.validate_for(host).ok()?;
-        let &[server, client] = config.cpus() else { return None };
-        Some(Self { client, server })
+        match host.preference()[..] {
+            [server, client, ..] => Ok(Self { client, server }),
+            _ => Err(Failure::Measurement(TWO_NEEDED.to_owned())),
+        }
     }
 }
 
-/// Rejects cores that this process may not run on, and names those it may.
 fn check_allowed(wanted: &[usize], host: &Host) -> Result<(), Failure> {
     match wanted.iter().find(|core| !host.allowed.contains(core)) {
         None => Ok(()),
@@ -111,12 +92,13 @@ fn check_allowed(wanted: &[usize], host: &Host) -> Result<(), Failure> {
     }
 }
 
-/// Binds the calling thread to one core.
 pub(crate) fn pin(core: usize) -> Result<(), Failure> {
     pin_current_thread(core)
         .map_err(|error| Failure::system(format!("pinning a thread to core {core}"), error))
 }
 
+const EXPECTED: &str =
+    "not a list of cores; expected numbers, each once, with commas and ranges: 1 or 0,2 or 4-7";
 const PAIR_WANTED: &str = "--cores needs two cores: CLIENT,SERVER, such as 0,1";
 const TWO_NEEDED: &str = "this process may use only one core; client and server need one each";
 
@@ -124,7 +106,7 @@ const TWO_NEEDED: &str = "this process may use only one core; client and server 
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Vec<usize>, CoreListError> {
+    fn parse(text: &str) -> Result<Vec<usize>, &'static str> {
         text.parse::<CoreList>().map(|list| list.0)
     }
 
@@ -137,8 +119,8 @@ mod tests {
 
     #[test]
     fn gaps_repeats_and_nonsense_are_refused() {
-        for text in ["", "a", "1,", "3-1", "1,1", "0-5000", "-1"] {
-            assert_eq!(parse(text), Err(CoreListError), "{text:?}");
+        for text in ["", "a", "1,", "3-1", "1,1", "0-8192", "-1"] {
+            assert_eq!(parse(text), Err(EXPECTED), "{text:?}");
         }
     }
 

@@ -11,7 +11,6 @@ use spinrpc_tuning::host::Tree;
 use spinrpc_tuning::rdma::{self, Device, Memlock};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// Transport of connections to an address.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fabric {
     pub(crate) driver: Driver,
@@ -20,7 +19,6 @@ pub(crate) struct Fabric {
     pub(crate) link: Option<Link>,
 }
 
-/// Link of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Link {
     pub(crate) device: String,
@@ -40,7 +38,6 @@ impl Fabric {
         Ok(Self { driver, device, link })
     }
 
-    /// For the head of a report.
     pub(crate) fn show(&self) -> String {
         match (self.driver, &self.device) {
             (Driver::Shm, _) => "shared memory".to_owned(),
@@ -48,12 +45,6 @@ impl Fabric {
             (Driver::Verbs, None) => "RDMA device, not found in sysfs".to_owned(),
         }
     }
-}
-
-/// Every device of this host; empty if they cannot be listed.
-pub(crate) fn devices() -> Vec<Device> {
-    let interfaces = rdma::interfaces().unwrap_or_default();
-    rdma::devices(&Tree::host(), &interfaces)
 }
 
 /// Raises this process's limits of locked memory and descriptors to the maximum: connections need
@@ -65,7 +56,6 @@ pub(crate) fn raise_limits(driver: Driver) {
     }
 }
 
-/// Raises this process's limit of descriptors to the maximum: each connection needs some.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // A failure shows later, as a connection that cannot be made.
@@ -88,7 +78,8 @@ pub(crate) fn warn_of_memlock(config: &Config) {
 
 fn device_towards(address: &RdmaAddress) -> Option<(String, Link)> {
     let local = local_address(address.resolve().ok()?.first()?)?;
-    describe(&devices(), local)
+    let interfaces = rdma::interfaces().unwrap_or_default();
+    describe(&rdma::devices(&Tree::host(), &interfaces), local)
 }
 
 /// The local address for packets to `peer` according to the kernel's routes; it determines the

@@ -9,41 +9,42 @@ use std::process::ExitCode;
 /// Reason why a command ended. The message is one line, with the allowed values where that helps.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// Usage error.
     #[error("{0}")]
     Usage(String),
-    /// The measurement failed, or its connection was lost.
     #[error("{0}")]
     Measurement(String),
     /// A result is worse than a condition on the command line allows.
     #[error("{0}")]
     Regression(String),
+    /// Nothing can be said about a condition on the command line, or a command that was to be compared failed.
+    #[error("{0}")]
+    NoVerdict(String),
     /// Interrupted by the signal with this number. The results so far have been printed.
     #[error("interrupted by {}", if *.0 == SIGINT { "SIGINT" } else { "SIGTERM" })]
     Interrupted(i32),
-    /// Received data differs from the data sent.
     #[error("verification failed: {0}")]
     Verification(#[from] Mismatch),
-    /// The operating system reported an error.
+    #[error("not JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("cannot create a histogram: {0}")]
+    Histogram(#[from] hdrhistogram::CreationError),
+    #[error(transparent)]
+    Engine(#[from] spinrpc::EngineError),
     #[error("{what}: {source}")]
-    System {
-        /// The attempted operation.
-        what: String,
-        /// The error.
-        source: std::io::Error,
-    },
+    System { what: String, source: std::io::Error },
 }
 
 impl Failure {
-    /// Wraps an error of the operating system with the attempted operation.
     pub(crate) fn system(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         Self::System { what: what.into(), source: source.into() }
     }
 
-    /// 2 for a usage error, 128 plus its number for a signal, 1 for everything else.
+    /// 2 for a usage error, 125 without a verdict (`git bisect run` skips a commit then), 128 plus its number for a
+    /// signal, 1 for everything else.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Usage(_) => 2,
+            Self::NoVerdict(_) => 125,
             Self::Interrupted(signal) => 128 + *signal as u8,
             _ => 1,
         })

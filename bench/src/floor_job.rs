@@ -5,7 +5,7 @@ use crate::console::say_to_people;
 use crate::cores::{CoreList, CorePair};
 use crate::env::{Environment, ProfileId, StealMeter};
 use crate::failure::Failure;
-use crate::floor::Probe;
+use crate::floor::{Placed, Probe, cache_line_ns};
 use crate::load::{Operation, Workload};
 use crate::progress::Progress;
 use crate::report::sink::{Sink, is_standard_output};
@@ -14,26 +14,44 @@ use crate::report::{FloorRow, Report, table};
 /// Measures every limit `repeats` times, in turns, and prints the medians.
 pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
     let pair = CorePair::choose(args.cores.as_ref())?;
+    let probes = chosen(&args.only)?;
     let cores = CoreList::from(pair);
     let profile = ProfileId { name: "none".to_owned(), hash: "-".to_owned() };
     let mut report = Report::new(Environment::observe(&cores, profile, None));
     let json = Sink::open(args.json.as_deref())?;
     let steal = StealMeter::start(&cores);
-    let mut rows: Vec<FloorRow> =
-        probes().into_iter().map(|probe| FloorRow::new(probe, Vec::new())).collect();
+    let mut rows: Vec<FloorRow> = probes.into_iter().map(FloorRow::new).collect();
     let mut progress = Progress::start(args.repeats as usize * rows.len());
+    let mut before_ns = cache_line_ns(pair)?;
     for _ in 0..args.repeats {
         for row in &mut rows {
             progress.step(&row.name);
-            row.add(row.probe.measure(pair, args.duration)?);
+            let value = row.probe.measure(pair, args.duration)?;
+            let after_ns = cache_line_ns(pair)?;
+            row.add(value, Some(Placed::between(before_ns, after_ns).placement));
+            before_ns = after_ns;
         }
     }
     report.floor = rows;
     report.interference = steal.stop();
     report.notes.push(NOTE.to_owned());
+    report.note_validity();
     json.write_json(&report)?;
     let is_output_taken = args.json.as_deref().is_some_and(is_standard_output);
     say_to_people(is_output_taken, &table::render(&report))
+}
+
+fn chosen(only: &str) -> Result<Vec<Probe>, Failure> {
+    let (chosen, others): (Vec<Probe>, Vec<Probe>) =
+        probes().into_iter().partition(|probe| probe.name().contains(only));
+    if chosen.is_empty() {
+        let names: Vec<String> = others.into_iter().map(Probe::name).collect();
+        let names = names.join("; ");
+        return Err(Failure::Usage(format!(
+            "--only: no limit is called '{only}'; there are: {names}"
+        )));
+    }
+    Ok(chosen)
 }
 
 /// The limits that the main job compares its workloads with.

@@ -7,24 +7,26 @@
 use crate::child::{ServerProcess, own_address};
 use crate::cli::IdleJobArgs;
 use crate::cores::{CoreList, CorePair};
-use crate::env::{Environment, StealMeter, descriptor_limit, mapping_limit, memory_bytes};
+use crate::env::{
+    Environment, StealMeter, descriptor_limit, mapping_limit, memory_bytes, slab_bytes,
+};
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
-use crate::load::{CONNECTING_MAX, Callee, Limits, Load, Operation, Session, Workload};
+use crate::load::{CONNECTING_MAX, Callee, Fleet, Limits, Operation, Workload, with_fleet};
 use crate::output::Outputs;
-use crate::profile::{self, Profile, Side};
+use crate::profile::{self, Profile};
 use crate::profile_args::ProfileArgs;
 use crate::progress::Progress;
 use crate::report::{Goal, Ratio, Repeat, Report, Row};
+use spinrpc::Config;
 use spinrpc::config::Driver;
-use spinrpc::{Config, Engine};
 use std::time::Instant;
 
-/// Measures and prints; fails if a goal is missed and `--check` asks for that.
 pub(crate) fn run(args: &IdleJobArgs) -> Result<(), Failure> {
     args.output.check_files(None)?;
     let pair = CorePair::choose(args.cores.as_ref())?;
-    let (alone, crowded) = (with_room(args, 0)?, with_room(args, args.connections)?);
+    let (alone, crowded) =
+        (with_room(&args.profile, 0)?, with_room(&args.profile, args.connections)?);
     fabric::raise_limits(Driver::Shm);
     check_system(args.connections)?;
     let address = own_address()?;
@@ -36,50 +38,74 @@ pub(crate) fn run(args: &IdleJobArgs) -> Result<(), Failure> {
     let outputs = Outputs::open(&args.output)?;
     let steal = StealMeter::start(&cores);
     let idle = args.connections as usize;
-    let measured = measure(args, pair, [&alone, &crowded], &address)?;
-    let workloads = workloads(idle);
-    let rows = workloads.into_iter().zip(measured.repeats);
+    let (setup, repeats) = measure(args, pair, [&alone, &crowded], &address)?;
+    let rows = workloads(idle).into_iter().zip(repeats);
     report.rows = rows.map(|(workload, repeats)| Row::new(workload, repeats)).collect();
-    report.goals = goals(idle, &measured.setup, &report.rows);
+    report.goals = goals(idle, &setup, &report.rows);
     report.interference = steal.stop();
-    report.notes = measured.setup.notes(idle);
+    report.notes = setup.notes(idle);
     let verdict = report.verdict().and_then(|()| check(args, &report.goals));
     outputs.deliver(report)?;
     verdict
 }
 
-/// What making the idle connections took.
-struct Setup {
+/// Sets up this many idle connections between a client and a server of their own, with room for them: with few, the
+/// huge pages of a heap would count for more than the connections.
+///
+/// # Errors
+/// The system, or the user's own `--set`, does not allow so many; or the measurement failed.
+pub(crate) fn set_up_idle(
+    profile: &ProfileArgs,
+    pair: CorePair,
+    connections: u32,
+) -> Result<Setup, Failure> {
+    check_system(connections)?;
+    let (profile, address) = (with_room(profile, connections)?, own_address()?);
+    let engine = profile::engine(&load(&profile, pair)?.config, None)?;
+    let server = ServerProcess::start(&address, pair.server, &profile, false)?;
+    let callees = [Callee::spinperf(&address)];
+    let [_, crowded] = workloads(connections as usize);
+    let setup = with_fleet(&engine, &callees, None, |fleet| set_up(fleet, &server, &crowded));
+    engine.shutdown();
+    setup
+}
+
+pub(crate) struct Setup {
     seconds: f64,
-    client_bytes: f64,
-    server_bytes: f64,
+    /// KiB of each connection.
+    client_kib: f64,
+    server_kib: f64,
+    /// Of the kernel, for all programs of the host.
+    slab_kib: f64,
 }
 
 impl Setup {
+    pub(crate) fn both_kib(&self) -> f64 {
+        self.client_kib + self.server_kib
+    }
+
+    pub(crate) fn memory_note(&self) -> String {
+        let Self { client_kib, server_kib, slab_kib, .. } = self;
+        format!(
+            "an idle connection takes {client_kib:.1} KiB of the client and {server_kib:.1} KiB of the server (Pss, in \
+             which shared pages count half at each, page tables, and what huge pages of the heap round up); for each \
+             one the kernel's Slab grew by {slab_kib:.1} KiB, which it reports for the whole host only"
+        )
+    }
+
     fn notes(&self, idle: usize) -> Vec<String> {
-        let Self { seconds, client_bytes, server_bytes } = *self;
-        let kib = |bytes: f64| bytes / idle as f64 / 1024.0;
-        let (client, server) = (kib(client_bytes), kib(server_bytes));
+        let seconds = self.seconds;
         let micros = seconds * 1e6 / idle as f64;
         vec![
             format!(
                 "{idle} connections were made in {seconds:.2} s, {micros:.0} µs each, one handshake after the other, \
                  {CONNECTING_MAX} requested at a time; they share two cores with both control threads"
             ),
-            format!(
-                "an idle connection takes {client:.1} KiB of the client and {server:.1} KiB of the server (Pss: \
-                 shared pages count half at each)"
-            ),
+            self.memory_note(),
             "the two rows of a round are measured one after the other, by turns with a server of their own each"
                 .to_owned(),
         ]
     }
-}
-
-struct Measured {
-    setup: Setup,
-    /// Of the busy connection alone, and among idle ones.
-    repeats: [Vec<Repeat>; 2],
 }
 
 /// One busy connection alone, and with idle ones.
@@ -88,94 +114,83 @@ fn workloads(idle: usize) -> [Workload; 2] {
     [echo, echo.with_idle(idle)]
 }
 
+/// The repeats are those of the busy connection alone, and among idle ones.
 fn measure(
     args: &IdleJobArgs,
     pair: CorePair,
     [alone, crowded]: [&ProfileArgs; 2],
     address: &str,
-) -> Result<Measured, Failure> {
+) -> Result<(Setup, [Vec<Repeat>; 2]), Failure> {
     let addresses = [format!("{address}-alone"), address.to_owned()];
     let callees = addresses.each_ref().map(|address| [Callee::spinperf(address)]);
     let [few, many] = workloads(args.connections as usize);
-    // Servers and engines come before this thread is tied to a core: their threads would be tied, too, the control
-    // threads of the second engine to the CPU on which the server polls.
     let engine = |profile| profile::engine(&load(profile, pair)?.config, None);
     let engines = [engine(alone)?, engine(crowded)?];
-    let start = |of: usize, profile| ServerProcess::start(&addresses[of], pair.server, profile);
+    let start =
+        |of: usize, profile| ServerProcess::start(&addresses[of], pair.server, profile, false);
     let (server, other) = (start(0, alone)?, start(1, crowded)?);
     other.pause()?;
-    let mut first = Ends::open(&engines[0], server, &callees[0])?;
-    let few = first.session.load(few)?;
-    first.server.pause()?;
-    other.resume()?;
-    let mut second = Ends::open(&engines[1], other, &callees[1])?;
-    let (many, setup) = second.set_up(many)?;
-    second.server.pause()?;
-    let mut repeats = [Vec::new(), Vec::new()];
-    let mut progress = Progress::start(2 * args.repeats as usize);
-    for _ in 0..args.repeats {
-        progress.step("alone");
-        let one = first.repeat(args, &few)?;
-        progress.step("with idle connections");
-        let mut other = second.repeat(args, &many)?;
-        let ratio = other.measurement.latency.p50_ns / one.measurement.latency.p50_ns;
-        other.ratios = vec![Ratio { to: ALONE, ratio, lower_is_better: true }];
-        repeats[0].push(one);
-        repeats[1].push(other);
-    }
-    Ok(Measured { setup, repeats })
+    with_fleet(&engines[0], &callees[0], None, |first| {
+        first.load(&few)?;
+        server.pause()?;
+        other.resume()?;
+        with_fleet(&engines[1], &callees[1], None, |second| {
+            let setup = set_up(second, &other, &many)?;
+            other.pause()?;
+            let mut repeats = [Vec::new(), Vec::new()];
+            let mut progress = Progress::start(2 * args.repeats as usize);
+            for _ in 0..args.repeats {
+                progress.step("alone");
+                let one = repeat(args, first, &server)?;
+                progress.step("with idle connections");
+                let mut crowd = repeat(args, second, &other)?;
+                let ratio = crowd.measurement.latency.p50_ns / one.measurement.latency.p50_ns;
+                crowd.ratios = vec![Ratio { to: ALONE, ratio, lower_is_better: true }];
+                repeats[0].push(one);
+                repeats[1].push(crowd);
+            }
+            Ok((setup, repeats))
+        })
+    })
 }
 
-/// A server and a core of this process that calls it.
-struct Ends<'a> {
-    server: ServerProcess,
-    session: Session<'a>,
+fn set_up(
+    fleet: &mut Fleet,
+    server: &ServerProcess,
+    workload: &Workload,
+) -> Result<Setup, Failure> {
+    let memory = || [memory_bytes(std::process::id()), memory_bytes(server.id()), slab_bytes()];
+    let (before, began) = (memory(), Instant::now());
+    fleet.load(workload)?;
+    let seconds = began.elapsed().as_secs_f64();
+    let (after, idle) = (memory(), workload.idle_connections as f64);
+    let [client_kib, server_kib, slab_kib] =
+        [0, 1, 2].map(|at| (after[at] - before[at]) / idle / 1024.0);
+    Ok(Setup { seconds, client_kib, server_kib, slab_kib })
 }
 
-impl<'a> Ends<'a> {
-    fn open(
-        engine: &Engine,
-        server: ServerProcess,
-        callees: &'a [Callee<'a>],
-    ) -> Result<Self, Failure> {
-        let session = Session::open(engine, 0, callees)?;
-        Ok(Self { server, session })
-    }
-
-    /// Makes the connections of a workload.
-    fn set_up(&mut self, workload: Workload) -> Result<(Load, Setup), Failure> {
-        let memory =
-            |server: &ServerProcess| [memory_bytes(std::process::id()), memory_bytes(server.id())];
-        let (before, began) = (memory(&self.server), Instant::now());
-        let load = self.session.load(workload)?;
-        let seconds = began.elapsed().as_secs_f64();
-        let after = memory(&self.server);
-        let [client_bytes, server_bytes] = [0, 1].map(|side| after[side] - before[side]);
-        Ok((load, Setup { seconds, client_bytes, server_bytes }))
-    }
-
-    fn repeat(&mut self, args: &IdleJobArgs, load: &Load) -> Result<Repeat, Failure> {
-        let limits =
-            Limits { warmup: args.duration / 6, duration: args.duration, ..Limits::default() };
-        self.server.resume()?;
-        let measured = self.session.measure(load, &limits);
-        self.server.pause()?;
-        let measurement = measured?.into_iter().next().map(|(_, measurement)| measurement);
-        let nothing = || Failure::Measurement("nothing was measured".to_owned());
-        Ok(Repeat::new(measurement.ok_or_else(nothing)?, Vec::new()))
-    }
+/// Measures while this server is not stopped.
+fn repeat(
+    args: &IdleJobArgs,
+    fleet: &mut Fleet,
+    server: &ServerProcess,
+) -> Result<Repeat, Failure> {
+    let limits = Limits { warmup: args.duration / 6, duration: args.duration, ..Limits::default() };
+    server.resume()?;
+    let measured = fleet.measure_one(&limits);
+    server.pause()?;
+    Ok(Repeat::new(measured?, Vec::new()))
 }
 
 fn load(profile: &ProfileArgs, pair: CorePair) -> Result<Profile, Failure> {
-    profile::load(profile, Side::Client, Some(&CoreList::from(pair.client)), Driver::Shm)
+    profile::load(profile, Some(&CoreList::from(pair.client)), Driver::Shm)
 }
 
 /// The profile with room for these connections, as far as the user does not say otherwise.
-fn with_room(args: &IdleJobArgs, idle: u32) -> Result<ProfileArgs, Failure> {
-    let ProfileArgs { name, set } = &args.profile;
+fn with_room(profile: &ProfileArgs, idle: u32) -> Result<ProfileArgs, Failure> {
+    let ProfileArgs { name, set } = profile;
     let conns = u64::from(idle + OTHERS);
-    let plain = ProfileArgs { name: name.clone(), set: set.clone() };
-    let config = profile::load(&plain, Side::Client, None, Driver::Shm)?.config;
+    let config = profile::load(profile, None, Driver::Shm)?.config;
     let core_mib = conns * connection_mib(&config);
     let room = [
         format!("limits.conns={conns}"),
@@ -189,37 +204,35 @@ fn with_room(args: &IdleJobArgs, idle: u32) -> Result<ProfileArgs, Failure> {
 fn connection_mib(config: &Config) -> u64 {
     let raw = config.raw();
     let ring_mib = (2 * raw.shm.ring_slots * RING_SLOT_BYTES).div_ceil(1 << 20);
-    2 * raw.shm.arena_mib + ring_mib + 1
+    2 * raw.mem.conn_arena_mib + ring_mib + 1
 }
 
 /// Limits of the system that these connections would exceed, in each of the two processes.
 fn check_system(idle: u32) -> Result<(), Failure> {
-    let needed = u64::from(idle + OTHERS);
-    if let Some(limit) = descriptor_limit().filter(|limit| *limit < needed) {
-        return Err(Failure::Usage(format!(
-            "{idle} idle connections take {needed} descriptors of each process, and {limit} are allowed: raise that \
-             limit (ulimit -Hn; LimitNOFILE= for a service), or lower --connections"
-        )));
-    }
-    let needed = u64::from(idle + OTHERS) * MAPPINGS_PER_CONNECTION;
-    if let Some(limit) = mapping_limit().filter(|limit| *limit < needed) {
-        return Err(Failure::Usage(format!(
-            "{idle} idle connections take {needed} memory mappings of each process, and {limit} are allowed: raise \
-             that limit (sysctl vm.max_map_count), or lower --connections"
-        )));
+    let connections = u64::from(idle + OTHERS);
+    let limits = [
+        (connections, descriptor_limit(), DESCRIPTORS),
+        (connections * MAPPINGS_PER_CONNECTION, mapping_limit(), MAPPINGS),
+    ];
+    for (needed, limit, [what, remedy]) in limits {
+        if let Some(limit) = limit.filter(|limit| *limit < needed) {
+            return Err(Failure::Usage(format!(
+                "{idle} idle connections take {needed} {what} of each process, and {limit} are allowed: raise that \
+                 limit ({remedy}), or lower --connections of spinperf idle"
+            )));
+        }
     }
     Ok(())
 }
 
 fn goals(idle: usize, setup: &Setup, rows: &[Row]) -> Vec<Goal> {
-    let kib = |bytes: f64| bytes / idle as f64 / 1024.0;
     let ratios = rows.iter().flat_map(|row| &row.median.ratios);
     let ratio = ratios.filter(|ratio| ratio.to == ALONE).map(|ratio| ratio.median).next();
     let name = format!("echo p50 with {idle} idle, x alone");
     [
         Some(Goal::at_most(format!("{idle} connections set up, s"), setup.seconds, SETUP_SECONDS)),
-        Some(Goal::at_most("idle connection at the client, KiB", kib(setup.client_bytes), KIB)),
-        Some(Goal::at_most("idle connection at the server, KiB", kib(setup.server_bytes), KIB)),
+        Some(Goal::at_most("idle connection at the client, KiB", setup.client_kib, KIB)),
+        Some(Goal::at_most("idle connection at the server, KiB", setup.server_kib, KIB)),
         ratio.map(|ratio| Goal::at_most(name, ratio, P50_RATIO)),
     ]
     .into_iter()
@@ -229,7 +242,7 @@ fn goals(idle: usize, setup: &Setup, rows: &[Row]) -> Vec<Goal> {
 
 /// Latencies of a machine that others use are noise: only what is asked for makes the command fail.
 fn check(args: &IdleJobArgs, goals: &[Goal]) -> Result<(), Failure> {
-    let missed = goals.iter().find(|goal| !goal.met).filter(|_| args.check);
+    let missed = goals.iter().find(|goal| goal.met == Some(false)).filter(|_| args.check);
     missed.map_or(Ok(()), |Goal { name, measured, bound, .. }| {
         Err(Failure::Measurement(format!(
             "goal missed: {name}: {measured:.2}, not {bound} or less"
@@ -238,6 +251,8 @@ fn check(args: &IdleJobArgs, goals: &[Goal]) -> Result<(), Failure> {
 }
 
 const ALONE: &str = "alone";
+const DESCRIPTORS: [&str; 2] = ["descriptors", "ulimit -Hn; LimitNOFILE= for a service"];
+const MAPPINGS: [&str; 2] = ["memory mappings", "sysctl vm.max_map_count"];
 /// Connections for questions and for calls.
 const OTHERS: u32 = 64;
 const RING_SLOT_BYTES: u64 = 256;

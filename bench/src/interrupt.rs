@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Number of the received signal, or 0.
 static SIGNAL: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
-/// Catches the signals from now on.
 pub(crate) fn catch() -> Result<(), Failure> {
     let (came, number) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     if SIGNAL.set(number.clone()).is_err() {

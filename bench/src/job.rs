@@ -17,7 +17,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// Runs the suite, or only checks it.
 pub(crate) fn run(args: &JobArgs) -> Result<(), Failure> {
     let job = Job::read(&args.file).map_err(Failure::Usage)?;
     for one in &job.runs {
@@ -40,7 +39,7 @@ pub(crate) fn run(args: &JobArgs) -> Result<(), Failure> {
     for (number, one) in job.runs.iter().enumerate() {
         let (number, runs) = (number + 1, job.runs.len());
         eprintln!("spinperf: run {number} of {runs}, {}: {}", one.name, one.line);
-        let done = run::run_in_suite(&one.args, InSuite { name: &one.name, after_failure });
+        let done = run::run(&one.args, Some(InSuite { name: &one.name, after_failure }));
         after_failure = done.is_err();
         match done {
             Ok(()) => {}
@@ -62,15 +61,12 @@ pub(crate) fn run(args: &JobArgs) -> Result<(), Failure> {
     }
 }
 
-/// A suite.
 #[derive(Debug)]
 struct Job {
-    /// Folder for the reports.
     output: Option<PathBuf>,
     runs: Vec<Run>,
 }
 
-/// One run of a suite.
 #[derive(Debug)]
 struct Run {
     name: String,
@@ -177,7 +173,6 @@ impl Job {
 }
 
 impl Job {
-    /// Finds runs that would write over the files of others.
     fn check_files(&self) -> Result<(), String> {
         let mut taken: BTreeMap<PathBuf, &str> = BTreeMap::new();
         for run in &self.runs {
@@ -202,13 +197,11 @@ fn is_name(name: &str) -> bool {
     (1..=RUN_BYTES_MAX).contains(&name.len()) && name.chars().all(is_part)
 }
 
-/// The options of a run, and these keys.
 fn options(others: &[&'static str]) -> Vec<String> {
     let others = others.iter().map(|key| (*key).to_owned());
     run_options().into_iter().chain(others).collect()
 }
 
-/// Rejects unknown keys, with the nearest known one.
 fn check_keys<K: AsRef<str>>(table: &Table, known: &[K], place: &str) -> Result<(), String> {
     let is_known = |key: &str| known.iter().any(|one| one.as_ref() == key);
     match table.keys().find(|key| !is_known(key)) {
@@ -222,7 +215,6 @@ fn check_keys<K: AsRef<str>>(table: &Table, known: &[K], place: &str) -> Result<
     }
 }
 
-/// Words of the command line for a key.
 fn option(key: &str, value: &Value) -> Result<Vec<String>, &'static str> {
     // One word, so that a value may begin with a dash.
     let word = |value: String| format!("--{key}={value}");
@@ -253,7 +245,6 @@ const SCHEMA: i64 = 1;
 const KEYS: &[&str] = &["schema", "output", "defaults", "run"];
 /// Options that are given several times, rather than once with a list.
 const REPEATED: &[&str] = &["address", "set", "fail-if"];
-/// Options that are files, whose paths are relative to the job file.
 const FILES: &[&str] = &["json", "csv", "hgrm", "hlog", "report", "baseline", "capture"];
 const FILE_BYTES_MAX: u64 = 1 << 20;
 

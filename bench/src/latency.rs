@@ -11,67 +11,54 @@ use std::hint::black_box;
 /// Records the round trips of one core, in clock ticks. Everything that a drive needs is allocated
 /// before it, for each of its intervals, so that the next interval is another index.
 pub(crate) struct Recorder {
-    intervals: Vec<Interval>,
-    current: usize,
-}
-
-/// Samples of one interval.
-struct Interval {
-    /// Counts of the samples below [`SHORT_TICKS`], by their ticks. A histogram takes 3 ns longer for
-    /// each, of some 40 that a call takes.
+    /// Counts of the samples below [`SHORT_TICKS`] by their ticks, of one interval after the other. A histogram takes 3 ns
+    /// longer for each, of some 40 that a call takes.
     short: Box<[u64]>,
-    others: Histogram<u64>,
+    others: Vec<Histogram<u64>>,
+    current: usize,
 }
 
 impl Recorder {
     /// A recorder with at least one interval, for up to an hour per sample at a clock of at most 10
     /// GHz; longer samples are clamped. Allocates here, never while recording.
     pub(crate) fn new(intervals: usize) -> Result<Self, Failure> {
-        let intervals: Result<_, hdrhistogram::CreationError> =
-            (0..intervals.max(1)).map(|_| Interval::new()).collect();
-        intervals
-            .map(|intervals| Self { intervals, current: 0 })
-            .map_err(|error| Failure::Measurement(format!("cannot create a histogram: {error}")))
+        let intervals = intervals.max(1);
+        let others = (0..intervals).map(|_| histogram()).collect::<Result<_, _>>()?;
+        let mut short = vec![0; intervals * SHORT_TICKS].into_boxed_slice();
+        // Touches the pages, which the kernel would otherwise allocate at the first write.
+        black_box(&mut short).fill(0);
+        Ok(Self { short, others, current: 0 })
     }
 
-    /// Records one round trip.
     #[inline]
     pub(crate) fn record(&mut self, ticks: u64) {
-        let interval = &mut self.intervals[self.current];
-        match interval.short.get_mut(ticks as usize) {
-            Some(count) => *count += 1,
-            None => interval.others.saturating_record(ticks),
+        if ticks < SHORT_TICKS as u64 {
+            self.short[self.current * SHORT_TICKS + ticks as usize] += 1;
+        } else {
+            self.others[self.current].saturating_record(ticks);
         }
     }
 
     /// Records from now on into this interval, or the last one.
     pub(crate) fn select(&mut self, interval: usize) {
-        self.current = interval.min(self.intervals.len() - 1);
+        self.current = interval.min(self.others.len() - 1);
     }
 
-    /// The recorded samples.
     pub(crate) fn finish(self) -> Recorded {
-        Recorded { intervals: self.intervals.into_iter().map(Interval::finish).collect() }
+        let Self { short, others: mut intervals, .. } = self;
+        for (all, short) in intervals.iter_mut().zip(short.chunks(SHORT_TICKS)) {
+            for (ticks, &count) in short.iter().enumerate().filter(|(_, count)| **count > 0) {
+                all.saturating_record_n(ticks as u64, count);
+            }
+        }
+        Recorded { intervals }
     }
 }
 
-impl Interval {
-    /// Touches the pages, which the kernel would otherwise allocate at the first write.
-    fn new() -> Result<Self, hdrhistogram::CreationError> {
-        let mut others = Histogram::new_with_bounds(1, TICKS_MAX, SIGNIFICANT_DIGITS)?;
-        others.reset();
-        let mut short = vec![0; SHORT_TICKS].into_boxed_slice();
-        black_box(&mut short).fill(0);
-        Ok(Self { short, others })
-    }
-
-    fn finish(self) -> Histogram<u64> {
-        let Self { short, others: mut all } = self;
-        for (ticks, &count) in short.iter().enumerate().filter(|(_, count)| **count > 0) {
-            all.saturating_record_n(ticks as u64, count);
-        }
-        all
-    }
+fn histogram() -> Result<Histogram<u64>, Failure> {
+    let mut histogram = Histogram::new_with_bounds(1, TICKS_MAX, SIGNIFICANT_DIGITS)?;
+    histogram.reset();
+    Ok(histogram)
 }
 
 /// The round trips that cores have recorded, in clock ticks: a histogram for each interval.
@@ -81,12 +68,10 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// Number of recorded samples.
     pub(crate) fn samples(&self) -> u64 {
         self.intervals.iter().map(Histogram::len).sum()
     }
 
-    /// Adds the samples of another core, interval by interval.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (own, other) in self.intervals.iter_mut().zip(&other.intervals) {
             // Cannot fail: all histograms have the same bounds.
@@ -94,12 +79,10 @@ impl Recorded {
         }
     }
 
-    /// The intervals in order of time, in ticks.
     pub(crate) fn intervals(&self) -> &[Histogram<u64>] {
         &self.intervals
     }
 
-    /// All intervals together, in ticks.
     pub(crate) fn total(&self) -> Histogram<u64> {
         let mut total = self.intervals[0].clone();
         for interval in &self.intervals[1..] {
@@ -119,8 +102,8 @@ impl Recorded {
 /// Full round trips, from call to reply handler, in nanoseconds. Figures without samples are NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct LatencySummary {
-    /// Number of recorded calls: all that were answered.
     pub(crate) samples: u64,
+    pub(crate) missing: u64,
     pub(crate) p50_ns: f64,
     pub(crate) p90_ns: f64,
     pub(crate) p99_ns: f64,
@@ -138,7 +121,7 @@ impl LatencySummary {
     pub(crate) fn of(histogram: &Histogram<u64>, ns_per_unit: f64, lost: u64) -> Self {
         let answered = histogram.len();
         if answered == 0 {
-            return Self::refused(0);
+            return Self { missing: lost, ..Self::refused(0) };
         }
         let at = |percent: f64| match rank(percent, answered.saturating_add(lost)) {
             Some(rank) if rank <= answered => {
@@ -149,23 +132,33 @@ impl LatencySummary {
             _ => f64::NAN,
         };
         let unless_lost = |value: f64| if lost == 0 { value * ns_per_unit } else { f64::NAN };
+        let ends = [histogram.max() as f64, histogram.mean()].map(unless_lost);
+        let [p50, p90, p99, p99_9, p99_99, p99_999] = PERCENTILES.map(at);
+        let figures = [p50, p90, p99, p99_9, p99_99, p99_999, ends[0], ends[1]];
+        Self { missing: lost, ..Self::from_figures(answered, figures) }
+    }
+
+    pub(crate) fn from_figures(samples: u64, figures: [f64; 8]) -> Self {
+        let [p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns, max_ns, mean_ns] = figures;
         Self {
-            samples: histogram.len(),
-            p50_ns: at(50.0),
-            p90_ns: at(90.0),
-            p99_ns: at(99.0),
-            p99_9_ns: at(99.9),
-            p99_99_ns: at(99.99),
-            p99_999_ns: at(99.999),
-            max_ns: unless_lost(histogram.max() as f64),
-            mean_ns: unless_lost(histogram.mean()),
+            samples,
+            missing: 0,
+            p50_ns,
+            p90_ns,
+            p99_ns,
+            p99_9_ns,
+            p99_99_ns,
+            p99_999_ns,
+            max_ns,
+            mean_ns,
         }
     }
 
-    /// A summary of this number of samples, with these percentiles, maximum and mean.
-    pub(crate) fn from_figures(samples: u64, figures: [f64; 8]) -> Self {
-        let [p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns, max_ns, mean_ns] = figures;
-        Self { samples, p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns, max_ns, mean_ns }
+    pub(crate) fn figures(&self) -> [f64; 8] {
+        let Self {
+            p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns, max_ns, mean_ns, ..
+        } = *self;
+        [p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns, max_ns, mean_ns]
     }
 
     /// A summary with the number of samples only: every figure is NaN, which a document writes as
@@ -223,6 +216,10 @@ fn middle(values: impl IntoIterator<Item = f64>, index: fn(usize) -> usize) -> f
     sorted.get(index(sorted.len())).copied().unwrap_or(f64::NAN)
 }
 
+pub(crate) const PERCENTILES: [f64; 6] = [50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
+/// Stands for the latency of a missing call in files that have no other way to rank it behind all samples. An
+/// hour, to which longer samples are clamped.
+pub(crate) const MISSING_NS: u64 = 3_600_000_000_000;
 /// Minimum number of samples beyond a percentile for it to be printed without parentheses.
 const BEYOND_MIN: f64 = 10.0;
 /// 1 - 0.9999 is not exactly 0.0001 in binary.

@@ -1,11 +1,13 @@
 //! spinperf: measures spinrpc between two processes, together with the limits of the host.
 //!
-//! Modules form layers, which `engine/tests/architecture/bench.rs` lists and checks. From the top:
-//! `main_job`, `serve`, `run`, `floor_job`, `idle_job`, `devices`, `metrics`, `compare` and `top` are the
+//! Modules form layers, which `engine/tests/architecture.rs` lists and checks. From the top:
+//! `main_job`, `serve`, `run`, `floor_job`, `idle_job`, `metrics`, `compare` and `top` are the
 //! commands; `modes` implements the modes of `run` with several workloads; `cli` parses the command
 //! line; `output` writes a report to its files; `report` holds results and renders them; `load` is
 //! the only module that measures with the engine; `floor` measures the limits of the machine.
 //! Results go to standard output, progress and errors to standard error.
+
+#![forbid(unsafe_code)]
 
 mod capture;
 mod child;
@@ -13,13 +15,11 @@ mod cli;
 mod compare;
 mod console;
 mod cores;
-mod devices;
 mod env;
 mod fabric;
 mod failure;
 mod floor;
 mod floor_job;
-mod handles;
 mod idle_job;
 mod interrupt;
 mod job;
@@ -41,7 +41,6 @@ mod run;
 #[path = "../tests/common/schema.rs"]
 mod schema;
 mod serve;
-mod slabs;
 mod top;
 mod units;
 
@@ -83,10 +82,9 @@ fn obey(parsed: Parsed) -> Result<(), Failure> {
         Some(Command::Compare(args)) => compare::run(&args),
         Some(Command::Job(args)) => job::run(&args),
         Some(Command::Merge(args)) => merge::run(&args),
-        Some(Command::Devices(args)) => devices::run(&args),
         Some(Command::Floor(args)) => floor_job::run(&args),
         Some(Command::Idle(args)) => idle_job::run(&args),
-        Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Run(args)) => run::run(&args, None),
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Top(args)) => top::run(&args),
         Some(Command::Metrics(args)) => metrics::run(&args),

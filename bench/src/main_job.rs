@@ -8,26 +8,22 @@
 use crate::child::{ServerProcess, own_address};
 use crate::cli::MainJobArgs;
 use crate::cores::{CoreList, CorePair};
-use crate::env::{Environment, StealMeter, memory_bytes};
+use crate::env::{Environment, StealMeter};
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
-use crate::floor::Probe;
-use crate::handles;
-use crate::latency::upper_median;
-use crate::load::{Callee, Limits, Load, Measurement, Operation, Session, Workload};
+use crate::floor::{Placed, Probe, cache_line_ns};
+use crate::idle_job;
+use crate::load::{self, Beside, Callee, Ends, Fleet, Limits, Measurement, Operation, Workload};
 use crate::output::Outputs;
 use crate::pattern::Verify;
-use crate::profile::{self, Side};
+use crate::profile;
+use crate::profile_args::ProfileArgs;
 use crate::progress::Progress;
-use crate::report::handles::HandleRow;
-use crate::report::slabs::SlabRow;
 use crate::report::{FloorRow, FloorValue, Goal, Ratio, Repeat, Report, Row};
 use crate::run::limits_note;
-use crate::slabs;
 use spinrpc::config::Driver;
 use std::time::{Duration, Instant};
 
-/// Measures everything and prints it.
 pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     args.output.check_files(None)?;
     let pair = CorePair::choose(args.cores.as_ref())?;
@@ -35,37 +31,46 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     let fabric = Fabric::of(&address)?;
     fabric::raise_limits(fabric.driver);
     let client_core = CoreList::from(pair.client);
-    let profile = profile::load(&args.profile, Side::Client, Some(&client_core), fabric.driver)?;
+    let profile = profile::load(&args.profile, Some(&client_core), fabric.driver)?;
     let cores = CoreList::from(pair);
     let mut report = Report::new(Environment::observe(&cores, profile.id, Some(&fabric)));
     report.environment.examine(&profile.placed);
     let outputs = Outputs::open(&args.output)?;
     let steal = StealMeter::start(&cores);
-    // First, because it may fail: this process explains best why there is no such fabric here.
+    let is_shm = fabric.driver == Driver::Shm;
+    let set_up = is_shm.then(|| idle_job::set_up_idle(&args.profile, pair, IDLE));
+    report.notes.extend(set_up.as_ref().map(memory_note));
+    let set_up = set_up.and_then(Result::ok);
+    // Before the server, because it may fail: this process explains best why there is no such fabric here.
     let engine = profile::engine(&profile.config, None)?;
-    let server = ServerProcess::start(&address, pair.server, &args.profile)?;
+    let server = ServerProcess::start(&address, pair.server, &args.profile, false)?;
     let callees = [Callee::spinperf(&address)];
-    let session = Session::open(&engine, 0, &callees)?;
     // The measured connection and the one for questions to the server come on top.
     let idle = idle_connections(fabric.driver).min(profile.config.conns_max().saturating_sub(2));
     let driver = fabric.driver;
-    let mut job = MainJob { pair, args, driver, server, session, idle_bytes: Vec::new() };
-    report.notes.push(job.verify()?);
-    report.rows = job.measure(&workloads(idle))?;
+    let workloads = workloads(idle);
+    let mut pace = Pace::start(args, workloads.len());
+    load::with_fleet(&engine, &callees, None, |fleet| {
+        let (duration, server) = (args.duration, Some(&server));
+        let mut job = MainJob { pair, duration, has_floor: is_shm, server, fleet };
+        report.notes.push(job.verify()?);
+        report.rows = job.measure(&workloads, &mut pace)?;
+        Ok(())
+    })?;
     report.environment.note_version(&engine);
     engine.shutdown();
-    if driver == Driver::Shm {
-        report.goals = goals(&report.rows, idle, &job.idle_bytes);
+    drop(server);
+    let repeats = pace.repeats;
+    if is_shm {
+        report.rows.extend(further_rows(args, pair, repeats)?);
     }
-    drop(job);
-    let repeats = report.rows.iter().map(|row| row.repeats.len() as u32).max().unwrap_or(1);
-    if driver == Driver::Shm {
-        report.handles = measure_handles(pair, repeats)?;
-        report.goals.extend(report.handles.iter().map(HandleRow::goal));
-        report.slabs = measure_slabs(pair, repeats)?;
-        report.goals.extend(report.slabs.iter().map(SlabRow::goal));
+    if args.goals && is_shm {
+        let idle_kib = set_up.as_ref().map(idle_job::Setup::both_kib);
+        report.goals = goals(&report.rows, idle, idle_kib);
+        report.judge_goals();
     }
     report.collect_floor();
+    report.note_beaten_limits();
     report.floor.push(own_work(pair, repeats)?);
     report.interference = steal.stop();
     report.notes.extend(busy_note(repeats, args));
@@ -75,35 +80,82 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     measured
 }
 
-/// Runs on its own thread, which becomes a core.
-fn measure_handles(pair: CorePair, repeats: u32) -> Result<Vec<HandleRow>, Failure> {
-    let measured = std::thread::spawn(move || handles::measure(pair, repeats)).join();
-    let lost = || Failure::Measurement("the thread that measures handles panicked".to_owned());
-    measured.map_err(|_| lost())?
+/// Tells the memory, or why there is no figure: the rest of the job does not need it.
+fn memory_note(set_up: &Result<idle_job::Setup, Failure>) -> String {
+    let failed =
+        |failure| format!("the memory of {IDLE} idle connections was not measured: {failure}");
+    set_up.as_ref().map_or_else(failed, idle_job::Setup::memory_note)
 }
 
-/// As [`measure_handles`].
-fn measure_slabs(pair: CorePair, repeats: u32) -> Result<Vec<SlabRow>, Failure> {
-    let measured = std::thread::spawn(move || slabs::measure(pair, repeats)).join();
-    let lost = || Failure::Measurement("the thread that measured slabs panicked".to_owned());
-    measured.map_err(|_| lost())?
+/// Rows between ends of other kinds, which are measured for a shorter time each.
+fn further_rows(args: &MainJobArgs, pair: CorePair, repeats: u32) -> Result<Vec<Row>, Failure> {
+    let ProfileArgs { name, set } = &args.profile;
+    // The last of several values of a key counts.
+    let sleeping = [set.as_slice(), &["poll.mode=sleep".to_owned()]].concat();
+    let sleeping = ProfileArgs { name: name.clone(), set: sleeping };
+    let mut rows = Vec::new();
+    for (workloads, profile) in [
+        (&in_slabs()[..], &args.profile),
+        (&by_handles(Ends::Sleeping)[..2], &sleeping),
+        (&by_handles(Ends::OneCpu)[..], &args.profile),
+    ] {
+        let duration = args.duration / FURTHER_SHARE;
+        let pace = Pace { repeats_max: repeats, ..Pace::unlimited() };
+        rows.extend(measure_apart(pair, duration, pace, profile, workloads)?);
+    }
+    Ok(rows)
+}
+
+fn measure_apart(
+    pair: CorePair,
+    duration: Duration,
+    mut pace: Pace,
+    profile: &ProfileArgs,
+    workloads: &[Workload],
+) -> Result<Vec<Row>, Failure> {
+    let address = own_address()?;
+    let cores = CoreList::from(pair.client);
+    let config = profile::load(profile, Some(&cores), Driver::Shm)?.config;
+    let engine = profile::engine(&config, None)?;
+    let first = workloads[0];
+    let (server, beside) = match first.ends {
+        Ends::OneCpu => {
+            let server = profile::engine(&config, None)?;
+            load::serve(&server, &config, &address, first.slabs)?;
+            (None, Some(Beside { server, free_cpu: pair.server }))
+        }
+        Ends::Apart | Ends::Sleeping => {
+            (Some(ServerProcess::start(&address, pair.server, profile, first.slabs)?), None)
+        }
+    };
+    // With a second connection, a core copies only a quarter as much at a time.
+    let callee = if first.slabs { Callee::not_asked } else { Callee::spinperf };
+    let callees = [callee(&address)];
+    let rows = load::with_fleet(&engine, &callees, beside.as_ref(), |fleet| {
+        let server = server.as_ref();
+        MainJob { pair, duration, has_floor: true, server, fleet }.measure(workloads, &mut pace)
+    });
+    engine.shutdown();
+    rows
 }
 
 /// Work of this program that every rate contains.
 fn own_work(pair: CorePair, repeats: u32) -> Result<FloorRow, Failure> {
-    let values: Result<_, _> =
-        (0..repeats).map(|_| Probe::OwnWork.measure(pair, OWN_WORK_TIME)).collect();
-    Ok(FloorRow::new(Probe::OwnWork, values?))
+    let mut row = FloorRow::new(Probe::OwnWork);
+    for _ in 0..repeats {
+        row.add(Probe::OwnWork.measure(pair, OWN_WORK_TIME)?, None);
+    }
+    Ok(row)
 }
 
 struct MainJob<'a> {
     pair: CorePair,
-    args: &'a MainJobArgs,
-    driver: Driver,
-    server: ServerProcess,
-    session: Session<'a>,
-    /// Memory per idle connection, in each repeat.
-    idle_bytes: Vec<f64>,
+    duration: Duration,
+    /// Memory and cores bound it, as they do over shared memory.
+    has_floor: bool,
+    /// Absent if the client's core polls the server as well.
+    server: Option<&'a ServerProcess>,
+    fleet: &'a mut Fleet,
 }
 
 impl MainJob<'_> {
@@ -112,9 +164,7 @@ impl MainJob<'_> {
         let mut done = Vec::new();
         for (workload, calls) in verified_workloads() {
             let limits = Limits { duration: VERIFY_TIME, calls: Some(calls), ..Limits::default() };
-            let load = self.session.load(workload.verified(Verify::Full))?;
-            let measured = measure(&mut self.session, &load, &limits)?;
-            self.session.unload(load);
+            let measured = self.drive(&workload.verified(Verify::Full), &limits)?;
             check_answered(&workload, &measured)?;
             done.push(format!("{} x {}", measured.calls, workload.name()));
         }
@@ -125,60 +175,67 @@ impl MainJob<'_> {
         ))
     }
 
-    fn measure(&mut self, workloads: &[Workload]) -> Result<Vec<Row>, Failure> {
+    fn drive(&mut self, workload: &Workload, limits: &Limits) -> Result<Measurement, Failure> {
+        self.fleet.load(workload)?;
+        let measured = self.fleet.measure_one(limits)?;
+        self.fleet.unload()?;
+        Ok(measured)
+    }
+
+    fn measure(&mut self, workloads: &[Workload], pace: &mut Pace) -> Result<Vec<Row>, Failure> {
         let mut repeats: Vec<Vec<Repeat>> = vec![Vec::new(); workloads.len()];
-        let count = self.args.repeats.unwrap_or(REPEATS);
-        let mut progress = Progress::start(count as usize * workloads.len());
-        let mut pace = Pace::start(self.args, workloads.len());
-        for _ in 0..count {
+        let mut progress = Progress::start(pace.repeats_max as usize * workloads.len());
+        while pace.has_time_for_another() {
             for (workload, done) in workloads.iter().zip(&mut repeats) {
                 progress.step(&workload.name());
                 done.push(self.repeat(*workload)?);
             }
-            if !pace.has_time_for_another() {
-                break;
-            }
+            pace.repeats += 1;
         }
-        add_idle_ratio(workloads, &mut repeats);
+        relate(workloads, &mut repeats);
         Ok(workloads.iter().zip(repeats).map(|(w, done)| Row::new(*w, done)).collect())
     }
 
     fn repeat(&mut self, workload: Workload) -> Result<Repeat, Failure> {
-        let floor = self.floor(&workload)?;
-        let before = self.memory_bytes();
-        let load = self.session.load(workload)?;
-        if workload.idle_connections > 0 {
-            let grown = self.memory_bytes() - before;
-            self.idle_bytes.push(grown / workload.idle_connections as f64);
-        }
-        let (warmup, duration) = (self.args.duration / 6, self.args.duration);
+        let before_ns = self.cache_line_ns()?;
+        let mut floor = self.floor(&workload.probes())?;
+        let (warmup, duration) = (self.duration / 6, self.duration);
         let limits = Limits { warmup, duration, ..Limits::default() };
-        let measured = measure(&mut self.session, &load, &limits)?;
-        self.session.unload(load);
+        let measured = self.drive(&workload, &limits)?;
         if measured.cut_short.is_stuck {
             check_answered(&workload, &measured)?;
         }
-        Ok(Repeat::new(measured, floor))
+        for limit in &mut floor {
+            let again = |probe| self.floor(&[probe]).map(|one| one[0].value);
+            limit.value = limit.probe.settled(limit.value, limit.figure(&measured), again)?;
+        }
+        let lines = before_ns.zip(self.cache_line_ns()?);
+        let placed = lines.map(|(before, after)| Placed::between(before, after));
+        Ok(Repeat::new(measured, floor).at(placed))
     }
 
-    /// The limits of a workload, measured while the server is suspended.
-    fn floor(&self, workload: &Workload) -> Result<Vec<FloorValue>, Failure> {
-        if self.driver != Driver::Shm {
-            return Ok(Vec::new());
-        }
-        self.server.pause()?;
-        let measure = |probe: Probe| {
-            let value = probe.measure(self.pair, self.args.duration / FLOOR_SHARE)?;
+    /// Limits, measured while the server is suspended.
+    fn floor(&self, probes: &[Probe]) -> Result<Vec<FloorValue>, Failure> {
+        let measure = |&probe: &Probe| {
+            let value = probe.measure(self.pair, self.duration / FLOOR_SHARE)?;
             Ok(FloorValue { probe, value })
         };
-        let floor = workload.probes().into_iter().map(measure).collect();
-        self.server.resume()?;
-        floor
+        self.alone(|| probes.iter().map(measure).collect()).map(Option::unwrap_or_default)
     }
 
-    /// Memory of client and server together; shared memory counts once.
-    fn memory_bytes(&self) -> f64 {
-        memory_bytes(std::process::id()) + memory_bytes(self.server.id())
+    fn cache_line_ns(&self) -> Result<Option<f64>, Failure> {
+        self.alone(|| cache_line_ns(self.pair))
+    }
+
+    /// Measures while the server is suspended. Over a device there is nothing to measure.
+    fn alone<T>(&self, measure: impl FnOnce() -> Result<T, Failure>) -> Result<Option<T>, Failure> {
+        if !self.has_floor {
+            return Ok(None);
+        }
+        self.server.map_or(Ok(()), ServerProcess::pause)?;
+        let measured = measure();
+        self.server.map_or(Ok(()), ServerProcess::resume)?;
+        measured.map(Some)
     }
 }
 
@@ -186,6 +243,7 @@ impl MainJob<'_> {
 /// ends within one even if other programs have most of the cores. Short measurements, of which more time goes into
 /// connections, have [`REPEATS_TIME`].
 struct Pace {
+    repeats_max: u32,
     time_max: Duration,
     started: Instant,
     repeats: u32,
@@ -194,22 +252,28 @@ struct Pace {
 impl Pace {
     fn start(args: &MainJobArgs, workloads: usize) -> Self {
         let measured = args.duration.saturating_mul(REPEATS * workloads as u32);
-        let time_max = match args.repeats {
-            Some(_) => Duration::MAX,
-            None => measured.saturating_mul(2).max(REPEATS_TIME),
-        };
-        Self { time_max, started: Instant::now(), repeats: 0 }
+        match args.repeats {
+            Some(repeats_max) => Self { repeats_max, ..Self::unlimited() },
+            None => {
+                let time_max = measured.saturating_mul(2).max(REPEATS_TIME);
+                Self { time_max, ..Self::unlimited() }
+            }
+        }
     }
 
-    /// Counts a repeat; returns true if another one like those so far ends in time.
-    fn has_time_for_another(&mut self) -> bool {
-        self.repeats += 1;
+    fn unlimited() -> Self {
+        let started = Instant::now();
+        Self { repeats_max: REPEATS, time_max: Duration::MAX, started, repeats: 0 }
+    }
+
+    /// Returns true if another repeat is wanted, and ends in time if it is like those so far.
+    fn has_time_for_another(&self) -> bool {
         let elapsed = self.started.elapsed();
-        elapsed + elapsed / self.repeats <= self.time_max
+        let mean = elapsed.checked_div(self.repeats).unwrap_or_default();
+        self.repeats < self.repeats_max && elapsed + mean <= self.time_max
     }
 }
 
-/// Tells that there were fewer repeats than usual.
 fn busy_note(repeats: u32, args: &MainJobArgs) -> Option<String> {
     (args.repeats.is_none() && repeats < REPEATS).then(|| {
         format!(
@@ -229,97 +293,135 @@ fn check_answered(workload: &Workload, measured: &Measurement) -> Result<(), Fai
     Err(Failure::Measurement(format!("{lost} of {of} calls were never answered: {name}")))
 }
 
-/// Measures a workload that is not a mix.
-fn measure(
-    session: &mut Session<'_>,
-    load: &Load,
-    limits: &Limits,
-) -> Result<Measurement, Failure> {
-    let measured = session.measure(load, limits)?.into_iter().next();
-    let (_, measurement) =
-        measured.ok_or_else(|| Failure::Measurement("nothing was measured".to_owned()))?;
-    Ok(measurement)
-}
-
 /// A connection over a device registers its memory, which takes time and may be limited.
 fn idle_connections(driver: Driver) -> usize {
     match driver {
-        Driver::Shm => 1000,
+        Driver::Shm => IDLE as usize,
         Driver::Verbs => 100,
     }
 }
 
-/// Workloads to verify before anything is measured, with their numbers of calls.
 fn verified_workloads() -> [(Workload, u64); 4] {
     let of = Workload::ping_pong;
     [
         (of(Operation::Echo, 64).at_depth(32), 20_000),
         (of(Operation::Echo, 64 << 10).at_depth(4), 500),
-        (of(Operation::Read, BULK_BYTES).at_depth(BULK_DEPTH), 100),
-        (of(Operation::Write, BULK_BYTES).at_depth(BULK_DEPTH), 100),
+        (bulk(Operation::Read), 100),
+        (bulk(Operation::Write), 100),
     ]
 }
 
-/// Workloads to measure, in order.
 fn workloads(idle: usize) -> Vec<Workload> {
     let null = Workload::ping_pong(Operation::Null, 0);
     let echo = Workload::ping_pong(Operation::Echo, 64);
     let mut all = vec![echo, echo.with_idle(idle), null];
     all.extend([2, 4, 8, 16, 32, 64].map(|depth| null.at_depth(depth)));
-    let bulk = |op| Workload::ping_pong(op, BULK_BYTES).at_depth(BULK_DEPTH);
     all.extend([bulk(Operation::Read), bulk(Operation::Write)]);
     all
 }
 
-/// Compares the echo with idle connections to the one without, repeat by repeat.
-fn add_idle_ratio(workloads: &[Workload], repeats: &mut [Vec<Repeat>]) {
-    let Some(crowded) = workloads.iter().position(|one| one.idle_connections > 0) else { return };
-    let without = workloads[crowded].with_idle(0);
-    let Some(alone) = workloads.iter().position(|one| *one == without) else { return };
-    for repeat in 0..repeats[alone].len() {
-        let p50_ns = repeats[alone][repeat].measurement.latency.p50_ns;
-        let crowded = &mut repeats[crowded][repeat];
-        let ratio = crowded.measurement.latency.p50_ns / p50_ns;
-        crowded.ratios = vec![Ratio { to: ALONE, ratio, lower_is_better: true }];
+/// Bulk transfers of which the server copies what is written out of a slab of the client, and the client what is read out
+/// of one of the server.
+fn in_slabs() -> [Workload; 2] {
+    [Operation::Read, Operation::Write].map(|op| bulk(op).in_slabs())
+}
+
+/// Calls by handles, each after those of the core itself: one at a time, and as many as threads can have in flight.
+fn by_handles(ends: Ends) -> [Workload; 4] {
+    let null = Workload::ping_pong(Operation::Null, 0).between(ends);
+    let many = |depth| null.at_depth(depth);
+    let [one, all] = [null, many(HANDLES_DEPTH * HANDLES_THREADS)];
+    [one, one.by_threads(1), all, many(HANDLES_DEPTH).by_threads(HANDLES_THREADS)]
+}
+
+fn bulk(op: Operation) -> Workload {
+    Workload::ping_pong(op, BULK_BYTES).at_depth(BULK_DEPTH)
+}
+
+/// Compares a repeat with one of the row before, which is the first.
+type Compare = fn(&Repeat, &Repeat) -> f64;
+
+/// The ratio of a row whose repeats are compared with those of the row before it, instead of a limit.
+fn relation(workload: &Workload) -> Option<(&'static str, Compare)> {
+    let Workload { ends, threads, .. } = *workload;
+    Some(match (ends, threads) {
+        _ if workload.idle_connections > 0 => (ALONE, |own, one| p50(one) / p50(own)),
+        (_, 0) => return None,
+        (Ends::Sleeping, 1) => (MORE_WAKES, added),
+        (_, 1) => (MORE_LINES, added),
+        _ => {
+            (ITSELF, |own, one| one.measurement.calls_per_second / own.measurement.calls_per_second)
+        }
+    })
+}
+
+fn p50(repeat: &Repeat) -> f64 {
+    repeat.measurement.latency.p50_ns
+}
+
+/// Additional time of the calls, as a multiple of their limit: 0 if they happen to be faster.
+fn added(own: &Repeat, one: &Repeat) -> f64 {
+    let limit = one.floor.first().map_or(f64::NAN, |limit| limit.value);
+    // Unlike `max`, keeps what is unknown.
+    ((p50(one) - p50(own)) / limit).clamp(0.0, f64::INFINITY)
+}
+
+fn relate(workloads: &[Workload], repeats: &mut [Vec<Repeat>]) {
+    for at in 1..workloads.len() {
+        let Some((to, ratio)) = relation(&workloads[at]) else { continue };
+        let (before, after) = repeats.split_at_mut(at);
+        for (own, one) in before[at - 1].iter().zip(&mut after[0]) {
+            let ratio = if own.is_placed_as(one) { ratio(own, one) } else { f64::NAN };
+            one.ratios = vec![Ratio { to, ratio, lower_is_better: to != ITSELF }];
+        }
     }
 }
 
-fn goals(rows: &[Row], idle: usize, idle_bytes: &[f64]) -> Vec<Goal> {
+fn goals(rows: &[Row], idle: usize, idle_kib: Option<f64>) -> Vec<Goal> {
     let ratio = |workload: Workload, to: &str| {
         let row = rows.iter().find(|row| row.workload == workload)?;
-        row.median.ratios.iter().find(|ratio| ratio.to == to).map(|ratio| ratio.median)
+        let ratio = row.median.ratios.iter().find(|ratio| ratio.to == to)?.median;
+        (!ratio.is_nan()).then_some(ratio)
+    };
+    let at_most = |measured: Option<f64>, name: &str, bound| {
+        measured.map(|measured| Goal::at_most(name, measured, bound))
+    };
+    let at_least = |measured: Option<f64>, name: &str, bound| {
+        measured.map(|measured| Goal::at_least(name, measured, bound))
     };
     let echo = Workload::ping_pong(Operation::Echo, 64);
-    let bulk = |op| Workload::ping_pong(op, BULK_BYTES).at_depth(BULK_DEPTH);
-    let copy = |op| ratio(bulk(op), "memcpy");
+    let [read, write] = [Operation::Read, Operation::Write].map(|op| ratio(bulk(op), "memcpy"));
+    let [lent_read, lent_write] = in_slabs().map(|workload| ratio(workload, "memcpy"));
+    let [_, waking, ..] = by_handles(Ends::Sleeping);
+    let [_, calling, _, all] = by_handles(Ends::OneCpu);
+    let crowded = ratio(echo.with_idle(idle), ALONE);
     [
-        ratio(echo, "cache-line RTT").map(|measured| {
-            Goal::at_most("64-byte echo p50, x cache-line RTT", measured, 1.6).aiming_for(1.4)
-        }),
-        copy(Operation::Read).map(|r| Goal::at_least("1 MiB read, x memcpy", r, 0.9)),
-        copy(Operation::Write).map(|r| Goal::at_least("1 MiB write, x memcpy", r, 0.9)),
-        ratio(echo.with_idle(idle), ALONE)
-            .map(|r| Goal::at_most(format!("echo p50 with {idle} idle, x alone"), r, 1.2)),
-        (!idle_bytes.is_empty()).then(|| {
-            let kib = upper_median(idle_bytes.iter().copied()) / 1024.0;
-            Goal::at_most("memory per idle connection, both ends, KiB", kib, 64.0)
-        }),
+        at_most(ratio(echo, "cache-line RTT"), "64-byte echo p50, x cache-line RTT", 1.6)
+            .map(|goal| goal.aiming_for(1.4)),
+        at_least(read, "1 MiB read, x memcpy", 0.9),
+        at_least(write, "1 MiB write, x memcpy", 0.9),
+        at_most(crowded, &format!("echo p50 with {idle} idle, x alone"), 1.2),
+        at_most(idle_kib, "memory per idle connection, both ends, KiB", 64.0),
+        at_most(ratio(calling, MORE_LINES), CALLING, 3.0),
+        at_most(ratio(waking, MORE_WAKES), WAKING, 1.5),
+        at_least(ratio(all, ITSELF), "calls/s by handles, 4 threads, x the core itself", 0.8),
+        at_least(lent_read, "1 MiB read, slabs, x memcpy", 0.9),
+        at_least(lent_write, "1 MiB write, slabs, x memcpy", 0.9),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-/// Notes that the reader needs to interpret the figures.
 fn notes(driver: Driver) -> Vec<String> {
     let own: &[&str] = match driver {
         Driver::Shm => &[
-            "ratios compare each repeat with limits measured just before it on the same cores",
-            "calls from other threads: client and server are in this process; busy ones share a \
-             CPU, so that callers have the other one; the limit of the rate is that of the core \
-             itself",
-            "transfers between slabs: client and server are in this process, on the two cores; each lends \
-             its slab, the client copies what is read, and the server what is written",
+            "ratios compare each repeat with limits measured just before it on the same cores, and again just after \
+             it if they were slower",
+            "calls by handles are those of threads other than the core's, and are compared with calls of the core itself \
+             in the row before them; ends on one CPU leave the other one to the callers",
+            "slabs: each end lends its own; the client copies what is read, and the server what is written; the \
+             server is not queried, because with a second connection a core copies less at a time",
             "null calls at depth 32 compared with UCX messages: bench/peers/run --only ucx",
         ],
         Driver::Verbs => &[limits_note(Driver::Verbs)],
@@ -327,7 +429,8 @@ fn notes(driver: Driver) -> Vec<String> {
     own.iter().chain(&[TAILS]).map(|note| (*note).to_owned()).collect()
 }
 
-/// Repeats that a user need not ask for.
+/// Idle connections over shared memory, if the profile has room for as many.
+const IDLE: u32 = 1000;
 const REPEATS: u32 = 5;
 /// They may take this long, however short their measurements are.
 const REPEATS_TIME: Duration = Duration::from_secs(30);
@@ -338,6 +441,15 @@ const BULK_DEPTH: usize = 2;
 const FLOOR_SHARE: u32 = 6;
 /// Verification ends by its number of calls; this limit ends it on a machine in trouble.
 const VERIFY_TIME: Duration = Duration::from_secs(10);
+/// Rows between ends of other kinds have this fraction of the time.
+const FURTHER_SHARE: u32 = 3;
+const HANDLES_THREADS: usize = 4;
+const HANDLES_DEPTH: usize = 32;
+const MORE_LINES: &str = "cache-line RTT, added";
+const MORE_WAKES: &str = "eventfd ping-pong, added";
+const ITSELF: &str = "the core itself";
+const CALLING: &str = "call by a handle, busy cores: x cache-line RTT, added";
+const WAKING: &str = "call by a handle, sleeping cores: x eventfd ping-pong, added";
 const OWN_WORK_TIME: Duration = Duration::from_millis(10);
 const ALONE: &str = "alone";
 const TAILS: &str =
@@ -346,19 +458,19 @@ const TAILS: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn pace(time_max: Duration) -> Pace {
-        Pace { time_max, started: Instant::now(), repeats: 0 }
-    }
+    use crate::report::tests::repeat;
 
     #[test]
     fn repeats_end_when_another_would_take_too_long() {
-        assert!(pace(Duration::from_secs(3600)).has_time_for_another());
-        let mut late = pace(Duration::from_secs(30));
-        late.started = Instant::now().checked_sub(Duration::from_secs(16)).expect("an uptime");
-        assert!(!late.has_time_for_another(), "two of 16 s in 30 s");
-        late.repeats = 2;
-        assert!(late.has_time_for_another(), "four of 5.3 s in 30 s");
+        let mut pace = Pace { time_max: Duration::from_secs(30), ..Pace::unlimited() };
+        assert!(pace.has_time_for_another());
+        pace.started = Instant::now().checked_sub(Duration::from_secs(16)).expect("an uptime");
+        pace.repeats = 1;
+        assert!(!pace.has_time_for_another(), "two of 16 s in 30 s");
+        pace.repeats = 3;
+        assert!(pace.has_time_for_another(), "four of 5.3 s in 30 s");
+        pace.repeats = REPEATS;
+        assert!(!pace.has_time_for_another());
     }
 
     #[test]
@@ -369,12 +481,35 @@ mod tests {
             <MainJobArgs as clap::FromArgMatches>::from_arg_matches(&matches).expect("arguments")
         };
         let asked = args(&["spinperf", "--repeats", "3"]);
-        assert_eq!(Pace::start(&asked, 11).time_max, Duration::MAX);
+        let Pace { repeats_max, time_max, .. } = Pace::start(&asked, 11);
+        assert_eq!((repeats_max, time_max), (3, Duration::MAX));
         assert_eq!(busy_note(3, &asked), None);
         let default = args(&["spinperf"]);
         assert_eq!(Pace::start(&default, 11).time_max, Duration::from_secs(33));
         let short = args(&["spinperf", "--duration", "2ms"]);
         assert_eq!(Pace::start(&short, 11).time_max, REPEATS_TIME);
         assert!(busy_note(REPEATS, &default).is_none() && busy_note(4, &default).is_some());
+    }
+
+    /// Latencies are compared by what a handle adds, and rates by their quotient: the worse one of an even number counts.
+    #[test]
+    fn calls_by_handles_are_compared_with_those_of_the_core() {
+        let workloads = by_handles(Ends::OneCpu);
+        let line = [(Probe::CacheLine, 100.0)];
+        let one = |calls, p50_ns| repeat(calls, p50_ns, &[]);
+        let mut repeats = [
+            vec![one(9, 200.0), one(9, 200.0)],
+            vec![repeat(9, 500.0, &line), repeat(9, 550.0, &line)],
+            vec![one(1000, 1.0), one(1000, 1.0)],
+            vec![one(900, 1.0), one(700, 1.0)],
+        ];
+        relate(&workloads, &mut repeats);
+        let rows: Vec<Row> =
+            workloads.iter().zip(repeats).map(|(w, done)| Row::new(*w, done)).collect();
+        let [own, faster] = [one(9, 200.0), repeat(9, 190.0, &line)];
+        assert!(added(&own, &faster) == 0.0 && added(&own, &one(9, 300.0)).is_nan());
+        let goals = goals(&rows, 0, None);
+        let judged: Vec<_> = goals.iter().map(|goal| (goal.measured, goal.met)).collect();
+        assert_eq!(judged, [(3.5, Some(false)), (0.7, Some(false))]);
     }
 }

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
                          standard error)"
 )]
 pub(crate) struct OutputArgs {
-    /// Also write all results to this file, schema spinperf/2
+    /// Also write all results to this file, schema spinperf/3
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// Also write a line per row and repeat to this file, as comma-separated values with a header
@@ -39,7 +39,8 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
     /// End with exit code 1 if this change against the baseline exceeds noise, such as "p99>+10%",
-    /// "max>+50%", "rate<-5%" or "p50>+3% in echo"; see spinperf compare --help
+    /// "max>+50%", "rate<-5%" or "p50>+3% in echo", or with 125 if the repeats were too disturbed to
+    /// tell; see spinperf compare --help
     #[arg(long, value_name = "CONDITION", requires = "baseline")]
     pub(crate) fail_if: Vec<Condition>,
 }
@@ -67,22 +68,7 @@ impl OutputArgs {
             ..Self::default()
         })
     }
-}
 
-/// All destinations of a report.
-pub(crate) struct Outputs {
-    json: Sink,
-    csv: Sink,
-    hgrm: Option<PathBuf>,
-    hlog: Sink,
-    page: Sink,
-    /// One of the files is standard output.
-    is_output_taken: bool,
-    baseline: Option<(String, Document)>,
-    conditions: Vec<Condition>,
-}
-
-impl OutputArgs {
     pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
         [&self.json, &self.csv, &self.hgrm, &self.hlog, &self.report].into_iter().flatten()
     }
@@ -114,24 +100,34 @@ impl OutputArgs {
 pub(crate) fn place_of(path: &Path) -> Option<PathBuf> {
     match path.canonicalize() {
         Ok(there) => there.is_file().then_some(there),
-        Err(_) => {
-            let folder = path.parent().filter(|folder| *folder != Path::new(""));
-            Some(folder_of(folder.unwrap_or(Path::new("."))).join(path.file_name()?))
-        }
+        Err(_) => Some(canonical(or_here(path.parent()?)).join(path.file_name()?)),
     }
 }
 
 /// A canonical path as far as there are folders.
-fn folder_of(path: &Path) -> PathBuf {
+fn canonical(path: &Path) -> PathBuf {
     let known = path.ancestors().find_map(|above| {
-        let above_or_here = if above == Path::new("") { Path::new(".") } else { above };
-        Some(above_or_here.canonicalize().ok()?.join(path.strip_prefix(above).ok()?))
+        Some(or_here(above).canonicalize().ok()?.join(path.strip_prefix(above).ok()?))
     });
     known.unwrap_or_else(|| path.to_owned())
 }
 
+fn or_here(folder: &Path) -> &Path {
+    if folder == Path::new("") { Path::new(".") } else { folder }
+}
+
+pub(crate) struct Outputs {
+    json: Sink,
+    csv: Sink,
+    hgrm: Option<PathBuf>,
+    hlog: Sink,
+    page: Sink,
+    is_output_taken: bool,
+    baseline: Option<(String, Document)>,
+    conditions: Vec<Condition>,
+}
+
 impl Outputs {
-    /// Opens every file, and reads the baseline.
     pub(crate) fn open(args: &OutputArgs) -> Result<Self, Failure> {
         let read = |path: &PathBuf| {
             let document = Document::read(path).map_err(Failure::Usage)?;
@@ -157,6 +153,7 @@ impl Outputs {
     /// one.
     pub(crate) fn deliver(self, mut report: Report) -> Result<(), Failure> {
         report.explain();
+        report.note_validity();
         let report = &report;
         self.json.write_json(report)?;
         self.csv.write(|| csv::render(report))?;
@@ -180,28 +177,24 @@ impl Outputs {
 
 /// Rejects a file in an unwritable folder; the number of files is only known at the end.
 fn checked_folder(path: &Path) -> Result<PathBuf, Failure> {
-    let folder = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
+    let folder = or_here(path.parent().unwrap_or(path));
     rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)
         .map_err(|error| Failure::system(format!("writing into {}", folder.display()), error))?;
     Ok(path.to_owned())
 }
 
-/// Writes a file for each row with samples.
 fn write_spectra(path: &Path, report: &Report) -> Result<(), Failure> {
     let several = report.rows.len() > 1;
     for (index, row) in report.rows.iter().enumerate() {
         let samples = row.samples().filter(|samples| !samples.is_empty());
-        let Some(samples) = samples.filter(|_| row.median.lost == 0) else {
-            let why = match row.median.lost {
-                0 => "it has no samples, or its percentiles were refused".to_owned(),
-                lost => format!("{lost} of its calls were never answered"),
-            };
-            eprintln!("spinperf: no spectrum of {}: {why}", row.name);
+        let Some(samples) = samples else {
+            let name = &row.name;
+            eprintln!(
+                "spinperf: no spectrum of {name}: it has no samples, or its percentiles were refused"
+            );
             continue;
         };
+        let missing = row.median.latency.missing;
         let is_file = !is_standard_output(path);
         let path = match several && is_file {
             true => hgrm::path_of_row(path, index + 1, &row.name),
@@ -211,7 +204,7 @@ fn write_spectra(path: &Path, report: &Report) -> Result<(), Failure> {
             true => format!("#[Row {}: {}]\n", index + 1, row.name),
             false => String::new(),
         };
-        Sink::open(Some(&path))?.write(|| Ok(title + &hgrm::render(&samples)))?;
+        Sink::open(Some(&path))?.write(|| Ok(title + &hgrm::render(&samples, missing)))?;
     }
     Ok(())
 }

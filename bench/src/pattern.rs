@@ -3,11 +3,11 @@
 //! A reply of an earlier call, a page that was never copied, and bytes shifted by one or truncated
 //! all differ from the expected data. Shared by client and server; independent of other modules.
 
+use spinrpc_xdr::Xdr;
 use std::fmt;
 
-/// Part of every payload that is verified.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
+    Clone, Copy, Debug, PartialEq, Eq, Xdr, clap::ValueEnum, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verify {
@@ -19,28 +19,10 @@ pub(crate) enum Verify {
     Full,
 }
 
-impl Verify {
-    /// Encoding in an argument word.
-    pub(crate) fn to_wire(self) -> u32 {
-        match self {
-            Self::Off => 0,
-            Self::Touch => 1,
-            Self::Full => 2,
-        }
-    }
-
-    /// Decodes an argument word; `None` for a word that no client of this version sends.
-    pub(crate) fn from_wire(word: u32) -> Option<Self> {
-        [Self::Off, Self::Touch, Self::Full].into_iter().find(|mode| mode.to_wire() == word)
-    }
-}
-
-/// The first wrong byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mismatch {
     /// Index within the payload; equal to `length` if the payload ended early.
     pub(crate) index: u64,
-    /// Expected length of the payload, in bytes.
     pub(crate) length: u64,
     /// Seed of the pattern: the number of the call.
     pub(crate) seed: u64,
@@ -159,13 +141,5 @@ mod tests {
         let bytes = sample(64, 3, 64);
         assert!(check(&bytes, 64, 4, 64, Verify::Touch).is_err());
         assert!(check(&bytes, 64, 3, 128, Verify::Touch).is_err());
-    }
-
-    #[test]
-    fn a_verify_mode_survives_the_wire() {
-        for mode in [Verify::Off, Verify::Touch, Verify::Full] {
-            assert_eq!(Verify::from_wire(mode.to_wire()), Some(mode));
-        }
-        assert_eq!(Verify::from_wire(3), None);
     }
 }

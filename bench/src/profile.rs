@@ -9,7 +9,6 @@ use spinrpc::config::{Driver, Host};
 use spinrpc::{CaptureSink, Config, Engine};
 use spinrpc_tuning::{Loader, load_for_program};
 
-/// A configuration with its name in reports.
 #[derive(Clone)]
 pub(crate) struct Profile {
     pub(crate) config: Config,
@@ -28,12 +27,10 @@ impl Profile {
     }
 }
 
-/// Loads a profile for a client or a server, so that the two use different cores if the profile
-/// leaves the choice open. `cores` replaces those of the profile, the driver is that of the
+/// Loads a profile. `cores` replaces those of the profile, the driver is that of the
 /// address, and `args.set` (`KEY=VALUE`) overrides everything but the driver.
 pub(crate) fn load(
     args: &ProfileArgs,
-    side: Side,
     cores: Option<&CoreList>,
     driver: Driver,
 ) -> Result<Profile, Failure> {
@@ -41,33 +38,15 @@ pub(crate) fn load(
     let ProfileArgs { name, set } = args;
     let with_all = |own| load_for_program(name, set, own, driver).map_err(Failure::Usage);
     let plain = with_all(Loader::new(&host))?;
-    let own = match (cores, side) {
-        (Some(cores), _) => format!("cores.list={}", cores.show()),
-        (None, Side::Server) => "cores.skip=0".to_owned(),
-        (None, Side::Client) => "cores.skip=1".to_owned(),
-    };
+    let own = cores.map(|cores| format!("cores.list={}", cores.show()));
     // All connections of a measurement are between two processes, so one peer may use all of a
     // core's memory.
     let whole_core = format!("limits.peer_mib={}", plain.config().raw().limits.core_mib);
-    let placed = with_all(Loader::new(&host).set(own).unless_set(whole_core))?;
+    let placed =
+        with_all(own.into_iter().fold(Loader::new(&host), Loader::set).unless_set(whole_core))?;
     let name = [&[plain.name().to_owned()], set.as_slice()].concat().join(" ");
     let id = ProfileId { name, hash: format!("{:016x}", plain.hash()) };
     Ok(Profile { config: placed.config().clone(), id, placed })
-}
-
-/// The configuration of a profile with this driver and any cores.
-pub(crate) fn for_driver(name: &str, driver: Driver) -> Result<Config, Failure> {
-    let args = ProfileArgs { name: name.to_owned(), set: Vec::new() };
-    load(&args, Side::Server, None, driver).map(|profile| profile.config)
-}
-
-/// Side of a connection that loads a profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// Starts second, and takes the next best core.
-    Client,
-    /// Starts first.
-    Server,
 }
 
 /// An engine with this configuration, not yet running; captures if there is a sink.
@@ -80,7 +59,6 @@ pub(crate) fn engine(config: &Config, capture: Option<CaptureSink>) -> Result<En
     engine.map_err(|error| Failure::Measurement(format!("starting the engine: {error}")))
 }
 
-/// Rejects payloads that exceed the profile's limits.
 pub(crate) fn check_fits(config: &Config, workload: &Workload) -> Result<(), Failure> {
     let refusal = workload.shares().iter().find_map(|share| refusal_of_size(share, config));
     refusal.map_or(Ok(()), |refusal| Err(Failure::Usage(refusal)))

@@ -14,4 +14,4 @@ pub(crate) struct ProfileArgs {
 }
 
 /// Default of `--profile`.
-pub(crate) const PROFILE: &str = "latency";
+const PROFILE: &str = "latency";

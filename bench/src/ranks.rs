@@ -2,13 +2,14 @@
 //! them. Each learns its number from its environment or from options.
 
 use crate::failure::Failure;
+use crate::units::parse_time;
+use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-/// One process among those of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rank {
-    /// Number of this process, from 0.
     pub(crate) rank: u32,
     /// Number of processes; at least two.
     pub(crate) ranks: u32,
@@ -16,22 +17,32 @@ pub(crate) struct Rank {
     pub(crate) job: String,
 }
 
-/// Options of the command line about ranks.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Given {
+/// Options of processes that measure together.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Ranks (processes of a job that start each repeat together)")]
+pub(crate) struct RankArgs {
+    /// Number of this process, from 0 [default: from srun, mpirun, or PMI]
+    #[arg(long, requires = "ranks")]
     pub(crate) rank: Option<u32>,
+    /// Number of processes; 1 measures alone [default: from srun, mpirun, or PMI]
+    #[arg(long)]
     pub(crate) ranks: Option<u32>,
-    pub(crate) job: Option<String>,
+    /// Name of the job: ranks wait for those of the same job [default: from the launcher]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) rank_job: Option<String>,
+    /// Maximum wait for the other ranks before each repeat
+    #[arg(long, default_value = "30s", value_parser = parse_time)]
+    pub(crate) rank_wait: Duration,
 }
 
 impl Rank {
     /// This process's rank; `None` if it measures alone.
-    pub(crate) fn find(given: &Given) -> Result<Option<Self>, Failure> {
+    pub(crate) fn find(given: &RankArgs) -> Result<Option<Self>, Failure> {
         Self::find_in(given, |name| std::env::var(name).ok())
     }
 
     fn find_in(
-        given: &Given,
+        given: &RankArgs,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, Failure> {
         let launched = LAUNCHERS.iter().find(|one| variable(one.rank).is_some());
@@ -61,7 +72,7 @@ impl Rank {
                 (rank, ranks, (!job.is_empty()).then(|| job.join(".")))
             }
         };
-        let job = given.job.clone().or(job).unwrap_or_else(|| JOB.to_owned());
+        let job = given.rank_job.clone().or(job).unwrap_or_else(|| JOB.to_owned());
         Self { rank, ranks, job: job.chars().take(JOB_CHARS_MAX).collect() }.checked()
     }
 
@@ -128,7 +139,6 @@ const LAUNCHERS: &[Launcher] = &[
         needs: Some("SLURM_STEP_ID"),
     },
 ];
-/// Largest number of ranks of a job.
 pub(crate) const RANKS_MAX: u32 = 4096;
 /// Longest name of a job, without that of its run.
 const JOB_CHARS_MAX: usize = 64;
@@ -142,7 +152,7 @@ const JOB: &str = "spinperf";
 mod tests {
     use super::*;
 
-    fn find(given: &Given, variables: &[(&str, &str)]) -> Result<Option<Rank>, String> {
+    fn find(given: &RankArgs, variables: &[(&str, &str)]) -> Result<Option<Rank>, String> {
         let variable = |name: &str| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
@@ -151,7 +161,7 @@ mod tests {
     }
 
     fn found(variables: &[(&str, &str)]) -> Option<(u32, u32, String)> {
-        find(&Given::default(), variables).unwrap().map(|one| (one.rank, one.ranks, one.job))
+        find(&RankArgs::default(), variables).unwrap().map(|one| (one.rank, one.ranks, one.job))
     }
 
     #[test]
@@ -182,14 +192,20 @@ mod tests {
         assert_eq!(found(&[("PMI_RANK", "0"), ("PMI_SIZE", "1")]), None);
         // A batch script of Slurm.
         assert_eq!(found(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")]), None);
-        let alone = Given { ranks: Some(1), ..Given::default() };
+        let alone = RankArgs { ranks: Some(1), ..RankArgs::default() };
         let open = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
         assert_eq!(find(&alone, &open), Ok(None));
     }
 
     #[test]
     fn options_come_first_and_wrong_ones_are_told() {
-        let given = |rank, ranks| Given { rank, ranks, job: Some("night".to_owned()) };
+        let rank_job = Some("night".to_owned());
+        let given = |rank, ranks| RankArgs {
+            rank,
+            ranks,
+            rank_job: rank_job.clone(),
+            ..RankArgs::default()
+        };
         let open = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
         let rank = find(&given(Some(5), Some(6)), &open).unwrap().unwrap();
         assert_eq!((rank.rank, rank.ranks, &*rank.job), (5, 6, "night"));

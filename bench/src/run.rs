@@ -7,19 +7,21 @@ use crate::env::{Environment, StealMeter};
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::load::{self, InlineBytes, Measurement, Mode, Operation, Party, Share, Workload};
+use crate::load::{
+    self, Callee, InlineBytes, Measurement, Mode, Operation, Party, Share, Workload,
+};
 use crate::modes::{self, Outcome};
 use crate::output::{OutputArgs, Outputs};
 use crate::pattern::Verify;
-use crate::profile::{self, Profile, Side};
+use crate::profile::{self, Profile};
 use crate::ranks::Rank;
 use crate::report::sink::is_standard_output;
 use crate::report::{Report, Row};
 use crate::units::show_us;
+use spinrpc::Engine;
 use spinrpc::config::Driver;
 use spinrpc::sys::clock::{Clock, Ticks};
 use spinrpc::sys::random::Random;
-use spinrpc::{Config, Engine};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -45,10 +47,8 @@ pub(crate) struct InSuite<'a> {
 impl Prepared {
     /// `run` is the name of the run in its suite.
     fn new(args: &RunArgs, run: Option<&str>) -> Result<Self, Failure> {
-        let rank = args.ranks.find()?.map(|rank| match run {
-            Some(run) => rank.in_run(run),
-            None => rank,
-        });
+        let rank = Rank::find(&args.ranks)?;
+        let rank = rank.map(|rank| run.into_iter().fold(rank, Rank::in_run));
         let output = match &rank {
             Some(rank) => args.output.of_rank(rank)?,
             None => args.output.clone(),
@@ -62,7 +62,7 @@ impl Prepared {
         let fabric = fabric_of(args)?;
         fabric::raise_limits(fabric.driver);
         let cores = args.cores.as_ref();
-        let mut profile = profile::load(&args.profile, Side::Client, cores, fabric.driver)?;
+        let mut profile = profile::load(&args.profile, cores, fabric.driver)?;
         if args.bidir {
             profile = profile.with_reverse_calls()?;
         }
@@ -84,23 +84,14 @@ pub(crate) fn check(args: &RunArgs, run: &str) -> Result<(), Failure> {
 }
 
 /// Measures the workloads of the options and prints the results.
-pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    carry_out(args, None)
-}
-
-/// [`run`], as one of a suite.
-pub(crate) fn run_in_suite(args: &RunArgs, suite: InSuite<'_>) -> Result<(), Failure> {
-    carry_out(args, Some(suite))
-}
-
-fn carry_out(args: &RunArgs, suite: Option<InSuite<'_>>) -> Result<(), Failure> {
+pub(crate) fn run(args: &RunArgs, suite: Option<InSuite<'_>>) -> Result<(), Failure> {
     let Prepared { rank, output, capture, fabric, profile, plan } =
         Prepared::new(args, suite.map(|suite| suite.name))?;
     let party = rank.as_ref().map(|rank| party_of(args, rank, suite)).transpose()?;
     let (capture, sink) = Capture::open(capture.as_deref())?.unzip();
     let engine = profile::engine(&profile.config, sink)?;
     fabric::warn_of_memlock(&profile.config);
-    let cores = CoreList::from(profile.config.cpus());
+    let cores = CoreList::of(engine.config());
     let mut report = Report::new(Environment::observe(&cores, profile.id, Some(&fabric)));
     report.environment.examine(&profile.placed);
     let outputs = Outputs::open(&output)?;
@@ -109,10 +100,10 @@ fn carry_out(args: &RunArgs, suite: Option<InSuite<'_>>) -> Result<(), Failure> 
     if rank.as_ref().is_none_or(|rank| rank.rank == 0) {
         announce(&plan);
     }
-    let (outcome, paths) = match args.bidir {
-        false => measure(&engine, args, party, &plan)?,
-        true => (measure_both(&engine, &profile.config, args, party, &plan)?, Vec::new()),
-    };
+    if args.bidir {
+        load::register(&engine, &profile.config)?;
+    }
+    let (outcome, paths) = measure(&engine, args, party, &plan)?;
     report.environment.note_version(&engine);
     engine.shutdown();
     report.interference = steal.stop();
@@ -149,7 +140,9 @@ fn carry_out(args: &RunArgs, suite: Option<InSuite<'_>>) -> Result<(), Failure> 
     outputs.deliver(report)?;
     match interrupted {
         Some(signal) => Err(Failure::Interrupted(signal)),
-        None => measured.and_then(|()| outcome.verdict.map_err(Failure::Measurement)),
+        None => {
+            measured.and_then(|()| outcome.verdict.map(Failure::Measurement).map_or(Ok(()), Err))
+        }
     }
 }
 
@@ -157,9 +150,7 @@ fn carry_out(args: &RunArgs, suite: Option<InSuite<'_>>) -> Result<(), Failure> 
 fn fabric_of(args: &RunArgs) -> Result<Fabric, Failure> {
     let fabrics = args.address.iter().map(|address| Fabric::of(address));
     let mut fabrics = fabrics.collect::<Result<Vec<_>, _>>()?.into_iter();
-    let Some(first) = fabrics.next() else {
-        return Err(Failure::Usage("no --address".to_owned()));
-    };
+    let first = fabrics.next().ok_or_else(|| Failure::Usage("no --address".to_owned()))?;
     match fabrics.all(|other| other.driver == first.driver) {
         true => Ok(first),
         false => Err(Failure::Usage(
@@ -202,7 +193,8 @@ fn measure(
     party: Option<Party>,
     plan: &Plan,
 ) -> Result<(Outcome, Vec<String>), Failure> {
-    load::with_fleet(engine, &args.callees(), party, |fleet| {
+    load::with_fleet(engine, &args.callees(), None, |fleet| {
+        fleet.party = party;
         // A rejected workload ends a sweep before it has started.
         let mut inline = InlineBytes { call: 0, reply: 0 };
         for workload in &plan.workloads {
@@ -210,24 +202,12 @@ fn measure(
             inline.call = takes.min(engine.config().inline_send_bytes());
             inline.reply = sends.min(engine.config().inline_recv_bytes());
         }
-        let paths = match args.calls_spinperf() {
+        let paths = match args.calls_spinperf() && !args.bidir {
             true => path_notes(&plan.workloads, inline),
             false => Vec::new(),
         };
         Ok((modes::measure(fleet, plan)?, paths))
     })
-}
-
-/// A row of the forward calls, and one of the simultaneous calls in reverse.
-fn measure_both(
-    engine: &Engine,
-    config: &Config,
-    args: &RunArgs,
-    party: Option<Party>,
-    plan: &Plan,
-) -> Result<Outcome, Failure> {
-    load::register(engine, config);
-    load::with_fleet(engine, &args.callees(), party, |fleet| modes::measure_both(fleet, plan))
 }
 
 fn announce(plan: &Plan) {
@@ -247,10 +227,8 @@ fn path_notes(workloads: &[Workload], inline: InlineBytes) -> Vec<String> {
     let shares: Vec<Share> = workloads.iter().flat_map(Workload::shares).collect();
     let ways = load::describe_paths(&shares, inline);
     let InlineBytes { call, reply } = inline;
-    let limits = format!(
-        "messages of at most {call} bytes forward and {reply} back are sent \
-                          inline"
-    );
+    let limits =
+        format!("messages of at most {call} bytes forward and {reply} back are sent inline");
     ways.into_iter().chain([limits]).collect()
 }
 
@@ -306,12 +284,9 @@ fn notes(args: &RunArgs, plan: &Plan, driver: Driver) -> Vec<String> {
         );
     }
     if !args.calls_spinperf() {
-        let callees = args.callees();
-        notes.extend(
-            callees
-                .first()
-                .map(|one| format!("the calls are to {one}, whose server is not queried")),
-        );
+        let note =
+            |one: &Callee<'_>| format!("the calls are to {one}, whose server is not queried");
+        notes.extend(args.callees().first().map(note));
     }
     let is_null = args.op.0.iter().all(|(op, _)| *op == Operation::Null);
     match (is_null, args.verify) {

@@ -6,13 +6,12 @@ use crate::cli::ServeArgs;
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
 use crate::load;
-use crate::profile::{self, Side};
+use crate::profile;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use spinrpc::Engine;
 use std::io::{Read, Write};
 use std::thread;
 
-/// Serves at the address; returns when the engine is told to stop.
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     if args.attached {
         // The death signal comes first: if the parent has died already, the end of standard input
@@ -22,7 +21,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let driver = Fabric::of(&args.address)?.driver;
     fabric::raise_limits(driver);
-    let mut profile = profile::load(&args.profile, Side::Server, args.cores.as_ref(), driver)?;
+    let mut profile = profile::load(&args.profile, args.cores.as_ref(), driver)?;
     if !args.no_reverse {
         // A profile without the room serves everything but calls in reverse, and tells clients that
         // request them.
@@ -31,7 +30,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let (capture, sink) = Capture::open(args.capture.as_deref())?.unzip();
     let engine = profile::engine(&profile.config, sink)?;
     fabric::warn_of_memlock(&profile.config);
-    load::serve(&engine, &profile.config, &args.address)?;
+    load::serve(&engine, &profile.config, &args.address, args.slabs)?;
     if args.attached {
         stop_at_end_of_input(engine.clone())?;
     }

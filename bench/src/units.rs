@@ -4,41 +4,23 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A malformed quantity; the message lists the allowed forms.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UnitError {
-    #[error(
-        "not a size; expected bytes, or a number with k, M or G (powers of 1024): 64, 4k, 1MiB"
-    )]
-    Size,
-    #[error("not a time; expected a number with ns, us, ms, s, m or h: 500ms, 3s, 4h")]
-    Time,
-    #[error(
-        "not a rate; expected calls per second, with k or M for thousands or millions: 500, \
-             20k"
-    )]
-    Rate,
-    #[error("too large")]
-    TooLarge,
-}
-
 /// Parses a size in bytes: `64`, `4k`, `1MiB`. Units are powers of 1024.
-pub(crate) fn parse_size(text: &str) -> Result<usize, UnitError> {
-    let (number, unit) = split(text).ok_or(UnitError::Size)?;
+pub(crate) fn parse_size(text: &str) -> Result<usize, &'static str> {
+    let (number, unit) = split(text).ok_or(SIZE)?;
     let factor: usize = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1,
         "k" | "kib" => 1 << 10,
         "m" | "mib" => 1 << 20,
         "g" | "gib" => 1 << 30,
-        _ => return Err(UnitError::Size),
+        _ => return Err(SIZE),
     };
-    let count: usize = number.parse().map_err(|_| UnitError::Size)?;
-    count.checked_mul(factor).ok_or(UnitError::TooLarge)
+    let count: usize = number.parse().map_err(|_| SIZE)?;
+    count.checked_mul(factor).ok_or(TOO_LARGE)
 }
 
 /// Parses a time: `500ms`, `3s`, `1.5s`. Rejects a bare number, whose unit would be ambiguous.
-pub(crate) fn parse_time(text: &str) -> Result<Duration, UnitError> {
-    let (number, unit) = split(text).ok_or(UnitError::Time)?;
+pub(crate) fn parse_time(text: &str) -> Result<Duration, &'static str> {
+    let (number, unit) = split(text).ok_or(TIME)?;
     let unit_seconds = match unit {
         "ns" => 1e-9,
         "us" | "µs" => 1e-6,
@@ -46,26 +28,26 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, UnitError> {
         "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err(UnitError::Time),
+        _ => return Err(TIME),
     };
-    let count: f64 = number.parse().map_err(|_| UnitError::Time)?;
-    Duration::try_from_secs_f64(count * unit_seconds).map_err(|_| UnitError::TooLarge)
+    let count: f64 = number.parse().map_err(|_| TIME)?;
+    Duration::try_from_secs_f64(count * unit_seconds).map_err(|_| TOO_LARGE)
 }
 
 /// Parses a rate in calls per second: `500`, `20k`, `1.5M`. Units are powers of 1000.
-pub(crate) fn parse_rate(text: &str) -> Result<u64, UnitError> {
-    let (number, unit) = split(text).ok_or(UnitError::Rate)?;
+pub(crate) fn parse_rate(text: &str) -> Result<u64, &'static str> {
+    let (number, unit) = split(text).ok_or(RATE)?;
     let factor = match unit {
         "" => 1.0,
         "k" | "K" => 1e3,
         "m" | "M" => 1e6,
-        _ => return Err(UnitError::Rate),
+        _ => return Err(RATE),
     };
-    let rate: f64 = number.parse().map_err(|_| UnitError::Rate)?;
+    let rate: f64 = number.parse().map_err(|_| RATE)?;
     let rate = (rate * factor).round();
     match rate {
-        _ if rate < 1.0 => Err(UnitError::Rate),
-        _ if rate > RATE_MAX => Err(UnitError::TooLarge),
+        _ if rate < 1.0 => Err(RATE),
+        _ if rate > RATE_MAX => Err(TOO_LARGE),
         _ => Ok(rate as u64),
     }
 }
@@ -113,6 +95,32 @@ pub(crate) fn system_time(unix_s: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(unix_s.min(SHOWN_UNIX_S_MAX))
 }
 
+/// A fact of a document, of which texts are not quoted.
+pub(crate) fn show_value(value: &serde_json::Value, unknown: &str) -> String {
+    match value {
+        serde_json::Value::Null => unknown.to_owned(),
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The items as text, with `by` between them.
+pub(crate) fn joined<T: ToString>(items: impl IntoIterator<Item = T>, by: &str) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(by)
+}
+
+/// The items of each key, in order of appearance.
+pub(crate) fn grouped<K: PartialEq, T>(items: impl Iterator<Item = (K, T)>) -> Vec<(K, Vec<T>)> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    for (key, item) in items {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, group)) => group.push(item),
+            None => groups.push((key, vec![item])),
+        }
+    }
+    groups
+}
+
 /// Splits a quantity into its number and its unit; `None` if it does not begin with a digit.
 fn split(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
@@ -120,6 +128,12 @@ fn split(text: &str) -> Option<(&str, &str)> {
     (end > 0).then(|| (&text[..end], text[end..].trim_start()))
 }
 
+const SIZE: &str =
+    "not a size; expected bytes, or a number with k, M or G (powers of 1024): 64, 4k, 1MiB";
+const TIME: &str = "not a time; expected a number with ns, us, ms, s, m or h: 500ms, 3s, 4h";
+const RATE: &str =
+    "not a rate; expected calls per second, with k or M for thousands or millions: 500, 20k";
+const TOO_LARGE: &str = "too large";
 /// More than any core can start.
 const RATE_MAX: f64 = 1e9;
 /// Last second of the year 9999, the last year that can be printed. A report is a file, which can contain any number.
@@ -141,9 +155,9 @@ mod tests {
     #[test]
     fn a_size_with_an_unknown_unit_a_fraction_or_no_number_is_refused() {
         for text in ["", "k", "4q", "-1", "1.5k", "four"] {
-            assert_eq!(parse_size(text), Err(UnitError::Size), "{text:?}");
+            assert_eq!(parse_size(text), Err(SIZE), "{text:?}");
         }
-        assert_eq!(parse_size("99999999999G"), Err(UnitError::TooLarge));
+        assert_eq!(parse_size("99999999999G"), Err(TOO_LARGE));
     }
 
     #[test]
@@ -160,16 +174,16 @@ mod tests {
         assert_eq!(parse_rate("20k"), Ok(20_000));
         assert_eq!(parse_rate("1.5M"), Ok(1_500_000));
         for text in ["", "k", "0", "0.1", "3/s", "-1"] {
-            assert_eq!(parse_rate(text), Err(UnitError::Rate), "{text:?}");
+            assert_eq!(parse_rate(text), Err(RATE), "{text:?}");
         }
-        assert_eq!(parse_rate("2000M"), Err(UnitError::TooLarge));
+        assert_eq!(parse_rate("2000M"), Err(TOO_LARGE));
         assert_eq!(parse_time("4h"), Ok(Duration::from_secs(4 * 3600)));
     }
 
     #[test]
     fn a_time_without_a_unit_is_refused() {
         for text in ["", "3", "s", "3 parsecs", "-1s"] {
-            assert_eq!(parse_time(text), Err(UnitError::Time), "{text:?}");
+            assert_eq!(parse_time(text), Err(TIME), "{text:?}");
         }
     }
 

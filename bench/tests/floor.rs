@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{spinperf, text, two_cores};
+use common::{Folder, spinperf, text, two_cores};
 use serde_json::Value;
 use std::fs;
+use std::process::Command;
 
 #[test]
 fn the_floor_is_a_table_and_a_document() {
@@ -19,11 +20,51 @@ fn the_floor_is_a_table_and_a_document() {
     }
     let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     fs::remove_file(&path).unwrap();
-    assert_eq!(report["schema"], "spinperf/2");
+    assert_eq!(report["schema"], "spinperf/3");
     let floor = report["floor"].as_array().unwrap();
     assert_eq!(floor.len(), 6);
     for row in floor {
         assert_eq!(row["values"].as_array().unwrap().len(), 3, "{row}");
         assert!(row["median"].as_f64().unwrap() > 0.0, "{row}");
+        assert_eq!(row["placements"].as_array().unwrap().len(), 3, "{row}");
     }
+}
+
+#[test]
+fn one_limit_is_measured_alone_and_an_unknown_one_is_refused_with_the_names_of_all() {
+    let _cores = two_cores();
+    let output =
+        spinperf(&["floor", "--duration", "2ms", "--repeats", "1", "--only", "cache line"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    assert!(table.contains("cache line round trip") && !table.contains("memcpy"), "{table}");
+    let refused = spinperf(&["floor", "--only", "cash"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("cache line round trip"));
+}
+
+/// `bench/peers` asks spinperf for the placement of the cores.
+#[test]
+fn scripts_learn_the_placement_of_the_cores() {
+    let _cores = two_cores();
+    let folder = Folder::new("placed");
+    let library = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/lib.sh");
+    let allowed = spinrpc::sys::affinity::allowed().unwrap();
+    let mut cores = allowed.iter();
+    let mut core = || cores.next().unwrap().to_string();
+    let output = Command::new("bash")
+        .args(["-c", &format!(". {library} && placed")])
+        .env("PEERS_TARGET", "none")
+        .env("PEERS_WORK", &folder.0)
+        .env("PEERS_SPINPERF", env!("CARGO_BIN_EXE_spinperf"))
+        .env("PEERS_CLIENT_CORE", core())
+        .env("PEERS_SERVER_CORE", core())
+        .output()
+        .unwrap();
+    let said = text(&output.stdout);
+    assert!(
+        ["threads", "near", "far", "moved"].contains(&said.trim()),
+        "{said}{}",
+        text(&output.stderr)
+    );
 }

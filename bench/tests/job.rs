@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 
-const REPORT: &str = include_str!("../schema/spinperf-2.schema.json");
+const REPORT: &str = include_str!("../schema/spinperf-3.schema.json");
 
 /// A folder with a job file; removed on drop.
 struct Suite(PathBuf);

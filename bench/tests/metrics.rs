@@ -9,7 +9,7 @@ use common::{Server, command, cores, spinperf, text, wait_at_most};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Far longer than any answer takes, even on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -25,6 +25,31 @@ fn value(metrics: &str, name: &str, pid: u32) -> f64 {
     line.rsplit_once(' ').unwrap().1.parse().unwrap()
 }
 
+/// Repeats `get` until it returns these words: an engine of which a thread is paused does not answer in time.
+#[track_caller]
+fn until(words: &str, mut get: impl FnMut() -> String) -> String {
+    let begin = Instant::now();
+    loop {
+        let got = get();
+        if got.contains(words) {
+            return got;
+        }
+        assert!(begin.elapsed() < LIMIT, "no {words} in\n{got}");
+    }
+}
+
+/// The output of `spinperf metrics` once the server and its core answer.
+fn metrics_of(pid: u32, options: &[&str], words: &str) -> String {
+    until(words, || {
+        let printed = spinperf(&[&["metrics", &pid.to_string()], options].concat());
+        let metrics = text(&printed.stdout);
+        let has_answered = printed.status.success()
+            && metrics.contains("spinrpc_core_answered{")
+            && value(&metrics, "spinrpc_core_answered", pid) > 0.0;
+        if has_answered { metrics } else { text(&printed.stderr) }
+    })
+}
+
 #[test]
 fn a_server_is_called_expect_its_counts() {
     let _cores = cores();
@@ -32,9 +57,7 @@ fn a_server_is_called_expect_its_counts() {
     let run = ["run", "--address", &server.address, "--profile", "dev-vm", "--duration", "200ms"];
     assert!(spinperf(&run).status.success());
     let pid = server.child.id();
-    let printed = spinperf(&["metrics", &pid.to_string()]);
-    assert!(printed.status.success(), "{}", text(&printed.stderr));
-    let metrics = text(&printed.stdout);
+    let metrics = metrics_of(pid, &[], "");
     assert!(metrics.ends_with("# EOF\n"));
     assert!(value(&metrics, "spinrpc_calls_received_total", pid) >= 1.0);
     assert!(value(&metrics, "spinrpc_uptime_seconds", pid) > 0.0);
@@ -49,18 +72,12 @@ fn a_server_is_called_while_it_measures_expect_histograms_of_latencies() {
     let _cores = cores();
     let server = Server::start("metrics-latency");
     let pid = server.child.id();
-    let metrics = || {
-        let printed = spinperf(&["metrics", &pid.to_string(), "--latency"]);
-        assert!(printed.status.success(), "{}", text(&printed.stderr));
-        text(&printed.stdout)
-    };
     let name = "spinrpc_call_duration_seconds";
-    let before = metrics();
-    assert!(before.contains(&format!("# TYPE {name} histogram\n")));
+    let before = metrics_of(pid, &["--latency"], &format!("# TYPE {name} histogram\n"));
     assert!(!before.contains(&format!("{name}_count")), "nothing was measured yet");
     let run = ["run", "--address", &server.address, "--profile", "dev-vm", "--duration", "200ms"];
     assert!(spinperf(&run).status.success());
-    let after = metrics();
+    let after = metrics_of(pid, &["--latency"], &format!("{name}_count{{"));
     assert!(after.ends_with("# EOF\n"));
     let of = |series: &str| -> f64 {
         let begins = format!("{name}_{series}");
@@ -138,16 +155,18 @@ fn prometheus_asks_by_http_expect_an_answer_whatever_others_do() {
         .collect();
     assert_eq!(exporter.ask(&[b'x'; 64 << 10]), "");
     let get = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let answer = exporter.ask(get);
+    let of_server = format!("pid=\"{}\"", server.child.id());
+    let answer = until(&of_server, || exporter.ask(get));
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text"));
     assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())));
     assert_eq!(value(body, "spinrpc_core_running", server.child.id()), 1.0);
-    assert!(exporter.ask(b"GET /other HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
-    assert!(exporter.ask(b"PUT /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
-    assert!(exporter.ask(b"hello\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    let status = |request: &[u8]| until("HTTP/1.1 ", || exporter.ask(request))[9..12].to_owned();
+    assert_eq!(status(b"GET /other HTTP/1.1\r\n\r\n"), "404");
+    assert_eq!(status(b"PUT /metrics HTTP/1.1\r\n\r\n"), "405");
+    assert_eq!(status(b"hello\r\n\r\n"), "400");
     drop((silent, halves));
     drop(server);
-    let without_engines = exporter.ask(get);
+    let without_engines = until("HTTP/1.1 ", || exporter.ask(get));
     assert!(without_engines.ends_with("# EOF\n"), "{without_engines}");
 }

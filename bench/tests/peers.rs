@@ -169,7 +169,7 @@ fn every_recording_is_read_by_a_test() {
 #[test]
 fn a_wrong_unit_is_refused() {
     for (file, from, to) in [
-        ("spinperf/latency", "spinperf/1", "spinperf/3"),
+        ("spinperf/latency", "spinperf/1", "spinperf/4"),
         ("spinperf/latency", "\"elapsed_s\": 1.0", "\"elapsed_s\": 1000.0"),
         ("spinperf/latency", "\"p50_ns\": ", "\"p50_ns\": 1000"),
         ("spinperf/bulk", "\"bytes_per_second\": ", "\"bytes_per_second\": 8"),
@@ -255,12 +255,12 @@ row broken
 about broken beside spinperf
 status broken failed round 1: it fell
 figure 1 spinperf version 0.1.0
-figure 1 spinperf round_trip_ns 300
-figure 1 other round_trip_ns 600
-figure 2 spinperf round_trip_ns 1000
-figure 2 other round_trip_ns 1000
-figure 3 spinperf round_trip_ns 250
-figure 3 other round_trip_ns 1000
+figure 1 spinperf round_trip_ns 300 near
+figure 1 other round_trip_ns 600 near
+figure 2 spinperf round_trip_ns 1000 near
+figure 2 other round_trip_ns 1000 near
+figure 3 spinperf round_trip_ns 250 near
+figure 3 other round_trip_ns 1000 near
 figure 3 other note One thing is missing.
 host load_after 0.2
 host steal_ms 7
@@ -309,12 +309,37 @@ fn a_failed_round_leaves_the_figures_of_the_others() {
     assert!(table.contains("Failed in a round;") && table.contains("round 4: it fell"), "{table}");
 }
 
+/// Two cores that are near in some rounds and far in others, and change during one run: expect figures of one placement
+/// compared with those of the same one only, in rows of their own, and the run left out.
+#[test]
+fn each_placement_has_its_own_rows() {
+    let facts = format!(
+        "{FACTS}figure 4 spinperf round_trip_ns 2000 far\nfigure 4 other round_trip_ns 800 near\n\
+         figure 5 spinperf round_trip_ns 9000 moved\nfigure 5 other round_trip_ns 6000 far\n"
+    );
+    let table = text(&written("table.awk", &facts).stdout);
+    let (near, far) = table.split_once("\nfar ").unwrap();
+    let words: Vec<&str> = line(near, "other ").split_whitespace().collect();
+    assert_eq!(words[6..9], ["0.900", "(0.600-1.00)", "2.00x"], "{table}");
+    let words: Vec<&str> = line(far, "spinperf ").split_whitespace().collect();
+    assert_eq!(words[7..9], ["2.00", "1.00x"], "{table}");
+    assert!(line(far, "other ").contains("6.00"), "{table}");
+    assert!(!line(far, "other ").contains('x'), "no round has both: {table}");
+    assert!(far.contains("spinperf 1, other 1") && far.contains("1 of spinperf"), "{table}");
+    let document: Value = serde_json::from_slice(&written("json.awk", &facts).stdout).unwrap();
+    let rows = document["rows"].as_array().unwrap();
+    assert_eq!(rows[0]["moved"], 1);
+    assert_eq!(rows[1]["placements"].as_array().unwrap().len(), 2);
+}
+
 #[test]
 fn a_figure_that_is_unknown_or_none_ends_it() {
     for line in [
-        "figure 1 other round_trip_us 1",
-        "figure 1 other round_trip_ns nan",
-        "figure 1 stranger rate_per_second 1",
+        "figure 1 other round_trip_us 1 near",
+        "figure 1 other round_trip_ns nan near",
+        "figure 1 stranger rate_per_second 1 near",
+        "figure 1 other round_trip_ns 600 middle",
+        "figure 1 other round_trip_ns 600",
     ] {
         for program in ["table.awk", "json.awk"] {
             let output = written(program, &format!("{FACTS}{line}\n"));
@@ -328,12 +353,13 @@ fn a_figure_that_is_unknown_or_none_ends_it() {
 fn the_document_is_as_its_schema_says() {
     let output = written("json.awk", FACTS);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let described = include_str!("../schema/spinperf-peers-1.schema.json");
+    let described = include_str!("../schema/spinperf-peers-2.schema.json");
     assert_eq!(schema::violations(&document, described), [""; 0]);
     assert_eq!(document["environment"]["cpu"], "An \"EPYC\"");
-    let other = &document["rows"][1];
-    assert_eq!(other["figures"]["round_trip_ns"]["values"], serde_json::json!([600, 1000, 1000]));
-    assert_eq!(other["ratios"]["round_trip_ns"]["median"], 2);
+    let near = &document["rows"][1]["placements"][0];
+    assert_eq!(near["placement"], "near");
+    assert_eq!(near["figures"]["round_trip_ns"]["values"], serde_json::json!([600, 1000, 1000]));
+    assert_eq!(near["ratios"]["round_trip_ns"]["median"], 2);
     assert_eq!(document["rows"][2]["status"], "absent");
     assert_eq!(document["rows"][2]["reason"], "its-package");
 }

@@ -9,9 +9,9 @@ use common::{Folder, Server, command, cores, spinperf, text};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Output, Stdio};
 
-const REPORT: &str = include_str!("../schema/spinperf-2.schema.json");
+const REPORT: &str = include_str!("../schema/spinperf-3.schema.json");
 const RANKS: usize = 3;
 
 fn report(path: &str) -> Value {
@@ -33,24 +33,47 @@ fn rank(server: &Server, rank: usize, options: &[&str]) -> Child {
         .unwrap()
 }
 
+/// Runs three ranks, and merges their reports. Returns these, and the merged one; nothing if a rank was paused for so long
+/// that it measured after another one, or nothing.
+fn measured_and_merged(server: &Server, folder: &Folder) -> Option<(Vec<String>, Value)> {
+    let out = folder.file("out.json");
+    let options =
+        ["--op", "null", "--duration", "1s", "--rate", "3k", "--repeats", "2", "--force", "--json"];
+    let started = (0..RANKS).map(|one| rank(server, one, &[&options[..], &[&out]].concat()));
+    let started: Vec<Child> = started.collect();
+    let ended = started.into_iter().map(|child| child.wait_with_output().unwrap());
+    let ended: Vec<Output> = ended.collect();
+    for (number, output) in ended.iter().enumerate() {
+        let error = text(&output.stderr);
+        if error.contains("no call completed") {
+            return None;
+        }
+        assert!(output.status.success(), "{error}");
+        assert_eq!(output.stdout.is_empty(), number > 0, "rank {number} prints a table");
+    }
+    let files: Vec<String> =
+        (0..RANKS).map(|rank| folder.file(&format!("out.rank{rank}.json"))).collect();
+    let all = folder.file("all.json");
+    let mut arguments = vec!["merge"];
+    arguments.extend(files.iter().map(String::as_str));
+    // Three ranks and a server on two CPUs may share less than 95 % of their time.
+    let output = spinperf(&[&arguments[..], &["--force", "--json", &all]].concat());
+    let error = text(&output.stderr);
+    if error.contains("the reports are not of the same time") {
+        return None;
+    }
+    assert!(output.status.success(), "{error}");
+    Some((files, report(&all)))
+}
+
 /// Start three ranks, and merge their reports. Expect the sum of all calls and samples, and one
 /// table.
 #[test]
 fn ranks_measure_at_the_same_time_and_their_reports_add_up() {
     let _cores = cores();
     let (server, folder) = (Server::start("ranks"), Folder::new("merge"));
-    let out = folder.file("out.json");
-    let options =
-        ["--op", "null", "--duration", "1s", "--rate", "3k", "--repeats", "2", "--force", "--json"];
-    let started = (0..RANKS).map(|one| rank(&server, one, &[&options[..], &[&out]].concat()));
-    let started: Vec<Child> = started.collect();
-    for (number, child) in started.into_iter().enumerate() {
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        assert_eq!(output.stdout.is_empty(), number > 0, "rank {number} prints a table");
-    }
-    let files: Vec<String> =
-        (0..RANKS).map(|rank| folder.file(&format!("out.rank{rank}.json"))).collect();
+    let mut attempts = (0..5).map(|_| measured_and_merged(&server, &folder));
+    let (files, merged) = attempts.find_map(|one| one).expect("ranks measure together");
     let reports: Vec<Value> = files.iter().map(|file| report(file)).collect();
     let calls = |report: &Value| report["rows"][0]["median"]["calls"].as_u64().unwrap();
     let intended = |report: &Value| report["rows"][0]["repeats"][0]["open"]["intended"].clone();
@@ -58,13 +81,6 @@ fn ranks_measure_at_the_same_time_and_their_reports_add_up() {
         assert_eq!(intended(report), 1000, "the rate is that of all ranks");
     }
     assert_eq!(reports[2]["rank"]["rank"], 2);
-    let all = folder.file("all.json");
-    let mut arguments = vec!["merge"];
-    arguments.extend(files.iter().map(String::as_str));
-    // Three ranks and a server on two CPUs may share less than 95 % of their time.
-    let output = spinperf(&[&arguments[..], &["--force", "--json", &all]].concat());
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let merged = report(&all);
     assert_eq!(calls(&merged), reports.iter().map(calls).sum::<u64>());
     let first = &merged["rows"][0]["repeats"][0];
     assert_eq!((&first["latency"]["samples"], intended(&merged)), (&first["calls"], 3000.into()));
@@ -137,7 +153,7 @@ fn a_run_that_fails_on_one_rank_leaves_the_next_runs_whole() {
     let start = |rank: usize, first: &str| {
         let job = format!(
             "schema = 1\noutput = \"out\"\n[defaults]\naddress = \"{}\"\nprofile = \"dev-vm\"\n\
-             op = \"null\"\nduration = \"100ms\"\nrank-wait = \"2s\"\n\
+             op = \"null\"\nduration = \"100ms\"\nrank-wait = \"10s\"\n\
              [[run]]\nname = \"first\"\n{first}\n[[run]]\nname = \"second\"\n",
             server.address
         );
@@ -172,7 +188,7 @@ fn a_job_can_run_again_under_its_name() {
     let server = Server::start("ranks-again");
     let folder = Folder::new("again");
     let capture = folder.file("own.pcapng");
-    let options = ["--op", "null", "--duration", "100ms", "--ranks", "2", "--rank-wait", "10s"];
+    let options = ["--op", "null", "--duration", "100ms", "--ranks", "2", "--rank-wait", "60s"];
     let options = [&options[..], &["--capture", &capture]].concat();
     for _ in 0..2 {
         let started: Vec<Child> = [0, 1].map(|one| rank(&server, one, &options)).into();
@@ -192,7 +208,7 @@ fn a_job_can_run_again_under_its_name() {
 fn a_rank_reports_what_it_measured_before_the_others_ended() {
     let _cores = cores();
     let (server, folder) = (Server::start("ranks-left"), Folder::new("left"));
-    for (wait, code, told) in [("2s", 1, "INCOMPLETE"), ("500s", 130, "INTERRUPTED")] {
+    for (wait, code, told) in [("10s", 1, "INCOMPLETE"), ("500s", 130, "INTERRUPTED")] {
         let out = folder.file(&format!("{code}.json"));
         let options = ["--op", "null", "--duration", "200ms", "--ranks", "2", "--json", &out];
         let more = [&options[..], &["--rank-wait", wait, "--repeats", "3"]].concat();

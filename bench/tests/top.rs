@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Far longer than any step takes, even on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Of an engine that does not answer in time.
+const SILENT: &str = "does not answer; is it stopped?";
 
 /// A process that is killed when it goes out of scope.
 struct Running(Child);
@@ -33,7 +35,20 @@ impl Running {
     /// A client that calls without pause.
     fn load(server: &Server, operation: &[&str]) -> Self {
         let always = ["run", "--address", &server.address, "--profile", "dev-vm"];
-        Self::start(&[&always[..], &["--duration", "60s", "--op"], operation].concat())
+        Self::start(&[&always[..], &["--duration", "600s", "--op"], operation].concat())
+    }
+
+    /// A `top` that has shown something, and the first line of that.
+    fn top(arguments: &[&str]) -> (Self, String) {
+        let began = Instant::now();
+        loop {
+            let mut top = Self::start(&[&["top"], arguments].concat());
+            let line = top.first_line();
+            if !line.is_empty() {
+                return (top, line);
+            }
+            assert!(began.elapsed() < LIMIT, "{:?}", top.end());
+        }
     }
 
     fn first_line(&mut self) -> String {
@@ -42,12 +57,13 @@ impl Running {
         line
     }
 
-    /// Exit code and standard error.
+    /// Exit code and standard error, without complaints about engines of which a thread is paused.
     fn end(&mut self) -> (Option<i32>, String) {
         let code = wait_at_most(&mut self.0, LIMIT);
         let mut said = String::new();
         self.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        (code, said)
+        let is_told = |line: &&str| !line.contains(SILENT);
+        (code, said.lines().filter(is_told).collect::<Vec<_>>().join("\n"))
     }
 
     fn id(&self) -> String {
@@ -55,29 +71,35 @@ impl Running {
     }
 }
 
-/// Every line that `top` printed.
-fn watched(arguments: &[&str]) -> Vec<Value> {
-    let output = spinperf(&[&["top", "--json", "--interval", "200ms"], arguments].concat());
-    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
-    text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-/// Two updates, repeated until the second is as expected: the load needs time to start.
+/// The lines of `top`, repeated until they are as expected: the load needs time to start, and an engine of which a thread is
+/// paused does not answer in time.
 #[track_caller]
-fn watched_until(target: &str, is_expected: impl Fn(&Value) -> bool) -> Vec<Value> {
+fn watched(arguments: &[&str], are_expected: impl Fn(&[Value]) -> bool) -> Vec<Value> {
     let began = Instant::now();
     loop {
-        let lines = watched(&[target, "--count", "2"]);
-        assert_eq!(lines.len(), 2);
-        if is_expected(&lines[1]) {
+        let output = spinperf(&[&["top", "--json", "--interval", "200ms"], arguments].concat());
+        let said = text(&output.stdout);
+        let lines: Vec<Value> =
+            said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        if output.status.success() && are_expected(&lines) {
             return lines;
         }
-        assert!(began.elapsed() < LIMIT, "{}", lines[1]);
+        assert!(began.elapsed() < LIMIT, "{arguments:?}: {said}{}", text(&output.stderr));
     }
 }
 
+/// Two updates, the second of which is as expected.
+#[track_caller]
+fn watched_until(target: &str, is_expected: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let takes_time = |line: &Value| line["engines"][0]["interval_s"].as_f64() > Some(0.0);
+    let are_expected = |lines: &[Value]| lines.iter().all(takes_time) && is_expected(&lines[1]);
+    let lines = watched(&[target, "--count", "2"], are_expected);
+    assert_eq!(lines.len(), 2);
+    lines
+}
+
 fn rate(line: &Value, name: &str) -> f64 {
-    line["engines"][0]["cores"][0]["per_second"][name].as_f64().unwrap()
+    line["engines"][0]["cores"][0]["per_second"][name].as_f64().unwrap_or_default()
 }
 
 /// Watch a server under load, and its client. Expect the same calls at both ends.
@@ -92,7 +114,6 @@ fn both_ends_of_a_connection_are_seen_with_their_rates() {
         let engine = &line["engines"][0];
         assert_eq!((&engine["pid"], &engine["program"]), (&pid.into(), &"spinperf".into()));
         assert_eq!(engine["listens"][0], server.address.as_str());
-        assert!(engine["interval_s"].as_f64().unwrap() > 0.0, "{line}");
     }
     let peer = format!("process {}", client.id());
     watched_until(&server.address, |line| {
@@ -133,10 +154,9 @@ fn text_has_a_block_for_each_interval_with_no_control_characters() {
     let server = Server::start("top-text");
     let arguments = ["top", &server.address, "--count", "3", "--interval", "100ms"];
     let end = Instant::now() + Duration::from_secs(60);
-    // A core that is paused for 100 ms does not answer, and its line is left out.
+    // A core that is paused for 100 ms does not answer, and its line is left out; so is an engine after 2 s.
     let said = loop {
         let output = spinperf(&arguments);
-        assert!(output.status.success(), "{}", text(&output.stderr));
         let said = text(&output.stdout);
         if said.matches("core 0 blocks used: ").count() == 3 || Instant::now() > end {
             break said;
@@ -154,12 +174,13 @@ fn text_has_a_block_for_each_interval_with_no_control_characters() {
 fn without_a_target_every_engine_is_watched() {
     let _cores = cores();
     let servers = [Server::start("top-all-1"), Server::start("top-all-2")];
-    let lines = watched(&["--count", "1"]);
-    let engines = lines[0]["engines"].as_array().unwrap();
-    for server in &servers {
+    let shown = |server: &Server, lines: &[Value]| {
         let is_it = |engine: &&Value| engine["pid"] == server.child.id();
-        assert_eq!(engines.iter().filter(is_it).count(), 1, "{}", lines[0]);
-    }
+        lines[0]["engines"].as_array().unwrap().iter().filter(is_it).count()
+    };
+    let are_all = |lines: &[Value]| servers.iter().all(|server| shown(server, lines) > 0);
+    let lines = watched(&["--count", "1"], are_all);
+    assert!(servers.iter().all(|server| shown(server, &lines) == 1), "{}", lines[0]);
 }
 
 #[test]
@@ -167,8 +188,8 @@ fn cores_idle_as_they_are_told() {
     let _cores = cores();
     let server = Server::start("top-idle");
     for policy in ["sleep", "busy", "adaptive"] {
-        let line = &watched(&[&server.address, "--count", "1", "--idle", policy])[0];
-        assert_eq!(line["engines"][0]["cores"][0]["idle"], policy);
+        let arguments = [&server.address, "--count", "1", "--idle", policy];
+        watched(&arguments, |lines| lines[0]["engines"][0]["cores"][0]["idle"] == policy);
     }
 }
 
@@ -180,9 +201,8 @@ fn the_end_of_the_process_is_a_good_end_unless_more_was_asked_for() {
     {
         let server = Server::start("top-end");
         let pid = server.child.id().to_string();
-        let top = [&["top", &pid, "--interval", "100ms"], options].concat();
-        let mut top = Running::start(&top);
-        assert!(top.first_line().contains(&server.address));
+        let (mut top, line) = Running::top(&[&[&pid, "--interval", "100ms"], options].concat());
+        assert!(line.contains(&server.address));
         drop(server);
         // Its output so far fits the pipe.
         let (ended, said) = top.end();
@@ -196,8 +216,8 @@ fn an_interrupt_is_a_good_end() {
     let _cores = cores();
     let server = Server::start("top-interrupt");
     for signal in [Signal::INT, Signal::TERM] {
-        let mut top = Running::start(&["top", &server.address, "--interval", "100ms"]);
-        assert!(top.first_line().contains(&server.address));
+        let (mut top, line) = Running::top(&[&server.address, "--interval", "100ms"]);
+        assert!(line.contains(&server.address));
         kill_process(Pid::from_child(&top.0), signal).unwrap();
         assert_eq!(top.end(), (Some(0), String::new()));
     }
@@ -209,15 +229,21 @@ fn a_process_that_is_stopped_has_not_ended() {
     let _cores = cores();
     let server = Server::start("top-stopped");
     let pid = Pid::from_child(&server.child);
-    // Its output fits the pipe, which is not read.
-    let options = ["--interval", "100ms", "--count", "15", "--json"];
-    let mut top = Running::start(&[&["top", &server.address], &options[..]].concat());
-    assert!(top.first_line().starts_with('{'));
+    let options = ["--interval", "100ms", "--count", "1000", "--json"];
+    let (mut top, line) = Running::top(&[&[&server.address[..]], &options[..]].concat());
+    assert!(line.starts_with('{'));
     kill_process(pid, Signal::STOP).unwrap();
     let mut said = String::new();
     BufReader::new(top.0.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
     kill_process(pid, Signal::CONT).unwrap();
-    assert!(said.contains("does not answer; is it stopped?"), "{said}");
+    assert!(said.contains(SILENT), "{said}");
+    // The first of a later look tells of all the time since the last one before.
+    let mut lines = BufReader::new(top.0.stdout.as_mut().unwrap()).lines();
+    assert!(lines.any(|line| {
+        let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        line["engines"][0]["interval_s"].as_f64() > Some(1.0)
+    }));
+    kill_process(Pid::from_child(&top.0), Signal::INT).unwrap();
     assert_eq!(top.end().0, Some(0));
 }
 
@@ -226,8 +252,8 @@ fn a_process_that_is_stopped_has_not_ended() {
 fn a_reader_that_goes_is_a_good_end() {
     let _cores = cores();
     let server = Server::start("top-pipe");
-    let mut top = Running::start(&["top", &server.address, "--json", "--interval", "100ms"]);
-    assert!(top.first_line().starts_with('{'));
+    let (mut top, line) = Running::top(&[&server.address, "--json", "--interval", "100ms"]);
+    assert!(line.starts_with('{'));
     drop(top.0.stdout.take());
     assert_eq!(top.end(), (Some(0), String::new()));
 }

@@ -148,7 +148,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("end {}\ncount {}", address(&END), address(&COUNT));
     let listening = format!("shm:cores-{}", std::process::id());
     let engines = [engine()?, engine()?];
-    engines[0].serve(PROGRAM, VERSION, |_: &CoreContext| EchoService);
+    engines[0].serve(PROGRAM, VERSION, |_: &CoreContext| EchoService)?;
     engines[0].listen(&listening)?;
     let baton = Baton {
         turn: AtomicUsize::new(0),
@@ -198,7 +198,7 @@ fn call(
     let caller = Caller::new(engine, index, address);
     baton.join(CORES + index);
     let mut caller = caller.map_err(|error| error.to_string())?;
-    let (mut spec, mut before) = (CallSpec::new(), 0);
+    let (mut spec, mut before) = (CallSpec::short(), 0);
     baton.take_turns(CORES + index, WARM_UP + args.rounds, |number| {
         if !caller.client.is_up() {
             // The handshake is made by other threads.

@@ -153,7 +153,7 @@ impl Bench {
         let shm = || format!("shm:lockstep-{}", std::process::id());
         let address = args.address.clone().unwrap_or_else(shm);
         let engines = [engine(args)?, engine(args)?];
-        engines[0].serve(PROGRAM, VERSION, |_: &CoreContext| TestService);
+        engines[0].serve(PROGRAM, VERSION, |_: &CoreContext| TestService)?;
         engines[0].listen(&address)?;
         let (mut server, mut core) = (engines[0].core(0)?, engines[1].core(0)?);
         let counts = Rc::<[Cell<u64>; 2]>::default();
@@ -189,7 +189,7 @@ impl Bench {
 
     fn run(&mut self, args: &Args, rounds: u64) -> Result<(), Box<dyn Error>> {
         let data = vec![7; args.bytes.unwrap_or(0) as usize];
-        let mut spec = CallSpec::new();
+        let mut spec = CallSpec::short();
         let [ended, failed] = &*self.counts;
         let calls = args.depth * args.connections;
         // An end takes as many turns as its messages need. With fewer, the other end would poll connections that

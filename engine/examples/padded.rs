@@ -92,7 +92,7 @@ impl Pair {
         engines[0].serve(PROGRAM, VERSION, |context: &CoreContext| Store {
             context: context.clone(),
             kept: VecDeque::with_capacity(KEPT),
-        });
+        })?;
         engines[0].listen(&address)?;
         let mut server = engines[0].core(0)?;
         let mut core = engines[1].core(0)?;
@@ -111,7 +111,7 @@ impl Pair {
         let mut bulk = self.client.bulk(length).ok_or("no memory for the writes")?;
         bulk.bytes_mut().fill(7);
         *self.buffer.borrow_mut() = Some(bulk);
-        let mut spec = CallSpec::new();
+        let mut spec = CallSpec::short();
         self.run(&mut spec, rounds / 10)?;
         let start = cpu_ns();
         self.run(&mut spec, rounds)?;

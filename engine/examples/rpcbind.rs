@@ -120,7 +120,7 @@ fn change(daemon: &Daemon) -> Outcome {
 /// The portmapper of an engine, and NFS where everybody looks for it.
 fn fabric() -> Outcome {
     let engine = Engine::new(Config::default())?;
-    engine.serve(NFS.0, NFS.1, |_core| |call: Call<'_>| call.reply(|_results| {}));
+    engine.serve(NFS.0, NFS.1, |_core| |call: Call<'_>| call.reply(|_results| {}))?;
     engine.listen(NFS_ADDRESS)?;
     serve_portmapper(&engine, PORTMAPPER_ADDRESS)?;
     let running = engine.start()?;

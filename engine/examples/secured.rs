@@ -176,7 +176,7 @@ impl Bench {
     fn new(enctype: Enctype) -> Result<Self, Box<dyn Error>> {
         let address = format!("shm:secured-{}-{enctype:?}", std::process::id());
         let engines = [engine()?, engine()?];
-        engines[0].serve(PROGRAM, VERSION, |_: &CoreContext| Echo);
+        engines[0].serve(PROGRAM, VERSION, |_: &CoreContext| Echo)?;
         engines[0].gss(GssAcceptor::new(keys(enctype)))?;
         engines[0].listen(&address)?;
         let (server, core) = (engines[0].core(0)?, engines[1].core(0)?);
@@ -252,7 +252,7 @@ impl Bench {
         bytes: &[u8],
     ) -> Result<(), Box<dyn Error>> {
         let due = peer.heard.replies.get() + 1;
-        peer.client.call(procedure, Token(1), &mut CallSpec::new(), |args| args.opaque(bytes))?;
+        peer.client.call(procedure, Token(1), &mut CallSpec::short(), |args| args.opaque(bytes))?;
         while peer.heard.replies.get() < due {
             self.turn();
         }

@@ -2,10 +2,10 @@
 //! cache-line round trip:
 //! `cargo run --release -p spinrpc --example shm_floor [CORE CORE [IDLE_CONNECTIONS]]`
 
-use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
+use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmFabric};
 use spinrpc::fabric::{
-    Acceptor, CompletionKind, Completions, ConnectRequest, Connector, Fabric, ListenRequest, QpId,
-    SendWr,
+    Acceptor, CompletionKind, Completions, ConnectRequest, Connector, Endpoint, Fabric,
+    ListenRequest, QpId, SendWr,
 };
 use spinrpc::mem::{BufPool, Region};
 use spinrpc::sync::CachePadded;
@@ -65,14 +65,14 @@ fn cache_line_round_trip(here: usize, there: usize) -> f64 {
     })
 }
 
-struct HandOver(Sender<ShmEndpoint>);
+struct HandOver(Sender<Endpoint>);
 
-impl Acceptor<ShmEndpoint> for HandOver {
+impl Acceptor for HandOver {
     fn pick_core(&mut self, _full: &[usize]) -> Option<usize> {
         Some(1)
     }
 
-    fn accepted(&mut self, _core: usize, endpoint: ShmEndpoint) {
+    fn accepted(&mut self, _core: usize, endpoint: Endpoint) {
         let _ = self.0.send(endpoint);
     }
 }
@@ -95,7 +95,7 @@ impl End {
         Ok(Self { fabric, pool, batch })
     }
 
-    fn adopt(&mut self, endpoint: ShmEndpoint) -> Result<QpId, Failure> {
+    fn adopt(&mut self, endpoint: Endpoint) -> Result<QpId, Failure> {
         let qp = self.fabric.adopt(endpoint)?;
         for _ in 0..2 * DEPTH {
             let buf = self.pool.take().ok_or("no buffer")?;

@@ -84,7 +84,7 @@ impl Load {
         let (client, procedure) = (self.client.borrow(), self.procedure.get());
         let (Some(client), Some(procedure)) = (&*client, procedure) else { return Ok(()) };
         let Some(memory) = self.spare.borrow_mut().pop() else { return Ok(()) };
-        let spec = CallSpec::new();
+        let spec = CallSpec::short();
         let mut spec = match (memory, procedure) {
             (Memory::Private(bulk), WRITE) => spec.argument(bulk),
             (Memory::Private(bulk), _) => spec.result_into(bulk),
@@ -205,7 +205,7 @@ fn main() -> Result<(), Failure> {
     there.serve(PROGRAM, VERSION, move |_: &CoreContext| Store {
         private: Bulk::from_vec(vec![7; BYTES]).freeze(),
         lent: lent.clone(),
-    });
+    })?;
     there.listen_with(ADDRESS, &ListenOptions::new().lend(&of_server))?;
     let slab = here.slab(SlabLayout::new().block_bytes(BYTES).blocks(DEPTH))?;
     let load = Rc::new(Load::default());

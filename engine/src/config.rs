@@ -6,40 +6,43 @@
 //! package. May use `sys` (which CPUs there are), `mem::budget` and the limits of `proto`; `api`,
 //! `reactor` and the tools call it.
 
+mod choices;
 mod cores;
 mod credits;
 mod device;
+mod fixed;
 mod gss;
 mod keys;
 mod limits;
-mod raw;
 mod schema;
 mod value;
 
+pub use choices::{
+    BulkView, ConfigRole, Driver, IdlePolicy, OnPanic, Registration, StatsExport, Want,
+};
 pub use cores::{CoreList, Host};
 pub use device::DeviceName;
-pub use keys::KEYS;
-pub use limits::{Limits, Step};
-pub use raw::{
-    Attempt, BulkView, ConfigRole, Driver, IdlePolicy, Invalidation, NumaPolicy, OnPanic,
-    RawConfig, RawCores, RawFabric, RawGss, RawHost, RawLimits, RawMem, RawPoll, RawRpc, RawShm,
-    RawStats, RawVerbs, Registration, SmtPolicy, StatsExport, Want,
+#[doc(hidden)]
+pub use fixed::Fixed;
+pub use keys::{
+    KEYS, RawConfig, RawCores, RawFabric, RawHost, RawLimits, RawMem, RawPoll, RawRpc, RawShm,
+    RawStats, RawVerbs,
 };
+pub use limits::{Limits, Step};
 pub use schema::{Field, Key};
 pub use spinrpc_proto::config_proto::Protection;
 pub use spinrpc_proto::version::Versions;
 pub use value::{Choice, Value};
 
 use crate::mem::LINE_BYTES;
-use crate::mem::budget::{Budget, SendBudget};
+use crate::mem::budget::SendBudget;
 use crate::sync::ring::RingPlace;
 use crate::sys::mmap::HugePages;
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::limits::INLINE_THRESHOLD_TWO_BYTES;
 use spinrpc_proto::limits::Limits as PeerLimits;
+use spinrpc_proto::limits::{CALL_SEGMENTS_MAX, INLINE_THRESHOLD_TWO_BYTES};
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::MSGP_FIELDS_BYTES;
-use spinrpc_proto::rdma::v2::DEADLINE_EXTRA_BYTES;
 use spinrpc_proto::version::TransportVersion;
 use std::time::Duration;
 
@@ -66,6 +69,8 @@ pub struct Config {
     cpus: Vec<usize>,
     /// CPUs that `cores.list = "auto"` may take, best first; none with a list.
     candidates: Vec<usize>,
+    /// Kept, as messages ask for it, and a division takes longer than most of what they do.
+    segment_bytes: usize,
 }
 
 impl RawConfig {
@@ -88,14 +93,20 @@ impl RawConfig {
             key.set(&mut self, &value)?;
         }
         self.check_arenas()?;
-        self.check_segments()?;
         self.check_alignment()?;
-        self.check_reply_cache()?;
         let cpus = cores::resolve(&self.cores, host)?;
         let candidates = cores::candidates(&self.cores, host);
-        let config = Config { raw: self, cpus, candidates };
+        let segment_bytes = self.segment_bytes();
+        let config = Config { raw: self, cpus, candidates, segment_bytes };
         config.check_driver()?;
         Ok(config)
+    }
+
+    /// See [`Config::segment_bytes`]. A chunk of a call has as many segments as leave room for those of its other lists.
+    fn segment_bytes(&self) -> usize {
+        let segments = self.rpc.max_segments.min(CHUNK_SEGMENTS_MAX as u64);
+        let needed_bytes = self.longest_payload_bytes().div_ceil(segments);
+        to_usize(self.rpc.segment_bytes.max(needed_bytes))
     }
 
     /// Bulk data of one call must fit the memory it is sent from and the memory it lands in,
@@ -122,25 +133,9 @@ impl RawConfig {
     /// Size of a connection's separate arena, and its key.
     fn conn_arena(&self) -> Option<(&'static str, u64)> {
         match (self.fabric.driver, self.verbs.registration) {
-            (Driver::Shm, _) => Some(("shm.arena_mib", self.shm.arena_mib)),
-            (Driver::Verbs, Registration::Auto | Registration::Buffer) => {
-                Some(("verbs.arena_mib", self.verbs.arena_mib))
-            }
             (Driver::Verbs, Registration::Window | Registration::Pool) => None,
+            _ => Some(("mem.conn_arena_mib", self.mem.conn_arena_mib)),
         }
-    }
-
-    /// The largest transfer must be expressible in the segments that a chunk may have.
-    fn check_segments(&self) -> Result<(), ConfigError> {
-        let needed_bytes = self.longest_payload_bytes().div_ceil(self.rpc.max_segments);
-        if self.rpc.segment_bytes >= needed_bytes {
-            return Ok(());
-        }
-        Err(ConfigError {
-            key: "rpc.segment_bytes",
-            value: self.rpc.segment_bytes.to_string(),
-            expected: format!("at least {needed_bytes}, for rpc.max_segments of them per transfer"),
-        })
     }
 
     /// Padded data begin within the inline message, or no message could have any.
@@ -160,20 +155,6 @@ impl RawConfig {
         }
     }
 
-    /// Each slot of a client has a place for its reply, and so has the one that the connection
-    /// itself uses: no call displaces another's reply.
-    fn check_reply_cache(&self) -> Result<(), ConfigError> {
-        let (entries, credits) = (self.rpc.reply_cache_entries, self.rpc.credits);
-        if self.rpc.reply_cache_clients == 0 || entries > credits {
-            return Ok(());
-        }
-        Err(ConfigError {
-            key: "rpc.reply_cache_entries",
-            value: entries.to_string(),
-            expected: format!("more than {credits}, as many as rpc.credits lets be outstanding"),
-        })
-    }
-
     fn longest_payload_bytes(&self) -> u64 {
         self.rpc.max_read_bytes.max(self.rpc.max_write_bytes) + LONG_MESSAGE_ROOM_BYTES
     }
@@ -184,7 +165,7 @@ impl Config {
     fn check_driver(&self) -> Result<(), ConfigError> {
         match self.driver() {
             Driver::Shm => self.check_ring(),
-            Driver::Verbs => self.check_verbs(),
+            Driver::Verbs => Ok(()),
         }
     }
 
@@ -207,34 +188,6 @@ impl Config {
             }
         }
     }
-
-    fn check_verbs(&self) -> Result<(), ConfigError> {
-        let verbs = &self.raw.verbs;
-        let sends = u64::from(self.send_queue_depth());
-        let receives = self.recv_budget().total();
-        if verbs.cq_depth < sends + receives {
-            let least = sends + receives;
-            let expected = format!("at least {least}, the work requests of one connection");
-            return Err(refusal("verbs.cq_depth", verbs.cq_depth, expected));
-        }
-        if verbs.signal_every > sends / 4 {
-            let expected = format!("at most {}, a quarter of the send queue", sends / 4);
-            return Err(refusal("verbs.signal_every", verbs.signal_every, expected));
-        }
-        self.check_promised_reads()
-    }
-
-    /// Checks that the queue pair has room for the Reads that the Connection Configuration Protocol
-    /// announces to a peer.
-    fn check_promised_reads(&self) -> Result<(), ConfigError> {
-        let (promised, ird) = (self.raw.rpc.max_rdma_reads, self.raw.verbs.ird);
-        if self.ccp() == ConfigRole::Off || promised <= ird {
-            return Ok(());
-        }
-        let expected =
-            format!("at most {ird}, the Reads that verbs.ird lets a peer have in flight");
-        Err(refusal("rpc.max_rdma_reads", promised, expected))
-    }
 }
 
 fn refusal(key: &'static str, value: u64, expected: String) -> ConfigError {
@@ -246,7 +199,8 @@ impl Default for Config {
         let raw = RawConfig::default();
         let cpus = cores::automatic(&raw.cores, &Host::current());
         let candidates = cores::candidates(&raw.cores, &Host::current());
-        Self { raw, cpus, candidates }
+        let segment_bytes = raw.segment_bytes();
+        Self { raw, cpus, candidates, segment_bytes }
     }
 }
 
@@ -269,6 +223,11 @@ impl Config {
         &self.raw
     }
 
+    /// True if the thread of each core is tied to its CPU; false with `cores.list = "any"`.
+    pub fn pins_cores(&self) -> bool {
+        self.raw.cores.list != CoreList::Any
+    }
+
     /// CPUs that cores may run on by `cores.list = "auto"`, best first; none with a list.
     pub(crate) fn candidates(&self) -> &[usize] {
         &self.candidates
@@ -281,7 +240,8 @@ impl Config {
 
     /// The CPU of each core, by core number; never empty. With `cores.list = "auto"` an engine takes
     /// others if those are taken by other engines of this host: ask its own configuration
-    /// ([`Engine::config`](crate::Engine::config)).
+    /// ([`Engine::config`](crate::Engine::config)). With `any` the numbers mean nothing
+    /// ([`Config::pins_cores`]).
     pub fn cpus(&self) -> &[usize] {
         &self.cpus
     }
@@ -308,7 +268,7 @@ impl Config {
 
     /// Time that an idle core yields, after spinning, before it parks.
     pub fn yield_time(&self) -> Duration {
-        Duration::from_micros(self.raw.poll.yield_us)
+        YIELDS_PER_SPIN * self.spin_time()
     }
 
     /// Longest time a core stays parked before it looks around.
@@ -330,9 +290,10 @@ impl Config {
         }
     }
 
-    /// True if a core's arena is touched at start, so that no page fault comes later.
+    /// True if a core's arena is touched at start, so that no page fault comes later: where it is to be locked, even if
+    /// the host refuses that.
     pub fn prefault(&self) -> bool {
-        self.raw.mem.prefault
+        self.lock() != Want::Off
     }
 
     /// Locking of a core's arena in memory.
@@ -340,9 +301,9 @@ impl Config {
         self.raw.mem.lock
     }
 
-    /// Placement of a core's arena on a host with several NUMA nodes.
-    pub fn numa(&self) -> NumaPolicy {
-        self.raw.mem.numa
+    /// True if the memory of a core is on the NUMA node of its CPU. A core that is not pinned is on no node.
+    pub(crate) fn is_near_cpu(&self) -> bool {
+        self.pins_cores() && self.raw.fixed.is_near_cpu
     }
 
     /// Profile of the protocol that connections follow.
@@ -360,14 +321,9 @@ impl Config {
         self.raw.rpc.on_panic
     }
 
-    /// True if calls carry their remaining time, where the server understands that.
-    pub fn propagates_deadlines(&self) -> bool {
-        self.raw.rpc.propagate_deadlines
-    }
-
     /// Time that a responder is remembered as one without version two.
     pub fn version_memory(&self) -> Duration {
-        Duration::from_millis(self.raw.rpc.version_memory_ms)
+        Duration::from_millis(self.raw.fixed.version_memory_ms)
     }
 
     /// Calls in reverse that may be outstanding on one connection (RFC 8167): granted as a client,
@@ -378,7 +334,7 @@ impl Config {
 
     /// Calls of handles that may be in flight on one core.
     pub fn handle_calls(&self) -> usize {
-        to_usize(self.raw.rpc.handle_calls)
+        to_usize(self.raw.fixed.handle_calls)
     }
 
     /// True if clients that take no calls in reverse answer them, which version two asks of every
@@ -401,14 +357,24 @@ impl Config {
         matches!(self.ccp(), ConfigRole::Ask | ConfigRole::Both)
     }
 
-    /// The flavor it is protected by (RFC 5666 section 11).
+    /// The flavor it is protected by: AUTH_SYS proves nothing, which is enough where the document asks for nothing.
     pub fn ccp_protection(&self) -> Protection {
-        self.raw.rpc.ccp_auth
+        let asked_for = match self.protocol().protects_configuration() {
+            true => Protection::Gss,
+            false => Protection::Sys,
+        };
+        self.raw.rpc.ccp_auth.unwrap_or(asked_for)
     }
 
-    /// RDMA Reads that a peer may have active at this side of a connection; zero: none.
+    /// RDMA Reads that may be active on a connection in each direction; zero: none, as the Connection Configuration
+    /// Protocol announces it. A device is told of one at least ([`Config::device_reads_max`]).
     pub fn rdma_reads_max(&self) -> u16 {
         to_u16(self.raw.rpc.max_rdma_reads)
+    }
+
+    /// The same for a device: Linux servers refuse a peer that offers 0.
+    pub fn device_reads_max(&self) -> u8 {
+        self.raw.rpc.max_rdma_reads.clamp(1, u8::MAX.into()) as u8
     }
 
     /// Longest message sent inline, transport header included, in bytes; a peer may lower it
@@ -432,19 +398,26 @@ impl Config {
         to_usize(self.raw.rpc.max_write_bytes)
     }
 
-    /// Longest segment of a chunk that this side offers, in bytes.
+    /// Longest segment of a chunk that this side offers, in bytes: `rpc.segment_bytes`, or more where the segments that a
+    /// chunk may have could not express the largest transfer else.
     pub fn segment_bytes(&self) -> usize {
-        to_usize(self.raw.rpc.segment_bytes)
+        self.segment_bytes
     }
 
-    /// Most segments of one chunk, sent or accepted.
+    /// Most segments of one list, sent or accepted.
     pub fn segments_max(&self) -> usize {
         to_usize(self.raw.rpc.max_segments)
     }
 
+    /// Most bytes of one chunk that a call of this side can name next to its other lists.
+    #[cfg(feature = "gss")]
+    pub(crate) fn chunk_bytes_max(&self) -> usize {
+        self.segment_bytes().saturating_mul(self.segments_max().min(CHUNK_SEGMENTS_MAX))
+    }
+
     /// Most Read chunks, and most Write chunks, of one message, sent or accepted.
     pub fn chunks_max(&self) -> usize {
-        to_usize(self.raw.rpc.max_chunks)
+        to_usize(self.raw.fixed.max_chunks)
     }
 
     /// Alignment of inline data in messages sent by this end (RFC 5666 section 3.9);
@@ -453,10 +426,16 @@ impl Config {
         let rpc = &self.raw.rpc;
         match rpc.msgp_align_bytes {
             align if align > 0 && rpc.protocol.has_padded_messages() => {
-                Alignment::new(to_u32(align), to_u32(rpc.msgp_threshold_bytes))
+                Alignment::new(to_u32(align), to_u32(self.raw.fixed.msgp_threshold_bytes))
             }
             _ => Alignment::NONE,
         }
+    }
+
+    /// Returns true if receives take a second buffer, for the aligned data of messages to this end.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn has_receive_tails(&self) -> bool {
+        self.msgp_alignment() != Alignment::NONE
     }
 
     /// Deadline of a call that names none; `None` waits forever.
@@ -468,32 +447,22 @@ impl Config {
     /// Time that the memory of a reply with a Read list stays exported without RDMA_DONE (RFC 5666
     /// section 11).
     pub fn done_timeout(&self) -> Duration {
-        Duration::from_millis(self.raw.rpc.done_timeout_ms)
+        Duration::from_millis(self.raw.fixed.done_timeout_ms)
     }
 
     /// Time that a call or a reply that arrives with Read chunks waits for memory for them.
     pub fn memory_wait(&self) -> Duration {
-        Duration::from_millis(self.raw.rpc.memory_wait_ms)
+        Duration::from_millis(self.raw.fixed.memory_wait_ms)
     }
 
-    /// Clients whose replies are kept; 0 keeps none.
-    pub fn reply_cache_clients(&self) -> usize {
-        to_usize(self.raw.rpc.reply_cache_clients)
+    /// Time that the oldest Send, Write or Read of a connection may be outstanding while none completes.
+    pub fn stall_timeout(&self) -> Duration {
+        Duration::from_millis(self.raw.rpc.stall_timeout_ms)
     }
 
-    /// Replies kept for one client; a power of two.
-    pub fn reply_cache_entries(&self) -> usize {
-        to_usize(self.raw.rpc.reply_cache_entries)
-    }
-
-    /// Longest reply that is kept, in bytes.
-    pub fn reply_cache_bytes(&self) -> usize {
-        to_usize(self.raw.rpc.reply_cache_bytes)
-    }
-
-    /// Time that the replies of a client that has gone are kept.
-    pub fn reply_cache_keep(&self) -> Duration {
-        Duration::from_millis(self.raw.rpc.reply_cache_keep_ms)
+    /// Memory for replies that are kept, in MiB; 0 keeps none.
+    pub fn reply_cache_mib(&self) -> usize {
+        to_usize(self.raw.rpc.reply_cache_mib)
     }
 
     /// Slots of a shared-memory ring, one ring per direction and connection; a power of two.
@@ -501,9 +470,9 @@ impl Config {
         to_usize(self.raw.shm.ring_slots)
     }
 
-    /// Shared memory of one connection for bulk data, in bytes.
-    pub fn shm_arena_bytes(&self) -> usize {
-        mib_to_bytes(self.raw.shm.arena_mib)
+    /// Memory of one connection for bulk data, in bytes.
+    pub fn conn_arena_bytes(&self) -> usize {
+        mib_to_bytes(self.raw.mem.conn_arena_mib)
     }
 
     /// Driver of all connections.
@@ -511,27 +480,14 @@ impl Config {
         self.raw.fabric.driver
     }
 
-    /// View that the application gets of bulk data that arrived through this driver.
+    /// View that the application gets of bulk data that arrived.
     pub fn bulk_view(&self) -> BulkView {
-        match self.driver() {
-            Driver::Shm => self.raw.shm.bulk,
-            Driver::Verbs => self.raw.verbs.bulk,
-        }
+        self.raw.mem.bulk
     }
 
     /// The keys of the fabric of RDMA devices, each within its limits.
     pub fn verbs(&self) -> &RawVerbs {
         &self.raw.verbs
-    }
-
-    /// Time that an arriving message waits for a posted receive before the connection is lost.
-    pub fn shm_rnr_timeout(&self) -> Duration {
-        Duration::from_millis(self.raw.shm.rnr_timeout_ms)
-    }
-
-    /// Longest time for a client to fetch results from a slab before the connection is lost.
-    pub fn shm_fetch_timeout(&self) -> Duration {
-        Duration::from_millis(self.raw.shm.fetch_timeout_ms)
     }
 
     /// Access of other processes to the engine's statistics.
@@ -559,11 +515,6 @@ impl Config {
         to_usize(self.raw.limits.peer_arena_mib << 20)
     }
 
-    /// Slabs that a peer may lend a connection over shared memory.
-    pub fn peer_slabs_max(&self) -> usize {
-        to_usize(self.raw.limits.peer_slabs)
-    }
-
     /// All slabs that a peer lends a connection over shared memory, in bytes.
     pub fn peer_slab_bytes_max(&self) -> usize {
         to_usize(self.raw.limits.peer_slab_mib << 20)
@@ -588,7 +539,7 @@ impl Config {
     /// where the rules have no such replies.
     pub fn exports_max(&self) -> u32 {
         match self.protocol().has_reads_in_replies() {
-            true => to_u32(self.raw.limits.exports.min(self.raw.rpc.credits)),
+            true => to_u32(self.raw.fixed.exports.min(self.raw.rpc.credits)),
             false => 0,
         }
     }
@@ -603,16 +554,13 @@ impl Config {
 
     /// Limits on a peer's chunk lists; beyond them it gets ERR_CHUNK.
     pub fn peer_limits(&self) -> PeerLimits {
-        let (chunks, segments) =
-            (to_u16(self.raw.rpc.max_chunks), to_u16(self.raw.rpc.max_segments));
+        let chunks = to_u16(self.raw.fixed.max_chunks);
         PeerLimits {
             versions: self.versions(),
-            deadlines: self.versions().speaks(TransportVersion::Two),
             answers_short: self.protocol().answers_short_requests(),
-            read_segments_max: chunks * segments,
+            segments_max: to_u16(self.raw.rpc.max_segments),
             read_chunks_max: chunks,
             write_chunks_max: chunks,
-            segments_per_chunk_max: segments,
             payload_bytes_max: to_u32(self.raw.longest_payload_bytes()),
         }
     }
@@ -666,20 +614,30 @@ impl Config {
         }
     }
 
-    /// Sends that have completed without the driver knowing: of `verbs.signal_every` in a row the
-    /// last one says so for all. With fewer buffers than that none would ever come back.
+    /// Sends that have completed without the driver knowing: of so many in a row the last one says so for all. With fewer
+    /// buffers than that none would ever come back.
     fn unreported_sends_max(&self) -> u32 {
         match self.driver() {
             Driver::Shm => 0,
-            Driver::Verbs => to_u32(self.raw.verbs.signal_every).saturating_sub(1),
+            Driver::Verbs => u32::from(self.signal_every()) - 1,
         }
+    }
+
+    /// Maximum number of consecutive Sends of which only the last one reports its completion; 1 at least.
+    pub(crate) fn signal_every(&self) -> u16 {
+        (self.send_queue_depth() / 4).clamp(1, SIGNAL_EVERY)
+    }
+
+    /// Keys that a connection over a device may have in use at a time: those of any one call, and some for each call.
+    pub fn keys_max(&self) -> usize {
+        (KEYS_PER_CALL * self.credits()).max(CALL_SEGMENTS_MAX)
     }
 
     /// Work requests the send queue of a connection holds: every call and reply at once, and for
     /// replies as many RDMA Writes as one call can ask for.
     pub fn send_queue_depth(&self) -> u16 {
-        let (chunks, segments) = (self.chunks_max() + 1, self.segments_max());
-        let depth = (self.slots_per_conn() + self.reverse_calls()) * 4 + chunks * segments * 4;
+        let writes = 2 * self.segments_max(); // Write list, Reply chunk
+        let depth = (self.slots_per_conn() + self.reverse_calls()) * 4 + writes;
         depth.min(usize::from(u16::MAX)) as u16
     }
 
@@ -717,30 +675,45 @@ impl Config {
         self.headroom_bytes() + self.send_room_bytes()
     }
 
-    /// Room in front of the payload of a send buffer: the longest transport header these limits
-    /// allow, in whole cache lines.
+    /// Room in front of the payload of a send buffer: the longest transport header that this side sends, in whole cache
+    /// lines. That of a reply returns lists that came in a receive buffer.
     pub fn headroom_bytes(&self) -> usize {
-        self.header_bytes_max().next_multiple_of(CACHE_LINE_BYTES)
+        let of_calls = self.header_bytes_of(CALL_SEGMENTS_MAX, CALL_SEGMENTS_MAX);
+        let of_replies = self.recv_buffer_bytes() + MSGP_FIELDS_BYTES;
+        let sent = of_calls.max(of_replies).min(self.header_bytes_max());
+        sent.next_multiple_of(CACHE_LINE_BYTES)
     }
 
     /// Longest transport header that these limits allow, in bytes: all lists full (RFC 8166 section
-    /// 4.1), and in version two the direction (version two section 4.2) and the remaining time.
+    /// 4.1), and in version two the direction (version two section 4.2).
     pub fn header_bytes_max(&self) -> usize {
-        let (chunks, segments) = (self.chunks_max(), self.segments_max());
+        self.header_bytes_of(self.segments_max(), 2 * self.segments_max())
+    }
+
+    /// The same with these numbers of segments in the Read list, and in Write list and Reply chunk.
+    fn header_bytes_of(&self, reads: usize, writes: usize) -> usize {
         let fixed = WORD_BYTES * 4; // xid, version, credits, procedure
         let list_ends = WORD_BYTES * 3; // "no more" of Read list and Write list, Reply chunk or not
-        let read_list = chunks * segments * (WORD_BYTES * 2 + SEGMENT_BYTES); // "more", position
-        let write_list = chunks * (WORD_BYTES * 2 + segments * SEGMENT_BYTES); // "more", count
-        let reply_chunk = WORD_BYTES + segments * SEGMENT_BYTES; // count
+        let read_list = reads * (WORD_BYTES * 2 + SEGMENT_BYTES); // "more", position
+        let write_list = self.chunks_max() * WORD_BYTES * 2; // "more", count
+        let reply_chunk = WORD_BYTES + writes * SEGMENT_BYTES; // count
         let padded = self.protocol().has_padded_messages();
         let alignment = if padded { MSGP_FIELDS_BYTES } else { 0 };
         let speaks_two = self.versions().speaks(TransportVersion::Two);
-        let direction = if speaks_two { WORD_BYTES + DEADLINE_EXTRA_BYTES } else { 0 };
+        let direction = if speaks_two { WORD_BYTES } else { 0 };
         // No header has both.
         fixed + alignment.max(direction) + list_ends + read_list + write_list + reply_chunk
     }
 }
 
+/// Segments of one chunk of a call: of a long call that offers a Write list and a Reply chunk as well.
+const CHUNK_SEGMENTS_MAX: usize = CALL_SEGMENTS_MAX / 4;
+/// Lets others run for longer than the core spins, while a wake-up still costs the peer no system call.
+const YIELDS_PER_SPIN: u32 = 4;
+/// Each completion costs a cache line, and send buffers must return soon enough.
+const SIGNAL_EVERY: u16 = 16;
+/// Two segments of a call in flight, and two that are being invalidated.
+const KEYS_PER_CALL: usize = 4;
 /// RDMA_ERROR messages on their way: one being sent while the next is written.
 const SEND_ERRORS: u32 = 2;
 /// Room in a long message for everything except the bulk data: RPC header and other arguments or

@@ -31,11 +31,11 @@ fn address(input: &[u8]) {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "../../fuzz/bodies/replay.rs"]
 mod replay;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     #[test]
     fn handshake() {

@@ -1,6 +1,9 @@
 //! ONC RPC over RDMA for programs that cannot wait.
 //!
 #![doc = include_str!("guide.md")]
+#![forbid(unsafe_code)]
+// Output may block its thread: events go by `sys::journal`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 // Data flows one way: wire -> proto -> reactor -> api, and back. Each module's head states its
 // purpose, the modules it may use, and its callers; `tests/architecture.rs` checks the edges. Items
 // that are hidden from the documentation are for the crates of this workspace and for tests: they
@@ -9,18 +12,11 @@
 pub mod api;
 pub mod config;
 pub mod control;
-pub mod fabric;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod guide;
-#[doc(hidden)]
-pub mod mem;
 mod reactor;
 pub mod rpcbind;
-#[doc(hidden)]
-pub mod sync;
-#[doc(hidden)]
-pub mod sys;
 
 #[cfg(feature = "gss")]
 pub use api::gss;
@@ -32,16 +28,71 @@ pub use api::{
     Work, blocking, driver_of, spawn_helper,
 };
 #[cfg(feature = "async")]
-pub use api::{AsyncService, CallStream, IncomingCall, Results, WithData, async_service};
-pub use api::{Identity, Span, options};
+pub use api::{
+    AsyncService, CallStream, IncomingCall, KeptArguments, Results, WithData, async_service,
+};
+pub use api::{Identity, Span};
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
-pub use fabric::capture::{CaptureCounters, CaptureSink};
+#[doc(inline)]
+pub use fabric::capture::CaptureCounters;
+/// ```
+/// use spinrpc::{CaptureCounters, CaptureSink, Config, Engine};
+///
+/// # let dir = std::env::temp_dir().join(format!("doc-capture-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir)?;
+/// # let path = dir.join("rpc.pcapng");
+/// let sink = CaptureSink::create(&path)?.snap_bytes(4096);
+/// let counters: CaptureCounters = sink.counters();
+/// let engine = Engine::with_capture(Config::default(), sink)?;
+/// // ... serve, connect, call; drop the cores ...
+/// drop(engine);
+/// assert_eq!((counters.dropped(), counters.failure()), (0, None));
+/// # assert!(std::fs::metadata(&path)?.len() > 0);
+/// # std::fs::remove_dir_all(&dir)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(inline)]
+pub use fabric::capture::CaptureSink;
+#[doc(inline)]
 pub use fabric::{DownCause, Peer};
-pub use mem::{Bulk, ExposedBulk, SharedBulk, Slab, SlabLayout};
+/// ```
+/// use spinrpc::{Config, Engine, SlabLayout};
+/// use std::io::Write;
+/// use std::os::unix::fs::FileExt;
+///
+/// let engine = Engine::new(Config::default())?;
+/// // 16 blocks of 1 MiB, of huge pages if `mem.hugepages` says so.
+/// let slab = engine.slab(SlabLayout::new().block_bytes(1 << 20).blocks(16))?;
+/// let mut block = slab.take(5).expect("none is taken yet");
+/// block.bytes_mut().copy_from_slice(b"bytes");
+/// let file = std::fs::File::from(rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC)?);
+/// file.write_all_at(block.bytes(), 0)?;
+/// drop(block);
+/// assert_eq!(slab.free(), 16);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(inline)]
+pub use mem::Slab;
+/// ```
+/// use spinrpc::{Config, Engine, SlabLayout};
+///
+/// let engine = Engine::new(Config::default())?;
+/// let slab = engine.slab(SlabLayout::new().block_bytes(5000).blocks(3))?;
+/// assert_eq!((slab.block_bytes(), slab.bytes(), slab.free()), (8192, 3 * 8192, 3));
+/// # Ok::<(), spinrpc::EngineError>(())
+/// ```
+#[doc(inline)]
+pub use mem::SlabLayout;
+#[doc(inline)]
+pub use mem::{Bulk, ExposedBulk, SharedBulk};
 pub use reactor::{
     Backpressure, CallId, CallSpec, HandlerKind, HandlerPanic, Negotiated, NoReverse, Progress,
     ReplyData, Resend, StatsSnapshot,
 };
+#[doc(inline)]
+pub use spinrpc_fabric as fabric;
+#[doc(hidden)]
+pub use spinrpc_fabric::{mem, sync, sys};
 pub use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 pub use spinrpc_proto::rpc::{
     AcceptStatus, AuthFlavor, AuthStat, AuthSys, GROUPS_MAX, Groups, GssService, OpaqueAuth,

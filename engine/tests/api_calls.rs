@@ -16,6 +16,7 @@ use spinrpc::{
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 #[test]
@@ -153,9 +154,11 @@ fn the_range_of_served_versions_is_told() {
     let engine = Engine::new(valid(small())).unwrap();
     for version in [2, 7, 4] {
         let shared = std::sync::Arc::default();
-        engine.serve(PROGRAM, Version(version), move |context| {
-            common::program::TestProgram::new(context.clone(), std::sync::Arc::clone(&shared))
-        });
+        engine
+            .serve(PROGRAM, Version(version), move |context| {
+                common::program::TestProgram::new(context.clone(), std::sync::Arc::clone(&shared))
+            })
+            .unwrap();
     }
     let address = unique_address();
     engine.listen(&address).unwrap();
@@ -206,7 +209,7 @@ fn an_encoder_that_starts_a_call_expect_misuse_and_its_own_call_goes_on() {
     for length in [5, 1000] {
         let sent = pattern(1, length);
         let echoed = caller.call(ECHO, |args| {
-            let nested = client.call(NULL, Token(7), &mut CallSpec::new(), |_| {});
+            let nested = client.call(NULL, Token(7), &mut CallSpec::short(), |_| {});
             assert!(matches!(nested, Err(Backpressure::Misuse(_))), "{nested:?}");
             args.opaque(&sent);
         });
@@ -232,6 +235,40 @@ fn encoders_run_once_and_may_give_away_what_they_own() {
         started.unwrap();
         assert_eq!(caller.reply().unwrap(), sent);
         assert_eq!(runs, 1, "{length} bytes");
+    }
+}
+
+/// Such a call offers memory for the longest results, so that none is executed whose results cannot be returned.
+#[test]
+fn a_call_with_results_of_unknown_length_is_not_sent_without_memory_for_them() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, one_opaque);
+    let executed = || server.shared.calls.load(Ordering::Relaxed);
+    let before = executed();
+    let taken: Vec<_> = std::iter::from_fn(|| caller.client.exposed_bulk(1 << 20)).collect();
+    assert!(!taken.is_empty());
+    let refused = caller.client.call(ECHO, Token(0), &mut CallSpec::new(), |args| args.u32(0));
+    assert_eq!(refused, Err(Backpressure::NoReplyRoom));
+    assert!(Backpressure::NoReplyRoom.is_transient());
+    caller.client.call(ECHO, Token(0), &mut CallSpec::short(), |args| args.u32(0)).unwrap();
+    assert_eq!(caller.reply().unwrap(), []);
+    assert_eq!(executed() - before, 1);
+    drop(taken);
+
+    // The same spec serves calls of either kind.
+    let mut spec = CallSpec::new();
+    for length in [20_000, 0, 20_000] {
+        let sent = pattern(3, length);
+        caller.client.call(ECHO, Token(0), &mut spec, |args| args.opaque(&sent)).unwrap();
+        assert_eq!(caller.reply().unwrap(), sent);
+    }
+    // A stub that knows the length offers no more than that, and no more than one call may return.
+    for (known_bytes, fits) in [(Some(20_004), true), (Some(usize::MAX), true), (Some(9000), false)]
+    {
+        let sent = pattern(4, 20_000);
+        spec.assume_reply_bytes_max(known_bytes);
+        caller.client.call(ECHO, Token(0), &mut spec, |args| args.opaque(&sent)).unwrap();
+        assert_eq!(caller.reply().is_ok_and(|echoed| echoed == sent), fits, "{known_bytes:?}");
     }
 }
 
@@ -271,7 +308,7 @@ impl ReplyHandler for Chain {
         *left -= 1;
         if *left > 0 {
             let next = left.to_be_bytes();
-            let spec = &mut CallSpec::new();
+            let spec = &mut CallSpec::short();
             self.client.call(ECHO, Token(0), spec, |args| args.opaque(&next)).unwrap();
         }
     }
@@ -286,7 +323,7 @@ fn a_reply_handler_may_start_the_next_call() {
     let make = |client| Chain { client, left: Rc::clone(&left) };
     let client = core.connect_wait(&server.address, PROGRAM, VERSION, make, LIMIT).unwrap();
     let first = 1000_u32.to_be_bytes();
-    client.call(ECHO, Token(0), &mut CallSpec::new(), |args| args.opaque(&first)).unwrap();
+    client.call(ECHO, Token(0), &mut CallSpec::short(), |args| args.opaque(&first)).unwrap();
     run_core(&mut core, "a chain of 1000 calls", || *left.borrow() == 0);
 }
 
@@ -317,13 +354,13 @@ fn connect_returns_at_once_and_the_handler_hears_up_and_down() {
     let heard = Listener::default();
     let client = core.connect(&server.address, PROGRAM, VERSION, |_| heard.clone()).unwrap();
     assert!(!client.is_up());
-    let early = client.call(NULL, Token(0), &mut CallSpec::new(), |_| {});
+    let early = client.call(NULL, Token(0), &mut CallSpec::short(), |_| {});
     assert_eq!(early, Err(Backpressure::Connecting));
     run_core(&mut core, "the connection", || client.is_up());
     client.close();
     run_core(&mut core, "its end", || heard.0.borrow().len() == 2);
     assert_eq!(*heard.0.borrow(), ["up", "down"]);
-    let late = client.call(NULL, Token(0), &mut CallSpec::new(), |_| {});
+    let late = client.call(NULL, Token(0), &mut CallSpec::short(), |_| {});
     assert_eq!(late, Err(Backpressure::Down));
     server.wait_for("its end at the server", |stats| stats.connections_closed == 1);
 }
@@ -338,7 +375,7 @@ fn several_clients_on_one_core_do_not_mix_their_replies() {
     for round in 0..50_u64 {
         for (index, (client, _)) in clients.iter().enumerate() {
             let sent = pattern(index as u32, 40 + index);
-            let spec = &mut CallSpec::new();
+            let spec = &mut CallSpec::short();
             client.call(ECHO, Token(round), spec, |args| args.opaque(&sent)).unwrap();
         }
     }
@@ -365,7 +402,7 @@ fn connections_are_spread_over_the_cores_of_a_server() {
     let clients: Vec<_> =
         (0..4).map(|_| open(&mut core, &server.address, one_opaque).unwrap()).collect();
     for (client, heard) in &clients {
-        client.call(ECHO, Token(1), &mut CallSpec::new(), |args| args.opaque(b"x")).unwrap();
+        client.call(ECHO, Token(1), &mut CallSpec::short(), |args| args.opaque(b"x")).unwrap();
         run_core(&mut core, "a reply", || heard.borrow().replies.len() == 1);
     }
     for index in 0..cores {
@@ -459,7 +496,7 @@ fn a_dropped_core_closes_its_connections_although_a_client_is_kept() {
     let Caller { client, core, engine, .. } = Caller::connect(&server.address, all_words);
     drop(core);
     server.wait_for("the end of the connection", |stats| stats.connections_closed == 1);
-    let late = client.call(NULL, Token(0), &mut CallSpec::new(), |_| {});
+    let late = client.call(NULL, Token(0), &mut CallSpec::short(), |_| {});
     assert!(late.is_err(), "its end would never be reported");
     drop(engine);
 }
@@ -496,7 +533,7 @@ fn connect_to_nobody_or_nowhere_is_a_one_line_error_and_the_core_goes_on() {
     }
     let server = Server::start();
     let (client, heard) = open(&mut core, &server.address, one_opaque).unwrap();
-    client.call(ECHO, Token(5), &mut CallSpec::new(), |args| args.opaque(b"after")).unwrap();
+    client.call(ECHO, Token(5), &mut CallSpec::short(), |args| args.opaque(b"after")).unwrap();
     run_core(&mut core, "a reply", || heard.borrow().replies.len() == 1);
     assert_eq!(heard.borrow().replies[0].1.as_ref().unwrap(), b"after");
 }
@@ -509,7 +546,7 @@ fn a_new_client_connects_after_the_old_connection_went_down() {
     for round in 0..20_u32 {
         let (client, heard) = open(&mut core, &server.address, one_opaque).unwrap();
         let sent = round.to_be_bytes();
-        client.call(ECHO, Token(1), &mut CallSpec::new(), |args| args.opaque(&sent)).unwrap();
+        client.call(ECHO, Token(1), &mut CallSpec::short(), |args| args.opaque(&sent)).unwrap();
         run_core(&mut core, "a reply", || heard.borrow().replies.len() == 1);
         client.close();
         run_core(&mut core, "the end", || heard.borrow().events.len() == 2);
@@ -557,7 +594,7 @@ fn more_connections_than_configured_are_refused_until_one_goes() {
     while open(&mut core, &server.address, one_opaque).is_err() {
         assert!(std::time::Instant::now() < end, "its place is not free again");
     }
-    second.call(ECHO, Token(1), &mut CallSpec::new(), |args| args.opaque(b"second")).unwrap();
+    second.call(ECHO, Token(1), &mut CallSpec::short(), |args| args.opaque(b"second")).unwrap();
     run_core(&mut core, "a reply", || heard.borrow().replies.len() == 1);
 }
 
@@ -573,7 +610,7 @@ impl spinrpc::Service for Panics {
 #[test]
 fn a_service_that_cannot_be_made_fails_the_start() {
     let engine = Engine::new(valid(small())).unwrap();
-    engine.serve(PROGRAM, VERSION, |_| -> Panics { panic!("a factory that panics") });
+    engine.serve(PROGRAM, VERSION, |_| -> Panics { panic!("a factory that panics") }).unwrap();
     let error = engine.start().unwrap_err().to_string();
     assert!(error.contains("panicked while it started"), "{error}");
 }

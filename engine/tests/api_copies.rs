@@ -1,11 +1,11 @@
-//! Memory that is not the connection's: the application's own, and all of it with `shm.bulk = copy` or `verbs.bulk = copy`.
+//! Memory that is not the connection's: the application's own, and all of it with `mem.bulk = copy`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
 
 use common::caller::{Caller, MixCall, client_config, one_opaque, run_core};
 use common::program::{BOUNCE, ECHO};
-use common::{Server, is_pattern, pattern, set_bulk_view};
+use common::{Server, is_pattern, pattern};
 use spinrpc::config::{BulkView, RawConfig, Registration};
 use spinrpc::{
     Backpressure, Bulk, CallError, CallSpec, DecodeError, ExposedBulk, ExposedData, Reply, Token,
@@ -33,7 +33,7 @@ fn memory_of_the_application_is_copied_and_comes_back() {
     for round in 0..50_u32 {
         argument.bytes_mut().copy_from_slice(&pattern(round, 70_001));
         result.set_len(70_001);
-        let mut spec = CallSpec::new().argument(argument).result_into(result);
+        let mut spec = CallSpec::short().argument(argument).result_into(result);
         caller.client.call(BOUNCE, Token(1), &mut spec, |args| args.bulk()).unwrap();
         let (mut arguments, mut results) = caller.reply().unwrap();
         (argument, result) = (arguments.remove(0), results.remove(0));
@@ -46,7 +46,7 @@ fn memory_of_the_application_is_copied_and_comes_back() {
 fn with_copies_the_application_never_sees_memory_that_the_peer_can_write() {
     let server = Server::start();
     let mut raw = client_config();
-    set_bulk_view(&mut raw, BulkView::Copy);
+    raw.mem.bulk = BulkView::Copy;
     let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
     for round in 0..50 {
         let call = MixCall {
@@ -70,7 +70,7 @@ fn with_copies_the_application_never_sees_memory_that_the_peer_can_write() {
 fn a_reply_that_no_private_memory_is_left_for_fails_its_call_only() {
     let server = Server::start();
     let mut raw = client_config();
-    set_bulk_view(&mut raw, BulkView::Copy);
+    raw.mem.bulk = BulkView::Copy;
     raw.mem.arena_mib = 2;
     let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
     let hoard: Vec<Bulk> = std::iter::from_fn(|| caller.core.bulk(200_000)).collect();
@@ -108,7 +108,7 @@ fn bounce<T: 'static>(caller: &mut Caller<T>, seed: u32, length: usize) -> Resul
     let mut argument = caller.client.exposed_bulk(length).unwrap();
     argument.copy_from(0, &pattern(seed, length));
     let result = caller.client.exposed_bulk(length).unwrap();
-    let mut spec = CallSpec::new().exposed_argument(argument).exposed_result_into(result);
+    let mut spec = CallSpec::short().exposed_argument(argument).exposed_result_into(result);
     caller.client.call(BOUNCE, Token(1), &mut spec, |args| args.bulk()).unwrap();
     caller.reply()
 }
@@ -149,7 +149,7 @@ fn what_a_peer_can_write_is_not_borrowed_nor_sent_again() {
     let error = bounce(&mut caller, 1, 9000).map(drop);
     assert!(matches!(error, Err(CallError::Decode(_))), "{error:?}");
     let argument = caller.client.exposed_bulk(10).unwrap();
-    let spec = CallSpec::new().exposed_argument(argument);
+    let spec = CallSpec::short().exposed_argument(argument);
     // With others that make it a long call.
     let around = vec![0; 10_000];
     let mut spec = spec.reply_bytes_max(10_000);
@@ -165,7 +165,7 @@ fn what_a_peer_can_write_is_not_borrowed_nor_sent_again() {
 fn without_permission_there_is_no_exposed_memory() {
     let server = Server::start();
     let mut raw = client_config();
-    set_bulk_view(&mut raw, BulkView::Copy);
+    raw.mem.bulk = BulkView::Copy;
     let caller = Caller::connect_with(raw, &server.address, one_opaque);
     assert!(caller.client.exposed_bulk(10).is_none());
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, open, run, run_core};
 use common::program::{BOUNCE, ECHO, FREE_BLOCKS, KEEP, SHARED, SHARED_SEED};
-use common::{Server, is_pattern, pattern, set_bulk_memory, small_with};
+use common::{Server, is_pattern, pattern, small_with};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::config::RawConfig;
@@ -94,7 +94,7 @@ fn data_items_of_a_long_call_travel_within_it() {
     let around = vec![7_u8; 5000];
     let mut item = caller.client.bulk(3000).unwrap();
     item.bytes_mut().copy_from_slice(&pattern(4, 3000));
-    let mut spec = CallSpec::new().argument(item).reply_bytes_max(10_000);
+    let mut spec = CallSpec::short().argument(item).reply_bytes_max(10_000);
     let encode = |args: &mut Encoder<'_>| {
         args.bulk();
         args.opaque(&around);
@@ -268,7 +268,7 @@ fn buffers_come_back_with_the_reply_and_can_be_used_again() {
     for round in 0..100_u32 {
         argument.bytes_mut().copy_from_slice(&pattern(round, 9000));
         result.set_len(9000);
-        let mut spec = CallSpec::new().argument(argument).result_into(result);
+        let mut spec = CallSpec::short().argument(argument).result_into(result);
         caller.client.call(BOUNCE, Token(1), &mut spec, |args| args.bulk()).unwrap();
         let (mut arguments, mut results) = caller.reply().unwrap();
         assert_eq!((arguments.len(), results.len()), (1, 1));
@@ -293,7 +293,7 @@ fn one_block_is_sent_by_many_replies_at_once() {
         for token in 0..16 {
             let length = 100_000 + token as usize + round;
             let room = caller.client.bulk(length).unwrap();
-            let mut spec = CallSpec::new().result_into(room);
+            let mut spec = CallSpec::short().result_into(room);
             let encode = |args: &mut Encoder<'_>| args.u32(length as u32);
             caller.client.call(SHARED, Token(token), &mut spec, encode).unwrap();
         }
@@ -337,7 +337,7 @@ fn a_server_short_of_memory_lets_calls_wait_and_loses_none() {
 /// Until the test clears [`common::program::Shared::kept`].
 fn keep_the_only_large_block(server: &Server) {
     let mut other = Caller::connect(&server.address, |_| Ok(()));
-    let mut spec = CallSpec::new().argument(other.client.bulk(1_000_000).unwrap());
+    let mut spec = CallSpec::short().argument(other.client.bulk(1_000_000).unwrap());
     other.client.call(KEEP, Token(0), &mut spec, |args| args.bulk()).unwrap();
     other.reply().unwrap();
     assert_eq!(lock(&server.shared.kept).len(), 1);
@@ -374,7 +374,7 @@ fn a_server_without_memory_for_a_long_reply_answers_system_err() {
 fn a_client_short_of_memory_gets_no_buffer_and_goes_on_after_replies() {
     let server = Server::start();
     let mut raw = client_config();
-    set_bulk_memory(&mut raw, 2);
+    raw.mem.conn_arena_mib = 2;
     let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
     let call = MixCall { seed: 1, tail: 900_000, reply_bytes_max: 901_000, ..MixCall::default() };
     call.start(&caller.client, 1).unwrap();
@@ -392,19 +392,19 @@ fn what_can_never_be_sent_is_refused_at_once_and_the_buffers_stay() {
     let misused = |spec: &mut CallSpec, items: usize| {
         one.call(ECHO, Token(1), spec, |args| (0..items).for_each(|_| args.bulk()))
     };
-    let mut spec = CallSpec::new().argument(one.bulk(10).unwrap());
+    let mut spec = CallSpec::short().argument(one.bulk(10).unwrap());
     for items in [0, 2] {
         assert!(matches!(misused(&mut spec, items), Err(Backpressure::Misuse(_))), "{items}");
     }
     for fifth_is_a_result in [false, true] {
         let five = (0..5).map(|_| one.bulk(10).unwrap());
         let add = if fifth_is_a_result { CallSpec::result_into } else { CallSpec::argument };
-        let mut spec = five.fold(CallSpec::new(), add);
+        let mut spec = five.fold(CallSpec::short(), add);
         let items = if fifth_is_a_result { 0 } else { 4 };
         assert!(matches!(misused(&mut spec, items), Err(Backpressure::Misuse(_))));
     }
     let huge = vec![0; 3 << 20];
-    let refused = one.call(ECHO, Token(1), &mut CallSpec::new(), |args| args.opaque(&huge));
+    let refused = one.call(ECHO, Token(1), &mut CallSpec::short(), |args| args.opaque(&huge));
     assert!(matches!(refused, Err(Backpressure::TooLarge { .. })), "{refused:?}");
     misused(&mut spec, 1).unwrap();
     run_core(&mut core, "the reply", || heard.borrow().replies.len() == 1);
@@ -415,7 +415,7 @@ fn what_can_never_be_sent_is_refused_at_once_and_the_buffers_stay() {
 fn more_chunks_or_segments_than_configured_are_refused_at_once() {
     let server = Server::start();
     let mut raw = client_config();
-    (raw.rpc.max_chunks, raw.rpc.max_segments) = (1, 1);
+    (raw.fixed.max_chunks, raw.rpc.max_segments) = (1, 1);
     let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
     let many = vec![5000; 4];
     for call in [
@@ -473,12 +473,12 @@ fn chunks_longer_in_all_than_this_side_takes_back_are_refused() {
     raw.rpc.max_read_bytes = 64 << 10;
     raw.rpc.max_write_bytes = 64 << 10;
     let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
-    let quarter = 32 << 10;
+    let quarter = 16 << 10;
     let most = MixCall { seed: 3, offers: vec![quarter; 4], ..MixCall::default() };
     run(&mut caller, &most);
     for call in [
         MixCall { offers: vec![quarter, quarter, quarter, quarter + 1], ..most.clone() },
-        MixCall { offers: vec![], reply_bytes_max: 4 * quarter, ..most.clone() },
+        MixCall { offers: vec![], reply_bytes_max: 8 * quarter, ..most.clone() },
         MixCall { offers: vec![], arguments: vec![quarter + 1; 4], ..most.clone() },
     ] {
         let refused = call.start(&caller.client, 1);
@@ -509,7 +509,7 @@ fn numbered(number: u32) -> MixCall {
 fn sources_that_are_reused_at_once_bring_no_bytes_of_another_call() {
     const CALLS: u32 = 120;
     let with_memory = |mut raw: RawConfig| {
-        set_bulk_memory(&mut raw, 16);
+        raw.mem.conn_arena_mib = 16;
         raw.mem.arena_mib = 16;
         raw
     };

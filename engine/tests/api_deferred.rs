@@ -8,7 +8,7 @@ use common::caller::{
     run_core,
 };
 use common::program::{ECHO, LATER, NULL, Shared};
-use common::{PROGRAM, Server, VERSION, fill_pattern, is_pattern, pattern, small};
+use common::{LIMIT, PROGRAM, Server, VERSION, fill_pattern, is_pattern, pattern, small};
 use common::{small_with, unique_address, valid, wait_until};
 use spinrpc::config::IdlePolicy;
 use spinrpc::sync::lock;
@@ -56,6 +56,20 @@ fn another_thread_answers_while_the_core_serves_on() {
         }
     }
     answering.join().unwrap();
+}
+
+/// `copies` counts data items and long messages.
+#[test]
+fn short_deferred_replies_are_no_copies() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    let answering = answer_all(&server.shared, 10);
+    for number in 0..10 {
+        assert_eq!(caller.call(LATER, |args| args.u32(number)).unwrap(), [number]);
+    }
+    answering.join().unwrap();
+    server.wait_for("ten replies", |stats| stats.replies_sent > 10);
+    assert_eq!(server.stats().copies, 0);
 }
 
 #[test]
@@ -204,10 +218,12 @@ impl MixJob {
 fn long_results_and_data_items_go_the_same_ways_from_another_thread() {
     let (answers, jobs) = channel::<(MixJob, Deferred)>();
     let engine = Engine::new(valid(small())).unwrap();
-    engine.serve(PROGRAM, VERSION, move |context| Elsewhere {
-        context: context.clone(),
-        answers: answers.clone(),
-    });
+    engine
+        .serve(PROGRAM, VERSION, move |context| Elsewhere {
+            context: context.clone(),
+            answers: answers.clone(),
+        })
+        .unwrap();
     let address = unique_address();
     engine.listen(&address).unwrap();
     let running = engine.start().unwrap();
@@ -252,20 +268,22 @@ fn long_results_and_data_items_go_the_same_ways_from_another_thread() {
 #[test]
 fn a_call_that_cannot_be_deferred_comes_back_to_be_answered() {
     let engine = Engine::new(valid(small())).unwrap();
-    engine.serve(PROGRAM, VERSION, |context| {
-        let context = context.clone();
-        move |call: Call<'_>| {
-            let sizes = [1 << 20, 64 << 10, 1].into_iter();
-            let all = |size| std::iter::from_fn(|| context.bulk(size)).collect::<Vec<_>>();
-            let taken: Vec<_> = sizes.map(all).collect();
-            let given_back = call.try_defer().unwrap_err();
-            drop(taken);
-            match given_back.procedure() {
-                LATER => given_back.reply(|results| results.u32(5)),
-                _ => drop(given_back.try_defer().map(|deferred| deferred.reply(|_| {}))),
+    engine
+        .serve(PROGRAM, VERSION, |context| {
+            let context = context.clone();
+            move |call: Call<'_>| {
+                let sizes = [1 << 20, 64 << 10, 1].into_iter();
+                let all = |size| std::iter::from_fn(|| context.bulk(size)).collect::<Vec<_>>();
+                let taken: Vec<_> = sizes.map(all).collect();
+                let given_back = call.try_defer().unwrap_err();
+                drop(taken);
+                match given_back.procedure() {
+                    LATER => given_back.reply(|results| results.u32(5)),
+                    _ => drop(given_back.try_defer().map(|deferred| deferred.reply(|_| {}))),
+                }
             }
-        }
-    });
+        })
+        .unwrap();
     let address = unique_address();
     engine.listen(&address).unwrap();
     let running = engine.start().unwrap();
@@ -279,15 +297,12 @@ fn a_call_that_cannot_be_deferred_comes_back_to_be_answered() {
 
 #[test]
 fn more_than_can_be_deferred_are_answered_with_system_err_and_the_rest_go_on() {
-    // 2048 calls of a core may be deferred; three connections could have 3072.
+    // 2048 calls of a core may be deferred, 1536 of one user; three connections could have 3072.
     let server = Server::with(small_with(|raw| {
         raw.rpc.credits = 1024;
         raw.mem.arena_mib = 320;
     }));
-    let raw = small_with(|raw| {
-        raw.rpc.credits = 1024;
-        raw.cores.skip = 1;
-    });
+    let raw = small_with(|raw| raw.rpc.credits = 1024);
     let engine = Engine::new(valid(raw)).unwrap();
     let mut core = engine.core(0).unwrap();
     let clients: Vec<_> =
@@ -295,12 +310,12 @@ fn more_than_can_be_deferred_are_answered_with_system_err_and_the_rest_go_on() {
     for (client, _) in &clients {
         for token in 0..1024 {
             let encode = |args: &mut Encoder<'_>| args.u32(token as u32);
-            client.call(LATER, Token(token), &mut CallSpec::new(), encode).unwrap();
+            client.call(LATER, Token(token), &mut CallSpec::short(), encode).unwrap();
         }
     }
     let ended = || clients.iter().map(|(_, heard)| heard.borrow().replies.len()).sum::<usize>();
-    run_core(&mut core, "1024 refusals", || ended() == 1024);
-    assert_eq!(server.shared.waiting(), 2048);
+    run_core(&mut core, "1536 refusals", || ended() == 1536);
+    assert_eq!(server.shared.waiting(), 1536);
     for (_, heard) in &clients {
         for (_, reply) in heard.borrow_mut().replies.drain(..) {
             let error = reply.unwrap_err();
@@ -310,13 +325,54 @@ fn more_than_can_be_deferred_are_answered_with_system_err_and_the_rest_go_on() {
     while let Some((number, deferred)) = server.shared.pop() {
         deferred.reply(|results| results.opaque(&number.to_be_bytes()));
     }
-    run_core(&mut core, "2048 answers", || ended() == 2048);
+    run_core(&mut core, "1536 answers", || ended() == 1536);
     let (client, heard) = &clients[0];
     heard.borrow_mut().replies.clear();
-    client.call(LATER, Token(1), &mut CallSpec::new(), |args| args.u32(5)).unwrap();
+    client.call(LATER, Token(1), &mut CallSpec::short(), |args| args.u32(5)).unwrap();
     run_core(&mut core, "a call that can be deferred again", || server.shared.waiting() == 1);
     server.shared.pop().unwrap().1.reply(|results| results.opaque(b"again"));
     run_core(&mut core, "its answer", || heard.borrow().replies.len() == 1);
+}
+
+/// Of 39 blocks for replies, 30 are for anybody. Calls of connections that have gone keep theirs, so the user who opened
+/// them gets no others.
+#[test]
+fn deferred_calls_of_connections_that_have_gone_count_for_their_user() {
+    let server = Server::with(small_with(|raw| {
+        raw.rpc.credits = 16;
+        raw.mem.arena_mib = 4;
+    }));
+    let refused = || server.shared.defer_refused.load(std::sync::atomic::Ordering::Relaxed);
+    let connect = || {
+        let caller = Caller::connect(&server.address, all_words);
+        for token in 0..16 {
+            caller.start(LATER, token, |args| args.u32(0)).unwrap();
+        }
+        caller
+    };
+    let mut callers = [connect(), connect()];
+    let end = Instant::now() + LIMIT;
+    // Both, whose first calls may wait for the other side.
+    while server.shared.waiting() as u64 + refused() < 32 {
+        for caller in &mut callers {
+            caller.core.poll_once();
+        }
+        assert!(Instant::now() < end, "{} calls are here", server.shared.waiting());
+    }
+    assert_eq!(server.shared.waiting(), 30);
+    drop(callers);
+    wait_until("both connections to end", || server.shared.downs() == 2);
+    let mut again = connect();
+    assert!(again.replies(16).iter().all(|(_, reply)| reply.is_err()));
+    assert_eq!(refused(), 18);
+    while let Some((_, call)) = server.shared.pop() {
+        call.reply(|_| {});
+    }
+    server.wait_for("stale answers", |stats| stats.stale == 30);
+    for token in 0..16 {
+        again.start(LATER, token, |args| args.u32(0)).unwrap();
+    }
+    run_core(&mut again.core, "16 calls", || server.shared.waiting() == 16);
 }
 
 #[test]
@@ -403,7 +459,7 @@ impl Service for Sized {
 #[test]
 fn results_longer_than_any_block_expect_err_chunk() {
     let engine = Engine::new(valid(small())).unwrap();
-    engine.serve(PROGRAM, VERSION, |_| Sized);
+    engine.serve(PROGRAM, VERSION, |_| Sized).unwrap();
     let address = unique_address();
     engine.listen(&address).unwrap();
     let running = engine.start().unwrap();
@@ -458,7 +514,7 @@ fn a_thread_that_ends_may_answer_in_a_destructor() {
 /// executed once: its caller may ask for the answer again.
 #[test]
 fn who_answers_later_learns_that_the_caller_has_gone() {
-    let engine = Engine::new(valid(small_with(|raw| raw.rpc.reply_cache_clients = 8))).unwrap();
+    let engine = Engine::new(valid(small_with(|raw| raw.rpc.reply_cache_mib = 1))).unwrap();
     let kept = Arc::new(Mutex::new(Vec::new()));
     let keep = |kept: &Arc<Mutex<Vec<Deferred>>>| {
         let kept = Arc::clone(kept);
@@ -471,7 +527,7 @@ fn who_answers_later_learns_that_the_caller_has_gone() {
         }
     };
     let once = Arc::new(Mutex::new(Vec::new()));
-    engine.serve(PROGRAM, VERSION, keep(&kept));
+    engine.serve(PROGRAM, VERSION, keep(&kept)).unwrap();
     engine.serve_once(PROGRAM, OTHER_VERSION, keep(&once)).unwrap();
     let address = unique_address();
     engine.listen(&address).unwrap();
@@ -483,7 +539,7 @@ fn who_answers_later_learns_that_the_caller_has_gone() {
         let options = ConnectOptions::new().reconnect(Reconnect::default());
         let client = core.connect_with(&address, PROGRAM, version, &options, |_| made).unwrap();
         run_core(&mut core, "the connection", || client.is_up());
-        let mut spec = CallSpec::new().resend(Resend::AtMostOnce);
+        let mut spec = CallSpec::short().resend(Resend::AtMostOnce);
         client.call(LATER, Token(1), &mut spec, |_| {}).unwrap();
         run_core(&mut core, "the call", || lock(kept).len() == 1);
         assert!(!lock(kept)[0].is_unheard());

@@ -79,7 +79,7 @@ impl Scene {
 
 /// The test program, as one whose calls must not be executed twice.
 fn serving_once() -> Server {
-    let engine = Engine::new(valid(small_with(|raw| raw.rpc.reply_cache_clients = 2))).unwrap();
+    let engine = Engine::new(valid(small_with(|raw| raw.rpc.reply_cache_mib = 1))).unwrap();
     let shared = Arc::new(Shared::default());
     let of_program = Arc::clone(&shared);
     let program = move |context: &_| TestProgram::new(Clone::clone(context), of_program.clone());
@@ -98,7 +98,8 @@ fn finish_what_has_begun_and_leave_what_comes(server: Server) {
     assert!(!draining.is_finished(), "a call is deferred");
     scene.answer();
     let mut replies = scene.caller.replies(2);
-    assert!(matches!(replies.pop(), Some((LEFT, Err(CallError::NotExecuted(DownCause::Remote))))));
+    let left = replies.pop();
+    assert!(matches!(left, Some((LEFT, Err(CallError::Disconnected(DownCause::Remote))))));
     assert!(matches!(&replies[..], [(0, Ok(words))] if words == &[0]), "{replies:?}");
     assert_eq!(draining.join().unwrap(), 0);
     assert_eq!(scene.calls(), calls);
@@ -219,13 +220,9 @@ const LONG_BYTES: usize = 700_000;
 fn wanting_long_replies(profile: Profile, by_read: bool, calls: u64) -> (Server, Caller<Vec<u8>>) {
     let rules = |raw: &mut RawConfig| raw.rpc.protocol = profile;
     let server = Server::with(small_with(rules));
-    let raw = small_with(|raw| {
-        rules(raw);
-        raw.cores.skip = 1;
-    });
-    let mut caller = Caller::connect_with(raw, &server.address, one_opaque);
+    let mut caller = Caller::connect_with(small_with(rules), &server.address, one_opaque);
     for token in 0..calls {
-        let mut spec = CallSpec::new();
+        let mut spec = CallSpec::short();
         if !by_read {
             spec = spec.reply_bytes_max(LONG_BYTES + 100);
         }
@@ -280,13 +277,13 @@ fn a_connection_that_the_engine_asked_for_stays_until_the_end() {
     let mut core = engine.core(0).unwrap();
     // Its own client will do.
     let (client, _) = open(&mut core, &address, one_opaque).unwrap();
-    client.call(LATER, Token(1), &mut CallSpec::new(), |args| args.u32(9)).unwrap();
+    client.call(LATER, Token(1), &mut CallSpec::short(), |args| args.u32(9)).unwrap();
     run_core(&mut core, "the call", || shared.waiting() == 1);
     let (_idle, idle_heard) = open(&mut core, &address, one_opaque).unwrap();
     let (asking, heard) = open(&mut core, &behind.address, one_opaque).unwrap();
     let draining = drain(&engine, LIMIT);
     run_core(&mut core, "the beginning", || is_down(&idle_heard));
-    asking.call(ECHO, Token(1), &mut CallSpec::new(), |args| args.opaque(b"needed")).unwrap();
+    asking.call(ECHO, Token(1), &mut CallSpec::short(), |args| args.opaque(b"needed")).unwrap();
     run_core(&mut core, "the reply of the server behind", || !heard.borrow().replies.is_empty());
     assert!(matches!(&heard.borrow().replies[..], [(1, Ok(bytes))] if bytes == b"needed"));
     shared.pop().unwrap().1.reply(|results| results.opaque(b"done"));
@@ -314,7 +311,7 @@ fn drain_over_a_network_expect_the_reply_before_the_end() {
         });
     };
     turn_until("the connection", &|| client.is_up());
-    client.call(LATER, Token(1), &mut CallSpec::new(), |args| args.u32(9)).unwrap();
+    client.call(LATER, Token(1), &mut CallSpec::short(), |args| args.u32(9)).unwrap();
     turn_until("the call", &|| shared.waiting() == 1);
     let draining = drain(&engine, LIMIT);
     turn_until("the refusal of connections", &|| engine.directory().addresses().is_empty());

@@ -5,14 +5,17 @@
 mod common;
 
 use common::caller::{Caller, SharedHeard, all_words, recorder};
-use common::log::{Line, logged};
+use common::log::{Line, logged, print_long_lines};
 use common::two_way::poll_until;
-use common::{PROGRAM, VERSION, small_with, unique_address, valid, wait_until};
+use common::{LIMIT, PROGRAM, VERSION, small_with, unique_address, valid, wait_until};
 use spinrpc::sync::lock;
 use spinrpc::{
-    Call, ConnectionEvent, ConnectionId, Deferred, Engine, Peer, Procedure, Running, Service,
+    Call, ConnectionEvent, ConnectionId, Deferred, DownCause, Engine, Peer, Procedure, Running,
+    Service,
 };
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 const NOTE: Procedure = Procedure(1);
@@ -64,13 +67,13 @@ impl Service for Notes {
 }
 
 fn serve(once: bool) -> (Engine, Running, String, Notes) {
-    let engine = Engine::new(valid(small_with(|raw| raw.rpc.reply_cache_clients = 8))).unwrap();
+    let engine = Engine::new(valid(small_with(|raw| raw.rpc.reply_cache_mib = 1))).unwrap();
     let notes = Notes::default();
     let of_service = notes.clone();
     let factory = move |_: &_| of_service.clone();
     match once {
         true => engine.serve_once(PROGRAM, VERSION, factory).unwrap(),
-        false => engine.serve(PROGRAM, VERSION, factory),
+        false => engine.serve(PROGRAM, VERSION, factory).unwrap(),
     }
     let address = unique_address();
     engine.listen(&address).unwrap();
@@ -116,6 +119,32 @@ fn up_comes_before_the_first_call_of_a_connection_and_down_after_the_last() {
     }
 }
 
+/// Of two connections, end one from another thread. Expect both sides to hear of that, and calls on the other one.
+#[test]
+fn a_server_ends_a_connection_and_serves_the_others() {
+    let (engine, running, address, notes) = serve(false);
+    let mut one = Caller::connect(&address, all_words);
+    one.start(NOTE, 0, |_| {}).unwrap();
+    one.replies(1);
+    let Heard::Up(id, _) = lock(&notes.heard)[0] else { panic!("no connection") };
+    let mut other = Caller::connect(&address, all_words);
+    assert!(engine.disconnect(0, id).unwrap());
+    assert!(matches!(one.down().0, DownCause::Remote));
+    wait_until("the end of the connection", || notes.downs() == 1);
+    assert!(lock(&notes.heard).contains(&Heard::Down(id)));
+    // The connection that is not there any more is ignored, also when another one has its slot.
+    let mut third = Caller::connect(&address, all_words);
+    assert!(engine.disconnect(0, id).unwrap());
+    for open in [&mut other, &mut third] {
+        open.start(NOTE, 0, |_| {}).unwrap();
+        assert!(open.replies(1)[0].1.is_ok());
+    }
+    assert_eq!(notes.downs(), 1);
+    engine.disconnect(1, id).unwrap_err();
+    engine.shutdown();
+    running.join().unwrap();
+}
+
 #[test]
 fn the_client_hears_who_serves_it() {
     let (engine, running, address, _) = serve(false);
@@ -134,7 +163,7 @@ fn the_client_hears_who_serves_it() {
 fn connections_that_come_and_go_are_logged_with_peer_and_reason() {
     let engines = [(); 2].map(|()| Engine::new(valid(small_with(|_| {}))).unwrap());
     let [server, client] = &engines;
-    server.serve(PROGRAM, VERSION, |_: &_| Notes::default());
+    server.serve(PROGRAM, VERSION, |_: &_| Notes::default()).unwrap();
     let address = unique_address();
     server.listen(&address).unwrap();
     let [mut there, mut here] = [server, client].map(|engine| engine.core(0).unwrap());
@@ -181,4 +210,63 @@ fn a_connection_that_cannot_be_made_is_logged_with_address_and_error() {
         line.field("error").is_some_and(|error| error.contains("no server listens")),
         "{line:?}"
     );
+}
+
+/// Address of [`other_process`].
+const ADDRESS: &str = "SPINRPC_TEST_EVENTS";
+
+/// Not a test in itself: a program that serves and logs to standard error. Without the variable there is nothing to do.
+#[test]
+fn other_process() {
+    let Ok(address) = std::env::var(ADDRESS) else { return };
+    print_long_lines();
+    let engine = Engine::new(valid(small_with(|_| {}))).unwrap();
+    engine.serve(PROGRAM, VERSION, |_: &_| Notes::default()).unwrap();
+    engine.listen(&address).unwrap();
+    let running = engine.start().unwrap();
+    println!("ready");
+    let _ = std::io::stdin().read(&mut [0]);
+    engine.shutdown();
+    running.join().unwrap();
+    drop(engine);
+    println!("ended");
+}
+
+/// Expect that a server whose standard error is a pipe that is never read accepts connections, answers, and ends.
+#[test]
+fn a_log_that_is_not_read_stops_no_core() {
+    const CONNECTIONS: usize = 400;
+    let address = unique_address();
+    let mut server = Killed(
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "other_process", "--nocapture", "--test-threads=1"])
+            .env(ADDRESS, &address)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.ends_with("ready")));
+    let mut victim = Caller::connect(&address, all_words);
+    for _ in 0..CONNECTIONS {
+        let made = |_| recorder(&SharedHeard::default(), all_words);
+        drop(victim.core.connect_wait(&address, PROGRAM, VERSION, made, LIMIT).unwrap());
+    }
+    victim.start(Procedure(0), 1, |_| {}).unwrap();
+    victim.run_until("an answer", |heard| heard.replies.len() == 1);
+    assert!(matches!(victim.heard.borrow().replies[..], [(1, Ok(_))]));
+    drop(server.0.stdin.take());
+    assert!(lines.any(|line| line.ends_with("ended")));
+}
+
+/// A process, killed on drop.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

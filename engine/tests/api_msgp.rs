@@ -31,7 +31,7 @@ const MSGP: u32 = 2;
 fn padding(mut raw: RawConfig) -> RawConfig {
     raw.rpc.protocol = Profile::Rfc5666;
     raw.rpc.msgp_align_bytes = ALIGN as u64;
-    raw.rpc.msgp_threshold_bytes = 512;
+    raw.fixed.msgp_threshold_bytes = 512;
     raw
 }
 
@@ -91,7 +91,7 @@ impl KeepServer {
         let engine = Engine::new(valid(raw)).unwrap();
         let kept = Arc::<Kept>::default();
         let of_service = Arc::clone(&kept);
-        engine.serve(PROGRAM, VERSION, move |_| Keeper(Arc::clone(&of_service)));
+        engine.serve(PROGRAM, VERSION, move |_| Keeper(Arc::clone(&of_service))).unwrap();
         let address = unique_address();
         engine.listen(&address).unwrap();
         let running = Some(engine.start().unwrap());
@@ -118,7 +118,7 @@ impl Drop for KeepServer {
 /// Sends `length` bytes to be kept, in a separate buffer or in the stream.
 #[track_caller]
 fn keep(caller: &mut Caller<Vec<u32>>, seed: u32, length: usize, as_item: bool) {
-    let mut spec = CallSpec::new();
+    let mut spec = CallSpec::short();
     let bytes = pattern(seed, length);
     if as_item {
         let mut bulk = caller.client.bulk(length).unwrap();
@@ -378,7 +378,7 @@ fn the_first_padded_call_on_the_wire() {
     let mut peer = peer.unwrap();
     let data = pattern(4, 700);
     let mut hear = |bytes: &[u8]| {
-        let mut spec = CallSpec::new();
+        let mut spec = CallSpec::short();
         client.call(KEEP, Token(1), &mut spec, |args| args.opaque(bytes)).unwrap();
         core.poll_once();
         let Said::Message(message) = peer.hear() else { panic!("the connection ended") };

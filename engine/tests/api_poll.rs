@@ -87,13 +87,13 @@ struct Pair {
 }
 
 fn keeping_replies() -> RawConfig {
-    small_with(|raw| raw.rpc.reply_cache_clients = 2)
+    small_with(|raw| raw.rpc.reply_cache_mib = 1)
 }
 
 impl Pair {
     fn served() -> Self {
         Self::new(small(), |engine, shared| {
-            engine.serve(PROGRAM, VERSION, move |_| Batched(Arc::clone(&shared)));
+            engine.serve(PROGRAM, VERSION, move |_| Batched(Arc::clone(&shared))).unwrap();
         })
     }
 
@@ -124,7 +124,7 @@ impl Pair {
     }
 
     fn start(&self, number: u32) {
-        let spec = &mut spinrpc::CallSpec::new();
+        let spec = &mut spinrpc::CallSpec::short();
         self.caller.call(LATER, Token(number.into()), spec, |args| args.u32(number)).unwrap();
     }
 
@@ -237,10 +237,12 @@ fn a_thread_that_works_for_a_service_wakes_its_core() {
     let shared = Arc::new(Shared::default());
     let (tell, told) = std::sync::mpsc::channel();
     let of_service = Arc::clone(&shared);
-    engine.serve(PROGRAM, VERSION, move |context| {
-        tell.send(context.clone()).unwrap();
-        Counted(Arc::clone(&of_service))
-    });
+    engine
+        .serve(PROGRAM, VERSION, move |context| {
+            tell.send(context.clone()).unwrap();
+            Counted(Arc::clone(&of_service))
+        })
+        .unwrap();
     let mut core = engine.core(0).unwrap();
     core.set_idle(IdlePolicy::Sleep);
     let context = told.recv().unwrap();
@@ -283,9 +285,11 @@ fn a_service_that_does_not_poll_is_never_polled_even_beside_one_that_does() {
     let engine = Engine::new(valid(keeping_replies())).unwrap();
     let shared = Arc::new(Shared::default());
     let of_service = Arc::clone(&shared);
-    engine.serve(PROGRAM, VERSION, |_| Silent);
+    engine.serve(PROGRAM, VERSION, |_| Silent).unwrap();
     engine.serve_once(Program(PROGRAM.0 + 1), VERSION, |_| Silent).unwrap();
-    engine.serve(Program(PROGRAM.0 + 2), VERSION, move |_| Batched(Arc::clone(&of_service)));
+    engine
+        .serve(Program(PROGRAM.0 + 2), VERSION, move |_| Batched(Arc::clone(&of_service)))
+        .unwrap();
     let address = unique_address();
     engine.listen(&address).unwrap();
     let running = engine.start().unwrap();

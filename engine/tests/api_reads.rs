@@ -6,10 +6,7 @@ mod common;
 
 use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, run, run_core};
 use common::program::{BOUNCE, ECHO, FREE_BLOCKS, LATER, NULL, SHARED};
-use common::{
-    PROGRAM, Server, VERSION, fill_pattern, is_pattern, pattern, set_bulk_memory, set_bulk_view,
-    small_with,
-};
+use common::{PROGRAM, Server, VERSION, fill_pattern, is_pattern, pattern, small_with};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::config::{BulkView, RawConfig};
@@ -194,6 +191,20 @@ fn draft_00_says_done_after_calls_too_and_the_requester_drops_it() {
     run_core(&mut caller.core, "them dropped", dropped);
 }
 
+/// Draft -00 section 3.8: after a call, RDMA_DONE "is not necessary".
+#[test]
+fn draft_00_can_be_read_without_done_after_calls_and_with_done_after_replies() {
+    let server = server(raw(Profile::Draft00Replies));
+    let mut caller = mix_caller(&server, client_raw(Profile::Draft00Replies));
+    for _ in 0..20 {
+        let (arguments, results) = (vec![9001, 5], vec![9001]);
+        run(&mut caller, &MixCall { seed: 5, arguments, results, ..MixCall::default() });
+    }
+    server.wait_for("an RDMA_DONE each", |stats| stats.dones_received == 20);
+    assert_eq!(server.stats().dones_sent, 0);
+    assert_eq!(caller.engine.stats(0).unwrap().messages_dropped, 0);
+}
+
 #[test]
 fn many_replies_at_a_time_with_few_credits() {
     for profile in PROFILES {
@@ -278,7 +289,7 @@ fn a_reply_that_no_memory_could_hold_fails_and_owes_rdma_done() {
     let server = server(raw(Profile::Rfc5666));
     let mut of_client = client_raw(Profile::Rfc5666);
     of_client.mem.arena_mib = 2;
-    set_bulk_memory(&mut of_client, 2);
+    of_client.mem.conn_arena_mib = 2;
     let mut caller = mix_caller(&server, of_client);
     let call = MixCall { results: vec![300_000; 3], ..MixCall::default() };
     call.start(&caller.client, 7).unwrap();
@@ -293,8 +304,8 @@ fn no_memory_is_lost_on_either_side() {
         let mut of_server = raw(Profile::Draft03);
         let mut of_client = client_raw(Profile::Draft03);
         let bulk = if copy { BulkView::Copy } else { BulkView::Lent };
-        set_bulk_view(&mut of_server, bulk);
-        set_bulk_view(&mut of_client, bulk);
+        of_server.mem.bulk = bulk;
+        of_client.mem.bulk = bulk;
         of_server.mem.arena_mib = of_client.mem.arena_mib;
         let server = server(of_server);
         let mut caller = mix_caller(&server, of_client);
@@ -331,7 +342,7 @@ fn shared_memory_and_memory_of_the_call_itself_are_fetched_as_well() {
     assert!(is_pattern(common::program::SHARED_SEED, &bytes));
     let mut item = caller.client.bulk(50_001).unwrap();
     fill_pattern(8, item.bytes_mut());
-    let mut spec = CallSpec::new().argument(item);
+    let mut spec = CallSpec::short().argument(item);
     caller.client.call(BOUNCE, Token(1), &mut spec, |args| args.bulk()).unwrap();
     assert!(is_pattern(8, &caller.reply().unwrap()));
 }

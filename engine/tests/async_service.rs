@@ -158,7 +158,7 @@ impl Program {
     async fn ask(&self, number: u32) -> Result<u32, CallError> {
         let Some(behind) = &self.behind else { return Ok(0) };
         let encode = |args: &mut Encoder<'_>| args.u32(number);
-        let mut answer = behind.start(AT_ONCE, CallSpec::new(), encode)?.await?;
+        let mut answer = behind.start(AT_ONCE, CallSpec::short(), encode)?.await?;
         Ok(answer.results().u32()?)
     }
 
@@ -257,11 +257,13 @@ impl Pair {
 
     fn with(raw: RawConfig, change: impl Fn(&mut Program) + Send + Sync + 'static) -> Self {
         Self::serving(raw, move |engine, inside| {
-            engine.serve(PROGRAM, VERSION, move |core| {
-                let mut program = Program::new(core, &inside);
-                change(&mut program);
-                async_service(core, HANDLERS, program)
-            });
+            engine
+                .serve(PROGRAM, VERSION, move |core| {
+                    let mut program = Program::new(core, &inside);
+                    change(&mut program);
+                    async_service(core, HANDLERS, program)
+                })
+                .unwrap();
         })
     }
 
@@ -283,7 +285,7 @@ impl Pair {
     }
 
     fn start_call(&self, procedure: Procedure, number: u32) -> PendingCall {
-        self.client.start(procedure, CallSpec::new(), |args| args.u32(number)).unwrap()
+        self.client.start(procedure, CallSpec::short(), |args| args.u32(number)).unwrap()
     }
 
     fn call(&self, procedure: Procedure, number: u32) -> Result<u32, CallError> {
@@ -402,9 +404,11 @@ fn many_handlers_are_woken_at_once_expect_all_answers() {
     // Each call that waits holds memory for its reply.
     let raw = small_with(|raw| (raw.rpc.credits, raw.mem.arena_mib) = (128, 64));
     let pair = Pair::serving(raw, |engine, inside| {
-        engine.serve(PROGRAM, VERSION, move |core| {
-            async_service(core, MANY as usize, Program::new(core, &inside))
-        });
+        engine
+            .serve(PROGRAM, VERSION, move |core| {
+                async_service(core, MANY as usize, Program::new(core, &inside))
+            })
+            .unwrap();
     });
     for _ in 0..10 {
         pair.inside.close();
@@ -442,9 +446,11 @@ fn a_service_says_itself_that_there_is_too_much_to_do() {
     inside.open();
     let engine = Engine::new(valid(small_with(|_| {}))).unwrap();
     let of_program = Arc::clone(&inside);
-    engine.serve(PROGRAM, VERSION, move |core| {
-        async_service(core, 0, Polite(Program::new(core, &of_program)))
-    });
+    engine
+        .serve(PROGRAM, VERSION, move |core| {
+            async_service(core, 0, Polite(Program::new(core, &of_program)))
+        })
+        .unwrap();
     let address = unique_address();
     engine.listen(&address).unwrap();
     let running = engine.start().unwrap();
@@ -471,7 +477,7 @@ fn the_connection_goes_down_expect_its_handlers_dropped_and_their_places_free() 
         let client = other.connect(0, &address, PROGRAM, VERSION, &options).unwrap();
         client.wait_up(LIMIT).unwrap();
         let before = pair.dropped();
-        let open = |number| client.start(GATED, CallSpec::new(), move |args| args.u32(number));
+        let open = |number| client.start(GATED, CallSpec::short(), move |args| args.u32(number));
         let calls: Vec<_> = (0..HANDLERS as u32).map(|number| open(number).unwrap()).collect();
         wait_until("handlers", || pair.inside.waiting() == (round + 1) * HANDLERS);
         client.close();
@@ -565,7 +571,8 @@ fn handlers_await_calls_of_their_own_core_expect_the_answers() {
     let behind = Engine::new(valid(small_with(|_| {}))).unwrap();
     let inside = Arc::<Inside>::default();
     behind
-        .serve(PROGRAM, VERSION, move |core| async_service(core, 64, Program::new(core, &inside)));
+        .serve(PROGRAM, VERSION, move |core| async_service(core, 64, Program::new(core, &inside)))
+        .unwrap();
     let address = unique_address();
     behind.listen(&address).unwrap();
     let running = behind.start().unwrap();
@@ -587,7 +594,7 @@ fn handlers_await_calls_of_their_own_core_expect_the_answers() {
 /// A call that is executed once, although its handler is a future.
 #[test]
 fn a_program_that_executes_once_expect_its_handlers_run() {
-    let raw = small_with(|raw| raw.rpc.reply_cache_clients = 2);
+    let raw = small_with(|raw| raw.rpc.reply_cache_mib = 1);
     let pair = Pair::serving(raw, |engine, inside| {
         let factory = move |core: &CoreContext| -> Box<dyn Service> {
             Box::new(async_service(core, HANDLERS, Program::new(core, &inside)))
@@ -642,7 +649,7 @@ fn handlers_await_timers_of_tokio_for_tasks_of_tokio() {
                     let mut sum = 0;
                     for _ in 0..20 {
                         let encode = |args: &mut Encoder<'_>| args.u32(number);
-                        let call = client.start(TIMED, CallSpec::new(), encode).unwrap();
+                        let call = client.start(TIMED, CallSpec::short(), encode).unwrap();
                         sum += call.await.unwrap().results().u32().unwrap();
                     }
                     sum

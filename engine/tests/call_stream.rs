@@ -42,7 +42,7 @@ struct Forward {
 impl Forward {
     fn start() -> Self {
         let engine = Engine::new(valid(small_with(config))).unwrap();
-        let calls = Some(engine.serve_stream(PROGRAM, VERSION, CALLS));
+        let calls = Some(engine.serve_stream(PROGRAM, VERSION, CALLS).unwrap());
         let address = unique_address();
         engine.listen(&address).unwrap();
         let running = Some(engine.start().unwrap());
@@ -65,10 +65,14 @@ impl Forward {
         taken.into_inner().unwrap()
     }
 
-    fn refused(&mut self) -> u64 {
-        let (token, reply) = self.caller.replies(1).pop().unwrap();
-        assert!(matches!(reply, Err(CallError::Accepted(AcceptStatus::SystemErr))), "{reply:?}");
-        token
+    /// Waits for as many refusals; the tokens of their calls.
+    fn refused(&mut self, count: usize) -> Vec<u64> {
+        let token_of = |(token, reply)| {
+            let is_refused = matches!(reply, Err(CallError::Accepted(AcceptStatus::SystemErr)));
+            assert!(is_refused, "{reply:?}");
+            token
+        };
+        self.caller.replies(count).into_iter().map(token_of).collect()
     }
 
     fn end(&mut self) {
@@ -120,7 +124,7 @@ fn more_calls_than_the_stream_takes_expect_them_refused() {
         (0..CALLS as u32).for_each(|number| forward.start_call(number));
         let first = forward.take();
         forward.start_call(77);
-        assert_eq!(forward.refused(), 77);
+        assert_eq!(forward.refused(1), [77]);
         // NULL is not for the stream.
         assert_eq!(forward.caller.call(NULL, |_| {}).unwrap(), []);
         answer(first);
@@ -138,7 +142,7 @@ fn calls_are_refused_or_dropped_expect_errors_and_their_places_free() {
     for _ in 0..3 * CALLS as u32 {
         forward.start_call(1);
         drop(forward.take());
-        forward.refused();
+        forward.refused(1);
         forward.start_call(1);
         forward.take().reject(AcceptStatus::ProcUnavail);
         let refused = forward.caller.reply();
@@ -154,11 +158,11 @@ fn the_stream_is_dropped_expect_its_calls_refused_but_those_taken() {
     let taken = forward.take();
     forward.calls = None;
     // One that comes now may be refused before one that was in the stream.
-    let mut refused = [forward.refused(), forward.refused()];
+    let mut refused = forward.refused(2);
     refused.sort_unstable();
     assert_eq!(refused, [1, 2]);
     forward.start_call(3);
-    assert_eq!(forward.refused(), 3);
+    assert_eq!(forward.refused(1), [3]);
     answer(taken);
     assert_eq!(forward.caller.reply().unwrap(), [0]);
 }
@@ -185,7 +189,7 @@ fn the_engine_ends_expect_what_came_and_then_the_end() {
 #[test]
 fn an_engine_that_never_starts_expect_the_end() {
     let engine = Engine::new(valid(small_with(config))).unwrap();
-    let mut calls = engine.serve_stream(PROGRAM, VERSION, 0);
+    let mut calls = engine.serve_stream(PROGRAM, VERSION, 0).unwrap();
     let mut context = Context::from_waker(Waker::noop());
     assert!(calls.poll_next(&mut context).is_pending());
     drop(engine);
@@ -202,7 +206,7 @@ fn arguments_of_every_length_expect_them_whole_and_who_called() {
 fn padded_arguments_expect_them_whole() {
     echo_all(|raw| {
         raw.rpc.protocol = Profile::Rfc5666;
-        (raw.rpc.msgp_align_bytes, raw.rpc.msgp_threshold_bytes) = (1024, 512);
+        (raw.rpc.msgp_align_bytes, raw.fixed.msgp_threshold_bytes) = (1024, 512);
     });
 }
 
@@ -233,7 +237,7 @@ fn echo_all(change: fn(&mut RawConfig)) {
         raw
     };
     let engine = Engine::new(valid(changed(small_with(|_| {})))).unwrap();
-    let mut calls = engine.serve_stream(PROGRAM, VERSION, CALLS);
+    let mut calls = engine.serve_stream(PROGRAM, VERSION, CALLS).unwrap();
     let address = unique_address();
     engine.listen(&address).unwrap();
     let running = engine.start().unwrap();
@@ -288,7 +292,7 @@ impl Reverse {
         let mut raw = client_config();
         config(&mut raw);
         let engine = Engine::new(valid(raw)).unwrap();
-        let calls = Some(engine.serve_stream(PROGRAM, VERSION, CALLS));
+        let calls = Some(engine.serve_stream(PROGRAM, VERSION, CALLS).unwrap());
         let running = Some(engine.start().unwrap());
         let options = ConnectOptions::new().take_reverse_calls();
         let client = engine.connect(0, &address, PROGRAM, VERSION, &options).unwrap();
@@ -298,14 +302,14 @@ impl Reverse {
         let options = ReverseOptions::new();
         let back = core.reverse_client(connection, PROGRAM, VERSION, &options, |_| made).unwrap();
         // With the first reply come all credits.
-        back.call(NULL, Token(0), &mut CallSpec::new(), |_| {}).unwrap();
+        back.call(NULL, Token(0), &mut CallSpec::short(), |_| {}).unwrap();
         let mut reverse = Self { calls, back, heard, core, client, engine, running };
         reverse.replies(1);
         reverse
     }
 
     fn start_call(&self, number: u32) {
-        let spec = &mut CallSpec::new();
+        let spec = &mut CallSpec::short();
         self.back.call(SAME, Token(number.into()), spec, |args| args.u32(number)).unwrap();
     }
 

@@ -50,9 +50,10 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
 }
 
-/// Names of the `pub use` declarations of the crate's root.
+/// Names of the `pub use` declarations of the crate's root, except those of modules.
 fn exported(root: &str) -> BTreeSet<&str> {
     let declarations = root.split("pub use ").skip(1).map(|rest| rest.split(';').next().unwrap());
+    let declarations = declarations.filter(|path| !path.starts_with("spinrpc_fabric::"));
     let names = declarations.flat_map(|path| match path.split_once('{') {
         Some((_, list)) => words(list).collect::<Vec<_>>(),
         None => words(path).last().into_iter().collect(),
@@ -60,7 +61,8 @@ fn exported(root: &str) -> BTreeSet<&str> {
     names.filter(|name| !name.is_empty()).collect()
 }
 
-/// Names that a piece of code uses and has from `spinrpc`: imported by a `use`, which is no use by itself, or written with
+/// Names that a piece of code uses and has from `spinrpc`, or from `spinrpc_fabric`, whose names it exports: imported by
+/// a `use`, which is no use by itself, or written with
 /// their path.
 fn used(code: &str) -> BTreeSet<&str> {
     let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -70,14 +72,18 @@ fn used(code: &str) -> BTreeSet<&str> {
         let text = line.trim_start().trim_start_matches("# ").trim_start();
         let is_of_us = match in_use {
             Some(is_of_us) => is_of_us,
-            None if is_use(text) => text.split_once("use ").unwrap().1.starts_with("spinrpc::"),
+            None if is_use(text) => {
+                let path = text.split_once("use ").unwrap().1;
+                path.starts_with("spinrpc::") || path.starts_with("spinrpc_fabric::")
+            }
             None => {
                 others.push(text);
                 continue;
             }
         };
         if is_of_us {
-            imported.extend(words(text).filter(|word| !["use", "pub", "spinrpc"].contains(word)));
+            let path = ["use", "pub", "spinrpc", "spinrpc_fabric"];
+            imported.extend(words(text).filter(|word| !path.contains(word)));
         }
         in_use = (!text.contains(';')).then_some(is_of_us);
     }
@@ -95,7 +101,7 @@ fn used(code: &str) -> BTreeSet<&str> {
 fn every_exported_name_stands_in_an_example() {
     let root = fs::read_to_string(crate_path("src/lib.rs")).unwrap();
     let mut examples = sources(&crate_path("examples"));
-    for folder in ["src", "proto/src"] {
+    for folder in ["src", "fabric/src", "proto/src"] {
         examples.extend(sources(&crate_path(folder)).iter().flat_map(|source| documented(source)));
     }
     let chapters =

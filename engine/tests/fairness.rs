@@ -7,7 +7,6 @@ mod common;
 use common::program::NULL;
 use common::two_way::poll_until;
 use common::{LIMIT, PROGRAM, VERSION, small_with, unique_address, valid};
-use spinrpc::config::RawConfig;
 use spinrpc::{
     Call, CallError, CallSpec, Client, Core, CoreContext, Engine, Reply, ReplyHandler, Service,
     Token,
@@ -49,19 +48,15 @@ struct Ends {
 }
 
 impl Ends {
-    fn connect(change: impl Fn(&mut RawConfig)) -> Self {
+    fn connect() -> Self {
         // No call has data: over a device, little memory for them.
-        let of = |budget, change: &dyn Fn(&mut RawConfig)| {
-            valid(small_with(|raw| {
-                (raw.poll.budget, raw.verbs.arena_mib) = (budget, 2);
-                change(raw);
-            }))
+        let of = |budget| {
+            valid(small_with(|raw| (raw.poll.budget, raw.mem.conn_arena_mib) = (budget, 2)))
         };
         // The client never is what calls wait for.
-        let here = Engine::new(of(1024, &|_| {})).unwrap();
-        let there = Engine::new(of(BUDGET, &change));
-        let there = there.unwrap();
-        there.serve(PROGRAM, VERSION, |_: &CoreContext| Null);
+        let here = Engine::new(of(1024)).unwrap();
+        let there = Engine::new(of(BUDGET)).unwrap();
+        there.serve(PROGRAM, VERSION, |_: &CoreContext| Null).unwrap();
         let address = unique_address();
         there.listen(&address).unwrap();
         let (near, far) = (here.core(0).unwrap(), there.core(0).unwrap());
@@ -88,7 +83,7 @@ impl Ends {
         while self.replies().iter().sum::<u64>() < CONNECTIONS * SHARE {
             assert!(Instant::now() < end, "too few calls in {LIMIT:?}: {:?}", self.replies());
             for (client, _) in &self.clients {
-                while client.call(NULL, Token(0), &mut CallSpec::new(), |_| {}).is_ok() {}
+                while client.call(NULL, Token(0), &mut CallSpec::short(), |_| {}).is_ok() {}
             }
             self.near.poll_once();
             self.far.poll_once();
@@ -104,17 +99,8 @@ fn expect_shares(replies: &[u64]) {
 }
 
 #[test]
-fn connections_with_fixed_grants_expect_equal_shares() {
-    let mut ends = Ends::connect(|_| {});
-    ends.saturate();
-    expect_shares(&ends.replies());
-}
-
-#[test]
-fn connections_with_grants_that_follow_their_use_expect_equal_shares() {
-    let mut ends = Ends::connect(|raw| {
-        (raw.rpc.credits_idle, raw.rpc.credits_shared) = (1, 4 * CONNECTIONS);
-    });
+fn busy_connections_expect_equal_shares() {
+    let mut ends = Ends::connect();
     ends.saturate();
     expect_shares(&ends.replies());
 }

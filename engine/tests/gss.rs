@@ -6,6 +6,8 @@ mod common;
 mod configuring;
 #[path = "gss/contexts.rs"]
 mod contexts;
+#[path = "gss/dialects.rs"]
+mod dialects;
 #[path = "gss/elsewhere.rs"]
 mod elsewhere;
 #[path = "gss/ends.rs"]
@@ -179,7 +181,7 @@ impl Server {
 
     fn start_as(raw: RawConfig, acceptor: Option<GssAcceptor>) -> Self {
         Self::start_serving(raw, acceptor, |engine, service| {
-            engine.serve(PROGRAM, VERSION, service);
+            engine.serve(PROGRAM, VERSION, service).unwrap();
         })
     }
 
@@ -187,8 +189,7 @@ impl Server {
     fn start_once(acceptor: GssAcceptor) -> Self {
         let raw = small_with(|raw| {
             // An eighth of them for this process.
-            raw.rpc.reply_cache_clients = 64;
-            raw.rpc.reply_cache_bytes = 16_384;
+            raw.rpc.reply_cache_mib = 1;
         });
         Self::start_serving(raw, Some(acceptor), |engine, service| {
             engine.serve_once(PROGRAM, VERSION, service).unwrap();
@@ -347,7 +348,7 @@ fn buffers_for_data_items_come_back_with_every_service() {
             let mut argument = caller.client.bulk(data.len()).unwrap();
             argument.bytes_mut().copy_from_slice(&data);
             let result = caller.client.bulk(data.len()).unwrap();
-            let mut spec = CallSpec::new().argument(argument).result_into(result);
+            let mut spec = CallSpec::short().argument(argument).result_into(result);
             caller.client.call(DATA, Token(1), &mut spec, |args| args.bulk()).unwrap();
             let heard = std::rc::Rc::clone(&caller.heard);
             run_core(&mut caller.core, "a reply", || !heard.borrow().replies.is_empty());
@@ -425,7 +426,10 @@ fn calls_are_answered_out_of_order_by_other_threads() {
             let expected = pattern(token as u32, sizes[token as usize]);
             assert_eq!(reply.unwrap(), expected, "{service:?} {token}");
         }
-        caller.client.call(LATER, Token(9), &mut CallSpec::new(), |args| args.opaque(b"")).unwrap();
+        caller
+            .client
+            .call(LATER, Token(9), &mut CallSpec::short(), |args| args.opaque(b""))
+            .unwrap();
         let seen = Arc::clone(&server.seen);
         run_core(&mut caller.core, "the call", || lock(&seen.deferred).len() == 1);
         drop(lock(&seen.deferred).pop());
@@ -491,7 +495,7 @@ fn a_client_without_a_context_has_no_proved_name() {
 fn calls_of_a_stream_say_who_calls() {
     let engine = Engine::new(valid(small())).unwrap();
     let address = unique_address();
-    let mut calls = engine.serve_stream(PROGRAM, VERSION, 8);
+    let mut calls = engine.serve_stream(PROGRAM, VERSION, 8).unwrap();
     engine.gss(GssAcceptor::new(keys(Enctype::Aes256Sha1, "server"))).unwrap();
     engine.listen(&address).unwrap();
     let running = engine.start().unwrap();
@@ -548,7 +552,7 @@ fn calls_with_less_protection_than_is_required_reach_no_handler() {
 fn call_until_up(caller: &mut Caller<Vec<u8>>, data: &[u8]) -> (usize, Vec<u8>) {
     let mut denied = 0;
     loop {
-        let mut spec = CallSpec::new();
+        let mut spec = CallSpec::short();
         match caller.client.call(ECHO, Token(1), &mut spec, |args| args.opaque(data)) {
             Ok(_) => match caller.reply() {
                 Ok(echoed) => return (denied, echoed),
@@ -583,8 +587,8 @@ fn a_context_that_ends_is_made_anew_before_or_after_a_denial() {
     let brief =
         |name, ms: u64| GivenKeys { lifetime: ms * 1_000_000, ..keys(Enctype::Aes256Sha1, name) };
     let server = Server::start(Some(GssAcceptor::new(brief("server", 200))));
-    let mut caller = connect(&server, &options(brief("alice", 3_600_000), GssService::Integrity));
     let began = std::time::Instant::now();
+    let mut caller = connect(&server, &options(brief("alice", 3_600_000), GssService::Integrity));
     let denials = |caller: &Caller<Vec<u8>>| caller.engine.gss_stats().calls_denied;
     while denials(&caller) < 2 && began.elapsed() < common::LIMIT {
         let (_, echoed) = call_until_up(&mut caller, b"data");
@@ -613,7 +617,7 @@ fn ten_clients_on_two_connections_each_do_not_mix_their_names() {
         .collect();
     run_core(&mut core, "contexts", || clients.iter().all(|(client, ..)| client.is_up()));
     for (client, ..) in &clients {
-        client.call(WHO, Token(1), &mut CallSpec::new(), |args| args.opaque(b"")).unwrap();
+        client.call(WHO, Token(1), &mut CallSpec::short(), |args| args.opaque(b"")).unwrap();
     }
     run_core(&mut core, "replies", || {
         clients.iter().all(|(_, h, _)| h.borrow().replies.len() == 1)

@@ -4,8 +4,12 @@
 mod common;
 #[path = "handles/ends.rs"]
 mod ends;
+#[path = "handles/exposed.rs"]
+mod exposed;
 #[path = "handles/fetched.rs"]
 mod fetched;
+#[path = "handles/waits.rs"]
+mod waits;
 
 use common::caller::client_config;
 use common::program::{DROP, ECHO, LATER, MIX, NULL, WHO};
@@ -52,7 +56,7 @@ impl Pair {
 
     fn of(server: Server, change: impl FnOnce(&mut RawConfig), options: &ConnectOptions) -> Self {
         let mut raw = client_config();
-        raw.rpc.handle_calls = CALLS as u64;
+        raw.fixed.handle_calls = CALLS as u64;
         change(&mut raw);
         let engine = Engine::new(valid(raw)).unwrap();
         let running = Some(engine.start().unwrap());
@@ -67,7 +71,7 @@ impl Pair {
     }
 
     fn later(&self, number: u32) -> spinrpc::PendingCall {
-        self.client.start(LATER, CallSpec::new(), |args| args.u32(number)).unwrap()
+        self.client.start(LATER, CallSpec::short(), |args| args.u32(number)).unwrap()
     }
 
     fn answer_all(&self) {
@@ -138,6 +142,19 @@ fn messages_of_every_length_expect_them_whole() {
     }
 }
 
+/// The caller does not know how long the results are.
+#[test]
+fn long_results_of_unknown_length_arrive_from_calls_that_are_executed_once() {
+    let pair = Pair::start();
+    let lengths = [0, 100, 4000, 4200, 60_000];
+    for length in lengths {
+        let bytes = common::pattern(length as u32, length);
+        let echoed = echo(&pair.client, &bytes).map_err(|error| error.to_string());
+        assert_eq!(echoed, Ok(bytes), "{length}");
+    }
+    assert_eq!(pair.calls(), lengths.len() as u64);
+}
+
 #[test]
 fn data_items_go_both_ways_expect_their_bytes() {
     let pair = Pair::start();
@@ -145,7 +162,7 @@ fn data_items_go_both_ways_expect_their_bytes() {
     let mut item = pair.client.bulk(50_000).unwrap();
     fill_pattern(1, item.bytes_mut());
     let room = pair.client.bulk(40_000).unwrap();
-    let spec = CallSpec::new().argument(item).result_into(room);
+    let spec = CallSpec::short().argument(item).result_into(room);
     let encode = |args: &mut Encoder<'_>| {
         args.u32(1);
         args.u32(1);
@@ -168,9 +185,9 @@ fn data_items_go_both_ways_expect_their_bytes() {
 fn errors_come_to_the_caller() {
     let pair = Pair::start();
     let error = pair.client.call(DROP, nothing, |_| Ok(())).unwrap_err();
-    assert!(matches!(error, CallError::Accepted(AcceptStatus::SystemErr)), "{error}");
+    assert_eq!(error, CallError::Accepted(AcceptStatus::SystemErr));
     let error = pair.client.call(Procedure(99), nothing, |_| Ok(())).unwrap_err();
-    assert!(matches!(error, CallError::Accepted(AcceptStatus::ProcUnavail)), "{error}");
+    assert_eq!(error, CallError::Accepted(AcceptStatus::ProcUnavail));
     let error = pair.client.call(NULL, nothing, |results| results.u32().map(drop)).unwrap_err();
     assert!(matches!(error, CallError::Decode(_)), "{error}");
 }
@@ -178,18 +195,19 @@ fn errors_come_to_the_caller() {
 #[test]
 fn a_call_that_differs_from_its_spec_is_refused_at_once() {
     let pair = Pair::start();
-    let refused = pair.client.start(MIX, CallSpec::new(), |args| args.bulk()).unwrap_err();
+    let refused = pair.client.start(MIX, CallSpec::short(), |args| args.bulk()).unwrap_err();
     assert!(matches!(refused, Backpressure::Misuse(_)), "{refused}");
     wait_until("memory", || pair.client.bulk(1).is_some());
-    let spec = CallSpec::new().argument(pair.client.bulk(8).unwrap());
+    let spec = CallSpec::short().argument(pair.client.bulk(8).unwrap());
     let refused = pair.client.start(NULL, spec, nothing).unwrap_err();
     assert!(matches!(refused, Backpressure::Misuse(_)), "{refused}");
     let long = vec![0; 8 << 20];
-    let refused = pair.client.start(ECHO, CallSpec::new(), |args| args.opaque(&long)).unwrap_err();
+    let refused =
+        pair.client.start(ECHO, CallSpec::short(), |args| args.opaque(&long)).unwrap_err();
     assert!(matches!(refused, Backpressure::TooLarge { .. }), "{refused}");
     let mut nested = None;
-    let pending = pair.client.start(NULL, CallSpec::new(), |_| {
-        nested = pair.client.start(NULL, CallSpec::new(), nothing).err();
+    let pending = pair.client.start(NULL, CallSpec::short(), |_| {
+        nested = pair.client.start(NULL, CallSpec::short(), nothing).err();
     });
     assert!(matches!(nested, Some(Backpressure::Misuse(_))), "{nested:?}");
     pending.unwrap().wait().unwrap();
@@ -214,7 +232,7 @@ fn an_encoder_panics_expect_no_call_lost() {
 fn more_calls_than_configured_expect_back_pressure_and_then_room() {
     let pair = Pair::start();
     let mut pending: Vec<_> = (0..CALLS as u32).map(|number| pair.later(number)).collect();
-    let refused = pair.client.start(NULL, CallSpec::new(), nothing).unwrap_err();
+    let refused = pair.client.start(NULL, CallSpec::short(), nothing).unwrap_err();
     assert_eq!(refused, Backpressure::TooManyCalls);
     assert!(refused.is_transient());
     pair.wait_for_deferred(CALLS);
@@ -248,7 +266,7 @@ fn a_call_that_is_not_sent_in_time_was_not_started() {
     let pair = Pair::with(|raw| raw.rpc.credits = 1, &ConnectOptions::new());
     let first = pair.later(1);
     pair.wait_for_deferred(1);
-    let spec = CallSpec::new().deadline(Duration::from_millis(20));
+    let spec = CallSpec::short().deadline(Duration::from_millis(20));
     let error = pair.client.start(NULL, spec, nothing).unwrap().wait().unwrap_err();
     assert!(matches!(error, CallError::NotStarted(Backpressure::NoCredit)), "{error}");
     pair.answer_all();
@@ -266,7 +284,7 @@ fn dropped_calls_are_cancelled_expect_their_places_free() {
         drop(pending);
         let mut free = Vec::new();
         wait_until("the places of cancelled calls", || {
-            free.extend(pair.client.start(NULL, CallSpec::new(), nothing).ok());
+            free.extend(pair.client.start(NULL, CallSpec::short(), nothing).ok());
             free.len() == CALLS
         });
         free.into_iter().for_each(|call| drop(call.wait().unwrap()));
@@ -280,17 +298,21 @@ fn dropped_calls_are_cancelled_expect_their_places_free() {
     assert_eq!(echo(&pair.client, b"after all").unwrap(), b"after all");
 }
 
+/// A waker that counts.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl std::task::Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Future with a counting waker: woken once the answer is there, and not before.
 #[test]
 fn a_future_is_ready_when_its_answer_is_there() {
-    struct Count(AtomicUsize);
-    impl std::task::Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
     let pair = Pair::start();
-    let woken = Arc::new(Count(AtomicUsize::new(0)));
+    let woken = Arc::new(Count::default());
     let waker = Waker::from(Arc::clone(&woken));
     let mut context = Context::from_waker(&waker);
     let mut pending = pin!(pair.later(7));
@@ -320,18 +342,12 @@ fn tokio_awaits_many_calls_expect_all_answers() {
             .map(|number| {
                 let client = pair.client.clone();
                 tokio::spawn(async move {
-                    loop {
-                        let bytes = number.to_be_bytes();
-                        match client.start(ECHO, CallSpec::new(), |args| args.opaque(&bytes)) {
-                            Ok(pending) => {
-                                let mut answer = pending.await.unwrap();
-                                let bytes = answer.results().opaque(4).unwrap().try_into().unwrap();
-                                return u32::from_be_bytes(bytes);
-                            }
-                            Err(Backpressure::TooManyCalls) => tokio::task::yield_now().await,
-                            Err(refused) => panic!("{refused}"),
-                        }
-                    }
+                    let bytes = number.to_be_bytes();
+                    let encode = |args: &mut Encoder<'_>| args.opaque(&bytes);
+                    let pending = client.start_when_free(ECHO, CallSpec::short(), encode).await;
+                    let mut answer = pending.unwrap().await.unwrap();
+                    let bytes = answer.results().opaque(4).unwrap().try_into().unwrap();
+                    u32::from_be_bytes(bytes)
                 })
             })
             .collect();
@@ -348,7 +364,7 @@ fn tokio_awaits_many_calls_expect_all_answers() {
 #[cfg(not(sanitized))]
 #[test]
 fn tokio_gives_a_call_up_expect_its_place_free() {
-    let pair = Pair::with(|raw| raw.rpc.handle_calls = 1, &ConnectOptions::new());
+    let pair = Pair::with(|raw| raw.fixed.handle_calls = 1, &ConnectOptions::new());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let call = pair.later(1);
@@ -371,11 +387,11 @@ fn answers_come_to_a_queue_expect_their_tokens_and_a_readable_descriptor() {
         let tokens: BTreeSet<u64> = (0..4).map(|number| 10 * round + number).collect();
         for token in &tokens {
             let encode = |args: &mut Encoder<'_>| args.u32(*token as u32);
-            let spec = CallSpec::new();
+            let spec = CallSpec::short();
             pair.client.start_to_queue(&queue, Token(*token), LATER, spec, encode).unwrap();
         }
-        let full = pair.client.start_to_queue(&queue, Token(0), NULL, CallSpec::new(), nothing);
-        assert_eq!(full, Err(Backpressure::TooManyCalls));
+        let full = pair.client.start_to_queue(&queue, Token(0), NULL, CallSpec::short(), nothing);
+        assert_eq!(full, Err(Backpressure::AnswerQueueFull));
         pair.wait_for_deferred(4);
         assert!(queue.next().is_none() && queue.arm());
         assert!(!is_readable(Duration::ZERO));
@@ -428,7 +444,7 @@ fn a_queue_is_dropped_with_answers_expect_their_places_free() {
         let queue = AnswerQueue::new(CALLS).unwrap();
         for token in 0..CALLS as u64 {
             wait_until("a place", || {
-                let spec = CallSpec::new();
+                let spec = CallSpec::short();
                 pair.client.start_to_queue(&queue, Token(token), NULL, spec, nothing).is_ok()
             });
         }
@@ -449,12 +465,12 @@ fn a_function_runs_on_the_core_expect_it_to_start_further_calls() {
             let name = thread::current().name().unwrap_or_default().to_owned();
             lock(&threads).insert(name);
             lock(&heard).push((token, reply.unwrap().results().opaque(4).unwrap().to_vec()));
-            client.start_on_core(&last, Token(0), NULL, CallSpec::new(), nothing).unwrap();
+            client.start_on_core(&last, Token(0), NULL, CallSpec::short(), nothing).unwrap();
         })
     };
     for token in 0..8_u64 {
         let encode = |args: &mut Encoder<'_>| args.opaque(&[token as u8]);
-        let spec = CallSpec::new();
+        let spec = CallSpec::short();
         pair.client.start_on_core(&on_answer, Token(token), ECHO, spec, encode).unwrap();
     }
     wait_until("answers", || lock(&heard).len() == 8);
@@ -475,7 +491,7 @@ fn a_core_that_waits_for_itself_is_told() {
             *lock(&told) = client.call(NULL, nothing, |_| Ok(())).err();
         })
     };
-    pair.client.start_on_core(&on_answer, Token(1), NULL, CallSpec::new(), nothing).unwrap();
+    pair.client.start_on_core(&on_answer, Token(1), NULL, CallSpec::short(), nothing).unwrap();
     wait_until("the error", || lock(&told).is_some());
     let told = lock(&told).take();
     assert!(matches!(told, Some(CallError::NotStarted(Backpressure::Misuse(_)))), "{told:?}");
@@ -505,7 +521,7 @@ fn a_user_that_is_set_behind_a_waiting_call_is_not_the_users_of_that_call() {
     let mut pending = Vec::new();
     for user in [Some(&user), None, Some(&user)] {
         client.set_auth_sys(user).unwrap();
-        pending.push(client.start(WHO, CallSpec::new(), nothing).unwrap());
+        pending.push(client.start(WHO, CallSpec::short(), nothing).unwrap());
     }
     client.set_auth_sys(None).unwrap();
     let running = engine.start().unwrap();
@@ -528,7 +544,7 @@ fn a_function_panics_with_a_refused_call_expect_the_core_to_go_on() {
     let bad: Arc<OnAnswer> = Arc::new(|_: Token, reply: Result<Reply<'_>, CallError>| {
         panic!("on the core: {reply:?}");
     });
-    other.start_on_core(&bad, Token(0), NULL, CallSpec::new(), nothing).unwrap();
+    other.start_on_core(&bad, Token(0), NULL, CallSpec::short(), nothing).unwrap();
     wait_until("the panic", || pair.engine.panics().len() == 1);
     assert_eq!(echo(&pair.client, b"goes on").unwrap(), b"goes on");
 }
@@ -538,7 +554,7 @@ fn calls_before_the_connection_is_up_are_sent_when_it_is() {
     let (server, engine) = (Server::start(), Engine::new(valid(client_config())).unwrap());
     let options = ConnectOptions::new();
     let client = engine.connect(0, &server.address, PROGRAM, VERSION, &options).unwrap();
-    let pending = client.start(ECHO, CallSpec::new(), |args| args.opaque(b"early")).unwrap();
+    let pending = client.start(ECHO, CallSpec::short(), |args| args.opaque(b"early")).unwrap();
     assert!(!client.is_up());
     assert!(matches!(client.wait_up(Duration::ZERO), Err(ConnectError::TimedOut(_))));
     let running = engine.start().unwrap();
@@ -555,7 +571,7 @@ fn no_server_listens_expect_the_reason() {
     let running = engine.start().unwrap();
     let options = ConnectOptions::new();
     let client = engine.connect(0, &unique_address(), PROGRAM, VERSION, &options).unwrap();
-    let pending = client.start(NULL, CallSpec::new(), nothing).unwrap();
+    let pending = client.start(NULL, CallSpec::short(), nothing).unwrap();
     let error = client.wait_up(LIMIT).unwrap_err();
     assert!(matches!(error, ConnectError::Fabric(_)), "{error}");
     let error = pending.wait().unwrap_err();
@@ -602,7 +618,7 @@ fn replaced(mode: IdlePolicy, meanwhile: impl FnOnce(&Pair)) {
     let address = pair.server.address.clone();
     pair.server.engine.shutdown();
     wait_until("the loss", || !pair.client.is_up());
-    let pending = pair.client.start(ECHO, CallSpec::new(), |args| args.opaque(b"again")).unwrap();
+    let pending = pair.client.start(ECHO, CallSpec::short(), |args| args.opaque(b"again")).unwrap();
     meanwhile(&pair);
     let next = Server::at(&address);
     assert_eq!(pending.wait().unwrap().results().opaque(5).unwrap(), b"again");
@@ -634,7 +650,7 @@ fn handles_are_made_and_dropped_many_times_expect_room_for_the_next() {
             made.is_some()
         });
         let client = made.unwrap();
-        let pending = client.start(ECHO, CallSpec::new(), |args| args.u32(0));
+        let pending = client.start(ECHO, CallSpec::short(), |args| args.u32(0));
         match round % 3 {
             0 => drop((pending, client)),
             1 => {
@@ -656,10 +672,10 @@ fn a_call_was_given_up_expect_its_handle_to_go() {
     let options = ConnectOptions::new();
     let other = pair.engine.connect(0, &pair.server.address, PROGRAM, VERSION, &options).unwrap();
     other.wait_up(LIMIT).unwrap();
-    let spec = CallSpec::new().deadline(Duration::from_millis(200));
+    let spec = CallSpec::short().deadline(Duration::from_millis(200));
     let error = other.start(LATER, spec, |args| args.u32(1)).unwrap().wait().unwrap_err();
     assert!(matches!(error, CallError::TimedOut), "{error}");
-    drop((other.start(LATER, CallSpec::new(), |args| args.u32(2)).unwrap(), other));
+    drop((other.start(LATER, CallSpec::short(), |args| args.u32(2)).unwrap(), other));
     wait_until("the end of the connection", || pair.server.shared.downs() == 1);
 }
 
@@ -671,24 +687,43 @@ fn a_core_calls_itself_before_its_first_turn_expect_it_to_be_told() {
         core.context().connect("shm:none", PROGRAM, VERSION, &ConnectOptions::new()).unwrap();
     let error = client.call(NULL, nothing, |_| Ok(())).unwrap_err();
     assert!(matches!(error, CallError::NotStarted(Backpressure::Misuse(_))), "{error}");
-    let error = client.start(NULL, CallSpec::new(), nothing).unwrap().wait().unwrap_err();
+    let error = client.start(NULL, CallSpec::short(), nothing).unwrap().wait().unwrap_err();
     assert!(matches!(error, CallError::Cancelled), "{error}");
-    let pending = client.start(NULL, CallSpec::new(), nothing).unwrap();
+    let pending = client.start(NULL, CallSpec::short(), nothing).unwrap();
     drop(core);
     let error = pending.wait().unwrap_err();
-    assert!(matches!(error, CallError::Disconnected(DownCause::Local)), "{error}");
+    assert!(matches!(error, CallError::NotExecuted(DownCause::Local)), "{error}");
+}
+
+/// Nothing was sent, so that it is safe to call again.
+#[test]
+fn a_core_never_runs_expect_the_deadline_and_then_calls_that_were_not_executed() {
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let options = ConnectOptions::new();
+    let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
+    let spec = CallSpec::short().deadline(Duration::from_millis(20));
+    let error = client.start(NULL, spec, nothing).unwrap().wait().unwrap_err();
+    assert!(matches!(error, CallError::TimedOut), "{error}");
+    // A deadline that no clock reaches.
+    let spec = CallSpec::short().deadline(Duration::MAX);
+    let pending = client.start(NULL, spec, nothing).unwrap();
+    engine.shutdown();
+    let error = pending.wait().unwrap_err();
+    assert!(matches!(error, CallError::NotExecuted(DownCause::Local)), "{error}");
 }
 
 #[test]
 fn a_core_cannot_start_expect_calls_to_end_with_the_engine() {
     let engine = Engine::new(valid(client_config())).unwrap();
-    engine.serve(PROGRAM, VERSION, |_| -> fn(spinrpc::Call<'_>) { panic!("in a factory") });
+    engine
+        .serve(PROGRAM, VERSION, |_| -> fn(spinrpc::Call<'_>) { panic!("in a factory") })
+        .unwrap();
     let options = ConnectOptions::new();
     let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
-    let pending = client.start(NULL, CallSpec::new(), nothing).unwrap();
+    let pending = client.start(NULL, CallSpec::short(), nothing).unwrap();
     assert!(engine.start().is_err());
     let error = pending.wait().unwrap_err();
-    assert!(matches!(error, CallError::Disconnected(DownCause::Local)), "{error}");
+    assert!(matches!(error, CallError::NotExecuted(DownCause::Local)), "{error}");
 }
 
 #[test]
@@ -733,7 +768,7 @@ fn the_last_handle_is_dropped_on_the_core_expect_the_connection_closed() {
     let last = Mutex::new(Some(std::mem::replace(&mut pair.client, other)));
     let on_answer: Arc<OnAnswer> =
         Arc::new(move |_: Token, _: Result<Reply<'_>, CallError>| drop(lock(&last).take()));
-    pair.client.start_on_core(&on_answer, Token(0), NULL, CallSpec::new(), nothing).unwrap();
+    pair.client.start_on_core(&on_answer, Token(0), NULL, CallSpec::short(), nothing).unwrap();
     wait_until("the end of the connection", || pair.server.shared.downs() == 1);
     assert_eq!(echo(&pair.client, b"the other").unwrap(), b"the other");
 }
@@ -744,7 +779,7 @@ fn buffers_of_calls_that_end_go_back() {
     wait_until("memory", || pair.client.bulk(1).is_some());
     let count = || std::iter::from_fn(|| pair.client.bulk(1 << 20)).collect::<Vec<Bulk>>().len();
     let before = count();
-    let spec = CallSpec::new().argument(pair.client.bulk(1 << 20).unwrap());
+    let spec = CallSpec::short().argument(pair.client.bulk(1 << 20).unwrap());
     let error = pair.client.start(NULL, spec, |args| args.bulk()).unwrap().wait().unwrap_err();
     assert!(matches!(error, CallError::Accepted(AcceptStatus::GarbageArgs)), "{error}");
     wait_until("the buffer", || count() == before);

@@ -10,10 +10,10 @@ use common::raw::{RawPeer, Said, bytes_of};
 use common::{PROGRAM, Server, VERSION, pattern, small_with};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
-use spinrpc::config::RawConfig;
 use spinrpc::fabric::{Access, RemoteSlice, WrError};
 use spinrpc::sync::lock;
 use spinrpc::{DownCause, Procedure};
+use spinrpc_proto::profile::Profile;
 
 /// Types of messages (RFC 5666 section 4.1).
 const MSG: u32 = 0;
@@ -103,6 +103,41 @@ fn expect(peer: &mut RawPeer, what: &str, bytes: &[u8], deserves: Deserves) {
     }
 }
 
+/// Drafts of RFC 5666, section 4.1: the XID of the header "mirrors the XID in the RPC call header, and takes
+/// precedence". RFC 5666 has the two equal.
+#[test]
+fn of_two_xids_that_of_the_header_counts_under_the_drafts_alone() {
+    for profile in [Profile::Draft00, Profile::Draft03, Profile::Rfc5666, Profile::Rfc8166] {
+        let prefers_header = matches!(profile, Profile::Draft00 | Profile::Draft03);
+        let server = Server::with(small_with(|raw| raw.rpc.protocol = profile));
+        let mut peer = RawPeer::connect(&server.address);
+        let call = rpc_call(OTHER, ECHO, &[4, 0x6162_6364]);
+        let echoed = [&[HEADER, 1, 0, 0, 0, SUCCESS][..], &[4, 0x6162_6364]].concat();
+        peer.send_words(&message(HEADER, MSG, &NO_LISTS, &call));
+        let said = peer.hear().words();
+        match prefers_header {
+            true => assert_eq!((said[0], &said[7..]), (HEADER, &echoed[..]), "{profile:?}"),
+            false => assert_eq!(said[3..], [ERROR, ERR_CHUNK], "{profile:?}"),
+        }
+        let whole = peer.expose(&bytes_of(&call), Access::RemoteRead);
+        let lists = [&read_segment(0, whole)[..], &NO_LISTS].concat();
+        peer.send_words(&message(HEADER, NOMSG, &lists, &[]));
+        let mut said = peer.hear().words();
+        if profile == Profile::Draft00 {
+            assert_eq!(said, [HEADER, 1, 64, DONE], "section 3.6");
+            said = peer.hear().words();
+        }
+        match prefers_header {
+            true => assert_eq!((said[0], &said[7..]), (HEADER, &echoed[..]), "{profile:?}"),
+            false => assert_eq!(said[7..], [HEADER, 1, 0, 0, 0, GARBAGE_ARGS], "{profile:?}"),
+        }
+    }
+}
+
+/// XID of a transport header, and another one in its RPC message.
+const HEADER: u32 = 0x0102_0304;
+const OTHER: u32 = 0x0a0b_0c0d;
+
 /// Another client is served as if nothing had happened.
 #[track_caller]
 fn others_are_served(server: &Server) {
@@ -164,7 +199,7 @@ fn every_message_type_gets_what_it_deserves() {
 
 #[test]
 fn chunk_lists_beyond_reason_are_answered_with_err_chunk() {
-    let server = Server::start();
+    let server = Server::with(small_with(|raw| raw.rpc.max_segments = 16));
     let mut peer = RawPeer::connect(&server.address);
     let reads = |segments: &[[u32; 6]]| [&segments.concat()[..], &NO_LISTS].concat();
     let distinct: Vec<_> = (0..9).map(|k| read_segment(40 + 64 * k, NOWHERE)).collect();
@@ -338,30 +373,6 @@ fn calls_beyond_the_grant_are_answered_with_an_rpc_error() {
     for _ in 0..64 {
         assert_eq!(*peer.hear().words().last().unwrap(), SUCCESS);
     }
-}
-
-/// Its connection has a receive for each of the slots that it may use, and no more than those to refuse calls with.
-#[test]
-fn calls_beyond_the_grant_of_an_idle_connection_are_answered_with_an_rpc_error() {
-    let few = |raw: &mut RawConfig| (raw.rpc.credits_idle, raw.rpc.credits_shared) = (2, 0);
-    let server = Server::with(small_with(few));
-    let mut peer = RawPeer::connect(&server.address);
-    for xid in 0..80 {
-        peer.send_words(&message(xid, MSG, &NO_LISTS, &rpc_call(xid, LATER, &[xid])));
-    }
-    for xid in 2..80 {
-        let words = peer.hear().words();
-        assert_eq!((words[0], words[2]), (xid, 2), "{words:?}");
-        assert_eq!(words[7..], [words[0], 1, 0, 0, 0, SYSTEM_ERR]);
-    }
-    others_are_served(&server);
-    while let Some((_, deferred)) = server.shared.pop() {
-        deferred.reply(|_| {});
-    }
-    for _ in 0..2 {
-        assert_eq!(*peer.hear().words().last().unwrap(), SUCCESS);
-    }
-    server.wait_for("78 refusals", |stats| stats.calls_refused == 78);
 }
 
 #[test]

@@ -7,13 +7,15 @@ mod common;
 
 use common::caller::{SharedHeard, all_words, recorder};
 use common::program::{LATER, NULL, Shared};
-use common::raw::{RawListener, RawPeer, Said};
+use common::raw::{RawListener, RawPeer, Said, bytes_of};
 use common::two_way::connections;
 use common::{LIMIT, PROGRAM, VERSION, serve, small_with, unique_address, valid, wait_until};
-use spinrpc::config::RawConfig;
+use spinrpc::config::{ConfigRole, RawConfig};
+use spinrpc::fabric::{Access, RemoteSlice};
 use spinrpc::{
     CallError, CallSpec, Client, ConnectOptions, Core, DownCause, Engine, ReverseOptions, Token,
 };
+use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::RdmaError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,9 +59,14 @@ struct AtServer {
 impl AtServer {
     #[track_caller]
     fn connect(options: &ConnectOptions) -> Self {
+        Self::connect_by(config(), options)
+    }
+
+    #[track_caller]
+    fn connect_by(raw: RawConfig, options: &ConnectOptions) -> Self {
         let address = unique_address();
         let listener = RawListener::at(&address);
-        let engine = Engine::new(valid(config())).unwrap();
+        let engine = Engine::new(valid(raw)).unwrap();
         let shared = serve(&engine);
         let mut core = engine.core(0).unwrap();
         let heard = SharedHeard::default();
@@ -96,7 +103,7 @@ impl AtServer {
 
     /// Starts a call forward; its XID.
     fn start(&mut self, token: u64) -> u32 {
-        self.client.call(NULL, Token(token), &mut CallSpec::new(), |_| {}).unwrap();
+        self.client.call(NULL, Token(token), &mut CallSpec::short(), |_| {}).unwrap();
         self.hear()[0]
     }
 
@@ -144,6 +151,33 @@ fn call_in_reverse_with_the_xid_of_a_call_in_flight_expect_both_answered() {
     assert_eq!(words[7..], [ours, 1, 0, 0, 0, 0]);
     pair.peer.send_words(&reply(ours, 0));
     assert!(matches!(pair.next_reply(), (7, Ok(_))));
+}
+
+/// The same of a long call, where a reply may come in a Read chunk, too (RFC 5666 section 5.2): this one has a Reply chunk, of
+/// which the call in flight has none.
+#[test]
+fn long_call_in_reverse_with_the_xid_of_a_call_in_flight_expect_both_answered_under_older_rules() {
+    for profile in [Profile::Rfc5666, Profile::Draft03] {
+        let mut raw = config();
+        (raw.rpc.protocol, raw.rpc.ccp) = (profile, ConfigRole::Off);
+        let options = ConnectOptions::new().take_reverse_calls();
+        let mut pair = AtServer::connect_by(raw, &options);
+        let ours = pair.start(7);
+        let call = bytes_of(&call(ours, NULL.0, &[])[7..]);
+        let message = words_of(pair.peer.expose_kept(&call, Access::RemoteRead));
+        let room = words_of(pair.peer.expose_kept(&[0; 512], Access::RemoteWrite));
+        let header = [ours, 1, 64, NOMSG, 1, 0];
+        pair.peer.send_words(&[&header[..], &message, &[0, 0, 1, 1], &room].concat());
+        let words = pair.hear();
+        assert_eq!((words[0], &words[words.len() - 6..]), (ours, &[ours, 1, 0, 0, 0, 0][..]));
+        pair.peer.send_words(&reply(ours, 0));
+        assert!(matches!(pair.next_reply(), (7, Ok(_))), "{profile:?}");
+    }
+}
+
+/// A segment: key, length, offset.
+fn words_of(slice: RemoteSlice) -> [u32; 4] {
+    [slice.handle, slice.length, (slice.offset >> 32) as u32, slice.offset as u32]
 }
 
 /// RFC 5666 section 3.3: calls beyond the grant may be refused with an RPC error.
@@ -212,7 +246,7 @@ fn call_in_reverse_with_another_credit_word_expect_the_forward_grant_unchanged()
 #[test]
 fn call_in_reverse_with_a_key_that_is_none_expect_the_connection_closed() {
     let mut pair = AtServer::taking();
-    pair.client.call(NULL, Token(7), &mut CallSpec::new(), |_| {}).unwrap();
+    pair.client.call(NULL, Token(7), &mut CallSpec::short(), |_| {}).unwrap();
     let words = [5, 1, 64, NOMSG, 1, 0, 0xdead, 100, 0, 0, 0, 0, 0];
     pair.peer.send_words(&words);
     let (token, end) = pair.next_reply();
@@ -290,16 +324,25 @@ impl AtClient {
 #[test]
 fn answer_a_call_in_reverse_with_an_error_expect_it_failed_and_forward_calls_served() {
     let mut pair = AtClient::connect();
-    let xid = pair.start(3, &mut CallSpec::new());
+    let xid = pair.start(3, &mut CallSpec::short());
     pair.peer.send_words(&[xid, 1, 64, ERROR, ERR_CHUNK]);
     assert!(matches!(pair.next_reply(), (3, Err(CallError::Rdma(RdmaError::Chunk)))));
     pair.expect_alive();
 }
 
+/// RFC 8167 section 5: a client need not take chunks in reverse, and that of Linux takes none, needed or not.
+#[test]
+fn call_in_reverse_with_results_of_unknown_length_expect_no_chunk_offered() {
+    let mut pair = AtClient::connect();
+    let xid = pair.start(3, &mut CallSpec::new());
+    pair.peer.send_words(&reply(xid, 0));
+    assert!(matches!(pair.next_reply(), (3, Ok(_))));
+}
+
 #[test]
 fn answer_calls_in_reverse_that_there_are_not_expect_silence() {
     let mut pair = AtClient::connect();
-    let xid = pair.start(3, &mut CallSpec::new());
+    let xid = pair.start(3, &mut CallSpec::short());
     for message in [
         reply(xid.wrapping_add(1), 0),
         vec![xid.wrapping_add(1), 1, 64, ERROR, ERR_CHUNK],
@@ -318,7 +361,7 @@ fn answer_calls_in_reverse_that_there_are_not_expect_silence() {
 #[test]
 fn answer_a_call_in_reverse_with_a_read_list_expect_the_connection_closed() {
     let mut pair = AtClient::connect();
-    let xid = pair.start(3, &mut CallSpec::new());
+    let xid = pair.start(3, &mut CallSpec::short());
     let lists = [1, 40, 9, 100, 0, 0, 0, 0, 0];
     let words = [&[xid, 1, 64, MSG], &lists[..], &[xid, 1, 0, 0, 0, 0]].concat();
     pair.peer.send_words(&words);
@@ -337,11 +380,11 @@ fn answer_a_call_in_reverse_with_a_read_list_expect_the_connection_closed() {
 #[test]
 fn never_answer_expect_deadlines_and_forward_calls_served() {
     let mut pair = AtClient::connect();
-    let xid = pair.start(3, &mut CallSpec::new().deadline(Duration::from_millis(20)));
+    let xid = pair.start(3, &mut CallSpec::short().deadline(Duration::from_millis(20)));
     assert!(matches!(pair.next_reply(), (3, Err(CallError::TimedOut))));
     (0..100).for_each(|_| pair.expect_alive());
     // The late reply brings the credit back.
     pair.peer.send_words(&reply(xid, 0));
     pair.expect_alive();
-    pair.start(4, &mut CallSpec::new());
+    pair.start(4, &mut CallSpec::short());
 }

@@ -6,10 +6,8 @@ mod common;
 
 use common::program::NULL;
 use common::two_way::poll_until;
-use common::{PROGRAM, VERSION, device, small_with, unique_address, valid};
+use common::{PROGRAM, VERSION, small_with, unique_address, valid};
 use spinrpc::config::{Config, IdlePolicy, RawConfig};
-use spinrpc::mem::BufPool;
-use spinrpc::mem::budget::Budget;
 use spinrpc::{
     Call, CallError, CallSpec, Client, Core, CoreContext, Engine, Reply, ReplyHandler, Service,
     Token,
@@ -22,10 +20,6 @@ const IDLE_PAGES: u64 = 3;
 /// Enough that what the process takes anyway does not count.
 const CONNECTIONS: u64 = 400;
 const PAGE_KIB: u64 = 4;
-/// Messages of an idle connection over a device, at a server that grants it two calls: four receives. With one, the grant
-/// would rise with the call that each connection makes here.
-const IDLE_PINNED_PAGES: u64 = 4;
-const CONNECTIONS_OVER_DEVICE: u64 = 8;
 
 /// Keeps nothing of what it hears.
 struct Quiet;
@@ -53,7 +47,7 @@ struct Ends {
 impl Ends {
     fn new(config: Config) -> Self {
         let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
-        there.serve(PROGRAM, VERSION, |_: &CoreContext| Quiet);
+        there.serve(PROGRAM, VERSION, |_: &CoreContext| Quiet).unwrap();
         let address = unique_address();
         there.listen(&address).unwrap();
         let (near, far) = (here.core(0).unwrap(), there.core(0).unwrap());
@@ -73,7 +67,7 @@ impl Ends {
     fn call(&mut self, client: usize, calls: u64) {
         let client = &self.clients[client];
         for _ in 0..calls {
-            client.call(NULL, Token(0), &mut CallSpec::new(), |_| {}).unwrap();
+            client.call(NULL, Token(0), &mut CallSpec::short(), |_| {}).unwrap();
             poll_until(&mut self.near, &mut self.far, "a reply", || client.in_flight() == 0);
         }
     }
@@ -102,54 +96,8 @@ fn rings_kib() -> u64 {
     proportional_kib("memfd:spinrpc-connection")
 }
 
-/// Memory that is pinned for devices, as the kernel counts it: once for each registration.
-fn pinned_pages() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let pinned = status.lines().find_map(|line| line.strip_prefix("VmPin:")).unwrap();
-    pinned.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() / PAGE_KIB
-}
-
-/// Pages that each of several idle connections pins, both ends together.
-fn pages_pinned_by_idle(config: Config) -> u64 {
-    let mut ends = Ends::new(config);
-    ends.connect(1);
-    let before = pinned_pages();
-    ends.connect(CONNECTIONS_OVER_DEVICE);
-    (pinned_pages() - before) / CONNECTIONS_OVER_DEVICE
-}
-
-/// Pages for all messages of a connection whose grant is fixed.
-fn pages_for_messages(config: &Config) -> u64 {
-    let sends = config.requester_send_budget().total().max(config.responder_send_budget().total());
-    let receives = config.recv_budget().total() as usize;
-    let bytes = BufPool::region_bytes(config.recv_buffer_bytes(), receives).unwrap()
-        + BufPool::region_bytes(config.send_buffer_bytes(), sends as usize).unwrap();
-    bytes.div_ceil(PAGE_KIB as usize * 1024) as u64
-}
-
-/// The rest, which is the client's and the memory of the cores, is the same whatever the server grants.
-fn expect_only_receives_pinned() {
-    let config = |credits_idle| {
-        valid(small_with(|raw: &mut RawConfig| {
-            raw.poll.mode = IdlePolicy::Busy;
-            raw.rpc.credits_idle = credits_idle;
-            // A connection without calls in reverse needs no memory of its own to expose.
-            (raw.mem.arena_mib, raw.verbs.arena_mib) = (2, 2);
-        }))
-    };
-    let fixed = pages_pinned_by_idle(config(64));
-    let by_use = pages_pinned_by_idle(config(2));
-    let for_messages = pages_for_messages(&config(64));
-    println!("pages: {fixed} and {by_use}, {for_messages} of them for messages with a fixed grant");
-    assert_eq!(fixed - by_use, for_messages - IDLE_PINNED_PAGES);
-}
-
 #[test]
 fn idle_connections_hold_few_pages_and_one_that_is_used_has_all_of_its_rings() {
-    if device().is_some() {
-        // Devices have no rings in memory that is shared.
-        return expect_only_receives_pinned();
-    }
     let mut ends =
         Ends::new(valid(small_with(|raw: &mut RawConfig| raw.poll.mode = IdlePolicy::Busy)));
     // What comes with the first ones, as threads and tables of the cores.

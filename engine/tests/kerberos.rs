@@ -47,7 +47,7 @@ fn connect(address: &str, options: &ConnectOptions) -> Caller<Vec<u8>> {
 fn serve(home: &Home) -> (Running, String) {
     let server = AcceptorOptions::new().keytab(home.path("nfs.keytab")).service("nfs");
     let engine = Engine::new(valid(small())).unwrap();
-    engine.serve(PROGRAM, VERSION, |_| Who);
+    engine.serve(PROGRAM, VERSION, |_| Who).unwrap();
     let acceptor = GssAcceptor::new(Kerberos::acceptor(server).unwrap());
     engine.gss(acceptor.require(GssService::None)).unwrap();
     let address = unique_address();

@@ -20,6 +20,7 @@ use spinrpc::{
 };
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -32,6 +33,13 @@ const ADDRESS: &str = "SPINRPC_TEST_ADDRESS";
 const ROUNDS: u32 = 20;
 /// Time that a survivor may take to notice. A sanitized process takes longer to end.
 const NOTICE: Duration = Duration::from_secs(if cfg!(sanitized) { 5 } else { 1 });
+
+/// Expects survivors to have noticed in time. In a few rounds a thread may have been paused.
+#[track_caller]
+fn expect_noticed(mut times: Vec<Duration>) {
+    times.sort_unstable();
+    assert!(times[times.len() * 3 / 4] < NOTICE, "noticed after {times:?}");
+}
 
 /// Tests here count descriptors and mappings of the process: one at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -156,14 +164,14 @@ impl Load {
             let token = self.state.borrow().next;
             let started = match token % 8 {
                 _ if (1..=self.open_calls).contains(&token) => {
-                    let spec = &mut CallSpec::new().no_deadline();
+                    let spec = &mut CallSpec::short().no_deadline();
                     self.client.call(LATER, Token(token), spec, |args| args.u32(0)).is_ok()
                 }
                 0 => self.mix(token, vec![70_000], vec![]),
                 1 => self.mix(token, vec![], vec![90_000]),
                 2 => self.mix(token, vec![5000, 5000], vec![5000]),
                 _ => {
-                    let spec = &mut CallSpec::new();
+                    let spec = &mut CallSpec::short();
                     let encode = |args: &mut Encoder<'_>| args.opaque(&[7; 100]);
                     self.client.call(ECHO, Token(token), spec, encode).is_ok()
                 }
@@ -256,24 +264,53 @@ impl Holdings {
     }
 }
 
-#[track_caller]
-fn expect_back(earlier: &Holdings) {
-    let end = Instant::now() + LIMIT;
-    while !Holdings::now().is_back_to(earlier) {
-        let now = Holdings::now();
-        assert!(Instant::now() < end, "held before: {earlier:?}, and still: {now:?}");
-        std::thread::yield_now();
+/// Holdings of this process after the first round, in which what stays is allocated: buffers of the allocator,
+/// thread-local data.
+#[derive(Default)]
+struct Kept {
+    before: Option<Holdings>,
+    larger: u32,
+}
+
+impl Kept {
+    /// Waits until no more is held than after the first round. The address space alone may be larger after one or two of
+    /// the others: a thread that started late has a stack, and a part of the allocator's memory.
+    #[track_caller]
+    fn expect_back(&mut self) {
+        let Some(before) = &mut self.before else {
+            self.before = Some(Holdings::now());
+            return;
+        };
+        let end = Instant::now() + LIMIT;
+        let mut now = Holdings::now();
+        while !now.is_back_to(before) && Instant::now() < end {
+            std::thread::yield_now();
+            now = Holdings::now();
+        }
+        if !now.is_back_to(before) {
+            let is_larger = Holdings { size_kb: before.size_kb, ..now }.is_back_to(before);
+            assert!(is_larger && self.larger < 2, "held before: {before:?}, and still: {now:?}");
+            (self.larger, before.size_kb) = (self.larger + 1, now.size_kb);
+        }
     }
 }
 
-#[track_caller]
-fn expect_nothing_left_in_dev_shm() {
-    let names = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
-    let left: Vec<_> = names
-        .map(|entry| entry.file_name())
-        .filter(|name| name.to_string_lossy().contains("spinrpc"))
-        .collect();
-    assert!(left.is_empty(), "{left:?}");
+/// What lay in `/dev/shm` when a test began: whatever else runs on the host, or was killed there, may have left it.
+struct SharedMemoryFiles(BTreeSet<OsString>);
+
+impl SharedMemoryFiles {
+    fn now() -> Self {
+        let files = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+        Self(files.map(|file| file.file_name()).collect())
+    }
+
+    #[track_caller]
+    fn expect_none_left_by_us(&self) {
+        let named_by_us = |name: &&OsString| name.to_string_lossy().contains("spinrpc");
+        let now = Self::now().0;
+        let left: Vec<_> = now.difference(&self.0).filter(named_by_us).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
 }
 
 /// Random moments, from a seed that a failure shows.
@@ -296,28 +333,26 @@ impl Moments {
 #[test]
 fn kill_the_server_under_load_expect_every_call_ended_and_the_other_server_served() {
     let _alone = alone();
+    let files = SharedMemoryFiles::now();
     let mut moments = Moments::new();
     let engine = Engine::new(valid(client_config())).unwrap();
     let mut core = engine.core(0).unwrap();
     let other_address = unique_address();
     let _other = Other::start("server", &other_address);
     let other = Load::connect(&mut core, &other_address);
-    // Resources that stay are allocated in the first round: buffers of the allocator, thread-local
-    // data.
-    let mut before = None;
+    let (mut kept, mut noticed) = (Kept::default(), Vec::new());
     for round in 0..=ROUNDS {
-        kill_one_server(&mut core, &other, moments.next());
-        match &before {
-            None => before = Some(Holdings::now()),
-            Some(before) => expect_back(before),
-        }
+        noticed.push(kill_one_server(&mut core, &other, moments.next()));
+        kept.expect_back();
         assert_eq!(engine.stats(0).unwrap().connections_closed, u64::from(round) + 1);
     }
-    expect_nothing_left_in_dev_shm();
+    expect_noticed(noticed);
+    files.expect_none_left_by_us();
 }
 
+/// Time that the survivor took to notice.
 #[track_caller]
-fn kill_one_server(core: &mut spinrpc::Core, other: &Load, calls: u64) {
+fn kill_one_server(core: &mut spinrpc::Core, other: &Load, calls: u64) -> Duration {
     let address = unique_address();
     let mut victim = Other::start("server", &address);
     let load = Load::connect(core, &address);
@@ -327,7 +362,7 @@ fn kill_one_server(core: &mut spinrpc::Core, other: &Load, calls: u64) {
     victim.child.kill().unwrap();
     let killed = Instant::now();
     run_core(core, "the end of the connection", || load.state.borrow().down.is_some());
-    assert!(killed.elapsed() < NOTICE, "noticed after {:?}", killed.elapsed());
+    let noticed = killed.elapsed();
     let (cause, in_flight) = load.state.borrow_mut().down.take().unwrap();
     assert_eq!(cause, DownCause::PeerDied);
     let state = load.state.borrow();
@@ -336,17 +371,19 @@ fn kill_one_server(core: &mut spinrpc::Core, other: &Load, calls: u64) {
     let served = other.ended();
     other.fill();
     run_core(core, "calls to the other server", || other.ended() >= served + 200);
+    noticed
 }
 
 #[test]
 fn kill_a_client_under_load_expect_everything_freed_and_the_others_served() {
     let _alone = alone();
+    let files = SharedMemoryFiles::now();
     let mut moments = Moments::new();
     let server = Server::start();
     let mut caller: Caller<MixAnswer> = Caller::connect(&server.address, MixCall::read);
     let mut count = open(&mut caller.core, &server.address, common::caller::all_words).unwrap();
     let sizes = [8000_u32, 100_000, 1 << 20];
-    let mut before = None;
+    let (mut free_before, mut kept, mut noticed) = (None, Kept::default(), Vec::new());
     for round in 0..=ROUNDS {
         let mut victim = Other::start("client", &server.address);
         let began = server.stats().calls_received;
@@ -355,28 +392,25 @@ fn kill_a_client_under_load_expect_everything_freed_and_the_others_served() {
         victim.kill();
         let killed = Instant::now();
         wait_until("the end at the server", || server.shared.downs() == round as usize + 1);
-        assert!(killed.elapsed() < NOTICE, "noticed after {:?}", killed.elapsed());
+        noticed.push(killed.elapsed());
         assert_eq!(server.shared.last_down(), Some(DownCause::PeerDied));
         let call = MixCall { seed: round, arguments: vec![9000], tail: 100, ..MixCall::default() };
         call.start(&caller.client, 1).unwrap();
         call.check(&caller.reply().unwrap());
         let free = sizes.map(|size| free_blocks(&mut caller.core, &mut count, size));
-        match &before {
-            None => before = Some((free, Holdings::now())),
-            Some((free_before, before)) => {
-                assert_eq!(free, *free_before, "blocks of the server's core, round {round}");
-                expect_back(before);
-            }
-        }
+        let free_before = *free_before.get_or_insert(free);
+        assert_eq!(free, free_before, "blocks of the server's core, round {round}");
+        kept.expect_back();
     }
-    expect_nothing_left_in_dev_shm();
+    expect_noticed(noticed);
+    files.expect_none_left_by_us();
 }
 
 type Counter = (Client, common::caller::SharedHeard<Vec<u32>>);
 
 fn free_blocks(core: &mut spinrpc::Core, (client, heard): &mut Counter, size: u32) -> u32 {
     let encode = |args: &mut Encoder<'_>| args.u32(size);
-    client.call(FREE_BLOCKS, Token(0), &mut CallSpec::new(), encode).unwrap();
+    client.call(FREE_BLOCKS, Token(0), &mut CallSpec::short(), encode).unwrap();
     run_core(core, "a count", || !heard.borrow().replies.is_empty());
     heard.borrow_mut().replies.pop().unwrap().1.unwrap()[0]
 }

@@ -34,7 +34,7 @@ impl ReplyHandler for Next {
         if token == 1 {
             assert!(reply.is_ok(), "the first reply was there before the deadline");
             self.1.began.set(Some(Instant::now()));
-            let spec = &mut CallSpec::new();
+            let spec = &mut CallSpec::short();
             self.0.call(common::program::NULL, Token(2), spec, |_| {}).unwrap();
         } else {
             self.1.ended.set(Some((Instant::now(), reply.is_ok())));
@@ -56,7 +56,7 @@ fn a_call_of_a_handler_has_all_its_time_although_the_application_was_away() {
     let client =
         near.connect(&address, PROGRAM, VERSION, |client| Next(client, of_handler)).unwrap();
     poll_until(&mut near, &mut far, "the connection", || client.is_up());
-    client.call(common::program::NULL, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+    client.call(common::program::NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
     far.run_until(|| there.stats(0).unwrap().replies_sent >= 2);
     // The reply is here in time, but the thread that holds the core has something else to do.
     std::thread::sleep(TIMEOUT);
@@ -98,13 +98,15 @@ fn a_deadline_comes_beside_calls_that_never_pause() {
             client
         });
         (0..first_turns).for_each(|_| _ = near.poll_once());
-        let spec = &mut CallSpec::new().deadline(Duration::from_millis(20));
+        let spec = &mut CallSpec::short().deadline(Duration::from_millis(20));
         clients[1].call(common::program::LATER, Token(1), spec, |args| args.u32(1)).unwrap();
         let began = Instant::now();
         while ends[1].0[1].get() == 0 {
             assert!(began.elapsed() < LIMIT, "no end, with {first_turns} turns before");
             let replies = ends[0].0[0].get();
-            clients[0].call(common::program::NULL, Token(2), &mut CallSpec::new(), |_| {}).unwrap();
+            clients[0]
+                .call(common::program::NULL, Token(2), &mut CallSpec::short(), |_| {})
+                .unwrap();
             // A turn without a message, and one with the reply.
             while ends[0].0[0].get() == replies {
                 near.poll_once();
@@ -131,7 +133,7 @@ fn a_silent_connection_is_soon_heard_beside_calls_that_never_pause() {
         client
     });
     let call = |client: &Client| {
-        client.call(common::program::NULL, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+        client.call(common::program::NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
     };
     let mut round = || {
         call(&clients[0]);

@@ -162,12 +162,12 @@ fn panicking(call: Call<'_>) {
 fn a_handler_that_panics_counts_once_and_the_next_call_counts_too() {
     for once in [false, true] {
         let raw = small_with(|raw| {
-            (raw.rpc.reply_cache_clients, raw.rpc.on_panic) = (2, OnPanic::Answer);
+            (raw.rpc.reply_cache_mib, raw.rpc.on_panic) = (1, OnPanic::Answer);
         });
         let engine = Engine::new(valid(raw)).unwrap();
         match once {
             true => engine.serve_once(PROGRAM, VERSION, |_| panicking).unwrap(),
-            false => engine.serve(PROGRAM, VERSION, |_| panicking),
+            false => engine.serve(PROGRAM, VERSION, |_| panicking).unwrap(),
         }
         let mut it = Measured::start(Server::started(engine, Default::default()));
         it.counts();
@@ -245,7 +245,7 @@ impl Service for Polls {
 #[test]
 fn a_service_that_is_measured_polls_and_hears_of_connections() {
     let engine = Engine::new(valid(small())).unwrap();
-    engine.serve(PROGRAM, VERSION, |_| Polls::default());
+    engine.serve(PROGRAM, VERSION, |_| Polls::default()).unwrap();
     let mut it = Measured::start(Server::started(engine, Default::default()));
     it.counts();
     let other = Caller::connect(&it.server.address, all_words);

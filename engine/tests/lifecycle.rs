@@ -14,7 +14,8 @@ use rustix::process::geteuid;
 use spinrpc::config::{CoreList, Host};
 use spinrpc::sys::affinity::{CpuSet, allowed, pin_current_thread};
 use spinrpc::{
-    Backpressure, Call, CallSpec, ConnectionEvent, Engine, Procedure, Token, blocking, spawn_helper,
+    Backpressure, Call, CallSpec, ConnectionEvent, Engine, EngineError, Procedure, Program, Token,
+    blocking, spawn_helper,
 };
 use std::cell::RefCell;
 use std::error::Error;
@@ -89,11 +90,13 @@ fn a_thread_that_was_pinned_elsewhere_since_stays_there() {
 fn cpus_of_factory_threads(config: spinrpc::Config) -> CpuSet {
     let engine = Engine::new(config).unwrap();
     let (report, reports) = mpsc::channel();
-    engine.serve(PROGRAM, VERSION, move |_| {
-        let report = report.clone();
-        thread::spawn(move || report.send(allowed().unwrap()).unwrap());
-        |call: Call<'_>| call.reply(|_| {})
-    });
+    engine
+        .serve(PROGRAM, VERSION, move |_| {
+            let report = report.clone();
+            thread::spawn(move || report.send(allowed().unwrap()).unwrap());
+            |call: Call<'_>| call.reply(|_| {})
+        })
+        .unwrap();
     let running = engine.start().unwrap();
     let cpus = reports.recv().unwrap();
     engine.shutdown();
@@ -121,7 +124,7 @@ fn a_core_goes_on_when_the_last_handle_of_its_engine_is_dropped() {
     let mut core = engine.core(0).unwrap();
     drop(engine);
     let (client, heard) = open(&mut core, &server.address, all_words).unwrap();
-    client.call(ECHO, spinrpc::Token(1), &mut spinrpc::CallSpec::new(), |_| {}).unwrap();
+    client.call(ECHO, spinrpc::Token(1), &mut spinrpc::CallSpec::short(), |_| {}).unwrap();
     common::caller::run_core(&mut core, "a reply", || heard.borrow().replies.len() == 1);
     drop(core);
     server.stop();
@@ -160,16 +163,18 @@ fn helpers_of_a_handler_keep_off_the_cores_that_poll() {
     let config = valid(small_with(|raw| raw.cores.list = CoreList::Cpus(vec![cpu])));
     let engine = Engine::new(config).unwrap();
     let (report, reports) = mpsc::channel();
-    engine.serve(PROGRAM, VERSION, move |_| {
-        let report = report.clone();
-        move |call: Call<'_>| {
-            call.reply(|_| {});
+    engine
+        .serve(PROGRAM, VERSION, move |_| {
             let report = report.clone();
-            let tell =
-                move || report.send((thread::current().name().map(str::to_owned), allowed()));
-            drop(spawn_helper("helper", tell).unwrap());
-        }
-    });
+            move |call: Call<'_>| {
+                call.reply(|_| {});
+                let report = report.clone();
+                let tell =
+                    move || report.send((thread::current().name().map(str::to_owned), allowed()));
+                drop(spawn_helper("helper", tell).unwrap());
+            }
+        })
+        .unwrap();
     let address = unique_address();
     engine.listen(&address).unwrap();
     let running = engine.start().unwrap();
@@ -290,7 +295,7 @@ fn a_client_is_kept_after_its_core_expect_the_memory_given_back() {
     assert!(mapped_rings() >= 2, "both ends are here");
     drop((core, engine));
     server.stop();
-    assert!(client.call(Procedure(0), Token(1), &mut CallSpec::new(), |_| {}).is_err());
+    assert!(client.call(Procedure(0), Token(1), &mut CallSpec::short(), |_| {}).is_err());
     wait_until("rings that are not mapped any more", || mapped_rings() == 0);
 }
 
@@ -300,7 +305,7 @@ fn an_encoder_drops_its_core_expect_its_call_refused() {
     let server = Server::start();
     let Caller { client, core, .. } = Caller::connect(&server.address, all_words);
     let mut core = Some(core);
-    let spec = &mut CallSpec::new();
+    let spec = &mut CallSpec::short();
     let started = client.call(Procedure(0), Token(1), spec, |_| drop(core.take()));
     assert_eq!(started, Err(Backpressure::Down));
     assert!(!client.is_up());
@@ -312,7 +317,7 @@ fn a_core_ends_expect_all_that_it_counted_in_the_statistics() {
     let _alone = alone();
     let server = Server::start();
     let Caller { client, heard, mut core, engine } = Caller::connect(&server.address, all_words);
-    client.call(Procedure(0), Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+    client.call(Procedure(0), Token(1), &mut CallSpec::short(), |_| {}).unwrap();
     let end = Instant::now() + LIMIT;
     while heard.borrow().replies.is_empty() && Instant::now() < end {
         core.poll_once();
@@ -321,4 +326,53 @@ fn a_core_ends_expect_all_that_it_counted_in_the_statistics() {
     let counted = engine.stats(0).unwrap();
     // With the call that a connection begins with.
     assert_eq!((counted.calls_sent, counted.replies_received), (2, 2));
+}
+
+fn is_misuse<T>(result: Result<T, EngineError>) -> bool {
+    matches!(result, Err(EngineError::ApiMisuse(_)))
+}
+
+#[test]
+fn a_second_start_is_refused_and_the_cores_go_on() {
+    let _alone = alone();
+    let server = Server::start();
+    let mut client =
+        blocking::Client::connect_with(valid(small()), &server.address, PROGRAM, VERSION).unwrap();
+    assert!(is_misuse(server.engine.start()));
+    assert!(is_misuse(server.engine.run()));
+    assert!(is_misuse(server.engine.core(0)));
+    assert!(!server.engine.is_shut_down());
+    client.call(ECHO, |args| args.opaque(b"on"), |_| Ok(())).unwrap();
+    drop(client);
+    server.stop();
+}
+
+/// Of the cores that a refused start came to before it was refused, each can still be started.
+#[test]
+fn a_start_after_one_core_was_started_takes_no_other() {
+    let _alone = alone();
+    let cpus = allowed().unwrap().iter().take(2).collect::<Vec<_>>();
+    let last = cpus.len() - 1;
+    let config = valid(small_with(|raw| raw.cores.list = CoreList::Cpus(cpus)));
+    let engine = Engine::new(config).unwrap();
+    let core = engine.core(last).unwrap();
+    assert!(is_misuse(engine.start()));
+    assert!(!engine.is_shut_down());
+    (0..last).for_each(|index| drop(engine.core(index).unwrap()));
+    drop(core);
+}
+
+#[test]
+fn services_and_addresses_that_come_too_late_are_refused() {
+    let _alone = alone();
+    let server = Server::start();
+    let engine = server.engine.clone();
+    let null = |call: Call<'_>| call.reply(|_| {});
+    assert!(is_misuse(engine.serve(Program(PROGRAM.0 + 1), VERSION, move |_| null)));
+    assert!(is_misuse(engine.serve_once(Program(PROGRAM.0 + 1), VERSION, move |_| null)));
+    assert!(is_misuse(engine.serve_stream(Program(PROGRAM.0 + 1), VERSION, 1)));
+    assert_eq!(engine.directory().services(), [(PROGRAM, VERSION)]);
+    engine.listen(&unique_address()).unwrap();
+    server.stop();
+    assert!(is_misuse(engine.listen(&unique_address())));
 }

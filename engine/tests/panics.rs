@@ -95,7 +95,7 @@ fn start(raw: RawConfig, once: bool) -> (Engine, Running, String) {
     let factory = |_: &_| Panics::default();
     match once {
         true => engine.serve_once(PROGRAM, VERSION, factory).unwrap(),
-        false => engine.serve(PROGRAM, VERSION, factory),
+        false => engine.serve(PROGRAM, VERSION, factory).unwrap(),
     }
     let address = unique_address();
     engine.listen(&address).unwrap();
@@ -105,7 +105,7 @@ fn start(raw: RawConfig, once: bool) -> (Engine, Running, String) {
 
 fn answering() -> RawConfig {
     small_with(|raw| {
-        (raw.rpc.reply_cache_clients, raw.rpc.on_panic) = (2, OnPanic::Answer);
+        (raw.rpc.reply_cache_mib, raw.rpc.on_panic) = (1, OnPanic::Answer);
         raw.rpc.credits = CREDITS;
     })
 }
@@ -174,7 +174,7 @@ impl Service for Restless {
 fn panics_of_one_place_are_logged_once_a_second_and_all_are_counted() {
     tell_panics();
     let engine = Engine::new(valid(answering())).unwrap();
-    engine.serve(PROGRAM, VERSION, |_| Restless);
+    engine.serve(PROGRAM, VERSION, |_| Restless).unwrap();
     let mut core = engine.core(0).unwrap();
     let count = || engine.panics().first().map_or(0, |panic| panic.count);
     let began = Instant::now();
@@ -201,8 +201,9 @@ struct Clumsy {
 impl ReplyHandler for Clumsy {
     fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {
         self.replies.set(self.replies.get() + 1);
-        let _ =
-            self.client.call(FINE, Token(9), &mut CallSpec::new(), |_| panic!("a call's encoder"));
+        let _ = self
+            .client
+            .call(FINE, Token(9), &mut CallSpec::short(), |_| panic!("a call's encoder"));
     }
 
     fn on_event(&mut self, _: &ConnectionEvent) {
@@ -223,7 +224,7 @@ fn panic_in_a_reply_handler_expect_its_core_to_go_on() {
     let client = core.connect(&address, PROGRAM, VERSION, make).unwrap();
     run_core(&mut core, "the connection", || client.is_up());
     for round in 1..=2 * CREDITS as u32 {
-        client.call(FINE, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+        client.call(FINE, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
         run_core(&mut core, "the reply", || replies.get() == round);
         assert_eq!(client.in_flight(), 0);
     }
@@ -245,12 +246,14 @@ fn two_cores() -> CoreList {
 #[test]
 fn panic_with_on_panic_end_expect_run_to_return_an_error_though_other_cores_live() {
     let engine = Engine::new(valid(ending())).unwrap();
-    engine.serve(PROGRAM, VERSION, |_| {
-        |call: Call<'_>| match call.procedure() {
-            BEFORE => panic!("it broke"),
-            _ => call.reply(|_| {}),
-        }
-    });
+    engine
+        .serve(PROGRAM, VERSION, |_| {
+            |call: Call<'_>| match call.procedure() {
+                BEFORE => panic!("it broke"),
+                _ => call.reply(|_| {}),
+            }
+        })
+        .unwrap();
     let address = unique_address();
     engine.listen(&address).unwrap();
     let (done, ended) = mpsc::channel();
@@ -267,7 +270,7 @@ fn panic_with_on_panic_end_expect_run_to_return_an_error_though_other_cores_live
 #[test]
 fn a_dead_core_gets_no_more_connections() {
     let engine = Engine::new(valid(ending())).unwrap();
-    engine.serve(PROGRAM, VERSION, |_| |call: Call<'_>| call.reply(|_| {}));
+    engine.serve(PROGRAM, VERSION, |_| |call: Call<'_>| call.reply(|_| {})).unwrap();
     let address = unique_address();
     engine.listen(&address).unwrap();
     let dead = engine.clone();

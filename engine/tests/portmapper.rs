@@ -26,7 +26,7 @@ impl Server {
     fn start() -> Self {
         let engine = Engine::new(valid(small())).unwrap();
         let (address, portmapper) = (unique_address(), unique_address());
-        engine.serve(PROGRAM, VERSION, |_core| |call: Call<'_>| call.reply(|_| {}));
+        engine.serve(PROGRAM, VERSION, |_core| |call: Call<'_>| call.reply(|_| {})).unwrap();
         engine.listen(&address).unwrap();
         serve_portmapper(&engine, &portmapper).unwrap();
         let running = Some(engine.start().unwrap());

@@ -9,13 +9,16 @@ use common::caller::{Caller, Heard, MixAnswer, MixCall, SharedHeard, all_words, 
 use common::caller::{Read, recorder, run_core};
 use common::program::{LATER, MIX, NULL};
 use common::raw::{RawListener, RawPeer};
-use common::{LIMIT, PROGRAM, Server, VERSION, set_bulk_view, small_with, unique_address, valid};
+use common::{LIMIT, PROGRAM, Server, VERSION, small_with, unique_address, valid};
 use spinrpc::config::{BulkView, RawConfig, Versions};
+use spinrpc::fabric::AddressError;
 use spinrpc::{
-    Backpressure, CallEnded, CallError, CallId, CallSpec, Client, ConnectOptions, ConnectionEvent,
-    DownCause, Engine, Procedure, Reconnect, Reply, ReplyHandler, Resend, Token,
+    Backpressure, CallEnded, CallError, CallId, CallSpec, Client, ConnectError, ConnectOptions,
+    ConnectionEvent, DownCause, Engine, Procedure, Program, Reconnect, Reply, ReplyHandler, Resend,
+    Token,
 };
 use spinrpc_proto::profile::Profile;
+use std::error::Error;
 use std::time::{Duration, Instant};
 
 /// Tries again at once, and for as long as any test runs.
@@ -64,7 +67,7 @@ fn ups<T>(heard: &Heard<T>) -> usize {
 
 /// Starts a call that the server answers when the test tells it to.
 fn start_later<T>(caller: &Caller<T>, token: u64, resend: Resend) -> Result<CallId, Backpressure> {
-    let mut spec = CallSpec::new().resend(resend);
+    let mut spec = CallSpec::short().resend(resend);
     caller.client.call(LATER, Token(token), &mut spec, |args| args.u32(token as u32))
 }
 
@@ -90,6 +93,101 @@ fn lose_the_connection_expect_the_same_client_up_again() {
     );
     assert!(told, "{:?}", heard.events);
     assert_eq!(caller.engine.stats(0).unwrap().since(&Default::default()).connections_opened, 2);
+}
+
+/// The options of [`at_once`], for the first connection, too.
+fn from_the_start(policy: Reconnect) -> ConnectOptions {
+    ConnectOptions::new().reconnect(policy.max_delay(Duration::from_millis(5)).retry_first())
+}
+
+fn is_retrying(event: &ConnectionEvent) -> bool {
+    matches!(event, ConnectionEvent::Retrying { error: ConnectError::Fabric(_), .. })
+}
+
+#[test]
+fn a_client_that_retries_the_first_connection_may_be_made_before_its_server() {
+    let address = unique_address();
+    let options = from_the_start(Reconnect::default());
+    let mut caller = connecting(client_config(), &address, &options, all_words);
+    caller.run_until("three attempts", |heard| heard.events.len() == 3);
+    assert!(caller.heard.borrow().events.iter().all(is_retrying));
+    assert_eq!(caller.start(NULL, 0, |_| {}), Err(Backpressure::Connecting));
+    // Between two attempts, and during one.
+    for _ in 0..1000 {
+        assert!(matches!(caller.client.failure(), Some(ConnectError::Fabric(_))));
+        caller.core.poll_once();
+    }
+    let server = Server::at(&address);
+    caller.run_until("the first connection", |heard| ups(heard) == 1);
+    assert!(caller.client.failure().is_none());
+    assert!(caller.call(NULL, |_| {}).is_ok());
+    // A loss is as with any client that reconnects.
+    caller.client.reconnect();
+    caller.run_until("another connection", |heard| ups(heard) == 2);
+    drop(server);
+}
+
+#[test]
+fn attempts_at_the_first_connection_end_with_the_policy_or_with_the_client() {
+    let address = unique_address();
+    // Long enough for a second attempt on a busy host.
+    let options = from_the_start(Reconnect::default().give_up_after(Duration::from_secs(5)));
+    let mut caller = connecting(client_config(), &address, &options, all_words);
+    let has_failed = |heard: &Heard<_>| {
+        matches!(heard.events.last(), Some(ConnectionEvent::ConnectFailed { .. }))
+    };
+    caller.run_until("the last attempt", has_failed);
+    let events = std::mem::take(&mut caller.heard.borrow_mut().events);
+    let (last, others) = events.split_last().unwrap();
+    assert!(!others.is_empty() && others.iter().all(is_retrying), "{events:?}");
+    let is_final =
+        matches!(last, ConnectionEvent::ConnectFailed { error: ConnectError::Fabric(_) });
+    assert!(is_final, "{last:?}");
+    assert_eq!(caller.start(NULL, 0, |_| {}), Err(Backpressure::Down));
+
+    let hour = Duration::from_secs(3600);
+    let policy = Reconnect::default().first_delay(hour).max_delay(hour).give_up_after(hour);
+    let options = ConnectOptions::new().reconnect(policy.jitter_percent(0).retry_first());
+    let mut caller = connecting(client_config(), &address, &options, all_words);
+    caller.run_until("a pause", |heard| heard.events.iter().any(is_retrying));
+    caller.client.close();
+    caller.run_until("the end", has_failed);
+}
+
+/// Retrying helps where the server is not there yet, not where the address is none.
+#[test]
+fn an_address_of_wrong_syntax_is_tried_once() {
+    let hour = Duration::from_secs(3600);
+    let options = from_the_start(Reconnect::default().first_delay(hour).give_up_after(hour));
+    for address in ["shm:", "shm:two words", "tcp:1"] {
+        let mut caller = connecting(client_config(), address, &options, all_words);
+        caller.run_until("an event", |heard| !heard.events.is_empty());
+        let events = &caller.heard.borrow().events;
+        let [ConnectionEvent::ConnectFailed { error }] = &events[..] else { panic!("{events:?}") };
+        let system = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+        assert!(
+            system.is_some_and(|error| error.get_ref().is_some_and(|it| it.is::<AddressError>()))
+        );
+    }
+}
+
+/// Retrying helps where the server is not there yet, not where it does not have the program.
+#[test]
+fn a_server_that_does_not_serve_the_program_is_asked_once() {
+    let server = Server::start();
+    let engine = Engine::new(valid(client_config())).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let heard = SharedHeard::<Vec<u32>>::default();
+    let (made, options) = (recorder(&heard, all_words), from_the_start(Reconnect::default()));
+    let other = Program(PROGRAM.0 + 77);
+    let client = core.connect_with(&server.address, other, VERSION, &options, |_| made).unwrap();
+    run_core(&mut core, "the refusal", || !heard.borrow().events.is_empty());
+    let events = &heard.borrow().events;
+    let is_refused = matches!(
+        events[..],
+        [ConnectionEvent::ConnectFailed { error: ConnectError::NotServed(_) }]
+    );
+    assert!(is_refused && !client.is_up(), "{events:?}");
 }
 
 #[test]
@@ -122,7 +220,7 @@ fn any_token_is_the_applications_while_a_connection_opens() {
     let tokens = [0, 1, u64::MAX];
     for token in tokens {
         let mut spec =
-            CallSpec::new().resend(Resend::AtLeastOnce).deadline(Duration::from_millis(200));
+            CallSpec::short().resend(Resend::AtLeastOnce).deadline(Duration::from_millis(200));
         server.caller.client.call(NULL, Token(token), &mut spec, |_| {}).unwrap();
     }
     for _ in tokens {
@@ -165,7 +263,7 @@ fn nobody_listens_any_more_expect_attempts_and_then_the_end() {
         .first_delay(Duration::from_millis(1))
         // Long enough for three attempts on a busy host.
         .max_delay(Duration::from_millis(100))
-        .give_up_after(Duration::from_secs(2));
+        .give_up_after(Duration::from_secs(5));
     let options = ConnectOptions::new().reconnect(policy);
     let mut caller = lasting_with(client_config(), &server.address, &options, all_words);
     start_later(&caller, 7, Resend::AtLeastOnce).unwrap();
@@ -193,7 +291,7 @@ fn nobody_listens_any_more_expect_attempts_and_then_the_end() {
 fn deadlines_and_cancelling_go_on_without_a_connection() {
     let server = Server::start();
     let mut caller = lasting(&server.address, all_words);
-    let soon = CallSpec::new().resend(Resend::AtLeastOnce).deadline(Duration::from_millis(20));
+    let soon = CallSpec::short().resend(Resend::AtLeastOnce).deadline(Duration::from_millis(20));
     let call = start_later(&caller, 1, Resend::AtLeastOnce).unwrap();
     let mut spec = soon;
     caller.client.call(LATER, Token(2), &mut spec, |args| args.u32(2)).unwrap();
@@ -224,7 +322,7 @@ fn calls_with_chunks_are_sent_again_with_every_byte() {
     };
     for bulk in [BulkView::Lent, BulkView::Copy] {
         let mut raw = client_config();
-        set_bulk_view(&mut raw, bulk);
+        raw.mem.bulk = bulk;
         send_again(Server::start(), raw, &call);
     }
 }
@@ -235,7 +333,7 @@ fn padded_calls_are_sent_again_with_every_byte() {
     let padding = |raw: &mut RawConfig| {
         raw.rpc.protocol = Profile::Rfc5666;
         raw.rpc.msgp_align_bytes = 1024;
-        raw.rpc.msgp_threshold_bytes = 512;
+        raw.fixed.msgp_threshold_bytes = 512;
     };
     let mut raw = client_config();
     padding(&mut raw);
@@ -357,7 +455,7 @@ impl RawServer {
 }
 
 fn start<T>(caller: &Caller<T>, token: u64) -> Result<CallId, Backpressure> {
-    let mut spec = CallSpec::new().resend(Resend::AtLeastOnce);
+    let mut spec = CallSpec::short().resend(Resend::AtLeastOnce);
     caller.client.call(Procedure(5), Token(token), &mut spec, |args| args.u32(token as u32))
 }
 
@@ -406,7 +504,7 @@ struct StartsTwo(Client);
 impl ReplyHandler for StartsTwo {
     fn on_reply(&mut self, token: Token, _: Result<Reply<'_>, CallError>) {
         for next in [10, 11].into_iter().filter(|_| token == Token(1)) {
-            let mut spec = CallSpec::new().resend(Resend::AtLeastOnce);
+            let mut spec = CallSpec::short().resend(Resend::AtLeastOnce);
             self.0.call(Procedure(5), Token(next), &mut spec, |args| args.u32(7)).unwrap();
         }
     }
@@ -509,7 +607,7 @@ fn lose_a_thousand_connections_expect_no_slot_key_or_block_lost() {
     drop(std::mem::take(&mut caller.heard.borrow_mut().replies));
     assert_eq!((caller.free_blocks(4096), blocks(&caller)), before);
     for token in 0..64 {
-        caller.client.call(NULL, Token(token), &mut CallSpec::new(), |_| {}).unwrap();
+        caller.client.call(NULL, Token(token), &mut CallSpec::short(), |_| {}).unwrap();
     }
     assert_eq!(caller.replies(64).len(), 64, "every slot is there");
 }

@@ -151,10 +151,10 @@ fn start(from: usize, procedure: Procedure) {
         (world.clients[from].clone(), world.next)
     });
     let mut spec = match random(8) {
-        0 => CallSpec::new().deadline(Duration::from_micros(random(200))),
-        1 => CallSpec::new().no_deadline(),
+        0 => CallSpec::short().deadline(Duration::from_micros(random(200))),
+        1 => CallSpec::short().no_deadline(),
         2 => CallSpec::new().reply_bytes_max(5000),
-        _ => CallSpec::new(),
+        _ => CallSpec::short(),
     };
     let words = length();
     let started = client.call(procedure, Token(token), &mut spec, |args| write(args, token, words));
@@ -320,13 +320,13 @@ fn both(versions: Versions, once: bool) -> Both {
         raw.rpc.on_panic = OnPanic::Answer;
         raw.rpc.version = versions;
         raw.shm.ring_slots = 64;
-        raw.rpc.reply_cache_clients = 16;
+        raw.rpc.reply_cache_mib = 1;
     });
     let engines = [(); 2].map(|()| Engine::new(valid(raw.clone())).unwrap());
     for engine in &engines {
         match once {
             true => engine.serve_once(PROGRAM, VERSION, |_| Wild).unwrap(),
-            false => engine.serve(PROGRAM, VERSION, |_| Wild),
+            false => engine.serve(PROGRAM, VERSION, |_| Wild).unwrap(),
         }
     }
     let address = unique_address();
@@ -365,7 +365,7 @@ impl Both {
         // A handler that ran in the same turn may have spent the first credit.
         poll_until(&mut self.near, &mut self.far, "a credit", || {
             let place = |args: &mut Encoder<'_>| args.u32(place as u32);
-            let result = client.call(HELLO, Token(0), &mut CallSpec::new(), place);
+            let result = client.call(HELLO, Token(0), &mut CallSpec::short(), place);
             assert!(matches!(result, Ok(_) | Err(Backpressure::NoCredit)), "{result:?}");
             result.is_ok()
         });
@@ -442,7 +442,7 @@ impl Both {
                         world.next
                     });
                     let started =
-                        clients[index].call(CALM, Token(token), &mut CallSpec::new(), |args| {
+                        clients[index].call(CALM, Token(token), &mut CallSpec::short(), |args| {
                             args.u32(token as u32);
                             args.u32(0);
                         });

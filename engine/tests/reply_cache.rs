@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
+#[path = "reply_cache/in_progress.rs"]
+mod in_progress;
 
 use common::caller::{Caller, SharedHeard, client_config, recorder, run_core};
 use common::raw::{RawPeer, Said};
@@ -13,13 +15,14 @@ use common::{
 use spinrpc::config::{RawConfig, Versions};
 use spinrpc::sync::lock;
 use spinrpc::{
-    AcceptStatus, Bulk, Call, CallError, CallSpec, Client, ConnectOptions, ConnectionEvent, Core,
-    CoreContext, Data, DecodeError, Deferred, Engine, Procedure, Program, Reconnect, Reply,
-    ReplyData, Resend, Running, Service, Token,
+    AcceptStatus, Bulk, Call, CallError, CallSpec, Client, ConnectOptions, ConnectionEvent,
+    ConnectionId, Core, CoreContext, Data, DecodeError, Deferred, Engine, Procedure, Reconnect,
+    Reply, ReplyData, Resend, Running, Service, Token,
 };
 use spinrpc_proto::profile::Profile;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -30,6 +33,9 @@ const ADD_LATER: Procedure = Procedure(2);
 /// As [`ADD`], and says that doing it twice does no harm.
 const LOOK: Procedure = Procedure(3);
 
+/// In the place of a count: to be tried again.
+const LATER: u32 = u32::MAX;
+
 const SEED: u32 = 40;
 const ITEM_MAX: usize = 1 << 20;
 
@@ -37,6 +43,8 @@ const ITEM_MAX: usize = 1 << 20;
 struct Seen {
     executed: Mutex<HashMap<u32, u32>>,
     deferred: Mutex<Vec<(u32, Deferred)>>,
+    /// The service knows no client.
+    has_no_clients: AtomicBool,
 }
 
 impl Seen {
@@ -109,12 +117,19 @@ impl Service for Adder {
     fn is_idempotent(&self, procedure: Procedure) -> bool {
         procedure == LOOK || procedure == Procedure(0)
     }
+
+    fn keeps_replies_for(&mut self, _: ConnectionId) -> bool {
+        !self.seen.has_no_clients.load(Ordering::Relaxed)
+    }
+
+    fn too_many(&mut self, call: Call<'_>) {
+        call.reply(|results| results.u32(LATER));
+    }
 }
 
 fn server_config() -> RawConfig {
     small_with(|raw| {
-        raw.rpc.reply_cache_clients = 2;
-        raw.rpc.reply_cache_bytes = 64 << 10;
+        raw.rpc.reply_cache_mib = 1;
     })
 }
 
@@ -236,7 +251,7 @@ impl Lockstep {
 
 fn start(client: &Client, procedure: Procedure, number: u32, bytes: usize, resend: Resend) {
     let room = client.bulk(bytes).unwrap();
-    let spec = CallSpec::new().resend(resend).result_into(room);
+    let spec = CallSpec::short().resend(resend).result_into(room);
     start_as(client, procedure, number, bytes, spec);
 }
 
@@ -304,7 +319,7 @@ fn lose_the_connection_of_padded_messages_expect_one_execution_and_the_reply() {
     lose_the_connection_at_any_point(Lockstep::with(|raw| {
         raw.rpc.protocol = Profile::Rfc5666;
         raw.rpc.msgp_align_bytes = 1024;
-        raw.rpc.msgp_threshold_bytes = 512;
+        raw.fixed.msgp_threshold_bytes = 512;
     }));
 }
 
@@ -319,7 +334,7 @@ fn lose_the_connection_while_a_reply_is_fetched_expect_one_execution_and_the_rep
     let bytes = 50_000;
     for turns in 0..12 {
         let number = 1 + turns;
-        let spec = CallSpec::new().resend(Resend::AtMostOnce);
+        let spec = CallSpec::short().resend(Resend::AtMostOnce);
         start_as(&pair.caller.client, ADD, number, bytes, spec);
         (0..turns).for_each(|_| pair.turn());
         pair.caller.client.reconnect();
@@ -505,7 +520,7 @@ impl TwoCores {
 
     fn start(&self, number: u32) {
         let client = &self.caller.client;
-        let spec = CallSpec::new().resend(Resend::AtMostOnce).no_deadline();
+        let spec = CallSpec::short().resend(Resend::AtMostOnce).no_deadline();
         start_as(client, ADD, number, 0, spec.result_into(client.bulk(0).unwrap()));
     }
 
@@ -570,131 +585,67 @@ fn find_another_server_expect_calls_at_most_once_to_end() {
     second.stop();
 }
 
-/// One client cannot take another's share, and all clients of a process have an eighth of them. A
-/// client without a share is refused, and its call is not executed.
+/// Clients of one process, which each call all kinds of procedures, and stay.
 #[test]
-fn more_clients_than_shares_expect_the_last_refused_and_those_that_pass_served() {
+fn more_clients_of_one_process_than_it_has_credits_expect_all_served() {
     let address = unique_address();
-    let mut raw = server_config();
-    raw.rpc.reply_cache_clients = 16;
-    let server = Threads::start(raw, &address);
+    let server = Threads::start(server_config(), &address);
     let mut callers = Vec::new();
-    for number in 0..3 {
-        // One after the other, so that it is the last one that comes last.
+    for number in 0..20 {
         let mut caller = connect(&address, &at_once());
         let client = caller.client.clone();
         run_core(&mut caller.core, "a connection", || client.is_up());
-        start(&client, ADD, number, 0, Resend::AtMostOnce);
-        let reply = caller.reply();
-        if number < 2 {
-            assert_eq!(reply.unwrap().0, 1);
-        } else {
-            let refused = matches!(reply, Err(CallError::Accepted(AcceptStatus::SystemErr)));
-            assert!(refused && server.seen.executed(number) == 0, "{reply:?}");
+        for procedure in [LOOK, ADD] {
+            start(&client, procedure, number, 0, Resend::AtMostOnce);
+            let reply = caller.reply();
+            assert!(reply.is_ok(), "client {number}: {reply:?}");
         }
         callers.push(caller);
     }
-    let mut passing = connect(&address, &ConnectOptions::new());
-    let client = passing.client.clone();
-    run_core(&mut passing.core, "a connection", || client.is_up());
-    start(&client, ADD, 9, 0, Resend::Never);
-    assert_eq!(passing.reply().unwrap().0, 1, "a client that does not come back needs no share");
-    drop((callers, passing));
+    drop(callers);
     server.stop();
 }
 
-/// A client that was refused need not reconnect.
-#[test]
-fn a_share_comes_free_expect_the_next_call_of_who_was_refused_executed() {
-    let address = unique_address();
-    let mut raw = server_config();
-    raw.rpc.reply_cache_clients = 1;
-    raw.rpc.reply_cache_keep_ms = 1;
-    let server = Threads::start(raw, &address);
-    let mut first = connect(&address, &at_once());
-    let client = first.client.clone();
-    run_core(&mut first.core, "a connection", || client.is_up());
-    let mut second = connect(&address, &at_once());
-    let client = second.client.clone();
-    run_core(&mut second.core, "a connection", || client.is_up());
-    start(&client, ADD, 1, 0, Resend::AtMostOnce);
-    let refused = matches!(second.reply(), Err(CallError::Accepted(AcceptStatus::SystemErr)));
-    assert!(refused && server.seen.executed(1) == 0);
-    drop(first);
-    let end = Instant::now() + LIMIT;
-    loop {
-        start(&client, ADD, 1, 0, Resend::AtMostOnce);
-        if second.reply().is_ok() {
-            break;
-        }
-        assert!(Instant::now() < end, "refused for as long as the connection is there");
-    }
-    assert_eq!(server.seen.executed(1), 1);
-    drop(second);
-    server.stop();
+/// A call of another implementation, which is numbered by its XID.
+fn raw_call(xid: u32, Procedure(procedure): Procedure) -> Vec<u32> {
+    let (program, version) = (PROGRAM.0, VERSION.0);
+    vec![xid, 1, 8, 0, 0, 0, 0, xid, 0, 2, program, version, procedure, 0, 0, 0, 0, xid, 0]
 }
 
-/// Shares are for clients that call the program whose replies are kept.
-#[test]
-fn clients_of_another_program_expect_that_they_take_no_share() {
-    let address = unique_address();
-    let other = Program(PROGRAM.0 + 1);
-    let mut raw = server_config();
-    raw.rpc.reply_cache_clients = 1;
-    let (engine, seen) = serve(raw, &address);
-    engine.serve(other, VERSION, |_| |call: Call<'_>| call.reply(|_| {}));
-    let server = Threads { running: Some(engine.start().unwrap()), engine, seen };
-    let stranger = Engine::new(valid(client_config())).unwrap();
-    let mut core = stranger.core(0).unwrap();
-    let made = recorder(&SharedHeard::<Answer>::default(), read);
-    let client = core.connect_with(&address, other, VERSION, &at_once(), |_| made).unwrap();
-    run_core(&mut core, "a connection", || client.is_up());
-    let mut caller = connect(&address, &at_once());
-    let client = caller.client.clone();
-    run_core(&mut caller.core, "a connection", || client.is_up());
-    start(&client, ADD, 1, 0, Resend::AtMostOnce);
-    assert_eq!(caller.reply().unwrap().0, 1);
-    drop((caller, core));
-    server.stop();
+/// The replies to calls on a connection of their own, one after the other.
+fn ask(address: &str, calls: &[Vec<u32>]) -> Vec<Vec<u32>> {
+    let mut peer = RawPeer::connect(address);
+    let ask = |call: &Vec<u32>| {
+        peer.send_words(call);
+        peer.hear().words()
+    };
+    let replies = calls.iter().map(ask).collect();
+    peer.close();
+    replies
 }
 
-#[test]
-fn a_share_changes_hands_when_its_client_was_away_for_long_enough() {
-    let address = unique_address();
-    let mut raw = server_config();
-    raw.rpc.reply_cache_clients = 1;
-    raw.rpc.reply_cache_keep_ms = 1;
-    let server = Threads::start(raw, &address);
-    for number in 0..5 {
-        let end = Instant::now() + LIMIT;
-        loop {
-            let mut caller = connect(&address, &at_once());
-            let client = caller.client.clone();
-            run_core(&mut caller.core, "a connection", || client.is_up());
-            start(&client, ADD, number, 0, Resend::AtMostOnce);
-            // Refused while the server has not noticed that the one before is gone.
-            if caller.reply().is_ok() {
-                break;
-            }
-            assert!(Instant::now() < end, "the share stays with a client that has gone");
-        }
-        assert_eq!(server.seen.executed(number), 1);
-    }
-    server.stop();
+/// Calls on several connections of one peer, as many on each as it may have in flight.
+fn start_raw(address: &str, procedure: Procedure, xids: std::ops::Range<u32>) -> Vec<RawPeer> {
+    let xids: Vec<u32> = xids.collect();
+    let connect = |calls: &[u32]| {
+        let mut peer = RawPeer::connect(address);
+        calls.iter().for_each(|xid| peer.send_words(&raw_call(*xid, procedure)));
+        peer
+    };
+    xids.chunks(60).map(connect).collect()
 }
 
 #[test]
 fn a_reply_that_is_too_long_to_keep_is_not_made_again() {
     let address = unique_address();
-    let mut raw = server_config();
-    raw.rpc.reply_cache_bytes = 64;
-    let (engine, seen) = serve(raw, &address);
+    let (engine, seen) = serve(server_config(), &address);
     let server = engine.core(0).unwrap();
     let mut pair =
         Lockstep { caller: connect(&address, &at_once()), server, seen, _engine: engine };
     let client = pair.caller.client.clone();
     pair.run_until("the first connection", |_| client.is_up());
-    pair.start(ADD, 1, 100, Resend::AtMostOnce);
+    // Longer than 64 KiB.
+    pair.start(ADD, 1, 70_000, Resend::AtMostOnce);
     FAULTS[3].1(&mut pair);
     let (_, reply) = pair.replies(1).pop().unwrap();
     let refused = matches!(reply, Err(CallError::Accepted(AcceptStatus::SystemErr)));
@@ -705,7 +656,7 @@ fn a_reply_that_is_too_long_to_keep_is_not_made_again() {
 fn serve_once_without_a_cache_expect_an_error_that_names_the_key() {
     let engine = Engine::new(valid(small_with(|_| {}))).unwrap();
     let error = engine.serve_once(PROGRAM, VERSION, |_| |_: Call<'_>| {}).unwrap_err();
-    assert!(error.to_string().contains("rpc.reply_cache_clients"), "{error}");
+    assert!(error.to_string().contains("rpc.reply_cache_mib"), "{error}");
 }
 
 /// A peer of another implementation increments its XIDs, so that they reach those with the same place while a call is
@@ -714,25 +665,34 @@ fn serve_once_without_a_cache_expect_an_error_that_names_the_key() {
 fn a_call_of_another_implementation_still_executed_behind_many_others_is_waited_for() {
     let address = unique_address();
     let server = Threads::start(server_of_version_one(), &address);
-    let call = |xid: u32, Procedure(procedure): Procedure| {
-        let (program, version) = (PROGRAM.0, VERSION.0);
-        vec![xid, 1, 8, 0, 0, 0, 0, xid, 0, 2, program, version, procedure, 0, 0, 0, 0, xid, 0]
-    };
     let mut peer = RawPeer::connect(&address);
-    peer.send_words(&call(1, ADD_LATER));
+    peer.send_words(&raw_call(1, ADD_LATER));
     for xid in 2..300 {
-        peer.send_words(&call(xid, if xid % 2 == 0 { LOOK } else { ADD }));
+        peer.send_words(&raw_call(xid, if xid % 2 == 0 { LOOK } else { ADD }));
         assert!(matches!(peer.hear(), Said::Message(_)), "call {xid}");
     }
     peer.close();
     let mut peer = RawPeer::connect(&address);
-    peer.send_words(&call(1, ADD_LATER));
+    peer.send_words(&raw_call(1, ADD_LATER));
     // Behind it, so that it has arrived.
-    peer.send_words(&call(300, LOOK));
+    peer.send_words(&raw_call(300, LOOK));
     assert_eq!(peer.hear().words()[0], 300);
     server.seen.answer_deferred();
     assert_eq!((peer.hear().words()[0], server.seen.executed(1)), (1, 1));
     peer.close();
+    server.stop();
+}
+
+/// Linux counts its XIDs in the first byte on the wire, from anywhere.
+#[test]
+fn calls_with_the_xids_of_linux_expect_one_execution_and_the_same_replies() {
+    let address = unique_address();
+    let server = Threads::start(server_of_version_one(), &address);
+    let xids = (0x1feb_47cb..=0x27eb_47cb).step_by(1 << 24);
+    let calls: Vec<_> = xids.map(|xid| raw_call(xid, ADD)).collect();
+    let first = ask(&address, &calls);
+    assert_eq!(ask(&address, &calls), first, "the same replies");
+    assert!(calls.iter().all(|call| server.seen.executed(call[0]) == 1));
     server.stop();
 }
 
@@ -742,23 +702,17 @@ fn a_peer_that_says_nothing_of_itself_is_known_by_its_process_and_its_calls() {
     let address = unique_address();
     let server = Threads::start(server_of_version_one(), &address);
     let call = |xid: u32, number: u32| {
-        let (program, version) = (PROGRAM.0, VERSION.0);
-        vec![xid, 1, 8, 0, 0, 0, 0, xid, 0, 2, program, version, ADD.0, 0, 0, 0, 0, number, 0]
+        let mut words = raw_call(xid, ADD);
+        words[17] = number;
+        words
     };
-    let ask = |words: &[u32]| {
-        let mut peer = RawPeer::connect(&address);
-        peer.send_words(words);
-        let Said::Message(reply) = peer.hear() else { panic!("the connection ended") };
-        peer.close();
-        reply
-    };
-    let first = ask(&call(77, 1));
-    assert_eq!(ask(&call(77, 1)), first, "the same reply");
+    let first = ask(&address, &[call(77, 1)]);
+    assert_eq!(ask(&address, &[call(77, 1)]), first, "the same reply");
     assert_eq!(server.seen.executed(1), 1);
     // The same XID of another call, and the same call of another XID, are others.
-    ask(&call(77, 2));
+    ask(&address, &[call(77, 2)]);
     assert_eq!(server.seen.executed(2), 1);
-    ask(&call(78, 1));
+    ask(&address, &[call(78, 1)]);
     assert_eq!(server.seen.executed(1), 2);
     server.stop();
 }

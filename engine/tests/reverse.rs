@@ -7,18 +7,20 @@ mod common;
 use common::caller::{MixAnswer, MixCall, Read, SharedHeard, all_words, recorder};
 use common::program::{BOUNCE, ECHO, FAIL, LATER, NULL};
 use common::two_way::{End, Pair, connections, poll_until};
-use common::{PROGRAM, VERSION, pattern, small_with, unique_address, valid, version};
+use common::wait_until;
+use common::{LIMIT, PROGRAM, VERSION, pattern, small_with, unique_address, valid, version};
 use spinrpc::config::{RawConfig, Versions};
 use spinrpc::sync::lock;
 use spinrpc::{
-    AcceptStatus, Backpressure, Call, CallError, CallId, CallSpec, Client, ConnectError,
-    ConnectOptions, ConnectionEvent, Core, Data, DecodeError, Deferred, Engine, NoReverse,
-    Procedure, Reconnect, Reply, ReplyHandler, ReverseOptions, Service, Token, TransportVersion,
+    AcceptStatus, AsyncService, Backpressure, Call, CallError, CallId, CallSpec, Client,
+    ClientHandle, ConnectError, ConnectOptions, ConnectionEvent, Core, Data, DecodeError, Decoder,
+    Deferred, Engine, NoReverse, Procedure, Reconnect, Reply, ReplyHandler, ReverseOptions,
+    Service, Token, TransportVersion, async_service,
 };
 use spinrpc_proto::profile::Profile;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 /// Calls in reverse at a time.
@@ -43,12 +45,12 @@ fn pair() -> Pair<Vec<u32>> {
 }
 
 fn later(client: &Client, token: u64) -> Result<CallId, Backpressure> {
-    client.call(LATER, Token(token), &mut CallSpec::new(), |args| args.u32(token as u32))
+    client.call(LATER, Token(token), &mut CallSpec::short(), |args| args.u32(token as u32))
 }
 
 #[track_caller]
 fn null(client: &Client, token: u64) {
-    client.call(NULL, Token(token), &mut CallSpec::new(), |_| {}).unwrap();
+    client.call(NULL, Token(token), &mut CallSpec::short(), |_| {}).unwrap();
 }
 
 fn tokens(replies: &[(u64, Result<Vec<u32>, CallError>)]) -> Vec<u64> {
@@ -60,7 +62,7 @@ fn a_server_calls_and_its_client_answers() {
     let mut pair = pair();
     let far = &pair.far.client;
     let echo = |args: &mut spinrpc::Encoder<'_>| args.opaque(b"back");
-    far.call(ECHO, Token(5), &mut CallSpec::new(), echo).unwrap();
+    far.call(ECHO, Token(5), &mut CallSpec::short(), echo).unwrap();
     pair.until("the reply", |pair| pair.far.reply_count() == 1);
     let replies = pair.far.take();
     let words = replies[0].1.as_ref().unwrap();
@@ -69,7 +71,7 @@ fn a_server_calls_and_its_client_answers() {
 }
 
 fn far_fails_as_the_client_says(pair: &mut Pair<Vec<u32>>) {
-    pair.far.client.call(FAIL, Token(6), &mut CallSpec::new(), |_| {}).unwrap();
+    pair.far.client.call(FAIL, Token(6), &mut CallSpec::short(), |_| {}).unwrap();
     pair.until("the refusal", |pair| pair.far.reply_count() == 1);
     let replies = pair.far.take();
     assert!(matches!(replies[0].1, Err(CallError::Accepted(AcceptStatus::SystemErr))));
@@ -106,7 +108,7 @@ impl Service for AsksBack {
             call.reverse_client(PROGRAM, VERSION, &options, |_| Passes(open)).unwrap()
         });
         let ask = |args: &mut spinrpc::Encoder<'_>| args.opaque(&question);
-        client.call(ECHO, Token(1), &mut CallSpec::new(), ask).unwrap();
+        client.call(ECHO, Token(1), &mut CallSpec::short(), ask).unwrap();
         *self.open.borrow_mut() = call.defer();
     }
 }
@@ -119,7 +121,7 @@ fn a_handler_calls_its_caller_before_it_answers() {
         let question = round.to_be_bytes();
         let ask = |args: &mut spinrpc::Encoder<'_>| args.opaque(&question);
         let token = Token(u64::from(round));
-        served.client.call(ECHO, token, &mut CallSpec::new(), ask).unwrap();
+        served.client.call(ECHO, token, &mut CallSpec::short(), ask).unwrap();
         let (token, words) = served.until_replies(1).remove(0);
         assert_eq!((token, words.unwrap()), (u64::from(round), vec![4, round]));
     }
@@ -142,7 +144,7 @@ impl Service for AnswersLast {
             }
             FAIL => {
                 client.close();
-                let more = client.call(NULL, Token(1), &mut CallSpec::new(), |_| {});
+                let more = client.call(NULL, Token(1), &mut CallSpec::short(), |_| {});
                 assert_eq!(more, Err(Backpressure::Down));
                 call.reply(|results| results.u32(8));
             }
@@ -183,7 +185,7 @@ impl Service for Floods {
             let options = ReverseOptions::new();
             call.reverse_client(PROGRAM, VERSION, &options, |_| Ignores).unwrap()
         });
-        let null = || client.call(NULL, Token(1), &mut CallSpec::new(), |_| {});
+        let null = || client.call(NULL, Token(1), &mut CallSpec::short(), |_| {});
         match call.procedure() {
             FAIL | LATER => {
                 let refused = std::iter::repeat_with(null).find_map(Result::err).unwrap();
@@ -194,8 +196,8 @@ impl Service for Floods {
                 }
             }
             ECHO => {
-                let taken: Vec<_> = (0..4).map(|_| call.args().data(1 << 20).is_ok()).collect();
-                call.reply(|results| results.u32(taken.len() as u32));
+                let taken = call.args().data(1 << 20).is_ok();
+                call.reply(|results| results.u32(taken.into()));
             }
             _ => {
                 // Its answer says how many more there may be at a time.
@@ -225,7 +227,7 @@ impl Served {
         let config = valid(raw);
         let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
         common::serve(&here);
-        there.serve(PROGRAM, VERSION, move |_| service());
+        there.serve(PROGRAM, VERSION, move |_| service()).unwrap();
         let address = unique_address();
         there.listen(&address).unwrap();
         let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
@@ -246,9 +248,9 @@ impl Served {
 
     /// Starts a call with `items` data items, each by Read chunk.
     fn start(&self, procedure: Procedure, token: u64, items: usize) {
-        let mut spec = CallSpec::new();
+        let mut spec = CallSpec::short();
         for _ in 0..items {
-            spec.add_argument(self.client.bulk(262_144).unwrap());
+            spec.add_argument(self.client.bulk(1 << 20).unwrap());
         }
         let encode = |args: &mut spinrpc::Encoder<'_>| (0..items).for_each(|_| args.bulk());
         self.client.call(procedure, Token(token), &mut spec, encode).unwrap();
@@ -267,9 +269,10 @@ fn wide() -> RawConfig {
     small_with(|raw| {
         (raw.rpc.credits, raw.rpc.reverse_calls) = (64, 32);
         (raw.rpc.max_read_bytes, raw.rpc.max_write_bytes) = (1 << 20, 1 << 20);
-        (raw.rpc.max_chunks, raw.rpc.max_segments) = (4, 16);
+        (raw.fixed.max_chunks, raw.rpc.max_segments) = (4, 160);
         raw.rpc.segment_bytes = 69_632;
-        common::set_bulk_memory(raw, 256);
+        raw.mem.conn_arena_mib = 256;
+        // A connection may hold a third of its blocks.
         raw.mem.arena_mib = 256;
     })
 }
@@ -286,7 +289,7 @@ fn calls_in_reverse_leave_room_for_the_answer_of_the_handler_that_starts_them() 
             flood.start(NULL, 0, 0);
             flood.until_replies(1);
         }
-        (0..44).for_each(|token| flood.start(ECHO, 100 + token, 4));
+        (0..44).for_each(|token| flood.start(ECHO, 100 + token, 1));
         flood.near.poll_once();
         for _ in 0..8 {
             flood.far.poll_once();
@@ -325,7 +328,8 @@ fn the_first_call_in_reverse_goes_alone_and_then_as_many_as_are_granted() {
 
 /// Starts calls until one is refused; returns their number.
 fn fill(client: &Client, token: &mut u64) {
-    while client.call(ECHO, Token(*token), &mut CallSpec::new(), |args| args.opaque(b"x")).is_ok() {
+    while client.call(ECHO, Token(*token), &mut CallSpec::short(), |args| args.opaque(b"x")).is_ok()
+    {
         *token += 1;
     }
 }
@@ -469,7 +473,7 @@ fn replies_are_fetched_in_both_directions_under_older_rules() {
         for round in 0..10 {
             for end in [&pair.near, &pair.far] {
                 let echo = |args: &mut spinrpc::Encoder<'_>| args.opaque(&long);
-                end.client.call(ECHO, Token(round), &mut CallSpec::new(), echo).unwrap();
+                end.client.call(ECHO, Token(round), &mut CallSpec::short(), echo).unwrap();
             }
             pair.until("both replies", |pair| {
                 (pair.near.reply_count(), pair.far.reply_count()) == (1, 1)
@@ -489,7 +493,7 @@ fn a_client_that_stays_inline_refuses_what_needs_chunks() {
     let item = |bytes: usize| {
         let mut bulk = client.bulk(bytes).unwrap();
         bulk.bytes_mut().copy_from_slice(&pattern(1, bytes));
-        CallSpec::new().argument(bulk)
+        CallSpec::short().argument(bulk)
     };
     let bounce = |spec: &mut CallSpec| client.call(BOUNCE, Token(1), spec, |args| args.bulk());
     let into = client.bulk(100).unwrap();
@@ -507,7 +511,12 @@ fn a_client_that_stays_inline_refuses_what_needs_chunks() {
 fn a_client_that_takes_no_calls_in_reverse_goes_on_when_called() {
     let mut pair =
         Pair::connect(config(), &ConnectOptions::new(), ReverseOptions::new(), all_words);
-    let mut spec = CallSpec::new().deadline(Duration::from_millis(50));
+    // Version one has no refusal.
+    let deadline = match version() {
+        TransportVersion::One => Duration::from_millis(50),
+        TransportVersion::Two => LIMIT,
+    };
+    let mut spec = CallSpec::short().deadline(deadline);
     pair.far.client.call(NULL, Token(1), &mut spec, |_| {}).unwrap();
     for round in 0..20 {
         null(&pair.near.client, round);
@@ -531,11 +540,12 @@ fn a_client_that_takes_no_calls_in_reverse_goes_on_when_called() {
 fn a_call_in_reverse_ends_by_its_deadline_and_its_late_reply_is_nobodys() {
     let mut pair = pair();
     pair.open_window();
-    let mut spec = CallSpec::new().deadline(Duration::from_millis(20));
+    let mut spec = CallSpec::short().deadline(Duration::from_millis(20));
     pair.far.client.call(LATER, Token(3), &mut spec, |args| args.u32(0)).unwrap();
     pair.until("the deadline", |pair| pair.far.reply_count() == 1);
     assert!(matches!(pair.far.take()[0], (3, Err(CallError::TimedOut))));
     assert_eq!(pair.far.client.in_flight(), 1, "the client may still answer");
+    pair.until("the call", |pair| pair.near.shared.waiting() == 1);
     pair.near.shared.pop().unwrap().1.reply(|_| {});
     pair.until("the late reply", |pair| pair.far.client.in_flight() == 0);
     null(&pair.far.client, 4);
@@ -681,4 +691,107 @@ fn drain_a_client_expect_its_deferred_calls_in_reverse_answered() {
     assert!(matches!(pair.far.take()[0], (1, Ok(_))));
     pair.until("the end", |_| draining.is_finished());
     assert_eq!(draining.join().unwrap(), 0);
+}
+
+/// Hands a handle for calls in reverse to the test, of each connection that calls.
+struct GivesHandles(mpsc::Sender<Result<ClientHandle, NoReverse>>);
+
+impl Service for GivesHandles {
+    fn call(&mut self, call: Call<'_>) {
+        if call.procedure() == ECHO {
+            let handle = call.reverse_handle(PROGRAM, VERSION, &ReverseOptions::new());
+            self.0.send(handle).unwrap();
+        }
+        call.reply(|_| {});
+    }
+}
+
+/// The first call in reverse goes alone: it waits for nothing but its own answer.
+#[test]
+fn any_thread_calls_in_reverse_by_a_handle() {
+    let raw = small_with(|raw| (raw.rpc.reverse_calls, raw.limits.conns) = (REVERSE as u64, 2));
+    let config = valid(raw);
+    let [here, there] = [(); 2].map(|()| Engine::new(config.clone()).unwrap());
+    let shared = common::serve(&here);
+    let (sender, handles) = mpsc::channel();
+    there.serve(PROGRAM, VERSION, move |_| GivesHandles(sender.clone())).unwrap();
+    let address = unique_address();
+    there.listen(&address).unwrap();
+    let running = [there.start().unwrap(), here.start().unwrap()];
+    // More connections than numbers for handles, the last one of which ends while a call waits.
+    for round in 0..5_u32 {
+        let client = here.connect(0, &address, PROGRAM, VERSION, &taking()).unwrap();
+        let ask = || client.start(ECHO, CallSpec::short(), |_| {}).unwrap().wait().map(drop);
+        ask().unwrap();
+        let handle = handles.recv_timeout(LIMIT).unwrap().unwrap();
+        ask().unwrap();
+        assert_eq!(handles.recv_timeout(LIMIT).unwrap().err(), Some(NoReverse::Taken));
+        assert!(handle.is_up());
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let handle = handle.clone();
+                scope.spawn(move || {
+                    let bytes = pattern(thread, 100);
+                    let echo = |args: &mut spinrpc::Encoder<'_>| args.opaque(&bytes);
+                    let read = |results: &mut Decoder<'_>| results.opaque(200).map(<[u8]>::to_vec);
+                    assert_eq!(handle.call(ECHO, echo, read).unwrap(), bytes);
+                });
+            }
+        });
+        let waits = handle.start(LATER, CallSpec::short(), |args| args.u32(round)).unwrap();
+        wait_until("the call", || shared.waiting() == 1);
+        if round % 2 == 0 {
+            drop((waits, handle));
+            // It leaves the connection alone.
+            ask().unwrap();
+            assert!(client.is_up() && handles.recv_timeout(LIMIT).unwrap().is_err());
+        } else {
+            client.close();
+            assert!(matches!(waits.wait(), Err(CallError::Disconnected(_))));
+            wait_until("the end", || !handle.is_up());
+            assert!(matches!(handle.wait_up(LIMIT), Err(ConnectError::Down)));
+        }
+        drop(shared.pop());
+        drop(client);
+        wait_until("the end", || there.stats(0).unwrap().connections_closed > round.into());
+    }
+    [here, there].iter().for_each(Engine::shutdown);
+    running.into_iter().for_each(|running| running.join().unwrap());
+}
+
+/// Calls its caller, and answers when that has.
+struct CallsBack;
+
+impl AsyncService for CallsBack {
+    type Request = Result<ClientHandle, NoReverse>;
+    type Reply = ();
+
+    fn request(&self, call: &mut Call<'_>) -> Result<Self::Request, AcceptStatus> {
+        Ok(call.reverse_handle(PROGRAM, VERSION, &ReverseOptions::new()))
+    }
+
+    async fn call(self: Rc<Self>, handle: Self::Request) -> Result<(), AcceptStatus> {
+        let handle = handle.map_err(|_| AcceptStatus::SystemErr)?;
+        let answer = handle.start(ECHO, CallSpec::short(), |args| args.opaque(b"back"));
+        let answer = answer.map_err(|_| AcceptStatus::SystemErr)?.await;
+        answer.map(drop).map_err(|_| AcceptStatus::SystemErr)
+    }
+}
+
+/// Such a core takes orders from other threads before it has read in its mail that there are handles.
+#[test]
+fn the_first_handle_of_a_core_that_polls_a_service_gets_its_answer() {
+    let config = valid(small_with(|raw| raw.rpc.reverse_calls = REVERSE as u64));
+    let [here, there] = [(); 2].map(|()| Engine::new(config.clone()).unwrap());
+    common::serve(&here);
+    there.serve(PROGRAM, VERSION, |core| async_service(core, 4, CallsBack)).unwrap();
+    let address = unique_address();
+    there.listen(&address).unwrap();
+    let running = [there.start().unwrap(), here.start().unwrap()];
+    let client = here.connect(0, &address, PROGRAM, VERSION, &taking()).unwrap();
+    let spec = CallSpec::short().deadline(LIMIT);
+    let answer = client.start(ECHO, spec, |_| {}).unwrap();
+    answer.wait().unwrap();
+    [here, there].iter().for_each(Engine::shutdown);
+    running.into_iter().for_each(|running| running.join().unwrap());
 }

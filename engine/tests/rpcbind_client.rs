@@ -303,6 +303,8 @@ fn no_daemon_is_an_error_that_says_what_to_do() {
 #[test]
 fn a_full_backlog_expect_the_deadline() {
     let path = std::env::temp_dir().join(format!("spinrpc-backlog-{}.sock", std::process::id()));
+    // One of a process that was killed, and had the number of this one.
+    let _ = std::fs::remove_file(&path);
     let address = SocketAddrUnix::new(&path).unwrap();
     let flags = SocketFlags::NONBLOCK;
     let socket = || socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();

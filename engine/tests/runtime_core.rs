@@ -2,7 +2,7 @@
 //! share one thread.
 //!
 //! ThreadSanitizer does not see the locks of other threads of runtimes, which are in the compiled part of std.
-#![cfg(not(any(loom, sanitized)))]
+#![cfg(not(sanitized))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -83,7 +83,7 @@ async fn drive(mut core: Core, engine: Engine) {
 
 async fn call(client: &ClientHandle, number: u32) -> Result<[u32; 2], CallError> {
     let encode = |args: &mut Encoder<'_>| args.u32(number);
-    let mut answer = client.start(Procedure(1), CallSpec::new(), encode)?.await?;
+    let mut answer = client.start(Procedure(1), CallSpec::short(), encode)?.await?;
     let mut results = answer.results();
     Ok([results.u32()?, results.u32()?])
 }
@@ -101,7 +101,9 @@ async fn call_often(client: ClientHandle, task: u32) -> u32 {
 
 async fn serve_and_call() -> u32 {
     let server = Engine::new(valid(small_with(|_| {}))).unwrap();
-    server.serve(PROGRAM, VERSION, |core| async_service(core, TASKS as usize, Timed::default()));
+    server
+        .serve(PROGRAM, VERSION, |core| async_service(core, TASKS as usize, Timed::default()))
+        .unwrap();
     let address = unique_address();
     server.listen(&address).unwrap();
     let here = Engine::new(valid(client_config())).unwrap();

@@ -6,8 +6,9 @@
 mod harness;
 
 use harness::oracle::Seen;
+use harness::progress::Progress;
 use harness::run_seed;
-use spinrpc::config::{ConfigRole, CoreList, Host, NumaPolicy, RawConfig, Versions, Want};
+use spinrpc::config::{ConfigRole, CoreList, Host, Protection, RawConfig, Versions, Want};
 use spinrpc::fabric::sim::{Device, EarlyCompletion, Network, SideId, World};
 use spinrpc::{
     AcceptStatus, Bulk, Call, CallError, CallSpec, Client, Config, ConnectError, ConnectionEvent,
@@ -16,9 +17,21 @@ use spinrpc::{
 use spinrpc_proto::profile::Profile;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Seeds that each run of the tests plays; thousands more are played before a change goes in.
 const SEEDS: u64 = 400;
+
+/// Look every 20 ms for ten minutes, as the example does.
+#[test]
+fn progress_of_a_long_run_is_a_line_per_minute_in_a_file() {
+    let lines = |is_terminal| {
+        let mut progress = Progress::new(is_terminal);
+        let looks = (1..=30_000).map(|look| Duration::from_millis(20 * look));
+        looks.filter(|elapsed| progress.is_due(*elapsed)).count()
+    };
+    assert_eq!((lines(true), lines(false)), (300, 10));
+}
 
 /// A reply that leaves before all of it is sealed, as this feature has them do, is noticed.
 #[cfg(feature = "gss-canary")]
@@ -47,11 +60,11 @@ fn no_seed_breaks_a_rule() {
     let counted = format!("{seen:?}, {succeeded} calls well ended, in {SEEDS} seeds");
     assert!(seen.calls > 20 * SEEDS && succeeded > 10 * SEEDS, "hardly anything: {counted}");
     assert!(seen.resent > SEEDS / 20 && seen.replayed > 0, "not all there is: {counted}");
+    assert!(seen.returned > 10 * SEEDS && seen.known > 10 * SEEDS, "not all there is: {counted}");
     assert!(seen.padded > SEEDS && seen.configured > SEEDS / 20, "not all there is: {counted}");
     assert!(seen.to_fetch > SEEDS / 4 && seen.dones > SEEDS / 4, "not all there is: {counted}");
     assert!(seen.in_version_two > SEEDS, "not all there is: {counted}");
     assert!(seen.reversed > SEEDS, "not all there is: {counted}");
-    assert!(seen.timed > SEEDS && seen.late > SEEDS / 20, "not all there is: {counted}");
     assert!(seen.restarts > SEEDS / 40, "not all there is: {counted}");
     assert!(seen.cuts.iter().all(|(_, count)| count > 0), "not all there is: {counted}");
 }
@@ -65,8 +78,9 @@ fn no_seed_breaks_a_rule() {
 /// refused it; and two of the harness, which lost a wake, and took an RDMA_DONE by draft 00 for
 /// more than was granted. Then servers that are flooded, and hear of their end late. Then two calls
 /// whose results, with their roundup, were more than their client takes back, and a client of a
-/// server that was shut down, which the harness took for open. The last: replies to be fetched, for
-/// which the calls that waited held all memory.
+/// server that was shut down, which the harness took for open. Then replies to be fetched, for
+/// which the calls that waited held all memory. The last: the end of a connection whose repeated call could not wait
+/// for the first, which was told as a mistake of this side.
 #[cfg(not(any(feature = "canary", feature = "gss-canary")))]
 #[test]
 fn seeds_that_broke_a_rule_break_none() {
@@ -95,6 +109,7 @@ fn seeds_that_broke_a_rule_break_none() {
         1_000_946_301,
         2_101_467_024,
         3_001_921_794,
+        967_130_183,
     ];
     for seed in early.into_iter().chain(later) {
         let failures = run_seed(seed, false).failures;
@@ -132,8 +147,7 @@ fn config_with(credits: u64, change: impl FnOnce(&mut RawConfig)) -> Config {
     raw.mem.arena_mib = 2;
     raw.mem.hugepages = Want::Off;
     raw.mem.lock = Want::Off;
-    raw.mem.prefault = false;
-    raw.mem.numa = NumaPolicy::Off;
+    raw.fixed.is_near_cpu = false;
     raw.rpc.credits = credits;
     change(&mut raw);
     raw.validate_for(&Host { allowed: vec![0], ..Host::default() }).unwrap()
@@ -167,7 +181,9 @@ fn call_many(network: Network, calls: u32) -> (u32, u32) {
     let world = World::new(network);
     let engine = || Engine::simulated(config(2), |device| world.connector(device)).unwrap();
     let (server, caller) = (engine(), engine());
-    server.serve(PROGRAM, Version(1), |_| |call: Call<'_>| call.reply(|results| results.u32(7)));
+    server
+        .serve(PROGRAM, Version(1), |_| |call: Call<'_>| call.reply(|results| results.u32(7)))
+        .unwrap();
     server.listen("server").unwrap();
     let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
     let count = Count::default();
@@ -175,7 +191,7 @@ fn call_many(network: Network, calls: u32) -> (u32, u32) {
         cores[1].connect("server", PROGRAM, Version(1), |_| count.clone()).unwrap();
     let mut started = 0;
     while count.well.get() + count.badly.get() < calls && world.now_ns() < 5_000_000 {
-        let start = || client.call(Procedure(1), Token(1), &mut CallSpec::new(), |_| {});
+        let start = || client.call(Procedure(1), Token(1), &mut CallSpec::short(), |_| {});
         while started < calls && start().is_ok() {
             started += 1;
         }
@@ -200,7 +216,9 @@ fn a_connection_that_comes_after_the_shutdown_is_refused() {
     let world = World::new(Network::default());
     let engine = || Engine::simulated(config(2), |device| world.connector(device)).unwrap();
     let (server, caller) = (engine(), engine());
-    server.serve(PROGRAM, Version(1), |_| |call: Call<'_>| call.reply(|results| results.u32(7)));
+    server
+        .serve(PROGRAM, Version(1), |_| |call: Call<'_>| call.reply(|results| results.u32(7)))
+        .unwrap();
     server.listen("server").unwrap();
     let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
     caller.shutdown();
@@ -234,16 +252,18 @@ fn replies_by_early_device(signal_from_bytes: u32) -> (u32, u32, Vec<&'static st
     let world = World::new(network);
     let server = Engine::simulated(config(4), |it| world.connector(device(it))).unwrap();
     let caller = Engine::simulated(config(4), |it| world.connector(it)).unwrap();
-    server.serve(PROGRAM, Version(1), |_| {
-        |mut call: Call<'_>| {
-            if call.procedure() == Procedure(0) {
-                return call.reply(|_| {});
+    server
+        .serve(PROGRAM, Version(1), |_| {
+            |mut call: Call<'_>| {
+                if call.procedure() == Procedure(0) {
+                    return call.reply(|_| {});
+                }
+                let number = call.args().u32().unwrap();
+                let data = ReplyData::new().bulk(Bulk::from_vec(vec![number as u8; SLOW_BYTES]));
+                call.reply_with(data, |results| results.bulk());
             }
-            let number = call.args().u32().unwrap();
-            let data = ReplyData::new().bulk(Bulk::from_vec(vec![number as u8; SLOW_BYTES]));
-            call.reply_with(data, |results| results.bulk());
-        }
-    });
+        })
+        .unwrap();
     server.listen("server").unwrap();
     let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
     let replies = Numbered::default();
@@ -251,7 +271,7 @@ fn replies_by_early_device(signal_from_bytes: u32) -> (u32, u32, Vec<&'static st
     let mut started = 0;
     while replies.right.get() + replies.wrong.get() < 100 && world.now_ns() < 20_000_000 {
         if let Some(room) = client.bulk(SLOW_BYTES).filter(|_| started < 100) {
-            let mut spec = CallSpec::new().result_into(room);
+            let mut spec = CallSpec::short().result_into(room);
             let token = Token(u64::from(started));
             let called = client.call(Procedure(1), token, &mut spec, |args| args.u32(started));
             started += u32::from(called.is_ok());
@@ -297,15 +317,17 @@ fn call_by_slow_keys(calls: usize, mut meanwhile: impl FnMut(&World)) -> Vec<usi
     let server = Engine::simulated(config(4), |device| world.connector(device)).unwrap();
     let slow = |device: Device| Device { revoke_ns: 50_000, remote_invalidate: false, ..device };
     let caller = Engine::simulated(config(4), |device| world.connector(slow(device))).unwrap();
-    server.serve(PROGRAM, Version(1), |_| {
-        |call: Call<'_>| {
-            if call.procedure() == Procedure(0) {
-                return call.reply(|_| {});
+    server
+        .serve(PROGRAM, Version(1), |_| {
+            |call: Call<'_>| {
+                if call.procedure() == Procedure(0) {
+                    return call.reply(|_| {});
+                }
+                let data = ReplyData::new().bulk(Bulk::from_vec(vec![7; SLOW_BYTES]));
+                call.reply_with(data, |results| results.bulk());
             }
-            let data = ReplyData::new().bulk(Bulk::from_vec(vec![7; SLOW_BYTES]));
-            call.reply_with(data, |results| results.bulk());
-        }
-    });
+        })
+        .unwrap();
     server.listen("server").unwrap();
     let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
     let keys = KeysAlive { world: world.clone(), seen: Rc::default() };
@@ -313,7 +335,7 @@ fn call_by_slow_keys(calls: usize, mut meanwhile: impl FnMut(&World)) -> Vec<usi
     let mut started = 0;
     while keys.seen.borrow().len() < calls && world.now_ns() < 5_000_000 {
         if let Some(room) = client.bulk(SLOW_BYTES).filter(|_| started < calls) {
-            let mut spec = CallSpec::new().result_into(room);
+            let mut spec = CallSpec::short().result_into(room);
             started += usize::from(client.call(Procedure(1), Token(1), &mut spec, |_| {}).is_ok());
         }
         run_for(&world, 300, &mut cores);
@@ -364,10 +386,12 @@ impl ReplyHandler for Ends {
 fn a_call_that_waits_for_memory_too_long_is_answered_system_err_and_the_next_one_served() {
     const ARGUMENT_BYTES: usize = 100_000;
     let world = World::new(Network::default());
-    let patient = config_with(4, |raw| raw.rpc.memory_wait_ms = 2);
+    let patient = config_with(4, |raw| raw.fixed.memory_wait_ms = 2);
     let server = Engine::simulated(patient, |device| world.connector(device)).unwrap();
     let caller = Engine::simulated(config(4), |device| world.connector(device)).unwrap();
-    server.serve(PROGRAM, Version(1), |_| |call: Call<'_>| call.reply(|results| results.u32(7)));
+    server
+        .serve(PROGRAM, Version(1), |_| |call: Call<'_>| call.reply(|results| results.u32(7)))
+        .unwrap();
     server.listen("server").unwrap();
     let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
     let ends = Ends::default();
@@ -376,7 +400,7 @@ fn a_call_that_waits_for_memory_too_long_is_answered_system_err_and_the_next_one
     let held: Vec<Bulk> = std::iter::from_fn(|| cores[0].bulk(ARGUMENT_BYTES)).collect();
     assert!(!held.is_empty());
     let call = || {
-        let mut spec = CallSpec::new().argument(client.bulk(ARGUMENT_BYTES).unwrap());
+        let mut spec = CallSpec::short().argument(client.bulk(ARGUMENT_BYTES).unwrap());
         client.call(Procedure(1), Token(1), &mut spec, |args| args.bulk()).unwrap();
     };
     call();
@@ -413,19 +437,21 @@ impl WithoutMemory {
         let engines = [(); 2].map(|()| {
             let rules = config_with(4, |raw| {
                 raw.rpc.protocol = Profile::Draft03;
-                raw.rpc.memory_wait_ms = 2;
+                raw.fixed.memory_wait_ms = 2;
             });
             Engine::simulated(rules, |device| world.connector(device)).unwrap()
         });
-        engines[0].serve(PROGRAM, Version(1), |_| {
-            |call: Call<'_>| {
-                if call.procedure() == Procedure(0) {
-                    return call.reply(|_| {});
+        engines[0]
+            .serve(PROGRAM, Version(1), |_| {
+                |call: Call<'_>| {
+                    if call.procedure() == Procedure(0) {
+                        return call.reply(|_| {});
+                    }
+                    let data = ReplyData::new().bulk(Bulk::from_vec(vec![7; Self::RESULT_BYTES]));
+                    call.reply_with(data, |results| results.bulk());
                 }
-                let data = ReplyData::new().bulk(Bulk::from_vec(vec![7; Self::RESULT_BYTES]));
-                call.reply_with(data, |results| results.bulk());
-            }
-        });
+            })
+            .unwrap();
         engines[0].listen("server").unwrap();
         let mut cores = [engines[0].core(0).unwrap(), engines[1].core(0).unwrap()];
         let ends = Ends::default();
@@ -438,7 +464,7 @@ impl WithoutMemory {
 
     /// Calls without a deadline.
     fn call(&self) {
-        let mut spec = CallSpec::new().no_deadline();
+        let mut spec = CallSpec::short().no_deadline();
         self.client.call(Procedure(1), Token(1), &mut spec, |_| {}).unwrap();
     }
 
@@ -526,7 +552,7 @@ fn a_client_that_is_closed_while_it_asks_does_not_start_over() {
     let world = World::new(Network::default());
     let server = Engine::simulated(config(2), |device| world.connector(device)).unwrap();
     let asking = config_with(2, |raw| {
-        raw.rpc.ccp = ConfigRole::Ask;
+        (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Ask, Some(Protection::Sys));
         raw.rpc.timeout_ms = 1;
         // Its receives come back one by one: the end of the connection is heard turns later.
         raw.poll.budget = 1;
@@ -556,7 +582,9 @@ fn a_lost_offer_to_a_server_that_has_refused_version_one_is_a_lost_connection() 
     let server = Engine::simulated(two, |device| world.connector(device)).unwrap();
     let both = config_with(2, |raw| raw.rpc.version = Versions::Both);
     let caller = Engine::simulated(both, |device| world.connector(device)).unwrap();
-    server.serve(PROGRAM, Version(1), |_| |call: Call<'_>| call.reply(|results| results.u32(7)));
+    server
+        .serve(PROGRAM, Version(1), |_| |call: Call<'_>| call.reply(|results| results.u32(7)))
+        .unwrap();
     server.listen("server").unwrap();
     let failures = Failures::default();
     let mut cores = [caller.core(0).unwrap(), server.core(0).unwrap()];

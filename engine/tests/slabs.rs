@@ -5,7 +5,7 @@ mod common;
 
 use common::caller::{Caller, Heard, client_config, recorder, run_core};
 use common::program::{BOUNCE, LATER, NULL};
-use common::{PROGRAM, Server, VERSION, is_pattern, pattern, set_bulk_view, small_with, valid};
+use common::{PROGRAM, Server, VERSION, is_pattern, pattern, small_with, valid};
 use spinrpc::config::{BulkView, RawConfig};
 use spinrpc::{
     AcceptStatus, Bulk, Call, CallError, CallSpec, ConnectError, ConnectOptions, ConnectionEvent,
@@ -48,7 +48,7 @@ impl Lender {
         let mut argument = self.slab.take(length).unwrap();
         argument.bytes_mut().copy_from_slice(&pattern(seed, length));
         let result = self.slab.take(length).unwrap();
-        let mut spec = CallSpec::new().argument(argument).result_into(result);
+        let mut spec = CallSpec::short().argument(argument).result_into(result);
         self.caller.client.call(BOUNCE, Token(1), &mut spec, |args| args.bulk()).unwrap();
         assert_eq!(self.slab.free(), 2, "the call has two of four");
         let (argument, result) = self.caller.reply().unwrap();
@@ -146,7 +146,7 @@ fn a_slab_that_is_not_lent_is_memory_as_any_other() {
 fn nothing_is_lent_where_the_configuration_says_copy() {
     let server = Server::start();
     let mut raw = client_config();
-    set_bulk_view(&mut raw, BulkView::Copy);
+    raw.mem.bulk = BulkView::Copy;
     let mut lender = Lender::connect(raw, &server.address, true);
     (1..=4).for_each(|seed| lender.bounce(seed, 70_001));
     lender.expect_copies(8);
@@ -158,7 +158,7 @@ fn a_slab_that_is_dropped_while_a_call_has_a_block_of_it_stays_until_the_end() {
     let lender = Lender::connect(client_config(), &server.address, true);
     let mut argument = lender.slab.take(70_001).unwrap();
     argument.bytes_mut().copy_from_slice(&pattern(7, 70_001));
-    let mut spec = CallSpec::new().argument(argument).reply_bytes_max(80_000);
+    let mut spec = CallSpec::short().argument(argument).reply_bytes_max(80_000);
     lender.caller.client.call(BOUNCE, Token(1), &mut spec, |args| args.bulk()).unwrap();
     let Lender { mut caller, slab } = lender;
     drop(slab);
@@ -175,7 +175,7 @@ fn blocks_of_calls_that_end_without_an_answer_come_back() {
     let mut lender = Lender::connect(client_config(), &server.address, true);
     for token in 0..2 {
         let (first, second) = (lender.slab.take(9000).unwrap(), lender.slab.take(9000).unwrap());
-        let mut spec = CallSpec::new().result_into(first).result_into(second).no_deadline();
+        let mut spec = CallSpec::short().result_into(first).result_into(second).no_deadline();
         lender.caller.client.call(LATER, Token(token), &mut spec, |args| args.u32(0)).unwrap();
     }
     assert_eq!(lender.slab.free(), 0);
@@ -187,28 +187,27 @@ fn blocks_of_calls_that_end_without_an_answer_come_back() {
 }
 
 #[test]
-fn more_slabs_or_bytes_than_the_server_accepts_are_refused_with_its_keys() {
+fn more_bytes_of_slabs_than_the_server_accepts_are_refused_with_its_key() {
     let server = Server::with(small_with(|raw| {
-        (raw.limits.peer_slabs, raw.limits.peer_slab_mib) = (2, 1);
+        raw.limits.peer_slab_mib = 1;
     }));
     if !server.address.starts_with("shm:") {
         return common::not_tested("limits of slabs: they are of shared memory");
     }
-    for (slabs, bytes) in [(3, 4096), (1, (1 << 20) + 4096), (2, 600 << 10)] {
+    for (slabs, bytes) in [(1, (1 << 20) + 4096), (2, 600 << 10)] {
         let reason = refusal(&server.address, slabs, bytes);
-        let names_keys =
-            reason.contains("limits.peer_slabs") && reason.contains("limits.peer_slab_mib");
-        assert!(names_keys, "{slabs} of {bytes}: {reason}");
+        assert!(reason.contains("limits.peer_slab_mib"), "{slabs} of {bytes}: {reason}");
     }
     let mut lender = Lender::connect(client_config(), &server.address, true);
     lender.bounce(1, 70_001);
-    let none = Server::with(small_with(|raw| raw.limits.peer_slabs = 0));
-    assert!(refusal(&none.address, 1, 4096).contains("limits.peer_slabs"));
+    let none = Server::with(small_with(|raw| raw.limits.peer_slab_mib = 0));
+    assert!(refusal(&none.address, 1, 4096).contains("limits.peer_slab_mib"));
 }
 
 #[test]
 fn slabs_count_toward_the_memory_of_a_process() {
-    let server = Server::with(small_with(|raw| (raw.shm.arena_mib, raw.limits.peer_mib) = (4, 24)));
+    let server =
+        Server::with(small_with(|raw| (raw.mem.conn_arena_mib, raw.limits.peer_mib) = (4, 24)));
     if !server.address.starts_with("shm:") {
         return common::not_tested("limits of slabs: they are of shared memory");
     }
@@ -298,10 +297,12 @@ impl LendingServer {
         let engine = Engine::new(valid(raw)).unwrap();
         let slab = engine.slab(SlabLayout::new().block_bytes(ANSWER_BYTES).blocks(4)).unwrap();
         let blocks = slab.clone();
-        engine.serve(PROGRAM, VERSION, move |context: &CoreContext| {
-            let (blocks, context) = (blocks.clone(), context.clone());
-            move |call: Call<'_>| answer(call, &blocks, &context)
-        });
+        engine
+            .serve(PROGRAM, VERSION, move |context: &CoreContext| {
+                let (blocks, context) = (blocks.clone(), context.clone());
+                move |call: Call<'_>| answer(call, &blocks, &context)
+            })
+            .unwrap();
         let address = common::unique_address();
         engine.listen_with(&address, &ListenOptions::new().lend(&slab)).unwrap();
         let running = Some(engine.start().unwrap());
@@ -340,7 +341,7 @@ fn read(
     procedure: Procedure,
     (results, length): (usize, usize),
 ) {
-    let mut spec = (0..results).fold(CallSpec::new(), |spec, _| {
+    let mut spec = (0..results).fold(CallSpec::short(), |spec, _| {
         let mut block = own.take(length).unwrap();
         block.bytes_mut().fill(0xee);
         spec.result_into(block)
@@ -400,7 +401,7 @@ fn results_out_of_a_slab_that_the_server_lends_go_where_the_client_wants_them() 
 fn a_client_that_accepts_no_slabs_gets_the_results_all_the_same() {
     let server = LendingServer::start(small_with(|raw| raw.mem.arena_mib = 32));
     let few: [fn(&mut RawConfig); 2] =
-        [|raw| raw.limits.peer_slabs = 0, |raw| raw.limits.peer_slab_mib = 3];
+        [|raw| raw.limits.peer_slab_mib = 0, |raw| raw.limits.peer_slab_mib = 3];
     for limit in few {
         let mut raw = client_config();
         limit(&mut raw);
@@ -415,7 +416,7 @@ fn a_client_that_accepts_no_slabs_gets_the_results_all_the_same() {
 #[test]
 fn a_server_that_is_configured_to_copy_lends_nothing() {
     let mut raw = small_with(|raw| raw.mem.arena_mib = 32);
-    set_bulk_view(&mut raw, BulkView::Copy);
+    raw.mem.bulk = BulkView::Copy;
     let server = LendingServer::start(raw);
     let (mut caller, own) = reader(client_config(), &server.address);
     read(&mut caller, &own, OF_SLAB, (1, 70_001));
@@ -430,7 +431,7 @@ fn a_client_that_goes_away_gives_the_blocks_of_the_server_back() {
     let (mut caller, own) = reader(client_config(), &server.address);
     read(&mut caller, &own, OF_SLAB, (1, ANSWER_BYTES));
     for token in 0..3 {
-        let mut spec = CallSpec::new().result_into(own.take(ANSWER_BYTES).unwrap());
+        let mut spec = CallSpec::short().result_into(own.take(ANSWER_BYTES).unwrap());
         let encode = |args: &mut spinrpc::Encoder<'_>| args.u32(ANSWER_BYTES as u32);
         caller.client.call(OF_SLAB, Token(token), &mut spec, encode).unwrap();
     }

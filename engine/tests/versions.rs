@@ -11,7 +11,7 @@ use common::two_way::{Pair, connections};
 use common::{
     LIMIT, PROGRAM, Server, VERSION, pattern, pause_after, small_with, unique_address, valid,
 };
-use spinrpc::config::{ConfigRole, RawConfig, Versions};
+use spinrpc::config::{ConfigRole, Protection, RawConfig, Versions};
 use spinrpc::{
     Call, CallSpec, Client, ConnectError, ConnectOptions, ConnectionEvent, Core, DownCause, Engine,
     NoReverse, Reconnect, ReverseOptions, Service, Token, TransportVersion,
@@ -84,7 +84,7 @@ fn a_responder_that_refused_is_not_offered_version_two_again_until_that_is_forgo
     for (memory_ms, offers) in [(600_000, 1), (1, 2)] {
         let before = server.stats().errors_sent;
         let mut raw = client_of(Versions::Both);
-        raw.rpc.version_memory_ms = memory_ms;
+        raw.fixed.version_memory_ms = memory_ms;
         let mut caller = Caller::connect_with(raw, &server.address, all_words);
         let settled_at = Instant::now();
         while settled_at.elapsed() < Duration::from_millis(5) {
@@ -149,7 +149,7 @@ impl Bench {
     /// A call of the client's gets its reply.
     #[track_caller]
     fn expect_served(&mut self, peer: &mut RawPeer) {
-        self.client.call(NULL, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+        self.client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
         let call = self.hear(peer);
         peer.send_words(&reply_to(&call));
         let heard = SharedHeard::clone(&self.heard);
@@ -181,7 +181,7 @@ fn refusal_of(call: &[u32]) -> Vec<u32> {
 
 fn auto(ccp: ConfigRole) -> RawConfig {
     let mut raw = client_of(Versions::Both);
-    raw.rpc.ccp = ccp;
+    (raw.rpc.ccp, raw.rpc.ccp_auth) = (ccp, Some(Protection::Sys));
     raw
 }
 
@@ -261,9 +261,7 @@ fn coming_back() -> ConnectOptions {
 /// Version two section 5.2: "If the initial negotiation message is lost or dropped".
 #[test]
 fn an_offer_without_answer_is_given_up_and_the_next_connection_is_of_version_one() {
-    let mut raw = auto(ConfigRole::Off);
-    raw.rpc.timeout_ms = 50;
-    let mut bench = Bench::new(raw, &ConnectOptions::new());
+    let mut bench = Bench::new(auto(ConfigRole::Off), &ConnectOptions::new());
     let mut peer = bench.accept();
     assert_eq!(bench.hear(&mut peer)[1], 2);
     bench.next(&mut peer);
@@ -281,7 +279,7 @@ fn a_client_that_comes_back_finds_the_version_anew() {
     let mut call = bench.hear(&mut peer);
     peer.send_words(&reply_to(&call));
     bench.expect_up(TWO);
-    bench.client.call(NULL, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+    bench.client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
     assert_eq!(bench.hear(&mut peer)[1], 2);
     for version in [2, 1] {
         peer.close();
@@ -397,7 +395,7 @@ fn a_server_of_both_versions_calls_back_when_it_was_called() {
     };
     assert_eq!(hear(&mut core)[..2], [9, 2]);
     let client = ask(&mut core).unwrap();
-    client.call(NULL, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+    client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
     assert_eq!(hear(&mut core)[1], 2, "in the version of the client's call");
 }
 
@@ -421,7 +419,7 @@ fn a_server_of_both_versions_calls_back_in_the_first_call() {
     let engine = Engine::new(valid(raw)).unwrap();
     let made = Arc::default();
     let of_service = Arc::clone(&made);
-    engine.serve(PROGRAM, VERSION, move |_| CallsBack(Arc::clone(&of_service)));
+    engine.serve(PROGRAM, VERSION, move |_| CallsBack(Arc::clone(&of_service))).unwrap();
     let address = unique_address();
     engine.listen(&address).unwrap();
     let mut core = engine.core(0).unwrap();
@@ -498,7 +496,7 @@ fn receive_4096_bytes_inline_in_version_two_expect_them_taken_at_either_end() {
         let first = bench.hear(&mut peer);
         peer.send_words(&reply_to(&first));
         bench.expect_up(TWO);
-        bench.client.call(NULL, Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+        bench.client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
         let mut reply = reply_to(&bench.hear(&mut peer));
         let results: Vec<u32> = (0..(LONGEST_WORDS - reply.len()) as u32).collect();
         reply.extend(&results);
@@ -520,7 +518,7 @@ fn a_server_calls_back_in_the_version_it_is_called_in() {
         let mut pair = Pair::connect(raw, &options, ReverseOptions::new(), all_words);
         pair.open_window();
         let far = &pair.far.client;
-        far.call(ECHO, Token(5), &mut CallSpec::new(), |args| args.opaque(b"back")).unwrap();
+        far.call(ECHO, Token(5), &mut CallSpec::short(), |args| args.opaque(b"back")).unwrap();
         pair.until("the reply", |pair| pair.far.reply_count() == 1);
         let replies = pair.far.take();
         let words = replies[0].1.as_ref().unwrap();
@@ -600,7 +598,7 @@ fn a_client_without_calls_in_reverse_runs_no_service_for_its_peer() {
 fn a_client_without_calls_in_reverse_refuses_them_with_all_its_calls_in_flight() {
     let (mut bench, mut peer) = refusing(Versions::Two);
     let mut calls = Vec::new();
-    while bench.client.call(NULL, Token(1), &mut CallSpec::new(), |_| {}).is_ok() {
+    while bench.client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).is_ok() {
         calls.push(bench.hear(&mut peer));
     }
     assert!(calls.len() > 1, "the grant is as large as was asked for");

@@ -382,7 +382,7 @@ impl Client {
                 Event::Reply(reply) => {
                     let live = self.remove(reply.slot);
                     assert!(live.awaited && live.token == reply.token);
-                    check_reply(&live, &reply, message);
+                    check_reply(&live, &reply, message, self.connection.profile());
                     self.ends[live.token as usize] += 1;
                 }
                 Event::PullReply(reply) => self.begin_fetch(&reply, message),
@@ -404,7 +404,7 @@ impl Client {
         assert!(self.connection.profile().has_reads_in_replies());
         let live = self.live.iter_mut().find(|live| live.started.slot == reply.slot).unwrap();
         assert!(live.token == reply.token && live.fetched.is_none());
-        check_reply(live, reply, message);
+        check_reply(live, reply, message, self.connection.profile());
         live.fetched = Some(message.to_vec());
         if HeaderView::new_checked(message, &Limits::DEFAULT).is_err() {
             self.give_up(reply.slot);
@@ -553,7 +553,7 @@ fn part_of(length: u32, script: &mut Script<'_>) -> u32 {
     (length * u32::from(script.byte())).div_ceil(255)
 }
 
-fn check_reply(live: &Live, reply: &DeliveredReply, message: &[u8]) {
+fn check_reply(live: &Live, reply: &DeliveredReply, message: &[u8], profile: Profile) {
     let mut offered = [0; spinrpc_proto::limits::ITEMS_MAX];
     for (length, offer) in offered.iter_mut().zip(live.chunks.writes()) {
         *length = offer.length;
@@ -562,8 +562,9 @@ fn check_reply(live: &Live, reply: &DeliveredReply, message: &[u8]) {
     match reply.stream {
         ReplyStream::Inline { header_bytes } => {
             let stream = &message[header_bytes..];
-            let start = [wire::word(stream, 0), wire::word(stream, 1)];
-            assert_eq!(start, [Some(live.started.xid.0), Some(1)], "no reply to this call");
+            let is_its = wire::word(stream, 0) == Some(live.started.xid.0);
+            assert!(is_its || profile.prefers_header_xid(), "no reply to this call");
+            assert_eq!(wire::word(stream, 1), Some(1), "no reply");
         }
         ReplyStream::ReplyChunk { length } => {
             let offered = live.chunks.reply().unwrap().length;

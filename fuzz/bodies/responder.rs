@@ -106,7 +106,9 @@ impl Server {
         let exported = self.owed.len() + self.kept.len();
         assert_eq!(responder.in_progress() as usize, self.taken.len() + exported);
         assert_eq!(responder.dones_owed() as usize, self.owed.len());
-        assert!(exported <= self.exports_max);
+        // The drafts have further ones wait.
+        let waits = self.connection.profile().always_returns_long_replies();
+        assert!(if waits { self.owed.len() } else { exported } <= self.exports_max);
         assert!((1..=self.slots).contains(&(responder.grant() as usize)));
         assert!(exported > 0 || responder.grant() as usize == self.slots, "a credit leaks");
         for (index, taken) in self.taken.iter().enumerate() {
@@ -184,7 +186,8 @@ impl Server {
         assert_eq!(wire::word(message, 1), Some(VERSION));
         if taken.view().message_type() != MessageType::Nomsg {
             let payload = taken.view().payload();
-            assert_eq!(wire::word(payload, 0), wire::word(message, 0), "XIDs differ");
+            let are_equal = wire::word(payload, 0) == wire::word(message, 0);
+            assert!(are_equal || self.connection.profile().prefers_header_xid(), "XIDs differ");
             assert_eq!(wire::word(payload, 1), Some(0), "not a call");
         }
         self.taken.push(taken);
@@ -469,15 +472,15 @@ fn segment(script: &mut Script<'_>) -> Segment {
 
 /// Errors are never answered, and an answer names the call it is for (RFC 8166 section 4.5).
 fn check_error(message: &[u8], xid: Xid, version: u32, error: RdmaError) {
-    let word = |index| wire::word(message, index).unwrap();
-    assert_ne!(word(3), MessageType::Error.to_wire(), "an error is answered");
-    assert_eq!((xid.0, version), (word(0), word(1)));
+    let word = |index| wire::word(message, index);
+    assert_ne!(word(3), Some(MessageType::Error.to_wire()), "an error is answered");
+    assert_eq!((Some(xid.0), version), (word(0), word(1).unwrap_or(VERSION)));
     match error {
         RdmaError::Version { low, high } => {
             assert!(version != VERSION && (low, high) == (VERSION, VERSION));
         }
         RdmaError::Chunk => {
-            assert!(version == VERSION && word(3) != MessageType::Done.to_wire());
+            assert!(version == VERSION && word(3) != Some(MessageType::Done.to_wire()));
         }
         other => panic!("not an answer of version one: {other:?}"),
     }

@@ -3,9 +3,8 @@
 //! again.
 
 use spinrpc_proto::config_proto::{
-    ALIGN_MAX_BYTES, BODY_BYTES, ConfigReply, ConfigRequest, Protection, inline_bytes,
+    ALIGN_MAX_BYTES, BODY_BYTES, ConfigReply, ConfigRequest, Protection,
 };
-use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
 use spinrpc_proto::rpc::{
     AuthFlavor, AuthSys, CallHeader, ReplyHeader, message_direction, opens_with,
 };
@@ -101,12 +100,11 @@ fn auth_sys(body: &[u8]) {
     assert_eq!(AuthSys::parse(&emitted), Ok(credential));
 }
 
-/// Any three words, and nothing else; whatever they say, the base level stays.
+/// Any three words, and nothing else.
 fn configuration(body: &[u8]) {
     assert_eq!(ConfigRequest::parse(body).is_ok(), body.len() == BODY_BYTES);
     if let (Ok(request), Ok(reply)) = (ConfigRequest::parse(body), ConfigReply::parse(body)) {
         assert!(request.emit() == body && reply.emit() == body);
-        assert!(inline_bytes(request.call_bytes) >= INLINE_THRESHOLD_MIN_BYTES);
         let align = reply.usable_align_bytes();
         assert!(align.is_none_or(|align| align.is_multiple_of(4) && align <= ALIGN_MAX_BYTES));
     }

@@ -1,13 +1,11 @@
-//! One end of a connection that may speak version two, with extensions, one way or both: whatever the
+//! One end of a connection that may speak version two, one way or both: whatever the
 //! peer says, each of our calls ends once, no more are in flight than one until a version is settled,
 //! an error or a reply is never answered, and each call of the peer is answered in its version.
 
 use spinrpc_proto::connection::{Connection, Side};
-use spinrpc_proto::deadlines::LATE;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
-use spinrpc_proto::options::{Carries, OptionalRefused, Options};
-use spinrpc_proto::output::{DeliveredOptional, SlotId};
+use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::CallChunks;
 use spinrpc_proto::rdma::v2::{Body, OptionalBody};
 use spinrpc_proto::rdma::{HeaderView, MessageType, RdmaError, Segment, emit_msg_header};
@@ -23,8 +21,6 @@ use crate::wire::{self, OwnedLists};
 
 /// Bytes that every header sent here fits.
 const ROOM: usize = 64;
-/// The options that are known are 0, 1 and 2.
-const CARRIES: [Carries; 3] = [Carries::Nothing, Carries::Part, Carries::Message];
 
 /// Three bytes say what the end speaks, which one it is, and how many slots it has; the rest is what
 /// happens.
@@ -65,11 +61,9 @@ impl End {
         let mut requester = Requester::new(vec![CallSlot::FREE; calls], 3);
         requester.negotiate(Negotiation::new(versions));
         let responder = Responder::new(vec![ServeSlot::FREE; serves]);
-        let limits = Limits { versions, deadlines: true, ..Limits::DEFAULT };
+        let limits = Limits { versions, ..Limits::DEFAULT };
         let profile = wire::profile(script);
-        let options = Options::NONE.with(&[(0, CARRIES[0]), (1, CARRIES[1]), (2, CARRIES[2])]);
-        let connection = Connection::new(side, requester, responder, limits, profile)
-            .with_options(options.unwrap());
+        let connection = Connection::new(side, requester, responder, limits, profile);
         let refuses = !two_way && side == Side::Client && kind & 4 != 0;
         let connection = match (two_way, refuses) {
             (true, _) => connection.two_way(),
@@ -92,9 +86,7 @@ impl End {
 
     fn step(&mut self, script: &mut Script<'_>) {
         match script.byte() % 10 {
-            0 => self.call(),
-            1 => self.call_within(script),
-            2 => self.call_optional(script),
+            0..3 => self.call(),
             3 => self.resend(script),
             4 => self.cancel(),
             5 => self.answer(script),
@@ -131,40 +123,6 @@ impl End {
         self.ends.push(0);
     }
 
-    /// Starts a call that says how much time it has, where that can be said.
-    fn call_within(&mut self, script: &mut Script<'_>) {
-        let (mut header, time_us) = ([0xee; ROOM], u64::from(script.byte()));
-        let token = self.ends.len() as u64;
-        let requester = &mut self.connection.requester;
-        let is_two = requester.negotiation().version() == TransportVersion::Two;
-        let chunks = CallChunks::EMPTY;
-        let started = requester.start_call_within(token, NEVER, time_us, &chunks, &mut header);
-        let Ok((call, length)) = started else { return };
-        let sent = HeaderView::new_checked(&header[ROOM - length..], &self.limits).unwrap();
-        assert_eq!((sent.xid(), sent.remaining_us()), (call.xid, is_two.then_some(time_us)));
-        self.xid = call.xid;
-        self.ends.push(0);
-    }
-
-    fn call_optional(&mut self, script: &mut Script<'_>) {
-        let (option, info) = (u32::from(script.byte() % 4), script.bytes(9));
-        let mut header = [0xee; ROOM];
-        let token = self.ends.len() as u64;
-        let requester = &mut self.connection.requester;
-        let is_two = requester.negotiation().version() == TransportVersion::Two;
-        match requester.start_optional(token, NEVER, option, info, &mut header) {
-            Ok((call, length)) => {
-                let sent = HeaderView::new_checked(&header[ROOM - length..], &self.limits).unwrap();
-                let body = OptionalBody { direction: Direction::Call, option, info };
-                assert_eq!((sent.optional(), sent.xid()), (Some(body), call.xid));
-                self.xid = call.xid;
-                self.ends.push(0);
-            }
-            Err(OptionalRefused::NotVersionTwo) => assert!(!is_two),
-            Err(other) => assert!(matches!(other, OptionalRefused::Call(_)), "{other:?}"),
-        }
-    }
-
     fn resend(&mut self, script: &mut Script<'_>) {
         let requester = &mut self.connection.requester;
         let Some(slot) = requester.held().next() else { return };
@@ -187,20 +145,14 @@ impl End {
         self.note(out.take(), &[]);
     }
 
-    /// Answers a call of the peer, as plain reply, general reply or message of an extension.
+    /// Answers a call of the peer, as plain reply or general reply.
     fn answer(&mut self, script: &mut Script<'_>) {
         let Some((slot, message)) = self.served.pop() else { return };
         let call = HeaderView::new_checked(&message, &self.limits).unwrap();
         let (responder, mut out) = (&mut self.connection.responder, Recorder::default());
         let mut header = vec![0; 4096];
         let length = match script.byte() % 4 {
-            3 if call.remaining_us().is_some() => {
-                responder.reply_late(slot, call.xid(), 7, &mut header).unwrap()
-            }
             0 if call.is_plain() => responder.reply_plain(slot, call.xid(), &mut header).unwrap(),
-            1 if call.transport_version() == TransportVersion::Two => {
-                responder.reply_optional(slot, call.xid(), 1, b"why", &mut header).unwrap()
-            }
             _ => {
                 let shape = ReplyShape { placed: &[], long_bytes: None };
                 responder.reply(slot, &call, &shape, &mut header, &mut out).unwrap()
@@ -243,12 +195,12 @@ impl End {
     fn note(&mut self, events: Vec<Event>, message: &[u8]) {
         for event in events {
             match event {
-                Event::Reply(reply) | Event::Optional(DeliveredOptional::Reply { reply, .. }) => {
+                Event::Reply(reply) => {
                     self.ends[reply.token as usize] += 1;
                 }
                 Event::Failed { token, .. } => self.ends[token as usize] += 1,
                 Event::PullReply(reply) => self.fetch_nothing(reply.slot, reply.token),
-                Event::Call(slot) | Event::Optional(DeliveredOptional::Call { slot, .. }) => {
+                Event::Call(slot) => {
                     self.served.push((slot, message.to_vec()));
                 }
                 Event::Pull(slot) => self.fetch(slot, message),
@@ -318,11 +270,6 @@ fn message(newest: Xid, script: &mut Script<'_>) -> Vec<u8> {
     };
     let known = if version == 1 { TransportVersion::One } else { TransportVersion::Two };
     let header = match script.byte() % 8 {
-        6 => lists(script).header_within(u64::from(script.byte()), xid, 9),
-        7 => {
-            let body = OptionalBody { direction, option: LATE, info: script.bytes(8) };
-            wire::header_two(xid, 9, Body::Optional(body))
-        }
         0 => wire::words(&[xid.0, version, 9, u32::from(script.byte() % 16), 0, 0, 0, 0]),
         1 => wire::words(&[xid.0, version, 9, 4, u32::from(script.byte() % 4), 1, 1]),
         2 => {

@@ -110,13 +110,6 @@ impl OwnedLists {
         buffer
     }
 
-    /// The header of a call with this many microseconds left.
-    pub(crate) fn header_within(&self, remaining_us: u64, xid: Xid, credits: u32) -> Vec<u8> {
-        let writes: Vec<&[Segment]> = self.writes.iter().map(Vec::as_slice).collect();
-        let lists = Lists { reads: &self.reads, writes: &writes, reply: self.reply.as_deref() };
-        header_two(xid, credits, v2::Body::Deadline(remaining_us, lists))
-    }
-
     /// A version-two header of this type with these lists.
     pub(crate) fn header_two(
         &self,

@@ -1,7 +1,7 @@
 //! `spintune plan`, `apply` and `revert`: apply a profile to a host, and undo it.
 
-use crate::report::{table, to_json};
-use crate::{Outcome, Target};
+use crate::report::{json_list, table, to_json};
+use crate::{Answer, Outcome, Target, at_root};
 use serde::Serialize;
 use spinrpc_tuning::Profile;
 use spinrpc_tuning::fit::{self, Change, FitError, Journal, Plan, Site, Step};
@@ -9,11 +9,10 @@ use spinrpc_tuning::host::{Cpus, Record, Tree};
 use spinrpc_tuning::text::{shell_comment, shell_word};
 use std::path::PathBuf;
 
-/// Arguments of `spintune plan` and `spintune apply`.
 #[derive(clap::Args)]
 pub(crate) struct PlanArguments {
     /// Name of a shipped profile, or path of a file
-    #[arg(long)]
+    #[arg(long, value_name = "PROFILE")]
     profile: String,
     #[command(flatten)]
     place: Place,
@@ -21,7 +20,6 @@ pub(crate) struct PlanArguments {
     target: Target,
 }
 
-/// Arguments of `spintune revert`.
 #[derive(clap::Args)]
 pub(crate) struct RevertArguments {
     #[command(flatten)]
@@ -56,7 +54,7 @@ Examples:
   sudo systemctl enable --now spintune-apply     apply /etc/spinrpc/host.toml at every boot
 
 A second apply changes nothing. The previous values are kept in /run/spinrpc/tuned.json. Changes
-that need a reboot are only printed by spintune plan.
+that need a reboot, and those to irqbalance and tuned, are only printed by spintune plan.
 
 Exit status: 0 the host fits the profile, 1 a change failed or the profile is invalid, 2 usage
 error.";
@@ -69,63 +67,54 @@ Values that another program has changed since are left alone.
 
 Exit status: 0 everything is restored, 1 something is not, 2 usage error.";
 
-pub(crate) fn plan(arguments: &PlanArguments) -> Outcome {
-    let (site, profile) = match arguments.read(arguments.place.source()) {
-        Ok(read) => read,
-        Err(outcome) => return outcome,
-    };
-    let journal = match Journal::load(&site) {
-        Ok(journal) => journal,
-        Err(error) => return refused(&error),
-    };
-    let plan = Plan::of(&site, &profile, &journal);
+pub(crate) fn plan(arguments: &PlanArguments) -> Answer {
+    let site = arguments.place.source()?;
+    let profile = arguments.load(&site)?;
+    let plan = Plan::of(&site, &profile, &Journal::load(&site)?);
     let answer = match arguments.place.json {
-        true => plan_json(&profile, &plan),
+        true => to_json(&PlanDocument {
+            schema: 1,
+            profile: profile.name(),
+            hash: format!("{:016x}", profile.hash()),
+            fits: plan.is_empty(),
+            plan: &plan,
+        }),
         false => script(&site, &profile, &plan),
     };
-    Outcome { answer, problems: Vec::new(), status: u8::from(!plan.is_empty()) }
+    Ok(Outcome { answer, problems: Vec::new(), status: u8::from(!plan.is_empty()) })
 }
 
-pub(crate) fn apply(arguments: &PlanArguments) -> Outcome {
-    let (site, profile) = match arguments.read(arguments.place.site()) {
-        Ok(read) => read,
-        Err(outcome) => return outcome,
-    };
+pub(crate) fn apply(arguments: &PlanArguments) -> Answer {
+    let site = arguments.place.site()?;
+    let profile = arguments.load(&site)?;
     changed(&arguments.place, &site, || fit::apply(&site, &profile))
 }
 
-pub(crate) fn revert(arguments: &RevertArguments) -> Outcome {
-    match arguments.place.site() {
-        Ok(site) => changed(&arguments.place, &site, || fit::revert(&site)),
-        Err(outcome) => outcome,
-    }
+pub(crate) fn revert(arguments: &RevertArguments) -> Answer {
+    let site = arguments.place.site()?;
+    changed(&arguments.place, &site, || fit::revert(&site))
 }
 
 impl PlanArguments {
-    fn read(&self, site: Result<Site, Outcome>) -> Result<(Site, Profile), Outcome> {
-        let site = site?;
-        let host = || Cpus::read(&site.tree()).for_engine();
-        let loaded = self.target.load_on(&self.profile, host);
-        let profile = loaded.map_err(|error| Outcome::unloaded(&error))?;
-        Ok((site, profile))
+    fn load(&self, site: &Site) -> Result<Profile, Outcome> {
+        let host = || Cpus::read(site.tree()).for_engine();
+        Ok(self.target.load_on(&self.profile, host)?)
     }
 }
 
 impl Place {
     /// The host, which may be a record.
     fn source(&self) -> Result<Site, Outcome> {
-        let root = self.root.display();
-        let failed = |error| Outcome::usage(format!("--root {root}: {error}"));
-        match self.root.is_file() {
-            true => Record::load(&self.root).map(Site::recorded).map_err(failed),
-            // The directory of a host, rather than any other.
-            false => Tree::open(&self.root).map_err(failed).and_then(|_| self.site()),
+        if self.root.is_file() {
+            return at_root(&self.root, Record::load(&self.root).map(Site::recorded));
         }
+        // The directory of a host, rather than any other.
+        at_root(&self.root, Tree::open(&self.root))?;
+        self.site()
     }
 
     fn site(&self) -> Result<Site, Outcome> {
-        let root = self.root.display();
-        Site::new(&self.root).map_err(|error| Outcome::usage(format!("--root {root}: {error}")))
+        at_root(&self.root, Site::new(&self.root))
     }
 }
 
@@ -134,25 +123,20 @@ fn changed(
     place: &Place,
     site: &Site,
     change: impl FnOnce() -> Result<Vec<Step>, FitError>,
-) -> Outcome {
+) -> Answer {
     if site.is_this_host() && !rustix::process::geteuid().is_root() {
         let problem = "only root may change the host; spintune plan prints what it would do";
-        return Outcome::invalid(String::new(), vec![problem.to_owned()]);
+        return Err(Outcome::failed(problem));
     }
-    match change() {
-        Ok(steps) => told(place, site, &steps),
-        Err(error) => refused(&error),
-    }
+    Ok(told(place, site, change()?))
 }
 
-fn refused(error: &FitError) -> Outcome {
-    Outcome::invalid(String::new(), vec![error.to_string()])
-}
-
-fn told(place: &Place, site: &Site, steps: &[Step]) -> Outcome {
+fn told(place: &Place, site: &Site, steps: Vec<Step>) -> Outcome {
     let (good, bad): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|step| step.is_good());
+    let problems: Vec<String> = bad.into_iter().map(|step| problem(site, step)).collect();
+    let status = u8::from(!problems.is_empty());
     let answer = match place.json {
-        true => steps_json(steps),
+        true => json_list("steps", &steps),
         false if steps.is_empty() => "nothing to change\n".to_owned(),
         false => {
             let row = |step: &&Step| {
@@ -162,8 +146,7 @@ fn told(place: &Place, site: &Site, steps: &[Step]) -> Outcome {
             table(&good.iter().map(row).collect::<Vec<_>>())
         }
     };
-    let problems = bad.iter().map(|step| problem(site, step)).collect();
-    Outcome { answer, problems, status: u8::from(!bad.is_empty()) }
+    Outcome { answer, problems, status }
 }
 
 fn problem(site: &Site, step: &Step) -> String {
@@ -218,71 +201,6 @@ struct PlanDocument<'a> {
     profile: &'a str,
     hash: String,
     fits: bool,
-    changes: Vec<PlannedChange<'a>>,
-    advice: Vec<PlannedAdvice<'a>>,
-}
-
-#[derive(Serialize)]
-struct PlannedChange<'a> {
-    item: &'a str,
-    path: String,
-    from: &'a str,
-    to: &'a str,
-    reason: &'a str,
-}
-
-#[derive(Serialize)]
-struct PlannedAdvice<'a> {
-    reason: &'a str,
-    what: &'a str,
-}
-
-fn plan_json(profile: &Profile, plan: &Plan) -> String {
-    let changes = plan.changes.iter().map(|change| PlannedChange {
-        item: change.item.name(),
-        path: format!("/{}", change.path),
-        from: &change.from,
-        to: &change.to,
-        reason: &change.reason,
-    });
-    let advice = plan.advice.iter();
-    to_json(&PlanDocument {
-        schema: 1,
-        profile: profile.name(),
-        hash: format!("{:016x}", profile.hash()),
-        fits: plan.is_empty(),
-        changes: changes.collect(),
-        advice: advice.map(|one| PlannedAdvice { reason: &one.reason, what: &one.what }).collect(),
-    })
-}
-
-#[derive(Serialize)]
-struct StepsDocument<'a> {
-    schema: u32,
-    steps: Vec<DoneStep<'a>>,
-}
-
-#[derive(Serialize)]
-struct DoneStep<'a> {
-    item: &'a str,
-    path: String,
-    from: &'a str,
-    to: &'a str,
-    outcome: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<&'a str>,
-}
-
-fn steps_json(steps: &[Step]) -> String {
-    let steps = steps.iter().map(|step| {
-        let (outcome, detail) = match &step.outcome {
-            fit::Outcome::Set => ("set", None),
-            fit::Outcome::Partly(now) => ("partly", Some(now.as_str())),
-            fit::Outcome::Failed(why) => ("failed", Some(why.as_str())),
-            _ => ("foreign", None),
-        };
-        let path = format!("/{}", step.path);
-        DoneStep { item: &step.item, path, from: &step.from, to: &step.to, outcome, detail }
-    });
-    to_json(&StepsDocument { schema: 1, steps: steps.collect() })
+    #[serde(flatten)]
+    plan: &'a Plan,
 }

@@ -1,13 +1,12 @@
 //! `spintune init`: writes a profile for a host.
 
-use crate::Outcome;
+use crate::{Answer, Outcome, at_root};
 use spinrpc::config::Driver;
 use spinrpc_tuning::host::{HostFacts, Tree};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Arguments of `spintune init`.
 #[derive(clap::Args)]
 pub(crate) struct InitArguments {
     /// File to create, which must not exist yet [default: standard output]
@@ -38,22 +37,23 @@ Examples:
 
 Exit status: 0 written, 1 not written, 2 usage error.";
 
-pub(crate) fn init(arguments: &InitArguments) -> Outcome {
-    let tree = match Tree::open(&arguments.root) {
-        Ok(tree) => tree,
-        Err(error) => {
-            return Outcome::usage(format!("--root {}: {error}", arguments.root.display()));
-        }
-    };
+pub(crate) fn init(arguments: &InitArguments) -> Answer {
+    let tree = at_root(&arguments.root, Tree::open(&arguments.root))?;
     let driver = match arguments.fabric {
         Fabric::Shm => Driver::Shm,
         Fabric::Verbs => Driver::Verbs,
     };
     let text = spinrpc_tuning::propose(&HostFacts::read(&tree), driver);
-    let Some(path) = &arguments.output else { return Outcome::good(text) };
+    let Some(path) = &arguments.output else { return Ok(Outcome::good(text)) };
     match write_new(path, &text) {
-        Ok(()) => Outcome::good(String::new()),
-        Err(error) => failed(path, &error),
+        Ok(()) => Ok(Outcome::good(String::new())),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let path = path.display();
+            let problem =
+                format!("{path} already exists and is not overwritten; name another file");
+            Err(Outcome::failed(problem))
+        }
+        Err(error) => Err(Outcome::failed(format!("{}: {error}", path.display()))),
     }
 }
 
@@ -61,15 +61,4 @@ pub(crate) fn init(arguments: &InitArguments) -> Outcome {
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
     file.write_all(text.as_bytes())
-}
-
-fn failed(path: &Path, error: &io::Error) -> Outcome {
-    let path = path.display();
-    let problem = match error.kind() {
-        io::ErrorKind::AlreadyExists => {
-            format!("{path} already exists and is not overwritten; name another file")
-        }
-        _ => format!("{path}: {error}"),
-    };
-    Outcome::invalid(String::new(), vec![problem])
 }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-/// Contents of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Document {
     pub(crate) description: Option<String>,
@@ -124,7 +123,7 @@ impl Reader<'_> {
 
     fn problem(&mut self, offset: usize, message: impl std::fmt::Display) {
         let location = self.location(offset);
-        self.problems.push(Problem::at(location, message));
+        self.problems.push(Problem::new(Some(location), message));
     }
 
     fn location(&self, offset: usize) -> Location {
@@ -143,7 +142,6 @@ impl Reader<'_> {
 
 const WRITTEN_CHARS_MAX: usize = 40;
 
-/// The entries of a table in file order.
 fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<(&'a Spanned<DeString<'i>>, &'a Node<'i>)> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(name, _)| name.span().start);

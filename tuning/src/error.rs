@@ -1,18 +1,24 @@
 //! Problems of a profile, and their locations.
 
+use serde::{Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
 
 /// A location in a profile: `site.toml:12:3`, or `shipped:base.toml:12:3` for a shipped profile.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Location {
     /// The file, under the name that the user gave.
+    #[serde(serialize_with = "as_text")]
     pub file: Arc<str>,
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
+}
+
+fn as_text<S: Serializer>(file: &str, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(file)
 }
 
 impl Location {
@@ -42,23 +48,22 @@ impl fmt::Display for Location {
     }
 }
 
-/// One problem, displayed on one line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A problem, or a note, displayed on one line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Problem {
     /// Location, if it is in a file.
+    #[serde(flatten)]
     pub location: Option<Location>,
     /// The problem, and the allowed values.
     pub message: String,
 }
 
 impl Problem {
-    pub(crate) fn at(location: Location, message: impl fmt::Display) -> Self {
-        Self { location: Some(location), message: one_line(&message.to_string()) }
-    }
-
-    pub(crate) fn general(message: impl fmt::Display) -> Self {
-        Self { location: None, message: one_line(&message.to_string()) }
+    pub(crate) fn new(location: Option<Location>, message: impl fmt::Display) -> Self {
+        let message = message.to_string();
+        let lines: Vec<&str> = message.split('\n').map(str::trim).collect();
+        Self { location, message: lines.join(" ") }
     }
 }
 
@@ -71,21 +76,13 @@ impl fmt::Display for Problem {
     }
 }
 
-fn one_line(message: &str) -> String {
-    message.split('\n').map(str::trim).collect::<Vec<_>>().join(" ")
-}
-
 /// A profile that cannot be used; displayed with one line for each problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileError {
-    problems: Vec<Problem>,
+    pub(crate) problems: Vec<Problem>,
 }
 
 impl ProfileError {
-    pub(crate) fn new(problems: Vec<Problem>) -> Self {
-        Self { problems }
-    }
-
     /// All problems in reading order; never empty.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -132,6 +129,6 @@ mod tests {
 
     #[test]
     fn a_problem_takes_one_line_whatever_its_cause_said() {
-        assert_eq!(Problem::general("a\n  b").to_string(), "a b");
+        assert_eq!(Problem::new(None, "a\n  b").to_string(), "a b");
     }
 }

@@ -1,8 +1,8 @@
 //! `spintune doctor` and `spintune record`, which examine a host.
 
-use crate::Outcome;
 use crate::report::to_json;
-use spinrpc_tuning::doctor::{CheckInput, Patience, Report, Tried, examine, profile_for};
+use crate::{Answer, Outcome, at_root};
+use spinrpc_tuning::doctor::{CheckInput, Tried, examine, profile_for};
 use spinrpc_tuning::host::{HostFacts, Record, Tree};
 use spinrpc_tuning::keytab;
 use spinrpc_tuning::text::printable;
@@ -10,7 +10,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Arguments of `spintune doctor`.
 #[derive(clap::Args)]
 #[command(after_help = DOCTOR_HELP)]
 pub(crate) struct DoctorArguments {
@@ -32,9 +31,6 @@ pub(crate) struct DoctorArguments {
     /// Only read, and skip the tests that occupy the poll cores for some seconds
     #[arg(long)]
     passive: bool,
-    /// Ask this key distribution center for its time, over TCP, and compare the clocks
-    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["root", "passive"])]
-    kdc: Option<String>,
     /// Check this keytab, the one of spin-nfsd --keytab [default: KRB5_KTNAME, or /etc/krb5.keytab].
     /// With --root, a path in DIR or in the record, and KRB5_KTNAME is not used
     #[arg(long, value_name = "FILE")]
@@ -50,18 +46,16 @@ Examples:
   spintune doctor                              check this host for the defaults
   spintune doctor --profile latency --strict   and for cores that poll without pause
   spintune doctor --profile ./site.toml --set cores.list=2-3 --json
-  spintune doctor --kdc kdc.example.net        and the clock against that of this KDC
   spintune doctor --root host.txt              check another host from its record
 
 Verdicts: ok; info, informational; warn, slower or less even than possible; fail, does not work as
 the profile specifies; unknown, not reported by the host or not tested. Work that competes with
 polling is a warning with poll.mode=busy, and a note otherwise. Doctor changes nothing: apply the
-remedies yourself. It asks no other host but the one of --kdc. Names of programs at TCP port 2049 need root.
+remedies yourself. It asks no other host. Names of programs at TCP port 2049 need root.
 
 Exit status: 0 no failures (with --strict: nor warnings), 1 failures or an invalid profile, 2 usage
 error.";
 
-/// Arguments of `spintune record`.
 #[derive(clap::Args)]
 pub(crate) struct RecordArguments {
     /// File to write; - is standard output
@@ -80,41 +74,21 @@ Examples:
 
 Exit status: 0 written, 1 not written, 2 usage error.";
 
-pub(crate) fn doctor(arguments: &DoctorArguments) -> Outcome {
-    match report(arguments) {
-        Ok(report) => {
-            let answer =
-                if arguments.json { to_json(&report) } else { report.render(arguments.all) };
-            let good = report.is_good(arguments.strict);
-            if good { Outcome::good(answer) } else { Outcome::invalid(answer, Vec::new()) }
-        }
-        Err(outcome) => outcome,
-    }
-}
-
-fn report(arguments: &DoctorArguments) -> Result<Report, Outcome> {
+pub(crate) fn doctor(arguments: &DoctorArguments) -> Answer {
     let tree = match &arguments.root {
         None => Tree::host(),
-        Some(path) => {
-            let unread = |error| Outcome::usage(format!("--root {}: {error}", path.display()));
-            Tree::open(path).map_err(unread)?
-        }
+        Some(path) => at_root(path, Tree::open(path))?,
     };
     let mut facts = HostFacts::read(&tree);
     use_keytab(arguments.keytab.as_deref(), &tree, &mut facts);
-    let profile = profile_for(&facts, &arguments.profile, &arguments.overrides)
-        .map_err(|error| Outcome::unloaded(&error))?;
+    let profile = profile_for(&facts, &arguments.profile, &arguments.overrides)?;
     let tries = tree.is_this_host() && !arguments.passive;
-    let tried = tries.then(|| {
-        let mut progress = progress();
-        let tried = Tried::out(&facts, profile.config(), Patience::default(), &mut progress);
-        let tried = tried.with_allocator("mimalloc");
-        match &arguments.kdc {
-            Some(kdc) => tried.with_kdc(&facts, kdc),
-            None => tried,
-        }
-    });
-    Ok(examine(&CheckInput { facts: &facts, profile: &profile, tried: tried.as_ref() }))
+    let tried = tries
+        .then(|| Tried::out(&facts, profile.config(), &mut progress()).with_allocator("mimalloc"));
+    let report = examine(&CheckInput { facts: &facts, profile: &profile, tried: tried.as_ref() });
+    let answer = if arguments.json { to_json(&report) } else { report.render(arguments.all) };
+    let status = u8::from(!report.is_good(arguments.strict));
+    Ok(Outcome { answer, problems: Vec::new(), status })
 }
 
 /// Examines the keytab that is named: on this host as spin-nfsd does, elsewhere that of the option only.
@@ -138,21 +112,16 @@ fn progress() -> impl FnMut(&str) {
     }
 }
 
-pub(crate) fn record(arguments: &RecordArguments) -> Outcome {
+pub(crate) fn record(arguments: &RecordArguments) -> Answer {
     let mut record = HostFacts::record(Tree::host());
-    if let Err(problem) = add_keytab(&mut record, arguments.keytab.as_deref()) {
-        return Outcome::invalid(String::new(), vec![problem]);
-    }
+    add_keytab(&mut record, arguments.keytab.as_deref()).map_err(Outcome::failed)?;
     let record = record.to_string();
     if arguments.file.as_os_str() == "-" {
-        return Outcome::good(record);
+        return Ok(Outcome::good(record));
     }
     match fs::write(&arguments.file, record) {
-        Ok(()) => Outcome::good(String::new()),
-        Err(error) => {
-            let problem = format!("{}: {error}", arguments.file.display());
-            Outcome::invalid(String::new(), vec![problem])
-        }
+        Ok(()) => Ok(Outcome::good(String::new())),
+        Err(error) => Err(Outcome::failed(format!("{}: {error}", arguments.file.display()))),
     }
 }
 

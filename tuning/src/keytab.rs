@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 /// Keytab of a host, unless a program is told another one.
 pub const USUAL: &str = "/etc/krb5.keytab";
 
-/// The variable that names a keytab.
 const VARIABLE: &str = "KRB5_KTNAME";
 /// Kinds of keytabs in that variable that are files.
 const FILES: [&[u8]; 2] = [b"FILE", b"WRFILE"];

@@ -27,10 +27,10 @@
 //! credits = 128                 # other keys stay as included, or else at their defaults
 //! ```
 
-mod background;
+#![forbid(unsafe_code)]
+
 pub mod doctor;
 mod document;
-mod editor;
 mod error;
 pub mod fit;
 pub mod host;
@@ -47,8 +47,6 @@ mod shipped;
 pub mod text;
 mod without_effect;
 
-pub use background::{Background, background};
-pub use editor::json_schema;
 pub use error::{Location, Problem, ProfileError};
 pub use loader::{Loader, load};
 pub use nearest::{did_you_mean, unknown_key};
@@ -57,6 +55,5 @@ pub use program::{DEFAULT_PROFILE, ProfileArgs, load_for_program};
 pub use propose::propose;
 pub use reference::{markdown, reference};
 pub use shipped::{Shipped, shipped};
-pub use without_effect::WithoutEffect;
 
 pub use spinrpc::config::Config;

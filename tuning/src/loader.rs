@@ -58,22 +58,24 @@ impl<'a> Loader<'a> {
     /// # Errors
     /// All problems in the file, in its includes, and in the overrides.
     pub fn load(&self, name: &str) -> Result<Profile, ProfileError> {
-        let origin = Origin::named(name).map_err(Problem::general)?;
+        let general = |message| Problem::new(None, message);
+        let origin = Origin::named(name).map_err(general)?;
         let mut layers = Layers::default();
-        let description = layers.add(&origin).map_err(Problem::general)?;
+        let description = layers.add(&origin).map_err(general)?;
         for assignment in &self.defaults {
             layers.underlay(assignment);
         }
         for assignment in &self.overrides {
             layers.overlay(assignment);
         }
-        let (raw, sources) = layers.finish()?;
-        let config =
-            raw.validate_for(self.host).map_err(|error| match place(&error, &sources) {
-                Some(location) => Problem::at(location.clone(), error),
-                None => Problem::general(error),
-            })?;
-        Ok(Profile::new(name, description, config, sources))
+        let Layers { raw, sources, problems, .. } = layers;
+        if !problems.is_empty() {
+            return Err(ProfileError { problems });
+        }
+        let config = raw
+            .validate_for(self.host)
+            .map_err(|error| Problem::new(place(&error, &sources).cloned(), error))?;
+        Ok(Profile { name: name.to_owned(), description, config, sources })
     }
 }
 
@@ -93,17 +95,18 @@ fn place<'a>(
     at_fault.filter(own).or_else(|| others().find(own)).or(shipped)
 }
 
-/// Origin of a document.
 #[derive(Clone, Debug)]
-enum Origin {
-    Shipped(&'static Shipped),
-    File { shown: PathBuf, canonical: PathBuf },
+struct Origin {
+    shown: PathBuf,
+    /// The same for each path of a file, and its shown name for a shipped profile.
+    identity: PathBuf,
+    shipped: Option<&'static Shipped>,
 }
 
 impl Origin {
     fn named(name: &str) -> Result<Self, String> {
         if let Some(profile) = shipped::find(name) {
-            return Ok(Self::Shipped(profile));
+            return Ok(Self::shipped(profile));
         }
         if name.contains('/') || name.ends_with(".toml") || Path::new(name).is_file() {
             return Self::file(Path::new(name)).map_err(|error| format!("{name}: {error}"));
@@ -111,15 +114,20 @@ impl Origin {
         Err(no_such_profile(name))
     }
 
+    fn shipped(profile: &'static Shipped) -> Self {
+        let shown = PathBuf::from(format!("{SHIPPED}{}.toml", profile.name));
+        Self { identity: shown.clone(), shown, shipped: Some(profile) }
+    }
+
     fn file(path: &Path) -> io::Result<Self> {
-        Ok(Self::File { shown: path.to_owned(), canonical: path.canonicalize()? })
+        Ok(Self { shown: path.to_owned(), identity: path.canonicalize()?, shipped: None })
     }
 
     /// Resolves an `include` of this document: a file in the same folder, or else a shipped
     /// profile.
     fn included(&self, name: &str) -> Result<Self, String> {
-        if let Self::File { shown, .. } = self {
-            let mut path = shown.with_file_name(name);
+        if self.shipped.is_none() {
+            let mut path = self.shown.with_file_name(name);
             if path.extension().is_none_or(|extension| extension != "toml") {
                 path.as_mut_os_string().push(".toml");
             }
@@ -129,28 +137,21 @@ impl Origin {
                 Err(error) => return Err(format!("{}: {error}", path.display())),
             }
         }
-        shipped::find(name).map(Self::Shipped).ok_or_else(|| no_such_profile(name))
+        shipped::find(name).map(Self::shipped).ok_or_else(|| no_such_profile(name))
     }
 
     fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Shipped(a), Self::Shipped(b)) => a.name == b.name,
-            (Self::File { canonical: a, .. }, Self::File { canonical: b, .. }) => a == b,
-            _ => false,
-        }
+        self.identity == other.identity
     }
 
     fn shown(&self) -> String {
-        match self {
-            Self::Shipped(profile) => format!("{SHIPPED}{}.toml", profile.name),
-            Self::File { shown, .. } => shown.display().to_string(),
-        }
+        self.shown.display().to_string()
     }
 
     fn text(&self) -> io::Result<String> {
-        match self {
-            Self::Shipped(profile) => Ok(profile.toml.to_owned()),
-            Self::File { shown, .. } => read_bounded(shown),
+        match self.shipped {
+            Some(profile) => Ok(profile.toml.to_owned()),
+            None => read_bounded(&self.shown),
         }
     }
 }
@@ -207,7 +208,8 @@ impl Layers {
         for (name, location) in &document.includes {
             let added = origin.included(name).and_then(|included| self.include(&included));
             if let Err(message) = added {
-                self.problems.push(Problem::at(location.clone(), format!("include: {message}")));
+                self.problems
+                    .push(Problem::new(Some(location.clone()), format!("include: {message}")));
             }
         }
     }
@@ -231,7 +233,7 @@ impl Layers {
     fn lay(&mut self, entry: Entry) {
         match entry.key.set(&mut self.raw, &entry.value) {
             Ok(()) => drop(self.sources.insert(entry.key.name, Source::File(entry.location))),
-            Err(error) => self.problems.push(Problem::at(entry.location, error)),
+            Err(error) => self.problems.push(Problem::new(Some(entry.location), error)),
         }
     }
 
@@ -247,7 +249,7 @@ impl Layers {
 
     fn overlay(&mut self, assignment: &str) {
         if let Err(message) = self.try_overlay(assignment) {
-            self.problems.push(Problem::general(message));
+            self.problems.push(Problem::new(None, message));
         }
     }
 
@@ -264,14 +266,6 @@ impl Layers {
         }
         self.sources.insert(key.name, Source::Override);
         Ok(())
-    }
-
-    fn finish(self) -> Result<(RawConfig, BTreeMap<&'static str, Source>), ProfileError> {
-        if self.problems.is_empty() {
-            Ok((self.raw, self.sources))
-        } else {
-            Err(ProfileError::new(self.problems))
-        }
     }
 }
 

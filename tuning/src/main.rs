@@ -2,18 +2,21 @@
 //!
 //! Answers go to standard output, problems to standard error, one per line.
 
+#![forbid(unsafe_code)]
+
 mod adjust;
 mod begin;
-mod compare;
 mod examine;
 mod report;
 mod tell;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use spinrpc::config::{CoreList, Host};
+use spinrpc_tuning::fit::FitError;
 use spinrpc_tuning::text::{printable, printable_lines};
 use spinrpc_tuning::{Loader, Profile, ProfileError, manual};
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -33,7 +36,6 @@ Examples:
   spintune show latency                          every value and its origin
   spintune show ./site.toml --set rpc.credits=128 --json
   spintune check site/*.toml --cpus 0-63         as if on a host with 64 CPUs
-  spintune diff latency site.toml                keys that differ, and their origins
   spintune explain rpc.credits                   effect and allowed values of one key
   spintune explain > site.toml                   all keys, as a profile to edit
   spintune doctor --profile latency              problems of this host for it, with remedies
@@ -55,9 +57,6 @@ enum Command {
     /// Check profiles; print problems with their locations, and settings without effect
     #[command(after_help = tell::CHECK_EXAMPLES)]
     Check(tell::CheckArguments),
-    /// Print the keys in which two profiles differ, with both values and their origins
-    #[command(after_help = compare::EXAMPLES)]
-    Diff(compare::DiffArguments),
     /// Print what a key does, its allowed values and its default; without KEY, all keys as a
     /// profile
     #[command(after_help = tell::EXPLAIN_EXAMPLES)]
@@ -125,12 +124,14 @@ impl Target {
     }
 }
 
-/// Result of a run.
 struct Outcome {
     answer: String,
     problems: Vec<String>,
     status: u8,
 }
+
+/// Result of a command. The error is that of one that could not be carried out.
+type Answer = Result<Outcome, Outcome>;
 
 impl Outcome {
     fn good(answer: String) -> Self {
@@ -141,15 +142,27 @@ impl Outcome {
         Self { answer: String::new(), problems: vec![problem], status: USAGE }
     }
 
-    /// A profile that could not be loaded.
-    fn unloaded(error: &ProfileError) -> Self {
-        let problems = error.problems().iter().map(ToString::to_string).collect();
-        Self { answer: String::new(), problems, status: status_of(error) }
+    fn failed(problem: impl ToString) -> Self {
+        Self { answer: String::new(), problems: vec![problem.to_string()], status: INVALID }
     }
+}
 
-    fn invalid(answer: String, problems: Vec<String>) -> Self {
-        Self { answer, problems, status: INVALID }
+impl From<ProfileError> for Outcome {
+    fn from(error: ProfileError) -> Self {
+        let problems = error.problems().iter().map(ToString::to_string).collect();
+        Self { answer: String::new(), problems, status: status_of(&error) }
     }
+}
+
+impl From<FitError> for Outcome {
+    fn from(error: FitError) -> Self {
+        Self::failed(error)
+    }
+}
+
+/// The host that was opened at this root.
+fn at_root<T>(root: &Path, opened: io::Result<T>) -> Result<T, Outcome> {
+    opened.map_err(|error| Outcome::usage(format!("--root {}: {error}", root.display())))
 }
 
 const INVALID: u8 = 1;
@@ -159,9 +172,9 @@ fn main() -> ExitCode {
     if let Some(written) = manual::requested(Arguments::command, 1) {
         return written;
     }
-    let outcome = match Arguments::try_parse() {
+    let (Ok(outcome) | Err(outcome)) = match Arguments::try_parse() {
         Ok(arguments) => run(arguments.command),
-        Err(error) => explain_usage(&error),
+        Err(error) => Ok(explain_usage(&error)),
     };
     for problem in &outcome.problems {
         eprintln!("spintune: {}", printable(problem));
@@ -177,12 +190,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Outcome {
+fn run(command: Command) -> Answer {
     match command {
         Command::Show(arguments) => tell::show(&arguments),
         Command::List(arguments) => tell::list(&arguments),
         Command::Check(arguments) => tell::check(&arguments),
-        Command::Diff(arguments) => compare::diff(&arguments),
         Command::Explain(arguments) => tell::explain(&arguments),
         Command::Doctor(arguments) => examine::doctor(&arguments),
         Command::Init(arguments) => begin::init(&arguments),

@@ -3,9 +3,13 @@
 //! Each program of this workspace answers `PROGRAM --write-manual DIR`, for packagers: `DIR/man` and the folders of completions
 //! are laid out as below `/usr/share`. The option is not in the help.
 
-use clap::Command;
+use crate::shipped::shipped;
+use clap::builder::PossibleValuesParser;
+use clap::{Command, ValueHint};
 use clap_complete::Shell;
 use clap_mangen::Man;
+use spinrpc::config::KEYS;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
@@ -56,11 +60,55 @@ pub fn write(command: Command, section: u8, folder: &Path) -> io::Result<()> {
     ] {
         let place = folder.join(place);
         fs::create_dir_all(&place)?;
-        let mut script = Vec::new();
-        clap_complete::generate(shell, &mut command.clone(), &name, &mut script);
-        fs::write(place.join(file), script)?;
+        fs::write(place.join(file), completions(&command, shell, &name))?;
     }
     Ok(())
+}
+
+/// Script of a shell. It offers the names of shipped profiles next to files, and the names of keys.
+fn completions(command: &Command, shell: Shell, name: &str) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut with_names(command.clone()), name, &mut script);
+    let script = String::from_utf8_lossy(&script).into_owned();
+    // Values that are known are all that zsh and fish would offer; bash offers files if no value matches.
+    let (profiles, first) = (profiles().join(" "), shipped()[0].name);
+    let (only_names, with_files) = match shell {
+        Shell::Zsh => (format!(":({profiles})"), format!(":{{compadd {profiles}; _files}}")),
+        Shell::Fish => (format!("-f -a \"{first}\\t"), format!("-F -a \"{first}\\t")),
+        _ => return script,
+    };
+    script.replace(&only_names, &with_files)
+}
+
+/// Gives arguments that take the name of a profile or a key the names that there are. The command line itself takes
+/// files, too, and tells of unknown keys in its own words.
+fn with_names(command: Command) -> Command {
+    let command = command.mut_args(|argument| {
+        let wants = |names: &[&str]| {
+            let of_argument = argument.get_value_names().unwrap_or_default();
+            of_argument.iter().any(|name| names.contains(&name.as_str()))
+        };
+        let keys = || KEYS.iter().map(|key| key.name);
+        if wants(&["PROFILE", "NAME|FILE"]) {
+            argument.value_parser(PossibleValuesParser::new(profiles()))
+        } else if wants(&["KEY=VALUE"]) {
+            // Clap takes names for ever, and the process ends soon.
+            let keys = keys().map(|key| -> &'static str { format!("{key}=").leak() });
+            // The hint keeps bash from adding a blank.
+            argument.value_parser(PossibleValuesParser::new(keys)).value_hint(ValueHint::Other)
+        } else if wants(&["KEY"]) {
+            let groups = keys().filter_map(|key| Some(key.split_once('.')?.0));
+            let groups: BTreeSet<&str> = groups.collect();
+            argument.value_parser(PossibleValuesParser::new(keys().chain(groups)))
+        } else {
+            argument
+        }
+    });
+    command.mut_subcommands(with_names)
+}
+
+fn profiles() -> Vec<&'static str> {
+    shipped().iter().map(|profile| profile.name).collect()
 }
 
 fn write_pages(command: &Command, section: u8, folder: &Path) -> io::Result<()> {

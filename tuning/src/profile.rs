@@ -8,10 +8,10 @@ use std::fmt;
 /// A valid profile, resolved for one host.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    name: String,
-    description: Option<String>,
-    config: Config,
-    sources: BTreeMap<&'static str, Source>,
+    pub(crate) name: String,
+    pub(crate) description: Option<String>,
+    pub(crate) config: Config,
+    pub(crate) sources: BTreeMap<&'static str, Source>,
 }
 
 /// Origin of a value.
@@ -50,15 +50,6 @@ pub struct Setting<'a> {
 }
 
 impl Profile {
-    pub(crate) fn new(
-        name: &str,
-        description: Option<String>,
-        config: Config,
-        sources: BTreeMap<&'static str, Source>,
-    ) -> Self {
-        Self { name: name.to_owned(), description, config, sources }
-    }
-
     /// The name or path that it was loaded by.
     pub fn name(&self) -> &str {
         &self.name

@@ -1,5 +1,6 @@
 //! Profile options shared by the command lines of all programs in this workspace.
 
+use crate::error::ProfileError;
 use crate::loader::Loader;
 use crate::profile::Profile;
 use spinrpc::config::{Choice, Driver};
@@ -43,8 +44,6 @@ pub fn load_for_program(
 ) -> Result<Profile, String> {
     let loader = set.iter().fold(loader, |loader, one| loader.set(one.as_str()));
     let loader = loader.set(format!("fabric.driver={}", driver.name()));
-    let unusable = |error: &dyn std::fmt::Display| {
-        format!("profile {name}: {}", error.to_string().replace('\n', "; "))
-    };
-    loader.load(name).map_err(|error| unusable(&error))
+    let unusable = |error: ProfileError| error.to_string().replace('\n', "; ");
+    loader.load(name).map_err(|error| format!("profile {name}: {}", unusable(error)))
 }

@@ -3,7 +3,8 @@
 
 use crate::host::{Adapter, HostFacts};
 use crate::reference::comment;
-use spinrpc::config::{Config, CoreList, Driver, Host, RawConfig};
+use spinrpc::config::{Choice, CoreList, Driver, Host, IdlePolicy};
+use spinrpc::sys::affinity::CpuSet;
 use std::fmt::Display;
 
 /// Text of a profile for this host and driver. It is valid there.
@@ -35,9 +36,9 @@ fn entry(name: &'static str, value: impl Display, reason: impl Into<String>) -> 
     Entry { name, value: value.to_string(), reason: reason.into() }
 }
 
-/// A value as a TOML string.
-fn quoted(value: impl Display) -> String {
-    toml::Value::String(value.to_string()).to_string()
+/// A key whose value is a TOML string.
+fn text(name: &'static str, value: impl Display, reason: impl Into<String>) -> Entry {
+    entry(name, toml::Value::String(value.to_string()), reason)
 }
 
 /// Decisions that several values depend on.
@@ -49,21 +50,10 @@ struct Plan<'a> {
     /// CPUs of `host` that the cores may use: those near the adapter, if there are any.
     near: Host,
     cpus: Vec<usize>,
-    idle: Idle,
+    idle: IdlePolicy,
+    /// CPU time is scarce.
+    is_polite: bool,
     arena_mib: u64,
-}
-
-/// Idle policy for this host.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Idle {
-    /// The CPUs are isolated for the cores.
-    Busy,
-    /// There are several CPUs.
-    Adaptive,
-    /// There are two CPUs, or less CPU time than CPUs.
-    Polite,
-    /// There is one CPU.
-    Sleep,
 }
 
 impl<'a> Plan<'a> {
@@ -71,17 +61,11 @@ impl<'a> Plan<'a> {
         let adapter = if driver == Driver::Verbs { best_adapter(facts) } else { None };
         let host = facts.cpus.for_engine();
         let near = near(&host, adapter);
-        let cpus = cores(&near, cores_wanted(&near));
-        let mut plan = Self {
-            facts,
-            driver,
-            adapter,
-            idle: idle(facts, &near, &cpus, adapter),
-            host,
-            near,
-            cpus,
-            arena_mib: 0,
-        };
+        let close = driver == Driver::Shm;
+        let cpus = facts.cpus.select(&near, cores_wanted(&near), close).iter().collect::<Vec<_>>();
+        let (idle, is_polite) = idle(facts, &near, &cpus, adapter);
+        let mut plan =
+            Self { facts, driver, adapter, idle, is_polite, host, near, cpus, arena_mib: 0 };
         plan.arena_mib = plan.arena();
         plan
     }
@@ -124,7 +108,7 @@ impl<'a> Plan<'a> {
             (Driver::Verbs, "mlx5_core") => "verbs-mlx5",
             (Driver::Verbs, "rdma_rxe") => "verbs-rxe",
             (Driver::Verbs, "siw") => "verbs-siw",
-            (Driver::Shm, _) if self.idle == Idle::Busy => "shm-local",
+            (Driver::Shm, _) if self.idle == IdlePolicy::Busy => "shm-local",
             _ if self.is_small() => "dev-vm",
             _ => "base",
         }
@@ -138,8 +122,7 @@ impl<'a> Plan<'a> {
             ("base", Some(adapter)) => {
                 let driver = adapter.device.driver.as_deref().unwrap_or("unknown");
                 format!(
-                    "The defaults: there is no shipped profile for adapters with driver \
-                         {driver}."
+                    "The defaults: there is no shipped profile for adapters with driver {driver}."
                 )
             }
             (_, Some(adapter)) => format!("Suits the driver of {}.", adapter.device.name),
@@ -173,24 +156,21 @@ impl<'a> Plan<'a> {
     }
 
     fn fabric(&self) -> Entry {
-        match self.driver {
-            Driver::Shm => entry(
-                "driver",
-                quoted("shm"),
-                "Programs of this host call each other; for others, spintune init --fabric verbs.",
-            ),
-            Driver::Verbs => entry("driver", quoted("verbs"), "As requested."),
-        }
+        let why = match self.driver {
+            Driver::Shm => {
+                "Programs of this host call each other; for others, spintune init --fabric verbs."
+            }
+            Driver::Verbs => "As requested.",
+        };
+        text("driver", self.driver.name(), why)
     }
 
     fn cores(&self) -> Vec<Entry> {
         if self.host.allowed.len() <= 2 {
-            let reason = "With so few CPUs, a server and its client use one each: set cores.skip to 1 \
-                          for the client.";
-            return vec![entry("list", quoted("auto"), reason)];
+            let reason = "With so few CPUs, a server and its client use one each.";
+            return vec![text("list", "auto", reason)];
         }
-        let list = CoreList::Cpus(self.cpus.clone());
-        vec![entry("list", quoted(list), self.why_these_cpus())]
+        vec![text("list", CoreList::Cpus(self.cpus.clone()), self.why_these_cpus())]
     }
 
     fn why_these_cpus(&self) -> String {
@@ -209,29 +189,40 @@ impl<'a> Plan<'a> {
         if !self.near.smt_siblings.is_empty() {
             why.push_str(", one of each physical core");
         }
-        match isolated {
-            true => why + ".",
-            false => why + ". They are not isolated; spintune plan shows how to.",
+        if self.facts.cpus.fast.as_ref().is_some_and(|fast| self.are_all_in(fast)) {
+            why.push_str(", of the fastest kind");
+        }
+        if !isolated {
+            why.push_str(". They are not isolated; spintune plan shows how to");
+        }
+        why + "." + &self.where_peers_are_close()
+    }
+
+    fn are_all_in(&self, cpus: &CpuSet) -> bool {
+        self.cpus.iter().all(|cpu| cpus.contains(*cpu))
+    }
+
+    fn where_peers_are_close(&self) -> String {
+        let caches = &self.facts.cpus.l3;
+        let own = caches.iter().find(|cache| self.are_all_in(cache));
+        match own.filter(|_| caches.len() > 1 && self.driver == Driver::Shm) {
+            Some(own) => format!(" Peers are close on CPUs {own}, which share their L3 cache."),
+            None => String::new(),
         }
     }
 
     fn poll(&self) -> Vec<Entry> {
-        match self.idle {
-            Idle::Busy => {
-                vec![entry("mode", quoted("busy"), "The CPUs have no other work to yield to.")]
+        let why = match self.idle {
+            _ if self.is_polite => return self.polite(),
+            IdlePolicy::Busy => "The CPUs have no other work to yield to.",
+            IdlePolicy::Sleep => {
+                "There is one CPU: the peer runs on it, too, and only when this core does not."
             }
-            Idle::Sleep => vec![entry(
-                "mode",
-                quoted("sleep"),
-                "There is one CPU: the peer runs on it, too, and only when this core does not.",
-            )],
-            Idle::Adaptive => vec![entry(
-                "mode",
-                quoted("adaptive"),
-                "Other programs use these CPUs, too: idle cores yield, then sleep.",
-            )],
-            Idle::Polite => self.polite(),
-        }
+            IdlePolicy::Adaptive => {
+                "Other programs use these CPUs, too: idle cores yield, then sleep."
+            }
+        };
+        vec![text("mode", self.idle.name(), why)]
     }
 
     fn polite(&self) -> Vec<Entry> {
@@ -242,31 +233,22 @@ impl<'a> Plan<'a> {
                 quota.cpus(),
                 quota.file
             ),
-            (None, true) => {
-                "The software device processes packets on the CPUs of the cores, and needs time \
-                 there."
-                    .to_owned()
-            }
+            (None, true) => "The software device processes packets on the CPUs of the cores, and \
+                             needs time there."
+                .into(),
             (None, false) => {
-                "Both ends and all other programs share two CPUs: an idle core yields early."
-                    .to_owned()
+                "Both ends and all other programs share two CPUs: an idle core yields early.".into()
             }
         };
-        let (spin_us, yield_us) = match self.kernel_driver() {
-            // As in its profile.
-            "rdma_rxe" => (0, 100),
-            _ if self.is_software() => (100, 100),
-            _ => (20, 100),
+        // As in the profiles of these devices.
+        let spin_us = match self.kernel_driver() {
+            "siw" => 50,
+            "rdma_rxe" => 25,
+            _ => 20,
         };
-        let spin_why = match spin_us {
-            0 => "Threads of the device, which process its packets, wait for this CPU.",
-            _ => "Enough for a few round trips on this fabric.",
-        };
-        vec![
-            entry("mode", quoted("adaptive"), why),
-            entry("spin_us", spin_us, spin_why),
-            entry("yield_us", yield_us, "After that, other tasks on the CPU run first."),
-        ]
+        let spin_why =
+            "Enough for a few round trips on this fabric; then other tasks on the CPU run first.";
+        vec![text("mode", "adaptive", why), entry("spin_us", spin_us, spin_why)]
     }
 
     fn mem(&self) -> Vec<Entry> {
@@ -276,12 +258,6 @@ impl<'a> Plan<'a> {
         }
         entries.push(self.hugepages());
         entries.push(self.lock());
-        let prefault = self.memory_bytes() >= 4 * GIB && self.facts.cgroup.memory_max.is_none();
-        let why = match prefault {
-            true => "There is enough memory to allocate it at start.",
-            false => "Memory is scarce or limited: it is allocated on first use.",
-        };
-        entries.push(entry("prefault", prefault, why));
         entries
     }
 
@@ -326,56 +302,47 @@ impl<'a> Plan<'a> {
     fn hugepages(&self) -> Entry {
         let pages = self.arena_mib.div_ceil(2) * self.cpus.len() as u64;
         let node = self.cpus.first().and_then(|cpu| self.facts.cpus.node_of(*cpu)).unwrap_or(0);
-        let free = self.facts.memory.free_huge_pages(node, 2 << 20).unwrap_or(0);
-        let thp = self.facts.memory.thp.as_deref();
-        match thp {
-            _ if self.is_software() => {
-                entry("hugepages", quoted("off"), "The device uses 4-KiB pages in any case.")
-            }
-            _ if free >= pages => entry(
-                "hugepages",
-                quoted("try"),
+        let free = self.facts.memory.pool(node, 2 << 20).map_or(0, |pool| pool.free);
+        let (value, why) = match self.facts.memory.thp.as_deref() {
+            _ if self.is_software() => ("off", "The device uses 4-KiB pages in any case.".into()),
+            _ if free >= pages => (
+                "try",
                 format!("{free} pages of 2 MiB are free on node {node}, and {pages} are needed."),
             ),
-            None | Some("never") => entry(
-                "hugepages",
-                quoted("off"),
+            None | Some("never") => (
+                "off",
                 format!(
                     "{free} pages are free but {pages} are needed, and transparent huge pages \
                      are not available."
                 ),
             ),
-            Some(_) => entry(
-                "hugepages",
-                quoted("try"),
+            Some(_) => (
+                "try",
                 format!(
                     "{free} pages are free on node {node} but {pages} are needed; the kernel may \
                      use transparent huge pages."
                 ),
             ),
-        }
+        };
+        text("hugepages", value, why)
     }
 
     fn lock(&self) -> Entry {
-        let bytes = (self.arena_mib << 20) * self.cpus.len() as u64;
-        match self.lockable_bytes() {
-            None => entry("lock", quoted("try"), "This process may lock any amount of memory."),
-            Some(limit) if limit >= bytes => entry(
-                "lock",
-                quoted("try"),
-                format!("{} MiB may be locked, and {} MiB are needed.", limit >> 20, bytes >> 20),
-            ),
-            Some(limit) => entry(
-                "lock",
-                quoted("off"),
+        let needed = self.arena_mib * self.cpus.len() as u64;
+        let (value, why) = match self.lockable_bytes().map(|bytes| bytes >> 20) {
+            None => ("try", "This process may lock any amount of memory.".into()),
+            Some(limit) if limit >= needed => {
+                ("try", format!("{limit} MiB may be locked, and {needed} MiB are needed."))
+            }
+            Some(limit) => (
+                "off",
                 format!(
-                    "{} MiB may be locked, but {} MiB are needed: raise the limit with \
-                     LimitMEMLOCK=infinity in a service, or memlock in limits.d.",
-                    limit >> 20,
-                    bytes >> 20
+                    "{limit} MiB may be locked, but {needed} MiB are needed: raise the limit with \
+                     LimitMEMLOCK=infinity in a service, or memlock in limits.d."
                 ),
             ),
-        }
+        };
+        text("lock", value, why)
     }
 
     fn rpc(&self) -> Vec<Entry> {
@@ -391,13 +358,12 @@ impl<'a> Plan<'a> {
         let Some(adapter) = self.adapter else { return Vec::new() };
         let name = &adapter.device.name;
         let why = match adapter.device.is_active() {
-            true => format!(
-                "{name} is the device to use: an address of another device is an \
-                             error."
-            ),
+            true => {
+                format!("{name} is the device to use: an address of another device is an error.")
+            }
             false => format!("{name} has no active port; see spintune doctor."),
         };
-        vec![entry("device", quoted(name), why)]
+        vec![text("device", name, why)]
     }
 
     /// Limits connection memory to an eighth of the memory, with all connections in use.
@@ -410,11 +376,10 @@ impl<'a> Plan<'a> {
 
     fn host(&self) -> Vec<Entry> {
         let power = &self.facts.power;
-        let slowest = self.cpus.iter().filter_map(|cpu| power.slowest_state(*cpu));
-        let Some(state) = slowest.max_by_key(|state| state.exit_latency_us) else {
+        let Some(state) = power.slowest_state_of(self.cpus.iter().copied()) else {
             return Vec::new();
         };
-        let wanted = self.idle == Idle::Busy && state.exit_latency_us > WAKE_US_MAX;
+        let wanted = self.idle == IdlePolicy::Busy && state.exit_latency_us > WAKE_US_MAX;
         if !wanted || power.dma_latency_writable != Some(true) {
             return Vec::new();
         }
@@ -454,27 +419,20 @@ fn cores_wanted(host: &Host) -> u64 {
     if isolated > 0 { isolated.min(CORES_MAX) } else { quarter.clamp(1, CORES_MAX / 2) }
 }
 
-/// The CPUs that `auto` would take.
-fn cores(host: &Host, most: u64) -> Vec<usize> {
-    let mut raw = RawConfig::default();
-    raw.cores.max = most;
-    let resolved = raw.validate_for(host).unwrap_or_else(|_| Config::default());
-    let mut cpus = resolved.cpus().to_vec();
-    cpus.sort_unstable();
-    cpus
-}
-
-fn idle(facts: &HostFacts, host: &Host, cpus: &[usize], adapter: Option<&Adapter>) -> Idle {
-    let short_of_time = facts.cgroup.quota.is_some();
+/// The policy, and whether cores must yield soon: on two CPUs, or with less CPU time than CPUs.
+fn idle(
+    facts: &HostFacts,
+    host: &Host,
+    cpus: &[usize],
+    adapter: Option<&Adapter>,
+) -> (IdlePolicy, bool) {
     let isolated = cpus.iter().all(|cpu| host.isolated.contains(cpu));
     let soft = adapter.is_some_and(|adapter| adapter.device.is_software);
     match host.allowed.len() {
-        _ if short_of_time => Idle::Polite,
-        _ if isolated => Idle::Busy,
-        1 => Idle::Sleep,
-        2 => Idle::Polite,
-        _ if soft => Idle::Polite,
-        _ => Idle::Adaptive,
+        _ if facts.cgroup.quota.is_some() => (IdlePolicy::Adaptive, true),
+        _ if isolated => (IdlePolicy::Busy, false),
+        1 => (IdlePolicy::Sleep, false),
+        cpus => (IdlePolicy::Adaptive, cpus == 2 || soft),
     }
 }
 

@@ -1,58 +1,48 @@
 //! Reference of all keys: as a profile to copy and edit, and as a document.
 
-use crate::background::background;
 use spinrpc::config::{KEYS, Key};
 
 /// A profile that sets every key to its default and documents its purpose, its allowed values and
 /// the reason for the default. The shipped profile `base` is this text.
 pub fn reference() -> String {
-    let mut text = String::from(HEAD);
-    let mut group = "";
-    for key in KEYS {
-        if key.parts().0 != group {
-            group = key.parts().0;
-            text.push_str(&format!("\n[{group}]\n"));
-        }
-        text.push_str(&entry(key));
-    }
-    text
+    by_group(HEAD, |group| format!("\n[{group}]\n"), entry)
 }
 
 fn entry(key: &Key) -> String {
-    let unit = if key.unit.is_empty() { String::new() } else { format!(" ({})", key.unit) };
     let effect = comment(key.effect);
-    let allowed = comment(&format!("Takes {}{unit}. {}", key.allowed(), key.reason));
+    let allowed = comment(&format!("Takes {}{}. {}", key.allowed(), unit(key), key.reason));
     format!("{effect}{allowed}{} = {}\n", key.parts().1, key.default_value())
 }
 
 /// The reference in Markdown: the file `REFERENCE.md` of this package.
 pub fn markdown() -> String {
-    let mut text = String::from(TITLE);
-    let mut group = "";
-    for key in KEYS {
-        if key.parts().0 != group {
-            group = key.parts().0;
-            text.push_str(&format!("\n## {group}\n"));
-        }
-        text.push_str(&section(key));
-    }
-    text
+    by_group(TITLE, |group| format!("\n## {group}\n"), section)
 }
 
 fn section(key: &Key) -> String {
-    let unit = if key.unit.is_empty() { String::new() } else { format!(" ({})", key.unit) };
-    let background = background(key);
     let link = |name: &&str| format!("[`{name}`](#{})", name.replace('.', ""));
-    let related = background.related.iter().map(link).collect::<Vec<_>>().join(", ");
     let rows = [
-        ("Takes", format!("{}{unit}", key.allowed())),
+        ("Takes", format!("{}{}", key.allowed(), unit(key))),
         ("Default", format!("`{}`: {}", key.default_value(), lower(key.reason))),
-        ("Defined by", background.origin.to_owned()),
-        ("See also", related),
+        ("Defined by", key.origin.to_owned()),
+        ("See also", key.related.iter().map(link).collect::<Vec<_>>().join(", ")),
     ];
     let told = rows.iter().filter(|(_, what)| !what.is_empty());
     let rows = told.map(|(title, what)| format!("* {title}: {what}\n")).collect::<String>();
     format!("\n### {}\n\n{}\n\n{rows}", key.name, key.effect)
+}
+
+fn by_group(head: &str, title: fn(&str) -> String, entry: fn(&Key) -> String) -> String {
+    let groups = KEYS.chunk_by(|one, next| one.parts().0 == next.parts().0);
+    let texts = groups.flat_map(|keys| {
+        let title = keys.first().map(|key| title(key.parts().0));
+        title.into_iter().chain(keys.iter().map(entry))
+    });
+    std::iter::once(head.to_owned()).chain(texts).collect()
+}
+
+fn unit(key: &Key) -> String {
+    if key.unit.is_empty() { String::new() } else { format!(" ({})", key.unit) }
 }
 
 /// Lower-cases a sentence that follows a colon; keeps acronyms and names of keys.

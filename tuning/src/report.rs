@@ -4,32 +4,24 @@ use serde::Serialize;
 use spinrpc::config::{Host, Key, Value};
 use spinrpc::mem::budget::Budget;
 use spinrpc_tuning::text::{self, printable};
-use spinrpc_tuning::{Profile, Setting, Source, background, load, shipped};
+use spinrpc_tuning::{Profile, Setting, Source, load, shipped};
 use std::collections::BTreeMap;
 
-/// The shipped profiles, one per line.
 pub(crate) fn list() -> String {
     let row = |(name, description)| format!("{name:<21}  {description}\n");
     described().map(row).collect()
 }
 
-/// The shipped profiles as JSON.
 pub(crate) fn list_json() -> String {
     #[derive(Serialize)]
     struct Listed {
         name: &'static str,
         description: String,
     }
-    #[derive(Serialize)]
-    struct List {
-        schema: u32,
-        profiles: Vec<Listed>,
-    }
     let listed = described().map(|(name, description)| Listed { name, description });
-    to_json(&List { schema: 1, profiles: listed.collect() })
+    json_list("profiles", &listed.collect::<Vec<_>>())
 }
 
-/// The shipped profiles with their descriptions.
 fn described() -> impl Iterator<Item = (&'static str, String)> {
     // Examples name CPUs that only their hosts have.
     let host = Host { allowed: (0..64).collect(), ..Host::default() };
@@ -40,7 +32,6 @@ fn described() -> impl Iterator<Item = (&'static str, String)> {
     })
 }
 
-/// Explanations of keys as JSON.
 pub(crate) fn explanations(keys: impl IntoIterator<Item = &'static Key>) -> String {
     #[derive(Serialize)]
     struct Explained {
@@ -48,58 +39,49 @@ pub(crate) fn explanations(keys: impl IntoIterator<Item = &'static Key>) -> Stri
         unit: &'static str,
         effect: &'static str,
         takes: String,
-        default: JsonValue,
+        default: serde_json::Value,
         reason: &'static str,
         origin: &'static str,
         related: &'static [&'static str],
-    }
-    #[derive(Serialize)]
-    struct Explanations {
-        schema: u32,
-        keys: Vec<Explained>,
     }
     let explained = |key: &'static Key| Explained {
         key: key.name,
         unit: key.unit,
         effect: key.effect,
         takes: key.allowed(),
-        default: JsonValue::from(&key.default_value()),
+        default: json_value(key.default_value()),
         reason: key.reason,
-        origin: background(key).origin,
-        related: background(key).related,
+        origin: key.origin,
+        related: key.related,
     };
-    to_json(&Explanations { schema: 1, keys: keys.into_iter().map(explained).collect() })
+    json_list("keys", &keys.into_iter().map(explained).collect::<Vec<_>>())
 }
 
-/// Explanation of one key.
 pub(crate) fn explanation(key: &Key) -> String {
     let unit = if key.unit.is_empty() { String::new() } else { format!(" ({})", key.unit) };
-    let background = background(key);
     let rows = [
         ("does", key.effect.to_owned()),
         ("takes", key.allowed()),
         ("default", key.default_value().to_string()),
         ("because", key.reason.to_owned()),
-        ("from", background.origin.to_owned()),
-        ("related", background.related.join(", ")),
+        ("from", key.origin.to_owned()),
+        ("related", key.related.join(", ")),
     ];
     let told = rows.iter().filter(|(_, what)| !what.is_empty());
     let lines = told.map(|(title, what)| format!("  {title:<7}  {what}\n")).collect::<String>();
     format!("{}{unit}\n{lines}", key.name)
 }
 
-/// A profile as a table.
 pub(crate) fn text(profile: &Profile) -> String {
     let mut rows = vec![["KEY", "VALUE", "UNIT", "FROM"].map(str::to_owned)];
     rows.extend(profile.settings().map(|setting| row(&setting)));
-    let derived = derived(profile);
-    let facts = derived.iter().map(|fact| format!("{:<32}{:>9}\n", fact.label, fact.value));
+    let facts = derived(profile).map(|(_, label, value)| format!("{label:<32}{value:>9}\n"));
     format!(
         "profile {}, hash {:016x}\n\n{}\nDerived values\n{}",
         printable(profile.name()),
         profile.hash(),
         table(&rows),
-        facts.collect::<String>(),
+        facts.concat(),
     )
 }
 
@@ -109,7 +91,7 @@ fn row(setting: &Setting<'_>) -> [String; 4] {
 }
 
 /// A value with its resolved form on this host.
-pub(crate) fn shown(setting: &Setting<'_>) -> String {
+fn shown(setting: &Setting<'_>) -> String {
     let value = plain(&setting.value);
     match &setting.resolved {
         Some(resolved) => format!("{value} -> {resolved}"),
@@ -135,14 +117,8 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     rows.iter().map(|row| line(row).trim_end().to_owned() + "\n").collect()
 }
 
-/// Sizes that the engine computes from the values.
-struct Derived {
-    name: &'static str,
-    label: &'static str,
-    value: usize,
-}
-
-fn derived(profile: &Profile) -> Vec<Derived> {
+/// Sizes that the engine computes from the values, with their names for programs and for people.
+fn derived(profile: &Profile) -> [(&'static str, &'static str, usize); 7] {
     let config = profile.config();
     let recv = buffers(&config.recv_budget());
     let send = buffers(&config.responder_send_budget());
@@ -156,15 +132,12 @@ fn derived(profile: &Profile) -> Vec<Derived> {
         ("headroom_bytes", "bytes of these for the header", config.headroom_bytes()),
         ("buffers_per_conn_bytes", "buffer bytes per connection", buffers_bytes),
     ]
-    .map(|(name, label, value)| Derived { name, label, value })
-    .into()
 }
 
 fn buffers(budget: &impl Budget) -> usize {
     usize::try_from(budget.total()).unwrap_or(usize::MAX)
 }
 
-/// A profile as JSON.
 pub(crate) fn json(profile: &Profile) -> String {
     let document = Document {
         schema: 1,
@@ -172,10 +145,21 @@ pub(crate) fn json(profile: &Profile) -> String {
         description: profile.description(),
         hash: format!("{:016x}", profile.hash()),
         cpus: profile.config().cpus(),
-        keys: profile.settings().map(|setting| JsonKey::from(&setting)).collect(),
-        derived: derived(profile).iter().map(|fact| (fact.name, fact.value)).collect(),
+        keys: profile.settings().map(JsonKey::from).collect(),
+        derived: derived(profile).map(|(name, _, value)| (name, value)).into(),
     };
     to_json(&document)
+}
+
+/// Serializes a document of items that are called `name`.
+pub(crate) fn json_list<T: Serialize>(name: &'static str, items: &[T]) -> String {
+    #[derive(Serialize)]
+    struct List<'a, T> {
+        schema: u32,
+        #[serde(flatten)]
+        items: BTreeMap<&'static str, &'a [T]>,
+    }
+    to_json(&List { schema: 1, items: BTreeMap::from([(name, items)]) })
 }
 
 /// Serializes a document. All values written here have a JSON form.
@@ -192,47 +176,27 @@ struct Document<'a> {
     description: Option<&'a str>,
     hash: String,
     cpus: &'a [usize],
-    keys: Vec<JsonKey>,
+    keys: Vec<JsonKey<'a>>,
     derived: BTreeMap<&'static str, usize>,
-}
-
-#[derive(Serialize)]
-struct JsonKey {
-    key: &'static str,
-    unit: &'static str,
-    #[serde(flatten)]
-    setting: JsonSetting,
 }
 
 /// A value and its origin.
 #[derive(Serialize)]
-pub(crate) struct JsonSetting {
-    value: JsonValue,
+struct JsonKey<'a> {
+    key: &'static str,
+    unit: &'static str,
+    value: serde_json::Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     resolved: Option<String>,
     source: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<String>,
+    file: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<usize>,
 }
 
-#[derive(Serialize)]
-#[serde(untagged)]
-enum JsonValue {
-    Integer(u64),
-    Flag(bool),
-    Text(String),
-}
-
-impl From<&Setting<'_>> for JsonKey {
-    fn from(setting: &Setting<'_>) -> Self {
-        Self { key: setting.key.name, unit: setting.key.unit, setting: setting.into() }
-    }
-}
-
-impl From<&Setting<'_>> for JsonSetting {
-    fn from(setting: &Setting<'_>) -> Self {
+impl<'a> From<Setting<'a>> for JsonKey<'a> {
+    fn from(setting: Setting<'a>) -> Self {
         let source = match setting.source {
             Source::Default => "default",
             Source::File(_) => "file",
@@ -240,21 +204,21 @@ impl From<&Setting<'_>> for JsonSetting {
         };
         let place = setting.source.location();
         Self {
-            value: JsonValue::from(&setting.value),
-            resolved: setting.resolved.clone(),
+            key: setting.key.name,
+            unit: setting.key.unit,
+            value: json_value(setting.value),
+            resolved: setting.resolved,
             source,
-            file: place.map(|location| location.file.to_string()),
+            file: place.map(|location| &*location.file),
             line: place.map(|location| location.line),
         }
     }
 }
 
-impl From<&Value> for JsonValue {
-    fn from(value: &Value) -> Self {
-        match value {
-            Value::Integer(number) => Self::Integer(*number),
-            Value::Flag(flag) => Self::Flag(*flag),
-            Value::Text(text) => Self::Text(text.clone()),
-        }
+fn json_value(value: Value) -> serde_json::Value {
+    match value {
+        Value::Integer(number) => number.into(),
+        Value::Flag(flag) => flag.into(),
+        Value::Text(text) => text.into(),
     }
 }

@@ -1,4 +1,4 @@
-//! `spintune explain` and `spintune diff`.
+//! `spintune explain` and `spintune check`.
 #![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
 
 mod common;
@@ -8,54 +8,7 @@ mod program;
 use common::Folder;
 use program::{answer, problems, spintune};
 use serde_json::Value as Json;
-use spinrpc::config::{Field, KEYS, Value};
-
-fn differences(arguments: &[&str]) -> String {
-    let output = spintune(&[&["diff"], arguments].concat());
-    assert_eq!((output.status.code(), output.stderr.len()), (Some(1), 0), "{arguments:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-#[test]
-fn diff_prints_the_keys_that_differ_with_both_values_and_origins() {
-    let folder = Folder::new("diff");
-    folder.write("a.toml", "schema = 1\nrpc.credits = 9\n");
-    let a = folder.path("a.toml");
-    let text = differences(&["latency", &a, "--cpus", "0-3"]);
-    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[0], ["KEY", "latency", "FROM", &a, "FROM", "UNIT"]);
-    let keys: Vec<_> = rows[1..].iter().map(|row| row[0]).collect();
-    assert_eq!(keys, ["poll.mode", "poll.budget", "rpc.credits"]);
-    let credits = &rows[3];
-    assert_eq!((credits[1], credits[3], credits[5]), ("64", "9", "calls"));
-    assert!(credits[2].starts_with("shipped:base.toml:") && credits[4] == format!("{a}:2"));
-}
-
-#[test]
-fn diff_of_the_same_says_nothing_and_ends_with_0() {
-    assert_eq!(answer(&["diff", "latency", "latency"]), "");
-    let document: Json =
-        serde_json::from_str(&answer(&["diff", "base", "base", "--json"])).unwrap();
-    assert_eq!(document["keys"], serde_json::json!([]));
-}
-
-#[test]
-fn diff_prints_json_for_programs() {
-    let document: Json =
-        serde_json::from_str(&differences(&["base", "latency", "--json"])).unwrap();
-    assert_eq!((&document["schema"], &document["a"]), (&1.into(), &"base".into()));
-    let mode = &document["keys"][0];
-    assert_eq!((&mode["key"], &mode["a"]["value"]), (&"poll.mode".into(), &"adaptive".into()));
-    assert_eq!(mode["b"]["file"], "shipped:latency.toml");
-    assert!(mode["b"]["line"].is_u64());
-}
-
-#[test]
-fn diff_with_a_profile_that_is_none_ends_with_2() {
-    let message = problems(&["diff", "latncy", "base"], 2);
-    assert_eq!(message.lines().count(), 1, "{message}");
-    assert!(message.contains("did you mean \"latency\"?"), "{message}");
-}
+use spinrpc::config::KEYS;
 
 #[test]
 fn a_relation_is_told_where_the_profile_set_one_of_its_keys() {
@@ -68,8 +21,8 @@ fn a_relation_is_told_where_the_profile_set_one_of_its_keys() {
         ("schema = 1\n[rpc]\ninline_recv_bytes = 65536\n", ":3:1: rpc.inline_recv_bytes"),
         ("schema = 1\n[mem]\n\narena_mib = 1\n", ":4:1: rpc.max_read_bytes = 1048576: "),
         (
-            "schema = 1\nfabric.driver = \"verbs\"\nrpc.ccp = \"serve\"\nverbs.ird = 3\n",
-            ":4:7: rpc.max_rdma_reads = 16: ",
+            "schema = 1\nfabric.driver = \"shm\"\nmem.conn_arena_mib = 1\n",
+            ":3:5: rpc.max_read_bytes = 1048576: ",
         ),
     ] {
         folder.write("site.toml", text);
@@ -81,7 +34,7 @@ fn a_relation_is_told_where_the_profile_set_one_of_its_keys() {
 #[test]
 fn check_says_what_is_set_without_effect() {
     let folder = Folder::new("in_vain");
-    let text = "schema = 1\ninclude = [\"latency\"]\n[rpc]\npropagate_deadlines = true\n\
+    let text = "schema = 1\ninclude = [\"latency\"]\n[rpc]\nccp_auth = \"sys\"\n\
                 [poll]\nspin_us = 7\npark_us = 7\nbudget = 7\n";
     folder.write("site.toml", text);
     let path = folder.path("site.toml");
@@ -91,7 +44,7 @@ fn check_says_what_is_set_without_effect() {
     for (line, number, says) in [
         (lines[1], 6, "poll.spin_us has no effect with poll.mode = \"busy\""),
         (lines[2], 7, "poll.park_us has no effect with poll.mode = \"busy\""),
-        (lines[3], 4, "rpc.propagate_deadlines has no effect with rpc.version = \"1\""),
+        (lines[3], 4, "rpc.ccp_auth has no effect with rpc.ccp = \"auto\""),
     ] {
         assert!(line.starts_with(&format!("  {path}:{number}:")) && line.ends_with(says), "{told}");
     }
@@ -112,32 +65,6 @@ fn explain_names_what_defines_a_key_and_what_to_look_at_with_it() {
 fn the_reference_in_the_repository_is_current() {
     assert_eq!(include_str!("../REFERENCE.md"), spinrpc_tuning::markdown());
     assert_eq!(answer(&["explain", "--markdown"]), spinrpc_tuning::markdown());
-}
-
-#[test]
-fn the_json_schema_has_every_key_with_its_limits_and_default() {
-    let schema: Json = serde_json::from_str(&answer(&["explain", "--json-schema"])).unwrap();
-    for key in KEYS {
-        let (group, name) = key.parts();
-        let property = &schema["properties"][group]["properties"][name];
-        let default = match key.default_value() {
-            Value::Integer(number) => Json::from(number),
-            Value::Flag(flag) => flag.into(),
-            Value::Text(text) => text.into(),
-        };
-        assert_eq!(property["default"], default, "{}", key.name);
-        let names = key.inspect(|field| match field {
-            Field::Choice(place) => Some(place.names()),
-            _ => None,
-        });
-        assert!(names.is_none_or(|names| property["enum"] == serde_json::json!(names)));
-    }
-    let credits = &schema["properties"]["rpc"]["properties"]["credits"];
-    assert_eq!((&credits["minimum"], &credits["maximum"]), (&1.into(), &1024.into()));
-    let slots = &schema["properties"]["shm"]["properties"]["ring_slots"]["enum"];
-    assert_eq!(*slots, serde_json::json!([64, 128, 256, 512, 1024, 2048, 4096]));
-    let align = &schema["properties"]["rpc"]["properties"]["msgp_align_bytes"]["enum"];
-    assert_eq!(*align, serde_json::json!([0, 512, 1024, 2048, 4096]));
 }
 
 fn document(arguments: &[&str]) -> Json {
@@ -179,7 +106,7 @@ fn check_tells_programs_all_that_is_wrong_and_nothing_else() {
 #[test]
 fn forms_of_the_reference_exclude_each_other() {
     for wrong in
-        [&["explain", "rpc.credits", "--markdown"][..], &["explain", "--markdown", "--json-schema"]]
+        [&["explain", "rpc.credits", "--markdown"][..], &["explain", "--markdown", "--json"]]
     {
         assert!(problems(wrong, 2).contains("cannot be used with"), "{wrong:?}");
     }

@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::Folder;
+use common::{Folder, hosts};
 use spinrpc::sys::affinity::CpuSet;
-use spinrpc_tuning::host::{HostFacts, Irq, Permissions, Record, Tree};
+use spinrpc_tuning::host::{HostFacts, Irq, Memory, Permissions, Record, Tree};
 use spinrpc_tuning::rdma::Transport;
 use std::path::{Path, PathBuf};
 
@@ -30,30 +30,9 @@ fn cpus(list: &str) -> Option<CpuSet> {
     Some(list.parse().unwrap())
 }
 
-const HOSTS: &[&str] = &[
-    "container-quota",
-    "guest-rxe-siw",
-    "laptop-8-smt",
-    "server-2s-mlx5-right",
-    "server-2s-mlx5-wrong",
-    "vm-2",
-];
-
-#[test]
-fn every_record_is_looked_at_here() {
-    let folder = path_of("x").with_file_name("");
-    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut records: Vec<String> = names
-        .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
-        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
-        .collect();
-    records.sort();
-    assert_eq!(records, HOSTS);
-}
-
 #[test]
 fn a_record_of_a_record_gives_the_same_facts() {
-    for name in HOSTS {
+    for name in &hosts() {
         let again = HostFacts::record(tree(name));
         let again: Record = again.to_string().parse().unwrap();
         assert_eq!(HostFacts::read(&Tree::record(again)), facts(name), "{name}");
@@ -122,7 +101,6 @@ fn cpus_and_how_they_lie() {
     assert_eq!(server.nohz_full, cpus("10-15,26-31"));
     assert_eq!([0, 17, 8, 31].map(|cpu| server.node_of(cpu)), [0, 0, 1, 1].map(Some));
     assert_eq!(server.node_of(32), None);
-    assert_eq!(server.packages[&9], 1);
     let engine = server.for_engine();
     assert_eq!(engine.isolated, [10, 11, 12, 13, 14, 15, 26, 27, 28, 29, 30, 31]);
     assert_eq!(engine.smt_siblings[3], [3, 19]);
@@ -130,6 +108,57 @@ fn cpus_and_how_they_lie() {
     let vm = facts("vm-2").cpus;
     assert_eq!(vm.nohz_full, None, "its kernel is not built for it");
     assert_eq!(facts("container-quota").cpus.for_engine().allowed, [2, 3, 4, 5]);
+}
+
+#[test]
+fn caches_and_kinds_of_cpus() {
+    let chiplets = facts("chiplets-2-l3").cpus;
+    let caches: Vec<String> = chiplets.l3.iter().map(ToString::to_string).collect();
+    assert_eq!(caches, ["0-3,8-11", "4-7,12-15"]);
+    assert_eq!(chiplets.fast, None);
+    let hybrid = facts("hybrid-6p-8e").cpus;
+    assert_eq!((hybrid.l3.len(), hybrid.fast), (1, cpus("8-19")));
+    let cpu = "sys/devices/system/cpu";
+    let list = |cpu_list: (usize, &str)| {
+        format!("{cpu}/cpu{}/cache/index3/shared_cpu_list = {}\n", cpu_list.0, cpu_list.1)
+    };
+    let odd: String = [(0, "0-1"), (1, "0-3"), (2, "1-2"), (3, "0")].map(list).concat();
+    let odd = HostFacts::read(&lines(&(odd + &format!("{cpu}/online = 0-3\n")))).cpus.l3;
+    assert_eq!(odd, [cpus("0-1").unwrap()], "caches have no CPUs in common");
+    let by_capacity = |capacities: [u32; 4]| {
+        let file = |(cpu, capacity)| {
+            format!("sys/devices/system/cpu/cpu{cpu}/cpu_capacity = {capacity}\n")
+        };
+        let files: String = capacities.into_iter().enumerate().map(file).collect();
+        HostFacts::read(&lines(&(files + "sys/devices/system/cpu/online = 0-3\n"))).cpus.fast
+    };
+    assert_eq!(by_capacity([446, 446, 1024, 1024]), cpus("2-3"));
+    assert_eq!(by_capacity([1024, 1024, 986, 1000]), None, "they differ by their frequencies");
+}
+
+#[test]
+fn cores_are_selected_of_the_fastest_kind_and_in_one_cache() {
+    let select = |host: &str, most: u64, close: bool| {
+        let cpus = facts(host).cpus;
+        cpus.select(&cpus.for_engine(), most, close).to_string()
+    };
+    assert_eq!(select("chiplets-2-l3", 3, true), "4-6");
+    assert_eq!(select("chiplets-2-l3", 3, false), "1-3", "cores that do not share memory");
+    assert_eq!(select("chiplets-2-l3", 5, true), "1-5", "no cache has as many");
+    assert_eq!(select("hybrid-6p-8e", 2, true), "8,10");
+    assert_eq!(select("hybrid-6p-8e", 7, true), "1-7", "there are six P cores");
+    let mut isolated = facts("hybrid-6p-8e").cpus;
+    isolated.isolated = cpus("3-6");
+    let host = isolated.for_engine();
+    assert_eq!(isolated.select(&host, 2, true).to_string(), "3-4", "isolated ones go first");
+}
+
+#[test]
+fn interrupts_that_the_kernel_manages_are_known_by_name() {
+    let irqs = facts("chiplets-2-l3").irqs;
+    let managed: Vec<&str> =
+        irqs.iter().filter(|irq| irq.is_managed()).map(|irq| irq.name.as_str()).collect();
+    assert_eq!(managed, ["nvme0q1", "nvme0q2", "virtio1-req.0"], "not that of commands");
 }
 
 #[test]
@@ -169,17 +198,17 @@ fn frequencies_and_sleep_states() {
     assert_eq!(laptop.governors[&15], "powersave");
     assert_eq!(laptop.frequency_driver.as_deref(), Some("amd-pstate-epp"));
     assert_eq!(laptop.boost, Some(true));
-    assert_eq!(laptop.slowest_state(3).unwrap().name, "C3");
-    assert_eq!(laptop.slowest_state(3).unwrap().exit_latency_us, 350);
+    assert_eq!(laptop.slowest_state_of([3]).unwrap().name, "C3");
+    assert_eq!(laptop.slowest_state_of([3]).unwrap().exit_latency_us, 350);
     assert_eq!(laptop.dma_latency_writable, Some(false));
 
     let server = facts("server-2s-mlx5-right").power;
     assert_eq!((server.boost, server.dma_latency_writable), (Some(false), Some(true)));
-    assert_eq!(server.slowest_state(31).unwrap().name, "C1E");
+    assert_eq!(server.slowest_state_of([31]).unwrap().name, "C1E");
 
     let vm = facts("vm-2").power;
     assert_eq!((vm.boost, vm.governors.len()), (None, 0));
-    assert_eq!(vm.slowest_state(1).unwrap().name, "haltpoll idle");
+    assert_eq!(vm.slowest_state_of([1]).unwrap().name, "haltpoll idle");
     assert_eq!(facts("container-quota").power.dma_latency_writable, None);
 }
 
@@ -194,7 +223,7 @@ fn a_sleep_state_that_is_switched_off_does_not_count() {
     };
     let tree = lines(&(state(0, 0, 0) + &state(1, 2, 0) + &state(2, 133, 1)));
     let power = HostFacts::read(&tree).power;
-    assert_eq!(power.slowest_state(0).unwrap().name, "C1");
+    assert_eq!(power.slowest_state_of([0]).unwrap().name, "C1");
 }
 
 #[test]
@@ -202,19 +231,23 @@ fn clocks() {
     let container = facts("container-quota").clock;
     assert_eq!(container.source.as_deref(), Some("kvm-clock"));
     assert_eq!(container.available, ["kvm-clock", "tsc", "acpi_pm"]);
-    assert_eq!((container.nonstop_tsc, container.is_guest), (Some(true), Some(true)));
+    assert_eq!(container.is_guest, Some(true));
     let guest = facts("guest-rxe-siw").clock;
-    assert_eq!((guest.source.as_deref(), guest.constant_tsc), (Some("tsc"), Some(false)));
+    assert_eq!((guest.source.as_deref(), guest.is_guest), (Some("tsc"), Some(true)));
     assert_eq!(facts("laptop-8-smt").clock.is_guest, Some(false));
+}
+
+fn free(memory: &Memory, node: u32, page_bytes: u64) -> Option<u64> {
+    memory.pool(node, page_bytes).map(|pool| pool.free)
 }
 
 #[test]
 fn memory_and_huge_pages() {
     let server = facts("server-2s-mlx5-right").memory;
-    assert_eq!(server.free_huge_pages(1, 2 << 20), Some(1024));
-    assert_eq!(server.free_huge_pages(0, 2 << 20), Some(0));
-    assert_eq!(server.free_huge_pages(1, 1 << 30), Some(0));
-    assert_eq!(server.free_huge_pages(2, 2 << 20), None);
+    assert_eq!(free(&server, 1, 2 << 20), Some(1024));
+    assert_eq!(free(&server, 0, 2 << 20), Some(0));
+    assert_eq!(free(&server, 1, 1 << 30), Some(0));
+    assert_eq!(free(&server, 2, 2 << 20), None);
     let pool = server.huge_pages.iter().find(|pool| pool.free > 0).unwrap();
     let file = "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages";
     assert_eq!(pool.file(), file);
@@ -231,14 +264,14 @@ fn a_kernel_without_nodes_has_one_pool_for_all() {
     let pool = "sys/kernel/mm/hugepages/hugepages-2048kB";
     let tree = lines(&format!("{pool}/nr_hugepages = 9\n{pool}/free_hugepages = 7\n"));
     let memory = HostFacts::read(&tree).memory;
-    assert_eq!(memory.free_huge_pages(0, 2 << 20), Some(7));
+    assert_eq!(free(&memory, 0, 2 << 20), Some(7));
     assert_eq!(memory.huge_pages[0].file(), format!("/{pool}/nr_hugepages"));
 }
 
 #[test]
 fn the_kernel_and_its_parameters() {
     let kernel = facts("server-2s-mlx5-right").kernel;
-    assert_eq!(kernel.parameter("rcu_nocbs"), Some("10-15,26-31"));
+    assert!(kernel.parameters.unwrap().contains("rcu_nocbs=10-15,26-31"));
     assert_eq!((kernel.watchdog, kernel.nmi_watchdog), (Some(false), Some(false)));
     assert_eq!((kernel.stat_interval_s, kernel.timer_migration), (Some(10), Some(false)));
     assert_eq!(kernel.host_name.as_deref(), Some("node7"));
@@ -315,7 +348,6 @@ fn limits_and_privileges() {
     assert!(!container.may_lock_all, "docker takes CAP_IPC_LOCK away");
     let right = facts("server-2s-mlx5-right").process;
     assert_eq!((right.user, right.memlock.unwrap().hard), (Some(990), None));
-    assert_eq!(facts("laptop-8-smt").process.open_files.unwrap().hard, Some(524_288));
 }
 
 #[test]
@@ -380,6 +412,8 @@ fn tasks_that_stand_in_the_way() {
     assert_eq!((task.name.as_str(), task.priority, task.cpu), ("data-loop.0", 20, 2));
     assert_eq!(laptop.load_average, Some(0.61));
     assert!(!facts("server-2s-mlx5-right").tasks.has_irqbalance);
+    assert_eq!(facts("chiplets-2-l3").tasks.tuned.as_deref(), Some("throughput-performance"));
+    assert_eq!(laptop.tuned, None);
 }
 
 /// Reading always terminates and reports no unknown facts, whatever a tree contains.

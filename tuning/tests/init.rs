@@ -5,7 +5,7 @@ mod common;
 #[path = "common/program.rs"]
 mod program;
 
-use common::Folder;
+use common::{Folder, hosts};
 use program::{answer, problems};
 use spinrpc::config::{Driver, IdlePolicy};
 use spinrpc_tuning::host::{HostFacts, Tree};
@@ -33,18 +33,9 @@ fn proposed_for(host: &str, facts: &HostFacts, driver: Driver) -> Profile {
     profile
 }
 
-const HOSTS: [&str; 6] = [
-    "container-quota",
-    "guest-rxe-siw",
-    "laptop-8-smt",
-    "server-2s-mlx5-right",
-    "server-2s-mlx5-wrong",
-    "vm-2",
-];
-
 #[test]
 fn a_profile_is_valid_on_its_host_and_has_a_reason_for_every_value() {
-    for host in HOSTS {
+    for host in &hosts() {
         for driver in [Driver::Shm, Driver::Verbs] {
             let profile = proposed(host, driver);
             assert_eq!(profile.config().driver(), driver, "{host}");
@@ -83,6 +74,16 @@ fn isolated_cpus_near_the_adapter_are_polled_without_rest() {
     );
 }
 
+/// A quarter of the CPUs, one of each physical core, in one L3 cache and of one kind.
+#[test]
+fn cores_that_share_memory_are_close_to_each_other_and_fast() {
+    let list = |host| proposed(host, Driver::Shm).config().cpus().to_vec();
+    assert_eq!(list("chiplets-2-l3"), [4, 5, 6, 7]);
+    let text = propose(&facts("chiplets-2-l3"), Driver::Shm).replace("\n# ", " ");
+    assert!(text.contains("4-7,12-15"), "where peers are close: {text}");
+    assert_eq!(list("hybrid-6p-8e"), [8, 10, 12, 14]);
+}
+
 #[test]
 fn isolated_cpus_far_from_the_adapter_are_not_taken_for_it() {
     let (profile, facts) =
@@ -104,7 +105,7 @@ fn where_cpus_or_their_time_are_scarce_idle_cores_give_way() {
 
 /// Its threads process the packets on the CPUs of the cores.
 #[test]
-fn a_core_beside_rxe_yields_at_once() {
+fn a_core_beside_rxe_yields_soon() {
     let mut guest = facts("guest-rxe-siw");
     let profile = load("verbs-rxe", &guest.cpus.for_engine()).unwrap();
     for quota in [None, facts("container-quota").cgroup.quota] {
@@ -112,7 +113,7 @@ fn a_core_beside_rxe_yields_at_once() {
         let config = proposed_for("beside_rxe", &guest, Driver::Verbs).config().clone();
         assert_eq!(config.raw().poll, profile.config().raw().poll, "{:?}", guest.cgroup.quota);
         assert_eq!(config.idle_policy(), IdlePolicy::Adaptive);
-        assert!(config.spin_time().is_zero());
+        assert_eq!(config.spin_time().as_micros(), 25);
     }
 }
 
@@ -127,7 +128,7 @@ fn a_host_with_one_cpu_sleeps() {
 
 #[test]
 fn memory_fits_what_may_be_locked() {
-    for host in HOSTS {
+    for host in &hosts() {
         let facts = facts(host);
         let config = proposed(host, Driver::Verbs).config().clone();
         let limit = facts.process.memlock.and_then(|bounds| bounds.soft);

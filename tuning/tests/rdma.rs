@@ -5,7 +5,7 @@ mod common;
 
 use common::Folder;
 use spinrpc_tuning::host::Tree;
-use spinrpc_tuning::rdma::{Device, Interface, Transport, devices};
+use spinrpc_tuning::rdma::{Device, Transport, devices};
 use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -26,8 +26,8 @@ fn sysfs(name: &str, record: &str) -> Tree {
     Tree::directory(folder.path(""))
 }
 
-fn interface(name: &str, address: &str) -> Interface {
-    Interface::new(name, address.parse().unwrap())
+fn interface(name: &str, address: &str) -> (String, IpAddr) {
+    (name.to_owned(), address.parse().unwrap())
 }
 
 fn addresses(device: &Device) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! Bytes of variable length: strings, opaque data, and opaque data that may be placed directly.
 
-use crate::codec::{Decode, Encode};
+use crate::codec::{Decode, Encode, padded};
 use crate::source::Source;
 use spinrpc::{Bulk, Data, DecodeError, Encoder};
 use std::fmt;
@@ -16,7 +16,6 @@ pub struct TooLong {
     pub max: usize,
 }
 
-/// `length`, if it is allowed.
 pub(crate) fn bounded(length: usize, max: u32) -> Result<(), TooLong> {
     match length <= max as usize {
         true => Ok(()),
@@ -46,31 +45,9 @@ impl<'a, const MAX: u32> Opaque<'a, MAX> {
     }
 }
 
-impl<const MAX: u32> Deref for Opaque<'_, MAX> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.0
-    }
-}
-
 impl<const MAX: u32> fmt::Debug for Opaque<'_, MAX> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\"", self.0.escape_ascii())
-    }
-}
-
-impl<'a, const MAX: u32> Decode<'a> for Opaque<'a, MAX> {
-    #[inline(always)]
-    fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
-        from.opaque(MAX as usize).map(Self)
-    }
-}
-
-impl<const MAX: u32> Encode for Opaque<'_, MAX> {
-    #[inline(always)]
-    fn encode(&self, to: &mut Encoder<'_>) {
-        to.opaque(self.0);
     }
 }
 
@@ -96,14 +73,6 @@ impl<'a, const MAX: u32> Text<'a, MAX> {
     }
 }
 
-impl<const MAX: u32> Deref for Text<'_, MAX> {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        self.0
-    }
-}
-
 impl<const MAX: u32> fmt::Debug for Text<'_, MAX> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.0, f)
@@ -116,18 +85,37 @@ impl<const MAX: u32> fmt::Display for Text<'_, MAX> {
     }
 }
 
-impl<'a, const MAX: u32> Decode<'a> for Text<'a, MAX> {
-    #[inline(always)]
-    fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
-        from.string(MAX as usize).map(Self)
-    }
+macro_rules! borrowed {
+    ($($name:ident: $target:ty, $method:ident;)+) => {$(
+        impl<const MAX: u32> Deref for $name<'_, MAX> {
+            type Target = $target;
+
+            fn deref(&self) -> &$target {
+                self.0
+            }
+        }
+
+        impl<'a, const MAX: u32> Decode<'a> for $name<'a, MAX> {
+            const BYTES_MAX: Option<usize> = padded(MAX);
+
+            #[inline(always)]
+            fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
+                from.$method(MAX as usize).map(Self)
+            }
+        }
+
+        impl<const MAX: u32> Encode for $name<'_, MAX> {
+            #[inline(always)]
+            fn encode(&self, to: &mut Encoder<'_>) {
+                to.$method(self.0);
+            }
+        }
+    )+};
 }
 
-impl<const MAX: u32> Encode for Text<'_, MAX> {
-    #[inline(always)]
-    fn encode(&self, to: &mut Encoder<'_>) {
-        to.string(self.0);
-    }
+borrowed! {
+    Opaque: [u8], opaque;
+    Text: str, string;
 }
 
 /// `opaque<MAX>` that is eligible for direct placement (RFC 8267): annotated `ddp` in its description.
@@ -163,6 +151,8 @@ impl<const MAX: u32> PartialEq for Placed<'_, MAX> {
 }
 
 impl<'a, const MAX: u32> Decode<'a> for Placed<'a, MAX> {
+    const BYTES_MAX: Option<usize> = padded(MAX);
+
     #[inline(always)]
     fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
         Ok(match from.data(MAX as usize)? {

@@ -1,7 +1,8 @@
 //! The two traits of a codec, and those types of the standard library that have one.
 
 use crate::source::Source;
-use spinrpc::{DecodeError, Encoder};
+use spinrpc::{DecodeError, Decoder, Encoder};
+use std::convert::identity;
 
 /// A type that can be read from a message, borrowing from it for `'a`.
 pub trait Decode<'a>: Sized {
@@ -13,13 +14,25 @@ pub trait Decode<'a>: Sized {
     /// compared once for all fields of a struct.
     const FIXED_BYTES: Option<usize> = Self::PLAIN_BYTES;
 
+    /// Length in bytes of the longest encoding, items for direct placement included; `None` if the description does not
+    /// bound it, or the type contains itself. Stubs offer memory for results of this length.
+    const BYTES_MAX: Option<usize> = Self::FIXED_BYTES;
+
     /// Reads a value, from a [`Decoder`](spinrpc::Decoder) mostly.
     ///
     /// # Errors
     /// [`DecodeError`] if the bytes are not an encoding of the type: [`DecodeError::BadEnum`] for
-    /// values of an enum and discriminants of a union that the type does not have,
-    /// [`DecodeError::TooLong`] beyond a bound.
+    /// values of an enum, discriminants of a union, and words for a `char` or `short`, that the type does not have,
+    /// [`DecodeError::TooLong`] beyond a bound, [`DecodeError::LimitExceeded`] deeper than
+    /// [`DEPTH_MAX`](crate::DEPTH_MAX).
     fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError>;
+}
+
+/// Decodes a value, to the last byte.
+#[inline]
+pub(crate) fn whole<'a, T: Decode<'a>>(mut from: Decoder<'a>) -> Result<T, DecodeError> {
+    let value = T::decode(&mut from)?;
+    from.finish().map(|()| value)
 }
 
 /// A type that can be written to a message.
@@ -37,8 +50,7 @@ pub trait Discriminant: Copy {
     fn from_word(word: u32, at: usize) -> Result<Self, DecodeError>;
 }
 
-/// The sum of the lengths of the parts, if all have one. For `PLAIN_BYTES` of types that are made of
-/// others.
+/// The sum of the lengths of the parts, if all have one. For the constants of types that are made of others.
 pub const fn sum(parts: &[Option<usize>]) -> Option<usize> {
     let (mut total, mut index) = (0usize, 0);
     while index < parts.len() {
@@ -49,6 +61,37 @@ pub const fn sum(parts: &[Option<usize>]) -> Option<usize> {
         index += 1;
     }
     Some(total)
+}
+
+/// The greatest of the lengths, if all have one; zero of none. For [`Decode::BYTES_MAX`] of a union.
+pub const fn longest(parts: &[Option<usize>]) -> Option<usize> {
+    let (mut longest, mut index) = (0, 0);
+    while index < parts.len() {
+        match parts[index] {
+            Some(bytes) if bytes > longest => longest = bytes,
+            Some(_) => {}
+            None => return None,
+        }
+        index += 1;
+    }
+    Some(longest)
+}
+
+/// Length of the longest array of items of this length: of at most `max` items, whose number precedes them. `None` if
+/// `max` is [`u32::MAX`], as in a description without a bound.
+pub(crate) const fn counted(item_bytes: Option<usize>, max: u32) -> Option<usize> {
+    match max {
+        u32::MAX => None,
+        _ => sum(&[Some(4), times(item_bytes, max as usize)]),
+    }
+}
+
+/// Length of the longest bytes of a length of at most `max`, which precedes them; otherwise as [`counted`].
+pub(crate) const fn padded(max: u32) -> Option<usize> {
+    match max {
+        u32::MAX => None,
+        _ => Some(4 + (max as usize).next_multiple_of(4)),
+    }
 }
 
 /// The length of `count` items, if all have this one.
@@ -67,6 +110,11 @@ pub fn to_bytes<T: Encode + ?Sized>(value: &T) -> Vec<u8> {
 
 /// The bytes that `write` writes, as [`to_bytes`]. It runs a second time if there are any.
 pub fn bytes_of(write: impl Fn(&mut Encoder<'_>)) -> Vec<u8> {
+    encoding(write).0
+}
+
+/// As [`bytes_of`], and whether registered buffers are missing in them.
+pub(crate) fn encoding(write: impl Fn(&mut Encoder<'_>)) -> (Vec<u8>, bool) {
     let mut bytes = Vec::new();
     loop {
         let mut to = Encoder::new(&mut bytes, &[]);
@@ -74,62 +122,39 @@ pub fn bytes_of(write: impl Fn(&mut Encoder<'_>)) -> Vec<u8> {
         let encoded = to.finish();
         if encoded.fits {
             bytes.truncate(encoded.stream_bytes);
-            return bytes;
+            return (bytes, encoded.items_missing);
         }
         bytes.resize(encoded.stream_bytes, 0);
     }
 }
 
-macro_rules! basic {
-    ($($type:ty: $bytes:literal $method:ident;)*) => {$(
+macro_rules! plain {
+    ($($type:ty: $bytes:literal $method:ident, $from:path, $to:path;)*) => {$(
         impl<'a> Decode<'a> for $type {
             const PLAIN_BYTES: Option<usize> = Some($bytes);
 
             #[inline(always)]
             fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
-                from.$method()
+                from.$method().map($from)
             }
         }
 
         impl Encode for $type {
             #[inline(always)]
             fn encode(&self, to: &mut Encoder<'_>) {
-                to.$method(*self);
+                to.$method($to(*self));
             }
         }
     )*};
 }
 
-basic! {
-    u32: 4 u32;
-    i32: 4 i32;
-    u64: 8 u64;
-    i64: 8 i64;
-}
-
-macro_rules! float {
-    ($($type:ty: $bytes:literal $method:ident;)*) => {$(
-        impl<'a> Decode<'a> for $type {
-            const PLAIN_BYTES: Option<usize> = Some($bytes);
-
-            #[inline(always)]
-            fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
-                from.$method().map(<$type>::from_bits)
-            }
-        }
-
-        impl Encode for $type {
-            #[inline(always)]
-            fn encode(&self, to: &mut Encoder<'_>) {
-                to.$method(self.to_bits());
-            }
-        }
-    )*};
-}
-
-float! {
-    f32: 4 u32;
-    f64: 8 u64;
+plain! {
+    u32: 4 u32, identity, identity;
+    i32: 4 i32, identity, identity;
+    u64: 8 u64, identity, identity;
+    i64: 8 i64, identity, identity;
+    f32: 4 u32, f32::from_bits, f32::to_bits;
+    f64: 8 u64, f64::from_bits, f64::to_bits;
 }
 
 impl<'a> Decode<'a> for bool {
@@ -173,6 +198,54 @@ impl Discriminant for i32 {
     }
 }
 
+/// `unsigned char`: a word of its own in a message, whereas a `u8` is a byte of `opaque`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnsignedChar(pub u8);
+
+impl From<u8> for UnsignedChar {
+    fn from(value: u8) -> Self {
+        Self(value)
+    }
+}
+
+impl From<UnsignedChar> for u8 {
+    fn from(value: UnsignedChar) -> Self {
+        value.0
+    }
+}
+
+macro_rules! narrow {
+    ($($type:ident from $narrow:ident by $wide:ident;)*) => {$(
+        impl<'a> Decode<'a> for $type {
+            const FIXED_BYTES: Option<usize> = Some(4);
+
+            #[inline(always)]
+            fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
+                let at = from.position();
+                let word = from.$wide()?;
+                match $narrow::try_from(word) {
+                    Ok(value) => Ok(value.into()),
+                    Err(_) => Err(DecodeError::BadEnum { at, value: word as u32 }),
+                }
+            }
+        }
+
+        impl Encode for $type {
+            #[inline(always)]
+            fn encode(&self, to: &mut Encoder<'_>) {
+                to.$wide($narrow::from(*self).into());
+            }
+        }
+    )*};
+}
+
+narrow! {
+    i8 from i8 by i32;
+    i16 from i16 by i32;
+    u16 from u16 by u32;
+    UnsignedChar from u8 by u32;
+}
+
 /// `opaque[N]`.
 impl<'a, const N: usize> Decode<'a> for [u8; N] {
     const PLAIN_BYTES: Option<usize> = Some(N.next_multiple_of(4));
@@ -199,6 +272,7 @@ impl<const N: usize> Encode for [u8; N] {
 impl<'a, T: Decode<'a> + Copy, const N: usize> Decode<'a> for [T; N] {
     const PLAIN_BYTES: Option<usize> = times(T::PLAIN_BYTES, N);
     const FIXED_BYTES: Option<usize> = times(T::FIXED_BYTES, N);
+    const BYTES_MAX: Option<usize> = times(T::BYTES_MAX, N);
 
     #[inline(always)]
     fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
@@ -222,6 +296,8 @@ impl<T: Encode, const N: usize> Encode for [T; N] {
 
 /// Optional data.
 impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
+    const BYTES_MAX: Option<usize> = sum(&[Some(4), T::BYTES_MAX]);
+
     #[inline(always)]
     fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
         match from.bool()? {
@@ -248,6 +324,7 @@ macro_rules! tuple {
         impl<'a, $($name: Decode<'a>),*> Decode<'a> for ($($name,)*) {
             const PLAIN_BYTES: Option<usize> = sum(&[$($name::PLAIN_BYTES),*]);
             const FIXED_BYTES: Option<usize> = sum(&[$($name::FIXED_BYTES),*]);
+            const BYTES_MAX: Option<usize> = sum(&[$($name::BYTES_MAX),*]);
 
             #[inline(always)]
             fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {

@@ -5,6 +5,8 @@
 //! | in a `.x` file | in Rust |
 //! |---|---|
 //! | `int`, `unsigned int`, `hyper`, `unsigned hyper` | `i32`, `u32`, `i64`, `u64` |
+//! | `long`, `unsigned long`: a word each, as by rpcgen | `i32`, `u32` |
+//! | `char`, `short`, `unsigned short`, `unsigned char`: a word each | `i8`, `i16`, `u16`, [`UnsignedChar`] |
 //! | `float`, `double`, `bool` | `f32`, `f64`, `bool` |
 //! | `enum`, `struct` | an enum without data, a struct |
 //! | `union switch` | an enum with a variant for each case |
@@ -12,12 +14,14 @@
 //! | `string x<8>` | [`Text<'a, 8>`](Text), or [`Opaque<'a, 8>`](Opaque) if annotated `bytes` |
 //! | `T x[8]`, `T x<8>` | `[T; 8]`, [`Array<'a, T, 8>`](Array) |
 //! | `T *x`, a union of `bool` with data for TRUE only | `Option<T>`, or [`List<'a, T>`](List) for a struct that ends with a `T *` |
+//! | other `T *x` within `T`, such as the branches of a tree | [`Branch<'a, T>`](Branch) |
 //! | `opaque x<8>` annotated `ddp` | [`Placed<'a, 8>`](Placed) |
 //! | an array `x<8>` of types with such data | [`PlacedArray<T, 8>`](PlacedArray) |
 //!
 //! Decoding borrows from the message and allocates nothing except a [`PlacedArray`]. Bounds are part of the types: a value that
 //! exceeds one cannot be made. Arrays and lists are checked when they are decoded, and decoded item by
-//! item when they are iterated. The depth of the stack depends on the types only, not on the message.
+//! item when they are iterated. The depth of the stack depends on the types only, not on the message: at most [`DEPTH_MAX`]
+//! branches are read in each other.
 //!
 //! ```
 //! use spinrpc::Decoder;
@@ -47,9 +51,9 @@ mod sequence;
 mod source;
 
 pub use bytes::{Opaque, Placed, Text, TooLong};
-pub use codec::{Decode, Discriminant, Encode, bytes_of, sum, to_bytes};
+pub use codec::{Decode, Discriminant, Encode, UnsignedChar, bytes_of, longest, sum, to_bytes};
 pub use placed_array::PlacedArray;
-pub use sequence::{Array, Chain, Items, List};
+pub use sequence::{Array, Branch, Chain, DEPTH_MAX, Items, List};
 pub use source::{Source, Words};
 pub use spinrpc::{DecodeError, Decoder, Encoder};
 pub use spinrpc_xdr_derive::Xdr;

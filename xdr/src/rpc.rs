@@ -7,17 +7,26 @@
 //! | from any thread | as a `Future`, or by [`TypedPending::wait`] | `Handle` | [`start`] |
 //! | from any thread | to a function on the core | | [`start_on_core`] |
 //! | from any thread | to an [`AnswerQueue`](spinrpc::AnswerQueue) | | [`start_to_queue`] |
+//!
+//! | calls are served | the results go | generated |
+//! |---|---|---|
+//! | by a function | at once, or by another thread: [`TypedCall::defer`] | `Service`, `Server` |
+//! | by a future on the core, with [`async_service`](spinrpc::async_service) | when it ends: [`TypedResults`] | `AsyncService`, `AsyncServer` |
 
+mod asynchronous;
 mod handle;
 
-use crate::codec::{Decode, Encode};
-use spinrpc::{AcceptStatus, AuthStat};
+use crate::codec::{Decode, Encode, whole};
+use spinrpc::AuthStat;
+use std::fmt;
 use std::marker::PhantomData;
 
+pub use asynchronous::{Answered, AnyResults, KeptCall, TypedArgs, TypedResults};
 pub use handle::{TypedAnswer, TypedPending, start, start_on_core, start_to_queue};
 pub use spinrpc::{
-    Backpressure, Call, CallError, CallId, CallSpec, Client, ClientHandle, ConnectError,
-    DecodeError, Deferred, Program, Reply, ReplyData, Service, Token, Version, blocking,
+    AcceptStatus, AsyncService, Backpressure, Call, CallError, CallId, CallSpec, Client,
+    ClientHandle, ConnectError, DecodeError, Deferred, Program, Reply, ReplyData, Service, Token,
+    Version, blocking,
 };
 
 /// A procedure of a version of a program. Generated code has a type for each, which has no values of
@@ -42,9 +51,7 @@ impl<'a, P: Procedure> TypedCall<'a, P> {
     /// Decodes the arguments of `call`. `None` if they are not those of the procedure, to the last
     /// byte: the call was answered with GARBAGE_ARGS.
     pub fn accept(mut call: Call<'a>) -> Option<(P::Args<'a>, Self)> {
-        let mut from = call.args();
-        let decoded = P::Args::decode(&mut from);
-        match decoded.and_then(|args| from.finish().map(|()| args)) {
+        match whole(call.args()) {
             Ok(args) => Some((args, Self { call, procedure: PhantomData })),
             Err(_) => {
                 call.reject(AcceptStatus::GarbageArgs);
@@ -53,7 +60,7 @@ impl<'a, P: Procedure> TypedCall<'a, P> {
         }
     }
 
-    /// The call itself, for what is known of it: its connection, credential and deadline.
+    /// The call itself, for what is known of it: its connection and credential.
     pub fn call(&self) -> &Call<'a> {
         &self.call
     }
@@ -126,6 +133,22 @@ impl<P: Procedure> TypedDeferred<P> {
     pub fn reject(self, status: AcceptStatus) {
         self.deferred.reject(status);
     }
+
+    /// Answers that the call was not executed because it had waited for too long, as [`Deferred::too_late`].
+    pub fn too_late(self) {
+        self.deferred.too_late();
+    }
+
+    /// Returns true once the caller's connection has ended, as [`Deferred::is_unheard`].
+    pub fn is_unheard(&self) -> bool {
+        self.deferred.is_unheard()
+    }
+}
+
+/// The spec, with the longest results of procedure `P` if the caller has not given another length.
+#[inline]
+fn bounded<P: Procedure>(spec: &mut CallSpec) -> &mut CallSpec {
+    spec.assume_reply_bytes_max(<P::Results<'static> as Decode<'static>>::BYTES_MAX)
 }
 
 /// Starts a call of procedure `P`, as [`Client::call`]. Its handler decodes the reply with
@@ -140,7 +163,11 @@ pub fn call<P: Procedure>(
     spec: &mut CallSpec,
     args: &P::Args<'_>,
 ) -> Result<CallId, Backpressure> {
-    client.call(spinrpc::Procedure(P::NUMBER), token, spec, |to| args.encode(to))
+    let started =
+        client.call(spinrpc::Procedure(P::NUMBER), token, bounded::<P>(spec), |to| args.encode(to));
+    // The caller may use the spec for another procedure.
+    spec.assume_reply_bytes_max(None);
+    started
 }
 
 /// Decodes the reply to a call of procedure `P`, to the last byte.
@@ -149,9 +176,7 @@ pub fn call<P: Procedure>(
 /// [`DecodeError`] if they are not the results of the procedure.
 #[inline]
 pub fn results<'a, P: Procedure>(reply: &mut Reply<'a>) -> Result<P::Results<'a>, DecodeError> {
-    let mut from = reply.results();
-    let results = P::Results::decode(&mut from)?;
-    from.finish().map(|()| results)
+    whole(reply.results())
 }
 
 /// Calls procedure `P` and waits for the reply; `take` gets the results, which borrow from it.
@@ -167,8 +192,21 @@ pub fn call_wait<P: Procedure, T>(
     let procedure = spinrpc::Procedure(P::NUMBER);
     client.call_with(
         procedure,
-        spec,
+        bounded::<P>(spec),
         |to| args.encode(to),
         |from| P::Results::decode(from).map(take),
     )
 }
+
+/// Without a bound on the procedure, which need not be [`Debug`](fmt::Debug).
+macro_rules! debug {
+    ($($name:ident)+) => {$(
+        impl<P> fmt::Debug for $name<P> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).finish_non_exhaustive()
+            }
+        }
+    )+};
+}
+
+debug!(TypedAnswer TypedPending TypedResults);

@@ -1,10 +1,11 @@
-//! Arrays of variable length, and lists: decoded item by item when they are iterated, encoded from a
+//! Arrays of variable length, lists, and branches of trees: decoded item by item when they are iterated, encoded from a
 //! slice.
 
 use crate::bytes::{TooLong, bounded};
-use crate::codec::{Decode, Encode};
+use crate::codec::{Decode, Encode, counted};
 use crate::source::{Extent, Passed, Place, Source, Words};
 use spinrpc::{DecodeError, Encoder, Span};
+use std::cell::Cell;
 use std::fmt;
 
 /// Items of a message, or of the application.
@@ -61,7 +62,7 @@ impl<'a, T: Decode<'a> + Copy> Held<'a, T> {
     }
 }
 
-/// Iterator over the items of an [`Array`] or a [`List`]. Items of a message were checked when the array or
+/// Iterator over the items of an [`Array`], a [`List`] or a [`Branch`]. Items of a message were checked when the array or
 /// list was decoded, so that none is missing here.
 #[derive(Clone)]
 pub struct Items<'a, T>(Rest<'a, T>);
@@ -203,6 +204,8 @@ impl<'a, T: Decode<'a> + Copy, const MAX: u32> Array<'a, T, MAX> {
 }
 
 impl<'a, T: Decode<'a> + Copy, const MAX: u32> Decode<'a> for Array<'a, T, MAX> {
+    const BYTES_MAX: Option<usize> = counted(T::BYTES_MAX, MAX);
+
     #[inline]
     fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
         const { assert!(!matches!(T::PLAIN_BYTES, Some(0)), "items of no bytes cannot be counted") };
@@ -317,6 +320,96 @@ impl<'a, T: Decode<'a> + Encode + Copy> Encode for Chain<'a, T> {
     }
 }
 
+/// Most branches in each other that are decoded. Deeper messages are refused, as they would exhaust the stack.
+pub const DEPTH_MAX: u32 = 64;
+
+/// Optional data of a type that contains itself, such as a branch of a tree. Those of a message are checked when they are
+/// decoded, to a depth of [`DEPTH_MAX`], and decoded one level at a time by [`Branch::get`]. A visit of a whole tree takes time in
+/// proportion to its size times its depth.
+///
+/// ```
+/// use spinrpc_xdr::{Branch, Decode, Decoder, Xdr, to_bytes};
+///
+/// #[derive(Clone, Copy, Debug, PartialEq, Xdr)]
+/// struct Tree<'a> {
+///     value: i32,
+///     left: Branch<'a, Tree<'a>>,
+///     right: Branch<'a, Tree<'a>>,
+/// }
+///
+/// let leaf = Tree { value: 1, left: Branch::default(), right: Branch::default() };
+/// let bytes = to_bytes(&Tree { value: 2, left: Branch::new(&leaf), right: Branch::default() });
+/// let tree = Tree::decode(&mut Decoder::plain(&bytes))?;
+/// assert_eq!(tree.left.get(), Some(leaf));
+/// assert_eq!(tree.right.get(), None);
+/// # Ok::<(), spinrpc_xdr::DecodeError>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Branch<'a, T>(Held<'a, T>);
+
+impl<'a, T: Decode<'a> + Copy> Branch<'a, T> {
+    /// These data. A peer refuses more than [`DEPTH_MAX`] branches in each other.
+    pub const fn new(data: &'a T) -> Self {
+        Self(Held::Slice(std::slice::from_ref(data)))
+    }
+
+    /// The data, if there are any.
+    pub fn get(&self) -> Option<T> {
+        self.iter().next()
+    }
+
+    /// The data as an iterator of one item, or none.
+    pub fn iter(&self) -> Items<'a, T> {
+        self.0.iter()
+    }
+}
+
+impl<'a, T: Decode<'a> + Copy> Decode<'a> for Branch<'a, T> {
+    fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
+        if !from.bool()? {
+            return Ok(Self::default());
+        }
+        let _level = Level::enter()?;
+        Held::decode(from, Extent::Counted(1)).map(Self)
+    }
+}
+
+impl<'a, T: Decode<'a> + Encode + Copy> Encode for Branch<'a, T> {
+    fn encode(&self, to: &mut Encoder<'_>) {
+        let data = self.get();
+        to.bool(data.is_some());
+        if let Some(data) = data {
+            data.encode(to);
+        }
+    }
+}
+
+thread_local! {
+    /// Branches that this thread is decoding, each within the one before. A count of the thread, as neither a message nor
+    /// the bytes of its items know which branch they are read for.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A branch that is being decoded.
+struct Level;
+
+impl Level {
+    fn enter() -> Result<Self, DecodeError> {
+        let depth = DEPTH.get();
+        if depth >= DEPTH_MAX {
+            return Err(DecodeError::LimitExceeded { what: "branches in each other" });
+        }
+        DEPTH.set(depth + 1);
+        Ok(Self)
+    }
+}
+
+impl Drop for Level {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
 macro_rules! sequence {
     ($($name:ident $([$($bound:tt)*] [$($argument:tt)*])?;)*) => {$(
         impl<'a, T $($($bound)*)?> Default for $name<'a, T $($($argument)*)?> {
@@ -356,5 +449,6 @@ macro_rules! sequence {
 
 sequence! {
     Array [, const MAX: u32] [, MAX];
+    Branch;
     List;
 }

@@ -20,75 +20,43 @@ pub trait Source<'a>: sealed::Sealed {
     fn position(&mut self) -> usize;
 
     /// Reads an `unsigned int`.
-    ///
-    /// # Errors
-    /// As [`Decoder::u32`].
     fn u32(&mut self) -> Result<u32, DecodeError>;
 
     /// Reads an `int`.
-    ///
-    /// # Errors
-    /// As [`Decoder::i32`].
     #[inline(always)]
     fn i32(&mut self) -> Result<i32, DecodeError> {
         self.u32().map(u32::cast_signed)
     }
 
     /// Reads an `unsigned hyper`.
-    ///
-    /// # Errors
-    /// As [`Decoder::u64`].
     fn u64(&mut self) -> Result<u64, DecodeError>;
 
     /// Reads a `hyper`.
-    ///
-    /// # Errors
-    /// As [`Decoder::i64`].
     #[inline(always)]
     fn i64(&mut self) -> Result<i64, DecodeError> {
         self.u64().map(u64::cast_signed)
     }
 
     /// Reads a `bool`.
-    ///
-    /// # Errors
-    /// As [`Decoder::bool`].
     fn bool(&mut self) -> Result<bool, DecodeError>;
 
     /// Reads `opaque[length]`.
-    ///
-    /// # Errors
-    /// As [`Decoder::fixed`].
     fn fixed(&mut self, length: usize) -> Result<&'a [u8], DecodeError>;
 
     /// Reads `opaque<max_bytes>`.
-    ///
-    /// # Errors
-    /// As [`Decoder::opaque`].
     fn opaque(&mut self, max_bytes: usize) -> Result<&'a [u8], DecodeError>;
 
     /// Reads `string<max_bytes>`.
-    ///
-    /// # Errors
-    /// As [`Decoder::string`].
     fn string(&mut self, max_bytes: usize) -> Result<&'a str, DecodeError>;
 
     /// Reads `opaque<max_bytes>` that may have been placed directly.
-    ///
-    /// # Errors
-    /// As [`Decoder::data`].
     fn data(&mut self, max_bytes: usize) -> Result<Data<'a>, DecodeError>;
 
     /// Reads encodings that take `length` bytes together, a multiple of 4.
-    ///
-    /// # Errors
-    /// As [`Decoder::words`].
     fn words(&mut self, length: usize) -> Result<Words<'a>, DecodeError>;
 
-    /// Checks items of a sequence and passes over them.
-    ///
-    /// # Errors
-    /// That of the first item that is not an encoding of `T`, or as [`Decoder::span`].
+    /// Checks items of a sequence and passes over them. The error is that of the first item that is not an encoding of `T`,
+    /// or as of [`Decoder::span`].
     #[doc(hidden)]
     fn pass<T: Decode<'a>>(&mut self, extent: Extent) -> Result<Passed<'a>, DecodeError>;
 }
@@ -143,45 +111,29 @@ fn walk<'a, T: Decode<'a>, S: Source<'a>>(
     }
 }
 
+macro_rules! of_decoder {
+    ($($method:ident($($length:ident)?) -> $type:ty;)+) => {$(
+        #[inline(always)]
+        fn $method(&mut self, $($length: usize)?) -> Result<$type, DecodeError> {
+            self.$method($($length)?)
+        }
+    )+};
+}
+
 impl<'a> Source<'a> for Decoder<'a> {
     #[inline(always)]
     fn position(&mut self) -> usize {
         self.position()
     }
 
-    #[inline(always)]
-    fn u32(&mut self) -> Result<u32, DecodeError> {
-        self.u32()
-    }
-
-    #[inline(always)]
-    fn u64(&mut self) -> Result<u64, DecodeError> {
-        self.u64()
-    }
-
-    #[inline(always)]
-    fn bool(&mut self) -> Result<bool, DecodeError> {
-        self.bool()
-    }
-
-    #[inline(always)]
-    fn fixed(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        self.fixed(length)
-    }
-
-    #[inline(always)]
-    fn opaque(&mut self, max_bytes: usize) -> Result<&'a [u8], DecodeError> {
-        self.opaque(max_bytes)
-    }
-
-    #[inline(always)]
-    fn string(&mut self, max_bytes: usize) -> Result<&'a str, DecodeError> {
-        self.string(max_bytes)
-    }
-
-    #[inline(always)]
-    fn data(&mut self, max_bytes: usize) -> Result<Data<'a>, DecodeError> {
-        self.data(max_bytes)
+    of_decoder! {
+        u32() -> u32;
+        u64() -> u64;
+        bool() -> bool;
+        fixed(length) -> &'a [u8];
+        opaque(max_bytes) -> &'a [u8];
+        string(max_bytes) -> &'a str;
+        data(max_bytes) -> Data<'a>;
     }
 
     #[inline(always)]
@@ -251,7 +203,6 @@ impl<'a> Words<'a> {
         self.bytes.len()
     }
 
-    /// The next `N` bytes.
     #[inline(always)]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let (head, rest) = self.bytes.split_first_chunk().ok_or(BAD_WORDS)?;

@@ -5,15 +5,15 @@ use std::error::Error;
 use std::fmt::Write;
 use std::path::Path;
 
-const DESCRIPTIONS: [&str; 7] =
-    ["hello", "language", "mount", "nfs4", "nfs_prot", "nlm_prot", "store"];
+const DESCRIPTIONS: [&str; 8] =
+    ["hello", "language", "mount", "nfs4", "nfs_prot", "nlm_prot", "store", "unusual"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut rows = String::new();
     for name in DESCRIPTIONS {
         let path = format!("x/{name}.x");
         Generator::new().build(&path)?;
-        let model = Generator::new().model(&path, &std::fs::read_to_string(&path)?)?;
+        let model = Generator::new().model(&path, &Generator::new().text(&path)?)?;
         for (index, found) in model.types.iter().enumerate() {
             let rust = model.rust_at(
                 &model.use_of(index),

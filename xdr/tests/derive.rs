@@ -74,6 +74,25 @@ fn lengths_that_are_always_the_same_are_known() {
 }
 
 #[test]
+fn the_longest_encoding_is_known_where_the_description_bounds_it() {
+    const POINT: usize = 4 + 8 + (4 + 8) + (4 + 4);
+    assert_eq!(<Point<'_> as Decode<'_>>::BYTES_MAX, Some(POINT));
+    assert_eq!(<Shape<'_> as Decode<'_>>::BYTES_MAX, Some(4 + POINT), "the longest arm");
+    assert_eq!(<Plain as Decode<'_>>::BYTES_MAX, Some(28));
+    assert_eq!(<(bool, [Level; 3]) as Decode<'_>>::BYTES_MAX, Some(16));
+    assert_eq!(<Opaque<'_, 5> as Decode<'_>>::BYTES_MAX, Some(12));
+    assert_eq!(<Array<'_, Point<'_>, 3> as Decode<'_>>::BYTES_MAX, Some(4 + 3 * POINT));
+    assert_eq!(<Array<'_, u64, 0x4000_0000> as Decode<'_>>::BYTES_MAX, Some(4 + (8 << 30)));
+    assert_eq!(<Text<'_> as Decode<'_>>::BYTES_MAX, None);
+    assert_eq!(<Array<'_, u32> as Decode<'_>>::BYTES_MAX, None);
+    assert_eq!(<List<'_, u32> as Decode<'_>>::BYTES_MAX, None);
+    assert_eq!(<(u32, Text<'_>) as Decode<'_>>::BYTES_MAX, None);
+    let longest =
+        Point { x: 1, y: 2, name: Text::new("12345678").unwrap(), level: Some(Level::Low) };
+    assert_eq!(to_bytes(&longest).len(), POINT);
+}
+
+#[test]
 fn positions_of_errors_are_those_in_the_message() {
     let point = Point { x: 1, y: 2, name: Text::new("abc").unwrap(), level: Some(Level::High) };
     let points = [point; 2];

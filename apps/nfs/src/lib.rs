@@ -5,6 +5,9 @@
 //! words. `client` makes calls, `server` answers them. `sys` is what back ends need of the kernel.
 //! Used by the programs `spin-nfs` and `spin-nfsd`.
 
+// Output may block its thread: events go by `sys::journal`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod client;
 pub mod mount3;
 pub mod nfs3;
@@ -12,7 +15,6 @@ pub mod protocol;
 pub mod server;
 pub mod status;
 mod sys;
-mod tcp;
 
 /// The example in the README works.
 #[cfg(doctest)]

@@ -1,12 +1,13 @@
 //! Types and stubs of `nfs_prot.x`, NFS version 3 (RFC 1813), generated when this package is built,
 //! with additions: owned handles, and defaults. The codec borrows from the message; client and
 //! server use it.
+#![allow(clippy::too_many_lines, reason = "generated functions have a branch for each procedure")]
 
 include!(concat!(env!("OUT_DIR"), "/nfs_prot.rs"));
 
 pub use nfs_v3::ProcedureId;
 
-use spinrpc_xdr::TooLong;
+use spinrpc_xdr::{Encode, Encoder, TooLong};
 use std::fmt;
 use std::time::SystemTime;
 
@@ -64,6 +65,12 @@ impl From<NfsFh3<'_>> for FileHandle {
     }
 }
 
+impl Encode for FileHandle {
+    fn encode(&self, to: &mut Encoder<'_>) {
+        self.wire().encode(to);
+    }
+}
+
 impl PartialEq for FileHandle {
     fn eq(&self, other: &Self) -> bool {
         self.as_bytes() == other.as_bytes()
@@ -83,6 +90,17 @@ impl Default for Sattr3 {
     fn default() -> Self {
         let (atime, mtime) = (SetAtime::DontChange, SetMtime::DontChange);
         Self { mode: None, uid: None, gid: None, size: None, atime, mtime }
+    }
+}
+
+/// Both say the same.
+impl From<SetMtime> for SetAtime {
+    fn from(new: SetMtime) -> Self {
+        match new {
+            SetMtime::DontChange => Self::DontChange,
+            SetMtime::SetToServerTime => Self::SetToServerTime,
+            SetMtime::SetToClientTime(time) => Self::SetToClientTime(time),
+        }
     }
 }
 

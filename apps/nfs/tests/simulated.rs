@@ -13,7 +13,7 @@ use nfs3_types::nfs3::{
 };
 use nfs3_types::xdr_codec::Opaque;
 use reference::{FromXdr, ReadHead, ToXdr, WriteHead};
-use spinrpc::config::{CoreList, Host, NumaPolicy, RawConfig, Want};
+use spinrpc::config::{CoreList, Host, RawConfig, Want};
 use spinrpc::fabric::sim::{Network, Rng, World};
 use spinrpc::sys::random::Random;
 use spinrpc::{
@@ -245,18 +245,14 @@ fn config(conns: u64) -> Config {
     raw.mem.arena_mib = 2;
     raw.mem.hugepages = Want::Off;
     raw.mem.lock = Want::Off;
-    raw.mem.prefault = false;
-    raw.mem.numa = NumaPolicy::Off;
-    raw.shm.arena_mib = 1;
+    raw.fixed.is_near_cpu = false;
+    raw.mem.conn_arena_mib = 1;
     raw.rpc.max_read_bytes = 64 << 10;
     raw.rpc.max_write_bytes = 64 << 10;
     raw.rpc.inline_send_bytes = 1024;
     raw.rpc.inline_recv_bytes = 1024;
     raw.rpc.credits = 8;
-    // More than one of eight for each client; entries for all calls that one has in flight.
-    raw.rpc.reply_cache_clients = 8 * CLIENTS as u64;
-    raw.rpc.reply_cache_entries = 64;
-    raw.rpc.reply_cache_bytes = 256;
+    raw.rpc.reply_cache_mib = 1;
     raw.limits.conns = conns;
     raw.validate_for(&Host { allowed: vec![0], ..Host::default() }).unwrap()
 }

@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 mod by_tcp;
-mod clock;
 #[path = "../common/mod.rs"]
 mod common;
 mod contexts;

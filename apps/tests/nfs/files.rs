@@ -2,8 +2,8 @@
 
 use crate::server::{BLOCK_BYTES, EXPORTED, Server};
 use crate::tree::{Content, ROOT};
-use crate::{PROGRAM, answer, refused, spin_nfs, text};
-use nfs3_types::nfs3::NFS_PROGRAM;
+use crate::{PROGRAM, THRESHOLDS, answer, refused, spin_nfs, text};
+use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -87,10 +87,10 @@ fn a_file_comes_out_as_it_is_at_every_size_and_threshold() -> io::Result<()> {
     let block = BLOCK_BYTES as usize;
     for bytes in [0, 1, 3, 700, 4096, block - 1, block, block + 1, 5 * block + 7] {
         let expected = file(&server, &format!("file-{bytes}"), bytes);
-        for inline in ["1024", "4096", "65536"] {
+        for inline in THRESHOLDS {
             let target = server.target(&format!("/file-{bytes}"));
-            let got = answer(&["cat", &target, "--inline", inline])?;
-            assert!(got == expected, "{bytes} bytes at {inline}: {} came", got.len());
+            let got = answer(&[&["cat", &target][..], inline].concat())?;
+            assert!(got == expected, "{bytes} bytes at {inline:?}: {} came", got.len());
         }
     }
     Ok(())
@@ -102,11 +102,12 @@ fn a_file_goes_in_as_it_is_at_every_size_and_threshold() -> io::Result<()> {
     let block = BLOCK_BYTES as usize;
     for bytes in [0, 1, 3, 700, 4096, block - 1, block, block + 1, 5 * block + 7] {
         let (path, expected) = local_file(&format!("put-{bytes}"), bytes)?;
-        for inline in ["1024", "4096", "65536"] {
-            let target = server.target(&format!("/file-{inline}"));
-            answer(&["put", &target, &path.to_string_lossy(), "--inline", inline])?;
-            let got = server.state().tree.content(&format!("file-{inline}"));
-            assert!(got == expected, "{bytes} bytes at {inline}: {} are there", got.len());
+        for (number, inline) in THRESHOLDS.into_iter().enumerate() {
+            let target = server.target(&format!("/file-{number}"));
+            let path = path.to_string_lossy();
+            answer(&[&["put", &target, &path][..], inline].concat())?;
+            let got = server.state().tree.content(&format!("file-{number}"));
+            assert!(got == expected, "{bytes} bytes at {inline:?}: {} are there", got.len());
         }
     }
     Ok(())
@@ -153,6 +154,65 @@ fn put_from_a_dash_begins_where_a_redirected_file_was_left() -> io::Result<()> {
     let output = put.args(["put", &server.target("/file"), "-"]).stdin(stdin).output()?;
     assert!(output.status.success(), "{output:?}");
     assert_eq!(server.state().tree.content("file"), expected[100..]);
+    Ok(())
+}
+
+/// Their lengths say 0 and 4096, whatever they contain.
+#[test]
+fn put_reads_files_of_procfs_and_sysfs_to_their_end() -> io::Result<()> {
+    let server = Server::start("procfs")?;
+    let target = server.target("/file");
+    for path in ["/proc/version", "/sys/devices/system/cpu/online"] {
+        let Ok(expected) = fs::read(path) else { continue };
+        file(&server, "file", 9000);
+        answer(&["put", &target, path])?;
+        assert_eq!(server.state().tree.content("file"), expected, "{path}");
+    }
+    Ok(())
+}
+
+#[test]
+fn put_reads_a_pipe_with_a_name_to_its_end() -> io::Result<()> {
+    let server = Server::start("fifo")?;
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("nfs-put-fifo");
+    let _ = fs::remove_file(&path);
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0)?;
+    let expected = content(300_000);
+    let written = (path.clone(), expected.clone());
+    let writer = thread::spawn(move || fs::write(written.0, written.1));
+    answer(&["put", &server.target("/file"), &path.to_string_lossy()])?;
+    writer.join().map_err(|_| io::Error::other("the writer panicked"))??;
+    assert!(server.state().tree.content("file") == expected);
+    Ok(())
+}
+
+/// No page is mapped at the start of a process's memory, so that reading it there fails.
+#[test]
+fn put_touches_no_file_for_one_that_it_cannot_read() -> io::Result<()> {
+    let server = Server::start("unreadable")?;
+    let expected = file(&server, "file", 9000);
+    for path in ["/proc/self/mem", env!("CARGO_TARGET_TMPDIR"), "/nonexistent"] {
+        let (code, line) = refused(&["put", &server.target("/file"), path])?;
+        assert!(code == Some(1) && line.contains(path), "{line}");
+    }
+    assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_CREATE), 0);
+    assert!(server.state().tree.content("file") == expected);
+    Ok(())
+}
+
+/// Its size is 0, as that of a FIFO or of a file that the caller may not read.
+#[test]
+fn cat_reads_an_empty_file_as_well() -> io::Result<()> {
+    let server = Server::start("empty")?;
+    file(&server, "file", 0);
+    assert_eq!(answer(&["cat", &server.target("/file")])?, b"");
+    for status in [nfsstat3::NFS3ERR_ACCES, nfsstat3::NFS3ERR_INVAL] {
+        server.state().faults.status.insert(NFS_PROGRAM::NFSPROC3_READ as u32, status);
+        let (code, line) = refused(&["cat", &server.target("/file")])?;
+        assert!(code == Some(4) && line.contains(&status.to_string()), "{status}: {line}");
+    }
     Ok(())
 }
 
@@ -265,7 +325,7 @@ fn what_is_wrong_here_is_said_in_one_line() -> io::Result<()> {
         (&["put", &server.target("/.."), "/etc/hostname"], 4, "does not end with the name"),
         (&["cat", "file"], 2, "rdma://HOST"),
         (&["cat", "shm:name/export"], 2, "two slashes"),
-        (&["cat", &target, "--inline", "1000"], 2, "multiple of 1024"),
+        (&["cat", &target, "--set=rpc.inline_send_bytes=1000"], 2, "rpc.inline_send_bytes"),
         (&["cat", &target, "--handle", "abc"], 2, "hexadecimal"),
         (&["null", "shm:nfs-absent"], 3, "no connection"),
     ] {

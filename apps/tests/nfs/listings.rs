@@ -2,7 +2,7 @@
 
 use crate::server::Server;
 use crate::tree::Content;
-use crate::{answer, refused, text};
+use crate::{THRESHOLDS, answer, refused, text};
 use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
 use serde_json::{Value, json};
 use std::io;
@@ -27,9 +27,9 @@ fn expected(files: usize) -> Vec<String> {
 fn a_directory_of_1000_files_is_listed_whole_at_every_threshold() -> io::Result<()> {
     let server = Server::start("ls")?;
     fill(&server, 1000);
-    for inline in ["1024", "4096", "65536"] {
-        let listing = text(&["ls", &server.target(""), "--inline", inline])?;
-        assert_eq!(names(&listing), expected(1000), "{inline}");
+    for inline in THRESHOLDS {
+        let listing = text(&[&["ls", &server.target("")][..], inline].concat())?;
+        assert_eq!(names(&listing), expected(1000), "{inline:?}");
     }
     assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_READDIRPLUS), 30);
     Ok(())

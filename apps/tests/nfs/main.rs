@@ -20,6 +20,17 @@ use std::process::Output;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_spin-nfs");
 
+/// Options for inline thresholds of 1024, 4096 and 65536 bytes.
+const THRESHOLDS: [&[&str]; 3] = [
+    &["--set=rpc.inline_send_bytes=1024", "--set=rpc.inline_recv_bytes=1024"],
+    &["--set=rpc.inline_send_bytes=4096", "--set=rpc.inline_recv_bytes=4096"],
+    &[
+        "--set=rpc.inline_send_bytes=65536",
+        "--set=rpc.inline_recv_bytes=65536",
+        "--set=shm.ring_slots=1024",
+    ],
+];
+
 /// The program, after its exit.
 fn spin_nfs(arguments: &[&str]) -> io::Result<Output> {
     common::run(PROGRAM, arguments)

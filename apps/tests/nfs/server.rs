@@ -102,12 +102,16 @@ impl Server {
         };
         let state = Arc::new(Mutex::new(state));
         let (nfs, mount) = (Arc::clone(&state), Arc::clone(&state));
-        engine.serve(nfs3::PROGRAM, nfs3::VERSION, move |memory| NfsService {
-            state: Arc::clone(&nfs),
-            memory: memory.clone(),
-            unanswered: Vec::new(),
-        });
-        engine.serve(mount3::PROGRAM, mount3::VERSION, move |_| MountService(Arc::clone(&mount)));
+        engine
+            .serve(nfs3::PROGRAM, nfs3::VERSION, move |memory| NfsService {
+                state: Arc::clone(&nfs),
+                memory: memory.clone(),
+                unanswered: Vec::new(),
+            })
+            .map_err(io::Error::other)?;
+        engine
+            .serve(mount3::PROGRAM, mount3::VERSION, move |_| MountService(Arc::clone(&mount)))
+            .map_err(io::Error::other)?;
         let address = format!("shm:nfs-{name}-{}", std::process::id());
         engine.listen(&address).map_err(io::Error::other)?;
         let running = Some(engine.start().map_err(io::Error::other)?);

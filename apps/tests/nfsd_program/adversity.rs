@@ -1,10 +1,11 @@
 //! A server with resource limits, or whose log has lost its reader.
 
 use crate::mount::status_of_mnt;
+use crate::scale::{Count, SMALL, connect, engine};
 use crate::server::{PROGRAM, Place, Server, answer, file, refused};
 use rustix::process::Signal;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -39,7 +40,7 @@ fn a_limit_below_the_memory_of_a_connection_refuses_it_and_the_server_goes_on() 
     let place = Place::new("ulimit-small")?;
     let mut command = place.command(&[&place.export("")]);
     command = with_short_files(&command);
-    command.args(["--set", "shm.arena_mib=64"]);
+    command.args(["--set", "mem.conn_arena_mib=64"]);
     let server = Server::start(&mut command)?;
     let (code, line) = refused(&["null", &place.target("")])?;
     assert_eq!(code, Some(3), "{line}");
@@ -62,4 +63,46 @@ fn log_lines_without_a_reader_end_no_thread() -> io::Result<()> {
         assert_eq!(status_of_mnt(server.mount_address(), "/others")?, 13);
     }
     answer(&["ls", &place.target("")]).map(drop)
+}
+
+/// Standard error is a pipe that is full, and never read.
+#[test]
+fn a_log_that_is_not_read_stops_no_connection() -> io::Result<()> {
+    const CONNECTIONS: usize = 400;
+    let place = Place::new("full-log")?;
+    let others = "--memory=others:client=192.0.2.1";
+    let export = place.export(",client=127.0.0.1");
+    let sets = SMALL.map(|value| format!("--set={value}"));
+    let mut command = place.command(&[&export, others, "--mount=127.0.0.1:0"]);
+    let (unread, mut theirs) = io::pipe()?;
+    theirs.write_all(&[b'.'; 64_000])?;
+    let server = Server::start(command.args(sets).env_remove("RUST_LOG").stderr(theirs))?;
+    let engine = engine();
+    let mut core = engine.core(0).unwrap();
+    for _ in 0..CONNECTIONS {
+        drop(connect(&mut core, &place.address(), &Count::default()));
+        assert_eq!(status_of_mnt(server.mount_address(), "/others")?, 13);
+    }
+    answer(&["null", &place.target("")])?;
+    answer(&["ls", &place.target("")])?;
+    // The end waits for the log, but not for long.
+    assert_eq!(server.end_by(Signal::TERM)?.0, Some(0));
+    drop(unread);
+    Ok(())
+}
+
+/// Paths come from clients: they are quoted, with control characters escaped.
+#[test]
+fn what_a_client_names_cannot_break_a_line_of_the_log() -> io::Result<()> {
+    let place = Place::new("log-lines")?;
+    let mut command = place.command(&[&place.export(",client=127.0.0.1"), "--mount=127.0.0.1:0"]);
+    let log = place.path("log");
+    let log_of = fs::File::create(&log)?;
+    let server = Server::start(command.env_remove("RUST_LOG").stderr(log_of))?;
+    assert_eq!(status_of_mnt(server.mount_address(), "/a\nfake \u{1b}[2J")?, 2);
+    assert_eq!(server.end_by(Signal::TERM)?.0, Some(0));
+    let line = r#"rejected a mount of "/a\nfake \u{1b}[2J" by 127.0.0.1: there is no such export"#;
+    let log = fs::read_to_string(log)?;
+    assert!(log.lines().any(|logged| logged.ends_with(line)), "{log}");
+    Ok(())
 }

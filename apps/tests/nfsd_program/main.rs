@@ -2,10 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a test ends here")]
 
 mod adversity;
+mod clients;
 #[path = "../common/mod.rs"]
 mod common;
 mod endings;
 mod files;
+mod log;
 mod mount;
 mod options;
 mod reload;

@@ -2,6 +2,7 @@
 
 use crate::rpcbind_daemon::RpcbindDaemon;
 use crate::server::{Place, answer, handle, in_time};
+use crate::stats::document;
 use rustix::process::Signal;
 use spinrpc::rpcbind::record;
 use std::io::{self, Write};
@@ -69,6 +70,20 @@ fn by_tcp_a_client_gets_the_handle_of_the_export() -> io::Result<()> {
     let exports = call(address, EXPORT, None)?;
     let lists = |name: &str| exports.windows(name.len()).any(|bytes| bytes == name.as_bytes());
     assert!(lists(&path) && lists("192.0.2.1") && lists("/others"));
+    Ok(())
+}
+
+/// Such a host gets no connection, so no call is refused.
+#[test]
+fn mounts_of_hosts_that_no_export_lists_are_counted() -> io::Result<()> {
+    let place = Place::new("mount-stranger")?;
+    let socket = place.path("stats");
+    let others = "--memory=others:client=192.0.2.1";
+    let server = place.serve(&[others, "--mount=127.0.0.1:0", "--stats-socket", &socket])?;
+    for refused in 1..=2 {
+        assert!(status_of_mnt(server.mount_address(), "/others").is_err());
+        assert_eq!(document(&socket)?["mounts_refused"], refused);
+    }
     Ok(())
 }
 

@@ -179,13 +179,14 @@ fn the_help_has_options_of_exports_examples_and_exit_codes() -> io::Result<()> {
     Ok(())
 }
 
-/// Data in chunks in both directions, names in listings, and NULL.
+/// Data inline, around the inline threshold, and in chunks in both directions; names in listings, and NULL.
 #[test]
 fn files_travel_by_every_protocol_that_both_ends_are_set_to() -> io::Result<()> {
     for (number, sets) in [
-        &["--set=rpc.protocol=rfc5666"][..],
+        &["--set=rpc.protocol=rfc8166"][..],
+        &["--set=rpc.protocol=rfc5666", "--set=rpc.ccp=both", "--set=rpc.ccp_auth=sys"],
         &["--set=rpc.protocol=draft03"],
-        &["--set=rpc.protocol=draft00", "--set=rpc.ccp=both"],
+        &["--set=rpc.protocol=draft00", "--set=rpc.ccp=both", "--set=rpc.msgp_align_bytes=1024"],
         &["--set=rpc.protocol=rfc5666", "--set=rpc.msgp_align_bytes=1024"],
         &["--set=rpc.version=2"],
     ]
@@ -194,15 +195,17 @@ fn files_travel_by_every_protocol_that_both_ends_are_set_to() -> io::Result<()> 
     {
         let place = Place::new("protocols")?;
         let _server = place.serve(&[&[&place.export("")[..]], sets].concat())?;
-        let source = place.root.join("source");
-        let content = file(&source, 300_001)?;
-        let target = place.target("/file");
         let with = |arguments: &[&str]| answer(&[arguments, sets].concat());
-        with(&["put", &target, &source.display().to_string()])?;
-        assert!(with(&["cat", &target])? == content, "{number}");
+        for bytes in [0, 600, 3000, 5000, 70_001, 300_001, 1 << 20] {
+            let source = place.root.join("source");
+            let content = file(&source, bytes)?;
+            let target = place.target(&format!("/file-{bytes}"));
+            with(&["put", &target, &source.display().to_string()])?;
+            assert!(with(&["cat", &target])? == content, "{number}, {bytes} bytes");
+        }
         let listed = String::from_utf8_lossy(&with(&["ls", &place.target("")])?).into_owned();
-        assert!(listed.contains(" file\n"), "{number}: {listed}");
-        with(&["null", &target])?;
+        assert!(listed.contains(" file-600\n"), "{number}: {listed}");
+        with(&["null", &place.target("")])?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use spinrpc_nfs::nfs3::{self, procedure};
 use spinrpc_nfs::protocol::ProcedureId;
 use spinrpc_tuning::Loader;
 
-/// It has requested more than fits in a message, from a server that keeps such replies until they
+/// It has requested more than fits in a message, without memory for it, from a server that keeps such replies until they
 /// are fetched (RFC 5666 section 4.2), and runs no turn in which it could fetch it.
 pub(crate) struct Reluctant {
     _client: Client,
@@ -42,7 +42,7 @@ impl Reluctant {
             to.u32(64 << 10);
         };
         let read_procedure = procedure(ProcedureId::Nfsproc3Read);
-        client.call(read_procedure, Token(1), &mut CallSpec::new(), read).unwrap();
+        client.call(read_procedure, Token(1), &mut CallSpec::short(), read).unwrap();
         core.poll_once();
         Self { _client: client, _core: core, _engine: engine }
     }
@@ -51,7 +51,7 @@ impl Reluctant {
 fn engine() -> Engine {
     let host = Host::current();
     let mut loader = Loader::new(&host);
-    for small in ["cores.max=1", "mem.arena_mib=8", "mem.prefault=false", "shm.arena_mib=8"] {
+    for small in ["cores.max=1", "mem.arena_mib=8", "mem.lock=off", "mem.conn_arena_mib=8"] {
         loader = loader.set(small);
     }
     let profile = loader.set("rpc.protocol=draft03").load("base").unwrap();

@@ -13,10 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_spin-nfsd");
-const CLIENT: &str = env!("CARGO_BIN_EXE_spin-nfs");
+pub(crate) const CLIENT: &str = env!("CARGO_BIN_EXE_spin-nfs");
 
 /// Far longer than any step of a test takes, even on a loaded machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 
 /// Directories of one test, initially empty.
 pub(crate) struct Place {

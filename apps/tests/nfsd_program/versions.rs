@@ -10,7 +10,8 @@ fn server_of(place: &Place, version: &str) -> io::Result<Server> {
 /// A file's bytes, and whether both connections, for MOUNT and for NFS, used version two.
 fn fetched(place: &Place, version: &str) -> io::Result<(Vec<u8>, bool)> {
     let target = place.target("/file");
-    let output = spin_nfs(&["cat", &target, "--stats", "--rpc-version", version])?;
+    let version = format!("--set=rpc.version={version}");
+    let output = spin_nfs(&["cat", &target, "--stats", &version])?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && said.contains(" engine.connections_opened=2 "), "{said}");
     Ok((output.stdout, said.contains(" engine.connections_version_two=2 ")))
@@ -32,8 +33,7 @@ fn a_client_that_may_speak_both_takes_the_highest_that_the_server_has() -> io::R
         let _server = server_of(&place, serves)?;
         let (read, was_two) = fetched(&place, calls)?;
         assert_eq!((read == content, was_two), (true, is_two), "{serves} {calls}");
-        let options = ["--rpc-version", calls];
-        let listing = answer(&[&["ls", &place.target("")], &options[..]].concat())?;
+        let listing = answer(&["ls", &place.target(""), &format!("--set=rpc.version={calls}")])?;
         assert!(String::from_utf8_lossy(&listing).contains("file"), "{serves} {calls}");
     }
     Ok(())
@@ -45,7 +45,7 @@ fn ends_without_a_version_in_common_say_which_there_are() -> io::Result<()> {
     for (serves, calls) in [("1", "2"), ("2", "1")] {
         let _server = server_of(&place, serves)?;
         let target = place.target("/");
-        let (code, line) = refused(&["ls", &target, "--rpc-version", calls])?;
+        let (code, line) = refused(&["ls", &target, &format!("--set=rpc.version={calls}")])?;
         assert_eq!(code, Some(3), "{line}");
         assert!(line.contains(&format!("speaks versions {serves} to {serves}")), "{line}");
     }

@@ -15,8 +15,8 @@ function number(key,    text) {
 
 END {
     if (refused) exit 1
-    # The keys read here are the same in both.
-    if (value["schema"] !~ /^"spinperf\/[12]",$/) refuse("this is neither schema spinperf/1 nor spinperf/2: " value["schema"])
+    # The keys read here are the same in all.
+    if (value["schema"] !~ /^"spinperf\/[123]",$/) refuse("its schema is none of spinperf/1 to spinperf/3: " value["schema"])
     if (number("calls") < 1) refuse("no call was answered")
     mean_s = number("elapsed_s") / number("calls")
     agree("calls/s and the mean", number("calls_per_second") * mean_s, 1, 0.02)

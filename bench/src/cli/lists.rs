@@ -1,9 +1,8 @@
 //! Options with several values: sizes, depths, rates, and operations with their weights. Used by
 //! the options of `spinperf run`.
 
-use super::options::parse_payload;
 use crate::load::{Operation, SHARES};
-use crate::units::parse_rate;
+use crate::units::{parse_rate, parse_size};
 use clap::ValueEnum;
 
 /// Several numbers: `1,2,8`, or `1..64` for every power of two from the first to the second.
@@ -26,7 +25,6 @@ pub(crate) enum Sizes {
 }
 
 impl Sizes {
-    /// The size for this operation, if there is only one.
     pub(crate) fn of(&self, op: Operation) -> Option<usize> {
         match self {
             _ if op == Operation::Null => Some(0),
@@ -35,6 +33,11 @@ impl Sizes {
             Self::Each(sizes) => sizes.iter().find(|(of, _)| *of == op).map(|(_, size)| *size),
         }
     }
+}
+
+pub(super) fn parse_payload(text: &str) -> Result<usize, String> {
+    let bytes = parse_size(text)?;
+    (bytes <= PAYLOAD_BYTES_MAX).then_some(bytes).ok_or_else(|| "at most 64MiB".to_owned())
 }
 
 pub(super) fn operations(text: &str) -> Result<Operations, String> {
@@ -56,7 +59,8 @@ pub(super) fn sizes(text: &str) -> Result<Sizes, String> {
         return spread(text).map(Sizes::Spread);
     }
     if !text.contains('=') {
-        return list(text, parse_payload).map(|sizes| Sizes::Any(sizes.0));
+        let size = |text: &str| parse_payload(text).map(|bytes| bytes as u64);
+        return list(text, size).map(|sizes| Sizes::Any(as_usize(sizes)));
     }
     let size = |part: &str| {
         let (name, size) = part.split_once('=').ok_or_else(|| SIZES.to_owned())?;
@@ -65,7 +69,6 @@ pub(super) fn sizes(text: &str) -> Result<Sizes, String> {
     text.split(',').map(size).collect::<Result<_, String>>().map(Sizes::Each)
 }
 
-/// Sizes with percentages, whose sum is 100.
 fn spread(text: &str) -> Result<Vec<(usize, u32)>, String> {
     let mut sizes: Vec<(usize, u32)> = Vec::new();
     for part in text.split(',') {
@@ -86,16 +89,15 @@ fn spread(text: &str) -> Result<Vec<(usize, u32)>, String> {
 }
 
 pub(super) fn rates(text: &str) -> Result<List<u64>, String> {
-    list(text, |rate| parse_rate(rate).map_err(|error| error.to_string()))
+    list(text, |rate| parse_rate(rate).map_err(str::to_owned)).map(List)
 }
 
-/// Parses depths, and numbers of cores.
 pub(super) fn counts(text: &str) -> Result<List<usize>, String> {
     let count = |text: &str| match text.trim().parse() {
         Ok(count @ 1..=COUNT_MAX) => Ok(count),
         _ => Err(format!("{text} is not in 1..={COUNT_MAX}")),
     };
-    list(text, count)
+    list(text, count).map(|counts| List(as_usize(counts)))
 }
 
 fn operation(name: &str) -> Result<Operation, String> {
@@ -103,27 +105,11 @@ fn operation(name: &str) -> Result<Operation, String> {
         .map_err(|_| format!("unknown operation {name:?}; expected null, echo, read or write"))
 }
 
-/// A number that can be doubled.
-trait Doubled: Copy + Ord {
-    fn doubled(self) -> Option<Self>;
+fn as_usize(numbers: Vec<u64>) -> Vec<usize> {
+    numbers.into_iter().map(|number| number as usize).collect()
 }
 
-impl Doubled for usize {
-    fn doubled(self) -> Option<Self> {
-        self.checked_mul(2).filter(|_| self > 0)
-    }
-}
-
-impl Doubled for u64 {
-    fn doubled(self) -> Option<Self> {
-        self.checked_mul(2).filter(|_| self > 0)
-    }
-}
-
-fn list<T: Doubled>(
-    text: &str,
-    parse: impl Fn(&str) -> Result<T, String>,
-) -> Result<List<T>, String> {
+fn list(text: &str, parse: impl Fn(&str) -> Result<u64, String>) -> Result<Vec<u64>, String> {
     let mut values = Vec::new();
     for part in text.split(',') {
         match part.split_once("..") {
@@ -132,18 +118,18 @@ fn list<T: Doubled>(
         }
     }
     match values.len() {
-        1..=LIST_MAX => Ok(List(values)),
+        1..=LIST_MAX => Ok(values),
         _ => Err(format!("too many values: {} given, at most {LIST_MAX} allowed", values.len())),
     }
 }
 
 /// From the first to the last by doubling; always includes the last.
-fn doubling<T: Doubled>(first: T, last: T) -> Result<Vec<T>, String> {
-    let next = |value: &T| value.doubled().filter(|next| *next < last);
-    if first >= last || first.doubled().is_none() {
+fn doubling(first: u64, last: u64) -> Result<Vec<u64>, String> {
+    if first == 0 || first >= last {
         return Err("a range goes from a positive number to a larger one: 64..1MiB".to_owned());
     }
-    let mut values: Vec<T> = std::iter::successors(Some(first), next).collect();
+    let next = |value: &u64| value.checked_mul(2).filter(|next| *next < last);
+    let mut values: Vec<u64> = std::iter::successors(Some(first), next).collect();
     values.push(last);
     Ok(values)
 }
@@ -155,8 +141,9 @@ const SPREAD: &str = "not a distribution of sizes; list at most eight sizes, eac
                       whose sum is 100: 64:80%,4KiB:20%";
 /// Percentages have up to three decimals.
 const PER_PERCENT: f64 = 1000.0;
+const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 const WEIGHT_MAX: u32 = 1_000_000;
-const COUNT_MAX: usize = 4096;
+const COUNT_MAX: u64 = 4096;
 const LIST_MAX: usize = 64;
 
 #[cfg(test)]

@@ -66,39 +66,3 @@ pub(crate) struct ModeArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) repeats: u32,
 }
-
-/// End of the text of `spinperf run --help`.
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  spinperf serve --address shm:perf           # in another terminal; takes no further options
-
-  # pingpong: one call at a time
-  spinperf run --address shm:perf --mode pingpong --op echo --size 64
-  # closed: 32 calls in flight on each of 2 connections
-  spinperf run --address shm:perf --op null --depth 32 --connections 2
-  # open: 100 000 calls per second, independently of replies; latency from the intended start
-  spinperf run --address shm:perf --rate 100k --arrivals poisson --seed 7
-  # bursts of 16 calls, one every 160 microseconds
-  spinperf run --address shm:perf --rate 100k --burst 16
-  # sweep: every size at every depth, five times, each time in another order
-  spinperf run --address shm:perf --mode sweep --size 64..1MiB --depth 1,4,16 --repeats 5
-  # saturate: the highest rate with a 99th percentile of at most 20 microseconds
-  spinperf run --address shm:perf --mode saturate --p99-max 20us
-  # soak: four hours, watched for drift and leaks; exit code 1 if there are any
-  spinperf run --address shm:perf --mode soak --rate 20k --duration 4h
-
-  # a mix: 70 of 100 calls are echoes, 20 read and 10 write a megabyte
-  spinperf run --address shm:perf --op echo:70,read:20,write:10 --size echo=64,read=1MiB,write=1MiB
-  # a distribution of sizes
-  spinperf run --address shm:perf --op write --size 64:80%,4KiB:15%,1MiB:5%
-  # both directions of one connection at once
-  spinperf run --address shm:perf --bidir --depth 8
-  # every byte checked at both ends
-  spinperf run --address shm:perf --op read --size 1MiB --verify full
-
-SIGINT (Ctrl-C) and SIGTERM end the measurement and print the results so far; a second one ends the
-program at once.
-
-Exit codes: 0 success; 1 measurement failed, nothing measured, calls never answered, wrong data, no
-rate holds, a soak did not hold, or a --fail-if is met; 2 usage error; 130 or 143 interrupted by
-SIGINT or SIGTERM";

@@ -8,10 +8,8 @@ use crate::load::{IN_FLIGHT_MAX, Limits, Mix, Mode, Operation, Rate, Share, Work
 use crate::ranks::Rank;
 use std::time::Duration;
 
-/// The workloads to measure, and the way to measure them.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// The first server.
     pub(crate) address: String,
     pub(crate) mode: Mode,
     /// At least one; several for a sweep.
@@ -19,11 +17,8 @@ pub(crate) struct Plan {
     /// Limits of one repeat, of one step, or of a whole soak.
     pub(crate) limits: Limits,
     pub(crate) repeats: u32,
-    /// Seed for the order of a sweep.
     pub(crate) seed: u64,
-    /// Target of a saturation.
     pub(crate) p99_max: Option<Duration>,
-    /// Window of a soak.
     pub(crate) window: Duration,
 }
 
@@ -34,7 +29,6 @@ impl Plan {
     /// One line if the options do not go together.
     pub(crate) fn new(args: &RunArgs, cores: usize) -> Result<Self, Failure> {
         let mode = mode_of(args);
-        check_burst(args)?;
         check(args, mode)?;
         check_times(&args.modes)?;
         let workloads = workloads(args, mode, cores)?;
@@ -61,15 +55,12 @@ impl Plan {
     /// A mode whose repeats depend on what it finds.
     pub(crate) fn of_rank(mut self, rank: &Rank) -> Result<Self, Failure> {
         if matches!(self.mode, Mode::Saturate | Mode::Soak) {
-            let message = "--mode saturate and soak cannot be used with ranks; --ranks 1 measures \
-                           alone";
-            return Err(Failure::Usage(message.to_owned()));
+            return Err(Failure::Usage(ALONE.to_owned()));
         }
         self.limits.rank = (rank.rank as usize, rank.ranks as usize);
         Ok(self)
     }
 
-    /// Total duration, without searches.
     pub(crate) fn total(&self) -> Duration {
         self.limits.total() * self.repeats * self.workloads.len() as u32
     }
@@ -86,7 +77,6 @@ fn mode_of(args: &RunArgs) -> Mode {
     }
 }
 
-/// Returns whether some option has several values.
 fn lists(args: &RunArgs) -> bool {
     let several = |list: &Option<List<usize>>| list.as_ref().is_some_and(|list| list.0.len() > 1);
     let sizes = matches!(&args.size, Sizes::Any(sizes) if sizes.len() > 1);
@@ -94,27 +84,6 @@ fn lists(args: &RunArgs) -> bool {
     sizes || rates || several(&args.depth) || several(&args.modes.core_counts)
 }
 
-/// Rejects bursts that cannot be.
-fn check_burst(args: &RunArgs) -> Result<(), Failure> {
-    let modes = &args.modes;
-    let Some(burst) = modes.burst else { return Ok(()) };
-    let slots = modes.in_flight_max.unwrap_or(IN_FLIGHT_MAX as u32) as usize
-        * args.connections as usize
-        * args.address.len();
-    let why = match () {
-        () if modes.rate.is_none() => "--burst needs --rate",
-        () if burst as usize > slots => {
-            "--burst needs room for all of its calls: raise --in-flight-max"
-        }
-        () if modes.calls.is_some_and(|calls| calls < u64::from(burst)) => {
-            "--calls must be at least --burst"
-        }
-        () => return Ok(()),
-    };
-    Err(Failure::Usage(why.to_owned()))
-}
-
-/// Rejects options that do not go together, and names those that do.
 fn check(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
     let modes = &args.modes;
     let (rate, depth) = (modes.rate.is_some(), args.depth.is_some());
@@ -153,10 +122,59 @@ fn check(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
             is_mix && matches!(&args.size, Sizes::Any(sizes) if sizes.len() > 1),
             "a mix needs one size for each operation: --size read=1MiB,echo=64",
         ),
+    ];
+    refuse(wrong)?;
+    check_ends(args, mode)?;
+    if args.reply_size.is_some() && !echoes {
+        let message = format!("--reply-size needs --op echo, not {first}");
+        return Err(Failure::Usage(message));
+    }
+    Ok(())
+}
+
+fn check_ends(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
+    let (ops, modes) = (&args.op.0, &args.modes);
+    let is_mix = ops.len() > 1;
+    let only_null = ops.iter().all(|(op, _)| *op == Operation::Null);
+    let plain = matches!(mode, Mode::Closed | Mode::PingPong);
+    let spread = matches!(&args.size, Sizes::Spread(_));
+    let is_above = |depth: &usize| args.threads as usize * depth > HANDLE_CALLS_MAX;
+    let too_many = format!(
+        "--threads times --depth must be at most {HANDLE_CALLS_MAX}, the calls that a core accepts from other threads"
+    );
+    let burst = modes.burst.unwrap_or(0);
+    let slots = modes.in_flight_max.unwrap_or(IN_FLIGHT_MAX as u32) as usize
+        * args.connections as usize
+        * args.address.len();
+    refuse(&[
+        (burst > 0 && modes.rate.is_none(), "--burst needs --rate"),
+        (burst as usize > slots, "--burst needs room for all of its calls: raise --in-flight-max"),
+        (
+            modes.calls.is_some_and(|calls| calls < u64::from(burst)),
+            "--calls must be at least --burst",
+        ),
+        (
+            args.depth.as_ref().is_some_and(|depths| depths.0.iter().any(is_above)),
+            too_many.as_str(),
+        ),
         (
             args.bidir
                 && (args.connections > 1 || args.idle_connections > 0 || args.address.len() > 1),
             "--bidir needs exactly one connection",
+        ),
+        (
+            args.threads > 0
+                && (!only_null
+                    || !plain
+                    || args.bidir
+                    || args.connections > 1
+                    || args.address.len() > 1
+                    || modes.calls.is_some()),
+            "--threads needs --op null in a closed loop of one connection, without --calls",
+        ),
+        (
+            args.slabs && (args.bidir || args.op.0.iter().any(|(op, _)| !op.is_bulk())),
+            "--slabs needs --op read or write, without --bidir",
         ),
         (
             args.program.is_some() && (args.bidir || !only_null),
@@ -174,38 +192,36 @@ fn check(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
             args.bidir && (is_mix || spread || !plain),
             "--bidir needs a closed loop of one operation, --mode pingpong or closed",
         ),
-    ];
-    if let Some((_, why)) = wrong.iter().find(|(is_wrong, _)| *is_wrong) {
-        return Err(Failure::Usage((*why).to_owned()));
+    ])
+}
+
+fn refuse(rules: &[(bool, &str)]) -> Result<(), Failure> {
+    match rules.iter().find(|(is_broken, _)| *is_broken) {
+        Some((_, why)) => Err(Failure::Usage((*why).to_owned())),
+        None => Ok(()),
     }
-    if args.reply_size.is_some() && !echoes {
-        let message = format!("--reply-size needs --op echo, not {first}");
-        return Err(Failure::Usage(message));
-    }
-    Ok(())
 }
 
 /// Rejects times that are too short to measure anything, and those that exceed the range of clock
 /// ticks.
 fn check_times(modes: &ModeArgs) -> Result<(), Failure> {
-    let needed = [
-        ("--duration", modes.duration),
-        ("--p99-max", modes.p99_max),
-        ("--window", modes.window),
-        ("--grace", Some(modes.grace)),
+    let times = [
+        ("--duration", modes.duration, true),
+        ("--p99-max", modes.p99_max, true),
+        ("--window", modes.window, true),
+        ("--grace", Some(modes.grace), true),
+        ("--ramp", Some(modes.ramp), false),
+        ("--warmup", modes.warmup, false),
+        ("--cooldown", Some(modes.cooldown), false),
     ];
-    let others = [
-        ("--ramp", Some(modes.ramp)),
-        ("--warmup", modes.warmup),
-        ("--cooldown", Some(modes.cooldown)),
-    ];
-    let is_nothing = |(_, time): &&(&str, Option<Duration>)| time.is_some_and(|t| t.is_zero());
-    let is_long = |(_, time): &&(&str, Option<Duration>)| time.is_some_and(|t| t > DURATION_MAX);
-    let wrong = needed.iter().find(is_nothing).or_else(|| needed.iter().find(is_long));
-    let needs = wrong.map(|(name, _)| format!("{name} must be more than zero and at most 1000h"));
-    let long = others.iter().find(is_long);
-    let message = needs.or_else(|| long.map(|(name, _)| format!("{name} must be at most 1000h")));
-    message.map_or(Ok(()), |message| Err(Failure::Usage(message)))
+    for (name, time, is_needed) in times {
+        let is_wrong = |time: Duration| time > DURATION_MAX || (is_needed && time.is_zero());
+        if time.is_some_and(is_wrong) {
+            let least = if is_needed { "more than zero and " } else { "" };
+            return Err(Failure::Usage(format!("{name} must be {least}at most 1000h")));
+        }
+    }
+    Ok(())
 }
 
 fn limits(args: &RunArgs, mode: Mode) -> Result<Limits, Failure> {
@@ -235,16 +251,13 @@ fn limits(args: &RunArgs, mode: Mode) -> Result<Limits, Failure> {
     })
 }
 
-/// All combinations of the option values, in the order of the options.
 fn workloads(args: &RunArgs, mode: Mode, cores: usize) -> Result<Vec<Workload>, Failure> {
     let modes = &args.modes;
     let core_counts = modes.core_counts.as_ref().map_or(vec![cores], |list| list.0.clone());
     if core_counts.iter().any(|count| *count > cores) {
-        let message = format!(
-            "--core-counts must be at most {cores}, the cores of --cores or the \
-                               profile"
-        );
-        return Err(Failure::Usage(message));
+        return Err(Failure::Usage(format!(
+            "--core-counts must be at most {cores}, the cores of --cores or the profile"
+        )));
     }
     let depths = args.depth.as_ref().map_or(vec![1], |list| list.0.clone());
     let rates = modes.rate.as_ref().map(|list| list.0.clone());
@@ -270,15 +283,15 @@ fn workloads(args: &RunArgs, mode: Mode, cores: usize) -> Result<Vec<Workload>, 
 }
 
 fn closed(args: &RunArgs, size: usize, depth: usize) -> Result<Workload, Failure> {
-    let shares: Vec<Share> = match (&args.size, args.op.0.first()) {
-        (Sizes::Spread(sizes), Some(&(op, _))) => {
-            sizes.iter().map(|&(size, weight)| share_of(args, op, weight, size)).collect()
+    let ops = &args.op.0;
+    let calls: Vec<(Operation, u32, usize)> = match &args.size {
+        Sizes::Spread(sizes) => {
+            sizes.iter().map(|(size, weight)| (ops[0].0, *weight, *size)).collect()
         }
-        _ => {
-            let shares = args.op.0.iter().map(|&(op, weight)| share(args, op, weight, size));
-            shares.collect::<Result<_, _>>()?
-        }
+        _ => ops.iter().map(|(op, weight)| (*op, *weight, size)).collect(),
     };
+    let shares = calls.into_iter().map(|(op, weight, size)| share(args, op, weight, size));
+    let shares = shares.collect::<Result<Vec<_>, _>>()?;
     let first = shares[0];
     let mix = if shares.len() > 1 { Mix::new(&shares) } else { Mix::default() };
     Ok(Workload {
@@ -288,6 +301,9 @@ fn closed(args: &RunArgs, size: usize, depth: usize) -> Result<Workload, Failure
         idle_connections: args.idle_connections as usize * args.address.len(),
         verify: args.verify,
         seed: args.modes.seed,
+        both: args.bidir,
+        threads: args.threads as usize,
+        slabs: args.slabs,
         ..Workload::ping_pong(first.op, first.call_bytes).at_depth(depth)
     })
 }
@@ -301,12 +317,8 @@ fn share(args: &RunArgs, op: Operation, weight: u32, size: usize) -> Result<Shar
             Failure::Usage(format!("no size for {op}: add --size {op}=64"))
         })?,
     };
-    Ok(share_of(args, op, weight, call_bytes))
-}
-
-fn share_of(args: &RunArgs, op: Operation, weight: u32, call_bytes: usize) -> Share {
     let echo_bytes = args.reply_size.filter(|_| op == Operation::Echo);
-    Share { op, weight, call_bytes, reply_bytes: echo_bytes.unwrap_or(call_bytes) }
+    Ok(Share { op, weight, call_bytes, reply_bytes: echo_bytes.unwrap_or(call_bytes) })
 }
 
 fn open(args: &RunArgs, closed: Workload, per_second: u64) -> Workload {
@@ -315,6 +327,9 @@ fn open(args: &RunArgs, closed: Workload, per_second: u64) -> Workload {
     Workload { depth: depth.unwrap_or(IN_FLIGHT_MAX), ..closed }.at_rate(rate)
 }
 
+const ALONE: &str = "--mode saturate and soak cannot be used with ranks; --ranks 1 measures alone";
+/// Calls of handles that a core accepts at a time (`Config::handle_calls`, which no key changes).
+const HANDLE_CALLS_MAX: usize = 1024;
 const DURATION: Duration = Duration::from_secs(3);
 const WARMUP: Duration = Duration::from_millis(500);
 const STEP_DURATION: Duration = Duration::from_secs(1);
@@ -322,7 +337,6 @@ const STEP_WARMUP: Duration = Duration::from_millis(200);
 const SOAK_DURATION: Duration = Duration::from_secs(600);
 /// Far below the range of nanoseconds and clock ticks.
 const DURATION_MAX: Duration = Duration::from_secs(3_600_000);
-/// Histograms over time, for a plot.
 const INTERVALS_MAX: u32 = 60;
 const SOAK_WINDOWS: u32 = 60;
 /// Bounds the memory of a soak.

@@ -1,22 +1,19 @@
 //! Options of `spinperf run`. `plan` makes the plan from them.
 
-use super::lists::{List, Operations, Sizes, counts, operations, sizes};
-use super::modes::{EXAMPLES, ModeArgs};
-use super::options::{parse_address, parse_payload};
+use super::lists::{List, Operations, Sizes, counts, operations, parse_payload, sizes};
+use super::modes::ModeArgs;
+use super::parse_address;
 use crate::cores::CoreList;
-use crate::failure::Failure;
 use crate::load::Callee;
 use crate::output::OutputArgs;
 use crate::pattern::Verify;
 use crate::profile_args::ProfileArgs;
-use crate::ranks::{Given, Rank};
-use crate::units::parse_time;
+use crate::ranks::RankArgs;
 use clap::Args;
 use std::path::PathBuf;
-use std::time::Duration;
 
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = include_str!("../help/run.txt").trim_ascii_end())]
 pub(crate) struct RunArgs {
     /// Address of the server: shm:NAME or rdma://HOST:PORT. Repeat it to drive several servers, with
     /// --connections to each
@@ -41,7 +38,8 @@ pub(crate) struct RunArgs {
     /// Payload of the reply to an echo [default: that of the call]
     #[arg(long, value_parser = parse_payload)]
     pub(crate) reply_size: Option<usize>,
-    /// Calls in flight per connection; each reply starts the next call; a list sweeps [default: 1]
+    /// Calls in flight per connection; each reply starts the next call; a list sweeps. Calls beyond the
+    /// credits of both ends (rpc.credits) wait in order, and their latency includes that [default: 1]
     #[arg(long, value_parser = counts)]
     pub(crate) depth: Option<List<usize>>,
     /// Connections per core and server, all of them busy
@@ -50,6 +48,15 @@ pub(crate) struct RunArgs {
     /// Further connections per core and server that stay idle
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=16_000))]
     pub(crate) idle_connections: u32,
+    /// Call from this many threads per core, each with --depth null calls in flight (1024 in all at
+    /// most), instead of the core itself
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=256))]
+    pub(crate) threads: u32,
+    /// Keep the data of reads and writes in a slab that is lent to the server; with spinperf serve
+    /// --slabs the other way round as well
+    #[arg(long)]
+    pub(crate) slabs: bool,
     /// Cores to call from, one thread each [default: the profile's]
     #[arg(long)]
     pub(crate) cores: Option<CoreList>,
@@ -73,34 +80,7 @@ pub(crate) struct RunArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// Options of processes that measure together.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Ranks (processes of a job that start each repeat together)")]
-pub(crate) struct RankArgs {
-    /// Number of this process, from 0 [default: from srun, mpirun, or PMI]
-    #[arg(long, requires = "ranks")]
-    pub(crate) rank: Option<u32>,
-    /// Number of processes; 1 measures alone [default: from srun, mpirun, or PMI]
-    #[arg(long)]
-    pub(crate) ranks: Option<u32>,
-    /// Name of the job: ranks wait for those of the same job [default: from the launcher]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) rank_job: Option<String>,
-    /// Maximum wait for the other ranks before each repeat
-    #[arg(long, default_value = "30s", value_parser = parse_time)]
-    pub(crate) rank_wait: Duration,
-}
-
-impl RankArgs {
-    /// This process among those that measure together, if it is not alone.
-    pub(crate) fn find(&self) -> Result<Option<Rank>, Failure> {
-        let job = self.rank_job.clone();
-        Rank::find(&Given { rank: self.rank, ranks: self.ranks, job })
-    }
-}
-
 impl RunArgs {
-    /// The servers, and the program called there.
     pub(crate) fn callees(&self) -> Vec<Callee<'_>> {
         let callee = |address| match (self.program, self.version) {
             (Some(program), Some(version)) => Callee::other(address, program, version),
@@ -109,8 +89,7 @@ impl RunArgs {
         self.address.iter().map(|address| callee(address)).collect()
     }
 
-    /// Returns whether the servers are spinperf's own.
     pub(crate) fn calls_spinperf(&self) -> bool {
-        self.callees().iter().all(Callee::is_spinperf)
+        self.callees().iter().all(|callee| callee.is_asked)
     }
 }

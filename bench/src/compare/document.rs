@@ -1,12 +1,15 @@
 //! A report as read from a file. Only the compared parts are read, so that reports may get new
 //! keys.
 
+use crate::floor::Placement;
 use crate::latency::median;
-use crate::report::Report;
-use crate::report::json::SCHEMA;
+use crate::report::columns::{FIGURES, Figure};
+use crate::report::{Report, SCHEMA};
 use serde::Deserialize;
+use serde::de::Error;
 use serde_json::{Map, Value};
 use spinrpc_tuning::text::printable;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -15,13 +18,14 @@ use std::path::Path;
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Document {
     pub(crate) environment: Map<String, Value>,
-    /// A signal ended the run early.
     #[serde(default)]
     pub(crate) interrupted: bool,
     pub(crate) rows: Vec<Row>,
+    /// Number of runs that it was made of; 0 for a report.
+    #[serde(skip)]
+    pub(super) runs: usize,
 }
 
-/// All repeats of a workload.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -29,42 +33,19 @@ pub(crate) struct Row {
     pub(crate) repeats: Vec<Repeat>,
 }
 
-/// One measurement.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "Value")]
 pub(crate) struct Repeat {
-    /// Absent without calls, like all figures below.
-    pub(crate) calls_per_second: Option<f64>,
-    pub(crate) bytes_per_second: Option<f64>,
-    /// Calls without a reply.
-    #[serde(default)]
-    pub(crate) lost: u64,
-    /// Absent in older reports.
-    pub(crate) elapsed_s: Option<f64>,
-    pub(crate) latency: Latency,
-    #[serde(default)]
-    pub(crate) client: Cores,
-    pub(crate) server: Option<Cores>,
-    pub(crate) ratios: Vec<Ratio>,
-}
-
-/// Percentiles in nanoseconds; absent where a load fell behind schedule and they would mislead.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Latency {
+    /// Those that it has, by their keys.
+    pub(crate) figures: BTreeMap<&'static str, f64>,
     pub(crate) samples: u64,
-    pub(crate) p50_ns: Option<f64>,
-    pub(crate) p90_ns: Option<f64>,
-    pub(crate) p99_ns: Option<f64>,
-    pub(crate) p99_9_ns: Option<f64>,
-    pub(crate) p99_99_ns: Option<f64>,
-    pub(crate) p99_999_ns: Option<f64>,
-    pub(crate) max_ns: Option<f64>,
-    pub(crate) mean_ns: Option<f64>,
-}
-
-/// Activity of the cores of one side.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct Cores {
-    pub(crate) busy_ticks_per_call: Option<f64>,
+    pub(crate) lost: u64,
+    /// Other calls were in flight at the end, and were never answered.
+    pub(crate) stuck: bool,
+    pub(crate) elapsed_s: Option<f64>,
+    pub(crate) waited_percent: [Option<f64>; 2],
+    pub(crate) ratios: Vec<Ratio>,
+    pub(crate) placement: Option<Placement>,
 }
 
 /// A result as a multiple of a limit measured in the same minute.
@@ -76,13 +57,12 @@ pub(crate) struct Ratio {
 }
 
 impl Document {
-    /// Reads a file; the error is one line.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let value = read_report(path)?;
         Self::of_stranger(value).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    fn of_stranger(value: Value) -> Result<Self, String> {
+    pub(super) fn of_stranger(value: Value) -> Result<Self, String> {
         let document = Self::from_value(value)?;
         let mut repeats = document.rows.iter().flat_map(|row| &row.repeats);
         match repeats.all(Repeat::is_credible) {
@@ -91,7 +71,6 @@ impl Document {
         }
     }
 
-    /// Converts a report that was just made.
     pub(crate) fn of(report: &Report) -> Result<Self, String> {
         serde_json::to_value(report).map_err(|error| error.to_string()).and_then(Self::from_value)
     }
@@ -100,9 +79,9 @@ impl Document {
         serde_json::from_value(checked(value)?).map_err(|error| error.to_string())
     }
 
-    /// Largest number of repeats of any row.
+    /// Number of runs, or largest number of repeats of any row.
     pub(crate) fn repeats(&self) -> usize {
-        self.rows.iter().map(|row| row.repeats.len()).max().unwrap_or(0)
+        self.rows.iter().map(|row| row.repeats.len()).max().unwrap_or(0).max(self.runs)
     }
 }
 
@@ -113,7 +92,8 @@ pub(crate) fn read_report(path: &Path) -> Result<Value, String> {
     parse(file, FILE_BYTES_MAX).map_err(|error| format!("{shown}: {error}"))
 }
 
-fn parse(input: impl Read, bytes_max: u64) -> Result<Value, String> {
+/// Reads JSON of up to this length, with all its texts made printable.
+pub(super) fn parse(input: impl Read, bytes_max: u64) -> Result<Value, String> {
     let mut text = String::new();
     let read = input.take(bytes_max + 1).read_to_string(&mut text);
     if read.map_err(|error| error.to_string())? as u64 > bytes_max {
@@ -124,7 +104,6 @@ fn parse(input: impl Read, bytes_max: u64) -> Result<Value, String> {
     Ok(value)
 }
 
-/// Rejects documents that are not reports.
 pub(crate) fn checked(value: Value) -> Result<Value, String> {
     match value.get("schema").and_then(Value::as_str) {
         Some(SCHEMA) => Ok(value),
@@ -134,29 +113,67 @@ pub(crate) fn checked(value: Value) -> Result<Value, String> {
 }
 
 impl Row {
-    /// Calls without a reply, over all repeats.
+    /// Calls without a reply, over all repeats; at least one of a server that stopped answering.
     pub(crate) fn lost(&self) -> u64 {
-        self.repeats.iter().fold(0, |sum, repeat| sum.saturating_add(repeat.lost))
+        let lost = |one: &Repeat| one.lost.max(u64::from(one.stuck));
+        self.repeats.iter().fold(0, |sum, repeat| sum.saturating_add(lost(repeat)))
     }
 
-    /// Median of the measured times, where they are known.
     pub(crate) fn elapsed_s(&self) -> f64 {
         median(self.repeats.iter().filter_map(|repeat| repeat.elapsed_s))
     }
 }
 
+impl TryFrom<Value> for Repeat {
+    type Error = serde_json::Error;
+
+    fn try_from(value: Value) -> Result<Self, Self::Error> {
+        let figure = |one: &'static Figure| {
+            known(&value, one.at).map(|number| Some((one.key, number?))).transpose()
+        };
+        Ok(Self {
+            figures: FIGURES.iter().filter_map(figure).collect::<Result<_, _>>()?,
+            samples: required(&value, "/latency/samples")?,
+            lost: known(&value, "/lost")?.unwrap_or_default(),
+            stuck: known(&value, "/stuck")?.unwrap_or_default(),
+            elapsed_s: known(&value, "/elapsed_s")?,
+            waited_percent: [
+                known(&value, "/client/waited_percent")?,
+                known(&value, "/server/waited_percent")?,
+            ],
+            ratios: required(&value, "/ratios")?,
+            placement: known(&value, "/placement")?,
+        })
+    }
+}
+
+fn required<'a, T: Deserialize<'a>>(value: &'a Value, at: &str) -> Result<T, serde_json::Error> {
+    known(value, at)?.ok_or_else(|| Error::custom(format!("{at} is missing")))
+}
+
+/// The value at a place of a document (RFC 6901); `None` if it is absent or null.
+fn known<'a, T: Deserialize<'a>>(
+    mut value: &'a Value,
+    at: &str,
+) -> Result<Option<T>, serde_json::Error> {
+    for key in at.split('/').skip(1) {
+        if !(value.is_object() || value.is_null()) {
+            return Err(Error::custom(format!("{at} is not in an object")));
+        }
+        value = &value[key];
+    }
+    Option::deserialize(value).map_err(|error| Error::custom(format!("{at}: {error}")))
+}
+
 impl Repeat {
+    pub(crate) fn figure(&self, key: &str) -> Option<f64> {
+        self.figures.get(key).copied()
+    }
+
     fn is_credible(&self) -> bool {
-        let Latency { p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns, .. } = self.latency;
-        let Latency { max_ns, mean_ns, .. } = self.latency;
-        let percentiles = [p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns];
-        let sides = self.server.iter().chain([&self.client]);
-        let ticks = sides.map(|cores| cores.busy_ticks_per_call);
-        let percentiles = percentiles.into_iter().chain([max_ns, mean_ns]).chain(ticks).flatten();
         let ratios = self.ratios.iter().filter_map(|ratio| ratio.ratio);
-        let rates = [self.calls_per_second, self.bytes_per_second, self.elapsed_s];
-        let rates = rates.into_iter().flatten().chain([self.lost as f64]);
-        let mut figures = rates.chain(percentiles).chain(ratios);
+        let others = self.elapsed_s.into_iter().chain([self.lost as f64]);
+        let mut figures = self.figures.values().copied().chain(ratios).chain(others);
         figures.all(|figure| (0.0..=FIGURE_MAX).contains(&figure))
     }
 }
@@ -172,7 +189,7 @@ fn make_printable(value: &mut Value) {
 }
 
 /// Longest accepted report: a sweep of thousands of rows.
-const FILE_BYTES_MAX: u64 = 256 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Thirty years in nanoseconds; no rate comes near it.
 pub(crate) const FIGURE_MAX: f64 = 1e18;
 
@@ -206,6 +223,30 @@ mod tests {
         assert!(parse("echo", 1e18).is_ok());
         for figure in [-1.0, 1e19, 1e300] {
             assert!(parse("echo", figure).unwrap_err().contains("1e18"), "{figure}");
+        }
+    }
+
+    /// Read as 0, a wrong type would be a good result.
+    #[test]
+    fn values_of_a_wrong_type_are_refused() {
+        let sound = json!({"latency": {"samples": 5, "p50_ns": null}, "ratios": []});
+        assert!(Repeat::try_from(sound.clone()).is_ok());
+        for (key, wrong) in [
+            ("lost", json!("3")),
+            ("lost", json!(-1)),
+            ("stuck", json!("true")),
+            ("calls_per_second", json!("1e6")),
+            ("server", json!({"waited_percent": true})),
+            ("server", json!(5)),
+            ("placement", json!("next door")),
+            ("latency", json!({"p50_ns": 1})),
+            ("latency", json!({"samples": 5.5})),
+            ("ratios", json!(null)),
+        ] {
+            let mut repeat = sound.clone();
+            repeat[key] = wrong;
+            let error = Repeat::try_from(repeat.clone()).unwrap_err().to_string();
+            assert!(error.contains(&format!("/{key}")), "{repeat}: {error}");
         }
     }
 

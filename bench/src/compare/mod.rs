@@ -1,108 +1,46 @@
 //! Compares reports, and judges which differences exceed noise and which exceed a limit.
 //!
-//! `spinperf compare` reads both; `--baseline` reads one and takes the other from the run. Rows are
-//! matched by their workload. A difference counts if the spread of the repeats does not explain it.
+//! `spinperf compare` reads both, or runs two commands by turns (`interleave`); `--baseline` reads one and takes the other
+//! from the run. Rows are matched by their workload. Repeats that were disturbed, or measured on cores of another placement,
+//! are left out (`validity`). A difference counts if the spread of the others does not explain it.
 //! Other differences between the runs (another hour, another kernel) are listed, because no
 //! arithmetic can separate them from a change of the program.
 
+mod command;
 mod condition;
 mod document;
+mod interleave;
 mod metric;
 mod statistics;
 mod table;
+mod validity;
 
+pub(crate) use command::{CompareArgs, run};
 pub(crate) use condition::Condition;
 pub(crate) use document::{Document, FIGURE_MAX, checked, read_report};
 
-use crate::console::say;
 use crate::failure::Failure;
-use crate::latency::{has_calls_beyond, is_supported, median, worse_median};
-use clap::Args;
+use crate::latency::{is_supported, worse_median};
+use crate::report::columns::FIGURES;
 use document::Row;
 use metric::Metric;
 use serde::Serialize;
 use serde_json::Value;
-use spinrpc_tuning::text;
 use statistics::{REPEATS_MIN, change_percent};
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use validity::{Validity, comparable};
 
-/// Options of `spinperf compare`.
-#[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct CompareArgs {
-    /// The report to compare with, as written by `--json`
-    pub(crate) before: PathBuf,
-    /// The reports to judge, each compared with the first
-    #[arg(required = true)]
-    pub(crate) after: Vec<PathBuf>,
-    /// End with exit code 1 if this change exceeds noise: METRIC, < or >, a signed percentage and,
-    /// to select rows, `in` with a part of their names. METRIC is rate, bytes, p50, p90, p99,
-    /// p99.9, p99.99, p99.999, max, mean, client-ticks or server-ticks (per call), or ratio (to a
-    /// limit of the machine: ratio:memcpy). May be repeated
-    #[arg(long, value_name = "CONDITION")]
-    pub(crate) fail_if: Vec<Condition>,
-    /// Print a document for programs instead, schema spinperf-compare/1; of several reports, schema
-    /// spinperf-compare-set/1
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Compares files with the first, and prints the result.
-pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
-    let read = |path: &PathBuf| {
-        let document = Document::read(path).map_err(Failure::Usage)?;
-        Ok::<_, Failure>((path.display().to_string(), document))
-    };
-    let (name, before) = read(&args.before)?;
-    let compare = |path: &PathBuf| {
-        let (other, after) = read(path)?;
-        Comparison::new([name.clone(), other], [&before, &after], &args.fail_if)
-    };
-    let comparisons = args.after.iter().map(compare).collect::<Result<Vec<_>, _>>()?;
-    match (args.json, comparisons.as_slice()) {
-        (true, [one]) => say(&text::json(&format!("{:#}\n", one.to_json()?)))?,
-        (true, all) => say(&text::json(&format!("{:#}\n", set_to_json(all)?)))?,
-        (false, all) => say(&table::render_all(all))?,
-    }
-    verdict_of_all(&comparisons)
-}
-
-fn set_to_json(comparisons: &[Comparison]) -> Result<Value, Failure> {
-    let all = comparisons.iter().map(Comparison::to_json).collect::<Result<Vec<_>, _>>()?;
-    Ok(serde_json::json!({ "schema": SET_SCHEMA, "comparisons": all }))
-}
-
-/// An error of one line if a condition is met by any of the reports.
-fn verdict_of_all(comparisons: &[Comparison]) -> Result<(), Failure> {
-    if let [one] = comparisons {
-        return one.verdict();
-    }
-    let met = comparisons.iter().filter_map(|one| {
-        one.verdict().err().map(|failure| format!("{}: {failure}", one.after.source))
-    });
-    let met: Vec<String> = met.collect();
-    if met.is_empty() { Ok(()) } else { Err(Failure::Regression(met.join("; "))) }
-}
-
-/// Two reports, row by row.
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
     schema: &'static str,
     before: Side,
     after: Side,
-    /// Differences of the environment that affect speed.
     environment: Vec<Difference>,
-    rows: Vec<RowChange>,
-    /// Rows that exist on one side only.
-    only_before: Vec<String>,
-    only_after: Vec<String>,
-    lost: Vec<Lost>,
-    /// Rows of either side with calls that were never answered.
-    unanswered: Vec<Unanswered>,
+    #[serde(flatten)]
+    matched: Matched,
     conditions: Vec<Judged>,
 }
 
-/// Calls of a row that were never answered, on each side.
 #[derive(Debug, Serialize)]
 struct Unanswered {
     row: String,
@@ -110,18 +48,15 @@ struct Unanswered {
     after: u64,
 }
 
-/// Origin of one report.
 #[derive(Debug, Serialize)]
 struct Side {
     source: String,
     revision: Value,
     started_unix_s: Value,
     repeats: usize,
-    /// A signal ended the run early.
     interrupted: bool,
 }
 
-/// A fact of the environment that differs between the sides.
 #[derive(Debug, PartialEq, Serialize)]
 struct Difference {
     key: &'static str,
@@ -129,14 +64,13 @@ struct Difference {
     after: Value,
 }
 
-/// A workload that both reports have.
 #[derive(Debug, Serialize)]
 struct RowChange {
     name: String,
     workload: Value,
-    /// Median of the measured times of each side, in seconds; absent if a report does not have it.
     elapsed_s: [Option<f64>; 2],
     metrics: Vec<Change>,
+    validity: Validity,
 }
 
 /// One metric of a row: medians over the repeats, and the verdict on their difference.
@@ -147,27 +81,24 @@ struct Change {
     unit: &'static str,
     before: f64,
     after: f64,
-    /// Change of the medians.
     change_percent: f64,
-    /// Confidence interval of the change; absent with fewer than five repeats on a side.
     interval_percent: Option<[f64; 2]>,
     verdict: Verdict,
-    /// True if at least ten samples lie beyond the percentile in every repeat.
     supported: bool,
 }
 
-/// A figure that the second report lacks, or has in a smaller part of its repeats than the first.
+/// A figure that the second report lacks, in its median repeat too.
 #[derive(Debug, Serialize)]
 struct Lost {
     row: String,
     #[serde(serialize_with = "as_key")]
     metric: Metric,
-    /// There are too few calls for the percentile now, which is not a change worth reporting.
+    /// Verdict on the repeats that lack it, which rank behind all others.
+    verdict: Verdict,
     #[serde(skip)]
-    is_short: bool,
+    is_judged: bool,
 }
 
-/// Meaning of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
@@ -175,23 +106,22 @@ enum Verdict {
     Worse,
     /// The repeats differ as much among themselves.
     Noise,
-    /// Too few repeats to decide.
+    /// Too few repeats to decide, or those of the sides cannot be compared.
     Unknown,
 }
 
-/// A condition, and the rows that meet it.
 #[derive(Debug, Serialize)]
 struct Judged {
     condition: String,
     met_by: Vec<Met>,
+    /// Rows whose valid repeats cannot tell.
+    not_judged: BTreeSet<String>,
 }
 
-/// A change that meets a condition.
 #[derive(Debug, Serialize)]
 struct Met {
     row: String,
     metric: String,
-    /// Absent if the figure is lost.
     change_percent: Option<f64>,
 }
 
@@ -209,47 +139,47 @@ impl Comparison {
         let matched = Matched::of(&before.rows, &after.rows);
         let judged = conditions.iter().map(|condition| Judged::new(condition, &matched));
         let conditions = judged.collect::<Result<_, _>>()?;
-        let Matched { rows, lost, unanswered, only_before, only_after } = matched;
         Ok(Self {
             schema: SCHEMA,
             before: Side::new(before_name, before),
             after: Side::new(after_name, after),
             environment: differences(before, after),
-            rows,
-            only_before,
-            only_after,
-            lost,
-            unanswered,
+            matched,
             conditions,
         })
     }
 
-    /// The comparison as text.
     pub(crate) fn render(&self) -> String {
         table::render(self)
     }
 
-    fn to_json(&self) -> Result<Value, Failure> {
-        serde_json::to_value(self)
-            .map_err(|error| Failure::Measurement(format!("not JSON: {error}")))
-    }
-
-    /// Returns an error of one line if a condition is met.
+    /// Returns an error of one line if a condition is met, or else if one cannot be judged.
     pub(crate) fn verdict(&self) -> Result<(), Failure> {
-        let met = |judged: &Judged| {
-            let first = judged.met_by.first()?.describe();
-            let others = match judged.met_by.len() - 1 {
+        let told = |condition: &str, rows: &mut dyn Iterator<Item = String>| {
+            let first = rows.next()?;
+            let others = match rows.count() {
                 0 => String::new(),
                 n => format!(" and {n} more"),
             };
-            Some(format!("{}: {first}{others}", judged.condition))
+            Some(format!("{condition}: {first}{others}"))
         };
-        let met: Vec<String> = self.conditions.iter().filter_map(met).collect();
-        if met.is_empty() { Ok(()) } else { Err(Failure::Regression(met.join("; "))) }
+        let conditions = self.conditions.iter();
+        let met = |one: &Judged| told(&one.condition, &mut one.met_by.iter().map(Met::describe));
+        let met: Vec<String> = conditions.clone().filter_map(met).collect();
+        let unjudged = |one: &Judged| told(&one.condition, &mut one.not_judged.iter().cloned());
+        let unjudged: Vec<String> = conditions.filter_map(unjudged).collect();
+        match (met.as_slice(), unjudged.as_slice()) {
+            ([], []) => Ok(()),
+            ([], unjudged) => Err(Failure::NoVerdict(format!(
+                "not judged, as too few repeats of both sides are undisturbed and known to be of one placement: {}",
+                unjudged.join("; ")
+            ))),
+            (met, _) => Err(Failure::Regression(met.join("; "))),
+        }
     }
 
     fn changes(&self) -> impl Iterator<Item = &Change> {
-        self.rows.iter().flat_map(|row| &row.metrics)
+        self.matched.rows.iter().flat_map(|row| &row.metrics)
     }
 }
 
@@ -266,11 +196,11 @@ impl Side {
     }
 }
 
-/// The rows of two reports, matched.
-#[derive(Default)]
+#[derive(Debug, Default, Serialize)]
 struct Matched {
     rows: Vec<RowChange>,
     lost: Vec<Lost>,
+    /// Rows of either side with calls that were never answered.
     unanswered: Vec<Unanswered>,
     only_before: Vec<String>,
     only_after: Vec<String>,
@@ -286,10 +216,16 @@ impl Matched {
             let at = left.iter().position(|other| without_nulls(&other.workload) == workload);
             let partner = at.map(|at| left.remove(at));
             match partner {
-                Some(partner) => matched.rows.push(RowChange::new(row, partner)),
-                None => matched.only_before.push(row.name.clone()),
+                Some(partner) => {
+                    let (sides, validity) = comparable([row, partner]);
+                    matched.lost.extend(lost(&sides[0], Some(&sides[1]), validity.is_judged));
+                    matched.rows.push(RowChange::new(&sides, validity));
+                }
+                None => {
+                    matched.lost.extend(lost(row, None, true));
+                    matched.only_before.push(row.name.clone());
+                }
             }
-            matched.lost.extend(lost(row, partner));
             let counts = [row.lost(), partner.map_or(0, Row::lost)];
             matched.unanswered.extend(Unanswered::of(partner.unwrap_or(row), counts));
         }
@@ -301,36 +237,33 @@ impl Matched {
 }
 
 /// Figures that a row has, and its partner, if there is one, lacks.
-fn lost<'a>(before: &'a Row, after: Option<&'a Row>) -> impl Iterator<Item = Lost> {
+fn lost<'a>(
+    before: &'a Row,
+    after: Option<&'a Row>,
+    is_judged: bool,
+) -> impl Iterator<Item = Lost> {
     let name = &after.unwrap_or(before).name;
-    let metrics = metrics_of(before).filter(move |metric| is_lost(metric, before, after));
-    let samples = after.map(|row| row.repeats.iter().map(|repeat| repeat.latency.samples).min());
-    let samples = samples.flatten().unwrap_or(0);
-    metrics.map(move |metric| {
-        let is_short = metric.percent().is_some_and(|at| !has_calls_beyond(at, samples));
-        Lost { row: name.clone(), is_short: is_short && metric.is_far_out(), metric }
+    metrics_of(before).filter_map(move |metric| {
+        let old = metric.values(before);
+        let new = after.map(|row| metric.values(row)).unwrap_or_default();
+        let of = |side: &[f64]| typical(side, &metric, before);
+        let is_lost = metric.is_in(before) && is_figure(of(&old)) && !is_figure(of(&new));
+        let verdict = Verdict::of(change_percent(&old, &new), is_lower_better(&metric, before));
+        is_lost.then(|| Lost { row: name.clone(), metric, verdict, is_judged })
     })
 }
 
-fn is_lost(metric: &Metric, before: &Row, after: Option<&Row>) -> bool {
-    let old = metric.values(before);
-    if !is_figure(median(old.iter().copied())) {
-        return false;
-    }
-    let Some(after) = after else { return true };
-    let new = metric.values(after);
-    let fewer = new.len() * before.repeats.len() < old.len() * after.repeats.len();
-    fewer || !is_figure(median(new))
+fn typical(values: &[f64], metric: &Metric, row: &Row) -> f64 {
+    worse_median(values.iter().copied(), is_lower_better(metric, row))
 }
 
-/// Returns whether the value was measured and is positive.
 fn is_figure(value: f64) -> bool {
-    value > 0.0
+    value > 0.0 && value.is_finite()
 }
 
 fn metrics_of(row: &Row) -> impl Iterator<Item = Metric> {
     let ratios = row.repeats.first().into_iter().flat_map(|repeat| &repeat.ratios);
-    Metric::FIXED.into_iter().chain(ratios.map(|ratio| Metric::Ratio(ratio.to.clone())))
+    FIGURES.iter().map(Metric::Figure).chain(ratios.map(|ratio| Metric::Ratio(ratio.to.clone())))
 }
 
 /// Removes nulls: absent and null mean the same.
@@ -345,28 +278,29 @@ fn without_nulls(value: &Value) -> Value {
 }
 
 impl RowChange {
-    fn new(before: &Row, after: &Row) -> Self {
-        let changes = metrics_of(before).filter_map(|metric| Change::new(metric, before, after));
+    fn new([before, after]: &[Row; 2], validity: Validity) -> Self {
+        let change = |metric| Change::new(metric, before, after, validity.is_judged);
+        let changes = metrics_of(before).filter_map(change);
         Self {
             name: after.name.clone(),
             workload: after.workload.clone(),
             elapsed_s: [before, after].map(|row| Some(row.elapsed_s()).filter(|s| is_figure(*s))),
             metrics: changes.collect(),
+            validity,
         }
     }
 }
 
 impl Change {
     /// `None` if a side lacks the figure, or has a zero.
-    fn new(metric: Metric, before: &Row, after: &Row) -> Option<Self> {
+    fn new(metric: Metric, before: &Row, after: &Row, is_judged: bool) -> Option<Self> {
         let [old, new] = [before, after].map(|row| metric.values(row));
         let lower_is_better = is_lower_better(&metric, before);
-        let [old_median, new_median] =
-            [&old, &new].map(|side| worse_median(side.iter().copied(), lower_is_better));
-        if !(is_figure(old_median) && is_figure(new_median)) {
+        let [old_median, new_median] = [&old, &new].map(|side| typical(side, &metric, before));
+        if !(metric.is_in(before) && is_figure(old_median) && is_figure(new_median)) {
             return None;
         }
-        let interval_percent = change_percent(&old, &new);
+        let interval_percent = change_percent(&old, &new).filter(|_| is_judged);
         Some(Self {
             unit: metric.unit(),
             before: old_median,
@@ -399,45 +333,67 @@ fn is_lower_better(metric: &Metric, row: &Row) -> bool {
 
 fn supports(row: &Row, metric: &Metric) -> bool {
     let Some(percent) = metric.percent() else { return true };
-    let samples = row.repeats.iter().map(|repeat| repeat.latency.samples);
+    let samples = row.repeats.iter().map(|repeat| repeat.samples);
     samples.min().is_some_and(|least| is_supported(percent, least))
 }
 
 impl Judged {
-    /// A lost figure meets every condition about it, because it cannot be shown to be as good as
-    /// before. So do rows with lost calls in the second report only.
+    /// A lost figure meets every condition about it, because it cannot be shown to be as good as before, unless
+    /// chance explains the repeats that lack it. So do rows with lost calls in the second report only.
     fn new(condition: &Condition, matched: &Matched) -> Result<Self, Failure> {
-        let Matched { rows, lost, unanswered, .. } = matched;
-        let about = rows.iter().filter(|row| condition.is_about(&row.name)).flat_map(|row| {
-            let covered = row.metrics.iter().filter(|one| condition.metric.covers(&one.metric));
-            covered.map(|change| (&row.name, change))
+        let of_lost = matched.lost.iter().map(|one| {
+            let Lost { row, metric, verdict, is_judged } = one;
+            About { row, metric, change_percent: None, verdict: *verdict, is_judged: *is_judged }
         });
-        let changes: Vec<_> = about.collect();
-        let mut met_by: Vec<Met> =
-            lost.iter().filter(|lost| lost.is_covered_by(condition)).map(Met::by_loss).collect();
-        if changes.is_empty() && met_by.is_empty() {
+        let of_changes = matched.rows.iter().flat_map(|row| {
+            row.metrics.iter().map(|one| About {
+                row: &row.name,
+                metric: &one.metric,
+                change_percent: Some(one.change_percent),
+                verdict: one.verdict,
+                is_judged: row.validity.is_judged,
+            })
+        });
+        let is_covered =
+            |one: &About<'_>| condition.is_about(one.row) && condition.metric.covers(one.metric);
+        let about: Vec<_> = of_lost.chain(of_changes).filter(is_covered).collect();
+        if about.is_empty() {
             return Err(Failure::Usage(format!(
                 "--fail-if \"{condition}\" applies to nothing in the earlier report"
             )));
         }
-        let is_met = |change: &Change| {
-            change.verdict != Verdict::Noise && condition.is_met(change.change_percent)
-        };
-        let met = changes.into_iter().filter(|(_, change)| is_met(change));
-        let unanswered = unanswered.iter().filter(|one| one.after > 0);
+        let not_judged = about.iter().filter(|one| !one.is_judged).map(|one| one.row.to_owned());
+        let not_judged: BTreeSet<String> = not_judged.collect();
+        let met = about.iter().filter(|one| {
+            let is_met = one.change_percent.is_none_or(|change| condition.is_met(change));
+            one.is_judged && one.verdict != Verdict::Noise && is_met
+        });
+        let met = met.map(|one| Met {
+            row: one.row.to_owned(),
+            metric: one.metric.key(),
+            change_percent: one.change_percent,
+        });
+        let (mut met_by, changed): (Vec<_>, Vec<_>) =
+            met.partition(|one| one.change_percent.is_none());
+        let unanswered = matched.unanswered.iter().filter(|one| one.after > 0);
         let unanswered = unanswered.filter(|one| condition.is_about(&one.row));
         met_by.extend(unanswered.map(|one| Met {
             row: one.row.clone(),
             metric: UNANSWERED.to_owned(),
             change_percent: None,
         }));
-        met_by.extend(met.map(|(row, change)| Met {
-            row: row.clone(),
-            metric: change.metric.key(),
-            change_percent: Some(change.change_percent),
-        }));
-        Ok(Self { condition: condition.to_string(), met_by })
+        met_by.extend(changed);
+        Ok(Self { condition: condition.to_string(), met_by, not_judged })
     }
+}
+
+/// A figure that a condition may be about; without a change if it is lost.
+struct About<'a> {
+    row: &'a str,
+    metric: &'a Metric,
+    change_percent: Option<f64>,
+    verdict: Verdict,
+    is_judged: bool,
 }
 
 impl Unanswered {
@@ -446,17 +402,7 @@ impl Unanswered {
     }
 }
 
-impl Lost {
-    fn is_covered_by(&self, condition: &Condition) -> bool {
-        condition.is_about(&self.row) && condition.metric.covers(&self.metric)
-    }
-}
-
 impl Met {
-    fn by_loss(lost: &Lost) -> Self {
-        Self { row: lost.row.clone(), metric: lost.metric.key(), change_percent: None }
-    }
-
     fn describe(&self) -> String {
         let Self { row, metric, change_percent } = self;
         match change_percent {
@@ -468,59 +414,27 @@ impl Met {
 }
 
 fn differences(before: &Document, after: &Document) -> Vec<Difference> {
-    let differs = |key: &&'static str| {
-        let [old, new] = [before, after].map(|side| side.environment.get(*key).cloned());
+    let differs = |key: &'static str| {
+        let [old, new] = [before, after].map(|side| side.environment.get(key).cloned());
         let (before, after) = (old.unwrap_or_default(), new.unwrap_or_default());
         (before != after).then_some(Difference { key, before, after })
     };
-    FACTS_THAT_MATTER.iter().filter_map(differs).collect()
+    FACTS_THAT_MATTER.split(' ').filter_map(differs).collect()
 }
 
 fn as_key<S: serde::Serializer>(metric: &Metric, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&metric.key())
 }
 
-/// Metric of a condition that is met by calls without a reply.
 const UNANSWERED: &str = "calls never answered";
-/// Name and version of the document.
 const SCHEMA: &str = "spinperf-compare/1";
-const SET_SCHEMA: &str = "spinperf-compare-set/1";
 /// Facts of an environment that affect speed. Revisions are expected to differ.
-const FACTS_THAT_MATTER: &[&str] = &[
-    "build",
-    "features",
-    "profile",
-    "profile_hash",
-    "fabric",
-    "rpc_version",
-    "cores",
-    "cpu",
-    "microcode",
-    "cpus_online",
-    "kernel",
-    "kernel_parameters",
-    "governor",
-    "idle_driver",
-    "smt",
-    "clock_source",
-    "thp",
-    "huge_pages",
-    "device_firmware",
-];
-const EXAMPLES: &str = "\
-Examples:
-  spinperf compare monday.json tuesday.json
-  spinperf compare a.json b.json --fail-if \"p99>+10%\" --fail-if \"rate<-5%\"
-  spinperf compare monday.json tuesday.json wednesday.json    # each with monday
-  spinperf compare a.json b.json --fail-if \"p99.99>+20%\" --fail-if \"max>+50%\"
-  spinperf compare a.json b.json --fail-if \"p50>+3% in echo\" --fail-if \"ratio:memcpy<-5%\" --json
-
-At least five repeats on each side tell noise from a difference: spinperf run --repeats 10 --json a.json
-
-Exit codes: 0 no condition is met, 1 a condition is met, 2 usage error or invalid file";
+const FACTS_THAT_MATTER: &str = "build features profile profile_hash fabric rpc_version cores cpu microcode cpus_online \
+     kernel kernel_parameters governor idle_driver smt clock_source thp huge_pages device_firmware";
 
 #[cfg(test)]
 mod tests {
+    use super::command::{set_to_json, verdict_of_all};
     use super::*;
     use serde_json::json;
 
@@ -607,9 +521,9 @@ mod tests {
         let with = |factor: f64| {
             let mut one = document("6.1", &STEADY);
             for repeat in &mut one.rows[0].repeats {
-                let far = repeat.latency.p99_ns.map(|ns| ns * factor);
-                (repeat.latency.p99_99_ns, repeat.latency.max_ns) = (far, far);
-                repeat.client.busy_ticks_per_call = Some(100.0 * factor);
+                let far = repeat.figures["p99"] * factor;
+                let ticks = 100.0 * factor;
+                repeat.figures.extend([("p99.99", far), ("max", far), ("client-ticks", ticks)]);
             }
             one
         };
@@ -618,10 +532,68 @@ mod tests {
             assert!(compare(&before, &after, &[condition]).verdict().is_err(), "{condition}");
             assert!(compare(&after, &before, &[condition]).verdict().is_ok(), "{condition}");
         }
-        // With as few calls, nothing can be said of it.
-        let lost = compare(&before, &document("6.1", &STEADY), &["p99.99>+50%"]);
-        assert!(lost.verdict().is_err());
-        assert!(!lost.render().contains("no longer available: echo 64 B p99.99"));
+    }
+
+    /// With too few calls for the percentile, the maximum stands for it.
+    #[test]
+    fn a_percentile_that_takes_more_calls_than_there_are_is_judged_by_the_maximum() {
+        let with = |p99_99: Option<f64>, max: f64| {
+            let mut one = document("6.1", &STEADY);
+            for repeat in &mut one.rows[0].repeats {
+                repeat.figures.extend(p99_99.map(|ns| ("p99.99", ns)));
+                repeat.figures.insert("max", max);
+            }
+            one
+        };
+        let before = with(Some(400.0), 500.0);
+        for (max, is_met) in [(420.0, false), (5000.0, true)] {
+            let comparison = compare(&before, &with(None, max), &["p99.99>+50%"]);
+            assert_eq!(comparison.verdict().is_err(), is_met, "{max}");
+            assert!(!comparison.render().contains("no longer available"));
+        }
+    }
+
+    /// Two of five repeats lost calls; theirs were the slowest medians.
+    #[test]
+    fn percentiles_of_a_row_are_of_the_same_repeats() {
+        let mut one = document("6.1", &[300.0, 310.0, 320.0, 900.0, 950.0]);
+        for repeat in &mut one.rows[0].repeats[3..] {
+            repeat.figures.retain(|key, _| !["p90", "p99"].contains(key));
+        }
+        let comparison = compare(&one, &one, &[]);
+        let p50 = change(&comparison, "p50").after;
+        for key in ["p90", "p99"] {
+            assert!(change(&comparison, key).after >= p50, "{comparison:?}");
+        }
+    }
+
+    /// Each repeat lacks its far percentiles with a chance of one third, on both sides.
+    #[test]
+    fn percentiles_that_are_missing_by_chance_meet_no_condition() {
+        let mut random = 7_u64;
+        let mut is_missing = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33).is_multiple_of(3)
+        };
+        let mut side = || {
+            let mut one = document("6.1", &[300.0, 302.0, 301.0, 304.0, 303.0, 300.5]);
+            for repeat in &mut one.rows[0].repeats {
+                if is_missing() {
+                    repeat.figures.retain(|key, _| !["p99", "p99.9"].contains(key));
+                }
+            }
+            one
+        };
+        let is_met = |_: &usize| {
+            let (before, after) = (side(), side());
+            let names = ["a".to_owned(), "b".to_owned()];
+            let conditions = ["p99>+10%".parse().unwrap()];
+            // Refused if the first side lacks the figure.
+            let comparison = Comparison::new(names, [&before, &after], &conditions);
+            comparison.is_ok_and(|comparison| comparison.verdict().is_err())
+        };
+        let met = (0..200).filter(is_met).count();
+        assert!(met <= 4, "{met} of 200");
     }
 
     #[test]
@@ -645,14 +617,32 @@ mod tests {
 
     #[test]
     fn percentiles_that_are_refused_now_meet_every_condition_about_them() {
-        for refused in [0..5, 1..2] {
-            let mut after = document("6.1", &STEADY);
-            after.rows[0].repeats[refused].iter_mut().for_each(|r| r.latency.p99_ns = None);
-            let told = verdict_of(&after, "p99>+10%");
-            assert_eq!(told, "p99>+10%: echo 64 B p99 no longer available");
-            let others = compare(&document("6.1", &STEADY), &after, &["p50>+10%", "rate<-5%"]);
-            assert!(others.verdict().is_ok());
-        }
+        let mut after = document("6.1", &STEADY);
+        after.rows[0].repeats.iter_mut().for_each(|r| {
+            r.figures.remove("p99");
+        });
+        let told = verdict_of(&after, "p99>+10%");
+        assert_eq!(told, "p99>+10%: echo 64 B p99 no longer available");
+        let others = compare(&document("6.1", &STEADY), &after, &["p50>+10%", "rate<-5%"]);
+        assert!(others.verdict().is_ok());
+        after.rows[0].repeats.truncate(1);
+        verdict_of(&after, "p99>+10%");
+    }
+
+    /// All measured calls were answered, and then the server stopped.
+    #[test]
+    fn a_server_that_stops_answering_meets_every_condition() {
+        let measured = crate::report::tests::repeat(1000, 300.0, &[]).measurement;
+        let cut_short = crate::load::CutShort { is_stuck: true, is_interrupted: false };
+        let repeat = |cut_short| {
+            let measured = crate::load::Measurement { cut_short, ..measured.clone() };
+            serde_json::to_value(crate::report::Repeat::new(measured, Vec::new())).unwrap()
+        };
+        let mut after = document("6.1", &STEADY);
+        assert!(repeat(Default::default()).get("stuck").is_none());
+        after.rows[0].repeats[2].stuck = repeat(cut_short)["stuck"].as_bool().unwrap();
+        let comparison = compare(&document("6.1", &STEADY), &after, &["rate<-5%"]);
+        assert!(matches!(comparison.verdict(), Err(Failure::Regression(_))), "{comparison:?}");
     }
 
     #[test]
@@ -661,15 +651,18 @@ mod tests {
         gone.rows.clear();
         assert_eq!(verdict_of(&gone, "rate<-5%"), "rate<-5%: echo 64 B rate no longer available");
         let mut stopped = document("6.1", &STEADY);
-        stopped.rows[0].repeats.iter_mut().for_each(|r| r.calls_per_second = Some(0.0));
+        stopped.rows[0].repeats.iter_mut().for_each(|r| {
+            r.figures.insert("rate", 0.0);
+        });
         verdict_of(&stopped, "rate<-5% in echo");
     }
 
     #[test]
-    fn what_the_baseline_lacks_as_often_is_not_lost() {
-        let mut one = document("6.1", &STEADY);
-        one.rows[0].repeats[0].latency.p99_ns = None;
-        assert!(compare(&one, &one, &["p99>+10%"]).verdict().is_ok());
+    fn what_few_repeats_lack_is_not_lost() {
+        let (before, mut after) = (document("6.1", &STEADY), document("6.1", &STEADY));
+        after.rows[0].repeats[0].figures.remove("p99");
+        assert!(compare(&after, &after, &["p99>+10%"]).verdict().is_ok());
+        assert!(compare(&before, &after, &["p99>+10%"]).verdict().is_ok());
     }
 
     #[test]
@@ -688,8 +681,8 @@ mod tests {
         let comparison = compare(&before, &after, &[]);
         assert_eq!(comparison.environment.len(), 1);
         assert_eq!(comparison.environment[0].key, "kernel");
-        assert_eq!(comparison.only_before, ["echo 64 B"]);
-        assert_eq!(comparison.only_after, ["echo 64 B"]);
+        assert_eq!(comparison.matched.only_before, ["echo 64 B"]);
+        assert_eq!(comparison.matched.only_after, ["echo 64 B"]);
     }
 
     #[test]
@@ -697,6 +690,6 @@ mod tests {
         let before = document("6.1", &STEADY);
         let mut after = document("6.1", &STEADY);
         after.rows[0].workload = json!({"op": "echo", "rate": null});
-        assert_eq!(compare(&before, &after, &[]).rows.len(), 1);
+        assert_eq!(compare(&before, &after, &[]).matched.rows.len(), 1);
     }
 }

@@ -12,12 +12,14 @@ pub(crate) const FALSE_PERCENT: f64 = 1.0;
 /// Confidence interval of the change from `before` to `after` in percent; the two differ exactly if
 /// it excludes 0. The interval belongs to the Mann-Whitney test, applied to the ratios between the
 /// sides. It assumes no distribution of the repeats, and an outlier weighs no more than any other
-/// value. `None` with too few repeats, or if a value before is not positive.
+/// value. Values may be infinite, and are all alike then. `None` with too few repeats, or if a value before is not
+/// positive.
 pub(crate) fn change_percent(before: &[f64], after: &[f64]) -> Option<[f64; 2]> {
     let usable = before.len().min(after.len()) >= REPEATS_MIN && before.iter().all(|v| *v > 0.0);
     let cut = usable.then(|| extremes_to_drop(before.len(), after.len()))?.checked_sub(1)?;
+    let ratio = |a: f64, b: f64| if a == b { 1.0 } else { a / b };
     let mut ratios: Vec<f64> =
-        before.iter().flat_map(|b| after.iter().map(move |a| a / b)).collect();
+        before.iter().flat_map(|b| after.iter().map(move |a| ratio(*a, *b))).collect();
     ratios.sort_by(f64::total_cmp);
     let (low, high) = (ratios.get(cut)?, ratios.get(ratios.len() - 1 - cut)?);
     Some([low, high].map(|ratio| (ratio - 1.0) * 100.0))
@@ -87,6 +89,16 @@ mod tests {
         assert_eq!(change_percent(&[1.0; 4], &[2.0; 9]), None);
         assert_eq!(change_percent(&[0.0; 5], &[2.0; 5]), None);
         assert_eq!(change_percent(&[], &[]), None);
+    }
+
+    #[test]
+    fn infinite_values_rank_behind_all_others_and_are_alike() {
+        let one = [1.0, 1.1, 1.2, 1.3, f64::INFINITY];
+        let [low, high] = change_percent(&one, &[1.0, 1.1, 1.2, 1.3, f64::INFINITY]).unwrap();
+        assert!(low < 0.0 && high > 0.0, "{low} {high}");
+        let [low, _] = change_percent(&one[..4].repeat(2), &[f64::INFINITY; 5]).unwrap();
+        assert_eq!(low, f64::INFINITY);
+        assert_eq!(change_percent(&[f64::INFINITY; 5], &[f64::INFINITY; 5]), Some([0.0, 0.0]));
     }
 
     #[test]

@@ -3,8 +3,7 @@
 use super::{Change, Comparison, Difference, Judged, Met, RowChange, Side, Verdict};
 use super::{REPEATS_MIN, statistics::FALSE_PERCENT};
 use crate::report::table::{aligned, push_line, push_section};
-use crate::units::show_utc;
-use serde_json::Value;
+use crate::units::{joined, show_utc, show_value};
 
 /// All comparisons, with an overview if there are several; ends with a newline.
 pub(super) fn render_all(comparisons: &[Comparison]) -> String {
@@ -28,12 +27,11 @@ pub(super) fn render_all(comparisons: &[Comparison]) -> String {
     text
 }
 
-/// A line for each metric of the rows that the first comparison has.
 fn overview(comparisons: &[Comparison]) -> Vec<String> {
     let others = (2..comparisons.len() + 2).map(|number| number.to_string());
     let heading = ["workload", "metric", "1"].map(str::to_owned).into_iter().chain(others);
     let mut cells: Vec<Vec<String>> = vec![heading.collect()];
-    for row in comparisons.first().map_or(&[][..], |one| &one.rows) {
+    for row in comparisons.first().map_or(&[][..], |one| &one.matched.rows) {
         let first = std::iter::once(row.name.clone()).chain(std::iter::repeat(String::new()));
         for (name, change) in first.zip(row.metrics.iter().filter(|change| is_shown(change))) {
             let mut line = vec![name, change.metric.label(), change.metric.show(change.before)];
@@ -44,21 +42,18 @@ fn overview(comparisons: &[Comparison]) -> Vec<String> {
     if cells.len() == 1 { Vec::new() } else { aligned(cells) }
 }
 
-/// The change of this metric of this row in one of several comparisons.
 fn change_of(comparison: &Comparison, row: &RowChange, like: &Change) -> String {
-    let row = comparison.rows.iter().find(|other| other.workload == row.workload);
+    let row = comparison.matched.rows.iter().find(|other| other.workload == row.workload);
     let change = row.and_then(|row| row.metrics.iter().find(|one| one.metric == like.metric));
     let Some(change) = change else { return "-".to_owned() };
     let percent = change.change_percent;
+    let shown = verdict(row.is_none_or(|row| row.validity.is_judged), change.verdict);
     match change.interval_percent {
-        None => format!("{percent:+.1}% (?) {}", verdict(change.verdict)),
-        Some([low, high]) => {
-            format!("{percent:+.1}% ({low:+.1}..{high:+.1}%) {}", verdict(change.verdict))
-        }
+        None => format!("{percent:+.1}% (?) {shown}"),
+        Some([low, high]) => format!("{percent:+.1}% ({low:+.1}..{high:+.1}%) {shown}"),
     }
 }
 
-/// Returns whether a table has the change.
 fn is_shown(change: &Change) -> bool {
     change.metric.is_for_people() && (change.supported || !change.metric.is_far_out())
 }
@@ -73,7 +68,7 @@ pub(super) fn render(comparison: &Comparison) -> String {
         push_line(&mut text, &line);
     }
     push_section(&mut text, "environment", &environment_lines(&comparison.environment));
-    let lines = row_lines(&comparison.rows);
+    let lines = row_lines(&comparison.matched.rows);
     if !lines.is_empty() {
         push_section(&mut text, "medians of the repeats, with confidence intervals", &lines);
     }
@@ -91,7 +86,7 @@ fn side_cells(name: &str, side: &Side) -> Vec<String> {
         1 => "1 repeat".to_owned(),
         n => format!("{n} repeats"),
     };
-    vec![name.to_owned(), side.source.clone(), started, show(&side.revision), repeats]
+    vec![name.to_owned(), side.source.clone(), started, show_value(&side.revision, "-"), repeats]
 }
 
 fn environment_lines(differences: &[Difference]) -> Vec<String> {
@@ -99,17 +94,10 @@ fn environment_lines(differences: &[Difference]) -> Vec<String> {
         return vec!["the same on both sides".to_owned()];
     }
     let cells = |one: &Difference| {
-        vec![one.key.to_owned(), show(&one.before), "->".to_owned(), show(&one.after)]
+        let [before, after] = [&one.before, &one.after].map(|fact| show_value(fact, "-"));
+        vec![one.key.to_owned(), before, "->".to_owned(), after]
     };
     aligned(differences.iter().map(cells).collect())
-}
-
-fn show(value: &Value) -> String {
-    match value {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }
 
 fn row_lines(rows: &[RowChange]) -> Vec<String> {
@@ -118,12 +106,13 @@ fn row_lines(rows: &[RowChange]) -> Vec<String> {
     for row in rows {
         let first = std::iter::once(row.name.clone()).chain(std::iter::repeat(String::new()));
         let shown = row.metrics.iter().filter(|change| is_shown(change));
-        cells.extend(first.zip(shown).map(|(name, change)| change_cells(name, change)));
+        let is_judged = row.validity.is_judged;
+        cells.extend(first.zip(shown).map(|(name, change)| change_cells(name, change, is_judged)));
     }
     if rows.is_empty() { Vec::new() } else { aligned(cells) }
 }
 
-fn change_cells(name: String, change: &Change) -> Vec<String> {
+fn change_cells(name: String, change: &Change, is_judged: bool) -> Vec<String> {
     let value = |value: f64| match change.supported {
         true => change.metric.show(value),
         false => format!("({})", change.metric.show(value)),
@@ -136,12 +125,13 @@ fn change_cells(name: String, change: &Change) -> Vec<String> {
         value(change.after),
         format!("{:+.1}%", change.change_percent),
         interval.map_or_else(|| "?".to_owned(), |[low, high]| format!("{low:+.1}..{high:+.1}%")),
-        verdict(change.verdict).to_owned(),
+        verdict(is_judged, change.verdict).to_owned(),
     ]
 }
 
-fn verdict(verdict: Verdict) -> &'static str {
+fn verdict(is_judged: bool, verdict: Verdict) -> &'static str {
     match verdict {
+        _ if !is_judged => "DISTURBED",
         Verdict::Better => "better",
         Verdict::Worse => "WORSE",
         Verdict::Noise => "noise",
@@ -151,9 +141,10 @@ fn verdict(verdict: Verdict) -> &'static str {
 
 fn condition_cells(judged: &Judged) -> Vec<String> {
     let met: Vec<String> = judged.met_by.iter().map(Met::describe).collect();
-    let (verdict, by) = match met.is_empty() {
-        true => ("not met", String::new()),
-        false => ("MET", format!("by {}", met.join("; "))),
+    let (verdict, by) = match (met.is_empty(), judged.not_judged.is_empty()) {
+        (true, true) => ("not met", String::new()),
+        (true, false) => ("NOT JUDGED", format!("in {}", joined(&judged.not_judged, "; "))),
+        (false, _) => ("MET", format!("by {}", met.join("; "))),
     };
     vec![judged.condition.clone(), verdict.to_owned(), by]
 }
@@ -186,19 +177,27 @@ fn notes(comparison: &Comparison) -> Vec<String> {
             notes.push(format!("{name} was interrupted: it has the figures up to then"));
         }
     }
-    for one in &comparison.unanswered {
+    for one in &comparison.matched.unanswered {
         let (row, before, after) = (&one.row, one.before, one.after);
         notes.push(format!("calls never answered: {row}: {before} before, {after} after"));
     }
-    notes.extend(comparison.rows.iter().filter_map(duration_note));
-    let is_there = |row: &String| !comparison.only_before.contains(row);
-    let lost = comparison.lost.iter().filter(|lost| is_there(&lost.row) && !lost.is_short);
-    let lost: Vec<String> =
-        lost.map(|lost| format!("{} {}", lost.row, lost.metric.key())).collect();
+    notes.extend(comparison.matched.rows.iter().filter_map(|row| row.validity.note(&row.name)));
+    notes.extend(comparison.matched.rows.iter().filter_map(duration_note));
+    let sides = [comparison.before.repeats, comparison.after.repeats];
+    notes.extend(comparison.matched.rows.iter().filter_map(|row| missing_note(row, sides)));
+    let is_there = |row: &String| !comparison.matched.only_before.contains(row);
+    let lost = comparison.matched.lost.iter().filter(|one| is_there(&one.row));
+    let lost = lost.map(|one| {
+        let by_chance = if one.verdict == Verdict::Noise { " (noise)" } else { "" };
+        format!("{} {}{by_chance}", one.row, one.metric.key())
+    });
+    let lost = joined(lost, "; ");
     if !lost.is_empty() {
-        notes.push(format!("no longer available: {}", lost.join("; ")));
+        notes.push(format!("no longer available: {lost}"));
     }
-    for (side, names) in [("before", &comparison.only_before), ("after", &comparison.only_after)] {
+    for (side, names) in
+        [("before", &comparison.matched.only_before), ("after", &comparison.matched.only_after)]
+    {
         if !names.is_empty() {
             notes.push(format!("only {side}: {}", names.join("; ")));
         }
@@ -219,7 +218,14 @@ fn duration_note(row: &RowChange) -> Option<String> {
     })
 }
 
-/// Measured times that differ by a larger factor are noted.
+/// A note if some repeats of a side, of which there are so many, do not have the row.
+fn missing_note(row: &RowChange, [before, after]: [usize; 2]) -> Option<String> {
+    let [old, new] = row.validity.repeats();
+    (old < before || new < after).then(|| {
+        format!("{}: only in {old} of {before} repeats before and {new} of {after} after", row.name)
+    })
+}
+
 const UNLIKE: f64 = 1.5;
 const HEADER: [&str; 7] =
     ["workload", "metric", "before", "after", "change", "99% interval", "verdict"];

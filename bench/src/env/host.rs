@@ -2,14 +2,14 @@
 //!
 //! Unknown facts are omitted, never guessed.
 
+use crate::units::joined;
 use serde::{Deserialize, Serialize};
 use spinrpc::sys::affinity::CpuSet;
 use spinrpc_tuning::Profile;
 use spinrpc_tuning::doctor::{CheckInput, Verdict, examine};
-use spinrpc_tuning::host::{CpuTimes, HostFacts, Parameter, Tree};
+use spinrpc_tuning::host::{CpuTimes, HostFacts, Tree};
 use std::collections::BTreeMap;
 
-/// A host, seen by the cores of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     /// Name of the host; absent in older reports.
@@ -17,39 +17,28 @@ pub(crate) struct Machine {
     pub(crate) cpu: Option<String>,
     pub(crate) microcode: Option<String>,
     pub(crate) cpus_online: Option<String>,
-    /// Isolated CPUs; absent if there are none.
     pub(crate) cpus_isolated: Option<String>,
-    /// True if physical cores run several threads.
     pub(crate) smt: Option<bool>,
     pub(crate) kernel: Option<String>,
     /// Kernel parameters for CPUs, clocks, interrupts and huge pages; others may contain secrets.
     pub(crate) kernel_parameters: Option<String>,
     /// Frequency governor of the first core; absent on most virtual machines.
     pub(crate) governor: Option<String>,
-    /// True if CPUs may exceed their nominal frequency.
     pub(crate) boost: Option<bool>,
     pub(crate) idle_driver: Option<String>,
-    /// Idle states of the first core, with exit latencies.
     pub(crate) idle_states: Option<String>,
     pub(crate) clock_source: Option<String>,
-    /// Transparent huge pages: `always`, `madvise` or `never`.
     pub(crate) thp: Option<String>,
-    /// Huge pages reserved, with their size.
     pub(crate) huge_pages: Option<String>,
-    /// True if the kernel migrates pages to the nodes that use them.
     pub(crate) numa_balancing: Option<bool>,
     /// NUMA node of each core of the run, in its order; empty if the kernel reports none.
     pub(crate) core_nodes: Vec<u32>,
-    /// NUMA node of the RDMA device.
     pub(crate) device_node: Option<u32>,
-    /// Version of the RDMA device's firmware.
     pub(crate) device_firmware: Option<String>,
-    /// Load average over one minute.
     pub(crate) load_average: Option<f64>,
 }
 
 impl Machine {
-    /// Observes a host. Reads some hundred small files.
     pub(crate) fn observe(tree: &Tree, cores: &[usize], device: Option<&str>) -> Self {
         let facts = HostFacts::read(tree);
         let first = cores.first().copied().unwrap_or_default();
@@ -67,7 +56,7 @@ impl Machine {
             smt: (!cpus.siblings.is_empty())
                 .then(|| cpus.siblings.values().any(|set| set.len() > 1)),
             kernel: facts.kernel.release.clone(),
-            kernel_parameters: parameters(&facts.kernel.parameters),
+            kernel_parameters: facts.kernel.parameters.clone().filter(|words| !words.is_empty()),
             governor: facts.power.governors.get(&first).cloned(),
             boost: facts.power.boost,
             idle_driver: facts.power.idle_driver.clone(),
@@ -84,20 +73,10 @@ impl Machine {
     }
 }
 
-/// On x86, `/proc/cpuinfo` has it.
 fn microcode(tree: &Tree) -> Option<String> {
     let text = tree.peek("proc/cpuinfo")?;
     let line = text.lines().find(|line| line.starts_with("microcode"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
-}
-
-fn parameters(parameters: &[Parameter]) -> Option<String> {
-    let word = |one: &Parameter| match &one.value {
-        Some(value) => format!("{}={value}", one.name),
-        None => one.name.clone(),
-    };
-    let words: Vec<String> = parameters.iter().map(word).collect();
-    (!words.is_empty()).then(|| words.join(" "))
 }
 
 /// `POLL 0 µs, C1 2 µs, C6 133 µs (off)`.
@@ -106,29 +85,26 @@ fn idle_states(facts: &HostFacts, core: usize) -> Option<String> {
         let off = if state.is_disabled { " (off)" } else { "" };
         format!("{} {} µs{off}", state.name, state.exit_latency_us)
     });
-    Some(states.collect::<Vec<_>>().join(", "))
+    Some(joined(states, ", "))
 }
 
 /// `512 x 2048 KiB on node 0, 0 x 1048576 KiB on node 0`.
 fn huge_pages(facts: &HostFacts) -> Option<String> {
-    let pools = facts.memory.huge_pages.iter().map(|pool| {
+    let pools = &facts.memory.huge_pages;
+    let shown = pools.iter().map(|pool| {
         let node = pool.node.map_or_else(String::new, |node| format!(" on node {node}"));
         format!("{} x {} KiB{node}", pool.total, pool.page_bytes >> 10)
     });
-    let pools: Vec<String> = pools.collect();
-    (!pools.is_empty()).then(|| pools.join(", "))
+    (!pools.is_empty()).then(|| joined(shown, ", "))
 }
 
-/// Load average over one minute.
 pub(super) fn load_average() -> Option<f64> {
     Tree::host().line("proc/loadavg")?.split(' ').next()?.parse().ok()
 }
 
-/// Steal time of each core since boot.
 pub(crate) struct StealTimes(BTreeMap<usize, CpuTimes>);
 
 impl StealTimes {
-    /// Reads the times; takes a system call or two.
     pub(crate) fn now() -> Self {
         Self(CpuTimes::read_all(&Tree::host()))
     }
@@ -143,9 +119,7 @@ impl StealTimes {
 /// Result of `spintune doctor` for this host and a profile, without active tests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Examination {
-    /// The worst verdict: `ok`, `unknown`, `info`, `warn` or `fail`.
     pub(crate) verdict: Verdict,
-    /// Names of failed checks.
     pub(crate) failures: Vec<&'static str>,
     pub(crate) warnings: Vec<&'static str>,
 }
@@ -163,16 +137,14 @@ impl Examination {
         Self { verdict: report.verdict, failures, warnings }
     }
 
-    /// Summary for people.
     pub(crate) fn fact(&self) -> String {
         let named = |what: &str, checks: &[&str]| {
             (!checks.is_empty()).then(|| format!("{what} {}", checks.join(", ")))
         };
         let found = [named("fails", &self.failures), named("warns of", &self.warnings)];
-        let found: Vec<String> = found.into_iter().flatten().collect();
-        match found.is_empty() {
-            true => "suits the profile (passive checks only)".to_owned(),
-            false => format!("{} (spintune doctor has the remedies)", found.join("; ")),
+        match &*joined(found.into_iter().flatten(), "; ") {
+            "" => "suits the profile (passive checks only)".to_owned(),
+            found => format!("{found} (spintune doctor has the remedies)"),
         }
     }
 }

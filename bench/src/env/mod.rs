@@ -1,15 +1,19 @@
 //! The environment of a result: everything a reader needs to doubt it.
 //!
 //! The commands take one [`Environment`] before and the interference after a run; `report` shows
-//! both. `host` selects facts of the host, `process` reads the resources of processes.
+//! both. `host` selects facts of the host, and `process` reads the resources and times of processes.
 
 mod host;
 mod process;
 
-pub(crate) use process::{Holdings, descriptor_limit, holdings, mapping_limit, memory_bytes};
+pub(crate) use process::{
+    Holdings, ThreadTimes, WAITED_PERCENT, descriptor_limit, holdings, mapping_limit, memory_bytes,
+    slab_bytes,
+};
 
 use crate::cores::CoreList;
 use crate::fabric::Fabric;
+use crate::units::joined;
 pub(crate) use host::StealTimes;
 use host::{Examination, Machine, load_average};
 use rustix::process::{Resource, getrlimit};
@@ -18,18 +22,12 @@ use spinrpc::Engine;
 use spinrpc_tuning::host::Tree;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The machine, the build and the settings of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Environment {
-    /// Version of the crate.
     pub(crate) version: String,
-    /// Source revision, when built in a git checkout.
     pub(crate) revision: Option<String>,
-    /// `release` or `debug`.
     pub(crate) build: String,
-    /// Optional features that were built in.
     pub(crate) features: Vec<String>,
-    /// Name of the profile.
     pub(crate) profile: String,
     /// Hash of the resolved profile, which distinguishes profiles of the same name.
     pub(crate) profile_hash: String,
@@ -39,23 +37,18 @@ pub(crate) struct Environment {
     pub(crate) link_bytes_per_second: Option<f64>,
     /// Version of RPC-over-RDMA on the connections; absent until it is known.
     pub(crate) rpc_version: Option<u32>,
-    /// Start of the run, in seconds since 1970-01-01 UTC.
     pub(crate) started_unix_s: u64,
-    /// Cores that this process polls on.
+    /// CPUs that this process polls on: all that it may use, if its cores are not pinned.
     pub(crate) cores: Vec<usize>,
-    /// The host, before the run.
     #[serde(flatten)]
     pub(crate) host: Machine,
     /// Known problems of this host; absent if no profile is used, and where reports are merged.
     #[serde(skip_deserializing)]
     pub(crate) doctor: Option<Examination>,
-    /// Limit of locked memory of this process, in bytes; absent if unlimited.
     pub(crate) memlock_bytes: Option<u64>,
-    /// Time stolen from the cores between boot and the run, in milliseconds.
     pub(crate) steal_ms_before: f64,
 }
 
-/// Name and hash of the profile of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct ProfileId {
     pub(crate) name: String,
@@ -93,132 +86,99 @@ impl Environment {
         self.rpc_version = Some(if (0..engine.cores()).any(speaks_two) { 2 } else { 1 });
     }
 
-    /// Records whether the host suits a profile, without active tests.
     pub(crate) fn examine(&mut self, profile: &spinrpc_tuning::Profile) {
         self.doctor = Some(Examination::of(profile));
     }
 
     /// For people: the subject of each line, and a few facts.
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
-        let features = match self.features.as_slice() {
-            [] => String::new(),
-            features => format!(", with {}", features.join(", ")),
-        };
-        let revision = self.revision.as_deref().unwrap_or("-");
-        let mut facts = vec![
-            ("spinperf", format!("{} {revision}, {}{features}", self.version, self.build)),
-            ("profile", format!("{} ({})", self.profile, self.profile_hash)),
-            ("fabric", self.fabric_fact()),
-        ];
-        facts.extend(self.cpu_facts());
-        facts.push(("kernel", self.kernel_fact()));
-        facts.push(("memory", self.memory_fact()));
-        facts.extend(self.doctor.as_ref().map(|doctor| ("doctor", doctor.fact())));
-        facts.push(("before", self.before_fact()));
-        facts
-    }
-
-    fn fabric_fact(&self) -> String {
-        let version = self.rpc_version.map(|version| format!("RPC-over-RDMA version {version}"));
-        let node = self.host.device_node.map(|node| format!("NUMA node {node}"));
-        listed([Some(or_dash(self.fabric.as_ref())), version, node])
-    }
-
-    fn cpu_facts(&self) -> Vec<(&'static str, String)> {
         let host = &self.host;
-        let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
+        let build = format!("{} {}", self.version, self.revision.as_deref().unwrap_or("-"));
+        let features = joined(&self.features, ", ");
+        let features = (!features.is_empty()).then(|| format!("with {features}"));
+        let version = self.rpc_version.map(|version| format!("RPC-over-RDMA version {version}"));
+        let node = host.device_node.map(|node| format!("NUMA node {node}"));
+        let load = host.load_average.map_or("-".to_owned(), |load| format!("{load:.2}"));
+        let steal = format!("{:.0} ms stolen from the cores since boot", self.steal_ms_before);
+        let mut facts = vec![
+            ("spinperf", vec![Some(build), Some(self.build.clone()), features]),
+            ("profile", vec![Some(format!("{} ({})", self.profile, self.profile_hash))]),
+            ("fabric", vec![Some(or_dash(&self.fabric)), version, node]),
+        ];
+        facts.extend(self.host_facts());
+        facts.push(("doctor", vec![self.doctor.as_ref().map(Examination::fact)]));
+        facts.push(("before", vec![Some(format!("load {load} (1 min)")), Some(steal)]));
+        let shown =
+            facts.into_iter().map(|(name, all)| (name, joined(all.into_iter().flatten(), ", ")));
+        shown.filter(|(_, fact)| !fact.is_empty()).collect()
+    }
+
+    fn host_facts(&self) -> [(&'static str, Vec<Option<String>>); 4] {
+        let host = &self.host;
+        let named = |name: &str, fact: &Option<String>| Some(format!("{name} {}", fact.as_ref()?));
+        let switch = |name: &str, on: Option<bool>| {
+            on.map(|on| format!("{name} {}", if on { "on" } else { "off" }))
+        };
         let mut nodes = host.core_nodes.clone();
         nodes.dedup();
-        let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
-        let nodes = (!nodes.is_empty()).then(|| format!("NUMA node {}", nodes.join(",")));
-        let idle = host.idle_states.as_ref().or(host.idle_driver.as_ref());
-        vec![
-            (
-                "cpu",
-                listed([
-                    Some(or_dash(host.cpu.as_ref())),
-                    named("microcode", host.microcode.as_ref()),
-                    named("online", host.cpus_online.as_ref()),
-                    named("isolated", host.cpus_isolated.as_ref()),
-                    switch("SMT", host.smt),
-                ]),
-            ),
-            (
-                "cores",
-                listed([
-                    Some(cores.join(",")),
-                    nodes,
-                    Some(format!("governor {}", or_dash(host.governor.as_ref()))),
-                    switch("boost", host.boost),
-                    named("idle:", idle),
-                ]),
-            ),
-        ]
-    }
-
-    fn kernel_fact(&self) -> String {
-        let host = &self.host;
-        listed([
-            Some(or_dash(host.kernel.as_ref())),
-            named("clock source", host.clock_source.as_ref()),
-            host.kernel_parameters.clone(),
-        ])
-    }
-
-    fn memory_fact(&self) -> String {
-        let memlock = match self.memlock_bytes {
-            None => "unlimited".to_owned(),
-            Some(bytes) => format!("{} KiB", bytes >> 10),
-        };
-        let host = &self.host;
-        listed([
-            Some(format!("THP {}", or_dash(host.thp.as_ref()))),
-            named("huge pages", host.huge_pages.as_ref()),
-            Some(format!("memlock {memlock}")),
+        let nodes = (!nodes.is_empty()).then(|| format!("NUMA node {}", joined(nodes, ",")));
+        let idle = if host.idle_states.is_some() { &host.idle_states } else { &host.idle_driver };
+        let locked = self.memlock_bytes.map(|bytes| format!("{} KiB", bytes >> 10));
+        let cpu = vec![
+            Some(or_dash(&host.cpu)),
+            named("microcode", &host.microcode),
+            named("online", &host.cpus_online),
+            named("isolated", &host.cpus_isolated),
+            switch("SMT", host.smt),
+        ];
+        let cores = vec![
+            Some(joined(&self.cores, ",")),
+            nodes,
+            Some(format!("governor {}", or_dash(&host.governor))),
+            switch("boost", host.boost),
+            named("idle:", idle),
+        ];
+        let clock = named("clock source", &host.clock_source);
+        let kernel = vec![Some(or_dash(&host.kernel)), clock, host.kernel_parameters.clone()];
+        let memory = vec![
+            Some(format!("THP {}", or_dash(&host.thp))),
+            named("huge pages", &host.huge_pages),
+            Some(format!("memlock {}", locked.unwrap_or_else(|| "unlimited".to_owned()))),
             switch("NUMA balancing", host.numa_balancing),
-        ])
-    }
-
-    fn before_fact(&self) -> String {
-        let load =
-            self.host.load_average.map_or_else(|| "-".to_owned(), |load| format!("{load:.2}"));
-        let steal_ms = self.steal_ms_before;
-        format!("load {load} (1 min), {steal_ms:.0} ms stolen from the cores since boot")
+        ];
+        [("cpu", cpu), ("cores", cores), ("kernel", kernel), ("memory", memory)]
     }
 }
 
-/// Interference with the measured cores during a run.
+fn or_dash(fact: &Option<String>) -> String {
+    fact.clone().unwrap_or_else(|| "-".to_owned())
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Interference {
-    /// Time that the hypervisor ran something else instead of the measured cores, in milliseconds.
     pub(crate) steal_ms: f64,
-    /// Load average over one minute, after the run.
     pub(crate) load_average_after: f64,
 }
 
 impl Interference {
-    /// Summary for people.
     pub(crate) fn fact(&self) -> (&'static str, String) {
         let (steal_ms, load) = (self.steal_ms, self.load_average_after);
         ("during", format!("{steal_ms:.0} ms stolen from the cores, load after {load:.2}"))
     }
 }
 
-/// Measures steal time from its creation on.
 pub(crate) struct StealMeter {
     cores: Vec<usize>,
     start_ms: f64,
 }
 
 impl StealMeter {
-    /// Starts counting on these cores.
     pub(crate) fn start(cores: &CoreList) -> Self {
         let cores = cores.as_slice().to_vec();
         let start_ms = StealTimes::now().ms(&cores);
         Self { cores, start_ms }
     }
 
-    /// Interference since the start.
     pub(crate) fn stop(self) -> Interference {
         Interference {
             steal_ms: (StealTimes::now().ms(&self.cores) - self.start_ms).max(0.0),
@@ -229,22 +189,6 @@ impl StealMeter {
 
 fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
-}
-
-fn or_dash(fact: Option<&String>) -> String {
-    fact.cloned().unwrap_or_else(|| "-".to_owned())
-}
-
-fn named(name: &str, fact: Option<&String>) -> Option<String> {
-    fact.map(|fact| format!("{name} {fact}"))
-}
-
-fn switch(name: &str, on: Option<bool>) -> Option<String> {
-    on.map(|on| format!("{name} {}", if on { "on" } else { "off" }))
-}
-
-fn listed<const N: usize>(facts: [Option<String>; N]) -> String {
-    facts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -10,13 +10,13 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Median round trip, in nanoseconds.
 pub(super) fn round_trip_ns(cores: CorePair, duration: Duration) -> Result<f64, Failure> {
     let (there, back) = (&event()?, &event()?);
     let is_over = &AtomicBool::new(false);
     let last = LastWrite { there, is_over };
     let asked = on_two_cores(
         cores,
+        Duration::MAX,
         |_| answer(there, back, is_over),
         move || {
             let _last = last;

@@ -5,19 +5,23 @@
 //! involved. `main_job` and the `floor` command call [`Probe::measure`].
 
 mod cache_line;
-mod copy;
+mod core;
 mod eventfd;
-mod own;
+mod placement;
 mod ring;
+
+pub(crate) use placement::{Placed, Placement, cache_line_ns};
 
 use crate::cores::{CorePair, pin};
 use crate::failure::Failure;
 use crate::units::show_size;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One limit that a workload can be compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -28,27 +32,15 @@ pub(crate) enum Probe {
     /// Round trip between two threads on the two cores that wake each other through eventfds, in
     /// nanoseconds.
     EventfdPingPong,
-    /// Round trip over a bare ring, with messages of these sizes, in nanoseconds.
-    RingRoundTrip {
-        /// Length of the message to the server.
-        call_bytes: usize,
-        /// Length of the message back.
-        reply_bytes: usize,
-    },
+    /// Median round trip over a bare ring, with messages of these sizes, in nanoseconds: each one is timed, like
+    /// those of a workload.
+    RingRoundTrip { call_bytes: usize, reply_bytes: usize },
     /// Exchanges per second over a bare ring at this depth.
-    RingRate {
-        /// Exchanges in flight.
-        depth: usize,
-        /// Length of the message to the server.
-        call_bytes: usize,
-        /// Length of the message back.
-        reply_bytes: usize,
-    },
+    RingRate { depth: usize, call_bytes: usize, reply_bytes: usize },
     /// Work of spinperf's own for each call, in nanoseconds of the client's core.
     OwnWork,
     /// Bytes per second of a copy by the server's core, in blocks of this size.
     Copy {
-        /// Size of one copy.
         block_bytes: usize,
         /// Number of destinations used in turn: the compared workload's calls in flight.
         blocks: usize,
@@ -59,24 +51,21 @@ impl Probe {
     /// Measures for `duration`, after a warm-up of a quarter of it; blocks the calling thread.
     pub(crate) fn measure(self, cores: CorePair, duration: Duration) -> Result<f64, Failure> {
         match self {
-            Self::CacheLine => cache_line::round_trip_ns(cores, duration),
+            Self::CacheLine => cache_line::round_trip_ns(cores, duration, Duration::MAX),
             Self::EventfdPingPong => eventfd::round_trip_ns(cores, duration),
             Self::RingRoundTrip { call_bytes, reply_bytes } => {
-                let messages = ring::Messages { call_bytes, reply_bytes };
-                Ok(1e9 / ring::exchanges_per_second(cores, duration, 1, messages)?)
+                ring::round_trip_ns(cores, duration, [call_bytes, reply_bytes])
             }
             Self::RingRate { depth, call_bytes, reply_bytes } => {
-                let messages = ring::Messages { call_bytes, reply_bytes };
-                ring::exchanges_per_second(cores, duration, depth, messages)
+                ring::exchanges_per_second(cores, duration, depth, [call_bytes, reply_bytes])
             }
-            Self::OwnWork => own::ns_per_call(cores.client, duration),
+            Self::OwnWork => core::own_work_ns(cores.client, duration),
             Self::Copy { block_bytes, blocks } => {
-                copy::bytes_per_second(cores.server, duration, block_bytes, blocks)
+                core::copied_per_second(cores.server, duration, block_bytes, blocks)
             }
         }
     }
 
-    /// Name, for a table.
     pub(crate) fn name(self) -> String {
         match self {
             Self::CacheLine => "cache line round trip".to_owned(),
@@ -109,30 +98,55 @@ impl Probe {
         !matches!(self, Self::RingRate { .. } | Self::Copy { .. })
     }
 
-    /// A measured value with its unit.
+    /// Returns whether something is faster than this limit of it was measured: one of both is disturbed.
+    pub(crate) fn is_beaten(self, limit: f64, measured: f64) -> bool {
+        if self.is_time() { measured < limit } else { measured > limit }
+    }
+
+    /// The limit of something that was measured next to it: the best of up to three further measurements, which are
+    /// made as long as it is beaten.
+    pub(crate) fn settled(
+        self,
+        mut limit: f64,
+        measured: f64,
+        mut again: impl FnMut(Self) -> Result<f64, Failure>,
+    ) -> Result<f64, Failure> {
+        for _ in 0..FURTHER_MAX {
+            if !self.is_beaten(limit, measured) {
+                break;
+            }
+            let other = again(self)?;
+            limit = if self.is_time() { limit.min(other) } else { limit.max(other) };
+        }
+        Ok(limit)
+    }
+
     pub(crate) fn show(self, value: f64) -> String {
         match self {
-            Self::CacheLine
-            | Self::EventfdPingPong
-            | Self::OwnWork
-            | Self::RingRoundTrip { .. } => format!("{value:.1} ns"),
             Self::RingRate { .. } => format!("{:.2} M/s", value / 1e6),
             Self::Copy { .. } => format!("{:.0} MB/s", value / 1e6),
+            _ => format!("{value:.1} ns"),
         }
     }
 }
 
 /// Runs `answer` on the server's core and `ask` on the client's, until `ask` has its result. The
 /// flag tells `answer` to stop; it may be checked rarely.
+///
+/// # Errors
+/// `answer` does not begin within `patience`, as another thread keeps its core.
 fn on_two_cores<T: Send>(
     cores: CorePair,
+    patience: Duration,
     answer: impl FnOnce(&AtomicBool) + Send,
     ask: impl FnOnce() -> T + Send,
 ) -> Result<T, Failure> {
     let stop = &AtomicBool::new(false);
     let (ready, answerer_pinned) = mpsc::channel();
+    let (named, name) = mpsc::channel();
     thread::scope(|scope| {
-        scope.spawn(move || {
+        let answerer = scope.spawn(move || {
+            let _ = named.send(gettid());
             let pinned = pin(cores.server);
             let may_answer = pinned.is_ok();
             let _ = ready.send(pinned);
@@ -142,22 +156,70 @@ fn on_two_cores<T: Send>(
         });
         let asker = scope.spawn(move || {
             // Without a partner on its own core, `ask` would never return.
-            answerer_pinned.recv().map_err(|_| lost())??;
-            let result = pin(cores.client).map(|()| ask());
-            stop.store(true, Ordering::Relaxed);
-            result
+            answerer_pinned.recv_timeout(patience).map_err(|_| lost())??;
+            pin(cores.client).map(|()| ask())
         });
-        asker.join().unwrap_or_else(|_| Err(lost()))
+        let result = asker.join().unwrap_or_else(|_| Err(lost()));
+        stop.store(true, Ordering::Relaxed);
+        let thread = name.recv().ok();
+        while !answerer.is_finished() {
+            // Where it is, it may not get the CPU to end.
+            thread.into_iter().for_each(|thread| move_to(thread, cores.client));
+            thread::sleep(MOVE_AGAIN);
+        }
+        result
     })
+}
+
+/// Runs batches for a quarter of the time, to warm up, and then for all of it: the sum of what the latter return, and
+/// their time.
+#[inline]
+fn timed(duration: Duration, mut batch: impl FnMut() -> u64) -> (f64, Duration) {
+    let start = Instant::now();
+    while start.elapsed() < duration / 4 {
+        batch();
+    }
+    let (start, mut count) = (Instant::now(), 0);
+    while count == 0 || start.elapsed() < duration {
+        count += batch();
+    }
+    (count as f64, start.elapsed())
+}
+
+fn move_to(thread: Pid, cpu: usize) {
+    if cpu < CpuSet::MAX_CPU {
+        let mut cpus = CpuSet::new();
+        cpus.set(cpu);
+        // It may have ended.
+        let _ = sched_setaffinity(Some(thread), &cpus);
+    }
 }
 
 fn lost() -> Failure {
     Failure::Measurement("a thread of the floor measurement exited early".to_owned())
 }
 
+/// Pause before a thread that has not ended is moved again: it may have been about to pin itself.
+const MOVE_AGAIN: Duration = Duration::from_micros(100);
+const FURTHER_MAX: u32 = 3;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_that_is_beaten_is_measured_again_and_the_best_counts() {
+        let settled = |probe: Probe, limit, measured, others: &[f64]| {
+            let mut others = others.iter();
+            let limit = probe.settled(limit, measured, |_| Ok(*others.next().unwrap())).unwrap();
+            (limit, others.len())
+        };
+        assert_eq!(settled(Probe::CacheLine, 90.0, 200.0, &[]), (90.0, 0));
+        assert_eq!(settled(Probe::CacheLine, 900.0, 200.0, &[800.0, 100.0, 1.0]), (100.0, 1));
+        assert_eq!(settled(Probe::CacheLine, 900.0, 200.0, &[700.0, 800.0, 750.0]), (700.0, 0));
+        let copy = Probe::Copy { block_bytes: 4096, blocks: 1 };
+        assert_eq!(settled(copy, 1e9, 2e9, &[0.5e9, 3e9]), (3e9, 0));
+    }
 
     #[test]
     fn names_tell_probes_apart() {

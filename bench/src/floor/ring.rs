@@ -4,35 +4,44 @@
 //! Every slot holds the number of its message, published last. There are no shared indices: a
 //! closed loop of at most [`SLOTS`] exchanges never overwrites an unread message.
 
-use super::on_two_cores;
+use super::{on_two_cores, timed};
 use crate::cores::CorePair;
 use crate::failure::Failure;
+use crate::latency::Recorder;
+use spinrpc::sys::clock::Clock;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Lengths of the two messages of an exchange.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Messages {
-    pub(super) call_bytes: usize,
-    pub(super) reply_bytes: usize,
-}
-
-/// Exchanges per second at `depth` (at most [`SLOTS`]).
+/// Exchanges per second at `depth` (at most [`SLOTS`]) of messages of these lengths, a call and its reply.
 pub(super) fn exchanges_per_second(
     cores: CorePair,
     duration: Duration,
     depth: usize,
-    messages: Messages,
+    messages: [usize; 2],
 ) -> Result<f64, Failure> {
     let depth = depth.clamp(1, SLOTS) as u64;
-    let calls = Ring::new(messages.call_bytes);
-    let replies = Ring::new(messages.reply_bytes);
-    on_two_cores(
-        cores,
-        |stop| answer(&calls, &replies, stop),
-        || ask(&calls, &replies, depth, duration),
-    )
+    on_rings(cores, messages, |calls, replies| ask(calls, replies, depth, duration))
+}
+
+/// Median of the round trips of one exchange after the other, in nanoseconds. Each is timed.
+pub(super) fn round_trip_ns(
+    cores: CorePair,
+    duration: Duration,
+    messages: [usize; 2],
+) -> Result<f64, Failure> {
+    let recorder = Recorder::new(1)?;
+    on_rings(cores, messages, |calls, replies| ask_each(calls, replies, recorder, duration))
+}
+
+fn on_rings(
+    cores: CorePair,
+    messages: [usize; 2],
+    ask: impl FnOnce(&Ring, &Ring) -> f64 + Send,
+) -> Result<f64, Failure> {
+    let [calls, replies] = &messages.map(Ring::new);
+    let answer = |stop: &AtomicBool| answer(calls, replies, stop);
+    on_two_cores(cores, Duration::MAX, answer, || ask(calls, replies))
 }
 
 /// One direction. The first word of a slot is the number of its message, counted from 1.
@@ -64,7 +73,6 @@ impl Ring {
         vec![0x5a; self.payload_words]
     }
 
-    /// Copies the message into its slot.
     #[inline]
     fn send(&self, number: u64, message: &[u64]) {
         let slot = self.slot(number);
@@ -112,26 +120,44 @@ fn ask(calls: &Ring, replies: &Ring, depth: u64, duration: Duration) -> f64 {
     let (call, mut reply) = (calls.message(), replies.message());
     (1..=depth).for_each(|number| calls.send(number, &call));
     let mut next = 1;
-    let mut exchange = |count: u64| {
-        let end = next + count;
+    let (count, elapsed) = timed(duration, || {
+        let end = next + BATCH;
         while next < end {
             if replies.receive(next, &mut reply) {
                 calls.send(next + depth, &call);
                 next += 1;
             }
         }
-    };
-    let start = Instant::now();
-    while start.elapsed() < duration / 4 {
-        exchange(BATCH);
+        BATCH
+    });
+    count / elapsed.as_secs_f64()
+}
+
+/// As the loop of a workload: one look at the clock ends a round trip and starts the next, and recording is part
+/// of neither.
+fn ask_each(calls: &Ring, replies: &Ring, mut recorder: Recorder, duration: Duration) -> f64 {
+    let (call, mut reply) = (calls.message(), replies.message());
+    let clock = Clock::shared();
+    let mut sent = clock.now().0;
+    let start = sent + clock.from_duration(duration / 4);
+    let end = start + clock.from_duration(duration);
+    calls.send(1, &call);
+    for number in 1.. {
+        while !replies.receive(number, &mut reply) {}
+        let now = clock.now().0;
+        calls.send(number + 1, &call);
+        // One at least, however long it takes.
+        let is_last = now >= end;
+        if sent >= start || is_last {
+            recorder.record(now - sent);
+        }
+        if is_last {
+            break;
+        }
+        sent = now;
     }
-    let start = Instant::now();
-    let mut count = 0;
-    while count == 0 || start.elapsed() < duration {
-        exchange(BATCH);
-        count += BATCH;
-    }
-    count as f64 / start.elapsed().as_secs_f64()
+    let ns_per_tick = 1e9 / clock.ticks_per_second() as f64;
+    recorder.finish().summary(ns_per_tick, 0).p50_ns
 }
 
 /// Slots of one direction, and so the maximum depth.
@@ -169,8 +195,10 @@ mod tests {
     #[test]
     fn a_deep_loop_comes_to_its_end() {
         let Ok(cores) = CorePair::choose(None) else { return };
-        let messages = Messages { call_bytes: 68, reply_bytes: 52 };
+        let messages = [68, 52];
         let rate = exchanges_per_second(cores, Duration::from_millis(5), 32, messages).unwrap();
         assert!(rate.is_finite() && rate > 0.0, "{rate}");
+        let ns = round_trip_ns(cores, Duration::from_millis(5), messages).unwrap();
+        assert!(ns > 1.0, "{ns}");
     }
 }

@@ -15,7 +15,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The loops of one core.
 #[derive(Default)]
 pub(super) struct Backs(Vec<Back>);
 
@@ -34,7 +33,6 @@ struct End {
 }
 
 impl End {
-    /// Answers the waiting call when the drive is over.
     fn settle(&mut self) {
         if self.figures.is_none() {
             return;
@@ -47,7 +45,6 @@ impl End {
     }
 }
 
-/// Handles the replies of one loop.
 struct BackHandler {
     lane: LaneHandler,
     end: Rc<RefCell<End>>,
@@ -81,7 +78,7 @@ impl Backs {
     /// # Errors
     /// The reason for rejecting the request.
     pub(super) fn start(&mut self, call: &Call<'_>, plan: &BackPlan) -> Result<(), String> {
-        let back = self.back(call, plan.workload)?;
+        let back = self.back(call, plan.workload())?;
         let clock = Clock::shared();
         back.end.borrow_mut().figures = None;
         let ticks = |ns| clock.from_duration(Duration::from_nanos(ns));
@@ -91,7 +88,7 @@ impl Backs {
             warmup: ticks(plan.warmup_ns),
             measured,
             interval: measured,
-            calls_max: plan.calls_max,
+            calls_max: Some(plan.calls_max).filter(|calls| *calls > 0),
             grace: clock.from_duration(Limits::default().grace),
             core: (0, 1),
             ..Drive::default()
@@ -143,7 +140,7 @@ impl Backs {
         let client: Client = call
             .reverse_client(PROGRAM, VERSION, &options, |_| handler)
             .map_err(|error| error.to_string())?;
-        driver.borrow_mut().add_lane(client).map_err(|failure| failure.to_string())?;
+        driver.borrow_mut().add_lane(client, None).map_err(|failure| failure.to_string())?;
         self.0.push(Back { connection: call.connection(), workload, driver, end });
         Ok(self.0.len() - 1)
     }

@@ -4,82 +4,72 @@
 
 use super::driver::Tally;
 use super::program::{REFUSAL_BYTES_MAX, SHARES_MAX};
-use super::workload::{Operation, Share, Workload};
+use super::workload::{Limits, Operation, Share, Workload};
 use crate::latency::Recorded;
 use crate::pattern::Verify;
 use crate::units::show_size;
 use spinrpc::sys::clock::Clock;
 use spinrpc::{Config, DecodeError, Decoder, Encoder};
+use spinrpc_xdr::{Array, Text, TooLong, Xdr};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub(super) struct Calls {
+    op: Operation,
+    call_bytes: u32,
+    reply_bytes: u32,
+}
+
+impl Calls {
+    pub(super) fn of(share: &Share) -> Self {
+        let (call_bytes, reply_bytes) = (share.call_bytes as u32, share.reply_bytes as u32);
+        Self { op: share.op, call_bytes, reply_bytes }
+    }
+
+    fn share(self) -> Share {
+        let (call_bytes, reply_bytes) = (self.call_bytes as usize, self.reply_bytes as usize);
+        Share { op: self.op, weight: 1, call_bytes, reply_bytes }
+    }
+}
 
 /// The load that a client is about to apply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Intent {
-    shares: Vec<Share>,
-    depth: usize,
-    connections: usize,
+#[derive(Clone, Copy, Debug, Xdr)]
+pub(super) struct Intent<'a> {
+    shares: Array<'a, Calls, SHARES_MAX>,
+    depth: u32,
+    connections: u32,
     verify: Verify,
     reverse: bool,
 }
 
-impl Intent {
-    /// Intent of a client core with this workload, in both directions or one.
-    pub(super) fn of(workload: &Workload, reverse: bool) -> Self {
-        Self {
-            shares: workload.shares(),
-            depth: workload.depth,
-            connections: workload.connections + workload.idle_connections,
+impl<'a> Intent<'a> {
+    /// Intent of a client core with this workload of these operations, whose connections are spread over several servers.
+    pub(super) fn of(
+        workload: &Workload,
+        shares: &'a [Calls],
+        servers: usize,
+    ) -> Result<Self, TooLong> {
+        let connections = workload.connections + workload.idle_connections;
+        Ok(Self {
+            shares: Array::new(shares)?,
+            depth: workload.depth as u32,
+            connections: connections.div_ceil(servers.max(1)) as u32,
             verify: workload.verify,
-            reverse,
-        }
-    }
-
-    /// The part of each server, where connections are spread over several.
-    pub(super) fn split(&self, servers: usize) -> Self {
-        Self { connections: self.connections.div_ceil(servers.max(1)), ..self.clone() }
-    }
-
-    pub(super) fn encode(&self, args: &mut Encoder<'_>) {
-        args.u32(self.shares.len() as u32);
-        for share in &self.shares {
-            args.u32(share.op.to_wire());
-            args.u32(share.call_bytes as u32);
-            args.u32(share.reply_bytes as u32);
-        }
-        args.u32(self.depth as u32);
-        args.u32(self.connections as u32);
-        args.u32(self.verify.to_wire());
-        args.u32(u32::from(self.reverse));
-    }
-
-    /// `None` for an intent that this version does not know.
-    pub(super) fn decode(mut args: Decoder<'_>) -> Result<Option<Self>, DecodeError> {
-        let count = args.u32()?;
-        if count > SHARES_MAX {
-            return Ok(None);
-        }
-        let shares: Vec<_> =
-            (0..count).map(|_| decode_share(&mut args)).collect::<Result<_, _>>()?;
-        let (depth, connections) = (args.u32()? as usize, args.u32()? as usize);
-        let verify = Verify::from_wire(args.u32()?);
-        let reverse = args.u32()? != 0;
-        args.finish()?;
-        let shares: Option<Vec<Share>> = shares.into_iter().collect();
-        let (Some(shares), Some(verify)) = (shares, verify) else { return Ok(None) };
-        Ok(Some(Self { shares, depth, connections, verify, reverse }))
+            reverse: workload.reverse || workload.both,
+        })
     }
 
     /// Reason why a server with this configuration cannot accept it.
     pub(super) fn refusal(&self, config: &Config) -> Option<String> {
-        let too_large = self.shares.iter().find_map(|share| refusal_of_size(share, config));
+        let mut shares = self.shares.iter().map(Calls::share);
+        let too_large = shares.find_map(|share| refusal_of_size(&share, config));
         too_large
             .or_else(|| self.refusal_of_number(config))
             .or_else(|| self.reverse.then(|| self.refusal_of_reverse(config)).flatten())
     }
 
     fn refusal_of_number(&self, config: &Config) -> Option<String> {
-        let most = config.conns_max();
-        (self.connections > most).then(|| {
-            let wanted = self.connections;
+        let (wanted, most) = (self.connections as usize, config.conns_max());
+        (wanted > most).then(|| {
             format!("{wanted} connections are too many: limits.conns allows {most} per core")
         })
     }
@@ -92,20 +82,15 @@ impl Intent {
         if !(1..=DEPTH_MAX).contains(&self.depth) {
             return Some(format!("a depth of {} is not within 1 to {DEPTH_MAX}", self.depth));
         }
-        let call_bytes = self.shares.iter().map(|share| share.call_bytes + share.reply_bytes);
-        let bytes = call_bytes.max().unwrap_or(0).saturating_mul(self.depth);
+        let shares = self.shares.iter().map(Calls::share);
+        let call_bytes = shares.map(|share| share.call_bytes + share.reply_bytes);
+        let bytes = call_bytes.max().unwrap_or(0).saturating_mul(self.depth as usize);
         let most = config.arena_bytes();
         (bytes > most).then(|| {
             let (bytes, most) = (show_size(bytes), show_size(most));
             format!("calls in reverse would need {bytes}: mem.arena_mib allows {most}")
         })
     }
-}
-
-fn decode_share(args: &mut Decoder<'_>) -> Result<Option<Share>, DecodeError> {
-    let op = Operation::from_wire(args.u32()?);
-    let (call_bytes, reply_bytes) = (args.u32()? as usize, args.u32()? as usize);
-    Ok(op.map(|op| Share { op, weight: 1, call_bytes, reply_bytes }))
 }
 
 /// Reason why a profile does not let calls carry this much.
@@ -122,71 +107,68 @@ pub(crate) fn refusal_of_size(share: &Share, config: &Config) -> Option<String> 
 }
 
 /// Answer of a server to an intent: a refusal, or its inline sizes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Welcome {
-    pub(super) refusal: String,
-    pub(super) inline_recv_bytes: usize,
-    pub(super) inline_send_bytes: usize,
+#[derive(Clone, Copy, Debug, Xdr)]
+pub(super) struct Welcome<'a> {
+    refusal: Text<'a, REFUSAL_BYTES_MAX>,
+    inline_recv_bytes: u32,
+    inline_send_bytes: u32,
 }
 
-impl Welcome {
-    pub(super) fn encode(&self, results: &mut Encoder<'_>) {
-        results.opaque(self.refusal.as_bytes());
-        results.u32(self.inline_recv_bytes as u32);
-        results.u32(self.inline_send_bytes as u32);
+impl<'a> Welcome<'a> {
+    /// A refusal, unless it is empty.
+    pub(super) fn new(refusal: &'a str, config: &Config) -> Self {
+        let end = refusal.floor_char_boundary(REFUSAL_BYTES_MAX as usize);
+        Self {
+            // Cannot fail, as it is short enough.
+            refusal: Text::new(&refusal[..end]).unwrap_or_default(),
+            inline_recv_bytes: config.inline_recv_bytes() as u32,
+            inline_send_bytes: config.inline_send_bytes() as u32,
+        }
     }
 
-    pub(super) fn decode(mut results: Decoder<'_>) -> Result<Self, DecodeError> {
-        let refusal = results.string(REFUSAL_BYTES_MAX)?.to_owned();
-        let (inline_recv_bytes, inline_send_bytes) = (results.u32()?, results.u32()?);
-        Ok(Self {
-            refusal,
-            inline_recv_bytes: inline_recv_bytes as usize,
-            inline_send_bytes: inline_send_bytes as usize,
-        })
+    /// The inline sizes, or the refusal.
+    pub(super) fn answer(self) -> Result<[usize; 2], String> {
+        match &*self.refusal {
+            "" => Ok([self.inline_recv_bytes as usize, self.inline_send_bytes as usize]),
+            refusal => Err(refusal.to_owned()),
+        }
     }
 }
 
 /// Reverse load that a server is to apply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub(super) struct BackPlan {
-    pub(super) workload: Workload,
+    calls: Calls,
+    depth: u32,
+    verify: Verify,
     pub(super) warmup_ns: u64,
     pub(super) duration_ns: u64,
-    pub(super) calls_max: Option<u64>,
+    /// 0 for no limit.
+    pub(super) calls_max: u64,
 }
 
 impl BackPlan {
-    /// Decodes the request of a client; `None` for one that this version does not know.
-    pub(super) fn decode(mut args: Decoder<'_>) -> Result<Option<Self>, DecodeError> {
-        let share = decode_share(&mut args)?;
-        let depth = args.u32()? as usize;
-        let verify = Verify::from_wire(args.u32()?);
-        let (warmup_ns, duration_ns, calls) = (args.u64()?, args.u64()?, args.u64()?);
-        args.finish()?;
-        let (Some(share), Some(verify)) = (share, verify) else { return Ok(None) };
-        let workload = Workload::ping_pong(share.op, share.call_bytes);
-        let workload = workload.at_depth(depth).verified(verify).in_reverse();
-        let workload = Workload { reply_bytes: share.reply_bytes, ..workload };
-        let calls_max = (calls != 0).then_some(calls);
-        Ok(Some(Self { workload, warmup_ns, duration_ns, calls_max }))
+    pub(super) fn new(workload: &Workload, limits: &Limits) -> Self {
+        let Workload { op, call_bytes, reply_bytes, .. } = *workload;
+        Self {
+            calls: Calls::of(&Share { op, weight: 1, call_bytes, reply_bytes }),
+            depth: workload.depth as u32,
+            verify: workload.verify,
+            warmup_ns: (limits.ramp + limits.warmup).as_nanos() as u64,
+            duration_ns: limits.duration.as_nanos() as u64,
+            calls_max: limits.calls.unwrap_or(0),
+        }
     }
 
-    pub(super) fn encode(&self, args: &mut Encoder<'_>) {
-        let workload = &self.workload;
-        args.u32(workload.op.to_wire());
-        args.u32(workload.call_bytes as u32);
-        args.u32(workload.reply_bytes as u32);
-        args.u32(workload.depth as u32);
-        args.u32(workload.verify.to_wire());
-        args.u64(self.warmup_ns);
-        args.u64(self.duration_ns);
-        args.u64(self.calls_max.unwrap_or(0));
+    pub(super) fn workload(&self) -> Workload {
+        let Share { op, call_bytes, reply_bytes, .. } = self.calls.share();
+        let workload = Workload::ping_pong(op, call_bytes).at_depth(self.depth as usize);
+        Workload { reply_bytes, ..workload.verified(self.verify).in_reverse() }
     }
 
-    /// Reason why a server with this configuration rejects it.
     pub(super) fn refusal(&self, config: &Config) -> Option<String> {
-        Intent::of(&self.workload, true).refusal(config)
+        let intent = Intent::of(&self.workload(), std::slice::from_ref(&self.calls), 1);
+        intent.map_or_else(|error| Some(error.to_string()), |intent| intent.refusal(config))
     }
 }
 
@@ -242,15 +224,14 @@ fn joined(buckets: &[(u64, u64)]) -> (u64, u64) {
 /// Limits the transmitted buckets of a histogram; a precision of a thousandth needs fewer up to
 /// milliseconds.
 const BUCKETS_MAX: usize = 8192;
-/// Maximum length of figures.
 pub(super) const FIGURES_BYTES_MAX: usize = 20 + BUCKETS_MAX * 16;
-/// The maximum depth on the command line.
-const DEPTH_MAX: usize = 4096;
+const DEPTH_MAX: u32 = 4096;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use spinrpc::config::RawConfig;
+    use spinrpc_xdr::Decode;
 
     fn config() -> Config {
         let mut raw = RawConfig::default();
@@ -262,9 +243,14 @@ mod tests {
         Workload::ping_pong(Operation::Echo, bytes)
     }
 
+    fn refusal(workload: &Workload, config: &Config) -> Option<String> {
+        let shares: Vec<Calls> = workload.shares().iter().map(Calls::of).collect();
+        Intent::of(workload, &shares, 1).unwrap().refusal(config)
+    }
+
     #[test]
     fn a_server_takes_what_its_profile_has_room_for() {
-        assert_eq!(Intent::of(&echo(64), true).refusal(&config()), None);
+        assert_eq!(refusal(&echo(64).in_reverse(), &config()), None);
     }
 
     /// Ask for more than is available. Expect a reason that names the key.
@@ -280,10 +266,11 @@ mod tests {
             (deep, "1 to 4096"),
             (greedy, "mem.arena_mib"),
         ] {
-            let refusal = Intent::of(&workload, true).refusal(&config()).unwrap();
-            assert!(refusal.contains(key) && refusal.len() < REFUSAL_BYTES_MAX, "{refusal}");
+            let refusal = refusal(&workload.in_reverse(), &config()).unwrap();
+            assert!(refusal.contains(key), "{refusal}");
+            assert!(refusal.len() < REFUSAL_BYTES_MAX as usize, "{refusal}");
         }
-        let refusal = Intent::of(&echo(64), true).refusal(&Config::default());
+        let refusal = refusal(&echo(64).in_reverse(), &Config::default());
         assert!(refusal.is_some_and(|why| why.contains("in reverse")));
     }
 
@@ -294,16 +281,17 @@ mod tests {
     }
 
     #[test]
-    fn an_intent_survives_the_wire_and_a_false_one_is_nothing() {
+    fn an_intent_survives_the_wire_and_a_false_one_is_refused() {
         let words = |numbers: &[u32]| -> Vec<u8> {
             numbers.iter().flat_map(|number| number.to_be_bytes()).collect()
         };
-        let read = |numbers: &[u32]| Intent::decode(Decoder::plain(&words(numbers)));
-        let right = read(&[1, 1, 64, 8, 4, 2, 2, 1]).unwrap().unwrap();
+        let bytes = words(&[1, 1, 64, 8, 4, 2, 2, 1]);
+        let right = Intent::decode(&mut Decoder::plain(&bytes)).unwrap();
         assert_eq!((right.depth, right.connections, right.reverse), (4, 2, true));
-        assert_eq!((right.shares[0].call_bytes, right.shares[0].reply_bytes), (64, 8));
-        assert_eq!(read(&[1, 9, 64, 8, 4, 2, 2, 1]), Ok(None));
-        assert_eq!(read(&[u32::MAX, 1, 64, 8]), Ok(None));
-        assert!(read(&[1, 1, 64]).is_err());
+        let share = right.shares.get(0).unwrap().share();
+        assert_eq!((share.call_bytes, share.reply_bytes), (64, 8));
+        for wrong in [&[1, 9, 64, 8, 4, 2, 2, 1][..], &[u32::MAX, 1, 64, 8], &[1, 1, 64]] {
+            assert!(Intent::decode(&mut Decoder::plain(&words(wrong))).is_err(), "{wrong:?}");
+        }
     }
 }

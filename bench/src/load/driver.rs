@@ -9,6 +9,10 @@
 //! A lane is a busy connection. All lanes of a core share one [`Driver`], which the reply handlers
 //! reach through a `RefCell`: the engine never runs two handlers of a core at a time, and runs none
 //! within `Client::call`.
+//!
+//! A call that finds no credit or room waits in its lane, behind those that wait already, and its
+//! latency includes that time: if its slot could be overtaken, a few slots would make all the calls, and
+//! the latency would be that of their number.
 
 use super::open::{Open, OpenTally};
 use super::random::Mixer;
@@ -20,19 +24,18 @@ use crate::interrupt;
 use crate::latency::{Recorded, Recorder};
 use crate::pattern::Verify;
 use spinrpc::sys::clock::{Clock, Ticks};
-use spinrpc::{Backpressure, CallError, Client, ConnectionEvent, Reply, ReplyHandler, Token};
+use spinrpc::{Backpressure, CallError, Client, ConnectionEvent, Reply, ReplyHandler, Slab, Token};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The loop of one core.
 pub(super) struct Driver {
     workload: Workload,
     clock: Clock,
     lanes: Vec<Lane>,
-    /// Calls that could not start for lack of credits or room, oldest first.
-    stalled: VecDeque<Place>,
+    /// Lanes with calls that wait, each once; some have started theirs meanwhile.
+    stalled: VecDeque<usize>,
     in_flight: usize,
     /// Time since which calls have found no memory, with no call in flight that could return some.
     starved_since: Option<Ticks>,
@@ -41,7 +44,6 @@ pub(super) struct Driver {
     schedule: Schedule,
     /// Maximum wait for measured calls when no more start, in ticks.
     grace: u64,
-    /// Reaction of the drive to signals.
     interrupt: Interrupt,
     /// Turns of the core, few of which read the clock.
     turns: u32,
@@ -57,33 +59,30 @@ pub(super) struct Driver {
     lost: Vec<u64>,
     /// End of the measured call that was answered last.
     last_reply: u64,
-    /// Part of the measured time used by an earlier call.
     carried_in: u64,
     failure: Option<Failure>,
     /// True while connections may be lost without that being a failure.
     closing: bool,
 }
 
-/// Reaction of a drive to SIGINT and SIGTERM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Interrupt {
-    /// The drive continues to its end.
     Ignored,
     Awaited,
-    /// The signal has ended the drive early.
     Happened,
 }
 
 /// Indices of a lane and a slot in it.
 pub(super) type Place = (usize, usize);
 
-/// A busy connection.
 struct Lane {
     client: Client,
     slots: Vec<Slot>,
+    /// Slots whose calls could not start for lack of credits or room, in the order of their calls.
+    waiting: VecDeque<usize>,
+    is_stalled: bool,
 }
 
-/// Result of a drive.
 pub(super) struct Tally {
     /// The samples of each share of the workload; their number is the number of calls.
     pub(super) recorded: Vec<Recorded>,
@@ -91,26 +90,45 @@ pub(super) struct Tally {
     pub(super) lost: Vec<u64>,
     /// Calls are still in flight: the connections are unusable.
     pub(super) is_stuck: bool,
-    /// A signal ended the drive early.
     pub(super) is_interrupted: bool,
     /// Part of the measured time used by an earlier call, in ticks.
     pub(super) carried_in: u64,
     /// Start of the measured time, and its end or that of its last call.
     pub(super) span: [u64; 2],
-    /// Length of the recorders' intervals.
     pub(super) interval_ticks: u64,
     pub(super) open: Option<OpenTally>,
 }
 
+impl Tally {
+    /// The calls of both loops, which ran at the same time.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.recorded.iter_mut().zip(&other.recorded).for_each(|(all, one)| all.merge(one));
+        self.lost.iter_mut().zip(&other.lost).for_each(|(all, one)| *all += one);
+        self.is_stuck |= other.is_stuck;
+        self.is_interrupted |= other.is_interrupted;
+        self.carried_in = self.carried_in.max(other.carried_in);
+        let ([start, end], [other_start, other_end]) = (self.span, other.span);
+        self.span = [start.min(other_start), end.max(other_end)];
+        if let (Some(all), Some(one)) = (&mut self.open, &other.open) {
+            all.merge(one);
+        }
+        self
+    }
+}
+
+/// Returns whether a call ended because its deadline expired.
+pub(super) fn is_late(error: &CallError) -> bool {
+    matches!(error, CallError::TimedOut)
+}
+
 impl Driver {
-    /// A loop without lanes.
     pub(super) fn new(workload: Workload) -> Rc<RefCell<Self>> {
-        let slots = workload.connections * workload.depth;
+        let (lanes, slots) = (workload.connections, workload.connections * workload.depth);
         Rc::new(RefCell::new(Self {
             workload,
             clock: Clock::shared(),
-            lanes: Vec::with_capacity(workload.connections),
-            stalled: VecDeque::with_capacity(slots),
+            lanes: Vec::with_capacity(lanes),
+            stalled: VecDeque::with_capacity(lanes),
             in_flight: 0,
             starved_since: None,
             last_seed: 0,
@@ -132,10 +150,12 @@ impl Driver {
     }
 
     /// Adds a busy connection, with memory for all its slots.
-    pub(super) fn add_lane(&mut self, client: Client) -> Result<(), Failure> {
-        let slots: Result<_, _> =
-            (0..self.workload.depth).map(|_| Slot::new(&self.workload, &client)).collect();
-        self.lanes.push(Lane { client, slots: slots? });
+    pub(super) fn add_lane(&mut self, client: Client, slab: Option<&Slab>) -> Result<(), Failure> {
+        let depth = self.workload.depth;
+        let slot = |_| Slot::new(&self.workload, &client, slab);
+        let slots: Result<_, _> = (0..depth).map(slot).collect();
+        let waiting = VecDeque::with_capacity(depth);
+        self.lanes.push(Lane { client, slots: slots?, waiting, is_stalled: false });
         Ok(())
     }
 
@@ -176,7 +196,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Iterates by slot, then by lane.
     fn places(&self) -> impl Iterator<Item = Place> + use<> {
         let (lanes, depth) = (self.lanes.len(), self.workload.depth);
         (0..depth).flat_map(move |slot| (0..lanes).map(move |lane| (lane, slot)))
@@ -219,7 +238,6 @@ impl Driver {
         now > self.schedule.stop.saturating_add(self.grace)
     }
 
-    /// Ends the drive now, with the results so far.
     #[cold]
     pub(super) fn interrupt(&mut self, now: u64) {
         self.interrupt = Interrupt::Happened;
@@ -238,9 +256,9 @@ impl Driver {
         self.give_up_measured();
     }
 
-    /// Ends a drive. Calls that are still in flight are lost.
     pub(super) fn finish(&mut self) -> Result<Tally, Failure> {
-        let is_stuck = self.in_flight > 0 || !self.stalled.is_empty();
+        let is_waiting = self.lanes.iter().any(|lane| !lane.waiting.is_empty());
+        let is_stuck = self.in_flight > 0 || is_waiting;
         if is_stuck {
             self.lose_pending();
         }
@@ -265,21 +283,19 @@ impl Driver {
     #[cold]
     fn lose_pending(&mut self) {
         self.give_up_measured();
-        self.stalled.clear();
+        self.forget_waiting();
         for slot in self.lanes.iter_mut().flat_map(|lane| &mut lane.slots) {
             if std::mem::take(&mut slot.is_pending) && std::mem::take(&mut slot.counts) {
-                self.lost[slot.share()] += 1;
+                self.lost[slot.part] += 1;
             }
         }
     }
 
-    /// Takes the lanes out, to close them.
     pub(super) fn close(&mut self) -> impl Iterator<Item = Client> {
         self.closing = true;
         self.lanes.drain(..).map(|lane| lane.client)
     }
 
-    /// Starts the calls that are due, without waiting for replies.
     fn pace(&mut self) {
         let now = self.clock.now().0;
         if self.schedule.is_due(now) {
@@ -311,7 +327,6 @@ impl Driver {
         }
     }
 
-    /// Advances to the next phase, or to the next interval.
     #[cold]
     fn cross(&mut self, now: u64) {
         // Calls that end after the measured time are recorded in its last interval.
@@ -331,27 +346,65 @@ impl Driver {
     fn give_up_measured(&mut self) {
         let Some(open) = &mut self.open else { return };
         open.skip_measured();
-        let lanes = &mut self.lanes;
-        self.stalled.retain(|&(lane, slot)| {
-            let Some(entry) = lanes.get_mut(lane) else { return false };
-            let call = &mut entry.slots[slot];
-            let counts = call.counts;
-            if counts {
-                (call.counts, call.is_pending) = (false, false);
-                open.never_sent((lane, slot));
-            }
-            !counts
-        });
+        for (index, Lane { slots, waiting, .. }) in self.lanes.iter_mut().enumerate() {
+            waiting.retain(|&slot| {
+                let call = &mut slots[slot];
+                let counts = call.counts;
+                if counts {
+                    (call.counts, call.is_pending) = (false, false);
+                    open.never_sent((index, slot));
+                }
+                !counts
+            });
+        }
     }
 
-    /// Stops at the first call that cannot start, which moves to the end: the next turn begins with
-    /// another one, perhaps of a lane with credits.
+    fn forget_waiting(&mut self) {
+        self.stalled.clear();
+        for lane in &mut self.lanes {
+            lane.waiting.clear();
+            lane.is_stalled = false;
+        }
+    }
+
+    /// Stops at the first lane whose next call cannot start, which moves to the end: the next turn begins
+    /// with another one.
     fn retry_stalled(&mut self) {
-        while let Some((lane, slot)) = self.stalled.pop_front() {
-            if !self.attempt(lane, slot) {
-                break;
+        while let Some(index) = self.stalled.pop_front() {
+            while self.start_waiting(index) {
+                self.starved_since = None;
             }
-            self.starved_since = None;
+            let Some(lane) = self.lanes.get_mut(index) else { return };
+            lane.is_stalled = !lane.waiting.is_empty();
+            if lane.is_stalled {
+                return self.stalled.push_back(index);
+            }
+        }
+    }
+
+    /// Starts the call of a lane that waits longest; false if none waits, or it still cannot start.
+    fn start_waiting(&mut self, lane: usize) -> bool {
+        let first = |driver: &Self| driver.lanes.get(lane)?.waiting.front().copied();
+        let is_started = first(self).is_some_and(|slot| self.attempt(lane, slot));
+        if is_started && let Some(lane) = self.lanes.get_mut(lane) {
+            lane.waiting.pop_front();
+        }
+        is_started
+    }
+
+    /// Lets a call wait behind those of its lane, the first of which has a credit if this one's slot has
+    /// returned it.
+    #[cold]
+    fn wait(&mut self, index: usize, slot: usize, was_first: bool) {
+        let Some(lane) = self.lanes.get_mut(index).filter(|_| self.failure.is_none()) else {
+            return;
+        };
+        lane.waiting.push_back(slot);
+        if !std::mem::replace(&mut lane.is_stalled, true) {
+            self.stalled.push_back(index);
+        }
+        if !was_first {
+            self.start_waiting(index);
         }
     }
 
@@ -369,44 +422,56 @@ impl Driver {
 
     /// Starts the next call of a slot, whose start time is set.
     #[inline]
-    fn issue(&mut self, lane: usize, slot: usize, counts: bool) {
+    fn issue(&mut self, index: usize, slot: usize, counts: bool) {
         if self.workload.verify != Verify::Off {
             self.last_seed += 1;
         }
-        let Some(Lane { slots, .. }) = self.lanes.get_mut(lane) else { return };
-        let next = &mut slots[slot];
+        let sent = self.sent();
+        let Some(lane) = self.lanes.get_mut(index) else { return };
+        let next = &mut lane.slots[slot];
         if let Some(mixer) = &mut self.mixer {
-            next.choose(mixer.pick());
+            next.part = mixer.pick();
         }
         next.renew(self.last_seed);
-        (next.counts, next.is_pending) = (counts, true);
-        self.attempt(lane, slot);
+        (next.counts, next.is_pending, next.sent) = (counts, true, sent);
+        let is_first = lane.waiting.is_empty();
+        let is_started = is_first && {
+            let called = next.call(&lane.client, Token(slot as u64));
+            self.on_called(index, slot, called)
+        };
+        if !is_started {
+            self.wait(index, slot, is_first);
+        }
     }
 
-    /// Starts the prepared call of a slot, or postpones it and returns `false`.
+    /// Retries the prepared call of a slot; returns `false` if it has to wait on, or has failed.
+    fn attempt(&mut self, index: usize, slot: usize) -> bool {
+        let sent = self.sent();
+        let Some(lane) = self.lanes.get_mut(index) else { return false };
+        let next = &mut lane.slots[slot];
+        next.sent = sent;
+        let called = next.call(&lane.client, Token(slot as u64));
+        self.on_called(index, slot, called)
+    }
+
     #[inline]
-    fn attempt(&mut self, lane_index: usize, slot_index: usize) -> bool {
-        let Some(lane) = self.lanes.get_mut(lane_index) else { return false };
-        let slot = &mut lane.slots[slot_index];
-        if self.open.is_some() {
-            slot.sent = self.clock.now().0;
-        }
-        match slot.call(&lane.client, Token(slot_index as u64)) {
-            Ok(()) => {
-                self.in_flight += 1;
-                if self.open.is_some() {
-                    self.on_sent(lane_index, slot_index);
-                }
-                true
-            }
-            Err(refused) => {
-                self.put_off(lane_index, slot_index, &refused);
-                false
-            }
-        }
+    fn sent(&self) -> u64 {
+        if self.open.is_some() { self.clock.now().0 } else { 0 }
     }
 
-    /// A call of an open loop has started.
+    #[inline]
+    fn on_called(&mut self, lane: usize, slot: usize, called: Result<(), Backpressure>) -> bool {
+        if let Err(refused) = called {
+            self.on_refused(lane, slot, &refused);
+            return false;
+        }
+        self.in_flight += 1;
+        if self.open.is_some() {
+            self.on_sent(lane, slot);
+        }
+        true
+    }
+
     fn on_sent(&mut self, lane: usize, slot: usize) {
         let (Some(open), Some(lane)) = (&mut self.open, self.lanes.get_mut(lane)) else { return };
         let slot = &lane.slots[slot];
@@ -420,16 +485,15 @@ impl Driver {
         }
     }
 
+    /// Fails the drive if the call can never start.
     #[cold]
-    fn put_off(&mut self, lane: usize, slot: usize, refused: &Backpressure) {
+    fn on_refused(&mut self, lane: usize, slot: usize, refused: &Backpressure) {
         match refused {
             Backpressure::NoBuffer if self.is_starved() => {
                 let starved = self.lanes.get(lane).map(|lane| lane.slots[slot].no_memory());
                 starved.into_iter().for_each(|failure| self.fail(failure));
             }
-            Backpressure::NoCredit | Backpressure::NoBuffer | Backpressure::SendQueueFull => {
-                self.stalled.push_back((lane, slot));
-            }
+            Backpressure::NoCredit | Backpressure::NoBuffer | Backpressure::SendQueueFull => {}
             _ => self.fail(Failure::Measurement(format!("a call was rejected: {refused}"))),
         }
     }
@@ -455,13 +519,13 @@ impl Driver {
         else {
             return;
         };
-        let is_late = matches!(reply, Err(CallError::TimedOut | CallError::Late { .. }));
+        let is_late = reply.as_ref().is_err_and(is_late);
         if !is_late && let Err(failure) = slot.take_reply(reply) {
             return self.fail(failure);
         }
         slot.is_pending = false;
         let ended = Ended {
-            share: slot.share(),
+            share: slot.part,
             started: std::mem::replace(&mut slot.started, now),
             counts: std::mem::take(&mut slot.counts),
             is_late,
@@ -506,23 +570,20 @@ impl Driver {
     #[cold]
     fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
-        self.stalled.clear();
+        self.forget_waiting();
         self.ramp.clear();
         self.schedule = Schedule::default();
         self.grace = 0;
     }
 }
 
-/// A call that has ended.
 struct Ended {
     share: usize,
     started: u64,
     counts: bool,
-    /// Its deadline expired first.
     is_late: bool,
 }
 
-/// Reply handler of a busy connection.
 pub(super) struct LaneHandler {
     pub(super) driver: Rc<RefCell<Driver>>,
     pub(super) lane: usize,

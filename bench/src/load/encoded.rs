@@ -5,7 +5,9 @@ use super::measurement::{Samples, nanoseconds};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use hdrhistogram::serialization::{Deserializer as Decoder, Serializer, V2Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 /// Writes the samples of a measurement; null without any, as where percentiles were refused.
 pub(super) fn serialize<S: serde::Serializer>(samples: &Samples, to: S) -> Result<S::Ok, S::Error> {
@@ -18,8 +20,18 @@ pub(super) fn serialize<S: serde::Serializer>(samples: &Samples, to: S) -> Resul
     to.serialize_str(&STANDARD.encode(bytes))
 }
 
+/// Reads the samples of a measurement, of which a report does not have the intervals.
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Samples, D::Error> {
+    let mut samples = Samples::none().map_err(D::Error::custom)?;
+    if let Some(text) = Option::<String>::deserialize(from)? {
+        let decoded = decode(&text);
+        samples.latency = decoded.ok_or_else(|| D::Error::custom("a histogram is not valid"))?;
+    }
+    Ok(samples)
+}
+
 /// The histogram of a report, in nanoseconds; `None` if it is not one of spinperf's.
-pub(crate) fn decode(text: &str) -> Option<Histogram<u64>> {
+fn decode(text: &str) -> Option<Histogram<u64>> {
     let bytes = STANDARD.decode(text).ok()?;
     let word = |at: usize| Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
     // The decoder allocates what these lengths say.
@@ -27,7 +39,7 @@ pub(crate) fn decode(text: &str) -> Option<Histogram<u64>> {
     if word(0)? != COOKIE || !is_whole || word(DIGITS_AT)? > DIGITS_MAX {
         return None;
     }
-    let decoded: Histogram<u64> = Deserializer::new().deserialize(&mut &bytes[..]).ok()?;
+    let decoded: Histogram<u64> = Decoder::new().deserialize(&mut &bytes[..]).ok()?;
     // Sums of untrusted counts must not overflow.
     let counts = decoded.iter_recorded().map(|step| u128::from(step.count_at_value()));
     if counts.sum::<u128>() > CALLS_MAX {

@@ -1,16 +1,16 @@
-//! Several client cores at once, each on its own thread. A leader that measures nothing tells them
+//! The client cores of an engine, each on its own thread. A leader that measures nothing tells them
 //! what to load and when to start, and combines their results.
 
-use super::both::Both;
 use super::callee::Callee;
-use super::control::{Figures, Intent, Welcome};
-use super::outcome::{Driven, Measured, combine, reversed};
-use super::rendezvous::Join;
-use super::session::{Load, Rank, Session, until};
-use super::status::Status;
+use super::measurement::Measurement;
+use super::outcome::{Measured, combine, reversed};
+use super::session::{Beside, Rank, Session};
+use super::status::{Status, until};
 use super::workload::{Limits, Workload};
+use crate::cores::CorePair;
 use crate::env::Holdings;
 use crate::failure::Failure;
+use crate::floor::{Placed, cache_line_ns};
 use crate::ranks;
 use spinrpc::Engine;
 use spinrpc::sys::clock::Clock;
@@ -18,14 +18,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// The client cores of an engine, connected.
 pub(crate) struct Fleet {
-    members: Vec<Member>,
+    cores: Vec<Sender<Order>>,
+    /// CPUs of the cores; none if they are not pinned.
+    cpus: Vec<usize>,
+    is_local: bool,
     workload: Option<Workload>,
-    /// The load goes in both directions.
-    both: bool,
     /// The other processes that measure at the same time.
-    party: Option<Party>,
+    pub(crate) party: Option<Party>,
     /// Number of the last repeat that they began together.
     round: u32,
 }
@@ -40,76 +40,55 @@ pub(crate) struct Party {
     pub(crate) patience: Duration,
 }
 
-/// The leader's end of a core's thread.
-struct Member {
-    orders: Sender<Order>,
-    answers: Receiver<Result<Answer, Failure>>,
-}
-
-enum Order {
-    Announce(Intent),
-    Load(Workload),
-    LoadBoth(Workload),
-    Drive(Limits, Rank),
-    Unload,
-    Status,
-    Holdings,
-    Join(Join, Duration),
-}
-
-enum Answer {
-    Done,
-    Welcome(Option<Welcome>),
-    Driven(Box<Driven>, Option<Figures>),
-    Status(Option<Vec<Status>>),
-    Holdings(Holdings),
-    /// Start in ticks.
-    Begin(u64),
-}
+type Order = Box<dyn FnOnce(&mut Session<'_>) + Send>;
+type Answer<T> = Receiver<Result<T, Failure>>;
 
 /// Connects every core of the engine and lets `work` lead them. Blocks until it is done.
 pub(crate) fn with_fleet<T>(
     engine: &Engine,
     callees: &[Callee<'_>],
-    party: Option<Party>,
+    beside: Option<&Beside>,
     work: impl FnOnce(&mut Fleet) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     thread::scope(|scope| {
         let start = |index| {
-            let (orders, inbox) = channel();
-            let (outbox, answers) = channel();
-            scope.spawn(move || serve(engine, index, callees, &inbox, &outbox));
-            Member { orders, answers }
+            let (orders, inbox) = channel::<Order>();
+            let (tell, told) = channel();
+            scope.spawn(move || match Session::open(engine, index, callees, beside) {
+                Ok(mut session) => {
+                    drop(tell.send(Ok(())));
+                    inbox.iter().for_each(|order| order(&mut session));
+                }
+                // If nothing receives it, the leader has failed already.
+                Err(failure) => drop(tell.send(Err(failure))),
+            });
+            (orders, told)
         };
-        let members = (0..engine.cores()).map(start).collect();
-        let mut fleet = Fleet { members, workload: None, both: false, party, round: 0 };
-        // The first answer of each means that it is connected.
-        fleet.members.iter().try_for_each(|member| member.answer().map(drop))?;
+        let (cores, connected): (_, Vec<_>) = (0..engine.cores()).map(start).unzip();
+        let config = engine.config();
+        let cpus = if config.pins_cores() { config.cpus().to_vec() } else { Vec::new() };
+        let is_local = callees.iter().all(|callee| callee.address.starts_with("shm:"));
+        let mut fleet = Fleet { cores, cpus, is_local, workload: None, party: None, round: 0 };
+        connected.into_iter().try_for_each(wait)?;
         work(&mut fleet)
     })
 }
 
+fn wait<T>(answer: Answer<T>) -> Result<T, Failure> {
+    let lost = || Failure::Measurement("a client core exited early".to_owned());
+    answer.recv().unwrap_or_else(|_| Err(lost()))
+}
+
 impl Fleet {
     /// The server's inline sizes, if it reports them; an error if it rejects this workload.
-    pub(crate) fn announce(&mut self, workload: &Workload) -> Result<Option<[usize; 2]>, Failure> {
-        match self.first()?.ask(Order::Announce(Intent::of(workload, false)))? {
-            Answer::Welcome(welcome) => {
-                Ok(welcome.map(|one| [one.inline_recv_bytes, one.inline_send_bytes]))
-            }
-            _ => Err(thread_lost()),
-        }
+    pub(crate) fn announce(&self, workload: &Workload) -> Result<Option<[usize; 2]>, Failure> {
+        let workload = *workload;
+        self.first(move |session| session.announce(&workload))
     }
 
-    /// Opens the connections of a workload on as many cores as it wants.
     pub(crate) fn load(&mut self, workload: &Workload) -> Result<(), Failure> {
-        (self.workload, self.both) = (Some(*workload), false);
-        self.all(|_| Order::Load(*workload)).map(drop)
-    }
-
-    /// Opens the connections of a workload to be driven in both directions at once.
-    pub(crate) fn load_both(&mut self, workload: &Workload) -> Result<(), Failure> {
-        (self.workload, self.both) = (Some(*workload), true);
-        self.all(|_| Order::LoadBoth(*workload)).map(drop)
+        let workload = *self.workload.insert(*workload);
+        self.all(move |_, session| session.load(workload)).map(drop)
     }
 
     /// Drives the load once. A load in both directions returns two results.
@@ -118,12 +97,14 @@ impl Fleet {
         self.measure_from(limits, common)
     }
 
+    /// [`Fleet::measure`] of a load that is not a mix.
+    pub(crate) fn measure_one(&mut self, limits: &Limits) -> Result<Measurement, Failure> {
+        let nothing = || Failure::Measurement("nothing was measured".to_owned());
+        self.measure(limits)?.into_iter().next().map(|(_, one)| one).ok_or_else(nothing)
+    }
+
     /// [`Fleet::measure`] from the start that [`Fleet::join`] returned.
-    pub(crate) fn measure_from(
-        &mut self,
-        limits: &Limits,
-        common: Option<u64>,
-    ) -> Result<Vec<Measured>, Failure> {
+    fn measure_from(&self, limits: &Limits, common: Option<u64>) -> Result<Vec<Measured>, Failure> {
         let Some(workload) = self.workload else { return Ok(Vec::new()) };
         let before = self.server_status()?;
         let of = workload.cores;
@@ -131,19 +112,18 @@ impl Fleet {
         let lead = if of > 1 { LEAD } else { Duration::ZERO };
         let clock = Clock::shared();
         let begin = common.unwrap_or_else(|| clock.now().0 + clock.from_duration(lead));
-        let answers = self.all(|index| Order::Drive(*limits, Rank { index, of, begin }))?;
-        let (mut driven, mut figures) = (Vec::with_capacity(of), Vec::new());
-        for answer in answers {
-            let Answer::Driven(one, reverse) = answer else { return Err(thread_lost()) };
-            driven.push(*one);
-            figures.extend(reverse);
-        }
+        let limits = *limits;
+        let drive = move |index, session: &mut Session<'_>| {
+            session.drive(&limits, Rank { index, of, begin })
+        };
+        let mut driven = self.all(drive)?;
+        let figures: Vec<_> = driven.iter_mut().filter_map(|one| one.reverse.take()).collect();
         // A server that does not answer calls does not answer questions.
         let is_stuck = driven.iter().any(|one| one.tally.is_stuck);
         let after = if is_stuck { None } else { self.server_status()? };
         let server = before.zip(after).map(|(before, after)| until(&before, &after));
-        let mut measured = combine(&workload, limits, driven, server)?;
-        if self.both
+        let mut measured = combine(&workload, &limits, driven, server)?;
+        if workload.both
             && !is_stuck
             && let Some((_, forward)) = measured.first()
         {
@@ -153,135 +133,91 @@ impl Fleet {
         Ok(measured)
     }
 
-    /// Closes the connections of the load.
+    /// [`Fleet::measure`] from the start that [`Fleet::join`] returned, with the placement of the cores meanwhile. It is
+    /// known if one core of this host calls one other that it may run on, and no other ranks measure.
+    pub(crate) fn measure_placed(
+        &self,
+        limits: &Limits,
+        common: Option<u64>,
+    ) -> Result<(Vec<Measured>, Option<Placed>), Failure> {
+        let before_ns = self.cache_line_ns()?;
+        let measured = self.measure_from(limits, common)?;
+        let is_stuck = measured.iter().any(|(_, one)| one.cut_short.is_stuck);
+        // A server that ends only now has been measured.
+        let after_ns = if is_stuck { None } else { self.cache_line_ns().ok().flatten() };
+        let placed = before_ns.zip(after_ns).map(|(before, after)| Placed::between(before, after));
+        Ok((measured, placed))
+    }
+
+    /// Takes turns with the server on its CPU if that one polls.
+    fn cache_line_ns(&self) -> Result<Option<f64>, Failure> {
+        let [client] = self.cpus[..] else { return Ok(None) };
+        if !self.is_local || self.party.is_some() {
+            return Ok(None);
+        }
+        let servers = self.server_status()?.unwrap_or_default();
+        let [server] = &servers[..] else { return Ok(None) };
+        let server = server.only_cpu().filter(|server| *server != client);
+        let pair = server.map(|server| CorePair { client, server });
+        Ok(pair.and_then(|pair| cache_line_ns(pair).ok()))
+    }
+
     pub(crate) fn unload(&mut self) -> Result<(), Failure> {
-        self.all(|_| Order::Unload)?;
+        self.all(|_, session| {
+            session.unload();
+            Ok(())
+        })?;
         self.workload = None;
         Ok(())
     }
 
-    /// Resources that the server holds.
-    pub(crate) fn server_holdings(&mut self) -> Result<Holdings, Failure> {
-        match self.first()?.ask(Order::Holdings)? {
-            Answer::Holdings(holdings) => Ok(holdings),
-            _ => Err(thread_lost()),
-        }
+    pub(crate) fn server_holdings(&self) -> Result<Holdings, Failure> {
+        self.first(|session| session.server_holdings())
     }
 
     /// Waits for the other ranks; returns the common start in ticks.
     pub(crate) fn join(&mut self) -> Result<Option<u64>, Failure> {
-        let Some(Party { rank, process, patience }) = self.party.clone() else { return Ok(None) };
+        let Some(party) = self.party.clone() else { return Ok(None) };
         self.round += 1;
-        let join = Join { rank, process, round: self.round };
-        match self.first()?.ask(Order::Join(join, patience))? {
-            Answer::Begin(ticks) => Ok(Some(ticks)),
-            _ => Err(thread_lost()),
-        }
+        let round = self.round;
+        self.first(move |session| session.join(&party, round)).map(Some)
     }
 
-    fn server_status(&mut self) -> Result<Option<Vec<Status>>, Failure> {
-        match self.first()?.ask(Order::Status)? {
-            Answer::Status(status) => Ok(status),
-            _ => Err(thread_lost()),
-        }
+    fn server_status(&self) -> Result<Option<Vec<Status>>, Failure> {
+        self.first(|session| session.server_status())
+    }
+
+    fn first<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Session<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        wait(self.order(0, work))
     }
 
     /// Makes the cores of the workload do something at the same time, and waits for all of them.
-    fn all(&self, order: impl Fn(usize) -> Order) -> Result<Vec<Answer>, Failure> {
+    fn all<T: Send + 'static>(
+        &self,
+        work: impl Fn(usize, &mut Session<'_>) -> Result<T, Failure> + Copy + Send + 'static,
+    ) -> Result<Vec<T>, Failure> {
         let cores = self.workload.map_or(0, |workload| workload.cores);
-        let members = || self.members.iter().take(cores);
-        members().enumerate().try_for_each(|(index, member)| member.tell(order(index)))?;
+        let order = |index| self.order(index, move |session| work(index, session));
+        let answers: Vec<_> = (0..cores).map(order).collect();
         // Takes every answer, whatever the others are.
-        let answers: Vec<_> = members().map(Member::answer).collect();
+        let answers: Vec<_> = answers.into_iter().map(wait).collect();
         answers.into_iter().collect()
     }
 
-    fn first(&self) -> Result<&Member, Failure> {
-        self.members.first().ok_or_else(thread_lost)
+    fn order<T: Send + 'static>(
+        &self,
+        index: usize,
+        work: impl FnOnce(&mut Session<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Answer<T> {
+        let (tell, told) = channel();
+        let order: Order = Box::new(move |session| drop(tell.send(work(session))));
+        // A thread that has ended answers nothing.
+        let _ = self.cores.get(index).map(|core| core.send(order));
+        told
     }
-}
-
-impl Member {
-    fn tell(&self, order: Order) -> Result<(), Failure> {
-        self.orders.send(order).map_err(|_| thread_lost())
-    }
-
-    fn answer(&self) -> Result<Answer, Failure> {
-        self.answers.recv().unwrap_or_else(|_| Err(thread_lost()))
-    }
-
-    fn ask(&self, order: Order) -> Result<Answer, Failure> {
-        self.tell(order)?;
-        self.answer()
-    }
-}
-
-/// A core's thread: connects, and obeys orders until the leader hangs up.
-fn serve(
-    engine: &Engine,
-    index: usize,
-    callees: &[Callee<'_>],
-    orders: &Receiver<Order>,
-    answers: &Sender<Result<Answer, Failure>>,
-) {
-    let mut session = match Session::open(engine, index, callees) {
-        Ok(session) => session,
-        Err(failure) => {
-            // If nothing receives it, the leader has failed already.
-            let _ = answers.send(Err(failure));
-            return;
-        }
-    };
-    let mut load: Option<Loaded> = None;
-    let mut is_heard = answers.send(Ok(Answer::Done)).is_ok();
-    while is_heard && let Ok(order) = orders.recv() {
-        is_heard = answers.send(obey(&mut session, &mut load, order)).is_ok();
-    }
-    if let Some((load, _)) = load {
-        session.unload(load);
-    }
-}
-
-/// The load of a core, and the server's loop if there is one.
-type Loaded = (Load, Option<Both>);
-
-fn obey(
-    session: &mut Session<'_>,
-    loaded: &mut Option<Loaded>,
-    order: Order,
-) -> Result<Answer, Failure> {
-    match (order, &*loaded) {
-        (Order::Announce(intent), _) => session.announce(&intent).map(Answer::Welcome),
-        (Order::Load(workload), _) => {
-            *loaded = Some((session.load(workload)?, None));
-            Ok(Answer::Done)
-        }
-        (Order::LoadBoth(workload), _) => {
-            let (load, both) = session.load_both(workload)?;
-            *loaded = Some((load, Some(both)));
-            Ok(Answer::Done)
-        }
-        (Order::Drive(limits, rank), Some((load, None))) => {
-            let driven = session.drive(load, &limits, rank)?;
-            Ok(Answer::Driven(Box::new(driven), None))
-        }
-        (Order::Drive(limits, rank), Some((load, Some(both)))) => {
-            let (driven, figures) = session.drive_both(load, both, &limits, rank)?;
-            Ok(Answer::Driven(Box::new(driven), figures))
-        }
-        (Order::Drive(..), None) => Err(thread_lost()),
-        (Order::Unload, _) => {
-            loaded.take().into_iter().for_each(|(load, _)| session.unload(load));
-            Ok(Answer::Done)
-        }
-        (Order::Join(join, patience), _) => session.join(&join, patience).map(Answer::Begin),
-        (Order::Status, _) => session.server_status().map(Answer::Status),
-        (Order::Holdings, _) => session.server_holdings().map(Answer::Holdings),
-    }
-}
-
-fn thread_lost() -> Failure {
-    Failure::Measurement("a client core exited early".to_owned())
 }
 
 const LEAD: Duration = Duration::from_millis(2);

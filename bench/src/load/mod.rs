@@ -2,12 +2,13 @@
 //!
 //! `workload` describes a measurement, `measurement` its results, `program` and `control` their
 //! encoding. `server` answers. `driver` is the client's loop, made of `slot`s and driven by a
-//! `schedule`, `open` or closed; `session` is one client core, `fleet` several, `outcome` combines
-//! their results; `both` drives both directions of a connection, with `back` at the server.
+//! `schedule`, `open` or closed, and `callers` that of other threads; `session` is one client core,
+//! `fleet` several, `outcome` combines their results; `both` drives both directions of a connection, with `back` at the server.
 
 mod back;
 mod both;
 mod callee;
+mod callers;
 mod control;
 mod driver;
 mod encoded;
@@ -28,15 +29,14 @@ mod workload;
 
 pub(crate) use callee::Callee;
 pub(crate) use control::refusal_of_size;
-pub(crate) use encoded::decode as decode_histogram;
 pub(crate) use fleet::{Fleet, Party, with_fleet};
 pub(crate) use measurement::{Arrivals, Interval, Samples, nanoseconds};
 pub(crate) use measurement::{CoreUse, CutShort, Measurement, OpenLoop};
-pub(crate) use outcome::{Measured, REFUSED};
+pub(crate) use outcome::Measured;
 pub(crate) use path::{InlineBytes, describe as describe_paths};
-pub(crate) use random::Random;
+pub(crate) use random::shuffle;
 pub(crate) use server::{register, serve};
-pub(crate) use session::{CONNECTING_MAX, Load, Session};
+pub(crate) use session::{Beside, CONNECTING_MAX};
 pub(crate) use workload::{
-    IN_FLIGHT_MAX, Limits, Mix, Mode, Operation, Rate, SHARES, Share, Workload,
+    Ends, IN_FLIGHT_MAX, Limits, Mix, Mode, Operation, Rate, SHARES, Share, Workload,
 };

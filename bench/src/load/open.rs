@@ -10,7 +10,6 @@ use spinrpc::sys::clock::Clock;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The open loop of one core.
 pub(super) struct Open {
     pacer: Pacer,
     /// Slots without a call, the longest idle one first.
@@ -25,7 +24,6 @@ pub(super) struct Open {
     late_ticks: u64,
 }
 
-/// Adherence to the rate.
 #[derive(Default)]
 pub(super) struct OpenTally {
     /// Round trips from the actual start.
@@ -34,9 +32,7 @@ pub(super) struct OpenTally {
     pub(super) planned: u64,
     /// Measured calls: those that were to start in the measured time, and did start.
     pub(super) sent: u64,
-    /// Number of these that started late.
     pub(super) late: u64,
-    /// Number of these that started in the grace after the measured time.
     pub(super) overran: u64,
     /// Calls that had not started when the measured time and its grace ended.
     pub(super) never_sent: u64,
@@ -96,7 +92,6 @@ impl Open {
         Some((intended, counts, place))
     }
 
-    /// A slot's call has ended.
     #[inline]
     pub(super) fn free(&mut self, place: Place) {
         self.free.push_back(place);
@@ -114,7 +109,6 @@ impl Open {
         self.service.record(ticks);
     }
 
-    /// A measured call will not be started any more.
     pub(super) fn never_sent(&mut self, place: Place) {
         self.tally.never_sent += 1;
         self.free(place);
@@ -140,7 +134,6 @@ impl Open {
 }
 
 impl OpenTally {
-    /// Adds the tally of another core.
     pub(super) fn merge(&mut self, other: &Self) {
         self.service.merge(&other.service);
         self.planned += other.planned;
@@ -155,7 +148,6 @@ impl OpenTally {
         self.sent + self.never_sent
     }
 
-    /// Percentage of the calls intended for the measured time that started in it.
     pub(super) fn adherence_percent(&self) -> f64 {
         let in_time = (self.sent - self.overran) as f64;
         match self.intended() {

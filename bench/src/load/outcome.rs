@@ -3,10 +3,10 @@
 use super::control::Figures;
 use super::driver::Tally;
 use super::measurement::{
-    CoreUse, CutShort, Interval, Measurement, OpenLoop, Samples, nanoseconds,
+    CoreUse, CutShort, Interval, Measurement, OpenLoop, REFUSED, Samples, nanoseconds,
 };
 use super::open::OpenTally;
-use super::workload::{Limits, Workload};
+use super::workload::{Ends, Limits, Workload};
 use crate::failure::Failure;
 use crate::latency::{LatencySummary, Recorded};
 use hdrhistogram::Histogram;
@@ -14,16 +14,16 @@ use spinrpc::sys::clock::Clock;
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// One drive of one core.
 pub(super) struct Driven {
     pub(super) tally: Tally,
     pub(super) client: CoreUse,
+    pub(super) reverse: Option<Figures>,
 }
 
 /// A workload, or one operation of a mix, with its results.
 pub(crate) type Measured = (Workload, Measurement);
 
-/// Combines the cores of one repeat; `driven` must not be empty. The whole comes first, then each
+/// Combines the cores of one repeat, at least one. The whole comes first, then each
 /// operation of a mix.
 pub(super) fn combine(
     workload: &Workload,
@@ -31,26 +31,32 @@ pub(super) fn combine(
     driven: Vec<Driven>,
     server_cores: Option<Vec<CoreUse>>,
 ) -> Result<Vec<Measured>, Failure> {
-    let sides = Sides {
+    let mut sides = Sides {
         client: driven.iter().map(|core| core.client).collect(),
         server: server_cores.map(|cores| {
             // A core that only answered the questions of this client served no calls.
             cores.into_iter().filter(|core| core.calls > QUESTIONS).collect()
         }),
     };
-    let sum = Sum::of(driven);
+    if workload.ends == Ends::OneCpu {
+        // Each core counts the time to its next turn with work as busy, in which the other one has its turn.
+        let cores = sides.client.iter_mut().chain(sides.server.iter_mut().flatten());
+        cores.for_each(|core| (core.busy_percent, core.busy_ticks_per_call) = (None, None));
+    }
+    let all = driven.into_iter().map(|core| core.tally).reduce(Tally::and);
+    let sum = Sum::of(all.ok_or_else(|| Failure::Measurement("no core measured".to_owned()))?);
     let shares = workload.shares();
     let parts: Vec<Workload> = match workload.mix.is_empty() {
         true => Vec::new(),
         false => shares.iter().map(|share| workload.part(*share)).collect(),
     };
     let payload = |share: usize| shares[share].payload_bytes() as f64;
-    let bytes = sum.recorded.iter().enumerate();
+    let bytes = sum.tally.recorded.iter().enumerate();
     let bytes = bytes.map(|(share, one)| payload(share) * one.samples() as f64).sum();
     let all = sum.measurement(workload, limits, &sides, 0..shares.len(), bytes)?;
     let mut measured = vec![(*workload, all)];
     for (share, part) in parts.iter().enumerate() {
-        let bytes = payload(share) * sum.recorded[share].samples() as f64;
+        let bytes = payload(share) * sum.tally.recorded[share].samples() as f64;
         measured.push((*part, sum.measurement(part, limits, &sides, share..share + 1, bytes)?));
     }
     Ok(measured)
@@ -103,63 +109,29 @@ fn rate(count: f64, elapsed_s: f64) -> f64 {
     if count > 0.0 && elapsed_s > 0.0 { count / elapsed_s } else { f64::NAN }
 }
 
-/// Activity of the cores of both sides.
 struct Sides {
     client: Vec<CoreUse>,
     /// `None` if the server did not report it.
     server: Option<Vec<CoreUse>>,
 }
 
-/// The tallies of all cores by operation.
 struct Sum {
-    recorded: Vec<Recorded>,
-    lost: Vec<u64>,
+    tally: Tally,
     /// From the start of the first core to the end of the last, in seconds.
     elapsed_s: f64,
-    interval_s: f64,
     start_unix_s: f64,
-    carried_in_ns: f64,
-    cut_short: CutShort,
-    open: Option<OpenTally>,
+    ns_per_tick: f64,
 }
 
 impl Sum {
-    fn of(driven: Vec<Driven>) -> Self {
-        let ticks_per_second = Clock::shared().ticks_per_second() as f64;
-        let spans = || driven.iter().map(|one| one.tally.span);
-        let start = spans().map(|[start, _]| start).min().unwrap_or(0);
-        let end = spans().map(|[_, end]| end).max().unwrap_or(0);
-        let mut sum = Self {
-            recorded: Vec::new(),
-            lost: Vec::new(),
-            elapsed_s: end.saturating_sub(start) as f64 / ticks_per_second,
-            interval_s: 0.0,
-            start_unix_s: unix_s(start, ticks_per_second),
-            carried_in_ns: 0.0,
-            cut_short: CutShort::default(),
-            open: None,
-        };
-        for Driven { tally, .. } in driven {
-            sum.interval_s = tally.interval_ticks as f64 / ticks_per_second;
-            let carried_in_ns = tally.carried_in as f64 * 1e9 / ticks_per_second;
-            sum.carried_in_ns = sum.carried_in_ns.max(carried_in_ns);
-            sum.cut_short.is_stuck |= tally.is_stuck;
-            sum.cut_short.is_interrupted |= tally.is_interrupted;
-            sum.add(tally);
-        }
-        sum
-    }
-
-    fn add(&mut self, tally: Tally) {
-        if self.recorded.is_empty() {
-            (self.recorded, self.lost, self.open) = (tally.recorded, tally.lost, tally.open);
-            return;
-        }
-        self.recorded.iter_mut().zip(&tally.recorded).for_each(|(all, one)| all.merge(one));
-        self.lost.iter_mut().zip(&tally.lost).for_each(|(all, one)| *all += one);
-        if let (Some(all), Some(one)) = (&mut self.open, &tally.open) {
-            all.merge(one);
-        }
+    fn of(tally: Tally) -> Self {
+        let ns_per_tick = 1e9 / Clock::shared().ticks_per_second() as f64;
+        let [start, end] = tally.span;
+        let elapsed_s = end.saturating_sub(start) as f64 * ns_per_tick / 1e9;
+        // By this host's clock, in seconds since 1970.
+        let since_ns = Clock::shared().now().0.saturating_sub(start) as f64 * ns_per_tick;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { tally, elapsed_s, start_unix_s: now.as_secs_f64() - since_ns / 1e9, ns_per_tick }
     }
 
     /// The measurement of these shares, which moved this many bytes.
@@ -171,24 +143,26 @@ impl Sum {
         shares: Range<usize>,
         bytes: f64,
     ) -> Result<Measurement, Failure> {
-        let recorded = &self.recorded[shares.clone()];
-        let lost: u64 = self.lost[shares].iter().sum();
+        let Self { tally, ns_per_tick, .. } = self;
+        let recorded = &tally.recorded[shares.clone()];
+        let lost: u64 = tally.lost[shares].iter().sum();
         let mut all = recorded[0].clone();
         recorded[1..].iter().for_each(|other| all.merge(other));
-        let ns_per_tick = 1e9 / Clock::shared().ticks_per_second() as f64;
         let calls_per_second = rate(all.samples() as f64, self.elapsed_s);
-        let open = self.open.as_ref();
+        let open = tally.open.as_ref();
         let open = open.map(|open| self.open_loop(workload, limits, open, calls_per_second));
         let refused = open.is_some_and(|open| open.refused.is_some());
         let summary = |recorded: &Recorded, unknown: u64| match refused {
-            true => LatencySummary::refused(recorded.samples()),
-            false => recorded.summary(ns_per_tick, unknown),
+            true => {
+                LatencySummary { missing: unknown, ..LatencySummary::refused(recorded.samples()) }
+            }
+            false => recorded.summary(*ns_per_tick, unknown),
         };
         // Calls that were never sent have waited longest. Their operation in a mix is unknown, so
         // they count for each.
         let never_sent = open.map_or(0, |open| open.never_sent);
         // Service time and adherence are not kept per operation.
-        let service = self.open.as_ref().filter(|_| !workload.of_mix);
+        let service = tally.open.as_ref().filter(|_| !workload.of_mix);
         Ok(Measurement {
             calls: all.samples(),
             lost,
@@ -198,18 +172,15 @@ impl Sum {
             bytes_per_second: if bytes > 0.0 { rate(bytes, self.elapsed_s) } else { 0.0 },
             latency: summary(&all, lost + never_sent),
             start_unix_s: self.start_unix_s,
-            carried_in_ns: self.carried_in_ns,
-            cut_short: self.cut_short,
+            carried_in_ns: tally.carried_in as f64 * ns_per_tick,
+            cut_short: CutShort { is_stuck: tally.is_stuck, is_interrupted: tally.is_interrupted },
             service: service.map(|open| summary(&open.service, lost)),
             open: open.filter(|_| !workload.of_mix),
             client: CoreUse::sum(&sides.client),
             server: sides.server.as_deref().map(CoreUse::sum),
             client_cores: sides.client.clone(),
             server_cores: sides.server.clone().unwrap_or_default(),
-            samples: match refused {
-                true => Samples::none()?,
-                false => self.samples(&all, ns_per_tick)?,
-            },
+            samples: if refused { Samples::none()? } else { self.samples(&all)? },
         })
     }
 
@@ -237,31 +208,25 @@ impl Sum {
         }
     }
 
-    fn samples(&self, recorded: &Recorded, ns_per_tick: f64) -> Result<Samples, Failure> {
+    fn samples(&self, recorded: &Recorded) -> Result<Samples, Failure> {
+        let interval_s = self.tally.interval_ticks as f64 * self.ns_per_tick / 1e9;
         let count = recorded.intervals().len();
         let mut intervals = Vec::with_capacity(count);
         for (index, ticks) in recorded.intervals().iter().enumerate() {
-            let start_s = index as f64 * self.interval_s;
+            let start_s = index as f64 * interval_s;
             // The last interval includes calls that ended later.
             let is_last = index + 1 == count;
-            let most_s = if is_last { f64::INFINITY } else { self.interval_s };
+            let most_s = if is_last { f64::INFINITY } else { interval_s };
             let elapsed_s = most_s.min(self.elapsed_s - start_s);
             // A drive that ended by its number of calls has not reached the other intervals.
             if elapsed_s > 0.0 {
-                let histogram = to_nanoseconds(ticks, ns_per_tick)?;
+                let histogram = to_nanoseconds(ticks, self.ns_per_tick)?;
                 intervals.push(Interval { start_s, elapsed_s, histogram });
             }
         }
-        let latency = to_nanoseconds(&recorded.total(), ns_per_tick)?;
+        let latency = to_nanoseconds(&recorded.total(), self.ns_per_tick)?;
         Ok(Samples { latency, intervals })
     }
-}
-
-/// The time of these ticks of this host's clock, in seconds since 1970.
-fn unix_s(ticks: u64, ticks_per_second: f64) -> f64 {
-    let since_s = Clock::shared().now().0.saturating_sub(ticks) as f64 / ticks_per_second;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    now.as_secs_f64() - since_s
 }
 
 fn to_nanoseconds(ticks: &Histogram<u64>, ns_per_tick: f64) -> Result<Histogram<u64>, Failure> {
@@ -276,9 +241,6 @@ fn to_nanoseconds(ticks: &Histogram<u64>, ns_per_tick: f64) -> Result<Histogram<
 
 /// An open loop below this adherence has measured a load other than the requested one.
 const ADHERENCE_MIN_PERCENT: f64 = 99.9;
-/// Reason why percentiles are refused.
-pub(crate) const REFUSED: &str = "less than 99.9 % of the calls started within the measured time: the \
-                       percentiles would be those of a lower load (--force prints them)";
 /// An hour: limits values from a peer.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 /// Number of questions that a client asks a server between two reads of its counters.
@@ -316,7 +278,7 @@ mod tests {
             interval_ticks: second / 2,
             open,
         };
-        Driven { tally, client: CoreUse { calls: 2, ..CoreUse::default() } }
+        Driven { tally, client: CoreUse { calls: 2, ..CoreUse::default() }, reverse: None }
     }
 
     fn echo() -> Workload {
@@ -337,6 +299,18 @@ mod tests {
             all.samples.intervals.iter().map(|one| one.histogram.len()).collect();
         assert_eq!(counts, [2, 2]);
         assert_eq!(all.client_cores.len(), 2);
+    }
+
+    #[test]
+    fn cores_that_take_turns_on_a_thread_are_not_busy_for_a_known_time() {
+        let used = CoreUse { calls: 9, busy_percent: Some(99.0), ..CoreUse::default() };
+        let core = || Driven { client: used, ..driven(&[&[1e3]], None) };
+        for (ends, busy_percent) in [(Ends::OneCpu, None), (Ends::Apart, Some(99.0))] {
+            let (one, server) = (echo().between(ends), Some(vec![used]));
+            let all = combine(&one, &Limits::default(), vec![core()], server).unwrap().remove(0).1;
+            let sides = [all.client, all.server.unwrap(), all.client_cores[0]];
+            assert_eq!(sides.map(|side| side.busy_percent), [busy_percent; 3]);
+        }
     }
 
     #[test]

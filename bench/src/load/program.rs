@@ -1,4 +1,5 @@
-//! The benchmark program, as XDR (RFC 4506):
+//! The benchmark program, as XDR (RFC 4506). Types without a description here are in `control`, `rendezvous`, `status`
+//! and `env`:
 //!
 //! ```text
 //! struct echo_args   { unsigned reply_bytes; unsigned check; opaque data<>; };
@@ -7,25 +8,9 @@
 //! struct read_result { opaque data<>; };                      /* DDP-eligible */
 //! struct write_args  { unsigned check; opaque data<>; };      /* DDP-eligible */
 //! struct write_result { unsigned wrong_at; unsigned count; };
-//! struct share       { unsigned op; unsigned call_bytes; unsigned reply_bytes; };
-//! struct intent      { share shares<8>; unsigned depth; unsigned connections; unsigned verify;
-//!                      bool reverse; };
-//! struct welcome     { string refusal<512>; unsigned inline_recv_bytes, inline_send_bytes; };
-//! struct back_args   { share calls; unsigned depth; unsigned verify;
-//!                      unsigned hyper warmup_ns, duration_ns, calls_max; };
-//! struct bucket      { unsigned hyper latency_ns, calls; };
-//! struct figures     { unsigned hyper elapsed_ns, lost; bucket buckets<8192>; };
-//! struct core_status { unsigned hyper cpu, busy_ticks, polls, empty_polls, calls,
-//!                      credit_stalls, queue_full, copies, steal_ms; };
-//! struct status      { unsigned hyper ticks, ticks_per_second; core_status cores<256>; };
-//! struct join        { string job<321>; unsigned rank, ranks; unsigned hyper process;
-//!                      unsigned round; };
-//! struct joined      { string refusal<512>; bool is_set; unsigned hyper start_in_ns;
-//!                      unsigned missing; unsigned first_missing<16>; };
-//! struct holdings    { unsigned hyper resident_bytes, descriptors; };
 //!
 //! program SPINPERF {
-//!     version SPINPERF_V2 {
+//!     version SPINPERF_V4 {
 //!         void         NULL(void)         = 0;
 //!         echo_result  ECHO(echo_args)    = 1;
 //!         read_result  READ(read_args)    = 2;
@@ -36,7 +21,7 @@
 //!         welcome      INTENT(intent)     = 7;
 //!         holdings     HOLDINGS(void)     = 8;
 //!         joined       JOIN(join)         = 9;
-//!     } = 2;
+//!     } = 4;
 //! } = 0x20005350;
 //! ```
 //!
@@ -52,10 +37,11 @@
 use super::workload::SHARES;
 use crate::pattern::Verify;
 use spinrpc::{Procedure, Program, Version};
+use spinrpc_xdr::Discriminant;
 
 /// In the user-defined range of RFC 5531 section 13.
 pub(super) const PROGRAM: Program = Program(0x2000_5350);
-pub(super) const VERSION: Version = Version(2);
+pub(super) const VERSION: Version = Version(4);
 
 pub(super) const NULL: Procedure = Procedure(0);
 pub(super) const ECHO: Procedure = Procedure(1);
@@ -68,18 +54,13 @@ pub(super) const INTENT: Procedure = Procedure(7);
 pub(super) const HOLDINGS: Procedure = Procedure(8);
 pub(super) const JOIN: Procedure = Procedure(9);
 
-/// Shares of a mix.
 pub(super) const SHARES_MAX: u32 = SHARES as u32;
-/// Ranks that are missing, in an answer to JOIN.
 pub(super) const RANKS_SHOWN: usize = 16;
 /// Longer than any reason of a refusal.
-pub(super) const REFUSAL_BYTES_MAX: usize = 512;
-/// Cores in a status.
-pub(super) const CORES_MAX: usize = 256;
-/// Maximum length of a status.
-pub(super) const STATUS_BYTES_MAX: usize = 20 + CORES_MAX * 72;
+pub(super) const REFUSAL_BYTES_MAX: u32 = 512;
+pub(super) const CORES_MAX: u32 = 256;
+pub(super) const STATUS_BYTES_MAX: usize = 20 + CORES_MAX as usize * 104;
 
-/// Seed of the data that READ serves.
 pub(super) const SERVED_SEED: u64 = 0;
 /// Number of offsets where verified reads may begin, [`READ_STRIDE_BYTES`] apart, so that the data
 /// of successive calls differs.
@@ -88,7 +69,6 @@ pub(super) const READ_STRIDE_BYTES: u64 = 64;
 /// Bytes that the server serves beyond the longest read.
 pub(super) const READ_WINDOW_BYTES: usize = (READ_OFFSETS * READ_STRIDE_BYTES) as usize;
 
-/// Expected content of received data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Check {
     pub(super) verify: Verify,
@@ -102,12 +82,12 @@ impl Check {
     }
 
     pub(super) fn to_wire(self) -> u32 {
-        self.verify.to_wire() << SEED_BITS | self.seed as u32
+        (self.verify as u32) << SEED_BITS | self.seed as u32
     }
 
     /// `None` for a mode that this version does not know.
     pub(super) fn from_wire(word: u32) -> Option<Self> {
-        let verify = Verify::from_wire(word >> SEED_BITS)?;
+        let verify = Verify::from_word(word >> SEED_BITS, 0).ok()?;
         Some(Self::new(verify, u64::from(word)))
     }
 }

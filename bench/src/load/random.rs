@@ -1,47 +1,22 @@
 //! Seeded random numbers for the next operation and its time.
 
 use super::workload::Share;
-use spinrpc::sys::random;
+use spinrpc::sys::random::Random;
 
-/// Reproducible pseudo-random numbers.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(random::Random);
+/// A positive number, exponentially distributed with mean 1.
+#[inline]
+pub(super) fn exponential(random: &mut Random) -> f64 {
+    // In (0, 1]: 53 bits, and never zero.
+    let uniform = ((random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+    -uniform.ln()
+}
 
-impl Random {
-    /// The sequence of a seed.
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(random::Random::seeded(seed))
-    }
-
-    /// The next 64 bits.
-    #[inline]
-    pub(crate) fn bits(&mut self) -> u64 {
-        self.0.next_u64()
-    }
-
-    /// A number below `end`, which must not be zero.
-    #[inline]
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
-    }
-
-    /// A positive number, exponentially distributed with mean 1.
-    #[inline]
-    pub(crate) fn exponential(&mut self) -> f64 {
-        // In (0, 1]: 53 bits, and never zero.
-        let uniform = ((self.bits() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
-        -uniform.ln()
-    }
-
-    /// Shuffles the items.
-    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            items.swap(last, self.below(last as u64 + 1) as usize);
-        }
+pub(crate) fn shuffle<T>(items: &mut [T], random: &mut Random) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, random.at_most(last as u64) as usize);
     }
 }
 
-/// Chooses operations by weight.
 #[derive(Clone, Debug)]
 pub(super) struct Mixer {
     random: Random,
@@ -59,13 +34,12 @@ impl Mixer {
             Some(*end)
         };
         let ends = shares.iter().scan(0, sum).collect();
-        (shares.len() > 1).then(|| Self { random: Random::new(seed ^ MIX_SEED), ends })
+        (shares.len() > 1).then(|| Self { random: Random::seeded(seed ^ MIX_SEED), ends })
     }
 
-    /// The index of the next share.
     #[inline]
     pub(super) fn pick(&mut self) -> usize {
-        let number = self.random.below(self.ends.last().copied().unwrap_or(1));
+        let number = self.random.at_most(self.ends.last().map_or(0, |end| end - 1));
         self.ends.iter().position(|&end| number < end).unwrap_or(0)
     }
 }
@@ -79,21 +53,9 @@ mod tests {
     use crate::load::Operation;
 
     #[test]
-    fn a_seed_gives_its_numbers_again() {
-        let take = |seed| {
-            std::iter::repeat_with({
-                let mut random = Random::new(seed);
-                move || random.bits()
-            })
-        };
-        assert!(take(7).take(100).eq(take(7).take(100)));
-        assert!(take(7).take(100).ne(take(8).take(100)));
-    }
-
-    #[test]
     fn exponential_numbers_are_positive_with_a_mean_of_one() {
-        let mut random = Random::new(1);
-        let numbers: Vec<f64> = (0..100_000).map(|_| random.exponential()).collect();
+        let mut random = Random::seeded(1);
+        let numbers: Vec<f64> = (0..100_000).map(|_| exponential(&mut random)).collect();
         let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
         assert!(numbers.iter().all(|number| number.is_finite() && *number >= 0.0));
@@ -112,7 +74,7 @@ mod tests {
     #[test]
     fn a_shuffle_keeps_every_item() {
         let mut items: Vec<u32> = (0..50).collect();
-        Random::new(5).shuffle(&mut items);
+        shuffle(&mut items, &mut Random::seeded(5));
         assert_ne!(items, (0..50).collect::<Vec<u32>>());
         items.sort_unstable();
         assert_eq!(items, (0..50).collect::<Vec<u32>>());

@@ -5,22 +5,30 @@
 //! and touched before a measurement only.
 
 use super::program::{RANKS_SHOWN, REFUSAL_BYTES_MAX};
-use crate::ranks::{JOB_BYTES_MAX, RANKS_MAX, Rank};
+use crate::failure::Failure;
+use crate::ranks::{self, RANKS_MAX, Rank};
 use spinrpc::{DecodeError, Decoder, Encoder};
+use spinrpc_xdr::{Text, Xdr};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Arguments of JOIN.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Join {
-    pub(super) rank: Rank,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub(super) struct Join<'a> {
+    job: Text<'a, JOB_BYTES_MAX>,
+    rank: u32,
+    ranks: u32,
     /// Distinguishes the process from another one with the same rank.
-    pub(super) process: u64,
-    /// Number of the repeat, from 1.
-    pub(super) round: u32,
+    process: u64,
+    round: u32,
 }
 
-/// Answer to JOIN.
+impl<'a> Join<'a> {
+    pub(super) fn new(rank: &'a Rank, process: u64, round: u32) -> Result<Self, Failure> {
+        let job = Text::new(&rank.job).map_err(|error| Failure::Usage(error.to_string()))?;
+        Ok(Self { job, rank: rank.rank, ranks: rank.ranks, process, round })
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Joined {
     /// Reason why the rank may not take part; empty if it may.
@@ -30,24 +38,6 @@ pub(super) struct Joined {
     /// Number of ranks that have not come, and the first of them.
     pub(super) missing: u32,
     pub(super) first_missing: Vec<u32>,
-}
-
-impl Join {
-    pub(super) fn encode(&self, args: &mut Encoder<'_>) {
-        args.opaque(self.rank.job.as_bytes());
-        args.u32(self.rank.rank);
-        args.u32(self.rank.ranks);
-        args.u64(self.process);
-        args.u32(self.round);
-    }
-
-    pub(super) fn decode(mut args: Decoder<'_>) -> Result<Self, DecodeError> {
-        let job = args.string(JOB_BYTES_MAX)?.to_owned();
-        let (rank, ranks) = (args.u32()?, args.u32()?);
-        let (process, round) = (args.u64()?, args.u32()?);
-        args.finish()?;
-        Ok(Self { rank: Rank { rank, ranks, job }, process, round })
-    }
 }
 
 impl Joined {
@@ -61,7 +51,7 @@ impl Joined {
     }
 
     pub(super) fn decode(mut results: Decoder<'_>) -> Result<Self, DecodeError> {
-        let refusal = results.string(REFUSAL_BYTES_MAX)?.to_owned();
+        let refusal = results.string(REFUSAL_BYTES_MAX as usize)?.to_owned();
         let is_set = results.u32()? != 0;
         let start_in = Duration::from_nanos(results.u64()?.min(START_NS_MAX));
         let missing = results.u32()?;
@@ -112,10 +102,10 @@ struct Member<C> {
 }
 
 impl<C: Copy + PartialEq> Rendezvous<C> {
-    /// A rank is here at `now`, by this connection.
-    pub(super) fn join(&mut self, join: &Join, connection: C, now: Instant) -> Joined {
-        let Rank { rank, ranks, job } = &join.rank;
-        if !(2..=RANKS_MAX).contains(ranks) || rank >= ranks {
+    pub(super) fn join(&mut self, join: &Join<'_>, connection: C, now: Instant) -> Joined {
+        let Join { rank, ranks, .. } = *join;
+        let job = join.job.text();
+        if !(2..=RANKS_MAX).contains(&ranks) || rank >= ranks {
             return refused(format!("rank {rank} of {ranks} cannot be"));
         }
         if !self.0.contains_key(job) && self.0.len() >= JOBS_MAX {
@@ -126,11 +116,10 @@ impl<C: Copy + PartialEq> Rendezvous<C> {
             };
             self.0.remove(&oldest);
         }
-        let entry = self.0.entry(job.clone()).or_insert_with(|| Job::new(*ranks, now));
+        let entry = self.0.entry(job.to_owned()).or_insert_with(|| Job::new(ranks, now));
         entry.join(join, connection, now)
     }
 
-    /// A connection is down.
     pub(super) fn forget(&mut self, connection: C) {
         let members = self.0.values_mut().flat_map(|job| job.members.values_mut());
         let of_it = members.filter(|member| member.connection == Some(connection));
@@ -143,20 +132,19 @@ impl<C: Copy + PartialEq> Job<C> {
         Self { ranks, members: BTreeMap::new(), started: None, seen }
     }
 
-    /// Returns whether a rank is connected.
     fn is_live(&self) -> bool {
         self.members.values().any(|member| member.connection.is_some())
     }
 
     /// Returns whether a process is not one of a job that has started.
     fn is_stranger(&self, join: &Join) -> bool {
-        let known = self.members.get(&join.rank.rank).map(|member| member.process);
-        let is_other = known != Some(join.process) || join.rank.ranks != self.ranks;
+        let known = self.members.get(&join.rank).map(|member| member.process);
+        let is_other = known != Some(join.process) || join.ranks != self.ranks;
         self.started.is_some() && is_other
     }
 
-    fn join(&mut self, join: &Join, connection: C, now: Instant) -> Joined {
-        let Rank { rank, ranks, .. } = join.rank;
+    fn join(&mut self, join: &Join<'_>, connection: C, now: Instant) -> Joined {
+        let Join { rank, ranks, process, round, .. } = *join;
         if let Some(refusal) = self.refusal(join, now) {
             return refused(refusal);
         }
@@ -164,7 +152,6 @@ impl<C: Copy + PartialEq> Job<C> {
             *self = Self::new(ranks, now);
         }
         self.seen = now;
-        let Join { process, round, .. } = *join;
         self.members
             .insert(rank, Member { process, round, seen: now, connection: Some(connection) });
         if let Some((_, start)) = self.started.filter(|(started, _)| *started == round) {
@@ -199,8 +186,8 @@ impl<C: Copy + PartialEq> Job<C> {
         joined
     }
 
-    fn refusal(&self, join: &Join, now: Instant) -> Option<String> {
-        let Rank { rank, ranks, job } = &join.rank;
+    fn refusal(&self, join: &Join<'_>, now: Instant) -> Option<String> {
+        let Join { rank, ranks, job, .. } = join;
         if self.started.is_some() {
             return (self.is_stranger(join) && self.is_live())
                 .then(|| format!("job {job} is running already; name the jobs (--rank-job)"));
@@ -229,6 +216,7 @@ fn refused(refusal: String) -> Joined {
     Joined { refusal, ..Joined::default() }
 }
 
+const JOB_BYTES_MAX: u32 = ranks::JOB_BYTES_MAX as u32;
 /// Jobs that are remembered; the one that was silent for longest is forgotten.
 const JOBS_MAX: usize = 64;
 /// A rank that has not asked for so long has ended.
@@ -241,13 +229,14 @@ const START_NS_MAX: u64 = 10_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spinrpc_xdr::Decode;
 
-    fn join(rank: u32, process: u64, round: u32) -> Join {
-        Join { rank: Rank { rank, ranks: 3, job: "j".to_owned() }, process, round }
+    fn join(rank: u32, process: u64, round: u32) -> Join<'static> {
+        Join { rank, ranks: 3, job: Text::new("j").unwrap(), process, round }
     }
 
     /// Joins by a connection that is named by the process.
-    fn come(all: &mut Rendezvous<u64>, join: &Join, now: Instant) -> Joined {
+    fn come(all: &mut Rendezvous<u64>, join: &Join<'_>, now: Instant) -> Joined {
         all.join(join, join.process, now)
     }
 
@@ -289,11 +278,11 @@ mod tests {
         let twice = come(&mut all, &join(0, 99, 1), at(1));
         assert!(twice.refusal.contains("another process is rank 0"), "{twice:?}");
         let mut other = join(1, 11, 1);
-        other.rank.ranks = 2;
+        other.ranks = 2;
         assert!(come(&mut all, &other, at(2)).refusal.contains("one of 2"));
         for (rank, ranks) in [(0, 1), (3, 3), (0, RANKS_MAX + 1)] {
             let mut wrong = join(rank, 1, 1);
-            wrong.rank.ranks = ranks;
+            wrong.ranks = ranks;
             assert!(!come(&mut all, &wrong, at(3)).refusal.is_empty(), "{rank} of {ranks}");
         }
     }
@@ -324,7 +313,7 @@ mod tests {
         // One of its ranks has ended.
         all.forget(12);
         let mut other = join(0, 99, 1);
-        other.rank.ranks = 2;
+        other.ranks = 2;
         for stranger in [join(0, 99, 1), join(2, 99, 1), other] {
             let refusal = come(&mut all, &stranger, at(60_000)).refusal;
             assert!(refusal.contains("job j is running already"), "{stranger:?}: {refusal:?}");
@@ -341,8 +330,8 @@ mod tests {
     fn the_number_of_jobs_is_bounded() {
         let mut all = Rendezvous::default();
         for number in 0..1000 {
-            let mut one = join(0, 1, 1);
-            one.rank.job = number.to_string();
+            let name = number.to_string();
+            let one = Join { job: Text::new(&name).unwrap(), ..join(0, 1, 1) };
             let joined = all.join(&one, number, at(number));
             assert_eq!(joined.refusal, "", "{number}");
             // The first stays, and is kept.
@@ -351,8 +340,8 @@ mod tests {
         assert_eq!(all.0.len(), JOBS_MAX);
         assert!(all.0.contains_key("0") && all.0.contains_key("999"));
         for number in 1000..1063 {
-            let mut one = join(0, 1, 1);
-            one.rank.job = number.to_string();
+            let name = number.to_string();
+            let one = Join { job: Text::new(&name).unwrap(), ..join(0, 1, 1) };
             assert_eq!(all.join(&one, number, at(number)).refusal, "", "{number}");
         }
         let full = all.join(&join(0, 1, 1), 2000, at(2000));
@@ -367,8 +356,8 @@ mod tests {
         for word in [2_u32, 3, 0, 7, 1] {
             words.extend(word.to_be_bytes());
         }
-        assert_eq!(Join::decode(Decoder::plain(&words)), Ok(join(2, 7, 1)));
-        assert!(Join::decode(Decoder::plain(&words[..words.len() - 4])).is_err());
+        assert_eq!(Join::decode(&mut Decoder::plain(&words)), Ok(join(2, 7, 1)));
+        assert!(Join::decode(&mut Decoder::plain(&words[..words.len() - 4])).is_err());
         let answer: Vec<u8> =
             [0_u32, 0, 0, 0, 2, 2, 0, 1].iter().flat_map(|word| word.to_be_bytes()).collect();
         let decoded = Joined::decode(Decoder::plain(&answer)).unwrap();

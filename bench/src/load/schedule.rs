@@ -2,34 +2,26 @@
 //! in the time that it reads anyway.
 
 use super::measurement::Arrivals;
-use super::random::Random;
+use super::random::exponential;
+use spinrpc::sys::random::Random;
 
-/// One drive of one core, in ticks.
+/// One drive of one core: [`Limits`](super::workload::Limits) in ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drive {
     pub(super) begin: u64,
-    /// Time until the full load is reached.
     pub(super) ramp: u64,
-    /// Time after that, not measured.
     pub(super) warmup: u64,
-    /// Measured.
     pub(super) measured: u64,
-    /// Time after that, not measured.
     pub(super) cooldown: u64,
-    /// Maximum wait for measured calls when no more start.
     pub(super) grace: u64,
-    /// SIGINT and SIGTERM end the drive.
     pub(super) can_be_interrupted: bool,
-    /// Length of the parts of the measured time that have their own histogram.
     pub(super) interval: u64,
-    /// Number of measured calls that ends it earlier.
     pub(super) calls_max: Option<u64>,
     /// Index of the core among the client's, and their number.
     pub(super) core: (usize, usize),
 }
 
 impl Drive {
-    /// Number of intervals.
     pub(super) fn intervals(&self) -> usize {
         self.measured.div_ceil(self.interval.max(1)) as usize
     }
@@ -38,13 +30,9 @@ impl Drive {
 /// Phase of a drive. A call counts according to the phase it starts in, whenever it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
-    /// Calls do not count.
     WarmUp,
-    /// Calls count.
     Measured,
-    /// Calls no longer count.
     CoolDown,
-    /// Calls do not start.
     #[default]
     Over,
 }
@@ -74,7 +62,6 @@ impl Schedule {
         Self { next: start, phase: Phase::WarmUp, start, end, give_up, stop, interval }
     }
 
-    /// Returns whether [`Schedule::advance`] has something to do.
     #[inline]
     pub(super) fn is_due(&self, now: u64) -> bool {
         now >= self.next
@@ -104,12 +91,10 @@ impl Schedule {
         self.next = u64::MAX;
     }
 
-    /// Ticks of an interval.
     pub(super) fn interval(&self) -> u64 {
         self.interval
     }
 
-    /// Returns true within the measured time.
     #[inline]
     pub(super) fn is_measured(&self, time: u64) -> bool {
         (self.start..self.end).contains(&time)
@@ -134,7 +119,6 @@ pub(super) struct Pacer {
     window: [f64; 2],
     /// Measured calls after the next.
     left: u64,
-    /// The next call is measured.
     counts: bool,
     /// Position of this core's calls in the distance between two calls, if distances are equal.
     place: f64,
@@ -160,7 +144,7 @@ impl Pacer {
         let (core, cores) = drive.core;
         // Cores with equal distances call at different times, and none on the bounds.
         let place = (core as f64 + 0.5) / cores.max(1) as f64;
-        let random = Random::new(seed.wrapping_add(core as u64));
+        let random = Random::seeded(seed.wrapping_add(core as u64));
         let (begin, ramp) = (drive.begin, drive.ramp as f64);
         let start = per_tick * (ramp / 2.0 + drive.warmup as f64);
         let window = [start, start + planned as f64];
@@ -186,19 +170,16 @@ impl Pacer {
         pacer
     }
 
-    /// Returns true if the next call is measured.
     #[inline]
     pub(super) fn counts(&self) -> bool {
         self.counts
     }
 
-    /// Start time of the next call.
     #[inline]
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Advances to the next call.
     #[inline]
     pub(super) fn step(&mut self) {
         if self.of_burst > 0 {
@@ -216,7 +197,7 @@ impl Pacer {
                 Arrivals::Fixed if is_first => start + self.place,
                 Arrivals::Fixed => next,
                 Arrivals::Poisson => {
-                    let gap = self.random.exponential() / self.left as f64;
+                    let gap = exponential(&mut self.random) / self.left as f64;
                     from - (end - from) * (-gap).exp_m1()
                 }
             };
@@ -225,7 +206,7 @@ impl Pacer {
         } else if self.load < end && next >= start {
             next = match self.arrivals {
                 Arrivals::Fixed => end + self.place,
-                Arrivals::Poisson => end + self.random.exponential(),
+                Arrivals::Poisson => end + exponential(&mut self.random),
             };
         }
         self.load = next;
@@ -235,7 +216,7 @@ impl Pacer {
     fn distance(&mut self) -> f64 {
         match self.arrivals {
             Arrivals::Fixed => 1.0,
-            Arrivals::Poisson => self.random.exponential(),
+            Arrivals::Poisson => exponential(&mut self.random),
         }
     }
 

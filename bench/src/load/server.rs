@@ -7,30 +7,59 @@ use super::program::{
     READ_WINDOW_BYTES, SERVED_SEED, STATUS, VERSION, WRITE,
 };
 use super::rendezvous::{Join, Rendezvous};
-use super::status::{Status, encode_holdings};
-use crate::env::holdings;
+use super::status::Status;
+use crate::env::{ThreadTimes, holdings};
 use crate::failure::Failure;
 use crate::pattern::{check, fill};
 use spinrpc::{
-    AcceptStatus, Bulk, Call, Config, ConnectionEvent, ConnectionId, Data, DecodeError, Decoder,
-    Engine, ReplyData, Service, SharedBulk,
+    AcceptStatus, Bulk, Call, Config, ConnectionEvent, ConnectionId, CoreContext, Data,
+    DecodeError, Decoder, Engine, ListenOptions, ReplyData, Service, SharedBulk, SlabLayout,
 };
+use spinrpc_xdr::{Decode, Encode};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Answers the benchmark program on every core of `engine`, at `address`. Returns when it listens.
-pub(crate) fn serve(engine: &Engine, config: &Config, address: &str) -> Result<(), Failure> {
-    register(engine, config);
-    engine.listen(address).map_err(|error| Failure::Measurement(error.to_string()))
+/// Answers the benchmark program on every core of `engine`, at `address`. What it serves is in a slab that it lends, if
+/// `lends`. Returns when it listens.
+pub(crate) fn serve(
+    engine: &Engine,
+    config: &Config,
+    address: &str,
+    lends: bool,
+) -> Result<(), Failure> {
+    let mut options = ListenOptions::new();
+    let bytes = served_bytes(config);
+    let served = match lends {
+        false => Bulk::from_vec(vec![0; bytes]),
+        true => {
+            let layout = SlabLayout::new().block_bytes(bytes).blocks(1);
+            let slab = engine.slab(layout)?;
+            options = options.lend(&slab);
+            let block = slab.take(bytes);
+            block.ok_or_else(|| Failure::Measurement("a slab has no block".to_owned()))?
+        }
+    };
+    register_with(engine, config, served)?;
+    Ok(engine.listen_with(address, &options)?)
 }
 
 /// Answers the benchmark program on every core of `engine`, over whatever connections it has.
-pub(crate) fn register(engine: &Engine, config: &Config) {
-    let served = served_data(config.read_bytes_max() + READ_WINDOW_BYTES);
+pub(crate) fn register(engine: &Engine, config: &Config) -> Result<(), Failure> {
+    register_with(engine, config, Bulk::from_vec(vec![0; served_bytes(config)]))
+}
+
+fn served_bytes(config: &Config) -> usize {
+    config.read_bytes_max() + READ_WINDOW_BYTES
+}
+
+/// Results of READ are made once, so that a measured read is a single copy by the engine.
+fn register_with(engine: &Engine, config: &Config, mut served: Bulk) -> Result<(), Failure> {
+    fill(served.bytes_mut(), SERVED_SEED, 0);
+    let served = served.freeze();
     let write_bytes_max = config.write_bytes_max();
     let for_status = engine.clone();
     let rendezvous = Arc::default();
-    engine.serve(PROGRAM, VERSION, move |context| PerfService {
+    let service = move |context: &CoreContext| PerfService {
         core: context.index(),
         engine: for_status.clone(),
         served: served.clone(),
@@ -38,14 +67,8 @@ pub(crate) fn register(engine: &Engine, config: &Config) {
         backs: Backs::default(),
         rendezvous: Arc::clone(&rendezvous),
         joined: Vec::new(),
-    });
-}
-
-/// Data that READ sends: made once, so that a measured read is a single copy by the engine.
-fn served_data(bytes: usize) -> SharedBulk {
-    let mut data = vec![0; bytes];
-    fill(&mut data, SERVED_SEED, 0);
-    Bulk::from_vec(data).freeze()
+    };
+    Ok(engine.serve(PROGRAM, VERSION, service)?)
 }
 
 struct PerfService {
@@ -56,7 +79,6 @@ struct PerfService {
     backs: Backs,
     /// Shared by all cores; used before a measurement only.
     rendezvous: Arc<Mutex<Rendezvous<Place>>>,
-    /// The connections of this core by which ranks have come.
     joined: Vec<ConnectionId>,
 }
 
@@ -77,7 +99,7 @@ impl Service for PerfService {
             JOIN => self.join(call),
             HOLDINGS => {
                 let holdings = holdings(std::process::id());
-                call.reply(|results| encode_holdings(holdings, results));
+                call.reply(|results| holdings.encode(results));
             }
             _ => call.reject(AcceptStatus::ProcUnavail),
         }
@@ -131,30 +153,26 @@ impl PerfService {
     }
 
     fn back(&mut self, mut call: Call<'_>) {
-        let Ok(Some(plan)) = BackPlan::decode(call.args()) else {
-            return call.reject(AcceptStatus::GarbageArgs);
-        };
-        let refusal = plan.refusal(self.engine.config());
-        let refusal = refusal.or_else(|| self.backs.start(&call, &plan).err());
-        let welcome = Welcome { refusal: refusal.unwrap_or_default(), ..Welcome::default() };
-        call.reply(|results| welcome.encode(results));
-    }
-
-    fn intent(&self, mut call: Call<'_>) {
-        let Ok(Some(intent)) = Intent::decode(call.args()) else {
+        let Some(plan) = taken::<BackPlan>(call.args()) else {
             return call.reject(AcceptStatus::GarbageArgs);
         };
         let config = self.engine.config();
-        let welcome = Welcome {
-            refusal: intent.refusal(config).unwrap_or_default(),
-            inline_recv_bytes: config.inline_recv_bytes(),
-            inline_send_bytes: config.inline_send_bytes(),
+        let refusal = plan.refusal(config).or_else(|| self.backs.start(&call, &plan).err());
+        let refusal = refusal.unwrap_or_default();
+        call.reply(|results| Welcome::new(&refusal, config).encode(results));
+    }
+
+    fn intent(&self, mut call: Call<'_>) {
+        let Some(intent) = taken::<Intent<'_>>(call.args()) else {
+            return call.reject(AcceptStatus::GarbageArgs);
         };
-        call.reply(|results| welcome.encode(results));
+        let config = self.engine.config();
+        let refusal = intent.refusal(config).unwrap_or_default();
+        call.reply(|results| Welcome::new(&refusal, config).encode(results));
     }
 
     fn join(&mut self, mut call: Call<'_>) {
-        let Ok(join) = Join::decode(call.args()) else {
+        let Some(join) = taken::<Join<'_>>(call.args()) else {
             return call.reject(AcceptStatus::GarbageArgs);
         };
         let connection = call.connection();
@@ -177,9 +195,15 @@ impl PerfService {
 
     fn status(&self, call: Call<'_>) {
         let cores = 0..self.engine.cores();
-        let status = Status::observe(&self.engine, cores);
+        let status = Status::observe(&self.engine, cores, ThreadTimes::of_core);
         call.reply(|results| status.encode(results));
     }
+}
+
+/// The arguments of a call, if they are of this type.
+fn taken<'a, T: Decode<'a>>(mut args: Decoder<'a>) -> Option<T> {
+    let taken = T::decode(&mut args).ok()?;
+    args.finish().ok().map(|()| taken)
 }
 
 struct EchoArgs<'a> {

@@ -2,50 +2,82 @@
 //! activity, and closes them.
 
 use super::callee::Callee;
-use super::control::{Intent, Welcome};
+use super::control::{Calls, Intent, Welcome};
 use super::driver::{Driver, LaneHandler, Tally};
-use super::measurement::CoreUse;
-use super::outcome::{Driven, Measured, combine};
+use super::fleet::Party;
+use super::outcome::Driven;
 use super::program::{HOLDINGS, INTENT, JOIN, STATUS, STATUS_BYTES_MAX};
 use super::rendezvous::{Join, Joined, pause};
 use super::schedule::Drive;
-use super::status::{Status, decode_holdings};
+use super::status::Status;
 use super::workload::{Limits, Workload};
-use crate::env::Holdings;
+use crate::env::{Holdings, ThreadTimes};
 use crate::failure::Failure;
 use crate::interrupt;
 use spinrpc::config::IdlePolicy;
 use spinrpc::sys::clock::Clock;
 use spinrpc::{
-    CallError, CallSpec, Client, ConnectionEvent, Core, DecodeError, Decoder, Encoder, Engine,
-    Procedure, Reply, ReplyHandler, Token,
+    CallError, CallSpec, Client, ClientHandle, ConnectError, ConnectOptions, ConnectionEvent, Core,
+    DecodeError, Decoder, Encoder, Engine, Procedure, Reply, ReplyHandler, Slab, SlabLayout, Token,
 };
-use std::cell::{OnceCell, RefCell};
+use spinrpc_xdr::{Decode, Encode};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt::Display;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// A client core with a connection to each server for questions; lives on the core's thread.
-pub(crate) struct Session<'a> {
+/// A client core with a connection to each server for questions, if it is asked any; lives on the core's thread.
+pub(super) struct Session<'a> {
     engine: Engine,
-    pub(super) core: Core,
+    core: Core,
     index: usize,
-    /// The servers; at least one.
-    pub(super) callees: &'a [Callee<'a>],
-    /// A connection to each server.
-    questions: Vec<Client>,
-    answer: AnswerPlace,
+    /// The servers; at least one. All of them are asked, or none.
+    callees: &'a [Callee<'a>],
+    questions: Vec<Questions>,
+    /// A server's core that this thread polls as well, and the CPU that is left to callers.
+    pub(super) beside: Option<(Core, usize)>,
+    loaded: Option<Load>,
 }
 
-/// Answer of the server to a question.
-enum Answer {
-    Status(Status),
-    Welcome(Welcome),
-    Holdings(Holdings),
-    Joined(Joined),
+/// A server whose core has no thread of its own: that of the client's core polls it as well.
+pub(crate) struct Beside {
+    pub(crate) server: Engine,
+    /// The CPU that this leaves to callers.
+    pub(crate) free_cpu: usize,
 }
 
-type AnswerPlace = Rc<RefCell<Option<Result<Answer, String>>>>;
+/// A connection for questions to the server, one at a time.
+#[derive(Clone)]
+pub(super) struct Questions {
+    pub(super) client: Client,
+    pub(super) waiting: Waiting,
+    /// Token of procedure 0; the others follow.
+    pub(super) tokens_from: u64,
+    /// Begins the message of a failure.
+    pub(super) what: &'static str,
+}
+
+impl Questions {
+    pub(super) fn failed(&self, why: &dyn Display) -> Failure {
+        Failure::Measurement(format!("{}: {why}", self.what))
+    }
+}
+
+/// Place of what takes the reply to the last question, with its token.
+#[derive(Clone, Default)]
+pub(super) struct Waiting(Rc<Cell<Option<(Token, TakeReply)>>>);
+
+type TakeReply = Box<dyn FnOnce(Result<Reply<'_>, CallError>)>;
+
+impl Waiting {
+    pub(super) fn take(&self, token: Token, reply: Result<Reply<'_>, CallError>) {
+        match self.0.take() {
+            Some((asked, take)) if asked == token => take(reply),
+            // The reply to a question that was given up.
+            other => self.0.set(other),
+        }
+    }
+}
 
 /// A core of the client among those that measure together.
 #[derive(Clone, Copy, Debug)]
@@ -56,77 +88,95 @@ pub(super) struct Rank {
     pub(super) begin: u64,
 }
 
-impl Rank {
-    /// A single core that starts at once.
-    pub(super) fn alone() -> Self {
-        Self { index: 0, of: 1, begin: Clock::shared().now().0 }
-    }
-}
-
 impl<'a> Session<'a> {
     /// Makes the calling thread core `index` of the engine and connects it.
-    pub(crate) fn open(
+    pub(super) fn open(
         engine: &Engine,
         index: usize,
         callees: &'a [Callee<'a>],
+        beside: Option<&Beside>,
     ) -> Result<Self, Failure> {
-        let mut core = engine
-            .core(index)
-            .map_err(|error| Failure::Measurement(format!("client core {index}: {error}")))?;
-        let answer = AnswerPlace::default();
-        let connect = |callee: &Callee<'_>| {
-            let handler = QuestionHandler(Rc::clone(&answer));
-            let Callee { address, program, version } = *callee;
-            core.connect_wait(address, program, version, |_| handler, CONNECT_TIMEOUT)
-                .map_err(|error| Failure::Measurement(format!("connecting to {address}: {error}")))
+        let core_of = |engine: &Engine, index| {
+            let failed = |error| Failure::Measurement(format!("client core {index}: {error}"));
+            engine.core(index).map_err(failed)
         };
-        let questions = callees.iter().map(connect).collect::<Result<_, _>>()?;
-        Ok(Self { engine: engine.clone(), core, index, callees, questions, answer })
+        let core = core_of(engine, index)?;
+        let polled = |one: &Beside| Ok::<_, Failure>((core_of(&one.server, 0)?, one.free_cpu));
+        let beside = beside.map(polled).transpose()?;
+        let (engine, questions) = (engine.clone(), Vec::new());
+        let mut session = Self { engine, core, index, callees, questions, beside, loaded: None };
+        for number in (0..callees.len()).filter(|number| callees[*number].is_asked) {
+            let waiting = Waiting::default();
+            let handler = QuestionHandler(waiting.clone());
+            let client = session.connect(number, &ConnectOptions::new(), |_| handler)?;
+            let what = "asking the server";
+            session.questions.push(Questions { client, waiting, tokens_from: 0, what });
+        }
+        Ok(session)
     }
 
     /// Opens the connections of a workload, if the server has room for it.
-    pub(crate) fn load(&mut self, workload: Workload) -> Result<Load, Failure> {
-        self.announce(&Intent::of(&workload, false))?;
+    pub(super) fn load(&mut self, workload: Workload) -> Result<(), Failure> {
+        self.announce(&workload)?;
+        self.loaded = Some(self.opened(workload)?);
+        Ok(())
+    }
+
+    fn opened(&mut self, workload: Workload) -> Result<Load, Failure> {
+        if workload.both {
+            return self.load_both(workload);
+        }
         let driver = Driver::new(workload);
         let idle = self.connect_idle(workload.idle_connections)?;
+        if workload.threads > 0 {
+            let handle = Some(self.handle()?);
+            return Ok(Load { workload, driver, idle, handle, both: None });
+        }
+        let slab = workload.slabs.then(|| self.slab(&workload)).transpose()?;
+        let options = slab.iter().fold(ConnectOptions::new(), ConnectOptions::lend);
         for lane in 0..workload.connections {
             let handler = LaneHandler { driver: driver.clone(), lane };
-            let client = self.connect(lane, |_| handler)?;
-            driver.borrow_mut().add_lane(client)?;
+            let client = self.connect(lane, &options, |_| handler)?;
+            driver.borrow_mut().add_lane(client, slab.as_ref())?;
         }
-        Ok(Load { workload, driver, idle })
+        Ok(Load { workload, driver, idle, handle: None, both: None })
     }
 
-    /// Drives a load once and returns the activity of both sides.
-    pub(crate) fn measure(
-        &mut self,
-        load: &Load,
-        limits: &Limits,
-    ) -> Result<Vec<Measured>, Failure> {
-        let before = self.server_status()?;
-        let driven = self.drive(load, limits, Rank::alone())?;
-        // A server that does not answer calls does not answer questions.
-        let after = if driven.tally.is_stuck { None } else { self.server_status()? };
-        let server = before.zip(after).map(|(before, after)| until(&before, &after));
-        combine(&load.workload, limits, vec![driven], server)
+    fn slab(&self, workload: &Workload) -> Result<Slab, Failure> {
+        let bytes = workload.shares().iter().map(|share| share.call_bytes).max().unwrap_or(0);
+        let blocks = workload.connections * workload.depth;
+        let layout = SlabLayout::new().block_bytes(bytes).blocks(blocks);
+        let failed = |error| Failure::Measurement(format!("mapping a slab: {error}"));
+        self.engine.slab(layout).map_err(failed)
     }
 
-    /// Drives a load once; the samples are this core's.
-    pub(super) fn drive(
-        &mut self,
-        load: &Load,
-        limits: &Limits,
-        rank: Rank,
-    ) -> Result<Driven, Failure> {
+    /// Drives the load once; the samples are this core's.
+    pub(super) fn drive(&mut self, limits: &Limits, rank: Rank) -> Result<Driven, Failure> {
+        let load = self.loaded.take().ok_or_else(server_lost)?;
+        let driven = self.drive_load(&load, limits, rank);
+        self.loaded = Some(load);
+        driven
+    }
+
+    fn drive_load(&mut self, load: &Load, limits: &Limits, rank: Rank) -> Result<Driven, Failure> {
         // A core that sleeps between two calls would be late for the next.
         if load.workload.rate.is_some() || !limits.ramp.is_zero() {
             self.core.set_idle(IdlePolicy::Busy);
         }
+        if let Some(both) = &load.both {
+            self.begin_reverse(load, both, limits)?;
+        }
         let before = self.own_status();
-        let tally = self.run_loop(&load.driver, limits, rank);
+        let tally = match &load.handle {
+            None => self.run_loop(&load.driver, limits, rank),
+            Some(handle) => self.run_callers(handle, &load.workload, limits, rank),
+        };
         let client = before.until(&self.own_status()).first().copied().unwrap_or_default();
         self.core.set_idle(self.engine.config().idle_policy());
-        Ok(Driven { tally: tally?, client })
+        let tally = tally?;
+        let both = load.both.as_ref();
+        let reverse = both.map_or(Ok(None), |both| self.end_reverse(both, &tally))?;
+        Ok(Driven { tally, client, reverse })
     }
 
     fn run_loop(
@@ -135,10 +185,17 @@ impl<'a> Session<'a> {
         limits: &Limits,
         rank: Rank,
     ) -> Result<Tally, Failure> {
+        let drive = self.drive_at(limits, rank);
+        driver.borrow_mut().start(&drive)?;
+        self.turn_until(|| driver.borrow_mut().turn());
+        driver.borrow_mut().finish()
+    }
+
+    pub(super) fn drive_at(&mut self, limits: &Limits, rank: Rank) -> Drive {
         let clock = Clock::shared();
-        self.core.run_until(|| clock.now().0 >= rank.begin);
+        self.turn_until(|| clock.now().0 >= rank.begin);
         let ticks = |time| clock.from_duration(time);
-        let drive = Drive {
+        Drive {
             begin: clock.now().0,
             ramp: ticks(limits.ramp),
             warmup: ticks(limits.warmup),
@@ -149,68 +206,68 @@ impl<'a> Session<'a> {
             grace: ticks(limits.grace),
             can_be_interrupted: limits.can_be_interrupted,
             core: limits.core_of_all(rank.index, rank.of),
-        };
-        driver.borrow_mut().start(&drive)?;
-        self.core.run_until(|| driver.borrow_mut().turn());
-        driver.borrow_mut().finish()
+        }
     }
 
-    /// Closes the connections of a load and waits until they are gone.
-    pub(crate) fn unload(&mut self, load: Load) {
+    /// Runs turns until `done` returns true: of the server as well, if no other thread does.
+    pub(super) fn turn_until(&mut self, mut done: impl FnMut() -> bool) {
+        let Some((server, _)) = &mut self.beside else {
+            return self.core.run_until(done);
+        };
+        while !done() {
+            self.core.poll_once();
+            server.poll_once();
+        }
+    }
+
+    pub(super) fn unload(&mut self) {
+        let Some(load) = self.loaded.take() else { return };
         let clients: Vec<Client> = load.driver.borrow_mut().close().chain(load.idle).collect();
         clients.iter().for_each(Client::close);
+        load.handle.iter().for_each(ClientHandle::close);
+        let is_up =
+            || clients.iter().any(Client::is_up) || load.handle.iter().any(ClientHandle::is_up);
         let deadline = Instant::now() + CLOSE_TIMEOUT;
-        self.core.run_until(|| !clients.iter().any(Client::is_up) || Instant::now() > deadline);
+        self.turn_until(|| !is_up() || Instant::now() > deadline);
     }
 
     /// Counters are published by one of several turns without work: most of these end before.
     fn own_status(&mut self) -> Status {
         for _ in 0..SETTLING_TURNS {
+            // Not `turn_until`, which sleeps: part of the measured time.
             self.core.poll_once();
+            if let Some((server, _)) = &mut self.beside {
+                server.poll_once();
+            }
         }
-        Status::observe(&self.engine, std::iter::once(self.index))
+        Status::observe(&self.engine, std::iter::once(self.index), |_| ThreadTimes::own())
     }
 
     /// Counters of the cores of each server, if they can be asked. Blocks for a round trip to each.
     pub(super) fn server_status(&mut self) -> Result<Option<Vec<Status>>, Failure> {
-        if !self.callee().is_spinperf() {
-            return Ok(None);
-        }
-        let servers = self.callees.len();
-        let ask = |server| match self.ask(server, STATUS, |_| {})? {
-            Answer::Status(status) => Ok(status),
-            _ => Err(server_lost()),
-        };
-        (0..servers).map(ask).collect::<Result<_, _>>().map(Some)
+        let servers = self.questions.len();
+        let ask = |server| self.question(server, STATUS, |_| {}, Status::decode);
+        (servers > 0).then(|| (0..servers).map(ask).collect()).transpose()
     }
 
     /// Resources that the first server holds. Blocks for a round trip.
     pub(super) fn server_holdings(&mut self) -> Result<Holdings, Failure> {
-        match self.ask(0, HOLDINGS, |_| {})? {
-            Answer::Holdings(holdings) => Ok(holdings),
-            _ => Err(server_lost()),
-        }
+        self.question(0, HOLDINGS, |_| {}, |mut from| Holdings::decode(&mut from))
     }
 
     /// Announces the load to each spinperf server; an error if one has no room for it. Blocks for a
-    /// round trip to each; returns the answer of the first.
-    pub(super) fn announce(&mut self, intent: &Intent) -> Result<Option<Welcome>, Failure> {
-        if !self.callee().is_spinperf() {
-            return Ok(None);
-        }
-        let intent = intent.split(self.callees.len());
+    /// round trip to each; returns the inline sizes of the first.
+    pub(super) fn announce(&mut self, workload: &Workload) -> Result<Option<[usize; 2]>, Failure> {
+        let shares: Vec<Calls> = workload.shares().iter().map(Calls::of).collect();
+        let rejects =
+            |why: &dyn Display| Failure::Measurement(format!("the server rejects it: {why}"));
+        let intent = Intent::of(workload, &shares, self.callees.len());
+        let intent = intent.map_err(|error| rejects(&error))?;
         let mut first = None;
-        for server in 0..self.callees.len() {
-            match self.ask(server, INTENT, |args| intent.encode(args))? {
-                Answer::Welcome(welcome) if welcome.refusal.is_empty() => {
-                    first.get_or_insert(welcome);
-                }
-                Answer::Welcome(Welcome { refusal, .. }) => {
-                    let rejects = format!("the server rejects it: {refusal}");
-                    return Err(Failure::Measurement(rejects));
-                }
-                _ => return Err(server_lost()),
-            }
+        for server in 0..self.questions.len() {
+            let answer = |mut from: Decoder<'_>| Welcome::decode(&mut from).map(Welcome::answer);
+            let answer = self.question(server, INTENT, |args| intent.encode(args), answer)?;
+            first.get_or_insert(answer.map_err(|refusal| rejects(&refusal))?);
         }
         Ok(first)
     }
@@ -219,16 +276,18 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// Not all came within this time; says which are missing.
-    pub(super) fn join(&mut self, join: &Join, patience: Duration) -> Result<u64, Failure> {
+    pub(super) fn join(&mut self, party: &Party, round: u32) -> Result<u64, Failure> {
+        let Party { ref rank, process, patience } = *party;
         let deadline = Instant::now() + patience;
-        let ranks = join.rank.ranks;
+        let ranks = rank.ranks;
+        let join = Join::new(rank, process, round)?;
         // The server may not have noticed yet that the last job of this name has ended.
         let settled = Instant::now() + patience.min(SETTLING);
         loop {
-            let answer = self.ask(0, JOIN, |args| join.encode(args))?;
-            let Answer::Joined(joined) = answer else { return Err(server_lost()) };
+            let asked = Instant::now();
+            let joined = self.question(0, JOIN, |args| join.encode(args), Joined::decode)?;
             let now = Instant::now();
-            if !joined.refusal.is_empty() && now > settled {
+            if !joined.refusal.is_empty() && asked > settled {
                 return Err(Failure::Measurement(joined.refusal));
             }
             if let Some(start_in) = joined.start_in {
@@ -246,31 +305,47 @@ impl<'a> Session<'a> {
                 return Err(Failure::Interrupted(signal));
             }
             let next = Instant::now() + pause(ranks);
-            self.core.run_until(|| Instant::now() > next);
+            self.turn_until(|| Instant::now() > next);
         }
     }
 
-    /// The first server.
-    pub(super) fn callee(&self) -> Callee<'a> {
-        self.callees[0]
-    }
-
-    fn ask(
+    /// Asks one of the servers, and waits for the answer.
+    fn question<T: 'static>(
         &mut self,
         server: usize,
         procedure: Procedure,
         encode: impl Fn(&mut Encoder<'_>),
-    ) -> Result<Answer, Failure> {
-        *self.answer.borrow_mut() = None;
-        let mut spec = CallSpec::new().reply_bytes_max(STATUS_BYTES_MAX);
-        self.questions[server]
-            .call(procedure, Token(u64::from(procedure.0)), &mut spec, encode)
-            .map_err(|refused| Failure::Measurement(format!("asking the server: {refused}")))?;
-        let answer = Rc::clone(&self.answer);
-        self.wait_for(|| answer.borrow().is_some());
-        match self.answer.borrow_mut().take() {
-            Some(Ok(answer)) => Ok(answer),
-            Some(Err(why)) => Err(Failure::Measurement(format!("asking the server: {why}"))),
+        decode: impl FnOnce(Decoder<'_>) -> Result<T, DecodeError> + 'static,
+    ) -> Result<T, Failure> {
+        let questions = self.questions.get(server).cloned().ok_or_else(server_lost)?;
+        let spec = CallSpec::new().reply_bytes_max(STATUS_BYTES_MAX);
+        self.ask(&questions, procedure, spec, encode, decode)
+    }
+
+    pub(super) fn ask<T: 'static>(
+        &mut self,
+        questions: &Questions,
+        procedure: Procedure,
+        mut spec: CallSpec,
+        encode: impl Fn(&mut Encoder<'_>),
+        decode: impl FnOnce(Decoder<'_>) -> Result<T, DecodeError> + 'static,
+    ) -> Result<T, Failure> {
+        let token = Token(questions.tokens_from + u64::from(procedure.0));
+        let answer = Rc::new(OnceCell::new());
+        let place = Rc::clone(&answer);
+        let take = move |reply: Result<Reply<'_>, CallError>| {
+            let decoded = reply
+                .map_err(|error| error.to_string())
+                .and_then(|mut reply| decode(reply.results()).map_err(|error| error.to_string()));
+            // Empty until now.
+            let _ = place.set(decoded);
+        };
+        questions.waiting.0.set(Some((token, Box::new(take))));
+        let called = questions.client.call(procedure, token, &mut spec, encode);
+        called.map_err(|refused| questions.failed(&refused))?;
+        self.wait_for(|| answer.get().is_some());
+        match Rc::into_inner(answer).and_then(OnceCell::into_inner) {
+            Some(answer) => answer.map_err(|why| questions.failed(&why)),
             None => Err(Failure::Measurement(format!(
                 "the server has not answered a query for {} s",
                 ANSWER_TIMEOUT.as_secs()
@@ -278,10 +353,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Runs turns until the server has answered, for a bounded time.
-    pub(super) fn wait_for(&mut self, is_answered: impl Fn() -> bool) {
+    fn wait_for(&mut self, is_answered: impl Fn() -> bool) {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
-        self.core.run_until(|| is_answered() || Instant::now() > deadline);
+        self.turn_until(|| is_answered() || Instant::now() > deadline);
     }
 
     /// Opens connections that stay idle, several at a time: so the steps of one are taken while others wait.
@@ -298,7 +372,8 @@ impl<'a> Session<'a> {
         let mut clients = Vec::with_capacity(count);
         let mut waiting = Vec::with_capacity(CONNECTING_MAX);
         for number in 0..count {
-            let Callee { address, program, version } = self.callees[number % self.callees.len()];
+            let Callee { address, program, version, .. } =
+                self.callees[number % self.callees.len()];
             let client = self
                 .core
                 .connect(address, program, version, |_| IdleHandler(Rc::clone(&failure)))
@@ -319,7 +394,7 @@ impl<'a> Session<'a> {
         failure: &OnceCell<String>,
     ) -> Result<(), Failure> {
         let mut deadline = Instant::now() + ANSWER_TIMEOUT;
-        self.core.run_until(|| {
+        self.turn_until(|| {
             let before = waiting.len();
             waiting.retain(|client| !client.is_up());
             if waiting.len() < before {
@@ -341,15 +416,43 @@ impl<'a> Session<'a> {
     }
 
     /// Connects to one server after the other.
-    fn connect<H: ReplyHandler + 'static>(
+    pub(super) fn connect<H: ReplyHandler + 'static>(
         &mut self,
         number: usize,
+        options: &ConnectOptions,
         make: impl FnOnce(Client) -> H,
     ) -> Result<Client, Failure> {
-        let Callee { address, program, version } = self.callees[number % self.callees.len()];
-        self.core
-            .connect_wait(address, program, version, make, CONNECT_TIMEOUT)
-            .map_err(|error| not_connected(&error))
+        let Callee { address, program, version, .. } = self.callees[number % self.callees.len()];
+        let failed = |error| Failure::Measurement(format!("connecting to {address}: {error}"));
+        if self.beside.is_none() {
+            let core = &mut self.core;
+            return core
+                .connect_wait_with(address, program, version, options, make, CONNECT_TIMEOUT)
+                .map_err(failed);
+        }
+        let client = self.core.connect_with(address, program, version, options, make);
+        let client = client.map_err(failed)?;
+        self.wait_for(|| client.is_up());
+        match client.is_up() {
+            true => Ok(client),
+            false => Err(failed(ConnectError::TimedOut(ANSWER_TIMEOUT))),
+        }
+    }
+
+    /// A connection for threads other than the core's.
+    fn handle(&mut self) -> Result<ClientHandle, Failure> {
+        let Callee { address, program, version, .. } = self.callees[0];
+        let options = ConnectOptions::new();
+        let handle = self
+            .engine
+            .connect(self.index, address, program, version, &options)
+            .map_err(|error| not_connected(&error))?;
+        self.wait_for(|| handle.is_up() || handle.failure().is_some());
+        match (handle.is_up(), handle.failure()) {
+            (true, _) => Ok(handle),
+            (false, Some(error)) => Err(not_connected(&error)),
+            (false, None) => Err(not_connected(&ConnectError::TimedOut(ANSWER_TIMEOUT))),
+        }
     }
 }
 
@@ -357,37 +460,21 @@ fn not_connected(error: &dyn Display) -> Failure {
     Failure::Measurement(format!("connecting: {error}"))
 }
 
-/// The connections of a workload, ready to be driven.
-pub(crate) struct Load {
+pub(super) struct Load {
     pub(super) workload: Workload,
     pub(super) driver: Rc<RefCell<Driver>>,
     pub(super) idle: Vec<Client>,
+    /// The connection of calls from other threads, if these make them.
+    pub(super) handle: Option<ClientHandle>,
+    /// The same connection for calls in reverse.
+    pub(super) both: Option<Questions>,
 }
 
-/// Activity of the cores of all servers between two questions.
-pub(super) fn until(before: &[Status], after: &[Status]) -> Vec<CoreUse> {
-    before.iter().zip(after).flat_map(|(before, after)| before.until(after)).collect()
-}
-
-/// Handles the answers to questions, whose tokens are the procedures asked.
-struct QuestionHandler(AnswerPlace);
+struct QuestionHandler(Waiting);
 
 impl ReplyHandler for QuestionHandler {
     fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
-        let answer = match reply {
-            Ok(mut reply) => decode_answer(token, reply.results()).map_err(|e| e.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
-        *self.0.borrow_mut() = Some(answer);
-    }
-}
-
-fn decode_answer(token: Token, results: Decoder<'_>) -> Result<Answer, DecodeError> {
-    match Procedure(token.0 as u32) {
-        INTENT => Welcome::decode(results).map(Answer::Welcome),
-        HOLDINGS => decode_holdings(results).map(Answer::Holdings),
-        JOIN => Joined::decode(results).map(Answer::Joined),
-        _ => Status::decode(results).map(Answer::Status),
+        self.0.take(token, reply);
     }
 }
 
@@ -419,7 +506,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// those before them make their first call.
 pub(crate) const CONNECTING_MAX: usize = 64;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time in which a server notices that a connection is down.
-const SETTLING: Duration = Duration::from_secs(1);
+/// Time in which a server notices that a connection is down, also if a thread of it is paused meanwhile.
+const SETTLING: Duration = Duration::from_secs(5);
 /// Longer than the default deadline of a call, whose error says more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);

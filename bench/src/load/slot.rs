@@ -8,16 +8,17 @@ use super::workload::{Operation, Share, Workload};
 use crate::failure::Failure;
 use crate::pattern::{Mismatch, Verify, check, fill};
 use spinrpc::{
-    Backpressure, Bulk, CallError, CallSpec, Client, Data, ExposedBulk, ExposedData, Reply, Token,
+    Backpressure, Bulk, CallError, CallSpec, Client, Data, ExposedBulk, ExposedData, Reply, Slab,
+    Token,
 };
 
-/// A call of any operation of a workload.
+#[derive(Default)]
 pub(super) struct Slot {
-    /// One for each operation of the workload.
     parts: Vec<Part>,
-    part: usize,
+    /// Index of the part, which is that of the share in the workload, of the next call.
+    pub(super) part: usize,
     is_prepared: bool,
-    /// Intended start of the call in flight, in ticks. In a closed loop this is the actual start.
+    /// Intended start of the call in flight, in ticks. In a closed loop this is the end of the one before.
     pub(super) started: u64,
     /// Actual start, in an open loop.
     pub(super) sent: u64,
@@ -27,7 +28,6 @@ pub(super) struct Slot {
     pub(super) is_pending: bool,
 }
 
-/// State of a slot for one operation.
 struct Part {
     share: Share,
     verify: Verify,
@@ -38,20 +38,26 @@ struct Part {
     memory: Option<Memory>,
     /// Memory returned by a call is kept for the next.
     keeps_memory: bool,
+    /// A call lends memory, or has data of its own.
+    needs_preparing: bool,
+    /// Source of the memory, if it is not the connection's.
+    slab: Option<Slab>,
     seed: u64,
 }
 
-/// Memory of a read or write.
 enum Memory {
     /// Private memory, which the server cannot write; its bytes are copied to or from the
     /// connection's memory.
     Private(Bulk),
-    /// Memory of the connection, with `shm.bulk = lent`.
+    /// Memory of the connection, with `mem.bulk = lent`.
     Exposed(ExposedBulk),
 }
 
 impl Memory {
-    fn take(client: &Client, bytes: usize) -> Option<Self> {
+    fn take(client: &Client, slab: Option<&Slab>, bytes: usize) -> Option<Self> {
+        if let Some(slab) = slab {
+            return slab.take(bytes).map(Self::Private);
+        }
         let exposed = client.exposed_bulk(bytes).map(Self::Exposed);
         exposed.or_else(|| client.bulk(bytes).map(Self::Private))
     }
@@ -70,41 +76,26 @@ impl Memory {
 }
 
 impl Slot {
-    pub(super) fn new(workload: &Workload, client: &Client) -> Result<Self, Failure> {
+    pub(super) fn new(
+        workload: &Workload,
+        client: &Client,
+        slab: Option<&Slab>,
+    ) -> Result<Self, Failure> {
         let shares = workload.shares();
         // Operations of a mix allocate their memory in turns: there may not be enough for all at
         // once.
         let keeps_memory = shares.len() == 1;
-        let part = |share| Part::new(share, workload.verify, keeps_memory, client);
+        let part = |share| Part::new(share, workload.verify, keeps_memory, client, slab.cloned());
         let parts = shares.into_iter().map(part).collect::<Result<_, _>>()?;
-        Ok(Self {
-            parts,
-            part: 0,
-            is_prepared: false,
-            started: 0,
-            sent: 0,
-            counts: false,
-            is_pending: false,
-        })
-    }
-
-    /// Selects the share of the workload for the next call.
-    #[inline]
-    pub(super) fn choose(&mut self, share: usize) {
-        self.part = share;
-    }
-
-    /// Share of the workload of the current call.
-    #[inline]
-    pub(super) fn share(&self) -> usize {
-        self.part
+        Ok(Self { parts, ..Self::default() })
     }
 
     /// Sets the number of the next call, which seeds its data.
     #[inline]
     pub(super) fn renew(&mut self, seed: u64) {
-        self.parts[self.part].seed = seed;
-        self.is_prepared = false;
+        let part = &mut self.parts[self.part];
+        part.seed = seed;
+        self.is_prepared = !part.needs_preparing;
     }
 
     /// Starts the next call: fills the data to send, if it is verified, and lends memory. A call
@@ -119,7 +110,6 @@ impl Slot {
         part.call(client, token)
     }
 
-    /// Checks a reply and takes its buffers back for the next call.
     #[inline]
     pub(super) fn take_reply(
         &mut self,
@@ -134,45 +124,51 @@ impl Slot {
         let Share { op, call_bytes, reply_bytes, .. } = self.parts[self.part].share;
         Failure::Measurement(format!(
             "a connection has too little memory for one {} call of {call_bytes} bytes with a reply \
-             of {reply_bytes}: lower --size, or raise shm.arena_mib and mem.arena_mib (RDMA \
-             devices: mem.arena_mib and verbs.arena_mib) in the profile",
+             of {reply_bytes}: lower --size, or raise mem.conn_arena_mib and mem.arena_mib in the \
+             profile",
             op.name()
         ))
     }
 }
 
 impl Part {
+    /// Takes the memory of all calls, if it is kept.
     fn new(
         share: Share,
         verify: Verify,
         keeps_memory: bool,
         client: &Client,
+        slab: Option<Slab>,
     ) -> Result<Self, Failure> {
-        let mut part = Self {
-            share,
-            verify,
-            spec: CallSpec::new(),
-            payload: Vec::new(),
-            memory: None,
-            keeps_memory,
-            seed: 0,
-        };
-        match share.op {
+        let Share { op, call_bytes, reply_bytes, .. } = share;
+        let (mut spec, mut payload, mut memory) = (CallSpec::short(), Vec::new(), None);
+        match op {
             Operation::Null => {}
             Operation::Echo => {
-                part.payload = vec![0; share.call_bytes];
-                fill(&mut part.payload, 0, 0);
-                let reply_bytes_max = ECHO_RESULT_BYTES + share.reply_bytes;
-                part.spec = CallSpec::new().reply_bytes_max(reply_bytes_max);
+                payload = vec![0; call_bytes];
+                fill(&mut payload, 0, 0);
+                spec = CallSpec::new().reply_bytes_max(ECHO_RESULT_BYTES + reply_bytes);
             }
             Operation::Read | Operation::Write if !keeps_memory => {}
             Operation::Read | Operation::Write => {
-                let mut memory = bulk(client, share.call_bytes)?;
-                memory.fill(0, &mut part.payload);
-                part.memory = Some(memory);
+                let taken = Memory::take(client, slab.as_ref(), call_bytes);
+                let mut taken = taken.ok_or_else(|| too_little(call_bytes))?;
+                taken.fill(0, &mut payload);
+                memory = Some(taken);
             }
         }
-        Ok(part)
+        let needs_preparing = op.is_bulk() || verify != Verify::Off;
+        Ok(Self {
+            share,
+            verify,
+            spec,
+            payload,
+            memory,
+            keeps_memory,
+            needs_preparing,
+            slab,
+            seed: 0,
+        })
     }
 
     #[inline]
@@ -182,7 +178,7 @@ impl Part {
         }
         match self.share.op {
             Operation::Null => {}
-            Operation::Echo => refresh(&mut self.payload, Check::new(self.verify, self.seed)),
+            Operation::Echo => fill(&mut self.payload, self.seed, 0),
             Operation::Read => match self.take_memory(client)? {
                 Memory::Private(mut bulk) => {
                     bulk.set_len(self.share.call_bytes);
@@ -209,8 +205,8 @@ impl Part {
 
     /// The memory of the last call, or other memory if that was returned to the connection.
     fn take_memory(&mut self, client: &Client) -> Result<Memory, Backpressure> {
-        let bytes = self.share.call_bytes;
-        let other = || Memory::take(client, bytes).ok_or(Backpressure::NoBuffer);
+        let (bytes, slab) = (self.share.call_bytes, self.slab.as_ref());
+        let other = || Memory::take(client, slab, bytes).ok_or(Backpressure::NoBuffer);
         self.memory.take().map_or_else(other, Ok)
     }
 
@@ -309,7 +305,6 @@ impl Part {
         self.check_sent(wrong_at)
     }
 
-    /// Fails if the server found a wrong byte in the data this slot sent.
     fn check_sent(&self, wrong_at: u32) -> Result<(), Failure> {
         if wrong_at == NONE_WRONG {
             return Ok(());
@@ -324,21 +319,11 @@ fn read_offset(seed: u64) -> u64 {
     seed % READ_OFFSETS * READ_STRIDE_BYTES
 }
 
-/// Writes fresh data to the bytes that the receiver verifies.
-fn refresh(bytes: &mut [u8], check: Check) {
-    if check.verify != Verify::Off {
-        fill(bytes, check.seed, 0);
-    }
-}
-
-fn bulk(client: &Client, bytes: usize) -> Result<Memory, Failure> {
-    Memory::take(client, bytes).ok_or_else(|| {
-        Failure::Measurement(format!(
-            "the connection has less than {bytes} bytes left for bulk data: lower --size or \
-             --depth, or raise shm.arena_mib and mem.arena_mib (RDMA devices: mem.arena_mib and \
-             verbs.arena_mib) in the profile"
-        ))
-    })
+fn too_little(bytes: usize) -> Failure {
+    Failure::Measurement(format!(
+        "the connection has less than {bytes} bytes left for bulk data: lower --size or --depth, or \
+         raise mem.conn_arena_mib and mem.arena_mib in the profile"
+    ))
 }
 
 fn call_failed(op: Operation, error: &CallError) -> Failure {

@@ -3,24 +3,29 @@
 
 use super::measurement::CoreUse;
 use super::program::CORES_MAX;
-use crate::env::{Holdings, StealTimes};
+use crate::env::{StealTimes, ThreadTimes};
 use spinrpc::sys::clock::Clock;
 use spinrpc::{DecodeError, Decoder, Encoder, Engine};
+use spinrpc_xdr::{Array, Decode, Encode, Xdr};
 
-/// Counters of a core.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct CoreStatus {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
+struct CoreStatus {
+    /// If it is pinned.
     cpu: u64,
     busy_ticks: u64,
     polls: u64,
     empty_polls: u64,
-    /// Calls made and answered.
     calls: u64,
     credit_stalls: u64,
     queue_full: u64,
     copies: u64,
     /// Time that the hypervisor ran something else instead of the CPU.
     steal_ms: u64,
+    /// Times of its thread; zero if the kernel does not report them.
+    cpu_ns: u64,
+    system_ns: u64,
+    switches: u64,
+    waited_ns: u64,
 }
 
 /// Counters of all cores of a process, and their time.
@@ -32,15 +37,20 @@ pub(super) struct Status {
 }
 
 impl Status {
-    /// Reads these cores of an engine.
-    pub(super) fn observe(engine: &Engine, cores: impl Iterator<Item = usize>) -> Self {
+    /// Reads these cores of an engine, whose threads have these times.
+    pub(super) fn observe(
+        engine: &Engine,
+        cores: impl Iterator<Item = usize>,
+        thread: impl Fn(usize) -> Option<ThreadTimes>,
+    ) -> Self {
         let clock = Clock::shared();
-        let cpus = engine.config().cpus();
+        let config = engine.config();
+        let cpus = if config.pins_cores() { config.cpus() } else { &[] };
         let core = |index: usize| {
             // They are cores of this engine.
             let stats = engine.stats(index).unwrap_or_default();
             CoreStatus {
-                cpu: cpus.get(index).copied().unwrap_or_default() as u64,
+                cpu: cpus.get(index).map_or(UNKNOWN, |cpu| *cpu as u64),
                 busy_ticks: stats.busy_ticks,
                 polls: stats.polls,
                 empty_polls: stats.empty_polls,
@@ -48,15 +58,21 @@ impl Status {
                 credit_stalls: stats.credit_stalls,
                 queue_full: stats.queue_full,
                 copies: stats.copies,
-                steal_ms: 0,
+                ..CoreStatus::default()
             }
         };
         let (ticks, ticks_per_second) = (clock.now().0, clock.ticks_per_second());
-        let mut cores: Vec<_> = cores.take(CORES_MAX).map(core).collect();
+        let indices: Vec<usize> = cores.take(CORES_MAX as usize).collect();
+        let mut cores: Vec<_> = indices.iter().copied().map(core).collect();
         // Last, because it takes long, and a core counts the time to its next turn with work as
         // busy: before `ticks` it would make the core busier than the elapsed time.
         let steal = StealTimes::now();
-        cores.iter_mut().for_each(|core| core.steal_ms = steal.ms(&[core.cpu as usize]) as u64);
+        for (core, index) in cores.iter_mut().zip(indices) {
+            core.steal_ms = known(core.cpu).map_or(0, |cpu| steal.ms(&[cpu as usize]) as u64);
+            let times = thread(index).unwrap_or_default();
+            (core.cpu_ns, core.system_ns) = (times.cpu_ns, times.system_ns);
+            (core.switches, core.waited_ns) = (times.switches, times.waited_ns.unwrap_or(UNKNOWN));
+        }
         Self { ticks, ticks_per_second, cores }
     }
 
@@ -68,79 +84,65 @@ impl Status {
         self.cores.iter().zip(&after.cores).map(of).collect()
     }
 
+    /// The CPU of the only core; `None` if there are several, or it is not pinned.
+    pub(super) fn only_cpu(&self) -> Option<usize> {
+        let [core] = &self.cores[..] else { return None };
+        known(core.cpu).map(|cpu| cpu as usize)
+    }
+
     pub(super) fn encode(&self, results: &mut Encoder<'_>) {
         results.u64(self.ticks);
         results.u64(self.ticks_per_second);
         results.u32(self.cores.len() as u32);
-        for core in &self.cores {
-            core.words().iter().for_each(|word| results.u64(*word));
-        }
+        self.cores.iter().for_each(|core| core.encode(results));
     }
 
     pub(super) fn decode(mut results: Decoder<'_>) -> Result<Self, DecodeError> {
         let (ticks, ticks_per_second) = (results.u64()?, results.u64()?);
-        let count = (results.u32()? as usize).min(CORES_MAX);
-        let cores =
-            (0..count).map(|_| CoreStatus::decode(&mut results)).collect::<Result<_, _>>()?;
-        Ok(Self { ticks, ticks_per_second, cores })
+        let cores = Array::<CoreStatus, CORES_MAX>::decode(&mut results)?;
+        Ok(Self { ticks, ticks_per_second, cores: cores.iter().collect() })
     }
 }
 
+/// Activity of the cores of all servers between two questions.
+pub(super) fn until(before: &[Status], after: &[Status]) -> Vec<CoreUse> {
+    before.iter().zip(after).flat_map(|(before, after)| before.until(after)).collect()
+}
+
 impl CoreStatus {
-    fn words(&self) -> [u64; 9] {
-        [
-            self.cpu,
-            self.busy_ticks,
-            self.polls,
-            self.empty_polls,
-            self.calls,
-            self.credit_stalls,
-            self.queue_full,
-            self.copies,
-            self.steal_ms,
-        ]
-    }
-
-    fn decode(results: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        Ok(Self {
-            cpu: results.u64()?,
-            busy_ticks: results.u64()?,
-            polls: results.u64()?,
-            empty_polls: results.u64()?,
-            calls: results.u64()?,
-            credit_stalls: results.u64()?,
-            queue_full: results.u64()?,
-            copies: results.u64()?,
-            steal_ms: results.u64()?,
-        })
-    }
-
     fn until(&self, after: &Self, ticks: u64, seconds: f64) -> CoreUse {
         let since = |of: fn(&Self) -> u64| of(after).wrapping_sub(of(self));
         let (calls, busy_ticks) = (since(|core| core.calls), since(|core| core.busy_ticks) as f64);
+        let is_counted = self.cpu_ns > 0 && after.cpu_ns >= self.cpu_ns;
+        let percent = |ns: u64| is_counted.then(|| ns as f64 / seconds / 1e7);
+        let cpu_ns = since(|core| core.cpu_ns);
+        let waits = known(self.waited_ns).zip(known(after.waited_ns));
         CoreUse {
-            cpu: Some(after.cpu as usize),
+            cpu: known(after.cpu).map(|cpu| cpu as usize),
             calls,
             calls_per_second: calls as f64 / seconds,
             busy_ticks_per_call: (calls > 0).then(|| busy_ticks / calls as f64),
-            busy_percent: busy_ticks * 100.0 / ticks as f64,
+            busy_percent: Some(busy_ticks * 100.0 / ticks as f64),
             polls: since(|core| core.polls),
             empty_polls: since(|core| core.empty_polls),
             credit_stalls: since(|core| core.credit_stalls),
             queue_full: since(|core| core.queue_full),
             copies: since(|core| core.copies),
             steal_ms: after.steal_ms.saturating_sub(self.steal_ms),
+            cpu_percent: percent(cpu_ns),
+            // In coarser steps than the whole.
+            system_percent: percent(since(|core| core.system_ns).min(cpu_ns)),
+            switches: is_counted.then(|| since(|core| core.switches)),
+            waited_percent: waits.and_then(|(before, after)| percent(after.saturating_sub(before))),
         }
     }
 }
 
-pub(super) fn encode_holdings(holdings: Holdings, results: &mut Encoder<'_>) {
-    results.u64(holdings.resident_bytes);
-    results.u64(holdings.descriptors);
-}
+/// In place of a CPU, and of the time that a thread waited.
+const UNKNOWN: u64 = u64::MAX;
 
-pub(super) fn decode_holdings(mut results: Decoder<'_>) -> Result<Holdings, DecodeError> {
-    Ok(Holdings { resident_bytes: results.u64()?, descriptors: results.u64()? })
+fn known(word: u64) -> Option<u64> {
+    Some(word).filter(|word| *word != UNKNOWN)
 }
 
 #[cfg(test)]
@@ -161,8 +163,48 @@ mod tests {
         let after = status(3000, vec![core(110, 1500), core(0, 0)]);
         let used = before.until(&after);
         assert_eq!((used[0].cpu, used[0].calls, used[0].calls_per_second), (Some(5), 100, 50.0));
-        assert_eq!((used[0].busy_ticks_per_call, used[0].busy_percent), (Some(10.0), 50.0));
+        assert_eq!((used[0].busy_ticks_per_call, used[0].busy_percent), (Some(10.0), Some(50.0)));
         assert_eq!((used[0].steal_ms, used[1].steal_ms), (100, 0));
         assert_eq!(used[1].busy_ticks_per_call, None);
+        assert_eq!(used[0].cpu_percent, None);
+    }
+
+    /// A core of an engine that does not pin it: no CPU to compare with, to count the steal time of, or to pin to.
+    #[test]
+    fn a_core_that_is_not_pinned_has_no_cpu() {
+        let mut raw = spinrpc::config::RawConfig::default();
+        raw.cores.list = spinrpc::config::CoreList::Any;
+        let engine = Engine::new(raw.validate().unwrap()).unwrap();
+        let status = Status::observe(&engine, std::iter::once(0), |_| None);
+        assert_eq!(status.only_cpu(), None);
+        let mut room = [0; 512];
+        let mut to = Encoder::new(&mut room, &[]);
+        status.encode(&mut to);
+        let bytes = to.finish().stream_bytes;
+        let read = Status::decode(Decoder::plain(&room[..bytes])).unwrap();
+        assert_eq!((read.until(&read)[0].cpu, read), (None, status));
+    }
+
+    /// Sleep for most of two seconds. Expect the time on the CPU, of which turns with work are a part, and nothing from
+    /// a thread that is not counted.
+    #[test]
+    fn a_core_uses_its_cpu_for_more_than_turns_with_work() {
+        let at = |ticks, ms: u64, system_ms: u64, switches| {
+            let core = CoreStatus {
+                busy_ticks: ticks / 1000,
+                cpu_ns: ms * 1_000_000,
+                system_ns: system_ms * 1_000_000,
+                waited_ns: switches * 1_000_000,
+                switches,
+                ..CoreStatus::default()
+            };
+            Status { ticks, ticks_per_second: 1000, cores: vec![core] }
+        };
+        let used = at(1000, 50, 10, 100).until(&at(3000, 250, 90, 1100));
+        assert_eq!((used[0].cpu_percent, used[0].system_percent), (Some(10.0), Some(4.0)));
+        assert_eq!((used[0].switches, used[0].busy_percent), (Some(1000), Some(0.1)));
+        assert_eq!(used[0].waited_percent, Some(50.0));
+        let unknown = at(1000, 0, 0, 0).until(&at(3000, 250, 90, 1100));
+        assert_eq!((unknown[0].cpu_percent, unknown[0].switches), (None, None));
     }
 }

@@ -4,12 +4,12 @@
 use super::measurement::Arrivals;
 use crate::floor::Probe;
 use crate::pattern::Verify;
-use crate::units::{show_count, show_size};
+use crate::units::{joined, show_count, show_size};
 use serde::{Deserialize, Serialize};
+use spinrpc_xdr::Xdr;
 use std::time::Duration;
 
-/// Operation of the calls of a workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Operation {
     /// No arguments and no results.
@@ -23,7 +23,6 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -33,19 +32,12 @@ impl Operation {
         }
     }
 
-    /// Number of its procedure.
-    pub(super) fn to_wire(self) -> u32 {
-        self as u32
-    }
-
-    /// The operation with this number, if there is one.
-    pub(super) fn from_wire(number: u32) -> Option<Self> {
-        let all = [Self::Null, Self::Echo, Self::Read, Self::Write];
-        all.into_iter().find(|op| op.to_wire() == number)
+    /// Returns whether its data is beside the message.
+    pub(crate) fn is_bulk(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
     }
 }
 
-/// Load model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
@@ -64,22 +56,17 @@ pub(crate) enum Mode {
     Soak,
 }
 
-/// Rate of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rate {
-    /// Total of all cores and connections, and of all ranks.
     pub(crate) per_second: u64,
     pub(crate) arrivals: Arrivals,
-    /// Number of calls of a core that start at the same time; absent for one.
     #[serde(default)]
     pub(crate) burst: Option<u32>,
 }
 
-/// One operation of a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Share {
     pub(crate) op: Operation,
-    /// Weight among all shares.
     pub(crate) weight: u32,
     pub(crate) call_bytes: usize,
     pub(crate) reply_bytes: usize,
@@ -129,14 +116,12 @@ impl Share {
 pub(crate) struct Mix([Option<Share>; SHARES]);
 
 impl Mix {
-    /// A mix of these shares, of which there are at most [`SHARES`].
     pub(crate) fn new(shares: &[Share]) -> Self {
         let mut mix = Self::default();
         mix.0.iter_mut().zip(shares).for_each(|(place, share)| *place = Some(*share));
         mix
     }
 
-    /// The shares of the mix.
     pub(crate) fn shares(&self) -> impl Iterator<Item = Share> + use<> {
         self.0.into_iter().flatten()
     }
@@ -163,37 +148,43 @@ impl<'de> Deserialize<'de> for Mix {
     }
 }
 
-/// Load of a client on a server.
+/// `bench/schema` describes the fields, as it does those of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Workload {
-    /// Load model: pingpong, closed or open.
     pub(crate) mode: Mode,
-    /// Operation of each call; for a mix, that of its first share.
     pub(crate) op: Operation,
-    /// Rate of an open loop.
     pub(crate) rate: Option<Rate>,
-    /// Operations in turn, if there are several.
     pub(crate) mix: Mix,
-    /// This is one operation's part of a mix.
     pub(crate) of_mix: bool,
     /// Seed of random choices: the next operation of a mix, Poisson arrivals.
     pub(crate) seed: u64,
-    /// Payload of a call; for a read, the requested bytes.
     pub(crate) call_bytes: usize,
-    /// Payload of the reply to an echo.
     pub(crate) reply_bytes: usize,
-    /// Calls in flight on each busy connection.
     pub(crate) depth: usize,
     /// Busy connections of each client core.
     pub(crate) connections: usize,
-    /// Client cores.
     pub(crate) cores: usize,
-    /// Idle connections of each client core.
     pub(crate) idle_connections: usize,
-    /// Part of each payload that is verified.
     pub(crate) verify: Verify,
     /// The server calls, over the connections of the client.
     pub(crate) reverse: bool,
+    pub(crate) both: bool,
+    pub(crate) threads: usize,
+    pub(crate) slabs: bool,
+    pub(crate) ends: Ends,
+}
+
+/// Threads that poll the two ends of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ends {
+    /// A core each.
+    #[default]
+    Apart,
+    /// One thread polls both, so that callers have the other CPU.
+    OneCpu,
+    /// A core each, which sleeps when there is no work.
+    Sleeping,
 }
 
 impl Workload {
@@ -214,31 +205,42 @@ impl Workload {
             idle_connections: 0,
             verify: Verify::Off,
             reverse: false,
+            both: false,
+            threads: 0,
+            slabs: false,
+            ends: Ends::Apart,
         }
     }
 
-    /// The same workload, called by the server.
     pub(crate) fn in_reverse(self) -> Self {
         Self { reverse: true, ..self }
     }
 
-    /// The same workload with `depth` calls in flight.
     pub(crate) fn at_depth(self, depth: usize) -> Self {
         let mode = if depth == 1 { Mode::PingPong } else { Mode::Closed };
         Self { mode, depth, ..self }
     }
 
-    /// The same workload with `verify` checking the data.
     pub(crate) fn verified(self, verify: Verify) -> Self {
         Self { verify, ..self }
     }
 
-    /// The same workload with additional `idle_connections`.
+    pub(crate) fn in_slabs(self) -> Self {
+        Self { slabs: true, ..self }
+    }
+
+    pub(crate) fn between(self, ends: Ends) -> Self {
+        Self { ends, ..self }
+    }
+
+    pub(crate) fn by_threads(self, threads: usize) -> Self {
+        Self { threads, ..self }
+    }
+
     pub(crate) fn with_idle(self, idle_connections: usize) -> Self {
         Self { idle_connections, ..self }
     }
 
-    /// The same workload as an open loop.
     pub(crate) fn at_rate(self, rate: Rate) -> Self {
         Self { mode: Mode::Open, rate: Some(rate), ..self }
     }
@@ -252,13 +254,11 @@ impl Workload {
         }
     }
 
-    /// The part of the mix with this share.
     pub(crate) fn part(&self, share: Share) -> Self {
         let Share { op, call_bytes, reply_bytes, .. } = share;
         Self { op, call_bytes, reply_bytes, mix: Mix::default(), of_mix: true, ..*self }
     }
 
-    /// Payload of one call of an operation in both directions, in bytes.
     pub(crate) fn payload_bytes(&self) -> usize {
         let [share] = *self.shares() else { return 0 };
         share.payload_bytes()
@@ -268,6 +268,12 @@ impl Workload {
     pub(crate) fn probes(&self) -> Vec<Probe> {
         let [share] = *self.shares() else { return Vec::new() };
         let (call_bytes, reply_bytes) = share.message_bytes();
+        match (self.ends, self.depth * self.threads) {
+            (Ends::Apart, _) => {}
+            (Ends::OneCpu, 1) => return vec![Probe::CacheLine],
+            (Ends::Sleeping, 1) => return vec![Probe::EventfdPingPong],
+            _ => return Vec::new(),
+        }
         match (self.op, self.depth * self.connections) {
             (Operation::Null | Operation::Echo, 1) => {
                 vec![Probe::CacheLine, Probe::RingRoundTrip { call_bytes, reply_bytes }]
@@ -283,59 +289,65 @@ impl Workload {
 
     /// A few words for a table: `echo 64 B, depth 32, verify full`.
     pub(crate) fn name(&self) -> String {
-        let mut name = if self.reverse { "reverse ".to_owned() } else { String::new() };
-        let shares: Vec<String> = self.shares().iter().map(Share::name).collect();
-        name += &shares.join(" + ");
-        if self.of_mix {
-            name += ", of the mix";
+        let reverse = if self.reverse { "reverse " } else { "" };
+        let several = |count: usize, what: &str| (count > 1).then(|| format!("{count} {what}"));
+        let parts = [
+            Some(format!("{reverse}{}", joined(self.shares().iter().map(Share::name), " + "))),
+            self.of_mix.then(|| "of the mix".to_owned()),
+            self.load_name(),
+            match self.threads {
+                0 => None,
+                1 => Some("by a handle".to_owned()),
+                threads => Some(format!("by handles of {threads} threads")),
+            },
+            match self.ends {
+                Ends::Apart => None,
+                Ends::OneCpu => Some("ends on one CPU".to_owned()),
+                Ends::Sleeping => Some("cores sleep".to_owned()),
+            },
+            self.slabs.then(|| "slabs".to_owned()),
+            several(self.cores, "cores"),
+            several(self.connections, "conns"),
+            (self.idle_connections > 0).then(|| format!("{} idle", self.idle_connections)),
+            match self.verify {
+                Verify::Off => None,
+                Verify::Touch => Some("verify touch".to_owned()),
+                Verify::Full => Some("verify full".to_owned()),
+            },
+        ];
+        joined(parts.into_iter().flatten(), ", ")
+    }
+
+    fn load_name(&self) -> Option<String> {
+        let Some(rate) = self.rate else {
+            return (self.depth > 1).then(|| format!("depth {}", self.depth));
+        };
+        let mut name = show_count(rate.per_second as f64) + "/s";
+        if rate.arrivals == Arrivals::Poisson {
+            name += " poisson";
         }
-        match (self.rate, self.depth) {
-            (Some(rate), depth) => {
-                let per_second = show_count(rate.per_second as f64);
-                let poisson = if rate.arrivals == Arrivals::Poisson { " poisson" } else { "" };
-                name += &format!(", {per_second}/s{poisson}");
-                if let Some(burst) = rate.burst {
-                    name += &format!(" in bursts of {burst}");
-                }
-                if depth != IN_FLIGHT_MAX {
-                    name += &format!(", at most {depth} in flight");
-                }
-            }
-            (None, 1) => {}
-            (None, depth) => name += &format!(", depth {depth}"),
+        if let Some(burst) = rate.burst {
+            name += &format!(" in bursts of {burst}");
         }
-        if self.cores > 1 {
-            name += &format!(", {} cores", self.cores);
+        if self.depth != IN_FLIGHT_MAX {
+            name += &format!(", at most {} in flight", self.depth);
         }
-        if self.connections > 1 {
-            name += &format!(", {} conns", self.connections);
-        }
-        if self.idle_connections > 0 {
-            name += &format!(", {} idle", self.idle_connections);
-        }
-        match self.verify {
-            Verify::Off => name,
-            Verify::Touch => name + ", verify touch",
-            Verify::Full => name + ", verify full",
-        }
+        Some(name)
     }
 }
 
-/// Start and end conditions of a repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Time in which the load grows to its full rate.
     pub(crate) ramp: Duration,
     /// Unmeasured time after it.
     pub(crate) warmup: Duration,
-    /// Measured time.
     pub(crate) duration: Duration,
     /// Unmeasured time at the end, under the same load.
     pub(crate) cooldown: Duration,
     /// Maximum wait for measured calls in flight when no more start. Calls without a reply by then
     /// are lost.
     pub(crate) grace: Duration,
-    /// SIGINT and SIGTERM end it early.
     pub(crate) can_be_interrupted: bool,
     /// Ends the repeat early after this many measured calls of each core.
     pub(crate) calls: Option<u64>,
@@ -389,7 +401,6 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Maximum number of open-loop calls in flight on a connection, unless `--in-flight-max` says
 /// otherwise.
 pub(crate) const IN_FLIGHT_MAX: usize = 64;
-/// Shares of a mix.
 pub(crate) const SHARES: usize = 8;
 const TRANSPORT_BYTES: usize = 28;
 const CALL_BYTES: usize = 40;

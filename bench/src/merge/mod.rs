@@ -11,15 +11,15 @@ use crate::failure::Failure;
 use crate::output::{OutputArgs, Outputs};
 use crate::ranks::{RANKS_MAX, Rank};
 use crate::report::{Report, Row};
+use crate::units::{grouped, joined, show_value};
 use clap::Args;
 use part::{Part, PartRow};
 use serde_json::Value;
 use std::path::PathBuf;
 use sum::{Sum, Summand};
 
-/// Options of `spinperf merge`.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = include_str!("../help/merge.txt").trim_ascii_end())]
 pub(crate) struct MergeArgs {
     /// Reports written by `spinperf run --json`
     #[arg(required = true, value_name = "REPORT")]
@@ -32,7 +32,6 @@ pub(crate) struct MergeArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// Merges the reports, and delivers the result like that of a run.
 pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
     args.output.check_files(None)?;
     let read = args.reports.iter().map(|path| Part::read(path));
@@ -62,6 +61,8 @@ struct Merged {
 fn merged(parts: &[Part]) -> Result<Merged, Failure> {
     let first = parts.first().ok_or_else(|| Failure::Usage("no report to merge".to_owned()))?;
     let mut report = Report::new(first.environment.clone());
+    let ids: Vec<String> = parts.iter().flat_map(|part| part.ids.clone()).collect();
+    report.ids = ids;
     report.mode = first.mode;
     report.interrupted = parts.iter().any(|part| part.interrupted);
     for part in parts {
@@ -71,7 +72,8 @@ fn merged(parts: &[Part]) -> Result<Merged, Failure> {
     }
     report.notes.push(format!("{MERGED}, of {} reports: {}", parts.len(), machines(parts)));
     let mut doubts = rank_doubts(parts)?;
-    let mut common_percent = Some(100.0_f64);
+    check_distinct(parts)?;
+    let mut common_percent = 100.0_f64;
     for row in &first.rows {
         let matching: Vec<_> = parts.iter().map(|part| part.row_like(row)).collect();
         let lacking = parts.iter().zip(&matching).find(|(_, row)| row.is_none());
@@ -85,16 +87,17 @@ fn merged(parts: &[Part]) -> Result<Merged, Failure> {
             report.notes.push(format!("{}: only the repeats that all reports have", row.name));
         }
         let sum = sum_of(parts, &rows)?;
-        common_percent = common_percent.zip(sum.common_percent).map(|(one, other)| one.min(other));
+        common_percent = common_percent.min(sum.common_percent);
         report.rows.push(Row::new(row.workload, sum.repeats));
     }
     if report.rows.is_empty() {
         return Err(Failure::Usage("no workload is in all of the reports".to_owned()));
     }
     let common = common_note(common_percent);
-    match common_percent {
-        Some(percent) if percent < COMMON_LEAST => doubts.push(common),
-        _ => report.notes.push(common),
+    if common_percent < COMMON_LEAST {
+        doubts.push(common)
+    } else {
+        report.notes.push(common)
     }
     report.notes.extend(doubts.iter().cloned());
     report.notes.extend(differences(parts));
@@ -103,17 +106,30 @@ fn merged(parts: &[Part]) -> Result<Merged, Failure> {
     Ok(Merged { report, doubts })
 }
 
+/// Rejects two reports of which one has a measurement of the other.
+fn check_distinct(parts: &[Part]) -> Result<(), Failure> {
+    for (at, part) in parts.iter().enumerate() {
+        if let Some(other) = parts.iter().take(at).find(|other| other.overlaps(part)) {
+            return Err(Failure::Usage(format!(
+                "{} and {} contain the same measurement, whose calls would count twice: name each report once",
+                other.source, part.source
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Adds up the repeats of a workload; `rows` are those of `parts`, in order.
-fn sum_of(parts: &[Part], rows: &[&PartRow]) -> Result<Sum, Failure> {
+fn sum_of<'a>(parts: &'a [Part], rows: &[&'a PartRow]) -> Result<Sum, Failure> {
     let repeats = rows.iter().map(|row| row.repeats.len()).min().unwrap_or(0);
-    let mut sum = Sum { repeats: Vec::new(), common_percent: Some(100.0) };
+    let mut sum = Sum { repeats: Vec::new(), common_percent: 100.0 };
     for repeat in 0..repeats {
-        let of = |(part, row): (&Part, &&PartRow)| Summand {
-            source: part.source.clone(),
-            repeat: row.repeats[repeat].clone(),
-            never_sent: row.repeats[repeat].never_sent,
+        let of = |(part, row): (&'a Part, &&'a PartRow)| Summand {
+            source: &part.source,
+            repeat: &row.repeats[repeat],
+            never_sent: row.never_sent[repeat],
         };
-        let summands: Vec<Summand> = parts.iter().zip(rows).map(of).collect();
+        let summands: Vec<Summand<'_>> = parts.iter().zip(rows).map(of).collect();
         sum.add(&summands)?;
     }
     Ok(sum)
@@ -139,32 +155,25 @@ fn rank_doubts(parts: &[Part]) -> Result<Vec<String>, Failure> {
     let jobs = grouped(parts.iter().map(|part| (job(part), part.source.clone())));
     if jobs.len() > 1 {
         let shown = jobs.iter().map(|(job, of)| format!("{job} ({})", of.join(", ")));
-        let shown: Vec<String> = shown.collect();
-        return Ok(vec![format!("MIXED: the reports are of several jobs: {}", shown.join("; "))]);
+        let shown = joined(shown, "; ");
+        return Ok(vec![format!("MIXED: the reports are of several jobs: {shown}")]);
     }
     let Some((_, first)) = known().next() else { return Ok(Vec::new()) };
     let has = |rank: u32| known().any(|(_, one)| one.rank == rank);
     let missing = (0..first.ranks.min(RANKS_MAX)).filter(|rank| !has(*rank));
-    let missing: Vec<String> = missing.map(|rank| rank.to_string()).collect();
-    Ok(match missing.is_empty() {
-        true => Vec::new(),
-        false => {
-            let missing = missing.join(", ");
-            vec![format!("MISSING: the reports of ranks {missing} of {}", first.ranks)]
-        }
+    Ok(match &*joined(missing, ", ") {
+        "" => Vec::new(),
+        missing => vec![format!("MISSING: the reports of ranks {missing} of {}", first.ranks)],
     })
 }
 
-fn common_note(common_percent: Option<f64>) -> String {
-    match common_percent {
-        None => "a report does not tell when it measured: whether all measured at the same time, \
-                 and their rates may be added up, is unknown"
-            .to_owned(),
-        Some(percent) if percent < COMMON_LEAST => format!(
+fn common_note(percent: f64) -> String {
+    match percent < COMMON_LEAST {
+        true => format!(
             "ONLY {percent:.1} % of the measured time is common to all reports: the sum of the \
              rates is more than the server did at any time"
         ),
-        Some(percent) => format!(
+        false => format!(
             "at least {percent:.1} % of the measured time of each repeat is common to all reports, \
              by the clocks of their hosts; a rate is the sum of the rates of all clients"
         ),
@@ -181,12 +190,10 @@ fn machines(parts: &[Part]) -> String {
         1 => format!("{host} (1 report)"),
         count => format!("{host} ({count} reports)"),
     });
-    let shown: Vec<String> = shown.collect();
     let plural = if groups.len() == 1 { "machine" } else { "machines" };
-    format!("{} {plural}: {}", groups.len(), shown.join(", "))
+    format!("{} {plural}: {}", groups.len(), joined(shown, ", "))
 }
 
-/// A note for each fact of the environment that is not the same everywhere.
 fn differences(parts: &[Part]) -> Vec<String> {
     let environments: Vec<Value> = parts
         .iter()
@@ -195,67 +202,25 @@ fn differences(parts: &[Part]) -> Vec<String> {
     let keys =
         environments.first().and_then(Value::as_object).into_iter().flat_map(|map| map.keys());
     let differs = |key: &String| {
-        if OF_EACH_PROCESS.contains(&key.as_str()) {
+        if OF_EACH_PROCESS.contains(&format!(" {key} ")) {
             return None;
         }
         let values = environments.iter().zip(parts);
-        let values = values.map(|(one, part)| (shown(&one[key]), part.source.clone()));
+        let values =
+            values.map(|(one, part)| (show_value(&one[key], "unknown"), part.source.clone()));
         let groups = grouped(values);
-        let value =
-            |(value, sources): &(String, Vec<String>)| format!("{value} ({})", sources.join(", "));
-        (groups.len() > 1).then(|| {
-            let values: Vec<String> = groups.iter().map(value).collect();
-            format!("DIFFERS: {key}: {}", values.join("; "))
-        })
+        let shown = groups.iter().map(|(value, of)| format!("{value} ({})", of.join(", ")));
+        (groups.len() > 1).then(|| format!("DIFFERS: {key}: {}", joined(shown, "; ")))
     };
     keys.filter_map(differs).collect()
-}
-
-fn shown(value: &Value) -> String {
-    match value {
-        Value::Null => "unknown".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
-/// The values that occur, each with its sources, in order of appearance.
-fn grouped(values: impl Iterator<Item = (String, String)>) -> Vec<(String, Vec<String>)> {
-    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
-    for (value, source) in values {
-        match groups.iter_mut().find(|(known, _)| *known == value) {
-            Some((_, sources)) => sources.push(source),
-            None => groups.push((value, vec![source])),
-        }
-    }
-    groups
 }
 
 const MERGED: &str = "MERGED: histograms and calls are added up, never percentiles averaged";
 /// Minimum common part of the measured time for rates to add up.
 const COMMON_LEAST: f64 = 95.0;
 /// Facts that differ between any two processes. Machines have a note of their own.
-const OF_EACH_PROCESS: &[&str] = &[
-    "host_name",
-    "started_unix_s",
-    "cores",
-    "core_nodes",
-    "load_average",
-    "steal_ms_before",
-    "doctor",
-];
-const EXAMPLES: &str = "\
-Examples:
-  spinperf merge out.rank*.json
-  spinperf merge left.json right.json --json both.json --report both.html
-  spinperf merge out.rank*.json --baseline yesterday.json --fail-if \"p99.99>+20%\"
-
-Calls, rates and histograms are summed, repeat by repeat; percentiles are those of the sum. Reports of
-other times are an error: their rates do not add up. Notes say what differs between the reports.
-
-Exit codes: 0 success, 1 calls never answered, no call completed, ranks are missing, the reports are of
-several jobs or measured at the same time for less than 95 % (all three after the report is written, and
-0 with --force), are of different times, or a --fail-if is met, 2 usage error or invalid file";
+const OF_EACH_PROCESS: &str =
+    " host_name started_unix_s cores core_nodes load_average steal_ms_before doctor ";
 
 #[cfg(test)]
 mod tests {
@@ -327,6 +292,20 @@ mod tests {
         assert_eq!(error, "a and b are both of rank 1");
     }
 
+    /// Merge a report with itself, and with a sum that contains it. Expect refusals.
+    #[test]
+    fn a_measurement_counts_once() {
+        let [a, b] =
+            [("a", 5.0), ("b", 5.01)].map(|(name, start)| part(name, "6.1", start, &[100]));
+        let sum = merged(&[a.clone(), b.clone()]).unwrap().report;
+        assert_eq!(sum.ids, [a.ids.clone(), b.ids.clone()].concat());
+        let sum = Part::of("sum", serde_json::to_value(&sum).unwrap()).unwrap();
+        for twice in [[&a, &a], [&a, &sum]] {
+            let refused = merged(&twice.map(Part::clone)).unwrap_err();
+            assert!(matches!(refused, Failure::Usage(_)), "{refused}");
+        }
+    }
+
     /// Two mixes, of which the second fell behind. Expect a sum, and the calls that were never sent
     /// only where they belong.
     #[test]
@@ -354,7 +333,7 @@ mod tests {
             Part::of("a", report).unwrap()
         };
         let parts = [of(5.0), of(5.01)];
-        let never_sent = |row: &PartRow| row.repeats[0].never_sent;
+        let never_sent = |row: &PartRow| row.never_sent[0];
         assert_eq!(parts[0].rows.iter().map(never_sent).collect::<Vec<_>>(), [0, 0, 9, 9]);
         let rows = merged(&parts).unwrap().report.rows;
         let known: Vec<bool> =

@@ -1,32 +1,27 @@
 //! Adds up one repeat of a workload over all reports.
 
-use super::part::{PartOpen, PartRepeat};
 use crate::failure::Failure;
 use crate::latency::LatencySummary;
-use crate::load::{CoreUse, CutShort, Interval, Measurement, OpenLoop, REFUSED, Samples};
+use crate::load::{CoreUse, CutShort, Interval, Measurement, OpenLoop, Samples};
 use crate::report::Repeat;
 
-/// The repeats of a workload, added up.
 pub(super) struct Sum {
     pub(super) repeats: Vec<Repeat>,
-    /// Smallest part of a measured time that is common to all reports; `None` if a report does not
-    /// tell its times.
-    pub(super) common_percent: Option<f64>,
+    /// Smallest part of a measured time that is common to all reports.
+    pub(super) common_percent: f64,
 }
 
-/// A repeat of one report.
-pub(super) struct Summand {
-    pub(super) source: String,
-    pub(super) repeat: PartRepeat,
+pub(super) struct Summand<'a> {
+    pub(super) source: &'a str,
+    pub(super) repeat: &'a Measurement,
     /// Calls that were never sent, which rank as slower than all others.
     pub(super) never_sent: u64,
 }
 
-impl Summand {
-    /// Start and end of the measured time, in seconds since 1970.
-    fn span(&self) -> Option<[f64; 2]> {
-        let start = self.repeat.start_unix_s.filter(|start| *start > 0.0)?;
-        Some([start, start + self.repeat.elapsed_s])
+impl Summand<'_> {
+    fn span(&self) -> [f64; 2] {
+        let start = self.repeat.start_unix_s;
+        [start, start + self.repeat.elapsed_s]
     }
 }
 
@@ -35,29 +30,22 @@ impl Sum {
     ///
     /// # Errors
     /// The reports are of different times.
-    pub(super) fn add(&mut self, summands: &[Summand]) -> Result<(), Failure> {
-        let spans: Option<Vec<[f64; 2]>> = summands.iter().map(Summand::span).collect();
+    pub(super) fn add(&mut self, summands: &[Summand<'_>]) -> Result<(), Failure> {
+        let spans: Vec<[f64; 2]> = summands.iter().map(Summand::span).collect();
         let longest = summands.iter().map(|one| one.repeat.elapsed_s).fold(0.0, f64::max);
-        let (mut start_unix_s, mut elapsed_s) = (0.0, longest);
-        self.common_percent = match spans {
-            None => None,
-            Some(spans) => {
-                let common_s = common_s(summands, &spans)?;
-                start_unix_s = spans.iter().map(|span| span[0]).fold(f64::INFINITY, f64::min);
-                elapsed_s = spans.iter().map(|span| span[1]).fold(0.0, f64::max) - start_unix_s;
-                let percent = common_s * 100.0 / longest.max(f64::MIN_POSITIVE);
-                self.common_percent.map(|least| least.min(percent))
-            }
-        };
+        let common_s = common_s(summands, &spans)?;
+        let start_unix_s = spans.iter().map(|span| span[0]).fold(f64::INFINITY, f64::min);
+        let elapsed_s = spans.iter().map(|span| span[1]).fold(0.0, f64::max) - start_unix_s;
+        let percent = common_s * 100.0 / longest.max(f64::MIN_POSITIVE);
+        self.common_percent = self.common_percent.min(percent);
         let measurement = measurement(summands, start_unix_s, elapsed_s)?;
         self.repeats.push(Repeat::new(measurement, Vec::new()));
         Ok(())
     }
 }
 
-/// Seconds that all measured.
-fn common_s(summands: &[Summand], spans: &[[f64; 2]]) -> Result<f64, Failure> {
-    let named = || summands.iter().zip(spans).map(|(one, span)| (&one.source, span));
+fn common_s(summands: &[Summand<'_>], spans: &[[f64; 2]]) -> Result<f64, Failure> {
+    let named = || summands.iter().zip(spans).map(|(one, span)| (one.source, span));
     let last = named().max_by(|one, other| one.1[0].total_cmp(&other.1[0]));
     let first = named().min_by(|one, other| one.1[1].total_cmp(&other.1[1]));
     let (Some((last, began)), Some((first, ended))) = (last, first) else { return Ok(0.0) };
@@ -73,19 +61,19 @@ fn common_s(summands: &[Summand], spans: &[[f64; 2]]) -> Result<f64, Failure> {
 }
 
 fn measurement(
-    summands: &[Summand],
+    summands: &[Summand<'_>],
     start_unix_s: f64,
     elapsed_s: f64,
 ) -> Result<Measurement, Failure> {
-    let repeats = || summands.iter().map(|one| &one.repeat);
+    let repeats = || summands.iter().map(|one| one.repeat);
     let (calls, lost) = (repeats().map(|r| r.calls).sum(), repeats().map(|r| r.lost).sum());
     let never_sent: u64 = summands.iter().map(|one| one.never_sent).sum();
     let mut latency = crate::load::nanoseconds()?;
-    for samples in repeats().filter_map(|repeat| repeat.samples.as_ref()) {
-        let added = latency.add(samples);
+    for repeat in repeats() {
+        let added = latency.add(&repeat.samples.latency);
         added.map_err(|error| Failure::Measurement(format!("adding histograms: {error}")))?;
     }
-    let is_refused = repeats().any(|one| one.samples.is_none() && one.calls > 0);
+    let is_refused = repeats().any(|one| one.samples.latency.is_empty() && one.calls > 0);
     if is_refused {
         latency.reset();
     }
@@ -102,11 +90,11 @@ fn measurement(
         start_unix_s,
         carried_in_ns: repeats().map(|one| one.carried_in_ns).fold(0.0, f64::max),
         latency: match is_refused {
-            true => LatencySummary::refused(calls),
+            true => LatencySummary { missing: lost + never_sent, ..LatencySummary::refused(calls) },
             false => LatencySummary::of(&latency, 1.0, lost + never_sent),
         },
         service: None,
-        open: open_loop(&repeats().filter_map(|one| one.open.as_ref()).collect::<Vec<_>>()),
+        open: open_loop(&repeats().filter_map(|one| one.open).collect::<Vec<_>>()),
         client: CoreUse::sum(&client_cores),
         client_cores,
         server: seen.and_then(|one| one.server),
@@ -117,25 +105,12 @@ fn measurement(
 }
 
 /// The sum of the known values; NaN if there are none.
-fn total(values: impl Iterator<Item = Option<f64>>) -> f64 {
-    let known: Vec<f64> = values.flatten().collect();
-    if known.is_empty() { f64::NAN } else { known.iter().sum() }
+fn total(values: impl Iterator<Item = f64>) -> f64 {
+    values.filter(|value| !value.is_nan()).reduce(|sum, value| sum + value).unwrap_or(f64::NAN)
 }
 
-fn open_loop(loops: &[&PartOpen]) -> Option<OpenLoop> {
-    let first = loops.first()?;
-    let sum = |of: fn(&PartOpen) -> u64| loops.iter().map(|one| of(one)).sum::<u64>();
-    let intended = sum(|one| one.intended);
-    let kept: f64 = loops.iter().map(|one| one.adherence_percent * one.intended as f64).sum();
-    Some(OpenLoop {
-        target_per_second: loops.iter().map(|one| one.target_per_second).sum(),
-        achieved_per_second: total(loops.iter().map(|one| one.achieved_per_second)),
-        intended,
-        adherence_percent: if intended == 0 { 100.0 } else { kept / intended as f64 },
-        late: sum(|one| one.late),
-        overran: sum(|one| one.overran),
-        never_sent: sum(|one| one.never_sent),
-        arrivals: first.arrivals,
-        refused: loops.iter().any(|one| one.refused.is_some()).then_some(REFUSED),
-    })
+fn open_loop(loops: &[OpenLoop]) -> Option<OpenLoop> {
+    let target = loops.iter().map(|one| one.target_per_second).sum();
+    let achieved = total(loops.iter().map(|one| one.achieved_per_second));
+    OpenLoop::sum(loops, [target, achieved])
 }

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 const WORKERS: usize = 8;
 /// Maximum time to receive a request, and to send its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest request, header included.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Pause after accept has failed, for example for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -28,7 +28,6 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::system("printing", error))
 }
 
-/// Engines and metrics to show.
 struct Wanted {
     target: Option<Target>,
     latency: bool,

@@ -3,102 +3,103 @@
 //!
 //! Other processes are not trusted: names of programs and versions are escaped, and inconsistent
 //! numbers are passed on. Counters that this release does not know, malformed histograms and
-//! duplicates are omitted. Connections are summed for each core, so that the number of series does
-//! not grow with them.
+//! duplicates are omitted. Metrics of applications have the prefix `app_`, and every series the label `user`, so that
+//! a program's metrics can neither replace those of another user's nor be mistaken for them. The text of other users has
+//! a limit. Connections are summed for each core, so that the number of series does not grow with them.
 
-use crate::top::Found;
-use crate::top::snapshot::{Core, Latencies, Latency, Snapshot};
+use crate::top::snapshot::{Blocks, Core, Latencies, Latency, Series, Snapshot};
+use crate::top::{Budget, Found};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use spinrpc::control::{LATENCY_BUCKETS, latency_bounds_ns};
-use std::collections::BTreeMap;
-use std::collections::HashSet;
+use spinrpc_tuning::text::printable;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-/// A counter of [`spinrpc::StatsSnapshot`], its metric name, its unit, and its help.
-type Count = (&'static str, &'static str, Option<Unit>, &'static str);
+type Count = (&'static str, &'static str);
 
+/// Counters of [`spinrpc::StatsSnapshot`].
 const COUNTS: &[Count] = &[
-    ("polls", "turns", None, "Turns of the core"),
-    ("empty_polls", "empty_turns", None, "Turns without work"),
-    ("parks", "sleeps", None, "Times that the core slept"),
-    ("calls_sent", "calls_sent", None, "Calls sent"),
-    ("replies_received", "replies_received", None, "Replies received that matched a call"),
-    ("calls_received", "calls_received", None, "Calls received and handed to a service"),
-    ("replies_sent", "replies_sent", None, "Replies sent, error replies included"),
-    ("credit_stalls", "credit_stalls", None, "Calls rejected for lack of a credit from the peer"),
+    ("polls", "Turns of the core"),
+    ("empty_polls", "Turns without work"),
+    ("parks", "Times that the core slept"),
+    ("calls_sent", "Calls sent"),
+    ("replies_received", "Replies received that matched a call"),
+    ("calls_received", "Calls received and handed to a service"),
+    ("replies_sent", "Replies sent, error replies included"),
+    ("credit_stalls", "Calls rejected for lack of a credit from the peer"),
+    ("queue_full", "Calls rejected or postponed because the send queue was full"),
+    ("no_buffer", "Calls rejected or postponed because all buffers were in use"),
+    ("bytes_inline", "Bytes of messages sent, headers included"),
+    ("bytes_read", "Bytes fetched by RDMA Read"),
+    ("bytes_written", "Bytes placed by RDMA Write"),
+    ("copies", "Data items copied instead of being placed"),
+    ("timeouts", "Calls that passed their deadline"),
+    ("calls_left", "Calls left unanswered by a graceful shutdown"),
+    ("calls_late", "Calls that services rejected because they had waited too long"),
+    ("calls_dropped", "Calls dropped by their handler"),
+    ("handler_panics", "Caught panics of handlers"),
+    ("calls_refused", "Calls rejected because they exceeded the grant"),
+    ("errors_sent", "RDMA_ERROR messages sent"),
+    ("messages_dropped", "Messages dropped without an answer"),
+    ("stale", "Replies and messages for calls or connections that no longer exist"),
+    ("exports_expired", "Replies withdrawn because the peer did not fetch them in time"),
+    ("connections_opened", "Connections opened"),
+    ("connections_closed", "Connections that were closed or lost"),
     (
-        "queue_full",
-        "queue_full",
-        None,
-        "Calls rejected or postponed because the send queue was \
-                                        full",
+        "connections_stalled",
+        "Connections closed because the peer let no request complete for too long",
     ),
-    ("no_buffer", "no_buffer", None, "Calls rejected or postponed because all buffers were in use"),
-    ("bytes_inline", "sent", Some(Unit::Bytes), "Bytes of messages sent, headers included"),
-    ("bytes_read", "rdma_read", Some(Unit::Bytes), "Bytes fetched by RDMA Read"),
-    ("bytes_written", "rdma_written", Some(Unit::Bytes), "Bytes placed by RDMA Write"),
-    ("copies", "copied_items", None, "Data items copied instead of being placed"),
-    ("timeouts", "timeouts", None, "Calls that passed their deadline"),
-    ("calls_left", "calls_left", None, "Calls left unanswered by a graceful shutdown"),
-    ("connections_moved", "connections_moved", None, "Connections sent to another core"),
-    ("calls_late", "calls_late", None, "Calls rejected because their deadline had expired"),
-    ("calls_dropped", "calls_dropped", None, "Calls dropped by their handler"),
-    ("handler_panics", "handler_panics", None, "Caught panics of handlers"),
-    ("calls_refused", "calls_refused", None, "Calls rejected because they exceeded the grant"),
-    ("errors_sent", "errors_sent", None, "RDMA_ERROR messages sent"),
-    ("messages_dropped", "messages_dropped", None, "Messages dropped without an answer"),
-    ("stale", "stale", None, "Replies and messages for calls or connections that no longer exist"),
-    (
-        "exports_expired",
-        "exports_expired",
-        None,
-        "Replies withdrawn because the peer did not fetch them in time",
-    ),
-    ("connections_opened", "connections_opened", None, "Connections opened"),
-    ("connections_closed", "connections_closed", None, "Connections that were closed or lost"),
-    ("reconnects", "reconnects", None, "Reconnects"),
-    ("calls_resent", "calls_resent", None, "Calls retransmitted on another connection"),
-    ("replies_replayed", "replies_replayed", None, "Calls answered from the reply cache"),
+    ("reconnects", "Reconnects"),
+    ("calls_resent", "Calls retransmitted on another connection"),
+    ("replies_replayed", "Calls answered from the reply cache"),
+    ("reply_cache_full", "Calls to be retried: no place for their reply"),
 ];
 
-/// A counter of RPCSEC_GSS of an engine, its metric name, and its help.
-type GssCount = (&'static str, &'static str, &'static str);
+/// Name and unit of the metric of a counter.
+fn metric_of(count: &str) -> (&str, Option<Unit>) {
+    match count {
+        "polls" => ("turns", None),
+        "empty_polls" => ("empty_turns", None),
+        "parks" => ("sleeps", None),
+        "bytes_inline" => ("sent", Some(Unit::Bytes)),
+        "bytes_read" => ("rdma_read", Some(Unit::Bytes)),
+        "bytes_written" => ("rdma_written", Some(Unit::Bytes)),
+        "copies" => ("copied_items", None),
+        same => (same, None),
+    }
+}
 
-const GSS_COUNTS: &[GssCount] = &[
-    ("contexts_accepted", "gss_contexts_accepted", "Security contexts that the server accepted"),
-    ("contexts_refused", "gss_contexts_refused", "Tokens that the server rejected"),
-    ("contexts_destroyed", "gss_contexts_destroyed", "Security contexts that clients destroyed"),
-    ("contexts_expired", "gss_contexts_expired", "Security contexts that expired or were idle"),
-    ("contexts_evicted", "gss_contexts_evicted", "Security contexts evicted in favor of others"),
-    ("calls_none", "gss_calls_none", "Calls received that only their header protects"),
-    ("calls_integrity", "gss_calls_integrity", "Calls received with signed arguments"),
-    ("calls_privacy", "gss_calls_privacy", "Calls received with encrypted arguments"),
-    (
-        "refused_context",
-        "gss_refused_context",
-        "Calls rejected for a security context that the server does not have",
-    ),
-    ("refused_verifier", "gss_refused_verifier", "Calls rejected for an invalid verifier"),
-    ("refused_replay", "gss_refused_replay", "Calls outside the sequence window, or repeated"),
-    ("refused_sequence", "gss_refused_sequence", "Calls rejected for a sequence number too large"),
-    ("refused_body", "gss_refused_body", "Calls rejected because their arguments were altered"),
-    ("refused_credential", "gss_refused_credential", "Calls rejected for a malformed credential"),
-    ("refused_weak", "gss_refused_weak", "Calls rejected for too little protection"),
-    ("contexts_established", "gss_contexts_established", "Security contexts of clients"),
-    ("contexts_failed", "gss_contexts_failed", "Failed attempts of clients to get a context"),
-    ("calls_denied", "gss_calls_denied", "Calls of clients denied for a forgotten context"),
-    ("replies_forged", "gss_replies_forged", "Replies to clients that did not verify"),
-    ("body_steps", "gss_body_steps", "Parts of long bodies processed in turns of their own"),
-    ("bytes_integrity", "gss_bytes_integrity", "Bytes of bodies that were signed or checked"),
-    ("bytes_privacy", "gss_bytes_privacy", "Bytes of bodies that were encrypted or decrypted"),
-    ("ns_integrity", "gss_ns_integrity", "Nanoseconds spent on signed bodies"),
-    ("ns_privacy", "gss_ns_privacy", "Nanoseconds spent on encrypted bodies"),
+/// Counters of RPCSEC_GSS of an engine; the names of their metrics begin with `gss_`.
+const GSS_COUNTS: &[Count] = &[
+    ("contexts_accepted", "Security contexts that the server accepted"),
+    ("contexts_refused", "Tokens that the server rejected"),
+    ("contexts_destroyed", "Security contexts that clients destroyed"),
+    ("contexts_expired", "Security contexts that expired or were idle"),
+    ("contexts_evicted", "Security contexts evicted in favor of others"),
+    ("calls_none", "Calls received that only their header protects"),
+    ("calls_integrity", "Calls received with signed arguments"),
+    ("calls_privacy", "Calls received with encrypted arguments"),
+    ("refused_context", "Calls rejected for a security context that the server does not have"),
+    ("refused_verifier", "Calls rejected for an invalid verifier"),
+    ("refused_replay", "Calls outside the sequence window, or repeated"),
+    ("refused_sequence", "Calls rejected for a sequence number too large"),
+    ("refused_body", "Calls rejected because their arguments were altered"),
+    ("refused_credential", "Calls rejected for a malformed credential"),
+    ("refused_weak", "Calls rejected for too little protection"),
+    ("contexts_established", "Security contexts of clients"),
+    ("contexts_failed", "Failed attempts of clients to get a context"),
+    ("calls_denied", "Calls of clients denied for a forgotten context"),
+    ("replies_forged", "Replies to clients that did not verify"),
+    ("body_steps", "Parts of long bodies processed in turns of their own"),
+    ("bytes_integrity", "Bytes of bodies that were signed or checked"),
+    ("bytes_privacy", "Bytes of bodies that were encrypted or decrypted"),
+    ("ns_integrity", "Nanoseconds spent on signed bodies"),
+    ("ns_privacy", "Nanoseconds spent on encrypted bodies"),
 ];
 
-/// A current value of a core.
 type Gauge = (&'static str, &'static str, fn(&Core) -> Option<u64>);
 
 const GAUGES: &[Gauge] = &[
@@ -114,11 +115,11 @@ fn told(core: &Core, count: u64) -> Option<u64> {
     core.answered.then_some(count)
 }
 
-/// OpenMetrics text of these engines.
 pub(super) fn render(found: Vec<Found>) -> String {
     let engines = found.into_iter().map(|found| Engine {
         program: found.program,
         pid: found.owner.pid,
+        user: found.owner.user,
         snapshot: found.snapshot,
         latencies: found.latencies,
     });
@@ -132,26 +133,29 @@ pub(super) fn render(found: Vec<Found>) -> String {
     }
 }
 
-/// Removes duplicates: a series may appear only once.
+/// Most text about the engines of another user, and about those of all others, in bytes.
+const TEXT_OF_USER_MAX: u64 = 16 << 20;
+const TEXT_OF_OTHERS_MAX: u64 = 64 << 20;
+/// Bytes of a line without the names and values of its own labels.
+const LINE_BYTES: usize = 256;
+/// Sum, count, and an infinite bucket if there is no other.
+const LINES_OF_HISTOGRAM: usize = 3;
+
+/// Removes duplicates: a series may appear only once. Limits the text about other users.
 fn once_each(engines: impl Iterator<Item = Engine>) -> Vec<Engine> {
     let mut seen = HashSet::new();
-    let mut engines: Vec<_> =
-        engines.filter(|engine| seen.insert((engine.pid, engine.snapshot.engine))).collect();
-    for engine in &mut engines {
-        let mut indices = HashSet::new();
-        engine.snapshot.cores.retain(|core| indices.insert(core.index));
-        for core in &mut engine.snapshot.cores {
-            let mut sizes = HashSet::new();
-            core.memory.retain(|class| sizes.insert(class.block_bytes));
-        }
-    }
+    let mut budget = Budget::new(u64::MAX, TEXT_OF_USER_MAX, TEXT_OF_OTHERS_MAX);
     engines
+        .filter(|engine| seen.insert((engine.user, engine.pid, engine.snapshot.engine)))
+        .filter_map(|engine| engine.bounded(&mut budget))
+        .collect()
 }
 
 #[derive(Debug)]
 struct Engine {
     program: String,
     pid: u32,
+    user: u32,
     snapshot: Snapshot,
     latencies: Option<Latencies>,
 }
@@ -159,50 +163,112 @@ struct Engine {
 #[derive(Debug)]
 struct Engines(Vec<Engine>);
 
-impl Engines {
-    /// One metric, with a value for each core that has one.
-    fn of_cores<T>(
-        &self,
-        mut metric: MetricEncoder<'_>,
-        value: impl Fn(&Engine, &Core) -> Option<T>,
-        write: impl Fn(MetricEncoder<'_>, T) -> fmt::Result,
-    ) -> fmt::Result {
-        for engine in &self.0 {
-            for core in &engine.snapshot.cores {
-                let Some(value) = value(engine, core) else { continue };
-                let index = core.index.to_string();
-                let labels = [&engine.labels()[..], &[("core", index)]].concat();
-                write(metric.encode_family(&labels)?, value)?;
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Engine {
-    fn labels(&self) -> [(&'static str, String); 3] {
+    /// Leaves out what is there twice, and what would exceed the rest of its user's budget.
+    fn bounded(mut self, budget: &mut Budget) -> Option<Self> {
+        // Bytes of labels may be escaped.
+        let mut take = |lines: usize, label_bytes: usize| {
+            budget.take(self.user, (lines * (LINE_BYTES + 2 * label_bytes)) as u64)
+        };
+        let Snapshot { version, fabric, gss, cores, application, .. } = &mut self.snapshot;
+        if !take(2 + gss.len(), version.len() + fabric.len()) {
+            return None;
+        }
+        let mut indices = HashSet::new();
+        cores.retain_mut(|core| {
+            let mut sizes = HashSet::new();
+            core.memory.retain(|class| sizes.insert(class.block_bytes));
+            let lines = COUNTS.len() + 1 + GAUGES.len() + 2 * core.memory.len();
+            indices.insert(core.index) && take(lines, 0)
+        });
+        for core in self.latencies.iter_mut().flat_map(|all| &mut all.cores) {
+            let lines = LATENCY_BUCKETS + LINES_OF_HISTOGRAM;
+            core.procedures.retain(|one| take(lines, one.procedure.to_string().len()));
+        }
+        for metric in application {
+            let names = &metric.labels;
+            metric.series.retain(|series| {
+                let label_bytes = names.iter().chain(&series.values).map(String::len).sum();
+                take(series.buckets.len() + LINES_OF_HISTOGRAM, label_bytes)
+            });
+        }
+        Some(self)
+    }
+
+    /// Any program may have the name of another; `user` tells those of different users apart.
+    fn labels(&self) -> Labels {
         let (pid, engine) = (self.pid.to_string(), self.snapshot.engine.to_string());
-        [("program", self.program.clone()), ("pid", pid), ("engine", engine)]
+        let user = self.user.to_string();
+        vec![("program", self.program.clone()), ("pid", pid), ("engine", engine), ("user", user)]
     }
 
     /// Latencies by their labels, which are unique, whatever the engine sends.
-    fn latencies(&self) -> BTreeMap<[(&'static str, String); 4], &Latency> {
+    fn latencies(&self) -> Vec<(Labels, Value)> {
         let cores = self.latencies.iter().flat_map(|latencies| &latencies.cores);
         let all = cores.flat_map(|core| core.procedures.iter().map(move |one| (core.index, one)));
-        all.map(|(core, one)| {
-            let labels = [
+        let labelled = all.map(|(core, one)| {
+            let labels = vec![
                 ("core", core.to_string()),
                 ("rpc_program", one.program.to_string()),
                 ("rpc_version", one.version.to_string()),
                 ("rpc_procedure", one.procedure.to_string()),
             ];
             (labels, one)
-        })
-        .collect()
+        });
+        let unique: BTreeMap<Labels, &Latency> = labelled.collect();
+        let histogram = |one: &Latency| Histogram::of(one.sum_ns, &one.buckets);
+        let all = unique.into_iter();
+        all.filter_map(|(labels, one)| Some((labels, Value::Histogram(histogram(one)?)))).collect()
+    }
+
+    fn blocks(&self) -> Vec<(Labels, Value)> {
+        let cores = self.snapshot.cores.iter();
+        let classes = cores.flat_map(|core| core.memory.iter().map(move |class| (core, class)));
+        let both = |(core, class): (&Core, &Blocks)| {
+            let used = class.total.saturating_sub(class.free);
+            [("free", class.free), ("used", used)].map(|(state, count)| {
+                let labels = vec![
+                    ("core", core.index.to_string()),
+                    ("block_bytes", class.block_bytes.to_string()),
+                    ("state", state.to_owned()),
+                ];
+                (labels, Value::Gauge(count))
+            })
+        };
+        classes.flat_map(both).collect()
     }
 
     fn busy_seconds(&self, core: &Core) -> f64 {
         core.count("busy_ticks") as f64 / self.snapshot.ticks_per_second.max(1) as f64
+    }
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// Name, help and unit of a metric.
+type About<'a> = (&'a str, &'a str, Option<Unit>);
+
+enum Value {
+    Count(u64),
+    Time(f64),
+    Gauge(u64),
+    Seconds(f64),
+    Info(Labels),
+    Histogram(Histogram),
+}
+
+impl Value {
+    fn encode(&self, mut to: MetricEncoder<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => to.encode_counter::<NoLabelSet, _, u64>(count, None),
+            Self::Time(seconds) => to.encode_counter::<NoLabelSet, _, u64>(seconds, None),
+            Self::Gauge(value) => to.encode_gauge(value),
+            Self::Seconds(seconds) => to.encode_gauge(seconds),
+            Self::Info(about) => to.encode_info(about),
+            Self::Histogram(Histogram { sum, count, buckets }) => {
+                to.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)
+            }
+        }
     }
 }
 
@@ -216,128 +282,146 @@ struct Histogram {
 
 impl Histogram {
     /// `None` for an invalid one: with other buckets, or with a sum of calls that overflows.
-    fn of(latency: &Latency) -> Option<Self> {
-        if latency.buckets.len() != LATENCY_BUCKETS {
+    fn of(sum_ns: u64, buckets: &[u64]) -> Option<Self> {
+        if buckets.len() != LATENCY_BUCKETS {
             return None;
         }
-        let count = latency.buckets.iter().try_fold(0_u64, |sum, count| sum.checked_add(*count))?;
-        let seconds = |ns: u64| ns as f64 / 1e9;
+        let count = buckets.iter().try_fold(0_u64, |sum, count| sum.checked_add(*count))?;
         let bounds = latency_bounds_ns().map(seconds).chain([f64::INFINITY]);
-        let buckets = bounds.zip(latency.buckets.iter().copied()).collect();
-        Some(Self { sum: seconds(latency.sum_ns), count, buckets })
+        let buckets = bounds.zip(buckets.iter().copied()).collect();
+        Some(Self { sum: seconds(sum_ns), count, buckets })
+    }
+
+    /// Of a series of durations; without buckets, it has a single one.
+    fn of_series(series: &Series) -> Option<Self> {
+        let (sum_ns, count) = (series.sum_ns?, series.count);
+        match &series.buckets[..] {
+            [] => {
+                let buckets = vec![(f64::INFINITY, count)];
+                Some(Self { sum: seconds(sum_ns), count, buckets })
+            }
+            buckets => Self::of(sum_ns, buckets),
+        }
     }
 }
 
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
 impl Collector for Engines {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let counter = |mut to: MetricEncoder<'_>, count: u64| {
-            to.encode_counter::<NoLabelSet, _, u64>(&count, None)
-        };
-        for (stat, name, unit, help) in COUNTS {
-            let metric =
-                encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
-            self.of_cores(metric, |_, core| core.stats.get(*stat).copied(), counter)?;
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
+        let to = &mut to;
+        for (stat, help) in COUNTS {
+            let (name, unit) = metric_of(stat);
+            let count = |_: &Engine, core: &Core| core.stats.get(*stat).copied().map(Value::Count);
+            self.of_cores(to, (name, help, unit), MetricType::Counter, count)?;
         }
-        let help = "Time in turns that found work";
-        let seconds = Some(&Unit::Seconds);
-        let metric = encoder.encode_descriptor("busy", help, seconds, MetricType::Counter)?;
-        let busy = |engine: &Engine, core: &Core| Some(engine.busy_seconds(core));
-        self.of_cores(metric, busy, |mut to, count| {
-            to.encode_counter::<NoLabelSet, _, u64>(&count, None)
-        })?;
+        let about = ("busy", "Time in turns that found work", Some(Unit::Seconds));
+        let busy = |engine: &Engine, core: &Core| Some(Value::Time(engine.busy_seconds(core)));
+        self.of_cores(to, about, MetricType::Counter, busy)?;
         for (name, help, value) in GAUGES {
-            let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            self.of_cores(metric, |_, core| value(core), |mut to, value| to.encode_gauge(&value))?;
+            let value = |_: &Engine, core: &Core| value(core).map(Value::Gauge);
+            self.of_cores(to, (name, help, None), MetricType::Gauge, value)?;
         }
-        self.encode_engines(&mut encoder)?;
-        self.encode_contexts(&mut encoder)?;
-        self.encode_blocks(&mut encoder)?;
-        self.encode_latencies(&mut encoder)
+        let about = ("uptime", "Time since the engine was created", Some(Unit::Seconds));
+        let uptime = |engine: &Engine| Some(Value::Seconds(seconds(engine.snapshot.uptime_ns)));
+        self.of_engines(to, about, MetricType::Gauge, uptime)?;
+        let about = ("engine", "Release and driver of the engine", None);
+        self.of_engines(to, about, MetricType::Info, |engine| {
+            let Snapshot { version, fabric, .. } = &engine.snapshot;
+            Some(Value::Info(vec![("version", version.clone()), ("fabric", fabric.clone())]))
+        })?;
+        let context_count = |engine: &Engine, stat: &str| engine.snapshot.gss.get(stat).copied();
+        for (stat, help) in GSS_COUNTS {
+            let count = |engine: &Engine| context_count(engine, stat).map(Value::Count);
+            self.of_engines(to, (&format!("gss_{stat}"), help, None), MetricType::Counter, count)?;
+        }
+        let about = ("gss_contexts", "Security contexts that the server has", None);
+        let contexts = |engine: &Engine| context_count(engine, "contexts").map(Value::Gauge);
+        self.of_engines(to, about, MetricType::Gauge, contexts)?;
+        let help = "Blocks of registered memory of the core, by size and state";
+        self.family(to, ("memory_blocks", help, None), MetricType::Gauge, Engine::blocks)?;
+        if self.0.iter().any(|engine| engine.latencies.is_some()) {
+            let help = "Time from the start of a service's handler to its answer";
+            let about = ("call_duration", help, Some(Unit::Seconds));
+            self.family(to, about, MetricType::Histogram, Engine::latencies)?;
+        }
+        self.encode_applications(to)
     }
 }
 
 impl Engines {
-    /// Metrics of an engine as a whole.
-    fn encode_engines(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Time since the engine was created";
-        let seconds = Some(&Unit::Seconds);
-        let mut metric = encoder.encode_descriptor("uptime", help, seconds, MetricType::Gauge)?;
+    fn family(
+        &self,
+        to: &mut DescriptorEncoder<'_>,
+        (name, help, unit): About<'_>,
+        kind: MetricType,
+        series: impl Fn(&Engine) -> Vec<(Labels, Value)>,
+    ) -> fmt::Result {
+        let mut metric = to.encode_descriptor(name, help, unit.as_ref(), kind)?;
         for engine in &self.0 {
-            let uptime = engine.snapshot.uptime_ns as f64 / 1e9;
-            metric.encode_family(&engine.labels())?.encode_gauge(&uptime)?;
-        }
-        let help = "Release and driver of the engine";
-        let mut metric = encoder.encode_descriptor("engine", help, None, MetricType::Info)?;
-        for engine in &self.0 {
-            let (version, fabric) = (&engine.snapshot.version, &engine.snapshot.fabric);
-            let about = [("version", version.clone()), ("fabric", fabric.clone())];
-            metric.encode_family(&engine.labels())?.encode_info(&about)?;
-        }
-        Ok(())
-    }
-
-    /// Security contexts of engines that were built with RPCSEC_GSS.
-    fn encode_contexts(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        for (stat, name, help) in GSS_COUNTS {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for engine in &self.0 {
-                let Some(count) = engine.snapshot.gss.get(*stat) else { continue };
-                let labels = engine.labels();
-                metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
-            }
-        }
-        let help = "Security contexts that the server has";
-        let mut metric =
-            encoder.encode_descriptor("gss_contexts", help, None, MetricType::Gauge)?;
-        for engine in &self.0 {
-            let Some(count) = engine.snapshot.gss.get("contexts") else { continue };
-            metric.encode_family(&engine.labels())?.encode_gauge(count)?;
-        }
-        Ok(())
-    }
-
-    /// Service times, if they were requested.
-    fn encode_latencies(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        if self.0.iter().all(|engine| engine.latencies.is_none()) {
-            return Ok(());
-        }
-        let help = "Time from the start of a service's handler to its answer";
-        let seconds = Some(&Unit::Seconds);
-        let mut metric =
-            encoder.encode_descriptor("call_duration", help, seconds, MetricType::Histogram)?;
-        for engine in &self.0 {
-            for (labels, latency) in engine.latencies() {
-                let Some(histogram) = Histogram::of(latency) else { continue };
-                let labels = [&engine.labels()[..], &labels].concat();
-                let Histogram { sum, count, buckets } = histogram;
-                metric
-                    .encode_family(&labels)?
-                    .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+            for (own, value) in series(engine) {
+                let labels = [engine.labels(), own].concat();
+                value.encode(metric.encode_family(&labels)?)?;
             }
         }
         Ok(())
     }
 
-    /// Registered memory of cores, by size of its blocks.
-    fn encode_blocks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Blocks of registered memory of the core, by size and state";
-        let mut metric =
-            encoder.encode_descriptor("memory_blocks", help, None, MetricType::Gauge)?;
+    fn of_engines(
+        &self,
+        to: &mut DescriptorEncoder<'_>,
+        about: About<'_>,
+        kind: MetricType,
+        value: impl Fn(&Engine) -> Option<Value>,
+    ) -> fmt::Result {
+        let series = |engine: &Engine| value(engine).map(|value| (Vec::new(), value));
+        self.family(to, about, kind, |engine| series(engine).into_iter().collect())
+    }
+
+    fn of_cores(
+        &self,
+        to: &mut DescriptorEncoder<'_>,
+        about: About<'_>,
+        kind: MetricType,
+        value: impl Fn(&Engine, &Core) -> Option<Value>,
+    ) -> fmt::Result {
+        self.family(to, about, kind, |engine| {
+            let own = |core: &Core| vec![("core", core.index.to_string())];
+            let cores = engine.snapshot.cores.iter();
+            cores.filter_map(|core| Some((own(core), value(engine, core)?))).collect()
+        })
+    }
+
+    /// Metrics of applications. Those of one name are one metric, whatever the programs; series with the same labels are
+    /// there once.
+    fn encode_applications(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut families: BTreeMap<_, (&str, BTreeMap<Vec<_>, &Series>)> = BTreeMap::new();
         for engine in &self.0 {
-            for core in &engine.snapshot.cores {
-                for class in &core.memory {
-                    for (state, count) in
-                        [("free", class.free), ("used", class.total.saturating_sub(class.free))]
-                    {
-                        let own = [
-                            ("core", core.index.to_string()),
-                            ("block_bytes", class.block_bytes.to_string()),
-                            ("state", state.to_owned()),
-                        ];
-                        let labels = [&engine.labels()[..], &own].concat();
-                        metric.encode_family(&labels)?.encode_gauge(&count)?;
-                    }
+            for metric in &engine.snapshot.application {
+                for series in &metric.series {
+                    let family = (&metric.name[..], series.sum_ns.is_some());
+                    let family = families.entry(family).or_insert((&metric.help, BTreeMap::new()));
+                    let own = metric.labels.iter().map(String::as_str).zip(series.values.clone());
+                    family.1.insert(engine.labels().into_iter().chain(own).collect(), series);
                 }
+            }
+        }
+        for ((name, is_timed), (help, all)) in families {
+            let (name, help) = (format!("app_{name}"), printable(help));
+            let (unit, kind) = match is_timed {
+                true => (Some(&Unit::Seconds), MetricType::Histogram),
+                false => (None, MetricType::Counter),
+            };
+            let mut to = to.encode_descriptor(&name, &help, unit, kind)?;
+            for (labels, series) in all {
+                let value = match Histogram::of_series(series) {
+                    Some(histogram) => Value::Histogram(histogram),
+                    None if is_timed => continue,
+                    None => Value::Count(series.count),
+                };
+                value.encode(to.encode_family(&labels)?)?;
             }
         }
         Ok(())
@@ -347,7 +431,8 @@ impl Engines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::snapshot::Snapshot;
+    use crate::top::snapshot::{Metric, Snapshot};
+    use spinrpc::control::SERIES_MAX;
 
     fn engine(program: &str, cores: &str) -> Engine {
         let snapshot: Snapshot = serde_json::from_str(&format!(
@@ -356,7 +441,7 @@ mod tests {
              \"cores\":[{cores}]}}"
         ))
         .unwrap();
-        Engine { program: program.to_owned(), pid: 7, snapshot, latencies: None }
+        Engine { program: program.to_owned(), pid: 7, user: 0, snapshot, latencies: None }
     }
 
     fn written(engines: Vec<Engine>) -> String {
@@ -374,7 +459,7 @@ mod tests {
         let counts = [("contexts", 3), ("calls_privacy", 5), ("refused_replay", 1), ("new", 9)];
         engines[0].snapshot.gss = counts.map(|(name, count)| (name.to_owned(), count)).into();
         let text = written(engines);
-        let labels = "program=\"spin-nfsd\",pid=\"7\",engine=\"0\"";
+        let labels = "program=\"spin-nfsd\",pid=\"7\",engine=\"0\",user=\"0\"";
         for line in [
             format!("spinrpc_gss_contexts{{{labels}}} 3"),
             format!("spinrpc_gss_calls_privacy_total{{{labels}}} 5"),
@@ -394,7 +479,7 @@ mod tests {
     #[test]
     fn counts_have_names_units_and_labels_of_prometheus() {
         let text = written(vec![engine("spin-nfsd", CORE)]);
-        let labels = "program=\"spin-nfsd\",pid=\"7\",engine=\"0\"";
+        let labels = "program=\"spin-nfsd\",pid=\"7\",engine=\"0\",user=\"0\"";
         for line in [
             format!("spinrpc_calls_sent_total{{{labels},core=\"0\"}} 18446744073709551615"),
             format!("spinrpc_sent_bytes_total{{{labels},core=\"0\"}} 12"),
@@ -447,7 +532,7 @@ mod tests {
         let name = "spinrpc_call_duration_seconds";
         for procedure in ["5", "other"] {
             let labels = format!(
-                "program=\"x\",pid=\"7\",engine=\"0\",core=\"0\",rpc_program=\"9\",rpc_version=\"1\",\
+                "program=\"x\",pid=\"7\",engine=\"0\",user=\"0\",core=\"0\",rpc_program=\"9\",rpc_version=\"1\",\
                  rpc_procedure=\"{procedure}\""
             );
             for line in [
@@ -483,6 +568,83 @@ mod tests {
         assert!(!text.lines().any(|line| line.starts_with("spinrpc_fake")), "{text}");
     }
 
+    /// A metric `calls` of an application, with one series.
+    fn application(help: &str, series: &str) -> Vec<Metric> {
+        let text = format!(
+            "[{{\"name\":\"calls\",\"help\":{help:?},\"labels\":[\"procedure\"],\"series\":[{series}]}}]"
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn metrics_of_applications_are_counters_and_histograms() {
+        let mut engine = engine("spin-nfsd", CORE);
+        let buckets = [1; LATENCY_BUCKETS];
+        let (read, write) =
+            ("{\"values\":[\"READ\"],\"count\":7", "{\"values\":[\"WRITE\"],\"count\":5");
+        let all = [
+            format!("{read}}}"),
+            format!("{read},\"sum_ns\":2500000000,\"buckets\":[]}}"),
+            format!("{write},\"sum_ns\":1,\"buckets\":{buckets:?}}}"),
+        ];
+        engine.snapshot.application = application("Calls", &all.join(","));
+        let text = written(vec![engine]);
+        let labels = |procedure: &str| {
+            format!(
+                "program=\"spin-nfsd\",pid=\"7\",engine=\"0\",user=\"0\",procedure=\"{procedure}\""
+            )
+        };
+        let name = "spinrpc_app_calls";
+        for line in [
+            format!("# TYPE {name} counter"),
+            format!("{name}_total{{{}}} 7", labels("READ")),
+            format!("# TYPE {name}_seconds histogram"),
+            format!("{name}_seconds_sum{{{}}} 2.5", labels("READ")),
+            format!("{name}_seconds_bucket{{le=\"+Inf\",{}}} 7", labels("READ")),
+            format!("{name}_seconds_bucket{{le=\"1.28e-7\",{}}} 1", labels("WRITE")),
+            format!("{name}_seconds_count{{{}}} {LATENCY_BUCKETS}", labels("WRITE")),
+        ] {
+            assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
+        }
+    }
+
+    /// Another program, under the same number, says the same metric with other contents, and many histograms. Expect that of
+    /// the first one unharmed, and the other's marked as its own and limited.
+    #[test]
+    fn a_program_that_lies_hides_and_changes_nothing_of_another() {
+        let mut engines = vec![engine("spin-nfsd", CORE)];
+        let series = "{\"values\":[\"READ\"],\"count\":7}";
+        engines[0].snapshot.application = application("Calls", series);
+        let honest: Vec<String> = written(engines).lines().map(str::to_owned).collect();
+        let mut engines: Vec<_> = (0..4).map(|_| engine("spin-nfsd", CORE)).collect();
+        let buckets = format!("7,\"sum_ns\":1,\"buckets\":{:?}", [1; LATENCY_BUCKETS]);
+        let histogram = series.replace('7', &buckets);
+        let many: Vec<_> =
+            (0..SERIES_MAX).map(|at| histogram.replace("READ", &at.to_string())).collect();
+        let other = rustix::process::geteuid().as_raw() + 1;
+        for (pid, liar) in (7..).zip(&mut engines) {
+            (liar.pid, liar.user) = (pid, other);
+            let all = [series, "{\"values\":[\"x\"],\"count\":1,\"sum_ns\":1}", &many.join(",")];
+            liar.snapshot.application = application("a\n# EOF", &all.join(","));
+        }
+        let mut victim = engine("spin-nfsd", CORE);
+        victim.snapshot.application = application("Calls", series);
+        engines.push(victim);
+        let text = written(engines);
+        let is_series = |line: &str| line.starts_with("spinrpc_app_");
+        for line in honest.iter().filter(|line| is_series(line)) {
+            assert_eq!(text.lines().filter(|written| written == line).count(), 1, "{line}");
+        }
+        assert_eq!(text.lines().filter(|line| *line == "# EOF").count(), 1);
+        let liars = text.lines().filter(|line| line.contains(&format!("user=\"{other}\"")));
+        let bytes: usize = liars.clone().map(|line| line.len() + 1).sum();
+        assert!(bytes as u64 <= TEXT_OF_USER_MAX, "{bytes}");
+        // The budget counts longer lines than these, and is used up.
+        let lines = liars.filter(|line| is_series(line)).count() as u64;
+        assert!(lines >= TEXT_OF_USER_MAX / (LINE_BYTES as u64 + 64), "{lines}");
+        assert!(lines < 4 * SERIES_MAX as u64 * LATENCY_BUCKETS as u64, "{lines}");
+    }
+
     #[test]
     fn what_an_engine_says_twice_is_there_once() {
         let class = "{\"block_bytes\":4096,\"total\":1,\"free\":3}";
@@ -495,11 +657,30 @@ mod tests {
         assert!(all > 10 && series.len() == all, "{text}");
     }
 
+    /// The dashboard and the alert rules of spin-nfsd. Its own metrics are compared where it is built.
+    #[test]
+    fn metrics_of_engines_that_operators_are_shown_are_there() {
+        let text = written(vec![engine("spin-nfsd", CORE)]);
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../apps/monitoring/spin-nfsd.");
+        let read = |name| std::fs::read_to_string(format!("{folder}{name}")).unwrap();
+        let shown = read("dashboard.json") + &read("rules.yml");
+        let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let names = shown.split(|letter| !is_name(letter));
+        let of_engines =
+            |name: &&str| name.starts_with("spinrpc_") && !name.starts_with("spinrpc_app_");
+        let names: Vec<_> = names.filter(of_engines).collect();
+        assert!(names.len() > 3, "{names:?}");
+        for name in names {
+            let family = name.strip_suffix("_total").unwrap_or(name);
+            assert!(text.contains(&format!("# TYPE {family} ")), "{name}");
+        }
+    }
+
     #[test]
     fn every_count_is_one_of_the_engine() {
         let known: Vec<_> =
             spinrpc::StatsSnapshot::default().entries().map(|(name, _)| name).collect();
-        for (stat, ..) in COUNTS {
+        for (stat, _) in COUNTS {
             assert!(known.contains(stat), "{stat}");
         }
     }

@@ -9,12 +9,11 @@ use super::rows::rows;
 use crate::cli::Plan;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::load::{Fleet, Limits, Measured, Rate, Workload};
+use crate::load::{Fleet, Limits, Measured, Measurement, OpenLoop, Rate, Workload};
 use crate::report::modes::{Saturation, SaturationStep};
 use crate::units::{show_count, show_us};
 use std::time::Duration;
 
-/// Searches with the workload of the plan.
 pub(super) fn search(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     let p99_limit_ns = plan.p99_max.unwrap_or_default().as_nanos() as f64;
     let (steps, best) = (Vec::new(), None);
@@ -27,11 +26,11 @@ pub(super) fn search(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure>
     let Search { steps, best, stuck, .. } = search;
     let highest_per_second = highest.map(|rate| rate as f64);
     let verdict = match highest {
-        _ if interrupt::signal().is_some() => Ok(()),
-        _ if stuck => Err("the server has stopped answering".to_owned()),
-        Some(_) => Ok(()),
+        _ if interrupt::signal().is_some() => None,
+        _ if stuck => Some("the server has stopped answering".to_owned()),
+        Some(_) => None,
         None => {
-            Err(format!("no rate keeps the 99th percentile within {} µs", show_us(p99_limit_ns)))
+            Some(format!("no rate keeps the 99th percentile within {} µs", show_us(p99_limit_ns)))
         }
     };
     Ok(Outcome {
@@ -65,7 +64,9 @@ impl Search<'_> {
         let planned = self.plan.workloads[0];
         let arrivals = planned.rate.map(|rate| rate.arrivals).unwrap_or_default();
         let workload = planned.at_rate(Rate { per_second, arrivals, burst: None });
-        let measured = self.measure(&workload)?;
+        self.fleet.load(&workload)?;
+        let measured = self.fleet.measure(&limits_at(&workload, &self.plan.limits))?;
+        self.fleet.unload()?;
         if let Some(signal) = interrupt::signal() {
             return Err(Failure::Interrupted(signal));
         }
@@ -78,13 +79,6 @@ impl Search<'_> {
             self.best = Some(measured);
         }
         Ok(step.held)
-    }
-
-    fn measure(&mut self, workload: &Workload) -> Result<Vec<Measured>, Failure> {
-        self.fleet.load(workload)?;
-        let measured = self.fleet.measure(&limits_at(workload, &self.plan.limits))?;
-        self.fleet.unload()?;
-        Ok(measured)
     }
 }
 
@@ -100,29 +94,23 @@ fn rate_of(measured: &[Measured]) -> u64 {
 }
 
 fn step(measured: &[Measured], p99_limit_ns: f64) -> SaturationStep {
-    let mut step = SaturationStep {
-        target_per_second: rate_of(measured) as f64,
-        achieved_per_second: f64::NAN,
-        lost: 0,
-        p99_ns: f64::NAN,
-        adherence_percent: 0.0,
-        held: false,
+    let first = measured.first().and_then(|(_, one)| Some((one, one.open?)));
+    let of = |figure: fn(&Measurement, OpenLoop) -> f64| {
+        first.map_or(f64::NAN, |(one, open)| figure(one, open))
     };
-    if let Some((_, one)) = measured.first()
-        && let Some(open) = one.open
-    {
-        step.achieved_per_second = open.achieved_per_second;
-        step.adherence_percent = open.adherence_percent;
-        step.p99_ns = one.latency.p99_ns;
-        step.lost = one.lost;
-        let enough = one.calls >= CALLS_MIN;
-        step.held =
-            enough && one.lost == 0 && open.refused.is_none() && one.latency.p99_ns <= p99_limit_ns;
+    SaturationStep {
+        target_per_second: rate_of(measured) as f64,
+        achieved_per_second: of(|_, open| open.achieved_per_second),
+        lost: first.map_or(0, |(one, _)| one.lost),
+        p99_ns: of(|one, _| one.latency.p99_ns),
+        adherence_percent: first.map_or(0.0, |(_, open)| open.adherence_percent),
+        held: first.is_some_and(|(one, open)| {
+            let is_enough = one.calls >= CALLS_MIN && one.lost == 0 && open.refused.is_none();
+            is_enough && one.latency.p99_ns <= p99_limit_ns
+        }),
     }
-    step
 }
 
-/// A line about one rate.
 pub(super) fn describe(step: &SaturationStep) -> String {
     let lost = match step.lost {
         0 => String::new(),

@@ -2,34 +2,30 @@
 //! header. Columns are named as in the JSON document, units last; missing values are empty.
 
 use super::Report;
+use super::columns::{name_of, places};
 use crate::failure::Failure;
+use crate::units::joined;
 use serde_json::Value;
 
 /// All repeats; lines end as RFC 4180 section 2 requires.
 pub(crate) fn render(report: &Report) -> Result<String, Failure> {
-    let names: Vec<&str> = INDICES
-        .iter()
-        .chain(OF_ROW.iter().chain(OF_REPEAT).map(|(name, _)| name))
-        .copied()
-        .collect();
-    let mut text = names.join(",") + LINE_END;
+    let places: Vec<String> = places().collect();
+    let of_row = INDICES.into_iter().chain(OF_ROW.iter().map(|(name, _)| *name));
+    let of_repeat = places.iter().map(|place| name_of(place));
+    let names = of_row.map(str::to_owned).chain(of_repeat);
+    let mut text = joined(names, ",") + LINE_END;
     for (number, row) in report.rows.iter().enumerate() {
-        let row = document(row)?;
+        let row = serde_json::to_value(row)?;
         let repeats = row["repeats"].as_array().map_or(&[][..], Vec::as_slice);
         for (repeat_number, repeat) in repeats.iter().enumerate() {
             let indices = [number, repeat_number].map(|index| (index + 1).to_string());
             let of_row = OF_ROW.iter().map(|(_, pointer)| cell(&row, pointer));
-            let of_repeat = OF_REPEAT.iter().map(|(_, pointer)| cell(repeat, pointer));
-            let cells: Vec<String> = indices.into_iter().chain(of_row).chain(of_repeat).collect();
-            text += &(cells.join(",") + LINE_END);
+            let of_repeat = places.iter().map(|place| cell(repeat, place));
+            let cells = indices.into_iter().chain(of_row).chain(of_repeat);
+            text += &(joined(cells, ",") + LINE_END);
         }
     }
     Ok(text)
-}
-
-fn document(row: &super::Row) -> Result<Value, Failure> {
-    serde_json::to_value(row)
-        .map_err(|error| Failure::Measurement(format!("the report is not JSON: {error}")))
 }
 
 fn cell(value: &Value, pointer: &str) -> String {
@@ -66,52 +62,19 @@ const OF_ROW: &[(&str, &str)] = &[
     ("idle_connections", "/workload/idle_connections"),
     ("verify", "/workload/verify"),
     ("reverse", "/workload/reverse"),
-];
-/// Columns, with the locations of their values in a repeat.
-const OF_REPEAT: &[(&str, &str)] = &[
-    ("calls", "/calls"),
-    ("lost", "/lost"),
-    ("elapsed_s", "/elapsed_s"),
-    ("calls_per_second", "/calls_per_second"),
-    ("bytes_per_second", "/bytes_per_second"),
-    ("samples", "/latency/samples"),
-    ("p50_ns", "/latency/p50_ns"),
-    ("p90_ns", "/latency/p90_ns"),
-    ("p99_ns", "/latency/p99_ns"),
-    ("p99_9_ns", "/latency/p99_9_ns"),
-    ("p99_99_ns", "/latency/p99_99_ns"),
-    ("p99_999_ns", "/latency/p99_999_ns"),
-    ("max_ns", "/latency/max_ns"),
-    ("mean_ns", "/latency/mean_ns"),
-    ("service_p50_ns", "/service/p50_ns"),
-    ("service_p99_ns", "/service/p99_ns"),
-    ("service_p99_9_ns", "/service/p99_9_ns"),
-    ("service_max_ns", "/service/max_ns"),
-    ("achieved_per_second", "/open/achieved_per_second"),
-    ("adherence_percent", "/open/adherence_percent"),
-    ("late", "/open/late"),
-    ("never_sent", "/open/never_sent"),
-    ("overran", "/open/overran"),
-    ("client_ticks_per_call", "/client/busy_ticks_per_call"),
-    ("client_busy_percent", "/client/busy_percent"),
-    ("client_polls", "/client/polls"),
-    ("client_empty_polls", "/client/empty_polls"),
-    ("client_credit_stalls", "/client/credit_stalls"),
-    ("client_queue_full", "/client/queue_full"),
-    ("client_steal_ms", "/client/steal_ms"),
-    ("server_ticks_per_call", "/server/busy_ticks_per_call"),
-    ("server_busy_percent", "/server/busy_percent"),
-    ("server_polls", "/server/polls"),
-    ("server_empty_polls", "/server/empty_polls"),
-    ("server_queue_full", "/server/queue_full"),
-    ("server_steal_ms", "/server/steal_ms"),
+    ("both", "/workload/both"),
+    ("threads", "/workload/threads"),
+    ("slabs", "/workload/slabs"),
+    ("ends", "/workload/ends"),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::floor::Placed;
     use crate::load::{Arrivals, OpenLoop, Operation, Rate, Workload};
     use crate::report::Row;
+    use crate::report::columns::FIGURES;
     use crate::report::tests::{empty, repeat};
 
     #[test]
@@ -148,13 +111,13 @@ mod tests {
             arrivals: Arrivals::Poisson,
             refused: None,
         });
-        let row = Row::new(echo, vec![one]);
-        let row = document(&row).unwrap();
-        let found = |(name, pointer): &(&str, &str), value: &Value| {
-            assert!(value.pointer(pointer).is_some(), "no {name} at {pointer}");
-        };
-        OF_ROW.iter().for_each(|column| found(column, &row));
-        OF_REPEAT.iter().for_each(|column| found(column, &row["repeats"][0]));
+        let placed = Placed::between(110.0, 110.0);
+        let row = Row::new(echo, vec![one.at(Some(placed))]);
+        let row = serde_json::to_value(&row).unwrap();
+        let found = |at: &str, value: &Value| assert!(value.pointer(at).is_some(), "no {at}");
+        OF_ROW.iter().for_each(|(_, at)| found(at, &row));
+        places().for_each(|at| found(&at, &row["repeats"][0]));
+        FIGURES.iter().for_each(|figure| assert!(places().any(|at| at == figure.at)));
     }
 
     #[test]

@@ -4,15 +4,12 @@ use super::{Row, Summary};
 use crate::units::show_count;
 use serde::Serialize;
 
-/// Bottleneck of a rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Bound {
     pub(crate) limit: Limit,
-    /// The supporting figures, for people.
     pub(crate) evidence: String,
 }
 
-/// Possible bottlenecks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Limit {
@@ -34,7 +31,6 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// Name for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::OfferedRate => "the requested rate",
@@ -69,9 +65,8 @@ impl Bound {
 }
 
 fn saturated_core(median: &Summary) -> Limit {
-    let saturated = |busy_percent: f64| busy_percent >= SATURATED_PERCENT;
-    let server = median.server_busy_percent.is_some_and(saturated);
-    match (saturated(median.client_busy_percent), server) {
+    let saturated = |busy: Option<f64>| busy.is_some_and(|percent| percent >= SATURATED_PERCENT);
+    match (saturated(median.client_busy_percent), saturated(median.server_busy_percent)) {
         (true, true) => Limit::BothCores,
         (true, false) => Limit::ClientCore,
         (false, true) => Limit::ServerCore,
@@ -79,7 +74,6 @@ fn saturated_core(median: &Summary) -> Limit {
     }
 }
 
-/// Returns whether an open loop kept its rate in every repeat.
 fn kept_up(row: &Row) -> bool {
     let mut loops = row.repeats.iter().map(|repeat| repeat.measurement.open);
     loops.all(|open| open.is_some_and(|open| open.adherence_percent >= ADHERENCE_PERCENT))
@@ -97,20 +91,32 @@ fn evidence(row: &Row, limit: Limit, link_percent: Option<f64>) -> String {
             let target = row.repeats.first().and_then(|repeat| repeat.measurement.open);
             target.map(|open| format!("{} calls/s requested", show_count(open.target_per_second)))
         }
-        Limit::Credits => Some(format!("{:.2} stalls per call", median.credit_stalls_per_call)),
+        Limit::Credits => Some(format!(
+            "{:.2} stalls per call: rpc.credits of both ends",
+            median.credit_stalls_per_call
+        )),
         Limit::Queue => Some(format!("{:.2} rejections per call", median.queue_full_per_call)),
         Limit::Wire => link_percent.map(|percent| format!("{percent:.0}% of the link")),
         Limit::Memory => copy_ratio(median).map(|ratio| format!("{ratio:.2} x memcpy")),
         _ => None,
     };
     let cores = [
-        ("client", Some(median.client_busy_percent), median.client_ticks_per_call),
-        ("server", median.server_busy_percent, median.server_ticks_per_call),
+        (
+            "client",
+            median.client_busy_percent,
+            [median.client_cpu_percent, median.client_ticks_per_call],
+        ),
+        (
+            "server",
+            median.server_busy_percent,
+            [median.server_cpu_percent, median.server_ticks_per_call],
+        ),
     ];
-    let core = |(name, busy_percent, ticks): (&str, Option<f64>, Option<f64>)| {
+    let core = |(name, busy_percent, [cpu, ticks]): (&str, Option<f64>, [Option<f64>; 2])| {
         let busy_percent = busy_percent?;
-        let ticks = ticks.map_or_else(String::new, |ticks| format!(", {ticks:.0} cycles/RPC"));
-        Some(format!("{name} {busy_percent:.0}% busy{ticks}"))
+        let cpu = cpu.map_or_else(String::new, |percent| format!(", {percent:.0}% CPU"));
+        let ticks = ticks.map_or_else(String::new, |ticks| format!(", {ticks:.0} ticks/call"));
+        Some(format!("{name} {busy_percent:.0}% busy{cpu}{ticks}"))
     };
     first.into_iter().chain(cores.into_iter().filter_map(core)).collect::<Vec<_>>().join("; ")
 }
@@ -149,8 +155,8 @@ mod tests {
         one.measurement.client.credit_stalls = 50;
         let by_credits = bound(one.clone(), None);
         assert_eq!(by_credits.limit, Limit::Credits);
-        assert!(by_credits.evidence.starts_with("0.50 stalls per call; "), "{by_credits:?}");
-        one.measurement.client.busy_percent = 10.0;
+        assert!(by_credits.evidence.contains("rpc.credits"), "{by_credits:?}");
+        one.measurement.client.busy_percent = Some(10.0);
         one.measurement.client.credit_stalls = 0;
         one.measurement.server.as_mut().unwrap().queue_full = 0;
         assert_eq!(bound(one, None).limit, Limit::RoundTrip);

@@ -1,15 +1,12 @@
 //! The tables of a report as cells. `table` renders them as text, `html` as HTML, so that both have
 //! the same content.
 
-use super::handles::{HandleRow, HandleValue};
 use super::modes::{Trend, TrendUnit};
-use super::slabs::SlabRow;
 use super::{FloorRow, Goal, Report, Row, spread};
-use crate::latency::{LatencySummary, is_supported, median, upper_median};
+use crate::latency::{LatencySummary, PERCENTILES, is_supported, median, upper_median};
 use crate::load::CoreUse;
-use crate::units::{show_count, show_us};
+use crate::units::{joined, show_count, show_us};
 
-/// A table: title, introduction and cells.
 pub(crate) struct Grid {
     pub(crate) title: &'static str,
     pub(crate) lead: String,
@@ -19,27 +16,28 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    fn new(title: &'static str, header: &[&str], rows: Vec<Vec<String>>) -> Option<Self> {
-        let header = header.iter().map(|cell| (*cell).to_owned()).collect();
-        (!rows.is_empty()).then_some(Self { title, lead: String::new(), header, rows })
-    }
-
-    fn led_by(self, lead: impl Into<String>) -> Self {
-        Self { lead: lead.into(), ..self }
+    /// `None` without rows; cells of the header are separated by `|`.
+    fn new(
+        title: &'static str,
+        lead: impl Into<String>,
+        header: &str,
+        rows: impl Iterator<Item = Vec<String>>,
+    ) -> Option<Self> {
+        let header = header.split('|').filter(|_| !header.is_empty()).map(str::to_owned).collect();
+        let rows: Vec<Vec<String>> = rows.collect();
+        (!rows.is_empty()).then(|| Self { title, lead: lead.into(), header, rows })
     }
 }
 
-/// Limits of the machine.
 pub(crate) fn limits(report: &Report) -> Option<Grid> {
     let cells = |row: &FloorRow| {
         let [low, high] = spread(row.values.iter().copied()).map(|value| row.probe.show(value));
         vec![row.name.clone(), row.probe.show(row.median), format!("{low} to {high}")]
     };
-    let rows = report.floor.iter().map(cells).collect();
-    Some(Grid::new("limits of this machine", &[], rows)?.led_by("medians"))
+    let rows = report.floor.iter().flat_map(FloorRow::parts).map(|row| cells(&row));
+    Grid::new("limits of this machine", "medians", "", rows)
 }
 
-/// Rates and latencies.
 pub(crate) fn results(report: &Report) -> Option<Grid> {
     let repeats = report.rows.iter().map(|row| row.repeats.len()).max().unwrap_or(0);
     let of = match repeats {
@@ -50,8 +48,8 @@ pub(crate) fn results(report: &Report) -> Option<Grid> {
         "{of}; latency in µs is the full round trip of every call; (in parentheses) = fewer than \
          10 samples beyond it, - = none; MB = 10^6 bytes"
     );
-    let rows = report.rows.iter().map(result_cells).collect();
-    Some(Grid::new("results", &RESULTS, rows)?.led_by(lead))
+    let rows = report.rows.iter().flat_map(Row::parts).map(|row| result_cells(&row));
+    Grid::new("results", lead, RESULTS, rows)
 }
 
 fn result_cells(row: &Row) -> Vec<String> {
@@ -77,17 +75,13 @@ pub(crate) fn lost(report: &Report) -> Option<Grid> {
     let cells = |row: &Row| {
         let (lost, calls) = (row.median.lost, row.median.calls);
         let percent = lost as f64 * 100.0 / (lost + calls).max(1) as f64;
-        vec![
-            row.name.clone(),
-            lost.to_string(),
-            (lost + calls).to_string(),
-            format!("{percent:.3}"),
-        ]
+        let (of, percent) = ((lost + calls).to_string(), format!("{percent:.3}"));
+        vec![row.name.clone(), lost.to_string(), of, percent]
     };
-    let rows = report.rows.iter().filter(|row| row.median.lost > 0).map(cells).collect();
+    let rows = report.rows.iter().filter(|row| row.median.lost > 0).map(cells);
     let lead = "or after their deadline; they rank as slower than all others, so the maximum, and \
                 percentiles among them, are unknown";
-    Some(Grid::new("calls never answered", &LOST, rows)?.led_by(lead))
+    Grid::new("calls never answered", lead, "workload|never answered|of|%", rows)
 }
 
 fn show_rate(per_second: f64) -> String {
@@ -102,24 +96,15 @@ fn show_seconds(seconds: f64) -> String {
     }
 }
 
-/// Percentiles from 50 to 99.999 and the maximum.
 fn latency_cells(latency: &LatencySummary, samples_min: u64) -> Vec<String> {
-    let percentiles = [
-        (50.0, latency.p50_ns),
-        (90.0, latency.p90_ns),
-        (99.0, latency.p99_ns),
-        (99.9, latency.p99_9_ns),
-        (99.99, latency.p99_99_ns),
-        (99.999, latency.p99_999_ns),
-    ];
     let cell = |(percent, ns): (f64, f64)| match ns.is_nan() || is_supported(percent, samples_min) {
         true => show_us(ns),
         false => format!("({})", show_us(ns)),
     };
-    percentiles.into_iter().map(cell).chain([show_us(latency.max_ns)]).collect()
+    let percentiles = PERCENTILES.into_iter().zip(latency.figures());
+    percentiles.map(cell).chain([show_us(latency.max_ns)]).collect()
 }
 
-/// Results as multiples of the machine's limits.
 pub(crate) fn ratios(report: &Report) -> Option<Grid> {
     let cells = |row: &Row| {
         let shown = row.median.ratios.iter().map(|ratio| {
@@ -129,23 +114,21 @@ pub(crate) fn ratios(report: &Report) -> Option<Grid> {
             }
             format!("{:.2} x {} ({low:.2} to {high:.2})", ratio.median, ratio.to)
         });
-        let shown: Vec<String> = shown.collect();
-        (!shown.is_empty()).then(|| vec![row.name.clone(), shown.join(", ")])
+        let shown = joined(shown, ", ");
+        (!shown.is_empty()).then(|| vec![row.name.clone(), shown])
     };
-    let rows = report.rows.iter().filter_map(cells).collect();
+    let rows = report.rows.iter().flat_map(Row::parts).filter_map(|row| cells(&row));
     let lead = "each repeat compared with limits measured just before it: medians (smallest to \
                 largest)";
-    Some(Grid::new("compared with this machine's limits", &[], rows)?.led_by(lead))
+    Grid::new("compared with this machine's limits", lead, "", rows)
 }
 
-/// Adherence of open loops, and round trips from the actual start.
 pub(crate) fn loops(report: &Report) -> Option<Grid> {
-    let rows = report.rows.iter().filter_map(loop_cells).collect();
     let lead = "latency counts from the intended start of a call, service time from the actual \
                 one; adherence: calls that started within the measured time; late: those of them \
                 that started 5 µs or more behind schedule; overran: calls that started after the \
                 measured time; never sent: calls that did not start";
-    Some(Grid::new("open loops", &LOOPS, rows)?.led_by(lead))
+    Grid::new("open loops", lead, LOOPS, report.rows.iter().filter_map(loop_cells))
 }
 
 fn loop_cells(row: &Row) -> Option<Vec<String>> {
@@ -179,11 +162,13 @@ pub(crate) fn cores(report: &Report) -> Option<Grid> {
         client.into_iter().chain(server)
     });
     let lead = "from the first call to the last, ramp and warm-up included; a server's calls are \
-                those of all its clients; cycles/RPC: clock ticks of turns that found work, per \
-                call of the core; it and busy include other work that ran on the core during such \
-                a turn; useful and empty: polls with and without work; stolen: by the hypervisor, \
-                in all repeats";
-    Some(Grid::new("cores", &CORES, rows.collect())?.led_by(lead))
+                those of all its clients; ticks/call: of the time-stamp counter, not cycles of the \
+                CPU, in turns that found work; it and busy include other work that ran on the core \
+                during such a turn, and leave out sleeping and waking; CPU: time of the thread on a \
+                CPU, by the scheduler, of which system is in the kernel; switches: context switches \
+                of the thread; useful and empty: polls with and without work; stolen: by the \
+                hypervisor, in all repeats";
+    Grid::new("cores", lead, CORES, rows)
 }
 
 fn core_rows(
@@ -196,7 +181,11 @@ fn core_rows(
         let uses = || row.repeats.iter().filter_map(move |r| of(&r.measurement).get(index));
         let middle = |value: fn(&CoreUse) -> f64| median(uses().map(value));
         let cost = |value: fn(&CoreUse) -> f64| upper_median(uses().map(value));
-        let ticks: Vec<f64> = uses().filter_map(|core| core.busy_ticks_per_call).collect();
+        let if_known = |value: fn(&CoreUse) -> Option<f64>, show: fn(f64) -> String| {
+            let known: Vec<f64> = uses().filter_map(value).collect();
+            if known.is_empty() { "-".to_owned() } else { show(upper_median(known)) }
+        };
+        let percent = |value: f64| format!("{value:.1}");
         let cpu = uses().find_map(|core| core.cpu);
         let useful = middle(|core| core.polls.saturating_sub(core.empty_polls) as f64);
         vec![
@@ -204,11 +193,14 @@ fn core_rows(
             side.to_owned(),
             cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string()),
             show_count(middle(|core| core.calls_per_second)),
-            if ticks.is_empty() { "-".to_owned() } else { format!("{:.0}", upper_median(ticks)) },
+            if_known(|core| core.busy_ticks_per_call, |ticks| format!("{ticks:.0}")),
             show_count(useful),
             show_count(cost(|core| core.empty_polls as f64)),
-            format!("{:.1}", cost(empty_percent)),
-            format!("{:.1}", cost(|core| core.busy_percent)),
+            percent(cost(empty_percent)),
+            if_known(|core| core.busy_percent, percent),
+            if_known(|core| core.cpu_percent, percent),
+            if_known(|core| core.system_percent, percent),
+            if_known(|core| Some(core.switches? as f64), show_count),
             uses().map(|core| core.steal_ms).sum::<u64>().to_string(),
         ]
     };
@@ -219,17 +211,15 @@ fn empty_percent(core: &CoreUse) -> f64 {
     core.empty_polls as f64 * 100.0 / core.polls.max(1) as f64
 }
 
-/// Bottleneck of each row.
 pub(crate) fn bounds(report: &Report) -> Option<Grid> {
     let cells = |row: &Row| {
         let bound = row.bounded_by.as_ref()?;
         Some(vec![row.name.clone(), bound.limit.name().to_owned(), bound.evidence.clone()])
     };
-    let rows = report.rows.iter().filter_map(cells).collect();
-    Grid::new("bottleneck of each row", &["workload", "bound by", "evidence"], rows)
+    let rows = report.rows.iter().filter_map(cells);
+    Grid::new("bottleneck of each row", "", "workload|bound by|evidence", rows)
 }
 
-/// All rates tried by the search for the highest one.
 pub(crate) fn saturation(report: &Report) -> Option<Grid> {
     let found = report.saturation.as_ref()?;
     let rows = found.steps.iter().map(|step| {
@@ -246,7 +236,7 @@ pub(crate) fn saturation(report: &Report) -> Option<Grid> {
         Some(rate) => format!("{} calls/s with a p99 of at most {limit} µs", show_count(rate)),
         None => format!("no rate kept a p99 of {limit} µs"),
     };
-    Some(Grid::new("highest rate", &SATURATION, rows.collect())?.led_by(lead))
+    Grid::new("highest rate", lead, "target/s|achieved/s|adherence %|p99 µs|", rows)
 }
 
 fn show_mean(trend: &Trend) -> String {
@@ -257,15 +247,15 @@ fn show_mean(trend: &Trend) -> String {
     }
 }
 
-/// Changes in the course of a soak.
 pub(crate) fn soak(report: &Report) -> Option<Grid> {
     let soak = report.soak.as_ref()?;
     let rows = soak.trends.iter().map(|trend| {
+        let [change, error] = trend.percents();
         vec![
             trend.what.to_owned(),
             show_mean(trend),
-            format!("{:+.1}%", trend.change / trend.mean.abs().max(f64::MIN_POSITIVE) * 100.0),
-            format!("{:.1}%", trend.change_error / trend.mean.abs().max(f64::MIN_POSITIVE) * 100.0),
+            format!("{change:+.1}%"),
+            format!("{error:.1}%"),
             if trend.is_drift { "DRIFT" } else { "no drift" }.to_owned(),
         ]
     });
@@ -282,34 +272,21 @@ pub(crate) fn soak(report: &Report) -> Option<Grid> {
     let unwatched = unwatched
         .map_or_else(String::new, |why| format!("; the server's buffers were not watched: {why}"));
     let lead = format!("{} windows{behind}: {verdict}{unwatched}", soak.windows.len());
-    let header = SOAK.map(str::to_owned).to_vec();
+    let header = ["figure", "mean", "change", "standard error", ""].map(str::to_owned).to_vec();
     Some(Grid { title: "soak", lead, header, rows: rows.collect() })
 }
 
-/// Calls from other threads, compared with calls on the core itself.
-pub(crate) fn handles(report: &Report) -> Option<Grid> {
-    let cells = |row: &HandleRow| {
-        let HandleValue { own, handle, floor } = row.median;
-        let shown = [own, handle, floor].map(|value| row.figure.show(value));
-        let ratio = format!("{:.2} {}", row.ratio, row.figure.ratio_name());
-        [vec![row.name.clone()], shown.to_vec(), vec![ratio]].concat()
-    };
-    Grid::new("calls from other threads", &HANDLES, report.handles.iter().map(cells).collect())
-}
-
-/// Bulk transfers between slabs of both ends, compared with memcpy.
-pub(crate) fn slabs(report: &Report) -> Option<Grid> {
-    let rows = report.slabs.iter().map(SlabRow::cells).collect();
-    Grid::new("transfers between slabs", &SLABS, rows)
-}
-
-/// Goals, and whether they were met.
 pub(crate) fn goals(report: &Report) -> Option<Grid> {
-    Grid::new("goals", &[], report.goals.iter().map(goal_cells).collect())
+    let lead = "of the project spinrpc for a quiet host; a missed one is no error of this host";
+    Grid::new("targets", lead, "", report.goals.iter().map(goal_cells))
 }
 
 fn goal_cells(goal: &Goal) -> Vec<String> {
-    let verdict = if goal.met { "met" } else { "MISSED" };
+    let verdict = match goal.met {
+        Some(true) => "met",
+        Some(false) => "missed",
+        None => "not judged",
+    };
     let side = if goal.at_most { "at most" } else { "at least" };
     let aim = goal.aim.map_or_else(String::new, |aim| format!(" (aim {aim})"));
     vec![
@@ -320,37 +297,8 @@ fn goal_cells(goal: &Goal) -> Vec<String> {
     ]
 }
 
-const SLABS: [&str; 4] = ["depth 2", "rate", "memcpy", ""];
-const HANDLES: [&str; 5] = ["null calls", "of the core itself", "by handles", "limit", ""];
-const RESULTS: [&str; 12] = [
-    "workload", "calls", "s", "calls/s", "MB/s", "p50", "p90", "p99", "p99.9", "p99.99", "p99.999",
-    "max",
-];
-const LOST: [&str; 4] = ["workload", "never answered", "of", "%"];
-const LOOPS: [&str; 11] = [
-    "workload",
-    "target/s",
-    "achieved/s",
-    "adherence %",
-    "late",
-    "overran",
-    "never sent",
-    "service p50",
-    "p99",
-    "p99.9",
-    "",
-];
-const CORES: [&str; 10] = [
-    "workload",
-    "side",
-    "core",
-    "calls/s",
-    "cycles/RPC",
-    "useful polls",
-    "empty polls",
-    "empty %",
-    "busy %",
-    "stolen ms",
-];
-const SATURATION: [&str; 5] = ["target/s", "achieved/s", "adherence %", "p99 µs", ""];
-const SOAK: [&str; 5] = ["figure", "mean", "change", "standard error", ""];
+const RESULTS: &str = "workload|calls|s|calls/s|MB/s|p50|p90|p99|p99.9|p99.99|p99.999|max";
+const LOOPS: &str =
+    "workload|target/s|achieved/s|adherence %|late|overran|never sent|service p50|p99|p99.9|";
+const CORES: &str = "workload|side|core|calls/s|ticks/call|useful polls|empty polls|empty %|busy %|CPU %|system %|\
+     switches|stolen ms";

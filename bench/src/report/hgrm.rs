@@ -1,18 +1,25 @@
 //! Percentile spectra in the text format of HdrHistogram, for its plotter and other tools: one
 //! histogram per file, in microseconds.
 
+use crate::latency::MISSING_NS;
 use hdrhistogram::Histogram;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// The spectrum of samples in nanoseconds.
-pub(crate) fn render(samples: &Histogram<u64>) -> String {
+/// The spectrum of samples in nanoseconds, and of calls that are missing: it ends at the first of these, and
+/// has neither maximum nor mean then.
+pub(crate) fn render(samples: &Histogram<u64>, missing: u64) -> String {
+    let mut ranked = samples.clone();
+    // Cannot fail: the histogram grows as needed.
+    let _ = ranked.record_n(MISSING_NS, missing);
     let mut text = format!(
         "{:>12} {:>14} {:>10} {:>14}\n\n",
         "Value", "Percentile", "TotalCount", "1/(1-Percentile)"
     );
     let mut total = 0;
-    for step in samples.iter_quantiles(TICKS_PER_HALF_DISTANCE) {
+    let is_known = |ns: u64| missing == 0 || ns < MISSING_NS;
+    let steps = ranked.iter_quantiles(TICKS_PER_HALF_DISTANCE);
+    for step in steps.take_while(|step| is_known(step.value_iterated_to())) {
         total += step.count_since_last_iteration();
         let (us, quantile) = (step.value_iterated_to() as f64 / 1e3, step.quantile_iterated_to());
         // Writing to a string cannot fail. The last line lacks the last column, which would be
@@ -27,9 +34,15 @@ pub(crate) fn render(samples: &Histogram<u64>) -> String {
         };
     }
     let (mean, deviation) = (samples.mean() / 1e3, samples.stdev() / 1e3);
-    let (max, count) = (samples.max() as f64 / 1e3, samples.len());
-    let _ = writeln!(text, "#[Mean    = {mean:12.3}, StdDeviation   = {deviation:12.3}]");
-    let _ = writeln!(text, "#[Max     = {max:12.3}, Total count    = {count:12}]");
+    let (max, count) = (samples.max() as f64 / 1e3, ranked.len());
+    let _ = match missing {
+        0 => writeln!(
+            text,
+            "#[Mean    = {mean:12.3}, StdDeviation   = {deviation:12.3}]\n\
+             #[Max     = {max:12.3}, Total count    = {count:12}]"
+        ),
+        _ => writeln!(text, "#[Missing = {missing:12}, Total count    = {count:12}]"),
+    };
     text
 }
 
@@ -60,7 +73,7 @@ mod tests {
     fn percentiles_rise_to_the_maximum_and_count_every_sample() {
         let mut samples = nanoseconds().unwrap();
         (1..=1000).for_each(|n| samples.record(n * 1000).unwrap());
-        let text = render(&samples);
+        let text = render(&samples, 0);
         let lines: Vec<Vec<&str>> = text
             .lines()
             .skip(2)
@@ -75,6 +88,20 @@ mod tests {
         let median = lines.iter().find(|line| line[1] == "0.500000000000").unwrap();
         assert_eq!((median[2], median[3]), ("500", "2.00"));
         assert!(text.contains("Total count    =         1000]"), "{text}");
+    }
+
+    /// Rank 1000 calls that were never sent behind 1000 samples. Expect the median of all calls to be the
+    /// longest sample, and nothing beyond it.
+    #[test]
+    fn calls_that_are_missing_rank_behind_all_samples() {
+        let mut samples = nanoseconds().unwrap();
+        (1..=1000).for_each(|n| samples.record(n * 1000).unwrap());
+        let text = render(&samples, 1000);
+        let values: Vec<&str> = text.lines().filter(|line| line.contains("0.5000")).collect();
+        assert!(values.len() == 1 && values[0].contains(" 1000 "), "{text}");
+        let beyond = |line: &&str| line.contains(" 0.55");
+        assert!(!text.lines().any(|line| beyond(&line)) && !text.contains("Max"), "{text}");
+        assert!(text.contains("Total count    =         2000]"), "{text}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use super::Report;
 use super::hgrm::slug;
 use crate::failure::Failure;
+use crate::latency::MISSING_NS;
 use crate::units::system_time;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
@@ -27,15 +28,24 @@ pub(crate) fn render(report: &Report) -> Result<String, Failure> {
         let mut offset_s = 0.0;
         for (repeat_number, repeat) in row.repeats.iter().enumerate() {
             let tag = format!("{}-{}.r{}", number + 1, slug(&row.name), repeat_number + 1);
-            if repeat.measurement.lost > 0 {
-                let lost = repeat.measurement.lost;
-                log.write_comment(&format!("{tag}: without {lost} calls that were never answered"))
-                    .map_err(|error| unwritten(&error))?;
+            let (missing, intervals) =
+                (repeat.measurement.latency.missing, &repeat.measurement.samples.intervals);
+            if missing > 0 && !intervals.is_empty() {
+                let comment = format!(
+                    "{tag}: {missing} calls that were never answered, or never sent, are in its last \
+                     interval, as an hour"
+                );
+                log.write_comment(&comment).map_err(|error| unwritten(&error))?;
             }
-            for interval in &repeat.measurement.samples.intervals {
+            for (number, interval) in intervals.iter().enumerate() {
+                let mut ranked = interval.histogram.clone();
+                if number + 1 == intervals.len() {
+                    // Cannot fail: the histogram grows as needed.
+                    let _ = ranked.record_n(MISSING_NS, missing);
+                }
                 let start = Duration::from_secs_f64((offset_s + interval.start_s).max(0.0));
                 let elapsed = Duration::from_secs_f64(interval.elapsed_s.max(0.0));
-                log.write_histogram(&interval.histogram, start, elapsed, Tag::new(&tag))
+                log.write_histogram(&ranked, start, elapsed, Tag::new(&tag))
                     .map_err(|error| unwritten(&error))?;
             }
             offset_s += repeat.measurement.elapsed_s;
@@ -59,11 +69,14 @@ mod tests {
     use hdrhistogram::serialization::Deserializer;
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
+    /// Log two repeats, of which the second has seven calls that were never sent. Expect these, too.
     #[test]
-    fn what_was_written_can_be_read_and_has_every_sample() {
+    fn what_was_written_can_be_read_and_has_every_call() {
         let mut report = empty();
         let null = Workload::ping_pong(Operation::Null, 0);
-        report.rows.push(sampled(null.at_depth(2), &[1000, 500]));
+        let mut row = sampled(null.at_depth(2), &[1000, 500]);
+        row.repeats[1].measurement.latency.missing = 7;
+        report.rows.push(row);
         let text = render(&report).unwrap();
         let (mut lines, mut samples, mut tags) = (0, 0, Vec::new());
         for entry in IntervalLogIterator::new(text.as_bytes()) {
@@ -76,7 +89,7 @@ mod tests {
             tags.push(interval.tag().unwrap().as_str().to_owned());
         }
         tags.dedup();
-        assert_eq!((lines, samples), (20, 1500));
+        assert_eq!((lines, samples), (20, 1507));
         assert_eq!(tags, ["1-null-depth-2.r1", "1-null-depth-2.r2"]);
         assert!(text.contains("#[BaseTime: "), "{text}");
     }

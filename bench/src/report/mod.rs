@@ -1,76 +1,64 @@
 //! From measurements to printed and written results: medians, ratios, goals.
 //!
 //! The commands fill a [`Report`]; `explain` finds the bottlenecks of its rows; `grid` makes tables
-//! of it, which `table` prints and `html` shows with plots; `json`, `csv`, `hgrm` and `hlog` are
-//! for programs; a `sink` is a file that any of them is written to.
+//! of it, which `table` prints and `html` shows with plots; `csv`, `hgrm` and `hlog` are
+//! for programs; `columns` lists the figures of a repeat; a `sink` is a file that any of them is written to.
 
+pub(crate) mod columns;
 pub(crate) mod csv;
 mod explain;
 mod grid;
-pub(crate) mod handles;
 pub(crate) mod hgrm;
 pub(crate) mod hlog;
 pub(crate) mod html;
-pub(crate) mod json;
 pub(crate) mod modes;
 pub(crate) mod sink;
-pub(crate) mod slabs;
 pub(crate) mod table;
+mod validity;
 
-use crate::env::{Environment, Interference};
+use crate::env::{Environment, Interference, WAITED_PERCENT};
 use crate::failure::Failure;
-use crate::floor::Probe;
-use crate::latency::{LatencySummary, median, upper_median, worse_median};
-use crate::load::{CoreUse, Measurement, Mode, Workload};
+use crate::floor::{Placed, Placement, Probe};
+use crate::latency::{LatencySummary, PERCENTILES, median, upper_median, worse_median};
+use crate::load::{CoreUse, Ends, Measurement, Mode, Workload};
 use crate::ranks::Rank;
 use explain::Bound;
-use handles::HandleRow;
 use hdrhistogram::Histogram;
 use modes::{Saturation, Soak};
 use serde::Serialize;
-use slabs::SlabRow;
+use spinrpc::sys::random::Random;
 
-/// Results of one command.
+/// Name and version of the document, which `bench/schema/spinperf-3.schema.json` describes.
+pub(crate) const SCHEMA: &str = "spinperf/3";
+
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     /// Name of the document; changes when a field changes its meaning or is removed.
     pub(crate) schema: &'static str,
+    pub(crate) ids: Vec<String>,
     pub(crate) environment: Environment,
     pub(crate) interference: Interference,
-    /// Limits of the machine, each over all its repeats.
     pub(crate) floor: Vec<FloorRow>,
-    /// Mode of a run; absent for the main job and if nothing runs.
     pub(crate) mode: Option<Mode>,
     pub(crate) rows: Vec<Row>,
-    /// Calls from threads other than the core's.
-    pub(crate) handles: Vec<HandleRow>,
-    /// Bulk transfers between slabs of both ends.
-    pub(crate) slabs: Vec<SlabRow>,
-    /// Result of the search for the highest rate.
     pub(crate) saturation: Option<Saturation>,
-    /// Figures and resources in the course of a soak.
     pub(crate) soak: Option<Soak>,
     pub(crate) goals: Vec<Goal>,
-    /// Notes that the reader needs to interpret the figures.
     pub(crate) notes: Vec<String>,
-    /// A signal ended it early: these are the figures so far.
     pub(crate) interrupted: bool,
-    /// This process among those that measured together; absent for one alone, and for a merged report.
     pub(crate) rank: Option<Rank>,
 }
 
 impl Report {
-    /// A report without results.
     pub(crate) fn new(environment: Environment) -> Self {
         Self {
-            schema: json::SCHEMA,
+            schema: SCHEMA,
+            ids: random_id().into_iter().collect(),
             environment,
             interference: Interference::default(),
             floor: Vec::new(),
             mode: None,
             rows: Vec::new(),
-            handles: Vec::new(),
-            slabs: Vec::new(),
             saturation: None,
             soak: None,
             goals: Vec::new(),
@@ -80,7 +68,8 @@ impl Report {
         }
     }
 
-    /// Fails if calls were never answered, or nothing was measured.
+    /// Fails if calls were never answered, nothing was measured, or an open loop fell behind its rate, so that there
+    /// are no percentiles. Of the windows of a soak, its own verdict tells.
     pub(crate) fn verdict(&self) -> Result<(), Failure> {
         let whole = || self.rows.iter().filter(|row| !row.workload.of_mix);
         if let Some(row) = whole().find(|row| row.median.lost > 0) {
@@ -99,14 +88,39 @@ impl Report {
         }
         let is_empty = |repeat: &Repeat| repeat.measurement.calls == 0;
         if let Some(row) = whole().find(|row| row.repeats.iter().any(is_empty)) {
-            let remedy =
-                if row.workload.rate.is_some() { "--rate or --duration" } else { "--duration" };
-            return Err(Failure::Measurement(format!(
-                "no call completed within the measured time: {}; increase {remedy}",
-                row.name
-            )));
+            return Err(Failure::Measurement(nothing_completed(row)));
         }
-        Ok(())
+        match whole().find_map(fell_behind).filter(|_| self.soak.is_none()) {
+            Some(problem) => Err(Failure::Measurement(problem)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the verdicts on the goals back if threads that poll waited for their CPUs for too long.
+    pub(crate) fn judge_goals(&mut self) {
+        let Some(percent) = self.waited_percent().filter(|one| *one >= WAITED_PERCENT) else {
+            return;
+        };
+        self.goals.iter_mut().for_each(|goal| goal.met = None);
+        self.notes.push(format!(
+            "targets are not judged: the threads that poll waited for a CPU for {percent:.1} % of the time, \
+             while other programs ran there"
+        ));
+    }
+
+    /// Time that threads of both ends waited for their CPUs, in percent of the measured time.
+    fn waited_percent(&self) -> Option<f64> {
+        let repeats = || self.rows.iter().flat_map(|row| &row.repeats).map(|one| &one.measurement);
+        let waited = |one: &Measurement| {
+            let sides = [one.client.waited_percent, one.server.and_then(|it| it.waited_percent)];
+            sides
+                .into_iter()
+                .flatten()
+                .reduce(|one, other| one + other)
+                .map(|it| it * one.elapsed_s)
+        };
+        let all = repeats().filter_map(waited).reduce(|one, other| one + other)?;
+        Some(all / repeats().map(|one| one.elapsed_s).sum::<f64>())
     }
 
     /// Determines the bottleneck of each row again, now that the link is known.
@@ -117,16 +131,77 @@ impl Report {
         }
     }
 
+    /// A note for each limit that rows have beaten. The limits were measured again then.
+    pub(crate) fn note_beaten_limits(&mut self) {
+        let notes = self.rows.iter().flat_map(beaten_limits);
+        self.notes.extend(notes);
+    }
+
     /// Adds every limit that was measured with the rows, each probe once.
     pub(crate) fn collect_floor(&mut self) {
-        let measured = self.rows.iter().flat_map(|row| &row.repeats).flat_map(|r| &r.floor);
-        for value in measured {
-            match self.floor.iter_mut().find(|row| row.probe == value.probe) {
-                Some(row) => row.add(value.value),
-                None => self.floor.push(FloorRow::new(value.probe, vec![value.value])),
+        for repeat in self.rows.iter().flat_map(|row| &row.repeats) {
+            let placement = repeat.placed.map(|placed| placed.placement);
+            for FloorValue { probe, value } in &repeat.floor {
+                let known = self.floor.iter().position(|row| row.probe == *probe);
+                let at = known.unwrap_or_else(|| {
+                    self.floor.push(FloorRow::new(*probe));
+                    self.floor.len() - 1
+                });
+                self.floor[at].add(*value, placement);
             }
         }
     }
+}
+
+fn random_id() -> Option<String> {
+    let mut random = Random::from_system().ok()?;
+    Some(format!("{:016x}{:016x}", random.next_u64(), random.next_u64()))
+}
+
+fn beaten_limits(row: &Row) -> impl Iterator<Item = String> {
+    let of = |ratio: &RatioSummary| {
+        let is_beaten = |repeat: &&Repeat| {
+            let limit = repeat.floor.iter().find(|one| one.probe.short_name() == ratio.to);
+            let is_beaten =
+                |one: &FloorValue| one.probe.is_beaten(one.value, one.figure(&repeat.measurement));
+            !repeat.has_moved() && limit.is_some_and(is_beaten)
+        };
+        let (beaten, of) = (row.repeats.iter().filter(is_beaten).count(), row.repeats.len());
+        (beaten > 0).then(|| {
+            format!(
+                "{}: no ratio to the limit {} in {beaten} of {of} repeats, where it was measured slower than the \
+                 calls, four times: something else has used its CPUs",
+                row.name, ratio.to
+            )
+        })
+    };
+    row.median.ratios.iter().filter_map(of)
+}
+
+/// An error of one line about a row without a completed call in a repeat.
+fn nothing_completed(row: &Row) -> String {
+    let loops = row.repeats.iter().filter_map(|repeat| repeat.measurement.open);
+    let due = loops.map(|open| open.intended).max();
+    let remedy = match due {
+        Some(0) => "increase --rate or --duration".to_owned(),
+        Some(due) => format!(
+            "{due} calls were due: see whether the server runs (spinperf top), and lower --rate"
+        ),
+        None => "increase --duration, and see whether the server runs (spinperf top)".to_owned(),
+    };
+    format!("no call completed within the measured time: {}; {remedy}", row.name)
+}
+
+/// An error of one line if a repeat was refused its percentiles.
+fn fell_behind(row: &Row) -> Option<String> {
+    let loops = row.repeats.iter().filter_map(|repeat| repeat.measurement.open);
+    let refused = loops.filter(|open| open.refused.is_some());
+    let worst = refused.min_by(|a, b| a.adherence_percent.total_cmp(&b.adherence_percent))?;
+    Some(format!(
+        "{:.2} % of the calls started in time: {}; lower --rate, add cores or connections, or take \
+         the percentiles all the same with --force",
+        worst.adherence_percent, row.name
+    ))
 }
 
 /// Facts of the environment, and interference with the measured cores, for people.
@@ -136,27 +211,26 @@ fn environment_facts(report: &Report) -> Vec<(String, String)> {
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// One limit of the machine over its repeats.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FloorRow {
     pub(crate) name: String,
     #[serde(flatten)]
     pub(crate) probe: Probe,
-    /// In the unit of the probe: nanoseconds, per second, or bytes per second.
     pub(crate) values: Vec<f64>,
+    pub(crate) placements: Vec<Option<Placement>>,
     pub(crate) median: f64,
 }
 
 impl FloorRow {
-    /// The values of one probe and their median.
-    pub(crate) fn new(probe: Probe, values: Vec<f64>) -> Self {
-        let median = worse_median(values.iter().copied(), probe.is_time());
-        Self { name: probe.name(), probe, values, median }
+    pub(crate) fn new(probe: Probe) -> Self {
+        let (values, placements) = (Vec::new(), Vec::new());
+        Self { name: probe.name(), probe, values, placements, median: f64::NAN }
     }
 
-    /// Adds a value.
-    pub(crate) fn add(&mut self, value: f64) {
+    /// Adds a value, measured on cores of this placement.
+    pub(crate) fn add(&mut self, value: f64, placement: Option<Placement>) {
         self.values.push(value);
+        self.placements.push(placement);
         self.median = worse_median(self.values.iter().copied(), self.probe.is_time());
     }
 }
@@ -170,29 +244,29 @@ pub(crate) struct FloorValue {
 }
 
 impl FloorValue {
-    /// The measurement as a multiple of this limit. Above 1 is slower for a round trip, and faster
-    /// for a rate.
-    pub(crate) fn ratio(&self, measurement: &Measurement) -> Ratio {
-        let measured = match self.probe {
-            Probe::CacheLine
-            | Probe::EventfdPingPong
-            | Probe::OwnWork
-            | Probe::RingRoundTrip { .. } => measurement.latency.p50_ns,
+    /// The figure that the limit bounds.
+    pub(crate) fn figure(&self, measurement: &Measurement) -> f64 {
+        match self.probe {
             Probe::RingRate { .. } => measurement.calls_per_second,
             Probe::Copy { .. } => measurement.bytes_per_second,
-        };
-        let lower_is_better = self.probe.is_time();
-        Ratio { to: self.probe.short_name(), ratio: measured / self.value, lower_is_better }
+            _ => measurement.latency.p50_ns,
+        }
+    }
+
+    /// The measurement as a multiple of this limit: at least 1 for a round trip, at most 1 for a rate, and NaN if
+    /// the measurement was faster.
+    pub(crate) fn ratio(&self, measurement: &Measurement) -> Ratio {
+        let (measured, lower_is_better) = (self.figure(measurement), self.probe.is_time());
+        let is_beaten = self.probe.is_beaten(self.value, measured);
+        let ratio = if is_beaten { f64::NAN } else { measured / self.value };
+        Ratio { to: self.probe.short_name(), ratio, lower_is_better }
     }
 }
 
-/// A result as a multiple of a limit measured in the same minute.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Ratio {
-    /// Name of the limit.
     pub(crate) to: &'static str,
     pub(crate) ratio: f64,
-    /// True for a ratio of times, false for one of rates.
     pub(crate) lower_is_better: bool,
 }
 
@@ -203,32 +277,46 @@ pub(crate) struct Repeat {
     pub(crate) measurement: Measurement,
     pub(crate) floor: Vec<FloorValue>,
     pub(crate) ratios: Vec<Ratio>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stuck: bool,
+    /// Placement of the cores from the limits to the end; absent if unknown.
+    #[serde(flatten)]
+    pub(crate) placed: Option<Placed>,
 }
 
 impl Repeat {
     /// Compares a measurement with the limits measured just before it.
     pub(crate) fn new(measurement: Measurement, floor: Vec<FloorValue>) -> Self {
         let ratios = floor.iter().map(|value| value.ratio(&measurement)).collect();
-        Self { measurement, floor, ratios }
+        let stuck = measurement.cut_short.is_stuck;
+        Self { measurement, floor, ratios, stuck, placed: None }
+    }
+
+    /// The same on cores of this placement. There are no ratios if it changed: limits and calls had different ones.
+    pub(crate) fn at(mut self, placed: Option<Placed>) -> Self {
+        self.placed = placed;
+        if self.has_moved() {
+            self.ratios.iter_mut().for_each(|ratio| ratio.ratio = f64::NAN);
+        }
+        self
     }
 }
 
-/// All repeats of one workload.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) workload: Workload,
     pub(crate) repeats: Vec<Repeat>,
     pub(crate) median: Summary,
-    /// Bottleneck of the rate. Absent for one operation of a mix, because cores, queues and credits
-    /// are those of the whole mix, and if calls were lost.
     pub(crate) bounded_by: Option<Bound>,
 }
 
 fn bound(row: &Row, wire_bytes_per_second: Option<f64>) -> Option<Bound> {
     // Lost calls, or the absence of calls, limited the rate instead.
     let is_measured = row.median.lost == 0 && row.median.calls_per_second > 0.0;
-    (is_measured && !row.workload.of_mix).then(|| Bound::of(row, wire_bytes_per_second))
+    let Workload { of_mix, ends, .. } = row.workload;
+    let is_known = is_measured && !of_mix && ends != Ends::OneCpu;
+    is_known.then(|| Bound::of(row, wire_bytes_per_second))
 }
 
 impl Row {
@@ -238,9 +326,7 @@ impl Row {
         let row = Self { name: workload.name(), workload, repeats, median, bounded_by: None };
         Self { bounded_by: bound(&row, None), ..row }
     }
-}
 
-impl Row {
     /// The samples of all repeats together, in nanoseconds.
     pub(crate) fn samples(&self) -> Option<Histogram<u64>> {
         let mut repeats = self.repeats.iter().map(|repeat| &repeat.measurement.samples.latency);
@@ -257,27 +343,22 @@ impl Row {
 /// values of rates, and the upper one of latencies and costs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Summary {
-    /// Calls of all repeats together.
     pub(crate) calls: u64,
-    /// Calls without a reply, or with one after their deadline.
     pub(crate) lost: u64,
-    /// Time of all repeats together.
     pub(crate) elapsed_s: f64,
     /// Samples of the smallest repeat, which determine whether percentiles are supported.
     pub(crate) samples_min: u64,
     pub(crate) calls_per_second: f64,
-    /// Slowest and fastest repeat.
     pub(crate) calls_per_second_spread: [f64; 2],
     pub(crate) bytes_per_second: f64,
     /// Medians of the percentiles of the repeats; `max_ns` is the largest of all.
     pub(crate) latency: LatencySummary,
     pub(crate) ratios: Vec<RatioSummary>,
-    pub(crate) client_busy_percent: f64,
-    /// Absent if the server did not report it.
+    pub(crate) client_busy_percent: Option<f64>,
     pub(crate) server_busy_percent: Option<f64>,
-    /// Credit stalls per call of the client.
+    pub(crate) client_cpu_percent: Option<f64>,
+    pub(crate) server_cpu_percent: Option<f64>,
     pub(crate) credit_stalls_per_call: f64,
-    /// Clock ticks of turns that found work, per call; absent if not counted.
     pub(crate) client_ticks_per_call: Option<f64>,
     pub(crate) server_ticks_per_call: Option<f64>,
     /// Rejections by a full queue, on both sides, per call.
@@ -289,7 +370,6 @@ pub(crate) struct Summary {
 pub(crate) struct RatioSummary {
     pub(crate) to: &'static str,
     pub(crate) median: f64,
-    /// Minimum and maximum.
     pub(crate) spread: [f64; 2],
 }
 
@@ -298,18 +378,14 @@ impl Summary {
         let of = |value: fn(&Measurement) -> f64| {
             median(repeats.iter().map(|repeat| value(&repeat.measurement)))
         };
-        let cost_of = |value: fn(&Measurement) -> f64| {
-            upper_median(repeats.iter().map(|repeat| value(&repeat.measurement)))
-        };
         // Each side counts from the start of its own warm-up; a server counts for all of its
         // clients.
         let per_call = |count: fn(&CoreUse) -> u64, m: &Measurement| {
             let of = |side: &CoreUse| count(side) as f64 / side.calls.max(1) as f64;
             of(&m.client) + m.server.as_ref().map_or(0.0, of)
         };
-        let ticks = |side: fn(&Measurement) -> Option<CoreUse>| {
-            let of = |repeat: &Repeat| side(&repeat.measurement)?.busy_ticks_per_call;
-            let counted: Option<Vec<f64>> = repeats.iter().map(of).collect();
+        let if_known = |of: fn(&Measurement) -> Option<f64>| {
+            let counted: Option<Vec<f64>> = repeats.iter().map(|r| of(&r.measurement)).collect();
             counted.filter(|values| !values.is_empty()).map(upper_median)
         };
         Self {
@@ -324,10 +400,12 @@ impl Summary {
             bytes_per_second: of(|m| m.bytes_per_second),
             latency: latency_medians(repeats),
             ratios: ratio_medians(repeats),
-            client_busy_percent: cost_of(|m| m.client.busy_percent),
-            server_busy_percent: server_busy(repeats),
-            client_ticks_per_call: ticks(|m| Some(m.client)),
-            server_ticks_per_call: ticks(|m| m.server),
+            client_busy_percent: if_known(|m| m.client.busy_percent),
+            server_busy_percent: if_known(|m| m.server?.busy_percent),
+            client_cpu_percent: if_known(|m| m.client.cpu_percent),
+            server_cpu_percent: if_known(|m| m.server?.cpu_percent),
+            client_ticks_per_call: if_known(|m| m.client.busy_ticks_per_call),
+            server_ticks_per_call: if_known(|m| m.server?.busy_ticks_per_call),
             credit_stalls_per_call: upper_median(
                 repeats.iter().map(|r| per_call(|side| side.credit_stalls, &r.measurement)),
             ),
@@ -338,32 +416,24 @@ impl Summary {
     }
 }
 
-fn server_busy(repeats: &[Repeat]) -> Option<f64> {
-    let busy = |repeat: &Repeat| Some(repeat.measurement.server?.busy_percent);
-    repeats.iter().map(busy).collect::<Option<Vec<_>>>().map(upper_median)
-}
-
 fn latency_medians(repeats: &[Repeat]) -> LatencySummary {
-    let of = |value: fn(&LatencySummary) -> f64| {
-        upper_median(repeats.iter().map(|repeat| value(&repeat.measurement.latency)))
-    };
-    LatencySummary {
-        samples: repeats.iter().map(|repeat| repeat.measurement.latency.samples).sum(),
-        p50_ns: of(|latency| latency.p50_ns),
-        p90_ns: of(|latency| latency.p90_ns),
-        p99_ns: of(|latency| latency.p99_ns),
-        p99_9_ns: of(|latency| latency.p99_9_ns),
-        p99_99_ns: of(|latency| latency.p99_99_ns),
-        p99_999_ns: of(|latency| latency.p99_999_ns),
-        mean_ns: of(|latency| latency.mean_ns),
-        max_ns: spread(repeats.iter().map(|repeat| repeat.measurement.latency.max_ns))[1],
-    }
+    let all = || repeats.iter().map(|repeat| &repeat.measurement.latency);
+    let mut figures =
+        std::array::from_fn(|index| upper_median(all().map(|one| one.figures()[index])));
+    figures[PERCENTILES.len()] = spread(all().map(|one| one.max_ns))[1];
+    let samples = all().map(|one| one.samples).sum();
+    let missing = all().map(|one| one.missing).sum();
+    LatencySummary { missing, ..LatencySummary::from_figures(samples, figures) }
 }
 
 fn ratio_medians(repeats: &[Repeat]) -> Vec<RatioSummary> {
     let Some(first) = repeats.first() else { return Vec::new() };
     let summarise = |(index, ratio): (usize, &Ratio)| {
-        let values = || repeats.iter().filter_map(move |r| Some(r.ratios.get(index)?.ratio));
+        // Those that are not known are left out: a limit was disturbed.
+        let values = || {
+            let all = repeats.iter().filter_map(move |r| Some(r.ratios.get(index)?.ratio));
+            all.filter(|ratio| !ratio.is_nan())
+        };
         let median = worse_median(values(), ratio.lower_is_better);
         RatioSummary { to: ratio.to, median, spread: spread(values()) }
     };
@@ -382,33 +452,28 @@ fn spread(values: impl Iterator<Item = f64>) -> [f64; 2] {
     if low.is_finite() { [low, high] } else { [f64::NAN; 2] }
 }
 
-/// A performance goal, as a bound on one result.
+/// A target of the project, as a bound on one result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Goal {
     pub(crate) name: String,
     pub(crate) measured: f64,
-    /// Upper bound of `measured`, or lower bound (see `at_most`).
     pub(crate) bound: f64,
     pub(crate) at_most: bool,
-    /// Stretch goal beyond the bound.
     pub(crate) aim: Option<f64>,
-    pub(crate) met: bool,
+    pub(crate) met: Option<bool>,
 }
 
 impl Goal {
-    /// Met when `measured <= bound`.
     pub(crate) fn at_most(name: impl Into<String>, measured: f64, bound: f64) -> Self {
-        let met = measured <= bound;
+        let met = Some(measured <= bound);
         Self { name: name.into(), measured, bound, at_most: true, aim: None, met }
     }
 
-    /// Met when `measured >= bound`.
     pub(crate) fn at_least(name: impl Into<String>, measured: f64, bound: f64) -> Self {
-        let met = measured >= bound;
-        Self { name: name.into(), measured, bound, at_most: false, aim: None, met }
+        let met = Some(measured >= bound);
+        Self { at_most: false, met, ..Self::at_most(name, measured, bound) }
     }
 
-    /// Sets the stretch goal beyond the bound.
     pub(crate) fn aiming_for(self, aim: f64) -> Self {
         Self { aim: Some(aim), ..self }
     }
@@ -419,7 +484,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::cores::CoreList;
     use crate::env::ProfileId;
-    use crate::load::{CutShort, Operation, Samples};
+    use crate::load::{Arrivals, CutShort, OpenLoop, Operation, Rate, Samples};
 
     /// A report without results, about this host.
     pub(crate) fn empty() -> Report {
@@ -445,8 +510,8 @@ pub(crate) mod tests {
             client_cores: Vec::new(),
             server_cores: Vec::new(),
             samples: Samples::none().unwrap(),
-            client: CoreUse { calls, busy_percent: 95.0, ..CoreUse::default() },
-            server: Some(CoreUse { calls, busy_percent: 40.0, ..CoreUse::default() }),
+            client: CoreUse { calls, busy_percent: Some(95.0), ..CoreUse::default() },
+            server: Some(CoreUse { calls, busy_percent: Some(40.0), ..CoreUse::default() }),
         };
         let value = |&(probe, value): &(Probe, f64)| FloorValue { probe, value };
         Repeat::new(measurement, floor.iter().map(value).collect())
@@ -473,6 +538,23 @@ pub(crate) mod tests {
         let row = Row::new(echo(), repeats.to_vec());
         let ratio = row.median.ratios[0];
         assert_eq!((ratio.to, ratio.median, ratio.spread), ("cache-line RTT", 2.5, [2.0, 3.0]));
+    }
+
+    /// Measure limits slower than what they limit. Expect no ratio that says so, and a reason.
+    #[test]
+    fn a_limit_that_was_beaten_has_no_ratio() {
+        let copy = Probe::Copy { block_bytes: 4096, blocks: 1 };
+        let of = |line, memcpy| repeat(1000, 300.0, &[(Probe::CacheLine, line), (copy, memcpy)]);
+        let repeats = vec![of(3000.0, 256e3), of(100.0, 1e3), of(150.0, 1e3)];
+        let mut report = empty();
+        report.rows.push(Row::new(echo(), repeats));
+        let ratios = report.rows[0].median.ratios.iter().map(|one| (one.median, one.spread));
+        assert_eq!(ratios.collect::<Vec<_>>(), [(3.0, [2.0, 3.0]), (0.5, [0.5, 0.5])]);
+        report.note_beaten_limits();
+        let is_told = |limit: &str, times: &str| {
+            report.notes.iter().any(|note| note.contains(limit) && note.contains(times))
+        };
+        assert!(is_told("cache-line RTT", "1 of 3") && is_told("memcpy", "2 of 3"), "{report:?}");
     }
 
     #[test]
@@ -508,9 +590,77 @@ pub(crate) mod tests {
         assert!(grid::bounds(&report).is_some() && grid::cores(&report).is_some());
     }
 
+    /// A repeat of an open loop of which this many of 1000 calls started.
+    fn open_repeat(started: u64, calls: u64) -> Repeat {
+        let mut one = repeat(calls, 300.0, &[]);
+        one.measurement.open = Some(OpenLoop {
+            target_per_second: 1000.0,
+            achieved_per_second: calls as f64,
+            intended: 1000,
+            adherence_percent: started as f64 / 10.0,
+            late: 0,
+            overran: 0,
+            never_sent: 1000 - started,
+            arrivals: Arrivals::Fixed,
+            refused: (started < 999).then_some("behind"),
+        });
+        one
+    }
+
+    fn verdict_of(repeats: Vec<Repeat>) -> String {
+        let mut report = empty();
+        let rate = Rate { per_second: 1000, arrivals: Arrivals::Fixed, burst: None };
+        report.rows.push(Row::new(echo().at_rate(rate), repeats));
+        report.verdict().map_or_else(|failure| failure.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn a_rate_that_was_not_kept_is_a_failure() {
+        assert_eq!(verdict_of(vec![open_repeat(1000, 1000), open_repeat(999, 999)]), "");
+        let told = verdict_of(vec![open_repeat(1000, 1000), open_repeat(540, 540)]);
+        assert!(told.starts_with("54.00 %") && told.contains("--force"), "{told}");
+    }
+
+    /// Calls were due, so a higher rate is no remedy.
+    #[test]
+    fn a_run_without_completed_calls_is_told_what_may_help() {
+        let told = verdict_of(vec![open_repeat(0, 0)]);
+        assert!(told.contains("1000 calls were due") && !told.contains("increase"), "{told}");
+        let mut too_slow = open_repeat(0, 0);
+        too_slow.measurement.open.as_mut().unwrap().intended = 0;
+        assert!(verdict_of(vec![too_slow]).contains("increase --rate"));
+    }
+
     #[test]
     fn goals_bound_from_one_side() {
-        assert!(Goal::at_most("p50", 2.0, 2.0).met && !Goal::at_most("p50", 2.1, 2.0).met);
-        assert!(Goal::at_least("rate", 0.8, 0.8).met && !Goal::at_least("rate", 0.7, 0.8).met);
+        let at_most = [2.0, 2.1].map(|p50| Goal::at_most("p50", p50, 2.0).met);
+        let at_least = [0.8, 0.7].map(|rate| Goal::at_least("rate", rate, 0.8).met);
+        assert_eq!([at_most, at_least], [[Some(true), Some(false)]; 2]);
+    }
+
+    #[test]
+    fn targets_are_not_judged_where_cores_waited() {
+        for (waited, met) in [(None, Some(false)), (Some(0.2), Some(false)), (Some(30.0), None)] {
+            let mut report = empty();
+            report.goals.push(Goal::at_most("p50", 2.1, 2.0));
+            let mut one = repeat(100, 1.0, &[]);
+            one.measurement.client.waited_percent = waited;
+            report.rows.push(Row::new(echo(), vec![one]));
+            report.judge_goals();
+            assert_eq!((report.goals[0].met, report.notes.is_empty()), (met, met.is_some()));
+        }
+    }
+
+    #[test]
+    fn every_repeat_is_kept_beside_the_median() {
+        let mut report = empty();
+        report.rows.push(Row::new(echo(), vec![repeat(1000, 300.0, &[(Probe::CacheLine, 100.0)])]));
+        report.goals.push(Goal::at_most("echo", 3.0, 2.0).aiming_for(1.5));
+        report.collect_floor();
+        let report = serde_json::to_value(&report).unwrap();
+        assert_eq!(report["rows"][0]["repeats"][0]["latency"]["p50_ns"], 300.0);
+        assert_eq!(report["rows"][0]["median"]["ratios"][0]["median"], 3.0);
+        assert_eq!(report["floor"][0]["values"][0], 100.0);
+        assert_eq!(report["goals"][0]["met"], false);
     }
 }

@@ -44,11 +44,7 @@ impl Sink {
 
     /// Writes a report, or other results of a command, as JSON.
     pub(crate) fn write_json(self, document: &impl Serialize) -> Result<(), Failure> {
-        self.write(|| {
-            serde_json::to_string_pretty(document)
-                .map(|text| text + "\n")
-                .map_err(|error| Failure::Measurement(format!("the report is not JSON: {error}")))
-        })
+        self.write(|| Ok(serde_json::to_string_pretty(document)? + "\n"))
     }
 
     /// Writes text, which is only made if there is a file for it.

@@ -15,8 +15,6 @@ pub(crate) fn render(report: &Report) -> String {
         grid::results(report),
         grid::lost(report),
         grid::ratios(report),
-        grid::handles(report),
-        grid::slabs(report),
         grid::loops(report),
         grid::saturation(report),
         grid::soak(report),
@@ -123,10 +121,11 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_goal_stands_out() {
+    fn a_missed_target_is_told_as_one_of_the_project() {
         let mut report = report(1000);
         report.goals.push(Goal::at_most("echo p50", 3.0, 2.0).aiming_for(1.5));
         let text = render(&report);
-        assert!(text.contains("MISSED  echo p50  3.00  at most 2 (aim 1.5)"), "{text}");
+        assert!(text.contains("missed  echo p50  3.00  at most 2 (aim 1.5)"), "{text}");
+        assert!(text.contains("\ntargets: of the project"), "{text}");
     }
 }

@@ -7,7 +7,7 @@ use spinrpc::config::{Choice, IdlePolicy};
 use std::time::Duration;
 
 #[derive(Args, Debug)]
-#[command(after_help = TOP_EXAMPLES)]
+#[command(after_help = include_str!("../help/top.txt").trim_ascii_end())]
 pub(crate) struct TopArgs {
     /// Process id, or the address of a listening process, such as shm:NAME [default: every engine
     /// here that this user may inspect]
@@ -32,23 +32,6 @@ pub(crate) struct TopArgs {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(0..=256))]
     pub(crate) connections: u16,
 }
-
-const TOP_EXAMPLES: &str = "\
-Examples:
-  spinperf top                         every engine on this host
-  spinperf top 4711                    the engines of a process
-  spinperf top shm:storage             the process that listens there
-  spinperf top 4711 --json --count 60 >minute.jsonl
-  spinperf top 4711 --idle sleep       let its idle cores sleep
-
-All values are per second, except those shown as used/all. served: calls answered. called: calls
-made. busy: share of time in turns that found work. empty: share of polls without work. ticks/call:
-ticks of the time-stamp counter per call. Calls wait for a credit, for room in the queue, or for a
-buffer; late calls arrived after their deadline. receives and sends: message buffers in use. blocks:
-registered memory held for calls, arguments being fetched, replies being pulled, and exported
-replies. A core without an answer has been in one turn for a tenth of a second.
-
-Exit codes: 0 success; 1 no such engine, or it exited before the last update; 2 usage error";
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
     let interval = parse_time(text).map_err(|error| error.to_string())?;

@@ -1,193 +1,175 @@
 //! A view as lines of text, for people.
 
+use super::snapshot::Core;
 use super::target::total;
 use super::view::{BlocksView, ConnectionView, CoreView, EngineView, View};
 use crate::units::{show_count, show_size};
 use spinrpc_tuning::text::printable;
 
 /// Everything that is watched; with this many connections for each core.
-pub(super) fn lines(view: &View, connections: usize) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (index, engine) in view.engines.iter().enumerate() {
-        if index > 0 {
-            lines.push(String::new());
-        }
-        lines.extend(engine_lines(engine, connections));
-    }
-    lines
+pub(super) fn lines(view: &View<'_>, connections: usize) -> Vec<String> {
+    let blocks = view.engines.iter().map(|engine| engine_lines(engine, connections));
+    blocks.collect::<Vec<_>>().join(&String::new())
 }
 
-fn engine_lines(engine: &EngineView, connections: usize) -> Vec<String> {
+fn engine_lines(engine: &EngineView<'_>, connections: usize) -> Vec<String> {
+    let cores = &engine.cores;
     let mut lines = vec![title(engine)];
-    lines.extend(aligned(with_head(&CORE_HEAD, engine.cores.iter().map(core_cells))));
-    lines.extend(aligned(with_head(&WAIT_HEAD, engine.cores.iter().map(wait_cells))));
-    lines.extend(engine.cores.iter().filter_map(memory_line));
-    let rows = engine.cores.iter().flat_map(|core| {
-        core.connections.iter().take(connections).map(|row| connection_cells(core.index, row))
-    });
-    let rows: Vec<_> = rows.collect();
+    lines.extend(table(&of_cores(), cores));
+    lines.extend(table(&of_waits(), cores));
+    lines.extend(cores.iter().filter_map(memory_line));
+    let rows: Vec<_> = cores.iter().flat_map(|core| rows_of(core, connections)).collect();
     if !rows.is_empty() {
-        lines.extend(aligned(with_head(&CONNECTION_HEAD, rows.into_iter())));
+        lines.extend(table(&of_connections(), &rows));
     }
-    let open = total(engine.cores.iter().map(|core| core.connections_open));
-    let shown: usize =
-        engine.cores.iter().map(|core| core.connections.len().min(connections)).sum();
-    if open > shown as u64 {
-        lines.push(format!("and {} more connections", open - shown as u64));
+    let open = total(cores.iter().map(|core| core.now.connections_open));
+    if open > rows.len() as u64 {
+        lines.push(format!("and {} more connections", open - rows.len() as u64));
     }
     lines
 }
 
 /// `spin-nfsd 4711, engine 0: shm, up 1h02m, listens at shm:nfs; over 1.0 s`
-fn title(engine: &EngineView) -> String {
-    let listens = match engine.listens.is_empty() {
+fn title(engine: &EngineView<'_>) -> String {
+    let now = engine.now;
+    let listens = match now.listens.is_empty() {
         true => "listens nowhere".to_owned(),
-        false => format!("listens at {}", printable(&engine.listens.join(" "))),
+        false => format!("listens at {}", printable(&now.listens.join(" "))),
     };
     format!(
         "{} {}, engine {}: spinrpc {}, {}, up {}, {listens}; over {:.2} s",
-        printable(&engine.program),
-        engine.pid,
-        engine.engine,
-        printable(&engine.version),
-        printable(&engine.fabric),
+        printable(engine.program),
+        engine.owner.pid,
+        now.engine,
+        printable(&now.version),
+        printable(&now.fabric),
         show_uptime(engine.uptime_s),
         engine.interval_s,
     )
 }
 
-const CORE_HEAD: [&str; 9] =
-    ["core", "cpu", "idle", "served/s", "called/s", "busy", "empty", "ticks/call", "parks/s"];
+/// A column: its head, and the cell of a row.
+type Column<T> = (&'static str, fn(&T) -> String);
 
-fn core_cells(core: &CoreView) -> Vec<String> {
-    let idle = match (core.running, core.answered) {
-        (false, _) => "not running",
-        (true, false) => "no answer",
-        (true, true) => core.idle.as_str(),
-    };
-    vec![
-        core.index.to_string(),
-        core.cpu.to_string(),
-        printable(idle),
-        rate(core, "calls_received"),
-        rate(core, "replies_received"),
-        format!("{:.1}%", core.busy_percent),
-        format!("{:.1}%", core.empty_polls_percent),
-        core.ticks_per_call.map_or_else(|| "-".to_owned(), show_count),
-        rate(core, "parks"),
+fn of_cores<'a>() -> [Column<CoreView<'a>>; 9] {
+    [
+        ("core", |core| core.now.index.to_string()),
+        ("cpu", |core| core.now.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string())),
+        ("idle", idle),
+        ("served/s", |core| rate(core, "calls_received")),
+        ("called/s", |core| rate(core, "replies_received")),
+        ("busy", |core| format!("{:.1}%", core.busy_percent)),
+        ("empty", |core| format!("{:.1}%", core.empty_polls_percent)),
+        ("ticks/call", |core| core.ticks_per_call.map_or_else(|| "-".to_owned(), show_count)),
+        ("parks/s", |core| rate(core, "parks")),
     ]
 }
 
-/// Traffic and waits per second.
-const WAIT_HEAD: [&str; 10] = [
-    "core",
-    "inline B/s",
-    "read B/s",
-    "write B/s",
-    "copies",
-    "no credit",
-    "queue full",
-    "no buffer",
-    "late",
-    "timeouts",
-];
-
-fn wait_cells(core: &CoreView) -> Vec<String> {
-    let moved = ["bytes_inline", "bytes_read", "bytes_written", "copies"];
-    let waited = ["credit_stalls", "queue_full", "no_buffer", "calls_late", "timeouts"];
-    let rates = moved.into_iter().chain(waited).map(|name| rate(core, name));
-    std::iter::once(core.index.to_string()).chain(rates).collect()
+fn idle(core: &CoreView<'_>) -> String {
+    match (core.now.running, core.now.answered) {
+        (false, _) => "not running".to_owned(),
+        (true, false) => "no answer".to_owned(),
+        (true, true) => printable(&core.now.idle),
+    }
 }
 
-fn rate(core: &CoreView, name: &str) -> String {
+fn of_waits<'a>() -> [Column<CoreView<'a>>; 10] {
+    [
+        ("core", |core| core.now.index.to_string()),
+        ("inline B/s", |core| rate(core, "bytes_inline")),
+        ("read B/s", |core| rate(core, "bytes_read")),
+        ("write B/s", |core| rate(core, "bytes_written")),
+        ("copies", |core| rate(core, "copies")),
+        ("no credit", |core| rate(core, "credit_stalls")),
+        ("queue full", |core| rate(core, "queue_full")),
+        ("no buffer", |core| rate(core, "no_buffer")),
+        ("late", |core| rate(core, "calls_late")),
+        ("timeouts", |core| rate(core, "timeouts")),
+    ]
+}
+
+fn rate(core: &CoreView<'_>, name: &str) -> String {
     show_count(core.per_second.get(name).copied().unwrap_or(0.0))
 }
 
 /// `core 0 blocks used: 8 KiB 4/64, 128 KiB 0/8; deferred 1, waiting 0`; nothing for a core that
 /// has not answered.
-fn memory_line(core: &CoreView) -> Option<String> {
+fn memory_line(core: &CoreView<'_>) -> Option<String> {
     let class = |blocks: &BlocksView| {
         format!("{} {}/{}", show_size(blocks.block_bytes), blocks.used, blocks.total)
     };
     let classes: Vec<String> = core.memory.iter().map(class).collect();
-    let (index, deferred, put_off) = (core.index, core.deferred, core.put_off);
-    core.answered.then(|| {
+    let Core { index, deferred, put_off, answered, .. } = core.now;
+    answered.then(|| {
         let classes = classes.join(", ");
         format!("core {index} blocks used: {classes}; calls deferred {deferred}, waiting {put_off}")
     })
 }
 
-const CONNECTION_HEAD: [&str; 15] = [
-    "conn",
-    "core",
-    "peer",
-    "by",
-    "v",
-    "served/s",
-    "called/s",
-    "read B/s",
-    "write B/s",
-    "serving",
-    "in flight",
-    "receives",
-    "sends",
-    "blocks c/f/p/e",
-    "memory",
-];
+/// A connection, with the index of its core.
+type Row<'a> = (u32, &'a ConnectionView<'a>);
 
-fn connection_cells(core: u32, row: &ConnectionView) -> Vec<String> {
-    let held = ["calls", "fetches", "pulls", "exports"]
-        .map(|holder| row.blocks.get(holder).copied().unwrap_or(0).to_string());
-    vec![
-        printable(&row.id),
-        core.to_string(),
-        printable(&row.peer),
-        made_by(row),
-        row.version.to_string(),
-        show_count(row.served_per_second),
-        show_count(row.called_per_second),
-        show_count(row.read_bytes_per_second),
-        show_count(row.written_bytes_per_second),
-        format!("{}/{}", row.serving, row.credits_given),
-        format!("{}/{}", row.credits_in_flight, row.credits_granted),
-        format!("{}/{}", row.receives_kept, row.receives),
-        format!("{}/{}", row.sends_out.saturating_add(row.sends_kept), row.sends),
-        held.join("/"),
-        memory(row),
+fn rows_of<'a>(core: &'a CoreView<'_>, most: usize) -> impl Iterator<Item = Row<'a>> {
+    core.connections.iter().take(most).map(|row| (core.now.index, row))
+}
+
+fn of_connections<'a>() -> [Column<Row<'a>>; 15] {
+    [
+        ("conn", |(_, row)| printable(&row.now.id)),
+        ("core", |(core, _)| core.to_string()),
+        ("peer", |(_, row)| printable(&row.now.peer)),
+        ("by", |(_, row)| made_by(row)),
+        ("v", |(_, row)| row.now.version.to_string()),
+        ("served/s", |(_, row)| show_count(row.served_per_second)),
+        ("called/s", |(_, row)| show_count(row.called_per_second)),
+        ("read B/s", |(_, row)| show_count(row.read_bytes_per_second)),
+        ("write B/s", |(_, row)| show_count(row.written_bytes_per_second)),
+        ("serving", |(_, row)| part(row.responder.in_progress, row.responder.credits_granted)),
+        ("in flight", |(_, row)| {
+            part(row.requester.credits_in_flight, row.requester.credits_granted)
+        }),
+        ("receives", |(_, row)| part(row.receives_kept, row.receives)),
+        ("sends", |(_, row)| part(row.sends_out.saturating_add(row.sends_kept), row.sends)),
+        ("blocks c/f/p/e", |(_, row)| {
+            let held = ["calls", "fetches", "pulls", "exports"];
+            held.map(|holder| row.now.blocks.get(holder).copied().unwrap_or(0).to_string())
+                .join("/")
+        }),
+        ("memory", |(_, row)| memory(row)),
     ]
 }
 
+fn part(used: u64, all: u64) -> String {
+    format!("{used}/{all}")
+}
+
 /// The connection's own memory, if it has any.
-fn memory(row: &ConnectionView) -> String {
-    match row.memory_bytes {
+fn memory(row: &ConnectionView<'_>) -> String {
+    match row.now.memory_bytes {
         0 => "-".to_owned(),
-        bytes => format!("{} of {}", show_size(row.memory_used_bytes), show_size(bytes)),
+        bytes => format!("{} of {}", show_size(row.now.memory_used_bytes), show_size(bytes)),
     }
 }
 
 /// The side that opened the connection; and its state, if it is not up.
-fn made_by(row: &ConnectionView) -> String {
-    match row.state.as_str() {
-        "up" => printable(&row.made_by),
-        state => printable(&format!("{}, {state}", row.made_by)),
+fn made_by(row: &ConnectionView<'_>) -> String {
+    match row.now.state.as_str() {
+        "up" => printable(&row.now.made_by),
+        state => printable(&format!("{}, {state}", row.now.made_by)),
     }
 }
 
-fn with_head(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Vec<Vec<String>> {
-    let head = head.iter().map(|&title| title.to_owned()).collect();
-    std::iter::once(head).chain(rows).collect()
-}
-
-/// Right-aligned columns.
-fn aligned(rows: Vec<Vec<String>>) -> Vec<String> {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let line = |row: Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
-        cells.collect::<Vec<_>>().join("  ")
+/// Lines with right-aligned columns, below their heads.
+fn table<T>(columns: &[Column<T>], rows: &[T]) -> Vec<String> {
+    let lines_of = |(head, cell): &Column<T>| {
+        let cells = rows.iter().map(cell);
+        let cells: Vec<String> = std::iter::once((*head).to_owned()).chain(cells).collect();
+        let width = cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
+        cells.into_iter().map(move |cell| format!("{cell:>width$}")).collect::<Vec<_>>()
     };
-    rows.into_iter().map(line).collect()
+    let columns: Vec<Vec<String>> = columns.iter().map(lines_of).collect();
+    let line = |at: usize| columns.iter().map(|cells| &*cells[at]).collect::<Vec<_>>().join("  ");
+    (0..=rows.len()).map(line).collect()
 }
 
 /// `42s`, `3m07s`, `1h02m`, `5d03h`.
@@ -210,7 +192,8 @@ mod tests {
 
     #[test]
     fn a_view_is_a_title_a_table_of_cores_their_memory_and_a_table_of_connections() {
-        let view = View::between(&[found(100)], &[found(102)], Order::Calls);
+        let now = [found(102)];
+        let view = View::between(&[found(100)], &now, Order::Calls);
         let lines = lines(&view, 10);
         let (title, all) = (&lines[0], lines.join("\n"));
         assert_eq!(
@@ -231,7 +214,8 @@ mod tests {
 
     #[test]
     fn connections_that_are_not_shown_are_counted() {
-        let view = View::between(&[], &[found(1)], Order::Calls);
+        let now = [found(1)];
+        let view = View::between(&[], &now, Order::Calls);
         let text = lines(&view, 1).join("\n");
         assert!(text.ends_with("and 1 more connections"), "{text}");
     }
@@ -242,7 +226,8 @@ mod tests {
         engine.snapshot.listens = vec!["shm:\u{1b}[2J\n".to_owned()];
         engine.snapshot.cores[0].idle = "\u{9b}1m".to_owned();
         engine.snapshot.cores[0].connections[0].peer = "\u{7}".to_owned();
-        let view = View::between(&[], &[engine], Order::Calls);
+        let now = [engine];
+        let view = View::between(&[], &now, Order::Calls);
         let all = lines(&view, 9).join("");
         assert!(!all.chars().any(char::is_control), "{all:?}");
     }

@@ -2,18 +2,16 @@
 //! are none.
 
 use super::snapshot::{Core, Latencies, Snapshot};
-use super::socket::{self, Allowance, Detail, Owner, Silence};
+use super::socket::{self, Allowance, Detail, Owner, Silence, Turn};
 use crate::failure::Failure;
 use rustix::process::geteuid;
 use spinrpc::config::IdlePolicy;
 use spinrpc::fabric::check_address;
-use spinrpc_tuning::text::printable;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Engines to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// All engines of a process.
@@ -23,7 +21,6 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Parses a command-line argument.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text.parse() {
             Ok(0) => Err("a process id is a number from 1".to_owned()),
@@ -36,7 +33,6 @@ impl Target {
     }
 }
 
-/// An engine that has answered.
 pub(crate) struct Found {
     pub(crate) owner: Owner,
     /// The name of the process.
@@ -68,7 +64,6 @@ pub(super) fn total(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// The processes that are watched.
 pub(crate) struct Watched {
     /// The names of their control sockets without the engine's number.
     stems: Vec<String>,
@@ -89,16 +84,15 @@ impl Watched {
             names.sort_by_key(|name| !name.contains(&format!("/{pid}/")));
         }
         let mut watched = Self { stems: Vec::new(), owners: Vec::new() };
-        let (mut silent, mut allowance) = (Vec::new(), Allowance::of_a_look());
-        for name in in_time(names, Instant::now() + FIND_PATIENCE) {
-            match socket::ask(&name, Detail::Cores, &mut allowance, |_| true) {
-                Ok((owner, snapshot)) if is_meant(target, owner, &snapshot) => {
-                    watched.add(&name, owner);
-                }
-                Ok(_) | Err(Silence::Gone) => {}
-                Err(silence) => silent.push(silence),
+        let mut allowance = Allowance::of_a_look();
+        let silent = in_turns(names, Instant::now() + FIND_PATIENCE, |name, turn| {
+            let (owner, snapshot) =
+                socket::ask(name, turn, Detail::Cores, &mut allowance, |_| true)?;
+            if is_meant(target, owner, &snapshot) {
+                watched.add(name, owner);
             }
-        }
+            Ok(())
+        });
         if watched.owners.is_empty() {
             return Err(Failure::Measurement(why_none(target, &silent)));
         }
@@ -115,16 +109,15 @@ impl Watched {
         }
     }
 
-    /// Current socket names of their engines, as far as time allows: any user may bind such names,
-    /// too.
-    fn names(&self) -> impl Iterator<Item = String> {
+    /// Calls `ask` for the current sockets of their engines, as far as time allows: any user may bind such names, too.
+    fn ask_each(&self, ask: impl FnMut(&str, Turn) -> Result<(), Silence>) -> Vec<Silence> {
         let is_watched = |name: &String| {
             let is_of = |(stem, _)| self.stems.iter().any(|watched| watched == stem);
             name.rsplit_once('/').is_some_and(is_of)
         };
         // Without the table, no engine is visible.
         let names = socket::names().unwrap_or_default().into_iter().filter(is_watched).collect();
-        in_time(names, Instant::now() + FIND_PATIENCE)
+        in_turns(names, Instant::now() + FIND_PATIENCE, ask)
     }
 
     fn is_watched(&self, owner: Owner) -> bool {
@@ -137,21 +130,17 @@ impl Watched {
     /// [`Failure::Measurement`]: the first engine that fails, or that all have exited.
     pub(crate) fn set_idle(&self, policy: IdlePolicy) -> Result<(), Failure> {
         let mut told = 0;
-        for name in self.names() {
-            match socket::set_idle(&name, policy, |owner| self.is_watched(owner)) {
-                Ok(()) => told += 1,
-                Err(Silence::Broken(owner, what)) => {
-                    let what = printable(&what);
-                    let text = format!("process {} did not set its idle policy: {what}", owner.pid);
-                    return Err(Failure::Measurement(text));
-                }
-                // Another process under such a name, or an engine that has just exited.
-                Err(Silence::Refused(_) | Silence::Gone) => {}
-            }
-        }
-        match told {
-            0 => Err(Failure::Measurement(format!("{} has exited", self.who()))),
-            _ => Ok(()),
+        let silent = self.ask_each(|name, turn| {
+            socket::set_idle(name, turn, policy, |owner| self.is_watched(owner))?;
+            told += 1;
+            Ok(())
+        });
+        match (silent.iter().find_map(Silence::broken), told) {
+            (Some((pid, what)), _) => Err(Failure::Measurement(format!(
+                "process {pid} did not set its idle policy: {what}"
+            ))),
+            (None, 0) => Err(Failure::Measurement(format!("{} has exited", self.who()))),
+            (None, _) => Ok(()),
         }
     }
 
@@ -167,24 +156,18 @@ impl Watched {
     }
 
     fn look_for(&self, detail: Detail, with_latencies: bool) -> Option<Vec<Found>> {
-        let (mut found, mut is_anybody_there) = (Vec::new(), false);
-        let mut allowance = Allowance::of_a_look();
-        for name in self.names() {
-            match socket::ask(&name, detail, &mut allowance, |owner| self.is_watched(owner)) {
-                Ok((owner, snapshot)) => {
-                    let measured = || latencies(&name, owner, &mut allowance);
-                    let latencies = with_latencies.then(measured).flatten();
-                    let program = program(owner.pid);
-                    found.push(Found { owner, program, snapshot, latencies });
-                }
-                Err(Silence::Broken(owner, what)) => {
-                    eprintln!("spinperf: process {}: {}", owner.pid, printable(&what));
-                    is_anybody_there = true;
-                }
-                _ => {}
-            }
-        }
-        (is_anybody_there || !found.is_empty()).then_some(found)
+        let (mut found, mut allowance) = (Vec::new(), Allowance::of_a_look());
+        let silent = self.ask_each(|name, turn| {
+            let is_meant = |owner| self.is_watched(owner);
+            let (owner, snapshot) = socket::ask(name, turn, detail, &mut allowance, is_meant)?;
+            let measured = || socket::ask_latencies(name, &mut allowance, |other| other == owner);
+            let latencies = with_latencies.then(measured).transpose();
+            let latencies = latencies.map_err(|silence| silence.say()).ok().flatten();
+            found.push(Found { owner, program: program(owner.pid), snapshot, latencies });
+            Ok(())
+        });
+        let complaints = silent.iter().filter(|silence| silence.say()).count();
+        (complaints > 0 || !found.is_empty()).then_some(found)
     }
 
     /// Buffers that their engines have in use now, if all of them answer.
@@ -204,18 +187,31 @@ impl Watched {
     }
 }
 
-/// The names that can still be queried in time; reports that there are others, because any process
-/// of this host may listen without ever answering.
-fn in_time(names: Vec<String>, end: Instant) -> impl Iterator<Item = String> {
-    let mut left = names.len();
-    names.into_iter().map_while(move |name| {
-        if Instant::now() >= end {
-            eprintln!("spinperf: {left} control sockets were not queried: others took too long");
-            return None;
-        }
-        left -= 1;
-        Some(name)
-    })
+/// Calls `ask` for each name, and in the next turns for those that it put off; returns why others were silent, but for
+/// those that have gone. Reports those that are left at `end` or after the last turn, because any process of this host may
+/// listen without ever answering.
+fn in_turns(
+    mut names: Vec<String>,
+    end: Instant,
+    mut ask: impl FnMut(&str, Turn) -> Result<(), Silence>,
+) -> Vec<Silence> {
+    let mut silent = Vec::new();
+    for turn in Turn::ALL {
+        names.retain(|name| {
+            let is_over = Instant::now() >= end;
+            match if is_over { Err(Silence::Later) } else { ask(name, turn) } {
+                Err(Silence::Later) => return true,
+                Ok(()) | Err(Silence::Gone) => {}
+                Err(silence) => silent.push(silence),
+            }
+            false
+        });
+    }
+    if !names.is_empty() {
+        let left = names.len();
+        eprintln!("spinperf: {left} control sockets were not queried: others took too long");
+    }
+    silent
 }
 
 fn is_meant(target: Option<&Target>, owner: Owner, snapshot: &Snapshot) -> bool {
@@ -237,18 +233,6 @@ fn may_listen(user: u32, address: &str) -> bool {
             fs::metadata(path).is_ok_and(|file| file.uid() == user)
         }
         Some(_) => user == geteuid().as_raw(),
-    }
-}
-
-/// Latencies of the engine of that process; prints the reason if there are none.
-fn latencies(name: &str, owner: Owner, allowance: &mut Allowance) -> Option<Latencies> {
-    match socket::ask_latencies(name, allowance, |other| other == owner) {
-        Ok(latencies) => Some(latencies),
-        Err(Silence::Broken(owner, what)) => {
-            eprintln!("spinperf: process {}: {}", owner.pid, printable(&what));
-            None
-        }
-        Err(_) => None,
     }
 }
 
@@ -319,8 +303,22 @@ mod tests {
     fn no_engine_is_queried_when_the_time_is_over() {
         let names = || vec!["a".to_owned(), "b".to_owned()];
         let now = Instant::now();
-        assert_eq!(in_time(names(), now).count(), 0);
-        assert_eq!(in_time(names(), now + Duration::from_secs(60)).count(), 2);
+        let asked = |end, answer: fn(&str, Turn) -> Result<(), Silence>| {
+            let mut asked = Vec::new();
+            in_turns(names(), end, |name, turn| {
+                asked.push((name.to_owned(), turn));
+                answer(name, turn)
+            });
+            asked
+        };
+        assert!(asked(now, |_, _| Ok(())).is_empty());
+        let put_off = |name: &str, turn| match (name, turn) {
+            ("a", Turn::Trusted) => Err(Silence::Later),
+            _ => Ok(()),
+        };
+        let order = [("a", Turn::Trusted), ("b", Turn::Trusted), ("a", Turn::Others)];
+        let asked = asked(now + Duration::from_secs(3600), put_off);
+        assert_eq!(asked, order.map(|(name, turn)| (name.to_owned(), turn)));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! it, `table` shows it, and `--json` prints it as JSON: schema `spinperf-top/1`, described in
 //! `bench/schema/spinperf-top-1.schema.json`.
 
-use super::snapshot::{Blocks, Connection, Core, Snapshot};
+use super::snapshot::{Blocks, Connection, Core, Requester, Responder, Snapshot};
+use super::socket::Owner;
 use super::target::{Found, total};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -27,52 +28,35 @@ pub(crate) enum Order {
     Place,
 }
 
-/// Everything that is watched.
 #[derive(Debug, Serialize)]
-pub(crate) struct View {
+pub(crate) struct View<'a> {
     schema: &'static str,
     unix_ms: u64,
-    pub(super) engines: Vec<EngineView>,
+    pub(super) engines: Vec<EngineView<'a>>,
 }
 
-/// One engine.
 #[derive(Debug, Serialize)]
-pub(crate) struct EngineView {
-    pub(super) pid: u32,
-    pub(super) user: u32,
-    pub(super) program: String,
-    pub(super) engine: u32,
-    pub(super) version: String,
-    pub(super) fabric: String,
+pub(crate) struct EngineView<'a> {
+    #[serde(flatten)]
+    pub(super) owner: Owner,
+    pub(super) program: &'a str,
+    #[serde(flatten)]
+    pub(super) now: &'a Snapshot,
     pub(super) uptime_s: f64,
-    /// Period of the rates in seconds; zero, as are the rates, for a new engine.
     pub(super) interval_s: f64,
-    pub(super) listens: Vec<String>,
-    pub(super) settings: BTreeMap<String, String>,
-    pub(super) cores: Vec<CoreView>,
+    pub(super) cores: Vec<CoreView<'a>>,
 }
 
-/// One core.
 #[derive(Debug, Serialize)]
-pub(crate) struct CoreView {
-    pub(super) index: u32,
-    pub(super) cpu: u32,
-    pub(super) idle: String,
-    pub(super) running: bool,
-    pub(super) answered: bool,
-    /// Percentage of the time in turns that found work.
+pub(crate) struct CoreView<'a> {
+    #[serde(flatten)]
+    pub(super) now: &'a Core,
     pub(super) busy_percent: f64,
     pub(super) empty_polls_percent: f64,
-    /// Ticks of the time-stamp counter per call served or answered; `null` without calls.
     pub(super) ticks_per_call: Option<f64>,
-    /// Rates of all counters of the core.
-    pub(super) per_second: BTreeMap<String, f64>,
-    pub(super) totals: BTreeMap<String, u64>,
-    pub(super) deferred: u64,
-    pub(super) put_off: u64,
+    pub(super) per_second: BTreeMap<&'a str, f64>,
     pub(super) memory: Vec<BlocksView>,
-    pub(super) connections_open: u64,
-    pub(super) connections: Vec<ConnectionView>,
+    pub(super) connections: Vec<ConnectionView<'a>>,
 }
 
 /// Blocks of one size of a core's memory.
@@ -83,42 +67,28 @@ pub(crate) struct BlocksView {
     pub(super) total: u64,
 }
 
-/// One connection.
 #[derive(Debug, Serialize)]
-pub(crate) struct ConnectionView {
-    pub(super) id: String,
-    pub(super) peer: String,
-    pub(super) made_by: String,
-    pub(super) state: String,
-    pub(super) version: u32,
+pub(crate) struct ConnectionView<'a> {
+    #[serde(flatten)]
+    pub(super) now: &'a Connection,
+    #[serde(flatten)]
+    pub(super) requester: &'a Requester,
+    #[serde(flatten)]
+    pub(super) responder: &'a Responder,
     pub(super) served_per_second: f64,
     pub(super) called_per_second: f64,
-    pub(super) served: u64,
-    pub(super) called: u64,
-    /// Moved by RDMA operations of the engine's side.
     pub(super) read_bytes_per_second: f64,
     pub(super) written_bytes_per_second: f64,
-    pub(super) credits_in_flight: u64,
-    pub(super) credits_granted: u64,
-    pub(super) serving: u64,
-    pub(super) credits_given: u64,
-    /// Receive buffers with calls and replies in progress, and their total number.
     pub(super) receives_kept: u64,
     pub(super) receives: u64,
-    /// Send buffers in flight, those kept for deferred calls, and their total number.
     pub(super) sends_out: u64,
     pub(super) sends_kept: u64,
     pub(super) sends: u64,
-    /// Blocks of memory by holder.
-    pub(super) blocks: BTreeMap<String, u64>,
-    /// The connection's own memory, in use and in total; zero if it uses the core's.
-    pub(super) memory_used_bytes: usize,
-    pub(super) memory_bytes: usize,
 }
 
-impl View {
+impl<'a> View<'a> {
     /// Engines in the second snapshot.
-    pub(super) fn between(before: &[Found], now: &[Found], order: Order) -> Self {
+    pub(super) fn between(before: &[Found], now: &'a [Found], order: Order) -> Self {
         let engines = now.iter().map(|now| {
             let before = before.iter().find(|before| is_same(before, now));
             EngineView::between(before.map(|before| &before.snapshot), now, order)
@@ -135,36 +105,30 @@ fn is_same(before: &Found, now: &Found) -> bool {
         && before.snapshot.uptime_ns < now.snapshot.uptime_ns
 }
 
-impl EngineView {
-    fn between(before: Option<&Snapshot>, now: &Found, order: Order) -> Self {
+impl<'a> EngineView<'a> {
+    fn between(before: Option<&Snapshot>, now: &'a Found, order: Order) -> Self {
         let Found { owner, program, snapshot, .. } = now;
         let since_ns = before.map_or(snapshot.uptime_ns, |before| before.uptime_ns);
         let span = Span {
             seconds: snapshot.uptime_ns.saturating_sub(since_ns) as f64 / 1e9,
             ticks_per_second: snapshot.ticks_per_second as f64,
         };
-        let core = |now: &Core| {
+        let core = |now: &'a Core| {
             let same = |core: &&Core| core.index == now.index;
             let before = before.and_then(|before| before.cores.iter().find(same));
             span.core(before.unwrap_or(now), now, order)
         };
         Self {
-            pid: owner.pid,
-            user: owner.user,
-            program: program.clone(),
-            engine: snapshot.engine,
-            version: snapshot.version.clone(),
-            fabric: snapshot.fabric.clone(),
+            owner: *owner,
+            program,
+            now: snapshot,
             uptime_s: snapshot.uptime_ns as f64 / 1e9,
             interval_s: span.seconds,
-            listens: snapshot.listens.clone(),
-            settings: snapshot.settings.clone(),
             cores: snapshot.cores.iter().map(core).collect(),
         }
     }
 }
 
-/// The time between two snapshots.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     seconds: f64,
@@ -176,80 +140,66 @@ impl Span {
         ratio(now.saturating_sub(before) as f64, self.seconds).unwrap_or(0.0)
     }
 
-    fn core(self, before: &Core, now: &Core, order: Order) -> CoreView {
+    fn core<'a>(self, before: &Core, now: &'a Core, order: Order) -> CoreView<'a> {
         let rates = now.stats.iter().map(|(name, count)| {
             // Ticks are not events; the busy percentage is shown separately.
-            (name.clone(), self.rate(before.count(name), *count))
+            (name.as_str(), self.rate(before.count(name), *count))
         });
         let grown = |name| now.count(name).saturating_sub(before.count(name)) as f64;
         let percent = |part, whole| 100.0 * ratio(part, whole).unwrap_or(0.0);
         let busy = grown("busy_ticks");
         let calls = grown("calls_received") + grown("replies_received");
         CoreView {
-            index: now.index,
-            cpu: now.cpu,
-            idle: now.idle.clone(),
-            running: now.running,
-            answered: now.answered,
+            now,
             busy_percent: percent(busy, self.seconds * self.ticks_per_second),
             empty_polls_percent: percent(grown("empty_polls"), grown("polls")),
             ticks_per_call: ratio(busy, calls),
-            per_second: rates.filter(|(name, _)| name != "busy_ticks").collect(),
-            totals: now.stats.clone(),
-            deferred: now.deferred,
-            put_off: now.put_off,
+            per_second: rates.filter(|(name, _)| *name != "busy_ticks").collect(),
             memory: now.memory.iter().map(BlocksView::of).collect(),
-            connections_open: now.connections_open,
             connections: self.connections(before, now, order),
         }
     }
 
-    fn connections(self, before: &Core, now: &Core, order: Order) -> Vec<ConnectionView> {
+    fn connections<'a>(
+        self,
+        before: &Core,
+        now: &'a Core,
+        order: Order,
+    ) -> Vec<ConnectionView<'a>> {
         let earlier: BTreeMap<&str, &Connection> =
             before.connections.iter().map(|c| (c.id.as_str(), c)).collect();
-        let view = |now: &Connection| {
+        let view = |now: &'a Connection| {
             self.connection(earlier.get(now.id.as_str()).copied().unwrap_or(now), now)
         };
-        let mut views: Vec<ConnectionView> = now.connections.iter().map(view).collect();
+        let mut views: Vec<_> = now.connections.iter().map(view).collect();
         match order {
             Order::Calls => {
                 views.sort_by(|a, b| b.calls_per_second().total_cmp(&a.calls_per_second()))
             }
-            Order::InFlight => {
-                views.sort_by_key(|c| Reverse(c.credits_in_flight.saturating_add(c.serving)))
-            }
+            Order::InFlight => views.sort_by_key(|c| {
+                Reverse(c.requester.credits_in_flight.saturating_add(c.responder.in_progress))
+            }),
             Order::Memory => views.sort_by_key(|c| Reverse(c.held())),
-            Order::Place => views.sort_by_key(|c| place(&c.id)),
+            Order::Place => views.sort_by_key(|c| place(&c.now.id)),
         }
         views
     }
 
-    fn connection(self, before: &Connection, now: &Connection) -> ConnectionView {
-        let (requester, responder) = (now.requester, now.responder);
+    fn connection<'a>(self, before: &Connection, now: &'a Connection) -> ConnectionView<'a> {
+        let (requester, responder) = (&now.requester, &now.responder);
         ConnectionView {
-            id: now.id.clone(),
-            peer: now.peer.clone(),
-            made_by: now.made_by.clone(),
-            state: now.state.clone(),
-            version: now.version,
+            now,
+            requester,
+            responder,
             served_per_second: self.rate(before.responder.calls, responder.calls),
             called_per_second: self.rate(before.requester.calls, requester.calls),
-            served: responder.calls,
-            called: requester.calls,
             read_bytes_per_second: self.rate(before.bytes.read, now.bytes.read),
             written_bytes_per_second: self.rate(before.bytes.written, now.bytes.written),
-            credits_in_flight: requester.credits_in_flight,
-            credits_granted: requester.credits_granted,
-            serving: responder.in_progress,
-            credits_given: responder.credits_granted,
             receives_kept: now.receives.kept,
             receives: now.receives.total,
             sends_out: now.sends.total.saturating_sub(now.sends.free),
             sends_kept: now.sends.kept,
             sends: now.sends.total,
-            blocks: now.blocks.clone(),
-            memory_used_bytes: now.memory_used_bytes,
-            memory_bytes: now.memory_bytes,
         }
     }
 }
@@ -261,13 +211,17 @@ impl BlocksView {
     }
 }
 
-impl ConnectionView {
+impl ConnectionView<'_> {
     fn calls_per_second(&self) -> f64 {
         self.served_per_second + self.called_per_second
     }
 
     fn held(&self) -> u64 {
-        total([self.receives_kept, self.sends_out].into_iter().chain(self.blocks.values().copied()))
+        total(
+            [self.receives_kept, self.sends_out]
+                .into_iter()
+                .chain(self.now.blocks.values().copied()),
+        )
     }
 }
 
@@ -282,7 +236,6 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::socket::Owner;
     use super::*;
     use crate::schema;
     use serde_json::{Value, json};
@@ -371,8 +324,9 @@ pub(super) mod tests {
             let mut now = found(2);
             let last = &mut now.snapshot.cores[0].connections[1];
             (last.responder.in_progress, last.receives.kept) = (9, 9);
-            let view = View::between(&[found(1)], &[now], order);
-            assert_eq!(view.engines[0].cores[0].connections[0].id, "5.1", "{order:?}");
+            let now = [now];
+            let view = View::between(&[found(1)], &now, order);
+            assert_eq!(view.engines[0].cores[0].connections[0].now.id, "5.1", "{order:?}");
         }
     }
 

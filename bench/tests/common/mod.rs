@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "not every test binary uses all of it")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
+use rustix::process::Pid;
+use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -28,6 +30,7 @@ impl Folder {
     /// No other test of the program has this name.
     pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("spinperf-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path); // of a killed run with the same process id
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -61,7 +64,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A listening server; killed on drop.
+/// A listening server; killed on drop, and ended with this process: it would keep a CPU from all later tests.
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) address: String,
@@ -76,9 +79,10 @@ impl Server {
         let address = format!("shm:spinperf-test-{name}-{}", std::process::id());
         let profile: &[&str] =
             if options.contains(&"--profile") { &[] } else { &["--profile", "dev-vm"] };
-        let mut child = command(&["serve", "--address", &address])
+        let mut child = command(&["serve", "--attached", "--address", &address])
             .args(profile)
             .args(options)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -108,4 +112,20 @@ pub(crate) fn wait_at_most(child: &mut Child, limit: Duration) -> Option<i32> {
     }
     let _ = child.kill();
     panic!("still running after {limit:?}");
+}
+
+/// Waits until a server answers more calls than precede a measurement; false if that has ended meanwhile.
+pub(crate) fn wait_for_calls(server: Pid, run: &mut Child) -> bool {
+    let pid = server.as_raw_nonzero().to_string();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while run.try_wait().unwrap().is_none() {
+        let output = spinperf(&["top", &pid, "--json", "--count", "1", "--interval", "100ms"]);
+        let seen: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let per_second = &seen["engines"][0]["cores"][0]["per_second"];
+        if per_second["calls_received"].as_f64().is_some_and(|rate| rate > 150.0) {
+            return true;
+        }
+        assert!(Instant::now() < deadline, "no calls: {}", text(&output.stderr));
+    }
+    false
 }

@@ -11,8 +11,8 @@
 //   pointers, and text that is not UTF-8, are errors; other pointers that are wrong are undefined behaviour. Text ends with a
 //   zero byte. Bytes and text that are passed are only read, while the function runs, unless it says otherwise.
 // * Threads. An engine, a client, a slab and a queue may be used by any thread at any time; requests and what callbacks are given,
-//   on the thread of the callback; all other objects, by one thread at a time. Callbacks run on the threads of cores. They
-//   must not block, and functions that do fail in them with SPINRPC_STATUS_INVALID_STATE.
+//   on the thread of the callback; all other objects, by one thread at a time. Callbacks run on the threads of cores, except
+//   that of spinrpc_set_log(). They must not block, and functions that do fail in them with SPINRPC_STATUS_INVALID_STATE.
 // * Times are nanoseconds, lengths are bytes.
 // * Arguments and results are XDR (RFC 4506): big-endian, in units of four bytes.
 // * A process that was forked must not use what its parent made.
@@ -31,9 +31,16 @@
 // SPINRPC_CALL_IDEMPOTENT.
 #define SPINRPC_CONNECT_RECONNECT 1
 
+// Flag of spinrpc_connect_options, with SPINRPC_CONNECT_RECONNECT: also retries the first connection, so that a client may
+// be made before its server listens. Calls wait for it, until their deadlines.
+#define SPINRPC_CONNECT_RETRY_FIRST 2
+
 // Flag of spinrpc_call_options: executing the call twice does no harm, so that it is sent again if the
 // connection was lost and SPINRPC_CONNECT_RECONNECT has established another one.
 #define SPINRPC_CALL_IDEMPOTENT 1
+
+// The longest results, in bytes, whose reply fits into any message: see spinrpc_call_options.
+#define SPINRPC_SHORT_RESULTS_BYTES 572
 
 // Result of a function, and outcome of a call. SPINRPC_STATUS_OK is 0; every other value is an error, whose text
 // spinrpc_last_error_message() returns. Later versions may add values.
@@ -88,6 +95,18 @@ typedef enum spinrpc_status {
     SPINRPC_STATUS_PANIC = 22,
 } spinrpc_status;
 
+// How much a line of the log matters.
+typedef enum spinrpc_log_level {
+    // Something failed that should not.
+    SPINRPC_LOG_LEVEL_ERROR = 1,
+    // Something that may need attention.
+    SPINRPC_LOG_LEVEL_WARN = 2,
+    // Events of operation, such as a connection that cannot be made.
+    SPINRPC_LOG_LEVEL_INFO = 3,
+    // Details, for looking into a problem.
+    SPINRPC_LOG_LEVEL_DEBUG = 4,
+} spinrpc_log_level;
+
 // Errors of RFC 5531 that a server answers with.
 typedef enum spinrpc_rejection {
     // PROC_UNAVAIL: the program does not have the procedure.
@@ -98,7 +117,7 @@ typedef enum spinrpc_rejection {
     SPINRPC_REJECTION_SYSTEM_ERROR = 5,
 } spinrpc_rejection;
 
-// The answer of a call: its results, as long as it is kept. It counts as a call in flight (rpc.handle_calls) until it is
+// The answer of a call: its results, as long as it is kept. It counts as a call in flight until it is
 // freed. One thread at a time may use it.
 typedef struct spinrpc_answer spinrpc_answer;
 
@@ -150,14 +169,23 @@ typedef struct spinrpc_request spinrpc_request;
 // write none of it.
 typedef struct spinrpc_slab spinrpc_slab;
 
+// Takes a line of the log: its level, the part of the library that it comes from, and its text, which are valid until it
+// returns. Texts are of at most 1,023 bytes, of one line each. It runs on any thread but those of cores, maybe on several at
+// a time. A thread of the library that waits for it delays further lines, of which up to 1024 are kept, and the end of an
+// engine by a second at most; it delays no core. It must not leave by longjmp() or by an exception.
+typedef void (*spinrpc_log_callback)(void *user_data,
+                                     enum spinrpc_log_level level,
+                                     const char *target,
+                                     const char *text);
+
 // Options of a listener. Fill it with zeros, then set what is needed: `spinrpc_listen_options options = {0};`. It is
 // read while the function runs.
 typedef struct spinrpc_listen_options {
     // Slabs that clients are lent, `slab_count` of them, at most four. Over shared memory they copy results in blocks of
-    // them to where they want them, and nothing else is copied. Clients whose limits (limits.peer_slabs,
-    // limits.peer_slab_mib, limits.peer_mib, limits.core_mib) have no room for all slabs are lent none, and results are
+    // them to where they want them, and nothing else is copied. Clients whose limits
+    // (limits.peer_slab_mib, limits.peer_mib, limits.core_mib) have no room for all slabs are lent none, and results are
     // copied as from other memory. Clients can read all of each slab, also after their connection has ended
-    // (spinrpc_slab). With shm.bulk "copy" nothing is lent.
+    // (spinrpc_slab). With mem.bulk "copy" nothing is lent.
     const struct spinrpc_slab *const *slabs;
     // Number of `slabs`.
     size_t slab_count;
@@ -190,12 +218,12 @@ typedef struct spinrpc_connect_options {
     size_t core;
     // Slabs that the server is lent, `slab_count` of them, at most four. Over shared memory it reads arguments in blocks
     // of them in place. It can read all of each slab, also after the connection has ended (spinrpc_slab). The server
-    // accepts so many slabs and bytes as its limits.peer_slabs, limits.peer_slab_mib and limits.peer_mib say;
-    // spinrpc_client_wait_up() tells. With shm.bulk "copy" nothing is lent.
+    // accepts so many bytes as its limits.peer_slab_mib and limits.peer_mib say;
+    // spinrpc_client_wait_up() tells. With mem.bulk "copy" nothing is lent.
     const struct spinrpc_slab *const *slabs;
     // Number of `slabs`.
     size_t slab_count;
-    // 0 or SPINRPC_CONNECT_RECONNECT.
+    // 0, SPINRPC_CONNECT_RECONNECT, or SPINRPC_CONNECT_RECONNECT | SPINRPC_CONNECT_RETRY_FIRST.
     uint32_t flags;
     // For later versions: zeros.
     uint64_t reserved[4];
@@ -207,7 +235,11 @@ typedef struct spinrpc_call_options {
     // Nanoseconds from when the call is sent until its answer must be there. 0: as configured (rpc.timeout_ms);
     // UINT64_MAX: no deadline.
     uint64_t deadline_ns;
-    // Most bytes of the results, those in `results` not counted; 0 if they fit a short message (rpc.inline_recv_bytes).
+    // Most bytes of the results, those in `results` not counted. 0: not known; the call then offers memory for
+    // rpc.max_read_bytes, unless it has `results`, when the rest is short. It waits while none is free, and ends with
+    // SPINRPC_STATUS_AGAIN at its deadline: over shared memory 12 such calls are in flight with the defaults
+    // (mem.conn_arena_mib).
+    // Calls with at most SPINRPC_SHORT_RESULTS_BYTES need no memory for their results, and are the fastest.
     size_t reply_bytes_max;
     // Data items of the arguments, `item_count` of them, at most four.
     const struct spinrpc_item *items;
@@ -248,6 +280,16 @@ const char *spinrpc_last_error_message(void);
 // Returns the name of a status, such as "timed out"; "unknown" for a number that is not one. The text is constant.
 const char *spinrpc_status_name(uint32_t status);
 
+// Has `callback` get the lines of the log, of all engines of the process, up to `level` (a spinrpc_log_level): what matters
+// less is left out. It gets them until the process ends, with `user_data`. Without this function the library logs nothing.
+// Best before the first engine is made.
+//
+// Errors: SPINRPC_STATUS_INVALID_STATE if the process has a log already; SPINRPC_STATUS_INVALID_ARGUMENT if `callback` is
+// NULL or `level` is not a level.
+enum spinrpc_status spinrpc_set_log(spinrpc_log_callback callback,
+                                    void *user_data,
+                                    uint32_t level);
+
 // Makes an engine. No core runs yet. Blocks while files are read; not in a callback.
 //
 // `profile` is the name of a shipped profile ("base", "latency", "throughput", "dev-vm", ...) or the path of a TOML
@@ -271,7 +313,8 @@ enum spinrpc_status spinrpc_engine_listen(const struct spinrpc_engine *engine,
                                           const char *address,
                                           const struct spinrpc_listen_options *options);
 
-// Starts the threads of all cores and returns. Each ties itself to a CPU and polls; callbacks run on these threads.
+// Starts the threads of all cores and returns. Each ties itself to a CPU (unless cores.list is "any") and polls; callbacks
+// run on these threads.
 // An engine can be started once.
 //
 // Errors: SPINRPC_STATUS_ENGINE if a core cannot be started; then none runs, and the engine can only be freed.
@@ -283,8 +326,8 @@ enum spinrpc_status spinrpc_engine_start(const struct spinrpc_engine *engine);
 enum spinrpc_status spinrpc_engine_shutdown(const struct spinrpc_engine *engine);
 
 // Shuts the engine down gracefully: stops listening, lets deferred requests be answered for at most `at_most_ns`
-// nanoseconds, and then does as spinrpc_engine_shutdown(). Requests that arrive meanwhile are not executed, and clients
-// of this library are told so. Blocks; not in a callback.
+// nanoseconds, and then does as spinrpc_engine_shutdown(). Requests that arrive meanwhile are not executed: each
+// connection is closed after its last reply. Blocks; not in a callback.
 //
 // `*unfinished` (unless `unfinished` is NULL) is the number of calls that were not finished.
 enum spinrpc_status spinrpc_engine_drain(const struct spinrpc_engine *engine,
@@ -325,7 +368,7 @@ enum spinrpc_status spinrpc_memory_set_length(struct spinrpc_memory *memory, siz
 void spinrpc_memory_free(struct spinrpc_memory *memory);
 
 // Makes a slab of `count` blocks of `block_bytes` bytes, which are rounded up to a multiple of 4096. Its pages are huge,
-// locked and local as the engine's mem.hugepages, mem.lock and mem.numa say, and all in place. Blocks while that is
+// locked and local as the engine's mem.hugepages and mem.lock say, and all in place. Blocks while that is
 // done; not in a callback.
 //
 // On success `*slab` is a slab, to be freed with spinrpc_slab_free(), before or after the engine. Errors:
@@ -492,6 +535,7 @@ enum spinrpc_status spinrpc_client_connect(const struct spinrpc_engine *engine,
 //
 // Errors: SPINRPC_STATUS_TIMED_OUT, after which it may still come up; SPINRPC_STATUS_CONNECT if it failed or was
 // closed; SPINRPC_STATUS_PROGRAM_UNAVAILABLE or SPINRPC_STATUS_VERSION_MISMATCH if the server does not serve the program.
+// With SPINRPC_CONNECT_RETRY_FIRST the text of a timeout has the error of the last attempt.
 enum spinrpc_status spinrpc_client_wait_up(const struct spinrpc_client *client,
                                            uint64_t at_most_ns);
 
@@ -516,7 +560,7 @@ void spinrpc_client_free(struct spinrpc_client *client);
 // `arguments` are `length` bytes of XDR, a multiple of four, which are copied; NULL if there are none. `options` may
 // be NULL. A call waits for the connection and for credits; calls of a thread are sent in order.
 //
-// Errors: SPINRPC_STATUS_AGAIN if as many calls are in flight as the core takes (rpc.handle_calls);
+// Errors: SPINRPC_STATUS_AGAIN if as many calls are in flight as the core takes (1024);
 // SPINRPC_STATUS_TOO_LARGE; SPINRPC_STATUS_DISCONNECTED if the engine has ended; SPINRPC_STATUS_INVALID_ARGUMENT.
 enum spinrpc_status spinrpc_call(const struct spinrpc_client *client,
                                  uint32_t procedure,

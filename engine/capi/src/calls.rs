@@ -4,7 +4,7 @@ use crate::client::RpcClient;
 use crate::decoder::RpcDecoder;
 use crate::error::{Failure, InCallback, Status, guard, guard_or, may_block, remember};
 use crate::memory::{DataItem, Message, RpcMemory, take_blocks};
-use crate::pointers::{Out, borrow, borrow_mut, slice, stream, take_back, unused};
+use crate::pointers::{self, Out, borrow, borrow_mut, free, slice, stream, unused};
 use spinrpc::{
     Answer, CallError, CallSpec, Decoder, Encoder, OnAnswer, Procedure, Reply, Resend, Token,
 };
@@ -18,6 +18,9 @@ use std::time::Duration;
 /// connection was lost and SPINRPC_CONNECT_RECONNECT has established another one.
 pub const SPINRPC_CALL_IDEMPOTENT: u32 = 1;
 
+/// The longest results, in bytes, whose reply fits into any message: see spinrpc_call_options.
+pub const SPINRPC_SHORT_RESULTS_BYTES: usize = 572;
+
 /// Options of a call. Fill it with zeros, then set what is needed: `spinrpc_call_options options = {0};`. It is read
 /// while the function runs. All blocks of memory in it belong to the library from then on, whatever the function returns.
 #[repr(C)]
@@ -26,7 +29,11 @@ pub struct CallOptions {
     /// Nanoseconds from when the call is sent until its answer must be there. 0: as configured (rpc.timeout_ms);
     /// UINT64_MAX: no deadline.
     pub deadline_ns: u64,
-    /// Most bytes of the results, those in `results` not counted; 0 if they fit a short message (rpc.inline_recv_bytes).
+    /// Most bytes of the results, those in `results` not counted. 0: not known; the call then offers memory for
+    /// rpc.max_read_bytes, unless it has `results`, when the rest is short. It waits while none is free, and ends with
+    /// SPINRPC_STATUS_AGAIN at its deadline: over shared memory 12 such calls are in flight with the defaults
+    /// (mem.conn_arena_mib).
+    /// Calls with at most SPINRPC_SHORT_RESULTS_BYTES need no memory for their results, and are the fastest.
     pub reply_bytes_max: usize,
     /// Data items of the arguments, `item_count` of them, at most four.
     pub items: *const DataItem,
@@ -69,7 +76,6 @@ pub type AnswerCallback = Option<
 pub(crate) struct Prepared<'a> {
     pub(crate) spec: CallSpec,
     message: Message<'a>,
-    items: usize,
 }
 
 impl<'a> Prepared<'a> {
@@ -82,11 +88,8 @@ impl<'a> Prepared<'a> {
         length: usize,
         options: *const CallOptions,
     ) -> Result<Self, Failure> {
-        let options = match options.is_null() {
-            true => &DEFAULTS,
-            // SAFETY: the caller's promise.
-            false => unsafe { borrow(options, "options") }?,
-        };
+        // SAFETY: the caller's promise.
+        let options = unsafe { pointers::options(options) }?.unwrap_or(&DEFAULTS);
         // SAFETY: the caller's promise.
         let (message, results) = unsafe {
             let results = slice(options.results, options.result_count, "results");
@@ -96,16 +99,14 @@ impl<'a> Prepared<'a> {
             (message, results.and_then(|results| take_blocks(results.iter().copied())))
         };
         let (message, blocks) = message?;
-        let items = blocks.len();
         let spec = blocks.into_iter().fold(spec(options)?, CallSpec::argument);
         let spec = results?.into_iter().fold(spec, CallSpec::result_into);
-        Ok(Self { spec, message, items })
+        Ok(Self { spec, message })
     }
 
-    /// The spec, and the encoder of the arguments.
     pub(crate) fn parts(self) -> (CallSpec, impl FnOnce(&mut Encoder<'_>) + use<'a>) {
-        let Self { spec, message, items } = self;
-        (spec, move |to: &mut Encoder<'_>| message.encode(items, to))
+        let Self { spec, message } = self;
+        (spec, move |to: &mut Encoder<'_>| message.encode(to))
     }
 }
 
@@ -128,7 +129,11 @@ unsafe fn refuse_shared(options: &CallOptions, results: &[*mut RpcMemory]) -> Re
 
 fn spec(options: &CallOptions) -> Result<CallSpec, Failure> {
     unused(&options.reserved)?;
-    let spec = CallSpec::new().reply_bytes_max(options.reply_bytes_max);
+    const { assert!(SPINRPC_SHORT_RESULTS_BYTES == CallSpec::SHORT_RESULTS_BYTES_MAX) };
+    let spec = match options.reply_bytes_max {
+        0 => CallSpec::new(),
+        bytes => CallSpec::new().reply_bytes_max(bytes),
+    };
     let spec = match options.deadline_ns {
         0 => spec,
         u64::MAX => spec.no_deadline(),
@@ -137,7 +142,7 @@ fn spec(options: &CallOptions) -> Result<CallSpec, Failure> {
     match options.flags {
         0 => Ok(spec),
         SPINRPC_CALL_IDEMPOTENT => Ok(spec.resend(Resend::AtLeastOnce)),
-        _ => Err(Failure::new(Status::InvalidArgument, "options.flags has unknown bits")),
+        _ => Err(Failure::argument("options.flags has unknown bits")),
     }
 }
 
@@ -160,7 +165,6 @@ fn on_answer(callback: Callback) -> Arc<OnAnswer> {
     })
 }
 
-/// Runs the application's callback.
 fn answer(callback: Callback, Token(user_data): Token, reply: Result<Reply<'_>, CallError>) {
     let user_data = with_exposed_provenance_mut(user_data as usize);
     let _inside = InCallback::enter();
@@ -179,7 +183,7 @@ fn answer(callback: Callback, Token(user_data): Token, reply: Result<Reply<'_>, 
 /// `arguments` are `length` bytes of XDR, a multiple of four, which are copied; NULL if there are none. `options` may
 /// be NULL. A call waits for the connection and for credits; calls of a thread are sent in order.
 ///
-/// Errors: SPINRPC_STATUS_AGAIN if as many calls are in flight as the core takes (rpc.handle_calls);
+/// Errors: SPINRPC_STATUS_AGAIN if as many calls are in flight as the core takes (1024);
 /// SPINRPC_STATUS_TOO_LARGE; SPINRPC_STATUS_DISCONNECTED if the engine has ended; SPINRPC_STATUS_INVALID_ARGUMENT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_call(
@@ -196,7 +200,7 @@ pub unsafe extern "C" fn spinrpc_call(
         let call = unsafe { Prepared::new(arguments, length, options) };
         // SAFETY: a client, as the header asks for.
         let (call, client) = (call?, unsafe { borrow(client, "client") }?);
-        let null = || Failure::new(Status::InvalidArgument, "callback is null");
+        let null = || Failure::argument("callback is null");
         let run = on_answer(callback.ok_or_else(null)?);
         let token = Token(user_data.expose_provenance() as u64);
         let (spec, encode) = call.parts();
@@ -204,7 +208,7 @@ pub unsafe extern "C" fn spinrpc_call(
     })
 }
 
-/// The answer of a call: its results, as long as it is kept. It counts as a call in flight (rpc.handle_calls) until it is
+/// The answer of a call: its results, as long as it is kept. It counts as a call in flight until it is
 /// freed. One thread at a time may use it.
 pub struct RpcAnswer {
     /// Borrows from `answer`, and from nothing that belongs to a core.
@@ -269,11 +273,8 @@ pub unsafe extern "C" fn spinrpc_answer_results(
 /// Frees an answer, and with it the bytes that its decoder has returned. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_answer_free(answer: *mut RpcAnswer) {
-    guard_or((), || {
-        // SAFETY: null, or an answer that is not used any more, as the header asks for.
-        drop(unsafe { take_back(answer) });
-        Ok(())
-    });
+    // SAFETY: null, or an answer that is not used any more, as the header asks for.
+    unsafe { free(answer, "answer") }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Clients: connections of a core to a server, for any thread.
 
 use crate::engine::RpcEngine;
-use crate::error::{Failure, Status, guard, guard_or, may_block};
+use crate::error::{Failure, Status, guard, may_block};
 use crate::memory::{OF_CORE, RpcMemory, lend};
-use crate::pointers::{Out, borrow, take_back, text, unused};
+use crate::pointers::{self, Out, borrow, free, text, unused};
 use crate::slab::{RpcSlab, lent};
-use spinrpc::{ClientHandle, ConnectOptions, Program, Reconnect, Version};
+use spinrpc::{ClientHandle, ConnectError, ConnectOptions, Program, Reconnect, Version};
 use std::ffi::c_char;
 use std::ptr::null;
 use std::time::Duration;
@@ -19,6 +19,10 @@ pub struct RpcClient(pub(crate) ClientHandle);
 /// SPINRPC_CALL_IDEMPOTENT.
 pub const SPINRPC_CONNECT_RECONNECT: u32 = 1;
 
+/// Flag of spinrpc_connect_options, with SPINRPC_CONNECT_RECONNECT: also retries the first connection, so that a client may
+/// be made before its server listens. Calls wait for it, until their deadlines.
+pub const SPINRPC_CONNECT_RETRY_FIRST: u32 = 2;
+
 /// Options of a connection. Fill it with zeros, then set what is needed: `spinrpc_connect_options options = {0};`. It is
 /// read while the function runs.
 #[repr(C)]
@@ -28,12 +32,12 @@ pub struct ClientOptions {
     pub core: usize,
     /// Slabs that the server is lent, `slab_count` of them, at most four. Over shared memory it reads arguments in blocks
     /// of them in place. It can read all of each slab, also after the connection has ended (spinrpc_slab). The server
-    /// accepts so many slabs and bytes as its limits.peer_slabs, limits.peer_slab_mib and limits.peer_mib say;
-    /// spinrpc_client_wait_up() tells. With shm.bulk "copy" nothing is lent.
+    /// accepts so many bytes as its limits.peer_slab_mib and limits.peer_mib say;
+    /// spinrpc_client_wait_up() tells. With mem.bulk "copy" nothing is lent.
     pub slabs: *const *const RpcSlab,
     /// Number of `slabs`.
     pub slab_count: usize,
-    /// 0 or SPINRPC_CONNECT_RECONNECT.
+    /// 0, SPINRPC_CONNECT_RECONNECT, or SPINRPC_CONNECT_RECONNECT | SPINRPC_CONNECT_RETRY_FIRST.
     pub flags: u32,
     /// For later versions: zeros.
     pub reserved: [u64; 4],
@@ -49,15 +53,13 @@ impl ClientOptions {
         unused(&self.reserved)?;
         // SAFETY: the caller's promise.
         let lent = unsafe { lent(self.slabs, self.slab_count) }?;
+        const RETRIES_FIRST: u32 = SPINRPC_CONNECT_RECONNECT | SPINRPC_CONNECT_RETRY_FIRST;
+        let policy = Reconnect::default();
         let options = match self.flags {
             0 => ConnectOptions::new(),
-            SPINRPC_CONNECT_RECONNECT => ConnectOptions::new().reconnect(Reconnect::default()),
-            _ => {
-                return Err(Failure::new(
-                    Status::InvalidArgument,
-                    "options.flags has unknown bits",
-                ));
-            }
+            SPINRPC_CONNECT_RECONNECT => ConnectOptions::new().reconnect(policy),
+            RETRIES_FIRST => ConnectOptions::new().reconnect(policy.retry_first()),
+            _ => return Err(Failure::argument("options.flags has unknown bits")),
         };
         Ok(lent.iter().fold(options, ConnectOptions::lend))
     }
@@ -84,11 +86,8 @@ pub unsafe extern "C" fn spinrpc_client_connect(
         let (engine, address, out) = unsafe {
             (borrow(engine, "engine")?, text(address, "address")?, Out::new(client, "client")?)
         };
-        let given = match options.is_null() {
-            true => &DEFAULTS,
-            // SAFETY: options, as the header asks for.
-            false => unsafe { borrow(options, "options") }?,
-        };
+        // SAFETY: options, as the header asks for.
+        let given = unsafe { pointers::options(options) }?.unwrap_or(&DEFAULTS);
         // SAFETY: slabs, as the header asks for.
         let options = unsafe { given.checked() }?;
         let (program, version) = (Program(program), Version(version));
@@ -103,6 +102,7 @@ pub unsafe extern "C" fn spinrpc_client_connect(
 ///
 /// Errors: SPINRPC_STATUS_TIMED_OUT, after which it may still come up; SPINRPC_STATUS_CONNECT if it failed or was
 /// closed; SPINRPC_STATUS_PROGRAM_UNAVAILABLE or SPINRPC_STATUS_VERSION_MISMATCH if the server does not serve the program.
+/// With SPINRPC_CONNECT_RETRY_FIRST the text of a timeout has the error of the last attempt.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_client_wait_up(
     client: *const RpcClient,
@@ -112,7 +112,14 @@ pub unsafe extern "C" fn spinrpc_client_wait_up(
         // SAFETY: a client, as the header asks for.
         let client = unsafe { borrow(client, "client") }?;
         may_block()?;
-        Ok(client.0.wait_up(Duration::from_nanos(at_most_ns))?)
+        client.0.wait_up(Duration::from_nanos(at_most_ns)).map_err(|error| {
+            let last = client.0.failure().filter(|_| matches!(error, ConnectError::TimedOut(_)));
+            let failure = Failure::from(error);
+            match last {
+                Some(last) => Failure::new(failure.status, format!("{}: {last}", failure.text)),
+                None => failure,
+            }
+        })
     })
 }
 
@@ -147,9 +154,6 @@ pub unsafe extern "C" fn spinrpc_client_close(client: *const RpcClient) -> Statu
 /// callbacks may run after this function has returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_client_free(client: *mut RpcClient) {
-    guard_or((), || {
-        // SAFETY: null, or a client that is not used any more, as the header asks for.
-        drop(unsafe { take_back(client) });
-        Ok(())
-    });
+    // SAFETY: null, or a client that is not used any more, as the header asks for.
+    unsafe { free(client, "client") }
 }

@@ -31,6 +31,28 @@ unsafe fn read<T>(
     })
 }
 
+/// Reads bytes, which the decoder has.
+///
+/// # Safety
+/// The exported functions' pointers.
+unsafe fn read_bytes(
+    decoder: *mut RpcDecoder<'_>,
+    data: *mut *const u8,
+    length: *mut usize,
+    item: impl for<'d> FnOnce(&mut Decoder<'d>) -> Result<&'d [u8], Failure>,
+) -> Status {
+    guard(|| {
+        // SAFETY: a decoder and memory for pointer and length, as the header asks for.
+        let (decoder, data, length) = unsafe {
+            (borrow_mut(decoder, "decoder")?, Out::new(data, "data")?, Out::new(length, "length")?)
+        };
+        let bytes = item(&mut decoder.0)?;
+        data.set(bytes.as_ptr());
+        length.set(bytes.len());
+        Ok(())
+    })
+}
+
 /// Reads an `unsigned int`; cast it for an `int`, `bool` or `enum`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_decode_u32(
@@ -63,16 +85,8 @@ pub unsafe extern "C" fn spinrpc_decode_opaque(
     data: *mut *const u8,
     length: *mut usize,
 ) -> Status {
-    guard(|| {
-        // SAFETY: a decoder and memory for pointer and length, as the header asks for.
-        let (decoder, data, length) = unsafe {
-            (borrow_mut(decoder, "decoder")?, Out::new(data, "data")?, Out::new(length, "length")?)
-        };
-        let bytes = decoder.0.opaque(max_bytes)?;
-        data.set(bytes.as_ptr());
-        length.set(bytes.len());
-        Ok(())
-    })
+    // SAFETY: pointers as the header asks for.
+    unsafe { read_bytes(decoder, data, length, |from| Ok(from.opaque(max_bytes)?)) }
 }
 
 /// Reads an `opaque<max_bytes>` whose bytes may have been placed directly. If they were, `*memory` is their block, which
@@ -120,18 +134,14 @@ pub unsafe extern "C" fn spinrpc_decode_rest(
     data: *mut *const u8,
     length: *mut usize,
 ) -> Status {
-    guard(|| {
-        // SAFETY: a decoder and memory for pointer and length, as the header asks for.
-        let (decoder, data, length) = unsafe {
-            (borrow_mut(decoder, "decoder")?, Out::new(data, "data")?, Out::new(length, "length")?)
-        };
-        let bytes = decoder.0.pass_plain(|rest| Some(rest.len())).ok_or_else(|| {
-            Failure::new(Status::Decode, "the rest is not plain XDR: read it item by item")
-        })?;
-        data.set(bytes.as_ptr());
-        length.set(bytes.len());
-        Ok(())
-    })
+    let why = "the rest is not plain XDR: read it item by item";
+    // SAFETY: pointers as the header asks for.
+    unsafe {
+        read_bytes(decoder, data, length, |from| {
+            from.pass_plain(|rest| Some(rest.len()))
+                .ok_or_else(|| Failure::new(Status::Decode, why))
+        })
+    }
 }
 
 /// Checks that everything was read; the decoder is at its end then. For a server before it acts on arguments.

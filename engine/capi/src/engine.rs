@@ -1,9 +1,9 @@
 //! Engines: configuration, listening, and the threads of cores.
 
 use crate::error::{Failure, Status, guard, guard_or, may_block};
-use crate::pointers::{Out, borrow, take_back, text, unused};
+use crate::pointers::{self, Out, borrow, take_back, text, unused};
 use crate::slab::{RpcSlab, lent};
-use spinrpc::{Config, Engine, ListenOptions, Running};
+use spinrpc::{Config, Engine, EngineError, ListenOptions, Running};
 use spinrpc_tuning::Loader;
 use std::ffi::c_char;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,6 @@ pub struct RpcEngine {
     threads: Mutex<Threads>,
 }
 
-/// Threads of the cores.
 enum Threads {
     NotStarted,
     Running(Running),
@@ -45,11 +44,13 @@ impl RpcEngine {
     }
 
     /// Fails if the cores run already: they would not learn of what is configured now.
-    pub(crate) fn configure(&self, configure: impl FnOnce(&Engine)) -> Result<(), Failure> {
+    pub(crate) fn configure(
+        &self,
+        configure: impl FnOnce(&Engine) -> Result<(), EngineError>,
+    ) -> Result<(), Failure> {
         let threads = self.threads();
         check_not_started(&threads)?;
-        configure(&self.engine);
-        Ok(())
+        Ok(configure(&self.engine)?)
     }
 
     fn join(&self) -> Result<(), Failure> {
@@ -125,10 +126,10 @@ pub unsafe extern "C" fn spinrpc_engine_new(
 #[derive(Debug)]
 pub struct ListenerOptions {
     /// Slabs that clients are lent, `slab_count` of them, at most four. Over shared memory they copy results in blocks of
-    /// them to where they want them, and nothing else is copied. Clients whose limits (limits.peer_slabs,
-    /// limits.peer_slab_mib, limits.peer_mib, limits.core_mib) have no room for all slabs are lent none, and results are
+    /// them to where they want them, and nothing else is copied. Clients whose limits
+    /// (limits.peer_slab_mib, limits.peer_mib, limits.core_mib) have no room for all slabs are lent none, and results are
     /// copied as from other memory. Clients can read all of each slab, also after their connection has ended
-    /// (spinrpc_slab). With shm.bulk "copy" nothing is lent.
+    /// (spinrpc_slab). With mem.bulk "copy" nothing is lent.
     pub slabs: *const *const RpcSlab,
     /// Number of `slabs`.
     pub slab_count: usize,
@@ -151,14 +152,14 @@ pub unsafe extern "C" fn spinrpc_engine_listen(
     guard(|| {
         // SAFETY: an engine and text, as the header asks for.
         let (engine, address) = unsafe { (borrow(engine, "engine")?, text(address, "address")?) };
-        let lent = match options.is_null() {
-            true => Vec::new(),
-            // SAFETY: options and slabs, as the header asks for.
-            false => unsafe {
-                let options = borrow(options, "options")?;
+        // SAFETY: options, as the header asks for.
+        let lent = match unsafe { pointers::options(options) }? {
+            None => Vec::new(),
+            Some(options) => {
                 unused(&options.reserved)?;
-                lent(options.slabs, options.slab_count)?
-            },
+                // SAFETY: slabs, as the header asks for.
+                unsafe { lent(options.slabs, options.slab_count) }?
+            }
         };
         may_block()?;
         let options = lent.iter().fold(ListenOptions::new(), ListenOptions::lend);
@@ -166,7 +167,8 @@ pub unsafe extern "C" fn spinrpc_engine_listen(
     })
 }
 
-/// Starts the threads of all cores and returns. Each ties itself to a CPU and polls; callbacks run on these threads.
+/// Starts the threads of all cores and returns. Each ties itself to a CPU (unless cores.list is "any") and polls; callbacks
+/// run on these threads.
 /// An engine can be started once.
 ///
 /// Errors: SPINRPC_STATUS_ENGINE if a core cannot be started; then none runs, and the engine can only be freed.
@@ -191,8 +193,8 @@ pub unsafe extern "C" fn spinrpc_engine_shutdown(engine: *const RpcEngine) -> St
 }
 
 /// Shuts the engine down gracefully: stops listening, lets deferred requests be answered for at most `at_most_ns`
-/// nanoseconds, and then does as spinrpc_engine_shutdown(). Requests that arrive meanwhile are not executed, and clients
-/// of this library are told so. Blocks; not in a callback.
+/// nanoseconds, and then does as spinrpc_engine_shutdown(). Requests that arrive meanwhile are not executed: each
+/// connection is closed after its last reply. Blocks; not in a callback.
 ///
 /// `*unfinished` (unless `unfinished` is NULL) is the number of calls that were not finished.
 #[unsafe(no_mangle)]
@@ -237,7 +239,7 @@ pub unsafe extern "C" fn spinrpc_engine_free(engine: *mut RpcEngine) -> Status {
     guard(|| {
         may_block()?;
         // SAFETY: null, or an engine that is not used any more, as the header asks for.
-        let Some(engine) = (unsafe { take_back(engine) }) else { return Ok(()) };
+        let Some(engine) = unsafe { take_back(engine, "engine") }? else { return Ok(()) };
         engine.engine.shutdown();
         let is_running = matches!(&*engine.threads(), Threads::Running(_));
         // What a core panicked with is for spinrpc_engine_join() to tell.

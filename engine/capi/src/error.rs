@@ -92,16 +92,19 @@ const NAMES: [&CStr; 23] = [
     c"panic",
 ];
 
-/// A status with its text.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: Status,
-    text: String,
+    pub(crate) text: String,
 }
 
 impl Failure {
     pub(crate) fn new(status: Status, text: impl Into<String>) -> Self {
         Self { status, text: text.into() }
+    }
+
+    pub(crate) fn argument(text: impl Into<String>) -> Self {
+        Self::new(Status::InvalidArgument, text)
     }
 
     /// With the text of `error` and of its sources.
@@ -171,7 +174,7 @@ impl From<CallError> for Failure {
             CallError::TimedOut => Status::TimedOut,
             CallError::Cancelled => Status::Cancelled,
             CallError::NotExecuted(DownCause::Security(_)) => Status::Denied,
-            CallError::Late { .. } | CallError::NotExecuted(_) => Status::NotExecuted,
+            CallError::NotExecuted(_) => Status::NotExecuted,
             CallError::Disconnected(_) => Status::Disconnected,
             CallError::NoMemory => Status::NoMemory,
             CallError::Decode(_) => Status::Decode,

@@ -1,7 +1,7 @@
 //! Registered memory: data items of arguments and results that are placed directly.
 
 use crate::error::{Failure, Status, guard, guard_or};
-use crate::pointers::{Out, borrow, borrow_mut, slice, take_back};
+use crate::pointers::{Out, borrow, borrow_mut, free, slice, take_back};
 use spinrpc::{Bulk, Encoder};
 
 /// Most data items of a call or a reply.
@@ -30,6 +30,7 @@ pub struct DataItem {
 pub(crate) struct Message<'a> {
     stream: &'a [u8],
     places: [usize; ITEMS_MAX],
+    count: usize,
 }
 
 impl<'a> Message<'a> {
@@ -53,17 +54,16 @@ impl<'a> Message<'a> {
             let at = item.at;
             if !at.is_multiple_of(4) || at < least || at > stream.len() {
                 let text = format!("a data item cannot stand behind byte {at}");
-                return Err(Failure::new(Status::InvalidArgument, text));
+                return Err(Failure::argument(text));
             }
             (*place, least) = (at, at);
         }
-        Ok((Self { stream, places }, blocks))
+        Ok((Self { stream, places, count }, blocks))
     }
 
-    /// Writes stream and items.
-    pub(crate) fn encode(&self, count: usize, to: &mut Encoder<'_>) {
+    pub(crate) fn encode(&self, to: &mut Encoder<'_>) {
         let mut from = 0;
-        for at in &self.places[..count] {
+        for at in &self.places[..self.count] {
             to.fixed(&self.stream[from..*at]);
             to.bulk();
             from = *at;
@@ -72,28 +72,27 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Takes blocks over from the caller: all of them, whatever is wrong.
+/// Takes blocks over from the caller: all that are any, whatever is wrong.
 ///
 /// # Safety
-/// Each is null or a block that is not used elsewhere.
+/// Each is null or misaligned, or a block that is not used elsewhere.
 pub(crate) unsafe fn take_blocks(
     given: impl ExactSizeIterator<Item = *mut RpcMemory>,
 ) -> Result<Vec<Bulk>, Failure> {
     let count = given.len();
     let mut pointers: Vec<_> = given.collect();
-    let has_null = pointers.iter().any(|pointer| pointer.is_null());
+    let are_blocks = pointers.iter().all(|pointer| !pointer.is_null() && pointer.is_aligned());
     let in_order: Vec<_> = pointers.clone();
     pointers.sort_unstable();
     pointers.dedup();
-    let is_whole = pointers.len() == count && !has_null && count <= ITEMS_MAX;
+    let is_whole = pointers.len() == count && are_blocks && count <= ITEMS_MAX;
     let order = if is_whole { in_order } else { pointers };
     // SAFETY: the caller's promise, and each is there once.
-    let blocks = order.into_iter().filter_map(|pointer| unsafe { take_back(pointer) });
-    let blocks: Vec<_> = blocks.map(|block| block.0).collect();
+    let blocks = order.into_iter().map(|pointer| unsafe { take_back(pointer, "memory") });
+    let blocks: Vec<_> = blocks.flat_map(Result::ok).flatten().map(|block| block.0).collect();
     match is_whole {
         true => Ok(blocks),
-        false => Err(Failure::new(
-            Status::InvalidArgument,
+        false => Err(Failure::argument(
             "data items need a block of memory each, and there may be four at most",
         )),
     }
@@ -163,7 +162,7 @@ pub unsafe extern "C" fn spinrpc_memory_set_length(
         let bulk = &mut unsafe { borrow_mut(memory, "memory") }?.0;
         if length > bulk.capacity() {
             let text = format!("length {length} is beyond the block of {} bytes", bulk.capacity());
-            return Err(Failure::new(Status::InvalidArgument, text));
+            return Err(Failure::argument(text));
         }
         bulk.set_len(length);
         Ok(())
@@ -173,11 +172,8 @@ pub unsafe extern "C" fn spinrpc_memory_set_length(
 /// Gives a block back. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_memory_free(memory: *mut RpcMemory) {
-    guard_or((), || {
-        // SAFETY: null, or a block that is not used any more, as the header asks for.
-        drop(unsafe { take_back(memory) });
-        Ok(())
-    });
+    // SAFETY: null, or a block that is not used any more, as the header asks for.
+    unsafe { free(memory, "memory") }
 }
 
 #[cfg(test)]
@@ -211,6 +207,9 @@ mod tests {
         let none = DataItem { memory: std::ptr::null_mut(), at: 0 };
         let some = DataItem { memory: block(b"data"), at: 0 };
         assert!(take(&[some, none]).unwrap_err().contains("a block of memory each"));
+        let odd = DataItem { memory: std::ptr::without_provenance_mut(5), at: 0 };
+        let [some, other] = [(); 2].map(|()| DataItem { memory: block(b"data"), at: 0 });
+        assert!(take(&[some, odd, other]).unwrap_err().contains("a block of memory each"));
         let five = [(); 5].map(|()| DataItem { memory: block(b"data"), at: 0 });
         assert!(take(&five).unwrap_err().contains("four at most"));
     }

@@ -1,11 +1,11 @@
 //! Checks of the pointers that a C program passes: null, misaligned and oversized ones become errors. What cannot
 //! be seen, such as a pointer to freed memory, is the caller's to avoid.
 
-use crate::error::{Failure, Status};
+use crate::error::{Failure, guard};
 use std::ffi::{CStr, c_char, c_void};
 
 fn invalid(name: &str, why: &str) -> Failure {
-    Failure::new(Status::InvalidArgument, format!("{name} {why}"))
+    Failure::argument(format!("{name} {why}"))
 }
 
 fn check<T>(pointer: *const T, name: &str) -> Result<(), Failure> {
@@ -40,13 +40,41 @@ pub(crate) unsafe fn borrow_mut<'a, T>(pointer: *mut T, name: &str) -> Result<&'
     Ok(unsafe { &mut *pointer })
 }
 
-/// An object that [`give`] made, taken back; `None` for null, and for a misaligned pointer, which is none of them.
+/// An object that [`give`] made, taken back; `None` for null.
+///
+/// # Errors
+/// The pointer is misaligned, so it is no such object.
 ///
 /// # Safety
-/// `pointer` is null or came from [`give`], and is not used any more.
-pub(crate) unsafe fn take_back<T>(pointer: *mut T) -> Option<Box<T>> {
+/// `pointer` is null or misaligned, or came from [`give`], and is not used any more.
+pub(crate) unsafe fn take_back<T>(pointer: *mut T, name: &str) -> Result<Option<Box<T>>, Failure> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    check(pointer, name)?;
     // SAFETY: by the caller's promise, it is a box that was given away.
-    (!pointer.is_null() && pointer.is_aligned()).then(|| unsafe { Box::from_raw(pointer) })
+    Ok(Some(unsafe { Box::from_raw(pointer) }))
+}
+
+/// Frees an object; null is none.
+///
+/// # Safety
+/// As [`take_back`].
+pub(crate) unsafe fn free<T>(pointer: *mut T, name: &str) {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { take_back(pointer, name) }.map(drop));
+}
+
+/// Options, or nothing for null.
+///
+/// # Safety
+/// As [`borrow`].
+pub(crate) unsafe fn options<'a, T>(pointer: *const T) -> Result<Option<&'a T>, Failure> {
+    match pointer.is_null() {
+        true => Ok(None),
+        // SAFETY: the caller's promise.
+        false => unsafe { borrow(pointer, "options") }.map(Some),
+    }
 }
 
 /// Target for a result of a function: memory of the caller that need not be initialised.
@@ -68,7 +96,6 @@ impl<T> Out<T> {
 }
 
 impl<T> Out<*mut T> {
-    /// Gives an object to the caller.
     pub(crate) fn give(self, object: T) {
         self.set(Box::into_raw(Box::new(object)));
     }
@@ -159,7 +186,8 @@ mod tests {
             assert!(text(self::text(null(), "it").err()).contains("it is null"));
             assert!(text(self::text(c"\xff".as_ptr(), "it").err()).contains("not UTF-8"));
             assert_eq!(slice::<u32>(null(), 0, "it").unwrap(), [0; 0]);
-            assert!(take_back::<u32>(null_mut()).is_none());
+            assert!(take_back::<u32>(null_mut(), "it").unwrap().is_none());
+            assert!(text(take_back(odd.cast_mut(), "it").err()).contains("it is misaligned"));
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::calls::{CallOptions, Prepared, RpcAnswer};
 use crate::client::RpcClient;
 use crate::error::{Failure, Status, guard, guard_or, remember};
-use crate::pointers::{Out, borrow, take_back};
+use crate::pointers::{Out, borrow, free};
 use spinrpc::{AnswerQueue, Procedure, Token};
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn spinrpc_queue_new(calls: usize, queue: *mut *mut RpcQue
         // SAFETY: memory for a pointer, as the header asks for.
         let out = unsafe { Out::new(queue, "queue") }?;
         if calls > 1_000_000 {
-            return Err(Failure::new(Status::InvalidArgument, "calls is beyond a million"));
+            return Err(Failure::argument("calls is beyond a million"));
         }
         let made = AnswerQueue::new(calls);
         let failed = |error| Failure::new(Status::Engine, format!("no descriptor: {error}"));
@@ -127,9 +127,6 @@ pub unsafe extern "C" fn spinrpc_call_queued(
 /// Frees a queue. NULL is allowed. Answers in it, and those that come later, are dropped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_queue_free(queue: *mut RpcQueue) {
-    guard_or((), || {
-        // SAFETY: null, or a queue that is not used any more, as the header asks for.
-        drop(unsafe { take_back(queue) });
-        Ok(())
-    });
+    // SAFETY: null, or a queue that is not used any more, as the header asks for.
+    unsafe { free(queue, "queue") }
 }

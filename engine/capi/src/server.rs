@@ -2,9 +2,9 @@
 
 use crate::decoder::RpcDecoder;
 use crate::engine::RpcEngine;
-use crate::error::{Failure, InCallback, Status, guard, guard_or};
+use crate::error::{Failure, InCallback, Status, guard};
 use crate::memory::{DataItem, Message, OF_CORE, RpcMemory, lend};
-use crate::pointers::{Out, UserData, borrow, borrow_mut, stream, take_back};
+use crate::pointers::{Out, UserData, borrow, borrow_mut, free, stream, take_back};
 use spinrpc::{
     AcceptStatus, Bulk, Call, CoreContext, Deferred, Encoder, Program, ReplyData, Version,
 };
@@ -50,18 +50,14 @@ pub enum Rejection {
 }
 
 fn accept_status(rejection: u32) -> Result<AcceptStatus, Failure> {
-    const PROCEDURE: u32 = Rejection::ProcedureUnavailable as u32;
-    const ARGUMENTS: u32 = Rejection::GarbageArguments as u32;
-    const SYSTEM: u32 = Rejection::SystemError as u32;
-    match rejection {
-        PROCEDURE => Ok(AcceptStatus::ProcUnavail),
-        ARGUMENTS => Ok(AcceptStatus::GarbageArgs),
-        SYSTEM => Ok(AcceptStatus::SystemErr),
-        _ => {
-            let text = format!("{rejection} is not a spinrpc_rejection");
-            Err(Failure::new(Status::InvalidArgument, text))
-        }
-    }
+    let known = [
+        (Rejection::ProcedureUnavailable, AcceptStatus::ProcUnavail),
+        (Rejection::GarbageArguments, AcceptStatus::GarbageArgs),
+        (Rejection::SystemError, AcceptStatus::SystemErr),
+    ];
+    let found = known.into_iter().find(|(known, _)| *known as u32 == rejection);
+    let unknown = || Failure::argument(format!("{rejection} is not a spinrpc_rejection"));
+    found.map(|(_, status)| status).ok_or_else(unknown)
 }
 
 impl<'call> RpcRequest<'call, '_> {
@@ -71,7 +67,6 @@ impl<'call> RpcRequest<'call, '_> {
     }
 }
 
-/// Runs the application's handler.
 fn handle(
     handler: unsafe extern "C" fn(*mut c_void, *mut RpcRequest<'_, '_>, u32, *mut RpcDecoder<'_>),
     user_data: UserData,
@@ -103,7 +98,7 @@ pub unsafe extern "C" fn spinrpc_engine_serve(
     guard(|| {
         // SAFETY: an engine, as the header asks for.
         let engine = unsafe { borrow(engine, "engine") }?;
-        let null = || Failure::new(Status::InvalidArgument, "handler is null");
+        let null = || Failure::argument("handler is null");
         let (handler, user_data) = (handler.ok_or_else(null)?, UserData::new(user_data));
         let service = move |context: &CoreContext| {
             let context = context.clone();
@@ -136,10 +131,10 @@ pub unsafe extern "C" fn spinrpc_request_reply(
         // SAFETY: a request in its handler, as the header asks for.
         let request = unsafe { borrow_mut(request, "request") }?;
         let (message, blocks) = message?;
-        let (call, count) = (request.take()?, blocks.len());
-        match count {
-            0 => call.reply(|to| message.encode(0, to)),
-            _ => call.reply_with(reply_data(blocks), |to| message.encode(count, to)),
+        let call = request.take()?;
+        match blocks.is_empty() {
+            true => call.reply(|to| message.encode(to)),
+            false => call.reply_with(reply_data(blocks), |to| message.encode(to)),
         }
         Ok(())
     })
@@ -229,8 +224,7 @@ pub unsafe extern "C" fn spinrpc_deferred_reply(
         // SAFETY: null, or a request that is not used any more, as the header asks for.
         let deferred = unsafe { take_deferred(deferred) }?;
         let (message, blocks) = message?;
-        let count = blocks.len();
-        deferred.reply_with(reply_data(blocks), |to: &mut Encoder<'_>| message.encode(count, to));
+        deferred.reply_with(reply_data(blocks), |to: &mut Encoder<'_>| message.encode(to));
         Ok(())
     })
 }
@@ -238,9 +232,9 @@ pub unsafe extern "C" fn spinrpc_deferred_reply(
 /// # Safety
 /// It is null, or not used any more.
 unsafe fn take_deferred(deferred: *mut RpcDeferred) -> Result<Deferred, Failure> {
-    let null = || Failure::new(Status::InvalidArgument, "deferred is null");
+    let null = || Failure::argument("deferred is null");
     // SAFETY: the caller's promise.
-    Ok(unsafe { take_back(deferred) }.ok_or_else(null)?.deferred)
+    Ok(unsafe { take_back(deferred, "deferred") }?.ok_or_else(null)?.deferred)
 }
 
 /// Answers a deferred request with an error, and frees it, whatever is returned. `rejection` is a spinrpc_rejection.
@@ -260,11 +254,8 @@ pub unsafe extern "C" fn spinrpc_deferred_reject(
 /// Frees a deferred request, which is answered with SYSTEM_ERR. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_deferred_free(deferred: *mut RpcDeferred) {
-    guard_or((), || {
-        // SAFETY: null, or a request that is not used any more, as the header asks for.
-        drop(unsafe { take_back(deferred) });
-        Ok(())
-    });
+    // SAFETY: null, or a request that is not used any more, as the header asks for.
+    unsafe { free(deferred, "deferred") }
 }
 
 /// As spinrpc_request_memory(), for a deferred request; on any thread.

@@ -3,7 +3,7 @@
 use crate::engine::RpcEngine;
 use crate::error::{Failure, Status, guard, guard_or, may_block};
 use crate::memory::{RpcMemory, lend};
-use crate::pointers::{Out, borrow, slice, take_back};
+use crate::pointers::{Out, borrow, free, slice};
 use spinrpc::{Slab, SlabLayout};
 use std::ffi::c_int;
 use std::io;
@@ -34,7 +34,7 @@ pub(crate) unsafe fn lent(
 }
 
 /// Makes a slab of `count` blocks of `block_bytes` bytes, which are rounded up to a multiple of 4096. Its pages are huge,
-/// locked and local as the engine's mem.hugepages, mem.lock and mem.numa say, and all in place. Blocks while that is
+/// locked and local as the engine's mem.hugepages and mem.lock say, and all in place. Blocks while that is
 /// done; not in a callback.
 ///
 /// On success `*slab` is a slab, to be freed with spinrpc_slab_free(), before or after the engine. Errors:
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn spinrpc_slab_from_memfd(
         let out = unsafe { Out::new(slab, "slab") }?;
         may_block()?;
         if memfd < 0 {
-            return Err(Failure::new(Status::InvalidArgument, "memfd is negative"));
+            return Err(Failure::argument("memfd is negative"));
         }
         // SAFETY: a descriptor of the caller's, which stays open until this function returns.
         let fd = unsafe { BorrowedFd::borrow_raw(memfd) };
@@ -135,9 +135,6 @@ pub unsafe extern "C" fn spinrpc_slab_available(slab: *const RpcSlab) -> usize {
 /// Frees a slab. NULL is allowed. Its memory stays until the last block, connection and listener that has it is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_slab_free(slab: *mut RpcSlab) {
-    guard_or((), || {
-        // SAFETY: null, or a slab that is not used any more, as the header asks for.
-        drop(unsafe { take_back(slab) });
-        Ok(())
-    });
+    // SAFETY: null, or a slab that is not used any more, as the header asks for.
+    unsafe { free(slab, "slab") }
 }

@@ -214,7 +214,7 @@ fn an_engine_is_freed_expect_its_calls_answered() {
         assert_eq!(answers.0.get(), 0);
         assert_eq!(spinrpc_engine_free(engine), Status::Ok);
         assert_eq!(answers.0.get(), 2);
-        assert_eq!(answers.1.get(), Some(Status::Disconnected));
+        assert_eq!(answers.1.get(), Some(Status::NotExecuted));
         assert_eq!(call(), Status::Disconnected, "{}", last());
         assert_eq!(answers.0.get(), 2);
         spinrpc_client_free(client);

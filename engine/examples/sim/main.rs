@@ -9,8 +9,10 @@ mod harness;
 
 use clap::Parser;
 use harness::oracle::Seen;
+use harness::progress::Progress;
 use harness::run::Outcome;
 use harness::run_seed;
+use std::io::IsTerminal;
 use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -111,16 +113,15 @@ impl Tally {
         }
     }
 
-    fn report(&self, started: Instant) -> String {
+    /// One line about what has been played so far.
+    fn summary(&self, started: Instant) -> String {
         let played = self.played.load(Ordering::Relaxed);
-        let seen = self.seen.lock().map(|seen| *seen).unwrap_or_default();
+        let calls = self.seen.lock().map_or(0, |seen| seen.calls);
         let failed = self.failed.lock().map_or(0, |failed| failed.len());
         let took = started.elapsed().as_secs_f64();
         let virtual_time = Duration::from_nanos(self.virtual_ns.load(Ordering::Relaxed));
         format!(
-            "{played} seeds, {} virtual RPCs, {failed} failed; {:.1} s of virtual time in \
-             {took:.1} s\n{seen}",
-            seen.calls,
+            "{played} seeds, {calls} virtual RPCs, {failed} failed; {:.1} s of virtual time in {took:.1} s",
             virtual_time.as_secs_f64()
         )
     }
@@ -131,16 +132,16 @@ fn play_many(seeds: Range<u64>, jobs: usize) -> ExitCode {
     let started = Instant::now();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(|| tally.play(&seeds))).collect();
-        let mut told = Instant::now();
+        let mut progress = Progress::new(std::io::stderr().is_terminal());
         while threads.iter().any(|thread| !thread.is_finished()) {
             std::thread::sleep(Duration::from_millis(20));
-            if told.elapsed() > Duration::from_secs(2) {
-                told = Instant::now();
-                eprintln!("{}", tally.report(started));
+            if progress.is_due(started.elapsed()) {
+                eprintln!("{}", tally.summary(started));
             }
         }
     });
-    println!("seeds {}..{}: {}", seeds.start, seeds.end, tally.report(started));
+    let seen = tally.seen.lock().map(|seen| *seen).unwrap_or_default();
+    println!("seeds {}..{}: {}\n{seen}", seeds.start, seeds.end, tally.summary(started));
     let mut failed = tally.failed.into_inner().unwrap_or_default();
     if failed.is_empty() {
         return ExitCode::SUCCESS;

@@ -15,7 +15,7 @@ const ROUNDS: usize = 7;
 /// Time of a round of one operation.
 const ROUND: Duration = Duration::from_millis(40);
 
-/// Step of a core: `gss.step_bytes`.
+/// Step of a core: `Config::gss_step_bytes`.
 const STEP_BYTES: usize = 16_384;
 
 struct Bench {

@@ -2,7 +2,8 @@
 //! mechanism whose ends are given the same key.
 //!
 //! A mechanism may block for long (a key distribution centre that does not answer takes half a minute),
-//! so it runs on a thread of its own, never on a core. It may allocate.
+//! so it runs on a few threads of its own, never on a core; several of them may use one mechanism at the
+//! same time. It may allocate.
 
 use core::fmt;
 use spinrpc_proto::ids::Instant;

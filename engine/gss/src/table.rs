@@ -30,11 +30,11 @@ const HOST_SHARE: usize = 8;
 /// Limits of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableLimits {
-    /// Most contexts (`gss.contexts`), at least one.
+    /// Maximum number of contexts, at least one.
     pub contexts: usize,
-    /// Nanoseconds without a call after which a context goes (`gss.idle_ms`).
+    /// Nanoseconds without a call after which a context expires.
     pub idle: u64,
-    /// Nanoseconds after which a context goes under which no verified call has come (`gss.unused_ms`).
+    /// Nanoseconds after which a context goes under which no verified call has come (`Config::gss_unused`).
     pub unused: u64,
 }
 

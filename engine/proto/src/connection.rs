@@ -19,7 +19,8 @@
 //! gets the RDMA_ERROR that a call deserves. If a reply were answered with an error, the peer would
 //! end one of its calls that happens to have this XID. By the same rule an RDMA_NOMSG with a
 //! Position-Zero Read chunk is a reply where the profile allows such replies (RFC 5666 section
-//! 5.2).
+//! 5.2) and its other lists are those of that call. A call in reverse with this XID and these lists
+//! looks the same until it has been fetched, and is taken for the reply (CONFORMANCE.md, R8167-10).
 //!
 //! In version two the header has the direction of a message, on every connection. The limits decide
 //! which versions are read at all; [`crate::version`] has the rest.
@@ -28,10 +29,8 @@
 //! reverse answers each of version two with a refusal ([`Connection::refusing_reverse`]): PROG_UNAVAIL,
 //! BAD_HEADER where the call has chunk lists (RFC 8167 section 5), INVALID_OPTION for any extension.
 
-use crate::deadlines;
 use crate::ids::Xid;
 use crate::limits::Limits;
-use crate::options::{self, Options};
 use crate::output::{Dropped, Output, PeerMisbehaved};
 use crate::profile::Profile;
 use crate::rdma::RdmaError;
@@ -78,7 +77,6 @@ pub struct Connection<Q, R> {
     profile: Profile,
     limits: Limits,
     malformed: u32,
-    options: Options,
     /// Calls of version two in reverse are answered with a refusal.
     refuses_reverse: bool,
 }
@@ -115,7 +113,6 @@ where
             profile,
             limits,
             malformed: 0,
-            options: Options::NONE,
             refuses_reverse: false,
         }
     }
@@ -137,18 +134,6 @@ where
         self.traffic = Traffic::Both;
         self.refuses_reverse = true;
         self
-    }
-
-    /// The same, knowing these extensions of version two; without this there are none.
-    #[must_use]
-    pub fn with_options(mut self, options: Options) -> Self {
-        self.options = options;
-        self
-    }
-
-    /// As [`Connection::with_options`].
-    pub fn know_options(&mut self, options: Options) {
-        self.options = options;
     }
 
     /// True if calls of version one arrive here.
@@ -238,8 +223,6 @@ where
         let out_of_place = if is_reply { Traffic::Calls } else { Traffic::Replies };
         if self.traffic == out_of_place {
             out.dropped(unexpected(view));
-        } else if view.message_type() == MessageType::Optional {
-            self.take_optional(view, out);
         } else if is_reply {
             self.requester.on_receive(view, out);
         } else if self.refuses_reverse {
@@ -254,19 +237,6 @@ where
         match version {
             TransportVersion::One => self.traffic_one.unwrap_or(self.traffic),
             TransportVersion::Two => self.traffic,
-        }
-    }
-
-    #[cold]
-    fn take_optional(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
-        if self.refuses_reverse && view.direction() == Some(Direction::Call) {
-            return out.send_error(view.xid(), view.version(), RdmaError::InvalidOption);
-        }
-        let (requester, responder) = (&mut self.requester, &mut self.responder);
-        let body = view.optional().filter(|body| self.limits.deadlines && body.is_of_deadlines());
-        match body {
-            Some(body) => deadlines::on_receive(requester, view, &body, out),
-            None => options::on_receive(&self.options, requester, responder, view, out),
         }
     }
 
@@ -289,12 +259,17 @@ where
         }
     }
 
+    /// A long call and a reply to be fetched look alike under older rules: then the lists tell, which a reply has from its
+    /// call, and where both are possible the XID does.
     #[cold]
     fn take_unknown(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
-        match (self.requester.awaits(view.xid()), view.message_type()) {
-            (true, MessageType::Nomsg) => self.requester.on_receive(view, out),
-            (true, _) => out.dropped(Dropped::MalformedReply),
-            (false, _) => self.responder.on_receive(view, out),
+        let is_long = view.message_type() == MessageType::Nomsg && has_message_chunk(view);
+        match self.requester.awaits(view.xid()) {
+            true if is_long && self.requester.may_fetch(view) => {
+                self.requester.on_receive(view, out);
+            }
+            true if !is_long => out.dropped(Dropped::MalformedReply),
+            _ => self.responder.on_receive(view, out),
         }
     }
 
@@ -332,19 +307,26 @@ fn unexpected(view: &HeaderView<'_>) -> Dropped {
 
 /// Direction of a version-one message; `None` if the message does not tell. RDMA_NOMSG has its RPC
 /// message in a chunk: that of a call in a Position-Zero Read chunk (RFC 8166 section 3.5.1), that
-/// of a reply in the Reply chunk, or under older rules in a Position-Zero Read chunk as well.
+/// of a reply in the Reply chunk, or under older rules in a Position-Zero Read chunk as well (RFC 5666 section 5.2).
 fn direction(view: &HeaderView<'_>, profile: Profile) -> Option<Direction> {
     match view.message_type() {
         MessageType::Msg | MessageType::Msgp => rpc::message_direction(view.payload()),
-        MessageType::Nomsg => match view.reads().next() {
-            None => Some(Direction::Reply),
-            Some(_) if profile.has_reads_in_replies() => None,
-            Some(first) => (first.position == 0).then_some(Direction::Call),
+        MessageType::Nomsg if view.reads().is_empty() => Some(Direction::Reply),
+        MessageType::Nomsg => match (has_message_chunk(view), profile.has_reads_in_replies()) {
+            (true, false) => Some(Direction::Call),
+            // Its message is in the Reply chunk, and some of its results in Read chunks.
+            (false, true) if view.reply_chunk().is_some() => Some(Direction::Reply),
+            _ => None,
         },
         MessageType::Done => Some(Direction::Call),
         MessageType::Error => Some(Direction::Reply),
         MessageType::Optional => view.direction(),
     }
+}
+
+/// True if the RPC message of an RDMA_NOMSG is in a Read chunk.
+fn has_message_chunk(view: &HeaderView<'_>) -> bool {
+    view.reads().any(|read| read.position == 0)
 }
 
 /// Direction of a version-two message of which little else is usable.
@@ -369,6 +351,9 @@ fn version_of(error: &HeaderError) -> Option<TransportVersion> {
 /// section 5 asks for an RDMA_ERROR where chunks are not supported in this direction.
 #[cold]
 fn refuse_in_reverse(view: &HeaderView<'_>, out: &mut impl Output) {
+    if view.message_type() == MessageType::Optional {
+        return out.send_error(view.xid(), view.version(), RdmaError::InvalidOption);
+    }
     let has_chunks =
         !view.reads().is_empty() || !view.writes().is_empty() || view.reply_chunk().is_some();
     let is_call = rpc::opens_with(view.payload(), view.xid(), Direction::Call);

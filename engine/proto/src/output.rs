@@ -84,27 +84,6 @@ pub struct DeliveredReply {
     pub placed: [u32; ITEMS_MAX],
 }
 
-/// A message of an extension of version two that is known, and in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeliveredOptional {
-    /// Of direction CALL: its slot is taken until it is answered, with
-    /// [`crate::responder::Responder::reply_optional`] or as any call.
-    Call {
-        /// The call's place.
-        slot: SlotId,
-        /// The number of the option.
-        option: u32,
-    },
-    /// Of direction REPLY: the answer to a call in flight. Its stream is everything behind the
-    /// header, possibly nothing.
-    Reply {
-        /// As of an RPC reply. Nothing was placed in chunks.
-        reply: DeliveredReply,
-        /// The number of the option.
-        option: u32,
-    },
-}
-
 /// Reason why a call ended without an RPC reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -119,12 +98,6 @@ pub enum CallFailure {
     Misbehaved(PeerMisbehaved),
     /// The reply came, and no memory was available for it.
     NoMemory,
-    /// Its time was over when the responder would have executed it: it was not executed
-    /// ([`crate::deadlines`]).
-    Late {
-        /// For how long it had been over, in microseconds of the responder's clock.
-        late_us: u64,
-    },
 }
 
 /// Violation by the peer that closes the connection, or another reason why the connection cannot be
@@ -200,19 +173,10 @@ pub enum Dropped {
     UnexpectedType,
     /// RDMA_ERROR on the responder's side.
     UnexpectedError,
-    /// RDMA2_OPTIONAL of direction REPLY whose option is not known (version two section 3.1).
+    /// RDMA2_OPTIONAL of direction REPLY: no option is known (version two section 3.1).
     UnknownOption,
     /// A call to a side that serves nothing, or a reply to one that called nothing.
     WrongDirection,
-}
-
-impl Dropped {
-    /// The message may have been the answer to a call in flight. If so, [`crate::goodbye`], which says that
-    /// the peer has answered all calls that it executed, proves nothing of those in flight.
-    #[must_use]
-    pub fn may_be_answer(self) -> bool {
-        !matches!(self, Self::UnmatchedReply | Self::Done | Self::UnknownOption)
-    }
 }
 
 /// The sink of everything that follows from an input. A sink that is handed to one operation may
@@ -221,10 +185,6 @@ impl Dropped {
 pub trait Output {
     /// A call is whole: its message just arrived, or its last Read chunk did.
     fn deliver_call(&mut self, _slot: SlotId) {}
-    /// A look at the grant is due ([`crate::responder::Responder::look_after`]) with the call that was just delivered, and may be no
-    /// more when the call has been answered ([`crate::responder::Responder::is_look_due`]). Calls that wait for their Read chunks, and
-    /// those that are refused, are not followed by this.
-    fn look_at_grant(&mut self) {}
     /// A call waits for its Read chunks: find memory for them, then
     /// [`crate::responder::Responder::pull`].
     fn pull(&mut self, _slot: SlotId) {}
@@ -246,11 +206,10 @@ pub trait Output {
     fn fail_call(&mut self, _slot: SlotId, _token: u64, _failure: CallFailure, _fenced: bool) {}
     /// The late end of a call that had failed before: its memory is free now.
     fn release_call(&mut self, _slot: SlotId) {}
-    /// A message of an extension came whose option is known (version two section 3.1).
-    fn deliver_optional(&mut self, _optional: DeliveredOptional) {}
-    /// The responder does not speak the version of this call, but another one that is spoken here, or
-    /// does not know that calls say how much time they have. The call is held: send it again on this connection, with [`crate::requester::Requester::resend`], in
-    /// the version that [`crate::requester::Requester::negotiation`] says now.
+    /// The responder does not speak the version of this call, but another one that is spoken here. The
+    /// call is held: send it again on this connection, with
+    /// [`crate::requester::Requester::resend`], in the version that
+    /// [`crate::requester::Requester::negotiation`] says now.
     fn resend_call(&mut self, _slot: SlotId) {}
     /// Answer a message whose version word was `version` with RDMA_ERROR.
     fn send_error(&mut self, _xid: Xid, _version: u32, _error: RdmaError) {}

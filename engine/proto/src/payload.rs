@@ -4,10 +4,10 @@
 //!
 //! Used by the api to encode and decode, by the reactor to choose. No state outlives a message.
 
-use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX, SEGMENTS_MAX};
+use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
 use crate::rdma::{ReadSegment, Segment};
 use crate::version::TransportVersion;
-use crate::xdr::{DecodeError, Padding, Reader, Writer, roundup4};
+use crate::xdr::{DecodeError, Padding, Reader, Writer, padding, roundup4};
 
 /// Version-one transport header with three empty lists.
 pub const PLAIN_HEADER_BYTES: usize = 28;
@@ -109,10 +109,8 @@ impl CallChunks {
         has_room
     }
 
-    /// A responder with the default limits takes no longer chunk, and the header no more segments.
     fn has_room(&self, offer: &ChunkOffer) -> bool {
-        let segments = offer.segment_count();
-        segments <= SEGMENTS_MAX && self.segment_count() + segments <= CALL_SEGMENTS_MAX
+        self.segment_count() + offer.segment_count() <= CALL_SEGMENTS_MAX
     }
 
     /// The Read chunks with their positions.
@@ -555,7 +553,7 @@ impl<'a> StreamReader<'a> {
         };
         check_length(at, length, max_bytes, chunk_bytes)?;
         self.xdr = ahead;
-        Ok(self.take_read(length))
+        Ok(self.take_read(length, chunk_bytes))
     }
 
     /// Reads one `opaque[length]`, as [`StreamReader::item`]: it has no count word, and may follow
@@ -568,7 +566,7 @@ impl<'a> StreamReader<'a> {
             return self.xdr.fixed(length).map(Found::Inline);
         };
         check_length(self.xdr.position(), length, length, chunk_bytes)?;
-        Ok(self.take_read(length))
+        Ok(self.take_read(length, chunk_bytes))
     }
 
     fn placed_item(&mut self, max_bytes: usize, placed: usize) -> Result<Found<'a>, DecodeError> {
@@ -595,16 +593,29 @@ impl<'a> StreamReader<'a> {
     /// The bytes of the next Read chunk stand here. The position goes on behind their roundup,
     /// whether it was transferred or not: where "no data remains to be decoded from the inline
     /// portion, the receiver MUST conclude that roundup is present" (RFC 5666 section 3.7), and
-    /// where some does, it starts with a word.
-    fn take_read(&mut self, length: usize) -> Found<'a> {
+    /// where some does, it starts with a word, or with the roundup.
+    fn take_read(&mut self, length: usize, chunk_bytes: usize) -> Found<'a> {
         let index = self.reads_met;
+        let inline_bytes = self.inline_roundup(chunk_bytes);
         self.reads = self.reads.get(1..).unwrap_or_default();
         self.reads_met += 1;
-        self.removed_bytes += roundup4(length);
+        self.removed_bytes += roundup4(length) - inline_bytes;
+        self.xdr.rest = self.xdr.rest.get(inline_bytes..).unwrap_or_default();
         match self.is_reply {
             true => Found::Pulled { index, length },
             false => Found::Chunk { index, length },
         }
+    }
+
+    /// Bytes of the roundup of the next Read chunk that stand in the stream: "the receiver decoding will fall back to
+    /// inspecting the remaining inline portion" (RFC 5666 section 3.7). A stream without roundups in it is a number of
+    /// words; they stand there if they make it longer. A padded message may go on in another buffer.
+    fn inline_roundup(&self, chunk_bytes: usize) -> usize {
+        let (beyond_words, roundup) = (self.xdr.remaining() % 4, padding(chunk_bytes));
+        let all: usize = self.reads.iter().map(|(_, bytes)| padding(*bytes as usize)).sum();
+        let stands_there =
+            !self.xdr.may_have_gaps() && beyond_words != 0 && beyond_words == all % 4;
+        if stands_there && roundup <= self.xdr.remaining() { roundup } else { 0 }
     }
 
     /// The length of the next item, if its data are the first in the receive buffer behind this

@@ -1,5 +1,5 @@
 //! The Read chunks of one received message, and how far they are fetched (RFC 5666 sections 3.4,
-//! 3.5 and 3.7, RFC 8166 section 3.4.5). The responder fetches those of calls with it, the requester
+//! 3.5 and 3.7, both drafts section 3.4, RFC 8166 section 3.4.5). The responder fetches those of calls with it, the requester
 //! those of replies.
 
 use crate::limits::READ_CHUNKS_MAX;
@@ -8,39 +8,109 @@ use crate::profile::Profile;
 use crate::rdma::ReadSegment;
 use crate::rdma::v1::{HeaderView, MessageType};
 
-/// One Read chunk of a message: everything at one position.
+/// One Read chunk of a message: one data item, or the message itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PullChunk {
     /// Position in the unreduced stream; zero for the chunk that is the message itself.
     pub position: u32,
     /// Bytes of all its segments.
     pub length: u32,
-    /// Bytes whose RDMA Read was asked for.
-    requested: u32,
 }
 
-impl PullChunk {
-    fn holds(&self, position: u32) -> bool {
-        position > self.position && position - self.position < self.length
+/// Segments of a Read list that follow each other in one chunk: those of one position, or, where an item may be split,
+/// of positions each of which begins where the one before ends.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    position: u32,
+    length: u32,
+    /// Position of its last segment.
+    last: u32,
+}
+
+impl Part {
+    /// The part belongs to the item whose chunk ends where it begins: as its roundup in a chunk of its own (RFC 5666
+    /// section 3.7), or as a part of a split item. A message is never split, because its chunks could be items.
+    fn continues(&self, chunk: PullChunk, profile: Profile) -> bool {
+        let into_word = self.position % 4;
+        let is_roundup = into_word != 0 && self.length == 4 - into_word;
+        let is_allowed = (is_roundup && profile.has_roundup_chunks())
+            || (chunk.position != 0 && profile.has_split_items());
+        is_allowed && chunk.position.checked_add(chunk.length) == Some(self.position)
+    }
+
+    fn ends_at(&self, position: u32) -> bool {
+        self.position != 0 && self.position.checked_add(self.length) == Some(position)
     }
 }
 
-/// The Read chunks of one message and how far they are fetched.
+/// The parts of a Read list.
+struct Parts {
+    parts: [Part; READ_CHUNKS_MAX],
+    count: usize,
+}
+
+impl Parts {
+    /// The parts by rising position; `None` if there are too many.
+    fn of(view: &HeaderView<'_>, profile: Profile) -> Option<Self> {
+        let mut all = Self { parts: [Part::default(); READ_CHUNKS_MAX], count: 0 };
+        for segment in view.reads() {
+            all.add(&segment, profile)?;
+        }
+        all.parts[..all.count].sort_unstable_by_key(|part| part.position);
+        Some(all)
+    }
+
+    fn add(&mut self, segment: &ReadSegment, profile: Profile) -> Option<()> {
+        let parts = self.as_slice();
+        let of_position = parts.iter().position(|part| part.last == segment.position);
+        let behind = || parts.iter().position(|part| part.ends_at(segment.position));
+        let known = of_position.or_else(|| behind().filter(|_| profile.has_split_items()));
+        let index = known.unwrap_or(self.count);
+        let part = self.parts.get_mut(index)?;
+        if index == self.count {
+            part.position = segment.position;
+            self.count += 1;
+        }
+        part.last = segment.position;
+        part.length = part.length.checked_add(segment.target.length)?;
+        Some(())
+    }
+
+    fn as_slice(&self) -> &[Part] {
+        &self.parts[..self.count]
+    }
+}
+
+/// The Read chunks of one message and how far they are fetched. Its size does not depend on the number of segments,
+/// which are read from the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pull {
     chunks: [PullChunk; READ_CHUNKS_MAX],
+    /// Positions at which the parts of the chunks begin.
+    parts: [u32; READ_CHUNKS_MAX],
     count: u8,
-    segments: u16,
+    part_count: u8,
+    /// The part whose segments are asked for, the next segment of the list to look at for that, and the bytes of the
+    /// part that were asked for.
+    part: u8,
     next_segment: u16,
+    requested: u32,
+    segments: u16,
+    asked: u16,
     outstanding: u16,
 }
 
 impl Pull {
     pub(crate) const NONE: Self = Self {
-        chunks: [PullChunk { position: 0, length: 0, requested: 0 }; READ_CHUNKS_MAX],
+        chunks: [PullChunk { position: 0, length: 0 }; READ_CHUNKS_MAX],
+        parts: [0; READ_CHUNKS_MAX],
         count: 0,
-        segments: 0,
+        part_count: 0,
+        part: 0,
         next_segment: 0,
+        requested: 0,
+        segments: 0,
+        asked: 0,
         outstanding: 0,
     };
 
@@ -54,88 +124,70 @@ impl Pull {
     /// `placed_bytes` the number of bytes that Write chunks took out of it.
     ///
     /// A list need not be in order, but the segments of one position keep theirs (RFC 5666
-    /// section 3.4), and roundup stands behind its item. Chunks must not overlap, and each has to
-    /// start inside the reduced stream.
+    /// section 3.4). Chunks must not overlap, and each has to start inside the reduced stream, with a word (RFC 8166
+    /// section 3.4.5).
     pub(crate) fn plan(
         view: &HeaderView<'_>,
         stream_bytes: usize,
         placed_bytes: usize,
         profile: Profile,
     ) -> Option<Self> {
-        let mut pull = Self::NONE;
-        for segment in view.reads() {
-            pull.add(&segment)?;
+        let parts = Parts::of(view, profile)?;
+        let mut pull = Self { segments: view.reads().len() as u16, ..Self::NONE };
+        for part in parts.as_slice() {
+            pull.push(part, profile)?;
         }
-        pull.chunks[..usize::from(pull.count)].sort_unstable_by_key(|chunk| chunk.position);
-        pull.join_roundup(profile)?;
-        pull.check_order(view)?;
         let stream_bytes = match pull.chunks().first() {
             Some(message) if message.position == 0 => message.length as usize,
             _ => stream_bytes,
         };
         let stream_bytes = stream_bytes.saturating_add(placed_bytes);
-        positions_fit(pull.chunks(), stream_bytes).then_some(pull)
+        let fits = pull.finds(view, &parts) && positions_fit(pull.chunks(), stream_bytes);
+        fits.then_some(pull)
     }
 
-    fn add(&mut self, segment: &ReadSegment) -> Option<()> {
-        let known = self.chunks().iter().position(|chunk| chunk.position == segment.position);
-        let index = known.unwrap_or(usize::from(self.count));
-        let chunk = self.chunks.get_mut(index)?;
-        chunk.position = segment.position;
-        chunk.length = chunk.length.checked_add(segment.target.length)?;
-        self.count = self.count.max(index as u8 + 1);
-        self.segments += 1;
-        Some(())
-    }
-
-    /// Merges a separate chunk for the roundup of an item (RFC 5666 section 3.7) into the end of
-    /// that item's chunk, which is then as if the roundup had been included in it. No other chunk
-    /// may start within a word.
-    fn join_roundup(&mut self, profile: Profile) -> Option<()> {
-        let mut kept = 0;
-        for index in 0..usize::from(self.count) {
-            let chunk = self.chunks[index];
-            if chunk.position.is_multiple_of(4) {
-                self.chunks[kept] = chunk;
-                kept += 1;
-                continue;
-            }
-            let item = self.chunks[..kept].last_mut().filter(|_| profile.has_roundup_chunks())?;
-            if item.position.checked_add(item.length)? != chunk.position {
-                return None;
-            }
-            item.length = item.length.checked_add(chunk.length)?;
-            if !item.length.is_multiple_of(4) {
-                return None;
-            }
+    /// Adds the next part by position: a chunk, or more of the one before.
+    fn push(&mut self, part: &Part, profile: Profile) -> Option<()> {
+        *self.parts.get_mut(usize::from(self.part_count))? = part.position;
+        self.part_count += 1;
+        let before = usize::from(self.count).checked_sub(1).map(|last| &mut self.chunks[last]);
+        if let Some(chunk) = before.filter(|chunk| part.continues(**chunk, profile)) {
+            chunk.length = chunk.length.checked_add(part.length)?;
+            return Some(());
         }
-        self.count = kept as u8;
+        let starts_word = part.position.is_multiple_of(4);
+        let chunk = self.chunks.get_mut(usize::from(self.count)).filter(|_| starts_word)?;
+        *chunk = PullChunk { position: part.position, length: part.length };
+        self.count += 1;
         Some(())
     }
 
-    /// Checks the order of chunks. Each chunk is filled from its start to its end, one RDMA Read
-    /// after the other in the segment order of the list, because memory is lent to the Reads in
-    /// rising order. A separate roundup chunk therefore comes after the whole item.
-    fn check_order(mut self, view: &HeaderView<'_>) -> Option<()> {
+    /// Checks that [`Self::part_of`] finds every segment in its part: a part that begins within another one could take
+    /// some.
+    fn finds(&self, view: &HeaderView<'_>, parts: &Parts) -> bool {
+        let mut found = [0_u64; READ_CHUNKS_MAX];
         for segment in view.reads() {
-            let chunk = &mut self.chunks[self.chunk_of(segment.position)?];
-            if chunk.requested < segment.position - chunk.position {
-                return None;
-            }
-            chunk.requested += segment.target.length;
+            let Some(part) = self.part_of(segment.position) else { return false };
+            found[part] += u64::from(segment.target.length);
         }
-        Some(())
+        parts.as_slice().iter().zip(found).all(|(part, found)| u64::from(part.length) == found)
     }
 
-    /// The chunk that a segment belongs to.
-    fn chunk_of(&self, position: u32) -> Option<usize> {
-        let exact = self.chunks().iter().position(|chunk| chunk.position == position);
-        // The last one: a Position-Zero chunk holds the positions of all.
-        exact.or_else(|| self.chunks().iter().rposition(|chunk| chunk.holds(position)))
+    /// The part that the segments of a position belong to.
+    fn part_of(&self, position: u32) -> Option<usize> {
+        self.parts[..usize::from(self.part_count)].iter().rposition(|start| *start <= position)
+    }
+
+    /// Index of the chunk that the current part belongs to, and its offset there.
+    fn place(&self) -> Option<(usize, u32)> {
+        let start = self.parts[usize::from(self.part)];
+        let chunk = self.chunks().iter().rposition(|chunk| chunk.position <= start)?;
+        Some((chunk, start - self.chunks[chunk].position))
     }
 
     /// Asks for the next RDMA Reads, at most `room` of them, and says how many. `view` is the header
-    /// of the message `slot` stands for.
+    /// of the message `slot` stands for. Each chunk is filled from its start to its end, whatever the order of the list,
+    /// because memory is lent to RDMA Reads in rising order.
     pub(crate) fn ask(
         &mut self,
         slot: SlotId,
@@ -143,17 +195,25 @@ impl Pull {
         room: u16,
         out: &mut impl Output,
     ) -> u16 {
-        let mut asked = 0;
-        for segment in view.reads().skip(usize::from(self.next_segment)).take(usize::from(room)) {
-            let Some(chunk) = self.chunk_of(segment.position) else { break };
-            let at = self.chunks[chunk].requested;
-            self.chunks[chunk].requested += segment.target.length;
-            self.next_segment += 1;
-            self.outstanding += 1;
-            asked += 1;
-            out.read(ReadRequest { slot, chunk: chunk as u8, at, from: segment.target });
+        let before = self.asked;
+        while self.wants_reads() && self.part < self.part_count {
+            let Some((chunk, start)) = self.place() else { break };
+            for segment in view.reads().skip(usize::from(self.next_segment)) {
+                if self.asked - before == room {
+                    return room;
+                }
+                self.next_segment += 1;
+                if self.part_of(segment.position) == Some(usize::from(self.part)) {
+                    let at = start + self.requested;
+                    self.requested += segment.target.length;
+                    self.asked += 1;
+                    self.outstanding += 1;
+                    out.read(ReadRequest { slot, chunk: chunk as u8, at, from: segment.target });
+                }
+            }
+            (self.part, self.next_segment, self.requested) = (self.part + 1, 0, 0);
         }
-        asked
+        self.asked - before
     }
 
     /// An RDMA Read completed; whether it was the last.
@@ -164,7 +224,7 @@ impl Pull {
 
     /// True if not all RDMA Reads have been requested yet.
     pub(crate) fn wants_reads(&self) -> bool {
-        self.next_segment < self.segments
+        self.asked < self.segments
     }
 
     /// No RDMA Read is on its way.

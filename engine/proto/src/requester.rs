@@ -32,7 +32,6 @@ mod resend;
 mod reserve;
 
 use crate::credit::Credits;
-use crate::deadlines::Support;
 use crate::ids::{Instant, Xid};
 use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
 use crate::output::{
@@ -48,6 +47,7 @@ use crate::rdma::v2;
 use crate::rdma::{ReadSegment, Segment, emit_msg_header};
 use crate::rpc::{self, Direction};
 use crate::version::{Negotiation, Refused, TransportVersion, Verdict};
+use crate::xdr::padding;
 pub use plain::{CallNumber, NextCall};
 
 /// XID = generation and slot index; number of low bits that are the index.
@@ -89,7 +89,7 @@ pub struct CallSlot {
     pub(crate) dones_total: u32,
     next_free: u16,
     pub(crate) state: State,
-    /// The call has chunks, or names its time.
+    /// The call has chunks.
     pub(crate) has_chunks: bool,
     /// The call has no chunks, and has lent no memory.
     is_plain: bool,
@@ -111,15 +111,12 @@ pub(crate) struct Offered {
     writes: [ChunkOffer; ITEMS_MAX],
     write_count: u8,
     reply: Option<ChunkOffer>,
-    /// The call names its time.
-    pub(crate) names_time: bool,
 }
 
 const NOTHING_OFFERED: Offered = Offered {
     writes: [ChunkOffer { handle: 0, length: 0, offset: 0, segment_bytes: 0 }; ITEMS_MAX],
     write_count: 0,
     reply: None,
-    names_time: false,
 };
 
 impl CallSlot {
@@ -186,7 +183,6 @@ pub struct Requester<S> {
     takes_padded: bool,
     pub(crate) profile: Profile,
     pub(crate) negotiation: Negotiation,
-    pub(crate) deadlines: Support,
 }
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
@@ -208,7 +204,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             takes_padded: false,
             profile: Profile::default(),
             negotiation: Negotiation::settled(TransportVersion::One),
-            deadlines: Support::Unknown,
         }
     }
 
@@ -216,7 +211,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// called before the first call of a connection.
     pub fn negotiate(&mut self, negotiation: Negotiation) {
         self.negotiation = negotiation;
-        self.deadlines = Support::Unknown;
     }
 
     /// The version of the next call, and how long it may be.
@@ -295,15 +289,9 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             self.slots.as_mut()[usize::from(started.slot.index)].chunks =
                 Chunks::Offered(offered(chunks));
             let (version, credits) = (self.negotiation.version(), self.credits.requested());
-            emit_chunked(version, None, chunks, started.xid, credits, header)
+            emit_chunked(version, chunks, started.xid, credits, header)
         };
         Ok((started, length))
-    }
-
-    /// Records what the reply of a call with chunks or a deadline is compared with.
-    pub(crate) fn put_offered(&mut self, slot: SlotId, chunks: &CallChunks, names_time: bool) {
-        self.slots.as_mut()[usize::from(slot.index)].chunks =
-            Chunks::Offered(Offered { names_time, ..offered(chunks) });
     }
 
     /// Takes a slot and a credit.
@@ -345,7 +333,9 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         };
         match view.message_type() {
             MessageType::Msgp if !self.takes_padded => out.dropped(Dropped::UnexpectedType),
-            MessageType::Msg | MessageType::Msgp if !carries_reply(view) => {
+            MessageType::Msg | MessageType::Msgp
+                if !self.profile.carries(view, Direction::Reply) =>
+            {
                 out.dropped(stray(view));
             }
             MessageType::Msg | MessageType::Nomsg | MessageType::Msgp => {
@@ -353,7 +343,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             }
             MessageType::Error => self.on_error(index, view.error(), out),
             MessageType::Done => out.dropped(Dropped::Done),
-            // Those whose option is known have gone another way.
+            // No option is known. An error would be taken for the answer to a call of the peer: see [`crate::version`].
             MessageType::Optional => out.dropped(Dropped::UnknownOption),
         }
     }
@@ -383,9 +373,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             return self.on_reply_to_pull(index, view, out);
         }
         let offered = self.slots.as_ref()[usize::from(index)].offered();
-        if offered.names_time {
-            self.deadlines = Support::Known;
-        }
         let checked = check_lists(offered, view);
         self.end_reply(index, view, checked, out);
     }
@@ -425,26 +412,11 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         out: &mut impl Output,
         reply: impl FnOnce(SlotId, u64) -> DeliveredReply,
     ) {
-        let (id, token, fenced) = self.release(index);
-        if fenced { out.release_call(id) } else { out.deliver_reply(reply(id, token)) }
-    }
-
-    /// A call was answered, with that credit word, and ends: as [`Self::release`].
-    pub(crate) fn end_call(&mut self, index: u16, granted: u32) -> (SlotId, u64, bool) {
-        self.credits.replied(granted);
-        self.credits.cover(self.slots.as_ref()[usize::from(index)].dones_total);
-        self.release(index)
-    }
-
-    /// Frees the slot of a call that was answered; says which it was, and whether the application had
-    /// heard of its end before.
-    #[inline(always)]
-    fn release(&mut self, index: u16) -> (SlotId, u64, bool) {
         let slot = &self.slots.as_ref()[usize::from(index)];
         let id = SlotId { index, generation: slot.generation };
         let (token, fenced) = (slot.token, slot.state == State::Fenced);
         self.free(index);
-        (id, token, fenced)
+        if fenced { out.release_call(id) } else { out.deliver_reply(reply(id, token)) }
     }
 
     fn on_error(&mut self, index: u16, error: Option<RdmaError>, out: &mut impl Output) {
@@ -454,9 +426,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.credits.cover(self.slots.as_ref()[usize::from(index)].dones_total);
         if let RdmaError::Version { low, high } = error {
             return self.on_refused(index, low, high, out);
-        }
-        if error == RdmaError::InvalidOption && self.hold_without_time(index, out) {
-            return;
         }
         self.fail(index, CallFailure::Rdma(error), out);
     }
@@ -518,6 +487,12 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.next_deadline
     }
 
+    /// Returns true if the deadline of a call has passed.
+    pub fn has_overdue(&self, now: Instant) -> bool {
+        let is_overdue = |slot: &CallSlot| slot.state.is_awaited() && slot.deadline <= now;
+        now >= self.next_deadline && self.slots.as_ref().iter().any(is_overdue)
+    }
+
     /// Fails the calls whose deadline has passed. Takes time in the number of slots, but runs only
     /// when some deadline was reached: one bound stands for all slots.
     pub fn on_time(&mut self, now: Instant, out: &mut impl Output) {
@@ -526,14 +501,10 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         }
         self.next_deadline = Instant(u64::MAX);
         for index in 0..self.slots.as_ref().len().min(SLOTS_MAX) as u16 {
-            let slot = &self.slots.as_ref()[usize::from(index)];
-            if !slot.state.is_awaited() {
-                continue;
-            }
-            if slot.deadline <= now {
-                self.give_up(index, CallFailure::TimedOut, out);
-            } else {
-                self.next_deadline = self.next_deadline.min(slot.deadline);
+            match &self.slots.as_ref()[usize::from(index)] {
+                slot if !slot.state.is_awaited() => {}
+                slot if slot.deadline <= now => self.give_up(index, CallFailure::TimedOut, out),
+                slot => self.next_deadline = self.next_deadline.min(slot.deadline),
             }
         }
     }
@@ -594,12 +565,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 }
 
-/// The RPC message starts with the XID of the transport header (RFC 5666 section 4.1) and is a reply.
-#[inline]
-fn carries_reply(view: &HeaderView<'_>) -> bool {
-    rpc::opens_with(view.payload(), view.xid(), Direction::Reply)
-}
-
 /// Reason why a message with the XID of a call in flight is not its reply. The peer numbers its own
 /// calls as it likes, and the credit word means what the direction says (RFC 8167 sections 4 and
 /// 5).
@@ -648,10 +613,8 @@ fn offered(chunks: &CallChunks) -> Offered {
 
 /// Writes the header of a call with chunk lists so that it ends where `header` ends; returns its
 /// length.
-/// With a remaining time the version is two, and the header so much longer.
 pub(crate) fn emit_chunked(
     version: TransportVersion,
-    remaining_us: Option<u64>,
     chunks: &CallChunks,
     xid: Xid,
     credits: u32,
@@ -679,14 +642,8 @@ pub(crate) fn emit_chunked(
         writes: &writes[..chunks.writes().len()],
         reply: chunks.reply().map(|_| &segments[start..used]),
     };
-    let extra_bytes = remaining_us.map_or(0, |_| v2::DEADLINE_EXTRA_BYTES);
-    let at = header.len() - chunks.header_bytes_in(version) - extra_bytes;
-    let header = &mut header[at..];
-    if let Some(remaining_us) = remaining_us {
-        let body = v2::Body::Deadline(remaining_us, lists);
-        return v2::HeaderRepr { xid, credits, body }.emit(header);
-    }
-    emit_lists(version, chunks.is_long_call(), xid, credits, lists, header)
+    let at = header.len() - chunks.header_bytes_in(version);
+    emit_lists(version, chunks.is_long_call(), xid, credits, lists, &mut header[at..])
 }
 
 fn emit_lists(
@@ -756,18 +713,16 @@ pub(crate) fn check_returned(
     Ok((in_reply_chunk, placed))
 }
 
-/// The responder has to return as many Write chunks with as many segments each; an absent list is
-/// read as one in which nothing was used.
+/// Write chunks that the responder leaves out of the end of the list are unused, as is an absent list: "unused write
+/// chunks [...] are not returned as results" (RFC 5666 section 3.4). RFC 8166 section 4.3.2 wants all of them back;
+/// fewer of them are just as clear.
 fn check_write_list(
     offered: &Offered,
     view: &HeaderView<'_>,
 ) -> Result<[u32; ITEMS_MAX], PeerMisbehaved> {
     let mut placed = [0; ITEMS_MAX];
-    if view.writes().is_empty() {
-        return Ok(placed);
-    }
     let offers = &offered.writes[..usize::from(offered.write_count)];
-    if view.writes().len() != offers.len() {
+    if view.writes().len() > offers.len() {
         return Err(PeerMisbehaved::WriteListChanged);
     }
     for ((chunk, offer), place) in view.writes().zip(offers).zip(&mut placed) {
@@ -776,19 +731,21 @@ fn check_write_list(
     Ok(placed)
 }
 
-/// Bytes the responder says it placed, if the chunk is the one offered: same segments, no length
-/// above the offer, filled in order without gaps (RFC 5666 section 3.7).
+/// Bytes the responder says it placed, if the chunk is the one offered: its first segments, no length
+/// above the offer, filled in order without gaps (RFC 5666 section 3.7). Segments behind them are unused
+/// ("unused bytes in write chunk buffer lists", section 3.4).
 fn returned_length(offer: &ChunkOffer, chunk: &WriteChunk<'_>) -> Option<u32> {
-    if chunk.segment_count() != offer.segment_count() {
+    if chunk.segment_count() > offer.segment_count() {
         return None;
     }
     let (mut total, mut ended) = (0u32, false);
     for (returned, ours) in chunk.segments().zip(offer.segments()) {
         let same = returned.handle == ours.handle && returned.offset == ours.offset;
-        // RFC 5666 section 3.7 counts the roundup in the length although it was not transferred,
+        // RFC 5666 section 3.7 counts the roundup of the item in the length although it was not transferred,
         // RFC 8166 section 3.4.6.2 does not.
-        let room = ours.length.saturating_add(3) & !3;
-        if !same || returned.length > room.max(ours.length) || (ended && returned.length > 0) {
+        let roundup = padding(total as usize + ours.length as usize) as u32;
+        let room = ours.length.saturating_add(roundup);
+        if !same || returned.length > room || (ended && returned.length > 0) {
             return None;
         }
         ended = returned.length < ours.length;

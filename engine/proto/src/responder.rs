@@ -101,20 +101,12 @@ pub struct Responder<S> {
     first_free: u32,
     /// Calls that had or have a slot.
     taken: u64,
-    /// The number of calls accepted at which a look at the grant is due.
-    pub(crate) look_at: u64,
     pub(crate) grant: u32,
     /// Calls that had a slot and have ended.
-    pub(crate) ended: u64,
+    ended: u64,
     /// Calls that were counted without a slot. One that gets a slot nevertheless counts as minus one until it is counted
     /// ([`Responder::place_plain`]).
     plain: u64,
-    /// Number of the last call that earlier, larger grants let the requester send.
-    pub(crate) edge: u64,
-    /// The grant may rise when calls in progress use all of it.
-    pub(crate) may_rise: bool,
-    /// The caller changes the grant.
-    pub(crate) is_changing: bool,
     takes_padded: bool,
     version: TransportVersion,
     pub(crate) exports: Exports,
@@ -133,13 +125,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             first_free: if count == 0 { NO_SLOT } else { 0 },
             slots,
             taken: 0,
-            look_at: u64::MAX,
             grant: (count as u32).max(1),
             ended: 0,
             plain: 0,
-            edge: 0,
-            may_rise: false,
-            is_changing: false,
             takes_padded: false,
             version: TransportVersion::One,
             exports: Exports::new(count as u32),
@@ -166,8 +154,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     }
 
     /// The credit word of replies, never zero (RFC 8166 section 3.3.1): one per slot, less the cost of
-    /// RDMA_DONEs owed (RFC 5666 section 11), or what [`Responder::set_grant`] says. The caller has as many
-    /// receives as [`Responder::receives`] says.
+    /// RDMA_DONEs owed (RFC 5666 section 11).
     #[inline]
     pub fn grant(&self) -> u32 {
         self.grant
@@ -200,7 +187,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             // RDMA_ERROR is never answered (section 4.5).
             MessageType::Done => self.on_done(view.xid(), out),
             MessageType::Error => out.dropped(Dropped::UnexpectedError),
-            // Those whose option is known have gone another way (version two section 3.1).
+            // No option is known (version two section 3.1).
             MessageType::Optional => {
                 out.send_error(view.xid(), view.version(), RdmaError::InvalidOption);
             }
@@ -209,28 +196,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     #[inline]
     fn on_plain_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
-        // With the same arguments, so that nothing needs to be kept for what comes behind it.
-        match self.is_changing {
-            true => self.on_limited_call(view, out),
-            false => self.on_granted_call(view, out),
-        }
-    }
-
-    /// As [`Responder::on_plain_call`], of a requester whose grant changes.
-    #[cold]
-    #[inline(never)]
-    fn on_limited_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
-        if carries_call(view) && self.is_spent() {
-            return refuse_call(view, out);
-        }
-        self.on_granted_call(view, out);
-        self.ask_for_look(out);
-    }
-
-    /// As [`Responder::on_plain_call`], of a call that may come by the grant.
-    #[inline(always)]
-    fn on_granted_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
-        if !carries_call(view) {
+        if !self.profile.carries(view, Direction::Call) {
             return not_a_call(view, out);
         }
         match self.take(State::Delivered, view.transport_version()) {
@@ -241,37 +207,27 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     fn on_chunked_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
         let inline = view.message_type() != MessageType::Nomsg;
-        if inline && !carries_call(view) {
+        if inline && !self.profile.carries(view, Direction::Call) {
             return not_a_call(view, out);
         }
         if view.check_call().is_err() {
             return refuse(view, out);
         }
         if view.reads().is_empty() {
-            match self.take_granted(State::Delivered, view.transport_version()) {
+            return match self.take(State::Delivered, view.transport_version()) {
                 Some(slot) => out.deliver_call(slot),
                 None => refuse_call(view, out),
-            }
-            return self.ask_for_look(out);
+            };
         }
         let profile = self.profile.under(view.transport_version());
         let Some(pull) = Pull::plan(view, inline_bytes(view), 0, profile) else {
             return refuse(view, out);
         };
-        let Some(slot) = self.take_granted(State::Pulling, view.transport_version()) else {
+        let Some(slot) = self.take(State::Pulling, view.transport_version()) else {
             return refuse_call(view, out);
         };
         self.slots.as_mut()[usize::from(slot.index)].pull = pull;
         out.pull(slot);
-    }
-
-    /// The slot of a call, unless it is one that no grant lets the requester send.
-    #[inline]
-    fn take_granted(&mut self, state: State, version: TransportVersion) -> Option<SlotId> {
-        match self.is_changing && self.is_spent() {
-            true => None,
-            false => self.take(state, version),
-        }
     }
 
     #[inline]
@@ -289,13 +245,12 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Some(SlotId { index: index as u16, generation: slot.generation })
     }
 
-    /// Returns true if there is a slot for another call within the grant, whatever number of plain calls comes before it. A plain call
+    /// Returns true if there is a slot for another call, whatever number of plain calls comes before it. A plain call
     /// that is answered before the next message arrives takes none ([`Responder::count_plain`]), but must be able to
-    /// ([`Responder::place_plain`]). Calls by larger, earlier grants, and those before a look at the grant, are counted one by one:
-    /// [`Responder::on_receive`].
+    /// ([`Responder::place_plain`]).
     #[inline(always)]
     pub fn has_slot(&self) -> bool {
-        self.first_free != NO_SLOT && !(self.is_changing && self.counts_each())
+        self.first_free != NO_SLOT
     }
 
     /// Counts plain calls that were taken on with a free slot. To be told before [`Responder::calls_taken`] is
@@ -320,11 +275,6 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         is_it.then_some(slot.version)
     }
 
-    /// A slot for a call that is a message of an extension.
-    pub(crate) fn take_optional(&mut self) -> Option<SlotId> {
-        self.take_granted(State::Delivered, TransportVersion::Two)
-    }
-
     #[inline]
     pub(crate) fn in_state(&self, id: SlotId, state: State) -> bool {
         self.version_in(id, state).is_some()
@@ -333,13 +283,6 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     /// The Read chunks of a call that waits for them.
     pub fn pull_plan(&self, id: SlotId) -> Option<&Pull> {
         self.in_state(id, State::Pulling).then(|| &self.slots.as_ref()[usize::from(id.index)].pull)
-    }
-
-    /// A call is answered without its Read chunks, none of which was asked for.
-    pub(crate) fn stop_pull(&mut self, id: SlotId) {
-        if self.in_state(id, State::Pulling) {
-            self.slots.as_mut()[usize::from(id.index)].state = State::Delivered;
-        }
     }
 
     /// Asks for the next RDMA Reads of a call, at most `room` of them, and says how many. `view`
@@ -478,12 +421,6 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     }
 }
 
-/// The RPC message starts with the XID of the transport header and is a call.
-#[inline]
-fn carries_call(view: &HeaderView<'_>) -> bool {
-    rpc::opens_with(view.payload(), view.xid(), Direction::Call)
-}
-
 /// A reply sent to the serving side is dropped, anything else answered with ERR_CHUNK: the XID of
 /// the header must be that of the RPC message (RFC 5666 section 4.1). Where the header says that it is
 /// a call, as in version two, its sender waits for an answer whatever stands behind it.
@@ -495,7 +432,7 @@ fn not_a_call(view: &HeaderView<'_>, out: &mut impl Output) {
     }
 }
 
-/// Refuses a call for which there is neither a slot nor a grant. Cold, so that its code does not become one with that of a call
+/// Refuses a call beyond the grant, for which there is no slot. Cold, so that its code does not become one with that of a call
 /// that is delivered.
 #[cold]
 #[inline(never)]

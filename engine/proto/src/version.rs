@@ -60,18 +60,8 @@
 //!   *no: it is dropped, and the call with its XID goes on*. An error is always a reply, so the
 //!   peer would take it for the answer to one of its calls that happens to have this XID, and end
 //!   that call; an error in answer to a reply has no other effect.
-//! * Does an RDMA2_OPTIONAL without an RPC message cost a credit? *in direction CALL it does, and a
-//!   slot, until something of direction REPLY with its XID ends it: an RDMA2_OPTIONAL, an RPC reply
-//!   or an error. So each is answered once, as a call is*. It takes a receive, and only an answer
-//!   can return the credit.
-//! * An RDMA2_OPTIONAL beyond the grant: *as a call beyond the grant; without an RPC message
-//!   BAD_HEADER*. Its sender waits for an answer.
-//! * How is it known that all of an RPC message follows, or part? *[`crate::options::Carries`]:
-//!   the extension's document says it, once for all messages of that option. A part is the
-//!   extension's to understand*. The header does not say it.
-//! * RDMA2_OPTIONAL has no chunk lists: *whatever it carries is inline; a reply by RDMA2_OPTIONAL
-//!   says that nothing was placed in the chunks of its call*. The extension may have lists in its
-//!   information.
+//! * Extensions: *none is known, so each RDMA2_OPTIONAL of direction CALL gets INVALID_OPTION, and none is
+//!   sent*. It takes no slot, and its answer returns its credit.
 //! * 5.3: may a requester mix versions on one connection? *a responder answers each call in its
 //!   version; a requester of ours does not*. Section 5.2 has the choice last "for the remainder
 //!   of the connection lifetime", but the responder keeps no state for it.

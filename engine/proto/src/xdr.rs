@@ -82,13 +82,6 @@ pub enum DecodeError {
         /// Offset of the segment in bytes.
         at: usize,
     },
-    /// The Read segment at `at` has a position at which no XDR item can begin.
-    BadPosition {
-        /// Offset of the position word in bytes.
-        at: usize,
-        /// The position received, not a multiple of 4.
-        position: u32,
-    },
     /// A call that carries its message inline also has a Position-Zero Read chunk.
     UnexpectedPositionZero,
     /// The chunk that carries the item at `at` has neither its length nor that rounded up (RFC 5666
@@ -129,9 +122,6 @@ impl fmt::Display for DecodeError {
             Self::LimitExceeded { what } => write!(f, "too many {what}"),
             Self::SegmentWraps { at } => {
                 write!(f, "segment at offset {at} runs past the 64-bit address space")
-            }
-            Self::BadPosition { at, position } => {
-                write!(f, "position {position} at offset {at} is not a multiple of 4")
             }
             Self::ChunkMismatch { at, length, chunk } => {
                 write!(f, "item at offset {at} has length {length}, its chunk {chunk}")

@@ -9,9 +9,9 @@ use std::path::Path;
 /// Rules by the prefix of their names, and how many there are of each kind.
 const RULES: &[(&str, usize)] = &[
     ("R5666", 73),
-    ("D5666", 21),
+    ("D5666", 27),
     ("D00", 10),
-    ("D03", 8),
+    ("D03", 9),
     ("V2", 31),
     ("R8167", 15),
     ("R2203", 20),

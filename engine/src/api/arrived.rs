@@ -1,10 +1,10 @@
 //! A reply that outlives the turn it arrived in: for clients that read it on another thread, or later.
 
-use super::client::{BesideReply, NOTHING_PLACED, Reply};
+use super::client::{BesideReply, NOTHING_PLACED, Reply, take_private};
 use super::codec::Decoder;
 use super::errors::CallError;
 use super::rfc5666::KeptPadding;
-use crate::mem::Bulk;
+use crate::mem::{Bulk, ExposedBulk};
 use crate::reactor::words::rfc5666::PulledChunks;
 
 /// A reply, copied out of its turn into memory that is used again and grows to the longest. At first there is none.
@@ -69,7 +69,12 @@ impl Arrived {
 
     /// The next result buffer that the decoder has not been asked for.
     pub(super) fn take_result(&mut self) -> Option<Bulk> {
-        self.results.iter_mut().find_map(Option::take)
+        take_private(&mut self.results)
+    }
+
+    /// The same, of either kind.
+    pub(super) fn take_exposed_result(&mut self) -> Option<ExposedBulk> {
+        self.results.iter_mut().find_map(Option::take).map(ExposedBulk::new)
     }
 
     pub(super) fn decoder(&mut self) -> Decoder<'_> {

@@ -75,7 +75,8 @@ impl Client {
         Ok(Self { core, client, arrived, _engine: engine })
     }
 
-    /// Calls with short arguments and results, and waits for the reply.
+    /// Calls and waits for the reply. The results may be as long as `rpc.max_read_bytes`; if they are short,
+    /// [`Client::call_with`] with [`CallSpec::short`] is faster.
     ///
     /// # Errors
     /// [`CallError`] gives the reason why the call failed, and whether to try again.

@@ -16,7 +16,6 @@ use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{AcceptStatus, AuthStat, CallHeader, OpaqueAuth, RejectStatus};
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 /// One call, to be answered once: [`reply`](Call::reply), [`reject`](Call::reject) or
 /// [`defer`](Call::defer). Dropping it unanswered sends SYSTEM_ERR and counts it
@@ -84,8 +83,10 @@ pub(super) struct Called {
 }
 
 impl Called {
-    pub(super) fn of(header: &CallHeader<'_>) -> Self {
-        let CallHeader { xid, program, version, procedure, .. } = *header;
+    /// The call that came with this XID in its transport header. That of the RPC message is the same, or, under the
+    /// drafts of RFC 5666, counts less (section 4.1).
+    pub(super) fn of(xid: Xid, header: &CallHeader<'_>) -> Self {
+        let CallHeader { program, version, procedure, .. } = *header;
         Self { xid, program, version, procedure }
     }
 }
@@ -135,26 +136,6 @@ impl<'a> Call<'a> {
     /// The transaction id, unique among the calls of this connection in progress.
     pub fn xid(&self) -> Xid {
         self.0.called.xid
-    }
-
-    /// Time that the caller still waits, if the call states its time ([`CallSpec::propagate_deadline`]): the stated
-    /// time less the time since the call arrived. The transit time is not counted, because the clocks of the two ends
-    /// are unrelated. Zero once the time is over: a call that has none left when it reaches its service is refused
-    /// before that, but a service that takes longer is still expected to answer. A call made on behalf of this one
-    /// should have no longer [`CallSpec::deadline`]. Work that continues after the call is [deferred](Call::defer)
-    /// should keep [`Call::deadline`] instead, which stays correct as time passes.
-    ///
-    /// [`CallSpec::propagate_deadline`]: crate::CallSpec::propagate_deadline
-    /// [`CallSpec::deadline`]: crate::CallSpec::deadline
-    pub fn remaining(&self) -> Option<Duration> {
-        self.0.ops().remaining(&self.0.serving.placed_target()?)
-    }
-
-    /// Deadline of the caller by this host's clock, if the call states its time: the current time plus
-    /// [`Call::remaining`]. On the simulated network, which has a clock of its own, only [`Call::remaining`] is
-    /// meaningful.
-    pub fn deadline(&self) -> Option<Instant> {
-        self.remaining().and_then(|left| Instant::now().checked_add(left))
     }
 
     /// The user that the call comes from, and how it was authenticated.
@@ -251,7 +232,7 @@ impl<'a> Call<'a> {
     ///
     /// let (program, version) = (Program(0x2000_0001), Version(1));
     /// let server = Engine::new(Config::default())?;
-    /// server.serve(program, version, |_core| handle);
+    /// server.serve(program, version, |_core| handle)?;
     /// server.listen("shm:doc-deny")?;
     /// let running = server.start()?;
     /// let mut core = Engine::new(Config::default())?.core(0)?;
@@ -259,12 +240,12 @@ impl<'a> Call<'a> {
     /// let keep = |_: Client| Keep(Rc::clone(&outcomes));
     /// let client = core.connect_wait("shm:doc-deny", program, version, keep, Duration::from_secs(5))?;
     ///
-    /// client.call(Procedure(1), Token(1), &mut CallSpec::new(), |_| {})?;
+    /// client.call(Procedure(1), Token(1), &mut CallSpec::short(), |_| {})?;
     /// assert!(Groups::new(&[100; GROUPS_MAX + 1]).is_none());
     /// let groups = Groups::new(&[100]).unwrap_or_default();
     /// let user = AuthSys { stamp: 0, machine_name: b"here", uid: 1, gid: 1, groups };
     /// client.set_auth_sys(Some(&user))?;
-    /// client.call(Procedure(1), Token(2), &mut CallSpec::new(), |_| {})?;
+    /// client.call(Procedure(1), Token(2), &mut CallSpec::short(), |_| {})?;
     /// core.run_until(|| outcomes.borrow().len() == 2);
     /// let outcomes = outcomes.take();
     /// assert!(outcomes.iter().any(|outcome| outcome.is_ok()));
@@ -288,6 +269,14 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Registered memory of the core for the results of this call, `bytes` long; `None` as
+    /// [`Core::bulk`](crate::Core::bulk), and beyond the share of the call's peer. Unlike memory from there it counts
+    /// from now on in that share, which holds only so many blocks that others get some: further calls of a peer whose calls hold more wait
+    /// before they reach a handler.
+    pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        self.0.ops().bulk(self.0.serving.conn, bytes)
+    }
+
     /// Takes the call out of the handler, to be answered later or by another thread. Returns `None` if no memory for
     /// its reply is left or too many calls are deferred; the call is then answered with SYSTEM_ERR. Arguments that
     /// are needed later must be copied, or taken with [`Decoder::data`], before this call.
@@ -298,8 +287,8 @@ impl<'a> Call<'a> {
     /// As [`Call::defer`], for a service whose results can express that it is overloaded.
     ///
     /// # Errors
-    /// The call itself comes back, to be answered at once, if no memory for its reply is left or too
-    /// many calls are deferred.
+    /// The call itself comes back, to be answered at once, if no memory for its reply is left, or too many calls are
+    /// deferred.
     pub fn try_defer(self) -> Result<Deferred, Self> {
         let ticket = self.0.target().and_then(|to| self.0.ops().defer(&to));
         let Some(ticket) = ticket else { return Err(self) };
@@ -359,18 +348,18 @@ impl Deferred {
         self.0.reply(data, &mut once(encode));
     }
 
+    /// Registered memory of the core for the results of this call, as [`Call::bulk`].
+    pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        self.0.bulk(bytes)
+    }
+
     /// Answers with an RPC error.
     pub fn reject(self, status: AcceptStatus) {
         self.0.reject(status);
     }
 
-    /// Answers that the call was not executed because its time was over, as the engine itself does with a call that
-    /// is too late for its handler. A caller that stated its time ([`CallSpec::propagate_deadline`]) gets
-    /// [`CallError::Late`], and can retry the call without the risk that it is executed twice. Any other caller gets
-    /// SYSTEM_ERR, because its protocol has no such answer. [`Call::deadline`] tells when it is too late.
-    ///
-    /// [`CallSpec::propagate_deadline`]: crate::CallSpec::propagate_deadline
-    /// [`CallError::Late`]: crate::CallError::Late
+    /// Answers a call that was not executed because it had waited for too long here. The caller gets SYSTEM_ERR, because the
+    /// protocol has no such answer; [`StatsSnapshot::calls_late`](crate::StatsSnapshot) counts it.
     pub fn too_late(self) {
         self.0.too_late();
     }

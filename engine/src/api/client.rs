@@ -11,7 +11,7 @@ use crate::reactor::words::calls::{CallId, CallTarget, Deadline, HeaderTemplate}
 use crate::reactor::words::messages::NESTED;
 use crate::reactor::words::rfc5666::Padded;
 use crate::reactor::words::rfc5666::PulledChunks;
-use crate::reactor::{Backpressure, CallSpec, OptionMessage, Resend};
+use crate::reactor::{Backpressure, CallSpec, Resend};
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::rpc::{AuthFlavor, AuthSys, OpaqueAuth};
@@ -43,6 +43,8 @@ const IN_AN_ENCODER: Backpressure =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
     Connecting,
+    /// Between two attempts to make the first connection.
+    Pausing,
     /// Connected, and the first call is out.
     Probing(ConnId),
     Up(ConnId),
@@ -59,7 +61,7 @@ impl LinkState {
         match self {
             Self::Up(conn) | Self::Probing(conn) => Some(conn),
             Self::Reconnecting(conn) | Self::Resending(conn) => Some(conn),
-            Self::Connecting | Self::Down => None,
+            Self::Connecting | Self::Pausing | Self::Down => None,
         }
     }
 }
@@ -83,7 +85,7 @@ pub(super) struct Link {
     pub(super) destroying: Cell<Option<(SlotId, Xid)>>,
     route: RefCell<Route>,
     pub(super) failure: RefCell<Option<ConnectError>>,
-    /// It was connected once. Reconnect only applies after the first successful connection.
+    /// It was connected once.
     pub(super) was_up: Cell<bool>,
     /// A lost connection is replaced by a new one.
     reconnects: bool,
@@ -132,7 +134,17 @@ impl Link {
     pub(super) fn go_up(&self, conn: ConnId) {
         self.route.borrow_mut().lane = self.ops.lane_of(conn);
         self.state.set(LinkState::Up(conn));
-        self.was_up.set(true);
+        if !self.was_up.replace(true) {
+            self.failure.take();
+        }
+    }
+
+    /// The connection, while it is up.
+    pub(super) fn conn(&self) -> Option<ConnId> {
+        match self.state.get() {
+            LinkState::Up(conn) => Some(conn),
+            _ => None,
+        }
     }
 
     /// Marks the connection as lost.
@@ -257,29 +269,6 @@ impl Client {
         self.0.start_explained(call, spec, encode, |outcome| self.0.explain(outcome))
     }
 
-    /// Starts a call that is a message of an extension of version two, of direction CALL;
-    /// [`Engine::option`](crate::Engine::option) has an example. It takes a credit like any call, and has the
-    /// configured deadline (`rpc.timeout_ms`). Its answer goes to [`ReplyHandler::on_option_reply`]. An RPC reply,
-    /// which some extensions use, or an error goes to [`ReplyHandler::on_reply`]: [`CallError::InvalidOption`] if the
-    /// server does not know the option. The call is never sent again on another connection.
-    ///
-    /// # Errors
-    /// [`Backpressure`]: nothing was sent. [`Backpressure::NotVersionTwo`] on a connection of version
-    /// one; [`Backpressure::TooLarge`] if the information is longer than
-    /// [`OPTION_INFO_MAX_BYTES`](crate::options::OPTION_INFO_MAX_BYTES) or the message longer than the
-    /// connection takes inline; [`Backpressure::Misuse`] for an option that was not registered when the
-    /// core started.
-    pub fn call_option(
-        &self,
-        token: Token,
-        message: &OptionMessage<'_>,
-    ) -> Result<CallId, Backpressure> {
-        let conn = self.0.conn_for_call()?;
-        let mut outcome = self.0.ops.call_option(conn, token.0, message);
-        self.0.explain(&mut outcome);
-        outcome
-    }
-
     /// Sets the user of all later calls (AUTH_SYS, RFC 5531 appendix A); `None` selects AUTH_NONE.
     ///
     /// ```no_run
@@ -309,10 +298,7 @@ impl Client {
     }
 
     fn conn(&self) -> Option<ConnId> {
-        match self.0.state.get() {
-            LinkState::Up(conn) => Some(conn),
-            _ => None,
-        }
+        self.0.conn()
     }
 
     /// Memory for arguments and results of this connection, `bytes` long. It is not cleared: it still contains the
@@ -325,7 +311,7 @@ impl Client {
     }
 
     /// As [`Client::bulk`], in memory of the connection, which the server can write at any time: there is no copy,
-    /// and no reference to the bytes. Also returns `None` if `shm.bulk`, or `verbs.bulk`, is not `lent`.
+    /// and no reference to the bytes. Also returns `None` if `mem.bulk` is not `lent`.
     pub fn exposed_bulk(&self, bytes: usize) -> Option<ExposedBulk> {
         self.0.ops.exposed_bulk(self.conn()?, bytes)
     }
@@ -359,7 +345,7 @@ impl Client {
     ///
     /// let (program, version) = (Program(0x2000_0001), Version(1));
     /// let server = Engine::new(Config::default())?;
-    /// server.serve(program, version, |_core| |call: Call<'_>| call.reply(|_| {}));
+    /// server.serve(program, version, |_core| |call: Call<'_>| call.reply(|_| {}))?;
     /// server.listen("shm:doc-cancel")?;
     /// let running = server.start()?;
     /// let mut core = Engine::new(Config::default())?.core(0)?;
@@ -372,7 +358,7 @@ impl Client {
     /// let negotiated = seen.0.get().expect("the connection is up");
     /// assert_eq!(negotiated.version(), Some(TransportVersion::One));
     ///
-    /// let call: CallId = client.call(Procedure(1), Token(1), &mut CallSpec::new(), |_| {})?;
+    /// let call: CallId = client.call(Procedure(1), Token(1), &mut CallSpec::short(), |_| {})?;
     /// client.cancel(call)?;
     /// assert_eq!(client.cancel(call), Err(CallEnded));
     /// core.run_until(|| seen.1.get());
@@ -385,7 +371,7 @@ impl Client {
         if self.0.ops.cancel(conn, call) { Ok(()) } else { Err(CallEnded) }
     }
 
-    /// Returns true until the first connection is up or has failed.
+    /// Returns true while the first connection is being made.
     pub(super) fn is_connecting(&self) -> bool {
         self.0.state.get() == LinkState::Connecting
     }
@@ -393,6 +379,12 @@ impl Client {
     /// Returns true if calls can be started.
     pub fn is_up(&self) -> bool {
         self.conn().is_some()
+    }
+
+    /// Reason why the last attempt to make the first connection failed, also while further ones follow
+    /// ([`Reconnect::retry_first`](crate::Reconnect::retry_first)). `None` before that, and once it has been up.
+    pub fn failure(&self) -> Option<ConnectError> {
+        self.0.failure.borrow().clone()
     }
 
     /// Number of calls sent whose replies have not arrived, including those that wait for another connection.
@@ -424,7 +416,7 @@ impl Client {
             // Down, or going down.
             LinkState::Reconnecting(lost) => self.0.ops.give_up(lost, DownCause::Local),
             // A connection that the control thread still delivers is closed on arrival.
-            LinkState::Connecting => self.0.state.set(LinkState::Down),
+            LinkState::Connecting | LinkState::Pausing => self.0.state.set(LinkState::Down),
             LinkState::Down => {}
         }
     }
@@ -437,9 +429,20 @@ impl std::fmt::Debug for Client {
 }
 
 impl CallSpec {
-    /// Creates a spec with the configured deadline, a short reply and no buffers.
+    /// Creates a spec with the configured deadline, results of unknown length and no buffers. Such a call offers memory
+    /// for `rpc.max_read_bytes` of results, so that a server never executes a call whose results it cannot return. That
+    /// memory limits the calls in flight, and offering it takes time: [`CallSpec::short`] or
+    /// [`CallSpec::reply_bytes_max`] avoids both. Stubs give the length that their description has. Calls in reverse offer
+    /// none ([`ReverseOptions::new`](crate::ReverseOptions::new)).
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// As [`CallSpec::new`], for results of at most [`CallSpec::SHORT_RESULTS_BYTES_MAX`]: their reply fits into any
+    /// message, so that the call needs no memory for it (under RPCSEC_GSS, into messages of 2 KiB). These calls are the fastest. If the results are longer after
+    /// all, see [`CallError::Rdma`].
+    pub fn short() -> Self {
+        Self::new().reply_bytes_max(Self::SHORT_RESULTS_BYTES_MAX)
     }
 
     /// Ends the call after `time`: its handler gets [`CallError::TimedOut`].
@@ -456,18 +459,6 @@ impl CallSpec {
         self
     }
 
-    /// Sends the remaining time with the call, whatever `rpc.propagate_deadlines` says. A server that knows this
-    /// extension of version two does not execute the call once that time is over, and answers [`CallError::Late`].
-    /// The first such call on a connection finds out whether the server knows the extension. Calls sent meanwhile go
-    /// without it, as do calls to servers that do not know it, calls without a deadline, calls over version one, and
-    /// calls that are sent again ([`CallSpec::resend`]).
-    #[must_use]
-    pub fn propagate_deadline(mut self) -> Self {
-        self.names_time = true;
-        self.is_special = true;
-        self
-    }
-
     /// Sets the behavior of the call when the connection is lost; [`Resend::Never`] by default. A call that can be
     /// sent again keeps its arguments in a block of the core's memory until it ends (`mem.arena_mib`).
     #[must_use]
@@ -479,10 +470,23 @@ impl CallSpec {
 
     /// Longest results in bytes, without those in `result_into`. Results that may not fit inline get a Reply chunk;
     /// the server cannot send results that exceed both this value and the inline size. Values above `u32::MAX` count
-    /// as `u32::MAX`, the largest that the protocol can express.
+    /// as `u32::MAX`, the largest that the protocol can express. Without this, see [`CallSpec::new`]; of a call with
+    /// `result_into`, the other results must then fit inline.
     #[must_use]
     pub fn reply_bytes_max(mut self, bytes: usize) -> Self {
         self.reply_bytes_max = bytes.min(RESULTS_BYTES_MAX);
+        self.is_reply_assumed = false;
+        self
+    }
+
+    /// Sets the longest results of this call, in bytes, unless [`CallSpec::reply_bytes_max`] has set them; `None` if the
+    /// length is unknown. For stubs, which know it from a description. The call offers memory for `rpc.max_read_bytes`
+    /// at most, however long the results may be.
+    #[inline]
+    pub fn assume_reply_bytes_max(&mut self, bytes: Option<usize>) -> &mut Self {
+        if self.is_reply_assumed {
+            self.reply_bytes_max = bytes.unwrap_or(usize::MAX);
+        }
         self
     }
 
@@ -555,12 +559,6 @@ fn put(places: &mut [Option<Bulk>; ITEMS_MAX], bulk: Bulk) -> Option<()> {
 pub trait ReplyHandler {
     /// Called when a call has ended. The handler may start calls with the [`Client`] it was made for.
     fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>);
-
-    /// Called when a call has ended with a message of an extension (version two; [`Client::call_option`]). By default
-    /// that is an error: [`CallError::AnsweredByOption`].
-    fn on_option_reply(&mut self, token: Token, answer: OptionMessage<'_>) {
-        self.on_reply(token, Err(CallError::AnsweredByOption { option: answer.option }));
-    }
 
     /// Called when the connection came up, was lost, went down, or failed to come up.
     fn on_event(&mut self, event: &ConnectionEvent) {
@@ -642,6 +640,6 @@ impl<'a> BesideReply<'a> {
 }
 
 /// Takes the next buffer that no peer can write.
-fn take_private(buffers: &mut [Option<Bulk>]) -> Option<Bulk> {
+pub(super) fn take_private(buffers: &mut [Option<Bulk>]) -> Option<Bulk> {
     buffers.iter_mut().find_map(|buffer| buffer.take_if(|bulk| !bulk.is_exposed()))
 }

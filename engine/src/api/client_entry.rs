@@ -15,13 +15,14 @@ use crate::fabric::{ConnId, DownCause, Peer};
 use crate::mem::Slab;
 use crate::reactor::Negotiated;
 use crate::reactor::words::instance::Instance;
+use crate::sys::journal::event;
 #[cfg(feature = "gss")]
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::output::SlotId;
-use std::mem::replace;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Address to connect to, and program to call there.
 pub(super) struct ConnectTo {
@@ -58,8 +59,10 @@ pub(super) struct ClientEntry {
     /// The connection was lost because the server failed when it was asked, or when version two was offered; another
     /// connection is made.
     pub(super) starts_over: bool,
-    /// See [`ClientEntry::begins_again`].
-    began_again: bool,
+    /// Failure of the first connection, until that has gone; another attempt follows.
+    pub(super) passing: Option<ConnectError>,
+    /// Core's time of the next attempt to make the first connection.
+    pub(super) retry_at: Option<Duration>,
     /// Some if the client reconnects.
     pub(super) comeback: Option<Comeback>,
     /// Versions that the server of the failing connection speaks; none of them is spoken here.
@@ -99,7 +102,8 @@ impl ClientEntry {
             bears_asking: true,
             asks_secured: false,
             starts_over: false,
-            began_again: false,
+            passing: None,
+            retry_at: None,
             comeback,
             other_versions: None,
             is_gone: false,
@@ -210,12 +214,6 @@ impl ClientEntry {
         comes_back && !link.is_closed.get() && link.state.get() != LinkState::Down
     }
 
-    /// Returns true, once, if a client that would reconnect has lost its first connection before that was up, and not by any
-    /// fault.
-    pub(super) fn begins_again(&mut self) -> bool {
-        self.comeback.is_some() && !self.link.was_up.get() && !replace(&mut self.began_again, true)
-    }
-
     /// Marks the connection as up; calls are accepted from now on.
     pub(super) fn go_up(&mut self, conn: ConnId) {
         self.link.go_up(conn);
@@ -228,12 +226,34 @@ impl ClientEntry {
         self.handler.on_event(&ConnectionEvent::Up { connection, peer, negotiated });
     }
 
+    /// The first call of the first connection failed, or its security context. If another attempt may end otherwise, it
+    /// follows when the connection has gone.
+    pub(super) fn fail_first(&mut self, error: ConnectError) {
+        if !self.is_passing(&error) {
+            return self.fail(error);
+        }
+        self.link.state.set(LinkState::Connecting);
+        self.passing = Some(error);
+    }
+
+    /// The first connection is tried again after this error. A security context counts: the server, or its key distribution
+    /// center, may not be ready.
+    pub(super) fn is_passing(&self, error: &ConnectError) -> bool {
+        let retries = self.comeback.as_ref().is_some_and(Comeback::retries_first);
+        let is_passing = match error {
+            ConnectError::FirstCall(failure) => failure.is_retryable(),
+            ConnectError::Security(_) => true,
+            _ => false,
+        };
+        retries && is_passing && !self.link.is_closed.get()
+    }
+
     pub(super) fn fail(&mut self, error: ConnectError) {
         if self.is_gone {
             return;
         }
         self.link.state.set(LinkState::Down);
-        tracing::info!(address = %self.address, %error, "a connection cannot be made");
+        event!(INFO, address = %self.address, %error, "a connection cannot be made");
         *self.link.failure.borrow_mut() = Some(error.clone());
         self.handler.on_event(&ConnectionEvent::ConnectFailed { error });
     }

@@ -9,7 +9,6 @@
 use super::call::{Call, CallState};
 use super::client::{Link, Reply, ReplyHandler, Token};
 use super::errors::CallError;
-use super::options::{OptionCall, OptionHandler, OptionMessage};
 use super::service::{ConnectionEvent, Service};
 use crate::reactor::pending::panic_log::PanicPlace;
 use crate::reactor::state::core::CoreCell;
@@ -126,15 +125,6 @@ impl ContainedHandler {
         }
     }
 
-    pub(super) fn on_option_reply(&mut self, token: Token, answer: OptionMessage<'_>) {
-        let inner = &mut self.inner;
-        if let Err(payload) =
-            catch_unwind(AssertUnwindSafe(|| inner.on_option_reply(token, answer)))
-        {
-            self.take_panic(HandlerKind::Reply, payload);
-        }
-    }
-
     pub(super) fn on_event(&mut self, event: &ConnectionEvent) {
         let inner = &mut self.inner;
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| inner.on_event(event))) {
@@ -146,14 +136,5 @@ impl ContainedHandler {
     fn take_panic(&self, handler: HandlerKind, payload: Box<dyn Any + Send>) {
         let place = PanicPlace { handler, program: Some(self.link.called()), procedure: None };
         self.link.ops.take_panic(place, payload);
-    }
-}
-
-/// Runs the handler, which answers, defers or refuses a call of an extension.
-pub(super) fn call_option(ops: &CoreCell, handler: &mut dyn OptionHandler, call: OptionCall<'_>) {
-    // Unwinding drops the call, which refuses it.
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| handler.on_option(call))) {
-        let place = PanicPlace { handler: HandlerKind::Option, program: None, procedure: None };
-        ops.take_panic(place, payload);
     }
 }

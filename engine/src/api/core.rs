@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Time that a core waits for its connections to go down when it ends.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Turns after the end of a wait, in which a thread that was stopped takes what has arrived meanwhile.
+const LATE_TURNS: u32 = 4;
 
 /// A reactor that belongs to the calling thread, which is pinned to the core's CPU. It makes progress only while this
 /// thread calls [`Core::poll_once`] or [`Core::run_until`]: peers wait while the thread does anything else.
@@ -145,10 +147,11 @@ impl Core {
     ) -> Result<Client, ConnectError> {
         let client = self.connect_with(address, program, version, options, make)?;
         let end = Instant::now() + timeout;
-        let mut in_time = true;
+        let mut turns_late = 0;
         self.run_until(|| {
-            in_time = Instant::now() < end;
-            matches!(client.0.state.get(), LinkState::Up(_) | LinkState::Down) || !in_time
+            turns_late += u32::from(Instant::now() >= end);
+            let is_decided = matches!(client.0.state.get(), LinkState::Up(_) | LinkState::Down);
+            is_decided || turns_late > LATE_TURNS
         });
         if client.is_up() {
             return Ok(client);
@@ -217,7 +220,7 @@ impl Core {
     }
 
     /// Registered memory of this core, for data items of replies: `bytes` long. Returns `None` if that exceeds the
-    /// longest block, or all blocks are lent out.
+    /// longest block, or all blocks are lent out. The [guide](crate::guide::memory) has the sizes of blocks.
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
         self.pool.take(bytes)
     }

@@ -7,7 +7,7 @@
 
 use super::errors::EngineError;
 use crate::config::{BulkView, Config};
-use crate::fabric::{AnyConnector, ConnectRequest, Connector, FabricError};
+use crate::fabric::{AnyConnector, ConnectRequest, FabricError};
 use crate::mem::Slab;
 use crate::reactor::Negotiated;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
@@ -186,7 +186,7 @@ impl Dialing {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

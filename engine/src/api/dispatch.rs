@@ -1,6 +1,7 @@
 //! From the reactor to the application: finds the service of a call and the handler of a reply,
 //! and runs it.
 
+mod first;
 mod lookup;
 
 use super::call::{Arguments, CallState, Called, Home};
@@ -11,7 +12,6 @@ use super::errors::{CallError, ConnectError};
 #[cfg(feature = "gss")]
 use super::gss::{GssCore, Securing};
 use super::handle::core::{HandleCore, Opening};
-use super::options::{OptionEntry, OptionMessage};
 use super::reconnect::{Attempt, Comeback, ConnectOptions};
 use super::reply_status::reply_status;
 use super::reverse::Reverse;
@@ -67,8 +67,6 @@ pub(super) struct Dispatch {
     /// One for each service. Stored separately, so that finding a service is as fast as without timing.
     timed: Box<[TimedSwitch]>,
     pub(super) is_leaving: bool,
-    /// Connections may be leaving for other cores.
-    moves: bool,
     /// Indices of the services that poll.
     polling: Box<[usize]>,
     handles: Box<HandleCore>,
@@ -82,7 +80,6 @@ pub(super) struct Dispatch {
     /// Connection Configuration Protocol exchange that a new connection begins with, if configured.
     pub(super) asking: Option<Rc<Asking>>,
     responders: Arc<Responders>,
-    pub(super) options: Vec<OptionEntry>,
     #[cfg(feature = "gss")]
     pub(super) gss: Arc<GssCore>,
     /// Set while it polls only for unfinished bodies under RPCSEC_GSS.
@@ -100,7 +97,7 @@ impl Dispatch {
         #[cfg(feature = "gss")] gss: Arc<GssCore>,
     ) -> Self {
         let (clients, connecting) = (Vec::new(), Vec::new());
-        let reverse = Reverse::new(Rc::clone(&ops));
+        let reverse = Reverse::new(Rc::clone(&ops), handles.pool());
         let contained = |ServiceEntry { program, version, service }| {
             ContainedService::new(Rc::clone(&ops), (program, version), service)
         };
@@ -116,7 +113,6 @@ impl Dispatch {
             services,
             timed,
             is_leaving: false,
-            moves: false,
             polls: !polling.is_empty(),
             polling,
             handles: Box::new(handles),
@@ -125,7 +121,6 @@ impl Dispatch {
             random,
             asking,
             responders,
-            options: Vec::new(),
             #[cfg(feature = "gss")]
             gss,
             #[cfg(feature = "gss")]
@@ -263,9 +258,26 @@ impl Dispatch {
     fn poll_handles(&mut self) -> Progress {
         let mut events = 0;
         while let Some(Opening { to, link, handler }) = self.handles.take_orders(&mut events) {
-            self.connect(link, handler, &to.address, &to.options);
+            match (to, link.conn()) {
+                (Some(to), _) => self.connect(link, handler, &to.address, &to.options),
+                (None, Some(conn)) => {
+                    self.place(conn, ClientEntry::in_reverse(link, handler, conn));
+                }
+                (None, None) => {}
+            }
+        }
+        if !self.connecting.is_empty() {
+            self.begin_due_attempts();
         }
         self.handles.go_on(events)
+    }
+
+    fn poll_from_now_on(&mut self) {
+        self.polls = true;
+        #[cfg(feature = "gss")]
+        {
+            self.polls_for_bodies = false;
+        }
     }
 
     /// Notifies services of connections that calls arrive on.
@@ -304,7 +316,7 @@ impl Dispatch {
         arguments: Arguments<'_>,
         padded: Option<Padded<'_>>,
     ) -> CallOutcome {
-        let Some(index) = self.find(serving.conn, header.program, header.version) else {
+        let Some(index) = self.find(header.program, header.version) else {
             return self.turn_away(serving, header.program);
         };
         #[cfg(feature = "gss")]
@@ -313,7 +325,7 @@ impl Dispatch {
         }
         // A separate variable, with the lifetime of this function, like the state that points to it.
         let mut padded = padded;
-        let (called, credential) = (Called::of(header), Some(header.credential));
+        let (called, credential) = (Called::of(serving.xid(), header), Some(header.credential));
         let state = CallState {
             home: &self.home,
             ops: None,
@@ -369,7 +381,7 @@ impl Dispatch {
         call: PlainCall,
         arguments: &[u8],
     ) -> CallOutcome {
-        match self.find_other(serving.conn, call.program, call.version) {
+        match self.find_other(call.program, call.version) {
             Some(index) => self.run_plain(index, serving, &call, arguments),
             None => self.turn_away(serving, call.program),
         }
@@ -401,8 +413,7 @@ impl Dispatch {
             return self.refuse(&serving, &GARBAGE_ARGS);
         };
         let stream = first.as_ref().map_or(&[][..], Bulk::bytes);
-        let same_xid = message.first_chunk::<4>() == stream.first_chunk::<4>();
-        if !same_xid {
+        if !self.ops.is_of(message, stream) {
             return self.refuse(&serving, &GARBAGE_ARGS);
         }
         #[cfg(feature = "gss")]
@@ -446,11 +457,7 @@ impl Upcalls for Dispatch {
 
     fn on_orders(&mut self) {
         self.handles.attach();
-        self.polls = true;
-        #[cfg(feature = "gss")]
-        {
-            self.polls_for_bodies = false;
-        }
+        self.poll_from_now_on();
     }
 
     #[cfg(feature = "gss")]
@@ -467,11 +474,6 @@ impl Upcalls for Dispatch {
 
     fn on_leave(&mut self) {
         self.is_leaving = true;
-        self.called = NO_SERVICE;
-    }
-
-    fn on_move(&mut self) {
-        self.moves = true;
         self.called = NO_SERVICE;
     }
 
@@ -514,14 +516,6 @@ impl Upcalls for Dispatch {
         true
     }
 
-    fn on_option(&mut self, to: &ReplyTarget<'_>, option: OptionMessage<'_>) -> CallOutcome {
-        self.take_option(to, option)
-    }
-
-    fn on_option_reply(&mut self, conn: ConnId, token: u64, option: OptionMessage<'_>) {
-        self.take_option_reply(conn, token, option);
-    }
-
     #[inline(always)]
     fn on_reply(&mut self, frame: ReplyFrame<'_>) {
         let Some(entry) = self.client(frame.conn) else { return self.on_first_reply(frame) };
@@ -530,18 +524,18 @@ impl Upcalls for Dispatch {
             if !entry.awaits(frame.xid) {
                 return self.on_protected_reply(frame);
             }
-            return Self::on_opening_reply(entry, frame.conn, frame.stream);
+            return Self::on_opening_reply(entry, frame.conn, frame);
         }
         if let LinkState::Probing(conn) = entry.link.state.get() {
-            return Self::on_opening_reply(entry, conn, frame.stream);
+            return Self::on_opening_reply(entry, conn, frame);
         }
         let token = Token(frame.token);
         let mut padded = frame.padded;
         let status = match &mut padded {
-            None => reply_status(frame.stream),
+            None => reply_status(frame.stream).map(|at| (at, at)),
             Some(padded) => padded_reply_status(frame.stream, padded),
         };
-        let results_at = match status {
+        let (results_at, base) = match status {
             Ok(at) => at,
             Err(error) => return entry.handler.on_reply(token, Err(error)),
         };
@@ -549,7 +543,7 @@ impl Upcalls for Dispatch {
         if let Some(buffers) = frame.buffers {
             (arguments, results) = (&mut *buffers.arguments, &mut *buffers.results);
             if !buffers.pulled.chunks.is_empty() {
-                buffers.pulled.base = results_at;
+                buffers.pulled.base = base;
                 pulled = Some(&mut buffers.pulled);
             }
         }
@@ -590,7 +584,8 @@ impl Upcalls for Dispatch {
         let conn = match result {
             Ok(conn) => conn,
             Err(_) if entry.wants_another() => return self.plan_attempt(entry),
-            Err(error) => return entry.fail(error.into()),
+            Err(error) if error.is_of_address() => return entry.fail(error.into()),
+            Err(error) => return self.retry_or_fail(entry, error.into()),
         };
         entry.conn = Some(conn);
         if matches!(entry.link.state.get(), LinkState::Connecting | LinkState::Reconnecting(_)) {
@@ -645,10 +640,16 @@ impl Upcalls for Dispatch {
         if entry.starts_over {
             return self.start_over(entry);
         }
+        if let Some(error) = entry.passing.take() {
+            return self.retry_or_fail(entry, error);
+        }
         let was_told = entry.link.state.get() == LinkState::Down;
-        if !entry.link.was_up.get() {
+        if !entry.link.was_up.get() && !was_told {
             let lost = ConnectError::FirstCall(CallError::Disconnected(cause.clone()));
-            entry.link.failure.borrow_mut().get_or_insert(lost);
+            if entry.is_passing(&lost) {
+                return self.retry_or_fail(entry, lost);
+            }
+            *entry.link.failure.borrow_mut() = Some(lost);
         }
         entry.link.lose(LinkState::Down);
         if !was_told {

@@ -15,8 +15,8 @@ use super::reconnect::ConnectOptions;
 use super::runtime::{Runtime, Threads};
 use super::service::Service;
 #[cfg(feature = "verbs")]
-use crate::config::{self, Attempt, Invalidation};
-use crate::config::{Config, Driver, NumaPolicy};
+use crate::config;
+use crate::config::{Config, Driver};
 use crate::fabric::AnyConnector;
 use crate::fabric::capture::{CaptureConnector, CaptureSink};
 use crate::fabric::shm::{ShmConfig, ShmConnector};
@@ -30,10 +30,7 @@ use crate::reactor::pending::panic_log::message_of;
 use crate::reactor::words::memory;
 use crate::reactor::{HandlerPanic, StatsSnapshot};
 use crate::sys::pinning;
-#[cfg(feature = "verbs")]
-use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::{Program, Version};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -56,7 +53,7 @@ use std::time::Duration;
 ///
 /// let (program, version) = (Program(0x2000_0001), Version(1));
 /// let engine = Engine::new(Config::default())?;
-/// engine.serve(program, version, |_: &CoreContext| Echo);
+/// engine.serve(program, version, |_: &CoreContext| Echo)?;
 /// engine.listen("shm:doc-engine")?;
 /// let server = engine.start()?;
 ///
@@ -135,23 +132,22 @@ impl Engine {
         Runtime::start(connector, config, Threads::Own).map(Self)
     }
 
-    /// Serves a program: `factory` makes its service once per core, on the core's thread. Cores that have already
-    /// started do not get it.
+    /// Serves a program: `factory` makes its service once per core, on the core's thread. It
+    /// cannot fail: what can is done before, and cloned there. A service with all data in one place takes `cores.max = 1`.
+    ///
+    /// # Errors
+    /// [`EngineError::ApiMisuse`] if a core was started before, which would not get the service.
     pub fn serve<S: Service + 'static>(
         &self,
         program: Program,
         version: Version,
         factory: impl Fn(&CoreContext) -> S + Send + Sync + 'static,
-    ) {
-        self.0.add_service(
-            program,
-            version,
-            Box::new(move |context, _| Box::new(factory(context))),
-        );
+    ) -> Result<(), EngineError> {
+        self.0.add_service(program, version, Box::new(move |context, _| Box::new(factory(context))))
     }
 
     /// As [`Engine::serve`], for a program whose calls must not be executed twice. The reply of each call is kept for
-    /// its client (`rpc.reply_cache_*`), which may lose the connection and send the call again
+    /// its client (`rpc.reply_cache_mib`), which may lose the connection and send the call again
     /// ([`Resend::AtMostOnce`](crate::Resend::AtMostOnce)). A repeated call gets the reply of the first one, or waits
     /// for it. The service tells which procedures are idempotent ([`Service::is_idempotent`]); their replies are not
     /// kept.
@@ -164,15 +160,21 @@ impl Engine {
     /// at a time, with clients of another implementation, must not use the XIDs of one connection on another: a call
     /// on one would get the reply of the other.
     ///
-    /// A call is answered with SYSTEM_ERR, and not executed, if the configured number of clients already has a share
-    /// of the cache, or if clients of the same peer have an eighth of these shares; the client's next call requests a
-    /// share again. The same happens while as many calls of a client are being executed as it has entries. A reply
-    /// that is longer than configured cannot be kept: if its call is sent again, it is answered with SYSTEM_ERR, and
-    /// not executed again. The cache ends with the process: clients detect that and do not resend such calls to the
-    /// next process.
+    /// Memory alone limits how long a reply is kept: there is no time after which it goes. When the memory is used up,
+    /// the reply that was made or asked for longest ago goes: of the same host or user if its clients have a quarter,
+    /// otherwise of one whose clients have more than that, and if there is none, of any client. A call that is sent
+    /// again after that is executed again. Of `rpc.reply_cache_mib = 64`, a client that is another implementation has
+    /// its last 8192 replies while others do not need the memory, and 2048 when four others do. Calls in progress keep
+    /// their places. When they hold a quarter, a further call is not executed, but given to [`Service::too_many`].
+    /// Idempotent calls need no place, and peers that the service does not know as its clients get none
+    /// ([`Service::keeps_replies_for`]).
+    ///
+    /// A reply that is longer than 64 KiB cannot be kept: if its call is sent again, it is answered with SYSTEM_ERR,
+    /// and not executed again. The cache ends with the process: clients detect that and do not resend such calls to
+    /// the next process.
     ///
     /// # Errors
-    /// [`EngineError::ApiMisuse`] if `rpc.reply_cache_clients` is 0.
+    /// [`EngineError::ApiMisuse`] if `rpc.reply_cache_mib` is 0, or a core was started before.
     pub fn serve_once<S: Service + 'static>(
         &self,
         program: Program,
@@ -180,17 +182,16 @@ impl Engine {
         factory: impl Fn(&CoreContext) -> S + Send + Sync + 'static,
     ) -> Result<(), EngineError> {
         let cache = self.0.reply_cache().ok_or_else(|| {
-            EngineError::ApiMisuse("no replies are kept: set rpc.reply_cache_clients".into())
+            EngineError::ApiMisuse("no replies are kept: set rpc.reply_cache_mib".into())
         })?;
         self.0.add_service(
             program,
             version,
-            Box::new(move |context, ops| {
+            Box::new(move |context, _| {
                 let service = Box::new(factory(context));
-                Box::new(ServeOnce::new(service, Arc::clone(&cache), context, Rc::clone(ops)))
+                Box::new(ServeOnce::new(service, Arc::clone(&cache), context))
             }),
-        );
-        Ok(())
+        )
     }
 
     /// Accepts security contexts of clients (RPCSEC_GSS), for all programs, from now on. Without this, every call
@@ -214,27 +215,29 @@ impl Engine {
 
     /// Serves a program through a stream of calls: other threads or tasks take calls from the stream, and answer them
     /// at any time. For programs that run in an async runtime, and for reverse calls of clients
-    /// ([`ConnectOptions::take_reverse_calls`]). The core answers the NULL procedure. Call this before the cores
-    /// start. All cores share the stream.
+    /// ([`ConnectOptions::take_reverse_calls`]). The core answers the NULL procedure. All cores share the stream.
     ///
     /// At most `calls_max` calls, at least one, are in the stream, or taken from it and not dropped. Further calls
     /// are answered with SYSTEM_ERR, as are calls that arrive after the stream was dropped. The memory of calls is
     /// allocated now and grows with their arguments up to 64 KiB; memory of longer calls is released after each call.
     /// See [`CallStream`](crate::CallStream) for an example.
+    ///
+    /// # Errors
+    /// As [`Engine::serve`].
     #[cfg(feature = "async")]
     pub fn serve_stream(
         &self,
         program: Program,
         version: Version,
         calls_max: usize,
-    ) -> super::CallStream {
+    ) -> Result<super::CallStream, EngineError> {
         let (feeders, stream) = Feeders::new(calls_max, self.cores());
-        self.serve(program, version, move |_| feeders.feeder());
-        stream
+        self.serve(program, version, move |_| feeders.feeder())?;
+        Ok(stream)
     }
 
     /// Allocates memory for the application, for calls and for files, cut into blocks as `layout` says. Pages are
-    /// huge, locked and local as `mem.hugepages`, `mem.lock` and `mem.numa` say (relative to the CPU of the first
+    /// huge, locked and local as `mem.hugepages` and `mem.lock` say (relative to the CPU of the first
     /// core), and all are resident. See [`Slab`] for an example, and [`Slab::from_memfd`] for existing memory.
     ///
     /// # Errors
@@ -248,7 +251,8 @@ impl Engine {
     /// address of this machine, or `0.0.0.0` or `[::]` for all. Blocks until the address is bound.
     ///
     /// # Errors
-    /// [`EngineError::Fabric`] if the address is invalid, in use, or of another driver.
+    /// [`EngineError::Fabric`] if the address is invalid, in use, or of another driver; [`EngineError::ApiMisuse`] if
+    /// the engine was shut down, or is being drained.
     pub fn listen(&self, address: &str) -> Result<(), EngineError> {
         self.listen_with(address, &ListenOptions::new())
     }
@@ -258,13 +262,13 @@ impl Engine {
     /// # Errors
     /// As [`Engine::listen`], and [`EngineError::Fabric`] if too many slabs are lent.
     pub fn listen_with(&self, address: &str, options: &ListenOptions) -> Result<(), EngineError> {
-        self.0.listen(address, options.lent(address)?)
+        self.0.listen(address, options)
     }
 
     /// Connects core number `core`, for use by threads other than cores: any thread can call through the handle as
     /// soon as it has it. Returns at once; [`ClientHandle::wait_up`] reports connection errors. Calls are sent when
     /// the core runs ([`Engine::start`], [`Engine::core`]); if it never does, they end with the engine. The core
-    /// accepts `rpc.handle_calls` calls at a time from all its handles together.
+    /// accepts `Config::handle_calls` calls at a time from all its handles together.
     ///
     /// # Errors
     /// [`ConnectError`] if the core does not exist, or the engine cannot connect as the options say.
@@ -285,13 +289,15 @@ impl Engine {
     /// # Errors
     /// [`EngineError`] if the core does not exist, already runs, or its memory or CPU is not available.
     pub fn core(&self, index: usize) -> Result<Core, EngineError> {
-        Ok(self.0.start_core(index)?.of_engine(Arc::clone(&self.0)))
+        self.0.take_core(index)?;
+        self.0.start_core(index)
     }
 
     /// Runs every configured core on a thread of its own and returns.
     ///
     /// # Errors
-    /// [`EngineError`] if a core cannot be started; then none runs.
+    /// [`EngineError::ApiMisuse`] if a core was started before; nothing changes then, and cores that run go on.
+    /// [`EngineError`] if a core cannot be started; then the engine is shut down, and none runs.
     pub fn start(&self) -> Result<Running, EngineError> {
         Running::start(self)
     }
@@ -299,7 +305,7 @@ impl Engine {
     /// Runs every configured core and blocks until [`Engine::shutdown`].
     ///
     /// # Errors
-    /// [`EngineError`] if a core cannot be started, or a core's thread panicked; the panic also shuts the engine
+    /// As [`Engine::start`], and [`EngineError::Host`] if a core's thread panicked; the panic also shuts the engine
     /// down.
     pub fn run(&self) -> Result<(), EngineError> {
         self.start()?.join()
@@ -313,11 +319,11 @@ impl Engine {
     /// because it was in a handler or its thread did not run, counts as one, because its losses are unknown.
     ///
     /// From the start of the drain no call is executed. A call that arrives is not answered either, and
-    /// [`Engine::serve_once`] keeps no reply for it. Once all executed calls of a connection are answered, clients of
-    /// this library are told that the other calls were not executed. They send these to the next process, including
-    /// those of [`Resend::AtMostOnce`](crate::Resend::AtMostOnce), or report
-    /// [`CallError::NotExecuted`](crate::CallError::NotExecuted). Other clients see the connection close. Connections
-    /// that this engine opened stay until the end. Services are polled, and notified of connections, as before.
+    /// [`Engine::serve_once`] keeps no reply for it. A connection is closed once all its executed calls are answered,
+    /// so the calls that its client loses with it were not executed. The client cannot tell this from a crash: those of
+    /// [`Resend::AtLeastOnce`](crate::Resend::AtLeastOnce) are sent to the next process, others end with
+    /// [`CallError::Disconnected`](crate::CallError::Disconnected). Connections that this engine opened stay until the
+    /// end. Services are polled, and notified of connections, as before.
     ///
     /// It blocks, so call it on a thread of your own, such as one that waits for signals, and not on a core's thread.
     /// A core that no thread drives ([`Engine::core`]) is waited for until `at_most`, and counts as one; a core that
@@ -366,7 +372,7 @@ impl Engine {
     /// use spinrpc::{Call, Config, Directory, Engine, Program, Version};
     ///
     /// let engine = Engine::new(Config::default())?;
-    /// engine.serve(Program(0x2000_0001), Version(1), |_core| |call: Call<'_>| call.reply(|_| {}));
+    /// engine.serve(Program(0x2000_0001), Version(1), |_core| |call: Call<'_>| call.reply(|_| {}))?;
     /// engine.listen("shm:doc-directory")?;
     /// let directory: Directory = engine.directory();
     /// assert_eq!(directory.services(), [(Program(0x2000_0001), Version(1))]);
@@ -411,42 +417,6 @@ impl Engine {
         self.0.panics()
     }
 
-    /// Moves up to `count` connections of clients from a core to others, for example because the core is busy and others are
-    /// idle ([`StatsSnapshot::busy_ticks`](crate::StatsSnapshot)). Returns true if the core was asked, and false if
-    /// no thread drives it, or its mailbox is full. It does not block; any thread may call it, a handler too.
-    ///
-    /// A connection itself cannot change its core: its client is told that none of its calls in flight was executed, the
-    /// connection is closed, and the client connects again, as after a loss but without any doubt about calls. A client that is
-    /// not up yet begins again once; one that is still asking for its first security context may fail. The listener gives the new
-    /// connections to the cores in turn, and more seldom to those that have more connections than the mean: some may come back.
-    /// [`ConnectionEvent::Down`](crate::ConnectionEvent::Down) tells services, and
-    /// [`StatsSnapshot::connections_moved`](crate::StatsSnapshot) counts them.
-    ///
-    /// Only clients of this library that come back are moved
-    /// ([`ConnectOptions::reconnect`](crate::ConnectOptions)), and only connections that have no call in progress when the
-    /// core reads its mail, no reply to be fetched and no calls in reverse. Which of them go is not specified; each
-    /// call goes on where the one before ended.
-    ///
-    /// # Errors
-    /// [`EngineError::ApiMisuse`] if the core does not exist.
-    ///
-    /// ```
-    /// use spinrpc::{Config, Engine};
-    ///
-    /// let engine = Engine::new(Config::default())?;
-    /// assert!(!engine.move_connections(0, 8)?, "it is not started");
-    /// let server = engine.start()?;
-    /// while !engine.move_connections(0, 8)? {
-    ///     std::thread::yield_now();
-    /// }
-    /// # engine.shutdown();
-    /// # server.join()?;
-    /// # Ok::<(), spinrpc::EngineError>(())
-    /// ```
-    pub fn move_connections(&self, core: usize, count: usize) -> Result<bool, EngineError> {
-        self.0.move_connections(core, count)
-    }
-
     /// Counters of a core, readable from any thread without disturbing the core; all zero before it runs.
     ///
     /// # Errors
@@ -478,6 +448,7 @@ pub struct Running(Vec<std::thread::JoinHandle<()>>);
 
 impl Running {
     fn start(engine: &Engine) -> Result<Self, EngineError> {
+        engine.0.take_cores()?;
         let (report, reports) = std::sync::mpsc::channel();
         let mut running = Self(Vec::with_capacity(engine.cores()));
         let spawn =
@@ -493,6 +464,8 @@ impl Running {
         };
         engine.shutdown();
         drop(running.join());
+        // A core that was taken may not have a thread.
+        engine.0.close_calls();
         Err(failed)
     }
 
@@ -543,7 +516,7 @@ impl Drop for ShutdownOnPanic<'_> {
 
 fn run_core(engine: &Engine, index: usize, report: Sender<Result<(), EngineError>>) {
     let _guard = ShutdownOnPanic(engine);
-    match engine.core(index) {
+    match engine.0.start_core(index) {
         Err(error) => drop(report.send(Err(error))),
         Ok(mut core) => {
             drop(report.send(Ok(())));
@@ -563,19 +536,16 @@ fn shm_config(config: &Config) -> ShmConfig {
     let largest = config.peer_limits().payload_bytes_max as usize;
     ShmConfig {
         ring_slots: config.shm_ring_slots() as u32,
-        arena: memory::classes(config.shm_arena_bytes(), largest),
+        arena: memory::classes(config.conn_arena_bytes(), largest),
         recv_queue_depth: config.recv_budget().total().min(u16::MAX.into()) as u16,
         send_queue_depth: config.send_queue_depth(),
         conns_max: config.conns_max() as u32,
-        rnr_timeout: config.shm_rnr_timeout(),
-        fetch_timeout: config.shm_fetch_timeout(),
         handshakes_max: config.handshakes_max(),
         peer_arena_bytes_max: config.peer_arena_bytes_max(),
-        peer_slabs_max: config.peer_slabs_max(),
         peer_slab_bytes_max: config.peer_slab_bytes_max(),
         peer_memory_bytes_max: config.peer_memory_bytes_max(),
         core_memory_bytes_max: config.core_memory_bytes_max(),
-        near_cores: config.numa() == NumaPolicy::Local,
+        near_cores: config.is_near_cpu(),
         ..ShmConfig::default()
     }
 }
@@ -588,33 +558,31 @@ fn verbs_config(config: &Config) -> VerbsConfig {
     VerbsConfig {
         device: verbs.device.name().map(str::to_owned),
         message_bytes_max: config.recv_buffer_bytes().max(config.send_buffer_bytes()),
-        message_memory_bytes: memory::message_bytes(config, Side::Client),
-        accepted_memory_bytes: memory::message_bytes(config, Side::Server),
+        message_memory_bytes: memory::message_bytes(config),
         accepted_exposes: config.reverse_calls() > 0 || config.protocol().has_reads_in_replies(),
         recv_queue_depth: config.recv_budget().total().min(u16::MAX.into()) as u16,
+        recv_pieces_max: if config.has_receive_tails() { 2 } else { 1 },
         send_queue_depth: config.send_queue_depth(),
-        cq_depth: verbs.cq_depth as u32,
-        signal_every: verbs.signal_every as u16,
-        inline_bytes_max: verbs.max_inline_bytes as u32,
-        reads_out_max: verbs.ord as u8,
-        reads_in_max: verbs.ird as u8,
-        retry_count: verbs.retry as u8,
-        rnr_retry_count: verbs.rnr_retry as u8,
-        min_rnr_timer: verbs.min_rnr_timer as u8,
-        ack_timeout: verbs.ack_timeout as u8,
-        type_of_service: verbs.tos as u8,
+        signal_every: config.signal_every(),
+        reads_out_max: config.device_reads_max(),
+        reads_in_max: config.device_reads_max(),
+        ack_timeout: verbs.ack_timeout.map(|code| code as u8),
+        type_of_service: verbs.tos.map(|code| code as u8),
         registration: match verbs.registration {
             config::Registration::Auto => Registration::Auto,
             config::Registration::Buffer => Registration::Buffer,
             config::Registration::Window => Registration::Window,
             config::Registration::Pool => Registration::Pool,
         },
-        remote_invalidate: verbs.remote_invalidate == Invalidation::Auto,
-        thread_domains: verbs.thread_domain == Attempt::Try,
-        arena: memory::classes((verbs.arena_mib as usize) << 20, largest),
-        keys_max: verbs.keys as usize,
+        arena: memory::classes(config.conn_arena_bytes(), largest),
+        keys_max: config.keys_max(),
+        // A reply that the client fetches fails if no memory window is free: it does not wait. Otherwise there is one
+        // for each call of a first burst.
+        keys_first: match config.protocol().has_reads_in_replies() {
+            true => config.keys_max(),
+            false => VerbsConfig::default().keys_first.max(config.credits()),
+        },
         conns_max: config.conns_max(),
-        backlog: verbs.backlog as u16,
         handshakes_max: config.handshakes_max(),
         host_conns_max: config.host_conns_max(),
         handshake_timeout: Duration::from_millis(verbs.connect_timeout_ms),
@@ -628,7 +596,7 @@ fn sim_device(config: &Config) -> Device {
     let largest = config.peer_limits().payload_bytes_max as usize;
     Device {
         trusted: true,
-        arena: memory::classes(config.shm_arena_bytes(), largest),
+        arena: memory::classes(config.conn_arena_bytes(), largest),
         message_bytes_max: config.send_buffer_bytes(),
         recv_queue_depth: config.recv_budget().total().min(u16::MAX.into()) as u16,
         send_queue_depth: config.send_queue_depth(),
@@ -639,153 +607,4 @@ fn sim_device(config: &Config) -> Device {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::call::Call;
-    use super::super::client::{Reply, ReplyHandler, Token};
-    use super::super::errors::CallError;
-    use super::super::runtime::SIMULATED_LETTERS;
-    use super::*;
-    use crate::config::{CoreList, Host, RawConfig, Want};
-    #[cfg(feature = "verbs")]
-    use crate::config::{DeviceName, RawVerbs};
-    use crate::fabric::sim::{Network, World};
-    use std::time::Instant;
-
-    const LIMIT: Duration = Duration::from_secs(30);
-    const PROGRAM: Program = Program(0x2000_0001);
-
-    struct Deaf;
-
-    impl ReplyHandler for Deaf {
-        fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {}
-    }
-
-    fn two_cores() -> Config {
-        let mut raw = RawConfig::default();
-        raw.cores.list = CoreList::Cpus(vec![0, 1]);
-        raw.mem.arena_mib = 8;
-        raw.mem.hugepages = Want::Off;
-        raw.mem.lock = Want::Off;
-        raw.mem.prefault = false;
-        raw.mem.numa = NumaPolicy::Off;
-        raw.validate_for(&Host { allowed: vec![0, 1], ..Host::default() }).unwrap()
-    }
-
-    fn turn_until(core: &mut Core, what: &str, done: impl Fn() -> bool) {
-        let end = Instant::now() + LIMIT;
-        while !done() {
-            assert!(Instant::now() < end, "waited {LIMIT:?} for {what}");
-            core.poll_once();
-        }
-    }
-
-    fn changed(change: impl FnOnce(&mut RawConfig)) -> Config {
-        let mut raw = RawConfig::default();
-        change(&mut raw);
-        raw.validate_for(&Host { allowed: vec![0], ..Host::default() }).unwrap()
-    }
-
-    #[test]
-    fn keys_of_shared_memory_reach_its_driver() {
-        let of = |change: fn(&mut RawConfig)| shm_config(&changed(change));
-        assert_eq!(of(|raw| raw.shm.ring_slots = 1024).ring_slots, 1024);
-        let patience = of(|raw| raw.shm.rnr_timeout_ms = 77).rnr_timeout;
-        assert_eq!(patience, Duration::from_millis(77));
-        let patience = of(|raw| raw.shm.fetch_timeout_ms = 78).fetch_timeout;
-        assert_eq!(patience, Duration::from_millis(78));
-        assert_eq!(of(|raw| raw.limits.handshakes = 5).handshakes_max, 5);
-        assert_eq!(of(|raw| raw.limits.conns = 6).conns_max, 6);
-        assert_eq!(of(|raw| raw.limits.peer_arena_mib = 7).peer_arena_bytes_max, 7 << 20);
-        assert_eq!(of(|raw| raw.limits.peer_slabs = 3).peer_slabs_max, 3);
-        assert_eq!(of(|raw| raw.limits.peer_slab_mib = 5).peer_slab_bytes_max, 5 << 20);
-        assert_eq!(of(|raw| raw.limits.peer_mib = 8).peer_memory_bytes_max, 8 << 20);
-        assert_eq!(of(|raw| raw.limits.core_mib = 9).core_memory_bytes_max, 9 << 20);
-        assert!(of(|raw| raw.mem.numa = NumaPolicy::Local).near_cores);
-        assert!(!of(|raw| raw.mem.numa = NumaPolicy::Off).near_cores);
-        let room = |config: ShmConfig| crate::mem::BulkPool::region_bytes(&config.arena).unwrap();
-        let arena_bytes = room(of(|raw| raw.shm.arena_mib = 64));
-        assert!((63 << 20..=64 << 20).contains(&arena_bytes), "{arena_bytes}");
-    }
-
-    #[cfg(feature = "verbs")]
-    #[test]
-    fn keys_of_connections_reach_the_driver_of_rdma_devices() {
-        let of = |change: fn(&mut RawConfig)| verbs_config(&changed(change));
-        assert_eq!(of(|raw| raw.limits.host_conns = 7).host_conns_max, 7);
-        assert_eq!(of(|raw| raw.limits.conns = 6).conns_max, 6);
-    }
-
-    #[cfg(feature = "verbs")]
-    fn of_verbs(change: fn(&mut RawVerbs)) -> VerbsConfig {
-        verbs_config(&changed(|raw| {
-            raw.fabric.driver = Driver::Verbs;
-            change(&mut raw.verbs);
-        }))
-    }
-
-    #[cfg(feature = "verbs")]
-    #[test]
-    fn keys_of_queues_reach_the_driver_of_rdma_devices() {
-        assert_eq!(of_verbs(|verbs| verbs.cq_depth = 1234).cq_depth, 1234);
-        assert_eq!(of_verbs(|verbs| verbs.signal_every = 7).signal_every, 7);
-        assert_eq!(of_verbs(|verbs| verbs.max_inline_bytes = 64).inline_bytes_max, 64);
-        assert!(of_verbs(|_| {}).thread_domains);
-        assert!(!of_verbs(|verbs| verbs.thread_domain = Attempt::Off).thread_domains);
-        assert_eq!(of_verbs(|verbs| verbs.keys = 33).keys_max, 33);
-        assert_eq!(of_verbs(|verbs| verbs.backlog = 9).backlog, 9);
-    }
-
-    #[cfg(feature = "verbs")]
-    #[test]
-    fn keys_of_queue_pairs_reach_the_driver_of_rdma_devices() {
-        assert_eq!(of_verbs(|verbs| verbs.ord = 3).reads_out_max, 3);
-        assert_eq!(of_verbs(|verbs| verbs.ird = 4).reads_in_max, 4);
-        assert_eq!(of_verbs(|verbs| verbs.retry = 5).retry_count, 5);
-        assert_eq!(of_verbs(|verbs| verbs.rnr_retry = 6).rnr_retry_count, 6);
-        assert_eq!(of_verbs(|verbs| verbs.min_rnr_timer = 20).min_rnr_timer, 20);
-        assert_eq!(of_verbs(|verbs| verbs.ack_timeout = 21).ack_timeout, 21);
-        assert_eq!(of_verbs(|verbs| verbs.tos = 104).type_of_service, 104);
-        let timeout = of_verbs(|verbs| verbs.connect_timeout_ms = 250).handshake_timeout;
-        assert_eq!(timeout, Duration::from_millis(250));
-    }
-
-    #[cfg(feature = "verbs")]
-    #[test]
-    fn keys_of_memory_reach_the_driver_of_rdma_devices() {
-        let named = of_verbs(|verbs| verbs.device = DeviceName::Named("rxe7".into()));
-        assert_eq!(named.device.as_deref(), Some("rxe7"));
-        let pool = of_verbs(|verbs| verbs.registration = config::Registration::Pool);
-        assert_eq!(pool.registration, Registration::Pool);
-        assert!(of_verbs(|_| {}).remote_invalidate);
-        assert!(!of_verbs(|verbs| verbs.remote_invalidate = Invalidation::Off).remote_invalidate);
-        let room = |config: VerbsConfig| crate::mem::BulkPool::region_bytes(&config.arena).unwrap();
-        let arena_bytes = room(of_verbs(|verbs| verbs.arena_mib = 32));
-        assert!((31 << 20..=32 << 20).contains(&arena_bytes), "{arena_bytes}");
-    }
-
-    /// The first core never takes a turn, so that nothing leaves its mailbox.
-    #[test]
-    fn drain_with_a_full_mailbox_expect_the_others_asked_and_shutdown_to_cut_it_short() {
-        let world = World::new(Network::default());
-        let engine = Engine::simulated(two_cores(), |device| world.connector(device)).unwrap();
-        engine.serve(PROGRAM, Version(1), |_| |call: Call<'_>| call.reply(|_| {}));
-        engine.listen("server").unwrap();
-        let (mut full, mut moving) = (engine.core(0).unwrap(), engine.core(1).unwrap());
-        for _ in 0..SIMULATED_LETTERS {
-            full.connect("nobody", PROGRAM, Version(1), |_| Deaf).unwrap();
-        }
-        // Connections go to the cores in turn; the connection of the first core is lost.
-        let mut connect = || moving.connect("server", PROGRAM, Version(1), |_| Deaf).unwrap();
-        let (_lost, client) = (connect(), connect());
-        turn_until(&mut moving, "the connection", || client.is_up());
-        let began = Instant::now();
-        let draining = {
-            let engine = engine.clone();
-            std::thread::spawn(move || engine.drain(2 * LIMIT))
-        };
-        turn_until(&mut moving, "the end of the connection", || !client.is_up());
-        engine.shutdown();
-        assert_eq!(draining.join().unwrap(), 1, "the core that was never asked");
-        assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
-    }
-}
+mod tests;

@@ -29,7 +29,7 @@ use std::{fmt, io};
 /// assert!(is_worth_another_try(&CallError::TimedOut, 1));
 /// assert!(!is_worth_another_try(&CallError::Cancelled, 1));
 /// ```
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// The server took the call and answered with an error: unknown program, version or procedure,
@@ -45,41 +45,25 @@ pub enum CallError {
     /// The application cancelled it. The server may still execute the call.
     #[error("cancelled; the server may still execute the call")]
     Cancelled,
-    /// The server did not execute it: its time, which it named
-    /// ([`CallSpec::propagate_deadline`](crate::CallSpec::propagate_deadline)), was over when its turn
-    /// came.
-    #[error("the server did not execute the call: its time had been over for {by:?}")]
-    Late {
-        /// Time by which the call was late, by the server's clock; the call's way to the server is
-        /// not counted.
-        by: Duration,
-    },
-    /// The server does not know this option of version two
-    /// ([`Client::call_option`](crate::Client::call_option)).
-    #[error("the server does not know the option")]
-    InvalidOption,
-    /// The server answered by a message of an extension of version two, which the handler does not take
-    /// ([`ReplyHandler::on_option_reply`](crate::ReplyHandler::on_option_reply)).
-    #[error("the server answered by option {option:#x}")]
-    AnsweredByOption {
-        /// Its number (`rdma_opttype`).
-        option: u32,
-    },
     /// The connection went down, and the call was not sent (again) on another one. The server may
     /// or may not have executed it.
     #[error("the connection went down, and whether the call was executed is unknown: {0}")]
     Disconnected(DownCause),
     /// The connection went down, and the call was not, or not again, sent on another one. The server did not execute it: it
-    /// shut down gracefully, and the call may be made again, of the next server; or it refused the call's security context, and
-    /// there was no other one ([`DownCause::Security`]).
+    /// was never sent; or the server refused its security context, and there was no other one ([`DownCause::Security`]).
     #[error("the connection went down, and the server did not execute the call: {0}")]
     NotExecuted(DownCause),
     /// The server's transport refused the call: its chunk lists, its size or its version (RFC 8166
-    /// section 4.5). The same call will be refused again.
-    #[error("the server's transport refused the call: {0:?}")]
+    /// section 4.5). Or the server executed it, and its results are longer than the call allowed
+    /// ([`CallSpec::reply_bytes_max`](crate::CallSpec::reply_bytes_max)): the protocol has one error for both. The same
+    /// call will be refused again.
+    #[error(
+        "the server's transport refused the call, or its results, which CallSpec::reply_bytes_max did not \
+         allow for: {0:?}"
+    )]
     Rdma(RdmaError),
     /// The server has executed the call, and no private buffer was free for the reply (over shared memory,
-    /// and with `verbs.bulk = copy`). A reply that is fetched waits `rpc.memory_wait_ms` for one. Enlarge
+    /// and with `mem.bulk = copy`). A reply that is fetched waits `Config::memory_wait` for one. Enlarge
     /// `mem.arena_mib`, keep fewer results, or have fewer calls with data in flight.
     #[error("the call was executed, but no memory was free for its reply; enlarge mem.arena_mib")]
     NoMemory,
@@ -106,9 +90,7 @@ impl CallError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::NotExecuted(DownCause::Security(_)) => false,
-            Self::TimedOut | Self::Disconnected(_) | Self::NotExecuted(_) | Self::Late { .. } => {
-                true
-            }
+            Self::TimedOut | Self::Disconnected(_) | Self::NotExecuted(_) => true,
             Self::Accepted(status) => *status == AcceptStatus::SystemErr,
             Self::NotStarted(refused) => refused.is_transient(),
             _ => false,
@@ -120,11 +102,9 @@ impl From<CallFailure> for CallError {
     fn from(failure: CallFailure) -> Self {
         match failure {
             CallFailure::Cancelled => Self::Cancelled,
-            CallFailure::Rdma(RdmaError::InvalidOption) => Self::InvalidOption,
             CallFailure::Rdma(error) => Self::Rdma(error),
             CallFailure::Misbehaved(why) => Self::PeerMisbehaved(why),
             CallFailure::NoMemory => Self::NoMemory,
-            CallFailure::Late { late_us } => Self::Late { by: Duration::from_micros(late_us) },
             _ => Self::TimedOut,
         }
     }
@@ -134,11 +114,19 @@ impl Backpressure {
     /// True if the call may be started later, after replies have come.
     pub fn is_transient(&self) -> bool {
         use Backpressure::{
-            Connecting, NoBuffer, NoCredit, Reconnecting, SendQueueFull, TooManyCalls,
+            AnswerQueueFull, Connecting, NoBuffer, NoCredit, NoReplyRoom, Reconnecting,
+            SendQueueFull, TooManyCalls,
         };
         matches!(
             self,
-            NoCredit | NoBuffer | SendQueueFull | TooManyCalls | Connecting | Reconnecting
+            NoCredit
+                | NoBuffer
+                | NoReplyRoom
+                | SendQueueFull
+                | TooManyCalls
+                | AnswerQueueFull
+                | Connecting
+                | Reconnecting
         )
     }
 }

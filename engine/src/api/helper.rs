@@ -1,6 +1,8 @@
 //! Helper threads that an application runs in addition to its cores.
 
-use crate::sys::{affinity, pinning};
+use super::errors::EngineError;
+use crate::sys::journal::event;
+use crate::sys::{affinity, journal, pinning};
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
@@ -25,8 +27,14 @@ pub fn spawn_helper<T: Send + 'static>(
     let cpus = pinning::helper_cpus();
     Builder::new().name(name.to_owned()).spawn(move || {
         if let Some(Err(error)) = cpus.as_ref().map(affinity::run_current_thread_on) {
-            tracing::warn!(%error, "a helper thread cannot leave the CPU of a core");
+            event!(WARN, %error, "a helper thread cannot leave the CPU of a core");
         }
         run()
     })
+}
+
+/// Starts the thread that logs for all others.
+pub(super) fn start_journal() -> Result<(), EngineError> {
+    let started = journal::start(|run| spawn_helper("spinrpc-log", run));
+    started.map_err(|error| EngineError::host("the thread that logs cannot be started", error))
 }

@@ -26,10 +26,10 @@ mod handle;
 mod helper;
 mod identity;
 mod listening;
+mod metrics;
 mod observer;
 mod once;
 mod opening;
-pub mod options;
 mod reconnect;
 mod reply_status;
 mod reverse;
@@ -41,7 +41,9 @@ mod timed;
 mod versions;
 
 #[cfg(feature = "async")]
-pub use asynchronous::{AsyncService, CallStream, IncomingCall, Results, WithData, async_service};
+pub use asynchronous::{
+    AsyncService, CallStream, IncomingCall, KeptArguments, Results, WithData, async_service,
+};
 pub use call::{Call, Deferred};
 pub use client::{CallEnded, Client, Reply, ReplyHandler, Token};
 pub use codec::{Data, Decoder, Encoder, ExposedData, Span};

@@ -3,9 +3,11 @@
 //! thread and does not keep an engine alive.
 
 use super::directory::Directory;
+use super::metrics::Metrics;
 use crate::config::{Config, IdlePolicy};
 use crate::control::{
-    CoreFacts, CoreLatencies, EngineFacts, Inside, LATENCY_LEASE, Source, render, render_latencies,
+    CoreFacts, CoreLatencies, EngineFacts, Inside, LATENCY_LEASE, MetricSeries, Source, render,
+    render_latencies,
 };
 use crate::reactor::StatsCells;
 use crate::reactor::pending::latency::Latencies;
@@ -94,6 +96,7 @@ pub(super) type ReadContexts = Box<dyn Fn() -> Vec<(&'static str, u64)> + Send>;
 pub(super) struct Observer {
     /// `None` in a build without RPCSEC_GSS.
     contexts: Option<ReadContexts>,
+    metrics: Metrics,
     config: Config,
     directory: Directory,
     cores: Vec<Observed>,
@@ -114,6 +117,7 @@ struct Seen {
     uptime: Duration,
     cores: Vec<CoreFacts>,
     contexts: Vec<(&'static str, u64)>,
+    application: Vec<MetricSeries>,
 }
 
 impl Observer {
@@ -123,9 +127,10 @@ impl Observer {
         let (started, round, seen) = (Instant::now(), 0, None);
         // Each core may have obeyed twice: a letter that came late, and the next one.
         let (obeyed, lease_ends) = (sync_channel(2 * cores.len()), None);
-        let contexts = None;
+        let (contexts, metrics) = (None, Metrics::default());
         Self {
             contexts,
+            metrics,
             config,
             directory,
             cores,
@@ -139,16 +144,16 @@ impl Observer {
         }
     }
 
-    /// Also shows what was counted of security contexts.
-    pub(super) fn with(self, contexts: Option<ReadContexts>) -> Self {
-        Self { contexts, ..self }
+    /// Also shows the counters of security contexts, and metrics of the application.
+    pub(super) fn with(self, contexts: Option<ReadContexts>, metrics: &Metrics) -> Self {
+        Self { contexts, metrics: metrics.clone(), ..self }
     }
 
     fn look(&mut self) -> Seen {
         let inside = self.ask();
         let cpus = self.config.cpus();
         let facts = |((core, inside), cpu): ((&Observed, _), &usize)| CoreFacts {
-            cpu: *cpu,
+            cpu: self.config.pins_cores().then_some(*cpu),
             idle: core.idle.policy(),
             is_running: core.inbox.is_read(),
             stats: core.cells.snapshot(),
@@ -156,7 +161,8 @@ impl Observer {
         };
         let cores = self.cores.iter().zip(inside).zip(cpus).map(facts).collect();
         let contexts = self.contexts.as_ref().map_or_else(Vec::new, |contexts| contexts());
-        Seen { at: Instant::now(), uptime: self.started.elapsed(), cores, contexts }
+        let (uptime, application) = (self.started.elapsed(), self.metrics.read());
+        Seen { at: Instant::now(), uptime, cores, contexts, application }
     }
 
     /// Asks every core that runs, all at a time, until they have answered or may wait no longer.
@@ -239,6 +245,7 @@ impl Source for Observer {
             uptime: seen.uptime,
             listens: self.directory.addresses(),
             gss: &seen.contexts,
+            application: &seen.application,
         };
         let line = render(&engine, &seen.cores, connections);
         self.seen = Some(seen);
@@ -277,7 +284,7 @@ impl Source for Observer {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
@@ -318,7 +325,7 @@ mod tests {
             let config = raw.validate().unwrap();
             let engines = [(); 2].map(|()| Engine::new(config.clone()).unwrap());
             let answer = |call: crate::api::Call<'_>| call.reply(|_| {});
-            engines[0].serve(PROGRAM, Version(1), move |_| answer);
+            engines[0].serve(PROGRAM, Version(1), move |_| answer).unwrap();
             let address = format!("shm:observer-{test}-{}", std::process::id());
             engines[0].listen(&address).unwrap();
             let [mut server, mut client] = [0, 1].map(|index| engines[index].core(0).unwrap());
@@ -332,7 +339,7 @@ mod tests {
 
         fn call(&mut self) {
             let expected = self.replies.get() + 1;
-            self.calls.call(Procedure(1), Token(1), &mut CallSpec::new(), |_| {}).unwrap();
+            self.calls.call(Procedure(1), Token(1), &mut CallSpec::short(), |_| {}).unwrap();
             turn_until(&mut self.server, &mut self.client, || self.replies.get() == expected);
         }
 

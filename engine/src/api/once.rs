@@ -7,17 +7,15 @@ use super::CoreContext;
 use super::call::GssCaller;
 use super::call::{Arguments, Call, CallState, Called};
 use super::service::{ConnectionEvent, ConnectionId, Service};
-use crate::fabric::ConnId;
+use crate::fabric::{ConnId, Peer};
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::pending::deferred::DeferTicket;
 use crate::reactor::pending::reply_cache::{
-    CallKey, ReplyCache, Share, Standing, Stored, Ticket, Verdict,
+    Attached, CallKey, ReplyCache, Stored, Ticket, Verdict,
 };
 use crate::reactor::pending::serving::ReplyOps;
-use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::words::draft::{Draft, EncodeOnce};
-use crate::reactor::words::instance::PeerId;
 use crate::reactor::words::rfc5666::Padded;
 use crate::reactor::{Negotiated, Progress, ReplyData};
 use spinrpc_proto::output::SlotId;
@@ -31,7 +29,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 #[cfg(feature = "gss")]
 use std::sync::OnceLock;
-use std::time::Duration;
 
 /// Bytes of credential and arguments that go into their checksums, besides their lengths.
 const CHECKED_BYTES: usize = 256;
@@ -43,19 +40,15 @@ pub(super) struct ServeOnce {
     inner: Box<dyn Service>,
     cache: Arc<ReplyCache>,
     pool: BulkPool,
-    ops: Rc<CoreCell>,
     /// Callers by index of the connection.
     callers: Vec<Option<Caller>>,
 }
 
-/// A connection that calls.
+/// A connection that is up.
 struct Caller {
     connection: ConnectionId,
-    client: PeerId,
-    /// [`ReplyCache::number_connection`].
-    number: u64,
-    /// Some after its first call.
-    standing: Option<Standing>,
+    /// None if its client does not come back.
+    client: Option<Rc<Attached>>,
 }
 
 impl ServeOnce {
@@ -63,60 +56,56 @@ impl ServeOnce {
         inner: Box<dyn Service>,
         cache: Arc<ReplyCache>,
         context: &CoreContext,
-        ops: Rc<CoreCell>,
     ) -> Self {
-        Self { inner, cache, pool: context.pool.clone(), ops, callers: Vec::new() }
+        Self { inner, cache, pool: context.pool.clone(), callers: Vec::new() }
     }
 
-    fn on_up(&mut self, connection: ConnectionId, negotiated: &Negotiated) {
-        let client = negotiated.peer();
-        let number = self.cache.number_connection(client);
+    fn on_up(&mut self, connection: ConnectionId, peer: &Peer, negotiated: &Negotiated) {
+        let client = self.cache.attach(negotiated.peer(), peer).map(Rc::new);
         let place = connection.0.index() as usize;
         if self.callers.len() <= place {
             self.callers.resize_with(place + 1, || None);
         }
-        self.callers[place] = Some(Caller { connection, client, number, standing: None });
+        self.callers[place] = Some(Caller { connection, client });
     }
 
     fn on_down(&mut self, connection: ConnectionId) {
         let place = self.callers.get_mut(connection.0.index() as usize);
-        let gone = place.and_then(|place| place.take_if(|c| c.connection == connection));
-        if let Some(Caller { client, standing: Some(Standing::Kept(_)), .. }) = gone {
-            self.cache.detach(client, self.ops.time());
-        }
+        drop(place.and_then(|place| place.take_if(|c| c.connection == connection)));
     }
 
-    /// Number and standing of a connection that calls: it takes a share, or tries again to.
-    fn standing(&mut self, connection: ConnectionId) -> Option<(u64, &Standing)> {
-        let caller = self.callers.get_mut(connection.0.index() as usize)?.as_mut()?;
-        if caller.connection != connection {
-            return None;
-        }
-        if matches!(caller.standing, None | Some(Standing::Full)) {
-            caller.standing = Some(self.cache.attach(caller.client, self.ops.time()));
-        }
-        Some((caller.number, caller.standing.as_ref()?))
+    /// The client of a connection that calls.
+    fn client(&self, connection: ConnectionId) -> Option<&Rc<Attached>> {
+        let caller = self.callers.get(connection.0.index() as usize)?.as_ref()?;
+        caller.client.as_ref().filter(|_| caller.connection == connection)
     }
 
-    fn call_once(&mut self, call: Call<'_>, connection: u64, share: &Arc<Share>) {
+    fn call_once(&mut self, call: Call<'_>, client: &Attached) {
+        let connection = call.connection();
         if self.inner.is_idempotent(call.procedure()) {
-            return match share.pass(connection, call.procedure(), call.xid()) {
+            return match client.pass(call.procedure(), call.xid()) {
                 true => self.inner.call(call),
                 false => call.reject(AcceptStatus::SystemErr),
             };
         }
+        if !self.inner.keeps_replies_for(connection) {
+            return self.inner.call(call);
+        }
         let state = call.0;
         let key = key_of(state);
-        let verdict = share.meet(connection, key, |stored| self.answer(state, &stored));
+        let verdict = client.meet(key, |stored| self.answer(state, &stored));
         match verdict {
             Verdict::Execute(ticket) => self.execute(&call, ticket),
             Verdict::Answered => state.outcome.set(Some(CallOutcome::Done)),
-            Verdict::Running => {
-                if let Some(deferred) = call.defer() {
-                    share.wait(key, deferred.into_ticket());
-                }
+            Verdict::Running => match call.try_defer() {
+                Ok(deferred) => client.wait(key, deferred.into_ticket()),
+                Err(call) => drop_repeated(&call),
+            },
+            Verdict::Superseded => call.reject(AcceptStatus::SystemErr),
+            Verdict::Full => {
+                state.ops().count_full();
+                self.inner.too_many(call);
             }
-            Verdict::Superseded | Verdict::Full => call.reject(AcceptStatus::SystemErr),
         }
     }
 
@@ -165,12 +154,10 @@ impl ServeOnce {
 
 impl Service for ServeOnce {
     fn call(&mut self, call: Call<'_>) {
-        let (number, share) = match self.standing(call.connection()) {
-            Some((number, Standing::Kept(share))) => (number, Arc::clone(share)),
-            Some((_, Standing::Passing)) => return self.inner.call(call),
-            Some((_, Standing::Full)) | None => return call.reject(AcceptStatus::SystemErr),
-        };
-        self.call_once(call, number, &share);
+        match self.client(call.connection()).map(Rc::clone) {
+            Some(client) => self.call_once(call, &client),
+            None => self.inner.call(call),
+        }
     }
 
     fn polls(&self) -> bool {
@@ -183,8 +170,8 @@ impl Service for ServeOnce {
 
     fn on_event(&mut self, event: &ConnectionEvent) {
         match event {
-            ConnectionEvent::Up { connection, negotiated, .. } => {
-                self.on_up(*connection, negotiated);
+            ConnectionEvent::Up { connection, peer, negotiated } => {
+                self.on_up(*connection, peer, negotiated);
             }
             ConnectionEvent::Down { connection, .. } => self.on_down(*connection),
             _ => {}
@@ -228,6 +215,10 @@ impl ReplyOps for Recording<'_> {
         self.inner.reject(to, answer);
     }
 
+    fn leave_repeated(&self, to: &ReplyTarget<'_>) {
+        self.inner.leave_repeated(to);
+    }
+
     fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
         let mut deferred = self.inner.defer(to)?;
         if let Some(ticket) = self.ticket.take() {
@@ -240,12 +231,27 @@ impl ReplyOps for Recording<'_> {
         self.inner.take_slot(conn)
     }
 
+    fn bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+        self.inner.bulk(conn, bytes)
+    }
+
     fn count_replay(&self) {
         self.inner.count_replay();
     }
 
-    fn remaining(&self, to: &ReplyTarget<'_>) -> Option<Duration> {
-        self.inner.remaining(to)
+    fn count_full(&self) {
+        self.inner.count_full();
+    }
+}
+
+/// A repeated call whose first one is being executed cannot wait here for its reply. An error would be the answer to what
+/// is being done, and "try again" would have it done twice, by another XID. So its connection ends, and its client sends
+/// the call again over the next one.
+fn drop_repeated(call: &Call<'_>) {
+    let state = call.0;
+    state.outcome.set(Some(CallOutcome::Done));
+    if let Some(to) = state.target() {
+        state.ops().leave_repeated(&to);
     }
 }
 

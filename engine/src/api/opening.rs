@@ -9,8 +9,9 @@ use super::errors::{CallError, ConnectError};
 use super::reply_status::{is_served, reply_status};
 use super::rfc5666::Asking;
 use crate::fabric::{ConnId, DownCause};
-use crate::reactor::words::calls::{CallId, CallSpec};
+use crate::reactor::words::calls::{CallId, CallSpec, ReplyFrame};
 use crate::reactor::{Backpressure, Negotiated};
+use crate::sys::journal::event;
 use spinrpc_proto::ids::Procedure;
 use spinrpc_proto::rdma::RdmaError;
 
@@ -65,7 +66,7 @@ impl Dispatch {
     fn take_config(entry: &mut ClientEntry, said: Result<Option<Negotiated>, CallError>) {
         match (said, &mut entry.up) {
             (Ok(Some(configured)), Some((_, negotiated))) => *negotiated = configured,
-            (Err(error), _) => tracing::debug!(%error, "connection not configured in-band"),
+            (Err(error), _) => event!(DEBUG, %error, "connection not configured in-band"),
             _ => {}
         }
     }
@@ -73,7 +74,7 @@ impl Dispatch {
     /// One call opens the window: exactly one credit is there until its reply (RFC 8166 section
     /// 3.3.3), and the application need not know.
     fn probe(entry: &mut ClientEntry, conn: ConnId) {
-        let mut spec = CallSpec::new();
+        let mut spec = CallSpec::short();
         if let Some(patience) = entry.offer.patience {
             spec = spec.deadline(patience);
         }
@@ -92,11 +93,12 @@ impl Dispatch {
     }
 
     #[cold]
-    pub(super) fn on_opening_reply(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
+    pub(super) fn on_opening_reply(entry: &mut ClientEntry, conn: ConnId, frame: ReplyFrame<'_>) {
+        let stream = frame.stream;
         entry.opening = None;
         #[cfg(feature = "gss")]
         if entry.securing.as_ref().is_some_and(|securing| securing.awaits_answer()) {
-            return Self::take_token_answer(entry, conn, stream);
+            return Self::take_token_answer(entry, conn, stream, frame.padded);
         }
         match entry.asking.take_if(|asking| !asking.is_protected) {
             Some(_) => Self::finish_asking(entry, conn, stream),
@@ -142,10 +144,8 @@ impl Dispatch {
             CallError::Rdma(RdmaError::Version { .. }) if entry.offer.is_open => {
                 return Self::fail_probe(entry, conn, error);
             }
-            CallError::Rdma(_) | CallError::InvalidOption if is_protected => {
-                return Self::finish_opening(entry, conn);
-            }
-            CallError::Rdma(_) | CallError::InvalidOption => return Self::probe(entry, conn),
+            CallError::Rdma(_) if is_protected => return Self::finish_opening(entry, conn),
+            CallError::Rdma(_) => return Self::probe(entry, conn),
             // The server failed on one of the two, and it is unknown which: it is asked again in
             // version one.
             error if entry.falls_back(&error) => return Self::fail_probe(entry, conn, error),
@@ -199,15 +199,13 @@ impl Dispatch {
                 entry.other_versions = Some((low, high)).filter(|_| !learns);
                 learns
             }
-            // The server sent it to another core, or shuts down: there may be another one.
-            CallError::NotExecuted(_) => entry.begins_again(),
             ref error => entry.falls_back(error),
         };
         if tries_other && !entry.wants_another() && !entry.link.is_closed.get() {
             entry.starts_over = true;
             entry.link.state.set(LinkState::Connecting);
         } else if !entry.wants_another() {
-            entry.fail(match error {
+            entry.fail_first(match error {
                 CallError::Accepted(status) => ConnectError::NotServed(status),
                 CallError::Rdma(RdmaError::Version { low, high }) => {
                     ConnectError::NoCommonVersion { low, high }

@@ -4,11 +4,13 @@
 use super::errors::ConnectError;
 #[cfg(feature = "gss")]
 use super::gss::GssInitiator;
+use super::service::ConnectionEvent;
 use crate::config::{Config, Versions};
 use crate::fabric::DownCause;
 use crate::mem::{SLABS_MAX, Slab};
 use crate::reactor::words::instance::Instance;
 use crate::sys::random::Random;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Options of a client's connection; see [`Core::connect_with`](crate::Core::connect_with).
@@ -18,6 +20,7 @@ pub struct ConnectOptions {
     pub(super) takes_reverse: bool,
     pub(super) versions: Option<Versions>,
     pub(super) lent: Vec<Slab>,
+    pub(super) watcher: Option<Watcher>,
     #[cfg(feature = "gss")]
     pub(super) initiator: Option<GssInitiator>,
 }
@@ -66,8 +69,8 @@ impl ConnectOptions {
     /// ended. Create a new slab after lending to a server that must not see later data.
     ///
     /// At most 4 slabs, all of which a connection in the place of a lost one is lent, too. In each connection they count
-    /// in full toward the server's limits (`limits.peer_slabs`, `limits.peer_slab_mib`, `limits.peer_mib`), beyond
-    /// which it refuses the connection. With `shm.bulk = "copy"`, or `verbs.bulk`, nothing is lent.
+    /// in full toward the server's limits (`limits.peer_slab_mib`, `limits.peer_mib`), beyond
+    /// which it refuses the connection. With `mem.bulk = "copy"` nothing is lent.
     ///
     /// ```
     /// use spinrpc::{AcceptStatus, Bulk, Call, CallError, CallSpec, Config, ConnectOptions, ConnectionEvent};
@@ -101,7 +104,7 @@ impl ConnectOptions {
     ///
     /// let (program, version) = (Program(0x2000_0001), Version(1));
     /// let server = Engine::new(Config::default())?;
-    /// server.serve(program, version, |_: &CoreContext| Sum);
+    /// server.serve(program, version, |_: &CoreContext| Sum)?;
     /// server.listen("shm:doc-lend")?;
     /// let running = server.start()?;
     ///
@@ -126,6 +129,27 @@ impl ConnectOptions {
     #[must_use]
     pub fn lend(mut self, slab: &Slab) -> Self {
         self.lent.push(slab.clone());
+        self
+    }
+
+    /// Has the connection events of a [`ClientHandle`](crate::ClientHandle) passed to this function, on the thread of the
+    /// core, which it must not block. The end of the core itself is not one of them:
+    /// [`ClientHandle::wait_up`](crate::ClientHandle::wait_up) tells. Clients of a core hear of events by
+    /// [`ReplyHandler::on_event`](crate::ReplyHandler::on_event) instead.
+    ///
+    /// ```
+    /// use spinrpc::{ConnectOptions, ConnectionEvent, Reconnect};
+    /// use std::sync::mpsc;
+    ///
+    /// let (sender, events) = mpsc::channel();
+    /// let options = ConnectOptions::new()
+    ///     .reconnect(Reconnect::default())
+    ///     .on_event(move |event: &ConnectionEvent| drop(sender.send(event.clone())));
+    /// # drop((options, events));
+    /// ```
+    #[must_use]
+    pub fn on_event(mut self, watch: impl Fn(&ConnectionEvent) + Send + Sync + 'static) -> Self {
+        self.watcher = Some(Watcher(Arc::new(watch)));
         self
     }
 
@@ -158,6 +182,22 @@ impl ConnectOptions {
     }
 }
 
+/// A function of the application that is told of connection events.
+#[derive(Clone)]
+pub(super) struct Watcher(Arc<dyn Fn(&ConnectionEvent) + Send + Sync>);
+
+impl Watcher {
+    pub(super) fn tell(&self, event: &ConnectionEvent) {
+        (self.0)(event);
+    }
+}
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watcher")
+    }
+}
+
 /// Reconnect policy. A client reconnects after a pause that doubles with each failed attempt. The
 /// pause is shortened at random, so that the clients of a server that went away do not all come
 /// back at once. A connection that came up resets the pause to the first one.
@@ -171,7 +211,8 @@ impl ConnectOptions {
 ///     .max_delay(Duration::from_secs(1))
 ///     .jitter_percent(30)
 ///     .give_up_after(Duration::from_secs(60))
-///     .resends_max(3);
+///     .resends_max(3)
+///     .retry_first();
 /// let options = ConnectOptions::new().reconnect(policy);
 /// # drop(options);
 /// ```
@@ -182,11 +223,12 @@ pub struct Reconnect {
     jitter_percent: u8,
     give_up_after: Duration,
     resends_max: u8,
+    retries_first: bool,
 }
 
 impl Default for Reconnect {
     /// Pauses from 10 ms to 5 s, half of it at random; for a minute; a call is sent again three
-    /// times.
+    /// times. The first connection is tried once.
     fn default() -> Self {
         Self {
             first_delay: Duration::from_millis(10),
@@ -194,6 +236,7 @@ impl Default for Reconnect {
             jitter_percent: 50,
             give_up_after: Duration::from_secs(60),
             resends_max: 3,
+            retries_first: false,
         }
     }
 }
@@ -221,10 +264,9 @@ impl Reconnect {
         self
     }
 
-    /// No attempt begins later than this after the loss; a minute by default. A server forgets a
-    /// client that stays away too long (`rpc.reply_cache_keep_ms`, two minutes by default), and
-    /// would execute its calls again: with [`Resend::AtMostOnce`](crate::Resend::AtMostOnce) stay
-    /// below that.
+    /// No attempt begins later than this after the loss, or the first failure; a minute by default. A server that needs
+    /// the memory (`rpc.reply_cache_mib`) drops the oldest replies, and would execute their calls
+    /// again: with [`Resend::AtMostOnce`](crate::Resend::AtMostOnce) do not stay away for long.
     #[must_use]
     pub fn give_up_after(mut self, time: Duration) -> Self {
         self.give_up_after = time;
@@ -236,6 +278,18 @@ impl Reconnect {
     #[must_use]
     pub fn resends_max(mut self, resends: u8) -> Self {
         self.resends_max = resends;
+        self
+    }
+
+    /// Also retries the first connection, so that a client may be made before its server listens. Until it is up, calls of
+    /// handles wait, and others get [`Backpressure::Connecting`](crate::Backpressure::Connecting). Also retries a security
+    /// context that is not established (RPCSEC_GSS), for whatever reason. A server that answers, but does not serve the
+    /// program or speaks no version in common, is not asked again, nor is an address of wrong syntax. The handler hears of
+    /// each attempt ([`ConnectionEvent::Retrying`](crate::ConnectionEvent::Retrying)), and
+    /// [`Client::failure`](crate::Client::failure) is the last one's error. By default the first failure is final.
+    #[must_use]
+    pub fn retry_first(mut self) -> Self {
+        self.retries_first = true;
         self
     }
 }
@@ -259,6 +313,10 @@ impl Comeback {
             policy,
             backoff: Backoff::default(),
         }
+    }
+
+    pub(super) fn retries_first(&self) -> bool {
+        self.policy.retries_first
     }
 
     pub(super) fn resends_max(&self) -> u8 {
@@ -316,6 +374,7 @@ mod tests {
         jitter_percent: 50,
         give_up_after: Duration::from_secs(2),
         resends_max: 3,
+        retries_first: false,
     };
 
     /// The pauses of a client whose every attempt fails at once.

@@ -6,6 +6,8 @@ use super::call::Call;
 use super::client::{Client, Link, LinkState, ReplyHandler};
 use super::client_entry::ClientEntry;
 use super::core::Core;
+use super::handle::ClientHandle;
+use super::handle::pool::{Called, Pool};
 use super::service::ConnectionId;
 use crate::fabric::ConnId;
 use crate::reactor::NoReverse;
@@ -13,6 +15,7 @@ use crate::reactor::state::core::CoreCell;
 use spinrpc_proto::ids::{Program, Version};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Options for calls from a server to a client; see [`Call::reverse_client`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +24,10 @@ pub struct ReverseOptions {
 }
 
 impl ReverseOptions {
-    /// Calls in reverse may have chunks in both directions, as other calls have.
+    /// Calls in reverse may have chunks in both directions, as other calls have, for the buffers of their specs, long
+    /// arguments, and results whose length is given. Results of unknown length ([`CallSpec::new`](crate::CallSpec::new))
+    /// have to fit inline: a client need not take chunks (RFC 8167 section 5), so that none is offered on suspicion. If they
+    /// are longer after all, see [`CallError::Rdma`](crate::CallError::Rdma).
     pub fn new() -> Self {
         Self::default()
     }
@@ -40,12 +46,29 @@ impl ReverseOptions {
 /// Makes clients in reverse, and keeps them until the dispatch takes them over.
 pub(super) struct Reverse {
     ops: Rc<CoreCell>,
+    /// For those that other threads use.
+    pool: Arc<Pool>,
     made: RefCell<Vec<ClientEntry>>,
 }
 
 impl Reverse {
-    pub(super) fn new(ops: Rc<CoreCell>) -> Rc<Self> {
-        Rc::new(Self { ops, made: RefCell::default() })
+    pub(super) fn new(ops: Rc<CoreCell>, pool: Arc<Pool>) -> Rc<Self> {
+        Rc::new(Self { ops, pool, made: RefCell::default() })
+    }
+
+    fn handle(
+        &self,
+        conn: ConnId,
+        called: Called,
+        options: &ReverseOptions,
+    ) -> Result<ClientHandle, NoReverse> {
+        let number = self.pool.take_announced_handle().ok_or(NoReverse::TooManyHandles)?;
+        if let Err(refused) = self.ops.begin_reverse(conn, options.is_inline) {
+            self.pool.give_handle(number);
+            return Err(refused);
+        }
+        let memory = self.ops.exposed_memory(conn);
+        Ok(ClientHandle::in_reverse((number, &self.pool), (conn, called), memory))
     }
 
     fn client<H: ReplyHandler + 'static>(
@@ -116,7 +139,7 @@ impl Call<'_> {
     ///             let client = call.reverse_client(CALLBACK, VERSION, &options, |_| Deaf);
     ///             self.0 = client.ok();
     ///             if let Some(client) = &self.0 {
-    ///                 let spec = &mut CallSpec::new();
+    ///                 let spec = &mut CallSpec::short();
     ///                 let _started = client.call(Procedure(1), Token(7), spec, |args| args.u32(42));
     ///             }
     ///         }
@@ -128,7 +151,7 @@ impl Call<'_> {
     /// raw.rpc.reverse_calls = 8;
     /// let config = raw.validate()?;
     /// let engine = Engine::new(config.clone())?;
-    /// engine.serve(SERVER, VERSION, |_| CallsBack::default());
+    /// engine.serve(SERVER, VERSION, |_| CallsBack::default())?;
     /// engine.listen("shm:doc-reverse")?;
     /// let server = engine.start()?;
     ///
@@ -137,12 +160,12 @@ impl Call<'_> {
     /// here.serve(CALLBACK, VERSION, |_| |mut call: Call<'_>| {
     ///     assert_eq!(call.args().u32(), Ok(42));
     ///     call.reply(|_| {});
-    /// });
+    /// })?;
     /// let mut core = here.core(0)?;
     /// let options = ConnectOptions::new().take_reverse_calls();
     /// let client = core.connect_with("shm:doc-reverse", SERVER, VERSION, &options, |_| Deaf)?;
     /// core.run_until(|| client.is_up());
-    /// client.call(Procedure(1), Token(1), &mut CallSpec::new(), |_| {})?;
+    /// client.call(Procedure(1), Token(1), &mut CallSpec::short(), |_| {})?;
     /// // Until the call in reverse was answered: the server has then received a reply, too.
     /// core.run_until(|| engine.stats(0).is_ok_and(|stats| stats.replies_received > 0));
     /// engine.shutdown();
@@ -160,6 +183,38 @@ impl Call<'_> {
         make: impl FnOnce(Client) -> H,
     ) -> Result<Client, NoReverse> {
         self.0.home.reverse.client(self.connection().0, (program, version), options, make)
+    }
+
+    /// As [`Call::reverse_client`], for any thread. Dropped it leaves the connection alone, and its place taken;
+    /// [`ClientHandle::close`] closes the connection for both directions. Not with [`ClientHandle::call`] on the thread of
+    /// the core.
+    ///
+    /// ```
+    /// use spinrpc::{Call, CallError, CallSpec, ClientHandle, NoReverse, Procedure, Program};
+    /// use spinrpc::{ReverseOptions, Version};
+    /// use std::thread;
+    ///
+    /// /// Tells the caller of something later, from another thread.
+    /// fn tell(call: &Call<'_>, number: u32) -> Result<(), NoReverse> {
+    ///     let (program, version) = (Program(0x2000_0002), Version(1));
+    ///     let client: ClientHandle = call.reverse_handle(program, version, &ReverseOptions::new())?;
+    ///     thread::spawn(move || -> Result<(), CallError> {
+    ///         let call = client.start(Procedure(1), CallSpec::short(), |args| args.u32(number))?;
+    ///         call.wait().map(drop)
+    ///     });
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`NoReverse`] says why there is none.
+    pub fn reverse_handle(
+        &self,
+        program: Program,
+        version: Version,
+        options: &ReverseOptions,
+    ) -> Result<ClientHandle, NoReverse> {
+        self.0.home.reverse.handle(self.connection().0, (program, version), options)
     }
 }
 
@@ -195,5 +250,20 @@ impl Core {
         make: impl FnOnce(Client) -> H,
     ) -> Result<Client, NoReverse> {
         self.driver.reverse().client(connection.0, (program, version), options, make)
+    }
+
+    /// As [`Call::reverse_handle`], for a connection that this core has accepted, and whose client has said that it takes
+    /// calls in reverse.
+    ///
+    /// # Errors
+    /// [`NoReverse`] says why there is none.
+    pub fn reverse_handle(
+        &mut self,
+        connection: ConnectionId,
+        program: Program,
+        version: Version,
+        options: &ReverseOptions,
+    ) -> Result<ClientHandle, NoReverse> {
+        self.driver.reverse().handle(connection.0, (program, version), options)
     }
 }

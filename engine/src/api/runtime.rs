@@ -12,8 +12,12 @@ use super::gss::{GssCore, GssShared};
 use super::handle::ClientHandle;
 use super::handle::core::HandleCore;
 use super::handle::pool::Pool;
-use super::observer::{Observed, Observer, ReadContexts, Served};
-use super::options::{Carries, OptionFactory, Registered};
+use super::helper::start_journal;
+use super::listening::ListenOptions;
+use super::metrics::Metrics;
+#[cfg(feature = "gss")]
+use super::observer::ReadContexts;
+use super::observer::{Observed, Observer, Served};
 use super::reconnect::ConnectOptions;
 use super::reverse::Reverse;
 use super::rfc5666::{Asking, ConfigService, SERVED_AS};
@@ -22,9 +26,8 @@ use super::spread::Spread;
 use super::versions::Responders;
 use crate::config::{BulkView, Config, StatsExport};
 use crate::control::ControlSocket;
-use crate::fabric::{AnyConnector, Connector, ListenRequest};
-use crate::mem::Slab;
-use crate::reactor::pending::goodbye::DrainRequest;
+use crate::fabric::{AnyConnector, ConnId, ListenRequest};
+use crate::reactor::pending::drain::DrainRequest;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
 use crate::reactor::pending::panic_log::PanicLog;
 use crate::reactor::pending::reply_cache::ReplyCache;
@@ -37,10 +40,12 @@ use crate::reactor::{HandlerPanic, Negotiated, Progress, StatsCells, StatsSnapsh
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
 use crate::sys::cpu_claim::{self, CpuClaim};
+use crate::sys::journal::{self, event};
 use crate::sys::latency::{self, WakeLimit};
 use crate::sys::pinning::{Pin, PolledCpus};
 use spinrpc_proto::ids::{Program, Version};
 use std::cell::Cell;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::rc::Rc;
@@ -75,8 +80,8 @@ impl Threads {
     }
 }
 
-/// Letters of a mailbox in a simulation, which makes thousands of engines per second: one for each call that a test
-/// may have deferred at a time, and one for each connection.
+/// Letters of a mailbox in a simulation, which makes thousands of engines per second: two for each call that a test
+/// may have deferred at a time.
 #[cfg(feature = "sim")]
 pub(super) const SIMULATED_LETTERS: usize = 256;
 
@@ -92,9 +97,10 @@ pub(super) struct Runtime {
     private_data: [u8; Negotiated::PRIVATE_DATA_BYTES],
     cores: Vec<CorePlace>,
     services: Mutex<Vec<(Program, Version, ServiceFactory)>>,
-    options: Mutex<Registered>,
     directory: Directory,
-    listeners: Mutex<Vec<Box<dyn Send>>>,
+    metrics: Metrics,
+    /// `None` once the engine accepts no more connections.
+    listeners: Mutex<Option<Vec<Box<dyn Send>>>>,
     jobs: Mutex<Sender<Job>>,
     control: Mutex<Option<JoinHandle<()>>>,
     shut_down: Arc<AtomicBool>,
@@ -133,9 +139,12 @@ impl Runtime {
     ) -> Result<Arc<Self>, EngineError> {
         let connector = Arc::new(connector);
         let (config, claims) = claim_cpus(config, threads);
-        let polled = (threads == Threads::Own).then(|| PolledCpus::register(config.cpus()));
+        let is_pinned = threads == Threads::Own && config.pins_cores();
+        let polled = is_pinned.then(|| PolledCpus::register(config.cpus()));
         let wake_limit = wake_limit(&config)?;
-        let reply_cache = ReplyCache::new(&config, connector.random()?.next_u64());
+        start_journal()?;
+        let mut random = connector.random()?;
+        let reply_cache = ReplyCache::new(&config, random.next_u64(), random.next_u64());
         let instance = reply_cache.as_ref().map_or(Instance::Passing, |cache| cache.instance());
         let private_data =
             Negotiated::private_data(&config, connector.remote_invalidate(), instance);
@@ -151,27 +160,28 @@ impl Runtime {
             #[cfg(feature = "sim")]
             Threads::Callers => None,
         };
-        let directory = Directory::default();
+        let (directory, metrics) = (Directory::default(), Metrics::default());
         #[cfg(feature = "gss")]
         let gss = GssShared::new(threads != Threads::Own, &config);
         #[cfg(feature = "gss")]
         let contexts = Some(Self::read_contexts(&gss));
         #[cfg(not(feature = "gss"))]
         let contexts = None;
+        let observer = Self::observer_of(&config, &directory, &cores).with(contexts, &metrics);
         Ok(Arc::new(Self {
             responders: Responders::new(&config),
             panics: Arc::default(),
             _claims: claims,
             _polled: polled,
-            observed: Self::let_observe(&config, &directory, &cores, threads, contexts),
+            observed: Self::let_observe(&config, threads, observer),
             connector,
             config,
             private_data,
             cores,
             services: Mutex::default(),
-            options: Mutex::default(),
             directory,
-            listeners: Mutex::default(),
+            metrics,
+            listeners: Mutex::new(Some(Vec::new())),
             jobs: Mutex::new(jobs),
             control: Mutex::new(control),
             shut_down,
@@ -186,18 +196,11 @@ impl Runtime {
 
     /// An engine without a control socket still serves, so a failure to open the socket is logged and is not an
     /// error.
-    fn let_observe(
-        config: &Config,
-        directory: &Directory,
-        cores: &[CorePlace],
-        threads: Threads,
-        contexts: Option<ReadContexts>,
-    ) -> Option<ControlSocket> {
+    fn let_observe(config: &Config, threads: Threads, observer: Observer) -> Option<ControlSocket> {
         if config.stats_export() != StatsExport::Socket || threads != Threads::Own {
             return None;
         }
-        let observer = Self::observer_of(config, directory, cores).with(contexts);
-        let failed = |error: &_| tracing::warn!(%error, "no control socket (stats.export)");
+        let failed = |error: &io::Error| event!(WARN, %error, "no control socket (stats.export)");
         ControlSocket::start(observer).inspect_err(failed).ok()
     }
 
@@ -217,7 +220,7 @@ impl Runtime {
     pub(super) fn observer(&self) -> Observer {
         let observer = Self::observer_of(&self.config, &self.directory, &self.cores);
         #[cfg(feature = "gss")]
-        return observer.with(Some(Self::read_contexts(&self.gss)));
+        return observer.with(Some(Self::read_contexts(&self.gss)), &self.metrics);
         #[cfg(not(feature = "gss"))]
         observer
     }
@@ -229,13 +232,39 @@ impl Runtime {
         })
     }
 
-    fn core_place(&self, index: usize) -> Result<&CorePlace, EngineError> {
-        let place = self.place(index)?;
+    /// Makes the caller the one that starts the core.
+    pub(super) fn take_core(&self, index: usize) -> Result<(), EngineError> {
         // Relaxed: it only decides which thread is first; everything the core needs is behind locks and queues.
-        if place.taken.swap(true, Ordering::Relaxed) {
+        if self.place(index)?.taken.swap(true, Ordering::Relaxed) {
             return Err(EngineError::ApiMisuse(format!("core {index} was started before")));
         }
-        Ok(place)
+        Ok(())
+    }
+
+    /// Makes the caller the one that starts the cores: of all of them, or of none.
+    pub(super) fn take_cores(&self) -> Result<(), EngineError> {
+        for index in 0..self.cores.len() {
+            self.take_core(index).inspect_err(|_| self.give_back(..index))?;
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, cores: std::ops::RangeTo<usize>) {
+        self.cores[cores].iter().for_each(|core| core.taken.store(false, Ordering::Relaxed));
+    }
+
+    /// A core gets its services when it starts.
+    pub(super) fn check_not_started(&self) -> Result<(), EngineError> {
+        if self.cores.iter().any(|core| core.taken.load(Ordering::Relaxed)) {
+            let what = "services are added before the first core starts";
+            return Err(EngineError::ApiMisuse(what.into()));
+        }
+        Ok(())
+    }
+
+    /// Ends calls by other threads, once no core runs.
+    pub(super) fn close_calls(&self) {
+        self.cores.iter().for_each(|core| core.calls.close());
     }
 
     /// A core's services: the application's programs, followed by the engine's own, so that an application's program
@@ -260,15 +289,9 @@ impl Runtime {
         })
     }
 
-    /// Asks a core to move connections. Returns false if it does not run, or its mailbox is full.
-    pub(super) fn move_connections(&self, core: usize, count: usize) -> Result<bool, EngineError> {
-        let inbox = &self.place(core)?.inbox;
-        Ok(inbox.is_read() && inbox.post_moves(count))
-    }
-
     fn stop_listening(&self) {
         self.directory.forget_addresses();
-        lock(&self.listeners).clear();
+        drop(lock(&self.listeners).take());
     }
 
     /// Asks every core to finish its calls, and waits until all have done so, no time is `left` or the engine is shut
@@ -359,30 +382,45 @@ impl Runtime {
         &self.config
     }
 
-    pub(super) fn add_service(&self, program: Program, version: Version, factory: ServiceFactory) {
+    pub(super) fn add_service(
+        &self,
+        program: Program,
+        version: Version,
+        factory: ServiceFactory,
+    ) -> Result<(), EngineError> {
+        self.check_not_started()?;
         lock(&self.services).push((program, version, factory));
         self.directory.add_service(program, version);
+        Ok(())
     }
 
-    /// Accepts connections at `address`; their peers may read the slabs in `lent`.
-    pub(super) fn listen(&self, address: &str, lent: &[Slab]) -> Result<(), EngineError> {
+    /// Accepts connections at `address`.
+    pub(super) fn listen(&self, address: &str, options: &ListenOptions) -> Result<(), EngineError> {
+        if lock(&self.listeners).is_none() {
+            return Err(no_more_connections());
+        }
+        let lent = options.lent(address)?;
         let lent = match self.config.bulk_view() {
             BulkView::Lent => lent,
             BulkView::Copy => &[],
         };
         let shared = |core: &CorePlace| (Arc::clone(&core.inbox), Arc::clone(&core.cells));
-        let spread = Box::new(Spread::over(self.cores.iter().map(shared)));
+        let spread =
+            Box::new(Spread::over(self.cores.iter().map(shared)).admitting(options.admission()));
         let request = ListenRequest::new(address).private_data(&self.private_data).lend(lent);
         let guard = self.connector.listen(&request, spread)?;
-        lock(&self.listeners).push(guard);
+        // Another thread may have shut the engine down meanwhile.
+        lock(&self.listeners).as_mut().ok_or_else(no_more_connections)?.push(guard);
         self.directory.add_address(address);
         Ok(())
     }
 
-    pub(super) fn start_core(&self, index: usize) -> Result<Core, EngineError> {
-        let place = self.core_place(index)?;
+    /// Starts a core that the caller has taken.
+    pub(super) fn start_core(self: &Arc<Self>, index: usize) -> Result<Core, EngineError> {
+        let place = self.place(index)?;
         let cpu = self.config.cpus()[index];
-        let pin = (self.threads == Threads::Own).then(|| Pin::new(cpu)).transpose();
+        let is_pinned = self.threads == Threads::Own && self.config.pins_cores();
+        let pin = is_pinned.then(|| Pin::new(cpu)).transpose();
         let pin = pin.map_err(|error| {
             EngineError::host(format!("core {index} cannot be pinned to CPU {cpu}"), error)
         })?;
@@ -396,13 +434,12 @@ impl Runtime {
         let inbox = Arc::clone(&place.inbox);
         let reactor =
             Reactor::new(fabric, self.config.clone(), pool, inbox, Arc::clone(&place.cells))
-                .with_options(lock(&self.options).known)
                 .with_panics(Arc::clone(&self.panics));
         let cell = Rc::new(CoreCell::new(reactor, self.requests(index)));
         let ops = Rc::clone(&cell);
-        let make = || (self.make_services(&context, &ops), lock(&self.options).make(&context));
+        let make = || self.make_services(&context, &ops);
         // Services may start threads, which must not be confined to this thread's single CPU.
-        let (services, options) = match &pin {
+        let services = match &pin {
             Some(pin) => pin.loosened(make),
             None => make(),
         };
@@ -423,13 +460,13 @@ impl Runtime {
             varying,
             #[cfg(feature = "gss")]
             gss,
-        )
-        .with_options(options);
+        );
         let arrived = ArrivedMessages::with_limit(self.config.poll_budget());
         let runner = Box::new(Runner { cell, dispatch, arrived });
         unstarted.0 = None;
         let shared = (Arc::clone(&place.idle), Arc::clone(&place.calls));
-        Ok(Core::new(runner, &self.config, index, shared).pinned(pin))
+        let core = Core::new(runner, &self.config, index, shared).pinned(pin);
+        Ok(core.of_engine(Arc::clone(self)))
     }
 
     /// Connects a core, for a handle.
@@ -492,16 +529,22 @@ impl Runtime {
         self.directory.clone()
     }
 
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Asks a core to close a connection. Returns false if it does not run, or its mailbox is full.
+    pub(super) fn disconnect(&self, core: usize, conn: ConnId) -> Result<bool, EngineError> {
+        let inbox = &self.place(core)?.inbox;
+        Ok(inbox.is_read() && inbox.post(Mail::Close(conn)).is_ok())
+    }
+
     pub(super) fn stats(&self, core: usize) -> Result<StatsSnapshot, EngineError> {
         Ok(self.place(core)?.cells.snapshot())
     }
 
     pub(super) fn reply_cache(&self) -> Option<Arc<ReplyCache>> {
         self.reply_cache.clone()
-    }
-
-    pub(super) fn add_option(&self, feature: &[(u32, Carries)], factory: OptionFactory) -> bool {
-        lock(&self.options).add(feature, factory)
     }
 
     pub(super) fn panics(&self) -> Vec<HandlerPanic> {
@@ -514,11 +557,12 @@ impl Drop for Runtime {
         self.shutdown();
         drop(self.observed.take());
         // A core that was taken may still have failed to start.
-        self.cores.iter().for_each(|core| core.calls.close());
+        self.close_calls();
         drop(lock(&self.jobs).send(Job::Stop));
         if let Some(control) = lock(&self.control).take() {
             drop(control.join());
         }
+        journal::flush(journal::FLUSH_MAX);
     }
 }
 
@@ -549,10 +593,14 @@ impl CorePlace {
     }
 }
 
+fn no_more_connections() -> EngineError {
+    EngineError::ApiMisuse("the engine was shut down, or is being drained".into())
+}
+
 /// Returns the configuration with its cores on CPUs that no other engine of the host has claimed, if it leaves the
 /// choice to the engine and such CPUs exist.
 fn claim_cpus(config: Config, threads: Threads) -> (Config, Vec<CpuClaim>) {
-    if threads != Threads::Own {
+    if threads != Threads::Own || !config.pins_cores() {
         return (config, Vec::new());
     }
     if config.candidates().is_empty() {
@@ -588,7 +636,7 @@ impl Drop for Runner {
         // State left behind by a panic may make the core panic again, which the process has to survive.
         let ended = catch_unwind(AssertUnwindSafe(|| self.cell.end()));
         if ended.is_err() {
-            tracing::error!("a core that panicked could not close its connections");
+            event!(ERROR, "a core that panicked could not close its connections");
         }
         self.dispatch.lose_all();
     }

@@ -4,6 +4,7 @@ use super::Call;
 use crate::fabric::{ConnId, DownCause, Peer};
 use crate::reactor::{Negotiated, Progress};
 use spinrpc_proto::ids::Procedure;
+use spinrpc_proto::rpc::AcceptStatus;
 
 /// A program's procedures, one value per core, made by the factory given to
 /// [`Engine::serve`](crate::Engine::serve) on the core's own thread: it needs no locks and need not
@@ -23,6 +24,24 @@ pub trait Service {
     /// procedures are kept. By default only the NULL procedure is idempotent.
     fn is_idempotent(&self, procedure: Procedure) -> bool {
         procedure == Procedure(0)
+    }
+
+    /// True if the replies to calls of this connection are kept. Called for programs that are served with
+    /// [`Engine::serve_once`](crate::Engine::serve_once), before a call that is not idempotent gets a place for its
+    /// reply. A service that has a list of clients says here who is on it, so that others take none of the places.
+    /// Their calls still come to [`Service::call`], which refuses them: they would be executed again if they were
+    /// sent again.
+    fn keeps_replies_for(&mut self, connection: ConnectionId) -> bool {
+        let _ = connection;
+        true
+    }
+
+    /// Answers a call that was not executed because there is no place for its reply: calls in progress hold a quarter
+    /// of the places (`rpc.reply_cache_mib`) for those of its host, or all. Called for programs that are served with
+    /// [`Engine::serve_once`](crate::Engine::serve_once). By default the caller gets SYSTEM_ERR, and may try again;
+    /// programs whose results can say so say it here.
+    fn too_many(&mut self, call: Call<'_>) {
+        call.reject(AcceptStatus::SystemErr);
     }
 
     /// True if [`Service::poll`] is to be called. Called once, when the core has created the
@@ -66,7 +85,7 @@ pub trait Service {
     /// }
     /// # let (program, version) = (Program(0x2000_0001), Version(1));
     /// # let engine = Engine::new(Config::default())?;
-    /// # engine.serve(program, version, |_| Batches::default());
+    /// # engine.serve(program, version, |_| Batches::default())?;
     /// # engine.listen("shm:doc-poll")?;
     /// # let server = engine.start()?;
     /// # let mut client = blocking::Client::connect("shm:doc-poll", program, version)?;
@@ -131,6 +150,17 @@ pub enum ConnectionEvent {
         connection: ConnectionId,
         /// Cause of the loss.
         cause: DownCause,
+        /// The attempt to come, counted from one.
+        attempt: u32,
+        /// After which pause it begins.
+        after: std::time::Duration,
+    },
+    /// An attempt to make the first connection has failed, and another one follows ([`Reconnect::retry_first`]).
+    ///
+    /// [`Reconnect::retry_first`]: crate::Reconnect::retry_first
+    Retrying {
+        /// Cause of the failure.
+        error: super::ConnectError,
         /// The attempt to come, counted from one.
         attempt: u32,
         /// After which pause it begins.

@@ -1,8 +1,10 @@
 //! The choice of a core for an accepted connection, by load. Called by the fabric, once for each connection that a listener accepts.
 
-use crate::fabric::{Acceptor, AnyEndpoint};
+use super::listening::Admission;
+use crate::fabric::{Acceptor, Endpoint, Peer};
 use crate::reactor::StatsCells;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
+use crate::sys::journal::event;
 use std::sync::Arc;
 
 /// Gives connections to the cores in turn; a core that has more than the mean, made or accepted, gives up every other turn.
@@ -12,6 +14,7 @@ use std::sync::Arc;
 pub(super) struct Spread {
     cores: Vec<Target>,
     next: usize,
+    admission: Option<Admission>,
 }
 
 struct Target {
@@ -23,7 +26,12 @@ struct Target {
 impl Spread {
     pub(super) fn over(cores: impl Iterator<Item = (Arc<Inbox>, Arc<StatsCells>)>) -> Self {
         let cores = cores.map(|(inbox, cells)| Target { inbox, cells, gave_up: false }).collect();
-        Self { cores, next: 0 }
+        Self { cores, next: 0, admission: None }
+    }
+
+    /// Admits only some peers.
+    pub(super) fn admitting(self, admission: Option<Admission>) -> Self {
+        Self { admission, ..self }
     }
 
     /// Returns true if the core has more connections than the mean of those that have not ended.
@@ -47,7 +55,11 @@ impl Spread {
     }
 }
 
-impl Acceptor<AnyEndpoint> for Spread {
+impl Acceptor for Spread {
+    fn admits(&mut self, peer: &Peer) -> bool {
+        self.admission.as_ref().is_none_or(|admits| admits(peer))
+    }
+
     fn pick_core(&mut self, full: &[usize]) -> Option<usize> {
         let count = self.cores.len();
         // In the second round, those that have just given up.
@@ -57,10 +69,10 @@ impl Acceptor<AnyEndpoint> for Spread {
         Some(picked)
     }
 
-    fn accepted(&mut self, core: usize, endpoint: AnyEndpoint) {
+    fn accepted(&mut self, core: usize, endpoint: Endpoint) {
         // A full mailbox drops the endpoint, which closes the connection: the peer notices that.
         if self.cores[core].inbox.post(Mail::Accepted(endpoint)).is_err() {
-            tracing::warn!(core, "a connection was closed: the core's mailbox is full");
+            event!(WARN, core, "a connection was closed: the core's mailbox is full");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! are asked for ([`control`](crate::control)); otherwise it is not there, and costs nothing.
 
 use super::call::Call;
-use super::service::{ConnectionEvent, Service};
+use super::service::{ConnectionEvent, ConnectionId, Service};
 use crate::reactor::Progress;
 use crate::reactor::pending::latency::row_of;
 use crate::reactor::state::core::CoreCell;
@@ -69,6 +69,14 @@ impl Service for Timed {
 
     fn is_idempotent(&self, procedure: Procedure) -> bool {
         self.with(|service| service.is_idempotent(procedure))
+    }
+
+    fn keeps_replies_for(&mut self, connection: ConnectionId) -> bool {
+        self.with(|service| service.keeps_replies_for(connection))
+    }
+
+    fn too_many(&mut self, call: Call<'_>) {
+        self.with(|service| service.too_many(call));
     }
 
     fn polls(&self) -> bool {

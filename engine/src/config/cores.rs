@@ -1,19 +1,23 @@
 //! Selection of the CPUs that the cores run on.
 
-use super::raw::{RawCores, SmtPolicy};
+use super::keys::RawCores;
 use super::{ConfigError, to_usize};
-use crate::sys::affinity;
+use crate::sys::affinity::{self, CPUS_MAX};
 use crate::sys::topology::Topology;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-/// Key `cores.list`: the CPU of each core, or `auto`.
+/// Key `cores.list`: the CPU of each core, `auto` or `any`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CoreList {
     /// The engine picks, see [`Host`].
     Auto,
-    /// These CPUs, core 0 on the first one. Obeyed as written: `cores.max`, `cores.skip` and
-    /// `cores.smt` are for `Auto`.
+    /// As many cores as `cores.max` says, at most one for each CPU that this process may use, and their threads are not
+    /// pinned: the kernel moves them, with their caches and without regard to other pollers. For hosts that this process
+    /// shares, and with `poll.mode` other than `busy`.
+    Any,
+    /// These CPUs, core 0 on the first one. Obeyed as written: `cores.max` is for `Auto`.
     Cpus(Vec<usize>),
 }
 
@@ -22,13 +26,12 @@ pub enum CoreList {
 /// `auto` takes the CPUs that are isolated (kernel parameter `isolcpus`) and allowed; where there
 /// are none, the allowed ones. Of three or more it drops CPU 0, which the kernel uses for itself;
 /// of fewer it takes CPU 0 last. Those that share a physical core with CPU 0 come after those that
-/// do not. Second hardware threads come after all first ones, and with `cores.smt = avoid` never
-/// together with the first one in the same process. `cores.skip` then leaves out the first few, so
-/// that a client and a server of one host, `skip = 0` and `skip = 1`, use two CPUs even where there
-/// are only two. When the CPUs run out, `auto` begins again with the first.
+/// do not. Second hardware threads come after all first ones. An engine has no more cores than there are
+/// physical cores: two pollers on one take each other's cycles.
 ///
 /// An engine then passes over the CPUs that other engines of the host have claimed, of any process, as
-/// long as there are others ([`CpuClaim`](crate::sys::cpu_claim::CpuClaim)).
+/// long as there are others ([`CpuClaim`](crate::sys::cpu_claim::CpuClaim)): a client and a server of one
+/// host use two CPUs even where there are only two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// CPUs this process may run on, ascending.
@@ -60,12 +63,14 @@ impl Host {
         Self { allowed, isolated, smt_siblings }
     }
 
-    fn share_a_core(&self, a: usize, b: usize) -> bool {
-        self.smt_siblings.iter().any(|core| core.contains(&a) && core.contains(&b))
+    /// The physical core of each CPU that shares one.
+    fn shared_cores(&self) -> BTreeMap<usize, usize> {
+        let cores = self.smt_siblings.iter().enumerate();
+        cores.flat_map(|(core, cpus)| cpus.iter().map(move |&cpu| (cpu, core))).collect()
     }
 
     /// The CPUs `auto` may take, best first; never empty.
-    fn preference(&self) -> Vec<usize> {
+    pub fn preference(&self) -> Vec<usize> {
         let isolated = self.isolated.iter().filter(|cpu| self.allowed.contains(cpu));
         let mut pool: Vec<usize> = isolated.copied().collect();
         if pool.is_empty() {
@@ -81,14 +86,14 @@ impl Host {
     }
 
     fn second_threads_last(&self, pool: &[usize]) -> Vec<usize> {
-        let mut first: Vec<usize> = Vec::with_capacity(pool.len());
-        let mut second = Vec::new();
-        for &cpu in pool {
-            let taken = first.iter().any(|&other| self.share_a_core(cpu, other));
-            if taken { &mut second } else { &mut first }.push(cpu);
-        }
+        let shared = self.shared_cores();
+        let mut taken = BTreeSet::new();
+        let is_first = |cpu: &usize| shared.get(cpu).is_none_or(|core| taken.insert(core));
+        let (mut first, mut second): (Vec<usize>, Vec<usize>) =
+            pool.iter().copied().partition(is_first);
         // The kernel's own work on CPU 0 slows the other thread of its physical core.
-        first.sort_by_key(|&cpu| self.share_a_core(cpu, 0));
+        let core_of_zero = shared.get(&0);
+        first.sort_by_key(|cpu| core_of_zero.is_some() && shared.get(cpu) == core_of_zero);
         first.append(&mut second);
         first
     }
@@ -96,7 +101,14 @@ impl Host {
 
 /// The CPU of each core.
 pub(super) fn resolve(cores: &RawCores, host: &Host) -> Result<Vec<usize>, ConfigError> {
-    let CoreList::Cpus(cpus) = &cores.list else { return Ok(automatic(cores, host)) };
+    let cpus = match &cores.list {
+        CoreList::Auto => return Ok(automatic(cores, host)),
+        CoreList::Any => {
+            let allowed = if host.allowed.is_empty() { &[0][..] } else { &host.allowed };
+            return Ok(allowed.iter().copied().take(to_usize(cores.max)).collect());
+        }
+        CoreList::Cpus(cpus) => cpus,
+    };
     if cpus.iter().all(|cpu| host.allowed.contains(cpu)) {
         return Ok(cpus.clone());
     }
@@ -111,28 +123,18 @@ pub(super) fn resolve(cores: &RawCores, host: &Host) -> Result<Vec<usize>, Confi
 /// CPUs that `auto` may take on this host, best first; none with a list.
 pub(super) fn candidates(cores: &RawCores, host: &Host) -> Vec<usize> {
     match cores.list {
-        CoreList::Auto => automatic(&RawCores { max: u64::MAX, ..cores.clone() }, host),
-        CoreList::Cpus(_) => Vec::new(),
+        CoreList::Auto => host.preference(),
+        CoreList::Any | CoreList::Cpus(_) => Vec::new(),
     }
 }
 
-/// CPUs that `auto` selects on this host; at least one, and at most `cores.max`.
+/// CPUs that `auto` selects on this host, one for each physical core; at least one, and at most `cores.max`.
 pub(super) fn automatic(cores: &RawCores, host: &Host) -> Vec<usize> {
-    let order = host.preference();
-    let start = to_usize(cores.skip) % order.len();
-    let mut taken: Vec<usize> = Vec::new();
-    for &cpu in order.iter().cycle().skip(start).take(order.len()) {
-        let beside = taken.iter().any(|&other| host.share_a_core(cpu, other));
-        if !(beside && cores.smt == SmtPolicy::Avoid) {
-            taken.push(cpu);
-        }
-    }
-    taken.truncate(to_usize(cores.max).max(1));
-    taken
+    let shared = host.shared_cores();
+    let mut taken = BTreeSet::new();
+    let is_apart = |cpu: &usize| shared.get(cpu).is_none_or(|core| taken.insert(core));
+    host.preference().into_iter().filter(is_apart).take(to_usize(cores.max).max(1)).collect()
 }
-
-/// Highest CPU number a list may name, so that a short text cannot ask for a huge list.
-const CPU_MAX: usize = 4095;
 
 impl CoreList {
     /// Reads a list from `text`. Returns `false`, and changes nothing, if `text` is not a list.
@@ -144,15 +146,17 @@ impl CoreList {
 impl FromStr for CoreList {
     type Err = ();
 
-    /// Reads `auto` or a list such as `2-5,8`: nothing twice, at least one CPU.
+    /// Reads `auto`, `any` or a list such as `2-5,8`: nothing twice, at least one CPU.
     fn from_str(text: &str) -> Result<Self, ()> {
-        if text == "auto" {
-            return Ok(Self::Auto);
+        match text {
+            "auto" => return Ok(Self::Auto),
+            "any" => return Ok(Self::Any),
+            _ => {}
         }
         let mut cpus = Vec::new();
         for part in text.split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let cpu = |digits: &str| digits.trim().parse::<usize>().ok().filter(|&n| n <= CPU_MAX);
+            let cpu = |digits: &str| digits.trim().parse::<usize>().ok().filter(|&n| n < CPUS_MAX);
             let (first, last) = (cpu(first).ok_or(())?, cpu(last).ok_or(())?);
             if first > last || cpus.iter().any(|listed| (first..=last).contains(listed)) {
                 return Err(());
@@ -166,7 +170,11 @@ impl FromStr for CoreList {
 impl fmt::Display for CoreList {
     /// Writes the format that [`CoreList::from_str`] reads, runs of ascending CPUs as ranges.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Cpus(cpus) = self else { return out.write_str("auto") };
+        let cpus = match self {
+            Self::Auto => return out.write_str("auto"),
+            Self::Any => return out.write_str("any"),
+            Self::Cpus(cpus) => cpus,
+        };
         for (index, run) in cpus.chunk_by(|a, b| a + 1 == *b).enumerate() {
             let comma = if index == 0 { "" } else { "," };
             match run {

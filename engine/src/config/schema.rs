@@ -1,12 +1,10 @@
-//! A key of the configuration: its limits, unit, effect and the reason of its default. Checks, messages, help and the
-//! commented `base` profile all come from the table of them ([`KEYS`]).
+//! A key of the configuration, and what can be done with it.
 
 use super::ConfigError;
 use super::cores::CoreList;
 use super::device::DeviceName;
-use super::keys::KEYS;
+use super::keys::{KEYS, RawConfig};
 use super::limits::Limits;
-use super::raw::RawConfig;
 use super::value::{Choice, Value};
 
 /// One key of the configuration.
@@ -20,6 +18,10 @@ pub struct Key {
     pub effect: &'static str,
     /// Reason for the default, in one sentence.
     pub reason: &'static str,
+    /// Document that defines the key; empty for keys that only concern this engine.
+    pub origin: &'static str,
+    /// Full names of keys that limit this key or that it limits.
+    pub related: &'static [&'static str],
     pub(super) field: fn(&mut RawConfig) -> Field<'_>,
 }
 
@@ -27,13 +29,11 @@ pub struct Key {
 pub enum Field<'a> {
     /// A number within limits.
     Integer(&'a mut u64, Limits),
-    /// A number within limits, or `off`.
-    Optional(&'a mut Option<u64>, Limits),
-    /// Yes or no.
-    Flag(&'a mut bool),
+    /// A number within limits, or a word for none: `off` or `auto`.
+    Optional(&'a mut Option<u64>, Limits, &'static str),
     /// One of a few names.
     Choice(&'a mut dyn Choice),
-    /// `auto` or a list of CPUs.
+    /// `auto`, `any` or a list of CPUs.
     Cores(&'a mut CoreList),
     /// `auto` or the name of an RDMA device.
     Device(&'a mut DeviceName),
@@ -55,10 +55,9 @@ impl Key {
         // One accessor serves reading and writing, so reading works on a copy.
         match (self.field)(&mut raw.clone()) {
             Field::Integer(place, _) => Value::Integer(*place),
-            Field::Optional(place, _) => {
-                place.map_or_else(|| Value::Text(OFF.to_owned()), Value::Integer)
+            Field::Optional(place, _, none) => {
+                place.map_or_else(|| Value::Text(none.to_owned()), Value::Integer)
             }
-            Field::Flag(place) => Value::Flag(*place),
             Field::Choice(place) => Value::Text(place.name().to_owned()),
             Field::Cores(place) => Value::Text(place.to_string()),
             Field::Device(place) => Value::Text(place.to_string()),
@@ -75,16 +74,14 @@ impl Key {
                 *place = *number;
                 true
             }
-            (Field::Optional(place, limits), Value::Integer(number)) if limits.allow(*number) => {
+            (Field::Optional(place, limits, _), Value::Integer(number))
+                if limits.allow(*number) =>
+            {
                 *place = Some(*number);
                 true
             }
-            (Field::Optional(place, _), Value::Text(text)) if text == OFF => {
+            (Field::Optional(place, _, none), Value::Text(text)) if text == none => {
                 *place = None;
-                true
-            }
-            (Field::Flag(place), Value::Flag(flag)) => {
-                *place = *flag;
                 true
             }
             (Field::Choice(place), Value::Text(name)) => place.set(name),
@@ -107,13 +104,14 @@ impl Key {
     pub fn allowed(&self) -> String {
         self.inspect(|field| match field {
             Field::Integer(_, limits) => limits.to_string(),
-            Field::Optional(_, limits) => format!("\"{OFF}\", or {limits}"),
-            Field::Flag(_) => "true or false".to_owned(),
+            Field::Optional(_, limits, none) => format!("\"{none}\", or {limits}"),
             Field::Choice(place) => {
                 let names: Vec<_> = place.names().iter().map(|name| format!("{name:?}")).collect();
                 format!("one of {}", names.join(", "))
             }
-            Field::Cores(_) => "\"auto\", a CPU, or a list of CPUs such as \"2-5,8\"".to_owned(),
+            Field::Cores(_) => {
+                "\"auto\", \"any\", a CPU, or a list of CPUs such as \"2-5,8\"".to_owned()
+            }
             Field::Device(_) => "\"auto\", or the name of a device such as \"mlx5_0\"".to_owned(),
         })
     }
@@ -129,5 +127,7 @@ impl Key {
     }
 }
 
-/// Text for an optional number that is not set.
-const OFF: &str = "off";
+/// Text for an optional number that is not set: nothing is done, ...
+pub(super) const OFF: &str = "off";
+/// ... or the system decides.
+pub(super) const AUTO: &str = "auto";

@@ -74,26 +74,20 @@ fn auto_takes_the_thread_beside_cpu_0_after_those_of_other_physical_cores() {
 }
 
 #[test]
-fn server_and_client_of_a_two_cpu_host_get_a_cpu_each() {
+fn a_second_engine_of_a_two_cpu_host_has_another_cpu_to_take() {
     for host in [host(&[0, 1], &[], &[]), host(&[0, 1], &[], &[&[0, 1]])] {
-        assert_eq!(cpus(&host, |cores| cores.skip = 0), [1]);
-        assert_eq!(cpus(&host, |cores| cores.skip = 1), [0]);
+        let config = RawConfig::default().validate_for(&host).unwrap();
+        assert_eq!((config.cpus(), config.candidates()), (&[1][..], &[1, 0][..]));
     }
 }
 
 #[test]
-fn skip_begins_again_when_the_cpus_run_out() {
-    assert_eq!(cpus(&host(&[0], &[], &[]), |cores| cores.skip = 1), [0]);
-    let last_then_first = cpus(&four_cpus(), |cores| (cores.skip, cores.max) = (2, 2));
-    assert_eq!(last_then_first, [3, 1]);
-}
-
-#[test]
-fn auto_puts_no_two_cores_on_one_physical_core_unless_allowed() {
+fn auto_puts_no_two_cores_on_one_physical_core() {
     let host = host(&[0, 1, 2, 3, 4, 5], &[], &[&[0, 3], &[1, 4], &[2, 5]]);
-    assert_eq!(cpus(&host, |cores| cores.max = 8), [1, 2, 3]);
-    let all = |cores: &mut RawCores| (cores.max, cores.smt) = (8, SmtPolicy::Allow);
-    assert_eq!(cpus(&host, all), [1, 2, 3, 4, 5]);
+    let mut raw = RawConfig::default();
+    raw.cores.max = 8;
+    let config = raw.validate_for(&host).unwrap();
+    assert_eq!((config.cpus(), config.candidates()), (&[1, 2, 3][..], &[1, 2, 3, 4, 5][..]));
 }
 
 #[test]
@@ -107,6 +101,19 @@ fn a_list_is_obeyed_as_written() {
 }
 
 #[test]
+fn any_takes_at_most_a_core_for_each_cpu_and_pins_none() {
+    let any = |cores: &mut RawCores| (cores.list, cores.max) = (CoreList::Any, 3);
+    assert_eq!(cpus(&four_cpus(), any).len(), 3);
+    assert_eq!(cpus(&host(&[4, 5], &[5], &[&[4, 5]]), any).len(), 2);
+    assert_eq!(cpus(&Host::default(), any).len(), 1);
+    let mut raw = RawConfig::default();
+    raw.cores.list = CoreList::Any;
+    let config = raw.validate_for(&four_cpus()).unwrap();
+    assert_eq!((config.pins_cores(), config.is_near_cpu()), (false, false));
+    assert!(RawConfig::default().validate_for(&four_cpus()).unwrap().pins_cores());
+}
+
+#[test]
 fn a_list_must_lie_within_the_cpus_of_the_process() {
     let message = refusal(|raw| raw.cores.list = "1,9".parse().unwrap());
     assert_eq!(message, "cores.list = \"1,9\": expected CPUs that this process may use: 0-3");
@@ -114,7 +121,7 @@ fn a_list_must_lie_within_the_cpus_of_the_process() {
 
 #[test]
 fn lists_of_cpus_read_back_as_they_are_shown() {
-    for text in ["auto", "0", "5,3", "0-2,7", "2-3,9-10"] {
+    for text in ["auto", "any", "0", "5,3", "0-2,7", "2-3,9-10"] {
         assert_eq!(text.parse::<CoreList>().unwrap().to_string(), text);
     }
     for text in ["", "x", "-1", "3-1", "1,1", "0-2,2", "1,", "0-99999999", "1.5"] {
@@ -125,7 +132,10 @@ fn lists_of_cpus_read_back_as_they_are_shown() {
 #[test]
 fn a_list_made_in_code_is_checked_like_a_written_one() {
     let message = refusal(|raw| raw.cores.list = CoreList::Cpus(vec![]));
-    assert!(message.starts_with("cores.list = \"\": expected \"auto\", a CPU, or"), "{message}");
+    assert!(
+        message.starts_with("cores.list = \"\": expected \"auto\", \"any\", a CPU"),
+        "{message}"
+    );
     refusal(|raw| raw.cores.list = CoreList::Cpus(vec![1, 1]));
 }
 
@@ -197,8 +207,8 @@ fn bulk_and_the_message_around_it_must_fit_the_memory_they_pass_through() {
     let room = (16 << 20) - (64 << 10);
     assert_eq!(
         refusal(|raw| raw.rpc.max_read_bytes = room + 1),
-        "rpc.max_read_bytes = 16711681: expected at most 16711680, what shm.arena_mib = 16 has \
-         room for"
+        "rpc.max_read_bytes = 16711681: expected at most 16711680, what mem.conn_arena_mib = 16 \
+         has room for"
     );
     let message = refusal(|raw| {
         raw.rpc.max_write_bytes = 2 << 20;
@@ -241,16 +251,11 @@ fn an_optional_number_is_a_number_or_off() {
 }
 
 #[test]
-fn the_largest_transfer_must_be_expressible_in_segments() {
-    let needed = ((1 << 20) + (64 << 10)) / 16;
-    assert_eq!(
-        refusal(|raw| raw.rpc.segment_bytes = needed - 1),
-        "rpc.segment_bytes = 69631: expected at least 69632, for rpc.max_segments of them per \
-         transfer"
-    );
+fn the_largest_transfer_is_expressible_in_segments() {
     let mut raw = RawConfig::default();
-    raw.rpc.segment_bytes = needed;
-    assert_eq!(raw.validate_for(&four_cpus()).unwrap().segment_bytes(), 69632);
+    assert_eq!(raw.clone().validate_for(&four_cpus()).unwrap().segment_bytes(), 16 << 20);
+    raw.rpc.segment_bytes = 4096;
+    assert_eq!(raw.validate_for(&four_cpus()).unwrap().segment_bytes(), 69_632);
 }
 
 #[test]
@@ -260,10 +265,10 @@ fn a_peer_may_send_what_this_side_may() {
     assert_eq!(limits, PeerLimits::DEFAULT);
 
     let mut raw = RawConfig::default();
-    (raw.rpc.max_chunks, raw.rpc.max_segments) = (2, 3);
+    (raw.fixed.max_chunks, raw.rpc.max_segments) = (2, 3);
     let limits = raw.validate_for(&four_cpus()).unwrap().peer_limits();
     assert_eq!((limits.read_chunks_max, limits.write_chunks_max), (2, 2));
-    assert_eq!((limits.segments_per_chunk_max, limits.read_segments_max), (3, 2 * 3));
+    assert_eq!(limits.segments_max, 3);
 }
 
 #[test]
@@ -314,6 +319,22 @@ fn keys_are_unique_described_and_kept_together_by_group() {
             assert!(!groups.contains(&group), "{group} is in two places");
             groups.push(group);
         }
+    }
+}
+
+#[test]
+fn related_keys_are_others_that_exist() {
+    for key in KEYS {
+        for other in key.related {
+            assert!(Key::find(other).is_some() && *other != key.name, "{}: {other}", key.name);
+        }
+    }
+}
+
+#[test]
+fn what_the_protocol_defines_says_where() {
+    for key in KEYS.iter().filter(|key| key.name.starts_with("rpc.")) {
+        assert_eq!(key.origin.is_empty(), key.name == "rpc.timeout_ms", "{}", key.name);
     }
 }
 
@@ -375,7 +396,7 @@ fn calls_in_reverse_have_buffers_of_their_own() {
     assert_eq!(config.recv_budget().total(), 64 + 8 + 1 + 1);
     assert_eq!(config.requester_send_budget().total(), 64 + 8 + 2);
     assert_eq!(config.responder_send_budget().total(), 64 + 8 + 2);
-    assert_eq!(config.send_queue_depth(), 72 * 4 + 9 * 16 * 4);
+    assert_eq!(config.send_queue_depth(), 72 * 4 + 2 * 288);
     assert_eq!(config.recv_budget_with(0), Config::default().recv_budget());
 }
 
@@ -394,7 +415,7 @@ fn where_version_two_is_spoken_a_call_in_reverse_has_a_buffer() {
 #[test]
 fn sends_that_a_device_has_not_reported_take_no_credits_buffer() {
     let mut raw = RawConfig::default();
-    (raw.fabric.driver, raw.rpc.credits, raw.verbs.signal_every) = (Driver::Verbs, 1, 16);
+    (raw.fabric.driver, raw.rpc.credits) = (Driver::Verbs, 1);
     let config = raw.validate_for(&four_cpus()).unwrap();
     assert_eq!(config.requester_send_budget().total(), 1 + 2 + 15);
     assert_eq!(config.responder_send_budget().total(), 1 + 2 + 15);
@@ -404,12 +425,16 @@ fn sends_that_a_device_has_not_reported_take_no_credits_buffer() {
 #[test]
 fn headroom_takes_the_longest_header() {
     let mut raw = RawConfig::default();
-    (raw.rpc.max_chunks, raw.rpc.max_segments) = (1, 1);
+    (raw.fixed.max_chunks, raw.rpc.max_segments) = (1, 1);
     let config = raw.validate_for(&four_cpus()).unwrap();
     let words = 4 + (6 + 1) + (2 + 4 + 1) + (1 + 1 + 4);
     assert_eq!(config.header_bytes_max(), words * 4);
     assert_eq!(config.headroom_bytes(), 128);
     assert_eq!(config.send_buffer_bytes(), 128 + 4096);
+    // No receive buffer takes a header with as many segments as the default allows.
+    let config = RawConfig::default().validate_for(&four_cpus()).unwrap();
+    assert!(config.header_bytes_max() > 3 * config.recv_buffer_bytes());
+    assert_eq!(config.headroom_bytes(), config.recv_buffer_bytes() + 64);
 }
 
 fn verbs_refusal(change: impl FnOnce(&mut RawConfig)) -> String {
@@ -424,77 +449,30 @@ fn queues_of_an_rdma_connection_hold_all_its_work_requests() {
     let config = Config::default();
     let (sends, receives) = (config.send_queue_depth(), config.recv_budget().total());
     assert_eq!((sends, receives), (64 * 4 + 9 * 16 * 4, 66));
-    assert_eq!(
-        verbs_refusal(|raw| raw.verbs.cq_depth = 897),
-        "verbs.cq_depth = 897: expected at least 898, the work requests of one connection"
-    );
-    assert_eq!(
-        verbs_refusal(|raw| raw.verbs.signal_every = 209),
-        "verbs.signal_every = 209: expected at most 208, a quarter of the send queue"
-    );
-    let mut raw = RawConfig::default();
-    raw.fabric.driver = Driver::Verbs;
-    (raw.verbs.cq_depth, raw.verbs.signal_every) = (898, 208);
-    raw.validate_for(&four_cpus()).unwrap();
-}
-
-#[test]
-fn a_peer_is_told_of_no_more_rdma_reads_than_the_queue_pair_bears() {
-    let promise = |raw: &mut RawConfig| {
-        (raw.verbs.ird, raw.rpc.max_rdma_reads, raw.rpc.ccp) = (4, 5, ConfigRole::Serve);
-    };
-    assert_eq!(
-        verbs_refusal(promise),
-        "rpc.max_rdma_reads = 5: expected at most 4, the Reads that verbs.ird lets a peer have in flight"
-    );
-    let mut silent = RawConfig::default();
-    silent.fabric.driver = Driver::Verbs;
-    promise(&mut silent);
-    silent.rpc.ccp = ConfigRole::Off;
-    silent.validate_for(&four_cpus()).unwrap();
 }
 
 #[test]
 fn bulk_data_must_fit_the_arena_of_the_driver_in_use() {
     let too_long = |raw: &mut RawConfig| {
-        (raw.verbs.arena_mib, raw.rpc.max_read_bytes) = (1, 1 << 20);
+        (raw.mem.conn_arena_mib, raw.rpc.max_read_bytes) = (1, 1 << 20);
     };
     let message = verbs_refusal(too_long);
     assert!(
-        message.ends_with("at most 983040, what verbs.arena_mib = 1 has room for"),
+        message.ends_with("at most 983040, what mem.conn_arena_mib = 1 has room for"),
         "{message}"
     );
-    let mut shm = RawConfig::default();
-    too_long(&mut shm);
-    let config = shm.validate_for(&four_cpus()).unwrap();
-    let error = config.with_driver(Driver::Verbs).unwrap_err();
-    assert_eq!(error.key, "rpc.max_read_bytes");
     let mut windows = RawConfig::default();
     too_long(&mut windows);
     windows.verbs.registration = Registration::Window;
+    assert_eq!(windows.clone().validate_for(&four_cpus()).unwrap_err().key, "rpc.max_read_bytes");
+    windows.fabric.driver = Driver::Verbs;
     let config = windows.validate_for(&four_cpus()).unwrap();
-    config.with_driver(Driver::Verbs).unwrap();
+    assert_eq!(config.with_driver(Driver::Shm).unwrap_err().key, "rpc.max_read_bytes");
 }
 
 #[test]
 fn keys_of_the_driver_not_in_use_are_checked_by_their_limits_only() {
-    let mut raw = RawConfig::default();
-    raw.verbs.cq_depth = 64;
-    let config = raw.clone().validate_for(&four_cpus()).unwrap();
-    assert_eq!(config.with_driver(Driver::Verbs).unwrap_err().key, "verbs.cq_depth");
-    raw.verbs.retry = 8;
-    let refused = raw.validate_for(&four_cpus()).unwrap_err();
-    assert_eq!(refused.key, "verbs.retry");
-}
-
-#[test]
-fn each_driver_has_its_own_view_of_bulk_data() {
-    let mut raw = RawConfig::default();
-    raw.verbs.bulk = BulkView::Copy;
-    let config = raw.validate_for(&four_cpus()).unwrap();
-    assert_eq!(config.bulk_view(), BulkView::Lent);
-    let config = config.with_driver(Driver::Verbs).unwrap();
-    assert_eq!(config.bulk_view(), BulkView::Copy);
+    assert!(refusal(|raw| raw.verbs.tos = Some(256)).starts_with("verbs.tos = 256: "));
 }
 
 #[test]

@@ -53,6 +53,11 @@
 //! that it `exports` for the peer to fetch. `memory_bytes`, and those of it in use, are there if
 //! the connection has a separate arena.
 //!
+//! `application` has the metrics that the application publishes ([`Engine::publish_metric`](crate::Engine::publish_metric)):
+//! `name`, `help`, the names of its `labels`, and `series`, each with the `values` of the labels and a `count`. Series of
+//! durations also have `sum_ns`, and `buckets` as latencies have, or none. There are at most [`METRICS_MAX`] metrics, and
+//! [`SERIES_MAX`] series, in addition to those with the value [`OTHER`]. A reader must not rely on that: any process may say more.
+//!
 //! # Latencies
 //! The member `schema` is [`LATENCY_SCHEMA`]; within it members are added, and never changed or taken away. A core that is
 //! `measuring` counts each call of its services from the start of the handler until the handler returns, or, if the call
@@ -65,6 +70,7 @@
 //! `bounds_ns` and above that of the bucket before; the last bucket has no bound. `sum_ns` is the sum of the durations.
 //! Counts only grow: they are kept while measuring is off. A reader that needs rates subtracts two answers.
 
+mod application;
 mod json;
 mod latency;
 mod server;
@@ -72,6 +78,10 @@ mod snapshot;
 mod socket;
 
 pub use crate::reactor::{LATENCY_BUCKETS, PROCEDURES_MEASURED, latency_bounds_ns};
+pub use application::{
+    Durations, LABEL_BYTES_MAX, LABELS_MAX, LatencyHistogram, METRICS_MAX, Metric, MetricSeries,
+    NAME_BYTES_MAX, OTHER, SERIES_MAX, is_label_name, is_metric_name,
+};
 pub(crate) use latency::{CoreLatencies, render_latencies};
 pub(crate) use server::{ControlSocket, Source};
 pub(crate) use snapshot::{CoreFacts, EngineFacts, Inside, render};

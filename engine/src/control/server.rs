@@ -5,6 +5,7 @@ use super::json::Object;
 use super::{CONNECTIONS_SHOWN, CONNECTIONS_SHOWN_MAX, REQUEST_BYTES_MAX, socket};
 use crate::config::{Choice, IdlePolicy};
 use crate::sys::credentials::ProcessIdentity;
+use crate::sys::journal::event;
 use crate::sys::peer_socket::{Accepted, PeerListener, PeerSocket};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -88,7 +89,7 @@ impl<S: Source> Server<S> {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "the control socket answers no more");
+                    event!(WARN, %error, "the control socket answers no more");
                     return;
                 }
             }
@@ -138,7 +139,7 @@ impl<S: Source> Server<S> {
                 Ok(Some(Accepted::Peer(socket, peer))) => self.welcome(socket, peer.process, now),
                 Ok(Some(Accepted::Stranger)) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "a control connection cannot be accepted");
+                    event!(WARN, %error, "a control connection cannot be accepted");
                     self.paused_until = Some(now + PAUSE);
                     return;
                 }
@@ -322,7 +323,7 @@ fn with_end(mut line: String) -> Vec<u8> {
     line.into_bytes()
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::super::NAME_PREFIX;

@@ -2,6 +2,7 @@
 //! members is public, see the head of the module.
 
 use super::SCHEMA;
+use super::application::{MetricSeries, Row};
 use super::json::Object;
 use crate::config::{Choice, Config, IdlePolicy, KEYS, RawConfig};
 use crate::mem::ClassStats;
@@ -20,12 +21,15 @@ pub(crate) struct EngineFacts<'a> {
     pub(crate) listens: Vec<String>,
     /// Counters of its security contexts, by name; none in a build without RPCSEC_GSS.
     pub(crate) gss: &'a [(&'static str, u64)],
+    /// Metrics of the application.
+    pub(crate) application: &'a [MetricSeries],
 }
 
 /// Facts about one core.
 #[derive(Clone, Debug)]
 pub(crate) struct CoreFacts {
-    pub(crate) cpu: usize,
+    /// The CPU that it is pinned to.
+    pub(crate) cpu: Option<usize>,
     pub(crate) idle: IdlePolicy,
     /// A thread is this core.
     pub(crate) is_running: bool,
@@ -62,10 +66,24 @@ pub(crate) fn render(engine: &EngineFacts<'_>, cores: &[CoreFacts], connections:
                 object.number(name, *count);
             }
         })
+        .objects("application", engine.application, metric)
         .objects("cores", cores.iter().enumerate(), |object, (index, facts)| {
             core(object.number("index", index as u64), facts, connections);
         });
     line
+}
+
+fn metric(object: &mut Object<'_>, series: &MetricSeries) {
+    object
+        .text("name", series.metric.name)
+        .text("help", series.metric.help)
+        .texts("labels", series.metric.labels)
+        .objects("series", series.rows(), |object, row: &Row| {
+            object.texts("values", &row.values).number("count", row.count);
+            if let Some(sum_ns) = row.sum_ns {
+                object.number("sum_ns", sum_ns).numbers("buckets", row.buckets.iter().copied());
+            }
+        });
 }
 
 /// Keys that differ from their defaults.
@@ -92,8 +110,10 @@ fn budget(object: &mut Object<'_>, config: &Config) {
 }
 
 fn core(object: &mut Object<'_>, facts: &CoreFacts, connections: usize) {
+    if let Some(cpu) = facts.cpu {
+        object.number("cpu", cpu as u64);
+    }
     object
-        .number("cpu", facts.cpu as u64)
         .text("idle", facts.idle.name())
         .flag("running", facts.is_running)
         .flag("answered", facts.inside.is_some())

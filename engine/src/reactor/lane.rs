@@ -9,7 +9,7 @@
 //! the general path.
 
 use crate::fabric::{
-    ConnId, DownCause, Ends, Fabric, LineHead, Received, SHORT_BYTES_MAX, Short, ShortEnds,
+    ConnId, DownCause, Ends, LineHead, Received, SHORT_BYTES_MAX, Short, ShortEnds,
 };
 use crate::mem::Buf;
 use crate::reactor::pending::serving::Serving;
@@ -28,7 +28,7 @@ use spinrpc_proto::output::{DeliveredReply, ReplyStream, SlotId};
 use spinrpc_proto::plain::{CALL_BYTES, PlainCall, PlainReply, REPLY_BYTES, says_reply};
 use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
 use spinrpc_proto::version::TransportVersion;
-use std::cell::{Cell, RefMut};
+use std::cell::Cell;
 use std::rc::Rc;
 
 impl CoreCell {
@@ -70,7 +70,7 @@ impl Conn {
             && self.lane.send_reserved.get() == 0
             && !(shares_places && proto.takes_plain_calls());
         // There must be a free buffer for a reply that has to wait, and a free slot for a call that is not answered
-        // at once. Taking one makes the gate unknown, as another grant does.
+        // at once. Taking one makes the gate unknown.
         let takes_calls = (proto.takes_plain_calls() && proto.responder.has_slot())
             && takes_any_short
             && self.has_spare_send();
@@ -147,10 +147,9 @@ impl CoreCell {
     ) -> Option<usize> {
         Some(match lane.ends.as_ref()? {
             Ends::Shm(ends) => self.handle_shorts(lane, &**ends, short, at_most, up),
-            #[cfg(feature = "verbs")]
-            Ends::Verbs(_) => return None,
             #[cfg(feature = "sim")]
             Ends::Sim(ends) => self.handle_simulated(lane, &**ends, short, at_most, up),
+            _ => return None,
         })
     }
 
@@ -522,23 +521,6 @@ impl CoreCell {
         }
     }
 
-    /// Handles a call with which a look at the grant is due.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn on_call_and_look(
-        &self,
-        reactor: RefMut<'_, Reactor>,
-        received: Received,
-        slot: SlotId,
-        up: &mut impl Upcalls,
-    ) {
-        let conn = received.qp;
-        let sink = EventSink { event: Event::Call(slot), ..EventSink::new() };
-        self.on_event(reactor, received, sink, up);
-        // Not before: a call that is answered at once is not in progress.
-        self.reactor().look_if_due(conn);
-    }
-
     #[inline(never)]
     fn on_other_short(&self, lane: &ConnLane, short: &Short, up: &mut impl Upcalls) {
         let Some(ends) = &lane.ends else { return };
@@ -592,7 +574,7 @@ impl CoreCell {
     ) -> Option<usize> {
         let reply = PlainReply { xid, credits: lane.proto().responder.grant() };
         let bytes = message.length();
-        if !ends.send(reply, message, bytes) {
+        if !ends.send(ReplyHead(reply), message, bytes) {
             self.queue_short_reply(lane.id, reply, message);
             return None;
         }
@@ -603,14 +585,17 @@ impl CoreCell {
     /// while there was a buffer and a place in the send queue for its reply.
     #[cold]
     fn queue_short_reply(&self, conn: ConnId, reply: PlainReply, message: &mut Short) {
-        message.set_head(&LineHead::from(reply));
+        message.set_head(&LineHead::from(ReplyHead(reply)));
         self.reactor().queue_short_reply(conn, message);
     }
 }
 
-impl From<PlainReply> for LineHead {
+/// A reply whose headers are built where they are sent from.
+struct ReplyHead(PlainReply);
+
+impl From<ReplyHead> for LineHead {
     #[inline(always)]
-    fn from(reply: PlainReply) -> Self {
+    fn from(ReplyHead(reply): ReplyHead) -> Self {
         let (first, pairs) = reply.emit();
         Self::new(first, pairs)
     }

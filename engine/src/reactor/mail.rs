@@ -1,8 +1,8 @@
 //! Letters to a core, and the connections that come by them. Called by the turn.
 
-use crate::fabric::{AnyEndpoint, ConnId, Endpoint, Fabric, FabricError, Peer};
+use crate::fabric::{ConnId, DownCause, Endpoint, FabricError, Peer};
 use crate::reactor::pending::deferred::Caller;
-use crate::reactor::pending::goodbye::Leaving;
+use crate::reactor::pending::drain::Leaving;
 use crate::reactor::pending::mailbox::Mail;
 use crate::reactor::pending::roles::Roles;
 use crate::reactor::pending::upcalls::Upcalls;
@@ -10,7 +10,9 @@ use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::memory::message_bytes;
 use crate::reactor::words::negotiate::{Negotiated, Terms};
+use crate::sys::journal::event;
 use spinrpc_proto::connection::Side;
+use spinrpc_proto::ids::Instant;
 use std::sync::Arc;
 
 impl CoreCell {
@@ -47,10 +49,7 @@ impl CoreCell {
                     up.on_leave();
                     self.reactor().leaving = Some(Leaving::new(request));
                 }
-                Mail::Move => {
-                    self.reactor().begin_moves();
-                    up.on_move();
-                }
+                Mail::Close(conn) => self.reactor().begin_close(conn, DownCause::Local),
                 Mail::Shutdown => {
                     #[cfg(feature = "gss")]
                     self.finish_all_seals();
@@ -63,7 +62,7 @@ impl CoreCell {
     fn on_connected(
         &self,
         request: u64,
-        result: Result<AnyEndpoint, FabricError>,
+        result: Result<Endpoint, FabricError>,
         up: &mut impl Upcalls,
     ) {
         // Calls that have ended, and clients, still refer to the lost connection.
@@ -80,12 +79,12 @@ impl CoreCell {
         }
     }
 
-    fn on_accepted(&self, endpoint: AnyEndpoint, up: &mut impl Upcalls) {
+    fn on_accepted(&self, endpoint: Endpoint, up: &mut impl Upcalls) {
         let roles = Roles::accepted(&self.reactor().config);
         let opened = self.reactor().open(endpoint, roles, None);
         match opened {
             Ok((conn, peer, negotiated)) => up.on_up(conn, peer, negotiated),
-            Err(error) => tracing::warn!(%error, "an accepted connection could not be opened"),
+            Err(error) => event!(WARN, %error, "an accepted connection could not be opened"),
         }
     }
 }
@@ -94,38 +93,39 @@ impl Reactor {
     /// Takes over a new connection (slow path: allocates), perhaps in the place of a lost one.
     fn open(
         &mut self,
-        endpoint: AnyEndpoint,
+        endpoint: Endpoint,
         roles: Roles,
         request: Option<u64>,
     ) -> Result<(ConnId, Peer, Negotiated), FabricError> {
         let is_late = roles.side == Side::Server && self.leaving.is_some();
         if self.is_shut_down || is_late {
-            let op = format!("take a connection of {}", endpoint.peer());
+            let op = format!("take a connection of {}", endpoint.peer);
             return Err(FabricError { op, reason: "the engine is shut down".into(), source: None });
         }
-        let reads_max = self.fabric.caps().reads_max.min(endpoint.reads_max());
-        let terms = Terms::new(&self.offer, endpoint.peer_private_data(), reads_max, &self.config)
-            .with_peer(endpoint.peer_identity());
-        let peer = endpoint.peer();
+        let reads_max = self.fabric.caps().reads_max.min(endpoint.reads_max);
+        let terms = Terms::new(&self.offer, &endpoint.peer_private_data, reads_max, &self.config)
+            .with_peer(endpoint.peer_identity);
+        let peer = endpoint.peer;
         let id = self.fabric.adopt(endpoint)?;
         self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
         let (chained, xid_seed) = (self.dialect.chained, self.xid_seed);
-        let memory = self.fabric.message_memory(id, message_bytes(&self.config, roles.side));
-        let shared = self.shared_receives(roles).inspect_err(|_| self.fabric.close(id))?;
-        let parts = (self.fabric.ends(id), memory, shared);
+        let memory = self.fabric.message_memory(id, message_bytes(&self.config));
+        let parts = (self.fabric.ends(id), memory);
         let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, parts);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
-        conn.lane.proto().know_options(self.options);
         conn.peer = Some(peer);
+        (conn.origin, conn.share) = self.origins.admit(&peer);
         conn.caller = Some(Caller::new(Arc::clone(&self.inbox)));
         if let Some(request) = request {
             self.take_over(request, &mut conn);
         }
-        self.post_receives(&mut conn);
+        conn.post_receives(&mut self.fabric);
         self.conns.insert(conn);
+        let look = self.stalls.begin(Instant(self.read_clock().0));
+        self.next_deadline = self.next_deadline.min(look);
         self.stats.connections_opened += 1;
         let is_ours = roles.side == Side::Client;
-        tracing::info!(%peer, connection = ?id, is_ours, "a connection is open");
+        event!(INFO, %peer, connection = ?id, is_ours, "a connection is open");
         Ok((id, peer, terms.agreed()))
     }
 }

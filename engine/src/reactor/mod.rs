@@ -34,11 +34,13 @@ pub use pending::latency::PROCEDURES_MEASURED;
 pub use pending::panic_log::{HandlerKind, HandlerPanic};
 pub use pending::roles::NoReverse;
 pub use words::calls::{Backpressure, CallId, CallSpec, Progress, Resend};
-pub use words::latency::{BUCKETS as LATENCY_BUCKETS, bounds_ns as latency_bounds_ns};
+pub use words::latency::{
+    BUCKETS as LATENCY_BUCKETS, Durations, Histogram as LatencyHistogram,
+    bounds_ns as latency_bounds_ns,
+};
 pub use words::negotiate::Negotiated;
 #[cfg(any(test, fuzzing))]
 pub(crate) use words::negotiate::fuzz as fuzz_private_data;
-pub use words::option_message::OptionMessage;
 pub use words::reply_plan::ReplyData;
 pub(crate) use words::stats::StatsCells;
 pub use words::stats::StatsSnapshot;

@@ -52,15 +52,7 @@ impl CoreCell {
         let Some(message) = message else { return };
         let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
         let serving = Serving::placed(&to);
-        // Its time may have ended while it was opened.
-        let late_by = self.reactor().lateness(conn, slot);
-        let outcome = match late_by {
-            None => self.serve_in_place(conn, || serve(&serving)),
-            Some(late_us) => {
-                self.reactor().refuse_late(conn, slot, message.bytes(), late_us);
-                CallOutcome::Done
-            }
-        };
+        let outcome = self.serve_in_place(conn, || serve(&serving));
         let admitted = Admitted { header_bytes: 0, plain: false, long: false };
         let frame = CallFrame { conn, slot, message, admitted, sinks: None };
         self.reactor().finish_call(frame, outcome);

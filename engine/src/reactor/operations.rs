@@ -14,9 +14,8 @@ use crate::reactor::words::calls::{Backpressure, CallId, ReplyTarget, RpcRefusal
 use crate::reactor::words::draft::{Draft, EncodeOnce};
 use crate::reactor::words::instance::Instance;
 use crate::reactor::words::messages::SYSTEM_ERR;
-use crate::reactor::words::option_message::OptionMessage;
 use crate::reactor::words::reply_plan::ReplyData;
-use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::version::Negotiation;
@@ -25,44 +24,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl CoreCell {
-    /// Starts a call of an extension.
-    pub(crate) fn call_option(
-        &self,
-        conn: ConnId,
-        token: u64,
-        option: &OptionMessage<'_>,
-    ) -> Result<CallId, Backpressure> {
-        self.reactor().call_option(conn, token, option)
-    }
-
-    /// Answers a call of an extension; one whose answer is too long is refused.
-    pub(crate) fn reply_option(
-        &self,
-        to: &ReplyTarget<'_>,
-        option: &OptionMessage<'_>,
-    ) -> Result<(), Backpressure> {
-        self.reactor().reply_option(to, option)
-    }
-
-    /// Defers a call of an extension, which `finish_option` answers.
-    pub(crate) fn defer_option(&self) {
-        self.reactor().options_deferred += 1;
-    }
-
-    /// As `reply_option`, or without an answer as `refuse_option`, for a deferred call.
-    pub(crate) fn finish_option(
-        &self,
-        conn: ConnId,
-        slot: SlotId,
-        xid: Xid,
-        answer: Option<&OptionMessage<'_>>,
-    ) -> Result<(), Backpressure> {
-        self.reactor().finish_option(conn, slot, xid, answer)
-    }
-
-    /// Answers a call of an extension with an error of the transport.
-    pub(crate) fn refuse_option(&self, to: &ReplyTarget<'_>) {
-        self.reactor().refuse_option(to);
+    /// A call that was refused for this reason waits in the engine: the application was not refused anything.
+    pub(crate) fn uncount(&self, refused: Backpressure) {
+        if refused == Backpressure::NoCredit {
+            self.reactor().stats.credit_stalls -= 1;
+        }
     }
 
     /// Answers a call whose handler panicked with SYSTEM_ERR, unless it was answered before.
@@ -101,16 +67,6 @@ impl CoreCell {
     /// Forgets a call without an answer: its connection will close.
     pub(crate) fn leave_call(&self, to: &ReplyTarget<'_>) {
         self.reactor().leave_call(to);
-    }
-
-    /// Calls of this connection are left for the one that its client makes next.
-    pub(crate) fn is_moving(&self, conn: ConnId) -> bool {
-        self.reactor().conns.find_for_lane(conn).is_some_and(|c| c.goodbye.is_moving)
-    }
-
-    /// Some connection is moving.
-    pub(crate) fn moves(&self) -> bool {
-        self.reactor().moving.left > 0
     }
 
     /// The lane of a connection, which short messages use; `None` when it is down.
@@ -240,6 +196,10 @@ impl ReplyOps for CoreCell {
         self.reactor().refuse(to, answer);
     }
 
+    fn leave_repeated(&self, to: &ReplyTarget<'_>) {
+        self.reactor().leave_repeated(to);
+    }
+
     fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
         self.reactor().defer_call(to)
     }
@@ -248,12 +208,16 @@ impl ReplyOps for CoreCell {
         self.reactor().take_slot(conn)
     }
 
+    fn bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+        self.reactor().charged_bulk(conn, bytes)
+    }
+
     fn count_replay(&self) {
         self.reactor().stats.replies_replayed += 1;
     }
 
-    fn remaining(&self, to: &ReplyTarget<'_>) -> Option<Duration> {
-        self.reactor().remaining(to)
+    fn count_full(&self) {
+        self.reactor().stats.reply_cache_full += 1;
     }
 }
 

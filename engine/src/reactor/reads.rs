@@ -16,9 +16,12 @@ pub(super) enum Arrived {
 }
 
 impl CoreCell {
-    /// Continues with every deferred message.
+    /// Continues with deferred messages, oldest first, as many as one turn may handle (`poll.budget`).
     pub(super) fn resume(&self, up: &mut impl Upcalls) {
-        let waiting = self.reactor().put_off.len();
+        let waiting = {
+            let reactor = self.reactor();
+            reactor.put_off.len().min(reactor.config.poll_budget())
+        };
         for _ in 0..waiting {
             let resumed = self.reactor().resume_next();
             self.go_on(resumed, up);

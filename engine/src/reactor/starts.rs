@@ -3,7 +3,7 @@
 //!
 //! A call that the lane cannot send, or not now, takes the general path with the encoded arguments.
 
-use crate::fabric::{ConnId, Fabric, Head, LINE_PAIRS, LineHead, LongHead, Short, ShortEnds};
+use crate::fabric::{ConnId, Head, LINE_PAIRS, LineHead, LongHead, Short, ShortEnds};
 use crate::reactor::lane::{count, put_head};
 use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::core::{CoreCell, Reactor};
@@ -35,7 +35,8 @@ impl CoreCell {
     ) -> Option<CallId> {
         self.send_short_call(lane, token, spec, (message, bytes), |xid, credits, _| {
             let (program, version) = header.called();
-            PlainCall { xid, credits, program, version, procedure }
+            let (first, pairs) = PlainCall { xid, credits, program, version, procedure }.emit();
+            LongHead::new(first, pairs)
         })
     }
 
@@ -128,14 +129,6 @@ impl CoreCell {
             }
             _ => self.reactor().deadline(spec),
         }
-    }
-}
-
-impl From<PlainCall> for LongHead {
-    #[inline(always)]
-    fn from(call: PlainCall) -> Self {
-        let (first, pairs) = call.emit();
-        Self::new(first, pairs)
     }
 }
 
@@ -271,7 +264,7 @@ impl CoreCell {
         if draft.cuts().count() != items {
             return Err(ITEMS_DIFFER);
         }
-        let (token, is_plain) = (target.token, spec.is_plain() && !self.names_times);
+        let (token, is_plain) = (target.token, spec.is_plain());
         if is_plain
             && let Some(call) =
                 self.reactor().start_plain_call(conn, token, spec, draft.stream())?

@@ -4,7 +4,7 @@
 //! at deadlines, and flushes. The state is borrowed for one step at a time and never while a handler
 //! runs, so that handlers may start calls and answer others.
 
-use crate::fabric::{Alone, CompletionKind, ConnId, DownCause, Ends, Fabric, QpId, Received};
+use crate::fabric::{Alone, CompletionKind, ConnId, DownCause, Ends, QpId, Received};
 use crate::mem::Buf;
 use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
 use crate::reactor::state::arrived_messages::{ArrivedMessages, LOOK_EVERY};
@@ -13,10 +13,11 @@ use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::state::lane_memory::LaneCounts;
-use crate::reactor::words::calls::{CallEnd, CallKey, CallOutcome, Progress};
+use crate::reactor::words::calls::{CallEnd, CallKey, Progress};
 use crate::reactor::words::messages::SYSTEM_ERR;
 use crate::reactor::words::sink::{Event, EventSink};
 use crate::sys::clock::Ticks;
+use crate::sys::journal::event;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved, SlotId};
 use spinrpc_proto::version::Verdict;
@@ -159,7 +160,7 @@ impl CoreCell {
         if takes_from_device && events > shorts && !batch.has_others() && !up.polls() {
             self.reactor().fabric.flush();
         }
-        let mut is_waiting = false;
+        let (arrivals, mut is_waiting) = (events, false);
         if batch.has_others() {
             *lane = None;
             for completion in batch.drain_others() {
@@ -173,7 +174,7 @@ impl CoreCell {
         let mut reactor = self.reactor();
         if self.needs_attention(&mut reactor) {
             drop(reactor);
-            events += self.attend(up);
+            events += self.attend(arrivals, up);
             // A handler that ran there may have begun work that has to be polled for.
             is_waiting |= up.polls();
             reactor = self.reactor();
@@ -311,9 +312,6 @@ impl CoreCell {
                 drop(reactor);
                 self.deliver_call(CallFrame { conn: qp, slot, message, admitted, sinks }, up);
             }
-            Event::CallAndLook(slot) => {
-                self.on_call_and_look(reactor, Received { qp, message, invalidated }, *slot, up);
-            }
             Event::Reply(reply) => {
                 let hold = reactor.arrive_reply(qp, reply, invalidated);
                 drop(reactor);
@@ -327,11 +325,6 @@ impl CoreCell {
                 let Some(reply) = sink.to_pull else { return };
                 self.begin_reply(qp, message, reply, invalidated, up);
             }
-            Event::OptionReply => {
-                drop(reactor);
-                let Some(reply) = &sink.to_pull else { return };
-                self.take_option_reply(qp, message, reply, invalidated, up);
-            }
             _ => {
                 let failed = reactor.on_rare(qp, message, sink.event, sink.close, invalidated);
                 drop(reactor);
@@ -342,18 +335,18 @@ impl CoreCell {
         }
     }
 
-    /// Handles mail, deadlines, and calls that wait for memory, which most turns do not have.
+    /// Handles mail, deadlines, and calls that wait for memory, which most turns do not have; at the end of a turn with
+    /// `arrivals` from the fabric.
     #[cold]
-    fn attend(&self, up: &mut impl Upcalls) -> usize {
+    fn attend(&self, arrivals: usize, up: &mut impl Upcalls) -> usize {
         let letters = self.read_mail(up);
         #[cfg(feature = "gss")]
         self.tell_of_work(up);
-        self.end_overdue(up);
+        self.end_overdue(arrivals, up);
         self.reactor().send_owed_answers();
         self.resume(up);
         self.attend_interrupted(up);
         self.reactor().go_on_leaving();
-        self.reactor().go_on_moving();
         letters
     }
 
@@ -367,7 +360,7 @@ impl CoreCell {
             _ => cause.clone(),
         };
         if let Some(peer) = &gone.peer {
-            tracing::info!(%peer, connection = ?conn, reason = %cause, "a connection has ended");
+            event!(INFO, %peer, connection = ?conn, reason = %cause, "a connection has ended");
         }
         self.end_given_up(up);
         let verdict = gone.lane.proto().requester.verdict();
@@ -388,9 +381,7 @@ impl CoreCell {
             // One that is sent again may have been executed on a connection before.
             let is_unknown =
                 gone.calls.lasting.as_ref().is_some_and(|before| before.is_unknown(slot));
-            let is_unexecuted =
-                unsent.contains(&slot) && !is_unknown || gone.proves_unexecuted(slot);
-            let end = CallEnd::of(is_unexecuted, &cause);
+            let end = CallEnd::of(unsent.contains(&slot) && !is_unknown, &cause);
             up.on_call_failed(conn, CallKey { slot, token }, end);
         }
         up.on_down(conn, &cause);
@@ -430,8 +421,8 @@ impl CoreCell {
 
     /// Tells the application of calls that passed their deadline or were cancelled. Their memory
     /// stays fenced until the responder answers or the connection goes.
-    fn end_overdue(&self, up: &mut impl Upcalls) {
-        self.reactor().expire();
+    fn end_overdue(&self, arrivals: usize, up: &mut impl Upcalls) {
+        self.reactor().expire(arrivals);
         self.end_given_up(up);
     }
 
@@ -450,21 +441,10 @@ impl CoreCell {
         self.close_if_asked();
     }
 
-    /// Delivers a call that has chunks, states its remaining time, or belongs to an extension.
+    /// Delivers a call that has chunks or padding.
     #[inline(never)]
     fn deliver_other_call(&self, mut frame: CallFrame, up: &mut impl Upcalls) {
-        let late_by = self.reactor().lateness(frame.conn, frame.slot);
-        let outcome = match late_by {
-            None => self.serve_in_place(frame.conn, || match self.deliver_option(&frame, up) {
-                Some(outcome) => outcome,
-                None => up.on_call(&mut frame),
-            }),
-            Some(late_us) => {
-                let message = frame.message.bytes();
-                self.reactor().refuse_late(frame.conn, frame.slot, message, late_us);
-                CallOutcome::Done
-            }
-        };
+        let outcome = self.serve_in_place(frame.conn, || up.on_call(&mut frame));
         self.reactor().finish_call(frame, outcome);
         // After the call, so that a reply that is sealed in steps can be finished.
         self.close_if_asked();
@@ -482,7 +462,6 @@ impl Reactor {
     fn needs_attention(&self) -> bool {
         !self.inbox.is_empty()
             || self.now.0 >= self.next_deadline.0
-            || self.now.0 >= self.grants.next.0
             || !self.given_up.is_empty()
             || !self.put_off.is_empty()
             || !self.owed_answers.is_empty()
@@ -566,8 +545,7 @@ impl Reactor {
     }
 
     fn until_deadline(&self) -> std::time::Duration {
-        let next = self.next_deadline.min(self.grants.next);
-        let ticks = next.0.saturating_sub(self.read_clock().0);
+        let ticks = self.next_deadline.0.saturating_sub(self.read_clock().0);
         std::time::Duration::from_nanos(self.clock.to_ns(ticks))
     }
 
@@ -586,15 +564,9 @@ impl Reactor {
         }
         if let Event::Pull(slot) = event {
             self.begin_pull(qp, slot, message);
-            self.look_if_due(qp);
             return None;
         }
-        let dropped = if let Event::Dropped(why) = event { Some(why) } else { None };
-        let is_goodbye = dropped.is_some_and(|why| self.hear_goodbye(qp, message.bytes(), why));
         self.repost(qp, message);
-        if is_goodbye {
-            return None;
-        }
         let ended = match event {
             Event::Failed { slot, .. } | Event::Released(slot) => Some(slot),
             _ => None,
@@ -610,7 +582,6 @@ impl Reactor {
             Event::Refuse(xid, version) => {
                 self.stats.calls_refused += 1;
                 self.send_refusal(qp, xid, version, &SYSTEM_ERR);
-                self.look_if_due(qp);
             }
             Event::RefuseProgram(xid, version) => self.refuse_program(qp, xid, version),
             Event::Dropped(why) => {
@@ -621,9 +592,7 @@ impl Reactor {
             Event::Resend(slot) => self.send_in_other_version(qp, slot),
             Event::None
             | Event::Call(_)
-            | Event::CallAndLook(_)
             | Event::PullReply
-            | Event::OptionReply
             | Event::Pull(_)
             | Event::Reply(_)
             | Event::Released(_) => {}
@@ -655,34 +624,38 @@ impl Reactor {
 
     fn remove(&mut self, conn: ConnId) -> Option<Box<Conn>> {
         let mut gone = self.conns.remove(conn)?;
-        self.grants.forget(&mut gone, &mut self.conns);
         #[cfg(feature = "gss")]
         self.gss_work.forget_calls(conn);
         if let Some(caller) = &gone.caller {
             caller.go();
         }
-        self.moving.left -= usize::from(gone.goodbye.is_moving);
+        self.origins.leave(gone.origin, gone.caller.take());
         self.stats.connections_closed += 1;
         Some(gone)
     }
 
-    /// Looks at busy connections, and ends expired calls and exports of replies.
-    fn expire(&mut self) {
-        self.look_at_busy();
+    /// Ends expired calls, exports of replies, and stalled connections.
+    fn expire(&mut self, arrivals: usize) {
         let now = Instant(self.now.0);
         if now < self.next_deadline {
             return;
         }
+        let now = match self.conns.iter_mut().any(|c| c.lane.proto().requester.has_overdue(now)) {
+            true => self.overdue.look(arrivals, now),
+            false => Some(now),
+        };
+        let Some(now) = now else { return };
         self.next_deadline = Instant(u64::MAX);
         self.expire_calls(now);
         self.expire_exports(now);
+        self.end_stalled(now);
         let interrupted = self.interrupted.next_deadline(self.pause_ends());
-        self.next_deadline = self.next_deadline.min(interrupted);
+        self.next_deadline = self.next_deadline.min(interrupted).min(self.stalls.next);
     }
 }
 
 /// For people who look for the reason: messages that are dropped are rare.
 #[cold]
 fn note_dropped(why: Dropped) {
-    tracing::debug!(?why, "dropped a message");
+    event!(DEBUG, ?why, "dropped a message");
 }

@@ -5,8 +5,8 @@
 
 use super::address::{Endpoint, Netid, PORTMAPPER_PORT};
 use super::errors::RpcbindError;
-use super::record::{self, RecordError};
-use super::stream::{Place, Stream};
+use super::record::{self, MESSAGE_BYTES_MAX, RecordError};
+use super::stream::{self, Limits, Stream};
 use super::wire::{
     self, Answer, DUMP, Entry, GETADDR, Mapping, NULL, PROGRAM, SET, UNSET, VERSION_2, VERSION_3,
     VERSION_4,
@@ -15,8 +15,9 @@ use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{CallHeader, OpaqueAuth};
 use spinrpc_proto::xdr::{DecodeError, Reader, Writer};
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -51,6 +52,31 @@ impl Daemon {
                 let loopback = Place::Tcp((Ipv4Addr::LOCALHOST, PORTMAPPER_PORT).into());
                 sockets.chain((!to_register).then_some(loopback)).collect()
             }
+        }
+    }
+}
+
+/// Address of a daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+impl Place {
+    fn connect(&self, deadline: Instant) -> io::Result<OwnedFd> {
+        match self {
+            Self::Unix(path) => stream::connect_unix(path, Limits::until(deadline)),
+            Self::Tcp(address) => stream::connect(*address, None, Limits::until(deadline)),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => path.display().fmt(f),
+            Self::Tcp(address) => address.fmt(f),
         }
     }
 }
@@ -92,7 +118,7 @@ impl FromStr for Daemon {
 /// [`RpcbindError::TooOld`] the connection cannot be used any more.
 #[derive(Debug)]
 pub struct Client {
-    stream: Stream,
+    socket: OwnedFd,
     place: Place,
     version: Version,
     xid: Xid,
@@ -133,10 +159,10 @@ impl Client {
         let deadline = Instant::now() + timeout;
         let mut tried = Vec::new();
         for place in places {
-            match Stream::connect(place, deadline) {
-                Ok(stream) => {
+            match place.connect(deadline) {
+                Ok(socket) => {
                     let (place, xid) = (place.clone(), Xid(0));
-                    return Self { stream, place, version: newest, xid, timeout }.agree(deadline);
+                    return Self { socket, place, version: newest, xid, timeout }.agree(deadline);
                 }
                 Err(error) => tried.push(format!("{place}: {error}")),
             }
@@ -296,10 +322,9 @@ impl Client {
         args: &dyn Fn(&mut Writer<'_>),
     ) -> Result<Vec<u8>, RpcbindError> {
         self.xid = Xid(self.xid.0.wrapping_add(1));
-        self.stream.set_deadline(deadline);
-        let call = record::mark(&self.encode(procedure, args)).map_err(|error| self.lost(error))?;
-        let sent = self.stream.write_all(&call).map_err(RecordError::Io);
-        let received = sent.and_then(|()| record::read(&mut self.stream));
+        let mut stream = Stream::new(&self.socket, Limits::until(deadline));
+        let call = self.encode(procedure, args);
+        let received = record::exchange(&mut stream, &call, MESSAGE_BYTES_MAX);
         received.map_err(|error| self.lost(error))
     }
 
@@ -361,7 +386,7 @@ impl Client {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

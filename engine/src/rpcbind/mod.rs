@@ -33,7 +33,7 @@ mod errors;
 mod portmapper;
 pub mod record;
 mod registration;
-mod stream;
+pub mod stream;
 pub mod wire;
 
 pub use address::{

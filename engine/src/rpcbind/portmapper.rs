@@ -36,7 +36,7 @@ const PROTOCOL_TCP: u32 = 6;
 pub fn serve_portmapper(engine: &Engine, address: &str) -> Result<(), EngineError> {
     for version in [VERSION_2, VERSION_3, VERSION_4] {
         let directory = engine.directory();
-        engine.serve(PROGRAM, version, move |_core| Portmapper { directory: directory.clone() });
+        engine.serve(PROGRAM, version, move |_core| Portmapper { directory: directory.clone() })?;
     }
     engine.listen(address)
 }
@@ -181,7 +181,6 @@ fn config(driver: Driver) -> Result<Config, crate::config::ConfigError> {
     raw.poll.mode = IdlePolicy::Adaptive;
     raw.mem.lock = Want::Off;
     raw.mem.hugepages = Want::Off;
-    raw.mem.prefault = false;
     raw.rpc.timeout_ms = TIMEOUT.as_millis() as u64;
     raw.validate()
 }

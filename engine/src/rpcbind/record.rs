@@ -3,7 +3,7 @@
 //! Pure but for the reader that is given. Called by the rpcbind client, and by programs that serve or
 //! call by TCP.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 
 /// The longest message taken from a daemon, in bytes: ten thousand registrations or so.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -86,7 +86,20 @@ pub fn mark(message: &[u8]) -> Result<Vec<u8>, RecordError> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+/// Sends a call, and reads one message of at most `bytes_max` bytes. Blocks as `stream` does.
+///
+/// # Errors
+/// As [`mark`] and [`read`].
+pub fn exchange(
+    stream: &mut (impl Read + Write),
+    call: &[u8],
+    bytes_max: usize,
+) -> Result<Vec<u8>, RecordError> {
+    stream.write_all(&mark(call)?)?;
+    read_within(stream, bytes_max)
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -5,6 +5,7 @@ use super::address::{Endpoint, Netid};
 use super::client::{Client, Daemon};
 use super::errors::RpcbindError;
 use super::wire::Entry;
+use crate::sys::journal::event;
 use spinrpc_proto::ids::{Program, Version};
 
 /// A program, version and netid registered with a daemon. Dropping it takes the registration back,
@@ -76,7 +77,7 @@ impl Drop for Registration {
         if !self.ended
             && let Err(error) = self.take_back()
         {
-            tracing::warn!(%error, "a registration with rpcbind was left behind");
+            event!(WARN, %error, "a registration with rpcbind was left behind");
         }
     }
 }

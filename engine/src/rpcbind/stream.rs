@@ -1,92 +1,100 @@
-//! A connection to a daemon, by Unix socket or TCP, on which everything ends by a deadline.
+//! A byte stream to one peer whose connect, reads and writes share one limit.
 //!
-//! The deadline is one for all that is read and written until the next is set: a daemon that
-//! answers byte by byte gains no time. Called by the rpcbind client.
+//! The limit holds for all of an exchange: a peer that sends byte by byte gains no time. Called by the
+//! rpcbind client, and by programs that serve or call ONC RPC over TCP; [`record`](super::record) has
+//! the messages on it.
 
+use rustix::io::Errno;
+use rustix::net::addr::SocketAddrArg;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
-    send, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, recv, send,
+    socket_with,
 };
-use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Address of a daemon.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    Unix(PathBuf),
-    Tcp(SocketAddr),
+/// Longest time until an exchange ends that nothing waits for any more.
+const CHECK: Duration = Duration::from_millis(100);
+
+/// Limits of an exchange: its time, and whether something still waits for it.
+#[derive(Clone, Copy)]
+pub struct Limits<'a> {
+    end: Instant,
+    is_awaited: Option<&'a dyn Fn() -> bool>,
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => path.display().fmt(f),
-            Self::Tcp(address) => address.fmt(f),
+impl<'a> Limits<'a> {
+    /// Ends after `time`.
+    #[must_use]
+    pub fn within(time: Duration) -> Self {
+        Self::until(Instant::now() + time)
+    }
+
+    pub(super) fn until(end: Instant) -> Self {
+        Self { end, is_awaited: None }
+    }
+
+    /// Also ends, within 100 ms, when `is_awaited` returns `false`.
+    #[must_use]
+    pub fn while_awaited(self, is_awaited: &'a dyn Fn() -> bool) -> Self {
+        Self { is_awaited: Some(is_awaited), ..self }
+    }
+
+    /// Gives the next system call on a socket the time until the next check.
+    fn arm(&self, socket: BorrowedFd<'_>, which: Timeout) -> io::Result<()> {
+        if self.is_awaited.is_some_and(|is_awaited| !is_awaited()) {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "given up"));
         }
-    }
-}
-
-/// A connected socket.
-#[derive(Debug)]
-pub(super) struct Stream {
-    socket: OwnedFd,
-    deadline: Instant,
-}
-
-impl Stream {
-    /// Connects until `deadline`, which also holds for the first reads and writes.
-    pub(super) fn connect(place: &Place, deadline: Instant) -> io::Result<Self> {
-        let family = match place {
-            Place::Unix(_) => AddressFamily::UNIX,
-            Place::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
-            Place::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
-        };
-        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let stream = Self { socket, deadline };
-        // Linux bounds a connect by the timeout for sending, also where the backlog of a Unix
-        // socket is full.
-        stream.arm(Timeout::Send)?;
-        let connected = match place {
-            Place::Unix(path) => connect(&stream.socket, &SocketAddrUnix::new(path)?),
-            Place::Tcp(address) => connect(&stream.socket, address),
-        };
-        connected.map_err(timed_out)?;
-        Ok(stream)
-    }
-
-    /// Sets the deadline of later reads and writes.
-    pub(super) fn set_deadline(&mut self, deadline: Instant) {
-        self.deadline = deadline;
-    }
-
-    /// Gives the next system call the time that is left.
-    fn arm(&self, which: Timeout) -> io::Result<()> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
+        let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
+        let time = if self.is_awaited.is_some() { left.min(CHECK) } else { left };
         // Zero would mean forever: less than the kernel's resolution is rounded up.
-        Ok(set_socket_timeout(&self.socket, which, Some(left.max(Duration::from_millis(1))))?)
+        Ok(set_socket_timeout(socket, which, Some(time.max(Duration::from_millis(1))))?)
     }
 }
 
-impl Read for Stream {
+/// A connected socket, for one exchange within its limits.
+pub struct Stream<'a> {
+    socket: BorrowedFd<'a>,
+    limits: Limits<'a>,
+}
+
+impl<'a> Stream<'a> {
+    /// For a socket whose system calls block.
+    pub fn new(socket: &'a impl AsFd, limits: Limits<'a>) -> Self {
+        Self { socket: socket.as_fd(), limits }
+    }
+}
+
+impl Read for Stream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.arm(Timeout::Recv)?;
-        let received = recv(&self.socket, buffer, RecvFlags::empty());
-        received.map(|(_, length)| length).map_err(timed_out)
+        loop {
+            self.limits.arm(self.socket, Timeout::Recv)?;
+            match recv(self.socket, &mut *buffer, RecvFlags::empty()) {
+                Ok((_, length)) => return Ok(length),
+                Err(Errno::AGAIN) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 }
 
-impl Write for Stream {
+impl Write for Stream<'_> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.arm(Timeout::Send)?;
-        send(&self.socket, buffer, SendFlags::NOSIGNAL).map_err(timed_out)
+        loop {
+            self.limits.arm(self.socket, Timeout::Send)?;
+            match send(self.socket, buffer, SendFlags::NOSIGNAL) {
+                Ok(length) => return Ok(length),
+                Err(Errno::AGAIN) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -94,10 +102,41 @@ impl Write for Stream {
     }
 }
 
-/// Turns the kernel's error for an expired socket timeout into one kind.
-fn timed_out(error: rustix::io::Errno) -> io::Error {
-    match error {
-        rustix::io::Errno::AGAIN | rustix::io::Errno::INPROGRESS => io::ErrorKind::TimedOut.into(),
-        other => other.into(),
+/// Connects to a TCP address within the limits, from this local port if one is given. Blocks.
+///
+/// # Errors
+/// Those of bind(2) and connect(2); `TimedOut`, and `ConnectionAborted` if nothing waits for it.
+pub fn connect(place: SocketAddr, from: Option<u16>, limits: Limits<'_>) -> io::Result<OwnedFd> {
+    let (family, any): (_, IpAddr) = match place {
+        SocketAddr::V4(_) => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
+        SocketAddr::V6(_) => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
+    };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    if let Some(port) = from {
+        bind(&socket, &SocketAddr::new(any, port))?;
+    }
+    connected(socket, &place, limits)
+}
+
+/// Connects to a Unix socket within the limits. Blocks.
+pub(super) fn connect_unix(path: &Path, limits: Limits<'_>) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    connected(socket, &SocketAddrUnix::new(path)?, limits)
+}
+
+/// Linux bounds a connect by the timeout for sending, also where the backlog of a Unix socket is full,
+/// and a repeated one waits for the first.
+fn connected(
+    socket: OwnedFd,
+    place: &impl SocketAddrArg,
+    limits: Limits<'_>,
+) -> io::Result<OwnedFd> {
+    loop {
+        limits.arm(socket.as_fd(), Timeout::Send)?;
+        match rustix::net::connect(&socket, place) {
+            Ok(()) => return Ok(socket),
+            Err(Errno::INPROGRESS | Errno::ALREADY | Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }

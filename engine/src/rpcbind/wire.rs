@@ -250,7 +250,7 @@ pub fn parse_answer(message: &[u8], xid: Xid) -> Result<Answer<'_>, AnswerError>
     })
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

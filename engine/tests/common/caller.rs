@@ -69,12 +69,9 @@ pub(crate) fn one_opaque(mut reply: Reply<'_>) -> Result<Vec<u8>, DecodeError> {
     results.finish().map(|()| bytes)
 }
 
-/// Configuration for the second CPU, if there is one.
+/// Configuration of a client.
 pub(crate) fn client_config() -> RawConfig {
-    small_with(|raw| {
-        raw.cores.skip = 1;
-        raw.mem.arena_mib = 32;
-    })
+    small_with(|raw| raw.mem.arena_mib = 32)
 }
 
 impl<T: 'static> Caller<T> {
@@ -105,7 +102,7 @@ impl<T: 'static> Caller<T> {
         token: u64,
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<CallId, Backpressure> {
-        self.client.call(procedure, Token(token), &mut CallSpec::new(), encode)
+        self.client.call(procedure, Token(token), &mut CallSpec::short(), encode)
     }
 
     /// Runs the core until `done` accepts the events, or fails.

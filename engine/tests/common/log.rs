@@ -1,7 +1,9 @@
 //! Log lines of a thread.
 
 use spinrpc::sync::lock;
+use spinrpc::sys::journal;
 use std::fmt::Debug;
+use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -36,6 +38,36 @@ impl Visit for Line {
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<Line>>>);
 
+/// Writes 4 KiB to standard error for each line.
+struct Printer;
+
+/// Has this process log to standard error, with long lines.
+pub(crate) fn print_long_lines() {
+    tracing::subscriber::set_global_default(Printer).unwrap();
+}
+
+impl Subscriber for Printer {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        let _ = std::io::stderr().write_all(&[b'.'; 4096]);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
 impl Subscriber for Lines {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
@@ -64,10 +96,11 @@ impl Subscriber for Lines {
 /// another test, which has none, would answer no for all.
 static SECOND: OnceLock<Dispatch> = OnceLock::new();
 
-/// The lines that this thread logs while `run` runs.
+/// The lines that this thread reports while `run` runs.
 pub(crate) fn logged(run: impl FnOnce()) -> Vec<Line> {
     SECOND.get_or_init(|| Dispatch::new(Lines::default()));
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), run);
+    journal::flush(super::LIMIT);
     std::mem::take(&mut lock(&lines.0))
 }

@@ -10,9 +10,7 @@ pub(crate) mod raw;
 pub(crate) mod two_way;
 
 use program::{Shared, TestProgram};
-use spinrpc::config::{
-    BulkView, CoreList, Driver, Host, IdlePolicy, NumaPolicy, OnPanic, RawConfig, Versions, Want,
-};
+use spinrpc::config::{CoreList, Driver, Host, IdlePolicy, OnPanic, RawConfig, Versions, Want};
 use spinrpc::{Config, Engine, Program, Running, StatsSnapshot, TransportVersion, Version};
 use std::io::Write;
 use std::sync::Arc;
@@ -78,11 +76,9 @@ pub(crate) fn small() -> RawConfig {
     raw.rpc.on_panic = OnPanic::End;
     raw.poll.mode = IdlePolicy::Adaptive;
     raw.poll.spin_us = 20;
-    raw.poll.yield_us = 50;
     raw.mem.arena_mib = 8;
     raw.mem.lock = Want::Off;
     raw.mem.hugepages = Want::Off;
-    raw.mem.prefault = false;
     if device().is_some() {
         by_device(&mut raw);
     }
@@ -92,19 +88,8 @@ pub(crate) fn small() -> RawConfig {
 /// Settings for devices on a busy host: seconds, before a late peer is given up.
 fn by_device(raw: &mut RawConfig) {
     raw.fabric.driver = Driver::Verbs;
-    raw.verbs.arena_mib = 16;
-    raw.verbs.ack_timeout = 20;
+    raw.verbs.ack_timeout = Some(20);
     raw.verbs.connect_timeout_ms = 20_000;
-}
-
-/// Sets the application's view of bulk data, for any driver.
-pub(crate) fn set_bulk_view(raw: &mut RawConfig, view: BulkView) {
-    (raw.shm.bulk, raw.verbs.bulk) = (view, view);
-}
-
-/// Memory of a connection for bulk data, in MiB, for any driver.
-pub(crate) fn set_bulk_memory(raw: &mut RawConfig, mib: u64) {
-    (raw.shm.arena_mib, raw.verbs.arena_mib) = (mib, mib);
 }
 
 /// [`small`], changed.
@@ -123,7 +108,7 @@ pub(crate) fn valid(raw: RawConfig) -> Config {
 pub(crate) fn simulated() -> Config {
     let raw = small_with(|raw| {
         raw.cores.list = CoreList::Cpus(vec![0]);
-        raw.mem.numa = NumaPolicy::Off;
+        raw.fixed.is_near_cpu = false;
     });
     raw.validate_for(&Host { allowed: vec![0], ..Host::default() }).unwrap()
 }
@@ -132,9 +117,11 @@ pub(crate) fn simulated() -> Config {
 pub(crate) fn serve(engine: &Engine) -> Arc<Shared> {
     let shared = Arc::new(Shared::default());
     let of_program = Arc::clone(&shared);
-    engine.serve(PROGRAM, VERSION, move |context| {
-        TestProgram::new(context.clone(), Arc::clone(&of_program))
-    });
+    engine
+        .serve(PROGRAM, VERSION, move |context| {
+            TestProgram::new(context.clone(), Arc::clone(&of_program))
+        })
+        .unwrap();
     shared
 }
 

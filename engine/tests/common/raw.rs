@@ -2,9 +2,9 @@
 
 use super::{LIMIT, pause};
 use spinrpc::DownCause;
-use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmEndpoint, ShmFabric};
+use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmFabric};
 use spinrpc::fabric::{
-    Acceptor, Access, CompletionKind, Completions, ConnectRequest, Connector, Fabric,
+    Acceptor, Access, CompletionKind, Completions, ConnectRequest, Connector, Endpoint, Fabric,
     ListenRequest, QpId, RemoteSlice, SendWr, WrId,
 };
 use spinrpc::mem::{Buf, BufPool, Bulk, Region};
@@ -61,7 +61,7 @@ impl RawPeer {
         Self::adopt(fabric, endpoint)
     }
 
-    fn adopt(mut fabric: ShmFabric, endpoint: ShmEndpoint) -> Self {
+    fn adopt(mut fabric: ShmFabric, endpoint: Endpoint) -> Self {
         let qp = fabric.adopt(endpoint).unwrap();
         let mut peer = Self {
             fabric,
@@ -181,7 +181,7 @@ impl RawPeer {
     fn expose_bulk(&mut self, bytes: &[u8], access: Access) -> (RemoteSlice, Bulk) {
         let mut bulk: Bulk = self.fabric.bulk(self.qp, bytes.len()).unwrap();
         bulk.copy_from(0, bytes);
-        let slice = self.fabric.expose(self.qp, bulk.lease(0..bytes.len()), access).unwrap();
+        let slice = self.fabric.expose(self.qp, bulk.lease(0..bytes.len()), access, None).unwrap();
         (slice, bulk)
     }
 
@@ -262,18 +262,18 @@ pub(crate) fn bytes_of(words: &[u32]) -> Vec<u8> {
 /// Accepts connections of engines.
 pub(crate) struct RawListener {
     connector: ShmConnector,
-    accepted: Receiver<ShmEndpoint>,
+    accepted: Receiver<Endpoint>,
     _listening: Box<dyn Send>,
 }
 
-struct Hand(Sender<ShmEndpoint>);
+struct Hand(Sender<Endpoint>);
 
-impl Acceptor<ShmEndpoint> for Hand {
+impl Acceptor for Hand {
     fn pick_core(&mut self, _full: &[usize]) -> Option<usize> {
         Some(0)
     }
 
-    fn accepted(&mut self, _: usize, endpoint: ShmEndpoint) {
+    fn accepted(&mut self, _: usize, endpoint: Endpoint) {
         // The send fails if the test has ended.
         drop(self.0.send(endpoint));
     }

@@ -111,7 +111,7 @@ impl<T: 'static> Pair<T> {
     #[track_caller]
     pub(crate) fn open_window(&mut self) {
         let client = &self.far.client;
-        client.call(super::program::NULL, Token(0), &mut CallSpec::new(), |_| {}).unwrap();
+        client.call(super::program::NULL, Token(0), &mut CallSpec::short(), |_| {}).unwrap();
         self.until("the first reply in reverse", |pair| pair.far.reply_count() == 1);
         self.far.take();
     }

@@ -31,7 +31,7 @@ impl Opening {
 
     fn with(change: impl FnOnce(&mut RawConfig)) -> Self {
         let mut raw = client_config();
-        raw.rpc.ccp = ConfigRole::Ask;
+        (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Ask, Some(Protection::Sys));
         change(&mut raw);
         let address = unique_address();
         let listener = RawListener::at(&address);
@@ -64,7 +64,7 @@ impl Opening {
             self.core.poll_once();
             assert_eq!(self.peer.poll(), None);
         }
-        let refused = self.client.call(NULL, Token(0), &mut CallSpec::new(), |_| {});
+        let refused = self.client.call(NULL, Token(0), &mut CallSpec::short(), |_| {});
         assert_eq!(refused, Err(Backpressure::Connecting));
         assert!(self.heard.borrow().events.is_empty());
     }
@@ -104,7 +104,7 @@ impl Opening {
     #[track_caller]
     fn echo(&mut self, bytes: usize) -> (u32, u32) {
         let data = vec![1; bytes];
-        let started = self.client.call(ECHO, Token(0), &mut CallSpec::new(), |a| a.opaque(&data));
+        let started = self.client.call(ECHO, Token(0), &mut CallSpec::short(), |a| a.opaque(&data));
         started.unwrap();
         let words = self.hear();
         (words[3], words[4])
@@ -140,9 +140,16 @@ fn the_request_goes_first_and_nothing_follows_before_its_reply() {
 
 #[test]
 fn a_client_of_a_server_without_flavor_asks_as_nobody() {
-    let mut opening = Opening::with(|raw| raw.rpc.ccp_auth = Protection::None);
+    let mut opening = Opening::with(|raw| raw.rpc.ccp_auth = Some(Protection::None));
     let words = opening.hear();
     assert_eq!(words[13..], [0, 0, 0, 0, 4096, 4096, 16]);
+}
+
+/// R5666-70: what protects nothing is not asked with, unless it is chosen.
+#[test]
+fn a_client_without_a_choice_and_without_a_context_asks_nothing() {
+    let mut opening = Opening::with(|raw| raw.rpc.ccp_auth = None);
+    assert!(!opening.open().is_configured());
 }
 
 /// The credits of the reply are the first that the client knows of.
@@ -159,7 +166,7 @@ fn the_reply_brings_the_real_count() {
     opening.peer.send_words(&reply);
     let client = opening.client.clone();
     run_core(&mut opening.core, "the connection up", || client.is_up());
-    let null = || client.call(NULL, Token(0), &mut CallSpec::new(), |_| {});
+    let null = || client.call(NULL, Token(0), &mut CallSpec::short(), |_| {});
     assert!([null(), null(), null()].iter().all(Result::is_ok));
     assert_eq!(null(), Err(Backpressure::NoCredit));
 }
@@ -178,13 +185,49 @@ fn receive_a_smaller_size_expect_longer_calls_as_long_messages() {
 }
 
 #[test]
-fn receive_sizes_of_4_gib_or_of_nothing_expect_the_configured_ones_or_the_base_level() {
-    for (said, sizes, reads) in [(u32::MAX, (4096, 4096), true), (0, (1024, 4096), false)] {
-        let negotiated = Opening::new().open_with([said, said, said]);
-        assert_eq!((negotiated.send_bytes_max(), negotiated.recv_bytes_max()), sizes);
-        assert_eq!(negotiated.takes_read_chunks(), reads);
-        assert_eq!(negotiated.msgp_align_bytes(), None);
+fn receive_sizes_of_4_gib_expect_the_configured_ones() {
+    let negotiated = Opening::new().open_with([u32::MAX; 3]);
+    assert_eq!((negotiated.send_bytes_max(), negotiated.recv_bytes_max()), (4096, 4096));
+    assert!(negotiated.takes_read_chunks() && negotiated.msgp_align_bytes().is_none());
+}
+
+/// R5666-55: "The client MUST NOT send an inline call message larger than what the server will accept",
+/// also where that is below the base level of section 6.1; D5666-18: "It does not limit the size of long RPC
+/// messages".
+#[test]
+fn receive_a_size_below_1_kb_expect_longer_calls_as_long_messages() {
+    // The RPC header of a call without credential is 40 bytes long, a transport header without lists 28.
+    for (said, inline) in [(1000, 900), (200, 128), (68, 0)] {
+        let mut opening = Opening::new();
+        assert_eq!(opening.open_with([said, 0, 16]).send_bytes_max(), said as usize);
+        if inline > 0 {
+            assert_eq!(opening.echo(inline), (MSG, 0), "{said}");
+        }
+        assert_eq!(opening.echo(said as usize - 68), (1, 1), "RDMA_NOMSG with a Read list, {said}");
     }
+    for said in [0, 67] {
+        let mut opening = Opening::new();
+        let xid = opening.hear_request();
+        opening.peer.send_words(&accepted(xid, &[SUCCESS, said, 0, 16]));
+        let first = opening.hear();
+        assert_eq!((first[3], first[4], first[5]), (1, 1, 0), "the first call at position zero");
+        opening.peer.send_words(&accepted(first[0], &[SUCCESS]));
+        let client = opening.client.clone();
+        run_core(&mut opening.core, "the connection up", || client.is_up());
+        assert_eq!(opening.echo(4), (1, 1), "{said}");
+    }
+}
+
+/// A server that takes neither an inline call nor a long one: the application hears that no call can start.
+#[test]
+fn receive_sizes_of_nothing_expect_the_connection_to_fail() {
+    let mut opening = Opening::new();
+    let xid = opening.hear_request();
+    opening.peer.send_words(&accepted(xid, &[SUCCESS, 0, 0, 0]));
+    let heard = opening.heard.clone();
+    run_core(&mut opening.core, "the failure", || !heard.borrow().events.is_empty());
+    let Heard { events, .. } = &*heard.borrow();
+    assert!(matches!(&events[..], [ConnectionEvent::ConnectFailed { .. }]), "{events:?}");
 }
 
 /// R5666-48: OPTIONAL. A server that refuses or does not make sense configures nothing.
@@ -245,7 +288,7 @@ fn expect_another_connection(mut opening: Opening, how_it_ends: DownCause) {
 /// R5666-52: without a reply, nothing more may be sent on the connection.
 #[test]
 fn receive_no_answer_expect_another_connection_that_does_not_ask() {
-    let mut opening = Opening::with(|raw| raw.rpc.timeout_ms = 50);
+    let mut opening = Opening::new();
     opening.hear_request();
     expect_another_connection(opening, DownCause::Remote);
 }
@@ -294,10 +337,10 @@ fn receive_maxrdmaread_of_zero_expect_calls_refused_that_need_a_read_chunk() {
 #[track_caller]
 fn expect_no_read_chunks(mut opening: Opening) {
     let long = vec![1; 5000];
-    let refused = opening.client.call(ECHO, Token(0), &mut CallSpec::new(), |a| a.opaque(&long));
+    let refused = opening.client.call(ECHO, Token(0), &mut CallSpec::short(), |a| a.opaque(&long));
     assert_eq!(refused, Err(Backpressure::NoRdmaRead { needed_bytes: 28 + 40 + 4 + 5000 }));
 
-    let mut spec = CallSpec::new().argument(opening.client.bulk(8000).unwrap());
+    let mut spec = CallSpec::short().argument(opening.client.bulk(8000).unwrap());
     let refused = opening.client.call(ECHO, Token(0), &mut spec, |args| args.bulk());
     assert_eq!(refused, Err(Backpressure::NoRdmaRead { needed_bytes: 28 + 40 + 4 + 8000 }));
     for _ in 0..TURNS {
@@ -306,7 +349,7 @@ fn expect_no_read_chunks(mut opening: Opening) {
     }
 
     // Data that fit go inline, results by RDMA Write as ever.
-    let mut spec = CallSpec::new()
+    let mut spec = CallSpec::short()
         .argument(opening.client.bulk(3000).unwrap())
         .result_into(opening.client.bulk(20_000).unwrap());
     opening.client.call(ECHO, Token(0), &mut spec, |args| args.bulk()).unwrap();

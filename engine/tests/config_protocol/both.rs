@@ -11,8 +11,13 @@ fn pair(
     server: impl FnOnce(&mut RawConfig),
     client: impl FnOnce(&mut RawConfig),
 ) -> (Server, Caller<super::common::caller::MixAnswer>) {
-    let server = Server::with(small_with(server));
+    let stated = |raw: &mut RawConfig| raw.rpc.ccp_auth = Some(Protection::Sys);
+    let server = Server::with(small_with(|raw| {
+        stated(raw);
+        server(raw);
+    }));
     let mut raw = client_config();
+    stated(&mut raw);
     client(&mut raw);
     let caller = Caller::connect_with(raw, &server.address, MixCall::read);
     (server, caller)
@@ -86,7 +91,7 @@ fn under_the_drafts_a_connection_is_configured_unless_it_is_switched_off() {
 fn a_client_with_a_weaker_flavor_goes_on_unconfigured() {
     let (_server, mut caller) = pair(
         |raw| raw.rpc.ccp = ConfigRole::Serve,
-        |raw| (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Ask, Protection::None),
+        |raw| (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Ask, Some(Protection::None)),
     );
     assert!(!up(&caller).is_configured());
     expect_traffic(&mut caller);

@@ -10,11 +10,12 @@ use super::*;
 use spinrpc::Engine;
 use spinrpc::config::{ConfigRole, Protection, RawConfig};
 use spinrpc::fabric::{Access, RemoteSlice};
+use spinrpc_proto::profile::Profile;
 use std::sync::atomic::Ordering;
 
 fn serving_with(change: impl FnOnce(&mut RawConfig)) -> Server {
     Server::with(small_with(|raw| {
-        raw.rpc.ccp = ConfigRole::Serve;
+        (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Serve, Some(Protection::Sys));
         change(raw);
     }))
 }
@@ -138,7 +139,7 @@ fn receive_a_request_expect_the_servers_limits_and_the_whole_grant() {
         raw.rpc.credits = 48;
     });
     let mut asker = Asker::of(&server);
-    for asked in [[1024, 1024, 1], [0, 0, 0], [u32::MAX; 3]] {
+    for asked in [[1024, 1024, 1], [0, 64, 0], [u32::MAX; 3]] {
         let target = [CONFIG_RDMA_PROG, VERS1, CONF_RDMA];
         let xid = asker.send(&NO_LISTS, target, SOMEBODY, &asked);
         let words = asker.peer.hear().words();
@@ -185,9 +186,27 @@ fn receive_a_weaker_flavor_expect_auth_tooweak_and_nothing_configured() {
     assert!(!asker.echoes_inline(3000));
 }
 
+/// AUTH_SYS is what any peer may state: by itself, it protects nothing. The drafts ask for no protection.
+#[test]
+fn without_a_choice_the_protocol_is_protected_where_the_document_asks_for_it() {
+    for (protocol, why) in [
+        (Profile::Rfc8166, Some(AUTH_TOOWEAK)),
+        (Profile::Rfc5666, Some(AUTH_TOOWEAK)),
+        (Profile::Draft03, None),
+        (Profile::Draft00, None),
+    ] {
+        let server = serving_with(|raw| (raw.rpc.protocol, raw.rpc.ccp_auth) = (protocol, None));
+        let answer = Asker::of(&server).ask(CONF_RDMA, SOMEBODY, &[4096, 4096, 16]);
+        match why {
+            Some(why) => assert_eq!(answer, [1, 1, why], "{protocol:?}"),
+            None => assert_eq!(answer[..4], [0, 0, 0, SUCCESS], "{protocol:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_server_that_demands_no_flavor_takes_auth_none() {
-    let server = serving_with(|raw| raw.rpc.ccp_auth = Protection::None);
+    let server = serving_with(|raw| raw.rpc.ccp_auth = Some(Protection::None));
     let answer = Asker::of(&server).ask(CONF_RDMA, NOBODY, &[4096, 4096, 16]);
     assert_eq!(answer[..4], [0, 0, 0, SUCCESS]);
 }
@@ -202,11 +221,35 @@ fn receive_another_request_expect_its_size_from_the_next_reply_on() {
     assert!(asker.echoes_inline(1500) && !asker.echoes_inline(2048));
     asker.configure([4096, 1024, 16]);
     assert!(!asker.echoes_inline(1500) && asker.echoes_inline(900));
-    asker.configure([4096, 0, 16]);
-    assert!(asker.echoes_inline(900), "never below the base level of 1 KB");
+    asker.configure([4096, 200, 16]);
+    assert!(!asker.echoes_inline(900) && asker.echoes_inline(144), "28 + 24 + 4 + 144 bytes");
+    assert!(!asker.echoes_inline(148));
     for large in [4096, u32::MAX] {
         asker.configure([large, large, large]);
         assert!(asker.echoes_inline(1500) && !asker.echoes_inline(2048));
+    }
+}
+
+/// maxreply_sendsize holds for every inline RPC message: answers without results as well, and that of the protocol
+/// itself.
+#[test]
+fn receive_a_size_that_no_answer_keeps_to_expect_err_chunk_instead() {
+    let server = serving();
+    let mut asker = Asker::of(&server);
+    let program = [PROGRAM.0, VERSION.0, ECHO.0];
+    // A header of 28 bytes, and 24 of an RPC error, or 24 and 12 of limits.
+    for (said, configured, refused) in
+        [(64, true, true), (52, false, true), (51, false, false), (0, false, false)]
+    {
+        let target = [CONFIG_RDMA_PROG, VERS1, CONF_RDMA];
+        asker.send(&NO_LISTS, target, SOMEBODY, &[4096, said, 16]);
+        assert_eq!(asker.comes_inline(), configured, "the protocol's own reply, {said}");
+        asker.send(&NO_LISTS, [program[0], program[1], 9999], NOBODY, &[]);
+        let answer = body(&asker.peer.hear());
+        match refused {
+            true => assert!(matches!(answer, Body::Rpc(words) if words[5] == PROC_UNAVAIL)),
+            false => assert_eq!(answer, Body::Error(ERR_CHUNK), "{said}"),
+        }
     }
 }
 
@@ -245,9 +288,11 @@ fn an_application_may_serve_the_number_itself() {
     let raw = small_with(|raw| raw.rpc.ccp = ConfigRole::Serve);
     let engine = Engine::new(valid(raw)).unwrap();
     let (program, version) = (spinrpc::Program(CONFIG_RDMA_PROG), spinrpc::Version(VERS1));
-    engine.serve(program, version, |_| {
-        |call: spinrpc::Call<'_>| call.reply(|results| results.u32(99))
-    });
+    engine
+        .serve(program, version, |_| {
+            |call: spinrpc::Call<'_>| call.reply(|results| results.u32(99))
+        })
+        .unwrap();
     let address = unique_address();
     engine.listen(&address).unwrap();
     let running = engine.start().unwrap();
@@ -261,7 +306,10 @@ fn an_application_may_serve_the_number_itself() {
 /// one call is active and another call waits for its turn. Neither is left hanging.
 #[test]
 fn receive_zero_while_chunks_are_fetched_expect_err_chunk_for_what_is_left() {
-    let engine = Engine::new(valid(small_with(|raw| raw.rpc.ccp = ConfigRole::Serve))).unwrap();
+    let serve_it = |raw: &mut RawConfig| {
+        (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Serve, Some(Protection::Sys));
+    };
+    let engine = Engine::new(valid(small_with(serve_it))).unwrap();
     let shared = serve(&engine);
     let address = unique_address();
     engine.listen(&address).unwrap();

@@ -11,13 +11,14 @@ use spinrpc::{AuthSys, ConnectOptions, ConnectionEvent, Engine};
 const ENCTYPE: Enctype = Enctype::Aes256Sha1;
 
 fn server(demanded: Protection) -> Server {
-    let raw = small_with(|raw| (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Serve, demanded));
+    let raw =
+        small_with(|raw| (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Serve, Some(demanded)));
     Server::start_as(raw, Some(GssAcceptor::new(keys(ENCTYPE, "server"))))
 }
 
 fn asking(protection: Protection) -> RawConfig {
     let mut raw = client_config();
-    (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Ask, protection);
+    (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Ask, Some(protection));
     raw
 }
 

@@ -25,7 +25,7 @@ const FORGOTTEN: CallError = CallError::Rejected(RejectStatus::AuthError(AuthSta
 fn a_context_that_no_call_has_used_ends_first() {
     for (unused_ms, ends) in [(1, true), (86_400_000, false)] {
         let mut raw = small();
-        raw.gss.unused_ms = unused_ms;
+        raw.fixed.gss_unused_ms = unused_ms;
         let server = Server::start_as(raw, Some(GssAcceptor::new(keys(ENCTYPE, "server"))));
         for service in SERVICES {
             let mut caller = connect(&server, &options(keys(ENCTYPE, "alice"), service));
@@ -141,7 +141,7 @@ fn a_context_that_is_replaced_before_its_end_is_destroyed() {
     let engine = server.engine.clone();
     let mut denied = 0;
     while engine.gss_stats().contexts_destroyed < 2 {
-        let mut spec = CallSpec::new();
+        let mut spec = CallSpec::short();
         match caller.client.call(ECHO, Token(1), &mut spec, |args| args.opaque(b"data")) {
             Ok(_) => denied += u32::from(caller.reply().is_err()),
             Err(Backpressure::Connecting) => {
@@ -236,7 +236,7 @@ fn a_call_that_waits_for_a_context_can_be_cancelled() {
         let _other = connect(&server, &options(keys(ENCTYPE, "bob"), service));
         let (client, engine, before) =
             (caller.client.clone(), caller.engine.clone(), server.calls());
-        let mut spec = CallSpec::new();
+        let mut spec = CallSpec::short();
         let id = client.call(ECHO, Token(1), &mut spec, |args| args.opaque(b"data")).unwrap();
         run_core(&mut caller.core, "a denial", || engine.gss_stats().calls_denied == 1);
         assert_eq!(client.cancel(id), Ok(()), "{service:?}");
@@ -260,7 +260,7 @@ fn a_call_that_was_denied_and_sent_again_can_be_cancelled() {
         let mut caller = connect(&server, &options(keys(ENCTYPE, "alice"), service));
         let _other = connect(&server, &options(keys(ENCTYPE, "bob"), service));
         let (client, seen) = (caller.client.clone(), Arc::clone(&server.seen));
-        let mut spec = CallSpec::new();
+        let mut spec = CallSpec::short();
         let id = client.call(LATER, Token(1), &mut spec, |args| args.opaque(b"data")).unwrap();
         run_core(&mut caller.core, "the call", || !lock(&seen.deferred).is_empty());
         assert_eq!(caller.engine.gss_stats().calls_denied, 1);

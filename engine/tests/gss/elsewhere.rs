@@ -201,7 +201,7 @@ impl Denying {
 }
 
 fn start(client: &Caller<Vec<u8>>) {
-    client.client.call(WHO, Token(1), &mut CallSpec::new(), |args| args.opaque(b"")).unwrap();
+    client.client.call(WHO, Token(1), &mut CallSpec::short(), |args| args.opaque(b"")).unwrap();
 }
 
 /// Waits until the client is up, and gives the server the newest context.

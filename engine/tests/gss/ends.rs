@@ -19,11 +19,11 @@ const EVERY: usize = if cfg!(sanitized) { 15 } else { 5 };
 fn end_in_any_turn(service: GssService, end: impl Fn(&Turned, usize, spinrpc::CallId)) {
     let data = pattern(3, LONG);
     let mut all = Turned::start_as(|raw| {
-        raw.gss.step_bytes = STEP as u64;
+        raw.fixed.gss_step_bytes = STEP as u64;
         raw.mem.arena_mib = ARENA_MIB;
     });
     let config = valid(small_with(|raw| {
-        raw.gss.step_bytes = STEP as u64;
+        raw.fixed.gss_step_bytes = STEP as u64;
         raw.mem.arena_mib = ARENA_MIB;
     }));
     let engine = Engine::new(config).unwrap();

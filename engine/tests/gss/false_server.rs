@@ -130,7 +130,7 @@ impl Flaw {
     }
 }
 
-/// More than is opened in one turn (`gss.step_bytes`).
+/// More than is opened in one turn (`Config::gss_step_bytes`).
 const LONG: usize = 40_000;
 /// More than is sealed in one turn with the encryption type whose tokens are longest.
 const LONGER_THAN_A_STEP: usize = 100_000;

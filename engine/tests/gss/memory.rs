@@ -3,14 +3,18 @@
 
 use crate::common::caller::{Caller, run_core};
 use crate::common::small_with;
+use crate::dialects::padded_message;
 use crate::hostile::{Answer, FalseServer, Foe, HEADER_BYTES, MSG, opaque, seal, transport};
 use crate::{DATA, ECHO, FREE, HOLD, LATER, RELEASE, Server, WHO, keys};
+use spinrpc::config::ConfigRole;
 use spinrpc::fabric::{Access, RemoteSlice};
 use spinrpc::gss::{Enctype, GssAcceptor, GssService};
 use spinrpc::sync::lock;
 use spinrpc::{AcceptStatus, AuthFlavor, AuthStat, CallError, CallSpec, OpaqueAuth};
 use spinrpc::{RejectStatus, Token};
-use spinrpc_proto::rpc::{ReplyBody, ReplyHeader};
+use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::profile::Profile;
+use spinrpc_proto::rpc::{CallHeader, ReplyBody, ReplyHeader};
 
 const MIB: usize = 1 << 20;
 const NOMSG: u32 = 1;
@@ -127,32 +131,52 @@ fn a_call_for_whose_body_there_is_no_memory_has_its_answer_with_the_verifier() {
 }
 
 /// A call whose data are to be fetched from `slice`, which stand behind its RPC message.
-fn with_data(foe: &mut Foe, number: u32, slice: &RemoteSlice) -> Vec<u8> {
+fn with_data(foe: &mut Foe, number: u32, slice: &RemoteSlice, alignment: Alignment) -> Vec<u8> {
     let length = slice.length.to_be_bytes();
     let message = foe.message((number, GssService::None), DATA, &length);
     let position = (message.len() - HEADER_BYTES) as u32;
     let (high, low) = ((slice.offset >> 32) as u32, slice.offset as u32);
     let lists = [1, position, slice.handle, slice.length, high, low, 0, 0, 0];
-    [&transport(foe.xid, MSG, &lists), &message[HEADER_BYTES..]].concat()
+    if alignment == Alignment::NONE {
+        return [&transport(foe.xid, MSG, &lists), &message[HEADER_BYTES..]].concat();
+    }
+    let (header, at) = CallHeader::parse(&message[HEADER_BYTES..]).unwrap();
+    padded_message(header.xid, alignment, &lists, |writer| {
+        header.write(writer);
+        writer.fixed(&message[HEADER_BYTES + at..]);
+    })
+}
+
+#[test]
+fn a_call_for_whose_chunks_no_memory_comes_has_an_answer_that_its_client_believes() {
+    starve(Profile::default(), Alignment::NONE);
+}
+
+/// The credential and the verifier have padding before them, which nobody has signed (RFC 5666 sections 3.9 and 11).
+#[test]
+fn a_padded_call_for_whose_chunks_no_memory_comes_has_an_answer_that_its_client_believes() {
+    starve(Profile::Rfc5666, Alignment::new(64, 16));
 }
 
 /// RFC 2203 section 5.3.3.2, also where the core has waited for memory before it answers. A client would take an answer
 /// without a verifier for a forged one.
-#[test]
-fn a_call_for_whose_chunks_no_memory_comes_has_an_answer_that_its_client_believes() {
-    let raw = small_with(|raw| raw.rpc.memory_wait_ms = 20);
+fn starve(profile: Profile, alignment: Alignment) {
+    let raw = small_with(|raw| {
+        (raw.rpc.protocol, raw.rpc.ccp) = (profile, ConfigRole::Off);
+        raw.fixed.memory_wait_ms = 20;
+    });
     let server = Server::start_as(raw, Some(GssAcceptor::new(keys(Enctype::Aes256Sha1, "server"))));
     let mut foe = Foe::connect(&server);
     let slice = foe.peer.expose_kept(&[7; 1000], Access::RemoteRead);
     let (number, _) = foe.credential(GssService::None);
-    let message = with_data(&mut foe, number, &slice);
+    let message = with_data(&mut foe, number, &slice, alignment);
     assert_eq!(foe.ask(number, &message), SUCCESS);
     let (number, _) = foe.credential(GssService::None);
     let held = foe.message((number, GssService::None), HOLD, &opaque(b""));
     assert_eq!(foe.ask(number, &held), SUCCESS);
     let before = server.calls();
     let (number, _) = foe.credential(GssService::None);
-    let mut starved = with_data(&mut foe, number, &slice);
+    let mut starved = with_data(&mut foe, number, &slice, alignment);
     // No number is used up by a forger, and nothing is signed for one.
     let (verifier, denied) = (starved.len() - 8, RejectStatus::AuthError(AuthStat::GssCredProblem));
     starved[verifier] ^= 1;

@@ -17,7 +17,7 @@ const AT_ONCE: u64 = 16 << 20;
 /// A server that opens bodies at once.
 fn server() -> Turned {
     Turned::start_as(|raw| {
-        raw.gss.step_bytes = AT_ONCE;
+        raw.fixed.gss_step_bytes = AT_ONCE;
         raw.mem.arena_mib = 64;
     })
 }
@@ -34,7 +34,7 @@ fn a_long_call_takes_a_turn_of_its_client_for_each_step_and_short_ones_go_betwee
     for service in PROTECTED {
         let mut all = server();
         let index = all.connect(service, STEP as u64);
-        start(&all, index, CallSpec::new(), &data);
+        start(&all, index, CallSpec::short(), &data);
         // Of the same connection, behind the long one, and with a higher sequence number.
         let (mut turns, mut answers) = (0, 0);
         while all.calls() == answers as u64 {
@@ -61,8 +61,8 @@ fn end_many(service: GssService, expected: &CallError, end: impl Fn(&Turned, Cal
     let index = all.connect(service, STEP as u64);
     for ended in 0..MANY {
         let spec = match expected {
-            CallError::TimedOut => CallSpec::new().deadline(Duration::from_micros(1)),
-            _ => CallSpec::new(),
+            CallError::TimedOut => CallSpec::short().deadline(Duration::from_micros(1)),
+            _ => CallSpec::short(),
         };
         let argument = all.callers[index].client.bulk(STEP).unwrap();
         let mut spec = spec.argument(argument).reply_bytes_max(LONG + 64);
@@ -110,7 +110,7 @@ fn the_number_of_a_call_cancelled_about_when_it_is_sealed_holds_up_no_later_ones
     let mut answers = 0;
     for steps in STEPS - 3..=STEPS + 3 {
         all.call(index, ECHO, b"in flight");
-        let call = start(&all, index, CallSpec::new(), &data);
+        let call = start(&all, index, CallSpec::short(), &data);
         // The server does not answer yet.
         for _ in 0..steps {
             all.callers[index].core.poll_once();
@@ -140,7 +140,7 @@ fn a_connection_that_goes_ends_the_calls_that_it_has_not_sent() {
         let mut all = server();
         let index = all.connect(service, STEP as u64);
         for _ in 0..3 {
-            start(&all, index, CallSpec::new(), &data);
+            start(&all, index, CallSpec::short(), &data);
         }
         all.callers[index].client.close();
         all.turn_until("the ends", |all| all.answered(index) == 3);
@@ -159,7 +159,7 @@ fn a_call_that_its_connection_has_not_sent_goes_by_the_next_one() {
         for resend in [Resend::AtLeastOnce, Resend::AtMostOnce] {
             let mut all = server();
             let config = valid(small_with(|raw| {
-                raw.gss.step_bytes = STEP as u64;
+                raw.fixed.gss_step_bytes = STEP as u64;
                 raw.mem.arena_mib = 64;
             }));
             let engine = Engine::new(config).unwrap();
@@ -167,7 +167,7 @@ fn a_call_that_its_connection_has_not_sent_goes_by_the_next_one() {
             let with = options(keys(Enctype::Aes256Sha1, "alice"), service);
             let with = with.reconnect(Reconnect::default());
             let index = all.join((engine, core), &with);
-            start(&all, index, CallSpec::new().resend(resend), &data);
+            start(&all, index, CallSpec::short().resend(resend), &data);
             all.callers[index].client.reconnect();
             all.turn_until("a reply", |all| all.answered(index) == 1);
             assert_eq!(all.heard(index), [Ok(data.clone())], "{service:?} {resend:?}");
@@ -185,7 +185,7 @@ fn calls_that_are_being_sealed_count_as_calls_in_flight() {
     let client = all.callers[index].client.clone();
     let mut started = 0;
     let refused = loop {
-        let mut spec = CallSpec::new();
+        let mut spec = CallSpec::short();
         match client.call(LENGTH, Token(7), &mut spec, |args| args.opaque(&data)) {
             Ok(_) => started += 1,
             Err(refused) => break refused,
@@ -210,7 +210,7 @@ fn buffers_of_a_call_that_is_sealed_in_steps_come_back() {
             let mut argument = client.bulk(LONG).unwrap();
             argument.bytes_mut().copy_from_slice(&data);
             let result = client.bulk(LONG).unwrap();
-            let mut spec = CallSpec::new().argument(argument).result_into(result);
+            let mut spec = CallSpec::short().argument(argument).result_into(result);
             client.call(DATA, Token(1), &mut spec, |args| args.bulk()).unwrap();
             all.turn_until("a reply", |all| all.answered(index) > done);
         }
@@ -223,14 +223,15 @@ fn buffers_of_a_call_that_is_sealed_in_steps_come_back() {
 fn a_call_that_is_too_long_is_refused_when_it_is_made() {
     let mut all = server();
     let index = all.connect_as(GssService::Privacy, |raw| {
-        raw.gss.step_bytes = STEP as u64;
+        raw.fixed.gss_step_bytes = STEP as u64;
         raw.mem.arena_mib = 64;
         raw.rpc.max_write_bytes = LONG as u64;
     });
     let client = all.callers[index].client.clone();
     for bytes in [2 * LONG, LONGEST, 2 * LONGEST] {
         let data = pattern(1, bytes);
-        let refused = client.call(ECHO, Token(1), &mut CallSpec::new(), |args| args.opaque(&data));
+        let refused =
+            client.call(ECHO, Token(1), &mut CallSpec::short(), |args| args.opaque(&data));
         let refused = refused.unwrap_err();
         assert!(matches!(refused, Backpressure::TooLarge { .. }), "{bytes}: {refused}");
     }
@@ -242,7 +243,7 @@ fn a_call_that_is_too_long_is_refused_when_it_is_made() {
 fn calls_of_handles_are_sealed_in_steps() {
     let (data, mut all) = (pattern(3, LONG), server());
     let config = valid(small_with(|raw| {
-        raw.gss.step_bytes = STEP as u64;
+        raw.fixed.gss_step_bytes = STEP as u64;
         raw.mem.arena_mib = 64;
     }));
     let engine = Engine::new(config).unwrap();
@@ -280,7 +281,7 @@ fn a_call_whose_reply_is_being_opened_can_be_cancelled() {
         let index = all.connect(service, STEP as u64);
         let client = all.callers[index].client.clone();
         for ended in 0..100 {
-            let call = start(&all, index, CallSpec::new(), &data);
+            let call = start(&all, index, CallSpec::short(), &data);
             all.turn_until("the reply", |all| {
                 all.calls() == ended as u64 + 1 && client.in_flight() == 0
             });

@@ -38,7 +38,7 @@ pub(crate) struct Turned {
 impl Turned {
     pub(crate) fn start() -> Self {
         Self::start_as(|raw| {
-            raw.gss.step_bytes = STEP as u64;
+            raw.fixed.gss_step_bytes = STEP as u64;
             raw.mem.arena_mib = 64;
         })
     }
@@ -52,10 +52,12 @@ impl Turned {
         let (engine, address) = (Engine::new(config).unwrap(), unique_address());
         let seen = Arc::<Seen>::default();
         let of_service = Arc::clone(&seen);
-        engine.serve(PROGRAM, VERSION, move |context: &CoreContext| Program {
-            context: context.clone(),
-            seen: Arc::clone(&of_service),
-        });
+        engine
+            .serve(PROGRAM, VERSION, move |context: &CoreContext| Program {
+                context: context.clone(),
+                seen: Arc::clone(&of_service),
+            })
+            .unwrap();
         engine.gss(GssAcceptor::new(keys(ENCTYPE, "server"))).unwrap();
         engine.listen(&address).unwrap();
         let server = engine.core(0).unwrap();
@@ -65,7 +67,7 @@ impl Turned {
     /// Another client, on a core of its own, that does so many bytes of a body in one turn.
     pub(crate) fn connect(&mut self, service: GssService, step_bytes: u64) -> usize {
         self.connect_as(service, |raw| {
-            raw.gss.step_bytes = step_bytes;
+            raw.fixed.gss_step_bytes = step_bytes;
             raw.mem.arena_mib = 64;
         })
     }
@@ -330,7 +332,7 @@ fn short_bodies_of_a_turn_wait_once_they_are_as_long_as_a_step() {
     let data = pattern(3, STEP * 3 / 4);
     for (step_bytes, at_least, at_most) in [(STEP as u64, 1, 3), (16 << 20, CLIENTS, CLIENTS)] {
         let mut all = Turned::start_as(|raw| {
-            raw.gss.step_bytes = step_bytes;
+            raw.fixed.gss_step_bytes = step_bytes;
             raw.mem.arena_mib = 64;
         });
         for index in 0..CLIENTS {

@@ -162,7 +162,7 @@ fn a_short_call_goes_before_a_context_and_a_long_token_in_a_whole_call() {
 fn padding(mut raw: RawConfig) -> RawConfig {
     raw.rpc.protocol = Profile::Rfc5666;
     raw.rpc.msgp_align_bytes = 1024;
-    raw.rpc.msgp_threshold_bytes = 512;
+    raw.fixed.msgp_threshold_bytes = 512;
     raw.mem.arena_mib = 64;
     raw
 }
@@ -197,7 +197,7 @@ fn contexts_in_reverse_are_denied() {
     let address = unique_address();
     let listener = RawListener::at(&address);
     let engine = Engine::new(valid(small_with(|raw| raw.rpc.reverse_calls = 3))).unwrap();
-    engine.serve(PROGRAM, VERSION, |_| |call: spinrpc::Call<'_>| call.reply(|_| {}));
+    engine.serve(PROGRAM, VERSION, |_| |call: spinrpc::Call<'_>| call.reply(|_| {})).unwrap();
     engine.gss(GssAcceptor::new(keys(ENCTYPE, "server"))).unwrap();
     let core = engine.core(0).unwrap();
     let with = ConnectOptions::new().take_reverse_calls();

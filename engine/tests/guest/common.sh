@@ -49,6 +49,9 @@ need() {
     mkdir -p "$cache"
     (
         flock 9
+        # Of an installation that was killed in its middle, which leaves apt unusable.
+        as_root dpkg --configure -a >&2 || true
+        [ -z "$(dpkg --audit)" ] || with_lists as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qqy --fix-broken
         with_lists as_root env DEBIAN_FRONTEND=noninteractive \
             apt-get install -qqy --no-install-recommends "${missing[@]}"
     ) 9>"$cache/apt.lock" || fail "install these Debian packages first: ${missing[*]}"

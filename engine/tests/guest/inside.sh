@@ -74,15 +74,16 @@ resources() {
 }
 
 # kernel_mark and kernel_complaints: what the kernel has warned of since the mark. That a dummy
-# device has no speed is nothing to complain of, nor that a busy host kept the guest waiting, nor that
-# siw was built here.
+# device has no speed is nothing to complain of, nor that a busy host kept the guest waiting (for an interrupt, a sample, a work
+# item, or a task with a deadline), nor that siw was built here.
 kernel_mark() {
     dmesg --clear
 }
 
 kernel_complaints() {
     dmesg --level emerg,alert,crit,err,warn | grep -v -e 'speed is unknown, defaulting to' \
-        -e 'hrtimer: interrupt took' -e 'siw: loading out-of-tree module taints kernel' || true
+        -e 'hrtimer: interrupt took' -e 'perf: interrupt took too long' -e 'workqueue: .* hogged CPU for' \
+        -e 'sched: DL replenish lagged' -e 'clocksource: Long readout interval' -e 'siw: loading out-of-tree module taints kernel' || true
 }
 
 # pair_enter: joins the directory that both guests of a pair see. Called by pair.
@@ -98,7 +99,7 @@ tell() {
 }
 
 await() {
-    wait_for "${2:-60}" test -e "/pair/$1"
+    wait_for "${2:-180}" test -e "/pair/$1"
 }
 
 # rpcbind_up [OPTION]: it runs as a user of its own, which its package makes on the host, if it is

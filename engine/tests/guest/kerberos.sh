@@ -27,7 +27,7 @@ realm_configure() {
  dns_lookup_realm = false
  dns_canonicalize_hostname = false
  rdns = false
- clockskew = 4
+ clockskew = 15
 [domain_realm]
  .spin.test = SPIN.TEST
 [realms]

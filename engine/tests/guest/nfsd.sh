@@ -78,7 +78,7 @@ server_end() {
         kernel) rpc.nfsd 0 ;;
         *)
             kill "-${1:-TERM}" "${server:?}"
-            wait_for 20 ended "$server"
+            wait_for 120 ended "$server"
             wait "$server" || [ "${1:-TERM}" != TERM ]
             ;;
     esac

@@ -93,7 +93,7 @@ serve() {
     "$@" >"/run/server.$port" 2>&1 &
     # shellcheck disable=SC2034 # for the caller
     server=$!
-    wait_for 20 listening "$port" || { cat "/run/server.$port"; return 1; }
+    wait_for 120 listening "$port" || { cat "/run/server.$port"; return 1; }
 }
 
 # try_ping ADDRESS: rping's client, with a server that serves more than one (-P). rping's server loses its place when the
@@ -101,8 +101,8 @@ serve() {
 # ever. Of connections over siw, 2 of 52 ended so, and 13 of 64 on a busy host.
 try_ping() {
     local try
-    for try in 1 2 3 4 5; do
-        ! timeout 10 rping -c -a "$1" -p 7001 -C 10 -v || return 0
+    for try in {1..10}; do
+        ! timeout 20 rping -c -a "$1" -p 7001 -C 10 -v || return 0
         echo "try $try of rping failed"
     done
     return 1
@@ -112,15 +112,18 @@ try_ping() {
 # rdma_cm with itself. Of thirty runs on siw one fails while the two exchange their addresses, before
 # anything is measured.
 by_perftest() {
-    local options=(-R -F -d "$2" -s "$4" -n "$5" -p 7002 "${@:6}") try
-    for try in 1 2 3; do
-        serve 7002 timeout 60 taskset -c 0 "$1" "${options[@]}"
-        ! timeout 60 taskset -c 1 "$1" "${options[@]}" "$3" || break
-        echo "try $try of $1 failed"
+    local options=(-R -F -d "$2" -s "$4" -n "$5" -p 7002 "${@:6}") try said=/run/perftest
+    for try in {1..6}; do
+        serve 7002 timeout 120 taskset -c 0 "$1" "${options[@]}"
+        if timeout 120 taskset -c 1 "$1" "${options[@]}" "$3" >$said && wait "$server"; then
+            cat $said
+            return
+        fi
+        { cat $said && echo "try $try of $1 failed"; } >&2
         kill "$server" 2>/dev/null || true
         wait "$server" || true
     done
-    wait "$server"
+    return 1
 }
 
 # send_lat DEVICE ADDRESS BYTES COUNT
@@ -133,7 +136,7 @@ stop() {
     local process
     kill "$@"
     for process in "$@"; do
-        wait_for 20 ended "$process"
+        wait_for 120 ended "$process"
         wait "$process" || true
     done
 }
@@ -161,7 +164,7 @@ quiet_but_for_failures() {
 # nothing_left LINES: the devices hold what they held when resources printed the lines.
 nothing_left() {
     # The kernel takes seconds to tidy up after a process that was killed with many memory windows.
-    wait_for 30 same_resources "$1" || { resources; rdma resource show qp; return 1; }
+    wait_for 120 same_resources "$1" || { resources; rdma resource show qp; return 1; }
 }
 
 same_resources() {

@@ -11,14 +11,14 @@ read -ra LONG_SPAN <<<"$(either "${SPAN[*]}" '--duration 4s')"
 # As in profile verbs-rxe: a core that sleeps between two short calls wakes late, and one that does not sleep during a long
 # transfer takes the processor from the threads of the device. One server has these settings for both devices.
 # shellcheck disable=SC2034 # for the scenarios
-AWAKE=(--set poll.spin_us=0 --set poll.yield_us=100 --set poll.park_us=20000)
+AWAKE=(--set poll.spin_us=25 --set poll.park_us=20000)
 
 # spin_server OPTIONS...: of the same files. It polls between short calls; stopped, it leaves the processors to the
 # kernel's.
 spin_server() {
     "${bin:?}/spin-nfsd" --state /run/nfsd-state --register no --cores 0 "$@" >/run/server 2>&1 &
     server=$!
-    wait_for 20 grep -q '^listening on' /run/server || { cat /run/server; return 1; }
+    wait_for 120 grep -q '^listening on' /run/server || { cat /run/server; return 1; }
     kill -STOP "$server"
 }
 
@@ -39,8 +39,8 @@ span() {
 bench() {
     local row=/run/speed/${place:?}.$2.$3.$4.$1 options
     read -ra options <<<"$(span "$3")"
-    options+=(--size "$3" --depth "$4" --overwrite --warmup 0.1s --poll busy --json)
-    timeout 60 taskset -c 1 "$bin/spin-nfs" bench "$2" "$5" "${options[@]}" "${@:6}" | tee -a "$row"
+    options+=(--size "$3" --depth "$4" --overwrite --warmup 0.1s --set poll.mode=busy --json)
+    timeout 120 taskset -c 1 "$bin/spin-nfs" bench "$2" "$5" "${options[@]}" "${@:6}" | tee -a "$row"
 }
 
 # by_turns COMMAND SERVER...: all the work on one server after the other, as often as there are rounds.

@@ -17,16 +17,16 @@ driver = "verbs"
 mode = "adaptive"
 [mem]
 arena_mib = 32
+conn_arena_mib = 8
 [rpc]
 credits = 32
 timeout_ms = 60000
 [verbs]
-arena_mib = 8
 ack_timeout = 20
 connect_timeout_ms = 20000
 END
     sed 's/^credits/segment_bytes = 69632\ncredits/' /run/plain.toml >/run/segments.toml
-    sed 's/^arena_mib = 8/arena_mib = 1/; s/^arena_mib = 32/arena_mib = 4/; s/^credits/max_read_bytes = 65536\nmax_write_bytes = 65536\ncredits/' /run/plain.toml >/run/many.toml
+    sed 's/^conn_arena_mib = 8/conn_arena_mib = 1/; s/^arena_mib = 32/arena_mib = 4/; s/^credits/max_read_bytes = 65536\nmax_write_bytes = 65536\ncredits/' /run/plain.toml >/run/many.toml
 }
 
 # port_of PROFILE: where its server listens.
@@ -46,18 +46,18 @@ spinperf_up() {
 load() {
     local address=$1 profile=$2
     shift 2
-    timeout 180 "${bin:?}/spinperf" run --address "rdma://$address:$(port_of "$profile")" --profile "/run/$profile.toml" \
-        --verify full --warmup 0ms --duration 30s "$@"
+    timeout 300 "${bin:?}/spinperf" run --address "rdma://$address:$(port_of "$profile")" --profile "/run/$profile.toml" \
+        --verify full --warmup 0ms --duration 120s "$@"
 }
 
 # load_up ADDRESS CONNECTIONS: reads in the background, until the server $spinperf has all its
 # connections. The client is $client, and writes to /run/client.
 load_up() {
     "${bin:?}/spinperf" run --address "rdma://$1:7100" --profile /run/plain.toml --cores 1 --op read \
-        --size 64K --depth 4 --connections "$2" --verify full --duration 60s >/run/client 2>&1 &
+        --size 64K --depth 4 --connections "$2" --verify full --duration 600s >/run/client 2>&1 &
     # shellcheck disable=SC2034 # for the caller
     client=$!
-    wait_for 20 connected $(($2 + 1)) # one is for spinperf's own questions
+    wait_for 120 connected $(($2 + 1)) # one is for spinperf's own questions
 }
 
 # connected COUNT: so many queue pairs of the server's. The kernel names the thread that made one.
@@ -71,7 +71,7 @@ connected() {
 
 # client_said PATTERN: the client of load_up ended with an error that says so.
 client_said() {
-    wait_for 30 ended "${client:?}"
+    wait_for 120 ended "${client:?}"
     cat /run/client
     must_fail wait "$client"
     grep -qEi "$1" /run/client
@@ -83,7 +83,7 @@ job() {
     local line number=0
     {
         printf 'schema = 1\n[defaults]\n'
-        keys address="rdma://$1:$(port_of "$2")" profile="/run/$2.toml" verify=full warmup=0ms duration=30s "${@:3}"
+        keys address="rdma://$1:$(port_of "$2")" profile="/run/$2.toml" verify=full warmup=0ms duration=120s "${@:3}"
         while read -r line; do
             printf '[[run]]\nname = "run-%d"\n' $((++number))
             # shellcheck disable=SC2086 # keys are words

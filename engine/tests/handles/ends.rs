@@ -9,16 +9,16 @@ fn the_core_never_runs_expect_calls_to_end_with_the_engine() {
         let engine = Engine::new(valid(client_config())).unwrap();
         let options = ConnectOptions::new();
         let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
-        let pending = client.start(NULL, CallSpec::new(), nothing).unwrap();
+        let pending = client.start(NULL, CallSpec::short(), nothing).unwrap();
         let bad: Arc<OnAnswer> =
             Arc::new(|_: Token, _: Result<Reply<'_>, CallError>| panic!("on the core"));
-        client.start_on_core(&bad, Token(0), NULL, CallSpec::new(), nothing).unwrap();
+        client.start_on_core(&bad, Token(0), NULL, CallSpec::short(), nothing).unwrap();
         if ends_by_shutdown {
             engine.shutdown();
         }
         drop(engine);
         let error = pending.wait().unwrap_err();
-        assert!(matches!(error, CallError::Disconnected(DownCause::Local)), "{error}");
+        assert!(matches!(error, CallError::NotExecuted(DownCause::Local)), "{error}");
         assert!(matches!(client.wait_up(LIMIT), Err(ConnectError::Down)));
     }
 }
@@ -30,8 +30,9 @@ fn the_core_ends_expect_every_call_answered() {
     pair.wait_for_deferred(CALLS - 1);
     let queue = AnswerQueue::new(1).unwrap();
     pair.client
-        .start_to_queue(&queue, Token(1), LATER, CallSpec::new(), |args| args.u32(99))
+        .start_to_queue(&queue, Token(1), LATER, CallSpec::short(), |args| args.u32(99))
         .unwrap();
+    pair.wait_for_deferred(CALLS);
     let waiting = thread::spawn(move || {
         pending.into_iter().map(|call| call.wait().err()).collect::<Vec<_>>()
     });
@@ -41,7 +42,7 @@ fn the_core_ends_expect_every_call_answered() {
     }
     let (_, answer) = queue.next().unwrap();
     assert!(matches!(answer, Err(CallError::Disconnected(DownCause::Local))), "{answer:?}");
-    let refused = pair.client.start(NULL, CallSpec::new(), nothing).unwrap_err();
+    let refused = pair.client.start(NULL, CallSpec::short(), nothing).unwrap_err();
     assert_eq!(refused, Backpressure::Down);
     assert!(matches!(pair.client.wait_up(LIMIT), Err(ConnectError::Down)));
 }
@@ -59,7 +60,7 @@ fn the_core_ends_while_threads_call_expect_each_call_to_end() {
                 thread::spawn(move || {
                     barrier.wait();
                     while !is_over.load(Ordering::Relaxed) {
-                        match client.start(NULL, CallSpec::new(), nothing) {
+                        match client.start(NULL, CallSpec::short(), nothing) {
                             Ok(call) if thread == 0 => drop(call),
                             Ok(call) => drop(call.wait()),
                             Err(_) => thread::yield_now(),
@@ -75,11 +76,15 @@ fn the_core_ends_while_threads_call_expect_each_call_to_end() {
     }
 }
 
-/// A function that keeps the tokens of the calls that were lost.
-fn note_lost(heard: &Arc<Mutex<Vec<u64>>>) -> Arc<OnAnswer> {
+/// A function that keeps the tokens of the calls that were lost, of which the first `sent` may have been executed.
+fn note_lost(heard: &Arc<Mutex<Vec<u64>>>, sent: u64) -> Arc<OnAnswer> {
     let heard = Arc::clone(heard);
     Arc::new(move |Token(token): Token, reply: Result<Reply<'_>, CallError>| {
-        assert!(matches!(reply, Err(CallError::Disconnected(DownCause::Local))));
+        match reply {
+            Err(CallError::Disconnected(DownCause::Local)) => assert!(token < sent, "{token}"),
+            Err(CallError::NotExecuted(DownCause::Local)) => assert!(token >= sent, "{token}"),
+            _ => panic!("{token} has an answer"),
+        }
         lock(&heard).push(token);
     })
 }
@@ -90,14 +95,14 @@ fn the_core_never_runs_expect_many_calls_to_end_in_their_order() {
     const ORDERS: u64 = 8192;
     const STACK_BYTES: usize = 256 << 10;
     let mut raw = client_config();
-    raw.rpc.handle_calls = ORDERS;
+    raw.fixed.handle_calls = ORDERS;
     let engine = Engine::new(valid(raw)).unwrap();
     let options = ConnectOptions::new();
     let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
     let heard = Arc::default();
-    let on_answer = note_lost(&heard);
+    let on_answer = note_lost(&heard, 0);
     for token in 0..ORDERS {
-        client.start_on_core(&on_answer, Token(token), NULL, CallSpec::new(), nothing).unwrap();
+        client.start_on_core(&on_answer, Token(token), NULL, CallSpec::short(), nothing).unwrap();
     }
     let ends = thread::Builder::new().stack_size(STACK_BYTES);
     ends.spawn(move || engine.shutdown()).unwrap().join().unwrap();
@@ -115,10 +120,10 @@ fn the_core_is_dropped_expect_calls_to_end_in_their_order() {
     let options = ConnectOptions::new();
     let client = engine.connect(0, &server.address, PROGRAM, VERSION, &options).unwrap();
     let heard = Arc::default();
-    let on_answer = note_lost(&heard);
+    let on_answer = note_lost(&heard, 1);
     let start = |token: u64| {
         let encode = |args: &mut Encoder<'_>| args.u32(token as u32);
-        client.start_on_core(&on_answer, Token(token), LATER, CallSpec::new(), encode).unwrap();
+        client.start_on_core(&on_answer, Token(token), LATER, CallSpec::short(), encode).unwrap();
     };
     (0..100).for_each(start);
     wait_until("a call in flight", || {
@@ -145,14 +150,48 @@ fn a_function_waits_for_other_calls_after_the_end_expect_it_to_be_told() {
             lock(&heard).extend(pending.into_iter().map(|call| call.wait().err()));
         })
     };
-    let start = || client.start(NULL, CallSpec::new(), nothing).unwrap();
+    let start = || client.start(NULL, CallSpec::short(), nothing).unwrap();
     lock(&pending).push(start());
-    client.start_on_core(&on_answer, Token(0), NULL, CallSpec::new(), nothing).unwrap();
+    client.start_on_core(&on_answer, Token(0), NULL, CallSpec::short(), nothing).unwrap();
     lock(&pending).push(start());
     engine.shutdown();
     let heard = lock(&heard);
     assert!(matches!(
         heard[..],
-        [Some(CallError::Disconnected(DownCause::Local)), Some(CallError::Cancelled)]
+        [Some(CallError::NotExecuted(DownCause::Local)), Some(CallError::Cancelled)]
     ));
+}
+
+/// A handle that is dropped between two attempts gives its number back.
+#[test]
+fn a_call_waits_for_the_first_connection_that_is_retried() {
+    let address = unique_address();
+    let mut raw = client_config();
+    raw.limits.conns = 1;
+    let engine = Engine::new(valid(raw)).unwrap();
+    let running = engine.start().unwrap();
+    let hour = Duration::from_secs(3600);
+    let late = Reconnect::default().first_delay(hour).max_delay(hour).give_up_after(hour);
+    let connect = |policy: Reconnect| {
+        let options = ConnectOptions::new().reconnect(policy.retry_first());
+        engine.connect(0, &address, PROGRAM, VERSION, &options)
+    };
+    drop(connect(late).unwrap());
+    let mut client = None;
+    wait_until("a free number", || {
+        let policy = Reconnect::default().max_delay(Duration::from_millis(5));
+        client = connect(policy).ok();
+        client.is_some()
+    });
+    let client = client.unwrap();
+    let pending = client.start(ECHO, CallSpec::short(), |args| args.u32(0)).unwrap();
+    assert!(!client.is_up());
+    wait_until("a failure", || matches!(client.failure(), Some(ConnectError::Fabric(_))));
+    let server = Server::at(&address);
+    assert_eq!(pending.wait().unwrap().results().u32().unwrap(), 0);
+    client.wait_up(LIMIT).unwrap();
+    assert!(client.failure().is_none());
+    drop((client, server));
+    engine.shutdown();
+    running.join().unwrap();
 }

@@ -57,7 +57,7 @@ fn a_reply_has_waited_for_memory_expect_it_in_the_queue() {
     let queue = AnswerQueue::new(1).unwrap();
     for token in 0..20 {
         let taken = take_all(&pair);
-        start_fetch(&pair, &queue, token, CallSpec::new());
+        start_fetch(&pair, &queue, token, CallSpec::short());
         drop(taken);
         let (heard, answer) = next(&queue);
         let mut answer = answer.unwrap();
@@ -80,7 +80,8 @@ fn no_memory_comes_until_the_deadline_expect_the_error_in_the_queue() {
     let pair = fetching();
     let queue = AnswerQueue::new(1).unwrap();
     let taken = take_all(&pair);
-    let spec = CallSpec::new().deadline(Duration::from_secs(2));
+    // Before the core gives up waiting for memory.
+    let spec = CallSpec::short().deadline(Duration::from_secs(4));
     start_fetch(&pair, &queue, 7, spec);
     let (heard, answer) = next(&queue);
     assert!(matches!(answer, Err(CallError::TimedOut)), "{answer:?}");

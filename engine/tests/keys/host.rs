@@ -1,7 +1,7 @@
 //! Effects of the keys of CPUs and memory on the host, as the kernel reports them.
 
 use super::common::{small, small_with, valid};
-use spinrpc::config::{CoreList, Host, NumaPolicy, RawConfig, Want};
+use spinrpc::config::{CoreList, Host, RawConfig, Want};
 use spinrpc::{Bulk, Core, Engine, EngineError};
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -28,6 +28,20 @@ fn a_core_runs_on_the_cpu_of_the_list() {
         });
         assert_eq!(pinned_to.join().unwrap(), cpu.to_string());
     }
+}
+
+#[test]
+fn with_any_a_core_runs_wherever_its_thread_may() {
+    let engine = engine(|raw| raw.cores.list = CoreList::Any);
+    let status = || proc_field("/proc/thread-self/status", "Cpus_allowed_list");
+    let (before, during) = std::thread::spawn(move || {
+        let before = status();
+        let _core = engine.core(0).unwrap();
+        (before, status())
+    })
+    .join()
+    .unwrap();
+    assert_eq!(during, before);
 }
 
 #[test]
@@ -100,10 +114,14 @@ fn an_arena_holds_as_many_blocks_as_its_size_has_room_for() {
 
 #[test]
 fn an_arena_of_huge_pages_is_had_or_refused_by_name() {
-    let free: u64 = proc_field("/proc/meminfo", "HugePages_Free").parse().unwrap();
+    let pages = |name| proc_field("/proc/meminfo", name).parse::<u64>().unwrap();
+    // Those that others have mapped and not yet touched are free, too.
+    let free = || pages("HugePages_Free").saturating_sub(pages("HugePages_Rsvd"));
+    let before = free();
     match Arena::of(|raw| raw.mem.hugepages = Want::Require) {
         Ok(arena) => assert_eq!(arena.kib("KernelPageSize"), 2048),
         Err(error) => {
+            let free = before.min(free());
             assert!(free < 8, "{error}, with {free} free");
             let said = error.to_string();
             for part in ["registered memory", "mem.hugepages = require: ", "sysctl vm.nr_hugepages"]
@@ -129,11 +147,12 @@ fn present_pages(block: &Bulk) -> usize {
     entries.chunks(ENTRY_BYTES).filter(|entry| entry[7] & 0x80 != 0).count()
 }
 
+/// Locking that the host refuses leaves the pages in memory, too.
 #[test]
-fn a_prefaulted_arena_is_in_memory_before_its_first_use() {
-    let touched = Arena::of(|raw| raw.mem.prefault = true).unwrap();
+fn an_arena_to_be_locked_is_in_memory_before_its_first_use() {
+    let touched = Arena::of(|raw| raw.mem.lock = Want::Try).unwrap();
     assert!(present_pages(&touched.block) > 200);
-    let untouched = Arena::of(|raw| raw.mem.prefault = false).unwrap();
+    let untouched = Arena::of(|raw| raw.mem.lock = Want::Off).unwrap();
     assert_eq!(present_pages(&untouched.block), 0);
 }
 
@@ -168,8 +187,8 @@ fn an_arena_is_locked_or_refused_by_name() {
 #[test]
 fn an_arena_is_on_the_node_of_its_core_where_there_are_several() {
     let nodes = fs::read_to_string("/sys/devices/system/node/online").unwrap_or_default();
-    let policy_of = |numa| {
-        let arena = Arena::of(|raw| raw.mem.numa = numa).unwrap();
+    let policy_of = |is_near_cpu| {
+        let arena = Arena::of(|raw| raw.fixed.is_near_cpu = is_near_cpu).unwrap();
         let address = arena.block.bytes().as_ptr() as usize;
         let from = range(arena.smaps().lines().next().unwrap()).unwrap().start;
         assert!(from <= address);
@@ -177,8 +196,8 @@ fn an_arena_is_on_the_node_of_its_core_where_there_are_several() {
         let line = maps.lines().find(|line| line.starts_with(&format!("{from:x} ")));
         line.and_then(|line| line.split(' ').nth(1)).unwrap_or("default").to_owned()
     };
-    assert_eq!(policy_of(NumaPolicy::Off), "default");
-    let local = policy_of(NumaPolicy::Local);
+    assert_eq!(policy_of(false), "default");
+    let local = policy_of(true);
     let several = nodes.contains(['-', ',']);
     assert_eq!(local.starts_with("prefer"), several, "{local} on nodes {nodes}");
 }

@@ -39,7 +39,7 @@ fn connect(address: &str) -> (Caller<Option<Bulk>>, Slab) {
 fn start(caller: &Caller<Option<Bulk>>, slab: &Slab, token: u64) {
     let mut block = slab.take(BYTES).unwrap();
     block.bytes_mut().copy_from_slice(&pattern(token as u32, BYTES));
-    let mut spec = CallSpec::new().argument(block).reply_bytes_max(2 * BYTES);
+    let mut spec = CallSpec::short().argument(block).reply_bytes_max(2 * BYTES);
     caller.client.call(BOUNCE, Token(token), &mut spec, |args| args.bulk()).unwrap();
 }
 
@@ -91,7 +91,7 @@ fn kill_a_server_that_reads_a_slab_expect_its_blocks_back_and_the_next_server_se
     victim.kill();
     caller.down();
     (2..4).for_each(|token| {
-        let mut spec = CallSpec::new().argument(slab.take(BYTES).unwrap());
+        let mut spec = CallSpec::short().argument(slab.take(BYTES).unwrap());
         let started = caller.client.call(BOUNCE, Token(token), &mut spec, |args| args.bulk());
         assert!(started.is_err(), "the connection is down");
     });

@@ -20,22 +20,19 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The lower-case name, as in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
+    pub(super) const ALL: [Self; 5] = [Self::Ok, Self::Unknown, Self::Info, Self::Warn, Self::Fail];
+}
+
+/// The lower-case name, as in JSON.
+impl fmt::Display for Verdict {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(match self {
             Self::Ok => "ok",
             Self::Unknown => "unknown",
             Self::Info => "info",
             Self::Warn => "warn",
             Self::Fail => "fail",
-        }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(self.name())
+        })
     }
 }
 
@@ -86,21 +83,41 @@ impl Finding {
         Self::new(Verdict::Unknown, says)
     }
 
-    /// Adds evidence.
+    pub(super) fn info(says: impl Into<String>) -> Self {
+        Self::new(Verdict::Info, says)
+    }
+
+    pub(super) fn warn(says: impl Into<String>) -> Self {
+        Self::new(Verdict::Warn, says)
+    }
+
+    pub(super) fn fail(says: impl Into<String>) -> Self {
+        Self::new(Verdict::Fail, says)
+    }
+
     pub(super) fn seen(mut self, source: impl Into<String>, value: impl fmt::Display) -> Self {
         self.evidence.push(Evidence { source: source.into(), value: value.to_string() });
         self
     }
 
-    /// Sets the description of the remedy.
+    pub(super) fn seen_if(self, source: &str, value: Option<impl fmt::Display>) -> Self {
+        match value {
+            Some(value) => self.seen(source, value),
+            None => self,
+        }
+    }
+
     pub(super) fn remedy(mut self, says: impl Into<String>) -> Self {
         self.remedy.get_or_insert_default().says = says.into();
         self
     }
 
-    /// Adds a command to the remedy.
-    pub(super) fn command(mut self, command: impl Into<String>) -> Self {
-        self.remedy.get_or_insert_default().commands.push(command.into());
+    pub(super) fn command(self, command: impl Into<String>) -> Self {
+        self.commands([command.into()])
+    }
+
+    pub(super) fn commands(mut self, commands: impl IntoIterator<Item = String>) -> Self {
+        self.remedy.get_or_insert_default().commands.extend(commands);
         self
     }
 }

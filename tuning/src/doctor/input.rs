@@ -1,7 +1,7 @@
 //! The host to examine, and the profile's demands on it.
 
 use super::{Tried, Verdict};
-use crate::host::{Adapter, HostFacts};
+use crate::host::{Adapter, HostFacts, minus};
 use crate::{Loader, Profile, ProfileError};
 use spinrpc::config::{Config, CoreList, Driver, Host, IdlePolicy};
 use spinrpc::sys::affinity::{CPUS_MAX, CpuSet};
@@ -34,7 +34,7 @@ pub fn profile_for(
     let profile = load(&any)?;
     match profile.config().raw().cores.list {
         CoreList::Cpus(_) => Ok(profile),
-        CoreList::Auto => load(&facts.cpus.for_engine()),
+        CoreList::Auto | CoreList::Any => load(&facts.cpus.for_engine()),
     }
 }
 
@@ -43,14 +43,23 @@ impl<'a> CheckInput<'a> {
         self.profile.config()
     }
 
-    /// The CPUs that are polled on.
+    /// The CPUs that are polled on: all that this process may use, if cores are not pinned.
     pub(super) fn cores(&self) -> CpuSet {
-        self.config().cpus().iter().copied().collect()
+        match self.config().pins_cores() {
+            true => self.config().cpus().iter().copied().collect(),
+            false => self.facts.cpus.for_engine().allowed.into_iter().collect(),
+        }
     }
 
     /// The online CPUs without the cores.
     pub(super) fn rest(&self) -> CpuSet {
         minus(&self.facts.cpus.online.clone().unwrap_or_default(), &self.cores())
+    }
+
+    /// CPUs for as many cores as the profile has, close to each other if they share memory.
+    pub(super) fn better_cores(&self) -> CpuSet {
+        let (cpus, most) = (&self.facts.cpus, self.config().cores() as u64);
+        cpus.select(&cpus.for_engine(), most, !self.goes_by_rdma())
     }
 
     pub(super) fn mode(&self) -> IdlePolicy {
@@ -84,19 +93,14 @@ impl<'a> CheckInput<'a> {
     }
 }
 
-/// The CPUs of `all` without those of `others`.
-pub(super) fn minus(all: &CpuSet, others: &CpuSet) -> CpuSet {
-    all.iter().filter(|cpu| !others.contains(*cpu)).collect()
+/// The CPUs as `name` has them, with the verb for one or for several.
+pub(super) fn agree(name: fn(&CpuSet) -> String, set: &CpuSet, one: &str, several: &str) -> String {
+    format!("{} {}", name(set), if set.len() == 1 { one } else { several })
 }
 
-/// The intersection.
-pub(super) fn both(one: &CpuSet, other: &CpuSet) -> CpuSet {
-    one.iter().filter(|cpu| other.contains(*cpu)).collect()
-}
-
-/// Selects the verb form for one CPU or for several.
-pub(super) fn agree(set: &CpuSet, one: &'static str, several: &'static str) -> &'static str {
-    if set.len() == 1 { one } else { several }
+/// `poll core 3 is`, `poll cores 3-5 are`.
+pub(super) fn are(set: &CpuSet) -> String {
+    agree(cores, set, "is", "are")
 }
 
 /// `CPU 3`, `CPUs 3-5`.

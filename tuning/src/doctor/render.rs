@@ -7,7 +7,6 @@ use std::fmt::Write;
 impl Report {
     /// Renders the report as text that ends with a line feed. Failures and warnings have their
     /// remedies; with `all`, notes have theirs, too.
-    #[must_use]
     pub fn render(&self, all: bool) -> String {
         let mut text = self.head();
         text.push_str(&self.table());
@@ -47,19 +46,17 @@ impl Report {
     }
 
     /// One line: `doctor: 2 failures, 3 warnings on HOST for profile latency`.
-    #[must_use]
     pub fn summary(&self) -> String {
-        let counted = |count: usize, one: &str, many: &str| match count {
+        let counted = |verdict, one: &str, many: &str| match self.counts.get(&verdict)? {
             0 => None,
             1 => Some(format!("1 {one}")),
-            _ => Some(format!("{count} {many}")),
+            count => Some(format!("{count} {many}")),
         };
-        let counts = self.counts;
         let parts = [
-            counted(counts.fail, "failure", "failures"),
-            counted(counts.warn, "warning", "warnings"),
-            counted(counts.info, "note", "notes"),
-            counted(counts.unknown, "unknown", "unknown"),
+            counted(Verdict::Fail, "failure", "failures"),
+            counted(Verdict::Warn, "warning", "warnings"),
+            counted(Verdict::Info, "note", "notes"),
+            counted(Verdict::Unknown, "unknown", "unknown"),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         let counts = if parts.is_empty() { "no problems".to_owned() } else { parts.join(", ") };

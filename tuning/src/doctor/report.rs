@@ -2,6 +2,8 @@
 
 use super::{CheckInput, Finding, Verdict};
 use serde::Serialize;
+use spinrpc::config::Choice;
+use std::collections::BTreeMap;
 
 /// One check of a host.
 #[derive(Clone, Debug, Serialize)]
@@ -31,7 +33,7 @@ pub struct Report {
     pub profile: String,
     /// Hash of the profile's values.
     pub profile_hash: String,
-    /// CPUs that are polled on.
+    /// CPUs that are polled on: all that the process may use, if cores are not pinned.
     pub cores: Vec<usize>,
     /// Poll mode: `poll.mode`.
     pub poll_mode: &'static str,
@@ -42,25 +44,9 @@ pub struct Report {
     /// The worst verdict.
     pub verdict: Verdict,
     /// Number of checks by verdict.
-    pub counts: Counts,
+    pub counts: BTreeMap<Verdict, usize>,
     /// The checks, in their order.
     pub checks: Vec<Check>,
-}
-
-/// Number of checks by verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Passed.
-    pub ok: usize,
-    /// Unknown.
-    pub unknown: usize,
-    /// Informational.
-    pub info: usize,
-    /// Warnings.
-    pub warn: usize,
-    /// Failures.
-    pub fail: usize,
 }
 
 impl Report {
@@ -69,13 +55,6 @@ impl Report {
 
     pub(super) fn new(input: &CheckInput<'_>, checks: Vec<Check>) -> Self {
         let count = |verdict| checks.iter().filter(|one| one.finding.verdict == verdict).count();
-        let counts = Counts {
-            ok: count(Verdict::Ok),
-            unknown: count(Verdict::Unknown),
-            info: count(Verdict::Info),
-            warn: count(Verdict::Warn),
-            fail: count(Verdict::Fail),
-        };
         let config = input.config();
         let name = input.facts.kernel.host_name.clone().filter(|name| name != "(none)");
         Self {
@@ -83,25 +62,26 @@ impl Report {
             host: name.unwrap_or_else(|| "(no name)".to_owned()),
             profile: input.profile.name().to_owned(),
             profile_hash: format!("{:016x}", input.profile.hash()),
-            cores: config.cpus().to_vec(),
-            poll_mode: super::checks::mode_name(input.mode()),
-            fabric: if input.goes_by_rdma() { "verbs" } else { "shm" },
+            cores: match config.pins_cores() {
+                true => config.cpus().to_vec(),
+                false => input.cores().iter().collect(),
+            },
+            poll_mode: input.mode().name(),
+            fabric: config.driver().name(),
             tried: input.tried.is_some(),
             verdict: checks.iter().map(|one| one.finding.verdict).max().unwrap_or(Verdict::Ok),
-            counts,
+            counts: Verdict::ALL.map(|verdict| (verdict, count(verdict))).into(),
             checks,
         }
     }
 
     /// Returns whether the host suits the profile: no failures, and with `strict` no warnings
     /// either.
-    #[must_use]
     pub fn is_good(&self, strict: bool) -> bool {
         self.verdict < if strict { Verdict::Warn } else { Verdict::Fail }
     }
 
     /// Returns the check with this name.
-    #[must_use]
     pub fn check(&self, id: &str) -> Option<&Check> {
         self.checks.iter().find(|check| check.id == id)
     }

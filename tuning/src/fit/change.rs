@@ -9,26 +9,30 @@ use super::journal::{Journal, Turn};
 use super::plan::{Plan, hash_of};
 use super::site::Site;
 use crate::profile::Profile;
+use serde::Serialize;
 use std::io;
 
 /// Result of one file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Step {
     /// Name of the item.
     pub item: String,
     /// Path relative to the root.
+    #[serde(serialize_with = "super::absolute")]
     pub path: String,
     /// Value before.
     pub from: String,
     /// Requested value.
     pub to: String,
     /// Result.
+    #[serde(flatten)]
     pub outcome: Outcome,
 }
 
 /// Result of a [`Step`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", content = "detail", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Outcome {
     /// The file has the requested value.
@@ -43,7 +47,6 @@ pub enum Outcome {
 
 impl Step {
     /// Returns whether the requested value is set.
-    #[must_use]
     pub fn is_good(&self) -> bool {
         self.outcome == Outcome::Set
     }
@@ -72,7 +75,7 @@ pub fn apply(site: &Site, profile: &Profile) -> Result<Vec<Step>, FitError> {
             journal.settle(&change.path, &now);
         }
         steps.push(Step {
-            item: change.item.name().to_owned(),
+            item: change.item.to_string(),
             path: change.path.clone(),
             from: change.from.clone(),
             to: change.to.clone(),
@@ -98,7 +101,6 @@ pub fn revert(site: &Site) -> Result<Vec<Step>, FitError> {
     let mut journal = Journal::load_in(site, &turn)?;
     let mut steps = Vec::new();
     for entry in journal.changes.clone().into_iter().rev() {
-        site.remove_fresh(&entry.path);
         let (outcome, now) = match site.read(&entry.path) {
             Ok(now) if now == entry.from => (Outcome::Set, now),
             Ok(now) if entry.wrote(&now) => (set(site, &entry.path, &now, &entry.from), now),
@@ -108,7 +110,7 @@ pub fn revert(site: &Site) -> Result<Vec<Step>, FitError> {
         if matches!(outcome, Outcome::Set | Outcome::Foreign) {
             journal.forget(&entry.path);
         }
-        let (item, path) = (entry.item, entry.path);
+        let (item, path) = (entry.item.to_string(), entry.path);
         steps.push(Step { item, path, from: now, to: entry.from, outcome });
     }
     steps.extend(unsaved(&mut journal, &turn));

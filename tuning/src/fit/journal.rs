@@ -37,8 +37,8 @@ pub struct Journal {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Name of the item.
-    pub item: String,
+    /// The item.
+    pub item: Item,
     /// Path relative to the root.
     pub path: String,
     /// Previous value, which `revert` restores.
@@ -92,7 +92,6 @@ impl Journal {
     }
 
     /// Returns the entry of a file.
-    #[must_use]
     pub fn entry(&self, path: &str) -> Option<&Entry> {
         self.changes.iter().find(|entry| entry.path == path)
     }
@@ -106,7 +105,7 @@ impl Journal {
             Some(entry) if entry.wrote(&from) => (entry.to, entry.was) = (to, Some(from)),
             Some(entry) => (entry.from, entry.to, entry.was) = (from, to, None),
             None => {
-                let (item, path) = (change.item.name().to_owned(), change.path.clone());
+                let (item, path) = (change.item, change.path.clone());
                 self.changes.push(Entry { item, path, from, to, was: None });
             }
         }
@@ -150,15 +149,13 @@ impl Journal {
 
 impl Entry {
     /// Returns whether spintune wrote this value to the file.
-    #[must_use]
     pub fn wrote(&self, value: &str) -> bool {
         self.to == value || self.was.as_deref() == Some(value)
     }
 
     fn is_ours(&self) -> bool {
-        let item = Item::find(&self.item);
         let values = [&self.from, &self.to];
-        item.is_some_and(|item| item.owns(&self.path))
+        self.item.owns(&self.path)
             && values.into_iter().chain(&self.was).all(|value| is_value(value))
     }
 }
@@ -221,7 +218,7 @@ mod tests {
     fn change(from: &str, to: &str) -> Change {
         let path = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages".to_owned();
         let (from, to) = (from.to_owned(), to.to_owned());
-        Change { item: Item::HugePages, path, from, to, reason: String::new() }
+        Change { item: Item::Hugepages, path, from, to, reason: String::new() }
     }
 
     #[test]

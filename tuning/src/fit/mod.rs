@@ -21,6 +21,11 @@ pub use journal::{Entry, JOURNAL, Journal};
 pub use plan::{Advice, Change, Plan};
 pub use site::Site;
 
+/// A path relative to the root, as an absolute one of the host.
+fn absolute<S: serde::Serializer>(path: &str, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&format!("/{path}"))
+}
+
 /// Reason why nothing was done.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

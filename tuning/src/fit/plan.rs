@@ -3,19 +3,21 @@
 use super::item::Item;
 use super::journal::Journal;
 use super::site::Site;
-use crate::host::HostFacts;
+use crate::host::{HostFacts, both, minus};
 use crate::profile::Profile;
+use serde::Serialize;
 use spinrpc::config::{Driver, IdlePolicy};
 use spinrpc::sys::affinity::CpuSet;
 use spinrpc::sys::mmap::HugePages;
 
 /// A write to one file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Change {
     /// The item.
     pub item: Item,
     /// Path relative to the root.
+    #[serde(serialize_with = "super::absolute")]
     pub path: String,
     /// Current value.
     pub from: String,
@@ -26,7 +28,7 @@ pub struct Change {
 }
 
 /// A change that spintune leaves to people: it needs a reboot, or concerns files of theirs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Advice {
     /// Reason, as a sentence.
@@ -36,7 +38,7 @@ pub struct Advice {
 }
 
 /// Changes to make.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Plan {
     /// By item, then by number.
@@ -45,32 +47,34 @@ pub struct Plan {
     pub advice: Vec<Advice>,
 }
 
-/// Requested value of a file.
-struct Wish {
-    item: Item,
-    path: String,
-    to: String,
-    reason: String,
+impl Change {
+    /// A wanted value. The current one is not known yet.
+    fn to(
+        item: Item,
+        path: impl Into<String>,
+        to: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        let (path, to, reason) = (path.into(), to.into(), reason.into());
+        Self { item, path, from: String::new(), to, reason }
+    }
 }
 
 impl Plan {
     /// Computes the changes that the host needs. Leaves out files that do not exist, files that
     /// cannot be written (interrupts that cannot be moved), and files that already have the value.
     /// The journal says which values spintune has set already.
-    #[must_use]
     pub fn of(site: &Site, profile: &Profile, journal: &Journal) -> Self {
-        let facts = HostFacts::read(&site.tree());
+        let facts = HostFacts::read(site.tree());
         let needs = Needs::new(&facts, profile, journal);
-        let changes = needs.wishes().into_iter().filter_map(|wish| {
-            let Wish { item, path, to, reason } = wish;
-            let from = site.read(&path).ok().filter(|_| site.may_be_set(&path))?;
-            (from != to).then_some(Change { item, path, from, to, reason })
+        let changes = needs.changes().into_iter().filter_map(|change| {
+            let from = site.read(&change.path).ok().filter(|_| site.may_be_set(&change.path))?;
+            (from != change.to).then_some(Change { from, ..change })
         });
         Self { changes: changes.collect(), advice: needs.advice() }
     }
 
     /// Returns whether nothing has to be changed. There may still be advice.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
@@ -80,88 +84,96 @@ struct Needs<'a> {
     facts: &'a HostFacts,
     profile: &'a Profile,
     journal: &'a Journal,
-    /// CPUs of the cores.
     cores: CpuSet,
-    /// The other online CPUs without the isolated ones, which may belong to another engine. All the
-    /// others if that leaves none.
+    /// CPUs for interrupts.
     rest: CpuSet,
 }
 
 impl<'a> Needs<'a> {
     fn new(facts: &'a HostFacts, profile: &'a Profile, journal: &'a Journal) -> Self {
         let cores: CpuSet = profile.config().cpus().iter().copied().collect();
-        let online = facts.cpus.online.iter().flat_map(CpuSet::iter);
-        let others: CpuSet = online.filter(|cpu| !cores.contains(*cpu)).collect();
-        let isolated = facts.cpus.isolated.clone().unwrap_or_default();
-        let open: CpuSet = others.iter().filter(|cpu| !isolated.contains(*cpu)).collect();
-        let rest = if open.is_empty() { others } else { open };
+        let rest = facts.cpus.housekeeping(&cores);
         Self { facts, profile, journal, cores, rest }
     }
 
-    fn wishes(&self) -> Vec<Wish> {
-        let mut wishes = self.memory();
-        wishes.extend(self.hugepages());
-        // Competing work does not disturb a core that sleeps when idle.
-        if self.profile.config().idle_policy() != IdlePolicy::Sleep {
-            wishes.extend(self.governors());
-            wishes.extend(quiet());
-            wishes.extend(self.interrupts());
+    /// Wanted values, whatever the current ones are.
+    fn changes(&self) -> Vec<Change> {
+        let mut changes = self.switches();
+        changes.extend(self.hugepages());
+        if self.polls_pinned() {
+            changes.extend(self.governors());
+            changes.extend(self.interrupts());
         }
-        wishes.sort_by_key(|wish| wish.item);
-        wishes
+        changes.sort_by_key(|change| change.item);
+        changes
     }
 
-    fn governors(&self) -> impl Iterator<Item = Wish> {
-        self.cores.iter().map(|cpu| Wish {
-            item: Item::Governor,
-            path: format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"),
-            to: "performance".to_owned(),
-            reason: format!("CPU {cpu} polls, and must keep its frequency."),
+    /// Cores poll, each on a CPU of its own.
+    fn polls_pinned(&self) -> bool {
+        let config = self.profile.config();
+        config.idle_policy() != IdlePolicy::Sleep && config.pins_cores()
+    }
+
+    fn governors(&self) -> impl Iterator<Item = Change> {
+        self.cores.iter().map(|cpu| {
+            let path = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
+            let why = format!("CPU {cpu} polls, and must keep its frequency.");
+            Change::to(Item::Governor, path, "performance", why)
         })
     }
 
-    fn memory(&self) -> Vec<Wish> {
-        let mut wishes = Vec::new();
-        let mut wish = |item, path: &str, to: &str, reason: &str| {
-            let (path, to, reason) = (path.to_owned(), to.to_owned(), reason.to_owned());
-            wishes.push(Wish { item, path, to, reason });
+    fn switches(&self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let mut change = |item, path: &str, to: &str, why: &str| {
+            changes.push(Change::to(item, path, to, why));
         };
         let memory = &self.facts.memory;
         if memory.thp.as_deref() == Some("always") {
             let why = "Only programs that request transparent huge pages get them; others do not \
                        stall for them.";
-            wish(Item::TransparentHugePages, THP_ENABLED, "madvise", why);
+            change(Item::Thp, THP_ENABLED, "madvise", why);
         }
         if memory.thp_defrag.as_deref() == Some("always") {
             let why = "A page fault must not wait for memory compaction.";
-            wish(Item::TransparentHugePages, THP_DEFRAG, "madvise", why);
+            change(Item::Thp, THP_DEFRAG, "madvise", why);
         }
         if memory.ksm == Some(true) {
             let why = "Merged pages are copied again at the first write to them.";
-            wish(Item::Ksm, "sys/kernel/mm/ksm/run", "0", why);
+            change(Item::Ksm, "sys/kernel/mm/ksm/run", "0", why);
         }
         if memory.numa_balancing == Some(true) {
             let why = "Pages are unmapped to find out which node uses them, which causes page faults \
-                 during calls.";
-            wish(Item::NumaBalancing, "proc/sys/kernel/numa_balancing", "0", why);
+                       during calls.";
+            change(Item::NumaBalancing, "proc/sys/kernel/numa_balancing", "0", why);
         }
-        wishes
+        // Competing work does not disturb a core that sleeps when idle.
+        if self.profile.config().idle_policy() != IdlePolicy::Sleep {
+            // Set first, and so restored last: while watchdog is 0, the kernel does not accept 1 here.
+            let why = "It interrupts even CPUs that take no interrupts.";
+            change(Item::Watchdog, "proc/sys/kernel/nmi_watchdog", "0", why);
+            let why = "It checks every CPU every few seconds.";
+            change(Item::Watchdog, "proc/sys/kernel/watchdog", "0", why);
+            let why = "Timers of idle CPUs must not migrate to busy ones.";
+            change(Item::TimerMigration, "proc/sys/kernel/timer_migration", "0", why);
+            let why = "Each CPU updates its statistics at this interval, in seconds.";
+            change(Item::StatInterval, "proc/sys/vm/stat_interval", "10", why);
+        }
+        changes
     }
 
     /// On each node with cores, as many pages as their arenas need, in addition to those already in
     /// use.
-    fn hugepages(&self) -> Vec<Wish> {
+    fn hugepages(&self) -> Vec<Change> {
         let config = self.profile.config();
         if config.hugepages() == HugePages::Off {
             return Vec::new();
         }
         let pages = (config.arena_bytes() as u64).div_ceil(PAGE_BYTES);
         let pools = self.facts.memory.huge_pages.iter().filter(|p| p.page_bytes == PAGE_BYTES);
-        let wishes = pools.filter_map(|pool| {
-            let on_node = |cpu: &usize| {
-                pool.node.is_none_or(|node| self.facts.cpus.node_of(*cpu) == Some(node))
-            };
-            let cores = self.cores.iter().filter(on_node).count() as u64;
+        let by_node = self.facts.cpus.cores_by_node(config);
+        let changes = pools.filter_map(|pool| {
+            let on_node = |found: &(&u32, &u64)| pool.node.is_none_or(|node| node == *found.0);
+            let cores: u64 = by_node.iter().filter(on_node).map(|(_, cores)| cores).sum();
             let path = pool.file().trim_start_matches('/').to_owned();
             let needed = pages * cores;
             let to = self.pages_in_all(&path, needed, pool.total, pool.free)?;
@@ -170,9 +182,9 @@ impl<'a> Needs<'a> {
                 "The arenas of the cores{where_} need {needed} pages of 2 MiB ({cores} of {pages} \
                  pages), besides those already in use."
             );
-            Some(Wish { item: Item::HugePages, path, to: to.to_string(), reason })
+            Some(Change::to(Item::Hugepages, path, to.to_string(), reason))
         });
-        wishes.collect()
+        changes.collect()
     }
 
     /// `None` if there are enough. Pages reserved for this very profile count as its own: a running
@@ -190,54 +202,64 @@ impl<'a> Needs<'a> {
         (wanted > total).then_some(wanted)
     }
 
-    /// Moves interrupts off the cores, if other CPUs are left.
-    fn interrupts(&self) -> Vec<Wish> {
-        let wishes = self.facts.irqs.iter().filter_map(|irq| {
+    /// Moves interrupts off the cores and their hardware threads, if other CPUs are left. Those that the kernel manages
+    /// stay: they cannot be moved, and disturb only CPUs that access the disk.
+    fn interrupts(&self) -> Vec<Change> {
+        let quiet = self.facts.cpus.quiet(&self.cores);
+        let movable = self.facts.irqs.iter().filter(|irq| !irq.is_managed());
+        let changes = movable.filter_map(|irq| {
             let affinity = irq.affinity.as_ref()?;
-            let hit: CpuSet = affinity.iter().filter(|cpu| self.cores.contains(*cpu)).collect();
+            let hit = both(affinity, &quiet);
             if hit.is_empty() || self.rest.is_empty() {
                 return None;
             }
-            let others: CpuSet = affinity.iter().filter(|cpu| self.rest.contains(*cpu)).collect();
+            let others = both(affinity, &self.rest);
             let to = if others.is_empty() { &self.rest } else { &others };
-            Some(Wish {
-                item: Item::Interrupt,
-                path: format!("proc/irq/{}/smp_affinity_list", irq.number),
-                to: to.to_string(),
-                reason: format!("{} may interrupt the cores on CPUs {hit}.", irq.name),
-            })
+            let path = format!("proc/irq/{}/smp_affinity_list", irq.number);
+            let why = format!("{} may interrupt the cores on CPUs {hit}.", irq.name);
+            Some(Change::to(Item::Irq, path, to.to_string(), why))
         });
-        wishes.collect()
+        changes.collect()
     }
 
     fn advice(&self) -> Vec<Advice> {
-        let advice = [self.isolation(), self.irqbalance(), self.memlock()];
+        let advice = [self.isolation(), self.irqbalance(), self.tuned(), self.memlock()];
         advice.into_iter().flatten().collect()
     }
 
     fn isolation(&self) -> Option<Advice> {
-        let (cores, rest) = (&self.cores, &self.rest);
+        let cores = &self.cores;
         let isolated = self.facts.cpus.isolated.clone().unwrap_or_default();
-        let polls = self.profile.config().idle_policy() == IdlePolicy::Busy;
-        let is_worth_it =
-            polls && !rest.is_empty() && cores.iter().any(|cpu| !isolated.contains(cpu));
-        is_worth_it.then(|| Advice {
+        let config = self.profile.config();
+        let polls = config.idle_policy() == IdlePolicy::Busy && config.pins_cores();
+        let is_open = !minus(cores, &isolated).is_empty();
+        let parameters = self.facts.cpus.isolation(cores).filter(|_| polls && is_open)?;
+        Some(Advice {
             reason: format!("The kernel may run any task on CPUs {cores}, where the cores poll."),
-            what: format!(
-                "kernel command line, at the next boot: isolcpus=managed_irq,domain,{cores} \
-                 nohz_full={cores} rcu_nocbs={cores} irqaffinity={rest}"
-            ),
+            what: format!("kernel command line, at the next boot: {parameters}"),
         })
     }
 
     fn irqbalance(&self) -> Option<Advice> {
-        let polls = self.profile.config().idle_policy() != IdlePolicy::Sleep;
-        (self.facts.tasks.has_irqbalance && polls).then(|| Advice {
+        let polls = self.polls_pinned();
+        let banned = self.facts.cpus.to_ban(&self.cores);
+        (self.facts.tasks.has_irqbalance && polls && !banned.is_empty()).then(|| Advice {
             reason: "irqbalance is running, and moves interrupts back to the cores.".to_owned(),
             what: format!(
-                "/etc/default/irqbalance or /etc/sysconfig/irqbalance: IRQBALANCE_BANNED_CPULIST={}",
-                self.cores
+                "/etc/default/irqbalance or /etc/sysconfig/irqbalance: \
+                 IRQBALANCE_BANNED_CPULIST={banned}"
             ),
+        })
+    }
+
+    fn tuned(&self) -> Option<Advice> {
+        self.facts.tasks.tuned.is_some().then(|| Advice {
+            reason: "tuned is running, and sets the same values whenever it starts, stops or \
+                     changes its profile."
+                .to_owned(),
+            what: "before this script: systemctl disable --now tuned; or a profile of tuned with \
+                   these values"
+                .to_owned(),
         })
     }
 
@@ -259,34 +281,6 @@ impl<'a> Needs<'a> {
                 .to_owned(),
         })
     }
-}
-
-/// Turns off periodic kernel work on every CPU.
-fn quiet() -> impl Iterator<Item = Wish> {
-    let wishes = [
-        // Set first, and so restored last: while watchdog is 0, the kernel does not accept 1 here.
-        (Item::Watchdog, "nmi_watchdog", "0", "It interrupts even CPUs that take no interrupts."),
-        (Item::Watchdog, "watchdog", "0", "It checks every CPU every few seconds."),
-        (
-            Item::TimerMigration,
-            "timer_migration",
-            "0",
-            "Timers of idle CPUs must not migrate to busy ones.",
-        ),
-    ];
-    let stat = Wish {
-        item: Item::StatInterval,
-        path: "proc/sys/vm/stat_interval".to_owned(),
-        to: "10".to_owned(),
-        reason: "Each CPU updates its statistics at this interval, in seconds.".to_owned(),
-    };
-    let kernel = wishes.map(|(item, file, to, reason)| Wish {
-        item,
-        path: format!("proc/sys/kernel/{file}"),
-        to: to.to_owned(),
-        reason: reason.to_owned(),
-    });
-    kernel.into_iter().chain([stat])
 }
 
 /// The hash as written in a journal.

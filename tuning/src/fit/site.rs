@@ -2,27 +2,21 @@
 
 use crate::host::root::Root;
 use crate::host::{Record, Tree};
-use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid, XattrFlags};
+use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{self, Path, PathBuf};
 
 /// The files of a host below its root directory: `/`, or that of a copy; or those in a record, which
 /// can only be read.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Site {
     /// Path of the root, for messages and scripts.
     path: PathBuf,
-    source: Source,
-}
-
-#[derive(Clone, Debug)]
-enum Source {
-    Directory(Root),
-    Record(Record),
+    tree: Tree,
 }
 
 impl Site {
@@ -36,47 +30,36 @@ impl Site {
         // The shell that runs a plan follows the path later. That of `/proc/PID/root` would be `/`.
         let canonical = path.canonicalize().ok().filter(|path| root.is_at(path));
         let path = canonical.map_or_else(|| path::absolute(path), Ok)?;
-        Ok(Self { path, source: Source::Directory(root) })
+        Ok(Self { path, tree: Tree::below(root) })
     }
 
     /// The host of a record, whose paths are those on that host.
-    #[must_use]
     pub fn recorded(record: Record) -> Self {
-        Self { path: PathBuf::from("/"), source: Source::Record(record) }
+        Self { path: PathBuf::from("/"), tree: Tree::record(record) }
     }
 
     /// Returns whether this is a record, which has only the files that spintune reads.
-    #[must_use]
     pub fn is_record(&self) -> bool {
-        matches!(self.source, Source::Record(_))
+        self.tree.is_record()
     }
 
     /// The tree to read facts from.
-    #[must_use]
-    pub fn tree(&self) -> Tree {
-        match &self.source {
-            Source::Record(record) => Tree::record(record.clone()),
-            Source::Directory(root) => Tree::below(root.clone()),
-        }
+    pub fn tree(&self) -> &Tree {
+        &self.tree
     }
 
     /// Returns whether this is the host that the process runs on.
-    #[must_use]
     pub fn is_this_host(&self) -> bool {
-        self.root().is_ok_and(Root::is_host)
+        self.tree.is_this_host()
     }
 
     /// Absolute path of a file.
-    #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         self.path.join(path)
     }
 
     fn root(&self) -> io::Result<&Root> {
-        match &self.source {
-            Source::Directory(root) => Ok(root),
-            Source::Record(_) => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
-        }
+        self.tree.root().ok_or(io::ErrorKind::ReadOnlyFilesystem.into())
     }
 
     /// Reads the current value: the first line of a file, or the word in brackets if it offers
@@ -106,38 +89,30 @@ impl Site {
         metadata.is_ok_and(|metadata| !metadata.permissions().readonly())
     }
 
-    /// Sets a value. A file of a copy gets the form that the kernel gives its own file, and is replaced: other names of it, also
-    /// those outside of the copy, keep what they have.
+    /// Sets a value. A file of a copy gets the form that the kernel gives its own file.
     ///
     /// # Errors
-    /// Errors of the system; `PermissionDenied` also for a file of a copy that is a link.
+    /// Errors of the system; `PermissionDenied` also for a file of a copy that is a link, or has other names, which may lie outside of
+    /// the copy.
     pub fn write(&self, path: &str, value: &str) -> io::Result<()> {
         let root = self.root()?;
         if root.is_host() {
             return set(&regular(root.file(path, SET)?)?, value);
         }
-        let (folder, name) = parts(path);
-        let folder = root.file(folder, FOLDER)?;
-        let open = |how| fs::openat(&folder, name, how | OFlags::NOFOLLOW, Mode::empty());
-        let before = regular(open(READ | OFlags::CLOEXEC).map_err(|error| match error {
-            Errno::LOOP => io::Error::new(io::ErrorKind::PermissionDenied, "it is a symbolic link"),
+        let denied = |reason| io::Error::new(io::ErrorKind::PermissionDenied, reason);
+        let file = regular(root.file(path, CHANGE).map_err(|error| match error {
+            Errno::LOOP => denied("it is a symbolic link"),
             error => error.into(),
         })?)?;
-        if is_kernels(&before)? {
-            return set(&regular(open(SET | OFlags::CLOEXEC)?)?, value);
+        if is_kernels(&file)? {
+            return set(&file, value);
         }
-        let text = as_kernel(&text_of(&before)?, value);
-        replace(&folder, name, &before, &text)
-    }
-
-    /// Removes the new file that a killed [`Site::write`] has left in the folder of a file of a copy.
-    pub(super) fn remove_fresh(&self, path: &str) {
-        let (folder, name) = parts(path);
-        let copy = self.root().ok().filter(|root| !root.is_host());
-        if let Some(Ok(folder)) = copy.map(|root| root.file(folder, FOLDER)) {
-            // There usually is none.
-            let _ = fs::unlinkat(folder, fresh(name), AtFlags::empty());
+        if file.metadata()?.nlink() > 1 {
+            return Err(denied("it has other names"));
         }
+        let text = as_kernel(&text_of(&file)?, value);
+        file.write_all_at(text.as_bytes(), 0)?;
+        file.set_len(text.len() as u64)
     }
 
     /// Opens a folder of spintune's, which is created if it does not exist; its parent, too.
@@ -169,9 +144,9 @@ impl Site {
     }
 
     fn text(&self, path: &str) -> io::Result<String> {
-        match &self.source {
-            Source::Record(_) => self.tree().peek(path).ok_or(io::ErrorKind::NotFound.into()),
-            Source::Directory(root) => text_of(&regular(root.file(path, READ)?)?),
+        match self.tree.root() {
+            None => self.tree.peek(path).ok_or(io::ErrorKind::NotFound.into()),
+            Some(root) => text_of(&regular(root.file(path, READ)?)?),
         }
     }
 }
@@ -182,6 +157,8 @@ const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 pub(super) const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 const SET: OFlags =
     OFlags::WRONLY.union(OFlags::TRUNC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+const CHANGE: OFlags =
+    OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 /// Folder and name of a file.
 fn parts(path: &str) -> (&str, &str) {
@@ -209,65 +186,10 @@ fn is_kernels(file: &File) -> io::Result<bool> {
     Ok([SYSFS_MAGIC, fs::PROC_SUPER_MAGIC].contains(&fs::fstatfs(file)?.f_type))
 }
 
-/// Sets a value of the kernel.
 fn set(mut file: &File, value: &str) -> io::Result<()> {
     // A single write: the kernel parses each write as a separate value.
     file.write_all(format!("{value}\n").as_bytes())
 }
-
-/// Name of the file that is about to replace one.
-fn fresh(name: &str) -> String {
-    format!(".{name}.spintune")
-}
-
-/// Puts another file in the place of one, with its owner, permissions and access control list. Other extended attributes, also
-/// labels, are not kept.
-fn replace(folder: &OwnedFd, name: &str, before: &File, text: &str) -> io::Result<()> {
-    let fresh = fresh(name);
-    // Left behind by one that was killed.
-    match fs::unlinkat(folder, &fresh, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = File::from(fs::openat(folder, &fresh, how, Mode::RUSR | Mode::WUSR)?);
-    let replaced =
-        fill(&file, before, text).and_then(|()| Ok(fs::renameat(folder, &fresh, folder, name)?));
-    if replaced.is_err() {
-        // The first error is the one to report.
-        let _ = fs::unlinkat(folder, &fresh, AtFlags::empty());
-    }
-    replaced
-}
-
-fn fill(mut file: &File, before: &File, text: &str) -> io::Result<()> {
-    file.write_all(text.as_bytes())?;
-    let (own, was) = (file.metadata()?, before.metadata()?);
-    if (own.uid(), own.gid()) != (was.uid(), was.gid()) {
-        fs::fchown(file, Some(Uid::from_raw(was.uid())), Some(Gid::from_raw(was.gid())))?;
-    }
-    // The bits of a group are the mask of a list: without its list, they would be rights of the group itself.
-    let kept = if copy_acl(before, file) { 0o777 } else { 0o700 };
-    file.set_permissions(Permissions::from_mode(was.mode() & kept))?;
-    file.sync_all()
-}
-
-/// Gives a new file the access control list of another one, or none if that has none: the folder may have given it one. Returns
-/// false if that is not possible.
-fn copy_acl(from: &File, to: &File) -> bool {
-    let mut list = vec![0; ACL_BYTES_MAX];
-    match fs::fgetxattr(from, ACL, &mut list[..]) {
-        Ok(length) => fs::fsetxattr(to, ACL, &list[..length], XattrFlags::empty()).is_ok(),
-        Err(Errno::NODATA) => {
-            matches!(fs::fremovexattr(to, ACL), Ok(()) | Err(Errno::NODATA))
-        }
-        Err(error) => error == Errno::OPNOTSUPP,
-    }
-}
-
-const ACL: &str = "system.posix_acl_access";
-/// Longest value of an extended attribute (XATTR_SIZE_MAX).
-const ACL_BYTES_MAX: usize = 1 << 16;
 
 /// Content of a file that had `before`, after `value` was written to it.
 fn as_kernel(before: &str, value: &str) -> String {

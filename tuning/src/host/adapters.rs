@@ -2,26 +2,26 @@
 //! programs need.
 
 use super::Tree;
-use crate::rdma::{self, Device, Interface};
+use crate::rdma::{self, Device};
 use spinrpc::sys::affinity::CpuSet;
 use std::collections::BTreeMap;
 
-/// The RDMA devices and software of a host.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Rdma {
-    /// Devices, by name.
-    pub adapters: Vec<Adapter>,
-    /// Device files of verbs: `uverbs0`.
-    pub uverbs: Vec<String>,
-    /// True if the device file of the connection manager exists.
-    pub has_rdma_cm: bool,
-    /// Version of rdma-core that libibverbs was installed from: `44.0`.
-    pub library_version: Option<String>,
-    /// Path of that library.
-    pub library_path: Option<String>,
-    /// Network interfaces that are up, on which a software device could be created.
-    pub interfaces_up: Vec<String>,
+facts! {
+    /// The RDMA devices and software of a host.
+    Rdma(tree) {
+        /// Devices, by name.
+        adapters: Vec<Adapter> = adapters(tree);
+        /// Device files of verbs: `uverbs0`.
+        uverbs: Vec<String> = uverbs(tree);
+        /// True if the device file of the connection manager exists.
+        has_rdma_cm: bool = tree.exists("dev/infiniband/rdma_cm");
+        /// Version of rdma-core that libibverbs was installed from: `44.0`.
+        library_version: Option<String> = library(tree).map(|(_, version)| version);
+        /// Path of that library.
+        library_path: Option<String> = library(tree).map(|(path, _)| path);
+        /// Network interfaces that are up, on which a software device could be created.
+        interfaces_up: Vec<String> = interfaces_up(tree);
+    }
 }
 
 /// An RDMA device and its place in the host.
@@ -54,22 +54,16 @@ pub struct PciLink {
     pub read_request_bytes: Option<u32>,
 }
 
-impl Rdma {
-    /// Reads the facts. `interfaces` are the network interfaces of the host.
-    #[must_use]
-    pub fn read(tree: &Tree, interfaces: &[Interface]) -> Self {
-        let adapters = rdma::devices(tree, interfaces).into_iter();
-        let uverbs = tree.names(DEV).into_iter().filter(|name| name.starts_with("uverbs"));
-        let (library_path, library_version) = library(tree).unzip();
-        Self {
-            adapters: adapters.map(|device| Adapter::read(tree, device)).collect(),
-            uverbs: uverbs.filter(|name| tree.exists(&format!("{DEV}/{name}"))).collect(),
-            has_rdma_cm: tree.exists(&format!("{DEV}/rdma_cm")),
-            library_version,
-            library_path,
-            interfaces_up: interfaces_up(tree),
-        }
-    }
+fn adapters(tree: &Tree) -> Vec<Adapter> {
+    let ask = || rdma::interfaces().unwrap_or_default();
+    let interfaces = if tree.is_this_host() { ask() } else { Vec::new() };
+    let devices = rdma::devices(tree, &interfaces).into_iter();
+    devices.map(|device| Adapter::read(tree, device)).collect()
+}
+
+fn uverbs(tree: &Tree) -> Vec<String> {
+    let names = tree.names(DEV).into_iter().filter(|name| name.starts_with("uverbs"));
+    names.filter(|name| tree.exists(&format!("{DEV}/{name}"))).collect()
 }
 
 fn interfaces_up(tree: &Tree) -> Vec<String> {
@@ -95,7 +89,6 @@ impl Adapter {
     }
 
     /// Smallest MTU of its interfaces, in bytes.
-    #[must_use]
     pub fn smallest_mtu_bytes(&self) -> Option<u64> {
         self.mtu_bytes.values().min().copied()
     }
@@ -146,7 +139,6 @@ const PCI_EXPRESS: u8 = 0x10;
 const CAPABILITIES_MAX: usize = 48;
 
 /// Error and retry counters of each port, by name: `mlx5_0/1 out_of_sequence`.
-#[must_use]
 pub fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
     for device in tree.names(CLASS) {

@@ -33,7 +33,6 @@ pub struct Quota {
 
 impl Quota {
     /// The quota in CPUs.
-    #[must_use]
     pub fn cpus(&self) -> f64 {
         self.quota_us as f64 / self.period_us.max(1) as f64
     }
@@ -51,7 +50,6 @@ pub struct Limit {
 
 impl Cgroup {
     /// Reads the limits.
-    #[must_use]
     pub fn read(tree: &Tree) -> Self {
         let [cpu, cpuset, memory] = ["cpu", "cpuset", "memory"].map(|name| Group::find(tree, name));
         let quotas = cpu.iter().flat_map(Group::upwards).filter_map(|dir| quota(tree, &dir));

@@ -1,40 +1,22 @@
-//! Clock source of the kernel, and properties of the processor's counter.
+//! Clock source of the kernel, and what the processor reports of itself.
 
 use super::Tree;
 
-/// Clock facts that the host reports.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ClockFacts {
-    /// The kernel's clock source: `tsc`, `kvm-clock`, `hpet`.
-    pub source: Option<String>,
-    /// Other available clock sources.
-    pub available: Vec<String>,
-    /// The time-stamp counter has the same rate at every frequency; `None` if the processor does
-    /// not report it (not an x86).
-    pub constant_tsc: Option<bool>,
-    /// The time-stamp counter runs in every sleep state.
-    pub nonstop_tsc: Option<bool>,
-    /// The host is a virtual machine.
-    pub is_guest: Option<bool>,
+facts! {
+    /// Clock facts that the host reports.
+    ClockFacts(tree) {
+        /// The kernel's clock source: `tsc`, `kvm-clock`, `hpet`.
+        source: Option<String> = tree.line(&format!("{SOURCES}/current_clocksource"));
+        /// Other available clock sources.
+        available: Vec<String> = available(tree);
+        /// The host is a virtual machine; `None` if the processor does not report it (not an x86).
+        is_guest: Option<bool> = has_flag(tree, &["flags"], &["hypervisor"]);
+    }
 }
 
-impl ClockFacts {
-    /// Reads the facts.
-    #[must_use]
-    pub fn read(tree: &Tree) -> Self {
-        let processor = first_processor(tree).unwrap_or_default();
-        let flags = super::field(&processor, "flags");
-        let has = |flag: &str| flags.map(|flags| flags.split_whitespace().any(|one| one == flag));
-        let available = tree.line(&format!("{SOURCES}/available_clocksource")).unwrap_or_default();
-        Self {
-            source: tree.line(&format!("{SOURCES}/current_clocksource")),
-            available: available.split_whitespace().map(str::to_owned).collect(),
-            constant_tsc: has("constant_tsc"),
-            nonstop_tsc: has("nonstop_tsc"),
-            is_guest: has("hypervisor"),
-        }
-    }
+fn available(tree: &Tree) -> Vec<String> {
+    let sources = tree.line(&format!("{SOURCES}/available_clocksource")).unwrap_or_default();
+    sources.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Model of the first processor, and those of its flags that are looked at; `/proc/cpuinfo` repeats them for each CPU.
@@ -51,16 +33,13 @@ pub(super) fn first_processor(tree: &Tree) -> Option<String> {
     })
 }
 
-const FLAGS: &[&str] = &[
-    "constant_tsc",
-    "nonstop_tsc",
-    "tsc_reliable",
-    "hypervisor",
-    "fpu",
-    "aes",
-    "sha_ni",
-    "fp",
-    "sha2",
-];
+/// The first processor has one of these flags; `None` if it has none of these lines.
+pub(super) fn has_flag(tree: &Tree, lines: &[&str], flags: &[&str]) -> Option<bool> {
+    let processor = first_processor(tree)?;
+    let words = lines.iter().find_map(|line| super::field(&processor, line))?;
+    Some(words.split_whitespace().any(|word| flags.contains(&word)))
+}
+
+const FLAGS: &[&str] = &["hypervisor", "fpu", "aes", "sha_ni", "fp", "sha2"];
 
 const SOURCES: &str = "sys/devices/system/clocksource/clocksource0";

@@ -20,7 +20,6 @@ pub struct Irq {
 impl Irq {
     /// Reads all interrupts with a handler, by number. On a kernel without `/sys/kernel/irq`, the
     /// names are directories below `/proc/irq`.
-    #[must_use]
     pub fn read_all(tree: &Tree) -> Vec<Self> {
         let numbers = super::numbered(&tree.names(PROC), "");
         numbers.into_iter().filter_map(|number| Self::read(tree, number)).collect()
@@ -34,8 +33,19 @@ impl Irq {
         Some(Self { number, name, affinity, effective })
     }
 
+    /// Returns whether the kernel manages its affinity: a write to it fails with `EIO`. Only input and output of the CPUs
+    /// of such a queue cause it. Queues of NVMe devices (but for the first one, of commands) and of virtio disks are
+    /// known by name, because only debugfs tells.
+    pub fn is_managed(&self) -> bool {
+        let queue = |prefix, infix| {
+            let (device, queue) = self.name.strip_prefix(prefix)?.split_once(infix)?;
+            device.parse::<u32>().ok()?;
+            queue.parse::<u32>().ok()
+        };
+        queue("nvme", "q").is_some_and(|queue| queue > 0) || queue("virtio", "-req.").is_some()
+    }
+
     /// CPUs that receive it now; all allowed ones if the kernel does not report them.
-    #[must_use]
     pub fn cpus(&self) -> Option<&CpuSet> {
         let effective = self.effective.as_ref().filter(|cpus| !cpus.is_empty());
         effective.or(self.affinity.as_ref())

@@ -1,30 +1,31 @@
 //! What Kerberos for NFS depends on: the keytab, the realm, TCP port 2049 and the instructions of the processor.
 
 use super::Tree;
+use super::clock::has_flag;
 use super::tree::Permissions;
 use crate::keytab::NoFile;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Facts about Kerberos that the host reports.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Kerberos {
-    /// The keytab.
-    pub keytab: Keytab,
-    /// The keytab that was named ([`Kerberos::use_keytab`]), an absolute path or what was given instead of one; `None` for
-    /// [`KEYTAB`].
-    pub named_keytab: Option<String>,
-    /// `default_realm` of `/etc/krb5.conf`. Included files are not read.
-    pub realm: Option<String>,
-    /// Listeners at TCP port 2049 by any address; `None` if the host does not report its sockets.
-    pub listeners: Option<BTreeSet<Listener>>,
-    /// Threads of the kernel's NFS server; `None` if its module is not loaded.
-    pub nfsd_threads: Option<u32>,
-    /// The processor has instructions for AES; `None` if it does not report its instructions.
-    pub aes: Option<bool>,
-    /// The processor has instructions for SHA-1 and SHA-256.
-    pub sha: Option<bool>,
+facts! {
+    /// Facts about Kerberos that the host reports.
+    Kerberos(tree) {
+        /// The keytab.
+        keytab: Keytab = Keytab::of(tree.permissions(KEYTAB));
+        /// The keytab that was named ([`Kerberos::use_keytab`]), an absolute path or what was given instead of one; `None` for
+        /// [`KEYTAB`].
+        named_keytab: Option<String> = None;
+        /// `default_realm` of `/etc/krb5.conf`. Included files are not read.
+        realm: Option<String> = realm(tree);
+        /// Listeners at TCP port 2049 by any address; `None` if the host does not report its sockets.
+        listeners: Option<BTreeSet<Listener>> = listeners(tree);
+        /// Threads of the kernel's NFS server; `None` if its module is not loaded.
+        nfsd_threads: Option<u32> = nfsd_threads(tree);
+        /// The processor has instructions for AES; `None` if it does not report its instructions.
+        aes: Option<bool> = has_instructions(tree, &["aes"]);
+        /// The processor has instructions for SHA-1 and SHA-256.
+        sha: Option<bool> = has_instructions(tree, &["sha_ni", "sha2"]);
+    }
 }
 
 /// What is known about a keytab.
@@ -67,30 +68,6 @@ pub struct Listener {
 }
 
 impl Kerberos {
-    /// Reads the facts.
-    #[must_use]
-    pub fn read(tree: &Tree) -> Self {
-        let processor = super::clock::first_processor(tree).unwrap_or_default();
-        let words = ["flags", "Features"].iter().find_map(|line| super::field(&processor, line));
-        let flags: Option<Vec<&str>> = words.map(|words| words.split_whitespace().collect());
-        // Every processor has the first one: a record without it is older than this check.
-        let flags = flags.filter(|flags| ALL_HAVE.iter().any(|flag| flags.contains(flag)));
-        let has = |names: [&str; 2]| {
-            flags.as_ref().map(|flags| names.iter().any(|name| flags.contains(name)))
-        };
-        Self {
-            keytab: Keytab::of(tree.permissions(KEYTAB)),
-            named_keytab: None,
-            realm: realm(tree),
-            listeners: listeners(tree),
-            nfsd_threads: nfsd_threads(tree),
-            aes: has(["aes", "aes"]),
-            sha: has(["sha_ni", "sha2"]),
-        }
-    }
-}
-
-impl Kerberos {
     /// Examines this keytab instead of [`KEYTAB`], relative to the root of `tree`; or has the finding of a name that is none
     /// of a file.
     pub fn use_keytab(&mut self, tree: &Tree, named: Result<&Path, NoFile>) {
@@ -117,7 +94,6 @@ impl Kerberos {
     }
 
     /// Path of the keytab.
-    #[must_use]
     pub fn keytab_path(&self) -> String {
         self.named_keytab.clone().unwrap_or_else(|| format!("/{KEYTAB}"))
     }
@@ -126,8 +102,12 @@ impl Kerberos {
 /// Keytab that programs use unless they are told another one, relative to the root.
 pub const KEYTAB: &str = "etc/krb5.keytab";
 
-/// Flags that all processors of an architecture report.
-const ALL_HAVE: [&str; 2] = ["fpu", "fp"];
+/// Every processor of an architecture has one of the first flags: a record without it is older than this check.
+fn has_instructions(tree: &Tree, flags: &[&str]) -> Option<bool> {
+    let has = |flags| has_flag(tree, &["flags", "Features"], flags);
+    has(&["fpu", "fp"]).filter(|is_known| *is_known)?;
+    has(flags)
+}
 
 /// The `default_realm` of the configuration; the record has no more of it.
 fn realm(tree: &Tree) -> Option<String> {

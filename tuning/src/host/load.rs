@@ -17,7 +17,6 @@ pub struct CpuTimes {
 
 impl CpuTimes {
     /// Reads the times of every CPU.
-    #[must_use]
     pub fn read_all(tree: &Tree) -> BTreeMap<usize, Self> {
         let stat = tree.reduced("proc/stat", |text| super::lines(text, &["cpu"]));
         let stat = stat.unwrap_or_default();
@@ -36,7 +35,6 @@ impl CpuTimes {
     }
 
     /// Difference from an earlier sample.
-    #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             total: self.total.saturating_sub(earlier.total),
@@ -54,6 +52,8 @@ pub struct Tasks {
     pub load_average: Option<f64>,
     /// True if irqbalance runs, which moves interrupts between CPUs.
     pub has_irqbalance: bool,
+    /// Active profile of tuned if it runs, or an empty text. It sets governors, huge pages and kernel parameters.
+    pub tuned: Option<String>,
     /// User-space threads with a real-time priority.
     pub realtime: Vec<RealtimeTask>,
 }
@@ -75,7 +75,6 @@ pub struct RealtimeTask {
 impl Tasks {
     /// Reads all threads in `/proc`: up to [`super::tree::NAMES_MAX`] processes with as many
     /// threads each.
-    #[must_use]
     pub fn read(tree: &Tree) -> Self {
         let average = tree.line("proc/loadavg");
         let mut tasks = Self {
@@ -93,10 +92,13 @@ impl Tasks {
 
     fn look_at(&mut self, tree: &Tree, path: &str) {
         let Some(stat) = tree.peek(path).and_then(|text| Stat::parse(&text)) else { return };
-        let is_irqbalance = stat.task.name == "irqbalance";
+        let [is_irqbalance, is_tuned] = ["irqbalance", "tuned"].map(|name| stat.task.name == name);
         let stands_in_the_way = stat.task.priority > 0 && !stat.is_kernel;
-        if (is_irqbalance || stands_in_the_way) && tree.text(path).is_some() {
+        if (is_irqbalance || is_tuned || stands_in_the_way) && tree.text(path).is_some() {
             self.has_irqbalance |= is_irqbalance;
+            if is_tuned {
+                self.tuned = Some(tree.line("etc/tuned/active_profile").unwrap_or_default());
+            }
             self.realtime.extend(stands_in_the_way.then_some(stat.task));
         }
     }

@@ -2,26 +2,27 @@
 
 use super::Tree;
 
-/// Memory facts that the host reports.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Memory {
-    /// Total, in bytes.
-    pub total_bytes: Option<u64>,
-    /// Available without swapping, in bytes.
-    pub available_bytes: Option<u64>,
-    /// Pools of huge pages: one for each size, and one for each node if the kernel has NUMA nodes.
-    pub huge_pages: Vec<HugePages>,
-    /// Transparent huge pages: `always`, `madvise` or `never`.
-    pub thp: Option<String>,
-    /// Effort at a page fault to get one: `always` stalls for it.
-    pub thp_defrag: Option<String>,
-    /// True if khugepaged compacts memory itself.
-    pub khugepaged_defrag: Option<bool>,
-    /// True if KSM merges equal pages.
-    pub ksm: Option<bool>,
-    /// True if the kernel unmaps pages to find out which node uses them.
-    pub numa_balancing: Option<bool>,
+facts! {
+    /// Memory facts that the host reports.
+    Memory(tree) {
+        /// Total, in bytes.
+        total_bytes: Option<u64> = info(tree, "MemTotal");
+        /// Available without swapping, in bytes.
+        available_bytes: Option<u64> = info(tree, "MemAvailable");
+        /// Pools of huge pages: one for each size, and one for each node if the kernel has NUMA nodes.
+        huge_pages: Vec<HugePages> = huge_pages(tree);
+        /// Transparent huge pages: `always`, `madvise` or `never`.
+        thp: Option<String> = tree.chosen("sys/kernel/mm/transparent_hugepage/enabled");
+        /// Effort at a page fault to get one: `always` stalls for it.
+        thp_defrag: Option<String> = tree.chosen("sys/kernel/mm/transparent_hugepage/defrag");
+        /// True if khugepaged compacts memory itself.
+        khugepaged_defrag: Option<bool> =
+            tree.flag("sys/kernel/mm/transparent_hugepage/khugepaged/defrag");
+        /// True if KSM merges equal pages.
+        ksm: Option<bool> = tree.value::<u64>("sys/kernel/mm/ksm/run").map(|run| run == 1);
+        /// True if the kernel unmaps pages to find out which node uses them.
+        numa_balancing: Option<bool> = tree.flag("proc/sys/kernel/numa_balancing");
+    }
 }
 
 /// Reserved pages of one size.
@@ -40,39 +41,18 @@ pub struct HugePages {
 
 impl HugePages {
     /// The file that reads and sets the number of reserved pages.
-    #[must_use]
     pub fn file(&self) -> String {
         format!("/{}/nr_hugepages", pool(self.node, self.page_bytes))
     }
 }
 
 impl Memory {
-    /// Reads the facts.
-    #[must_use]
-    pub fn read(tree: &Tree) -> Self {
-        let info = tree.reduced("proc/meminfo", |text| super::lines(text, MEMINFO));
-        let bytes = |key| kib(&info.clone().unwrap_or_default(), key);
-        let thp = |file| format!("{MM}/transparent_hugepage/{file}");
-        let flag = |path: &str| tree.value::<u64>(path).map(|value| value != 0);
-        Self {
-            total_bytes: bytes("MemTotal"),
-            available_bytes: bytes("MemAvailable"),
-            huge_pages: huge_pages(tree),
-            thp: tree.chosen(&thp("enabled")),
-            thp_defrag: tree.chosen(&thp("defrag")),
-            khugepaged_defrag: flag(&thp("khugepaged/defrag")),
-            ksm: tree.value::<u64>(&format!("{MM}/ksm/run")).map(|run| run == 1),
-            numa_balancing: flag("proc/sys/kernel/numa_balancing"),
-        }
-    }
-
-    /// Free huge pages of this size on a node, or on the host if it does not separate nodes.
-    #[must_use]
-    pub fn free_huge_pages(&self, node: u32, page_bytes: u64) -> Option<u64> {
+    /// Huge pages of this size on a node, or on the host if it does not separate nodes.
+    pub fn pool(&self, node: u32, page_bytes: u64) -> Option<&HugePages> {
         let fits = |pool: &&HugePages| {
             pool.page_bytes == page_bytes && pool.node.is_none_or(|own| own == node)
         };
-        self.huge_pages.iter().find(fits).map(|pool| pool.free)
+        self.huge_pages.iter().find(fits)
     }
 }
 
@@ -105,7 +85,7 @@ fn page_kib(name: &str) -> Option<u64> {
 fn pools_folder(node: Option<u32>) -> String {
     match node {
         Some(node) => format!("{}/node{node}/hugepages", super::cpus::NODE),
-        None => format!("{MM}/hugepages"),
+        None => "sys/kernel/mm/hugepages".to_owned(),
     }
 }
 
@@ -113,11 +93,11 @@ fn pool(node: Option<u32>, page_bytes: u64) -> String {
     format!("{}/hugepages-{}kB", pools_folder(node), page_bytes >> 10)
 }
 
-/// Parses a line such as `MemTotal:  16303456 kB` and returns bytes.
-fn kib(text: &str, key: &str) -> Option<u64> {
-    let kib: u64 = super::field(text, key)?.strip_suffix("kB")?.trim().parse().ok()?;
+/// Bytes of a line such as `MemTotal:  16303456 kB`.
+fn info(tree: &Tree, key: &str) -> Option<u64> {
+    let info = tree.reduced("proc/meminfo", |text| super::lines(text, MEMINFO))?;
+    let kib: u64 = super::field(&info, key)?.strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1 << 10)
 }
 
-const MM: &str = "sys/kernel/mm";
 const MEMINFO: &[&str] = &["MemTotal", "MemAvailable", "HugePages_Total", "Hugepagesize"];

@@ -12,6 +12,27 @@
 //! }
 //! ```
 
+/// Declares facts of a kind, each with its description, its type, and how it is read from `tree`.
+macro_rules! facts {
+    ($(#[$about:meta])* $Facts:ident($tree:ident) {
+        $($(#[$description:meta])* $fact:ident: $type:ty = $read:expr;)+
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, PartialEq)]
+        #[non_exhaustive]
+        pub struct $Facts {
+            $($(#[$description])* pub $fact: $type,)+
+        }
+
+        impl $Facts {
+            /// Reads the facts.
+            pub fn read($tree: &Tree) -> Self {
+                Self { $($fact: $read,)+ }
+            }
+        }
+    };
+}
+
 pub mod adapters;
 mod cgroup;
 mod clock;
@@ -31,9 +52,10 @@ pub use adapters::{Adapter, PciLink, Rdma};
 pub use cgroup::{Cgroup, Limit, Quota};
 pub use clock::ClockFacts;
 pub use cpus::Cpus;
+pub(crate) use cpus::{both, minus};
 pub use irqs::Irq;
 pub use kerberos::{KEYTAB, Kerberos, Keytab, Listener};
-pub use kernel::{Kernel, Parameter};
+pub use kernel::Kernel;
 pub use load::{CpuTimes, RealtimeTask, Tasks};
 pub use memory::{HugePages, Memory};
 pub use power::{IdleState, Power};
@@ -44,68 +66,45 @@ pub use tree::{Permissions, Tree};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// All facts.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct HostFacts {
-    /// CPUs and their topology.
-    pub cpus: Cpus,
-    /// Interrupts.
-    pub irqs: Vec<Irq>,
-    /// Frequencies and sleep states.
-    pub power: Power,
-    /// Clock.
-    pub clock: ClockFacts,
-    /// Memory.
-    pub memory: Memory,
-    /// Kernel.
-    pub kernel: Kernel,
-    /// Control groups of the reading process.
-    pub cgroup: Cgroup,
-    /// Limits of the reading process.
-    pub process: Process,
-    /// RDMA devices.
-    pub rdma: Rdma,
-    /// CPU times since boot.
-    pub times: BTreeMap<usize, CpuTimes>,
-    /// Competing tasks.
-    pub tasks: Tasks,
-    /// Kerberos for NFS.
-    pub kerberos: Kerberos,
-    /// Error counters of RDMA devices, from [`adapters::counters`].
-    pub counters: BTreeMap<String, u64>,
+facts! {
+    /// All facts. To read them takes milliseconds for some hundred small files (some thousand on a large host). On
+    /// this host the addresses of the network interfaces are queried, too.
+    HostFacts(tree) {
+        /// CPUs and their topology.
+        cpus: Cpus = Cpus::read(tree);
+        /// Interrupts.
+        irqs: Vec<Irq> = Irq::read_all(tree);
+        /// Frequencies and sleep states.
+        power: Power = Power::read(tree);
+        /// Clock.
+        clock: ClockFacts = ClockFacts::read(tree);
+        /// Memory.
+        memory: Memory = Memory::read(tree);
+        /// Kernel.
+        kernel: Kernel = Kernel::read(tree);
+        /// Control groups of the reading process.
+        cgroup: Cgroup = Cgroup::read(tree);
+        /// Limits of the reading process.
+        process: Process = Process::read(tree);
+        /// RDMA devices.
+        rdma: Rdma = Rdma::read(tree);
+        /// CPU times since boot.
+        times: BTreeMap<usize, CpuTimes> = CpuTimes::read_all(tree);
+        /// Competing tasks.
+        tasks: Tasks = Tasks::read(tree);
+        /// Kerberos for NFS.
+        kerberos: Kerberos = Kerberos::read(tree);
+        /// Error counters of RDMA devices, from [`adapters::counters`].
+        counters: BTreeMap<String, u64> = adapters::counters(tree);
+    }
 }
 
 impl HostFacts {
-    /// Reads some hundred small files (some thousand on a large host), which takes milliseconds. On
-    /// this host it also queries the addresses of the network interfaces.
-    #[must_use]
-    pub fn read(tree: &Tree) -> Self {
-        let ask = || crate::rdma::interfaces().unwrap_or_default();
-        let interfaces = if tree.is_this_host() { ask() } else { Vec::new() };
-        Self {
-            cpus: Cpus::read(tree),
-            irqs: Irq::read_all(tree),
-            power: Power::read(tree),
-            clock: ClockFacts::read(tree),
-            memory: Memory::read(tree),
-            kernel: Kernel::read(tree),
-            cgroup: Cgroup::read(tree),
-            process: Process::read(tree),
-            rdma: Rdma::read(tree, &interfaces),
-            times: CpuTimes::read_all(tree),
-            tasks: Tasks::read(tree),
-            kerberos: Kerberos::read(tree),
-            counters: adapters::counters(tree),
-        }
-    }
-
     /// Records everything that is read from a host. The record yields the same facts again.
-    #[must_use]
     pub fn record(tree: Tree) -> Record {
         let tree = tree.recorded();
-        // Read for the record only.
-        let _ = Self::read(&tree);
+        // The record has what is read.
+        Self::read(&tree);
         tree.into_record()
     }
 }

@@ -3,23 +3,25 @@
 use super::Tree;
 use std::collections::BTreeMap;
 
-/// Power facts that the host reports. Most virtual machines report nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Power {
-    /// Driver of CPU frequencies: `intel_pstate`.
-    pub frequency_driver: Option<String>,
-    /// Frequency governor of each CPU that has one.
-    pub governors: BTreeMap<usize, String>,
-    /// True if CPUs may exceed their nominal frequency.
-    pub boost: Option<bool>,
-    /// Driver of sleep states: `intel_idle`.
-    pub idle_driver: Option<String>,
-    /// Sleep states of each CPU that has any.
-    pub idle_states: BTreeMap<usize, Vec<IdleState>>,
-    /// True if the reading process may write to `/dev/cpu_dma_latency`, which keeps CPUs out of
-    /// slow sleep states while it is open; `None` if the file does not exist.
-    pub dma_latency_writable: Option<bool>,
+facts! {
+    /// Power facts that the host reports. Most virtual machines report nothing.
+    Power(tree) {
+        /// Driver of CPU frequencies: `intel_pstate`.
+        frequency_driver: Option<String> = frequency_driver(tree);
+        /// Frequency governor of each CPU that has one.
+        governors: BTreeMap<usize, String> = of_each(tree, |cpu| {
+            tree.line(&format!("{cpu}/cpufreq/scaling_governor"))
+        });
+        /// True if CPUs may exceed their nominal frequency.
+        boost: Option<bool> = boost(tree);
+        /// Driver of sleep states: `intel_idle`.
+        idle_driver: Option<String> = tree.line(&format!("{CPU}/cpuidle/current_driver"));
+        /// Sleep states of each CPU that has any.
+        idle_states: BTreeMap<usize, Vec<IdleState>> = of_each(tree, |cpu| idle_states(tree, cpu));
+        /// True if the reading process may write to `/dev/cpu_dma_latency`, which keeps CPUs out of
+        /// slow sleep states while it is open; `None` if the file does not exist.
+        dma_latency_writable: Option<bool> = tree.is_writable("dev/cpu_dma_latency");
+    }
 }
 
 /// A sleep state of a CPU.
@@ -35,49 +37,39 @@ pub struct IdleState {
 }
 
 impl Power {
-    /// Reads the facts.
-    #[must_use]
-    pub fn read(tree: &Tree) -> Self {
-        let cpus = super::numbered(&tree.names(CPU), "cpu");
-        let governor = |cpu: &usize| {
-            let path = format!("{CPU}/cpu{cpu}/cpufreq/scaling_governor");
-            Some((*cpu, tree.line(&path)?))
-        };
-        let states = |cpu: &usize| Some(*cpu).zip(idle_states(tree, *cpu));
-        let first = cpus.first().copied().unwrap_or_default();
-        Self {
-            frequency_driver: tree.line(&format!("{CPU}/cpu{first}/cpufreq/scaling_driver")),
-            governors: cpus.iter().filter_map(governor).collect(),
-            boost: boost(tree),
-            idle_driver: tree.line(&format!("{CPU}/cpuidle/current_driver")),
-            idle_states: cpus.iter().filter_map(states).collect(),
-            dma_latency_writable: tree.is_writable("dev/cpu_dma_latency"),
-        }
+    /// The enabled sleep state of these CPUs with the longest exit latency.
+    pub fn slowest_state_of(&self, cpus: impl IntoIterator<Item = usize>) -> Option<&IdleState> {
+        let states = cpus.into_iter().filter_map(|cpu| self.idle_states.get(&cpu)).flatten();
+        states.filter(|state| !state.is_disabled).max_by_key(|state| state.exit_latency_us)
     }
+}
 
-    /// The enabled sleep state of a CPU with the longest exit latency.
-    #[must_use]
-    pub fn slowest_state(&self, cpu: usize) -> Option<&IdleState> {
-        let allowed = self.idle_states.get(&cpu)?.iter().filter(|state| !state.is_disabled);
-        allowed.max_by_key(|state| state.exit_latency_us)
-    }
+/// A fact of each CPU that has it, read in its folder.
+fn of_each<T>(tree: &Tree, read: impl Fn(&str) -> Option<T>) -> BTreeMap<usize, T> {
+    let cpus = super::numbered::<usize>(&tree.names(CPU), "cpu").into_iter();
+    cpus.filter_map(|cpu| Some((cpu, read(&format!("{CPU}/cpu{cpu}"))?))).collect()
+}
+
+fn frequency_driver(tree: &Tree) -> Option<String> {
+    let first = *super::numbered::<usize>(&tree.names(CPU), "cpu").first()?;
+    tree.line(&format!("{CPU}/cpu{first}/cpufreq/scaling_driver"))
 }
 
 fn boost(tree: &Tree) -> Option<bool> {
-    let flag = |file| tree.value::<u8>(&format!("{CPU}/{file}"));
-    let intel = flag("intel_pstate/no_turbo").map(|off| off == 0);
-    intel.or_else(|| flag("cpufreq/boost").map(|on| on != 0))
+    let flag = |file| tree.flag(&format!("{CPU}/{file}"));
+    let intel = flag("intel_pstate/no_turbo").map(|is_off| !is_off);
+    intel.or_else(|| flag("cpufreq/boost"))
 }
 
-fn idle_states(tree: &Tree, cpu: usize) -> Option<Vec<IdleState>> {
-    let folder = format!("{CPU}/cpu{cpu}/cpuidle");
+fn idle_states(tree: &Tree, cpu: &str) -> Option<Vec<IdleState>> {
+    let folder = format!("{cpu}/cpuidle");
     let names = tree.names(&folder);
     let states = names.iter().filter(|name| name.starts_with("state")).filter_map(|state| {
         let file = |file| format!("{folder}/{state}/{file}");
         Some(IdleState {
             name: tree.line(&file("name"))?,
             exit_latency_us: tree.value(&file("latency"))?,
-            is_disabled: tree.value::<u64>(&file("disable")).is_some_and(|disabled| disabled != 0),
+            is_disabled: tree.flag(&file("disable")).unwrap_or_default(),
         })
     });
     let states: Vec<IdleState> = states.collect();

@@ -16,7 +16,6 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// Opens the directory.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let open = |path| fs::openat(CWD, path, FOLDER | OFlags::CLOEXEC, Mode::empty());
         let folder = open(path)?;

@@ -29,33 +29,29 @@ pub struct Tree {
 
 #[derive(Debug)]
 enum Source {
-    /// `None` if it could not be opened.
-    Directory(Option<Root>),
+    Directory(Root),
     Record(Record),
 }
 
 impl Tree {
     /// This host.
-    #[must_use]
     pub fn host() -> Self {
         Self::directory("/")
     }
 
     /// The files below a directory that stands for a host's root. Symbolic links in it cannot lead out of it: as after chroot, `/` is
     /// this directory, and so is its parent. Needs Linux 5.6; nothing is read on older kernels ([`Tree::open`] fails there).
-    /// The directory is opened here: what is put in its place later is not read.
-    #[must_use]
+    /// The directory is opened here: what is put in its place later is not read. One that cannot be opened has no files.
     pub fn directory(root: impl AsRef<Path>) -> Self {
-        Self { source: Source::Directory(Root::open(root.as_ref()).ok()), log: None }
+        Root::open(root.as_ref()).map_or_else(|_| Self::record(Record::default()), Self::below)
     }
 
     /// The files below a directory that is open.
     pub(crate) fn below(root: Root) -> Self {
-        Self { source: Source::Directory(Some(root)), log: None }
+        Self { source: Source::Directory(root), log: None }
     }
 
     /// The files in a record of a host.
-    #[must_use]
     pub fn record(record: Record) -> Self {
         Self { source: Source::Record(record), log: None }
     }
@@ -79,37 +75,39 @@ impl Tree {
     }
 
     /// The same tree, which now records what is read; see [`Tree::into_record`].
-    #[must_use]
     pub fn recorded(self) -> Self {
         Self { log: Some(RefCell::default()), ..self }
     }
 
     /// Everything read since [`Tree::recorded`]; empty without it.
-    #[must_use]
     pub fn into_record(self) -> Record {
         self.log.map(RefCell::into_inner).unwrap_or_default()
     }
 
     /// Returns whether this is the running host, which can be tested and not only read.
-    #[must_use]
     pub fn is_this_host(&self) -> bool {
-        matches!(&self.source, Source::Directory(Some(root)) if root.is_host())
+        self.root().is_some_and(Root::is_host)
+    }
+
+    /// The root directory; `None` for a record.
+    pub(crate) fn root(&self) -> Option<&Root> {
+        match &self.source {
+            Source::Directory(root) => Some(root),
+            Source::Record(_) => None,
+        }
     }
 
     /// Returns whether this is a record, which has only what was read when it was made.
-    #[must_use]
     pub(crate) fn is_record(&self) -> bool {
         matches!(self.source, Source::Record(_))
     }
 
     /// A file's text without trailing white space, up to [`TEXT_BYTES_MAX`].
-    #[must_use]
     pub fn text(&self, path: &str) -> Option<String> {
         self.reduced(path, str::to_owned)
     }
 
     /// A file's first line without surrounding white space; `None` if it is empty.
-    #[must_use]
     pub fn line(&self, path: &str) -> Option<String> {
         let text = self.text(path)?;
         let line = text.lines().next()?.trim();
@@ -117,19 +115,21 @@ impl Tree {
     }
 
     /// A file's first line, parsed; `None` if it does not parse.
-    #[must_use]
     pub fn value<T: FromStr>(&self, path: &str) -> Option<T> {
         self.line(path)?.parse().ok()
     }
 
+    /// Returns whether a file's number is another one than 0; `None` if there is none.
+    pub fn flag(&self, path: &str) -> Option<bool> {
+        self.value::<u64>(path).map(|number| number != 0)
+    }
+
     /// A file's list of CPUs or nodes; an empty file is an empty set.
-    #[must_use]
     pub fn cpus(&self, path: &str) -> Option<CpuSet> {
         self.text(path)?.parse().ok()
     }
 
     /// The word in brackets in a file that offers several: `always [madvise] never`.
-    #[must_use]
     pub fn chosen(&self, path: &str) -> Option<String> {
         let line = self.line(path)?;
         let (_, rest) = line.split_once('[')?;
@@ -138,7 +138,6 @@ impl Tree {
 
     /// Like [`Tree::text`], reduced by `reduce`; a record keeps only the reduced text. `reduce`
     /// must be idempotent.
-    #[must_use]
     pub fn reduced(&self, path: &str, reduce: impl Fn(&str) -> String) -> Option<String> {
         let text = reduce(&self.peek(path)?).trim_end().to_owned();
         self.note(path, || Entry::Text(text.clone()));
@@ -146,20 +145,18 @@ impl Tree {
     }
 
     /// Like [`Tree::text`], but not recorded.
-    #[must_use]
     pub fn peek(&self, path: &str) -> Option<String> {
         match &self.source {
-            Source::Directory(root) => Some(clean(&read(root.as_ref()?, path, TEXT_BYTES_MAX)?)),
+            Source::Directory(root) => Some(clean(&read(root, path, TEXT_BYTES_MAX)?)),
             Source::Record(record) => record.text(path).map(|text| clean(text.as_bytes())),
         }
     }
 
     /// The first bytes of a binary file, at most [`BYTES_MAX`]. A record stores them in
     /// hexadecimal.
-    #[must_use]
     pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         let bytes = match &self.source {
-            Source::Directory(root) => read(root.as_ref()?, path, BYTES_MAX)?,
+            Source::Directory(root) => read(root, path, BYTES_MAX)?,
             Source::Record(record) => from_hex(record.text(path)?)?,
         };
         self.note(path, || Entry::Text(to_hex(&bytes)));
@@ -169,12 +166,9 @@ impl Tree {
     /// Names in a directory, numbers in numeric order, at most [`NAMES_MAX`]; empty if the
     /// directory does not exist. Omits names that would disturb a terminal. A record knows the
     /// names that were read below it.
-    #[must_use]
     pub fn names(&self, path: &str) -> Vec<String> {
         let mut names = match &self.source {
-            Source::Directory(root) => {
-                root.as_ref().and_then(|root| names_in(root, path)).unwrap_or_default()
-            }
+            Source::Directory(root) => names_in(root, path).unwrap_or_default(),
             Source::Record(record) => record.names(path),
         };
         names.retain(|name| name.chars().all(is_harmless));
@@ -184,7 +178,6 @@ impl Tree {
     }
 
     /// Returns whether the path exists.
-    #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         let exists = match &self.source {
             Source::Directory(root) => found(root, path, OFlags::NOFOLLOW).is_some(),
@@ -197,7 +190,6 @@ impl Tree {
     }
 
     /// Last component of a symbolic link's target.
-    #[must_use]
     pub fn link_name(&self, path: &str) -> Option<String> {
         let target = match &self.source {
             Source::Directory(root) => {
@@ -211,7 +203,6 @@ impl Tree {
     }
 
     /// Returns whether this process may write to the path; `None` if it does not exist.
-    #[must_use]
     pub fn is_writable(&self, path: &str) -> Option<bool> {
         if !self.exists(path) {
             return None;
@@ -229,7 +220,6 @@ impl Tree {
     }
 
     /// Permissions of a file of any type, behind symbolic links; `None` if there is none.
-    #[must_use]
     pub fn permissions(&self, path: &str) -> Option<Permissions> {
         let permissions = match &self.source {
             Source::Directory(root) => {
@@ -328,8 +318,8 @@ fn names_in(root: &Root, path: &str) -> Option<Vec<String>> {
 }
 
 /// The file at this path, which is not opened for reading.
-fn found(root: &Option<Root>, path: &str, how: OFlags) -> Option<OwnedFd> {
-    root.as_ref()?.file(path, OFlags::PATH | how).ok()
+fn found(root: &Root, path: &str, how: OFlags) -> Option<OwnedFd> {
+    root.file(path, OFlags::PATH | how).ok()
 }
 
 /// Returns whether this process may access a file: by its descriptor, because its path may lead elsewhere by now.

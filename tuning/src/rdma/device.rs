@@ -1,13 +1,11 @@
 //! Devices and their ports, from sysfs (`Documentation/ABI/stable/sysfs-class-infiniband` of the
 //! kernel).
 
-use super::addresses::Interface;
 use crate::host::Tree;
-use serde::Serialize;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// One device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Its name, as `verbs.device` takes it: `mlx5_0`.
     pub name: String,
@@ -22,7 +20,7 @@ pub struct Device {
 }
 
 /// A port of a device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Port number, from 1.
     pub number: u32,
@@ -43,22 +41,20 @@ pub struct Port {
 }
 
 /// Transport protocol of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// InfiniBand over its own link layer.
     InfiniBand,
     /// InfiniBand over Ethernet.
-    #[serde(rename = "RoCE")]
     Roce,
     /// RDMA over TCP.
-    #[serde(rename = "iWARP")]
     Iwarp,
     /// A transport that verbs do not support.
     Other,
 }
 
 /// One entry of a port's GID table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gid {
     /// Index in the table.
     pub index: usize,
@@ -69,10 +65,9 @@ pub struct Gid {
 }
 
 /// Devices of a host by name; empty if the kernel has no RDMA support. `interfaces` are the network
-/// interfaces of the host. Reads a few files for each entry of each port's GID table, up to the first 64 unused ones in
+/// interfaces of the host ([`interfaces`](super::interfaces)). Reads a few files for each entry of each port's GID table, up to the first 64 unused ones in
 /// a row.
-#[must_use]
-pub fn devices(tree: &Tree, interfaces: &[Interface]) -> Vec<Device> {
+pub fn devices(tree: &Tree, interfaces: &[(String, IpAddr)]) -> Vec<Device> {
     let mut names = tree.names(CLASS);
     names.sort();
     names.into_iter().map(|name| device(tree, name, interfaces)).collect()
@@ -80,13 +75,11 @@ pub fn devices(tree: &Tree, interfaces: &[Interface]) -> Vec<Device> {
 
 impl Device {
     /// Returns whether one of its ports is active.
-    #[must_use]
     pub fn is_active(&self) -> bool {
         self.ports.iter().any(Port::is_active)
     }
 
     /// Returns whether connections from or to this local address use this device.
-    #[must_use]
     pub fn has_address(&self, address: IpAddr) -> bool {
         self.ports.iter().any(|port| port.addresses.contains(&address))
     }
@@ -94,7 +87,6 @@ impl Device {
 
 impl Port {
     /// Returns whether the port is active.
-    #[must_use]
     pub fn is_active(&self) -> bool {
         self.state == "ACTIVE"
     }
@@ -102,7 +94,6 @@ impl Port {
 
 impl Transport {
     /// The usual name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::InfiniBand => "InfiniBand",
@@ -122,7 +113,7 @@ impl Transport {
     }
 }
 
-fn device(tree: &Tree, name: String, interfaces: &[Interface]) -> Device {
+fn device(tree: &Tree, name: String, interfaces: &[(String, IpAddr)]) -> Device {
     let path = format!("{CLASS}/{name}");
     let is_software = !tree.exists(&format!("{path}/device"));
     let node_type = code_name(tree, &format!("{path}/node_type"));
@@ -131,8 +122,8 @@ fn device(tree: &Tree, name: String, interfaces: &[Interface]) -> Device {
     let ports = numbers.map(|number| port(tree, &path, number, node_type.as_deref()));
     let mut ports: Vec<Port> = ports.collect();
     for port in &mut ports {
-        let own = interfaces.iter().filter(|one| port.netdevs.contains(&one.name));
-        port.addresses = own.map(|one| one.address).filter(|ip| !ip.is_loopback()).collect();
+        let own = interfaces.iter().filter(|(name, _)| port.netdevs.contains(name));
+        port.addresses = own.map(|(_, ip)| *ip).filter(|ip| !ip.is_loopback()).collect();
     }
     let driver = match is_software {
         true => software_driver(&ports),

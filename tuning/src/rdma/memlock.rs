@@ -1,14 +1,13 @@
 //! Limit of locked memory, which registering memory with a device counts against.
 
+use crate::host::{Process, Tree};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde::Serialize;
 use spinrpc::Config;
 use spinrpc::config::Registration;
 use spinrpc::mem::budget::Budget;
-use std::fs;
 
 /// RLIMIT_MEMLOCK of this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memlock {
     /// Limit in bytes; `None` means unlimited.
     pub limit_bytes: Option<u64>,
@@ -18,10 +17,9 @@ pub struct Memlock {
 
 impl Memlock {
     /// Reads the current limit.
-    #[must_use]
     pub fn current() -> Self {
         let limit_bytes = getrlimit(Resource::Memlock).current;
-        Self { limit_bytes, is_privileged: has_ipc_lock() }
+        Self { limit_bytes, is_privileged: Process::read(&Tree::host()).may_lock_all }
     }
 
     /// Raises this process's limit to the hard limit, or removes it if the process has the
@@ -39,27 +37,28 @@ impl Memlock {
     /// in bytes. The system counts the core's memory once for each connection, although connections
     /// share it. With registration `buffer`, and with `auto` on a device without memory windows, a
     /// connection's own memory counts three times: for local use, for reads and for writes.
-    #[must_use]
     pub fn connection_bytes(config: &Config) -> u64 {
         let own = match config.verbs().registration {
-            Registration::Auto | Registration::Buffer => config.verbs().arena_mib << 20,
+            Registration::Auto | Registration::Buffer => config.conn_arena_bytes() as u64,
             Registration::Window | Registration::Pool => 0,
         };
+        config.arena_bytes() as u64 + 3 * own + Self::message_bytes(config)
+    }
+
+    /// The part of a connection's memory that is for messages.
+    pub(crate) fn message_bytes(config: &Config) -> u64 {
         let receives = config.recv_budget().total() * config.recv_buffer_bytes() as u64;
         let sends = config.requester_send_budget().total();
         let sends = sends.max(config.responder_send_budget().total());
-        let messages = receives + sends * config.send_buffer_bytes() as u64;
-        config.arena_bytes() as u64 + 3 * own + messages
+        receives + sends * config.send_buffer_bytes() as u64
     }
 
     /// Returns whether `bytes` are within the limit.
-    #[must_use]
     pub fn allows(&self, bytes: u64) -> bool {
         self.limit_bytes.is_none_or(|limit| bytes <= limit)
     }
 
     /// The limit, for people: `8 MiB`, `unlimited`.
-    #[must_use]
     pub fn show(&self) -> String {
         match self.limit_bytes {
             None => "unlimited".to_owned(),
@@ -72,24 +71,8 @@ impl Memlock {
     pub const REMEDY: &str = "raise it with \"ulimit -l unlimited\" in the shell, a line \"USER - \
                               memlock unlimited\" in /etc/security/limits.conf, \
                               LimitMEMLOCK=infinity in a systemd unit, or \"docker run --ulimit \
-                              memlock=-1\"; or reduce mem.arena_mib and verbs.arena_mib";
+                              memlock=-1\"; or reduce mem.arena_mib and mem.conn_arena_mib";
 }
-
-/// Tests bit CAP_IPC_LOCK of the effective set in the initial user namespace; in another namespace
-/// it has no effect on the limit.
-fn has_ipc_lock() -> bool {
-    let first_namespace = fs::read_to_string("/proc/self/uid_map")
-        .is_ok_and(|map| map.split_ascii_whitespace().eq(["0", "0", "4294967295"]));
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    first_namespace && effective_capabilities(&status) & (1 << CAP_IPC_LOCK) != 0
-}
-
-fn effective_capabilities(status: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
-}
-
-const CAP_IPC_LOCK: u32 = 14;
 
 #[cfg(test)]
 mod tests {
@@ -104,13 +87,6 @@ mod tests {
         assert_eq!(limited(Some(8 << 20)).show(), "8 MiB");
         assert!(limited(None).allows(u64::MAX));
         assert!(limited(Some(8)).allows(8) && !limited(Some(8)).allows(9));
-    }
-
-    #[test]
-    fn the_effective_capabilities_are_a_line_of_the_status() {
-        let status = "Name:\tx\nCapPrm:\t0000000000000000\nCapEff:\t0000000000004000\n";
-        assert_eq!(effective_capabilities(status), 1 << CAP_IPC_LOCK);
-        assert_eq!(effective_capabilities("Name:\tx\n"), 0);
     }
 
     #[test]

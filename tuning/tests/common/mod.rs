@@ -7,6 +7,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Parallel tests may make the same profile of the same host.
 static MADE: AtomicUsize = AtomicUsize::new(0);
 
+/// Names of all recorded hosts.
+#[allow(dead_code, reason = "only some tests go through all hosts")]
+pub(crate) fn hosts() -> Vec<String> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hosts");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = files.filter_map(|file| Some(file.to_str()?.strip_suffix(".txt")?.to_owned()));
+    let names: Vec<String> = names.collect();
+    assert!(!names.is_empty());
+    names
+}
+
 /// Emptied when created, below cargo's directory for test files.
 pub(crate) struct Folder(PathBuf);
 

@@ -22,6 +22,8 @@ pub(crate) const GUEST: &str = "guest-rxe-siw";
 pub(crate) const LAPTOP: &str = "laptop-8-smt";
 pub(crate) const CONTAINER: &str = "container-quota";
 pub(crate) const WRONG: &str = "server-2s-mlx5-wrong";
+pub(crate) const CHIPLETS: &str = "chiplets-2-l3";
+pub(crate) const HYBRID: &str = "hybrid-6p-8e";
 pub(crate) const RIGHT: &str = "server-2s-mlx5-right";
 
 pub(crate) fn record_path(name: &str) -> String {
@@ -44,6 +46,16 @@ impl Case {
     pub(crate) fn with(self, path: &str, value: &str) -> Self {
         let mut case = self.without(path);
         case.record.push_str(&format!("{path} = {value}\n"));
+        case
+    }
+
+    /// Sets the target of a link.
+    pub(crate) fn link(self, path: &str, target: &str) -> Self {
+        let mut case = self.without(path);
+        case.record.push_str(&format!(
+            "{path} -> {target}
+"
+        ));
         case
     }
 

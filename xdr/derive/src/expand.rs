@@ -8,7 +8,7 @@ use syn::{Ident, Type};
 /// Both impls, and that of `Discriminant` for an enum.
 pub(crate) fn expand(input: &Input<'_>) -> TokenStream {
     let name = input.name;
-    let Parts { plain, fixed, decode, encode } = match &input.shape {
+    let Parts { plain, fixed, longest, decode, encode } = match &input.shape {
         Shape::Struct(fields) => structure(fields),
         Shape::Enum(_) => enumeration(name),
         Shape::Union { switch, arms, default } => union(switch, arms, default.as_deref()),
@@ -32,6 +32,7 @@ pub(crate) fn expand(input: &Input<'_>) -> TokenStream {
         impl #generics ::spinrpc_xdr::Decode<#lifetime> for #name #own {
             const PLAIN_BYTES: ::core::option::Option<usize> = #plain;
             const FIXED_BYTES: ::core::option::Option<usize> = #fixed;
+            const BYTES_MAX: ::core::option::Option<usize> = #longest;
 
             #[inline]
             fn decode<__S: ::spinrpc_xdr::Source<#lifetime>>(
@@ -59,10 +60,10 @@ fn is_short(shape: &Shape<'_>) -> bool {
     matches!(shape, Shape::Struct(fields) if fields.len() <= FIELDS_MAX)
 }
 
-/// Bodies of the codec, which differ between the three forms.
 struct Parts {
     plain: TokenStream,
     fixed: TokenStream,
+    longest: TokenStream,
     decode: TokenStream,
     encode: TokenStream,
 }
@@ -70,26 +71,24 @@ struct Parts {
 fn structure(fields: &[(&Ident, &Type)]) -> Parts {
     let names: Vec<_> = fields.iter().map(|(name, _)| name).collect();
     let types: Vec<_> = fields.iter().map(|(_, ty)| ty).collect();
+    let sum = |length: &str| {
+        let length = format_ident!("{length}");
+        quote!(::spinrpc_xdr::sum(&[#(<#types as ::spinrpc_xdr::Decode<'_>>::#length),*]))
+    };
+    let value = quote!(Self { #(#names: ::spinrpc_xdr::Decode::decode(from)?,)* });
     Parts {
-        plain: quote! {
-            ::spinrpc_xdr::sum(&[#(<#types as ::spinrpc_xdr::Decode<'_>>::PLAIN_BYTES),*])
-        },
-        fixed: quote! {
-            ::spinrpc_xdr::sum(&[#(<#types as ::spinrpc_xdr::Decode<'_>>::FIXED_BYTES),*])
-        },
+        plain: sum("PLAIN_BYTES"),
+        fixed: sum("FIXED_BYTES"),
+        longest: sum("BYTES_MAX"),
         decode: quote! {
             if let ::core::option::Option::Some(length) =
                 <Self as ::spinrpc_xdr::Decode<'_>>::FIXED_BYTES
             {
                 let mut words = ::spinrpc_xdr::Source::words(from, length)?;
                 let from = &mut words;
-                return ::core::result::Result::Ok(Self {
-                    #(#names: ::spinrpc_xdr::Decode::decode(from)?,)*
-                });
+                return ::core::result::Result::Ok(#value);
             }
-            ::core::result::Result::Ok(Self {
-                #(#names: ::spinrpc_xdr::Decode::decode(from)?,)*
-            })
+            ::core::result::Result::Ok(#value)
         },
         encode: quote! { #(::spinrpc_xdr::Encode::encode(&self.#names, to);)* },
     }
@@ -99,6 +98,7 @@ fn enumeration(name: &Ident) -> Parts {
     Parts {
         plain: quote!(::core::option::Option::None),
         fixed: quote!(::core::option::Option::Some(4)),
+        longest: quote!(::core::option::Option::Some(4)),
         decode: quote! {
             let at = ::spinrpc_xdr::Source::position(from);
             let word = ::spinrpc_xdr::Source::u32(from)?;
@@ -139,13 +139,14 @@ fn constants(count: usize) -> Vec<Ident> {
 /// discriminant.
 fn union(switch: &Type, arms: &[Arm<'_>], default: Option<&Arm<'_>>) -> Parts {
     let values = constants(arms.len());
+    let bodies = arms.iter().chain(default).filter_map(|arm| arm.body);
     let cases = arms.iter().map(|arm| &arm.case);
-    let decoded = arms.iter().map(|Arm { variant, has_body, .. }| match has_body {
+    let decoded = arms.iter().map(|Arm { variant, body, .. }| match body.is_some() {
         true => quote!(Self::#variant(::spinrpc_xdr::Decode::decode(from)?)),
         false => quote!(Self::#variant),
     });
     let other = match default {
-        Some(Arm { variant, has_body: true, .. }) => {
+        Some(Arm { variant, body: Some(_), .. }) => {
             quote!(Self::#variant(other, ::spinrpc_xdr::Decode::decode(from)?))
         }
         Some(Arm { variant, .. }) => quote!(Self::#variant(other)),
@@ -159,6 +160,12 @@ fn union(switch: &Type, arms: &[Arm<'_>], default: Option<&Arm<'_>>) -> Parts {
     Parts {
         plain: quote!(::core::option::Option::None),
         fixed: quote!(::core::option::Option::None),
+        longest: quote! {
+            ::spinrpc_xdr::sum(&[
+                ::core::option::Option::Some(4),
+                ::spinrpc_xdr::longest(&[#(<#bodies as ::spinrpc_xdr::Decode<'_>>::BYTES_MAX),*]),
+            ])
+        },
         decode: quote! {
             #(const #values: u32 = { let case: #switch = #cases; case as u32 };)*
             let at = ::spinrpc_xdr::Source::position(from);
@@ -176,8 +183,9 @@ fn union(switch: &Type, arms: &[Arm<'_>], default: Option<&Arm<'_>>) -> Parts {
 }
 
 fn encode_arm(switch: &Type, arm: &Arm<'_>) -> TokenStream {
-    let Arm { variant, case, has_body } = arm;
-    let body = has_body.then(|| quote!(::spinrpc_xdr::Encode::encode(body, to);));
+    let Arm { variant, case, body } = arm;
+    let has_body = body.is_some();
+    let body = body.map(|_| quote!(::spinrpc_xdr::Encode::encode(body, to);));
     let (pattern, discriminant) = match (case, has_body) {
         (Some(case), true) => (quote!((body)), quote!({ let case: #switch = #case; case })),
         (Some(case), false) => (quote!(), quote!({ let case: #switch = #case; case })),

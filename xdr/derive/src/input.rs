@@ -5,30 +5,26 @@ use syn::{
     Attribute, Data, DataEnum, DeriveInput, Error, Expr, Fields, Ident, Lifetime, Result, Type,
 };
 
-/// A type to make a codec for.
 pub(crate) struct Input<'i> {
     pub(crate) name: &'i Ident,
     pub(crate) lifetime: Option<&'i Lifetime>,
     pub(crate) shape: Shape<'i>,
 }
 
-/// The form of the type.
 pub(crate) enum Shape<'i> {
     Struct(Vec<(&'i Ident, &'i Type)>),
     Enum(Vec<&'i Ident>),
     Union { switch: Box<Type>, arms: Vec<Arm<'i>>, default: Option<Box<Arm<'i>>> },
 }
 
-/// A variant of a union.
 pub(crate) struct Arm<'i> {
     pub(crate) variant: &'i Ident,
     /// The case; `None` for the default arm.
     pub(crate) case: Option<Expr>,
-    /// It has data besides the discriminant.
-    pub(crate) has_body: bool,
+    /// Type of its data besides the discriminant.
+    pub(crate) body: Option<&'i Type>,
 }
 
-/// Contents of `#[xdr(...)]`.
 #[derive(Default)]
 struct Attributes {
     switch: Option<Type>,
@@ -107,9 +103,9 @@ fn union(data: &DataEnum, switch: Type) -> Result<Shape<'_>> {
     let (mut arms, mut default) = (Vec::new(), None);
     for variant in &data.variants {
         let Attributes { case, is_default, .. } = attributes(&variant.attrs)?;
-        let fields = match &variant.fields {
-            Fields::Unit => 0,
-            Fields::Unnamed(fields) => fields.unnamed.len(),
+        let (fields, last) = match &variant.fields {
+            Fields::Unit => (0, None),
+            Fields::Unnamed(fields) => (fields.unnamed.len(), fields.unnamed.last()),
             Fields::Named(_) => {
                 return Err(Error::new(variant.span(), "fields here have no names"));
             }
@@ -117,12 +113,12 @@ fn union(data: &DataEnum, switch: Type) -> Result<Shape<'_>> {
         let variant_name = &variant.ident;
         match (case, is_default, fields) {
             (Some(case), false, 0 | 1) => {
-                let has_body = fields == 1;
-                arms.push(Arm { variant: variant_name, case: Some(case), has_body });
+                let body = last.map(|field| &field.ty);
+                arms.push(Arm { variant: variant_name, case: Some(case), body });
             }
             (None, true, 1 | 2) if default.is_none() => {
-                let has_body = fields == 2;
-                default = Some(Box::new(Arm { variant: variant_name, case: None, has_body }));
+                let body = last.filter(|_| fields == 2).map(|field| &field.ty);
+                default = Some(Box::new(Arm { variant: variant_name, case: None, body }));
             }
             _ => {
                 let message = "#[xdr(case = VALUE)] with a field at most, or once #[xdr(default)] with the \

@@ -1,6 +1,8 @@
 //! `#[derive(Xdr)]`, which `spinrpc-xdr` exports: the codec of a struct, an enum or a union. Generated
 //! code uses it, too.
 
+#![forbid(unsafe_code)]
+
 mod expand;
 mod input;
 

@@ -1,31 +1,36 @@
 //! A description as it is written, before names are resolved. Made by the parser, read by the
 //! resolver.
 
-use std::ops::Range;
-
-/// A name and its place in the text.
+/// A name, and where it begins in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) text: String,
-    pub(crate) at: Range<usize>,
+    pub(crate) at: usize,
 }
 
 /// A constant: a number, or the name of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
-    Number(i128, Range<usize>),
+    Number(i128, usize),
     Named(Name),
 }
 
-/// One definition at the top level.
+impl Value {
+    /// Offset of its first byte in the text.
+    pub(crate) fn at(&self) -> usize {
+        let (Self::Number(_, at) | Self::Named(Name { at, .. })) = self;
+        *at
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum Definition {
     Constant { name: Name, value: Value },
+    TextConstant { name: Name, text: String },
     Type { name: Name, body: Body },
     Program(Program),
 }
 
-/// The body of a type.
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     Enum(Vec<(Name, Option<Value>)>),
@@ -50,7 +55,6 @@ pub(crate) struct Arm {
     pub(crate) body: Option<Declaration>,
 }
 
-/// A name with its type.
 #[derive(Clone, Debug)]
 pub(crate) struct Declaration {
     pub(crate) name: Name,
@@ -59,13 +63,12 @@ pub(crate) struct Declaration {
     pub(crate) notes: Notes,
 }
 
-/// Annotations of a declaration.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Notes {
     /// Eligible for direct placement.
-    pub(crate) ddp: Option<Range<usize>>,
+    pub(crate) ddp: bool,
     /// A string whose bytes need not be UTF-8.
-    pub(crate) bytes: Option<Range<usize>>,
+    pub(crate) bytes: bool,
 }
 
 /// Number of items that a declaration has.
@@ -105,6 +108,14 @@ pub enum Basic {
     Double,
     /// `bool`.
     Bool,
+    /// `char`.
+    Char,
+    /// `unsigned char`.
+    UnsignedChar,
+    /// `short`.
+    Short,
+    /// `unsigned short`.
+    UnsignedShort,
 }
 
 /// `program NAME { ... } = NUMBER;`.

@@ -29,9 +29,15 @@
 //! # Language
 //!
 //! All of RFC 4506 section 6.3 and RFC 5531 section 12.2, and what rpcgen takes besides: procedures with several
-//! arguments, which come as a tuple; `struct` and `enum` before the name of a type. Types are defined in any order,
-//! constants before they are used. Names are converted to the case that Rust has for them; two names that become
-//! one are refused.
+//! arguments, which come as a tuple, and arguments and results of type `string`; `struct` and `enum` before the name of a type;
+//! `char`, `short` and `long`, signed or not, each a word in a message; types and constants of the C headers that rpcgen's code
+//! includes, such as `u_int`, `uint64_t`, `netobj` and `AUTH_SYS`; constants that are strings. Types are defined in any order,
+//! constants before they are used. A definition that is repeated word by word counts once.
+//!
+//! Names are converted to the case that Rust has for them. Where two names become one, or a name is taken by the generated code, the
+//! later one gets an underscore: `fooBar` and `foo_bar` of one struct become `foo_bar` and `foo_bar_`, and a procedure
+//! `NONE` has the marker `None_`. Of several enumerators with one value the first is the variant, and the others are associated
+//! constants with names like those of variants, for expressions and patterns.
 //!
 //! ```
 //! let text = r"
@@ -69,10 +75,24 @@
 //! `/*@ bytes */` before a declaration of `string<>` allows bytes that are not UTF-8. To other tools these are
 //! comments. [`Generator::ddp`] and [`Generator::bytes`] do the same for files that cannot be changed.
 //!
+//! # Files
+//!
+//! [`Generator::file`] and [`Generator::build`], and the program, run the C preprocessor, `cpp`, if a line of the file begins with `#` or
+//! a macro is defined ([`Generator::define`], `-D`). As for a header by rpcgen, `RPC_HDR` is defined; macros of the system are not.
+//!
+//! Lines that begin with `%` are C, and skipped, but `%#include "other.h"` is what rpcgen makes of `other.x`: if there is a file
+//! `other.x` at that place, seen from the including file, its definitions are read first. They are generated together with those
+//! of the including file, as are those of `#include "other.x"`. A file counts once, however often it is included. If a header
+//! was written by hand, write an `.x` file beside it with the types that are used.
+//!
+//! [`Generator::rust`] and [`Generator::model`] take a text and read no other files; [`Generator::text`] reads one with all
+//! that it includes.
+//!
 //! # Limits
 //!
-//! * A type may contain itself only as a list: a struct whose last field is optional data of the struct.
-//!   Trees are refused, so that the depth of a decoder's stack does not depend on the message.
+//! * A type may contain itself as optional data (`*`) only. A struct whose last field is optional data of the struct is a list of any
+//!   length. All others, such as trees, are a `Branch`, of which at most 64 are decoded in each other, so that the
+//!   depth of a decoder's stack does not depend on the message. A level takes less than 4 KiB, and no direct placement.
 //! * An array of variable length whose items have data for direct placement, such as the operations of a COMPOUND of
 //!   NFS version 4, is decoded into a `Vec`: registered memory can be handed out once, and other arrays are decoded
 //!   whenever they are iterated. Lists and arrays of fixed length of such items are refused; no binding of RFC 8267
@@ -87,7 +107,17 @@
 //!   assert!(refused.to_string().contains("direct placement in a list or in an array"), "{refused}");
 //!   # Ok::<(), spinrpc_xdrgen::Error>(())
 //!   ```
-//! * `quadruple` is refused. The C preprocessor is not run; lines that begin with `%` are skipped.
+//! * At most 64 KiB are decoded by value, for each type and for arguments and result of a procedure together, because
+//!   they are on the stack. Data of variable length stays in the message.
+//!
+//!   ```
+//!   let generator = spinrpc_xdrgen::Generator::new();
+//!   assert!(generator.rust("b.x", "struct block { opaque data[65536]; };").is_ok());
+//!   let refused = generator.rust("b.x", "struct block { opaque data[65537]; };").unwrap_err();
+//!   assert!(refused.to_string().contains("`block` takes 65537 bytes"), "{refused}");
+//!   # Ok::<(), spinrpc_xdrgen::Error>(())
+//!   ```
+//! * `quadruple` is refused, and so are strings with a backslash.
 #![forbid(unsafe_code)]
 
 mod ast;
@@ -98,6 +128,7 @@ pub mod model;
 mod names;
 mod parser;
 mod resolve;
+mod source;
 
 pub use error::Error;
 use model::Model;
@@ -118,6 +149,14 @@ pub enum BuildError {
         /// The cause.
         source: std::io::Error,
     },
+    /// The C preprocessor cannot be run, or found a mistake.
+    #[error("{}: cannot run the C preprocessor on it: {problem}", path.display())]
+    Preprocessor {
+        /// Path of the file that it was to read.
+        path: PathBuf,
+        /// The problem, in the words of `cpp` or of the system.
+        problem: String,
+    },
     /// `OUT_DIR` is not set.
     #[error("OUT_DIR is not set; call this from build.rs")]
     NotInBuild,
@@ -127,6 +166,8 @@ pub enum BuildError {
 #[derive(Clone, Debug, Default)]
 pub struct Generator {
     outside: resolve::Outside,
+    /// Macros, as `NAME` or `NAME=VALUE`.
+    defines: Vec<String>,
 }
 
 impl Generator {
@@ -150,6 +191,22 @@ impl Generator {
         self
     }
 
+    /// Defines a macro for the C preprocessor, as `NAME` or `NAME=VALUE`: for constants of C headers, say. Affects files only.
+    #[must_use]
+    pub fn define(mut self, macro_definition: impl Into<String>) -> Self {
+        self.defines.push(macro_definition.into());
+        self
+    }
+
+    /// Reads a file and those that it includes, and runs the C preprocessor where it is needed. The result is for
+    /// [`Generator::model`] and [`Generator::rust`]; its lines `# NUMBER "FILE"` say where the others come from.
+    ///
+    /// # Errors
+    /// [`BuildError::File`] if a file cannot be read, [`BuildError::Preprocessor`] if `cpp` fails.
+    pub fn text(&self, path: impl AsRef<Path>) -> Result<String, BuildError> {
+        source::read(path.as_ref(), &self.defines)
+    }
+
     /// Resolves the description `text`. `file` names it in errors.
     ///
     /// # Errors
@@ -168,35 +225,38 @@ impl Generator {
         self.model(file, text).map(|model| emit::rust(&model, file))
     }
 
-    /// The Rust of a file, whose first line names it without its directory.
+    /// The Rust of a file and those that it includes; its first line names the file without its directory.
     ///
     /// # Errors
-    /// [`BuildError::File`] if it cannot be read, or a mistake in the description.
+    /// Those of [`Generator::text`], or a mistake in the description.
     pub fn file(&self, path: impl AsRef<Path>) -> Result<String, BuildError> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(|source| failed(path, source))?;
+        self.rust_of(path, &self.text(path)?)
+    }
+
+    fn rust_of(&self, path: &Path, text: &str) -> Result<String, BuildError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let model = self.model(&path.display().to_string(), &text)?;
+        let model = self.model(&path.display().to_string(), text)?;
         Ok(emit::rust(&model, &name))
     }
 
     /// For `build.rs`: writes the Rust of `NAME.x` to `NAME.rs` in `OUT_DIR`, and has Cargo run the build
-    /// script again when the description changes. Returns the path that was written.
+    /// script again when the description, or a file that it includes, changes. Returns the path that was written.
     ///
     /// # Errors
     /// [`BuildError`]: a file that cannot be read or written, or a mistake in the description.
     pub fn build(&self, path: impl AsRef<Path>) -> Result<PathBuf, BuildError> {
         let path = path.as_ref();
-        println!("cargo::rerun-if-changed={}", path.display());
+        let text = self.text(path)?;
+        for file in source::files(&text) {
+            println!("cargo::rerun-if-changed={file}");
+        }
         let directory = std::env::var_os("OUT_DIR").ok_or(BuildError::NotInBuild)?;
         let name = path.file_stem().unwrap_or_default();
         let output = Path::new(&directory).join(name).with_extension("rs");
-        let rust = self.file(path)?;
-        std::fs::write(&output, rust).map_err(|source| failed(&output, source))?;
+        let rust = self.rust_of(path, &text)?;
+        let failed = |source| BuildError::File { path: output.clone(), source };
+        std::fs::write(&output, rust).map_err(failed)?;
         Ok(output)
     }
-}
-
-fn failed(path: &Path, source: std::io::Error) -> BuildError {
-    BuildError::File { path: path.to_owned(), source }
 }

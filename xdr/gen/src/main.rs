@@ -1,5 +1,7 @@
 //! `spinrpc-xdrgen`: prints the Rust of a description.
 
+#![forbid(unsafe_code)]
+
 use clap::Parser;
 use spinrpc_xdrgen::Generator;
 use std::io::Write;
@@ -8,15 +10,21 @@ use std::process::ExitCode;
 
 /// Generate Rust for spinrpc-xdr from an XDR or ONC RPC description.
 ///
+/// Runs the C preprocessor (cpp) if a line of the file begins with `#`, with RPC_HDR defined. `%#include "other.h"` brings in
+/// other.x, if there is one beside the file.
+///
 /// Exit status: 0 success, 1 the description has a mistake or a file cannot be read or written, 2 usage error.
 #[derive(Parser)]
-#[command(name = "spinrpc-xdrgen", version)]
+#[command(name = "spinrpc-xdrgen", version, after_help = EXAMPLES)]
 struct Arguments {
     /// Description to read.
     description: PathBuf,
     /// File to write instead of standard output.
     #[arg(short, long)]
     output: Option<PathBuf>,
+    /// Define a macro for the C preprocessor, such as a constant of a C header (repeatable).
+    #[arg(short = 'D', long, value_name = "NAME[=VALUE]")]
+    define: Vec<String>,
     /// Make this `opaque<>` eligible for direct placement (repeatable).
     #[arg(long, value_name = "TYPE.FIELD|TYPEDEF")]
     ddp: Vec<String>,
@@ -24,6 +32,12 @@ struct Arguments {
     #[arg(long, value_name = "TYPE.FIELD|TYPEDEF")]
     bytes: Vec<String>,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  spinrpc-xdrgen kv.x --output kv.rs
+  spinrpc-xdrgen -D PATH_MAX=4096 changelog.x > changelog.rs
+  spinrpc-xdrgen --ddp READ3resok.data --bytes filename3 nfs_prot.x > nfs.rs";
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -40,6 +54,8 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let generator = Generator::new();
     let generator = arguments.ddp.iter().fold(generator, |generator, name| generator.ddp(name));
     let generator = arguments.bytes.iter().fold(generator, |generator, name| generator.bytes(name));
+    let generator =
+        arguments.define.iter().fold(generator, |generator, name| generator.define(name));
     let rust = generator.file(&arguments.description)?;
     match &arguments.output {
         Some(path) => {

@@ -3,6 +3,7 @@
 //! want more from a description than its Rust types.
 
 pub use crate::ast::Basic;
+use std::collections::BTreeSet;
 
 /// A whole description, in the order of its file; types without a name of their own come before the
 /// type they stand in.
@@ -23,8 +24,17 @@ pub struct Constant {
     pub name: String,
     /// Name in Rust.
     pub rust: String,
-    /// Value, of at most 64 bits.
-    pub value: i128,
+    /// Value.
+    pub value: Literal,
+}
+
+/// The value of a constant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Literal {
+    /// A number of at most 64 bits.
+    Number(i128),
+    /// The characters of a string.
+    Text(String),
 }
 
 /// A type with a name.
@@ -40,12 +50,14 @@ pub struct Type {
     pub borrows: bool,
     /// It holds registered memory, so it cannot be copied.
     pub owns: bool,
+    /// Bytes of its Rust value, rounded up.
+    pub decoded_bytes: u64,
 }
 
 /// The definition of a type.
 #[derive(Clone, Debug)]
 pub enum Kind {
-    /// `enum`.
+    /// `enum`. Of several enumerators with one value the first is the Rust variant; the others are constants.
     Enum(Vec<Enumerator>),
     /// `struct`. With `is_node` its last field, which is not among `fields`, is the link to the next
     /// node of a list of the same type.
@@ -89,7 +101,7 @@ impl Kind {
 pub struct Enumerator {
     /// Name in the description.
     pub name: String,
-    /// Name of the Rust variant.
+    /// Name of the Rust variant or constant.
     pub rust: String,
     /// Value.
     pub value: i32,
@@ -155,6 +167,8 @@ pub enum Ty {
     List(usize),
     /// A node of this type, by its index, and those it links to.
     Chain(usize),
+    /// Optional data of this type, by its index, which has the type that uses it among its parts.
+    Branch(usize),
 }
 
 /// `program`.
@@ -209,29 +223,47 @@ impl Model {
     pub fn rust_at(&self, ty: &Ty, lifetime: &str, model: &str, library: &str) -> String {
         let named = |index: usize| self.rust_named(index, lifetime, model);
         let inner = |ty: &Ty| self.rust_at(ty, lifetime, model, library);
-        let generic = |name: &str, arguments: &[String], bound: Option<&Bound>| {
-            let bound = bound.filter(|bound| **bound != Bound::NONE).map(|bound| bound.rust(model));
-            let first = std::iter::once(lifetime.to_owned());
-            let arguments: Vec<_> = first.chain(arguments.iter().cloned()).chain(bound).collect();
+        let generic = |name: &str, arguments: &[&str], bound: &Bound| {
+            let bound = (*bound != Bound::NONE).then(|| self.rust_bound(bound, model));
+            let arguments: Vec<_> = arguments.iter().copied().chain(bound.as_deref()).collect();
             format!("{library}{name}<{}>", arguments.join(", "))
         };
         match ty {
+            Ty::Basic(Basic::UnsignedChar) => format!("{library}UnsignedChar"),
             Ty::Basic(basic) => basic.rust().to_owned(),
             Ty::Named(index) => named(*index),
             Ty::FixedOpaque(bound) => format!("[u8; {}]", bound.rust_usize(model)),
-            Ty::Opaque(bound) | Ty::ByteText(bound) => generic("Opaque", &[], Some(bound)),
-            Ty::Placed(bound) => generic("Placed", &[], Some(bound)),
-            Ty::Text(bound) => generic("Text", &[], Some(bound)),
+            Ty::Opaque(bound) | Ty::ByteText(bound) => generic("Opaque", &[lifetime], bound),
+            Ty::Placed(bound) => generic("Placed", &[lifetime], bound),
+            Ty::Text(bound) => generic("Text", &[lifetime], bound),
             Ty::Fixed(item, bound) => format!("[{}; {}]", inner(item), bound.rust_usize(model)),
             Ty::Counted(item, bound) if self.owns(item) => {
-                let bound = Some(bound).filter(|bound| **bound != Bound::NONE);
-                let bound = bound.map_or(String::new(), |bound| format!(", {}", bound.rust(model)));
-                format!("{library}PlacedArray<{}{bound}>", inner(item))
+                generic("PlacedArray", &[&inner(item)], bound)
             }
-            Ty::Counted(item, bound) => generic("Array", &[inner(item)], Some(bound)),
+            Ty::Counted(item, bound) => generic("Array", &[lifetime, &inner(item)], bound),
             Ty::Optional(item) => format!("Option<{}>", inner(item)),
-            Ty::List(node) => generic("List", &[named(*node)], None),
-            Ty::Chain(node) => generic("Chain", &[named(*node)], None),
+            Ty::List(node) => format!("{library}List<{lifetime}, {}>", named(*node)),
+            Ty::Chain(node) => format!("{library}Chain<{lifetime}, {}>", named(*node)),
+            Ty::Branch(index) => format!("{library}Branch<{lifetime}, {}>", named(*index)),
+        }
+    }
+
+    /// The type that a use is of, through typedefs. Those of a cycle, which is refused, end anywhere.
+    pub(crate) fn basis<'t>(&'t self, ty: &'t Ty) -> &'t Ty {
+        let alias = |ty: &Ty| match &self.types[ty.as_named()?].kind {
+            Kind::Alias(target) => Some(target),
+            _ => None,
+        };
+        let uses = std::iter::successors(Some(ty), |ty| alias(ty));
+        uses.take(self.types.len() + 1).last().unwrap_or(ty)
+    }
+
+    /// The bound as a generic argument, where the name of a type would be taken for that type.
+    fn rust_bound(&self, bound: &Bound, model: &str) -> String {
+        let Some(name) = &bound.constant else { return bound.value.to_string() };
+        match model.is_empty() && self.types.iter().all(|found| found.rust != *name) {
+            true => name.clone(),
+            false => format!("{{ {model}{name} }}"),
         }
     }
 
@@ -271,14 +303,29 @@ impl Model {
 
     /// Equality of the Rust type is an equivalence: it has neither floats nor registered memory.
     pub fn has_eq(&self, ty: &Ty) -> bool {
-        match ty {
-            Ty::Basic(Basic::Float | Basic::Double) | Ty::Placed(_) => false,
-            Ty::Named(index) | Ty::List(index) | Ty::Chain(index) => {
-                self.types[*index].kind.uses().iter().all(|ty| self.has_eq(ty))
+        let has_no_eq =
+            |ty: &Ty| matches!(ty, Ty::Basic(Basic::Float | Basic::Double) | Ty::Placed(_));
+        !self.any_part(ty, &has_no_eq)
+    }
+
+    /// `is` holds for the use or one of its parts.
+    pub fn any_part(&self, ty: &Ty, is: &impl Fn(&Ty) -> bool) -> bool {
+        let (mut seen, mut left) = (BTreeSet::new(), vec![ty.clone()]);
+        while let Some(ty) = left.pop() {
+            if is(&ty) {
+                return true;
             }
-            Ty::Fixed(item, _) | Ty::Counted(item, _) | Ty::Optional(item) => self.has_eq(item),
-            _ => true,
+            match ty {
+                Ty::Named(index) | Ty::List(index) | Ty::Chain(index) | Ty::Branch(index)
+                    if seen.insert(index) =>
+                {
+                    left.extend(self.types[index].kind.uses());
+                }
+                Ty::Fixed(item, _) | Ty::Counted(item, _) | Ty::Optional(item) => left.push(*item),
+                _ => {}
+            }
         }
+        false
     }
 
     /// The use of the type at `index` by its name: a node of a list comes with those it links to.
@@ -290,18 +337,28 @@ impl Model {
     }
 }
 
+impl Ty {
+    /// The item of the arrays and optional data, in each other, that this is; or this itself.
+    pub(crate) fn innermost(&self) -> &Self {
+        match self {
+            Self::Fixed(item, _) | Self::Counted(item, _) | Self::Optional(item) => {
+                item.innermost()
+            }
+            _ => self,
+        }
+    }
+
+    pub(crate) fn as_named(&self) -> Option<usize> {
+        match self {
+            Self::Named(index) => Some(*index),
+            _ => None,
+        }
+    }
+}
+
 impl Bound {
     /// No bound but that of the count word.
     pub const NONE: Self = Self { value: u32::MAX, constant: None };
-
-    /// As a generic argument.
-    fn rust(&self, model: &str) -> String {
-        let constant = self.constant.as_ref().map(|name| match model {
-            "" => name.clone(),
-            _ => format!("{{ {model}{name} }}"),
-        });
-        constant.unwrap_or_else(|| self.value.to_string())
-    }
 
     /// As the length of an array.
     fn rust_usize(&self, model: &str) -> String {
@@ -311,7 +368,7 @@ impl Bound {
 }
 
 impl Basic {
-    /// The Rust type.
+    /// The Rust type; that of `unsigned char` is one of `spinrpc_xdr`.
     pub fn rust(self) -> &'static str {
         match self {
             Self::Int => "i32",
@@ -321,6 +378,10 @@ impl Basic {
             Self::Float => "f32",
             Self::Double => "f64",
             Self::Bool => "bool",
+            Self::Char => "i8",
+            Self::UnsignedChar => "UnsignedChar",
+            Self::Short => "i16",
+            Self::UnsignedShort => "u16",
         }
     }
 }

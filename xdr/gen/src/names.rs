@@ -1,5 +1,7 @@
 //! Rust names of the names in a description. Used by the resolver.
 
+use std::collections::BTreeSet;
+
 /// A type or variant: `READ3args` becomes `Read3args`, `diropargs3` `Diropargs3`, `cb_client4`
 /// `CbClient4`, `sattrguard3_obj` `Sattrguard3Obj`.
 pub(crate) fn camel(name: &str) -> String {
@@ -34,6 +36,25 @@ pub(crate) fn screaming(name: &str) -> String {
     match name.starts_with(|first: char| first.is_ascii_alphabetic()) {
         true => name,
         false => format!("X{name}"),
+    }
+}
+
+/// Rust names in one scope.
+#[derive(Default)]
+pub(crate) struct Scope(BTreeSet<String>);
+
+impl Scope {
+    /// A scope in which these are taken.
+    pub(crate) fn new(taken: &[&str]) -> Self {
+        Self(taken.iter().map(|&name| name.to_owned()).collect())
+    }
+
+    /// Takes `name`, with as many underscores behind it as distinguish it from those taken before.
+    pub(crate) fn take(&mut self, mut name: String) -> String {
+        while !self.0.insert(name.clone()) {
+            name.push('_');
+        }
+        name
     }
 }
 
@@ -85,5 +106,12 @@ mod tests {
         assert_eq!(snakes.map(|(name, _)| snake(name)), snakes.map(|(_, name)| name.to_owned()));
         assert_eq!(screaming("nfsMax_len"), "NFS_MAX_LEN");
         assert_eq!(screaming("_1"), "X1");
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_changed() {
+        let mut scope = Scope::new(&["Option"]);
+        let names = ["Option", "A", "A", "A", "r#type"].map(|name| scope.take(name.to_owned()));
+        assert_eq!(names, ["Option_", "A", "A_", "A__", "r#type"]);
     }
 }

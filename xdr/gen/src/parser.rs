@@ -7,7 +7,7 @@ use crate::ast::{
 };
 use crate::error::Mistake;
 use crate::lexer::{Kind, Token};
-use std::ops::Range;
+use std::collections::BTreeSet;
 use winnow::combinator::{alt, cut_err, delimited, opt, preceded, repeat, separated, terminated};
 use winnow::error::{ErrMode, ParserError};
 use winnow::prelude::*;
@@ -29,13 +29,22 @@ impl<'t, 's> ParserError<Input<'t, 's>> for Mistake {
     }
 }
 
-/// Parses a whole description.
+/// Parses a whole description. A definition that is repeated word by word counts once.
 pub(crate) fn parse(tokens: &[Token<'_>]) -> Result<Vec<Definition>, Mistake> {
     let mut input = TokenSlice::new(tokens);
     let mut definitions = Vec::new();
+    let mut seen = BTreeSet::new();
     while input.first().is_some_and(|token| token.kind != Kind::End) {
+        let before = tokens.len() - input.eof_offset();
         match definition(&mut input) {
-            Ok(definition) => definitions.push(definition),
+            // Two files may include a third one, or repeat what it says.
+            Ok(definition) => {
+                let words = &tokens[before..tokens.len() - input.eof_offset()];
+                let words: Vec<Kind<'_>> = words.iter().map(|token| token.kind).collect();
+                if seen.insert(words) {
+                    definitions.push(definition);
+                }
+            }
             Err(ErrMode::Backtrack(mistake) | ErrMode::Cut(mistake)) => return Err(mistake),
             Err(ErrMode::Incomplete(_)) => return Err(unexpected(&input, "a definition")),
         }
@@ -45,25 +54,26 @@ pub(crate) fn parse(tokens: &[Token<'_>]) -> Result<Vec<Definition>, Mistake> {
 
 fn unexpected(input: &Input<'_, '_>, expected: &str) -> Mistake {
     let Some(token) = input.first() else {
-        return Mistake::new(0..0, "the file ends too early", format!("write {expected} here"));
+        return Mistake::new(0, "the file ends too early", format!("write {expected} here"));
     };
     let found = match &token.kind {
         Kind::Word(word) => format!("`{word}`"),
+        Kind::Text(text) => format!("`\"{text}\"`"),
         Kind::Number(number) => format!("`{number}`"),
         Kind::Mark(mark) => format!("`{mark}`"),
         Kind::Note(words) => format!("the annotation `{words}`"),
         Kind::End => "the end of the file".to_owned(),
     };
-    Mistake::new(token.at.clone(), format!("unexpected {found}"), format!("write {expected} here"))
+    Mistake::new(token.at, format!("unexpected {found}"), format!("write {expected} here"))
 }
 
 /// The next token, if `take` makes something of it; else an error that says what was expected.
 fn token<'t, 's: 't, T>(
-    expected: &'static str,
+    expected: impl AsRef<str>,
     take: impl Fn(&'t Token<'s>) -> Option<T>,
 ) -> impl FnMut(&mut Input<'t, 's>) -> Parsed<T> {
     move |input| {
-        let missing = unexpected(input, expected);
+        let missing = unexpected(input, expected.as_ref());
         any.verify_map(&take)
             .parse_next(input)
             .map_err(|_: ErrMode<Mistake>| ErrMode::Backtrack(missing))
@@ -71,19 +81,7 @@ fn token<'t, 's: 't, T>(
 }
 
 fn mark<'t, 's: 't>(mark: char) -> impl FnMut(&mut Input<'t, 's>) -> Parsed<()> {
-    let expected = match mark {
-        ';' => "`;`",
-        '{' => "`{`",
-        '}' => "`}`",
-        '(' => "`(`",
-        ')' => "`)`",
-        ']' => "`]`",
-        '>' => "`>`",
-        '=' => "`=`",
-        ':' => "`:`",
-        _ => "another mark",
-    };
-    token(expected, move |token| (token.kind == Kind::Mark(mark)).then_some(()))
+    token(format!("`{mark}`"), move |token| (token.kind == Kind::Mark(mark)).then_some(()))
 }
 
 /// As [`mark`], where nothing else can stand.
@@ -92,15 +90,14 @@ fn then<'t, 's: 't>(expected: char) -> impl FnMut(&mut Input<'t, 's>) -> Parsed<
     move |input| cut_err(&mut parser).parse_next(input)
 }
 
-fn keyword<'t, 's: 't>(
-    word: &'static str,
-) -> impl FnMut(&mut Input<'t, 's>) -> Parsed<Range<usize>> {
-    token(word, move |token| (token.kind == Kind::Word(word)).then(|| token.at.clone()))
+fn keyword<'t, 's: 't>(word: &'static str) -> impl FnMut(&mut Input<'t, 's>) -> Parsed<()> {
+    token(word, move |token| (token.kind == Kind::Word(word)).then_some(()))
 }
 
 const KEYWORDS: &[&str] = &[
     "bool",
     "case",
+    "char",
     "const",
     "default",
     "double",
@@ -108,9 +105,11 @@ const KEYWORDS: &[&str] = &[
     "float",
     "hyper",
     "int",
+    "long",
     "opaque",
     "program",
     "quadruple",
+    "short",
     "string",
     "struct",
     "switch",
@@ -124,7 +123,7 @@ const KEYWORDS: &[&str] = &[
 fn name(input: &mut Input<'_, '_>) -> Parsed<Name> {
     token("a name", |token| match token.kind {
         Kind::Word(text) if !KEYWORDS.contains(&text) => {
-            Some(Name { text: text.to_owned(), at: token.at.clone() })
+            Some(Name { text: text.to_owned(), at: token.at })
         }
         _ => None,
     })
@@ -133,7 +132,7 @@ fn name(input: &mut Input<'_, '_>) -> Parsed<Name> {
 
 fn value(input: &mut Input<'_, '_>) -> Parsed<Value> {
     let number = token("a number or the name of a constant", |token| match token.kind {
-        Kind::Number(number) => Some(Value::Number(number, token.at.clone())),
+        Kind::Number(number) => Some(Value::Number(number, token.at)),
         _ => None,
     });
     alt((name.map(Value::Named), number)).parse_next(input)
@@ -158,17 +157,25 @@ fn definition(input: &mut Input<'_, '_>) -> Parsed<Definition> {
 }
 
 fn constant(input: &mut Input<'_, '_>) -> Parsed<Definition> {
-    let (name, value) = preceded(keyword("const"), (cut_err(name), number_of)).parse_next(input)?;
-    Ok(Definition::Constant { name, value })
+    let name = preceded(keyword("const"), cut_err(name)).parse_next(input)?;
+    then('=').parse_next(input)?;
+    let text = opt(token("a string", |token| match token.kind {
+        Kind::Text(text) => Some(text.to_owned()),
+        _ => None,
+    }));
+    Ok(match { text }.parse_next(input)? {
+        Some(text) => Definition::TextConstant { name, text },
+        None => Definition::Constant { name, value: cut_err(value).parse_next(input)? },
+    })
 }
 
 fn alias(input: &mut Input<'_, '_>) -> Parsed<Definition> {
-    let at = input.first().map_or(0..0, |token| token.at.clone());
-    let notes = notes(input)?;
+    let at = input.first().map_or(0, |token| token.at);
+    let Notes { ddp, bytes } = notes(input)?;
     match preceded(keyword("typedef"), cut_err(declaration)).parse_next(input)? {
         Some(mut alias) => {
-            alias.notes.ddp = alias.notes.ddp.or(notes.ddp);
-            alias.notes.bytes = alias.notes.bytes.or(notes.bytes);
+            alias.notes.ddp |= ddp;
+            alias.notes.bytes |= bytes;
             let name = alias.name.clone();
             Ok(Definition::Type { name, body: Body::Alias(alias) })
         }
@@ -177,19 +184,28 @@ fn alias(input: &mut Input<'_, '_>) -> Parsed<Definition> {
 }
 
 fn type_definition(input: &mut Input<'_, '_>) -> Parsed<Definition> {
-    let (name, body) = alt((
-        preceded(keyword("enum"), (cut_err(name), cut_err(enum_body))),
-        preceded(keyword("struct"), (cut_err(name), cut_err(struct_body))),
-        preceded(keyword("union"), (cut_err(name), cut_err(union_body))),
-    ))
-    .parse_next(input)?;
+    let body = body_after_keyword(input)?;
+    let (name, body) = (cut_err(name), cut_err(body)).parse_next(input)?;
     Ok(Definition::Type { name, body })
+}
+
+type BodyParser<'t, 's> = fn(&mut Input<'t, 's>) -> Parsed<Body>;
+
+fn body_after_keyword<'t, 's>(input: &mut Input<'t, 's>) -> Parsed<BodyParser<'t, 's>> {
+    let body = |token: &Token<'s>| -> Option<BodyParser<'t, 's>> {
+        match token.kind {
+            Kind::Word("enum") => Some(enum_body),
+            Kind::Word("struct") => Some(struct_body),
+            Kind::Word("union") => Some(union_body),
+            _ => None,
+        }
+    };
+    token("a type", body).parse_next(input)
 }
 
 fn enum_body(input: &mut Input<'_, '_>) -> Parsed<Body> {
     let enumerator = (name, opt(preceded(mark('='), cut_err(value))));
-    let comma = token("`,`", |token| (token.kind == Kind::Mark(',')).then_some(()));
-    delimited(mark('{'), separated(1.., enumerator, comma), then('}'))
+    delimited(mark('{'), separated(1.., enumerator, mark(',')), then('}'))
         .map(Body::Enum)
         .parse_next(input)
 }
@@ -251,14 +267,14 @@ fn shape(input: &mut Input<'_, '_>) -> Parsed<Shape> {
 fn notes(input: &mut Input<'_, '_>) -> Parsed<Notes> {
     let mut notes = Notes::default();
     let mut note = opt(token("an annotation", |token| match token.kind {
-        Kind::Note(words) => Some((words, token.at.clone())),
+        Kind::Note(words) => Some((words, token.at)),
         _ => None,
     }));
     while let Some((words, at)) = note.parse_next(input)? {
         for word in words.split_whitespace() {
             match word {
-                "ddp" => notes.ddp = Some(at.clone()),
-                "bytes" => notes.bytes = Some(at.clone()),
+                "ddp" => notes.ddp = true,
+                "bytes" => notes.bytes = true,
                 _ => {
                     let problem = format!("unknown annotation `{word}`");
                     let mistake = Mistake::new(at, problem, "there are `ddp` and `bytes`");
@@ -279,50 +295,42 @@ fn spec(input: &mut Input<'_, '_>) -> Parsed<Spec> {
 
 fn basic(input: &mut Input<'_, '_>) -> Parsed<Spec> {
     let word = token("a type", |token| match token.kind {
-        Kind::Word(word) => Some((word, token.at.clone())),
+        Kind::Word(word) => Some((word, token.at)),
         _ => None,
     });
     let (word, at) = { word }.parse_next(input)?;
-    let unsigned = |input: &mut Input<'_, '_>| {
-        opt(alt((
-            keyword("int").value(Basic::UnsignedInt),
-            keyword("hyper").value(Basic::UnsignedHyper),
-        )))
-        .map(|found| found.unwrap_or(Basic::UnsignedInt))
-        .parse_next(input)
-    };
+    let mut unsigned = opt(alt((
+        alt((keyword("int"), keyword("long"))).value(Basic::UnsignedInt),
+        keyword("hyper").value(Basic::UnsignedHyper),
+        keyword("short").value(Basic::UnsignedShort),
+        keyword("char").value(Basic::UnsignedChar),
+    )));
     let basic = match word {
-        "int" => Basic::Int,
-        "unsigned" => unsigned(input)?,
+        // A `long` is a word in a message, whatever it is in C.
+        "int" | "long" => Basic::Int,
+        "unsigned" => unsigned.parse_next(input)?.unwrap_or(Basic::UnsignedInt),
         "hyper" => Basic::Hyper,
         "float" => Basic::Float,
         "double" => Basic::Double,
         "bool" => Basic::Bool,
+        "char" => Basic::Char,
+        "short" => Basic::Short,
         "opaque" => return Ok(Spec::Opaque),
         "string" => return Ok(Spec::Text),
-        "quadruple" => return Err(ErrMode::Cut(refused(at, word, "declare it as `opaque x[16]`"))),
-        "long" | "short" | "char" => {
-            return Err(ErrMode::Cut(refused(at, word, "write `int` or `hyper`")));
+        "quadruple" => {
+            let problem = "the type `quadruple` is not supported";
+            return Err(ErrMode::Cut(Mistake::new(at, problem, "declare it as `opaque x[16]`")));
         }
         _ => return Err(ErrMode::Backtrack(unexpected(input, "a type"))),
     };
     Ok(Spec::Basic(basic))
 }
 
-fn refused(at: Range<usize>, word: &str, remedy: &str) -> Mistake {
-    Mistake::new(at, format!("the type `{word}` is not supported"), remedy)
-}
-
 /// `struct NAME` as a type, or a body in the place of a type.
 fn inline(input: &mut Input<'_, '_>) -> Parsed<Spec> {
-    let named = |spec: Name| Spec::Named(spec);
-    let body = |body: Body| Spec::Inline(Box::new(body));
-    alt((
-        preceded(keyword("enum"), cut_err(alt((name.map(named), enum_body.map(body))))),
-        preceded(keyword("struct"), cut_err(alt((name.map(named), struct_body.map(body))))),
-        preceded(keyword("union"), cut_err(alt((name.map(named), union_body.map(body))))),
-    ))
-    .parse_next(input)
+    let body = body_after_keyword(input)?;
+    let body = body.map(|body| Spec::Inline(Box::new(body)));
+    cut_err(alt((name.map(Spec::Named), body))).parse_next(input)
 }
 
 fn program(input: &mut Input<'_, '_>) -> Parsed<Program> {
@@ -345,10 +353,15 @@ fn procedure(input: &mut Input<'_, '_>) -> Parsed<Procedure> {
     let name = cut_err(name).parse_next(input)?;
     let comma = token("`,` or `)`", |token| (token.kind == Kind::Mark(',')).then_some(()));
     let arguments: Vec<Option<Spec>> =
-        delimited(then('('), separated(1.., cut_err(parameter), comma), then(')'))
+        delimited(then('('), separated(1.., cut_err(argument), comma), then(')'))
             .parse_next(input)?;
     let number = terminated(number_of, then(';')).parse_next(input)?;
     Ok(Procedure { name, number, result, arguments: arguments.into_iter().flatten().collect() })
+}
+
+/// An argument may have a name, which says nothing on the wire.
+fn argument(input: &mut Input<'_, '_>) -> Parsed<Option<Spec>> {
+    terminated(parameter, opt(name)).parse_next(input)
 }
 
 /// `None` is void.

@@ -1,8 +1,8 @@
 //! Typed calls from any thread, by a [`ClientHandle`]. Called by generated code and by applications; may use the
 //! codec traits and the engine's handles only.
 
-use super::Procedure;
-use crate::codec::{Decode, Encode};
+use super::{Procedure, bounded};
+use crate::codec::{Encode, whole};
 use spinrpc::{
     Answer, AnswerQueue, Backpressure, Bulk, CallError, CallSpec, ClientHandle, DecodeError,
     OnAnswer, PendingCall, Token,
@@ -38,14 +38,8 @@ impl<P: Procedure> Future for TypedPending<P> {
     }
 }
 
-impl<P> std::fmt::Debug for TypedPending<P> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("TypedPending").field(&self.call).finish()
-    }
-}
-
 /// A successful answer to a call of procedure `P`. It takes one of the calls that a core has in flight
-/// (`rpc.handle_calls`) until it is dropped.
+/// (`Config::handle_calls`) until it is dropped.
 pub struct TypedAnswer<P> {
     answer: Answer,
     procedure: PhantomData<fn() -> P>,
@@ -63,21 +57,13 @@ impl<P: Procedure> TypedAnswer<P> {
     /// # Errors
     /// [`DecodeError`] if they are not the results of the procedure.
     pub fn results(&mut self) -> Result<P::Results<'_>, DecodeError> {
-        let mut from = self.answer.results();
-        let results = P::Results::decode(&mut from)?;
-        from.finish().map(|()| results)
+        whole(self.answer.results())
     }
 
     /// The next buffer given by [`CallSpec::result_into`] that the results did not take, as
     /// [`Answer::take_result`].
     pub fn take_result(&mut self) -> Option<Bulk> {
         self.answer.take_result()
-    }
-}
-
-impl<P> std::fmt::Debug for TypedAnswer<P> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("TypedAnswer").field(&self.answer).finish()
     }
 }
 
@@ -103,7 +89,7 @@ impl<P> std::fmt::Debug for TypedAnswer<P> {
 ///             call.reply(&(2 * number));
 ///         }
 ///     }
-/// });
+/// })?;
 /// engine.listen("shm:doc-xdr-start")?;
 /// let running = engine.start()?;
 ///
@@ -121,9 +107,10 @@ impl<P> std::fmt::Debug for TypedAnswer<P> {
 /// As [`ClientHandle::start`].
 pub fn start<P: Procedure>(
     client: &ClientHandle,
-    spec: CallSpec,
+    mut spec: CallSpec,
     args: &P::Args<'_>,
 ) -> Result<TypedPending<P>, Backpressure> {
+    bounded::<P>(&mut spec);
     let call = client.start(spinrpc::Procedure(P::NUMBER), spec, |to| args.encode(to))?;
     Ok(TypedPending { call, procedure: PhantomData })
 }
@@ -136,9 +123,10 @@ pub fn start_to_queue<P: Procedure>(
     client: &ClientHandle,
     queue: &AnswerQueue,
     token: Token,
-    spec: CallSpec,
+    mut spec: CallSpec,
     args: &P::Args<'_>,
 ) -> Result<(), Backpressure> {
+    bounded::<P>(&mut spec);
     let procedure = spinrpc::Procedure(P::NUMBER);
     client.start_to_queue(queue, token, procedure, spec, |to| args.encode(to))
 }
@@ -152,9 +140,10 @@ pub fn start_on_core<P: Procedure>(
     client: &ClientHandle,
     on_answer: &std::sync::Arc<OnAnswer>,
     token: Token,
-    spec: CallSpec,
+    mut spec: CallSpec,
     args: &P::Args<'_>,
 ) -> Result<(), Backpressure> {
+    bounded::<P>(&mut spec);
     let procedure = spinrpc::Procedure(P::NUMBER);
     client.start_on_core(on_answer, token, procedure, spec, |to| args.encode(to))
 }

@@ -18,7 +18,7 @@ const ADDRESS: &str = "shm:xdr-example-store";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let engine = Engine::new(Config::default())?;
-    engine.serve(store_v1::PROGRAM, store_v1::VERSION, |core| Server(Store::new(core)));
+    engine.serve(store_v1::PROGRAM, store_v1::VERSION, |core| Server(Store::new(core)))?;
     engine.listen(ADDRESS)?;
     let server = engine.start()?;
     blocking()?;

@@ -47,7 +47,9 @@ impl Started {
 
     fn store() -> Self {
         Self::start(|engine| {
-            engine.serve(store::PROGRAM, store::VERSION, |core| StoreServer(Store::new(core)));
+            engine
+                .serve(store::PROGRAM, store::VERSION, |core| StoreServer(Store::new(core)))
+                .unwrap();
         })
     }
 
@@ -76,6 +78,7 @@ impl Store {
         let (lister, calls) = channel::<rpc::TypedDeferred<store::StoreList>>();
         std::thread::spawn(move || {
             for call in calls {
+                assert!(!call.is_unheard());
                 let names = ["a", "bcd"].map(|name| Opaque::new(name.as_bytes()).unwrap());
                 call.reply(&List::new(&names.map(|name| Entry { name, bytes: 9 })));
             }
@@ -127,6 +130,93 @@ impl store::Service for Store {
     }
 }
 
+/// Asks the server behind it, and adds to its answers.
+struct AsyncStore {
+    core: CoreContext,
+    behind: store::Handle,
+}
+
+fn failed<E>(_: E) -> AcceptStatus {
+    AcceptStatus::SystemErr
+}
+
+impl store::AsyncService for AsyncStore {
+    async fn store_put(
+        &self,
+        mut args: rpc::TypedArgs<store::StorePut>,
+    ) -> rpc::Answered<store::StorePut> {
+        let args = args.decode()?;
+        let mut answer = self.behind.store_put(&args).map_err(failed)?.await.map_err(failed)?;
+        Ok(rpc::TypedResults::new(&answer.results().map_err(failed)?))
+    }
+
+    /// Its length in the key, as data.
+    async fn store_get(
+        &self,
+        mut args: rpc::TypedArgs<store::StoreGet>,
+    ) -> rpc::Answered<store::StoreGet> {
+        let mut answer = self.behind.store_list().map_err(failed)?.await.map_err(failed)?;
+        let names = answer.results().map_err(failed)?.iter().count();
+        let key = args.decode()?;
+        if key.bytes() == b"no data" {
+            return Ok(rpc::TypedResults::new(&GetResult::StoreOk(Placed::Beside)));
+        }
+        let mut bulk = self.core.bulk(70_000).ok_or(AcceptStatus::SystemErr)?;
+        bulk.set_len(70_000);
+        bulk.bytes_mut().fill(key.len() as u8 + names as u8);
+        let results = GetResult::StoreOk(Placed::Beside);
+        Ok(rpc::TypedResults::with_data(ReplyData::new().bulk(bulk), results))
+    }
+
+    async fn store_list(&self) -> rpc::Answered<store::StoreList> {
+        let mut answer = self.behind.store_list().map_err(failed)?.await.map_err(failed)?;
+        Ok(rpc::TypedResults::new(&answer.results().map_err(failed)?))
+    }
+}
+
+#[test]
+fn async_functions_answer_when_what_they_await_is_there() {
+    let behind = Started::store();
+    let address = behind.address.clone();
+    let server = Started::start(move |engine| {
+        let serve = move |core: &CoreContext| {
+            let (program, version) = (store::PROGRAM, store::VERSION);
+            let behind = core.connect(&address, program, version, &ConnectOptions::new()).unwrap();
+            let service = AsyncStore { core: core.clone(), behind: store::Handle(behind) };
+            spinrpc::async_service(core, 8, store::AsyncServer(service))
+        };
+        engine.serve(store::PROGRAM, store::VERSION, serve).unwrap();
+    });
+    let mut client = server.client();
+    client.store_null(|()| ()).unwrap();
+    let args = PutArgs { name: key("k"), value: Placed::Inline(b"short") };
+    assert_eq!(client.store_put(&args, |status| status).unwrap(), StoreStatus::StoreOk);
+    // An argument that came as data, and a result that goes as data.
+    let mut bulk = client.0.bulk(70_001).unwrap();
+    bulk.set_len(70_001);
+    let args = PutArgs { name: key("k"), value: Placed::Beside };
+    let mut spec = CallSpec::new().argument(bulk);
+    let put = rpc::call_wait::<store::StorePut, _>(&mut client.0, &mut spec, &args, |ok| ok);
+    assert_eq!(put.unwrap(), StoreStatus::StoreOk);
+    let mut spec = CallSpec::new().result_into(client.0.bulk(70_000).unwrap());
+    rpc::call_wait::<store::StoreGet, _>(&mut client.0, &mut spec, &key("four"), |result| {
+        let GetResult::StoreOk(Placed::Bulk(bulk)) = result else { panic!("{result:?}") };
+        assert_eq!(bulk.bytes(), [6; 70_000]);
+    })
+    .unwrap();
+    let names = client.store_list(|list| list.iter().map(|entry| entry.name.to_vec()).collect());
+    assert_eq!(names, Ok(vec![b"a".to_vec(), b"bcd".to_vec()]));
+
+    let refused = |result: Result<(), CallError>, status| {
+        assert_eq!(result, Err(CallError::Accepted(status)));
+    };
+    refused(client.store_get(&key("no data"), |_| ()), AcceptStatus::SystemErr);
+    refused(client.store_delete(&key("k"), |_| ()), AcceptStatus::ProcUnavail);
+    refused(client.0.call(Procedure(99), |_| {}, |_| Ok(())), AcceptStatus::ProcUnavail);
+    refused(client.0.call(Procedure(2), |_| {}, |_| Ok(())), AcceptStatus::GarbageArgs);
+    refused(client.0.call(Procedure(3), |args| args.u32(0), |_| Ok(())), AcceptStatus::GarbageArgs);
+}
+
 fn key(name: &str) -> Key<'_> {
     Opaque::new(name.as_bytes()).unwrap()
 }
@@ -163,6 +253,42 @@ fn a_value_goes_there_and_back_inline_and_by_direct_placement() {
         assert_eq!(bulk.bytes(), [3; 70_001]);
     })
     .unwrap();
+}
+
+/// The stub knows from the description how long the value may be.
+#[test]
+fn long_results_arrive_without_a_length_or_a_buffer_from_the_caller() {
+    let server = Started::store();
+    let mut client = server.client();
+    let value = vec![5; 70_000];
+    let args = PutArgs { name: key("k"), value: Placed::Inline(&value) };
+    client.store_put(&args, |status| assert_eq!(status, StoreStatus::StoreOk)).unwrap();
+    let got = client.store_get(&key("value"), |result| match result {
+        GetResult::StoreOk(value) => value.bytes().to_vec(),
+        GetResult::Default(status) => panic!("{status:?}"),
+    });
+    assert_eq!(got.map_err(|error| error.to_string()), Ok(value));
+}
+
+/// The caller gets SYSTEM_ERR, as from an untyped call.
+#[test]
+fn a_deferred_call_that_is_too_late_was_not_executed() {
+    let server = Started::start(|engine| {
+        let late = |_: &CoreContext| {
+            |call: rpc::Call<'_>| match call.procedure().0 {
+                0 => call.reply(|_| {}),
+                _ => {
+                    let call = TypedCall::<store::StoreList>::accept(call);
+                    if let Some(deferred) = call.and_then(|((), call)| call.defer()) {
+                        deferred.too_late();
+                    }
+                }
+            }
+        };
+        engine.serve(store::PROGRAM, store::VERSION, late).unwrap();
+    });
+    let error = server.client().store_list(|_| ()).unwrap_err();
+    assert_eq!(error, CallError::Accepted(AcceptStatus::SystemErr));
 }
 
 #[test]
@@ -281,7 +407,7 @@ fn a_client_with_callbacks_has_many_calls_in_flight() {
     let mut core = engine.core(0).unwrap();
     let arrived = Rc::new(RefCell::new(Vec::new()));
     let keep = Keep(Rc::clone(&arrived));
-    let timeout = Duration::from_secs(5);
+    let timeout = Duration::from_secs(60);
     let (program, version) = (store::PROGRAM, store::VERSION);
     let client = core.connect_wait(&server.address, program, version, |_| keep, timeout).unwrap();
     let client = store::Client(client);
@@ -330,7 +456,7 @@ impl spinrpc::Service for Both {
 #[test]
 fn several_arguments_come_as_a_tuple() {
     let server = Started::start(|engine| {
-        engine.serve(listing::PROGRAM, listing::VERSION, |_| Both(Lister, 0));
+        engine.serve(listing::PROGRAM, listing::VERSION, |_| Both(Lister, 0)).unwrap();
     });
     let client = blocking::Client::connect(&server.address, listing::PROGRAM, listing::VERSION);
     let mut client = listing::Blocking(client.unwrap());
@@ -354,7 +480,7 @@ fn handle(server: &Started) -> (Engine, Running, store::Handle) {
     let (program, version) = (store::PROGRAM, store::VERSION);
     let options = ConnectOptions::new();
     let client = engine.connect(0, &server.address, program, version, &options).unwrap();
-    client.wait_up(Duration::from_secs(5)).unwrap();
+    client.wait_up(Duration::from_secs(60)).unwrap();
     (engine, running, store::Handle(client))
 }
 
@@ -439,7 +565,7 @@ fn answers_come_to_a_queue_and_to_a_function_on_the_core() {
     });
     let spec = CallSpec::new();
     rpc::start_on_core::<store::StoreList>(&client.0, &on_answer, Token(4), spec, &()).unwrap();
-    assert_eq!(shown.recv_timeout(Duration::from_secs(5)), Ok((Token(4), Ok(2))));
+    assert_eq!(shown.recv_timeout(Duration::from_secs(60)), Ok((Token(4), Ok(2))));
 
     let queue = AnswerQueue::new(4).unwrap();
     let spec = CallSpec::new();

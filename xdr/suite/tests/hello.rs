@@ -16,7 +16,7 @@ impl hello_v1::Service for Hello {
 }
 
 fn serve(engine: &Engine) -> Result<(), Box<dyn Error>> {
-    engine.serve(hello_v1::PROGRAM, hello_v1::VERSION, |_core| hello_v1::Server(Hello));
+    engine.serve(hello_v1::PROGRAM, hello_v1::VERSION, |_core| hello_v1::Server(Hello))?;
     Ok(engine.listen("shm:hello")?)
 }
 

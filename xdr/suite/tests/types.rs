@@ -5,8 +5,10 @@ mod common;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use spinrpc_xdr::rpc::{self, Procedure};
 use spinrpc_xdr::{
-    Array, Chain, Decode, DecodeError, Decoder, Encode, List, Opaque, Placed, Text, to_bytes,
+    Array, Branch, Chain, DEPTH_MAX, Decode, DecodeError, Decoder, Encode, List, Opaque, Placed,
+    Text, UnsignedChar, to_bytes,
 };
 use spinrpc_xdr_suite::language::{
     Basics, ByColour, ByInt, ByWholeColour, Colour, Node, SomeTexts,
@@ -14,7 +16,8 @@ use spinrpc_xdr_suite::language::{
 use spinrpc_xdr_suite::nfs_prot::{
     Dirlist3, Entry3, Nfsstat3, PostOpAttr, Read3res, Read3resfail, Read3resok, Symlinkdata3,
 };
-use spinrpc_xdr_suite::{TYPES, mount};
+use spinrpc_xdr_suite::unusual::{ByLevel, Clashing, Level, LinkFirst, Tree};
+use spinrpc_xdr_suite::{TYPES, mount, unusual};
 
 fn decoded<'a, T: Decode<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
     let mut from = Decoder::plain(bytes);
@@ -128,6 +131,84 @@ fn a_list_of_any_length_needs_no_stack() {
         assert_eq!(to_bytes(&list), bytes);
     });
     small.unwrap().join().unwrap();
+}
+
+/// `depth` trees, each the left branch of the one before.
+fn left_deep(depth: usize) -> Vec<u8> {
+    let level = |left: u32| [7u32.to_be_bytes(), left.to_be_bytes()].concat();
+    let mut bytes = level(1).repeat(depth - 1);
+    bytes.extend(level(0));
+    bytes.resize(bytes.len() + 4 * depth, 0);
+    bytes
+}
+
+#[test]
+fn a_tree_is_decoded_level_by_level() {
+    let leaf = |value| Tree { value, ..Tree::default() };
+    let (one, three) = (leaf(1), leaf(3));
+    let tree = Tree { value: 2, left: Branch::new(&one), right: Branch::new(&three) };
+    let bytes = to_bytes(&tree);
+    assert_eq!(bytes, words(&[2, 1, 1, 0, 0, 1, 3, 0, 0]));
+    let read: Tree<'_> = decoded(&bytes).unwrap();
+    assert_eq!(read, tree);
+    assert_eq!(read.left.get(), Some(one));
+    assert_eq!(read.right.iter().next().unwrap().left.get(), None);
+    assert_eq!(
+        decoded::<Tree<'_>>(words(&[2, 2, 0])),
+        Err(DecodeError::BadBool { at: 4, value: 2 })
+    );
+    let links = to_bytes(&LinkFirst { next: Branch::default(), name: Text::new("a").unwrap() });
+    let links = [words(&[1]), &links, words(&[0])].concat();
+    assert_eq!(decoded::<LinkFirst<'_>>(&links).unwrap().next.get().unwrap().name.text(), "a");
+}
+
+/// Without a limit a megabyte of zeros and ones would exhaust the stack.
+#[test]
+fn branches_nest_to_a_limit() {
+    let deepest = 1 + DEPTH_MAX as usize;
+    let small = std::thread::Builder::new().stack_size(256 << 10).spawn(move || {
+        let (fits, exceeds, far) = (left_deep(deepest), left_deep(deepest + 1), left_deep(1 << 17));
+        let tree: Tree<'_> = decoded(&fits).unwrap();
+        let depth = std::iter::successors(Some(tree), |tree| tree.left.get()).count();
+        assert_eq!(depth, deepest);
+        assert_eq!(to_bytes(&tree), fits);
+        for refused in [exceeds, far] {
+            let error = decoded::<Tree<'_>>(&refused);
+            assert!(matches!(error, Err(DecodeError::LimitExceeded { .. })), "{error:?}");
+            assert!(decoded::<Tree<'_>>(&fits).is_ok(), "the next one is not affected");
+        }
+    });
+    small.unwrap().join().unwrap();
+}
+
+#[test]
+fn characters_and_shorts_are_words_within_their_range() {
+    assert_eq!(to_bytes(&[-1i8, 1]), words(&[u32::MAX, 1]));
+    assert_eq!(to_bytes(&UnsignedChar(255)), words(&[255]));
+    assert_eq!(decoded(words(&[0xffff_8000])), Ok(i16::MIN));
+    let too_large = |value| DecodeError::BadEnum { at: 0, value };
+    assert_eq!(decoded::<i8>(words(&[128])), Err(too_large(128)));
+    assert_eq!(decoded::<u16>(words(&[1 << 16])), Err(too_large(1 << 16)));
+    assert_eq!(decoded::<UnsignedChar>(words(&[256])), Err(too_large(256)));
+}
+
+#[test]
+fn an_enumerator_may_be_another_name_of_a_value() {
+    assert_eq!((Level::Least, Level::Most), (Level::Low, Level::High));
+    assert_eq!(to_bytes(&ByLevel::Least(7)), words(&[0, 7]));
+    assert!(matches!(decoded::<Level>(words(&[1])), Ok(Level::Most)));
+}
+
+#[test]
+fn names_that_rust_cannot_keep_are_changed() {
+    let Clashing { foo_bar: _, foo_bar_: _, r#type: _, self_: _, self__: _ } = Clashing::default();
+    assert_eq!(unusual::unusual_one::None_::NUMBER, 3);
+    assert_eq!(unusual::unusual_one::Ok_::NUMBER, 7);
+    assert_eq!(unusual::unusual_one::AsyncService_::NUMBER, 8);
+    assert_eq!(unusual::unusual_one::FnOnce_::NUMBER, 9);
+    assert_eq!(unusual::unusual_one::Sized_::NUMBER, 10);
+    assert_eq!((unusual::MOTTO, unusual::HIGHEST), ("as rpcgen does", 2));
+    let _: <unusual::unusual_one::UnusualName as rpc::Procedure>::Args<'_> = Text::default();
 }
 
 #[test]

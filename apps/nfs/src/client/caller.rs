@@ -8,17 +8,16 @@ use spinrpc::{
     ConnectionEvent, Core, DecodeError, Decoder, DownCause, Encoder, Procedure, Program, Reply,
     ReplyHandler, Token, Version,
 };
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Time limit for closing a connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Attempts after the time limit of a call that waits for others.
+const LATE_ATTEMPTS: u32 = 4;
 
-/// Decoder of results.
 pub(super) type Decode<T> = fn(&mut Decoder<'_>) -> Result<T, DecodeError>;
 
-/// Handler of a reply.
 type Ended = Box<dyn FnOnce(Result<Reply<'_>, CallError>)>;
 
 /// Makes calls to one program.
@@ -101,17 +100,14 @@ impl Caller {
 
     /// As [`Caller::bulk`] for a call that is about to be made. A connection that is without a security context has no memory
     /// until there is another one: this waits for that.
-    ///
-    /// # Errors
-    /// As [`Caller::start`].
     pub(super) fn memory_for_call(&self, bytes: usize) -> Result<Option<Bulk>, CallError> {
-        let end = Instant::now() + self.timeout;
+        let mut attempts = Attempts::within(self.timeout);
         loop {
             let memory = self.client.bulk(bytes);
             let is_down = self.waiting.1.borrow().is_some();
             match memory {
                 None if is_down => return Err(self.refusal(Backpressure::Down)),
-                None if !self.client.is_up() && Instant::now() < end => self.turn(),
+                None if !self.client.is_up() && attempts.go_on() => self.turn(),
                 None if !self.client.is_up() => return Err(Backpressure::Connecting.into()),
                 memory => return Ok(memory),
             }
@@ -143,11 +139,11 @@ impl Caller {
         ended: impl FnOnce(Result<Reply<'_>, CallError>) + 'static,
     ) -> Result<CallId, CallError> {
         let token = self.waiting.put(Box::new(ended));
-        let end = Instant::now() + self.timeout;
+        let mut attempts = Attempts::within(self.timeout);
         loop {
             match self.client.call(procedure, token, spec, &encode) {
                 Ok(call) => return Ok(call),
-                Err(refused) if refused.is_transient() && Instant::now() < end => self.turn(),
+                Err(refused) if refused.is_transient() && attempts.go_on() => self.turn(),
                 Err(refused) => {
                     drop(self.waiting.take(token));
                     return Err(self.refusal(refused));
@@ -177,14 +173,12 @@ impl Caller {
         encode: impl Fn(&mut Encoder<'_>),
         decode: Decode<T>,
     ) -> Result<T, CallError> {
-        let place = Rc::new(Cell::new(None));
-        let (arrived, has_arrived) = (Rc::clone(&place), Rc::new(Cell::new(false)));
-        let arrives = Rc::clone(&has_arrived);
+        let place = Rc::new(RefCell::new(None));
+        let arrived = Rc::clone(&place);
         self.start(procedure, spec, encode, move |reply| {
-            arrived.set(Some(decoded(reply, decode)));
-            arrives.set(true);
+            *arrived.borrow_mut() = Some(decoded(reply, decode));
         })?;
-        self.run_until(|| has_arrived.get());
+        self.run_until(|| place.borrow().is_some());
         place.take().unwrap_or(Err(CallError::Cancelled))
     }
 
@@ -192,6 +186,23 @@ impl Caller {
     fn turn(&self) {
         let mut is_over = false;
         self.run_until(|| std::mem::replace(&mut is_over, true));
+    }
+}
+
+/// Attempts within a time limit, and some after it: a process that was stopped takes what has arrived meanwhile.
+struct Attempts {
+    end: Instant,
+    late: u32,
+}
+
+impl Attempts {
+    fn within(time: Duration) -> Self {
+        Self { end: Instant::now() + time, late: 0 }
+    }
+
+    fn go_on(&mut self) -> bool {
+        self.late += u32::from(Instant::now() >= self.end);
+        self.late <= LATE_ATTEMPTS
     }
 }
 
@@ -206,9 +217,6 @@ impl Drop for Caller {
 }
 
 /// The results of a reply.
-///
-/// # Errors
-/// The reason for missing results.
 pub(super) fn decoded<T>(
     reply: Result<Reply<'_>, CallError>,
     decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,

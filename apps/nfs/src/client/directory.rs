@@ -1,13 +1,12 @@
 //! Listings: READDIRPLUS page by page, or READDIR if the server does not support it.
 
-use super::{Error, Nfs, Outcome};
+use super::{Error, Nfs};
 use crate::nfs3;
 use crate::protocol::{
-    Cookieverf3, Entry3, Entryplus3, Fattr3, FileHandle, Nfsstat3, ProcedureId, Readdir3args,
-    Readdir3resok, Readdirplus3args, Readdirplus3resok,
+    Cookieverf3, Fattr3, FileHandle, Nfsstat3, ProcedureId, Readdir3args, Readdir3resok,
+    Readdirplus3args, Readdirplus3resok,
 };
-use spinrpc::{CallSpec, DecodeError, Decoder, Encoder};
-use spinrpc_xdr::{Decode, Encode, List};
+use spinrpc::{DecodeError, Decoder};
 
 /// Initial size limit of a page, in bytes of results.
 const PAGE_BYTES: u32 = 32 << 10;
@@ -39,7 +38,6 @@ struct Page {
     eof: bool,
 }
 
-/// State of a listing.
 struct Listing<'a> {
     nfs: &'a Nfs,
     directory: &'a FileHandle,
@@ -63,7 +61,6 @@ struct Circle {
 }
 
 impl Circle {
-    /// Returns whether the cookie of the next page repeats.
     fn closes(&mut self, cookie: u64) -> bool {
         if cookie == self.remembered {
             return true;
@@ -109,19 +106,14 @@ impl Nfs {
         }
     }
 
-    /// Looks up data missing from the listing.
     fn complete(&self, directory: &FileHandle, entry: &mut Entry) -> Result<(), Error> {
         if entry.attributes.is_some() {
             return Ok(());
         }
-        let looked = self.lookup(directory, &entry.name).and_then(|node| match node.attributes {
-            Some(attributes) => Ok((node.handle, attributes)),
-            None => self.attributes(&node.handle).map(|attributes| (node.handle, attributes)),
-        });
-        match looked {
-            Ok((handle, attributes)) => {
-                entry.handle = Some(handle);
-                entry.attributes = Some(attributes);
+        match self.look(directory, &entry.name) {
+            Ok(found) => {
+                entry.handle = Some(found.handle);
+                entry.attributes = Some(found.attributes);
                 Ok(())
             }
             // Removed since, or not accessible for this user: only the name is known.
@@ -153,7 +145,6 @@ impl Listing<'_> {
         }
     }
 
-    /// Advances past a valid page.
     fn advance(&mut self, page: &Page) -> Result<(), Error> {
         self.entries += page.entries.len() as u64;
         self.verifier = page.verifier;
@@ -175,79 +166,45 @@ impl Listing<'_> {
 
     /// Requests a page once, with the procedure in use.
     fn ask(&self) -> Result<Page, Error> {
-        let (dir, bytes) = (self.directory, self.page_bytes);
+        let (dir, bytes) = (self.directory.wire(), self.page_bytes);
         let (cookie, cookieverf) = (self.cookie, self.verifier);
-        let encode = |to: &mut Encoder<'_>| match self.has_plus {
-            true => Readdirplus3args {
-                dir: dir.wire(),
-                cookie,
-                cookieverf,
-                dircount: bytes,
-                maxcount: bytes,
-            }
-            .encode(to),
-            false => Readdir3args { dir: dir.wire(), cookie, cookieverf, count: bytes }.encode(to),
-        };
-        let outcome: Outcome<Page> = if self.has_plus { page_plus } else { page };
-        self.nfs.call(self.operation(), || self.spec(), encode, outcome)
-    }
-
-    fn spec(&self) -> CallSpec {
-        CallSpec::new().reply_bytes_max(self.page_bytes as usize + PAGE_SLACK_BYTES)
+        let (operation, reply_bytes_max) = (self.operation(), bytes as usize + PAGE_SLACK_BYTES);
+        if !self.has_plus {
+            let args = Readdir3args { dir, cookie, cookieverf, count: bytes };
+            return self.nfs.call(operation, reply_bytes_max, &args, page);
+        }
+        let args = Readdirplus3args { dir, cookie, cookieverf, dircount: bytes, maxcount: bytes };
+        self.nfs.call(operation, reply_bytes_max, &args, page_plus)
     }
 }
 
 impl Page {
-    fn new<'a, E: Decode<'a> + Copy>(
-        list: List<'a, E>,
-        cookie: impl Fn(&E) -> u64,
-        verifier: Cookieverf3,
-        eof: bool,
-    ) -> Self
-    where
-        Entry: From<E>,
-    {
-        let mut last_cookie = None;
-        let entry = |node| {
-            last_cookie = Some(cookie(&node));
-            Entry::from(node)
-        };
-        Self { entries: list.iter().map(entry).collect(), last_cookie, verifier, eof }
+    /// Of entries with their cookies.
+    fn new(entries: impl Iterator<Item = (u64, Entry)>, verifier: Cookieverf3, eof: bool) -> Self {
+        let (cookies, entries): (Vec<u64>, Vec<Entry>) = entries.unzip();
+        Self { entries, last_cookie: cookies.last().copied(), verifier, eof }
     }
 }
 
 fn page_plus(from: &mut Decoder<'_>) -> Result<Result<Page, Nfsstat3>, DecodeError> {
-    Ok(nfs3::outcome::<Readdirplus3resok<'_>>(from)?.map(
-        |Readdirplus3resok { cookieverf, reply, .. }| {
-            Page::new(reply.entries, |entry| entry.cookie, cookieverf, reply.eof)
-        },
-    ))
+    Ok(nfs3::outcome::<Readdirplus3resok<'_>>(from)?.map(|page| {
+        let entries = page.reply.entries.iter().map(|entry| {
+            let (name, attributes) = (entry.name.to_vec(), entry.name_attributes);
+            let handle = entry.name_handle.map(FileHandle::from);
+            (entry.cookie, Entry { name, fileid: entry.fileid, attributes, handle })
+        });
+        Page::new(entries, page.cookieverf, page.reply.eof)
+    }))
 }
 
 fn page(from: &mut Decoder<'_>) -> Result<Result<Page, Nfsstat3>, DecodeError> {
-    Ok(nfs3::outcome::<Readdir3resok<'_>>(from)?.map(
-        |Readdir3resok { cookieverf, reply, .. }| {
-            Page::new(reply.entries, |entry| entry.cookie, cookieverf, reply.eof)
-        },
-    ))
-}
-
-impl From<Entryplus3<'_>> for Entry {
-    fn from(entry: Entryplus3<'_>) -> Self {
-        Self {
-            name: entry.name.to_vec(),
-            fileid: entry.fileid,
-            attributes: entry.name_attributes,
-            handle: entry.name_handle.map(FileHandle::from),
-        }
-    }
-}
-
-impl From<Entry3<'_>> for Entry {
-    fn from(entry: Entry3<'_>) -> Self {
-        let name = entry.name.to_vec();
-        Self { name, fileid: entry.fileid, attributes: None, handle: None }
-    }
+    Ok(nfs3::outcome::<Readdir3resok<'_>>(from)?.map(|page| {
+        let entries = page.reply.entries.iter().map(|entry| {
+            let (name, fileid) = (entry.name.to_vec(), entry.fileid);
+            (entry.cookie, Entry { name, fileid, attributes: None, handle: None })
+        });
+        Page::new(entries, page.cookieverf, page.reply.eof)
+    }))
 }
 
 #[cfg(test)]

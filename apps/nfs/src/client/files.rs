@@ -1,23 +1,16 @@
 //! Single calls: one procedure each.
 
-use super::{Error, Nfs, failed};
-use crate::nfs3::{self, READLINK_RESULT_BYTES_MAX};
+use super::{Error, Found, Nfs, failed};
+use crate::nfs3::{self, PLAIN_RESULT_BYTES_MAX, READLINK_RESULT_BYTES_MAX};
 use crate::protocol::{
     self, Commit3args, Commit3resok, Create3args, Create3resok, Createhow3, Diropargs3, Fattr3,
     FileHandle, Fsinfo3args, Fsinfo3resok, Getattr3args, Getattr3resok, Lookup3args, Lookup3resok,
-    ProcedureId, Readlink3args, Readlink3resok, Sattr3, Writeverf3,
+    PostOpAttr, ProcedureId, Readlink3args, Readlink3resok, Sattr3, Writeverf3,
 };
 use spinrpc::{CallError, CallSpec};
-use spinrpc_xdr::Encode;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-/// A file's handle, and its attributes if the server sent them.
-pub(super) struct Node {
-    pub(super) handle: FileHandle,
-    pub(super) attributes: Option<Fattr3>,
-}
 
 impl Nfs {
     /// Calls NULL and returns the round-trip time. `None` if `stop` returned true meanwhile.
@@ -33,7 +26,7 @@ impl Nfs {
             *arrived.borrow_mut() = Some(reply.map(|_| began.elapsed()));
         };
         let procedure = nfs3::procedure(operation);
-        let started = self.caller.start(procedure, &mut CallSpec::new(), |_| {}, ended);
+        let started = self.caller.start(procedure, &mut CallSpec::short(), |_| {}, ended);
         let call = started.map_err(failed(operation))?;
         self.count(operation);
         self.caller.run_until(|| place.borrow().is_some() || stop());
@@ -55,21 +48,23 @@ impl Nfs {
         Ok(results.obj_attributes)
     }
 
-    /// The file of this name in a directory.
-    pub(super) fn lookup(&self, directory: &FileHandle, name: &[u8]) -> Result<Node, Error> {
+    /// The handle of this name in a directory, and the attributes if the server sent them.
+    fn lookup(
+        &self,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> Result<(FileHandle, PostOpAttr), Error> {
         let args = Lookup3args { what: at(directory, name)? };
-        self.call(
-            ProcedureId::Nfsproc3Lookup,
-            plain,
-            |to| args.encode(to),
-            |from| {
-                let found = nfs3::outcome::<Lookup3resok<'_>>(from)?;
-                Ok(found.map(|Lookup3resok { object, obj_attributes, .. }| Node {
-                    handle: object.into(),
-                    attributes: obj_attributes,
-                }))
-            },
-        )
+        self.call(ProcedureId::Nfsproc3Lookup, PLAIN_RESULT_BYTES_MAX, &args, |from| {
+            let found = nfs3::outcome::<Lookup3resok<'_>>(from)?;
+            Ok(found.map(|found| (found.object.into(), found.obj_attributes)))
+        })
+    }
+
+    pub(super) fn look(&self, directory: &FileHandle, name: &[u8]) -> Result<Found, Error> {
+        let (handle, attributes) = self.lookup(directory, name)?;
+        let attributes = attributes.map_or_else(|| self.attributes(&handle), Ok)?;
+        Ok(Found { handle, attributes })
     }
 
     /// Target of a symbolic link. The path is requested through a Reply chunk: a Write chunk would
@@ -79,15 +74,11 @@ impl Nfs {
     /// [`Error::Status`], and errors of any call.
     pub fn link_target(&self, link: &FileHandle) -> Result<Vec<u8>, Error> {
         let args = Readlink3args { symlink: link.wire() };
-        self.call(
-            ProcedureId::Nfsproc3Readlink,
-            || CallSpec::new().reply_bytes_max(READLINK_RESULT_BYTES_MAX),
-            |to| args.encode(to),
-            |from| Ok(nfs3::outcome::<Readlink3resok<'_>>(from)?.map(|found| found.data.to_vec())),
-        )
+        self.call(ProcedureId::Nfsproc3Readlink, READLINK_RESULT_BYTES_MAX, &args, |from| {
+            Ok(nfs3::outcome::<Readlink3resok<'_>>(from)?.map(|found| found.data.to_vec()))
+        })
     }
 
-    /// Limits of the server.
     pub(super) fn server_limits(&self, root: &FileHandle) -> Result<Fsinfo3resok, Error> {
         let args = Fsinfo3args { fsroot: root.wire() };
         self.plain_call(ProcedureId::Nfsproc3Fsinfo, &args)
@@ -106,23 +97,18 @@ impl Nfs {
         let attributes = Sattr3 { mode: Some(mode), size: Some(0), ..Sattr3::default() };
         let how = Createhow3::Unchecked(attributes);
         let args = Create3args { r#where: at(directory, name)?, how };
-        let made = self.call(
-            ProcedureId::Nfsproc3Create,
-            plain,
-            |to| args.encode(to),
-            |from| {
-                let made = nfs3::outcome::<Create3resok<'_>>(from)?;
-                Ok(made.map(|made| made.obj.map(FileHandle::from)))
-            },
-        )?;
+        let operation = ProcedureId::Nfsproc3Create;
+        let made = self.call(operation, PLAIN_RESULT_BYTES_MAX, &args, |from| {
+            let made = nfs3::outcome::<Create3resok<'_>>(from)?;
+            Ok(made.map(|made| made.obj.map(FileHandle::from)))
+        })?;
         // A server need not return the handle.
         match made {
             Some(handle) => Ok(handle),
-            None => Ok(self.lookup(directory, name)?.handle),
+            None => Ok(self.lookup(directory, name)?.0),
         }
     }
 
-    /// Commits all of a file to stable storage.
     pub(super) fn commit(&self, file: &FileHandle) -> Result<Writeverf3, Error> {
         let args = Commit3args { file: file.wire(), offset: 0, count: 0 };
         let results: Commit3resok = self.plain_call(ProcedureId::Nfsproc3Commit, &args)?;
@@ -130,14 +116,9 @@ impl Nfs {
     }
 }
 
-/// A name in a directory, in wire form.
 fn at<'a>(directory: &'a FileHandle, name: &'a [u8]) -> Result<Diropargs3<'a>, Error> {
     let sent = protocol::name(name);
     let name =
         sent.map_err(|error| Error::Path(format!("the name {}: {error}", name.escape_ascii())))?;
     Ok(Diropargs3 { dir: directory.wire(), name })
-}
-
-fn plain() -> CallSpec {
-    CallSpec::new().reply_bytes_max(nfs3::PLAIN_RESULT_BYTES_MAX)
 }

@@ -22,7 +22,6 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Time limit for closing a connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Operation of every call of a load.
@@ -164,7 +163,6 @@ impl Nfs {
     }
 }
 
-/// The closed loop.
 struct Driver {
     work: Work,
     block_bytes: u32,
@@ -177,7 +175,6 @@ struct Driver {
     /// Slots whose calls could not start for lack of credits or room, oldest first.
     stalled: VecDeque<usize>,
     in_flight: usize,
-    /// Offset of the next block.
     next_offset: u64,
     replies: u64,
     inline_bytes: u64,
@@ -242,7 +239,6 @@ impl Driver {
         })))
     }
 
-    /// Every slot starts its first call.
     fn start(&mut self, client: Client) {
         let now = self.clock.now().0;
         self.window.start = now.saturating_add(self.window.warmup_ticks);
@@ -349,7 +345,6 @@ impl Driver {
         }
     }
 
-    /// Keeps the first failure, and starts no more calls.
     #[cold]
     fn fail(&mut self, failure: Error) {
         self.failure.get_or_insert(failure);

@@ -38,11 +38,10 @@ pub use write::Source;
 use crate::nfs3::{self, PROCEDURES};
 use crate::protocol::{Nfsstat3, ProcedureId};
 use patience::Patience;
-use spinrpc::config::Versions;
 use spinrpc::fabric::Address;
 use spinrpc::{
     CallError, CallSpec, Client, ConnectError, ConnectOptions, Core, DecodeError, Decoder, Encoder,
-    Engine, IdlePolicy, StatsSnapshot,
+    Engine, StatsSnapshot,
 };
 use spinrpc_tuning::ProfileArgs;
 use spinrpc_xdr::{Decode, Encode};
@@ -60,12 +59,6 @@ const TURNS_MAX: usize = 1000;
 pub struct Options {
     /// Profile of the engine, and values of its keys.
     pub profile: ProfileArgs,
-    /// Maximum length of inline messages, in bytes; both sides use the smaller value. `None`: the
-    /// profile's value, or 4096.
-    pub inline_bytes: Option<u32>,
-    /// Supported versions of RPC-over-RDMA; the highest is offered. `None`: the profile's value, or
-    /// version one.
-    pub versions: Option<Versions>,
     /// Deadline of a call, and the time for retries with a server that needs longer.
     pub timeout: Duration,
     /// User of the calls; `None` for AUTH_NONE.
@@ -77,22 +70,17 @@ pub struct Options {
     pub depth: usize,
     /// Maximum bytes of one READ or WRITE; the server may have a lower limit.
     pub block_bytes: u32,
-    /// Idle policy of the core. `None`: the profile's value, or adaptive.
-    pub idle: Option<IdlePolicy>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             profile: ProfileArgs::default(),
-            inline_bytes: None,
-            versions: None,
             timeout: Duration::from_secs(30),
             user: Some(User::current()),
             security: None,
             depth: 8,
             block_bytes: 1 << 20,
-            idle: None,
         }
     }
 }
@@ -107,7 +95,6 @@ pub struct Nfs {
     counts: Rc<Counts>,
 }
 
-/// Counters of a session.
 #[derive(Debug)]
 struct Counts {
     calls: [Cell<u64>; PROCEDURES],
@@ -153,19 +140,20 @@ impl Nfs {
         &self.caller
     }
 
-    /// Calls a procedure repeatedly while the server asks for more time.
     fn call<T: 'static>(
         &self,
         operation: ProcedureId,
-        spec: impl Fn() -> CallSpec,
-        encode: impl Fn(&mut Encoder<'_>),
+        reply_bytes_max: usize,
+        args: &impl Encode,
         outcome: Outcome<T>,
     ) -> Result<T, Error> {
         let mut patience = Patience::new(self.options.timeout);
         loop {
             self.count(operation);
-            let called =
-                self.caller.call(nfs3::procedure(operation), &mut spec(), &encode, outcome);
+            let (procedure, encode) =
+                (nfs3::procedure(operation), |to: &mut Encoder<'_>| args.encode(to));
+            let mut spec = CallSpec::new().reply_bytes_max(reply_bytes_max);
+            let called = self.caller.call(procedure, &mut spec, encode, outcome);
             match called.map_err(|source| Error::call(operation, source))? {
                 Ok(results) => return Ok(results),
                 Err(Nfsstat3::Nfs3errJukebox) if patience.pause(&self.caller) => {}
@@ -179,8 +167,7 @@ impl Nfs {
     where
         T: for<'a> Decode<'a> + 'static,
     {
-        let spec = || CallSpec::new().reply_bytes_max(nfs3::PLAIN_RESULT_BYTES_MAX);
-        self.call(operation, spec, |to| args.encode(to), nfs3::owned_outcome)
+        self.call(operation, nfs3::PLAIN_RESULT_BYTES_MAX, args, nfs3::owned_outcome)
     }
 
     fn count(&self, operation: ProcedureId) {
@@ -213,7 +200,6 @@ impl Nfs {
     }
 }
 
-/// Connects to a program of the server, without Kerberos.
 fn connect(
     core: &Rc<RefCell<Core>>,
     server: &Address,
@@ -249,7 +235,6 @@ fn connect_timeout(options: &Options) -> Duration {
     options.timeout.max(CONNECT_TIMEOUT_MIN)
 }
 
-/// Makes all calls of a connection use the session's user.
 fn set_user(client: &Client, options: &Options) -> Result<(), Error> {
     let credential = options.user.as_ref().map(User::credential);
     let set = client.set_auth_sys(credential.as_ref());

@@ -16,7 +16,6 @@ use tcp::TcpCaller;
 const EXPORTS_BYTES_MAX: usize = 64 << 10;
 /// Maximum size of the reply to MNT, in bytes.
 const MNT_BYTES_MAX: usize = 512;
-/// Maximum number of exports named in an error.
 const EXPORTS_SHOWN: usize = 8;
 /// Maximum number of parent directories that are tried.
 const TRIES_MAX: usize = 64;

@@ -6,7 +6,6 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Growing pauses within a time limit.
 pub(super) struct Patience {
     left: Duration,
     next: Duration,

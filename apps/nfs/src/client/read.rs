@@ -1,23 +1,20 @@
 //! Reads whole files: several READs in flight, whose data the server places directly (a Write chunk
 //! each, RFC 8267 section 2), delivered in order.
 
-use super::patience::Patience;
 use super::window::{Piece, Window};
-use super::{Error, Found, Nfs, Root, add, failed};
+use super::{Error, Found, Nfs, Root, add};
 use crate::nfs3::{READ_RESULT_HEAD_BYTES, outcome};
 use crate::protocol::{FileHandle, Nfsstat3, ProcedureId, Read3args, Read3resok};
 use spinrpc::{Bulk, CallSpec, DecodeError, Decoder};
 use spinrpc_xdr::{Encode, Placed};
 use std::collections::BTreeMap;
 
-/// Result of one READ.
 struct Part {
     count: u32,
     eof: bool,
     data: PartData,
 }
 
-/// The bytes of a part.
 enum PartData {
     /// In the memory where the server placed them.
     Placed(Bulk),
@@ -34,15 +31,12 @@ impl PartData {
     }
 }
 
-/// A file being read.
 struct Reading<'a> {
     nfs: &'a Nfs,
     file: &'a FileHandle,
-    window: Window<Part>,
-    patience: Patience,
+    window: Window<'a, Part>,
     depth: usize,
     block_bytes: u32,
-    /// End of the file.
     end: u64,
     /// Offset of the next new piece.
     next: u64,
@@ -68,24 +62,17 @@ impl Nfs {
         sink: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
     ) -> Result<u64, Error> {
         let size = file.attributes.size;
-        if size == 0 {
-            return Ok(0);
-        }
-        let limits = self.server_limits(&root.handle)?;
         let operation = ProcedureId::Nfsproc3Read;
-        if limits.rtmax == 0 {
-            return Err(Error::misbehaved(operation, "an rtmax of 0 bytes"));
-        }
-        let block_bytes = self.options.block_bytes.min(limits.rtmax);
+        let block_bytes = self.block_bytes(root, operation)?;
         let mut reading = Reading {
             nfs: self,
             file: &file.handle,
-            window: Window::new(operation),
-            patience: Patience::new(self.options.timeout),
+            window: Window::new(self, operation),
             // One is reserved for the next piece in order.
             depth: self.depth_for(operation, block_bytes)?.saturating_sub(1).max(1),
             block_bytes,
-            end: size,
+            // Only READ tells whether an empty file can be read, and whether it is one.
+            end: if size == 0 { block_bytes.into() } else { size },
             next: 0,
             again: BTreeMap::new(),
             early: BTreeMap::new(),
@@ -102,9 +89,9 @@ impl Reading<'_> {
             while let Some(piece) = self.next_piece() {
                 self.ask(piece)?;
             }
-            match self.window.next(self.nfs)? {
+            match self.window.next()? {
                 (piece, Some(part)) => self.take(piece, part)?,
-                (piece, None) => self.ask_later(piece)?,
+                (piece, None) => drop(self.again.insert(piece.offset, piece.count)),
             }
             self.give(sink)?;
         }
@@ -131,33 +118,12 @@ impl Reading<'_> {
     }
 
     fn ask(&mut self, piece: Piece) -> Result<(), Error> {
-        let memory = self.nfs.caller.memory_for_call(piece.count as usize);
-        let Some(room) = memory.map_err(failed(ProcedureId::Nfsproc3Read))? else {
-            return Err(Error::Local(format!("no memory for a READ of {} bytes", piece.count)));
-        };
+        let room = self.window.memory(piece.count)?;
         let spec = CallSpec::new().reply_bytes_max(READ_RESULT_HEAD_BYTES).result_into(room);
         let Piece { offset, count } = piece;
         let args = Read3args { file: self.file.wire(), offset, count };
-        let count = piece.count as usize;
-        self.window.start(
-            self.nfs,
-            piece,
-            spec,
-            |to| args.encode(to),
-            move |from| part(from, count),
-        )
-    }
-
-    /// The server asks for more time.
-    fn ask_later(&mut self, piece: Piece) -> Result<(), Error> {
-        self.again.insert(piece.offset, piece.count);
-        match self.patience.pause(&self.nfs.caller) {
-            true => Ok(()),
-            false => Err(Error::Status {
-                operation: ProcedureId::Nfsproc3Read,
-                status: Nfsstat3::Nfs3errJukebox,
-            }),
-        }
+        let decode = move |from: &mut Decoder<'_>| part(from, count as usize);
+        self.window.start(piece, spec, |to| args.encode(to), decode)
     }
 
     fn take(&mut self, piece: Piece, part: Part) -> Result<(), Error> {
@@ -183,7 +149,6 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Delivers the next parts of the file.
     fn give(&mut self, sink: &mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
         while let Some(data) = self.early.remove(&self.given) {
             let left = self.end.saturating_sub(self.given);

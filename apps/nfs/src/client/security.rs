@@ -66,6 +66,7 @@ fn protected(
     options: &Options,
 ) -> Result<ConnectOptions, Error> {
     use spinrpc::gss::{GssInitiator, InitiatorOptions, Kerberos};
+    use spinrpc::rpcbind::stream::Limits;
     let mut user = InitiatorOptions::new();
     if let Some(keytab) = &security.keytab {
         user = user.keytab(keytab);
@@ -81,13 +82,13 @@ fn protected(
         // Half of the time for a connection: the reason for a failure is to be told, and not that the time is over.
         let time = tcp::TIMEOUT_MAX.min(super::connect_timeout(options) / 2);
         initiator = initiator.fallback(move |peer, call, awaited| {
-            tcp::exchange(peer, port, tcp::Limits::new(time, &|| awaited.is_awaited()), call)
+            let is_awaited = || awaited.is_awaited();
+            tcp::exchange(peer, port, Limits::within(time).while_awaited(&is_awaited), call)
         });
     }
     Ok(ConnectOptions::new().gss(initiator))
 }
 
-/// Port for contexts over TCP.
 #[cfg(feature = "krb5")]
 fn tcp_port(server: &Address, port: ContextPort) -> Option<u16> {
     match (server, port) {

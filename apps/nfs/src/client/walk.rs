@@ -1,6 +1,5 @@
 //! From a path to a file: a sequence of LOOKUPs, with symbolic links.
 
-use super::files::Node;
 use super::mount::Root;
 use super::{Error, Nfs};
 use crate::protocol::{Fattr3, FileHandle, Ftype3};
@@ -18,13 +17,11 @@ pub struct Found {
     pub attributes: Fattr3,
 }
 
-/// State of the walk along a path.
 struct Walk<'a> {
     nfs: &'a Nfs,
     root: &'a Root,
     /// Names and handles from below the root to here.
     trail: Vec<(Vec<u8>, FileHandle)>,
-    /// Names still to look up.
     ahead: VecDeque<Vec<u8>>,
     links: usize,
 }
@@ -75,7 +72,8 @@ impl Walk<'_> {
             return Ok(None);
         }
         let shown = self.shown(&name);
-        let (handle, attributes) = self.look(&name).map_err(|error| error.at(&shown))?;
+        let looked = self.nfs.look(self.here(), &name).map_err(|error| error.at(&shown));
+        let Found { handle, attributes } = looked?;
         let is_passed = follow || !self.ahead.is_empty();
         if attributes.r#type == Ftype3::Nf3lnk && is_passed {
             self.follow(&handle, &shown)?;
@@ -83,14 +81,6 @@ impl Walk<'_> {
         }
         self.trail.push((name, handle));
         Ok(Some(attributes))
-    }
-
-    fn look(&self, name: &[u8]) -> Result<(FileHandle, Fattr3), Error> {
-        let Node { handle, attributes } = self.nfs.lookup(self.here(), name)?;
-        match attributes {
-            Some(attributes) => Ok((handle, attributes)),
-            None => self.nfs.attributes(&handle).map(|attributes| (handle, attributes)),
-        }
     }
 
     /// Inserts the link's target before the names ahead.

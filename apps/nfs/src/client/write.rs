@@ -1,13 +1,10 @@
 //! Writes whole files: several WRITEs in flight, UNSTABLE, then COMMIT. Data that a server lost in
 //! between are written again (RFC 1813 sections 3.3.7 and 3.3.21).
 
-use super::patience::Patience;
 use super::window::{Piece, Window};
-use super::{Error, Nfs, Root, add, failed};
+use super::{Error, Nfs, Root, add};
 use crate::nfs3::{PLAIN_RESULT_BYTES_MAX, owned_outcome};
-use crate::protocol::{
-    FileHandle, Nfsstat3, ProcedureId, StableHow, Write3args, Write3resok, Writeverf3,
-};
+use crate::protocol::{FileHandle, ProcedureId, StableHow, Write3args, Write3resok, Writeverf3};
 use spinrpc::{Bulk, CallSpec};
 use spinrpc_xdr::{Encode, Placed};
 use std::collections::VecDeque;
@@ -16,7 +13,6 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Maximum number of attempts to rewrite lost data.
 const REWRITES_MAX: usize = 8;
 
 /// Data that the server accepted, and may have lost before the commit.
@@ -25,16 +21,13 @@ struct Taken {
     verifier: Writeverf3,
 }
 
-/// A file being written.
 struct Writing<'a> {
     nfs: &'a Nfs,
     file: &'a FileHandle,
     source: &'a Source<'a>,
-    window: Window<Write3resok>,
-    patience: Patience,
+    window: Window<'a, Write3resok>,
     depth: usize,
     block_bytes: u32,
-    /// Ranges still to be written.
     left: VecDeque<Range<u64>>,
     taken: Vec<Taken>,
 }
@@ -65,19 +58,14 @@ impl Nfs {
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), Error> {
         let operation = ProcedureId::Nfsproc3Write;
-        let limits = self.server_limits(&root.handle)?;
-        if limits.wtmax == 0 {
-            return Err(Error::misbehaved(operation, "a wtmax of 0 bytes"));
-        }
-        let block_bytes = self.options.block_bytes.min(limits.wtmax);
+        let block_bytes = self.block_bytes(root, operation)?;
         let depth = self.depth_for(operation, block_bytes)?;
         let file = self.create(directory, name, mode)?;
         let mut writing = Writing {
             nfs: self,
             file: &file,
             source,
-            window: Window::new(operation),
-            patience: Patience::new(self.options.timeout),
+            window: Window::new(self, operation),
             depth,
             block_bytes,
             left: VecDeque::from_iter((source.size > 0).then_some(0..source.size)),
@@ -112,9 +100,11 @@ impl Writing<'_> {
             if self.window.in_flight() == 0 {
                 return Ok(());
             }
-            match self.window.next(self.nfs)? {
+            match self.window.next()? {
                 (piece, Some(results)) => progress(self.take(piece, &results)?),
-                (piece, None) => self.send_later(piece)?,
+                (Piece { offset, count }, None) => {
+                    self.left.push_front(offset..offset + u64::from(count));
+                }
             }
         }
     }
@@ -130,15 +120,12 @@ impl Writing<'_> {
 
     fn send(&mut self, piece: Piece) -> Result<(), Error> {
         let Piece { offset, count } = piece;
-        let memory = self.nfs.caller.memory_for_call(count as usize);
-        let Some(mut data) = memory.map_err(failed(ProcedureId::Nfsproc3Write))? else {
-            return Err(Error::Local(format!("no memory for a WRITE of {count} bytes")));
-        };
+        let mut data = self.window.memory(count)?;
         self.fill(&mut data, offset)?;
         let (file, stable) = (self.file.wire(), StableHow::Unstable);
         let args = Write3args { file, offset, count, stable, data: Placed::Beside };
         let spec = CallSpec::new().reply_bytes_max(PLAIN_RESULT_BYTES_MAX).argument(data);
-        self.window.start(self.nfs, piece, spec, |to| args.encode(to), owned_outcome)
+        self.window.start(piece, spec, |to| args.encode(to), owned_outcome)
     }
 
     fn fill(&self, data: &mut Bulk, offset: u64) -> Result<(), Error> {
@@ -153,18 +140,6 @@ impl Writing<'_> {
             };
             Error::File { subject: self.source.name.to_owned(), source }
         })
-    }
-
-    /// The server asks for more time.
-    fn send_later(&mut self, piece: Piece) -> Result<(), Error> {
-        self.left.push_front(piece.offset..piece.offset + u64::from(piece.count));
-        match self.patience.pause(&self.nfs.caller) {
-            true => Ok(()),
-            false => Err(Error::Status {
-                operation: ProcedureId::Nfsproc3Write,
-                status: Nfsstat3::Nfs3errJukebox,
-            }),
-        }
     }
 
     /// Records the accepted data; returns the number of bytes.

@@ -1,15 +1,14 @@
 //! The answer to a call, given in its handler or later, on a core or on a thread of the pool, and
 //! counted there. Called by `service`, `data` and `procedures`.
 
-use super::stats::Counters;
+use super::stats::{Counters, Ticket};
 use crate::protocol::{Nfsstat3, ProcedureId};
-use spinrpc::{Call, Deferred, Encoder, ReplyData};
+use spinrpc::{Bulk, Call, Deferred, Encoder, ReplyData};
 use spinrpc_xdr::Encode;
 
-/// An answer that is still owed to a caller.
 pub(super) struct Answer<'call, 'a> {
     to: To<'call>,
-    operation: ProcedureId,
+    ticket: Ticket,
     counters: &'a Counters,
 }
 
@@ -20,20 +19,31 @@ enum To<'call> {
 }
 
 impl<'call, 'a> Answer<'call, 'a> {
-    pub(super) fn now(call: Call<'call>, operation: ProcedureId, counters: &'a Counters) -> Self {
-        Self { to: To::Call(call), operation, counters }
+    pub(super) fn now(call: Call<'call>, ticket: Ticket, counters: &'a Counters) -> Self {
+        Self { to: To::Call(call), ticket, counters }
     }
 
-    pub(super) fn later(call: Deferred, operation: ProcedureId, counters: &'a Counters) -> Self {
-        Self { to: To::Deferred(call), operation, counters }
+    pub(super) fn later(call: Deferred, ticket: Ticket, counters: &'a Counters) -> Self {
+        Self { to: To::Deferred(call), ticket, counters }
     }
 
     pub(super) fn counters(&self) -> &'a Counters {
         self.counters
     }
 
+    pub(super) fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
     pub(super) fn operation(&self) -> ProcedureId {
-        self.operation
+        self.ticket.operation
+    }
+
+    pub(super) fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        match &self.to {
+            To::Call(call) => call.bulk(bytes),
+            To::Deferred(deferred) => deferred.bulk(bytes),
+        }
     }
 
     /// Defers the answer; returns it if that is not possible.
@@ -45,7 +55,6 @@ impl<'call, 'a> Answer<'call, 'a> {
         }
     }
 
-    /// Answers NFS3_OK with `results`.
     pub(super) fn succeed(self, data: ReplyData, results: impl Fn(&mut Encoder<'_>)) {
         self.send(data, |to| {
             Nfsstat3::Nfs3Ok.encode(to);
@@ -53,9 +62,8 @@ impl<'call, 'a> Answer<'call, 'a> {
         });
     }
 
-    /// Answers another status with its results.
-    pub(super) fn fail(self, status: Nfsstat3, failed: &impl Encode) {
-        self.counters.count_answer(self.operation, status);
+    pub(super) fn fail(mut self, status: Nfsstat3, failed: &impl Encode) {
+        self.ticket = self.counters.fail(self.ticket, status);
         self.send(ReplyData::new(), |to| {
             status.encode(to);
             failed.encode(to);
@@ -63,6 +71,7 @@ impl<'call, 'a> Answer<'call, 'a> {
     }
 
     fn send(self, data: ReplyData, results: impl Fn(&mut Encoder<'_>)) {
+        self.counters.end(&self.ticket);
         match self.to {
             To::Call(call) => call.reply_with(data, results),
             To::Deferred(deferred) => deferred.reply_with(data, results),

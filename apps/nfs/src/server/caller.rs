@@ -4,6 +4,7 @@
 //! Long lists are kept once per process, in a table that only grows, so that a caller refers to its list without memory of
 //! its own: calls copy callers, and cores neither allocate nor lock.
 
+use spinrpc::sys::journal::event;
 use spinrpc::{GROUPS_MAX, Groups};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub const USER_GROUPS_MAX: usize = 1024;
 /// Maximum number of different long lists: with [`USER_GROUPS_MAX`], 4 MiB.
 const LISTS_MAX: usize = 1024;
-/// The number that is not a group.
 const NO_ID: u32 = u32::MAX;
 
 static LISTS: [OnceLock<Box<[u32]>>; LISTS_MAX] = [const { OnceLock::new() }; LISTS_MAX];
-/// The log says that the table is full.
 static IS_FULL_SAID: AtomicBool = AtomicBool::new(false);
 
 /// Identity for an operation, after applying the options of the export to the credential.
@@ -56,7 +55,8 @@ impl CallerGroups {
             return Self::Long(list);
         }
         if is_first(&IS_FULL_SAID) {
-            tracing::warn!(
+            event!(
+                WARN,
                 "{LISTS_MAX} different lists of more than {GROUPS_MAX} groups are in use: of further users only \
                  {GROUPS_MAX} groups count until spin-nfsd is restarted"
             );
@@ -81,7 +81,6 @@ impl CallerGroups {
         }
     }
 
-    /// The long list of this number.
     pub(super) fn kept(number: usize) -> Option<Self> {
         Some(Self::Long(LISTS.get(number)?.get()?))
     }
@@ -126,8 +125,7 @@ fn replaced(groups: Groups, loses: impl Fn(u32) -> bool, to: u32) -> Groups {
     Groups::new(ids.get(..count).unwrap_or_default()).unwrap_or_default()
 }
 
-/// True once.
-fn is_first(said: &AtomicBool) -> bool {
+pub(super) fn is_first(said: &AtomicBool) -> bool {
     !said.swap(true, Ordering::Relaxed)
 }
 

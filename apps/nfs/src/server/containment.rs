@@ -3,6 +3,7 @@
 
 use super::file_system::Outcome;
 use crate::protocol::Nfsstat3;
+use spinrpc::sys::journal::event;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
@@ -15,7 +16,8 @@ pub(super) fn contained<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     static SAID: Once = Once::new();
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         SAID.call_once(|| {
-            tracing::error!(
+            event!(
+                ERROR,
                 "a back end panicked: its call fails with \
                                            NFS3ERR_SERVERFAULT"
             )

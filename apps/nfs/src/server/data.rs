@@ -22,7 +22,7 @@ use super::answer::Answer;
 use super::exports::{Export, Exports};
 use super::file_system::{DataPath, Done, FileSystem, Outcome, Request, Started, WriteData};
 use super::site::{RequestContext, Site};
-use super::stats::Counters;
+use super::stats::{Counters, Ticket};
 use crate::protocol::{
     Commit3args, Commit3resok, Nfsstat3, PostOpAttr, ProcedureId, Read3args, Read3resok, WccData,
     Write3args, Write3resok, Writeverf3,
@@ -34,7 +34,6 @@ use std::sync::Arc;
 /// A READ is not shortened below this for lack of memory.
 const SHORT_READ_BYTES_MIN: usize = 4096;
 
-/// Arguments of one of the three.
 #[derive(Debug)]
 pub(super) enum Arguments<'a> {
     Read(Read3args<'a>),
@@ -54,7 +53,6 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Handle of the file.
     pub(super) fn handle(&self) -> &[u8] {
         let (Self::Read(Read3args { file, .. })
         | Self::Write(Write3args { file, .. })
@@ -71,14 +69,12 @@ struct Verifiers {
     ended: Writeverf3,
 }
 
-/// The data paths of one core.
 pub(super) struct DataPaths {
     paths: Vec<ExportPath>,
     /// Index of the first path that may perform a part of a request in the next turn of the core: they take turns.
     first: usize,
 }
 
-/// The data path of one export.
 struct ExportPath {
     /// `None` if it is not exported any more: kept until its requests have completed.
     export: Option<u32>,
@@ -87,14 +83,12 @@ struct ExportPath {
     waiting: Waiting,
 }
 
-/// A call whose request is in progress.
 struct Owed {
     call: Deferred,
-    operation: ProcedureId,
+    ticket: Ticket,
     verifiers: Verifiers,
 }
 
-/// Calls whose requests are in progress, by request number.
 #[derive(Default)]
 struct Waiting(Vec<Option<Owed>>);
 
@@ -157,7 +151,6 @@ impl DataPaths {
         self.paths.retain(|path| path.export.is_some() || !path.waiting.is_empty());
     }
 
-    /// Starts the request; answers now or later.
     pub(super) fn begin(
         &mut self,
         context: &RequestContext<'_>,
@@ -169,16 +162,16 @@ impl DataPaths {
         else {
             return fail(answer, Nfsstat3::Nfs3errStale, None);
         };
-        let request = match request(context, arguments) {
+        let request = match request(context, arguments, &answer) {
             Ok(request) => request,
             Err(status) => return fail(answer, status, None),
         };
-        let (operation, counters) = (answer.operation(), answer.counters());
+        let (ticket, counters) = (answer.ticket(), answer.counters());
         // Before the request starts: once it is in progress, it cannot be deferred any more.
         let answer = match path.file_system.blocks() {
             false => answer,
             true => match answer.defer() {
-                Ok(call) => Answer::later(call, operation, counters),
+                Ok(call) => Answer::later(call, ticket, counters),
                 Err(answer) => return fail(answer, Nfsstat3::Nfs3errJukebox, None),
             },
         };
@@ -189,7 +182,7 @@ impl DataPaths {
             Started::Done(done) => give(done, verifiers, answer),
             Started::Later(number) => {
                 if let Ok(call) = answer.defer() {
-                    path.waiting.put(number, Owed { call, operation, verifiers });
+                    path.waiting.put(number, Owed { call, ticket, verifiers });
                 }
             }
         }
@@ -202,9 +195,9 @@ impl DataPaths {
             let ExportPath { export, file_system, data, waiting } = path;
             let polled = data.poll(may_perform, &mut |number, done| {
                 progress.events += 1;
-                if let Some(Owed { call, operation, verifiers }) = waiting.take(number) {
+                if let Some(Owed { call, ticket, verifiers }) = waiting.take(number) {
                     let verifiers = Verifiers { ended: site.verifier(&**file_system), ..verifiers };
-                    give(done, verifiers, Answer::later(call, operation, counters));
+                    give(done, verifiers, Answer::later(call, ticket, counters));
                 }
             });
             progress.events += polled.events;
@@ -234,9 +227,10 @@ fn in_turns<T>(paths: &mut [T], first: &mut usize, mut poll: impl FnMut(&mut T, 
 fn request<'a>(
     context: &RequestContext<'_>,
     arguments: Arguments<'a>,
+    answer: &Answer<'_, '_>,
 ) -> Outcome<Request<WriteData<'a>>> {
     match arguments {
-        Arguments::Read(Read3args { offset, count, .. }) => read(context, offset, count),
+        Arguments::Read(Read3args { offset, count, .. }) => read(context, answer, offset, count),
         Arguments::Write(Write3args { offset, count, stable, data, .. }) => {
             let data = written(context, offset, count, data)?;
             Ok(Request::Write { offset, data, stable })
@@ -249,6 +243,7 @@ fn request<'a>(
 /// section 3.3.6). Requests no bytes beyond the maximum file size.
 fn read(
     context: &RequestContext<'_>,
+    answer: &Answer<'_, '_>,
     offset: u64,
     count: u32,
 ) -> Outcome<Request<WriteData<'static>>> {
@@ -256,16 +251,16 @@ fn read(
     let offset = offset.min(most);
     let count = count.min(context.site.options.read_bytes_max).into();
     let count = (most - offset).min(count) as usize;
-    let into = room(context.core, count).ok_or(Nfsstat3::Nfs3errJukebox)?;
+    let into = room(|bytes| answer.bulk(bytes), count).ok_or(Nfsstat3::Nfs3errJukebox)?;
     Ok(Request::Read { offset, into })
 }
 
 /// Memory for this many bytes, or, if it is short, for a part of them: a client requests the rest
 /// of a short read at once, but waits for seconds after NFS3ERR_JUKEBOX.
-fn room(core: &CoreContext, bytes: usize) -> Option<Bulk> {
+fn room(take: impl Fn(usize) -> Option<Bulk>, bytes: usize) -> Option<Bulk> {
     let halves = std::iter::successors(Some(bytes / 2), |bytes| Some(bytes / 2));
     let mut shorter = halves.take_while(|bytes| *bytes >= SHORT_READ_BYTES_MIN);
-    core.bulk(bytes).or_else(|| shorter.find_map(|bytes| core.bulk(bytes)))
+    take(bytes).or_else(|| shorter.find_map(take))
 }
 
 /// "If greater, the server may write only wtmax bytes, resulting in a short write" (RFC 1813 section
@@ -319,7 +314,6 @@ fn commit(
     Ok(Request::Commit { offset: offset.min(most), count: end.map_or(0, |_| count) })
 }
 
-/// Answers with the result of a request.
 fn give(done: Done, verifiers: Verifiers, answer: Answer<'_, '_>) {
     match done {
         Done::Read { data, is_end, attributes } => give_data(data, is_end, attributes, answer),
@@ -343,7 +337,6 @@ fn give_data(data: Bulk, eof: bool, attributes: PostOpAttr, answer: Answer<'_, '
     answer.succeed(ReplyData::new().bulk(data), |to| results.encode(to));
 }
 
-/// Answers with a failure.
 pub(super) fn fail(answer: Answer<'_, '_>, status: Nfsstat3, attributes: PostOpAttr) {
     match answer.operation() {
         ProcedureId::Nfsproc3Read => answer.fail(status, &attributes),
@@ -392,11 +385,12 @@ mod tests {
         (raw.cores.max, raw.mem.arena_mib) = (1, 4);
         let core = Engine::new(raw.validate().unwrap()).unwrap().core(0).unwrap();
         let context = core.context();
-        let taken = || room(&context, 1 << 20);
+        let take = |bytes| context.bulk(bytes);
+        let taken = || room(take, 1 << 20);
         let all: Vec<Bulk> = std::iter::from_fn(taken).collect();
         let lengths: Vec<usize> = all.iter().map(Bulk::len).collect();
         assert!(lengths.is_sorted_by(|a, b| a >= b), "{lengths:?}");
         assert_eq!((lengths[0], lengths[lengths.len() - 1]), (1 << 20, 8 << 10));
-        assert!([1 << 20, 1, 0].iter().all(|bytes| room(&context, *bytes).is_none()));
+        assert!([1 << 20, 1, 0].iter().all(|bytes| room(take, *bytes).is_none()));
     }
 }

@@ -5,7 +5,6 @@ use crate::protocol::Nfsstat3;
 use rustix::io::Errno;
 use std::io;
 
-/// The status for an error of a system call.
 pub(super) fn status(error: Errno) -> Nfsstat3 {
     use Nfsstat3::*;
     match error {
@@ -34,14 +33,11 @@ pub(super) fn status(error: Errno) -> Nfsstat3 {
     }
 }
 
-/// The status for an error of the standard library.
 pub(super) fn io_status(error: &io::Error) -> Nfsstat3 {
     Errno::from_io_error(error).map_or(Nfsstat3::Nfs3errIo, status)
 }
 
-/// Converts the result of a system call.
 pub(super) trait OrStatus<T> {
-    /// Its value, or the status for its error.
     fn or_status(self) -> Outcome<T>;
 }
 

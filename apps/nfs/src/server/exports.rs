@@ -11,6 +11,7 @@ mod principal;
 mod table;
 
 pub use super::caller::{Caller, CallerGroups, USER_GROUPS_MAX};
+pub use super::stats::EXPORTS_MAX;
 pub use clients::{Client, NamedHosts, ParseClientError, Peer};
 pub use flavor::Flavor;
 pub use options::{CLIENTS_MAX, ExportOptions, KEYS, OptionError, Settings, Squash};
@@ -23,9 +24,6 @@ use crate::server::file_system::FileSystem;
 use spinrpc::{AuthFlavor, AuthSys, GssService, Identity, OpaqueAuth};
 use std::fmt;
 use std::sync::Arc;
-
-/// Maximum number of exports of a server: each has a place in the reply to EXPORT.
-pub const EXPORTS_MAX: usize = 256;
 
 /// A call's statement about its user.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +41,6 @@ impl<'a> From<OpaqueAuth<'a>> for Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
-    /// That of a call.
     #[inline]
     pub(super) fn of(call: &spinrpc::Call<'a>) -> Self {
         let credential = call.credential();
@@ -303,7 +300,6 @@ pub fn id_of(path: &str) -> u32 {
     path.bytes().fold(OFFSET, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(PRIME))
 }
 
-/// Neighbours that are the same in some way.
 fn twice(
     sorted: &[Export],
     same: impl Fn(&Export, &Export) -> bool,

@@ -275,6 +275,86 @@ pub trait FileSystem: Send + Sync {
     fn data_path(self: Arc<Self>, core: &CoreContext) -> Box<dyn DataPath>;
 }
 
+/// The operations of [`FileSystem`] on names and attributes, by methods of the same names: of one value to ask, and of one to
+/// change.
+macro_rules! forward_operations {
+    ($self:ident => $ask:expr, $change:expr) => {
+        fn attributes(&$self, file: &FileKey) -> Outcome<Fattr3> {
+            $ask.attributes(file)
+        }
+
+        fn set_attributes(
+            &$self,
+            caller: &Caller,
+            file: &FileKey,
+            new: &Sattr3,
+            guard: Option<Nfstime3>,
+            wcc: &mut WccData,
+        ) -> Outcome<()> {
+            $change.set_attributes(caller, file, new, guard, wcc)
+        }
+
+        fn access(&$self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32> {
+            $ask.access(caller, file, wanted)
+        }
+
+        fn lookup(&$self, caller: &Caller, at: Place<'_>) -> Outcome<Found> {
+            $ask.lookup(caller, at)
+        }
+
+        fn read_link(&$self, _: &Caller, link: &FileKey) -> Outcome<Vec<u8>> {
+            $ask.read_link(link)
+        }
+
+        fn make(
+            &$self,
+            caller: &Caller,
+            at: Place<'_>,
+            new: NewFile<'_>,
+            wcc: &mut WccData,
+        ) -> Outcome<Found> {
+            $change.make(caller, at, new, wcc)
+        }
+
+        fn remove(&$self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
+            $change.unlink(caller, at, false, wcc)
+        }
+
+        fn remove_directory(&$self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
+            $change.unlink(caller, at, true, wcc)
+        }
+
+        fn rename(
+            &$self,
+            caller: &Caller,
+            from: Place<'_>,
+            to: Place<'_>,
+            wccs: &mut (WccData, WccData),
+        ) -> Outcome<()> {
+            $change.rename(caller, from, to, wccs)
+        }
+
+        fn link(&$self, caller: &Caller, file: &FileKey, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
+            $change.link(caller, file, at, wcc)
+        }
+
+        fn list(
+            &$self,
+            caller: &Caller,
+            directory: &FileKey,
+            from: &ListFrom,
+            take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+        ) -> Outcome<Listed> {
+            $ask.list(caller, directory, from, take)
+        }
+
+        fn space(&$self, _: &Caller) -> Outcome<Space> {
+            $ask.space()
+        }
+    };
+}
+pub(super) use forward_operations;
+
 /// The bytes of a WRITE.
 #[derive(Debug)]
 pub enum WriteData<'a> {
@@ -291,6 +371,18 @@ impl WriteData<'_> {
         match self {
             Self::Inline(bytes) => bytes,
             Self::Placed(bulk) => bulk.bytes(),
+        }
+    }
+
+    /// The bytes in memory that stays.
+    pub(super) fn stay(self, core: &CoreContext) -> Outcome<Bulk> {
+        match self {
+            Self::Placed(bulk) => Ok(bulk),
+            Self::Inline(bytes) => {
+                let mut bulk = core.bulk(bytes.len()).ok_or(Nfsstat3::Nfs3errJukebox)?;
+                bulk.bytes_mut().copy_from_slice(bytes);
+                Ok(bulk)
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ mod answer;
 mod caller;
 #[cfg(feature = "cephfs")]
 pub mod cephfs;
+pub mod client_table;
 mod containment;
 mod data;
 pub mod directory;
@@ -15,7 +16,6 @@ mod errors;
 pub mod exports;
 pub mod file_system;
 pub mod handle;
-pub mod journal;
 #[cfg(feature = "krb5")]
 pub mod kerberos;
 pub mod memory;
@@ -24,12 +24,14 @@ mod nodes;
 mod open_syncs;
 mod pool;
 pub mod procedures;
+mod rights;
 mod service;
 mod site;
 pub mod stats;
 pub mod tcp;
 mod threads;
 mod throttle;
+mod unix;
 
 pub use service::Server;
 pub use site::ServerOptions;

@@ -16,10 +16,10 @@ use crate::mount3::{
 };
 use crate::protocol::FileHandle;
 use crate::server::exports::{Client, Export, ExportTable, Exports, Flavor, Peer};
-use crate::server::journal::{Event, Journal};
 use spinrpc::sync::lock;
-use spinrpc::{AcceptStatus, DecodeError, Decoder, Encoder, Procedure};
-use spinrpc_xdr::{Decode, Encode, List, Opaque};
+use spinrpc::sys::journal::event;
+use spinrpc::{AcceptStatus, DecodeError, Decoder, Procedure};
+use spinrpc_xdr::{Decode, Encode, List, Opaque, bytes_of, to_bytes};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,6 @@ pub const MOUNTS_MAX: usize = 256;
 pub struct Registry {
     table: Arc<ExportTable>,
     root_handle: Box<dyn Fn(&Export) -> FileHandle + Send + Sync>,
-    journal: Journal,
     mounts: Mutex<VecDeque<MountEntry>>,
     refused: AtomicU64,
 }
@@ -45,44 +44,44 @@ struct MountEntry {
 }
 
 impl Registry {
-    /// A registry of the exports in `table`, with root handles from `root_handle`. Logs to `journal`.
+    /// A registry of the exports in `table`, with root handles from `root_handle`.
     pub fn new(
         table: Arc<ExportTable>,
         root_handle: impl Fn(&Export) -> FileHandle + Send + Sync + 'static,
-        journal: Journal,
     ) -> Self {
         let (root_handle, mounts) = (Box::new(root_handle), Mutex::default());
-        Self { table, root_handle, journal, mounts, refused: AtomicU64::new(0) }
+        Self { table, root_handle, mounts, refused: AtomicU64::new(0) }
     }
 
-    /// Number of rejected requests for the handle of an export (MNT3ERR_ACCES). Callable from any
-    /// thread.
+    /// Number of rejected requests for the handle of an export (MNT3ERR_ACCES), and of peers that
+    /// [`Registry::admits`] rejected. Callable from any thread.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Returns whether any export names the peer as a client.
-    fn has_client(&self, peer: &Peer) -> bool {
-        self.table.current().iter().any(|export| export.has_client(peer))
+    /// Returns whether any export names the peer as a client, so that it may connect; counts it as
+    /// refused otherwise. Callable from any thread.
+    #[must_use]
+    pub fn admits(&self, peer: &Peer) -> bool {
+        let is_listed = self.table.current().iter().any(|export| export.has_client(peer));
+        self.refused.fetch_add(u64::from(!is_listed), Ordering::Relaxed);
+        is_listed
     }
 
-    /// The answer to a call of `peer`, or the RPC error for a malformed call.
+    /// Encoded results of a call of `peer`, or the RPC error for a malformed call.
     fn answer(
         &self,
         peer: &Peer,
         procedure: Procedure,
         args: Decoder<'_>,
-    ) -> Result<Answer, AcceptStatus> {
+    ) -> Result<Vec<u8>, AcceptStatus> {
         let garbage = |_: DecodeError| AcceptStatus::GarbageArgs;
         match procedure {
-            MNT | UMNT => {
-                let path = path_of(args).map_err(garbage)?;
-                Ok(if procedure == MNT {
-                    self.mount(peer, &path)
-                } else {
-                    self.unmount(peer, &path)
-                })
+            MNT => Ok(self.mount(peer, &path_of(args).map_err(garbage)?)),
+            UMNT => {
+                self.unmount(peer, &path_of(args).map_err(garbage)?);
+                Ok(Vec::new())
             }
             NULL | DUMP | UMNTALL | EXPORT => {
                 args.finish().map_err(garbage)?;
@@ -92,37 +91,45 @@ impl Registry {
         }
     }
 
-    /// Handles the procedures without arguments.
-    fn answer_plain(&self, peer: &Peer, procedure: Procedure) -> Answer {
+    fn answer_plain(&self, peer: &Peer, procedure: Procedure) -> Vec<u8> {
         match procedure {
-            DUMP => Answer::Mounts(lock(&self.mounts).iter().cloned().collect()),
-            EXPORT => Answer::Exports(self.table.current()),
+            DUMP => {
+                let mounts = lock(&self.mounts);
+                let bodies: Vec<Mountbody<'_>> = mounts.iter().map(mount_body).collect();
+                to_bytes(&List::new(&bodies))
+            }
+            EXPORT => list_of(&self.table.current()),
             UMNTALL => {
                 let host = peer.to_string();
                 lock(&self.mounts).retain(|entry| entry.host != host);
-                self.journal.log(|| Event::UnmountedAll(peer.clone()));
-                Answer::Nothing
+                event!(INFO, "{peer} unmounted everything");
+                Vec::new()
             }
-            _ => Answer::Nothing,
+            _ => Vec::new(),
         }
     }
 
-    fn mount(&self, peer: &Peer, path: &str) -> Answer {
-        let refused = |why| self.journal.log(|| Event::NotMounted(peer.clone(), path.into(), why));
+    fn mount(&self, peer: &Peer, path: &str) -> Vec<u8> {
+        // Paths come from clients: quoted, with control characters escaped.
+        let refused = |why| event!(INFO, "rejected a mount of {path:?} by {peer}: {why}");
         let exports = self.table.current();
         let Some(export) = exports.by_path(path) else {
             refused("there is no such export");
-            return Answer::NotMounted(Mountstat3::Mnt3errNoent);
+            return to_bytes(&Mountstat3::Mnt3errNoent);
         };
         if !export.has_client(peer) {
             refused("it is not a client of this export");
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return Answer::NotMounted(Mountstat3::Mnt3errAcces);
+            return to_bytes(&Mountstat3::Mnt3errAcces);
         }
         self.note(MountEntry { host: peer.to_string(), path: export.path.clone() });
-        self.journal.log(|| Event::Mounted(peer.clone(), export.path.clone()));
+        event!(INFO, "{peer} mounted {:?}", export.path);
         let flavors = export.options.flavors.iter().copied().map(Flavor::to_wire).collect();
-        Answer::Mounted(Mounted { handle: (self.root_handle)(export), flavors })
+        let mounted = Mounted { handle: (self.root_handle)(export), flavors };
+        bytes_of(|to| {
+            Mountstat3::Mnt3Ok.encode(to);
+            mounted.encode(to);
+        })
     }
 
     fn note(&self, entry: MountEntry) {
@@ -134,13 +141,12 @@ impl Registry {
         mounts.push_back(entry);
     }
 
-    fn unmount(&self, peer: &Peer, path: &str) -> Answer {
+    fn unmount(&self, peer: &Peer, path: &str) {
         if let Some(export) = self.table.current().by_path(path) {
-            self.journal.log(|| Event::Unmounted(peer.clone(), export.path.clone()));
+            event!(INFO, "{peer} unmounted {:?}", export.path);
             let entry = MountEntry { host: peer.to_string(), path: export.path.clone() };
             lock(&self.mounts).retain(|other| *other != entry);
         }
-        Answer::Nothing
     }
 }
 
@@ -155,34 +161,6 @@ fn path_of(mut args: Decoder<'_>) -> Result<String, DecodeError> {
     let path = String::from_utf8_lossy(&Dirpath::decode(&mut args)?).into_owned();
     args.finish()?;
     Ok(path)
-}
-
-/// The results of a call.
-#[derive(Debug)]
-enum Answer {
-    Nothing,
-    Mounted(Mounted),
-    NotMounted(Mountstat3),
-    Mounts(Vec<MountEntry>),
-    Exports(Arc<Exports>),
-}
-
-impl Answer {
-    fn encode(&self, to: &mut Encoder<'_>) {
-        match self {
-            Self::Nothing => {}
-            Self::Mounted(mounted) => {
-                Mountstat3::Mnt3Ok.encode(to);
-                mounted.encode(to);
-            }
-            Self::NotMounted(status) => status.encode(to),
-            Self::Mounts(mounts) => {
-                let bodies: Vec<Mountbody<'_>> = mounts.iter().map(mount_body).collect();
-                List::new(&bodies).encode(to);
-            }
-            Self::Exports(exports) => encode_exports(exports, to),
-        }
-    }
 }
 
 fn mount_body(entry: &MountEntry) -> Mountbody<'_> {
@@ -201,7 +179,8 @@ fn has_clients(export: &&Export) -> bool {
     !export.options.clients.is_empty()
 }
 
-fn encode_exports(exports: &Exports, to: &mut Encoder<'_>) {
+/// Results of EXPORT.
+fn list_of(exports: &Exports) -> Vec<u8> {
     let shown: Vec<&Export> = exports.iter().filter(has_clients).collect();
     let texts: Vec<Vec<String>> = shown.iter().map(|export| clients_of(export)).collect();
     let group = |text| Groupnode { gr_name: cut(text) };
@@ -215,7 +194,7 @@ fn encode_exports(exports: &Exports, to: &mut Encoder<'_>) {
             ex_groups: List::new(groups),
         })
         .collect();
-    List::new(&nodes).encode(to);
+    to_bytes(&List::new(&nodes))
 }
 
 /// The clients of an export, each as a group; empty if it is for all hosts.

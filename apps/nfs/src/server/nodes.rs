@@ -11,7 +11,6 @@ use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Number of parts, each with its own lock.
 const SHARDS: usize = 16;
 /// Number of ticks after which an unused file is closed. A tick is about a second
 /// ([`Nodes::tend`]).
@@ -19,27 +18,23 @@ const IDLE_TICKS_MAX: u32 = 5;
 
 type Shard<N> = HashMap<FileKey, Arc<N>>;
 
-/// A file that can be held open.
 pub(super) trait Held {
     fn key(&self) -> &FileKey;
 
     /// Written and not synced since.
     fn is_dirty(&self) -> bool;
 
-    /// The tick of its last use.
     fn last_use(&self) -> &AtomicU32;
 
     fn touch(&self, tick: u32) {
         self.last_use().store(tick, Ordering::Relaxed);
     }
 
-    /// Ticks since its last use.
     fn idle_ticks(&self, tick: u32) -> u32 {
         tick.saturating_sub(self.last_use().load(Ordering::Relaxed))
     }
 }
 
-/// See the module.
 pub(super) struct Nodes<N> {
     shards: [Mutex<Shard<N>>; SHARDS],
     shard_max: usize,
@@ -63,14 +58,12 @@ impl<N: Held> Nodes<N> {
         self.tick.load(Ordering::Relaxed)
     }
 
-    /// A held file, if the lock is free.
     pub(super) fn peek(&self, key: &FileKey) -> Option<Arc<N>> {
         let node = Arc::clone(self.shard(key).try_lock().ok()?.get(key)?);
         node.touch(self.tick());
         Some(node)
     }
 
-    /// A file that is held.
     pub(super) fn find(&self, key: &FileKey) -> Option<Arc<N>> {
         let node = Arc::clone(lock(self.shard(key)).get(key)?);
         node.touch(self.tick());
@@ -95,7 +88,6 @@ impl<N: Held> Nodes<N> {
         node
     }
 
-    /// Releases a file.
     pub(super) fn forget(&self, key: &FileKey) {
         let node = lock(self.shard(key)).remove(key);
         node.into_iter().for_each(|node| self.leave(node));
@@ -119,7 +111,6 @@ impl<N: Held> Nodes<N> {
         self.close_unused();
     }
 
-    /// Number of nodes that are held.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()

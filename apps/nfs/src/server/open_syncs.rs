@@ -13,7 +13,6 @@ use crate::protocol::Nfsstat3;
 use spinrpc::sync::lock;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct OpenSyncs {
     book: Mutex<Book>,
@@ -72,12 +71,10 @@ impl Drop for Syncing {
 }
 
 impl Overlap {
-    /// Returns whether all overlapping syncs have ended.
     pub(super) fn is_over(&self) -> bool {
         !self.is_open(&lock(&self.of.book))
     }
 
-    /// Waits until they have.
     pub(super) fn wait(&self) {
         let book = lock(&self.of.book);
         let over = self.of.ended.wait_while(book, |book| self.is_open(book));

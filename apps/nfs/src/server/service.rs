@@ -5,21 +5,22 @@
 //! pool. The engine calls this on its cores' threads; nothing in it blocks.
 
 use super::answer::Answer;
+use super::client_table::{CLIENTS_MAX, ClientTable, ConnectedClient};
 use super::data::{self, DataPaths};
 use super::exports::{Claim, Current, Export, ExportTable, Exports, Peer};
 use super::file_system::Outcome;
 use super::handle::Seal;
-use super::journal::{Event, Journal};
 use super::pool::{Job, Pool};
 use super::procedures::Arguments;
 use super::site::{Refusal, RequestContext, ServerOptions, Site, Visit};
-use super::stats::{Counters, ServerStats};
+use super::stats::{Counters, ServerStats, Ticket, Usage};
 use super::throttle::Throttle;
 use crate::nfs3;
 use crate::protocol::{
     Fattr3, FileHandle, Getattr3args, NFS3_FHSIZE, NfsFh3, Nfsstat3, ProcedureId,
 };
 use spinrpc::sync::lock;
+use spinrpc::sys::journal::event;
 use spinrpc::sys::random::Random;
 use spinrpc::{
     AcceptStatus, AuthStat, Call, ConnectionEvent, ConnectionId, CoreContext, DecodeError, Decoder,
@@ -27,7 +28,7 @@ use spinrpc::{
 };
 use spinrpc_xdr::{Decode, Encode, Opaque, to_bytes};
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
@@ -40,6 +41,7 @@ pub struct Server {
     /// Present once an export has had a back end that may block.
     pool: OnceLock<Pool>,
     cores: Mutex<Vec<Arc<Counters>>>,
+    clients: ClientTable,
 }
 
 impl Server {
@@ -53,24 +55,12 @@ impl Server {
         seal_key: [u8; 16],
         options: &ServerOptions,
     ) -> io::Result<Arc<Self>> {
-        Self::with_journal(exports, seal_key, options, Journal::default())
-    }
-
-    /// Like [`Server::new`], and logs what clients do.
-    ///
-    /// # Errors
-    /// Those of [`Server::new`].
-    pub fn with_journal(
-        exports: Exports,
-        seal_key: [u8; 16],
-        options: &ServerOptions,
-        journal: Journal,
-    ) -> io::Result<Arc<Self>> {
         let instance = Random::from_system()?.next_u64();
         let blocks = blocks(&exports);
         let (table, seal) = (ExportTable::new(exports), Seal::new(&seal_key));
-        let site = Arc::new(Site { table, journal, seal, options: *options, instance });
-        let server = Self { site, pool: OnceLock::new(), cores: Mutex::default() };
+        let site = Arc::new(Site { table, seal, options: *options, instance });
+        let clients = ClientTable::default();
+        let server = Self { site, pool: OnceLock::new(), cores: Mutex::default(), clients };
         if blocks {
             server.start_pool()?;
         }
@@ -103,7 +93,7 @@ impl Server {
     /// it before the engine starts.
     ///
     /// # Errors
-    /// [`EngineError::ApiMisuse`] if `rpc.reply_cache_clients` is 0, or the engine moves less in
+    /// [`EngineError::ApiMisuse`] if `rpc.reply_cache_mib` is 0, or the engine moves less in
     /// one call than the options promise to clients.
     pub fn serve(self: &Arc<Self>, engine: &Engine) -> Result<(), EngineError> {
         self.check_limits(engine)?;
@@ -140,12 +130,6 @@ impl Server {
         &self.site.table
     }
 
-    /// The log of what clients do.
-    #[must_use]
-    pub fn journal(&self) -> &Journal {
-        &self.site.journal
-    }
-
     /// Makes the handles that MOUNT gives, as [`Server::root_handle`].
     pub fn root_handles(&self) -> impl Fn(&Export) -> FileHandle + Send + Sync + use<> {
         let seal = self.site.seal.clone();
@@ -164,7 +148,7 @@ impl Server {
     /// ones are not answered until the server is dropped, which must happen after the engine has
     /// stopped. Callable from any thread; does not block.
     pub fn stop(&self) {
-        self.pool.get().into_iter().for_each(Pool::stop);
+        self.pool.get().into_iter().for_each(|pool| pool.threads.stop());
         self.site.table.for_each_back_end(|file_system| file_system.stop());
     }
 
@@ -172,46 +156,91 @@ impl Server {
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let mut sum = ServerStats::default();
-        lock(&self.cores).iter().for_each(|core| core.add_to(&mut sum));
-        self.pool.get().into_iter().for_each(|pool| pool.add_to(&mut sum));
+        self.for_each_thread(&self.core_counters(), |counters| counters.add_to(&mut sum));
         sum
+    }
+
+    /// Calls to each export that was called, by its number.
+    #[must_use]
+    pub fn export_usage(&self) -> BTreeMap<u32, Usage> {
+        let mut sum = BTreeMap::new();
+        self.for_each_thread(&self.core_counters(), |counters| counters.add_exports_to(&mut sum));
+        sum
+    }
+
+    /// Calls of each client that is or was connected, and those of clients that are connected beyond [`CLIENTS_MAX`].
+    /// Those of a client that leaves meanwhile may include the first ones of the next at its place.
+    #[must_use]
+    pub fn client_usage(&self) -> (Vec<(Peer, Usage)>, Usage) {
+        self.clients.usage(self.usage_at())
+    }
+
+    /// The clients that are connected now.
+    #[must_use]
+    pub fn clients(&self) -> Vec<ConnectedClient> {
+        self.clients.connected(self.usage_at())
+    }
+
+    /// Sums the calls of the client at a place, of all threads.
+    fn usage_at(&self) -> impl Fn(usize) -> Usage {
+        let cores = self.core_counters();
+        move |place| {
+            let mut sum = Usage::default();
+            self.for_each_thread(&cores, |counters| sum.add(&counters.client_usage(place)));
+            sum
+        }
+    }
+
+    /// A copy: cores that start wait for the lock.
+    fn core_counters(&self) -> Vec<Arc<Counters>> {
+        lock(&self.cores).clone()
+    }
+
+    fn for_each_thread(&self, cores: &[Arc<Counters>], mut act: impl FnMut(&Counters)) {
+        cores.iter().for_each(|core| act(core));
+        self.pool.get().into_iter().flat_map(Pool::counters).for_each(act);
     }
 }
 
-/// The service of one core.
 struct NfsService {
     /// Dropped before the server, whose threads may wait for its requests in progress.
     paths: DataPaths,
     server: Arc<Server>,
     core: CoreContext,
     current: Current,
-    peers: HashMap<ConnectionId, Peer>,
+    peers: HashMap<ConnectionId, Caller>,
     counters: Arc<Counters>,
     /// Of log lines about rejected calls.
     throttle: Cell<Throttle>,
 }
 
+#[derive(Clone, Copy)]
+struct Caller {
+    peer: Peer,
+    /// Its place in the table of clients.
+    place: u32,
+    is_listed: bool,
+}
+
+impl Caller {
+    fn new(peer: Peer, place: u32, exports: &Exports) -> Self {
+        let is_listed = exports.iter().any(|export| export.has_client(&peer));
+        Self { peer, place, is_listed }
+    }
+}
+
 impl Service for NfsService {
     fn call(&mut self, call: Call<'_>) {
-        if self.current.is_stale() {
-            self.take_new_exports();
-        }
+        self.notice_new_exports();
         let Procedure(procedure) = call.procedure();
         let Some(operation) = ProcedureId::new(procedure) else {
             return call.reject(AcceptStatus::ProcUnavail);
         };
-        self.counters.count_call(operation);
-        let taken = match operation {
-            ProcedureId::Nfsproc3Null => null(call),
-            ProcedureId::Nfsproc3Getattr => self.attributes(call),
-            ProcedureId::Nfsproc3Read
-            | ProcedureId::Nfsproc3Write
-            | ProcedureId::Nfsproc3Commit => self.data(operation, call),
-            _ => self.plain(operation, call),
-        };
-        if let Err(Garbage(call)) = taken {
-            self.counters.garbage.add(1);
-            call.reject(AcceptStatus::GarbageArgs);
+        let of = self.begin(operation, &call);
+        match operation {
+            ProcedureId::Nfsproc3Null => self.null(call, &of),
+            ProcedureId::Nfsproc3Getattr => self.attributes(call, &of),
+            _ => self.others(call, &of),
         }
     }
 
@@ -223,33 +252,85 @@ impl Service for NfsService {
         !ProcedureId::new(procedure).is_some_and(is_once)
     }
 
+    /// Clients that an export lists: to all others every call fails that changes something.
+    fn keeps_replies_for(&mut self, connection: ConnectionId) -> bool {
+        self.notice_new_exports();
+        self.peers.get(&connection).is_some_and(|caller| caller.is_listed)
+    }
+
+    /// NFS3ERR_JUKEBOX, with which clients wait and retry (RFC 1813 section 2.6).
+    fn too_many(&mut self, call: Call<'_>) {
+        let Procedure(procedure) = call.procedure();
+        let Some(operation) = ProcedureId::new(procedure) else {
+            return call.reject(AcceptStatus::ProcUnavail);
+        };
+        let of = self.begin(operation, &call);
+        self.log_rejected(&call, "too many of its calls, or of all, are in progress");
+        self.postpone(call, &of);
+    }
+
     /// Exports with data paths that have to be polled may come later.
     fn polls(&self) -> bool {
         true
     }
 
     fn poll(&mut self) -> Progress {
-        if self.current.is_stale() {
-            self.take_new_exports();
-        }
+        self.notice_new_exports();
         self.paths.poll(&self.server.site, &self.counters)
     }
 
     fn on_event(&mut self, event: &ConnectionEvent) {
         match event {
             ConnectionEvent::Up { connection, peer, .. } => {
-                self.peers.insert(*connection, Peer::from(peer));
+                let (peer, ours) = (Peer::from(peer).canonical(), (self.core.index(), *connection));
+                let place = self.server.clients.enter(peer, ours, self.server.usage_at()) as u32;
+                let caller = Caller::new(peer, place, self.current.exports());
+                self.peers.insert(*connection, caller);
             }
             ConnectionEvent::Down { connection, .. } => {
-                self.peers.remove(connection);
+                if let Some(caller) = self.peers.remove(connection) {
+                    self.server.clients.leave(&caller.peer, (self.core.index(), *connection));
+                }
             }
             _ => {}
         }
     }
 }
 
-/// A call whose arguments cannot be decoded.
-struct Garbage<'a>(Call<'a>);
+#[derive(Clone, Copy)]
+struct Arrival {
+    peer: Peer,
+    ticket: Ticket,
+}
+
+/// Arguments of any procedure but NULL.
+enum Decoded<'a> {
+    Plain(Arguments<'a>),
+    Data(data::Arguments<'a>),
+}
+
+impl<'a> Decoded<'a> {
+    fn decode(operation: ProcedureId, from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match Arguments::decode(operation, from)? {
+            Some(arguments) => Ok(Self::Plain(arguments)),
+            None => data::Arguments::decode(operation, from).map(Self::Data),
+        }
+    }
+
+    fn handle(&self) -> &[u8] {
+        match self {
+            Self::Plain(arguments) => arguments.handle().data.bytes(),
+            Self::Data(arguments) => arguments.handle(),
+        }
+    }
+
+    fn refuse(&self, status: Nfsstat3, to: Answer<'_, '_>) {
+        match self {
+            Self::Plain(arguments) => arguments.refuse(status, to),
+            Self::Data(_) => data::fail(to, status, None),
+        }
+    }
+}
 
 /// Decodes arguments to their end.
 fn whole<'a, T>(
@@ -262,14 +343,6 @@ fn whole<'a, T>(
     Ok(decoded)
 }
 
-fn null(mut call: Call<'_>) -> Result<(), Garbage<'_>> {
-    match whole(&mut call, |_| Ok(())) {
-        Ok(()) => call.reply(|_| {}),
-        Err(_) => return Err(Garbage(call)),
-    }
-    Ok(())
-}
-
 impl NfsService {
     fn new(server: Arc<Server>, core: CoreContext) -> Self {
         let counters = Arc::new(Counters::default());
@@ -280,40 +353,67 @@ impl NfsService {
         Self { server, core, paths, current, peers: HashMap::new(), counters, throttle }
     }
 
+    #[inline]
+    fn notice_new_exports(&mut self) {
+        if self.current.is_stale() {
+            self.take_new_exports();
+        }
+    }
+
     #[cold]
     fn take_new_exports(&mut self) {
         self.current.refresh();
         self.paths.update(self.current.exports(), &self.core);
+        for caller in self.peers.values_mut() {
+            *caller = Caller::new(caller.peer, caller.place, self.current.exports());
+        }
     }
 
-    fn enter<'a>(&'a self, handle: &[u8], call: &Call<'_>) -> Result<Visit<'a>, Refusal> {
-        let who = (self.peer(call), Claim::of(call));
-        self.server.site.enter(self.current.exports(), handle, who)
+    fn begin(&self, operation: ProcedureId, call: &Call<'_>) -> Arrival {
+        let caller = self.peers.get(&call.connection());
+        let unknown = (Peer::Unknown, CLIENTS_MAX as u32);
+        let (peer, place) = caller.map_or(unknown, |caller| (caller.peer, caller.place));
+        Arrival { peer, ticket: self.counters.begin(operation, place) }
+    }
+
+    /// Rejects a call whose arguments cannot be decoded.
+    fn reject_garbage(&self, call: Call<'_>, of: &Arrival) {
+        self.counters.garbage.add(1);
+        self.counters.end(&of.ticket.refused());
+        call.reject(AcceptStatus::GarbageArgs);
+    }
+
+    fn null(&self, mut call: Call<'_>, of: &Arrival) {
+        if whole(&mut call, |_| Ok(())).is_err() {
+            return self.reject_garbage(call, of);
+        }
+        self.counters.end(&of.ticket);
+        call.reply(|_| {});
     }
 
     fn peer(&self, call: &Call<'_>) -> &Peer {
-        self.peers.get(&call.connection()).unwrap_or(&Peer::Unknown)
+        self.peers.get(&call.connection()).map_or(&Peer::Unknown, |caller| &caller.peer)
     }
 
-    /// Denies a call, or makes its procedure fail.
     fn refuse<'a>(
         &self,
         refusal: Refusal,
         call: Call<'a>,
-        operation: ProcedureId,
+        of: &Arrival,
         fail: impl FnOnce(Nfsstat3, Answer<'a, '_>),
     ) {
         self.log_refusal(&refusal, &call);
+        let ticket = of.ticket.refused();
         match refusal {
-            Refusal::Status(status) => fail(status, Answer::now(call, operation, &self.counters)),
+            Refusal::Status(status) => fail(status, Answer::now(call, ticket, &self.counters)),
             Refusal::Denied(why) => {
                 self.counters.denied.add(1);
+                self.counters.end(&ticket);
                 call.deny(why);
             }
         }
     }
 
-    /// Logs one rejection per second: clients may send as many calls as they like.
     #[cold]
     fn log_refusal(&self, refusal: &Refusal, call: &Call<'_>) {
         let why = match refusal {
@@ -322,104 +422,90 @@ impl NfsService {
             Refusal::Denied(_) => "its credential is malformed",
             Refusal::Status(_) => return,
         };
+        self.log_rejected(call, why);
+    }
+
+    /// Logs one rejection per second: clients may send as many calls as they like.
+    fn log_rejected(&self, call: &Call<'_>, why: &'static str) {
         let mut throttle = self.throttle.take();
         if throttle.admits(Instant::now()) {
-            self.server.site.journal.log(|| Event::Refused(self.peer(call).clone(), why));
+            event!(INFO, "rejected a call of {}: {why}", self.peer(call));
         }
         self.throttle.set(throttle);
     }
 
     /// GETATTR, the most frequent call: without a thread if possible, and without memory.
-    fn attributes<'a>(&self, mut call: Call<'a>) -> Result<(), Garbage<'a>> {
-        let operation = ProcedureId::Nfsproc3Getattr;
+    fn attributes(&self, mut call: Call<'_>, of: &Arrival) {
         // Only the field: the decoder of the struct takes 1.1 times the instructions.
         let Ok(data) = whole(&mut call, Opaque::<'_, NFS3_FHSIZE>::decode) else {
-            return Err(Garbage(call));
+            return self.reject_garbage(call, of);
         };
-        match self.enter(&data, &call) {
+        match enter((&self.server.site, self.current.exports()), &data, &call, of) {
             Ok(visit) => match attributes_now(&visit) {
                 Some(outcome) => {
-                    give_attributes(&outcome, Answer::now(call, operation, &self.counters));
+                    let ticket = of.ticket.to(visit.export.id);
+                    give_attributes(&outcome, Answer::now(call, ticket, &self.counters));
                 }
                 None => {
                     let object = NfsFh3 { data };
                     let arguments = Arguments::Getattr(Getattr3args { object });
-                    self.submit(operation, &arguments, &visit, call);
+                    self.submit(of, &arguments, &visit, call);
                 }
             },
             Err(refusal) => {
-                self.refuse(refusal, call, operation, |status, answer| answer.fail(status, &()));
+                self.refuse(refusal, call, of, |status, answer| answer.fail(status, &()));
             }
         }
-        Ok(())
     }
 
-    /// READ, WRITE and COMMIT.
-    fn data<'a>(&mut self, operation: ProcedureId, mut call: Call<'a>) -> Result<(), Garbage<'a>> {
-        let decoded = whole(&mut call, |from| data::Arguments::decode(operation, from));
-        let Ok(arguments) = decoded else { return Err(Garbage(call)) };
-        let peer = self.peers.get(&call.connection()).unwrap_or(&Peer::Unknown);
-        let who = (peer, Claim::of(&call));
-        match self.server.site.enter(self.current.exports(), arguments.handle(), who) {
-            Ok(visit) => {
-                let context = RequestContext { site: &self.server.site, visit, core: &self.core };
-                let answer = Answer::now(call, operation, &self.counters);
-                self.paths.begin(&context, arguments, answer);
+    /// All procedures but NULL and GETATTR.
+    fn others(&mut self, mut call: Call<'_>, of: &Arrival) {
+        let operation = of.ticket.operation;
+        let decoded = whole(&mut call, |from| Decoded::decode(operation, from));
+        let Ok(arguments) = decoded else { return self.reject_garbage(call, of) };
+        let site = (&*self.server.site, self.current.exports());
+        let visit = match enter(site, arguments.handle(), &call, of) {
+            Ok(visit) => visit,
+            Err(refusal) => {
+                let fail = |status, answer: Answer<'_, '_>| arguments.refuse(status, answer);
+                return self.refuse(refusal, call, of, fail);
             }
-            Err(refusal) => self.refuse(refusal, call, operation, |status, answer| {
-                data::fail(answer, status, None);
-            }),
+        };
+        let context = RequestContext { site: site.0, visit, core: &self.core };
+        let answer = |call| Answer::now(call, of.ticket.to(visit.export.id), &self.counters);
+        match arguments {
+            Decoded::Data(arguments) => self.paths.begin(&context, arguments, answer(call)),
+            Decoded::Plain(arguments) if context.file_system().blocks() => {
+                self.submit(of, &arguments, &visit, call);
+            }
+            Decoded::Plain(arguments) => arguments.answer(&context, answer(call)),
         }
-        Ok(())
     }
 
-    /// All others.
-    fn plain<'a>(&self, operation: ProcedureId, mut call: Call<'a>) -> Result<(), Garbage<'a>> {
-        let decoded = whole(&mut call, |from| Arguments::decode(operation, from));
-        let Ok(Some(arguments)) = decoded else { return Err(Garbage(call)) };
-        let handle = arguments.handle().data;
-        let entered = self.enter(&handle, &call).or_else(|refusal| match refusal {
-            Refusal::Denied(AuthStat::TooWeak) if operation == ProcedureId::Nfsproc3Fsinfo => {
-                let exports = self.current.exports();
-                self.server.site.enter_root(exports, &handle, self.peer(&call)).ok_or(refusal)
-            }
-            _ => Err(refusal),
-        });
-        match entered {
-            Ok(visit) if visit.export.file_system.blocks() => {
-                self.submit(operation, &arguments, &visit, call);
-            }
-            Ok(visit) => {
-                let context = RequestContext { site: &self.server.site, visit, core: &self.core };
-                arguments.answer(&context, Answer::now(call, operation, &self.counters));
-            }
-            Err(refusal) => self.refuse(refusal, call, operation, |status, answer| {
-                arguments.refuse(status, answer);
-            }),
-        }
-        Ok(())
+    /// Answers that it is to be retried later, and does nothing.
+    fn postpone(&self, mut call: Call<'_>, of: &Arrival) {
+        let operation = of.ticket.operation;
+        let decoded = whole(&mut call, |from| Decoded::decode(operation, from));
+        let Ok(arguments) = decoded else { return self.reject_garbage(call, of) };
+        let answer = Answer::now(call, of.ticket, &self.counters);
+        arguments.refuse(Nfsstat3::Nfs3errJukebox, answer);
     }
 
     /// Passes a call to the pool; if there is no room, it is to be retried later.
-    fn submit(
-        &self,
-        operation: ProcedureId,
-        arguments: &Arguments<'_>,
-        visit: &Visit<'_>,
-        call: Call<'_>,
-    ) {
+    fn submit(&self, of: &Arrival, arguments: &Arguments<'_>, visit: &Visit<'_>, call: Call<'_>) {
         let refused = |answer: Answer<'_, '_>| arguments.refuse(Nfsstat3::Nfs3errJukebox, answer);
-        let later = |call| Answer::later(call, operation, &self.counters);
+        let ticket = of.ticket.to(visit.export.id);
+        let later = |call| Answer::later(call, ticket, &self.counters);
         let call = match call.try_defer() {
             Ok(call) => call,
             Err(call) => {
-                return refused(Answer::now(call, operation, &self.counters));
+                return refused(Answer::now(call, ticket, &self.counters));
             }
         };
         let Some(pool) = self.server.pool.get() else { return refused(later(call)) };
         let job = Job {
             call,
-            operation,
+            ticket,
             arguments: to_bytes(arguments),
             exports: Arc::clone(self.current.shared()),
             export: visit.export.id,
@@ -427,10 +513,26 @@ impl NfsService {
             caller: visit.caller,
             core: self.core.clone(),
         };
-        if let Err(job) = pool.submit(job) {
+        if let Err(job) = pool.threads.submit(job) {
             refused(later(job.call));
         }
     }
+}
+
+/// FSINFO of a root needs no proof of the user ([`Site::enter_root`]).
+fn enter<'a>(
+    (site, exports): (&'a Site, &'a Exports),
+    handle: &[u8],
+    call: &Call<'_>,
+    of: &Arrival,
+) -> Result<Visit<'a>, Refusal> {
+    let is_fsinfo = of.ticket.operation == ProcedureId::Nfsproc3Fsinfo;
+    site.enter(exports, handle, (&of.peer, Claim::of(call))).or_else(|refusal| match refusal {
+        Refusal::Denied(AuthStat::TooWeak) if is_fsinfo => {
+            site.enter_root(exports, handle, &of.peer).ok_or(refusal)
+        }
+        _ => Err(refusal),
+    })
 }
 
 fn root_handle(seal: &Seal, export: &Export) -> FileHandle {
@@ -442,7 +544,6 @@ fn blocks(exports: &Exports) -> bool {
     exports.iter().any(|export| export.file_system.blocks())
 }
 
-/// Attributes of a file, if they are available without blocking.
 fn attributes_now(visit: &Visit<'_>) -> Option<Outcome<Fattr3>> {
     let file_system = &visit.export.file_system;
     match file_system.blocks() {

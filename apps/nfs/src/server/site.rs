@@ -4,8 +4,7 @@
 use super::exports::{Caller, Claim, Export, ExportTable, Exports, Peer, Refused};
 use super::file_system::{FileKey, FileSystem, Outcome};
 use super::handle::Seal;
-use super::journal::Journal;
-use crate::protocol::{FileHandle, NfsFh3, Nfsstat3, PostOpAttr, Writeverf3};
+use crate::protocol::{Fattr3, FileHandle, NfsFh3, Nfsstat3, Writeverf3};
 use spinrpc::{AuthStat, CoreContext};
 use std::sync::Arc;
 
@@ -37,21 +36,17 @@ impl Default for ServerOptions {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) table: Arc<ExportTable>,
-    pub(super) journal: Journal,
     pub(super) seal: Seal,
     pub(super) options: ServerOptions,
     /// Differs between processes.
     pub(super) instance: u64,
 }
 
-/// Reason why a call is rejected.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Refusal {
-    /// The procedure fails with this.
     Status(Nfsstat3),
     /// The call is denied (RFC 5531 section 9).
     Denied(AuthStat),
@@ -73,7 +68,6 @@ impl From<Refused> for Refusal {
     }
 }
 
-/// A resolved call: its file, the export, and the identity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visit<'a> {
     pub(super) export: &'a Export,
@@ -120,7 +114,6 @@ impl Site {
     }
 }
 
-/// Context of a procedure: the server, the file, and the caller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestContext<'a> {
     pub(super) site: &'a Site,
@@ -130,7 +123,6 @@ pub(super) struct RequestContext<'a> {
 }
 
 impl RequestContext<'_> {
-    /// The handle of another file of this export.
     pub(super) fn handle(&self, file: &FileKey) -> FileHandle {
         let export = self.visit.export;
         self.site.seal.handle(export.id, &export.file_system.root(), file)
@@ -145,8 +137,11 @@ impl RequestContext<'_> {
         opened.below(&self.visit.export.file_system.root())
     }
 
-    /// Attributes of a file, if they can be read.
-    pub(super) fn post_op(&self, file: &FileKey) -> PostOpAttr {
-        self.visit.export.file_system.attributes(file).ok()
+    pub(super) fn file_system(&self) -> &dyn FileSystem {
+        &*self.visit.export.file_system
+    }
+
+    pub(super) fn attributes(&self) -> Outcome<Fattr3> {
+        self.file_system().attributes(&self.visit.file)
     }
 }

@@ -9,14 +9,15 @@
 
 use crate::server::exports::Peer;
 use crate::server::throttle::Throttle;
-use crate::tcp::DeadlineStream;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use spinrpc::fabric::Origin;
 use spinrpc::rpcbind::record;
+use spinrpc::rpcbind::stream::{Limits, Stream};
 use spinrpc::rpcbind::wire::{CallHeader, CallHeaderError, ReplyHeader};
 use spinrpc::sync::lock;
-use spinrpc::{AcceptStatus, RejectStatus, spawn_helper};
+use spinrpc::sys::journal::event;
+use spinrpc::{AcceptStatus, Program, RejectStatus, Version, spawn_helper};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,8 +50,9 @@ pub trait TcpService: fmt::Debug + Send + Sync {
     /// Maximum length of a call, in bytes.
     fn call_bytes_max(&self) -> usize;
 
-    /// Returns whether an export names the peer as a client.
-    fn has_client(&self, peer: &Peer) -> bool;
+    /// Returns whether an export names the peer as a client. Called once for each connection, which is closed
+    /// otherwise.
+    fn admits(&self, peer: &Peer) -> bool;
 
     /// Time without a call for which a connection keeps its place even if others need it: zero unless the service
     /// says otherwise.
@@ -78,7 +80,6 @@ struct Shared {
     places: Mutex<Places>,
 }
 
-/// The current connections, by number.
 #[derive(Debug, Default)]
 struct Places {
     next: u64,
@@ -87,7 +88,6 @@ struct Places {
     throttle: Throttle,
 }
 
-/// One connection.
 #[derive(Debug)]
 struct Place {
     origin: Origin,
@@ -97,14 +97,12 @@ struct Place {
     since: Instant,
 }
 
-/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// No complete call has arrived since it was accepted or sent its last answer.
     Idle,
     /// The service works at a call. It may block, and closing the connection would not end that.
     Answering,
-    /// An answer is being sent.
     Sending,
 }
 
@@ -179,7 +177,7 @@ impl Shared {
                 && !self.is_stopped.load(Ordering::Acquire)
             {
                 let name = self.service.name();
-                tracing::warn!(%error, "cannot accept a connection to {name}");
+                event!(WARN, %error, "cannot accept a connection to {name}");
                 thread::sleep(PAUSE);
             }
         }
@@ -190,9 +188,9 @@ impl Shared {
         let (host, stream) = (host.to_canonical(), Arc::new(stream));
         let peer = Peer::Host(host);
         let name = self.service.name();
-        if !self.service.has_client(&peer) {
+        if !self.service.admits(&peer) {
             if self.may_log() {
-                tracing::info!(%host, "rejected a connection to {name}: no export names this \
+                event!(INFO, %host, "rejected a connection to {name}: no export names this \
                                        address");
             }
             return Ok(());
@@ -200,14 +198,14 @@ impl Shared {
         let (origin, grace) = (Origin::of(host), self.service.grace());
         let Some(place) = lock(&self.places).take(origin, &stream, (Instant::now(), grace)) else {
             if self.may_log() {
-                tracing::info!(%host, "rejected a connection to {name}: all others are in use");
+                event!(INFO, %host, "rejected a connection to {name}: all others are in use");
             }
             return Ok(());
         };
         let shared = Arc::clone(self);
         let serve = move || {
             let ended = shared.serve(&stream, &peer, place);
-            tracing::debug!(%host, cause = ?ended.err(), "a connection to {name} ended");
+            event!(DEBUG, %host, cause = ?ended.err(), "a connection to {name} ended");
             lock(&shared.places).taken.remove(&place);
         };
         let spawned = spawn_helper("tcp client", serve);
@@ -227,7 +225,7 @@ impl Shared {
         place: u64,
     ) -> Result<(), record::RecordError> {
         while !self.is_stopped.load(Ordering::Acquire) {
-            let mut incoming = DeadlineStream::new(stream, IDLE_MAX);
+            let mut incoming = Stream::new(stream, Limits::within(IDLE_MAX));
             let call = record::read_within(&mut incoming, self.service.call_bytes_max())?;
             // The connection may have lost its place while the call arrived.
             if !lock(&self.places).enter(place, State::Answering) {
@@ -235,7 +233,7 @@ impl Shared {
             }
             let Some(answer) = self.service.answer(peer, &call) else { break };
             lock(&self.places).enter(place, State::Sending);
-            DeadlineStream::new(stream, ANSWER_TIMEOUT).write_all(&answer)?;
+            Stream::new(stream, Limits::within(ANSWER_TIMEOUT)).write_all(&answer)?;
             lock(&self.places).enter(place, State::Idle);
         }
         Ok(())
@@ -289,25 +287,39 @@ impl Places {
         Some(())
     }
 
-    /// Returns whether the connection still has its place.
     fn enter(&mut self, number: u64, state: State) -> bool {
         let place = self.taken.get_mut(&number);
         place.map(|place| (place.state, place.since) = (state, Instant::now())).is_some()
     }
 }
 
-/// The header of a call, or the record that answers what is not one of this version of RPC; `Err(None)` if nothing can.
-pub(super) fn header_of(message: &[u8]) -> Result<(CallHeader<'_>, usize), Option<Vec<u8>>> {
-    CallHeader::parse(message).map_err(|error| match error {
-        CallHeaderError::RpcVersion { xid, .. } => {
+/// The header and the arguments of a call, or the record that answers what is not one of this version of RPC; `Err(None)` if
+/// nothing can.
+pub(super) fn call_of(message: &[u8]) -> Result<(CallHeader<'_>, &[u8]), Option<Vec<u8>>> {
+    match CallHeader::parse(message) {
+        Ok((header, args_at)) => Ok((header, message.get(args_at..).unwrap_or_default())),
+        Err(CallHeaderError::RpcVersion { xid, .. }) => {
             let status = RejectStatus::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION };
-            reply(&ReplyHeader::denied(xid, status), &[])
+            Err(reply(&ReplyHeader::denied(xid, status), &[]))
         }
-        _ => None,
-    })
+        Err(_) => Err(None),
+    }
 }
 
-/// The record of an answer.
+pub(super) fn check(
+    header: &CallHeader<'_>,
+    program: Program,
+    version: Version,
+) -> Result<(), AcceptStatus> {
+    if header.program != program {
+        return Err(AcceptStatus::ProgUnavail);
+    }
+    if header.version != version {
+        return Err(AcceptStatus::ProgMismatch { low: version.0, high: version.0 });
+    }
+    Ok(())
+}
+
 pub(super) fn record_of(
     header: &CallHeader<'_>,
     results: Result<Vec<u8>, AcceptStatus>,
@@ -422,7 +434,7 @@ mod tests {
             4
         }
 
-        fn has_client(&self, _: &Peer) -> bool {
+        fn admits(&self, _: &Peer) -> bool {
             true
         }
 

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// The work of some threads, with the state that they share.
 pub(super) trait Work<J>: Send + Sync + 'static {
     /// Time after which a thread without a job calls [`Work::tend`]; `None` if that does nothing.
     const TICK: Option<Duration> = None;
@@ -40,7 +39,6 @@ pub(super) struct Threads<J> {
 
 type Thread<J> = JoinHandle<Option<J>>;
 
-/// All that a thread does.
 type Run<J> = Box<dyn FnOnce() -> Option<J> + Send>;
 
 impl<J: Send + 'static> Threads<J> {

@@ -2,18 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-/// Minimum interval between two lines.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Admits one line per second.
 #[derive(Debug, Default)]
 pub(super) struct Throttle {
-    /// Time of the last line.
     logged: Option<Instant>,
 }
 
 impl Throttle {
-    /// Returns whether a line may be logged at this time.
     pub(super) fn admits(&mut self, now: Instant) -> bool {
         let interval = |logged: Instant| now.saturating_duration_since(logged);
         let admits = self.logged.is_none_or(|logged| interval(logged) >= INTERVAL);

@@ -15,6 +15,7 @@ pub(crate) use raw::{
     CEPH_SETATTR_ATIME, CEPH_SETATTR_GID, CEPH_SETATTR_MODE, CEPH_SETATTR_MTIME, CEPH_SETATTR_SIZE,
     CEPH_SETATTR_UID, CephStatx, Vino,
 };
+use raw::{CEPH_STATX_ALL_STATS as ALL, Ino, Mnt};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::mem::{MaybeUninit, zeroed};
@@ -31,7 +32,6 @@ const COUNT_BYTES_MAX: usize = 24;
 /// Seconds for which a mount waits for the cluster.
 const MOUNT_SECONDS: &CStr = c"30";
 
-/// A result of libcephfs.
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
 
 /// A mount, which ends with the last of the files that were found in it.
@@ -70,10 +70,8 @@ unsafe impl Send for OpenFile {}
 // SAFETY: as above.
 unsafe impl Sync for OpenFile {}
 
-/// A user and a group.
 struct User(NonNull<raw::UserPerm>);
 
-/// A position in a directory.
 struct Listing<'a> {
     directory: &'a Inode,
     raw: NonNull<raw::Dir>,
@@ -82,7 +80,6 @@ struct Listing<'a> {
 /// Owner of new files: a user and a group.
 pub(crate) type Owner = (u32, u32);
 
-/// An entry of a directory.
 pub(crate) struct Entry<'a> {
     pub(crate) name: &'a CStr,
     pub(crate) fileid: u64,
@@ -92,20 +89,9 @@ pub(crate) struct Entry<'a> {
     pub(crate) stat: Option<CephStatx>,
 }
 
-/// Space of the file system, in blocks of `block_bytes`.
-pub(crate) struct Space {
-    pub(crate) block_bytes: u64,
-    pub(crate) blocks: u64,
-    pub(crate) blocks_free: u64,
-    pub(crate) blocks_available: u64,
-}
-
-/// A step of mounting that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Reading the configuration of the cluster.
     Configure,
-    /// Mounting.
     Mount,
 }
 
@@ -167,7 +153,6 @@ impl Mount {
         self.is_abandoned.store(true, Ordering::Relaxed);
     }
 
-    /// The root.
     pub(crate) fn root(self: &Arc<Self>) -> Result<Inode> {
         self.inode(|raw, inode| {
             // SAFETY: `raw` is mounted; writes a pointer to `inode`, with a reference for us.
@@ -183,10 +168,7 @@ impl Mount {
         })
     }
 
-    fn inode(
-        self: &Arc<Self>,
-        find: impl FnOnce(*mut raw::Mount, *mut *mut raw::Inode) -> c_int,
-    ) -> Result<Inode> {
+    fn inode(self: &Arc<Self>, find: impl FnOnce(Mnt, *mut Ino) -> c_int) -> Result<Inode> {
         let mut inode = ptr::null_mut();
         checked(find(self.raw.as_ptr(), &raw mut inode))?;
         let raw = NonNull::new(inode).ok_or(Errno::STALE)?;
@@ -221,7 +203,7 @@ impl User {
         Self::new((0, 0))
     }
 
-    fn raw(&self) -> *const raw::UserPerm {
+    fn raw(&self) -> raw::User {
         self.0.as_ptr()
     }
 }
@@ -234,19 +216,19 @@ impl Drop for User {
 }
 
 impl Inode {
-    fn mount(&self) -> *mut raw::Mount {
+    fn mount(&self) -> Mnt {
         self.mount.raw.as_ptr()
     }
 
     /// The mount of two files; EXDEV if they differ.
-    fn same_mount(&self, other: &Self) -> Result<*mut raw::Mount> {
+    fn same_mount(&self, other: &Self) -> Result<Mnt> {
         match Arc::ptr_eq(&self.mount, &other.mount) {
             true => Ok(self.mount()),
             false => Err(Errno::XDEV),
         }
     }
 
-    fn raw(&self) -> *mut raw::Inode {
+    fn raw(&self) -> Ino {
         self.raw.as_ptr()
     }
 
@@ -256,10 +238,7 @@ impl Inode {
         let user = User::root()?;
         filled(|stat| {
             // SAFETY: mount, file and user are alive; fills `stat`.
-            unsafe {
-                let all = raw::CEPH_STATX_ALL_STATS;
-                raw::ceph_ll_getattr(self.mount(), self.raw(), stat, all, 0, user.raw())
-            }
+            unsafe { raw::ceph_ll_getattr(self.mount(), self.raw(), stat, ALL, 0, user.raw()) }
         })
     }
 
@@ -277,7 +256,7 @@ impl Inode {
         .map(drop)
     }
 
-    /// Sets attributes, those of `mask`, all or none.
+    /// Sets attributes, those of `mask`. After an error some of them may be set.
     pub(crate) fn set(&self, mut new: CephStatx, mask: c_int) -> Result<()> {
         let user = User::root()?;
         // SAFETY: as above; `new` is read, and may be written.
@@ -288,49 +267,23 @@ impl Inode {
 
     /// Looks up a name in this directory; does not follow symbolic links.
     pub(crate) fn lookup(&self, name: &CStr) -> Result<(Self, CephStatx)> {
-        let user = User::root()?;
+        let (user, name) = (User::root()?, name.as_ptr());
         self.found(|mount, found, stat| {
             // SAFETY: as above; the name ends with a zero; writes a pointer, with a reference for us.
-            unsafe {
-                let all = raw::CEPH_STATX_ALL_STATS;
-                raw::ceph_ll_lookup(
-                    mount,
-                    self.raw(),
-                    name.as_ptr(),
-                    found,
-                    stat,
-                    all,
-                    0,
-                    user.raw(),
-                )
-            }
+            unsafe { raw::ceph_ll_lookup(mount, self.raw(), name, found, stat, ALL, 0, user.raw()) }
         })
     }
 
     /// Creates a regular file; EEXIST if the name exists.
     pub(crate) fn create(&self, name: &CStr, mode: u32, owner: Owner) -> Result<(Self, CephStatx)> {
-        let user = User::new(owner)?;
-        let mut opened = ptr::null_mut();
+        let (user, name, mut opened) = (User::new(owner)?, name.as_ptr(), ptr::null_mut());
+        let how = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY;
         let made = self.found(|mount, found, stat| {
+            let (parent, opened, user) = (self.raw(), &raw mut opened, user.raw());
             // SAFETY: as above; also writes a pointer to an open file, which is ours.
             unsafe {
-                let (flags, all) =
-                    (libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY, raw::CEPH_STATX_ALL_STATS);
-                let opened = &raw mut opened;
-                let name = name.as_ptr();
-                let parent = self.raw();
                 raw::ceph_ll_create(
-                    mount,
-                    parent,
-                    name,
-                    mode,
-                    flags,
-                    found,
-                    opened,
-                    stat,
-                    all,
-                    0,
-                    user.raw(),
+                    mount, parent, name, mode, how, found, opened, stat, ALL, 0, user,
                 )
             }
         });
@@ -348,52 +301,44 @@ impl Inode {
         device: u64,
         owner: Owner,
     ) -> Result<(Self, CephStatx)> {
-        let user = User::new(owner)?;
+        let (user, name) = (User::new(owner)?, name.as_ptr());
         self.found(|mount, found, stat| {
+            let (parent, user) = (self.raw(), user.raw());
             // SAFETY: as in `lookup`.
             unsafe {
-                let (all, name) = (raw::CEPH_STATX_ALL_STATS, name.as_ptr());
-                let user = user.raw();
-                raw::ceph_ll_mknod(mount, self.raw(), name, mode, device, found, stat, all, 0, user)
+                raw::ceph_ll_mknod(mount, parent, name, mode, device, found, stat, ALL, 0, user)
             }
         })
     }
 
-    /// Creates a directory.
     pub(crate) fn make_directory(
         &self,
         name: &CStr,
         mode: u32,
         owner: Owner,
     ) -> Result<(Self, CephStatx)> {
-        let user = User::new(owner)?;
+        let (user, name) = (User::new(owner)?, name.as_ptr());
         self.found(|mount, found, stat| {
+            let (parent, user) = (self.raw(), user.raw());
             // SAFETY: as in `lookup`.
-            unsafe {
-                let (all, name) = (raw::CEPH_STATX_ALL_STATS, name.as_ptr());
-                raw::ceph_ll_mkdir(mount, self.raw(), name, mode, found, stat, all, 0, user.raw())
-            }
+            unsafe { raw::ceph_ll_mkdir(mount, parent, name, mode, found, stat, ALL, 0, user) }
         })
     }
 
-    /// Creates a symbolic link.
     pub(crate) fn make_link(
         &self,
         name: &CStr,
         text: &CStr,
         owner: Owner,
     ) -> Result<(Self, CephStatx)> {
-        let user = User::new(owner)?;
+        let (user, name, text) = (User::new(owner)?, name.as_ptr(), text.as_ptr());
         self.found(|mount, found, stat| {
+            let (parent, user) = (self.raw(), user.raw());
             // SAFETY: as in `lookup`; the text ends with a zero as well.
-            unsafe {
-                let (all, name, text) = (raw::CEPH_STATX_ALL_STATS, name.as_ptr(), text.as_ptr());
-                raw::ceph_ll_symlink(mount, self.raw(), name, text, found, stat, all, 0, user.raw())
-            }
+            unsafe { raw::ceph_ll_symlink(mount, parent, name, text, found, stat, ALL, 0, user) }
         })
     }
 
-    /// Adds a name in a directory to this file.
     pub(crate) fn link(&self, directory: &Self, name: &CStr) -> Result<()> {
         let user = User::root()?;
         let (mount, name) = (self.same_mount(directory)?, name.as_ptr());
@@ -408,14 +353,12 @@ impl Inode {
         checked(unsafe { raw::ceph_ll_unlink(self.mount(), self.raw(), name.as_ptr(), user.raw()) })
     }
 
-    /// Removes an empty directory.
     pub(crate) fn remove_directory(&self, name: &CStr) -> Result<()> {
         let user = User::root()?;
         // SAFETY: as in `lookup`.
         checked(unsafe { raw::ceph_ll_rmdir(self.mount(), self.raw(), name.as_ptr(), user.raw()) })
     }
 
-    /// Renames a file of this directory.
     pub(crate) fn rename(&self, name: &CStr, to: &Self, new_name: &CStr) -> Result<()> {
         let user = User::root()?;
         let (mount, name, new_name) = (self.same_mount(to)?, name.as_ptr(), new_name.as_ptr());
@@ -425,7 +368,6 @@ impl Inode {
         })
     }
 
-    /// Target of a symbolic link.
     pub(crate) fn read_link(&self) -> Result<Vec<u8>> {
         let user = User::root()?;
         let mut text = vec![0_u8; LINK_BYTES_MAX];
@@ -438,18 +380,12 @@ impl Inode {
         Ok(text)
     }
 
-    /// Total and free space.
-    pub(crate) fn space(&self) -> Result<Space> {
+    pub(crate) fn space(&self) -> Result<statvfs> {
         // SAFETY: numbers, of which zero is a value.
         let mut space: statvfs = unsafe { zeroed() };
         // SAFETY: as above; fills `space`.
         checked(unsafe { raw::ceph_ll_statfs(self.mount(), self.raw(), &raw mut space) })?;
-        Ok(Space {
-            block_bytes: space.f_frsize,
-            blocks: space.f_blocks,
-            blocks_free: space.f_bfree,
-            blocks_available: space.f_bavail,
-        })
+        Ok(space)
     }
 
     /// Waits until changes of this file, or of the names in this directory, are on stable storage.
@@ -458,7 +394,6 @@ impl Inode {
         checked(unsafe { raw::ceph_ll_sync_inode(self.mount(), self.raw(), 0) })
     }
 
-    /// Opens a regular file for reading.
     pub(crate) fn open_to_read(&self) -> Result<OpenFile> {
         self.open(libc::O_RDONLY)
     }
@@ -504,7 +439,7 @@ impl Inode {
 
     fn found(
         &self,
-        find: impl FnOnce(*mut raw::Mount, *mut *mut raw::Inode, *mut CephStatx) -> c_int,
+        find: impl FnOnce(Mnt, *mut Ino, *mut CephStatx) -> c_int,
     ) -> Result<(Self, CephStatx)> {
         let mut inode = ptr::null_mut();
         let stat = filled(|stat| find(self.mount(), &raw mut inode, stat))?;
@@ -539,7 +474,7 @@ impl<'a> Listing<'a> {
     /// Fills `entry` with the next one; `None` at the end.
     fn next(&self, entry: &mut dirent, with_stat: bool) -> Result<Option<CephStatx>> {
         let (want, flags) = match with_stat {
-            true => (raw::CEPH_STATX_ALL_STATS, 0),
+            true => (ALL, 0),
             false => (0, libc::AT_STATX_DONT_SYNC.cast_unsigned()),
         };
         let (mount, listing, mut found) = (self.directory.mount(), self.raw.as_ptr(), 0);
@@ -628,7 +563,6 @@ pub(crate) fn text(bytes: &[u8]) -> Result<CString> {
     CString::new(bytes).map_err(|_| Errno::INVAL)
 }
 
-/// The attributes that `fill` writes if it succeeds.
 fn filled(fill: impl FnOnce(*mut CephStatx) -> c_int) -> Result<CephStatx> {
     let mut stat = MaybeUninit::<CephStatx>::zeroed();
     checked(fill(stat.as_mut_ptr()))?;

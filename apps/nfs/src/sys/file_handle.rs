@@ -1,75 +1,46 @@
 //! Names for files that survive a rename and a restart: the handles of Linux's file systems.
 //!
-//! For storage services whose protocol has persistent file handles, as NFS has (RFC 1813 section
-//! 2.3.3). May use std, libc and rustix. Both calls wait for the disk: no polling core makes them.
+//! Both calls wait for the disk: no polling core makes them.
 
 use rustix::fs::{AtFlags, OFlags};
-use std::ffi::{CStr, c_int, c_uint};
-use std::fmt;
+use std::ffi::{c_int, c_uint};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Most bytes of a handle, without its kind (`MAX_HANDLE_SZ`). Those of ext4 and xfs have 8 or 12,
 /// those of btrfs 20, for files without a parent's handle in them.
-pub(crate) const HANDLE_BYTES_MAX: usize = 128;
+const HANDLE_BYTES_MAX: usize = 128;
 
 /// Identity of a file in a file system: its inode and the inode's generation, in the format of that
-/// file system. It is neither a secret nor a permission: see [`FileHandle::open`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct FileHandle {
-    kind: u8,
-    len: u8,
-    /// Zeroes behind `len`.
-    bytes: [u8; HANDLE_BYTES_MAX],
-}
-
-/// The mount that a file is on: the first number of its line in /proc/self/mountinfo.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct MountId(pub i32);
-
-/// `struct file_handle` with room for the largest.
+/// file system. It is neither a secret nor a permission: see [`FileHandle::open`]. Laid out as
+/// `struct file_handle`, with room for the largest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-struct KernelHandle {
+pub(crate) struct FileHandle {
     handle_bytes: c_uint,
     handle_type: c_int,
+    /// Zeroes behind `handle_bytes`.
     bytes: [u8; HANDLE_BYTES_MAX],
 }
 
 impl FileHandle {
-    /// The handle of `name` in the directory `dir`, and the mount it is on. An empty name is `dir`
-    /// itself, which then may be any file. A symbolic link is not followed: the handle is its own.
-    ///
-    /// If another file system is mounted on the name, the handle belongs to that one. Opened in this
-    /// file system, it names nothing or another file: compare the mounts.
+    /// The handle of a file; of a symbolic link that was found, its own.
     ///
     /// # Errors
-    /// `InvalidInput` for a name with a slash in it. `Unsupported` if the file system has no handles
-    /// that can be opened again. `InvalidData` if their kind does not fit in a byte. EOVERFLOW if
-    /// they are longer than [`HANDLE_BYTES_MAX`]. Otherwise the error of name_to_handle_at(2), such
-    /// as `NotFound`.
-    pub(crate) fn of(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<(Self, MountId)> {
-        if name.to_bytes().contains(&b'/') {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a path is not a name"));
-        }
+    /// `Unsupported` if the file system has no handles that can be opened again. EOVERFLOW if they are
+    /// longer than [`HANDLE_BYTES_MAX`]. Otherwise the error of name_to_handle_at(2).
+    pub(crate) fn of(file: BorrowedFd<'_>) -> io::Result<Self> {
         let (handle_bytes, bytes) = (HANDLE_BYTES_MAX as c_uint, [0; HANDLE_BYTES_MAX]);
-        let mut handle = KernelHandle { handle_bytes, handle_type: 0, bytes };
-        let mut mount = 0;
+        let mut handle = Self { handle_bytes, handle_type: 0, bytes };
+        let (mut mount, flags) = (0, AtFlags::EMPTY_PATH.bits() as c_int);
         // SAFETY: the descriptor is open and the name ends with a zero. `handle` has the layout of
         // `struct file_handle`, with as many bytes behind its head as the head says, and both
         // places live until the call returns.
         let failed = unsafe {
-            libc::name_to_handle_at(
-                dir.as_raw_fd(),
-                name.as_ptr(),
-                (&raw mut handle).cast(),
-                &raw mut mount,
-                AtFlags::EMPTY_PATH.bits() as c_int,
-            )
+            let (fd, into) = (file.as_raw_fd(), (&raw mut handle).cast());
+            libc::name_to_handle_at(fd, c"".as_ptr(), into, &raw mut mount, flags)
         };
-        if failed != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok((Self::from_kernel(&handle)?, MountId(mount)))
+        if failed == 0 { Ok(handle) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Opens the file, wherever it is now in its file system; `mount` is any file of that. Needs
@@ -86,13 +57,12 @@ impl FileHandle {
     /// ESTALE if the file does not exist (any more), also for bytes that are not a handle of this
     /// file system; ELOOP for a symbolic link without `OFlags::PATH`; `PermissionDenied`; otherwise
     /// the error of open_by_handle_at(2).
-    pub(crate) fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> io::Result<OwnedFd> {
+    pub(crate) fn open(mut self, mount: BorrowedFd<'_>, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = (flags | OFlags::CLOEXEC).bits() as c_int;
-        let mut handle = self.to_kernel();
-        // SAFETY: the descriptor is open, and `handle` has the layout of `struct file_handle`, with
+        // SAFETY: the descriptor is open, and `self` has the layout of `struct file_handle`, with
         // as many bytes behind its head as the head says. The kernel takes any bytes.
         let fd =
-            unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut handle).cast(), flags) };
+            unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut self).cast(), flags) };
         match fd {
             ..0 => Err(io::Error::last_os_error()),
             // SAFETY: the kernel has just opened it, and nothing else refers to it.
@@ -100,59 +70,21 @@ impl FileHandle {
         }
     }
 
-    /// Bytes that [`write_to`](Self::write_to) needs: at most 1 + [`HANDLE_BYTES_MAX`].
-    pub(crate) fn written_bytes(&self) -> usize {
-        1 + usize::from(self.len)
+    /// The kind and the bytes, for [`from_bytes`](Self::from_bytes). `None` if the kind does not fit
+    /// in a byte, or there are no bytes.
+    pub(crate) fn to_bytes(self) -> Option<Vec<u8>> {
+        let kind = u8::try_from(self.handle_type).ok()?;
+        let bytes = self.bytes.get(..self.handle_bytes as usize)?;
+        (!bytes.is_empty()).then(|| [&[kind], bytes].concat())
     }
 
-    /// Writes the kind and the bytes to the start of `to`, for [`from_bytes`](Self::from_bytes).
-    /// Returns their number, or `None`, with nothing written, if they do not fit.
-    pub(crate) fn write_to(&self, to: &mut [u8]) -> Option<usize> {
-        let (kind, bytes) = to.get_mut(..self.written_bytes())?.split_first_mut()?;
-        *kind = self.kind;
-        bytes.copy_from_slice(self.bytes());
-        Some(self.written_bytes())
-    }
-
-    /// Reads the output of [`write_to`](Self::write_to). `None` for bytes that it cannot have
+    /// Reads the output of [`to_bytes`](Self::to_bytes). `None` for bytes that it cannot have
     /// written: only the kind, or more than [`HANDLE_BYTES_MAX`].
     pub(crate) fn from_bytes(written: &[u8]) -> Option<Self> {
-        let (&kind, bytes) = written.split_first()?;
-        Self::new(kind, bytes)
-    }
-
-    fn new(kind: u8, part: &[u8]) -> Option<Self> {
-        let len = u8::try_from(part.len()).ok().filter(|len| *len > 0)?;
+        let (&kind, part) = written.split_first().filter(|(_, part)| !part.is_empty())?;
         let mut bytes = [0; HANDLE_BYTES_MAX];
         bytes.get_mut(..part.len())?.copy_from_slice(part);
-        Some(Self { kind, len, bytes })
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
-    }
-
-    fn from_kernel(handle: &KernelHandle) -> io::Result<Self> {
-        let kind = u8::try_from(handle.handle_type).ok();
-        let bytes = handle.bytes.get(..handle.handle_bytes as usize);
-        kind.zip(bytes).and_then(|(kind, bytes)| Self::new(kind, bytes)).ok_or_else(|| {
-            let (kind, len) = (handle.handle_type, handle.handle_bytes);
-            let problem = format!("a file handle of kind {kind} with {len} bytes");
-            io::Error::new(io::ErrorKind::InvalidData, problem)
-        })
-    }
-
-    fn to_kernel(self) -> KernelHandle {
-        let (handle_bytes, handle_type) = (c_uint::from(self.len), c_int::from(self.kind));
-        KernelHandle { handle_bytes, handle_type, bytes: self.bytes }
-    }
-}
-
-impl fmt::Debug for FileHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FileHandle({}:", self.kind)?;
-        self.bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        write!(f, ")")
+        Some(Self { handle_bytes: part.len() as c_uint, handle_type: kind.into(), bytes })
     }
 }
 
@@ -161,7 +93,6 @@ mod tests {
     use super::*;
     use rustix::fs::{self, CWD, Mode};
     use spinrpc::sys::random::Random;
-    use std::ffi::CString;
     use std::os::fd::AsFd;
     use std::path::PathBuf;
     use std::thread;
@@ -176,26 +107,25 @@ mod tests {
     impl Directory {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("handle-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path); // of a killed run with the same process id
             std::fs::create_dir(&path).unwrap();
             let fd = fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
             let dir = Self { path, fd };
-            if let Err(error) = FileHandle::of(dir.fd.as_fd(), c"") {
+            if let Err(error) = FileHandle::of(dir.fd.as_fd()) {
                 panic!("this test needs TMPDIR on a file system with handles, as ext4: {error}");
             }
             dir
         }
 
         fn handle(&self, name: &str) -> io::Result<FileHandle> {
-            let (handle, mount) = FileHandle::of(self.fd.as_fd(), &CString::new(name).unwrap())?;
-            let (own, own_mount) = FileHandle::of(self.fd.as_fd(), c"").unwrap();
-            assert_eq!(mount, own_mount);
-            assert!(name.is_empty() == (own == handle));
-            Ok(handle)
+            let flags = OFlags::PATH | OFlags::NOFOLLOW;
+            let found = fs::openat(&self.fd, name, flags, Mode::empty()).unwrap();
+            FileHandle::of(found.as_fd())
         }
 
         /// Without the capability, these tests only check that it is needed.
         fn may_open(&self) -> bool {
-            match self.open(&self.handle("").unwrap(), OFlags::RDONLY) {
+            match self.open(&self.handle(".").unwrap(), OFlags::RDONLY) {
                 Ok(_) => true,
                 Err(error) => {
                     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
@@ -276,12 +206,12 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_name_is_the_directory_and_a_link_is_itself() {
+    fn the_handle_of_a_directory_and_of_a_link_is_its_own() {
         let dir = Directory::new("itself");
         if !dir.may_open() {
             return;
         }
-        let own = dir.handle("").unwrap();
+        let own = dir.handle(".").unwrap();
         let opened = dir.open(&own, OFlags::RDONLY | OFlags::DIRECTORY).unwrap();
         assert_eq!(fs::fstat(&opened).unwrap().st_ino, fs::fstat(&dir.fd).unwrap().st_ino);
         std::os::unix::fs::symlink("/etc/passwd", dir.path.join("link")).unwrap();
@@ -292,33 +222,18 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_paths_or_of_nothing_have_no_handle() {
-        let dir = Directory::new("names");
-        let kind = |name| dir.handle(name).unwrap_err().kind();
-        for path in ["/", "/etc", "a/b", "../x", "a/"] {
-            assert_eq!(kind(path), io::ErrorKind::InvalidInput, "{path}");
-        }
-        assert_eq!(kind("absent"), io::ErrorKind::NotFound);
-    }
-
-    #[test]
     fn files_of_proc_have_none_that_could_be_opened() {
-        let proc = fs::openat(CWD, c"/proc", OFlags::RDONLY, Mode::empty()).unwrap();
-        let error = FileHandle::of(proc.as_fd(), c"version").unwrap_err();
+        let version = fs::openat(CWD, c"/proc/version", OFlags::PATH, Mode::empty()).unwrap();
+        let error = FileHandle::of(version.as_fd()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}");
     }
 
     #[test]
     fn what_is_written_is_read_again_and_fits_in_the_key_of_a_service() {
-        let dir = Directory::new("written");
-        let handle = dir.handle("").unwrap();
-        let mut key = [0xee; 40];
-        let len = handle.write_to(&mut key).unwrap();
-        assert_eq!(len, handle.written_bytes());
-        assert!(key[len..].iter().all(|byte| *byte == 0xee));
-        assert_eq!(FileHandle::from_bytes(&key[..len]), Some(handle));
-        assert_eq!(handle.write_to(&mut key[..len - 1]), None);
-        assert!(handle.written_bytes() < 32, "{handle:?} leaves no room for anything else");
+        let handle = Directory::new("written").handle(".").unwrap();
+        let bytes = handle.to_bytes().unwrap();
+        assert_eq!(FileHandle::from_bytes(&bytes), Some(handle));
+        assert!(bytes.len() < 32, "{handle:?} leaves no room for anything else");
     }
 
     #[test]
@@ -344,17 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_or_a_length_that_cannot_be_kept_is_an_error() {
-        let kernel = |handle_type, handle_bytes| {
-            FileHandle::from_kernel(&KernelHandle {
-                handle_bytes,
-                handle_type,
-                bytes: [0; HANDLE_BYTES_MAX],
-            })
+    fn a_kind_or_a_length_that_cannot_be_kept_is_refused() {
+        let kept = |handle_type, handle_bytes| {
+            let bytes = [0; HANDLE_BYTES_MAX];
+            FileHandle { handle_bytes, handle_type, bytes }.to_bytes().is_some()
         };
-        assert!(kernel(255, 128).is_ok());
+        assert!(kept(255, 128));
         for (kind, len) in [(256, 8), (-1, 8), (1, 0), (1, 129), (1, u32::MAX)] {
-            assert_eq!(kernel(kind, len).unwrap_err().kind(), io::ErrorKind::InvalidData);
+            assert!(!kept(kind, len), "{kind} {len}");
         }
     }
 }

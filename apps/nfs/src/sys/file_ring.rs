@@ -5,27 +5,46 @@
 //! slot of the ring, until the kernel no longer uses them: that makes it safe to pass their
 //! addresses and numbers to the kernel.
 
-mod buffer;
 mod operation;
 mod registered;
 mod setup;
-mod slots;
 
-pub(crate) use buffer::StableBytes;
+pub(crate) use operation::Work;
 pub(crate) use registered::StableMemory;
 
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, SubmissionQueue, opcode};
-use operation::{Operation, Step, Work};
+use operation::{Operation, Step};
 use registered::{PIECES_MAX, Registered};
 use setup::OWN;
-use slots::{Key, Slots};
-use std::fmt;
+use slab::Slab;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+/// A buffer whose bytes stay where they are, and belong to it alone, while a [`FileRing`] has it.
+///
+/// # Safety
+/// From one call of [`StableBytes::stable_bytes`] to the next, or to the drop of the value, the
+/// bytes it returned are valid at the same address, wherever the value is moved meanwhile, and no
+/// other code reads or writes them. If the value is leaked, that holds forever: a type that borrows
+/// its bytes cannot implement this.
+pub(crate) unsafe trait StableBytes {
+    /// The bytes to fill or to write out: all of them.
+    ///
+    /// # Panics
+    /// It may, but not any more once a call has returned.
+    fn stable_bytes(&mut self) -> &mut [u8];
+
+    /// All of the memory that the bytes lie in, for the ring to register, if that is likely to be read
+    /// and written again through the same ring. It is asked for large transfers in memory that the
+    /// ring does not know.
+    fn whole_memory(&self) -> Option<Box<dyn StableMemory>> {
+        None
+    }
+}
 
 /// Most operations a ring can have outstanding, the kernel's limit (`IORING_MAX_ENTRIES`).
 pub(crate) const DEPTH_MAX: u32 = 32_768;
@@ -47,7 +66,6 @@ pub(crate) enum Durability {
     File,
 }
 
-/// An operation that came to its end.
 #[derive(Debug)]
 pub(crate) struct Done<B, T> {
     /// The caller's name for it.
@@ -62,38 +80,20 @@ pub(crate) struct Done<B, T> {
     pub result: io::Result<()>,
 }
 
-/// The number of outstanding operations has reached the depth; nothing was queued. Poll and try
-/// again.
-#[allow(
-    dead_code,
-    reason = "the server never queues more than the depth, and only tests try again"
-)]
-pub(crate) struct Full<B, T> {
-    /// The argument.
-    pub file: Arc<OwnedFd>,
-    /// The argument; `()` for a sync.
-    pub buffer: B,
-    /// The argument.
-    pub token: T,
-}
-
-impl<B, T> fmt::Debug for Full<B, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Full").field("file", &self.file).finish_non_exhaustive()
-    }
-}
+/// The number of outstanding operations has reached the depth; nothing was queued.
+#[derive(Debug)]
+pub(crate) struct Full;
 
 /// A queue of file operations with buffers of type `B`, each named by a token of type `T`.
 ///
-/// [`read`](Self::read), [`write`](Self::write) and [`sync`](Self::sync) queue operations.
-/// [`poll`](Self::poll) submits them to the kernel, and returns completed ones. Queueing neither
-/// makes a system call nor allocates, except for the first large transfer in some memory (below).
+/// [`queue`](Self::queue) queues operations. [`poll`](Self::poll) submits them to the kernel, and returns completed ones.
+/// Queueing neither makes a system call nor allocates, except for the first large transfer in some memory (below).
 /// Operations run in any order: queue one that must come after another when that one is done.
 ///
 /// The memory of buffers is registered with the kernel, which pins it once and then does not look
 /// up its pages for each operation. [`register`](Self::register) registers memory at the start. Later,
 /// memory that a buffer names ([`StableBytes::whole_memory`]) is registered with its first transfer
-/// of 64 KiB or more. That is a system call within `read` or `write`, of half a millisecond for
+/// of 64 KiB or more. That is a system call within `queue`, of half a millisecond for
 /// 16 MiB whose pages have been touched before.
 ///
 /// Unused memory is unregistered, and freed if it has no other holders: one piece per 2^16 polls,
@@ -102,10 +102,8 @@ impl<B, T> fmt::Debug for Full<B, T> {
 /// again until other memory is unregistered.
 ///
 /// The ring stays on the thread that created it (it is not `Send`): the kernel then needs no locks,
-/// and completes operations when this thread asks, without interrupting it. Before a thread sleeps,
-/// it polls once, so that the kernel has everything that was queued. It then waits until the ring's
-/// descriptor ([`AsFd`]) is readable, for a limited time: Linux 6.12 does not report it (`ppoll`) for a write
-/// that an io-wq worker performed. The server never sleeps while operations are outstanding.
+/// and completes operations when this thread asks, without interrupting it. Its thread never sleeps while operations are
+/// outstanding.
 ///
 /// Dropping it cancels outstanding operations and waits, in the kernel, until none of them can
 /// access a buffer; that takes as long as the slowest disk being read or written. The buffers and
@@ -116,8 +114,10 @@ pub(crate) struct FileRing<B: StableBytes, T> {
     registered: Registered,
     /// Credentials for a write as the user nobody, if they are available.
     nobody: Option<u16>,
-    /// Dropped only when the kernel uses nothing in it any more.
-    slots: ManuallyDrop<Slots<Operation<B, T>>>,
+    /// Outstanding operations, by the `user_data` of their requests, `depth` at most. Dropped only when the kernel uses
+    /// nothing in it any more.
+    slots: ManuallyDrop<Slab<Operation<B, T>>>,
+    depth: usize,
     worker_from_bytes: usize,
     not_send: PhantomData<*const ()>,
 }
@@ -140,10 +140,7 @@ impl<B: StableBytes, T> FileRing<B, T> {
 
     /// Like [`new`](Self::new), for a thread with rights that some of its writes must not have.
     /// Where that is possible, as it is for root, the ring can [write as the user
-    /// nobody](Self::write_as_nobody). Waits for a thread that it starts.
-    ///
-    /// # Errors
-    /// Those of [`new`](Self::new).
+    /// nobody](Work::WriteAsNobody). Waits for a thread that it starts.
     pub(crate) fn with_nobody(depth: u32) -> io::Result<Self> {
         check_depth(depth)?;
         match setup::working_ring_with_nobody(depth) {
@@ -153,10 +150,11 @@ impl<B: StableBytes, T> FileRing<B, T> {
     }
 
     fn over(ring: IoUring, nobody: Option<u16>, depth: u32) -> Self {
-        let slots = ManuallyDrop::new(Slots::new(depth));
+        let depth = depth as usize;
+        let slots = ManuallyDrop::new(Slab::with_capacity(depth));
         let registered = Registered::none_yet(&ring, PIECES_MAX);
         let worker_from_bytes = WORKER_FROM_BYTES;
-        Self { ring, registered, nobody, slots, worker_from_bytes, not_send: PhantomData }
+        Self { ring, registered, nobody, slots, depth, worker_from_bytes, not_send: PhantomData }
     }
 
     /// Registers memory of buffers before there are any. It stays registered until it has no other
@@ -171,7 +169,7 @@ impl<B: StableBytes, T> FileRing<B, T> {
         self.registered.add(&self.ring, Box::new(memory))
     }
 
-    /// Returns whether it can [write as the user nobody](Self::write_as_nobody).
+    /// Returns whether it can [write as the user nobody](Work::WriteAsNobody).
     pub(crate) fn has_nobody(&self) -> bool {
         self.nobody.is_some()
     }
@@ -186,98 +184,55 @@ impl<B: StableBytes, T> FileRing<B, T> {
         self.worker_from_bytes = bytes;
     }
 
-    /// Number of operations that were queued and not returned yet.
     #[cfg(test)]
     pub(crate) fn outstanding(&self) -> usize {
-        self.slots.used()
+        self.slots.len()
     }
 
-    /// Queues a read at `offset` (in bytes), until the buffer is full, the end of the file, or an
-    /// error. An offset above the maximum of files (2^63 - 1) fails with EINVAL when it is done.
+    /// Queues an operation; a read or write begins at `offset` (in bytes). A read is done when the buffer is full, at the
+    /// end of the file, or with an error, and a write when all of the buffer is written, or with an error. An offset above
+    /// the maximum of files (2^63 - 1) fails with EINVAL when it is done. A sync has no buffer.
     ///
     /// # Errors
     /// [`Full`].
     ///
     /// # Panics
     /// If the buffer says so: a [`Bulk`](spinrpc::mem::Bulk) with a lease out.
-    pub(crate) fn read(
+    pub(crate) fn queue(
         &mut self,
+        work: Work,
         file: Arc<OwnedFd>,
         offset: u64,
-        buffer: B,
+        mut buffer: Option<B>,
         token: T,
-    ) -> Result<(), Full<B, T>> {
-        self.transfer(Work::Read, OWN, file, offset, buffer, token)
-    }
-
-    /// Queues a write of all of `buffer` at `offset` (in bytes), until all is written, or an error.
-    /// Offsets are as for [`read`](Self::read).
-    ///
-    /// # Errors
-    /// [`Full`].
-    ///
-    /// # Panics
-    /// Like [`read`](Self::read).
-    pub(crate) fn write(
-        &mut self,
-        file: Arc<OwnedFd>,
-        offset: u64,
-        buffer: B,
-        durability: Option<Durability>,
-        token: T,
-    ) -> Result<(), Full<B, T>> {
-        self.transfer(Work::Write(durability), OWN, file, offset, buffer, token)
-    }
-
-    /// Like [`write`](Self::write), but without the thread's own rights, for writes on behalf of
-    /// another user: it clears the set-user-ID and set-group-ID bits of the file's mode, and cannot
-    /// use blocks reserved for root.
-    ///
-    /// If the ring [cannot do that](Self::has_nobody), it fails with EINVAL when it is done.
-    ///
-    /// # Errors
-    /// [`Full`].
-    ///
-    /// # Panics
-    /// Like [`read`](Self::read).
-    pub(crate) fn write_as_nobody(
-        &mut self,
-        file: Arc<OwnedFd>,
-        offset: u64,
-        buffer: B,
-        durability: Option<Durability>,
-        token: T,
-    ) -> Result<(), Full<B, T>> {
-        let personality = self.nobody.unwrap_or(NEVER_GIVEN);
-        self.transfer(Work::Write(durability), personality, file, offset, buffer, token)
-    }
-
-    /// Queues a sync of the file: brings to stable storage everything that completed operations,
-    /// also of others, have written to it.
-    ///
-    /// # Errors
-    /// [`Full`].
-    pub(crate) fn sync(
-        &mut self,
-        file: Arc<OwnedFd>,
-        durability: Durability,
-        token: T,
-    ) -> Result<(), Full<(), T>> {
-        let Some(vacancy) = self.slots.vacancy() else {
-            return Err(Full { file, buffer: (), token });
+    ) -> Result<(), Full> {
+        if self.slots.len() == self.depth {
+            return Err(Full);
+        }
+        let mut by_worker = work.may_sync();
+        if let Some(buffer) = &mut buffer {
+            // Before the buffer is in a slot, because this may panic.
+            let bytes = buffer.stable_bytes();
+            let place = (bytes.as_ptr().addr(), bytes.len());
+            by_worker |= place.1 >= self.worker_from_bytes;
+            self.registered.meet(&self.ring, place, || buffer.whole_memory());
+        }
+        let personality = match work {
+            Work::WriteAsNobody(_) => self.nobody.unwrap_or(NEVER_GIVEN),
+            Work::Read | Work::Write(_) | Work::Sync(_) => OWN,
         };
-        let work = Work::Sync(durability);
-        let operation = Operation {
+        let vacancy = self.slots.vacant_entry();
+        let key = vacancy.key();
+        let operation = vacancy.insert(Operation {
             work,
             file,
-            buffer: None,
+            buffer,
             token,
-            offset: 0,
+            offset,
             done_bytes: 0,
-            by_worker: true,
-            personality: OWN,
-        };
-        let (key, operation) = vacancy.fill(operation);
+            by_worker,
+            personality,
+        });
         push(&mut self.ring.submission(), &self.registered, key, operation);
         Ok(())
     }
@@ -292,65 +247,38 @@ impl<B: StableBytes, T> FileRing<B, T> {
     /// ring works.
     pub(crate) fn poll(&mut self, mut done: impl FnMut(Done<B, T>)) -> io::Result<usize> {
         self.registered.tend(&self.ring);
-        if self.slots.used() == 0 {
+        if self.slots.is_empty() {
             return Ok(0);
         }
         enter(&mut self.ring)?;
         let mut handed_back = 0;
         let (_, mut queue, completions) = self.ring.split();
         for completion in completions {
-            let key = Key::from_user_data(completion.user_data());
-            let Some(operation) = self.slots.find(key) else { continue };
+            let key = completion.user_data() as usize;
+            let Some(operation) = self.slots.get_mut(key) else { continue };
             match operation.advance(completion.result()) {
                 Step::Again => push(&mut queue, &self.registered, key, operation),
                 Step::Finished(result) => {
-                    let ended = self.slots.take(key).map(|operation| operation.into_done(result));
-                    handed_back += usize::from(ended.is_some());
-                    ended.into_iter().for_each(&mut done);
+                    handed_back += 1;
+                    done(self.slots.remove(key).into_done(result));
                 }
             }
         }
         Ok(handed_back)
     }
 
-    fn transfer(
-        &mut self,
-        work: Work,
-        personality: u16,
-        file: Arc<OwnedFd>,
-        offset: u64,
-        mut buffer: B,
-        token: T,
-    ) -> Result<(), Full<B, T>> {
-        // Before the buffer is in a slot, because this may panic.
-        let bytes = buffer.stable_bytes();
-        let place = (bytes.as_ptr().addr(), bytes.len());
-        let by_worker = work.may_sync() || place.1 >= self.worker_from_bytes;
-        let Some(vacancy) = self.slots.vacancy() else {
-            return Err(Full { file, buffer, token });
-        };
-        self.registered.meet(&self.ring, place, || buffer.whole_memory());
-        let buffer = Some(buffer);
-        let operation =
-            Operation { work, file, buffer, token, offset, done_bytes: 0, by_worker, personality };
-        let (key, operation) = vacancy.fill(operation);
-        push(&mut self.ring.submission(), &self.registered, key, operation);
-        Ok(())
-    }
-
     /// Returns when the kernel has ended every operation. Runs no code of the caller: it could
     /// panic while the kernel still uses buffers.
     fn cancel_all(&mut self) -> io::Result<()> {
-        let mut left = self.slots.used();
+        let mut left = self.slots.len();
         while left > 0 {
             enter(&mut self.ring)?;
             self.push_cancels();
             // A cancel does not find a request that moves between queues of the kernel at that
             // moment, so all are cancelled again after a while.
             while left > 0 && wait(&mut self.ring)? {
-                let answers = self.ring.completion();
-                let keys = answers.map(|answer| Key::from_user_data(answer.user_data()));
-                left -= keys.filter(|key| self.slots.find(*key).is_some()).count();
+                let keys = self.ring.completion().map(|answer| answer.user_data() as usize);
+                left -= keys.filter(|key| self.slots.contains(*key)).count();
             }
         }
         Ok(())
@@ -359,19 +287,11 @@ impl<B: StableBytes, T> FileRing<B, T> {
     /// One for each operation, done or not; cancelling one that is done does nothing.
     fn push_cancels(&mut self) {
         let mut queue = self.ring.submission();
-        for key in self.slots.keys() {
-            let entry = opcode::AsyncCancel::new(key.user_data()).build();
+        for (key, _) in self.slots.iter() {
+            let entry = opcode::AsyncCancel::new(key as u64).build();
             // SAFETY: a cancel holds no address. One that does not fit is left for the next time.
             let _ = unsafe { queue.push(&entry.user_data(CANCEL_USER_DATA)) };
         }
-    }
-}
-
-impl<B: StableBytes, T> AsFd for FileRing<B, T> {
-    /// Readable while there is something to poll for.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the ring keeps its descriptor open for as long as it lives.
-        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 }
 
@@ -400,7 +320,7 @@ fn check_depth(depth: u32) -> io::Result<()> {
 fn push<B: StableBytes, T>(
     queue: &mut SubmissionQueue<'_>,
     registered: &Registered,
-    key: Key,
+    key: usize,
     operation: &mut Operation<B, T>,
 ) {
     let entry = operation.request(key, registered);

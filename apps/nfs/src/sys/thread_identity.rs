@@ -47,7 +47,6 @@ pub(crate) struct ThreadIdentity {
     uid: u32,
     gid: u32,
     groups: Vec<Gid>,
-    /// Ties the value to its thread.
     not_send: PhantomData<*const ()>,
 }
 
@@ -60,9 +59,6 @@ pub(crate) struct Acting<'a> {
 
 impl ThreadIdentity {
     /// Identity of the calling thread. Allocates.
-    ///
-    /// # Errors
-    /// The error of getgroups(2).
     pub(crate) fn of_this_thread() -> io::Result<Self> {
         let groups = getgroups()?;
         Ok(Self { uid: fs_user(), gid: fs_group(), groups, not_send: PhantomData })
@@ -152,6 +148,7 @@ mod tests {
     impl Files {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("identity-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path); // of a killed run with the same process id
             fs::create_dir(&path).unwrap();
             fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
             Self(path)

@@ -65,7 +65,7 @@ pub(crate) fn a_guard_that_is_not_the_ctime(host: &Host) {
     let session = host.session();
     let file = session.create(&host.root(), "file");
     let ctime = session.getattr(&file).unwrap().ctime;
-    let other = nfstime3 { seconds: ctime.seconds - 1, ..ctime };
+    let other = nfstime3 { nseconds: ctime.nseconds ^ 1, ..ctime };
     let failed = session.setattr(&file, mode(0o600), Some(other));
     let Err((nfsstat3::NFS3ERR_NOT_SYNC, wcc)) = failed else { panic!("{failed:?}") };
     assert_eq!(some(wcc.after).mode, 0o644);
@@ -106,4 +106,19 @@ pub(crate) fn what_is_no_size_of_a_file(host: &Host) {
     let directory = session.mkdir(&root, "directory");
     let refused = status(session.setattr(&directory, size(0), None));
     assert!(matches!(refused, nfsstat3::NFS3ERR_INVAL | nfsstat3::NFS3ERR_ISDIR), "{refused}");
+}
+
+/// A file system has a lower maximum than the protocol: then neither is changed, else both.
+pub(crate) fn a_size_that_is_refused_changes_nothing(host: &Host) {
+    let (session, root) = (host.session(), host.root());
+    let file = session.create(&root, "file");
+    session.write(&file, 0, b"data");
+    let before = session.getattr(&file).unwrap();
+    let new = sattr3 { mode: Nfs3Option::Some(0o4750), ..size(1 << 62) };
+    let outcome = session.setattr(&file, new, None);
+    let after = session.getattr(&file).unwrap();
+    match outcome {
+        Ok(_) => assert_eq!((after.mode, after.size), (0o4750, 1 << 62)),
+        Err(_) => assert_eq!((after.mode, after.size), (before.mode, before.size)),
+    }
 }

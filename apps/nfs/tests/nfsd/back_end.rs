@@ -13,13 +13,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// An empty file system that the test's user may write to.
 pub(crate) struct BackEnd {
     pub(crate) file_system: Arc<dyn FileSystem>,
+    /// Callers have the rights of their users. A directory needs a server that is root for that.
+    pub(crate) checks_rights: bool,
     /// Resources to keep, or to clean up on drop.
     _keep: Box<dyn Any>,
 }
 
 impl BackEnd {
     pub(crate) fn new(file_system: Arc<dyn FileSystem>, keep: impl Any) -> Self {
-        Self { file_system, _keep: Box::new(keep) }
+        Self { file_system, checks_rights: true, _keep: Box::new(keep) }
     }
 }
 
@@ -56,8 +58,11 @@ fn a_directory(options: &DirectoryOptions) -> BackEnd {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("nfsd-{}-{number}", std::process::id()));
+    let _ = fs::remove_dir_all(&path); // of a killed run with the same process id
     fs::create_dir(&path).unwrap();
-    BackEnd::new(Directory::open(&path, options).unwrap(), Removed(path))
+    let directory = Directory::open(&path, options).unwrap();
+    let checks_rights = directory.ways().acts_as_callers;
+    BackEnd { checks_rights, ..BackEnd::new(directory, Removed(path)) }
 }
 
 /// A new directory of CephFS.

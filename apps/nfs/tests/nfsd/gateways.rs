@@ -173,19 +173,23 @@ fn no_acknowledged_write_is_lost_when_osds_are_killed() {
     }
 }
 
-/// Evicts a client of Ceph, as an administrator does. On a loaded host one in twenty of these commands never ends, whether
-/// the client is evicted or not.
-fn evict(client: &Cephfs) {
+/// Output of a command of an administrator. On a loaded host one in twenty of these commands never ends, whether it has
+/// done its work or not.
+fn ceph(arguments: &[&str]) -> Vec<u8> {
     const TIMED_OUT: i32 = 124;
-    let id = format!("id={}", client.client());
-    for _ in 0..4 {
-        let command = ["20", "ceph", "tell", "mds.*", "client", "evict", &id];
+    for _ in 0..8 {
+        let command = [&["30", "ceph"], arguments].concat();
         let done = Command::new("timeout").args(command).output().unwrap();
         if done.status.code() != Some(TIMED_OUT) {
-            return assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            return done.stdout;
         }
     }
-    panic!("no eviction");
+    panic!("{arguments:?} never ends");
+}
+
+fn evict(client: &Cephfs) {
+    ceph(&["tell", "mds.*", "client", "evict", &format!("id={}", client.client())]);
 }
 
 /// Writes until the verifier is another one; returns it, and the failures before.
@@ -376,11 +380,8 @@ fn the_environment_names_the_client() {
     let folder = PathBuf::from(std::env::var("CEPH_CONF").unwrap()).with_file_name("");
     let ring = folder.join("keyring");
     let rights = ["mon", "allow r", "mds", "allow rw", "osd", "allow rw"];
-    let args = [["auth", "get-or-create", "client.nfs"].as_slice(), &rights].concat();
-    let key = Command::new("ceph").args(args).output().unwrap();
-    assert!(key.status.success());
     let mut keys = fs::read(&ring).unwrap();
-    keys.extend(key.stdout);
+    keys.extend(ceph(&[&["auth", "get-or-create", "client.nfs"], &rights[..]].concat()));
     fs::write(&ring, keys).unwrap();
     let mounts_as = |name: &str| {
         let mut test = Command::new(std::env::current_exe().unwrap());

@@ -4,6 +4,7 @@ use crate::back_end::{self, BackEnd};
 use crate::session::Session;
 use nfs3_types::nfs3::nfs_fh3;
 use nfs3_types::xdr_codec::Opaque;
+use spinrpc::config::Want;
 use spinrpc::{Config, Engine, RawConfig, Running};
 use spinrpc_nfs::server::exports::{
     Client, Export, ExportOptions, Exports, Flavor, NamedHosts, Squash,
@@ -51,10 +52,19 @@ impl Host {
         back_ends: Vec<BackEnd>,
         options: &ServerOptions,
     ) -> Self {
+        Self::with_config(config(), exports, back_ends, options)
+    }
+
+    pub(crate) fn with_config(
+        config: Config,
+        exports: Vec<Export>,
+        back_ends: Vec<BackEnd>,
+        options: &ServerOptions,
+    ) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let address = format!("shm:nfsd-{}-{number}", std::process::id());
-        let engine = Engine::new(config()).unwrap();
+        let engine = Engine::new(config).unwrap();
         let server = Server::new(Exports::new(exports).unwrap(), SEAL_KEY, options).unwrap();
         server.serve(&engine).unwrap();
         engine.listen(&address).unwrap();
@@ -120,11 +130,11 @@ pub(crate) fn config() -> Config {
     let mut raw = RawConfig::default();
     raw.cores.max = 1;
     raw.mem.arena_mib = 8;
-    raw.mem.prefault = false;
-    raw.shm.arena_mib = 8;
+    raw.mem.lock = Want::Off;
+    raw.mem.conn_arena_mib = 8;
     raw.rpc.credits = 16;
-    // A busy disk has been seen to take 10 s for a small file to reach it.
-    raw.rpc.timeout_ms = 25_000;
-    raw.rpc.reply_cache_clients = 8;
+    // Beside a build that writes gigabytes, a small file has been seen to take more than 25 s to reach the disk.
+    raw.rpc.timeout_ms = 120_000;
+    raw.rpc.reply_cache_mib = 1;
     raw.validate().unwrap()
 }

@@ -223,7 +223,7 @@ fn readdir_without_a_reply_chunk_expect_an_error() {
     let cookieverf = cookieverf3([0; 8]);
     let list = READDIR3args { dir: host.root(), cookie: 0, cookieverf, count: 60_000 };
     let procedure = NFS_PROGRAM::NFSPROC3_READDIR as u32;
-    let outcome = session.raw(procedure, CallSpec::new(), |to| list.encode(to), |_| Ok(()));
+    let outcome = session.raw(procedure, CallSpec::short(), |to| list.encode(to), |_| Ok(()));
     assert!(outcome.is_err());
     goes_on(&host);
 }

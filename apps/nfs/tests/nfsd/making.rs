@@ -122,6 +122,15 @@ pub(crate) fn create_exclusive(host: &Host) {
     assert_eq!(session.getattr(&file).unwrap().mode, 0o640);
 }
 
+/// A size beyond that of the file system is refused, if it is, before there is a file.
+pub(crate) fn a_create_that_fails_makes_nothing(host: &Host) {
+    let (session, root) = (host.session(), host.root());
+    let huge = sattr3 { size: Nfs3Option::Some(1 << 62), ..mode(0o600) };
+    let made = session.create_as(&root, "file", createhow3::UNCHECKED(huge));
+    let found = session.lookup(&root, "file");
+    assert_eq!(made.is_ok(), found.is_ok(), "{made:?} {found:?}");
+}
+
 pub(crate) fn directories(host: &Host) {
     let (session, root) = (host.session(), host.root());
     let links = session.getattr(&root).unwrap().nlink;
@@ -218,6 +227,29 @@ pub(crate) fn special_files(host: &Host) {
     session.remove(&root, "fifo").unwrap();
 }
 
+/// Linux has 12 bits for the major number and 20 for the minor one: others would make another device.
+pub(crate) fn device_numbers_of_linux(host: &Host) {
+    let (session, root) = (host.session(), host.root());
+    let device = |specdata1, specdata2| devicedata3 {
+        dev_attributes: mode(0o600),
+        spec: specdata3 { specdata1, specdata2 },
+    };
+    for (major, minor) in [(65537, 3), (4096, 1), (1, 1 << 20), (u32::MAX, 0), (0, u32::MAX)] {
+        for kind in [mknoddata3::NF3CHR, mknoddata3::NF3BLK] {
+            let made = session.mknod(&root, "device", kind(device(major, minor)));
+            assert_eq!(status(made), nfsstat3::NFS3ERR_INVAL, "{major}:{minor}");
+        }
+    }
+    assert_eq!(status(session.lookup(&root, "device")), nfsstat3::NFS3ERR_NOENT);
+    match session.mknod(&root, "device", mknoddata3::NF3CHR(device(4095, (1 << 20) - 1))) {
+        Ok(made) => {
+            let largest = specdata3 { specdata1: 4095, specdata2: (1 << 20) - 1 };
+            assert_eq!(some(made.obj_attributes).rdev, largest);
+        }
+        Err((refused, _)) => assert_eq!(refused, nfsstat3::NFS3ERR_PERM),
+    }
+}
+
 pub(crate) fn hard_links(host: &Host) {
     let (session, root) = (host.session(), host.root());
     let directory = session.mkdir(&root, "directory");
@@ -281,4 +313,5 @@ pub(crate) fn not_in_a_file(host: &Host) {
     assert_eq!(status(session.remove(&file, "x")), not_one);
     assert_eq!(status(session.rmdir(&file, "x")), not_one);
     assert_eq!(status(session.link(&file, &file, "x")), not_one);
+    assert_eq!(status(session.rename((&root, "file"), (&file, "x"))), not_one);
 }

@@ -184,7 +184,7 @@ fn a_call_that_waits_for_a_thread_when_the_exports_change_expect_jukebox() {
 
 type Status = std::rc::Rc<std::cell::RefCell<Option<Result<nfsstat3, spinrpc::CallError>>>>;
 
-fn start_mkdir(host: &Host, session: &Session, name: &str) -> Status {
+pub(crate) fn start_mkdir(host: &Host, session: &Session, name: &str) -> Status {
     let arguments = MKDIR3args { where_: at(&host.root(), name), attributes: mode(0o755) };
     let spec = CallSpec::new().reply_bytes_max(512);
     let operation = NFS_PROGRAM::NFSPROC3_MKDIR as u32;

@@ -6,7 +6,7 @@ use crate::session::{Session, made, mode, some, status};
 use nfs3_types::nfs3::{
     ACCESS3_EXTEND, ACCESS3_MODIFY, ACCESS3_READ, FSSTAT3args, FSSTAT3resok, NFS_PROGRAM,
     Nfs3Option, createhow3, devicedata3, mknoddata3, nfs_fh3, nfsstat3, post_op_attr, sattr3,
-    set_mtime, specdata3,
+    set_atime, set_mtime, specdata3,
 };
 use spinrpc_nfs::server::memory::MemoryOptions;
 
@@ -107,6 +107,138 @@ pub(crate) fn attributes_are_set_by_whom_they_belong_to(host: &Host) {
     session.act_as(Some(STRANGER));
     session.write(&file, 0, b"another program");
     assert_eq!(session.getattr(&file).unwrap().mode, 0o755, "it runs as its owner no more");
+}
+
+fn size(bytes: u64) -> sattr3 {
+    sattr3 { size: Nfs3Option::Some(bytes), ..sattr3::default() }
+}
+
+fn owner(uid: u32) -> sattr3 {
+    sattr3 { uid: Nfs3Option::Some(uid), ..sattr3::default() }
+}
+
+fn group(gid: u32) -> sattr3 {
+    sattr3 { gid: Nfs3Option::Some(gid), ..sattr3::default() }
+}
+
+/// A new size, and whether the access and the modification time become the server's.
+type Writing = (Option<u64>, bool, bool);
+
+const WRITINGS: [Writing; 7] = [
+    (Some(0), false, true),
+    (Some(3), true, false),
+    (Some(1), false, false),
+    (Some(9), true, true),
+    (None, false, true),
+    (None, true, false),
+    (None, true, true),
+];
+
+/// A time of the server asks for the right to write, not for ownership (section 3.3.2): Linux sends one with
+/// the size for `>`, and one alone for `touch -a` and `touch -m`.
+pub(crate) fn a_caller_who_may_write_sets_the_size_and_present_times(host: &Host) {
+    let (session, home) = start(host);
+    let file = session.create(&home, "file");
+    for file_mode in [0o664, 0o666, 0o620, 0o660, 0o644, 0o602, 0o400] {
+        let (members, strangers) = (file_mode & 0o020 != 0, file_mode & 0o002 != 0);
+        for (user, may) in [(OWNER, true), (MEMBER, members), (STRANGER, strangers), (ROOT, true)] {
+            for new in WRITINGS {
+                session.act_as(Some(OWNER));
+                session.write(&file, 0, b"content");
+                session.setattr(&file, past(file_mode), None).unwrap();
+                session.act_as(Some(user));
+                check_writing(&session, &file, new, may, &format!("{file_mode:o} {user:?}"));
+            }
+        }
+    }
+}
+
+fn check_writing(session: &Session, file: &nfs_fh3, new: Writing, may: bool, who: &str) {
+    let (bytes, atime, mtime) = new;
+    let changes = sattr3 {
+        size: bytes.map_or(Nfs3Option::None, Nfs3Option::Some),
+        atime: if atime { set_atime::SET_TO_SERVER_TIME } else { set_atime::DONT_CHANGE },
+        mtime: if mtime { set_mtime::SET_TO_SERVER_TIME } else { set_mtime::DONT_CHANGE },
+        ..sattr3::default()
+    };
+    let old = session.getattr(file).unwrap();
+    let outcome = status(session.setattr(file, changes, None));
+    assert_eq!(outcome, if may { nfsstat3::NFS3_OK } else { ACCES }, "{who} {new:?}");
+    let now = session.getattr(file).unwrap();
+    if !may {
+        return assert_eq!(format!("{now:?}"), format!("{old:?}"), "{who} {new:?}");
+    }
+    assert_eq!(now.size, bytes.unwrap_or(old.size), "{who} {new:?}");
+    assert_eq!(now.atime != old.atime, atime, "{who} {new:?}");
+    assert_eq!(now.mtime != old.mtime, mtime || bytes.is_some(), "{who} {new:?}");
+}
+
+/// A mode, and times that are long ago.
+fn past(file_mode: u32) -> sattr3 {
+    let time = || nfs3_types::nfs3::nfstime3 { seconds: 1000, nseconds: 0 };
+    sattr3 {
+        atime: set_atime::SET_TO_CLIENT_TIME(time()),
+        mtime: set_mtime::SET_TO_CLIENT_TIME(time()),
+        ..mode(file_mode)
+    }
+}
+
+/// A part of it would be allowed, or cannot be taken back: a size.
+pub(crate) fn a_refused_change_changes_nothing(host: &Host) {
+    let (session, home) = start(host);
+    let file = session.create(&home, "file");
+    session.write(&file, 0, b"content");
+    session.setattr(&file, mode(0o666), None).unwrap();
+    let before = format!("{:?}", session.getattr(&file).unwrap());
+    let empty = |rest: sattr3| sattr3 { size: Nfs3Option::Some(0), ..rest };
+    let of_owner = [
+        empty(owner(STRANGER.0)),
+        empty(group(STRANGER.1)),
+        sattr3 { mode: Nfs3Option::Some(0o600), ..empty(group(STRANGER.1)) },
+        sattr3 { gid: Nfs3Option::Some(STRANGER.1), ..mode(0o600) },
+    ];
+    let of_member = [empty(mode(0o666)), empty(past(0o666)), empty(owner(MEMBER.0))];
+    let refused = of_owner.map(|new| (OWNER, new)).into_iter();
+    for (user, new) in refused.chain(of_member.map(|new| (MEMBER, new))) {
+        session.act_as(Some(user));
+        let what = format!("{user:?} {new:?}");
+        assert_eq!(status(session.setattr(&file, new, None)), PERM, "{what}");
+        assert_eq!(format!("{:?}", session.getattr(&file).unwrap()), before, "{what}");
+    }
+    assert_eq!(session.read(&file, 0, 100).unwrap().0, b"content");
+}
+
+/// For any caller, and whether it is another one or not, as on Linux.
+pub(crate) fn a_new_owner_or_group_takes_privileges_away(host: &Host) {
+    let (session, home) = start(host);
+    let file = session.create(&home, "file");
+    for (before, user, new, after) in [
+        (0o4755, ROOT, owner(STRANGER.0), 0o755),
+        (0o4755, ROOT, group(STRANGER.1), 0o755),
+        (0o6775, ROOT, owner(OWNER.0), 0o775),
+        (0o6775, OWNER, owner(OWNER.0), 0o775),
+        (0o6775, OWNER, group(OWNER.1), 0o775),
+        // Without execute permission of the group, its bit has another meaning.
+        (0o6644, OWNER, group(OWNER.1), 0o2644),
+        (0o2644, ROOT, group(STRANGER.1), 0o2644),
+        (0o755, ROOT, owner(STRANGER.0), 0o755),
+        // A mode that is given with it counts.
+        (0o644, OWNER, sattr3 { mode: Nfs3Option::Some(0o4755), ..size(1) }, 0o4755),
+        (0o644, ROOT, sattr3 { mode: Nfs3Option::Some(0o4755), ..owner(STRANGER.0) }, 0o4755),
+    ] {
+        session.act_as(Some(ROOT));
+        let owned = sattr3 { gid: Nfs3Option::Some(OWNER.1), ..owner(OWNER.0) };
+        session.setattr(&file, owned, None).unwrap();
+        session.setattr(&file, mode(before), None).unwrap();
+        session.act_as(Some(user));
+        session.setattr(&file, new.clone(), None).unwrap();
+        let got = session.getattr(&file).unwrap().mode;
+        assert_eq!(got, after, "{before:o} {user:?} {new:?}: {got:o}");
+    }
+    session.act_as(Some(ROOT));
+    session.setattr(&home, mode(0o2755), None).unwrap();
+    session.setattr(&home, owner(STRANGER.0), None).unwrap();
+    assert_eq!(session.getattr(&home).unwrap().mode, 0o2755, "a directory keeps it");
 }
 
 pub(crate) fn a_directory_with_the_group_bit_gives_its_group(host: &Host) {

@@ -11,16 +11,17 @@ use nfs3_types::nfs3::{
     post_op_attr, sattr3, stable_how, symlinkdata3, wcc_data,
 };
 use spinrpc::{
-    AuthSys, CallError, CallSpec, Client, ConnectOptions, Core, DecodeError, Decoder, Encoder,
-    Engine, Procedure, Reply, ReplyHandler, Token,
+    AuthSys, CallError, CallSpec, Client, ConnectOptions, DecodeError, Decoder, Encoder, Engine,
+    Procedure, Reply,
 };
+use spinrpc_nfs::client::Caller;
 use spinrpc_nfs::nfs3;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Far longer than any step of a test takes, even on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(150);
 
 /// Results, or a status with its results.
 pub(crate) type Res<T, E> = Result<T, (nfsstat3, E)>;
@@ -28,26 +29,10 @@ pub(crate) type Res<T, E> = Result<T, (nfsstat3, E)>;
 /// Maximum length of results without data.
 const RESULT_BYTES_MAX: usize = 1024;
 
-/// Handler of a reply.
-type Ended = Box<dyn FnOnce(Result<Reply<'_>, CallError>)>;
-
-#[derive(Clone, Default)]
-struct Waiting(Rc<RefCell<Option<Ended>>>);
-
-impl ReplyHandler for Waiting {
-    fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
-        let ended = self.0.borrow_mut().take();
-        if let Some(ended) = ended {
-            ended(reply);
-        }
-    }
-}
-
 /// See the module.
 pub(crate) struct Session {
-    core: RefCell<Core>,
+    caller: Caller,
     pub(crate) client: Client,
-    waiting: Waiting,
     _engine: Engine,
 }
 
@@ -83,14 +68,10 @@ impl Session {
 
     pub(crate) fn connect_with(address: &str, options: &ConnectOptions) -> Self {
         let engine = Engine::new(host::config()).unwrap();
-        let mut core = engine.core(0).unwrap();
-        let waiting = Waiting::default();
-        let handler = waiting.clone();
-        let connected =
-            core.connect_with(address, nfs3::PROGRAM, nfs3::VERSION, options, |_| handler);
-        let session =
-            Self { core: RefCell::new(core), client: connected.unwrap(), waiting, _engine: engine };
-        session.run_until("a connection", || session.client.is_up());
+        let core = Rc::new(RefCell::new(engine.core(0).unwrap()));
+        let program = (nfs3::PROGRAM, nfs3::VERSION);
+        let caller = Caller::connect(&core, address, program, options, PATIENCE).unwrap();
+        let session = Self { client: caller.client().clone(), caller, _engine: engine };
         let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         session.act_as(Some(me));
         session
@@ -106,7 +87,7 @@ impl Session {
 
     pub(crate) fn run_until(&self, what: &str, done: impl Fn() -> bool) {
         let end = Instant::now() + PATIENCE;
-        self.core.borrow_mut().run_until(|| done() || Instant::now() > end);
+        self.caller.run_until(|| done() || Instant::now() > end);
         assert!(done(), "waited {PATIENCE:?} for {what}");
     }
 
@@ -120,11 +101,11 @@ impl Session {
     ) -> Rc<RefCell<Option<Result<T, CallError>>>> {
         let place = Rc::new(RefCell::new(None));
         let arrived = Rc::clone(&place);
-        *self.waiting.0.borrow_mut() = Some(Box::new(move |reply| {
+        let ended = move |reply: Result<Reply<'_>, CallError>| {
             let results = reply.and_then(|mut reply| Ok(decode(&mut reply.results())?));
             *arrived.borrow_mut() = Some(results);
-        }));
-        self.client.call(Procedure(procedure), Token(1), &mut spec, encode).unwrap();
+        };
+        self.caller.start(Procedure(procedure), &mut spec, encode, ended).unwrap();
         place
     }
 

@@ -8,7 +8,6 @@ use spinrpc_apps::command_line::say;
 use spinrpc_tuning::text::printable_lines;
 use std::error::Error;
 
-/// Prints the server's reply to `text`.
 pub(crate) fn run(config: Config, address: &str, text: &str) -> Result<(), Box<dyn Error>> {
     let mut client = blocking::Client::connect_with(config, address, PROGRAM, VERSION)?;
     let echoed = client.call(

@@ -3,6 +3,8 @@
 //! `serve.rs` is the server, `call.rs` the client, `rpcbind.rs` the part of both for `--rpcbind`.
 //! Definitions common to both are here.
 
+#![forbid(unsafe_code)]
+
 mod call;
 mod rpcbind;
 mod serve;
@@ -10,7 +12,7 @@ mod serve;
 use clap::{Parser, Subcommand};
 use spinrpc::rpcbind::Daemon;
 use spinrpc::{Procedure, Program, Version};
-use spinrpc_apps::command_line::{self, Side};
+use spinrpc_apps::command_line;
 use spinrpc_tuning::ProfileArgs;
 use std::process::ExitCode;
 
@@ -82,12 +84,12 @@ fn text(text: &str) -> Result<String, String> {
 fn main() -> ExitCode {
     command_line::run(|Arguments { command, profile }| match command {
         Command::Serve { address, rpcbind: daemon } => {
-            let config = command_line::config(&profile, &address, Side::Server, &[])?;
+            let config = command_line::config(&profile, &address)?;
             serve::run(config, &address, daemon.as_ref())
         }
         Command::Call { address, text, rpcbind: daemon } => {
             let address = address.map_or_else(|| rpcbind::find(&daemon.unwrap_or_default()), Ok)?;
-            let config = command_line::config(&profile, &address, Side::Client, &[])?;
+            let config = command_line::config(&profile, &address)?;
             call::run(config, &address, &text)
         }
     })

@@ -15,7 +15,7 @@ pub(crate) fn run(
     rpcbind: Option<&Daemon>,
 ) -> Result<(), Box<dyn Error>> {
     let engine = Engine::new(config)?;
-    engine.serve(PROGRAM, VERSION, |_core| Echo);
+    engine.serve(PROGRAM, VERSION, |_core| Echo)?;
     engine.listen(address)?;
     let Some(daemon) = rpcbind else {
         let running = engine.start()?;

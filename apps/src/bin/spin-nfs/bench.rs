@@ -8,7 +8,6 @@ use spinrpc_nfs::nfs3;
 use spinrpc_nfs::protocol::{FileHandle, Ftype3, Nfsstat3, StableHow};
 use std::sync::atomic::Ordering;
 
-/// Mode of a created file.
 const NEW_MODE: u32 = 0o644;
 
 pub(crate) fn run(
@@ -48,7 +47,6 @@ fn work(operation: Operation, stable: Stable) -> Work {
     }
 }
 
-/// The file, and the range that calls use.
 fn file_for(
     nfs: &Nfs,
     opened: &Opened<'_>,
@@ -88,7 +86,6 @@ fn bytes_per_call(load: &Load) -> u32 {
     if load.work == Work::Getattr { 0 } else { load.block_bytes }
 }
 
-/// Calls and bytes per second.
 fn rates(load: &Load, loaded: &Loaded) -> (f64, f64) {
     let seconds = loaded.elapsed.as_secs_f64();
     let calls = if seconds > 0.0 { loaded.round_trips.len() as f64 / seconds } else { 0.0 };

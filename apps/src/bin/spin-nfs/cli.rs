@@ -1,8 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use spinrpc::config::Versions;
-use spinrpc::{GssService, IdlePolicy};
+use spinrpc::GssService;
 use spinrpc_nfs::client::{ContextPort, MountBy, Options, Security, Target, User};
 use spinrpc_nfs::protocol::{FileHandle, HANDLE_BYTES_MAX};
 use spinrpc_tuning::ProfileArgs;
@@ -38,7 +37,7 @@ Examples:
   spin-nfs put rdma://10.8.0.1/srv/data/new FILE --uid 1000 --gid 1000
   tar c DIR | spin-nfs put rdma://10.8.0.1/srv/data/new.tar -
   spin-nfs getattr shm:nfs//export/file --stats
-  spin-nfs bench read rdma://10.8.0.1/srv/data/file --size 4K --depth 16
+  spin-nfs bench read rdma://10.8.0.1/srv/data/file --size 4K --depth 16 --set poll.mode=busy
   spin-nfs bench write shm:nfs//export/new --size 1M --stable data --duration 10s --json
   spin-nfs ls rdma://nfs.example/srv/data --sec krb5p
   spin-nfs cat shm:nfs//export/file --profile ./site.toml --set rpc.protocol=rfc5666
@@ -102,7 +101,7 @@ pub(crate) enum Command {
         /// Destination
         #[arg(value_name = "TARGET", value_parser = Target::parse)]
         target: Target,
-        /// Local file, which must be seekable; - is standard input
+        /// Local file, read to its end; - is standard input. A pipe is copied to TMPDIR first
         file: PathBuf,
     },
     /// Repeatedly call one procedure at a given depth (--depth, 1 by default), and report rate and
@@ -186,37 +185,12 @@ pub(crate) struct BenchOptions {
     /// unmeasured COMMIT follows
     #[arg(long, value_enum, default_value = "unstable")]
     pub(crate) stable: Stable,
-    /// Idle policy of the client's core: busy, which occupies a whole CPU, shows the server's
-    /// latency alone [default: the profile's, or adaptive]
-    #[arg(long, value_enum)]
-    poll: Option<Poll>,
     /// Overwrite an existing, non-empty file
     #[arg(long)]
     pub(crate) overwrite: bool,
     /// Print one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// Values of `poll.mode` in profiles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Poll {
-    /// Keep polling
-    Busy,
-    /// Spin, yield, then sleep until there is work
-    Adaptive,
-    /// Sleep at once
-    Sleep,
-}
-
-impl Poll {
-    fn policy(self) -> IdlePolicy {
-        match self {
-            Self::Busy => IdlePolicy::Busy,
-            Self::Adaptive => IdlePolicy::Adaptive,
-            Self::Sleep => IdlePolicy::Sleep,
-        }
-    }
 }
 
 /// Short names of stable_how (RFC 1813 section 3.3.7).
@@ -235,13 +209,6 @@ pub(crate) enum Stable {
 pub(crate) struct Session {
     #[command(flatten)]
     profile: ProfileArgs,
-    /// Maximum length of inline messages in both directions, in bytes: 1024 to 65536, a multiple of
-    /// 1024 [default: the profile's, or 4096]
-    #[arg(long, value_name = "BYTES", global = true, value_parser = inline_bytes)]
-    inline: Option<u32>,
-    /// Version of RPC-over-RDMA; auto offers version two, and falls back [default: the profile's, or 1]
-    #[arg(long, value_enum, global = true)]
-    rpc_version: Option<RpcVersion>,
     /// Calls in flight [default: 8 for cat and put, 1 for bench]
     #[arg(long, value_name = "CALLS", global = true,
         value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -280,26 +247,6 @@ pub(crate) struct Session {
     /// Group id of the calls
     #[arg(long, value_name = "NUMBER", global = true)]
     gid: Option<u32>,
-}
-
-/// Values of `rpc.version` in profiles.
-#[derive(Clone, Copy, ValueEnum)]
-enum RpcVersion {
-    Auto,
-    #[value(name = "1")]
-    One,
-    #[value(name = "2")]
-    Two,
-}
-
-impl RpcVersion {
-    fn versions(self) -> Versions {
-        match self {
-            Self::Auto => Versions::Both,
-            Self::One => Versions::One,
-            Self::Two => Versions::Two,
-        }
-    }
 }
 
 /// READs or WRITEs in flight, for cat and put.
@@ -343,24 +290,9 @@ impl Session {
             Command::Bench { bench, .. } => (self.bench_depth(), bench.size),
             _ => (0, self.block),
         };
-        let idle = match command {
-            Command::Bench { bench, .. } => bench.poll.map(Poll::policy),
-            _ => None,
-        };
         let profile = self.profile.clone();
-        let (inline_bytes, versions) = (self.inline, self.rpc_version.map(RpcVersion::versions));
         let (timeout, security) = (self.timeout, self.security());
-        Options {
-            profile,
-            inline_bytes,
-            versions,
-            timeout,
-            user,
-            security,
-            depth,
-            block_bytes,
-            idle,
-        }
+        Options { profile, timeout, user, security, depth, block_bytes }
     }
 
     fn security(&self) -> Option<Security> {
@@ -416,13 +348,6 @@ fn handle(text: &str) -> Result<FileHandle, String> {
     let octet = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| wrong());
     let bytes = (0..text.len()).step_by(2).map(octet).collect::<Result<Vec<u8>, _>>()?;
     FileHandle::new(&bytes).map_err(|_| wrong())
-}
-
-fn inline_bytes(text: &str) -> Result<u32, String> {
-    let bytes = text.parse().ok();
-    let allowed =
-        bytes.filter(|bytes: &u32| (1024..=65536).contains(bytes) && bytes.is_multiple_of(1024));
-    allowed.ok_or_else(|| "1024 to 65536, a multiple of 1024".to_owned())
 }
 
 /// Parses bytes, with K, M or G for powers of 1024.
@@ -492,14 +417,6 @@ mod tests {
         for wrong in ["", "1", "0g", "+1", &"00".repeat(65)] {
             assert!(handle(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn thresholds_are_multiples_of_a_kibibyte() {
-        for wrong in ["0", "1000", "1025", "66560", "4k", "-1024"] {
-            assert!(inline_bytes(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!((inline_bytes("1024"), inline_bytes("65536")), (Ok(1024), Ok(65536)));
     }
 
     #[test]

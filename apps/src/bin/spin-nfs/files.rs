@@ -7,10 +7,9 @@ use spinrpc_nfs::client::{Error, Nfs, Source};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Permission bits copied to a new file.
 const MODE_BITS: u32 = 0o777;
 
 /// Permission bits of a file from standard input, without those of the umask.
@@ -34,8 +33,8 @@ pub(crate) fn cat(nfs: &Nfs, opened: &Opened<'_>) -> Result<(), Error> {
     written(stdout.flush())
 }
 
-/// A file to put, opened before the server is: standard input may take long to come, and a server ends connections that are
-/// silent for minutes.
+/// A file to put, opened and read before the server is contacted: the file there must not be lost for one that cannot be
+/// read, standard input may take long to come, and a server ends connections that are silent for minutes.
 pub(crate) struct Local {
     file: File,
     name: String,
@@ -44,20 +43,25 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Opens `path`, or reads all of standard input for `-`.
-    ///
-    /// # Errors
-    /// The file, and the reason.
+    /// Opens `path`, or standard input for `-`, and reads what cannot be read twice: data that the server loses before the
+    /// commit are sent again (RFC 1813 section 3.3.21).
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let is_stdin = path == Path::new("-");
         let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
         let failed = |source| Error::File { subject: name.clone(), source };
         let file = if is_stdin { stdin_file() } else { File::open(path) }.map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
-        if !metadata.is_file() {
+        let found = file.metadata().map_err(failed)?;
+        if found.is_dir() {
             return Err(failed(io::Error::other("not a regular file")));
         }
-        let (size, mode) = (metadata.len(), metadata.mode() & MODE_BITS);
+        let file = if ends_as_it_says(&file).map_err(failed)? {
+            file
+        } else {
+            copy(file).map_err(failed)?
+        };
+        let metadata = file.metadata().map_err(failed)?;
+        let of_mode = if found.is_file() && !is_stdin { &found } else { &metadata };
+        let (size, mode) = (metadata.len(), of_mode.mode() & MODE_BITS);
         Ok(Self { file, name, size, mode })
     }
 }
@@ -71,16 +75,26 @@ pub(crate) fn put(nfs: &Nfs, opened: &Opened<'_>, local: &Local) -> Result<(), E
         .map_err(|error| error.at(opened.path))
 }
 
-/// Standard input as a file that can be read twice: data that the server loses before the commit are
-/// sent again (RFC 1813 section 3.3.21). Anything but a regular file at its start, with a length, is copied
-/// into a file without a name in the directory for temporary files. Its mode is that of any new file.
+/// Standard input from its present position: what was read before belongs to another program.
 fn stdin_file() -> io::Result<File> {
-    let mut stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let found = stdin.metadata()?;
-    // Files of procfs have content and no length.
-    if found.is_file() && found.len() > 0 && stdin.stream_position()? == 0 {
-        return Ok(stdin);
+    Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+}
+
+/// Returns whether this is a regular file, at its start, that ends where its length says. Files of procfs have content and
+/// no length, those of sysfs are shorter than their length, and pipes have neither.
+fn ends_as_it_says(mut file: &File) -> io::Result<bool> {
+    let found = file.metadata()?;
+    if !found.is_file() || file.stream_position()? != 0 {
+        return Ok(false);
     }
+    let is_there = |offset| file.read_at(&mut [0], offset).map(|bytes| bytes > 0);
+    let is_long_enough = found.len() == 0 || is_there(found.len() - 1)?;
+    Ok(is_long_enough && !is_there(found.len())?)
+}
+
+/// Copies a file, from its position to its end, into a file without a name in the directory for temporary files. Its mode is
+/// that of any new file.
+fn copy(mut from: File) -> io::Result<File> {
     let folder = std::env::temp_dir();
     let failed = |error: io::Error| {
         let shown = folder.display();
@@ -93,6 +107,6 @@ fn stdin_file() -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(NEW_FILE_MODE).custom_flags(OFlags::TMPFILE.bits() as i32);
     let mut copy = options.open(&folder).map_err(failed)?;
-    io::copy(&mut stdin, &mut copy).map_err(failed)?;
+    io::copy(&mut from, &mut copy).map_err(failed)?;
     Ok(copy)
 }

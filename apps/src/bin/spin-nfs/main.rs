@@ -2,6 +2,8 @@
 //!
 //! The client is in the library of this package; this is the command line and the output.
 
+#![forbid(unsafe_code)]
+
 mod bench;
 mod cli;
 mod files;
@@ -76,7 +78,6 @@ fn at(
     done
 }
 
-/// A path on the server, and its root.
 struct Opened<'a> {
     /// The path as given.
     path: &'a str,

@@ -13,13 +13,11 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Starts a transfer of this many bytes.
     pub(crate) fn start(bytes: u64) -> Self {
         let now = Instant::now();
         Self { bytes, done_bytes: 0, began: now, said: now }
     }
 
-    /// Adds transferred bytes.
     pub(crate) fn add(&mut self, bytes: u64) {
         self.done_bytes += bytes;
         if self.said.elapsed() < INTERVAL {

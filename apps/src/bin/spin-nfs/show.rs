@@ -7,7 +7,6 @@ use spinrpc_tuning::text;
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// All facts about a file, one per line.
 pub(crate) fn file(path: &str, found: &Found) -> String {
     let found_type = type_name(found.attributes.r#type);
     let mut text = format!("{}\n  type    {found_type}", path.escape_debug());
@@ -32,7 +31,6 @@ pub(crate) fn file(path: &str, found: &Found) -> String {
     text
 }
 
-/// The facts as one line of JSON.
 pub(crate) fn json_file(path: &str, found: &Found) -> String {
     let mut object = json_attributes(&found.attributes);
     object.insert("path".to_owned(), path.into());
@@ -40,7 +38,6 @@ pub(crate) fn json_file(path: &str, found: &Found) -> String {
     text::json(&Value::Object(object).to_string())
 }
 
-/// A line of a listing.
 pub(crate) fn entry(entry: &Entry, target: Option<&[u8]>) -> String {
     let name = entry.name.escape_ascii();
     let mut text = match &entry.attributes {
@@ -129,7 +126,6 @@ pub(crate) fn json_round_trips(times: &RoundTrips) -> Map<String, Value> {
     all.map(|(name, ns)| (name.replace('.', "_"), value(name, ns))).collect()
 }
 
-/// A time in a suitable unit.
 pub(crate) fn time(ns: f64) -> String {
     match ns {
         _ if ns < 1e6 => format!("{:.2} us", ns / 1e3),

@@ -3,15 +3,14 @@
 use crate::export_spec::{ExportSpec, What};
 use crate::failure::{Failure, Failures};
 use crate::names::Names;
+use spinrpc::sys::journal::event;
 use spinrpc_nfs::server::directory::{Directory, DirectoryOptions, Ways, open_files_affordable};
 use spinrpc_nfs::server::exports::{Export, Exports, NamedHosts};
 use spinrpc_nfs::server::file_system::FileSystem;
 use spinrpc_nfs::server::memory::{Memory, MemoryOptions};
 use std::path::Path;
 use std::sync::Arc;
-use tracing::warn;
 
-/// Default size limit of an in-memory tree.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
 const MEMORY_FILES_MAX: u64 = 1_000_000;
 /// Root mode of an in-memory tree: every admitted user may create files there, but only remove
@@ -107,14 +106,14 @@ fn open_directory(
     Ok(directory)
 }
 
-/// Warns about fallbacks, with the reason.
 fn warn(path: &Path, ways: &Ways) {
     let path = path.display();
     if let Some(why) = &ways.ring_denied {
-        warn!("{path}: uses threads instead of io_uring, which is slower: {why}");
+        event!(WARN, "{path}: uses threads instead of io_uring, which is slower: {why}");
     }
     if !ways.acts_as_callers {
-        warn!(
+        event!(
+            WARN,
             "{path}: all clients act as the user of this process; only root can act as its \
                callers"
         );

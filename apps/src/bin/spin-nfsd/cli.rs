@@ -39,12 +39,41 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Make the server of this state directory read its configuration file again and replace its
     /// exports, as SIGHUP does; print every error if they stay as they were
-    Reload(Reload),
+    Reload(AtServer),
+    /// List the clients that are connected to the server of this state directory: address, connections, since when, calls, and
+    /// the last call
+    Clients(Clients),
+    /// End the connections of a client to the server of this state directory. The client may connect again, unless no export
+    /// lists it any more
+    Disconnect(Disconnect),
 }
 
-/// Options of `reload`.
+/// Options of `clients`.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Reload {
+pub(crate) struct Clients {
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+    /// Print one JSON document, schema spin-nfsd-clients/1
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `disconnect`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Disconnect {
+    /// Address of the client as listed by `clients`: an IP address, or local:UID
+    #[arg(value_name = "ADDRESS", value_parser = client_address)]
+    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+    /// Print one JSON document, schema spin-nfsd-disconnect/1
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The server that a command is for.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AtServer {
     /// Configuration file of the server, which may name its state directory
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -144,14 +173,17 @@ Examples:
   spin-nfsd --cephfs /volumes/data:client=192.0.2.0/24,path=/data --listen rdma://0.0.0.0:20049
   spin-nfsd --config /etc/spin-nfsd.toml --check
   spin-nfsd reload --config /etc/spin-nfsd.toml
+  spin-nfsd clients --json
+  spin-nfsd disconnect 192.0.2.7
 
 Signals:
   SIGTERM, SIGINT  shut down gracefully; a second one ends the process at once
   SIGHUP           read the configuration file again and replace the exports
 
 Exit codes:
-  0  graceful shutdown by SIGTERM or SIGINT; or the exports were reloaded
-  1  failure, or calls in progress were abandoned at shutdown, or the exports were not reloaded
+  0  graceful shutdown by SIGTERM or SIGINT; or the command was carried out
+  1  failure, or calls in progress were abandoned at shutdown, or the command was not carried out:
+     the exports were not reloaded, there is no such client, or no server
   2  usage error, or invalid file or profile";
 
 /// Address of a program over TCP.
@@ -210,6 +242,14 @@ impl FromStr for Register {
     }
 }
 
+/// As the server prints it.
+fn client_address(text: &str) -> Result<String, String> {
+    let host = text.parse::<IpAddr>().map(|address| address.to_canonical().to_string());
+    let local =
+        || text.strip_prefix("local:")?.parse::<u32>().ok().map(|uid| format!("local:{uid}"));
+    host.ok().or_else(local).ok_or_else(|| "expected an IP address, or local:UID".to_owned())
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     const LONGEST: f64 = 86_400.0;
     let number = text.parse::<f64>().ok().filter(|seconds| (0.1..=LONGEST).contains(seconds));
@@ -220,54 +260,35 @@ impl Options {
     /// Combines these with those of a file, which they override. Exports and keys of the profile
     /// are added.
     pub(crate) fn over(self, mut file: Self) -> Self {
+        macro_rules! replace {
+            ($($name:ident),+) => {
+                $(file.$name = self.$name.or(file.$name);)+
+            };
+        }
         file.export.extend(self.export);
         file.cephfs.extend(self.cephfs);
         file.memory.extend(self.memory);
         file.set.extend(self.set);
-        Self {
-            export: file.export,
-            cephfs: file.cephfs,
-            memory: file.memory,
-            listen: if self.listen.is_empty() { file.listen } else { self.listen },
-            mount: self.mount.or(file.mount),
-            register: self.register.or(file.register),
-            keytab: self.keytab.or(file.keytab),
-            principal: self.principal.or(file.principal),
-            realm: self.realm.or(file.realm),
-            gss_map: self.gss_map.or(file.gss_map),
-            gss_port: self.gss_port.or(file.gss_port),
-            profile: self.profile.or(file.profile),
-            set: file.set,
-            cores: self.cores.or(file.cores),
-            threads: self.threads.or(file.threads),
-            state: self.state.or(file.state),
-            stats: self.stats.or(file.stats),
-            stats_socket: self.stats_socket.or(file.stats_socket),
+        if !self.listen.is_empty() {
+            file.listen = self.listen;
         }
+        replace!(mount, register, keytab, principal, realm, gss_map, gss_port, profile, cores);
+        replace!(threads, state, stats, stats_socket);
+        file
     }
-}
 
-impl Options {
     /// Names of the options that differ and do not take effect while a server runs: all but exports.
-    pub(crate) fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
-        let pairs = [
-            ("listen", self.listen != other.listen),
-            ("mount", self.mount != other.mount),
-            ("register", self.register != other.register),
-            ("keytab", self.keytab != other.keytab),
-            ("principal", self.principal != other.principal),
-            ("realm", self.realm != other.realm),
-            ("gss-map", self.gss_map != other.gss_map),
-            ("gss-port", self.gss_port != other.gss_port),
-            ("profile", self.profile != other.profile),
-            ("set", self.set != other.set),
-            ("cores", self.cores != other.cores),
-            ("threads", self.threads != other.threads),
-            ("state", self.state != other.state),
-            ("stats", self.stats != other.stats),
-            ("stats-socket", self.stats_socket != other.stats_socket),
-        ];
-        pairs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
+    pub(crate) fn fixed_differences(&self, other: &Self) -> Vec<String> {
+        macro_rules! differing {
+            ($($name:ident)+) => {
+                [$((self.$name != other.$name).then_some(stringify!($name))),+]
+            };
+        }
+        let differing = differing! {
+            listen mount register keytab principal realm gss_map gss_port
+            profile set cores threads state stats stats_socket
+        };
+        differing.into_iter().flatten().map(|name| name.replace('_', "-")).collect()
     }
 }
 
@@ -321,6 +342,23 @@ mod tests {
         assert!(Cli::try_parse_from(["spin-nfsd", "reload", "--state=/s"]).is_ok());
         for wrong in [&["--listen=shm:a", "reload"][..], &["reload", "--listen=shm:a"]] {
             assert!(Cli::try_parse_from([&["spin-nfsd"], wrong].concat()).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_is_named_as_the_server_prints_it() {
+        let parse = |text: &str| client_address(text).ok();
+        for (text, expected) in [
+            ("192.0.2.7", Some("192.0.2.7")),
+            ("::ffff:192.0.2.7", Some("192.0.2.7")),
+            ("2001:DB8:0::1", Some("2001:db8::1")),
+            ("local:1000", Some("local:1000")),
+            ("local:x", None),
+            ("host", None),
+            ("192.0.2.7 x", None),
+            ("", None),
+        ] {
+            assert_eq!(parse(text).as_deref(), expected, "{text}");
         }
     }
 

@@ -40,9 +40,6 @@ struct FileOptions {
 }
 
 /// Reads a file: its options, and everything that is wrong in it.
-///
-/// # Errors
-/// It cannot be read, or is not TOML.
 pub(crate) fn read(path: &Path) -> Result<(Options, Vec<String>), String> {
     let shown = path.display();
     let in_file = |problem: String| format!("{shown}: {problem}");
@@ -83,7 +80,6 @@ fn parse(text: &str) -> Result<(Options, Vec<String>), String> {
     Ok((options, problems))
 }
 
-/// Location and problem.
 fn one_line(error: &toml::de::Error) -> String {
     let shown = error.to_string();
     let place = shown.lines().next().unwrap_or_default();
@@ -147,7 +143,6 @@ fn check_key(key: &str) -> Result<(), String> {
     Err(format!("unknown key {key:?}{}", did_you_mean(key, known.iter().copied(), &all)))
 }
 
-/// The values of a key in command-line form.
 fn values(key: &str, value: &Value) -> Result<Vec<String>, String> {
     match value {
         Value::String(text) => Ok(vec![text.clone()]),

@@ -8,7 +8,6 @@ use std::convert::Infallible;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The object to export, with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExportSpec {
     pub(crate) what: What,
@@ -18,27 +17,23 @@ pub(crate) struct ExportSpec {
 /// An export as written, or everything that is wrong with it: errors of all exports are reported at once.
 pub(crate) type Written = Result<ExportSpec, Vec<String>>;
 
-/// Parses `--export`.
 pub(crate) fn directory(text: &str) -> Result<Written, Infallible> {
-    Ok(of_option("export", text, ExportSpec::directory(text)))
+    Ok(of_option("export", text, |name| What::Directory(name.into())))
 }
 
-/// Parses `--cephfs`.
 pub(crate) fn cephfs(text: &str) -> Result<Written, Infallible> {
-    Ok(of_option("cephfs", text, ExportSpec::cephfs(text)))
+    Ok(of_option("cephfs", text, What::Cephfs))
 }
 
-/// Parses `--memory`.
 pub(crate) fn memory(text: &str) -> Result<Written, Infallible> {
-    Ok(of_option("memory", text, ExportSpec::memory(text)))
+    Ok(of_option("memory", text, What::Memory))
 }
 
-fn of_option(name: &str, text: &str, parsed: Written) -> Written {
+fn of_option(name: &str, text: &str, what: impl FnOnce(String) -> What) -> Written {
     let named = |problem: String| format!("--{name} {text}: {problem}");
-    parsed.map_err(|problems| problems.into_iter().map(named).collect())
+    ExportSpec::parse(text, what).map_err(|problems| problems.into_iter().map(named).collect())
 }
 
-/// The exported object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Directory(PathBuf),
@@ -49,19 +44,9 @@ pub(crate) enum What {
 }
 
 impl ExportSpec {
-    pub(crate) fn directory(text: &str) -> Written {
-        let (directory, settings) = split(text)?;
-        Self::new(What::Directory(directory.into()), settings).map_err(|problem| vec![problem])
-    }
-
-    pub(crate) fn cephfs(text: &str) -> Written {
-        let (path, settings) = split(text)?;
-        Self::new(What::Cephfs(path.to_owned()), settings).map_err(|problem| vec![problem])
-    }
-
-    pub(crate) fn memory(text: &str) -> Written {
+    fn parse(text: &str, what: impl FnOnce(String) -> What) -> Written {
         let (name, settings) = split(text)?;
-        Self::new(What::Memory(name.to_owned()), settings).map_err(|problem| vec![problem])
+        Self::new(what(name.to_owned()), settings).map_err(|problem| vec![problem])
     }
 
     pub(crate) fn new(what: What, settings: Settings) -> Result<Self, String> {
@@ -86,7 +71,6 @@ impl ExportSpec {
         }
     }
 
-    /// The path that clients mount.
     pub(crate) fn path(&self) -> Result<String, String> {
         match (&self.settings.path, &self.what) {
             (Some(path), _) => Ok(path.clone()),
@@ -96,7 +80,6 @@ impl ExportSpec {
         }
     }
 
-    /// Number in its handles.
     pub(crate) fn id(&self) -> Result<u32, String> {
         self.settings.id.map_or_else(|| self.path().map(|path| id_of(&path)), Ok)
     }
@@ -149,6 +132,20 @@ fn path_of(directory: &Path) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl ExportSpec {
+        pub(crate) fn directory(text: &str) -> Written {
+            Self::parse(text, |name| What::Directory(name.into()))
+        }
+
+        pub(crate) fn cephfs(text: &str) -> Written {
+            Self::parse(text, What::Cephfs)
+        }
+
+        pub(crate) fn memory(text: &str) -> Written {
+            Self::parse(text, What::Memory)
+        }
+    }
 
     fn path(text: &str) -> String {
         ExportSpec::directory(text).unwrap().path().unwrap()

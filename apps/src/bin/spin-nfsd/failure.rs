@@ -5,9 +5,7 @@ use std::fmt;
 /// One line with the problem and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// Usage error: exit code 2.
     Usage(String),
-    /// Runtime error: exit code 1.
     Failed(String),
 }
 
@@ -37,17 +35,14 @@ impl fmt::Display for Failure {
 pub(crate) struct Failures(Vec<Failure>);
 
 impl Failures {
-    /// The value, or its failure is kept.
     pub(crate) fn keep<T>(&mut self, outcome: Result<T, Failure>) -> Option<T> {
         outcome.map_err(|failure| self.0.push(failure)).ok()
     }
 
-    /// The value, or its failures are kept.
     pub(crate) fn keep_all<T>(&mut self, outcome: Result<T, Vec<Failure>>) -> Option<T> {
         outcome.map_err(|failures| self.0.extend(failures)).ok()
     }
 
-    /// The value, or the problem is kept as a usage error.
     pub(crate) fn keep_usage<T>(&mut self, outcome: Result<T, String>) -> Option<T> {
         self.keep(outcome.map_err(Failure::Usage))
     }

@@ -5,7 +5,6 @@ use crate::export_spec::{ExportSpec, What};
 use spinrpc::config::Driver;
 use std::path::PathBuf;
 
-/// Options of Kerberos.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kerberos {
     /// `None`: that of `KRB5_KTNAME`, or `/etc/krb5.keytab`.
@@ -14,7 +13,6 @@ pub(crate) struct Kerberos {
     /// Realm whose users are those of this host. `None`: that of the principal, or of its keys.
     pub(crate) realm: Option<String>,
     pub(crate) map: Option<PathBuf>,
-    /// Where clients establish contexts over TCP.
     pub(crate) port: MountAt,
 }
 
@@ -73,7 +71,6 @@ fn may_serve(exports: &[ExportSpec], is_root: bool) -> Result<(), String> {
     }
 }
 
-/// The name of an option of Kerberos that was given.
 fn first_option(options: &Options) -> Option<&'static str> {
     let Options { keytab, principal, realm, gss_map, gss_port, .. } = options;
     let given = [
@@ -141,7 +138,6 @@ mod accept {
         Ok(users)
     }
 
-    /// Listens for clients that establish contexts over TCP.
     pub(crate) fn contexts(
         kerberos: &Kerberos,
         engine: &Engine,

@@ -12,6 +12,7 @@ use crate::setup::Setup;
 use spinrpc::config::Host;
 use spinrpc::spawn_helper;
 use spinrpc::sync::lock;
+use spinrpc::sys::journal::event;
 use spinrpc_nfs::server::Server;
 use spinrpc_nfs::server::exports::{Client, Export};
 use std::io;
@@ -19,7 +20,6 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-/// The exports of a server that runs, and where they come from.
 pub(crate) struct Live {
     cli: Cli,
     host: Host,
@@ -74,13 +74,11 @@ impl Live {
         server.replace_exports(exports).map_err(|error| Failure::failed("the exports", error))
     }
 
-    /// Gives up the back ends, for the end of the server.
     pub(crate) fn close(&mut self) -> Opened {
         std::mem::take(&mut self.opened)
     }
 }
 
-/// Clients of all exports.
 pub(crate) fn clients(opened: &Opened) -> Vec<Client> {
     opened.exports.iter().flat_map(|export| export.options.clients.iter().cloned()).collect()
 }
@@ -147,6 +145,6 @@ fn refresh(live: &Mutex<Live>) {
         && live.names.take(answers, Instant::now())
         && let Err(failure) = live.publish(&live.opened)
     {
-        tracing::error!("{failure}");
+        event!(ERROR, "{failure}");
     }
 }

@@ -2,17 +2,24 @@
 //!
 //! The server is in the library of this package. Here are its options (`cli`, `config_file`,
 //! `export_spec`, `kerberos`, `setup`), the resources of the host (`state`, `back_ends`, `names`), and a process that
-//! starts, reports, reloads and exits (`serve`, `live`, `keeper`, `reload`, `register`, `announce`, `stats`, `socket`, `notify`).
+//! starts, reports, reloads and exits (`serve`, `live`, `keeper`, `reload`, `clients`, `register`, `announce`, `stats`, `metrics`,
+//! `socket`, `notify`).
+
+#![forbid(unsafe_code)]
+// Output may block its thread: events go by `sys::journal`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod announce;
 mod back_ends;
 mod cli;
+mod clients;
 mod config_file;
 mod export_spec;
 mod failure;
 mod keeper;
 mod kerberos;
 mod live;
+mod metrics;
 mod names;
 mod notify;
 mod register;
@@ -25,42 +32,40 @@ mod stats;
 
 use cli::{Cli, Command};
 use failure::Failure;
-use serve::Checked;
 use setup::Setup;
 use spinrpc::config::Host;
-use spinrpc_apps::command_line;
+use spinrpc::sys::journal;
+use spinrpc_apps::{command_line, log};
 use std::io::{self, Write};
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    let run = |cli| {
+        let ended = run(cli);
+        journal::flush(journal::FLUSH_MAX);
+        ended
+    };
     command_line::run_all(run, Failure::exit_code)
 }
 
 fn run(cli: Cli) -> Result<(), Vec<Failure>> {
-    log();
-    if let Some(Command::Reload(options)) = &cli.command {
-        return reload::ask(options);
+    log::init();
+    match &cli.command {
+        Some(Command::Reload(server)) => return reload::run(server),
+        Some(Command::Clients(options)) => return clients::list(options),
+        Some(Command::Disconnect(options)) => return clients::disconnect(options),
+        None => {}
     }
     let host = Host::current();
     let setup = Setup::of(&cli, &host)?;
     if cli.check { check(&setup) } else { serve::run((cli, host), &setup) }
 }
 
-/// Logs to standard error; RUST_LOG is the filter. A line that cannot be written, because its
-/// reader has gone, is dropped: reporting that would panic the logging thread.
-fn log() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    log.without_time().with_target(false).log_internal_errors(false).init();
-}
-
-/// Validates the setup and prints what would be served.
 fn check(setup: &Setup) -> Result<(), Vec<Failure>> {
-    let Checked { kerberos, names } = serve::check(setup)?;
+    let (kerberos, names) = serve::check(setup)?;
     let mut lines = announce::exports(&setup.exports, &names);
     lines.extend(kerberos);
     lines.extend(setup.listen.iter().map(|address| format!("would listen on {address}")));

@@ -8,16 +8,16 @@
 
 use spinrpc::spawn_helper;
 use spinrpc::sync::lock;
+use spinrpc::sys::journal::event;
 use spinrpc_nfs::server::exports::{Client, NamedHosts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::net::{IpAddr, ToSocketAddrs};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Interval of lookups.
 pub(crate) const REFRESH: Duration = Duration::from_secs(60);
 /// Time for which an answer counts.
 const ANSWER_TTL: Duration = Duration::from_secs(300);
@@ -27,24 +27,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOKUPS_MAX: usize = 16;
 /// Maximum number of addresses of one name, and of hosts of one netgroup.
 const ADDRESSES_MAX: usize = 1024;
-/// Maximum time of getent.
-const GETENT_TIMEOUT: Duration = Duration::from_secs(8);
-/// Interval of looking whether getent has ended, after its output.
-const GETENT_POLL: Duration = Duration::from_millis(5);
-/// Exit status of getent for a netgroup that does not exist.
+/// Maximum time of getent, in seconds.
+const GETENT_SECONDS: &str = "8";
 const GETENT_ABSENT: i32 = 2;
-/// Maximum output of getent, in bytes.
 const NETGROUP_BYTES_MAX: u64 = 64 << 10;
 
 /// Result of a lookup; empty if the name does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Addresses(BTreeSet<IpAddr>),
-    /// Of a netgroup, by name.
     Hosts(BTreeSet<String>),
 }
 
-/// Outcome of one lookup, or the reason why it failed.
 type Answer = Result<Found, String>;
 type Lookup = fn(&Client) -> Answer;
 /// By the client's text.
@@ -58,12 +52,10 @@ pub(crate) fn ask(names: Vec<Client>) -> Answers {
     ask_all(names, answer, PATIENCE)
 }
 
-/// Returns whether the addresses of a client must be looked up.
 pub(crate) fn is_name(client: &Client) -> bool {
     matches!(client, Client::Name(_) | Client::Netgroup(_))
 }
 
-/// Last answers, by the client's text.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     known: BTreeMap<String, Known>,
@@ -73,7 +65,6 @@ pub(crate) struct Names {
 struct Known {
     found: Found,
     until: Instant,
-    /// The last lookup failed, with this reason.
     failed: Option<String>,
 }
 
@@ -121,7 +112,6 @@ impl Names {
         hosts.into_iter().flatten().cloned().map(Client::Name)
     }
 
-    /// Addresses of the names among the clients of an export.
     pub(crate) fn hosts(&self, clients: &[Client]) -> NamedHosts {
         NamedHosts::new(self.wanted(clients).iter().flat_map(|name| self.addresses(name)))
     }
@@ -134,7 +124,6 @@ impl Names {
         addresses.into_iter().flatten().copied()
     }
 
-    /// Names whose last lookup failed, in words.
     pub(crate) fn failures(&self) -> Vec<String> {
         let failed = |(name, known): (&String, &Known)| {
             let why = known.failed.as_ref()?;
@@ -143,7 +132,6 @@ impl Names {
         self.known.iter().filter_map(failed).collect()
     }
 
-    /// The client and its addresses in words.
     pub(crate) fn show(&self, client: &Client) -> String {
         if !is_name(client) {
             return client.to_string();
@@ -174,7 +162,7 @@ fn known(name: &str, before: Option<Known>, answer: Answer, now: Instant) -> Kno
         Ok(found) => {
             let is_news = before.is_none_or(|known| !known.found.is_empty());
             if found.is_empty() && is_news {
-                tracing::warn!("client {name}: it has no address; {}", rights(&found));
+                event!(WARN, "client {name}: it has no address; {}", rights(&found));
             }
             return Known { found, until: now + ANSWER_TTL, failed: None };
         }
@@ -189,121 +177,89 @@ fn known(name: &str, before: Option<Known>, answer: Answer, now: Instant) -> Kno
         None => (Found::default(), now, None),
     };
     if said.as_ref() != Some(&why) {
-        tracing::warn!("client {name}: {why}; {}", rights(&found));
+        event!(WARN, "client {name}: {why}; {}", rights(&found));
     }
     Known { found, until, failed: Some(why) }
 }
 
-/// Lookups of the process.
+/// Lookups of the process, and a signal for each that ends.
+static LOOKUPS: (Mutex<Lookups>, Condvar) = (Mutex::new(Lookups::none()), Condvar::new());
+
 #[derive(Debug)]
 struct Lookups {
-    /// See [`LOOKUPS_MAX`].
     threads: usize,
+    waiting: Vec<Client>,
     /// Names whose lookup has not ended: none is looked up twice at a time.
     running: BTreeSet<String>,
-    /// Answers that came after their round.
-    late: Answers,
+    /// Answers that no round has taken.
+    arrived: Vec<(String, Answer)>,
 }
 
-static LOOKUPS: Mutex<Lookups> =
-    Mutex::new(Lookups { threads: 0, running: BTreeSet::new(), late: BTreeMap::new() });
+impl Lookups {
+    const fn none() -> Self {
+        Self { threads: 0, waiting: Vec::new(), running: BTreeSet::new(), arrived: Vec::new() }
+    }
 
-/// Names to look up until the end of a round.
-struct Round {
-    queue: Mutex<Queue>,
-    lookup: Lookup,
-}
-
-#[derive(Default)]
-struct Queue {
-    waiting: Vec<Client>,
-    /// All that have been added.
-    asked: BTreeSet<String>,
-    is_over: bool,
-}
-
-impl Queue {
-    /// Adds names that are not there yet. Returns their number.
-    fn add(&mut self, names: impl IntoIterator<Item = Client>) -> usize {
-        let before = self.waiting.len();
-        if !self.is_over {
-            let is_new = |name: &Client| self.asked.insert(name.to_string());
-            self.waiting.extend(names.into_iter().filter(is_new));
+    /// Adds a name. Starts a thread for it, unless too many run.
+    fn add(&mut self, name: Client, lookup: Lookup) {
+        self.waiting.push(name);
+        if self.threads < LOOKUPS_MAX && spawn_helper("names", move || look_up(lookup)).is_ok() {
+            self.threads += 1;
         }
-        self.waiting.len() - before
     }
 }
 
-/// Asks for all names, and waits for the answers up to `at_most`.
+/// Looks up names until none is left.
+fn look_up(lookup: Lookup) {
+    let (lookups, changed) = &LOOKUPS;
+    let mut all = lock(lookups);
+    while let Some(client) = all.waiting.pop() {
+        let name = client.to_string();
+        if !all.running.insert(name.clone()) {
+            continue;
+        }
+        drop(all);
+        let answer = lookup(&client);
+        all = lock(lookups);
+        all.running.remove(&name);
+        all.arrived.push((name, answer));
+        changed.notify_all();
+    }
+    all.threads -= 1;
+}
+
+/// Asks for all names, and for the hosts of netgroups, and waits for the answers up to `at_most`.
 fn ask_all(names: Vec<Client>, lookup: Lookup, at_most: Duration) -> Answers {
-    let (end, (sender, arriving)) = (Instant::now() + at_most, channel());
-    let mut answers = std::mem::take(&mut lock(&LOOKUPS).late);
-    let round = Arc::new(Round { queue: Mutex::default(), lookup });
-    round.add(names, &sender);
-    drop(sender);
-    let next = || arriving.recv_timeout(end.saturating_duration_since(Instant::now()));
-    while let Ok((name, answer)) = next() {
-        answers.insert(name, answer);
+    let (end, (lookups, changed)) = (Instant::now() + at_most, &LOOKUPS);
+    let (mut asked, mut answers, mut new) = (BTreeSet::new(), Answers::new(), names);
+    let mut all = lock(lookups);
+    // Those that came after their round count if there are none in this one.
+    let mut late: Answers = all.arrived.drain(..).collect();
+    loop {
+        let names = new.drain(..).filter(|name| asked.insert(name.to_string()));
+        names.for_each(|name| all.add(name, lookup));
+        for (name, answer) in all.arrived.drain(..).filter(|(name, _)| asked.contains(name)) {
+            if let Ok(Found::Hosts(hosts)) = &answer {
+                new.extend(hosts.iter().cloned().map(Client::Name));
+            }
+            answers.insert(name, answer);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || new.is_empty() && answers.len() == asked.len() {
+            break;
+        }
+        if new.is_empty() {
+            all = changed.wait_timeout(all, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
     // Threads that are late take no further names.
-    let mut queue = lock(&round.queue);
-    (queue.waiting, queue.is_over) = (Vec::new(), true);
-    answers.retain(|name, _| queue.asked.contains(name));
-    for name in &queue.asked {
-        let late = || Err(format!("no answer within {} s", at_most.as_secs()));
-        answers.entry(name.clone()).or_insert_with(late);
+    all.waiting.clear();
+    for name in asked {
+        let none = || Err(format!("no answer within {} s", at_most.as_secs()));
+        let answer = answers.remove(&name).or_else(|| late.remove(&name)).unwrap_or_else(none);
+        answers.insert(name, answer);
     }
     answers
-}
-
-impl Round {
-    fn add(self: &Arc<Self>, names: Vec<Client>, answers: &Sender<(String, Answer)>) {
-        let count = lock(&self.queue).add(names);
-        for _ in 0..count {
-            if !self.start(answers.clone()) {
-                break;
-            }
-        }
-    }
-
-    /// Starts a thread that looks up names until none is left, unless too many run.
-    fn start(self: &Arc<Self>, answers: Sender<(String, Answer)>) -> bool {
-        {
-            let mut lookups = lock(&LOOKUPS);
-            if lookups.threads >= LOOKUPS_MAX {
-                return false;
-            }
-            lookups.threads += 1;
-        }
-        let round = Arc::clone(self);
-        let run = move || {
-            while let Some(client) = { lock(&round.queue).waiting.pop() } {
-                round.look_up(&client, &answers);
-            }
-            lock(&LOOKUPS).threads -= 1;
-        };
-        let started = spawn_helper("names", run);
-        if started.is_err() {
-            lock(&LOOKUPS).threads -= 1;
-        }
-        started.is_ok()
-    }
-
-    fn look_up(self: &Arc<Self>, client: &Client, answers: &Sender<(String, Answer)>) {
-        let name = client.to_string();
-        if !lock(&LOOKUPS).running.insert(name.clone()) {
-            return;
-        }
-        let answer = (self.lookup)(client);
-        lock(&LOOKUPS).running.remove(&name);
-        if let Ok(Found::Hosts(hosts)) = &answer {
-            self.add(hosts.iter().cloned().map(Client::Name).collect(), answers);
-        }
-        if let Err(late) = answers.send((name, answer)) {
-            let (name, answer) = late.0;
-            lock(&LOOKUPS).late.insert(name, answer);
-        }
-    }
 }
 
 /// Looks up one client. Blocks.
@@ -338,59 +294,38 @@ fn is_absent(error: &str) -> bool {
     .any(|text| error.ends_with(text))
 }
 
-/// Hosts of a netgroup.
 fn netgroup(name: &str) -> Answer {
-    let mut command = Command::new("getent");
-    command.args(["netgroup", name]);
-    match output(&mut command, GETENT_TIMEOUT)? {
+    match output(&mut limited(GETENT_SECONDS, &["getent", "netgroup", name]))? {
         (status, text) if status.success() => members(&text).map(Found::Hosts),
         (status, _) if status.code() == Some(GETENT_ABSENT) => Ok(Found::Hosts(BTreeSet::new())),
+        // timeout(1) kills itself, too, or tells the signal by its exit status.
+        (status, _) if status.signal() == Some(9) || status.code() == Some(128 + 9) => {
+            Err(format!("getent: no answer in {GETENT_SECONDS} s"))
+        }
         (status, _) => Err(format!("getent: {status}")),
     }
 }
 
-/// Status and output of a program that is killed if it takes longer, or says more than [`NETGROUP_BYTES_MAX`].
-fn output(command: &mut Command, at_most: Duration) -> Result<(ExitStatus, String), String> {
-    let end = Instant::now() + at_most;
-    let failed = |error: io::Error| format!("getent: {error}");
+/// A program that timeout(1) kills if it takes longer.
+fn limited(seconds: &str, words: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", seconds]).args(words);
     command.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command.spawn().map_err(failed)?;
-    let ended = read(&mut child, end).and_then(|text| Ok((wait(&mut child, end)?, text)));
-    if ended.is_err() {
-        drop(child.kill());
-        drop(child.wait());
-    }
-    ended
+    command
 }
 
-fn read(child: &mut Child, end: Instant) -> Result<String, String> {
+/// Status and output of a program, which gets a closed pipe beyond [`NETGROUP_BYTES_MAX`].
+fn output(command: &mut Command) -> Result<(ExitStatus, String), String> {
     let failed = |error: io::Error| format!("getent: {error}");
-    let Some(out) = child.stdout.take() else { return Ok(String::new()) };
-    let (sender, all) = channel();
-    let read = move || {
-        let mut text = String::new();
-        let read = out.take(NETGROUP_BYTES_MAX + 1).read_to_string(&mut text);
-        // Nothing receives it after the end.
-        drop(sender.send(read.map(|_| text)));
-    };
-    spawn_helper("names", read).map_err(failed)?;
-    let left = end.saturating_duration_since(Instant::now());
-    let text = all.recv_timeout(left).map_err(|_| "getent: no answer".to_owned())?;
-    let text = text.map_err(failed)?;
+    let mut child = command.spawn().map_err(failed)?;
+    let mut text = String::new();
+    let out = child.stdout.take();
+    let read = out.map(|out| out.take(NETGROUP_BYTES_MAX + 1).read_to_string(&mut text));
+    let status = child.wait().map_err(failed)?;
+    read.transpose().map_err(failed)?;
     match text.len() as u64 > NETGROUP_BYTES_MAX {
         true => Err(format!("longer than {NETGROUP_BYTES_MAX} bytes")),
-        false => Ok(text),
-    }
-}
-
-fn wait(child: &mut Child, end: Instant) -> Result<ExitStatus, String> {
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Ok(status),
-            Err(error) => return Err(format!("getent: {error}")),
-            Ok(None) if Instant::now() >= end => return Err("getent: no end".to_owned()),
-            Ok(None) => std::thread::sleep(GETENT_POLL),
-        }
+        false => Ok((status, text)),
     }
 }
 
@@ -485,9 +420,10 @@ mod tests {
         };
         for _ in 0..2 {
             let names = ["a", "b", "@c"].map(client).to_vec();
-            let all = ask_all(names, lookup, Duration::from_secs(2));
+            // Longer than a pause of a thread that answers.
+            let all = ask_all(names, lookup, Duration::from_secs(5));
             assert_eq!(all.len(), 5);
-            assert_eq!(all["never"], Err("no answer within 2 s".to_owned()));
+            assert_eq!(all["never"], Err("no answer within 5 s".to_owned()));
             assert!(["a", "b", "@c", "h"].iter().all(|name| all[*name].is_ok()), "{all:?}");
             assert_eq!(*lock(&NEVER), 1, "one lookup of a name at a time");
         }
@@ -527,10 +463,8 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_end_is_killed() {
-        let mut command = Command::new("sh");
-        command.args(["-c", "exec sleep 600"]);
-        let ended = output(&mut command, Duration::from_millis(10));
-        assert_eq!(ended.unwrap_err(), "getent: no answer");
+        let (status, text) = output(&mut limited("0.01", &["sleep", "600"])).unwrap();
+        assert!(!status.success() && text.is_empty(), "{status}");
     }
 
     #[test]

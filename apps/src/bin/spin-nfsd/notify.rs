@@ -1,6 +1,7 @@
 //! Notifies systemd, if it started this process, when the server is ready and when it stops
 //! (sd_notify(3)).
 
+use spinrpc::sys::journal::event;
 use std::env;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -14,7 +15,7 @@ pub(crate) const STOPPING: &str = "STOPPING=1";
 pub(crate) fn notify(state: &str) {
     let Some(place) = env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(place.as_bytes(), state) {
-        tracing::warn!(%error, state, "cannot notify systemd");
+        event!(WARN, %error, ?state, "cannot notify systemd");
     }
 }
 

@@ -4,6 +4,7 @@ use crate::cli::Register;
 use crate::failure::Failure;
 use spinrpc::fabric::Address;
 use spinrpc::rpcbind::{self, Client, Daemon, Endpoint, Registration, RpcbindError};
+use spinrpc::sys::journal::event;
 use spinrpc::{Program, Version};
 use spinrpc_nfs::{mount3, nfs3};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -38,7 +39,6 @@ impl Registered {
         }
     }
 
-    /// Number of registered addresses.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
@@ -78,8 +78,8 @@ fn set(
 ) -> Result<Registration, RpcbindError> {
     let registration = Registration::new(daemon, program, version, endpoint)?;
     if let Some(before) = registration.replaced().filter(|before| *before != endpoint.universal()) {
-        tracing::warn!(
-            %program, netid = %endpoint.netid(), before,
+        event!(WARN,
+            %program, netid = %endpoint.netid(), ?before,
             "rpcbind sent callers elsewhere before; a server there can no longer be found"
         );
     }
@@ -94,10 +94,10 @@ fn register_what_can_be(all: &[Service]) -> Vec<Registration> {
             Ok(Some(registration)) => registered.push(registration),
             Ok(None) => {}
             Err(error @ RpcbindError::NotRunning { .. }) => {
-                tracing::info!(%error, "not registered; clients must name the ports themselves");
+                event!(INFO, %error, "not registered; clients must name the ports themselves");
                 break;
             }
-            Err(error) => tracing::warn!(%error, "not registered"),
+            Err(error) => event!(WARN, %error, "not registered"),
         }
     }
     registered
@@ -114,7 +114,7 @@ fn set_if_free(
         Client::connect(&daemon, rpcbind::TIMEOUT)?.find(program.0, program.1, endpoint.netid());
     match held {
         Ok(held) if held != *endpoint && answers(&held) => {
-            tracing::warn!(
+            event!(WARN,
                 program = %program.0, at = %held, here = %endpoint,
                 "rpcbind sends callers to another server on this host; clients of this one must \
                  name its ports (port=, mountport=), or use --register=local"

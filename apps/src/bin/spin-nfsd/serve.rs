@@ -3,10 +3,12 @@
 use crate::announce;
 use crate::back_ends::{self, Opened};
 use crate::cli::{Cli, MountAt};
+use crate::clients;
 use crate::failure::{Failure, Failures};
 use crate::keeper::Keeper;
 use crate::kerberos;
 use crate::live::{self, Live, Refresher};
+use crate::metrics;
 use crate::names::{self, Names};
 use crate::notify::{READY, STOPPING, notify};
 use crate::register::Registered;
@@ -17,21 +19,22 @@ use crate::state;
 use crate::stats::{LiveTable, Source};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use signal_hook::low_level::emulate_default_handler;
+use signal_hook::low_level::{emulate_default_handler, signal_name};
 use spinrpc::config::Host;
 use spinrpc::sync::lock;
-use spinrpc::{Engine, EngineError, Running};
+use spinrpc::sys::journal::event;
+use spinrpc::{CoreContext, Engine, EngineError, ListenOptions, Running};
 use spinrpc_nfs::mount3;
-use spinrpc_nfs::server::journal::Journal;
+use spinrpc_nfs::server::exports::Peer;
 use spinrpc_nfs::server::mount::{MountService, Registry};
 use spinrpc_nfs::server::tcp::TcpServer;
 use spinrpc_nfs::server::{Server, ServerOptions};
+use std::ffi::c_int;
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
-use tracing::warn;
 
 /// Maximum wait at shutdown for calls in progress. Systemd waits longer: TimeoutStopSec of
 /// `spin-nfsd.service`.
@@ -40,34 +43,34 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
 /// disk that does not answer, must not keep the process alive.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Events of the main thread.
 enum Event {
-    Stop,
+    /// By a signal, with its number.
+    Stop(c_int),
     /// By the signal, or by a client of the control socket.
     Reload(Option<Request>),
     Ended(Result<(), EngineError>),
 }
 
-/// Serves until a signal.
 pub(crate) fn run(read: (Cli, Host), setup: &Setup) -> Result<(), Vec<Failure>> {
     raise_descriptor_limit();
     give_up_quota_override();
     let key = state::key(&setup.state).map_err(one)?;
     let Made { server, engine, registry, kerberos, opened, names } = make(setup, key)?;
     if let Some(kerberos) = kerberos {
-        tracing::info!("{kerberos}");
+        event!(INFO, "{kerberos}");
     }
     let shown = announce::exports(&setup.exports, &names);
     let live = Live::new(read, setup, &server, (opened, names));
     let live = Arc::new(Mutex::new(live));
-    serve_until_the_end(setup, Parts { server, engine, registry, live }, shown).map_err(one)
+    serve_until_the_end(setup, Parts { server, engine, registry, live }, shown).map_err(one)?;
+    event!(INFO, "shut down");
+    Ok(())
 }
 
 fn one(failure: Failure) -> Vec<Failure> {
     vec![failure]
 }
 
-/// The parts of a server that runs.
 struct Parts {
     server: Arc<Server>,
     engine: Engine,
@@ -75,9 +78,23 @@ struct Parts {
     live: Arc<Mutex<Live>>,
 }
 
+/// A host that no export lists gets no connection, and with it no memory. Local users are checked by the engine, and
+/// learn from each call what they may not do.
+fn admitting_listed_hosts(registry: &Arc<Registry>) -> ListenOptions {
+    let registry = Arc::clone(registry);
+    ListenOptions::new().admit(move |peer| match Peer::from(peer) {
+        peer @ Peer::Host(_) => registry.admits(&peer),
+        _ => true,
+    })
+}
+
 fn serve_until_the_end(setup: &Setup, parts: Parts, shown: Vec<String>) -> Result<(), Failure> {
+    let options = admitting_listed_hosts(&parts.registry);
     for address in &setup.listen {
-        parts.engine.listen(address).map_err(|error| Failure::failed(address, error))?;
+        parts
+            .engine
+            .listen_with(address, &options)
+            .map_err(|error| Failure::failed(address, error))?;
     }
     // Before any core runs, so that signals during setup are not lost.
     let (events, arriving) = channel();
@@ -86,11 +103,15 @@ fn serve_until_the_end(setup: &Setup, parts: Parts, shown: Vec<String>) -> Resul
     watch_cores(running, events.clone()).map_err(|error| Failure::failed("a thread", error))?;
     let front = Front::open(setup, &parts, events)?;
     front.announce(setup, shown)?;
+    event!(INFO, "spin-nfsd {} is ready", env!("CARGO_PKG_VERSION"));
     notify(READY);
     loop {
         match arriving.recv() {
             Ok(Event::Reload(request)) => front.keeper.reload(request),
-            Ok(Event::Stop) => return end(front, parts, arriving),
+            Ok(Event::Stop(signal)) => {
+                event!(INFO, "shutting down on {}", signal_name(signal).unwrap_or("a signal"));
+                return end(front, parts, arriving);
+            }
             Ok(Event::Ended(ended)) => {
                 return leave(front, parts, move || {
                     drop(arriving);
@@ -108,9 +129,9 @@ fn reload(live: &Mutex<Live>, request: Option<Request>) {
     let outcome = outcome
         .map_err(|failures| failures.iter().map(ToString::to_string).collect::<Vec<String>>());
     match &outcome {
-        Ok(changes) => changes.iter().for_each(|change| tracing::info!("reloaded: {change}")),
+        Ok(changes) => changes.iter().for_each(|change| event!(INFO, "reloaded: {change}")),
         Err(problems) => {
-            problems.iter().for_each(|problem| tracing::error!("not reloaded: {problem}"));
+            problems.iter().for_each(|problem| event!(ERROR, "not reloaded: {problem}"));
         }
     }
     if let Some(request) = request {
@@ -119,26 +140,18 @@ fn reload(live: &Mutex<Live>, request: Option<Request>) {
     }
 }
 
-/// Fails if serving would fail before listening; keeps nothing.
-pub(crate) fn check(setup: &Setup) -> Result<Checked, Vec<Failure>> {
+/// Fails if serving would fail before listening; keeps nothing but the keys and users of Kerberos, in words, and names of
+/// clients.
+pub(crate) fn check(setup: &Setup) -> Result<(Option<String>, Names), Vec<Failure>> {
     let key = state::present(&setup.state).map_err(one)?.unwrap_or_default();
     let Made { kerberos, names, .. } = make(setup, key)?;
-    Ok(Checked { kerberos, names })
+    Ok((kerberos, names))
 }
 
-/// Findings of a check.
-pub(crate) struct Checked {
-    /// Keys and users of Kerberos in words.
-    pub(crate) kerberos: Option<String>,
-    pub(crate) names: Names,
-}
-
-/// Everything that serves.
 struct Made {
     server: Arc<Server>,
     engine: Engine,
     registry: Arc<Registry>,
-    /// Keys and users in words.
     kerberos: Option<String>,
     opened: Opened,
     names: Names,
@@ -162,9 +175,7 @@ fn make(setup: &Setup, key: state::Key) -> Result<Made, Vec<Failure>> {
     names.take(names::ask(asked), Instant::now());
     let exports = opened.named(&names).map_err(one)?;
     let failed_to_start = |error: io::Error| one(Failure::failed("starting", error));
-    let journal = Journal::start().map_err(failed_to_start)?;
-    let server = Server::with_journal(exports, key, &options(setup), journal);
-    let server = server.map_err(failed_to_start)?;
+    let server = Server::new(exports, key, &options(setup)).map_err(failed_to_start)?;
     let registry = serve(&server, &engine).map_err(one)?;
     Ok(Made { server, engine, registry, kerberos, opened, names })
 }
@@ -183,15 +194,13 @@ fn options(setup: &Setup) -> ServerOptions {
     }
 }
 
-/// Registers NFS and MOUNT with the engine.
 fn serve(server: &Arc<Server>, engine: &Engine) -> Result<Arc<Registry>, Failure> {
     server.serve(engine).map_err(|error| failed(&error))?;
-    let (table, journal) = (Arc::clone(server.table()), server.journal().clone());
-    let registry = Arc::new(Registry::new(table, server.root_handles(), journal));
+    let registry = Arc::new(Registry::new(Arc::clone(server.table()), server.root_handles()));
     let on_cores = Arc::clone(&registry);
-    engine.serve(mount3::PROGRAM, mount3::VERSION, move |_core| {
-        MountService::new(Arc::clone(&on_cores))
-    });
+    let mounts = move |_: &CoreContext| MountService::new(Arc::clone(&on_cores));
+    engine.serve(mount3::PROGRAM, mount3::VERSION, mounts).map_err(|error| failed(&error))?;
+    metrics::publish(server, &registry, engine).map_err(|error| failed(&error))?;
     Ok(registry)
 }
 
@@ -199,10 +208,8 @@ fn failed(error: &EngineError) -> Failure {
     Failure::Failed(error.to_string())
 }
 
-/// The parts in addition to the engine.
 struct Front {
     mount: Option<TcpServer>,
-    /// Where clients establish contexts of Kerberos over TCP.
     contexts: Option<TcpServer>,
     registered: Registered,
     socket: Option<Socket>,
@@ -247,7 +254,7 @@ impl Front {
         let table = table.map_err(of_thread)?;
         let names = Refresher::start(live).map_err(of_thread)?;
         let keeper = keeper(server, live).map_err(of_thread)?;
-        let control = control(setup, events);
+        let control = control(setup, parts, events);
         Ok(Self { mount, contexts, registered, socket, table, control, names, keeper })
     }
 
@@ -273,13 +280,24 @@ fn keeper(server: &Server, live: &Arc<Mutex<Live>>) -> io::Result<Keeper> {
     Keeper::start(move |request| reload(&live, request), move || table.collect())
 }
 
-/// The socket that `spin-nfsd reload` uses. Without it, SIGHUP remains: another server may have the state directory.
-fn control(setup: &Setup, events: Sender<Event>) -> Option<Socket> {
+/// The socket that commands like `spin-nfsd reload` use. Without it, SIGHUP remains: another server may have the state
+/// directory.
+fn control(setup: &Setup, parts: &Parts, events: Sender<Event>) -> Option<Socket> {
     let path = reload::socket(&setup.state);
     let ask = move |request| drop(events.send(Event::Reload(Some(request))));
-    let opened = Socket::start(&path, Control(Mutex::new(ask)));
+    let (server, engine) = (Arc::clone(&parts.server), parts.engine.clone());
+    let answers = clients::Answers { server, engine };
+    let others = move |request: &str| answers.to(request);
+    let opened = Socket::start(&path, Control { reload: Mutex::new(ask), others });
     let path = path.display();
-    opened.inspect_err(|error| warn!("{path}: {error}: only SIGHUP reloads the exports")).ok()
+    opened
+        .inspect_err(|error| {
+            event!(
+                WARN,
+                "{path}: {error}: only SIGHUP reloads the exports, and clients are not listed"
+            )
+        })
+        .ok()
 }
 
 /// Waits for calls in progress, then exits. MOUNT over TCP stops first.
@@ -292,7 +310,7 @@ fn end(mut front: Front, parts: Parts, arriving: Receiver<Event>) -> Result<(), 
     let left = leave(front, parts, move || {
         let ended = arriving.into_iter().find_map(|event| match event {
             Event::Ended(ended) => Some(ended),
-            Event::Stop | Event::Reload(_) => None,
+            Event::Stop(_) | Event::Reload(_) => None,
         });
         ended.unwrap_or(Ok(()))
     });
@@ -358,7 +376,7 @@ fn watch_signals(events: Sender<Event>) -> io::Result<()> {
                     drop(emulate_default_handler(signal));
                     continue;
                 }
-                _ => Event::Stop,
+                signal => Event::Stop(signal),
             };
             is_stopping |= signal != SIGHUP;
             // Nothing receives it after the cores have stopped.
@@ -392,7 +410,7 @@ fn give_up_quota_override() {
         set_capabilities(None, sets)
     });
     if let Err(error) = given_up {
-        warn!("clients' writes may exceed quotas: cannot drop CAP_SYS_RESOURCE: {error}");
+        event!(WARN, "clients' writes may exceed quotas: cannot drop CAP_SYS_RESOURCE: {error}");
     }
 }
 

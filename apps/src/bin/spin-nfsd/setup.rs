@@ -12,16 +12,12 @@ use spinrpc_tuning::{DEFAULT_PROFILE, Loader, load_for_program};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Clients with cached replies if the profile has no reply cache: NFS has procedures that must not
-/// be executed twice (RFC 1813 section 4.7).
-const REPLY_CACHE_CLIENTS: u64 = 128;
-/// Minimum number of cached replies per client. The kernel's clients have as many calls in flight
-/// as credits on each of up to 16 connections (`nconnect`), which share the entries: enough for
-/// eight. At a KiB each, that is 0.5 MiB per client, from its first call on.
-const REPLY_CACHE_ENTRIES: u64 = 512;
+/// Memory for cached replies, in MiB, if the profile has no reply cache: NFS has procedures that must not be executed
+/// twice (RFC 1813 section 4.7). A kernel's client then has 2048 replies, for as many calls as 16 connections
+/// (`nconnect`) have in flight with 128 credits each.
+const REPLY_CACHE_MIB: u64 = 64;
 const THREADS: u16 = 4;
 
-/// The program's task.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) exports: Vec<ExportSpec>,
@@ -127,9 +123,8 @@ fn config(host: &Host, options: &Options, driver: Driver) -> Result<Config, Stri
     };
     let profile = load_for_program(name, &options.set, own, driver)?;
     let mut raw = profile.config().raw().clone();
-    if raw.rpc.reply_cache_clients == 0 {
-        raw.rpc.reply_cache_clients = REPLY_CACHE_CLIENTS;
-        raw.rpc.reply_cache_entries = raw.rpc.reply_cache_entries.max(REPLY_CACHE_ENTRIES);
+    if raw.rpc.reply_cache_mib == 0 {
+        raw.rpc.reply_cache_mib = REPLY_CACHE_MIB;
     }
     raw.validate_for(host).map_err(|error| format!("profile {name}: {error}"))
 }

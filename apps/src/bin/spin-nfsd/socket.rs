@@ -20,7 +20,6 @@ const READER_TIMEOUT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: i32 = 16;
 
-/// Gives the text for a reader.
 pub(crate) trait Answers: Send {
     /// Maximum length of the request, a line; 0 if readers send none.
     fn request_bytes_max(&self) -> usize {
@@ -60,7 +59,6 @@ impl Drop for Socket {
     }
 }
 
-/// The thread that answers.
 struct Answerer {
     listener: PeerListener,
     stop: Arc<OwnedFd>,
@@ -144,7 +142,6 @@ impl Answerer {
     }
 }
 
-/// Reason for the end of a wait.
 #[derive(Debug, PartialEq, Eq)]
 enum Wake {
     Ready,

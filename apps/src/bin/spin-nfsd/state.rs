@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 pub(crate) type Key = [u8; 16];
 
 const NAME: &str = "handle-key";
-/// Access for the owner only.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 const RIGHTS_OF_OTHERS: u32 = 0o077;

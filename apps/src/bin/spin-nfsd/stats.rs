@@ -15,7 +15,6 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Sources of samples.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) server: Arc<Server>,
@@ -24,7 +23,6 @@ pub(crate) struct Source {
     pub(crate) began: Instant,
 }
 
-/// Counters at one time.
 struct Sample {
     seconds: f64,
     server: ServerStats,
@@ -52,7 +50,6 @@ impl Source {
         each.collect()
     }
 
-    /// All statistics in one document.
     fn json(&self) -> Value {
         let sample = self.sample();
         let ServerStats {
@@ -131,7 +128,7 @@ impl Sample {
 }
 
 /// Name in RFC 1813 without the common prefix.
-fn name(number: usize) -> String {
+pub(crate) fn name(number: usize) -> String {
     let operation = ProcedureId::new(number as u32);
     operation.map_or_else(|| number.to_string(), |operation| nfs3::name(operation).to_owned())
 }

@@ -7,7 +7,7 @@ use crate::floor::Probe;
 use crate::latency::{LatencySummary, median};
 use crate::report::Row;
 use crate::report::modes::{Saturation, Soak, SoakWindow};
-use crate::units::show_count;
+use crate::units::{joined, show_count};
 
 /// The curve of a family of rows under different loads; `None` with fewer than two.
 pub(super) fn figure(family: &Family<'_>) -> Option<String> {
@@ -38,15 +38,10 @@ pub(super) fn figure(family: &Family<'_>) -> Option<String> {
         _ => "latency against throughput".to_owned(),
     };
     let described = rows.iter().map(|row| {
-        let p99 = show_time(row.median.latency.p99_ns);
-        format!(
-            "{}: {} calls per second, p99 {p99}",
-            row.name,
-            show_count(row.median.calls_per_second)
-        )
+        let (rate, p99) = (row.median.calls_per_second, row.median.latency.p99_ns);
+        format!("{}: {} calls per second, p99 {}", row.name, show_count(rate), show_time(p99))
     });
-    let description = described.collect::<Vec<_>>().join("; ");
-    Some(plot.figure(&family.title, &detail, &description))
+    Some(plot.figure(&family.title, &detail, &joined(described, "; ")))
 }
 
 fn draw(plot: &mut Plot, rows: &[&Row], index: usize, name: &str, of: fn(&LatencySummary) -> f64) {
@@ -67,7 +62,6 @@ fn draw(plot: &mut Plot, rows: &[&Row], index: usize, name: &str, of: fn(&Latenc
     }
 }
 
-/// Load on the server, in a word.
 fn load_of(row: &Row) -> String {
     match row.workload.rate {
         Some(rate) => show_count(rate.per_second as f64),
@@ -89,7 +83,6 @@ fn ring_limit(rows: &[&Row]) -> Option<f64> {
     range(rows.iter().map(of)).map(|(_, high)| high).filter(|high| *high > 0.0)
 }
 
-/// The steps of the search for the highest rate.
 pub(super) fn saturation(found: &Saturation) -> Option<String> {
     let steps = &found.steps;
     range(steps.iter().map(|step| step.p99_ns))?;
@@ -117,7 +110,6 @@ pub(super) fn saturation(found: &Saturation) -> Option<String> {
     Some(plot.figure("Search for the highest rate", &detail, &description))
 }
 
-/// Latency and memory in the course of a soak.
 pub(super) fn soak(soak: &Soak) -> Option<String> {
     let end_s = soak.windows.last().map(|window| window.start_s + window.elapsed_s)?;
     let latency: [Course; 3] = [
@@ -129,26 +121,18 @@ pub(super) fn soak(soak: &Soak) -> Option<String> {
         ("client", |window| window.client.resident_bytes as f64 / MIB),
         ("server", |window| window.server.resident_bytes as f64 / MIB),
     ];
-    let all = |courses: &[Course]| {
-        let of = |course: &Course| soak.windows.iter().map(course.1).collect::<Vec<_>>();
-        courses.iter().flat_map(of).collect::<Vec<f64>>().into_iter()
-    };
-    let of_latency = Plot::new(Axis::time(end_s), Axis::latency(all(&latency)));
-    let memory_axis =
-        Axis::from_zero("resident memory, MiB", all(&memory), |mib| format!("{mib:.0}"));
-    let of_memory = Plot::new(Axis::time(end_s), memory_axis);
     let windows = format!("{} windows", soak.windows.len());
-    Some(
-        with_courses(of_latency, soak, &latency).figure(
-            "Soak: latency",
-            &windows,
-            "latency over time",
-        ) + &with_courses(of_memory, soak, &memory).figure(
-            "Soak: memory",
-            &windows,
-            "memory over time",
-        ),
-    )
+    let axis = Axis::latency(values_of(soak, &latency));
+    let of_latency = with_courses(Plot::new(Axis::time(end_s), axis), soak, &latency);
+    let show = |mib: f64| format!("{mib:.0}");
+    let axis = Axis::from_zero("resident memory, MiB", values_of(soak, &memory), show);
+    let of_memory = with_courses(Plot::new(Axis::time(end_s), axis), soak, &memory);
+    let of_latency = of_latency.figure("Soak: latency", &windows, "latency over time");
+    Some(of_latency + &of_memory.figure("Soak: memory", &windows, "memory over time"))
+}
+
+fn values_of(soak: &Soak, courses: &[Course]) -> impl Iterator<Item = f64> {
+    courses.iter().flat_map(move |course| soak.windows.iter().map(course.1))
 }
 
 fn with_courses(mut plot: Plot, soak: &Soak, courses: &[Course]) -> Plot {
@@ -164,10 +148,8 @@ fn with_courses(mut plot: Plot, soak: &Soak, courses: &[Course]) -> Plot {
     plot
 }
 
-/// A named figure of each window.
 type Course = (&'static str, fn(&SoakWindow) -> f64);
 
-/// A named percentile.
 type Percentile = (&'static str, fn(&LatencySummary) -> f64);
 
 const PERCENTILES: [Percentile; 3] = [
@@ -178,7 +160,6 @@ const PERCENTILES: [Percentile; 3] = [
 /// A limit further away than this factor is only mentioned in the text: in the plot, it would leave
 /// no room for the rows.
 const LIMIT_SHOWN: f64 = 2.5;
-/// Fraction of the lowest latency.
 const ROOM_BELOW: f64 = 0.5;
 const MIB: f64 = 1_048_576.0;
 
@@ -234,6 +215,7 @@ mod tests {
             max_ns: 9000.0,
             client: holdings,
             server: holdings,
+            server_buffers: f64::NAN,
         };
         let windows = vec![window(0.0), window(1.0)];
         let soaked = Soak {

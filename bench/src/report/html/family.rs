@@ -4,10 +4,10 @@
 use crate::load::{Mode, Workload};
 use crate::pattern::Verify;
 use crate::report::Row;
+use crate::units::grouped;
 
 /// Up to eight rows that can be distinguished in one plot.
 pub(super) struct Family<'a> {
-    /// Common properties.
     pub(super) title: String,
     pub(super) members: Vec<Member<'a>>,
 }
@@ -23,18 +23,11 @@ pub(super) struct Member<'a> {
 
 /// All rows by family, in the order of their first members.
 pub(super) fn families(rows: &[Row]) -> Vec<Family<'_>> {
-    let mut groups: Vec<(String, Vec<&Row>)> = Vec::new();
-    for row in rows {
-        let title = title(&row.workload);
-        match groups.iter_mut().find(|(other, _)| *other == title) {
-            Some((_, members)) => members.push(row),
-            None => groups.push((title, vec![row])),
-        }
-    }
-    groups
+    let groups = grouped(rows.iter().map(|row| (title(&row.workload), row)));
+    let parts = groups
         .iter()
-        .flat_map(|(title, rows)| rows.chunks(COLOURS).map(|part| Family::new(title, part)))
-        .collect()
+        .flat_map(|(title, rows)| rows.chunks(COLOURS).map(move |part| Family::new(title, part)));
+    parts.collect()
 }
 
 impl<'a> Family<'a> {

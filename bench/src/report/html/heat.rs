@@ -6,7 +6,6 @@ use crate::latency::has_calls_beyond;
 use crate::report::Row;
 use hdrhistogram::Histogram;
 
-/// The map of a row; `None` without intervals.
 pub(super) fn figure(row: &Row) -> Option<String> {
     let course = Course::of(row);
     let last = course.columns.last()?;
@@ -40,13 +39,13 @@ pub(super) fn figure(row: &Row) -> Option<String> {
         0 => String::new(),
         further => format!("{} repeats, one after the other", further + 1),
     };
-    if row.median.lost > 0 {
-        detail += &format!(" without {} calls that were never answered", row.median.lost);
+    let missing = row.median.latency.missing;
+    if missing > 0 {
+        detail += &format!(" without {missing} calls that were never answered, or never sent");
     }
     Some(plot.figure(&row.name, &detail, &description))
 }
 
-/// Meaning of the colours.
 pub(super) fn legend() -> String {
     let swatch = |level: usize| format!("<i style=\"background:var(--h{level})\"></i>");
     let swatches: String = (0..LEVELS).map(swatch).collect();
@@ -138,7 +137,6 @@ struct Bins {
 }
 
 impl Bins {
-    /// Lower bound of a bin.
     fn bound(&self, bin: usize) -> f64 {
         self.low * (self.high / self.low).powf(bin as f64 / BINS as f64)
     }

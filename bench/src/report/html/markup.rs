@@ -55,7 +55,6 @@ fn is_number(cell: &str) -> bool {
     begins && !cell.trim_start_matches(['-', '(']).contains(' ')
 }
 
-/// Names with values.
 pub(super) fn facts(pairs: &[(String, String)]) -> String {
     let mut html = "<div class=\"card\"><dl class=\"facts\">".to_owned();
     for (name, value) in pairs {
@@ -64,7 +63,6 @@ pub(super) fn facts(pairs: &[(String, String)]) -> String {
     html + "</dl></div>"
 }
 
-/// A section with its heading and an introduction.
 pub(super) fn section(title: &str, lead: &str, body: &str) -> String {
     let lead = match lead {
         "" => String::new(),

@@ -19,28 +19,20 @@ mod plot;
 
 use super::grid::{self, Grid};
 use super::{Report, Row};
-use crate::units::{show_count, show_utc};
+use crate::units::{joined, show_count, show_utc};
 use markup::{escape, facts, section, table};
 use plot::show_time;
-use std::fmt::Write;
 
-/// The whole page.
 pub(crate) fn render(report: &Report) -> String {
     let mut body = header(report);
     body += &tiles(report);
-    push_grid(&mut body, grid::results(report));
-    push_grid(&mut body, grid::lost(report));
-    push_grid(&mut body, grid::ratios(report));
-    push_grid(&mut body, grid::handles(report));
-    push_grid(&mut body, grid::slabs(report));
-    push_grid(&mut body, grid::goals(report));
+    let grids = |grids: &[fn(&Report) -> Option<Grid>]| -> String {
+        grids.iter().filter_map(|grid| grid(report)).map(grid_section).collect()
+    };
+    body += &grids(&[grid::results, grid::lost, grid::ratios, grid::goals]);
     body += &plots(report);
-    push_grid(&mut body, grid::loops(report));
-    push_grid(&mut body, grid::saturation(report));
-    push_grid(&mut body, grid::soak(report));
-    push_grid(&mut body, grid::bounds(report));
-    push_grid(&mut body, grid::cores(report));
-    push_grid(&mut body, grid::limits(report));
+    body += &grids(&[grid::loops, grid::saturation, grid::soak]);
+    body += &grids(&[grid::bounds, grid::cores, grid::limits]);
     body += &section("Environment", "", &facts(&super::environment_facts(report)));
     body += &notes(report);
     page(&title(report), &body)
@@ -72,7 +64,7 @@ fn header(report: &Report) -> String {
         environment.revision.as_ref().map(|revision| format!("revision {revision}")),
         Some(show_utc(environment.started_unix_s)),
     ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let parts = joined(parts.into_iter().flatten(), " · ");
     let warning = match environment.build.as_str() {
         "release" => String::new(),
         other => {
@@ -81,62 +73,46 @@ fn header(report: &Report) -> String {
     };
     format!(
         "<header><h1>spinperf report</h1><p class=\"sub\">{}</p>{warning}</header>\n",
-        escape(&parts.join(" · "))
+        escape(&parts)
     )
 }
 
-/// The best figures at a glance.
 fn tiles(report: &Report) -> String {
     let rows = &report.rows;
     let p50 = |row: &&Row| row.median.latency.p50_ns;
-    let quickest =
-        rows.iter().filter(|row| p50(row) > 0.0).min_by(|a, b| p50(a).total_cmp(&p50(b)));
+    let measured = rows.iter().filter(|row| p50(row) > 0.0);
+    let quickest = measured.min_by(|a, b| p50(a).total_cmp(&p50(b)));
     let best = |of: fn(&Row) -> f64| {
         rows.iter().filter(|row| of(row) > 0.0).max_by(|a, b| of(a).total_cmp(&of(b)))
     };
-    let mut html = String::new();
-    if let Some(row) = quickest {
-        push_tile(&mut html, "lowest median round trip", &show_time(p50(&row)), &row.name);
-    }
-    if let Some(row) = best(|row| row.median.calls_per_second) {
+    let quickest =
+        quickest.map(|row| ("lowest median round trip", show_time(p50(&row)), row.name.as_str()));
+    let rate = best(|row| row.median.calls_per_second).map(|row| {
         let rate = format!("{}/s", show_count(row.median.calls_per_second));
-        push_tile(&mut html, "highest rate of calls", &rate, &row.name);
-    }
-    let moved = best(|row| row.median.bytes_per_second);
-    if let Some(row) = moved {
+        ("highest rate of calls", rate, row.name.as_str())
+    });
+    let payload = best(|row| row.median.bytes_per_second).map(|row| {
         let rate = format!("{:.2} GB/s", row.median.bytes_per_second / 1e9);
-        push_tile(&mut html, "most payload", &rate, &row.name);
-    }
-    if !report.goals.is_empty() {
-        let met = report.goals.iter().filter(|goal| goal.met).count();
-        let all = report.goals.len();
-        let class = if met == all { "good" } else { "bad" };
-        push!(
-            html,
-            "<li><span class=\"what\">goals met</span><b class=\"{class}\">{met} of {all}</b></li>"
-        );
-    }
-    match html.is_empty() {
-        true => html,
-        false => format!("<ul class=\"tiles\">{html}</ul>\n"),
-    }
+        ("most payload", rate, row.name.as_str())
+    });
+    let judged: Vec<bool> = report.goals.iter().filter_map(|goal| goal.met).collect();
+    let (met, all) = (judged.iter().filter(|met| **met).count(), judged.len());
+    let which = "of the project, for a quiet host";
+    let goals = (all > 0).then(|| ("targets met", format!("{met} of {all}"), which));
+    let tile = |(what, value, which): (&str, String, &str)| {
+        let [what, value, which] = [what, &value, which].map(escape);
+        format!(
+            "<li><span class=\"what\">{what}</span><b>{value}</b><span class=\"which\">{which}</span></li>"
+        )
+    };
+    let tiles: String = [quickest, rate, payload, goals].into_iter().flatten().map(tile).collect();
+    if tiles.is_empty() { tiles } else { format!("<ul class=\"tiles\">{tiles}</ul>\n") }
 }
 
-fn push_tile(html: &mut String, what: &str, value: &str, which: &str) {
-    push!(
-        html,
-        "<li><span class=\"what\">{}</span><b>{}</b><span class=\"which\">{}</span></li>",
-        escape(what),
-        escape(value),
-        escape(which)
-    );
-}
-
-fn push_grid(html: &mut String, grid: Option<Grid>) {
-    let Some(grid) = grid else { return };
+fn grid_section(grid: Grid) -> String {
     let mut title = grid.title.to_owned();
     title.get_mut(..1).map(str::make_ascii_uppercase);
-    html.push_str(&section(&title, &grid.lead, &table(&grid.header, &grid.rows)));
+    section(&title, &grid.lead, &table(&grid.header, &grid.rows))
 }
 
 fn plots(report: &Report) -> String {
@@ -178,9 +154,7 @@ fn notes(report: &Report) -> String {
 }
 
 const STYLE: &str = include_str!("style.css");
-/// Allows inline styles only.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
-/// Further heat maps are collapsed.
 const MAPS_OPEN: usize = 16;
 const SPECTRA: &str = "Every call of every repeat. Each further nine has the same width; dotted \
                        where fewer than ten calls lie beyond.";

@@ -6,6 +6,7 @@ use super::plot::{Axis, Plot, Scale, show_time};
 use crate::floor::Probe;
 use crate::latency::{is_supported, upper_median};
 use crate::report::Row;
+use crate::units::joined;
 use hdrhistogram::Histogram;
 
 /// The plot of a family; `None` if no row has samples.
@@ -20,11 +21,8 @@ pub(super) fn figure(family: &Family<'_>) -> Option<String> {
         plot.level(*value, "floor", &format!("{name}: {}", show_time(*value)));
     }
     lines.iter().for_each(|line| line.draw(&mut plot));
-    let description = format!(
-        "{}: latency by percentile. {}",
-        family.title,
-        lines.iter().map(|line| spoken(line.member)).collect::<Vec<_>>().join("; ")
-    );
+    let spoken = joined(lines.iter().map(|line| spoken(line.member)), "; ");
+    let description = format!("{}: latency by percentile. {spoken}", family.title);
     Some(plot.figure(&family.title, "latency by percentile", &description))
 }
 
@@ -39,7 +37,6 @@ fn spectrum(samples: &Histogram<u64>) -> Vec<(f64, f64)> {
     (0..steps).map(at).chain(std::iter::once((count, samples.max() as f64))).collect()
 }
 
-/// A row as it is drawn.
 struct Line<'a> {
     member: &'a Member<'a>,
     points: Vec<(f64, f64)>,
@@ -47,10 +44,10 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// `None` without samples, and with lost calls: the percentiles would be those of the others.
+    /// `None` without samples, and with missing calls: the percentiles would be those of the others.
     fn of(member: &'a Member<'a>) -> Option<Self> {
         let samples = member.row.samples().filter(|samples| !samples.is_empty())?;
-        if member.row.median.lost > 0 {
+        if member.row.median.latency.missing > 0 {
             return None;
         }
         Some(Self { member, points: spectrum(&samples), samples: samples.len() })

@@ -3,24 +3,21 @@
 //! Coordinates are data values; only this module knows pixels.
 
 use super::markup::escape;
-use crate::units::show_count;
+use crate::units::{joined, show_count};
 use std::fmt::Write;
 
-/// Mapping of values to positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
     Linear,
     Log,
 }
 
-/// One of the two axes.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
     pub(super) label: String,
     pub(super) scale: Scale,
     pub(super) low: f64,
     pub(super) high: f64,
-    /// Values with their labels.
     pub(super) ticks: Vec<(f64, String)>,
 }
 
@@ -33,7 +30,6 @@ impl Axis {
         Self { label: "latency".to_owned(), scale: Scale::Log, low, high, ticks }
     }
 
-    /// A linear axis from 0.
     pub(super) fn from_zero(
         label: &str,
         values: impl Iterator<Item = f64>,
@@ -44,18 +40,15 @@ impl Axis {
         Self { label: label.to_owned(), scale: Scale::Linear, low: 0.0, high, ticks }
     }
 
-    /// Calls per second.
     pub(super) fn rate(values: impl Iterator<Item = f64>) -> Self {
         let show = |rate| show_count(rate).replace(".00", "").replace(".0k", "k");
         Self::from_zero("calls per second", values, show)
     }
 
-    /// Seconds since the start.
     pub(super) fn time(end_s: f64) -> Self {
         Self::from_zero("time, s", std::iter::once(end_s / 1.04), |s| format!("{}", round(s)))
     }
 
-    /// Position of a value, between 0 and 1.
     fn place(&self, value: f64) -> f64 {
         let place = match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
@@ -65,7 +58,6 @@ impl Axis {
     }
 }
 
-/// A plot under construction.
 pub(super) struct Plot {
     x: Axis,
     y: Axis,
@@ -82,7 +74,6 @@ impl Plot {
         Self { x, y, body: String::new(), names: Vec::new(), levels: Vec::new() }
     }
 
-    /// Position of a point in pixels.
     fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
         let (right, down) = (self.x.place(x), 1.0 - self.y.place(y));
         (LEFT + right * (WIDTH - LEFT - RIGHT), TOP + down * (HEIGHT - TOP - BOTTOM))
@@ -90,27 +81,23 @@ impl Plot {
 
     /// A line through points, with a tooltip; `extra` are CSS classes.
     pub(super) fn line(&mut self, points: &[(f64, f64)], colour: &str, extra: &str, title: &str) {
-        let points: Vec<(f64, f64)> = points.iter().copied().filter(is_known).collect();
-        let path: Vec<String> = points.iter().map(|point| pair(self.at(*point))).collect();
-        push!(
-            self.body,
-            "<polyline class=\"series {extra}\" style=\"stroke:var({colour})\" \
-             data-points=\"{}\" points=\"{}\"><title>{}</title></polyline>",
-            points.len(),
-            path.join(" "),
-            escape(title)
-        );
+        let style = format!("series {extra}\" style=\"stroke:var({colour})");
+        self.polyline(points, &style, title);
     }
 
     /// A thin line on top of everything, without its own colour.
     pub(super) fn overlay(&mut self, points: &[(f64, f64)], title: &str) {
-        let path: Vec<String> = points.iter().map(|point| pair(self.at(*point))).collect();
+        self.polyline(points, "over", title);
+    }
+
+    fn polyline(&mut self, points: &[(f64, f64)], class: &str, title: &str) {
+        let points: Vec<(f64, f64)> = points.iter().copied().filter(is_known).collect();
+        let pair = |(x, y): (f64, f64)| format!("{x:.1},{y:.1}");
+        let path = joined(points.iter().map(|point| pair(self.at(*point))), " ");
+        let (count, title) = (points.len(), escape(title));
         push!(
             self.body,
-            "<polyline class=\"over\" data-points=\"{}\" points=\"{}\"><title>{}</title></polyline>",
-            points.len(),
-            path.join(" "),
-            escape(title)
+            "<polyline class=\"{class}\" data-points=\"{count}\" points=\"{path}\"><title>{title}</title></polyline>"
         );
     }
 
@@ -124,10 +111,10 @@ impl Plot {
             true => format!("class=\"dot\" style=\"fill:var({colour})\""),
             false => format!("class=\"hollow\" style=\"stroke:var({colour})\""),
         };
+        let title = escape(title);
         push!(
             self.body,
-            "<circle {paint} cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.6\"><title>{}</title></circle>",
-            escape(title)
+            "<circle {paint} cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.6\"><title>{title}</title></circle>"
         );
     }
 
@@ -137,13 +124,7 @@ impl Plot {
             return;
         }
         let (x, y) = self.at(point);
-        push!(
-            self.body,
-            "<text class=\"halo\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            x + 5.0,
-            y + 12.0,
-            escape(text)
-        );
+        push_text(&mut self.body, [" class=\"halo\"", ""], (x + 5.0, y + 12.0), text);
     }
 
     /// Labels the line that ends at this height in the margin.
@@ -169,14 +150,11 @@ impl Plot {
         self.levels.push((height, label_end - text.chars().count() as f64 * CHAR_WIDTH - 8.0));
         push!(
             self.body,
-            "<line class=\"{class}\" x1=\"{left:.1}\" y1=\"{height:.1}\" x2=\"{right}\" y2=\"{height:.1}\"/>\
-             <text class=\"label halo\" x=\"{label_end:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            height - 4.0,
-            escape(text)
+            "<line class=\"{class}\" x1=\"{left:.1}\" y1=\"{height:.1}\" x2=\"{right}\" y2=\"{height:.1}\"/>"
         );
+        push_text(&mut self.body, LABEL_AT_END, (label_end, height - 4.0), text);
     }
 
-    /// A vertical line across the plot.
     pub(super) fn upright(&mut self, x: f64, class: &str, text: &str) {
         if x < self.x.low || x > self.x.high {
             return;
@@ -188,13 +166,7 @@ impl Plot {
             "<line class=\"{class}\" x1=\"{right:.1}\" y1=\"{top:.1}\" x2=\"{right:.1}\" y2=\"{bottom}\"/>"
         );
         if !text.is_empty() {
-            push!(
-                self.body,
-                "<text class=\"label halo\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                right - 4.0,
-                top + 12.0,
-                escape(text)
-            );
+            push_text(&mut self.body, LABEL_AT_END, (right - 4.0, top + 12.0), text);
         }
     }
 
@@ -236,22 +208,17 @@ impl Plot {
             let (x, _) = self.at((*value, self.y.low));
             push!(
                 svg,
-                "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\"/>\
-                 <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-                bottom + 15.0,
-                escape(label)
+                "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\"/>"
             );
+            push_text(svg, ["", " text-anchor=\"middle\""], (x, bottom + 15.0), label);
         }
         for (value, label) in &self.y.ticks {
             let (_, y) = self.at((self.x.low, *value));
             push!(
                 svg,
-                "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\"/>\
-                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                LEFT - 7.0,
-                y + 4.0,
-                escape(label)
+                "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\"/>"
             );
+            push_text(svg, ["", " text-anchor=\"end\""], (LEFT - 7.0, y + 4.0), label);
         }
         push!(svg, "<path class=\"frame\" d=\"M{LEFT} {TOP}V{bottom}H{right}\"/>");
         let (middle, low) = (f64::midpoint(LEFT, right), HEIGHT - 6.0);
@@ -275,14 +242,18 @@ impl Plot {
             let (from, to) = (WIDTH - RIGHT + 2.0, WIDTH - RIGHT + 12.0);
             push!(
                 svg,
-                "<path class=\"leader\" style=\"stroke:var({colour})\" d=\"M{from} {end:.1}L{to} {height:.1}\"/>\
-                 <text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                to + 3.0,
-                height + 4.0,
-                escape(&shortened(name))
+                "<path class=\"leader\" style=\"stroke:var({colour})\" d=\"M{from} {end:.1}L{to} {height:.1}\"/>"
             );
+            let place = (to + 3.0, height + 4.0);
+            push_text(svg, [" class=\"label\"", ""], place, &shortened(name));
         }
     }
+}
+
+/// A text with attributes before and behind its place.
+fn push_text(svg: &mut String, [before, behind]: [&str; 2], (x, y): (f64, f64), text: &str) {
+    let text = escape(text);
+    push!(svg, "<text{before} x=\"{x:.1}\" y=\"{y:.1}\"{behind}>{text}</text>");
 }
 
 /// Sorted heights, moved so that each is `gap` below the previous one, within bounds if they fit.
@@ -301,7 +272,6 @@ fn spread_out(ends: &[f64], gap: f64, top: f64, bottom: f64) -> Vec<f64> {
     heights
 }
 
-/// A name truncated to the width of the margin.
 fn shortened(name: &str) -> String {
     match name.chars().count() > NAME_CHARS_MAX {
         true => name.chars().take(NAME_CHARS_MAX - 1).chain(['…']).collect(),
@@ -314,11 +284,6 @@ fn is_known(&(x, y): &(f64, f64)) -> bool {
     x.is_finite() && y.is_finite()
 }
 
-fn pair((x, y): (f64, f64)) -> String {
-    format!("{x:.1},{y:.1}")
-}
-
-/// Minimum and maximum of the finite values.
 pub(super) fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.filter(|value| value.is_finite()).fold(None, |found, value| {
         let (low, high) = found.unwrap_or((value, value));
@@ -360,7 +325,6 @@ pub(super) fn show_time(ns: f64) -> String {
     format!("{} {unit}", round(value))
 }
 
-/// Rounds to three significant digits.
 fn round(value: f64) -> f64 {
     if value == 0.0 {
         return value;
@@ -369,6 +333,7 @@ fn round(value: f64) -> f64 {
     (value * factor).round() / factor
 }
 
+const LABEL_AT_END: [&str; 2] = [" class=\"label halo\"", " text-anchor=\"end\""];
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 290.0;
 const LEFT: f64 = 66.0;

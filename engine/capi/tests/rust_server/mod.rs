@@ -25,15 +25,16 @@ pub(crate) fn config() -> Config {
     raw.mem.arena_mib = 16;
     raw.mem.lock = Want::Off;
     raw.mem.hugepages = Want::Off;
-    raw.mem.prefault = false;
     raw.validate().unwrap()
 }
 
 pub(crate) fn serve(engine: &Engine) {
-    engine.serve(PROGRAM, VERSION, |context: &CoreContext| {
-        let context = context.clone();
-        move |call: Call<'_>| handle(&context, call)
-    });
+    engine
+        .serve(PROGRAM, VERSION, |context: &CoreContext| {
+            let context = context.clone();
+            move |call: Call<'_>| handle(&context, call)
+        })
+        .unwrap();
 }
 
 fn handle(context: &CoreContext, mut call: Call<'_>) {

@@ -209,9 +209,6 @@ impl Caller {
         if let Some(deadline) = plan.deadline {
             spec = spec.deadline(deadline);
         }
-        if token.is_multiple_of(3) && self.ledger.entries().names_times {
-            spec = spec.propagate_deadline();
-        }
         for (index, length) in plan.arguments.iter().enumerate() {
             let mut bulk = self.memory(*length)?;
             content::fill(content::key(token, index), bulk.bytes_mut());
@@ -244,7 +241,9 @@ impl Caller {
     /// connection is gone and the application has not heard it yet: before it the core takes all that
     /// was flushed, which may be hundreds of receives and one of them in a turn.
     pub(crate) fn fill(&self, most: usize) -> Option<usize> {
-        let start = || self.client.call(NULL, Token(FILLERS), &mut CallSpec::new(), |_| {});
+        // Their replies need no memory, also under RPCSEC_GSS where messages have 1024 bytes.
+        let spec = || CallSpec::new().reply_bytes_max(0);
+        let start = || self.client.call(NULL, Token(FILLERS), &mut spec(), |_| {});
         let mut count = 0;
         while count < most {
             match start() {

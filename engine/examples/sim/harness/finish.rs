@@ -11,7 +11,7 @@ const CALLS_END_NS: u64 = 100_000_000;
 /// Virtual time in which what was on its way arrives and completes.
 const WIRE_RESTS_NS: u64 = 50_000_000;
 /// Virtual time in which a server takes back what it exports to a hostile client that fetches nothing: 64
-/// replies that are sent one after the other, each of which may be fetched for 60 ms (`rpc.done_timeout_ms`).
+/// replies that are sent one after the other, each of which may be fetched for 60 ms (`Config::done_timeout`).
 const EXPORTS_END_NS: u64 = 64 * 60_000_000;
 /// Virtual time in which everything that has arrived completes.
 const COMPLETIONS_NS: u64 = 500_000;
@@ -128,11 +128,11 @@ impl Simulation {
     }
 
     /// As many calls at once as there are credits: if a slot, a buffer or a credit was lost on the
-    /// way, there is room for fewer, on each attempt. Grants rise with calls, and buffers come back between rounds.
+    /// way, there is room for fewer, on each attempt. Buffers come back between rounds.
     fn fill_up(&mut self) {
         let mut short: Vec<usize> = (0..self.callers.len()).collect();
         let mut calls = Vec::new();
-        for round in 0..2 * GRANTS_RISE {
+        for _ in 0..FILL_ROUNDS {
             self.say(|| "as many calls as there are credits".into());
             calls = self.call_shortly(usize::MAX);
             short.retain(|link| self.room_for(*link, &calls).is_some_and(|room| room.is_lt()));
@@ -142,8 +142,7 @@ impl Simulation {
             if self.has_failed() || wrong.is_some() || short.is_empty() {
                 return wrong.into_iter().for_each(|link| self.fail_room(link, &calls));
             }
-            let parts = if round < GRANTS_RISE { 25 } else { 2 };
-            self.run_until(COMPLETIONS_NS / parts, |_| false);
+            self.run_until(COMPLETIONS_NS / 2, |_| false);
         }
         self.fail_room(short[0], &calls);
     }
@@ -152,13 +151,12 @@ impl Simulation {
     fn room_for(&self, link: usize, calls: &[Option<usize>]) -> Option<Ordering> {
         let seat = &self.callers[link];
         let calls = calls[link].filter(|_| seat.caller.client.is_up())?;
-        let above = calls.cmp(seat.credits.end()).max(Ordering::Equal);
-        Some(calls.cmp(seat.credits.start()).min(Ordering::Equal).then(above))
+        Some(calls.cmp(&seat.credits))
     }
 
     fn fail_room(&mut self, link: usize, calls: &[Option<usize>]) {
-        let credits = self.callers[link].credits.clone();
-        self.fail(format!("link {link} has room for {:?} calls of {credits:?}", calls[link]));
+        let credits = self.callers[link].credits;
+        self.fail(format!("link {link} has room for {:?} calls of {credits}", calls[link]));
     }
 
     /// Makes short calls, as many at a time as there is room for, and waits for their replies; says
@@ -217,15 +215,9 @@ impl Simulation {
     }
 }
 
-/// Rounds of calls after which a grant is as large as it can be, however small it was. The first ones follow each other
-/// quickly, as a grant falls when it is not used for a millisecond; then there is time for late completions.
-const GRANTS_RISE: usize = 16;
+/// Rounds of calls after which all buffers are back, with time for late completions after each.
+const FILL_ROUNDS: usize = 16;
 
-/// An accepting end grants more than at first to clients that call much, and has as many receives more.
 fn has_its_receives(it: &Holding) -> bool {
-    match (it.is_down, it.side.is_connector()) {
-        (true, _) => it.receives == 0,
-        (false, true) => it.receives == it.first_receives,
-        (false, false) => it.receives >= it.first_receives,
-    }
+    it.receives == if it.is_down { 0 } else { it.first_receives }
 }

@@ -1,6 +1,5 @@
-//! Mixed fleets: which nodes speak which versions, which connections are cut while a version is found,
-//! and which calls say how much time they have. Decided apart from the rest of a scenario, so that the
-//! seeds that once failed still mean what they meant.
+//! Mixed fleets: which nodes speak which versions, and which connections are cut while a version is found.
+//! Decided apart from the rest of a scenario, so that the seeds that once failed still mean what they meant.
 
 use super::negotiation::Step;
 use super::scenario::Node;
@@ -16,8 +15,6 @@ pub(crate) struct Fleet {
     /// Not all nodes need speak the same versions.
     pub(crate) is_mixed: bool,
     pub(crate) cuts: Vec<Cut>,
-    /// Some calls say how much time they have, whatever is configured.
-    pub(crate) names_times: bool,
 }
 
 /// A connection is cut when its ends have come so far with finding their version.
@@ -32,7 +29,7 @@ pub(crate) struct Cut {
 }
 
 impl Fleet {
-    /// Every other seed is a mixed fleet, and half of those have cuts and times.
+    /// Every other seed is a mixed fleet, and half of those have cuts.
     pub(crate) fn of(
         seed: u64,
         servers: &mut [Node],
@@ -43,19 +40,19 @@ impl Fleet {
             speak(seed, servers, clients)?;
         }
         if !has_cuts {
-            return Ok(Self { is_mixed, cuts: Vec::new(), names_times: false });
+            return Ok(Self { is_mixed, cuts: Vec::new() });
         }
         let mut rng = Rng::new(seed ^ 0x6375_7473);
         if rng.chance(600) {
             fall_behind(&mut rng, servers, clients)?;
         }
+        // Drawn for a feature that was deleted, so that the seeds keep their cuts.
         let thousandth = rng.pick(&[0, 500, 1000]);
-        for node in servers.iter_mut().chain(clients) {
-            let propagates = rng.chance(thousandth);
-            node.change(|raw| raw.rpc.propagate_deadlines = propagates)?;
+        for _ in 0..servers.len() + clients.len() {
+            rng.chance(thousandth);
         }
         let cuts = (0..rng.within((1, 4))).map(|_| Cut::draw(&mut rng)).collect();
-        Ok(Self { is_mixed, cuts, names_times: rng.chance(500) })
+        Ok(Self { is_mixed, cuts })
     }
 }
 
@@ -98,7 +95,7 @@ fn fall_behind(
     }
     let memory_ms = rng.pick(&[1, 600_000]);
     for node in clients {
-        node.change(|raw| (raw.rpc.version, raw.rpc.version_memory_ms) = (Both, memory_ms))?;
+        node.change(|raw| (raw.rpc.version, raw.fixed.version_memory_ms) = (Both, memory_ms))?;
     }
     Ok(())
 }

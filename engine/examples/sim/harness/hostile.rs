@@ -8,11 +8,9 @@ mod server;
 use super::program::PROGRAM;
 use super::program::VERSION;
 use super::words::bytes_of;
-use spinrpc::fabric::sim::{
-    Device, Rng, SideId, SimConnector, SimEndpoint, SimFabric, Waker, World,
-};
+use spinrpc::fabric::sim::{Device, Rng, SideId, SimConnector, SimFabric, Waker, World};
 use spinrpc::fabric::{
-    Acceptor, Access, CompletionKind, Completions, ConnectRequest, Connector, Fabric,
+    Acceptor, Access, CompletionKind, Completions, ConnectRequest, Connector, Endpoint, Fabric,
     ListenRequest, QpId, RemoteSlice, SendWr, Wake, WrId,
 };
 use spinrpc::mem::{Buf, BufPool, BulkClass, Region};
@@ -54,17 +52,17 @@ enum Role {
     Server { accepted: Accepted, _listening: Box<dyn Send> },
 }
 
-type Accepted = Arc<Mutex<Vec<SimEndpoint>>>;
+type Accepted = Arc<Mutex<Vec<Endpoint>>>;
 
 /// Keeps a connection until its node has a turn.
 struct Hand(Accepted, Arc<dyn Wake>);
 
-impl Acceptor<SimEndpoint> for Hand {
+impl Acceptor for Hand {
     fn pick_core(&mut self, _full: &[usize]) -> Option<usize> {
         Some(0)
     }
 
-    fn accepted(&mut self, _: usize, endpoint: SimEndpoint) {
+    fn accepted(&mut self, _: usize, endpoint: Endpoint) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(endpoint);
         self.1.wake();
     }
@@ -105,9 +103,9 @@ impl Hostile {
             recv_queue_depth: BUFFERS as u16,
             ..Device::default()
         });
-        let fabric = connector.fabric(0).ok()?;
+        let mut fabric = connector.fabric(0).ok()?;
         Some(Self {
-            role: role(&connector, fabric.waker())?,
+            role: role(&connector, fabric.begin(None, false))?,
             fabric,
             waker: connector.waker(0),
             connector,
@@ -149,7 +147,7 @@ impl Hostile {
         self.fabric.poll(&mut self.batch);
         // Polling takes the wake of a connection that came together with the one adopted here.
         if self.has_accepted() {
-            self.fabric.waker().wake();
+            self.waker.wake();
         }
         let mut batch = std::mem::replace(&mut self.batch, Completions::with_limit(0));
         for completion in batch.drain() {
@@ -206,8 +204,8 @@ impl Hostile {
         std::mem::take(&mut self.sides)
     }
 
-    fn adopt(&mut self, endpoint: SimEndpoint) {
-        self.sides.push(endpoint.side());
+    fn adopt(&mut self, endpoint: Endpoint) {
+        self.sides.extend(endpoint.side());
         let Ok(qp) = self.fabric.adopt(endpoint) else { return };
         if let Some(before) = self.qp.replace(qp) {
             self.fabric.close(before);
@@ -262,7 +260,7 @@ impl Hostile {
         let nowhere = RemoteSlice { handle: 0x0bad_0001, length: length as u32, offset: 4096 };
         let Some(mut bulk) = self.fabric.bulk(qp, length.min(BLOCK_BYTES)) else { return nowhere };
         let lease = bulk.lease(0..length.min(BLOCK_BYTES));
-        let Ok(slice) = self.fabric.expose(qp, lease, access) else { return nowhere };
+        let Ok(slice) = self.fabric.expose(qp, lease, access, None) else { return nowhere };
         self.exposed.push(slice);
         slice
     }
@@ -318,6 +316,17 @@ fn segment_words(slice: RemoteSlice) -> [u32; 4] {
 /// An entry of a Read list.
 fn read_words(position: u32, slice: RemoteSlice) -> Vec<u32> {
     [&[1, position][..], &segment_words(slice)].concat()
+}
+
+/// Memory as a peer names it that registers so many bytes at a time.
+fn pages(slice: RemoteSlice, bytes: u32) -> Vec<RemoteSlice> {
+    let starts = (0..slice.length.min(BLOCK_BYTES as u32)).step_by(bytes as usize);
+    let page = |at| RemoteSlice {
+        length: bytes.min(slice.length - at),
+        offset: slice.offset.wrapping_add(u64::from(at)),
+        ..slice
+    };
+    starts.map(page).collect()
 }
 
 /// A Write chunk or Reply chunk.

@@ -3,7 +3,7 @@
 use super::kept::Kept;
 use super::program::Waiting;
 use super::scenario::{Answer, CallPlan};
-use spinrpc::fabric::sim::{SideId, World};
+use spinrpc::fabric::sim::World;
 use spinrpc::{AcceptStatus, CallError, ConnectionId, DownCause, Resend};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,11 +23,6 @@ pub(crate) struct Entries {
     pub(crate) deferred: Vec<Waiting>,
     /// Every connection that a client makes takes calls in reverse.
     pub(crate) takes_reverse: bool,
-    /// Some calls are to say how much time they have, whatever is configured.
-    pub(crate) names_times: bool,
-    /// Calls that services got since the last look: when at the earliest, by which end of which
-    /// connection, and their XIDs.
-    pub(crate) executed: Vec<(u64, SideId, u32)>,
     /// Connections that servers may call back by since the last look, and the places of their cores.
     pub(crate) called: Vec<(usize, ConnectionId)>,
     /// Data that an application keeps since the last look.
@@ -51,8 +46,6 @@ pub(crate) struct Entry {
     pub(crate) cancelled: bool,
     executions: u32,
     ends: u32,
-    /// It ended as one that was not executed.
-    is_late: bool,
 }
 
 impl Ledger {
@@ -96,7 +89,6 @@ impl Entries {
             cancelled: false,
             executions: 0,
             ends: 0,
-            is_late: false,
         });
         self.calls.len() as u64 - 1
     }
@@ -117,9 +109,6 @@ impl Entries {
             return self.fail(format!("call {token} reached a server and was never made"));
         };
         entry.executions += 1;
-        if entry.is_late {
-            return self.fail(format!("call {token} was executed after it had ended as late"));
-        }
         if entry.executions > 1 && entry.plan.resend != Resend::AtLeastOnce {
             return self.fail(format!("call {token} was executed twice"));
         }
@@ -135,7 +124,6 @@ impl Entries {
             return self.fail(format!("call {token} ended and was never made"));
         };
         entry.ends += 1;
-        entry.is_late = matches!(result, Err(CallError::Late { .. }));
         let problem = match &result {
             _ if entry.ends > 1 => Some("ended twice".to_owned()),
             Ok(()) => entry.wrong_success(),
@@ -161,7 +149,6 @@ impl Entry {
     fn wrong_error(&self, error: &CallError, now_ns: u64) -> Option<String> {
         let is_right = match error {
             CallError::TimedOut => return self.wrong_timeout(now_ns),
-            CallError::Late { .. } if self.honest => return self.wrong_lateness(now_ns),
             CallError::Cancelled => self.cancelled,
             CallError::Disconnected(_) => true,
             CallError::NotExecuted(_) => !self.honest || self.executions == 0,
@@ -171,15 +158,6 @@ impl Entry {
             _ => !self.honest,
         };
         (!is_right).then(|| format!("ended with `{error}`"))
-    }
-
-    /// A call that a server has found late: it was not executed, and its time is over, of which no
-    /// more than a microsecond was lost when it was named.
-    fn wrong_lateness(&self, now_ns: u64) -> Option<String> {
-        if self.executions > 0 {
-            return Some("ended as late, and was executed".to_owned());
-        }
-        self.wrong_timeout(now_ns + 1000)
     }
 
     fn wrong_timeout(&self, now_ns: u64) -> Option<String> {

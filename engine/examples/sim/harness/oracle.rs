@@ -4,12 +4,10 @@
 
 use super::negotiation::{Cuts, Step};
 use super::terms::Terms;
-use super::times::{Times, is_late};
 use super::words::{DONE, ERROR, MSGP, NOMSG, word};
 use spinrpc::fabric::Access;
 use spinrpc::fabric::sim::{NO_RECEIVE, Observed, SideId, Violation, What};
 use spinrpc::mem::budget::RECVS_BEHIND_MAX;
-use spinrpc_proto::goodbye::is_goodbye;
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::HeaderView;
@@ -53,14 +51,14 @@ pub(crate) struct Seen {
     pub(crate) resent: u64,
     /// Calls answered with a reply that was kept.
     pub(crate) replayed: u64,
+    /// Calls of other implementations sent again, ...
+    pub(crate) returned: u64,
+    /// ... and those answered before that had the same answer.
+    pub(crate) known: u64,
     /// Calls that servers made.
     pub(crate) reversed: u64,
     /// Calls in version two of RPC-over-RDMA.
     pub(crate) in_version_two: u64,
-    /// Calls that said how much time they have ...
-    pub(crate) timed: u64,
-    /// ... and those that were refused because it was over.
-    pub(crate) late: u64,
     /// Servers that shut down gracefully and were replaced.
     pub(crate) restarts: u64,
     /// Connections of mixed fleets that were lost before their version was known.
@@ -70,8 +68,8 @@ pub(crate) struct Seen {
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { replies, padded, configured, to_fetch, dones, .. } = self;
-        let Self { resent, replayed, reversed, in_version_two, timed, late, .. } = self;
-        let Self { restarts, cuts, .. } = self;
+        let Self { resent, replayed, reversed, in_version_two, .. } = self;
+        let Self { returned, known, restarts, cuts, .. } = self;
         write!(f, "  {replies} replies, {to_fetch} of them to be fetched, {dones} RDMA_DONE, ")?;
         write!(
             f,
@@ -79,7 +77,7 @@ impl fmt::Display for Seen {
              {in_version_two} calls in version two, "
         )?;
         writeln!(f, "{resent} calls sent again, {replayed} of them answered from a cache")?;
-        writeln!(f, "  {timed} calls said how much time they have, {late} were refused as late")?;
+        writeln!(f, "  {returned} sent again by others, {known} of them answered as before")?;
         writeln!(f, "  {restarts} servers were replaced by their next process")?;
         write!(f, "  connections lost before their version was known:")?;
         cuts.iter().try_for_each(|(step, count)| write!(f, " {step:?} {count}"))
@@ -96,10 +94,10 @@ impl Seen {
         self.dones += other.dones;
         self.resent += other.resent;
         self.replayed += other.replayed;
+        self.returned += other.returned;
+        self.known += other.known;
         self.reversed += other.reversed;
         self.in_version_two += other.in_version_two;
-        self.timed += other.timed;
-        self.late += other.late;
         self.restarts += other.restarts;
         self.cuts.add(&other.cuts);
     }
@@ -140,7 +138,6 @@ struct Flow {
     answered: usize,
     /// Number of the last call that any of its grants lets the client send.
     edge: usize,
-    times: Times,
 }
 
 impl Default for Flow {
@@ -157,7 +154,6 @@ impl Default for Flow {
             taken: 0,
             answered: 0,
             edge: 0,
-            times: Times::default(),
         }
     }
 }
@@ -208,21 +204,9 @@ impl Oracle {
         self.profile.is_none() && violation.what == NO_RECEIVE && has_done
     }
 
-    /// A service got the call of this end with that XID.
-    pub(crate) fn execute(&mut self, at_ns: u64, caller: SideId, xid: u32) -> Option<String> {
-        let problem = self.lane(caller).flow(caller, Way::Call).times.execute(at_ns, xid);
-        problem.map(|problem| format!("at {at_ns} ns, {}: {problem}", caller.peer()))
-    }
-
     /// Error in an observation, if there is one.
     pub(crate) fn see(&mut self, seen: &Observed) -> Option<String> {
         let side = seen.side;
-        if let What::Sent { message, .. } | What::Received { message } = &seen.what
-            && is_goodbye(message)
-        {
-            // It belongs to no call.
-            return None;
-        }
         let lane = self.lane(side);
         lane.step = lane.step.after(side, &seen.what);
         match &seen.what {
@@ -312,8 +296,7 @@ impl Oracle {
                 if !side.is_connector() {
                     lane.terms.on_reply(end_of(side), message, Some(&view));
                 }
-                let late = is_late(&view).then(|| lane.refuse_late(at_ns, side, message));
-                late.flatten().or_else(|| lane.answer(side, message, receives))
+                lane.answer(side, message, receives)
             }
         };
         match way {
@@ -321,8 +304,6 @@ impl Oracle {
             Way::Call => self.seen.calls += 1,
             Way::Reply => self.seen.replies += 1,
         }
-        self.seen.timed += u64::from(view.remaining_us().is_some());
-        self.seen.late += u64::from(is_late(&view));
         self.seen.in_version_two += u64::from(is_call && word(message, 1) == 2);
         self.seen.reversed += u64::from(is_call && !is_done && !side.is_connector());
         problem.or_else(|| broken.or(accounts).filter(|_| checked))
@@ -359,7 +340,6 @@ impl Oracle {
         if way == Way::Call {
             flow.served.push(word(message, 0));
             flow.taken += 1;
-            flow.times.take(at_ns, message, view.as_ref());
             flow.pulled.extend(has_reads.then_some(word(message, 0)));
             return None;
         }
@@ -409,12 +389,8 @@ impl Oracle {
 }
 
 /// The oracle reads more than engines are configured to.
-const LIMITS: Limits = Limits {
-    payload_bytes_max: u32::MAX,
-    versions: Versions::Both,
-    deadlines: true,
-    ..Limits::DEFAULT
-};
+const LIMITS: Limits =
+    Limits { payload_bytes_max: u32::MAX, versions: Versions::Both, ..Limits::DEFAULT };
 
 /// 0 is the connecting end.
 fn end_of(side: SideId) -> usize {
@@ -463,11 +439,6 @@ impl Lane {
             }
         }
         Some(format!("sent RDMA_DONE for XID {xid:#x}, which is not owed, or twice"))
-    }
-
-    /// An honest end says that a call came too late.
-    fn refuse_late(&mut self, at_ns: u64, side: SideId, message: &[u8]) -> Option<String> {
-        self.flow(side, Way::Reply).times.refuse(at_ns, word(message, 0))
     }
 
     /// An honest end has called. It has receives for all replies, and for the calls that it has granted the other end.

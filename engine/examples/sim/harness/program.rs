@@ -154,14 +154,6 @@ impl Worker {
         self.peers.iter().any(|(of, peer)| *of == connection && !is_hostile(peer))
     }
 
-    fn peer(&self, connection: ConnectionId) -> Option<SideId> {
-        let mut peers = self.peers.iter().rev();
-        peers.find_map(|(of, peer)| match peer {
-            Peer::Simulated(side) if *of == connection => Some(*side),
-            _ => None,
-        })
-    }
-
     fn work(&mut self, mut call: Call<'_>) {
         let is_honest = self.is_honest(call.connection());
         if is_honest {
@@ -180,10 +172,7 @@ impl Worker {
             }
         };
         if is_honest {
-            let peer = self.peer(call.connection());
             let mut ledger = self.ledger.entries();
-            let now_ns = ledger.now_ns;
-            ledger.executed.extend(peer.map(|side| (now_ns, side, call.xid().0)));
             ledger.kept.append(&mut kept);
             ledger.execute(ask.token, &ask.arguments, ask.answer);
             if !ask.is_whole {

@@ -2,6 +2,7 @@
 
 use super::caller::{Caller, StartedCall, Tried};
 use super::fleet::Cut;
+use super::foreign;
 use super::hostile::Hostile;
 use super::kept::Kept;
 use super::ledger::Ledger;
@@ -14,7 +15,6 @@ use spinrpc::fabric::sim::{Observed, Rng, SideId, Waker, What, World};
 use spinrpc::{Core, Engine};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -62,7 +62,9 @@ pub(crate) fn run_seed(seed: u64, trace: bool) -> Outcome {
         if trace {
             println!("{scenario:#?}");
         }
-        setup::simulation(seed, &scenario, shared, trace).play()
+        let mut outcome = setup::simulation(seed, &scenario, shared, trace).play();
+        foreign::play(seed, trace, &mut outcome);
+        outcome
     }));
     let mut outcome = played.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -155,7 +157,7 @@ pub(crate) struct Seat {
     pub(crate) place: usize,
     pub(crate) address: String,
     /// Calls that both ends let be in flight.
-    pub(crate) credits: RangeInclusive<usize>,
+    pub(crate) credits: usize,
     /// It makes no more calls.
     pub(crate) is_done: bool,
 }
@@ -272,11 +274,6 @@ impl Simulation {
             }
         }
         self.seen = seen;
-        let executed = std::mem::take(&mut self.ledger.entries().executed);
-        for (at_ns, caller, xid) in executed {
-            let problem = self.oracle.execute(at_ns, caller, xid);
-            self.failures.extend(problem);
-        }
         for violation in violations {
             if !self.oracle.excuses(&violation) {
                 self.fail(violation.to_string());

@@ -5,7 +5,7 @@ use super::hostile::{Hostile, PRIVATE_DATA, PrivateData};
 use super::ledger::Ledger;
 use super::program::{PROGRAM, VERSION, Worker};
 use super::run::{Action, Place, Seat, Server, Simulation};
-use super::scenario::{FOR_ALL, LinkPlan, Node, Scenario, Target};
+use super::scenario::{LinkPlan, Node, Scenario, Target};
 use super::secured::accept;
 use spinrpc::fabric::sim::{Rng, SimConnector, World};
 use spinrpc::{Bulk, ConnectionId, Core, CoreContext, Engine, EngineError};
@@ -23,7 +23,6 @@ pub(crate) fn simulation(
     sim.ledger.entries().is_mixed = scenario.profile.is_none();
     sim.ledger.entries().takes_reverse = scenario.reverse_calls > 0;
     sim.reverse_calls = scenario.reverse_calls;
-    sim.ledger.entries().names_times = scenario.fleet.names_times;
     sim.oracle.is_fleet = scenario.fleet.is_mixed;
     sim.cuts.clone_from(&scenario.fleet.cuts);
     let made = sim.add_engines(scenario);
@@ -100,14 +99,14 @@ impl Simulation {
         };
         match node.keeps_replies {
             true => engine.serve_once(PROGRAM, VERSION, worker)?,
-            false => engine.serve(PROGRAM, VERSION, worker),
+            false => engine.serve(PROGRAM, VERSION, worker)?,
         }
         Ok(())
     }
 
     /// A server begins to call its client.
     pub(crate) fn add_reverse_caller(&mut self, place: usize, connection: ConnectionId) {
-        let (number, credits) = (self.callers.len(), self.reverse_calls..=self.reverse_calls);
+        let (number, credits) = (self.callers.len(), self.reverse_calls);
         let (rng, ledger) = (self.rng.fork(), self.ledger.clone());
         let Some(at) = self.places.get_mut(place) else { return };
         let made = Caller::in_reverse(&mut at.core, connection, number, &ledger, rng);
@@ -178,13 +177,9 @@ impl Simulation {
         let (address, credits) = match link.target {
             Target::Server(index) => {
                 let config = &scenario.servers[index].config;
-                let most = config.credits().min(own);
-                // Clients share those beyond that of an idle one.
-                let least =
-                    if config.credits_shared() < FOR_ALL { config.credits_idle() } else { most };
-                (server_address(index), least.min(most)..=most)
+                (server_address(index), config.credits().min(own))
             }
-            Target::Hostile(index) => (hostile_address(index), own..=own),
+            Target::Hostile(index) => (hostile_address(index), own),
         };
         let rng = self.rng.fork();
         let (ledger, plan) = (self.ledger.clone(), link.clone());

@@ -2,9 +2,7 @@
 //! 6), read from the wire: from then on both keep to them.
 
 use super::words::{DONE, ERROR, word};
-use spinrpc_proto::config_proto::{
-    CONFIGURE, ConfigReply, ConfigRequest, PROGRAM, VERSION, inline_bytes,
-};
+use spinrpc_proto::config_proto::{CONFIGURE, ConfigReply, ConfigRequest, PROGRAM, VERSION};
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::rpc::{AcceptStatus, CallHeader, ReplyBody, ReplyHeader};
 
@@ -54,7 +52,7 @@ impl Terms {
             0 => (reply.reads, request.reads, reply.call_bytes),
             _ => (request.reads, reply.reads, request.reply_bytes),
         };
-        let message_bytes = inline_bytes(bytes) as usize;
+        let message_bytes = bytes as usize;
         self.bounds[end] = Some(Bound { reads: theirs, own_reads: own, message_bytes });
         true
     }

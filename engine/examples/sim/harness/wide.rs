@@ -32,8 +32,7 @@ impl Wide {
         for node in servers.iter_mut().chain(clients) {
             let credits = rng.pick(&[None, Some(1), Some(2), Some(32), Some(64)]);
             let Some(credits) = credits else { continue };
-            // There have to be more places for replies than calls.
-            node.change(|raw| (raw.rpc.credits, raw.rpc.reply_cache_entries) = (credits, 256))?;
+            node.change(|raw| raw.rpc.credits = credits)?;
         }
         let wild = Some(rng.any());
         let faults = if is_calm { Vec::new() } else { faults(&mut rng) };

@@ -204,16 +204,15 @@ pub(super) fn check_reads(reader: &mut Reader<'_>, limits: &Limits) -> Result<u1
     while reader.bool()? {
         tally.add(&ReadSegment::parse(reader)?, limits)?;
     }
-    Ok(tally.segments)
+    Ok(tally.total.segments)
 }
 
 /// Walks a Write list, up to and including the link that ends it; returns how many chunks it has.
 pub(super) fn check_writes(reader: &mut Reader<'_>, limits: &Limits) -> Result<u16, DecodeError> {
-    let mut chunks = 0;
-    let mut total_bytes = 0;
+    let (mut chunks, mut total) = (0, Total::default());
     while reader.bool()? {
         count_one(&mut chunks, limits.write_chunks_max, "chunks in the Write list")?;
-        check_chunk(reader, limits, &mut total_bytes)?;
+        check_chunk(reader, limits, &mut total)?;
     }
     Ok(chunks)
 }
@@ -221,23 +220,33 @@ pub(super) fn check_writes(reader: &mut Reader<'_>, limits: &Limits) -> Result<u
 /// Walks the optional Reply chunk, with the link word before it.
 pub(super) fn check_reply(reader: &mut Reader<'_>, limits: &Limits) -> Result<(), DecodeError> {
     if reader.bool()? {
-        check_chunk(reader, limits, &mut 0)?;
+        check_chunk(reader, limits, &mut Total::default())?;
     }
     Ok(())
 }
 
-/// Walks one Write chunk or Reply chunk and adds its bytes to those of the chunks before it.
+/// Segments of the chunks of one list, and their bytes.
+#[derive(Default)]
+struct Total {
+    segments: u16,
+    bytes: u64,
+}
+
+impl Total {
+    fn add(&mut self, length: u32, limits: &Limits) -> Result<(), DecodeError> {
+        count_one(&mut self.segments, limits.segments_max, "segments in one chunk list")?;
+        count_bytes(&mut self.bytes, length, limits)
+    }
+}
+
+/// Walks one Write chunk or Reply chunk and adds it to the chunks before it.
 fn check_chunk(
     reader: &mut Reader<'_>,
     limits: &Limits,
-    total_bytes: &mut u64,
+    total: &mut Total,
 ) -> Result<(), DecodeError> {
-    let segments = reader.u32()?;
-    if segments > u32::from(limits.segments_per_chunk_max) {
-        return Err(DecodeError::LimitExceeded { what: "segments in one chunk" });
-    }
-    for _ in 0..segments {
-        count_bytes(total_bytes, Segment::parse(reader)?.length, limits)?;
+    for _ in 0..reader.u32()? {
+        total.add(Segment::parse(reader)?.length, limits)?;
     }
     Ok(())
 }
@@ -245,28 +254,36 @@ fn check_chunk(
 /// Running totals over a Read list.
 #[derive(Default)]
 struct ReadTally {
-    /// Chunks by the position of their first segment; those without segments are not in use yet.
-    chunks: [ReadChunkTally; READ_CHUNKS_MAX],
-    segments: u16,
-    total_bytes: u64,
+    /// Chunks in the order of their first segments.
+    chunks: [Option<ReadChunkTally>; READ_CHUNKS_MAX],
+    total: Total,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct ReadChunkTally {
+    /// Position of its last segment.
     position: u32,
-    segments: u16,
+    /// Position behind it, where a chunk can be that belongs to the same item.
+    end: u64,
 }
 
 impl ReadTally {
     fn add(&mut self, segment: &ReadSegment, limits: &Limits) -> Result<(), DecodeError> {
-        count_one(&mut self.segments, limits.read_segments_max, "segments in the Read list")?;
-        count_bytes(&mut self.total_bytes, segment.target.length, limits)?;
+        let ReadSegment { position, target: Segment { length, .. } } = *segment;
+        self.total.add(length, limits)?;
         let mut chunks = self.chunks.iter_mut().take(usize::from(limits.read_chunks_max));
         let chunk = chunks
-            .find(|chunk| chunk.segments == 0 || chunk.position == segment.position)
+            .find(|chunk| chunk.is_none_or(|chunk| chunk.goes_on_at(position)))
             .ok_or(DecodeError::LimitExceeded { what: "chunks in the Read list" })?;
-        chunk.position = segment.position;
-        count_one(&mut chunk.segments, limits.segments_per_chunk_max, "segments in one chunk")
+        let start = chunk.map_or(u64::from(position), |chunk| chunk.end);
+        *chunk = Some(ReadChunkTally { position, end: start + u64::from(length) });
+        Ok(())
+    }
+}
+
+impl ReadChunkTally {
+    fn goes_on_at(self, position: u32) -> bool {
+        self.position == position || self.end == u64::from(position)
     }
 }
 

@@ -12,7 +12,6 @@ use super::chunk_list::{
 use super::error::RdmaError;
 use super::v1::{self, DONE_BYTES};
 use super::v2::{self, OptionalBody};
-use crate::deadlines::DEADLINE_CALL;
 use crate::ids::Xid;
 use crate::limits::Limits;
 use crate::rpc::Direction;
@@ -148,7 +147,7 @@ impl<'a> HeaderView<'a> {
 
     fn check_any(bytes: &'a [u8], limits: &Limits) -> Result<Self, HeaderError> {
         let [xid, version_word, credits, message_type] =
-            first_words(bytes).ok_or(HeaderError::TooShort)?;
+            first_words(bytes).ok_or_else(|| fragment(bytes, limits))?;
         let xid = Xid(xid);
         let is_two = version_word == v2::VERSION && limits.versions.speaks(TransportVersion::Two);
         let drops_short = is_two || !limits.answers_short;
@@ -184,10 +183,7 @@ impl<'a> HeaderView<'a> {
             MessageType::Optional => {
                 let mut reader = Reader::new(bytes);
                 reader.skip(START_BYTES)?;
-                let body = OptionalBody::parse(&mut reader)?;
-                if limits.deadlines && is_deadline_call(&body) {
-                    return Self::check_deadline(bytes, body.info.len(), limits);
-                }
+                OptionalBody::parse(&mut reader)?;
                 Ok(Self::without_lists(bytes, reader.position(), message_type, version))
             }
             _ => Self::check_lists(bytes, version, message_type, limits),
@@ -235,48 +231,16 @@ impl<'a> HeaderView<'a> {
         } else {
             reader.skip(lists_at(version, message_type))?;
         }
-        let view = Self::read_lists(&mut reader, version, message_type, limits)?;
-        Ok(Self { bytes, ..view })
-    }
-
-    /// A call that names its remaining time: as the message that it were without, but for the place of
-    /// its lists, which end where the information does.
-    #[cold]
-    fn check_deadline(
-        bytes: &'a [u8],
-        info_bytes: usize,
-        limits: &Limits,
-    ) -> Result<Self, DecodeError> {
-        let header_bytes = v2::REMAINING_AT + info_bytes;
-        let mut reader = Reader::new(bytes.get(..header_bytes).unwrap_or_default());
-        reader.skip(v2::DEADLINE_LISTS_AT)?;
-        let view = Self::read_lists(&mut reader, TransportVersion::Two, MessageType::Msg, limits)?;
-        if reader.position() != header_bytes {
-            return Err(DecodeError::TrailingBytes { at: reader.position() });
-        }
-        let view = Self { bytes, ..view };
-        let is_long = view.reads().any(|segment| segment.position == 0);
-        let message_type = if is_long { MessageType::Nomsg } else { MessageType::Msg };
-        Ok(Self { message_type, ..view })
-    }
-
-    /// The view of a header of which everything before the lists is read; its bytes are to be put in.
-    fn read_lists(
-        reader: &mut Reader<'_>,
-        version: TransportVersion,
-        message_type: MessageType,
-        limits: &Limits,
-    ) -> Result<Self, DecodeError> {
         // Clamped limits keep the header within HEADER_BYTES_MAX, so that offsets fit 16 bits.
         let limits = limits.clamped();
         let lists_at = reader.position() as u8;
-        let read_segments = check_reads(reader, &limits)?;
-        let write_chunks = check_writes(reader, &limits)?;
+        let read_segments = check_reads(&mut reader, &limits)?;
+        let write_chunks = check_writes(&mut reader, &limits)?;
         let reply_at = reader.position() as u16;
-        check_reply(reader, &limits)?;
+        check_reply(&mut reader, &limits)?;
         let header_bytes = reader.position() as u32;
         Ok(Self {
-            bytes: &[],
+            bytes,
             header_bytes,
             reply_at,
             read_segments,
@@ -327,16 +291,6 @@ impl<'a> HeaderView<'a> {
             (TransportVersion::Two, MessageType::Error) => Some(Direction::Reply),
             (TransportVersion::Two, _) => Direction::from_wire(self.word(START_BYTES)),
         }
-    }
-
-    /// Microseconds that the caller goes on waiting, counted from where this call was sent, if it names
-    /// them ([`crate::deadlines`]). It is the RDMA2_MSG or RDMA2_NOMSG that it were without, in all
-    /// else that is asked of it.
-    #[must_use]
-    pub fn remaining_us(&self) -> Option<u64> {
-        let names_it = usize::from(self.lists_at) == v2::DEADLINE_LISTS_AT;
-        let (high, low) = (v2::REMAINING_AT, v2::REMAINING_AT + 4);
-        names_it.then(|| u64::from(self.word(high)) << 32 | u64::from(self.word(low)))
     }
 
     /// Body of an RDMA2_OPTIONAL.
@@ -503,12 +457,6 @@ pub fn emit_msg_header(
     }
 }
 
-/// True for a deadline call. In direction REPLY it means nothing, and is handled like an option
-/// without lists.
-fn is_deadline_call(body: &OptionalBody<'_>) -> bool {
-    body.option == DEADLINE_CALL && body.direction == Direction::Call
-}
-
 /// RFC 8166 section 4.5: a message shorter than the smallest version-one header with lists is
 /// dropped, unless it is one of the types that have none. In version two only RDMA_ERROR can be so
 /// short. Of other versions only RDMA_ERROR is known.
@@ -531,6 +479,31 @@ fn first_words(bytes: &[u8]) -> Option<[u32; 4]> {
     Some(words)
 }
 
+/// A message without the four words of every header. Under RFC 5666 section 4.2 one with an XID is answered, as any request
+/// that cannot be decoded: as that of an unknown version, if it has the word for that. An answer has all four words, so
+/// that two ends cannot answer each other for ever.
+#[cold]
+fn fragment(bytes: &[u8], limits: &Limits) -> HeaderError {
+    let word = |index: usize| {
+        let word = bytes.get(index * 4..).and_then(|rest| rest.first_chunk());
+        word.map(|word| u32::from_be_bytes(*word))
+    };
+    let (Some(xid), true) = (word(0), limits.answers_short) else { return HeaderError::TooShort };
+    let (xid, version_word) = (Xid(xid), word(1).unwrap_or(v1::VERSION));
+    match TransportVersion::from_wire(version_word).filter(|spoken| limits.versions.speaks(*spoken))
+    {
+        None => HeaderError::Version { xid, version: version_word },
+        Some(TransportVersion::Two) => HeaderError::TooShort,
+        Some(version) => HeaderError::Malformed {
+            xid,
+            credits: word(2).unwrap_or(0),
+            version,
+            direction: None,
+            cause: DecodeError::Truncated { at: bytes.len() & !3, wanted: 4 },
+        },
+    }
+}
+
 /// Offset of the Read list in a message of this version and type.
 #[inline]
 const fn lists_at(version: TransportVersion, message_type: MessageType) -> usize {
@@ -545,7 +518,7 @@ const fn lists_at(version: TransportVersion, message_type: MessageType) -> usize
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
     /// Too short for any message; dropped silently (RFC 8166 section 4.5). Under older rules only a
-    /// message without the four words of every header: it cannot be told from an RDMA_ERROR.
+    /// message without an XID.
     TooShort,
     /// Another version: to be answered with ERR_VERS (RFC 5666 section 4.2), see [`v1::emit_error`].
     Version {

@@ -17,11 +17,11 @@ impl Segment {
     /// Bytes of a segment in a header.
     pub const WIRE_BYTES: usize = 16;
 
-    /// The offset after the last byte; `None` if that is beyond 64 bits, as of no memory.
+    /// True if its last byte lies beyond the 64-bit address space, where no memory is. It may end where that ends.
     #[must_use]
     #[inline]
-    pub const fn end(&self) -> Option<u64> {
-        self.offset.checked_add(self.length as u64)
+    pub const fn wraps(&self) -> bool {
+        self.offset.checked_add((self.length as u64).saturating_sub(1)).is_none()
     }
 
     /// Reads a segment and checks that it does not wrap.
@@ -29,7 +29,7 @@ impl Segment {
     pub(super) fn parse(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let at = reader.position();
         let segment = Self::from_wire(reader.array()?);
-        if segment.end().is_none() {
+        if segment.wraps() {
             return Err(DecodeError::SegmentWraps { at });
         }
         Ok(segment)
@@ -68,24 +68,10 @@ impl ReadSegment {
     /// Bytes of an entry in a header, without the link word before it.
     pub const WIRE_BYTES: usize = 4 + Segment::WIRE_BYTES;
 
-    /// Reads an entry and checks that its position is one where an XDR item can begin (RFC 8166
-    /// section 3.4.5), or the roundup of one (RFC 5666 section 3.7).
+    /// Reads an entry. The whole list decides whether its position is one where an item, or a part of one, begins.
     #[inline]
     pub(super) fn parse(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let at = reader.position();
-        let entry = Self { position: reader.u32()?, target: Segment::parse(reader)? };
-        if !entry.position.is_multiple_of(4) && !entry.is_roundup() {
-            return Err(DecodeError::BadPosition { at, position: entry.position });
-        }
-        Ok(entry)
-    }
-
-    /// The bytes from the end of an item to the next word, and nothing else. The whole list decides
-    /// whether such a chunk is taken, and belongs to an item.
-    #[inline]
-    const fn is_roundup(&self) -> bool {
-        let into_word = self.position % 4;
-        into_word != 0 && self.target.length == 4 - into_word
+        Ok(Self { position: reader.u32()?, target: Segment::parse(reader)? })
     }
 
     #[inline]

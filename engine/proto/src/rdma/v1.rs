@@ -19,8 +19,8 @@ use super::header::{LINK_BYTES, START_BYTES};
 use super::reply::ReplyRepr;
 use super::segment::{ReadSegment, Segment};
 use crate::ids::Xid;
-use crate::limits::{READ_SEGMENTS_MAX, SEGMENTS_MAX, WRITE_CHUNKS_MAX};
-pub use crate::rfc5666::padding::{alignment_of, insert_alignment};
+use crate::limits::{SEGMENTS_MAX, WRITE_CHUNKS_MAX};
+pub use crate::rfc5666::padding::{alignment_of, insert_alignment, strip_padding};
 use crate::xdr::Writer;
 
 /// The version word of this header.
@@ -42,8 +42,9 @@ pub const MSGP_FIELDS_BYTES: usize = 8;
 /// [`Limits`](crate::limits::Limits) let through.
 pub const HEADER_BYTES_MAX: usize = START_BYTES
     + MSGP_FIELDS_BYTES
-    + read_entries_bytes(READ_SEGMENTS_MAX)
-    + (WRITE_CHUNKS_MAX + 1) * (LINK_BYTES + 4 + SEGMENTS_MAX * Segment::WIRE_BYTES)
+    + read_entries_bytes(SEGMENTS_MAX)
+    + (WRITE_CHUNKS_MAX + 1) * (LINK_BYTES + 4)
+    + 2 * SEGMENTS_MAX * Segment::WIRE_BYTES
     + 2 * LINK_BYTES;
 
 // Offsets in a checked header are kept in 16 bits.

@@ -17,11 +17,10 @@
 
 use super::header::{LINK_BYTES, MessageType, START_BYTES};
 use super::v1::{Lists, write_start};
-use crate::deadlines::{DEADLINE_CALL, REMAINING_BYTES};
 use crate::ids::Xid;
 use crate::rpc::Direction;
 use crate::version::TransportVersion;
-use crate::xdr::{DecodeError, Reader, Writer, roundup4};
+use crate::xdr::{DecodeError, Reader, Writer};
 
 /// The version word of this header.
 pub const VERSION: u32 = 2;
@@ -33,24 +32,6 @@ pub(crate) const LISTS_AT: usize = START_BYTES + DIRECTION_BYTES;
 
 /// Bytes of a header of type RDMA2_MSG or RDMA2_NOMSG with no chunks.
 pub const MSG_HEADER_BYTES: usize = LISTS_AT + 3 * LINK_BYTES;
-
-/// Bytes of a header of type RDMA2_OPTIONAL without information.
-pub(crate) const OPTIONAL_HEADER_BYTES_MIN: usize = START_BYTES + DIRECTION_BYTES + 4 + 4;
-
-/// Offset of the remaining time in a call that names it ([`crate::deadlines`]).
-pub(super) const REMAINING_AT: usize = OPTIONAL_HEADER_BYTES_MIN;
-
-/// Offset of the Read list there.
-pub(super) const DEADLINE_LISTS_AT: usize = REMAINING_AT + REMAINING_BYTES;
-
-/// Bytes that the header of a call grows by if it names its remaining time.
-pub const DEADLINE_EXTRA_BYTES: usize = DEADLINE_LISTS_AT - LISTS_AT;
-
-/// Bytes of a header of type RDMA2_OPTIONAL with this number of bytes of information.
-#[must_use]
-pub const fn optional_header_bytes(info_bytes: usize) -> usize {
-    OPTIONAL_HEADER_BYTES_MIN + roundup4(info_bytes)
-}
 
 /// True if this is an RDMA2_MSG with three empty lists, in one direction or the other.
 #[inline]
@@ -106,8 +87,7 @@ pub struct OptionalBody<'a> {
 }
 
 impl<'a> OptionalBody<'a> {
-    /// Reads the body. The information may be as long as the received message; the code that knows
-    /// the option bounds it.
+    /// Reads the body. The information may be as long as the received message; it is not kept.
     pub(super) fn parse(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let direction = read_direction(reader)?;
         Ok(Self { direction, option: reader.u32()?, info: reader.opaque(usize::MAX)? })
@@ -141,8 +121,6 @@ pub enum Body<'a> {
     Nomsg(Direction, Lists<'a>),
     /// RDMA2_OPTIONAL.
     Optional(OptionalBody<'a>),
-    /// RDMA2_OPTIONAL: a call with its remaining microseconds ([`crate::deadlines`]).
-    Deadline(u64, Lists<'a>),
 }
 
 impl Body<'_> {
@@ -152,7 +130,7 @@ impl Body<'_> {
         match self {
             Body::Msg(..) => MessageType::Msg,
             Body::Nomsg(..) => MessageType::Nomsg,
-            Body::Optional(_) | Body::Deadline(..) => MessageType::Optional,
+            Body::Optional(_) => MessageType::Optional,
         }
     }
 }
@@ -186,29 +164,6 @@ impl HeaderRepr<'_> {
                 lists.write(writer);
             }
             Body::Optional(body) => body.write(writer),
-            Body::Deadline(remaining_us, lists) => write_deadline(*remaining_us, lists, writer),
         }
     }
-}
-
-fn write_deadline(remaining_us: u64, lists: &Lists<'_>, writer: &mut Writer<'_>) {
-    let mut counter = Writer::new(&mut []);
-    lists.write(&mut counter);
-    writer.u32(Direction::Call.to_wire());
-    writer.u32(DEADLINE_CALL);
-    writer.u32((REMAINING_BYTES + counter.len()) as u32);
-    writer.u64(remaining_us);
-    lists.write(writer);
-}
-
-/// Writes the header of an RDMA2_OPTIONAL so that it ends where `header` ends; returns its length.
-pub(crate) fn emit_optional(
-    xid: Xid,
-    credits: u32,
-    body: OptionalBody<'_>,
-    header: &mut [u8],
-) -> usize {
-    let repr = HeaderRepr { xid, credits, body: Body::Optional(body) };
-    let at = header.len() - repr.buffer_len();
-    repr.emit(&mut header[at..])
 }

@@ -10,7 +10,6 @@
 use super::{CallRefused, CallSlot, Chunks, NO_SLOT, Requester, SLOTS_MAX, StartedCall, State};
 use super::{emit_chunked, offered, xid_of};
 use crate::credit::Credits;
-use crate::deadlines::Support;
 use crate::ids::{Instant, Xid};
 use crate::output::SlotId;
 use crate::payload::CallChunks;
@@ -42,7 +41,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             }
         }
         self.credits = Credits::new(self.credits.requested());
-        self.deadlines = Support::Unknown;
         self.collect_free();
     }
 
@@ -86,7 +84,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         let length = if chunks.is_empty() {
             emit_msg_header(header, version, xid, credits, Direction::Call)
         } else {
-            emit_chunked(version, None, chunks, xid, credits, header)
+            emit_chunked(version, chunks, xid, credits, header)
         };
         Ok((StartedCall { slot: id, xid }, length))
     }

@@ -2,13 +2,13 @@
 //! several turns of its core. Such a call has a slot, and a credit, so that no other call takes that. Nothing of it is
 //! lent, and no reply to it is awaited: one that comes is dropped as one without a call.
 
-use super::{CallRefused, CallSlot, Requester, StartedCall, State, emit_chunked, xid_of};
+use super::{CallRefused, CallSlot, Chunks, Requester, StartedCall, State};
+use super::{emit_chunked, offered, xid_of};
 use crate::ids::Instant;
 use crate::output::{CallFailure, Output, SlotId};
 use crate::payload::CallChunks;
 use crate::rdma::emit_msg_header;
 use crate::rpc::Direction;
-use crate::version::TransportVersion;
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// Takes a slot and a credit for a call that [`Requester::send_reserved`] sends later. Until then it can be cancelled,
@@ -59,35 +59,32 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         }
     }
 
-    /// Writes the transport header of a reserved call as [`Requester::start_call`] does, or as
-    /// [`Requester::start_call_within`] if it names its time. The Send has to follow.
+    /// Writes the transport header of a reserved call as [`Requester::start_call`] does. The Send has to follow.
     ///
     /// # Panics
-    /// As those.
+    /// As that.
     ///
     /// # Errors
     /// As [`Requester::check_reserved`].
     pub fn send_reserved(
         &mut self,
         id: SlotId,
-        remaining_us: Option<u64>,
         chunks: &CallChunks,
         header: &mut [u8],
     ) -> Result<(StartedCall, usize), CallRefused> {
         self.check_reserved(id)?;
         self.credits.send_reserved();
-        let version = self.negotiation.version();
-        let remaining_us = remaining_us.filter(|_| version == TransportVersion::Two);
-        let has_lists = !chunks.is_empty() || remaining_us.is_some();
+        let has_chunks = !chunks.is_empty();
         let slot = &mut self.slots.as_mut()[usize::from(id.index)];
-        (slot.state, slot.has_chunks) = (State::InFlight, has_lists);
-        slot.is_plain &= !has_lists;
+        (slot.state, slot.has_chunks) = (State::InFlight, has_chunks);
+        slot.is_plain &= !has_chunks;
+        slot.chunks = Chunks::Offered(offered(chunks));
         // Those that were sent meanwhile are before it.
         slot.dones_total = self.credits.dones_total();
-        self.put_offered(id, chunks, remaining_us.is_some());
+        let version = self.negotiation.version();
         let (xid, credits) = (xid_of(id.index, id.generation), self.credits.requested());
-        let length = match has_lists {
-            true => emit_chunked(version, remaining_us, chunks, xid, credits, header),
+        let length = match has_chunks {
+            true => emit_chunked(version, chunks, xid, credits, header),
             false => emit_msg_header(header, version, xid, credits, Direction::Call),
         };
         Ok((StartedCall { slot: id, xid }, length))

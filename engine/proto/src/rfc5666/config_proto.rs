@@ -11,7 +11,6 @@
 //! reactor combines the answers. Uses `xdr`, and `rpc` for the credential.
 
 use crate::ids::{Procedure, Program, Version};
-use crate::limits::INLINE_THRESHOLD_MIN_BYTES;
 use crate::rpc::{AuthFlavor, AuthStat, AuthSys, GssService, OpaqueAuth};
 use crate::xdr::{DecodeError, Reader, Writer};
 
@@ -98,26 +97,14 @@ impl ConfigReply {
     }
 }
 
-/// The inline size that a peer means by `said_bytes`. Never below the base level, "at least one RPC
-/// message at a time that is at least 1 KB in size" (RFC 5666 section 6.1), which every receiver
-/// gives before anything was said.
-#[must_use]
-pub const fn inline_bytes(said_bytes: u32) -> u32 {
-    match said_bytes < INLINE_THRESHOLD_MIN_BYTES {
-        true => INLINE_THRESHOLD_MIN_BYTES,
-        false => said_bytes,
-    }
-}
-
 /// The RPC security flavor that guards the program: "The Connection Configuration Protocol, when
 /// used, MUST be protected by an appropriate RPC security flavor" (RFC 5666 section 11). The
 /// administrator decides which one is appropriate. RPCSEC_GSS is the only flavor that proves anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
     /// AUTH_NONE is enough: any client that can connect may configure its own connection.
     None,
-    /// AUTH_SYS: the caller states its identity.
-    #[default]
+    /// AUTH_SYS: the caller states its identity, which proves nothing.
     Sys,
     /// RPCSEC_GSS with integrity or privacy: the caller proves its identity, and the limits are as it sent them.
     Gss,

@@ -7,10 +7,12 @@
 //! ```text
 //!              reply_by_read            RDMA_DONE, or the window is over:
 //!   Delivered ---------------> Owed ------------------------------------> Free
-//!        |                      ^            the exports end
-//!        +------> Kept ---------+
-//!   no credit       send_kept
-//!   would be left
+//!        |                      ^            the exports end                  ^
+//!        +------> Kept ---------+                                           |
+//!   no credit      |  send_kept                                             |
+//!   would be left, +--------------------------------------------------------+
+//!   or no export      give_up_kept
+//!   is free
 //! ```
 //!
 //! RDMA_DONEs owed count against the grant twice, because both ends count them: the requester keeps
@@ -19,7 +21,8 @@
 //! all of them and one call take. That leaves a requester of either kind a credit, unless every
 //! slot is owed for. Therefore the last of several slots is never used for an RDMA_DONE owed. A
 //! reply that would take it is kept back. It is sent with the next credit when an RDMA_DONE or the
-//! end of a window has freed another slot.
+//! end of a window has freed another slot. Where a result "must be returned as a Read chunk" (both drafts, section
+//! 5.2), a reply beyond the greatest number of exports is kept back as well, for one of them to end.
 
 use crate::ids::{Instant, Xid};
 use crate::output::{Dropped, Output, SlotId};
@@ -66,7 +69,7 @@ impl Exports {
 
     /// True if one more RDMA_DONE may be owed now: a slot is left then, or it is the only one.
     fn has_turn(&self) -> bool {
-        self.owed == 0 || self.owed + 1 < self.slots
+        self.owed == 0 || (self.owed + 1 < self.slots && self.owed < self.max)
     }
 }
 
@@ -92,7 +95,8 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     /// Version two has no RDMA_DONE.
     pub fn may_export(&self) -> bool {
         let Exports { owed, kept, max, .. } = self.exports;
-        self.profile.has_reads_in_replies() && owed + kept < max
+        let has_room = owed + kept < max || (max > 0 && self.profile.always_returns_long_replies());
+        self.profile.has_reads_in_replies() && has_room
     }
 
     /// RDMA_DONEs that the requester owes.
@@ -181,6 +185,17 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         self.exports.next_deadline = self.exports.next_deadline.min(deadline);
         self.grant = self.exports.grant();
         Some(self.grant)
+    }
+
+    /// Gives up a reply that was kept back: the call is to be answered in another way. `false` for one that is not kept
+    /// back.
+    pub fn give_up_kept(&mut self, id: SlotId) -> bool {
+        let is_kept = self.in_state(id, State::Kept);
+        if is_kept {
+            self.exports.kept -= 1;
+            self.free(id);
+        }
+        is_kept
     }
 
     /// Handles an RDMA_DONE: the requester has fetched a reply. It is never answered (RFC 5666

@@ -94,6 +94,11 @@ impl<'a> Reader<'a> {
         Self { rest: bytes, total: bytes.len(), alignment, start, skipped: 0 }
     }
 
+    /// True if there may be padding before data, as in an RDMA_MSGP.
+    pub(crate) fn may_have_gaps(&self) -> bool {
+        self.alignment != Alignment::NONE
+    }
+
     /// Padding of the data, and the distance in bytes of the next item from the start of the Send: a
     /// reader of the bytes from here on is made with both ([`Self::aligned`]).
     #[must_use]
@@ -226,6 +231,28 @@ pub fn insert_alignment(buffer: &mut [u8], at: usize, alignment: Alignment) -> u
         place.copy_from_slice(&word.to_be_bytes());
     }
     before
+}
+
+/// Takes the padding out of a stream of nothing but counted data, which begins `start` bytes behind the first of an
+/// RDMA_MSGP; returns its length without. `None` if it is anything else.
+///
+/// What RPCSEC_GSS signs and seals is the XDR stream, to which padding does not belong: "This security mechanism will
+/// be unaffected by the RDMA transport" (RFC 5666 section 11).
+#[must_use]
+pub fn strip_padding(stream: &mut [u8], alignment: Alignment, start: usize) -> Option<usize> {
+    let (mut from, mut to) = (0, 0);
+    while from < stream.len() {
+        let count = *stream.get(from..)?.first_chunk::<4>()?;
+        let length = u32::from_be_bytes(count) as usize;
+        let data_at =
+            (from + 4).checked_add(alignment.gap(start.checked_add(from + 4)?, length))?;
+        let end = data_at.checked_add(roundup4(length))?;
+        stream.get(data_at..end)?;
+        stream[to..to + 4].copy_from_slice(&count);
+        stream.copy_within(data_at..end, to + 4);
+        (from, to) = (end, to + 4 + (end - data_at));
+    }
+    Some(to)
 }
 
 /// Alignment and threshold of a message whose header has been checked; [`Alignment::NONE`] unless

@@ -46,6 +46,16 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         profile.has_reads_in_replies() && !view.reads().is_empty()
     }
 
+    /// A message with a Read chunk for its RPC message may be the reply to a call in flight: its other lists are those that the
+    /// call offered, with nothing in the Reply chunk.
+    #[cold]
+    pub(crate) fn may_fetch(&self, view: &HeaderView<'_>) -> bool {
+        self.matching_slot(view.xid()).is_some_and(|index| {
+            let offered = self.slots.as_ref()[usize::from(index)].offered();
+            matches!(check_returned(offered, view), Ok((0, _)))
+        })
+    }
+
     #[cold]
     pub(crate) fn on_reply_to_pull(
         &mut self,

@@ -271,7 +271,14 @@ impl<'a> GssInitResult<'a> {
     /// # Errors
     /// Their first flaw; the context is not usable.
     pub fn parse(results: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(results);
+        Self::read(&mut Reader::new(results))
+    }
+
+    /// Reads the results that begin where `reader` stands, and end where it ends.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let parsed = Self {
             handle: reader.opaque(GSS_HANDLE_MAX_BYTES)?,
             major: reader.u32()?,

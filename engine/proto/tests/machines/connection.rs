@@ -58,7 +58,7 @@ fn answered() -> Vec<(Vec<u8>, Event)> {
     for position in 0..9 {
         endless = endless.read(40 + position * 4, 1, 0);
     }
-    let too_long = Chunks::none().write(&vec![segment(1, 1); 17]);
+    let too_long = Chunks::none().write(&vec![segment(1, 1); 289]);
     let malformed = [
         wire(&[XID.0, 1, 32, 5, 0, 0, 0]),
         wire(&[XID.0, 1, 32, 0, 2, 0, 0]),
@@ -69,6 +69,19 @@ fn answered() -> Vec<(Vec<u8>, Event)> {
         Chunks::none().read(40, 1, u32::MAX).msg(XID, 32, &rpc_call(XID)),
     ];
     versions.into_iter().chain(malformed.map(|message| (message, ERR_CHUNK))).collect()
+}
+
+/// RFC 5666 section 3: its framing "replaces all other RPC framing (such as TCP record marking)", from the first
+/// message of a connection on: the XID stands where a record mark would.
+#[test]
+fn receive_a_record_mark_of_tcp_expect_no_call_behind_it() {
+    let mut server = connection(Side::Server);
+    let record = [&wire(&[0x8000_0028])[..], &rpc_call(XID)].concat();
+    let supported = RdmaError::Version { low: 1, high: 1 };
+    let refused = Event::Error(Xid(0x8000_0028), XID.0, supported);
+    assert_eq!(receive(&mut server, &record), [refused]);
+    let events = receive(&mut server, &plain_call(XID));
+    assert!(matches!(events[..], [Event::Call(_)]), "{events:?}");
 }
 
 #[test]
@@ -122,9 +135,31 @@ fn short_requests_are_answered_under_older_rules() {
 }
 
 #[test]
-fn short_errors_dones_and_fragments_are_never_answered() {
+fn requests_that_end_within_the_first_four_words_are_answered_under_older_rules() {
+    // RFC 5666 section 4.2, as above: the XID is all that an answer needs. Without it there is none.
+    let supported = RdmaError::Version { low: 1, high: 1 };
     for profile in OLDER {
-        for length in 0..28 {
+        for length in 0..16 {
+            for (version, answer) in [(1, ERR_CHUNK), (3, Event::Error(XID, 3, supported))] {
+                let events = receive(
+                    &mut under(Side::Server, profile),
+                    &wire(&[XID.0, version, 32, 0])[..length],
+                );
+                let expected = match length {
+                    0..4 => Event::Dropped(Dropped::TooShort),
+                    4..8 => ERR_CHUNK,
+                    _ => answer,
+                };
+                assert_eq!(events, [expected], "{length} bytes of version {version}");
+            }
+        }
+    }
+}
+
+#[test]
+fn short_errors_and_dones_are_never_answered() {
+    for profile in OLDER {
+        for length in 16..28 {
             let error = &wire(&[XID.0, 1, 32, 4, 2, 0, 0])[..length];
             let done = &wire(&[XID.0, 1, 32, 3, 0, 0, 0])[..length];
             for message in [error, done] {
@@ -134,10 +169,6 @@ fn short_errors_dones_and_fragments_are_never_answered() {
             let reply = &wire(&[XID.0, 1, 32, 0, 0, 0, 0])[..length];
             let events = receive(&mut under(Side::Client, profile), reply);
             assert_eq!(events, [Event::Dropped(Dropped::MalformedReply)]);
-            if length < 16 {
-                let events = receive(&mut under(Side::Server, profile), reply);
-                assert_eq!(events, [Event::Dropped(Dropped::TooShort)]);
-            }
         }
     }
 }

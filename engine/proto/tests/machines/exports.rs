@@ -219,6 +219,37 @@ fn beyond_the_cap_a_reply_gets_err_chunk() {
 }
 
 #[test]
+fn beyond_the_cap_a_reply_that_must_be_a_read_chunk_waits() {
+    // Both drafts, section 5.2: "the message must be returned as a Read chunk".
+    for profile in [Profile::Draft00, Profile::Draft03] {
+        let mut server = Server::under(profile, 8, 2);
+        assert!(!server.owe(1, 100).kept && !server.owe(2, 100).kept);
+        assert!(server.responder.may_export());
+        let waiting = [3, 4, 5].map(|xid| server.owe(xid, 100));
+        assert!(waiting.iter().all(|reply| reply.kept) && server.responder.dones_owed() == 2);
+        assert_eq!(server.responder.send_kept(waiting[0].slot, NEVER), None);
+        server.receive(&rdma_done(Xid(1)));
+        assert!(server.responder.send_kept(waiting[0].slot, Instant(200)).is_some());
+        assert_eq!(server.responder.send_kept(waiting[1].slot, NEVER), None, "one for each");
+        // The end of a window frees one as well.
+        assert!(server.responder.overdue_export(Instant(100)).is_some());
+        assert!(server.responder.send_kept(waiting[1].slot, NEVER).is_some());
+        // One whose wait is over is answered in another way.
+        assert!(server.responder.give_up_kept(waiting[2].slot));
+        assert!(!server.responder.give_up_kept(waiting[2].slot));
+        assert!(!server.responder.give_up_kept(waiting[1].slot), "it is on its way");
+        server.receive(&rdma_done(Xid(3)));
+        server.receive(&rdma_done(Xid(4)));
+        assert_eq!((server.responder.in_progress(), server.responder.grant()), (0, 8));
+        let mut none = Server::under(profile, 8, 0);
+        assert!(
+            !none.responder.may_export()
+                && none.reads(&plain_call(Xid(3)), &SHORT, &[item(24)], NEVER).is_err()
+        );
+    }
+}
+
+#[test]
 fn what_is_owed_counts_against_the_grant_but_leaves_room_for_itself_and_a_call() {
     // R5666-4, -8, -26, -28, -67: credits shrink as RDMA_DONEs are owed, never below the number
     // that they and one call take, and come back at once.

@@ -13,7 +13,7 @@ use spinrpc_proto::payload::{
 };
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::RdmaError;
-use spinrpc_proto::rdma::v1::{MSGP_FIELDS_BYTES, alignment_of, insert_alignment};
+use spinrpc_proto::rdma::v1::{MSGP_FIELDS_BYTES, alignment_of, insert_alignment, strip_padding};
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
 use spinrpc_proto::rpc::CallHeader;
@@ -44,6 +44,31 @@ fn the_data_are_forced_to_align_in_the_second_buffer() {
     assert_eq!(padded, b"\0\0\0\x0c\0\0\0DDDDDDDDDDDD");
     let (first, second) = padded.split_at(14 - 7);
     assert_eq!((first, second), (&b"\0\0\0\x0c\0\0\0"[..], &b"DDDDDDDDDDDD"[..]));
+}
+
+/// RFC 5666 section 11: RPCSEC_GSS "will be unaffected by the RDMA transport".
+#[test]
+fn what_padding_was_added_to_is_what_is_left_without_it() {
+    let data: [&[u8]; 4] = [&[1; 5], &[], &[2; 300], &[3; 7]];
+    let plain = written(Alignment::NONE, 0, &data);
+    for (align, threshold, start) in [(64, 1, 28), (512, 100, 36), (7, 6, 1), (4096, 5, 4095)] {
+        let alignment = Alignment::new(align, threshold);
+        let mut stream = written(alignment, start, &data);
+        assert!(stream.len() > plain.len());
+        assert_eq!(strip_padding(&mut stream, alignment, start), Some(plain.len()));
+        assert_eq!(stream[..plain.len()], plain);
+        // Cut anywhere but behind one of the data, it is refused.
+        let whole = written(alignment, start, &data);
+        let refused = (0..whole.len())
+            .filter(|end| strip_padding(&mut whole[..*end].to_vec(), alignment, start).is_none());
+        assert_eq!(refused.count(), whole.len() - 4, "{align}");
+    }
+    let mut none = [0_u8; 0];
+    assert_eq!(strip_padding(&mut none, Alignment::new(64, 1), 28), Some(0));
+    for count in [u32::MAX, u32::MAX - 3, 1 << 31] {
+        let mut stream = [&count.to_be_bytes()[..], &[0; 60]].concat();
+        assert_eq!(strip_padding(&mut stream, Alignment::new(u32::MAX, 1), usize::MAX - 9), None);
+    }
 }
 
 /// "The opaque data size at or above which padding is applied."

@@ -2,6 +2,7 @@
 
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::{ReadRequest, SlotId};
+use spinrpc_proto::profile::Profile;
 use spinrpc_proto::responder::Pulled;
 
 use crate::messages::{Chunks, Server, plain_call, rpc_call, segment, view};
@@ -66,10 +67,10 @@ fn positions_may_come_in_any_order() {
     let chunks: Vec<_> = plan.iter().map(|chunk| (chunk.position, chunk.length)).collect();
     assert_eq!(chunks, [(36, 1000), (1040, 30)]);
     let reads = [
-        read(slot, 1, 0, 1, 10),
         read(slot, 0, 0, 2, 600),
-        read(slot, 1, 10, 3, 20),
         read(slot, 0, 600, 4, 400),
+        read(slot, 1, 0, 1, 10),
+        read(slot, 1, 10, 3, 20),
     ];
     assert_eq!(pull(&mut server, slot, &message, 16), reads);
 }
@@ -82,7 +83,7 @@ fn the_message_of_a_long_call_is_its_first_chunk() {
     let [Event::Pull(slot)] = events[..] else { panic!("{events:?}") };
     let plan = server.responder.pull_plan(slot).unwrap().chunks();
     assert_eq!((plan[0].position, plan[0].length), (0, 500));
-    let reads = [read(slot, 1, 0, 2, 8), read(slot, 0, 0, 1, 500)];
+    let reads = [read(slot, 0, 0, 1, 500), read(slot, 1, 0, 2, 8)];
     assert_eq!(pull(&mut server, slot, &message, 16), reads);
 }
 
@@ -106,6 +107,101 @@ fn no_more_reads_are_asked_for_than_there_is_room() {
         assert_eq!(read_done(&mut server, slot), (Pulled::More, vec![]));
     }
     assert_eq!(read_done(&mut server, slot), (Pulled::Complete, vec![Event::Call(slot)]));
+}
+
+/// Position and length of each chunk of a call, and the Reads that are asked for.
+type Fetched = (Vec<(u32, u32)>, Vec<Event>);
+
+/// What is fetched for a call under a profile; `None` for ERR_CHUNK.
+fn split(profile: Profile, reads: &[(u32, u32, u32)]) -> Option<Fetched> {
+    let mut server = Server::under(profile, 2, 0);
+    let lists =
+        reads.iter().fold(Chunks::none(), |lists, (at, n, length)| lists.read(*at, *n, *length));
+    let message = lists.msg(XID, 32, &[rpc_call(XID), vec![0; 64]].concat());
+    let events = server.receive(&message);
+    let [Event::Pull(slot)] = events[..] else { return None };
+    let plan = server.responder.pull_plan(slot).unwrap();
+    let chunks = plan.chunks().iter().map(|chunk| (chunk.position, chunk.length)).collect();
+    // In several steps, as an adapter takes only so many at a time.
+    let mut asked = Vec::new();
+    while server.responder.wants_reads(slot) {
+        asked.extend(pull(&mut server, slot, &message, 3));
+    }
+    assert_eq!(asked.len(), reads.len());
+    Some((chunks, asked))
+}
+
+#[test]
+fn under_the_drafts_one_item_may_be_chunks_next_to_each_other() {
+    // Both drafts, section 3.4: "it is possible that a contiguous sequence of chunks might all have
+    // the same position"; thus they need not. The first one ends where a page does.
+    let pages = [(44, 1, 4093), (4137, 2, 4096), (8233, 3, 4096), (12_329, 4, 7)];
+    let slot = SlotId { index: 0, generation: 1 };
+    let at = [0, 4093, 8189, 12_285];
+    let reads: Vec<_> =
+        pages.iter().zip(at).map(|((_, n, length), at)| read(slot, 0, at, *n, *length)).collect();
+    for profile in [Profile::Draft00, Profile::Draft03] {
+        let asked = split(profile, &pages).unwrap();
+        assert_eq!(asked, (vec![(44, 12_292)], reads.clone()), "{profile:?}");
+        // The list need not be in order.
+        for order in [[3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
+            assert_eq!(split(profile, &order.map(|n| pages[n])).unwrap(), asked, "{order:?}");
+        }
+        // Two items of whole words, each in two parts, with the count of the second between them.
+        let (chunks, asked) =
+            split(profile, &[(60, 3, 8), (44, 1, 8), (52, 2, 4), (68, 4, 4)]).unwrap();
+        assert_eq!(chunks, [(44, 12), (60, 12)]);
+        let expected = [
+            read(slot, 0, 0, 1, 8),
+            read(slot, 0, 8, 2, 4),
+            read(slot, 1, 0, 3, 8),
+            read(slot, 1, 8, 4, 4),
+        ];
+        assert_eq!(asked, expected);
+    }
+    // RFC 5666 section 3.4: "all chunks belonging to a single RPC argument or result will have the
+    // same position".
+    assert_eq!(split(Profile::Rfc5666, &pages), None, "parts that begin within a word");
+    for profile in [Profile::Rfc5666, Profile::Rfc8166] {
+        let (chunks, _) = split(profile, &[(44, 1, 8), (52, 2, 4)]).unwrap();
+        assert_eq!(chunks, [(44, 8), (52, 4)], "{profile:?}");
+    }
+}
+
+#[test]
+fn an_item_page_by_page_has_as_many_chunks_as_the_list_may_have_segments() {
+    let pages: Vec<_> = (0..16).map(|n| (44 + n * 8, n, 8)).collect();
+    for profile in [Profile::Draft00, Profile::Draft03] {
+        let (chunks, asked) = split(profile, &pages).unwrap();
+        assert_eq!((chunks, asked.len()), (vec![(44, 128)], 16));
+        let backwards: Vec<_> = pages[..8].iter().rev().copied().collect();
+        assert_eq!(split(profile, &backwards), split(profile, &pages[..8]));
+    }
+}
+
+#[test]
+fn parts_that_overlap_are_err_chunk() {
+    for reads in [
+        &[(44, 1, 8), (48, 2, 8)][..],
+        &[(44, 1, 8), (52, 2, 8), (44, 3, 8)],
+        &[(44, 1, 8), (52, 2, 8), (52, 3, 0), (44, 4, 0), (48, 5, 4)],
+        &[(44, 1, 8), (60, 2, 8), (52, 3, 12)],
+        &[(44, 1, 8), (52, 2, 4), (56, 3, 4), (52, 4, 4)],
+    ] {
+        for profile in [Profile::Draft00, Profile::Draft03, Profile::Rfc5666] {
+            assert_eq!(split(profile, reads), None, "{profile:?} {reads:?}");
+        }
+    }
+}
+
+#[test]
+fn a_position_within_a_word_is_err_chunk() {
+    // RFC 8166 section 3.4.5: every position is a multiple of 4.
+    for position in [1, 2, 3, 45, 0xffff_fffd] {
+        for profile in [Profile::Rfc8166, Profile::Rfc5666, Profile::Draft00, Profile::Draft03] {
+            assert_eq!(split(profile, &[(position, 1, 4)]), None, "{profile:?} {position}");
+        }
+    }
 }
 
 #[test]

@@ -2,8 +2,7 @@
 
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::{
-    CallFailure, DeliveredOptional, DeliveredReply, Dropped, Output, PeerMisbehaved, ReadRequest,
-    SlotId, WriteRequest,
+    CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReadRequest, SlotId, WriteRequest,
 };
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::version::TransportVersion;
@@ -23,7 +22,6 @@ pub(crate) enum Event {
     Error(Xid, u32, RdmaError),
     Refused(Xid, TransportVersion),
     ProgramRefused(Xid, TransportVersion),
-    Optional(DeliveredOptional),
     Resend(SlotId),
     Dropped(Dropped),
     Closed(PeerMisbehaved),
@@ -71,10 +69,6 @@ impl Output for Recorder {
 
     fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool) {
         self.0.push(Event::Failed { slot, token, failure, fenced });
-    }
-
-    fn deliver_optional(&mut self, optional: DeliveredOptional) {
-        self.0.push(Event::Optional(optional));
     }
 
     fn resend_call(&mut self, slot: SlotId) {

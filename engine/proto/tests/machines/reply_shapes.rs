@@ -131,6 +131,27 @@ fn receive_a_chunk_filled_segment_by_segment() {
         let lists = Chunks::none().write(&returned(lengths));
         assert_eq!(placed(&three_segments(), &lists), [sum, 0, 0, 0], "{lengths:?}");
     }
+    // The roundup is that of the item, wherever its segments end.
+    let mut odd = CallChunks::EMPTY;
+    assert!(odd.push_write(ChunkOffer { segment_bytes: 99, ..offer(7, 250) }));
+    let start = segment(7, 0).offset;
+    for (lengths, sum) in [
+        ([99, 99, 54], Some(250)),
+        ([99, 99, 55], None),
+        ([100, 0, 0], Some(99)),
+        ([101, 0, 0], None),
+    ] {
+        let segments = (0..).zip(lengths).map(|(n, length)| Segment {
+            handle: 7,
+            length,
+            offset: start + 99 * n,
+        });
+        let lists = Chunks::none().write(&segments.collect::<Vec<_>>());
+        match sum {
+            Some(sum) => assert_eq!(placed(&odd, &lists), [sum, 0, 0, 0], "{lengths:?}"),
+            None => assert_eq!(inline_misbehaves(&odd, &lists), PeerMisbehaved::WriteListChanged),
+        }
+    }
     for lengths in [[99, 1, 0], [0, 100, 50], [100, 0, 1], [101, 0, 0], [100, 100, 53]] {
         let lists = Chunks::none().write(&returned(lengths));
         let why = inline_misbehaves(&three_segments(), &lists);
@@ -139,19 +160,62 @@ fn receive_a_chunk_filled_segment_by_segment() {
 }
 
 #[test]
+fn receive_a_write_list_without_its_unused_chunks_and_segments() {
+    // RFC 5666 section 3.4: "Unused write chunks, or unused bytes in write chunk buffer lists, are
+    // not returned as results". Against RFC 8166 section 4.3.2, and as clear as with them.
+    let first = Chunks::none().write(&[segment(7, 13)]);
+    for (lists, lengths) in [
+        (first.clone(), [13, 0, 0, 0]),
+        (first.write(&[]), [13, 0, 0, 0]),
+        (Chunks::none().write(&[]).write(&[segment(8, 100)]), [0, 100, 0, 0]),
+        (Chunks::none().write(&[]).write(&[]), [0; 4]),
+    ] {
+        assert_eq!(placed(&two_results(), &lists), lengths, "{lists:?}");
+    }
+    for (count, length) in [(0, 0), (1, 100), (2, 200)] {
+        let lists = Chunks::none().write(&returned([100, 100, 50])[..count]);
+        assert_eq!(placed(&three_segments(), &lists), [length, 0, 0, 0], "{count} segments");
+    }
+    for lengths in [[99, 1, 0], [0, 100, 0], [101, 0, 0], [100, 101, 0]] {
+        let lists = Chunks::none().write(&returned(lengths)[..2]);
+        let why = inline_misbehaves(&three_segments(), &lists);
+        assert_eq!(why, PeerMisbehaved::WriteListChanged, "{lengths:?}");
+    }
+    let moved = Chunks::none().write(&returned([0, 100, 50])[1..]);
+    assert_eq!(inline_misbehaves(&three_segments(), &moved), PeerMisbehaved::WriteListChanged);
+}
+
+#[test]
+fn receive_a_reply_chunk_without_its_unused_segments() {
+    // RFC 5666 section 3.4, of a long reply (section 5.2).
+    let mut chunks = CallChunks::EMPTY;
+    assert!(chunks.set_reply(ChunkOffer { segment_bytes: 100, ..offer(7, 250) }));
+    for (count, length) in [(1, 100), (2, 200), (3, 250)] {
+        let lists = Chunks::none().reply(&returned([100, 100, 50])[..count]);
+        let (_, events) = exchange(&chunks, |call| lists.nomsg(call.xid, 4));
+        let [Event::Reply(reply)] = events[..] else { panic!("one reply, not {events:?}") };
+        assert_eq!(reply.stream, ReplyStream::ReplyChunk { length }, "{count} segments");
+    }
+    placed(&chunks, &Chunks::none().reply(&[]));
+    let other = Chunks::none().reply(&returned([100, 100, 50])[1..2]);
+    let why = misbehaves(&chunks, |call| other.nomsg(call.xid, 4));
+    assert_eq!(why, PeerMisbehaved::ReplyChunkChanged);
+}
+
+#[test]
 fn receive_a_write_list_that_is_not_the_one_offered() {
     // RFC 8166 section 4.3.2: same number of chunks and segments, same handles and offsets.
     let good = Chunks::none().write(&[segment(7, 13)]);
     let moved = Segment { offset: segment(8, 0).offset + 4, ..segment(8, 10) };
     for lists in [
-        good.clone(),
         good.clone().write(&[segment(8, 1)]).write(&[segment(10, 1)]),
         good.clone().write(&[segment(9, 10)]),
         good.clone().write(&[moved]),
         good.clone().write(&[segment(8, 101)]),
         good.clone().write(&[segment(8, u32::MAX >> 12)]),
-        good.clone().write(&[segment(8, 50), segment(8, 50)]),
-        good.write(&[]),
+        good.write(&[segment(8, 50), segment(8, 50)]),
+        // What is left out stands at the end.
+        Chunks::none().write(&[segment(8, 100)]),
         Chunks::none().write(&[segment(8, 100)]).write(&[segment(7, 13)]),
     ] {
         let why = inline_misbehaves(&two_results(), &lists);
@@ -202,6 +266,7 @@ fn receive_rdma_nomsg_without_a_message() {
         (two_results(), Chunks::none().write(&[segment(7, 13)]).write(&[segment(8, 1)])),
         (long_reply(), Chunks::none()),
         (long_reply(), Chunks::none().reply(&[segment(9, 0)])),
+        (long_reply(), Chunks::none().reply(&[])),
     ] {
         let why = misbehaves(&chunks, |call| lists.nomsg(call.xid, 4));
         assert_eq!(why, PeerMisbehaved::NoReplyStream, "{lists:?}");
@@ -212,7 +277,6 @@ fn receive_rdma_nomsg_without_a_message() {
 fn receive_a_reply_chunk_that_is_not_the_one_offered() {
     // RFC 8166 section 4.3.3.
     for lists in [
-        Chunks::none().reply(&[]),
         Chunks::none().reply(&[segment(8, 100)]),
         Chunks::none().reply(&[segment(9, 4097)]),
         Chunks::none().reply(&[segment(9, 100), segment(9, 100)]),

@@ -38,6 +38,30 @@ fn send_a_call_expect_it_to_ask_for_a_credit_per_slot() {
     assert_eq!((header.xid(), header.credits()), (started.xid, 32));
 }
 
+/// R5666-2: the requested value "MAY be dynamically adjusted by the caller". Ours is not, whatever is granted.
+#[test]
+fn receive_any_grant_expect_every_call_to_ask_for_as_many_as_the_first() {
+    let mut caller = Caller::new(8);
+    for grant in [1, 8, 0, u32::MAX, 3, 3] {
+        let mut asked = Vec::new();
+        while caller.requester.check_room().is_ok() {
+            let (started, header) = caller.call_with(7, NEVER, &CallChunks::EMPTY);
+            assert_eq!(view(&header).credits(), 8, "with {grant} to come");
+            asked.push(started.xid);
+        }
+        assert!(!asked.is_empty());
+        for xid in asked {
+            caller.receive(&plain_reply(xid, grant));
+        }
+        let mut chunks = CallChunks::EMPTY;
+        let room = ChunkOffer { handle: 9, length: 512, offset: 64, segment_bytes: 512 };
+        assert!(chunks.set_reply(room));
+        let (started, header) = caller.call_with(8, NEVER, &chunks);
+        assert_eq!(view(&header).credits(), 8, "with chunks, after {grant}");
+        caller.receive(&plain_reply(started.xid, grant));
+    }
+}
+
 #[test]
 fn receive_a_grant_expect_so_many_calls_in_flight() {
     // RFC 5666 section 3.3: "The RPC client MUST NOT send unacknowledged requests in excess of this

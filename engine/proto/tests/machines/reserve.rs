@@ -28,11 +28,10 @@ fn a_reserved_call_holds_its_credit_and_is_sent_with_its_xid() {
     assert_eq!(caller.requester.check_room(), Err(CallRefused::NoCredit));
     assert_eq!(caller.requester.reserved().collect::<Vec<_>>(), [slot]);
     let mut header = [0; 28];
-    let (sent, length) =
-        caller.requester.send_reserved(slot, None, &NO_CHUNKS, &mut header).unwrap();
+    let (sent, length) = caller.requester.send_reserved(slot, &NO_CHUNKS, &mut header).unwrap();
     assert_eq!((sent.xid, length, view(&header).xid()), (xid, 28, xid));
     assert_eq!(caller.requester.credits().in_flight(), 2);
-    let again = caller.requester.send_reserved(slot, None, &NO_CHUNKS, &mut header);
+    let again = caller.requester.send_reserved(slot, &NO_CHUNKS, &mut header);
     assert_eq!(again, Err(CallRefused::NoSlot), "it is sent once");
     for (xid, token) in [(other.xid, 8), (xid, 7)] {
         let events = caller.receive(&plain_reply(xid, 2));
@@ -50,11 +49,11 @@ fn receive_a_lower_grant_expect_a_reserved_call_to_wait_for_replies() {
     let slot = caller.requester.reserve(7, NEVER).unwrap();
     let mut header = [0; 28];
     caller.receive(&plain_reply(one.xid, 1));
-    let sent = caller.requester.send_reserved(slot, None, &NO_CHUNKS, &mut header);
+    let sent = caller.requester.send_reserved(slot, &NO_CHUNKS, &mut header);
     assert_eq!(sent, Err(CallRefused::NoCredit));
     assert!(caller.requester.is_reserved(slot));
     caller.receive(&plain_reply(other.xid, 1));
-    caller.requester.send_reserved(slot, None, &NO_CHUNKS, &mut header).unwrap();
+    caller.requester.send_reserved(slot, &NO_CHUNKS, &mut header).unwrap();
     assert_eq!(caller.requester.credits().in_flight(), 1);
 }
 
@@ -86,7 +85,7 @@ fn deadlines_and_owners_end_reserved_calls_at_once_with_their_credits() {
     assert_eq!(caller.requester.credits().in_flight(), 0);
     let mut header = [0; 28];
     for slot in [late, unwanted, impossible] {
-        let sent = caller.requester.send_reserved(slot, None, &NO_CHUNKS, &mut header);
+        let sent = caller.requester.send_reserved(slot, &NO_CHUNKS, &mut header);
         assert_eq!(sent, Err(CallRefused::NoSlot));
     }
     // All slots are there again.

@@ -120,6 +120,63 @@ fn inline_data_behind_an_item_starts_with_a_word() {
 }
 
 #[test]
+fn roundup_of_a_read_chunk_may_stand_inline_behind_its_count() {
+    // R5666-21: "the receiver decoding will fall back to inspecting the remaining inline portion". A
+    // WRITE ends with its data; other arguments have words behind them.
+    for behind in [&[][..], &[77], &[77, 78]] {
+        for length in 1..=8_u32 {
+            let roundup = vec![0; roundup4(length as usize) - length as usize];
+            let stream = [wire(&[9, length]), roundup, wire(behind)].concat();
+            let chunks = [(48, length)];
+            let mut reader = StreamReader::new(&stream, 40, Beside::Reads(&chunks));
+            assert_eq!(reader.xdr().u32(), Ok(9));
+            let length = length as usize;
+            assert_eq!(reader.item(64), Ok(Found::Chunk { index: 0, length }));
+            for word in behind {
+                assert_eq!(reader.xdr().u32(), Ok(*word), "{length} {behind:?}");
+            }
+            assert_eq!(reader.finish(), Ok(()), "{length} {behind:?}");
+        }
+    }
+}
+
+#[test]
+fn roundups_of_several_read_chunks_stand_inline_or_none_does() {
+    for (first, second) in
+        (5..9_u32).flat_map(|first| (5..9_u32).map(move |second| (first, second)))
+    {
+        let roundups = [first, second].map(|length| (length as usize).wrapping_neg() & 3);
+        let chunks = [(44, first), (44 + first.next_multiple_of(4) + 4, second)];
+        for inline in [true, false] {
+            // Where they make whole words, they cannot be told from data.
+            if inline && (roundups[0] + roundups[1]).is_multiple_of(4) {
+                continue;
+            }
+            let zeros = |nth: usize| vec![0; if inline { roundups[nth] } else { 0 }];
+            let stream =
+                [wire(&[first]), zeros(0), wire(&[second]), zeros(1), wire(&[77])].concat();
+            let mut reader = StreamReader::new(&stream, 40, Beside::Reads(&chunks));
+            for (index, length) in [first as usize, second as usize].into_iter().enumerate() {
+                assert_eq!(reader.item(64), Ok(Found::Chunk { index, length }), "{inline}");
+            }
+            assert_eq!(reader.xdr().u32(), Ok(77), "{first} {second} {inline}");
+            assert_eq!(reader.finish(), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn other_bytes_behind_a_read_chunk_are_no_roundup() {
+    for (length, behind) in [(8, 1), (8, 3), (5, 1), (5, 2), (6, 3), (7, 2)] {
+        let stream = [wire(&[length]), vec![0; behind]].concat();
+        let chunks = [(44, length)];
+        let mut reader = StreamReader::new(&stream, 40, Beside::Reads(&chunks));
+        assert!(reader.item(64).is_ok());
+        assert!(reader.finish().is_err(), "{behind} bytes behind {length}");
+    }
+}
+
+#[test]
 fn a_reply_mixes_write_chunks_read_chunks_and_inline_items() {
     // R5666-13, R5666-16: an unused Write chunk, and its item in a Read chunk or inline.
     let stream = wire(&[5, 6, 2, 0x6162_0000, 7]);
@@ -135,10 +192,17 @@ fn a_reply_mixes_write_chunks_read_chunks_and_inline_items() {
 
 #[test]
 fn roundup_in_a_chunk_of_its_own_lands_behind_its_item() {
-    // R5666-22 lets senders do so.
+    // R5666-22 lets senders do so, and nothing says that a Read list is in order.
+    let in_order = Chunks::none().read(44, 1, 2).read(44, 2, 3).read(49, 3, 3);
+    lands_behind(&in_order);
+    lands_behind(&Chunks::none().read(49, 3, 3).read(44, 1, 2).read(44, 2, 3));
+    lands_behind(&Chunks::none().read(44, 1, 2).read(49, 3, 3).read(44, 2, 3));
+}
+
+/// The Reads of an item of five bytes in two segments, 1 and 2, and of its roundup, 3.
+fn lands_behind(lists: &Chunks) {
     let xid = Xid(7);
     let mut server = Server::under(Profile::Rfc5666, 2, 0);
-    let lists = Chunks::none().read(44, 1, 2).read(44, 2, 3).read(49, 3, 3);
     let message = lists.msg(xid, 8, &[rpc_call(xid), wire(&[5])].concat());
     let [Event::Pull(slot)] = server.receive(&message)[..] else { panic!("no pull") };
     let Server { responder, out } = &mut server;
@@ -146,7 +210,7 @@ fn roundup_in_a_chunk_of_its_own_lands_behind_its_item() {
     let read = |at, handle, length| {
         Event::Read(ReadRequest { slot, chunk: 0, at, from: segment(handle, length) })
     };
-    assert_eq!(out.take(), [read(0, 1, 2), read(2, 2, 3), read(5, 3, 3)]);
+    assert_eq!(out.take(), [read(0, 1, 2), read(2, 2, 3), read(5, 3, 3)], "{lists:?}");
 }
 
 #[test]
@@ -157,9 +221,6 @@ fn a_chunk_within_a_word_that_is_no_roundup_is_err_chunk() {
         Chunks::none().read(44, 1, 5).read(50, 2, 2),
         Chunks::none().read(44, 1, 9).read(49, 2, 3),
         Chunks::none().read(44, 1, 5).read(49, 2, 3).read(49, 3, 3),
-        // In front of its item, or within it: memory is lent to RDMA Reads in rising order.
-        Chunks::none().read(49, 3, 3).read(44, 1, 2).read(44, 2, 3),
-        Chunks::none().read(44, 1, 2).read(49, 3, 3).read(44, 2, 3),
     ] {
         assert_eq!(planned(Profile::Rfc5666, &lists, &body), None, "{lists:?}");
     }
@@ -171,13 +232,16 @@ fn a_chunk_within_a_word_that_is_no_roundup_is_err_chunk() {
 
 #[test]
 fn a_chunk_behind_another_is_not_its_roundup() {
-    // Positions within a word belong to the chunk before; those of the next words never do.
+    // Positions within a word belong to the chunk before; those of the next words do if it is a part
+    // of the same item, which RFC 5666 does not have.
     for next in [44, 48, 100, 400] {
         let lists = Chunks::none().read(40, 1, 4).read(next, 2, 8);
         let body = vec![0; 400];
         for profile in READ_PROFILES {
             let planned = planned(profile, &lists, &body);
-            assert_eq!(planned, Some(vec![(40, 4), (next, 8)]), "{profile:?} {next}");
+            let is_part = next == 44 && profile.has_split_items();
+            let expected = if is_part { vec![(40, 12)] } else { vec![(40, 4), (next, 8)] };
+            assert_eq!(planned, Some(expected), "{profile:?} {next}");
         }
     }
 }

@@ -3,7 +3,6 @@
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::Limits;
-use spinrpc_proto::options::{Carries, Options};
 use spinrpc_proto::payload::CallChunks;
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v2::{Body, HeaderRepr, OptionalBody};
@@ -18,21 +17,10 @@ use crate::recorder::{Event, Recorder};
 
 pub(crate) type Proto = Connection<Vec<CallSlot>, Vec<ServeSlot>>;
 
-/// Extensions that these connections know: one of each kind.
-pub(crate) const ALONE: u32 = 10;
-pub(crate) const WITH_PART: u32 = 20;
-pub(crate) const WITH_MESSAGE: u32 = 30;
-/// One that they do not know.
+/// Some extension.
 pub(crate) const UNKNOWN: u32 = 15;
 
 pub(crate) const BOTH: Limits = Limits { versions: Versions::Both, ..Limits::DEFAULT };
-
-/// The options above, given in no order.
-pub(crate) fn options() -> Options {
-    let known =
-        [(WITH_MESSAGE, Carries::Message), (ALONE, Carries::Nothing), (WITH_PART, Carries::Part)];
-    Options::NONE.with(&known).unwrap()
-}
 
 /// One end of a connection with so many slots for calls, if it is the one that calls.
 pub(crate) fn end(side: Side, versions: Versions, slots: usize) -> Proto {
@@ -44,7 +32,7 @@ pub(crate) fn end(side: Side, versions: Versions, slots: usize) -> Proto {
     requester.negotiate(Negotiation::new(versions));
     let responder = Responder::new(vec![ServeSlot::FREE; serves]);
     let limits = Limits { versions, ..Limits::DEFAULT };
-    Connection::new(side, requester, responder, limits, Profile::Rfc8166).with_options(options())
+    Connection::new(side, requester, responder, limits, Profile::Rfc8166)
 }
 
 /// An end that calls and serves.
@@ -52,8 +40,7 @@ pub(crate) fn both_ways(side: Side) -> Proto {
     let mut requester = Requester::new(vec![CallSlot::FREE; 4], 0);
     requester.negotiate(Negotiation::settled(TransportVersion::Two));
     let responder = Responder::new(vec![ServeSlot::FREE; 4]);
-    let connection = Connection::new(side, requester, responder, BOTH, Profile::Rfc8166);
-    connection.with_options(options()).two_way()
+    Connection::new(side, requester, responder, BOTH, Profile::Rfc8166).two_way()
 }
 
 pub(crate) fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {

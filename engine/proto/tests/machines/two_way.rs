@@ -7,7 +7,7 @@ use spinrpc_proto::limits::Limits;
 use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved, ReplyStream, SlotId};
 use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::profile::Profile;
-use spinrpc_proto::rdma::RdmaError;
+use spinrpc_proto::rdma::{RdmaError, Segment};
 use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, StartedCall};
 use spinrpc_proto::responder::{Responder, ServeSlot};
 use spinrpc_proto::version::TransportVersion::One;
@@ -94,12 +94,23 @@ fn receive_a_call_and_a_reply_with_one_xid_expect_each_in_its_direction() {
 fn receive_calls_expect_no_credit_granted_by_their_words() {
     for side in SIDES {
         let mut connection = both_ways(side);
-        start(&mut connection, 1);
-        let call = Chunks::none().msg(OTHER, 99, &rpc_call(OTHER));
-        delivered(&receive(&mut connection, &call));
-        assert_eq!(connection.requester.credits().granted(), 1, "one until the first reply");
-        assert_eq!(connection.requester.check_room(), Err(CallRefused::NoCredit));
+        let ours = start(&mut connection, 1);
+        // Also of one with the XID of our call, and of one with a chunk.
+        for (xid, chunks) in [
+            (OTHER, Chunks::none()),
+            (ours.xid, Chunks::none()),
+            (ours.xid, Chunks::none().write(&[segment(1, 8)])),
+        ] {
+            delivered(&receive(&mut connection, &chunks.msg(xid, 99, &rpc_call(xid))));
+            assert_eq!(connection.requester.credits().granted(), 1, "one until the first reply");
+            assert_eq!(connection.requester.check_room(), Err(CallRefused::NoCredit));
+            assert_eq!(connection.responder.grant(), 4);
+        }
+        // A reply grants, although a call of theirs has its XID.
+        assert_eq!(replied(&receive(&mut connection, &plain_reply(ours.xid, 3))), 1);
+        assert_eq!(connection.requester.credits().granted(), 3);
         assert_eq!(connection.responder.grant(), 4);
+        assert_eq!(connection.responder.in_progress(), 3);
     }
 }
 
@@ -123,17 +134,66 @@ fn receive_a_long_message_expect_a_call_with_a_read_chunk_and_a_reply_with_a_rep
     }
 }
 
-/// RFC 5666 section 5.2: a long reply may come as a Position-Zero Read chunk, as a long call does.
+/// RFC 5666 section 5.2: a long reply may come as a Position-Zero Read chunk, as a long call does. The lists of a reply are
+/// those of its call, with actual lengths (section 3.7).
 #[test]
-fn receive_a_position_zero_chunk_under_older_rules_expect_the_xid_to_tell_its_direction() {
+fn receive_a_position_zero_chunk_under_older_rules_expect_its_lists_and_the_xid_to_tell_its_direction()
+ {
+    let room = ChunkOffer { handle: 9, length: 512, offset: 64, segment_bytes: 512 };
+    let returned = |length| Segment { offset: 64, ..segment(9, length) };
     for profile in READ_PROFILES {
+        let long = |xid| Chunks::none().read(0, 1, 100).nomsg(xid, 4);
+        let calls = |xid| {
+            [
+                Chunks::none().read(0, 1, 100).reply(&[returned(512)]).nomsg(xid, 4),
+                Chunks::none().read(0, 1, 100).write(&[segment(3, 8)]).nomsg(xid, 4),
+                long(OTHER),
+            ]
+        };
         let mut connection = both_ways_under(Side::Server, profile);
         let ours = start(&mut connection, 3);
-        let long = |xid| Chunks::none().read(0, 1, 100).nomsg(xid, 4);
+        for message in calls(ours.xid) {
+            let events = receive(&mut connection, &message);
+            assert!(matches!(events[..], [Event::Pull(_)]), "{profile:?}: {events:?}");
+        }
         let events = receive(&mut connection, &long(ours.xid));
         assert!(matches!(events[..], [Event::PullReply(_)]), "{events:?}");
-        let events = receive(&mut connection, &long(OTHER));
-        assert!(matches!(events[..], [Event::Pull(_)]), "{events:?}");
+        // Where the call has offered a Reply chunk, too.
+        let mut chunks = CallChunks::EMPTY;
+        assert!(chunks.set_reply(room));
+        for length in [0, 100] {
+            let mut connection = both_ways_under(Side::Client, profile);
+            let ours = start_with(&mut connection, 3, &chunks);
+            let message =
+                Chunks::none().read(0, 1, 100).reply(&[returned(length)]).nomsg(ours.xid, 4);
+            let events = receive(&mut connection, &message);
+            let is_reply = matches!(events[..], [Event::PullReply(_)]);
+            assert_eq!(is_reply, length == 0, "{profile:?}: {events:?}");
+            assert!(is_reply || matches!(events[..], [Event::Pull(_)]), "{events:?}");
+        }
+    }
+}
+
+/// RFC 5666 section 3.4: the message may be in the Reply chunk, and an item of it in a Read chunk.
+#[test]
+fn receive_read_chunks_without_a_message_expect_a_reply_if_it_is_in_the_reply_chunk() {
+    let room = ChunkOffer { handle: 9, length: 512, offset: 64, segment_bytes: 512 };
+    let filled = Segment { offset: 64, ..segment(9, 100) };
+    let mut chunks = CallChunks::EMPTY;
+    assert!(chunks.set_reply(room));
+    for profile in READ_PROFILES.into_iter().chain([Profile::Rfc8166]) {
+        let mut connection = both_ways_under(Side::Server, profile);
+        let ours = start_with(&mut connection, 3, &chunks);
+        // The message of neither a call nor a reply is there.
+        let message = Chunks::none().read(40, 1, 100).nomsg(ours.xid, 4);
+        let dropped = [Event::Dropped(Dropped::MalformedReply)];
+        assert_eq!(receive(&mut connection, &message), dropped, "{profile:?}");
+        let message = Chunks::none().read(40, 1, 100).reply(&[filled]).nomsg(ours.xid, 4);
+        let events = receive(&mut connection, &message);
+        match profile {
+            Profile::Rfc8166 => assert_eq!(events, dropped),
+            _ => assert!(matches!(events[..], [Event::PullReply(_)]), "{profile:?}: {events:?}"),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use spinrpc_proto::config_proto::{
     ALIGN_MAX_BYTES, BODY_BYTES, CONFIGURE, ConfigReply, ConfigRequest, PROGRAM, Protection,
-    VERSION, inline_bytes,
+    VERSION,
 };
 use spinrpc_proto::rpc::{AuthFlavor, AuthStat, AuthSys, Groups, GssService, OpaqueAuth};
 use spinrpc_proto::xdr::DecodeError;
@@ -45,15 +45,6 @@ fn receive_a_body_cut_short_or_too_long_expect_an_error_and_where() {
     let trailing = Err(DecodeError::TrailingBytes { at: BODY_BYTES });
     assert_eq!(ConfigRequest::parse(&long).map(|_| ()), trailing);
     assert_eq!(ConfigReply::parse(&long).map(|_| ()), trailing);
-}
-
-/// RFC 5666 section 6.1: "at least one RPC message at a time that is at least 1 KB in size".
-#[test]
-fn receive_a_size_below_1_kb_expect_the_base_level() {
-    let expected = [(0, 1024), (1023, 1024), (1024, 1024), (1025, 1025), (u32::MAX, u32::MAX)];
-    for (said, meant) in expected {
-        assert_eq!(inline_bytes(said), meant);
-    }
 }
 
 /// R5666-58: "The client MAY use this value to compute the number of prepended pad bytes".
@@ -114,7 +105,6 @@ proptest! {
         if let (Ok(request), Ok(reply)) = (ConfigRequest::parse(&bytes), ConfigReply::parse(&bytes)) {
             prop_assert_eq!(&request.emit()[..], &bytes[..]);
             prop_assert_eq!(&reply.emit()[..], &bytes[..]);
-            prop_assert!(inline_bytes(reply.call_bytes) >= 1024);
             prop_assert!(reply.usable_align_bytes().is_none_or(|align| align <= ALIGN_MAX_BYTES));
         }
     }

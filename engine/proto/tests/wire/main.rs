@@ -7,7 +7,6 @@
 
 mod boundary;
 mod config_proto;
-mod deadlines_xdr;
 mod gss;
 mod plain;
 mod properties;

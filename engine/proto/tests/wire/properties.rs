@@ -20,12 +20,10 @@ use spinrpc_proto::xdr::{Reader, Writer, padding, roundup4};
 /// Wide enough for every header that the strategies below make.
 const WIDE: Limits = Limits {
     versions: Versions::Both,
-    deadlines: false,
     answers_short: false,
-    read_segments_max: 128,
+    segments_max: 128,
     read_chunks_max: READ_CHUNKS_MAX as u16,
     write_chunks_max: WRITE_CHUNKS_MAX as u16,
-    segments_per_chunk_max: 16,
     payload_bytes_max: u32::MAX,
 };
 

@@ -19,7 +19,7 @@ const NO_LISTS: [u32; 3] = [0, 0, 0];
 
 /// Below the constant bounds, so that the one cannot pass for the other.
 const LIMITS: Limits =
-    Limits { read_segments_max: 16, read_chunks_max: 4, write_chunks_max: 4, ..Limits::DEFAULT };
+    Limits { segments_max: 16, read_chunks_max: 4, write_chunks_max: 4, ..Limits::DEFAULT };
 
 /// A message of the given type, version one, with 32 credits.
 fn message(message_type: u32, body: &[u32]) -> Vec<u8> {
@@ -271,22 +271,18 @@ fn receive_lists_cut_short_anywhere() {
 #[test]
 fn receive_a_list_that_never_ends() {
     let ones = message(MSG, &[1; 4096]);
-    // A position of 1 is not where an XDR item can begin, and found first.
-    let error = DecodeError::BadPosition { at: 20, position: 1 };
-    assert_eq!(malformed(&ones, &LIMITS), error);
+    assert_eq!(limit_exceeded(&ones, &LIMITS), "segments in one chunk list");
     let endless = message(MSG, &vec![read(0, 1, 1); 1000].concat());
-    assert_eq!(limit_exceeded(&endless, &LIMITS), "segments in the Read list");
+    assert_eq!(limit_exceeded(&endless, &LIMITS), "segments in one chunk list");
 }
 
 #[test]
 fn receive_a_segment_count_beyond_the_message() {
-    for count in [17, u32::MAX] {
+    for count in [1, 16, 17, u32::MAX] {
         let bytes = message(MSG, &[0, 1, count, 0]);
-        assert_eq!(limit_exceeded(&bytes, &LIMITS), "segments in one chunk");
+        let error = DecodeError::Truncated { at: 28, wanted: 16 };
+        assert_eq!(malformed(&bytes, &LIMITS), error);
     }
-    let bytes = message(MSG, &[0, 1, 16, 0]);
-    let error = DecodeError::Truncated { at: 28, wanted: 16 };
-    assert_eq!(malformed(&bytes, &LIMITS), error);
 }
 
 #[test]
@@ -294,20 +290,31 @@ fn receive_as_many_segments_as_the_limits_allow_and_one_more() {
     let entries: Vec<_> = (0..17).map(|n| read(8 * (n % 4), n, 1)).collect();
     assert!(check(&message(MSG, &read_list(&entries[..16]))).is_ok());
     let bytes = message(MSG, &read_list(&entries));
-    assert_eq!(limit_exceeded(&bytes, &LIMITS), "segments in the Read list");
+    assert_eq!(limit_exceeded(&bytes, &LIMITS), "segments in one chunk list");
     assert!(check(&message(MSG, &write_list(&[&[1; 16]]))).is_ok());
+    assert!(check(&message(MSG, &write_list(&[&[1; 7], &[1; 9]]))).is_ok());
     assert!(check(&message(MSG, &reply_chunk(&[1; 16]))).is_ok());
-    let bytes = message(MSG, &reply_chunk(&[1; 17]));
-    assert_eq!(limit_exceeded(&bytes, &LIMITS), "segments in one chunk");
+    for lists in [reply_chunk(&[1; 17]), write_list(&[&[1; 17]]), write_list(&[&[1; 8], &[1; 9]])] {
+        let bytes = message(MSG, &lists);
+        assert_eq!(limit_exceeded(&bytes, &LIMITS), "segments in one chunk list");
+    }
 }
 
 #[test]
-fn segments_of_one_read_chunk_are_counted_wherever_they_stand() {
-    let limits = Limits { segments_per_chunk_max: 2, ..Limits::DEFAULT };
-    let spread = [read(4, 1, 1), read(8, 2, 1), read(4, 3, 1), read(8, 4, 1)];
-    assert!(HeaderView::new_checked(&message(MSG, &read_list(&spread)), &limits).is_ok());
-    let bytes = message(MSG, &read_list(&[&spread[..], &[read(4, 5, 1)]].concat()));
-    assert_eq!(limit_exceeded(&bytes, &limits), "segments in one chunk");
+fn receive_a_payload_page_by_page() {
+    // RFC 5666 has no limit on segments, and clients of it registered 1 MiB page by page.
+    let pages = 257;
+    let entries: Vec<_> = (0..pages).map(|n| read(44, n, 4096 - 15 * u32::from(n == 0))).collect();
+    let bytes = message(MSG, &read_list(&entries));
+    let view = HeaderView::new_checked(&bytes, &Limits::DEFAULT).unwrap();
+    assert_eq!(view.reads().len(), pages as usize);
+    let lengths = vec![4096; pages as usize];
+    for lists in [write_list(&[&lengths]), reply_chunk(&lengths)] {
+        let bytes = message(MSG, &lists);
+        let view = HeaderView::new_checked(&bytes, &Limits::DEFAULT).unwrap();
+        let chunk = view.writes().chain(view.reply_chunk()).next().unwrap();
+        assert_eq!(chunk.total_length(), u64::from(pages) * 4096);
+    }
 }
 
 #[test]
@@ -362,21 +369,24 @@ fn sums_of_the_largest_lengths_do_not_wrap() {
 #[test]
 fn receive_a_segment_that_runs_past_the_address_space() {
     let segment = |length, low| [0, 0, 1, 1, 7, length, u32::MAX, low];
-    assert!(check(&message(MSG, &segment(15, 0xffff_fff0))).is_ok());
-    let bytes = message(MSG, &segment(16, 0xffff_fff0));
+    // The last byte of the address space is memory as any other: a segment may end at 2^64.
+    for (length, low) in [(15, 0xffff_fff0), (16, 0xffff_fff0), (0, u32::MAX), (1, u32::MAX)] {
+        assert!(check(&message(MSG, &segment(length, low))).is_ok(), "{length} {low:x}");
+    }
+    let bytes = message(MSG, &segment(17, 0xffff_fff0));
     assert_eq!(malformed(&bytes, &LIMITS), DecodeError::SegmentWraps { at: 32 });
-    let bytes = message(MSG, &[1, 4, 7, 1, u32::MAX, u32::MAX, 0, 0, 0]);
+    let bytes = message(MSG, &[1, 4, 7, 2, u32::MAX, u32::MAX, 0, 0, 0]);
     assert_eq!(malformed(&bytes, &LIMITS), DecodeError::SegmentWraps { at: 24 });
 }
 
 #[test]
-fn receive_a_position_that_is_no_multiple_of_four() {
-    for position in [1, 2, 3, 0xffff_fffd] {
-        let bytes = message(MSG, &read_list(&[read(position, 1, 4)]));
-        let error = DecodeError::BadPosition { at: 20, position };
-        assert_eq!(malformed(&bytes, &LIMITS), error);
-    }
-    assert!(check(&message(MSG, &read_list(&[read(0xffff_fffc, 1, 4)]))).is_ok());
+fn receive_chunks_next_to_each_other_expect_them_counted_as_one() {
+    // Both drafts, section 3.4: they may be one item, page by page.
+    let entries: Vec<_> = (0..16).map(|n| read(40 + 100 * n, n, 100)).collect();
+    assert!(check(&message(MSG, &read_list(&entries))).is_ok());
+    let apart: Vec<_> = (0..5).map(|n| read(40 + 104 * n, n, 100)).collect();
+    let bytes = message(MSG, &read_list(&apart));
+    assert_eq!(limit_exceeded(&bytes, &LIMITS), "chunks in the Read list");
 }
 
 #[test]
@@ -386,7 +396,7 @@ fn segments_of_length_zero_are_allowed_and_counted() {
     assert_eq!((chunk.segment_count(), chunk.total_length()), (3, 5));
     let entries = vec![read(4, 1, 0); 17];
     let bytes = message(MSG, &read_list(&entries));
-    assert_eq!(limit_exceeded(&bytes, &LIMITS), "segments in the Read list");
+    assert_eq!(limit_exceeded(&bytes, &LIMITS), "segments in one chunk list");
 }
 
 #[test]
@@ -423,23 +433,19 @@ fn a_call_has_a_position_zero_chunk_in_rdma_nomsg_only() {
 fn limits_above_their_bounds_count_as_the_bounds() {
     let limits = Limits {
         versions: Versions::One,
-        deadlines: false,
         answers_short: false,
-        read_segments_max: u16::MAX,
+        segments_max: u16::MAX,
         read_chunks_max: u16::MAX,
         write_chunks_max: u16::MAX,
-        segments_per_chunk_max: u16::MAX,
         payload_bytes_max: u32::MAX,
     };
     assert!(!limits.within_bounds() && limits.clamped().within_bounds());
     let full = [1; SEGMENTS_MAX];
-    let mut entries = Vec::new();
-    for position in (0..READ_CHUNKS_MAX as u32).map(|n| n * 4) {
-        entries.extend([read(position, 1, 1); SEGMENTS_MAX]);
-    }
+    let positions = (0..SEGMENTS_MAX as u32).map(|n| n % READ_CHUNKS_MAX as u32 * 4000);
+    let entries: Vec<_> = positions.map(|position| read(position, 1, 1)).collect();
     let mut words = vec![8, 8];
     words.extend(entries.concat());
-    words.extend(write_list(&[&full[..]; WRITE_CHUNKS_MAX]));
+    words.extend(write_list(&[&full[..SEGMENTS_MAX / WRITE_CHUNKS_MAX]; WRITE_CHUNKS_MAX]));
     words.pop();
     words.push(1);
     words.extend(chunk(&full));
@@ -447,7 +453,7 @@ fn limits_above_their_bounds_count_as_the_bounds() {
     assert_eq!(bytes.len(), HEADER_BYTES_MAX);
     let view = HeaderView::new_checked(&bytes, &limits).unwrap();
     assert_eq!(view.header_bytes(), HEADER_BYTES_MAX);
-    assert_eq!(view.reads().len(), READ_CHUNKS_MAX * SEGMENTS_MAX);
+    assert_eq!(view.reads().len(), SEGMENTS_MAX);
     let ninth = message(MSG, &write_list(&[&[1][..]; WRITE_CHUNKS_MAX + 1]));
     assert_eq!(limit_exceeded(&ninth, &limits), "chunks in the Write list");
     let chunks: Vec<_> = (0..9).map(|n| read(n * 4, 1, 1)).collect();
@@ -459,12 +465,10 @@ fn limits_above_their_bounds_count_as_the_bounds() {
 fn limits_of_zero_accept_no_chunks() {
     let limits = Limits {
         versions: Versions::One,
-        deadlines: false,
         answers_short: false,
-        read_segments_max: 0,
+        segments_max: 0,
         read_chunks_max: 0,
         write_chunks_max: 0,
-        segments_per_chunk_max: 0,
         payload_bytes_max: 0,
     };
     assert!(HeaderView::new_checked(&message(NOMSG, &NO_LISTS), &limits).is_ok());

@@ -75,6 +75,11 @@ fn receive_a_short_request_where_version_one_answers_it_expect_that_of_version_t
         let two = HeaderView::new_checked(&two[..length], &limits);
         assert_eq!(two.err(), Some(HeaderError::TooShort), "{length}");
     }
+    for length in 8..16 {
+        let two = wire(&[XID, 2, 32, MSG]);
+        let two = HeaderView::new_checked(&two[..length], &limits);
+        assert_eq!(two.err(), Some(HeaderError::TooShort), "{length}");
+    }
 }
 
 #[test]

@@ -12,7 +12,6 @@ use crate::reactor::words::rfc5666::Padded;
 use spinrpc_proto::ids::{Procedure, Xid};
 use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor, OpaqueAuth};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Size of memory that is kept for the arguments of a call; longer arguments get separate memory.
 const KEPT_BYTES_MAX: usize = 64 << 10;
@@ -34,12 +33,12 @@ struct Header {
     procedure: Procedure,
     xid: Xid,
     flavor: AuthFlavor,
-    deadline: Option<Instant>,
 }
 
-/// Arguments as received: the stream, and the data items that came with it.
+/// Arguments as received: the stream, and the data items that came with it. They outlive the call's turn, for a handler
+/// that goes on later; see [`Call::keep_args`].
 #[derive(Default)]
-struct KeptArguments {
+pub struct KeptArguments {
     stream: Vec<u8>,
     base: usize,
     padding: KeptPadding,
@@ -51,7 +50,7 @@ impl CallMemory {
     /// Takes a call over; it comes back if it cannot be deferred.
     pub(super) fn keep<'a>(&mut self, call: Call<'a>) -> Result<(), Call<'a>> {
         let state: &CallState<'a> = call.0;
-        let (connection, deadline) = (call.connection(), call.deadline());
+        let connection = call.connection();
         let OpaqueAuth { flavor, body } = call.credential();
         let (procedure, xid) = (call.procedure(), call.xid());
         #[cfg(feature = "gss")]
@@ -63,7 +62,7 @@ impl CallMemory {
         }
         self.credential.extend_from_slice(body);
         self.arguments.keep(state.arguments.take(), state.padded.take());
-        self.call = Some(Header { deferred, connection, procedure, xid, flavor, deadline });
+        self.call = Some(Header { deferred, connection, procedure, xid, flavor });
         Ok(())
     }
 
@@ -89,7 +88,8 @@ impl KeptArguments {
         }
     }
 
-    fn decoder(&mut self) -> Decoder<'_> {
+    /// The arguments, from the beginning. Data items that [`Decoder::data`] has taken are there for the first reader.
+    pub fn args(&mut self) -> Decoder<'_> {
         let (chunks, bulks) = (&self.chunks, &mut self.bulks);
         self.padding.of(Decoder::arguments(&self.stream, self.base, chunks, bulks))
     }
@@ -101,6 +101,35 @@ impl KeptArguments {
         self.chunks.clear();
         self.bulks.clear();
         self.padding = KeptPadding::default();
+    }
+}
+
+impl std::fmt::Debug for KeptArguments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeptArguments").field("bytes", &self.stream.len()).finish_non_exhaustive()
+    }
+}
+
+impl Call<'_> {
+    /// Takes the arguments out of the call, for a handler that reads them later: a copy of the message, which it allocates,
+    /// and the registered memory of data items. [`Call::args`] is a reader at its end after that.
+    ///
+    /// ```
+    /// use spinrpc::{AcceptStatus, Call, KeptArguments};
+    ///
+    /// /// For `AsyncService::request`: the handler decodes.
+    /// fn request(call: &mut Call<'_>) -> Result<KeptArguments, AcceptStatus> {
+    ///     Ok(call.keep_args())
+    /// }
+    ///
+    /// fn number(mut arguments: KeptArguments) -> Result<u32, AcceptStatus> {
+    ///     arguments.args().u32().map_err(|_| AcceptStatus::GarbageArgs)
+    /// }
+    /// ```
+    pub fn keep_args(&mut self) -> KeptArguments {
+        let mut kept = KeptArguments::default();
+        kept.keep(self.0.arguments.take(), self.0.padded.take());
+        kept
     }
 }
 
@@ -156,14 +185,9 @@ impl IncomingCall {
         }
     }
 
-    /// As [`Call::deadline`](crate::Call::deadline).
-    pub fn deadline(&self) -> Option<Instant> {
-        self.header()?.deadline
-    }
-
     /// The arguments, from the beginning. Data items that [`Decoder::data`] has taken are there for the first reader.
     pub fn args(&mut self) -> Decoder<'_> {
-        self.kept.as_mut().map_or_else(Decoder::exhausted, |kept| kept.arguments.decoder())
+        self.kept.as_mut().map_or_else(Decoder::exhausted, |kept| kept.arguments.args())
     }
 
     /// Answers with results. `encode` writes them on this thread; it runs once.

@@ -11,6 +11,6 @@ mod service;
 mod slots;
 pub(super) mod stream;
 
-pub use incoming::IncomingCall;
+pub use incoming::{IncomingCall, KeptArguments};
 pub use service::{AsyncService, Results, WithData, async_service};
 pub use stream::CallStream;

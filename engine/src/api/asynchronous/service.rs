@@ -5,7 +5,7 @@ use super::slots::{OpenCall, Slots};
 use crate::api::call::{Call, Deferred};
 use crate::api::codec::Encoder;
 use crate::api::core::CoreContext;
-use crate::api::service::{ConnectionEvent, Service};
+use crate::api::service::{ConnectionEvent, ConnectionId, Service};
 use crate::reactor::words::memory::DEFERRED_MAX;
 use crate::reactor::{Progress, ReplyData};
 use spinrpc_proto::ids::Procedure;
@@ -28,17 +28,15 @@ use std::task::Poll;
 ///
 /// A handler is dropped, at the place where it awaits, when the connection of its call goes down. ONC RPC cannot tell
 /// a server that a caller has given a call up, so such a handler goes on, and the caller's transport drops the answer.
-/// A handler that must not begin too late asks for [`Call::deadline`] in [`AsyncService::request`]. A handler that
-/// panics costs its caller a SYSTEM_ERR, as in [`Service::call`].
+/// A handler that panics costs its caller a SYSTEM_ERR, as in [`Service::call`].
 pub trait AsyncService: 'static {
     /// Decoded arguments of a call, which a handler keeps.
     type Request;
     /// The results of a call.
     type Reply: Results;
 
-    /// Takes the parts that the handler needs out of a call: procedure, arguments, credential,
-    /// deadline. Long data items are taken without a copy by
-    /// [`Decoder::data`](crate::Decoder::data).
+    /// Takes the parts that the handler needs out of a call: procedure, arguments, credential.
+    /// Long data items are taken without a copy by [`Decoder::data`](crate::Decoder::data).
     ///
     /// # Errors
     /// The call is answered with this, and has no handler:
@@ -53,7 +51,8 @@ pub trait AsyncService: 'static {
     ) -> impl Future<Output = Result<Self::Reply, AcceptStatus>>;
 
     /// Answers a call that comes when as many handlers run as the service takes, or one whose handler awaits when the
-    /// core cannot defer more calls ([`Call::defer`]). By default the caller gets SYSTEM_ERR, and may try again; programs
+    /// core cannot defer more calls ([`Call::defer`]), or one for whose reply there is no place
+    /// ([`Service::too_many`]). By default the caller gets SYSTEM_ERR, and may try again; programs
     /// whose results can say that there is too much to do say so here. In the second case the handler has begun, and was
     /// dropped at the first place where it awaits.
     fn too_many(&self, call: Call<'_>) {
@@ -63,6 +62,12 @@ pub trait AsyncService: 'static {
     /// As [`Service::is_idempotent`].
     fn is_idempotent(&self, procedure: Procedure) -> bool {
         procedure == Procedure(0)
+    }
+
+    /// As [`Service::keeps_replies_for`].
+    fn keeps_replies_for(&self, connection: ConnectionId) -> bool {
+        let _ = connection;
+        true
     }
 
     /// As [`Service::on_event`].
@@ -142,7 +147,7 @@ const _: () = assert!(DEFERRED_MAX <= SLOTS_MAX);
 ///     }
 ///
 ///     async fn call(self: Rc<Self>, number: u32) -> Result<Number, AcceptStatus> {
-///         let call = self.0.start(Procedure(1), CallSpec::new(), |args| args.u32(number));
+///         let call = self.0.start(Procedure(1), CallSpec::short(), |args| args.u32(number));
 ///         let mut answer = call.map_err(failed)?.await.map_err(failed)?;
 ///         Ok(Number(answer.results().u32().map_err(failed)? + 1))
 ///     }
@@ -166,14 +171,14 @@ const _: () = assert!(DEFERRED_MAX <= SLOTS_MAX);
 /// behind.serve(PROGRAM, VERSION, |_| |mut call: Call<'_>| match call.args().u32() {
 ///     Ok(number) => call.reply(|results| results.u32(2 * number)),
 ///     Err(_) => call.reject(AcceptStatus::GarbageArgs),
-/// });
+/// })?;
 /// behind.listen("shm:doc-async-behind")?;
 /// let proxy = Engine::new(Config::default())?;
 /// proxy.serve(PROGRAM, VERSION, |core: &CoreContext| {
 ///     let options = ConnectOptions::new();
 ///     let server = core.connect("shm:doc-async-behind", PROGRAM, VERSION, &options).unwrap();
 ///     async_service(core, 256, Proxy(server))
-/// });
+/// })?;
 /// proxy.listen("shm:doc-async")?;
 /// let running = [behind.start()?, proxy.start()?];
 ///
@@ -257,6 +262,14 @@ where
 
     fn is_idempotent(&self, procedure: Procedure) -> bool {
         self.service.is_idempotent(procedure)
+    }
+
+    fn keeps_replies_for(&mut self, connection: ConnectionId) -> bool {
+        self.service.keeps_replies_for(connection)
+    }
+
+    fn too_many(&mut self, call: Call<'_>) {
+        self.service.too_many(call);
     }
 
     fn polls(&self) -> bool {

@@ -45,7 +45,7 @@ use std::task::{Context, Poll};
 ///         if call.procedure() == Procedure(1) {
 ///             let (options, report) = (ReverseOptions::new(), Report(self.1.clone()));
 ///             let client = call.reverse_client(CALLBACK, VERSION, &options, |_| report).unwrap();
-///             client.call(Procedure(1), Token(7), &mut CallSpec::new(), |args| args.u32(20)).unwrap();
+///             client.call(Procedure(1), Token(7), &mut CallSpec::short(), |args| args.u32(20)).unwrap();
 ///             self.0 = Some(client);
 ///         }
 ///         call.reply(|_| {});
@@ -57,10 +57,10 @@ use std::task::{Context, Poll};
 /// let config = raw.validate()?;
 /// let (report, reports) = mpsc::channel();
 /// let server = Engine::new(config.clone())?;
-/// server.serve(SERVER, VERSION, move |_| CallsBack(None, report.clone()));
+/// server.serve(SERVER, VERSION, move |_| CallsBack(None, report.clone()))?;
 /// server.listen("shm:doc-stream")?;
 /// let here = Engine::new(config)?;
-/// let mut calls: CallStream = here.serve_stream(CALLBACK, VERSION, 64);
+/// let mut calls: CallStream = here.serve_stream(CALLBACK, VERSION, 64)?;
 /// let running = [server.start()?, here.start()?];
 ///
 /// let options = ConnectOptions::new().take_reverse_calls();

@@ -2,7 +2,6 @@
 
 use super::Dispatch;
 use crate::api::contained::ContainedService;
-use crate::fabric::ConnId;
 use crate::reactor::pending::serving::{ReplyOps, Serving};
 use crate::reactor::words::calls::{CallOutcome, RpcRefusal};
 use spinrpc_proto::ids::{Program, Version};
@@ -11,15 +10,10 @@ use spinrpc_proto::rpc::AcceptStatus;
 impl Dispatch {
     /// Finds the service of a program: most calls go to the same service as the previous call.
     #[inline]
-    pub(in crate::api) fn find(
-        &mut self,
-        conn: ConnId,
-        program: Program,
-        version: Version,
-    ) -> Option<usize> {
+    pub(in crate::api) fn find(&mut self, program: Program, version: Version) -> Option<usize> {
         match self.was_called(program, version) {
             true => Some(self.called),
-            false => self.find_other(conn, program, version),
+            false => self.find_other(program, version),
         }
     }
 
@@ -37,27 +31,13 @@ impl Dispatch {
     }
 
     #[inline(never)]
-    pub(super) fn find_other(
-        &mut self,
-        conn: ConnId,
-        program: Program,
-        version: Version,
-    ) -> Option<usize> {
-        self.moves &= self.ops.moves();
-        if self.leaves_calls(conn) {
+    pub(super) fn find_other(&mut self, program: Program, version: Version) -> Option<usize> {
+        if self.is_leaving {
             return None;
         }
         let found = self.services.iter().position(|service| service.serves(program, version));
-        // While connections leave, each call has to come by here.
-        if !self.moves {
-            self.called = found.unwrap_or(self.called);
-        }
+        self.called = found.unwrap_or(self.called);
         found
-    }
-
-    /// Returns true if calls of a connection are left for the next one.
-    pub(in crate::api) fn leaves_calls(&self, conn: ConnId) -> bool {
-        self.is_leaving || self.moves && self.ops.is_moving(conn)
     }
 
     /// The answer if the program has no service (RFC 5531 section 9).
@@ -75,7 +55,7 @@ impl Dispatch {
     /// Answers a call that has no service.
     #[cold]
     pub(in crate::api) fn turn_away(&self, serving: &Serving<'_>, program: Program) -> CallOutcome {
-        if !self.leaves_calls(serving.conn) {
+        if !self.is_leaving {
             let status = self.not_served(program);
             return self.refuse(serving, &RpcRefusal::Accepted(status));
         }

@@ -4,6 +4,7 @@ use super::keys::new_context;
 use super::stats::GssCounts;
 use crate::reactor::words::protection::{Unprotected, fill_random, now};
 use crate::sync::lock;
+use crate::sys::journal::event;
 use spinrpc_gss::Role;
 use spinrpc_gss::context::{Context, Window};
 use spinrpc_gss::mechanism::{Acceptance, Mechanism, MechanismError};
@@ -57,7 +58,7 @@ impl GssAcceptor {
         self
     }
 
-    /// Time that a context is kept without a call. One that no call has used yet is kept for `gss.unused_ms`.
+    /// Time that a context is kept without a call. One that no call has used yet is kept for `Config::gss_unused`.
     #[must_use]
     pub fn idle(mut self, time: Duration) -> Self {
         self.idle = time;
@@ -224,7 +225,7 @@ impl Acceptor {
             GssCounts::count(&self.counts.contexts_refused);
             if let Some(count) = lock(&self.refusals).count(now()) {
                 let reason = &error.reason;
-                tracing::info!(%reason, count, "security contexts were refused, the last one for this");
+                event!(INFO, %reason, count, "security contexts were refused, the last one for this");
             }
             let MechanismError { major, minor, .. } = error;
             Answered { handle: Vec::new(), major, minor, token: Vec::new(), context: None }
@@ -276,7 +277,7 @@ impl Acceptor {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

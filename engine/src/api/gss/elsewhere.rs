@@ -11,7 +11,7 @@ use spinrpc_proto::rpc::{
     AUTH_BODY_MAX_BYTES, AuthFlavor, CallHeader, GSS_TOKEN_MAX_BYTES, OpaqueAuth, RejectStatus,
     ReplyHeader,
 };
-use spinrpc_proto::xdr::Writer;
+use spinrpc_proto::xdr::{Reader, Writer};
 
 /// Program and peer that denied INIT, and the reason.
 #[derive(Clone, Copy)]
@@ -49,7 +49,7 @@ impl Elsewhere {
                     &handle,
                     &token,
                 )
-                .and_then(|reply| parse_answer(&reply))
+                .and_then(|reply| parse_answer(&mut Reader::new(&reply)))
                 .map_err(|reason| self.explain(&reason))?;
             handle.clone_from(&answer.handle);
             let next = negotiation.go_on(&answer.token, now()).map_err(|error| error.reason)?;

@@ -28,7 +28,7 @@ pub struct Awaited<'a>(pub(super) &'a AtomicBool);
 
 impl Awaited<'_> {
     /// Returns false once the client was closed, its connection was lost, its engine was shut down, or the time of the
-    /// exchange is over (`gss.mechanism_ms`). Any thread may ask.
+    /// exchange is over (`Config::gss_mechanism_time`). Any thread may ask.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         // Pairs with nothing: it only ends the exchange.
@@ -63,7 +63,7 @@ impl GssInitiator {
     /// same.
     ///
     /// It runs on the thread of the mechanism, of which there are four, and may block. A client does not wait longer than
-    /// `gss.mechanism_ms` for all calls of one context, but the thread is free only when `exchange` returns: it has to ask
+    /// `Config::gss_mechanism_time` for all calls of one context, but the thread is free only when `exchange` returns: it has to ask
     /// [`Awaited::is_awaited`] while it blocks, such as every 100 ms. What it returns is not trusted, but it is in memory already:
     /// `exchange` has to bound its length. After a failure and after a reconnect, the connection is tried first.
     #[must_use]

@@ -1,12 +1,13 @@
 //! Steps of clients' mechanisms: each on a thread that does nothing else meanwhile, of which there are a few, so that one
 //! which never returns holds up no other. A thread that never blocks for long hands them out, when they are due, and says
-//! when the time of one is over (`gss.mechanism_ms`). Steps that never begin are dropped on a thread of its own: they own a part of
+//! when the time of one is over (`Config::gss_mechanism_time`). Steps that never begin are dropped on a thread of its own: they own a part of
 //! the application's mechanism, whose destructor may block or panic.
 
 use super::threads::{Busy, Job, run_job};
 use crate::api::helper::spawn_helper;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::lock;
+use crate::sys::journal::event;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -230,7 +231,7 @@ impl Dropped {
                 drop(sender.send(job));
             }
             None => {
-                tracing::warn!("there is no thread to drop a security mechanism: it is leaked");
+                event!(WARN, "there is no thread to drop a security mechanism: it is leaked");
                 std::mem::forget(job);
             }
         }

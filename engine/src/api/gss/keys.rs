@@ -28,7 +28,7 @@ pub(super) fn clear_stack() {
     black_box(&mut bytes);
 }
 
-#[cfg(all(test, not(loom), not(miri)))]
+#[cfg(all(test, not(miri)))]
 #[allow(clippy::unwrap_used, reason = "a test ends here")]
 mod tests {
     use super::*;

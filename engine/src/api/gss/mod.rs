@@ -4,16 +4,17 @@
 //! establishes them ([`ConnectOptions::gss`](crate::ConnectOptions::gss)). A client is
 //! [`Up`](crate::ConnectionEvent::Up) when its context is there, and every call of it goes under that context.
 //! [`Call::identity`](crate::Call::identity) tells a handler who calls; until the verifier has been checked, and the body
-//! with [`GssService::Integrity`] and [`GssService::Privacy`], a call reaches no handler. Mechanisms run on a thread of
+//! with [`GssService::Integrity`] and [`GssService::Privacy`], a call reaches no handler. Mechanisms run on threads of
 //! their own and may block.
 //!
 //! With [`GssService::None`] data go to and from registered buffers as ever. With the other two they stand in the message
-//! (RFC 8166 section 8.2.2.3), so that they are copied, and long messages go by one chunk.
+//! (RFC 8166 section 8.2.2.3), so that they are copied, and long messages go by one chunk. Under RFC 5666 and its drafts the body
+//! of a message may be a Read chunk, and a message may be padded (RDMA_MSGP): such messages are taken, and not sent.
 //!
 //! Kerberos is the mechanism with the feature `krb5` (`Kerberos`). Servers can demand protection for all programs
 //! ([`GssAcceptor::require`]).
 //!
-//! Long bodies are sealed and opened in steps (`gss.step_bytes`), one in each turn, so that other connections of the core do
+//! Long bodies are sealed and opened in steps (`Config::gss_step_bytes`), one in each turn, so that other connections of the core do
 //! not wait for them. A step of encryption type 20, which takes twice the time, has half the bytes. Short bodies of more than 1 KiB,
 //! of calls and of replies, deferred ones included, are processed in one turn until they are together as long as a step; the others wait
 //! for the steps of the next turns, in which several may share a step. A turn of a server so processes two steps at most, and bodies of
@@ -42,13 +43,12 @@
 //!
 //! Before its own context ends, the client establishes another one by the clock, an eighth of its life or ten seconds before:
 //! calls go on under the first until the other is there, and replies to them are verified with its keys. If none can be had in seven tries, the
-//! connection is closed; a mechanism that has not returned in `gss.mechanism_ms` has failed such a try. The server is told
-//! when it may forget a context that was replaced. It forgets one that no call has used after `gss.unused_ms`.
+//! connection is closed; a mechanism that has not returned in `Config::gss_mechanism_time` has failed such a try. The server is told
+//! when it may forget a context that was replaced. It forgets one that no call has used after `Config::gss_unused`.
 //!
 //! A call that is not answered holds up those that are a whole window of the server later
 //! than it ([`Backpressure::NoCredit`](crate::Backpressure::NoCredit)); servers of this engine tell a window of 2048. Calls in
-//! reverse cannot go under RPCSEC_GSS. Messages of extensions of version two have no credential and are not protected: a
-//! client with a context sends none, and takes none as an answer.
+//! reverse cannot go under RPCSEC_GSS.
 //!
 //! With `rpc.ccp_auth = "gss"` the Connection Configuration Protocol is asked under the context, before any other call (RFC
 //! 5666 section 11), and denied to clients without one. A client under [`GssService::None`], whose arguments nothing
@@ -74,9 +74,9 @@
 //! * Long bodies are sealed and opened in steps, but arguments are written and copied at once, and so are results with data
 //!   items, or that another thread gives, or that are kept: that takes a core about a tenth of a millisecond for a mebibyte.
 //! * Of mechanisms of clients that never return, four keep their threads, and then no client of the engine gets a context;
-//!   of a server, one.
+//!   of a server, eight, which tokens of at least four hosts can take.
 //! * Where a core has no memory left for the copy of a call, that is answered SYSTEM_ERR at once, without being executed: it
-//!   does not wait `rpc.memory_wait_ms`. Replies that find none are answered SYSTEM_ERR after their call was executed.
+//!   does not wait `Config::memory_wait`. Replies that find none are answered SYSTEM_ERR after their call was executed.
 //! * A context that has been forgotten by its server is replaced while calls wait; and so is one that is about to end when
 //!   the key distribution center or the server has not given another one in time, or no credit was free for its tokens.
 //! * A client does not hear that its context is replaced.
@@ -98,6 +98,7 @@
 //!   are being processed are dumped. Of a key of a context these have the inner half of an HMAC and never a key of AES.
 
 mod accept;
+mod accepting;
 mod elsewhere;
 mod initiate;
 mod initiating;
@@ -111,7 +112,7 @@ mod threads;
 
 pub use accept::GssAcceptor;
 pub use initiate::{Awaited, GssInitiator};
-pub(super) use securing::Securing;
+pub(super) use securing::{NOT_AUTHENTIC, Securing};
 pub use spinrpc_gss::context::Established;
 #[cfg(feature = "krb5")]
 pub use spinrpc_gss::library::{AcceptorOptions, Fault, InitiatorOptions, Kerberos, KerberosError};

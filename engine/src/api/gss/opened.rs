@@ -17,12 +17,13 @@ use std::ops::Range;
 type Buffers<'b> = (&'b mut [Option<Bulk>], &'b mut [Option<Bulk>]);
 
 impl Dispatch {
-    /// The header is verified, and says success.
+    /// The header is verified, and says success. The results begin so many bytes into the message, and into the stream, which
+    /// has no padding: positions of Read chunks are those in the stream.
     pub(super) fn deliver_verified(
         entry: &mut ClientEntry,
         frame: ReplyFrame<'_>,
         sent: &mut Option<SentCall>,
-        (whole, results_at, pool): (Option<WholeReply>, usize, &BulkPool),
+        (whole, (results_at, base), pool): (Option<WholeReply>, (usize, usize), &BulkPool),
     ) {
         let Some(known) = sent.as_ref() else { return };
         let token = Token(frame.token);
@@ -30,13 +31,14 @@ impl Dispatch {
         if let Some(buffers) = frame.buffers {
             (arguments, results) = (&mut *buffers.arguments, &mut *buffers.results);
             if !buffers.pulled.chunks.is_empty() {
-                buffers.pulled.base = results_at;
+                buffers.pulled.base = base;
                 pulled = Some(&mut buffers.pulled);
             }
         }
         if !known.context.service.protects_body() && whole.is_none() {
             let placed = frame.placed;
-            let beside = BesideReply { placed, arguments, results, pulled, padded: None };
+            let padded = frame.padded;
+            let beside = BesideReply { placed, arguments, results, pulled, padded };
             let reply = Reply { stream: &frame.stream[results_at..], beside: Some(beside) };
             return entry.handler.on_reply(token, Ok(reply));
         }

@@ -13,7 +13,8 @@ use crate::api::client_entry::ClientEntry;
 use crate::api::dispatch::Dispatch;
 use crate::api::errors::{CallError, ConnectError};
 use crate::api::opening::NO_TOKEN;
-use crate::api::reply_status::reply_status;
+use crate::api::reply_status::{check_status, reply_status};
+use crate::api::rfc5666::whole_reply;
 use crate::fabric::{ConnId, DownCause, Peer};
 use crate::reactor::pending::gss_calls::{InUse, SentCall};
 use crate::reactor::pending::gss_work::Finished;
@@ -21,7 +22,9 @@ use crate::reactor::words::calls::{
     Backpressure, CallSpec, CallTarget, HeaderTemplate, ReplyFrame,
 };
 use crate::reactor::words::protection::{ClientContext, now, now_at_most};
+use crate::reactor::words::rfc5666::Padded;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sys::journal::event;
 use spinrpc_gss::Role;
 use spinrpc_proto::ids::{Instant, Procedure, Program, Version, Xid};
 use spinrpc_proto::output::SlotId;
@@ -29,6 +32,7 @@ use spinrpc_proto::rpc::{
     AcceptStatus, AuthFlavor, AuthStat, GssCredential, GssInitResult, GssProcedure, GssService,
     OpaqueAuth, RejectStatus, ReplyBody, ReplyHeader,
 };
+use spinrpc_proto::xdr::Reader;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -245,7 +249,7 @@ impl Securing {
     ) -> Option<Result<(), String>> {
         let is_init = self.handle.is_empty();
         let peer = self.peer.filter(|_| is_init && self.initiator.has_fallback())?;
-        tracing::info!(%peer, ?denied, "contexts are denied over this connection: the other transport is used");
+        event!(INFO, %peer, ?denied, "contexts are denied over this connection: the other transport is used");
         self.elsewhere = Some(Elsewhere { called, peer, denied });
         Some(self.start(conn, Duration::ZERO))
     }
@@ -429,7 +433,12 @@ impl Dispatch {
 
     /// The answer to a token came.
     #[cold]
-    pub(in crate::api) fn take_token_answer(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
+    pub(in crate::api) fn take_token_answer<'a>(
+        entry: &mut ClientEntry,
+        conn: ConnId,
+        stream: &'a [u8],
+        padded: Option<&'a mut Padded<'a>>,
+    ) {
         let called = entry.link.called();
         let Some(securing) = &mut entry.securing else { return };
         let gone_on = match reply_status(stream) {
@@ -439,7 +448,8 @@ impl Dispatch {
             _ => None,
         };
         let gone_on = gone_on.unwrap_or_else(|| {
-            parse_answer(stream).and_then(|answer| securing.go_on(conn, answer))
+            let answer = parse_padded_answer(stream, padded);
+            answer.and_then(|answer| securing.go_on(conn, answer))
         });
         if let Err(reason) = gone_on {
             Self::fail_securing(entry, conn, reason);
@@ -455,21 +465,21 @@ impl Dispatch {
             (securing.negotiation, securing.token, securing.elsewhere) = (None, None, None);
             GssCounts::count(&securing.core.counts.contexts_failed);
             if securing.is_behind && !is_lost {
-                tracing::warn!(%reason, "no new security context yet");
+                event!(WARN, %reason, "no new security context yet");
                 return Self::renew_later(entry, conn);
             }
             if securing.is_renewing && securing.failures < RENEWALS_MAX && !is_lost {
                 let after = RENEWAL_PAUSE * (1 << securing.failures);
                 securing.failures += 1;
-                tracing::warn!(%reason, "no new security context yet");
+                event!(WARN, %reason, "no new security context yet");
                 if securing.begin(conn, after).is_ok() {
                     return;
                 }
             }
         }
-        tracing::warn!(%reason, "no security context");
+        event!(WARN, %reason, "no security context");
         if !entry.link.was_up.get() {
-            entry.fail(ConnectError::Security(reason.clone()));
+            entry.fail_first(ConnectError::Security(reason.clone()));
         }
         entry.link.ops.close_insecure(conn, reason);
     }
@@ -503,16 +513,26 @@ impl Dispatch {
             Self::end_replaced(entry, conn);
             return;
         }
-        let mut whole = frame.buffers.as_mut().and_then(|buffers| buffers.whole.take());
-        if let Some(whole) = whole.as_mut().filter(|_| entry.awaits_config(xid)) {
+        let mut gathered = match &sent {
+            Some(sent) if sent.context.service.protects_body() => whole_reply(&pool, &mut frame),
+            _ => Ok(frame.buffers.as_mut().and_then(|buffers| buffers.whole.take())),
+        };
+        if let Ok(Some(whole)) = &mut gathered
+            && entry.awaits_config(xid)
+        {
             whole.finish_copy();
         }
-        let stream = whole.as_ref().map_or(frame.stream, |whole| whole.message.bytes());
-        let checked = match &sent {
-            None => Err(NOT_AUTHENTIC),
-            Some(_) if frame.padded.is_some() => Err(NOT_AUTHENTIC),
-            Some(sent) => verify(sent, stream),
+        let stream = match &gathered {
+            Ok(Some(whole)) => whole.message.bytes(),
+            _ => frame.stream,
         };
+        let mut reader = reader_of(stream, frame.padded.as_deref());
+        let checked = match (&gathered, &sent) {
+            (Err(error), _) => Err(error.clone()),
+            (_, None) => Err(NOT_AUTHENTIC),
+            (_, Some(sent)) => verify(sent, &mut reader),
+        };
+        let base = reader.stream_position();
         if entry.awaits_config(xid) {
             return Self::take_secured_config(entry, (conn, stream), checked, (sent, &pool));
         }
@@ -536,11 +556,15 @@ impl Dispatch {
                 return self.after_reply(conn, sent.as_ref(), Some(&error));
             }
         };
+        if let Some(padded) = &mut frame.padded {
+            padded.start += results_at;
+        }
         if let Some(sent) = &mut sent {
             sent.let_go();
             sent.context.is_answered.store(true, Ordering::Relaxed);
         }
-        Self::deliver_verified(entry, frame, &mut sent, (whole, results_at, &pool));
+        let whole = gathered.ok().flatten();
+        Self::deliver_verified(entry, frame, &mut sent, (whole, (results_at, base), &pool));
         self.poll_for_bodies();
         self.after_reply(conn, None, None);
     }
@@ -680,7 +704,7 @@ fn renew_at(now: Instant, end: Instant) -> Instant {
 }
 
 const FORGOTTEN: CallError = CallError::Rejected(RejectStatus::AuthError(AuthStat::GssCredProblem));
-pub(super) const NOT_AUTHENTIC: CallError = CallError::NotAuthentic;
+pub(in crate::api) const NOT_AUTHENTIC: CallError = CallError::NotAuthentic;
 
 /// The server does not know the context any more, or wants no more calls of it (RFC 2203 section 5.3.3.3).
 fn says_forgotten(error: &CallError) -> bool {
@@ -688,9 +712,18 @@ fn says_forgotten(error: &CallError) -> bool {
     matches!(error, CallError::Rejected(RejectStatus::AuthError(GssCredProblem | GssCtxProblem)))
 }
 
+/// The reader of a reply, which is padded if it came in an RDMA_MSGP.
+fn reader_of<'a>(stream: &'a [u8], padded: Option<&Padded<'_>>) -> Reader<'a> {
+    match padded {
+        Some(padded) => Reader::aligned(stream, padded.alignment, padded.start),
+        None => Reader::new(stream),
+    }
+}
+
 /// Where the results of a verified reply start. A reply that denies the call has no verifier.
-fn verify(sent: &SentCall, stream: &[u8]) -> Result<usize, CallError> {
-    let (header, results_at) = ReplyHeader::parse(stream)?;
+fn verify(sent: &SentCall, reader: &mut Reader<'_>) -> Result<usize, CallError> {
+    let header = ReplyHeader::read(reader)?;
+    let results_at = reader.position();
     match header.body {
         ReplyBody::Denied(status) => Err(CallError::Rejected(status)),
         ReplyBody::Accepted { verifier, status } => {
@@ -707,10 +740,25 @@ fn verify(sent: &SentCall, stream: &[u8]) -> Result<usize, CallError> {
     }
 }
 
-pub(super) fn parse_answer(stream: &[u8]) -> Result<Answer, String> {
-    let at = reply_status(stream).map_err(|error| error.to_string())?;
-    let (header, _) = ReplyHeader::parse(stream).map_err(|error| error.to_string())?;
-    let result = GssInitResult::parse(&stream[at..]).map_err(|error| error.to_string())?;
+/// The same in an RDMA_MSGP: the token may lie in the second buffer of its receive.
+fn parse_padded_answer<'a>(
+    stream: &'a [u8],
+    padded: Option<&'a mut Padded<'a>>,
+) -> Result<Answer, String> {
+    let Some(Padded { alignment, start, spill }) = padded else {
+        return parse_answer(&mut Reader::new(stream));
+    };
+    let stream = match spill {
+        Some(spill) => spill.join(stream).ok_or("the answer to the token is too long")?,
+        None => stream,
+    };
+    parse_answer(&mut Reader::aligned(stream, *alignment, *start))
+}
+
+pub(super) fn parse_answer(reader: &mut Reader<'_>) -> Result<Answer, String> {
+    let header = ReplyHeader::read(reader).map_err(|error| error.to_string())?;
+    check_status(&header).map_err(|error| error.to_string())?;
+    let result = GssInitResult::read(reader).map_err(|error| error.to_string())?;
     let verifier = match (result.major, header.body) {
         (GssInitResult::CONTINUE_NEEDED, _) if !result.handle.is_empty() => None,
         (GssInitResult::COMPLETE, ReplyBody::Accepted { verifier, .. })

@@ -4,22 +4,28 @@ use super::accept::{Acceptor, Answered};
 use super::stats::GssCounts;
 use crate::api::call::{Arguments, CallState, Called, GssCaller};
 use crate::api::dispatch::Dispatch;
+use crate::api::rfc5666::{with_chunk, without_padding};
 use crate::mem::Bulk;
 use crate::reactor::ReplyData;
 use crate::reactor::pending::gss_work::{CallOpening, Finished, Work};
 use crate::reactor::pending::serving::{ReplyOps, Serving};
+use crate::reactor::pending::upcalls::CallFrame;
 use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::words::draft::once;
 use crate::reactor::words::messages::SYSTEM_ERR;
 use crate::reactor::words::protection::{Protection, Unprotected, now, open, take};
+use crate::reactor::words::rfc5666::Padded;
+use crate::sys::journal::event;
 use spinrpc_gss::BodyOpening;
 use spinrpc_gss::context::Context;
 use spinrpc_proto::ids::Procedure;
 use spinrpc_proto::payload::StreamWriter;
+use spinrpc_proto::rdma::v1::alignment_of;
 use spinrpc_proto::rpc::{
-    AuthFlavor, AuthStat, CallHeader, GssAnswer, GssCredential, GssFault, GssProcedure, GssService,
-    OpaqueAuth, RejectStatus, parse_init_arguments,
+    AUTH_BODY_MAX_BYTES, AuthFlavor, AuthStat, CallHeader, GssAnswer, GssCredential, GssFault,
+    GssProcedure, GssService, OpaqueAuth, RejectStatus, parse_init_arguments,
 };
+use spinrpc_proto::xdr::Reader;
 use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
@@ -27,6 +33,9 @@ use std::sync::Arc;
 
 /// Data that comes with a call outside of its message.
 type Beside<'b> = (&'b [(u32, u32)], &'b mut [Option<Bulk>]);
+
+/// Longest RPC header of a call: six words, credential and verifier.
+const HEAD_BYTES_MAX: usize = 24 + 2 * (8 + AUTH_BODY_MAX_BYTES);
 
 /// A call in private memory.
 struct Arrived {
@@ -37,10 +46,79 @@ struct Arrived {
 }
 
 impl Dispatch {
-    /// A call under RPCSEC_GSS in an RDMA_MSGP, whose credential may be padded.
+    /// Serves a call under RPCSEC_GSS in an RDMA_MSGP: its header, and what is behind that, which is padded if it is not
+    /// protected. Else it is counted data and nothing more: a token, or a sealed or signed body.
     #[cold]
-    pub(in crate::api) fn refuse_padded(&self, serving: &Serving<'_>) -> CallOutcome {
-        self.deny(serving, AuthStat::BadVerf)
+    #[inline(never)]
+    pub(in crate::api) fn serve_padded_gss(
+        &mut self,
+        serving: &Serving<'_>,
+        header: &CallHeader<'_>,
+        (rest, base): (&[u8], usize),
+        beside: Beside<'_>,
+        padded: Padded<'_>,
+    ) -> CallOutcome {
+        serving.forgo_room();
+        // What is signed has no padding.
+        let mut head = [0; HEAD_BYTES_MAX];
+        let at = header.emit(&mut head);
+        let Some(head) = head.get(..at) else {
+            return self.answer_fault(serving, GssFault::Credential);
+        };
+        let is_counted = GssCredential::parse(header.credential.body).is_ok_and(|credential| {
+            credential.procedure.is_creation() || credential.service.protects_body()
+        });
+        if is_counted {
+            let message = match beside.0 {
+                [] => without_padding(&self.ops.pool(), head, rest, &padded),
+                _ => Err(Unprotected::Forged),
+            };
+            return match message {
+                Ok(message) => self.serve_long_gss(serving, message, (&[], &mut [])),
+                Err(why) => self.refuse_unread(serving, &why),
+            };
+        }
+        let Some(acceptor) = self.acceptor(serving) else {
+            return self.deny(serving, AuthStat::BadCred);
+        };
+        let called = Called::of(serving.xid(), header);
+        match self.admit(serving, acceptor, (head, header, at), !beside.0.is_empty()) {
+            Ok((_, Protection { context, service, .. })) => {
+                let caller = (&context, service);
+                self.run_opened(serving, caller, called, (rest, base), beside, Some(padded))
+            }
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// A call whose parts cannot be put together.
+    #[cold]
+    fn refuse_unread(&self, serving: &Serving<'_>, why: &Unprotected) -> CallOutcome {
+        match why {
+            Unprotected::NoMemory(_) => self.refuse(serving, &SYSTEM_ERR),
+            Unprotected::Failed | Unprotected::Forged => self.answer_fault(serving, GssFault::Body),
+        }
+    }
+
+    /// The body of a call is a Read chunk, which its protection covers (RFC 5666 section 11). Data in any other chunk are
+    /// covered by nothing (RFC 8166 section 8.2.2.3).
+    #[cold]
+    fn join_body(
+        &self,
+        serving: &Serving<'_>,
+        message: &Bulk,
+        at: usize,
+        beside: Beside<'_>,
+    ) -> Result<Bulk, Unprotected> {
+        match beside {
+            (&[(position, _)], [Some(data)])
+                if self.ops.rules(serving.version()).has_bodies_in_chunks() =>
+            {
+                let chunk = (position, data.bytes());
+                with_chunk(&self.ops.pool(), message.bytes(), at, chunk)
+            }
+            _ => Err(Unprotected::Forged),
+        }
     }
 
     /// A call that did not come under RPCSEC_GSS, and has to.
@@ -75,7 +153,7 @@ impl Dispatch {
         let Ok((header, at)) = CallHeader::parse(message.bytes()) else {
             return self.answer_fault(serving, GssFault::Body);
         };
-        let (has_chunks, called) = (!beside.0.is_empty(), Called::of(&header));
+        let (has_chunks, called) = (!beside.0.is_empty(), Called::of(serving.xid(), &header));
         let whole = (message.bytes(), &header, at);
         let outcome = match self.admit(serving, acceptor, whole, has_chunks) {
             Ok((to, protection)) => {
@@ -107,7 +185,7 @@ impl Dispatch {
         let Some(acceptor) = self.acceptor(serving) else {
             return self.deny(serving, AuthStat::BadCred);
         };
-        let called = Called::of(header);
+        let called = Called::of(serving.xid(), header);
         let whole = (stream, header, at);
         let outcome = match self.admit(serving, acceptor, whole, !beside.0.is_empty()) {
             Ok((to, protection)) if protection.service.protects_body() => {
@@ -123,7 +201,7 @@ impl Dispatch {
             }
             Ok((_, Protection { context, service, .. })) => {
                 let arguments = (&stream[at..], at);
-                self.run_opened(serving, (&context, service), called, arguments, beside)
+                self.run_opened(serving, (&context, service), called, arguments, beside, None)
             }
             Err(outcome) => outcome,
         };
@@ -152,6 +230,22 @@ impl Dispatch {
         }
     }
 
+    /// The same for an RDMA_MSGP. What is signed has no padding.
+    #[cold]
+    pub(in crate::api) fn refuse_starved_padded(&mut self, frame: &CallFrame) -> CallOutcome {
+        let (conn, slot, message) = (frame.conn, frame.slot, frame.message.bytes());
+        let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain: false });
+        let header_bytes = frame.admitted.header_bytes as usize;
+        let stream = &message[header_bytes..];
+        let mut reader = Reader::aligned(stream, alignment_of(message), header_bytes);
+        let mut head = [0; HEAD_BYTES_MAX];
+        let bytes = CallHeader::read(&mut reader).map(|header| header.emit(&mut head));
+        match bytes.ok().and_then(|bytes| head.get(..bytes)) {
+            Some(head) => self.refuse_starved(&serving, head),
+            None => self.answer_fault(&serving, GssFault::Body),
+        }
+    }
+
     /// Checks the header of a call (RFC 2203 section 5.3.3.1). `Err` if there is nothing more to do for the call, which has
     /// its answer or will get it.
     fn admit<'s>(
@@ -161,7 +255,7 @@ impl Dispatch {
         (bytes, header, at): (&[u8], &CallHeader<'_>, usize),
         has_chunks: bool,
     ) -> Result<(ReplyTarget<'s>, Protection), CallOutcome> {
-        if self.leaves_calls(serving.conn) {
+        if self.is_leaving {
             return Err(self.turn_away(serving, header.program));
         }
         let OpaqueAuth { flavor: AuthFlavor::Gss, body } = header.credential else {
@@ -185,6 +279,11 @@ impl Dispatch {
         let GssCredential { sequence, service, .. } = credential;
         if let Err(fault) = context.admit_call(now, bytes, (header, at), sequence) {
             return Err(self.answer_fault(serving, fault));
+        }
+        // The signature covers the XID of the RPC header only. That of the transport header, which counts under the
+        // drafts, may be anybody's, and kept replies are found by it.
+        if header.xid != serving.xid() {
+            return Err(self.answer_fault(serving, GssFault::Verifier));
         }
         let Some(to) = serving.target(&*self.ops) else { return Err(CallOutcome::Done) };
         let protection = Protection { context, service, sequence };
@@ -214,16 +313,21 @@ impl Dispatch {
         arrived: Arrived,
         beside: Beside<'_>,
     ) -> CallOutcome {
-        let Arrived { mut message, at, called } = arrived;
+        let Arrived { message, at, called } = arrived;
         let Protection { ref context, service, sequence } = protection;
         if !service.protects_body() {
             let arguments = &message.bytes()[at..];
-            return self.run_opened(serving, (context, service), called, (arguments, at), beside);
+            let caller = (context, service);
+            return self.run_opened(serving, caller, called, (arguments, at), beside, None);
         }
-        // Data outside of the message are not protected by it (RFC 8166 section 8.2.2.3).
-        if !beside.0.is_empty() {
-            return self.answer_fault(serving, GssFault::Body);
-        }
+        let whole = match beside.0 {
+            [] => Ok(message),
+            _ => self.join_body(serving, &message, at, beside),
+        };
+        let mut message = match whole {
+            Ok(message) => message,
+            Err(why) => return self.refuse_unread(serving, &why),
+        };
         let body = &mut message.bytes_mut()[at..];
         if self.ops.takes_steps(to.conn, context, body.len()) {
             let begun = BodyOpening::begin(service, context.receive_keys(), body, sequence);
@@ -236,8 +340,8 @@ impl Dispatch {
         let Ok(place) = open(context, service, body, sequence, &self.gss.crypto) else {
             return self.answer_fault(serving, GssFault::Body);
         };
-        let arguments = &message.bytes()[at..][place];
-        self.run_opened(serving, (context, service), called, (arguments, at), beside)
+        let arguments = (&message.bytes()[at..][place], at);
+        self.run_opened(serving, (context, service), called, arguments, (&[], &mut []), None)
     }
 
     /// A call whose arguments took several turns to open.
@@ -251,7 +355,14 @@ impl Dispatch {
             };
             let arguments = (&message.bytes()[at..][place], at);
             let caller = (&protection.context, protection.service);
-            self.run_opened(serving, caller, Called::of(&header), arguments, (&[], &mut []))
+            self.run_opened(
+                serving,
+                caller,
+                Called::of(serving.xid(), &header),
+                arguments,
+                (&[], &mut []),
+                None,
+            )
         });
     }
 
@@ -288,10 +399,13 @@ impl Dispatch {
         called: Called,
         (arguments, base): (&[u8], usize),
         (chunks, bulks): Beside<'_>,
+        padded: Option<Padded<'_>>,
     ) -> CallOutcome {
-        let Some(index) = self.find(serving.conn, called.program, called.version) else {
+        let Some(index) = self.find(called.program, called.version) else {
             return self.turn_away(serving, called.program);
         };
+        // A separate variable, with the lifetime of this function, like the state that points to it.
+        let mut padded = padded;
         let arguments = Arguments::new(arguments, base, chunks, bulks);
         let credential = OpaqueAuth { flavor: AuthFlavor::Gss, body: &[] };
         let state = CallState {
@@ -301,7 +415,7 @@ impl Dispatch {
             called,
             credential: Some(credential),
             arguments: Cell::new(Some(arguments)),
-            padded: Cell::new(None),
+            padded: Cell::new(padded.as_mut()),
             outcome: Cell::new(None),
             caller: Some(GssCaller { context, service }),
         };
@@ -357,7 +471,7 @@ impl Dispatch {
             GssAnswer::Accept(status) => self.refuse(serving, &RpcRefusal::Accepted(status)),
             GssAnswer::Close => {
                 // It stays unanswered: the connection takes it along.
-                tracing::warn!("a call under RPCSEC_GSS was repeated: its connection is closed");
+                event!(WARN, "a call under RPCSEC_GSS was repeated: its connection is closed");
                 self.ops.close(serving.conn);
                 CallOutcome::Done
             }

@@ -1,33 +1,26 @@
-//! The threads on which contexts are established, a few for those of clients (`initiating`) and one for those of servers:
-//! mechanisms may block for half a minute (a key distribution center that does not answer), so they never run on a core, and
-//! the contexts that a process asks for do not wait for those that others ask of it. Jobs come from all cores. Those of
-//! clients are as many as there are clients; those of servers are bounded, and for each host.
+//! The threads on which contexts are established, a few for those of clients (`initiating`) and a few for those of servers
+//! (`accepting`): mechanisms may block for half a minute (a key distribution center that does not answer), so they never run
+//! on a core, and the contexts that a process asks for do not wait for those that others ask of it. Jobs come from all
+//! cores. Those of clients are as many as there are clients; those of servers are bounded, and for each host.
 
 use super::accept::{Acceptor, GssAcceptor};
+use super::accepting::Accepting;
 use super::initiating::{Initiating, Task};
 use super::keys::clear_stack;
 use super::securing::Outcome;
 use super::stats::{GssCounts, GssStats};
 use crate::api::errors::EngineError;
-use crate::api::helper::spawn_helper;
 use crate::config::Config;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
 use crate::reactor::words::crypto_counts::CryptoCounts;
 use crate::reactor::words::protection::now;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
+use crate::sys::journal::event;
 use crossbeam::queue::SegQueue;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
-
-/// Tokens that wait for the thread of a server at most, and those of one host.
-const TOKENS_MAX: usize = 256;
-const HOST_TOKENS_MAX: usize = 64;
-
-/// So often the thread of a server that has no tokens looks for contexts that have ended.
-const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 
 /// Something that may block.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
@@ -36,9 +29,7 @@ pub(super) type Job = Box<dyn FnOnce() + Send>;
 pub(in crate::api) struct GssShared {
     pub(super) acceptor: OnceLock<Arc<Acceptor>>,
     initiating: Initiating,
-    accepting: Worker,
-    /// The hosts whose tokens wait.
-    waiting: Mutex<Vec<u64>>,
+    accepting: Accepting,
     /// There are no threads: a simulation, whose mechanism does not block.
     runs_at_once: bool,
     /// Time that an unused context is kept.
@@ -49,12 +40,6 @@ pub(in crate::api) struct GssShared {
     pub(super) counts: Arc<GssCounts>,
     /// Those of cores.
     cores: Mutex<Vec<(Arc<GssCounts>, Arc<CryptoCounts>)>>,
-}
-
-/// A thread, which is there from its first job on.
-struct Worker {
-    name: &'static str,
-    jobs: Mutex<Option<Sender<Job>>>,
 }
 
 /// The part of one core.
@@ -75,8 +60,7 @@ impl GssShared {
         Arc::new(Self {
             acceptor: OnceLock::new(),
             initiating: Initiating::default(),
-            accepting: Worker::new("spin-gss-accept"),
-            waiting: Mutex::default(),
+            accepting: Accepting::default(),
             runs_at_once,
             unused: config.gss_unused(),
             patience: config.gss_mechanism_time(),
@@ -141,7 +125,7 @@ impl GssShared {
         !self.runs_at_once
     }
 
-    /// Has the thread of servers take a token of this host.
+    /// Has a thread of servers take a token of this host.
     pub(super) fn take_token(
         self: &Arc<Self>,
         host: u64,
@@ -151,74 +135,14 @@ impl GssShared {
             job();
             return Ok(());
         }
-        {
-            let mut waiting = lock(&self.waiting);
-            let own = waiting.iter().filter(|other| **other == host).count();
-            if waiting.len() >= TOKENS_MAX || own >= HOST_TOKENS_MAX {
-                return Err(Busy);
-            }
-            waiting.push(host);
-        }
-        let turn = Turn(Arc::clone(self), host);
-        let job = move || {
-            drop(turn);
-            job();
-        };
-        self.accepting.run(Box::new(job), Arc::downgrade(self))
-    }
-}
-
-/// A token that waits, until its job runs or is dropped.
-struct Turn(Arc<GssShared>, u64);
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let mut waiting = lock(&self.0.waiting);
-        if let Some(index) = waiting.iter().position(|host| *host == self.1) {
-            waiting.swap_remove(index);
-        }
-    }
-}
-
-impl Worker {
-    fn new(name: &'static str) -> Self {
-        Self { name, jobs: Mutex::default() }
-    }
-
-    fn run(&self, job: Job, shared: Weak<GssShared>) -> Result<(), Busy> {
-        let mut jobs = lock(&self.jobs);
-        if jobs.is_none() {
-            let (sender, receiver) = channel();
-            spawn_helper(self.name, move || run_jobs(&receiver, &shared)).map_err(|_| Busy)?;
-            *jobs = Some(sender);
-        }
-        match &*jobs {
-            Some(sender) => sender.send(job).map_err(|_| Busy),
-            None => Err(Busy),
-        }
-    }
-}
-
-/// Until the engine is gone. Contexts that have ended are forgotten, with their keys, also when no other comes.
-fn run_jobs(jobs: &Receiver<Job>, shared: &Weak<GssShared>) {
-    loop {
-        match jobs.recv_timeout(SWEEP_PAUSE) {
-            Ok(job) => run_job(job),
-            Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => {
-                let shared = shared.upgrade();
-                if let Some(acceptor) = shared.as_ref().and_then(|shared| shared.acceptor.get()) {
-                    acceptor.table.sweep(now());
-                }
-            }
-        }
+        self.accepting.run(host, Box::new(job), Arc::downgrade(self))
     }
 }
 
 pub(super) fn run_job(job: Job) {
     // What a job holds is dropped: its call is answered SYSTEM_ERR.
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
-        tracing::error!("a security mechanism panicked");
+        event!(ERROR, "a security mechanism panicked");
     }
     clear_stack();
 }

@@ -4,12 +4,13 @@ use super::call::{HandleCall, Ticket, give_back};
 use super::pool::Pool;
 use crate::api::codec::Decoder;
 use crate::api::errors::CallError;
-use crate::mem::Bulk;
+use crate::mem::{Bulk, ExposedBulk};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Instant;
 
 /// Looks of a thread for the answer before it sleeps: some tens of microseconds, in which a server on a busy core
 /// has answered.
@@ -24,14 +25,21 @@ pub struct PendingCall {
     /// The core was parked when the call was started: the answer takes longer than a look is worth, and this thread's
     /// CPU may be the one that the core is to run on.
     was_parked: bool,
+    /// Its deadline, if no core ran that would see to it when the call was started.
+    end_without_core: Option<Instant>,
 }
 
 impl PendingCall {
-    pub(super) fn new(ticket: Arc<Ticket>, was_parked: bool) -> Self {
-        Self { ticket: Some(ticket), was_parked }
+    pub(super) fn new(
+        ticket: Arc<Ticket>,
+        was_parked: bool,
+        end_without_core: Option<Instant>,
+    ) -> Self {
+        Self { ticket: Some(ticket), was_parked, end_without_core }
     }
 
-    /// Blocks the thread until the answer is there.
+    /// Blocks the thread until the answer is there, or the call's deadline has passed. The core sees to the deadline;
+    /// while none runs yet, this function does.
     ///
     /// # Errors
     /// [`CallError`] gives the reason why the call failed, and whether to try again.
@@ -52,12 +60,28 @@ impl PendingCall {
         PARKER.with(|waker| {
             let mut context = Context::from_waker(waker);
             loop {
-                match Pin::new(&mut self).poll(&mut context) {
-                    Poll::Ready(answer) => return answer,
-                    Poll::Pending => thread::park(),
+                if let Poll::Ready(answer) = Pin::new(&mut self).poll(&mut context) {
+                    return answer;
                 }
+                self.park()?;
             }
         })
+    }
+
+    /// Sleeps until there may be an answer.
+    fn park(&self) -> Result<(), CallError> {
+        let has_core = self.ticket.as_ref().is_some_and(|ticket| ticket.pool.has_core());
+        let Some(end) = self.end_without_core.filter(|_| !has_core) else {
+            thread::park();
+            return Ok(());
+        };
+        let left = end.saturating_duration_since(Instant::now());
+        // Not "not executed": the core may start right now.
+        if left.is_zero() {
+            return Err(CallError::TimedOut);
+        }
+        thread::park_timeout(left);
+        Ok(())
     }
 
     /// The answer, if it is there. It can be taken once.
@@ -105,7 +129,7 @@ impl std::fmt::Debug for PendingCall {
 }
 
 /// A successful answer, as long as it is kept. It counts as one of the core's calls in flight
-/// (`rpc.handle_calls`) until it is dropped.
+/// (`Config::handle_calls`) until it is dropped.
 ///
 /// ```
 /// use spinrpc::{Answer, CallError, Decoder};
@@ -136,6 +160,11 @@ impl Answer {
     /// The next result buffer that no reader has been asked for: its length says how many bytes were placed.
     pub fn take_result(&mut self) -> Option<Bulk> {
         self.0.as_mut()?.take_result()
+    }
+
+    /// As [`Answer::take_result`], for buffers of either kind.
+    pub fn take_exposed_result(&mut self) -> Option<ExposedBulk> {
+        self.0.as_mut()?.take_exposed_result()
     }
 }
 

@@ -7,11 +7,12 @@ use crate::api::client::{Client, NOTHING_PLACED, Reply, Token};
 use crate::api::codec::{Decoder, Encoder};
 use crate::api::errors::CallError;
 use crate::fabric::DownCause;
-use crate::mem::Bulk;
+use crate::mem::{Bulk, ExposedBulk};
 use crate::reactor::words::message_memory::StoredDraft;
 use crate::reactor::{Backpressure, CallId, CallSpec};
 use crate::sync::box_queue::prefetch_line;
 use crate::sync::handoff::Handoff;
+use crate::sys::journal::event;
 use atomic_waker::AtomicWaker;
 use spinrpc_proto::ids::Procedure;
 use std::mem::offset_of;
@@ -178,6 +179,13 @@ impl HandleCall {
         }
     }
 
+    pub(super) fn take_exposed_result(&mut self) -> Option<ExposedBulk> {
+        match self.answer {
+            Stored::Short(_) => None,
+            Stored::Long => self.arrived.take_exposed_result(),
+        }
+    }
+
     /// True if no thread waits for the answer any more.
     #[inline]
     pub(super) fn is_abandoned(&self) -> bool {
@@ -250,10 +258,14 @@ impl HandleCall {
     }
 
     /// Ends it, because its core has ended. A panic of a function of the application ends nothing else here.
-    pub(super) fn lose(self: Box<Self>) {
-        let lost = Err(CallError::Disconnected(DownCause::Local));
-        if catch_unwind(AssertUnwindSafe(|| self.finish(lost))).is_err() {
-            tracing::error!(
+    pub(super) fn lose(self: Box<Self>, was_sent: bool) {
+        let lost = match was_sent {
+            true => CallError::Disconnected(DownCause::Local),
+            false => CallError::NotExecuted(DownCause::Local),
+        };
+        if catch_unwind(AssertUnwindSafe(|| self.finish(Err(lost)))).is_err() {
+            event!(
+                ERROR,
                 "a function that was to take an answer panicked after the end of its core"
             );
         }

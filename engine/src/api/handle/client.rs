@@ -2,13 +2,15 @@
 
 use super::answer::PendingCall;
 use super::call::{Destination, OnAnswer, Ticket};
-use super::pool::{Claimed, Order, Pool, When};
+use super::pool::{Called, Claimed, Order, Pool, When};
 use super::queue::AnswerQueue;
+use super::room::Room;
 use crate::api::client::{LONG_CREDENTIAL, Token};
 use crate::api::client_entry::ConnectTo;
 use crate::api::codec::{Decoder, Encoder};
 use crate::api::errors::{CallError, ConnectError};
-use crate::mem::{Bulk, BulkPool};
+use crate::fabric::ConnId;
+use crate::mem::{Bulk, BulkPool, ExposedBulk};
 use crate::reactor::{Backpressure, CallSpec};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{lock, wait_for_change};
@@ -39,14 +41,17 @@ pub(in crate::api) struct Connection {
 enum State {
     #[default]
     Connecting,
-    Up,
+    /// Another attempt follows.
+    Retrying(ConnectError),
+    /// With the memory of the connection, if the application may have it.
+    Up(Option<BulkPool>),
     Failed(ConnectError),
     Down,
 }
 
 impl Connection {
-    pub(super) fn go_up(&self) {
-        self.change(State::Up);
+    pub(super) fn go_up(&self, memory: Option<BulkPool>) {
+        self.change(State::Up(memory));
     }
 
     pub(super) fn go_down(&self) {
@@ -57,13 +62,24 @@ impl Connection {
         self.change(State::Connecting);
     }
 
+    pub(super) fn retry(&self, error: ConnectError) {
+        self.change(State::Retrying(error));
+    }
+
     pub(super) fn fail(&self, error: ConnectError) {
         self.change(State::Failed(error));
     }
 
+    fn failure(&self) -> Option<ConnectError> {
+        match &*lock(&self.state) {
+            State::Retrying(error) | State::Failed(error) => Some(error.clone()),
+            _ => None,
+        }
+    }
+
     fn change(&self, state: State) {
         // Relaxed: a caller can always ask too early or too late.
-        self.is_up.store(matches!(state, State::Up), Ordering::Relaxed);
+        self.is_up.store(matches!(state, State::Up(_)), Ordering::Relaxed);
         self.is_over.store(matches!(state, State::Failed(_) | State::Down), Ordering::Relaxed);
         *lock(&self.state) = state;
         self.changed.notify_all();
@@ -73,15 +89,22 @@ impl Connection {
         self.is_over.load(Ordering::Relaxed)
     }
 
+    fn exposed_bulk(&self, bytes: usize) -> Option<ExposedBulk> {
+        match &*lock(&self.state) {
+            State::Up(Some(memory)) => memory.take(bytes).map(ExposedBulk::new),
+            _ => None,
+        }
+    }
+
     fn wait(&self, at_most: Duration) -> Result<(), ConnectError> {
         let began = Instant::now();
         let mut state = lock(&self.state);
         loop {
             match &*state {
-                State::Up => return Ok(()),
+                State::Up(_) => return Ok(()),
                 State::Failed(error) => return Err(error.clone()),
                 State::Down => return Err(ConnectError::Down),
-                State::Connecting => {}
+                State::Connecting | State::Retrying(_) => {}
             }
             let left = at_most.saturating_sub(began.elapsed());
             if left.is_zero() {
@@ -94,13 +117,15 @@ impl Connection {
 
 /// A client for threads other than cores: calls go over one connection of a core
 /// ([`Engine::connect`](crate::Engine::connect)), from any thread at any time. Clones are the same
-/// client; when the last one is dropped the connection is closed, as soon as its calls have ended.
+/// client; when the last one is dropped the connection is closed, as soon as its calls have ended. One for calls in
+/// reverse ([`Call::reverse_handle`](crate::Call::reverse_handle)) leaves the connection to the client that made it.
 ///
 /// A call is started by its core, in order of its thread's calls: at once, or when the connection
 /// is up and the server grants a credit. The way of the answer is chosen with each call:
 ///
 /// * [`ClientHandle::call`] blocks the thread;
 /// * [`ClientHandle::start`] returns a [`PendingCall`], which is a [`Future`] and can be waited for;
+///   [`ClientHandle::start_when_free`] waits for room before;
 /// * [`ClientHandle::start_to_queue`] has it put into an [`AnswerQueue`], which an event loop can watch;
 /// * [`ClientHandle::start_on_core`] has a function run on the core.
 ///
@@ -122,7 +147,7 @@ impl Connection {
 ///
 /// let (program, version) = (Program(0x2000_0001), Version(1));
 /// let engine = Engine::new(Config::default())?;
-/// engine.serve(program, version, |_: &CoreContext| Double);
+/// engine.serve(program, version, |_: &CoreContext| Double)?;
 /// engine.listen("shm:doc-handle")?;
 /// let running = engine.start()?;
 ///
@@ -137,7 +162,7 @@ impl Connection {
 /// let doubled = threads.map(|thread| thread.join().unwrap().unwrap());
 /// assert_eq!(doubled, [2, 4, 6]);
 ///
-/// let pending: PendingCall = client.start(Procedure(1), CallSpec::new(), |args| args.u32(4))?;
+/// let pending: PendingCall = client.start(Procedure(1), CallSpec::short(), |args| args.u32(4))?;
 /// assert_eq!(pending.wait()?.results().u32()?, 8);
 ///
 /// let (sender, answers) = mpsc::channel();
@@ -145,7 +170,7 @@ impl Connection {
 ///     // On the core.
 ///     let _ = sender.send((token, reply.is_ok()));
 /// });
-/// client.start_on_core(&on_answer, Token(5), Procedure(1), CallSpec::new(), |args| args.u32(5))?;
+/// client.start_on_core(&on_answer, Token(5), Procedure(1), CallSpec::short(), |args| args.u32(5))?;
 /// assert_eq!(answers.recv()?, (5, true));
 /// drop(client);
 /// engine.shutdown();
@@ -178,12 +203,29 @@ impl ClientHandle {
         let number = number.ok_or(ConnectError::TooManyHandles(pool.config.conns_max()))?;
         let connection = Arc::default();
         pool.order_first(Order::Connect(number, Box::new((to, Arc::clone(&connection)))));
-        let (pool, is_closed) = (Arc::clone(pool), AtomicBool::new(false));
-        Ok(Self(Arc::new(Shared { number, pool, connection, is_closed })))
+        Ok(Self::new(number, pool, connection))
     }
 
-    /// Calls with short arguments and results, and blocks the thread until the answer is there. A few microseconds
-    /// of that it spins, in case the answer comes at once.
+    /// Tells the core, on its own thread, that a client of this number makes calls in reverse.
+    pub(in crate::api) fn in_reverse(
+        (number, pool): (u32, &Arc<Pool>),
+        (conn, called): (ConnId, Called),
+        memory: Option<BulkPool>,
+    ) -> Self {
+        let connection = Arc::<Connection>::default();
+        connection.go_up(memory);
+        pool.order(Order::Reverse(number, Box::new((conn, called, Arc::clone(&connection)))));
+        Self::new(number, pool, connection)
+    }
+
+    fn new(number: u32, pool: &Arc<Pool>, connection: Arc<Connection>) -> Self {
+        let (pool, is_closed) = (Arc::clone(pool), AtomicBool::new(false));
+        Self(Arc::new(Shared { number, pool, connection, is_closed }))
+    }
+
+    /// Calls, and blocks the thread until the answer is there. A few microseconds of that it spins, in case the answer
+    /// comes at once. The results may be as long as `rpc.max_read_bytes`; if they are short, [`ClientHandle::start`] with
+    /// [`CallSpec::short`] is faster.
     ///
     /// # Errors
     /// [`CallError`] gives the reason why the call failed, and whether to try again.
@@ -212,7 +254,7 @@ impl ClientHandle {
     ///
     /// # Errors
     /// [`Backpressure::TooManyCalls`] if as many calls are in flight on the core as it takes
-    /// (`rpc.handle_calls`); [`Backpressure::TooLarge`] for arguments that are longer than any
+    /// (`Config::handle_calls`); [`Backpressure::TooLarge`] for arguments that are longer than any
     /// message; [`Backpressure::Misuse`] if the stream and the spec differ in their data items, and
     /// from inside of an encoder; [`Backpressure::Down`] if the core has ended. The call is lost
     /// then, with its buffers. Any other reason why a call is not sent is reported in its answer.
@@ -222,18 +264,62 @@ impl ClientHandle {
         spec: CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<PendingCall, Backpressure> {
-        let mut ticket = None;
-        let was_parked = self.send(procedure, spec, encode, |own| {
+        let claimed = Claimed::new(&self.0.pool)?;
+        self.start_claimed(claimed, procedure, spec, encode)
+    }
+
+    #[inline]
+    fn start_claimed(
+        &self,
+        claimed: Claimed,
+        procedure: Procedure,
+        spec: CallSpec,
+        encode: impl FnOnce(&mut Encoder<'_>),
+    ) -> Result<PendingCall, Backpressure> {
+        let (mut ticket, deadline) = (None, spec.deadline);
+        let was_parked = self.send(claimed, procedure, spec, encode, |own| {
             ticket = Some(Arc::clone(own));
             Destination::Holder
         })?;
-        ticket.map(|ticket| PendingCall::new(ticket, was_parked)).ok_or(Backpressure::Down)
+        let ticket = ticket.ok_or(Backpressure::Down)?;
+        let end = ticket.pool.end_without_core(deadline);
+        Ok(PendingCall::new(ticket, was_parked, end))
+    }
+
+    /// As [`ClientHandle::start`], but waits while as many calls are in flight as the core takes (`Config::handle_calls`),
+    /// instead of returning [`Backpressure::TooManyCalls`]. Nothing is encoded or sent before; dropped while it waits, the
+    /// future does nothing. It does not depend on a runtime. It waits for as long as it takes, or until the handle is closed: the
+    /// deadline of the call begins when it has started, and a task that keeps answers of its own while it waits may wait for
+    /// itself.
+    ///
+    /// ```
+    /// use spinrpc::{CallError, CallSpec, ClientHandle, Procedure};
+    ///
+    /// /// For many tasks at once, however many calls the core takes.
+    /// async fn double(client: &ClientHandle, number: u32) -> Result<u32, CallError> {
+    ///     let call = client.start_when_free(Procedure(1), CallSpec::short(), |args| args.u32(number));
+    ///     let mut answer = call.await?.await?;
+    ///     Ok(answer.results().u32()?)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ClientHandle::start`], except for [`Backpressure::TooManyCalls`]; [`Backpressure::Down`] also if the handle was
+    /// closed.
+    pub async fn start_when_free(
+        &self,
+        procedure: Procedure,
+        spec: CallSpec,
+        encode: impl FnOnce(&mut Encoder<'_>),
+    ) -> Result<PendingCall, Backpressure> {
+        let claimed = Room::new(&self.0.pool, &self.0.is_closed).await?;
+        self.start_claimed(claimed, procedure, spec, encode)
     }
 
     /// As [`ClientHandle::start`]: the answer comes to `queue`, with this token.
     ///
     /// # Errors
-    /// As [`ClientHandle::start`]; [`Backpressure::TooManyCalls`] also if the queue could not take all answers.
+    /// As [`ClientHandle::start`]; [`Backpressure::AnswerQueueFull`] if the queue could not take all answers.
     pub fn start_to_queue(
         &self,
         queue: &AnswerQueue,
@@ -243,7 +329,8 @@ impl ClientHandle {
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<(), Backpressure> {
         let place = queue.reserve()?;
-        self.send(procedure, spec, encode, |_| place.destination(token)).map(drop)
+        let claimed = Claimed::new(&self.0.pool)?;
+        self.send(claimed, procedure, spec, encode, |_| place.destination(token)).map(drop)
     }
 
     /// As [`ClientHandle::start`]: `on_answer` runs on the core's thread with the answer, where it holds up all
@@ -261,20 +348,22 @@ impl ClientHandle {
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<(), Backpressure> {
         let on_answer = Arc::clone(on_answer);
-        self.send(procedure, spec, encode, |_| Destination::Core(on_answer, token)).map(drop)
+        let claimed = Claimed::new(&self.0.pool)?;
+        self.send(claimed, procedure, spec, encode, |_| Destination::Core(on_answer, token))
+            .map(drop)
     }
 
     /// Returns true if the core was parked.
     #[inline]
     fn send(
         &self,
+        mut claimed: Claimed,
         procedure: Procedure,
         spec: CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),
         to: impl FnOnce(&Arc<Ticket>) -> Destination,
     ) -> Result<bool, Backpressure> {
         let Shared { number, pool, .. } = &*self.0;
-        let mut claimed = Claimed::new(pool)?;
         claimed.write(|call| {
             (call.client, call.procedure) = (*number, procedure);
             call.spec.replace(spec);
@@ -290,9 +379,15 @@ impl ClientHandle {
     ///
     /// # Errors
     /// [`ConnectError`] gives the reason why the connection is not up. [`ConnectError::TimedOut`]
-    /// leaves the attempt running: the connection may come up later.
+    /// leaves the attempt running: the connection may come up later, and [`ClientHandle::failure`] tells why it did not yet.
     pub fn wait_up(&self, at_most: Duration) -> Result<(), ConnectError> {
         self.0.connection.wait(at_most)
+    }
+
+    /// Reason why the last attempt to make the first connection failed, also while further ones follow
+    /// ([`Reconnect::retry_first`](crate::Reconnect::retry_first)). `None` before that, and once it has been up.
+    pub fn failure(&self) -> Option<ConnectError> {
+        self.0.connection.failure()
     }
 
     /// True if the connection is up, as far as is known here.
@@ -306,6 +401,14 @@ impl ClientHandle {
     /// out.
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
         self.0.connection.memory.get()?.take(bytes)
+    }
+
+    /// As [`Client::exposed_bulk`](crate::Client::exposed_bulk): memory of the connection itself, which the server can write
+    /// at any time, without the copy of [`ClientHandle::bulk`]. Also `None` while the connection is not up. Locks for the
+    /// time that it takes to find a block. [`Answer::take_exposed_result`](crate::Answer::take_exposed_result) gives a block
+    /// back, for the next call.
+    pub fn exposed_bulk(&self, bytes: usize) -> Option<ExposedBulk> {
+        self.0.connection.exposed_bulk(bytes)
     }
 
     /// Calls that are started from now on are made as this user (AUTH_SYS, RFC 5531 appendix A); `None`: without a user
@@ -336,6 +439,8 @@ impl ClientHandle {
         // Relaxed: the first one orders it.
         if !is_closed.swap(true, Ordering::Relaxed) {
             pool.order(Order::Close { client: *number, when: When::AtOnce });
+            // After the fence in there.
+            pool.waiting.wake_all();
         }
     }
 }

@@ -2,17 +2,19 @@
 
 use super::call::{Destination, HandleCall, give_back};
 use super::client::Connection;
-use super::pool::{self, Order, Ordered, Pool, When};
+use super::pool::{self, Called, Order, Ordered, Pool, When};
 use super::queue::Queued;
-use crate::api::client::{Client, Link, Reply, ReplyHandler, Token};
+use crate::api::client::{Client, Link, LinkState, Reply, ReplyHandler, Token};
 use crate::api::client_entry::ConnectTo;
 use crate::api::errors::CallError;
+use crate::api::reconnect::Watcher;
 use crate::api::service::ConnectionEvent;
 use crate::config::Config;
+use crate::fabric::ConnId;
 use crate::mem::BulkPool;
 use crate::reactor::pending::panic_log::PanicPlace;
 use crate::reactor::state::core::CoreCell;
-use crate::reactor::words::calls::{CallId, Deadline};
+use crate::reactor::words::calls::CallId;
 use crate::reactor::{Backpressure, HandlerKind, Progress};
 use crate::sync::box_queue::{BATCH, Item};
 use spinrpc_proto::rpc::{AuthFlavor, OpaqueAuth};
@@ -35,9 +37,9 @@ type Answered = RefCell<Vec<Box<HandleCall>>>;
 /// Turns without an answer for a queue after which the queue that was last in use is let go.
 const TURNS_KEPT: u32 = 64;
 
-/// A handle's connection that is to be made.
+/// A handle's connection that is to be made, or one that is there, for calls in reverse.
 pub(in crate::api) struct Opening {
-    pub(in crate::api) to: ConnectTo,
+    pub(in crate::api) to: Option<ConnectTo>,
     pub(in crate::api) link: Rc<Link>,
     pub(in crate::api) handler: Box<dyn ReplyHandler>,
 }
@@ -63,8 +65,8 @@ pub(in crate::api) struct HandleCore {
     idle_turns: u32,
     /// Numbers of the clients that have calls waiting.
     behind: Vec<u32>,
-    /// Numbers of the clients without handles.
-    forgotten: Vec<u32>,
+    /// Numbers of the clients without handles. One in reverse is among them when its connection has gone, too.
+    forgotten: Rc<RefCell<Vec<u32>>>,
     next_look: Duration,
 }
 
@@ -80,6 +82,8 @@ struct HandleClient {
     started: Rc<Cell<usize>>,
     /// Reason why the first waiting call was not started.
     refusal: Cell<Backpressure>,
+    /// For a client in reverse: true when it has no handle any more, while its connection is there.
+    outlives_handle: Option<Rc<Cell<bool>>>,
 }
 
 /// Something that waits for the calls before it to be started.
@@ -106,6 +110,11 @@ fn refuse(ops: &CoreCell, call: Box<HandleCall>, why: Backpressure) {
 }
 
 impl HandleCore {
+    /// The memory of calls, for clients that are made on the core.
+    pub(in crate::api) fn pool(&self) -> Arc<Pool> {
+        Arc::clone(&self.pool)
+    }
+
     pub(in crate::api) fn new(
         pool: Arc<Pool>,
         ops: Rc<CoreCell>,
@@ -125,7 +134,7 @@ impl HandleCore {
             queue: None,
             idle_turns: 0,
             behind: Vec::new(),
-            forgotten: Vec::new(),
+            forgotten: Rc::default(),
             next_look: Duration::ZERO,
         }
     }
@@ -183,8 +192,13 @@ impl HandleCore {
         match order {
             Order::Connect(number, order) => {
                 let (to, connection) = *order;
-                return Some(self.open(number, to, connection));
+                let (ops, reconnects) = (Rc::clone(&self.ops), to.options.reconnect.is_some());
+                let link = Link::new(ops, to.program, to.version, reconnects);
+                let watcher = to.options.watcher.clone();
+                let handler = self.open(number, (&link, connection), watcher, None);
+                return Some(Opening { to: Some(to), link, handler });
             }
+            Order::Reverse(number, order) => return self.open_in_reverse(number, *order),
             Order::Credential { client, flavor, body } => self.set_credential(client, flavor, body),
             Order::Close { client, when } => self.close(client, when),
         }
@@ -230,35 +244,71 @@ impl HandleCore {
         if !self.behind.is_empty() {
             self.ops.look_after(LOOK_EVERY);
         }
-        if !self.forgotten.is_empty() {
+        if !self.forgotten.borrow().is_empty() {
             self.close_forgotten();
         }
         Progress { events, is_waiting: false }
     }
 
-    fn open(&mut self, number: u32, to: ConnectTo, connection: Arc<Connection>) -> Opening {
-        let reconnects = to.options.reconnect.is_some();
-        let link = Link::new(Rc::clone(&self.ops), to.program, to.version, reconnects);
+    /// `None` if the connection has gone since the handle was made.
+    fn open_in_reverse(
+        &mut self,
+        number: u32,
+        (conn, (program, version), connection): (ConnId, Called, Arc<Connection>),
+    ) -> Option<Opening> {
+        // A service that polls takes this order before the letter that announces the first handle.
+        if self.in_flight.borrow().is_empty() {
+            self.attach();
+        }
+        let link = Link::up(Rc::clone(&self.ops), program, version, conn);
+        let is_there = self.ops.lane_of(conn).is_some();
+        if !is_there {
+            link.lose(LinkState::Down);
+            connection.go_down();
+        }
+        let outlives_handle = Some(Rc::default());
+        let handler = self.open(number, (&link, connection), None, outlives_handle);
+        is_there.then_some(Opening { to: None, link, handler })
+    }
+
+    fn open(
+        &mut self,
+        number: u32,
+        (link, connection): (&Rc<Link>, Arc<Connection>),
+        watcher: Option<Watcher>,
+        outlives_handle: Option<Rc<Cell<bool>>>,
+    ) -> Box<dyn ReplyHandler> {
         // As the memory of a core, it is the same for all its connections.
         drop(connection.memory.set(self.memory.clone()));
         let in_flight = Rc::clone(&self.in_flight);
         let started = Rc::<Cell<usize>>::default();
         let handler = Box::new(Replies {
+            ops: Rc::clone(&self.ops),
             in_flight,
             answered: Rc::clone(&self.answered),
             started: Rc::clone(&started),
             connection: Arc::clone(&connection),
+            watcher,
+            left: outlives_handle.clone().map(|has_no_handle| Left {
+                has_no_handle,
+                forgotten: Rc::clone(&self.forgotten),
+                number,
+            }),
         });
         let place = number as usize;
         if self.clients.len() <= place {
             self.clients.resize_with(place + 1, || None);
         }
-        let client = Client(Rc::clone(&link));
-        let refusal = Cell::new(Backpressure::Connecting);
-        let (waiting, is_closed) = (VecDeque::new(), false);
-        self.clients[place] =
-            Some(HandleClient { client, connection, is_closed, waiting, started, refusal });
-        Opening { to, link, handler }
+        self.clients[place] = Some(HandleClient {
+            client: Client(Rc::clone(link)),
+            connection,
+            is_closed: false,
+            waiting: VecDeque::new(),
+            started,
+            refusal: Cell::new(Backpressure::Connecting),
+            outlives_handle,
+        });
+        handler
     }
 
     fn client(&mut self, number: u32) -> Option<&mut HandleClient> {
@@ -347,10 +397,16 @@ impl HandleCore {
     }
 
     fn close(&mut self, number: u32, when: When) {
+        let forgotten = Rc::clone(&self.forgotten);
         match (when, self.client(number)) {
-            (When::Forgotten, _) => self.forgotten.push(number),
             (When::AtOnce, Some(client)) => client.client.close(),
             (When::AtOnce, None) => {}
+            (When::Forgotten, Some(HandleClient { outlives_handle: Some(it), connection, .. }))
+                if !connection.is_over() =>
+            {
+                it.set(true);
+            }
+            (When::Forgotten, _) => forgotten.borrow_mut().push(number),
         }
     }
 
@@ -358,7 +414,8 @@ impl HandleCore {
     /// connection has gone, so that there are never more connections than numbers.
     fn close_forgotten(&mut self) {
         let Self { forgotten, clients, pool, .. } = self;
-        forgotten.retain(|number| {
+        // A handler is not told of anything meanwhile.
+        forgotten.borrow_mut().retain(|number| {
             let place = clients.get_mut(*number as usize);
             let is_over = place.is_none_or(|place| {
                 let is_over = place.as_mut().is_none_or(HandleClient::end);
@@ -382,10 +439,10 @@ impl HandleCore {
             client.waiting.drain(..).filter_map(Waiting::call)
         });
         let in_flight = self.in_flight.take();
-        let in_flight = in_flight.into_iter().flatten().map(|(call, _)| call);
-        let left: Vec<_> = in_flight.chain(waiting).collect();
-        for call in left {
-            call.lose();
+        let in_flight = in_flight.into_iter().flatten().map(|(call, _)| (call, true));
+        let left: Vec<_> = in_flight.chain(waiting.map(|call| (call, false))).collect();
+        for (call, was_sent) in left {
+            call.lose(was_sent);
         }
         self.ordered.drain(..).for_each(pool::refuse);
     }
@@ -431,6 +488,7 @@ impl HandleClient {
                 Ok(())
             }
             Err(refused) if refused.is_transient() => {
+                self.client.0.ops.uncount(refused);
                 self.refusal.set(refused);
                 Err(call)
             }
@@ -466,11 +524,7 @@ impl HandleClient {
                 }
             };
             let since = *call.waits_since.get_or_insert(now);
-            let at_most = match call.spec.deadline {
-                Deadline::Default => timeout,
-                Deadline::After(time) => Some(time),
-                Deadline::None => None,
-            };
+            let at_most = call.spec.deadline.or(timeout);
             match at_most.is_some_and(|at_most| now.saturating_sub(since) >= at_most) {
                 true => refuse(&self.client.0.ops, call, self.refusal.get()),
                 false => self.waiting.push_back(Waiting::Call(call)),
@@ -486,10 +540,23 @@ impl HandleClient {
 
 /// Hands answers on to the threads that wait for them.
 struct Replies {
+    ops: Rc<CoreCell>,
     in_flight: Rc<InFlight>,
     answered: Rc<Answered>,
     started: Rc<Cell<usize>>,
     connection: Arc<Connection>,
+    watcher: Option<Watcher>,
+    /// Of a client in reverse.
+    left: Option<Left>,
+}
+
+/// A client in reverse lives as long as its connection or its handle.
+struct Left {
+    has_no_handle: Rc<Cell<bool>>,
+    /// Clients that have ended.
+    forgotten: Rc<RefCell<Vec<u32>>>,
+    /// Its number.
+    number: u32,
 }
 
 impl Replies {
@@ -517,10 +584,23 @@ impl ReplyHandler for Replies {
 
     fn on_event(&mut self, event: &ConnectionEvent) {
         match event {
-            ConnectionEvent::Up { .. } => self.connection.go_up(),
+            ConnectionEvent::Up { connection, .. } => {
+                self.connection.go_up(self.ops.exposed_memory(connection.0));
+            }
             ConnectionEvent::Reconnecting { .. } => self.connection.lose(),
+            ConnectionEvent::Retrying { error, .. } => self.connection.retry(error.clone()),
             ConnectionEvent::ConnectFailed { error } => self.connection.fail(error.clone()),
-            ConnectionEvent::Down { .. } => self.connection.go_down(),
+            ConnectionEvent::Down { .. } => {
+                self.connection.go_down();
+                if let Some(left) = &self.left
+                    && left.has_no_handle.get()
+                {
+                    left.forgotten.borrow_mut().push(left.number);
+                }
+            }
+        }
+        if let Some(watcher) = &self.watcher {
+            watcher.tell(event);
         }
     }
 }

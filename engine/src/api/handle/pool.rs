@@ -4,26 +4,37 @@ use super::call::{HandleCall, give_back};
 use super::client::Connection;
 use crate::api::client_entry::ConnectTo;
 use crate::config::Config;
+use crate::fabric::ConnId;
 use crate::reactor::Backpressure;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
+use crate::reactor::words::calls::Deadline;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use crate::sync::box_queue::{BoxQueue, Item};
 use crate::sync::free_list::FreeList;
+use crate::sync::waiting::Waiting;
+use crate::sys::journal::event;
 use crossbeam::atomic::AtomicCell;
 use crossbeam::queue::ArrayQueue;
+use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::rpc::AuthFlavor;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
+use std::time::Instant;
 
 /// A request of another thread other than a call.
 pub(in crate::api) enum Order {
     /// Connect the client of the handle with this number.
     Connect(u32, Box<(ConnectTo, Arc<Connection>)>),
+    /// The client of the handle with this number makes calls in reverse.
+    Reverse(u32, Box<(ConnId, Called, Arc<Connection>)>),
     /// Call with this credential from now on.
     Credential { client: u32, flavor: AuthFlavor, body: Box<[u8]> },
     /// Close the connection of a handle.
     Close { client: u32, when: When },
 }
+
+/// Program and version that a client calls.
+pub(in crate::api) type Called = (Program, Version);
 
 /// Calls to start, other wishes, and numbers of calls to give up if their callers have gone.
 pub(super) type Ordered = Item<HandleCall, Order>;
@@ -54,6 +65,8 @@ pub(in crate::api) struct Pool {
     core: OnceLock<ThreadId>,
     /// The thread that refuses orders after the end of the core.
     refuser: AtomicCell<Option<ThreadId>>,
+    /// Tasks that wait for memory of a call.
+    pub(super) waiting: Waiting,
 }
 
 struct Queues {
@@ -83,6 +96,7 @@ impl Pool {
             is_announced,
             core,
             refuser: AtomicCell::new(None),
+            waiting: Waiting::default(),
         }
     }
 
@@ -122,6 +136,19 @@ impl Pool {
         is_here && !self.is_closed.load(Ordering::Relaxed)
     }
 
+    /// The end of a call that begins now, if no core runs yet that would end it. `None` also if it is too far away.
+    pub(super) fn end_without_core(&self, deadline: Deadline) -> Option<Instant> {
+        if self.has_core() {
+            return None;
+        }
+        Instant::now().checked_add(deadline.or(self.config.timeout())?)
+    }
+
+    /// True once a thread has become that of the core.
+    pub(super) fn has_core(&self) -> bool {
+        self.core.get().is_some()
+    }
+
     /// Most credentials that the core has not come to yet.
     fn credentials_max(&self) -> usize {
         2 * self.config.conns_max()
@@ -144,7 +171,7 @@ impl Pool {
         self.open().handles.pop()
     }
 
-    pub(super) fn give_handle(&self, number: u32) {
+    pub(in crate::api) fn give_handle(&self, number: u32) {
         if let Some(queues) = self.queues.get() {
             let _ = queues.handles.push(number);
         }
@@ -163,6 +190,8 @@ impl Pool {
         let Some(queues) = self.queues.get() else { return };
         queues.give(call);
         self.go_on_closing();
+        // After the fence in there.
+        self.waiting.wake_one();
     }
 
     /// Orders the core to start a call. Returns true if the core was parked.
@@ -202,7 +231,7 @@ impl Pool {
             Ok(()) => {}
             Err(Item::Main(call)) => call.finish(Err(Backpressure::TooManyCalls.into())),
             Err(other) => {
-                tracing::error!("the orders of handles do not fit into their queue: one is lost");
+                event!(ERROR, "the orders of handles do not fit into their queue: one is lost");
                 refuse(other);
             }
         }
@@ -242,14 +271,30 @@ impl Pool {
     /// The same for the first order of a handle, to a core that may not look for any yet.
     pub(in crate::api) fn order_first(&self, order: Order) {
         self.order(order);
-        // Relaxed: the letter is ordered by the mailbox.
-        if self.is_announced.swap(true, Ordering::Relaxed) {
-            return;
-        }
         // A full mailbox is being read: the letter finds room soon.
-        while self.inbox.post(Mail::Orders).is_err() {
+        while !self.announce() {
             thread::yield_now();
         }
+    }
+
+    /// Tells the core that there are orders, or will be. Returns false if its mailbox is full.
+    fn announce(&self) -> bool {
+        // Relaxed: the letter is ordered by the mailbox, and a second one does no harm.
+        let is_announced =
+            self.is_announced.load(Ordering::Relaxed) || self.inbox.post(Mail::Orders).is_ok();
+        self.is_announced.store(is_announced, Ordering::Relaxed);
+        is_announced
+    }
+
+    /// Takes a number for a handle whose first order the thread of the core itself sends, with [`Pool::order`]: it cannot
+    /// wait for room in its own mailbox.
+    pub(in crate::api) fn take_announced_handle(self: &Arc<Self>) -> Option<u32> {
+        let number = self.take_handle()?;
+        if self.announce() {
+            return Some(number);
+        }
+        self.give_handle(number);
+        None
     }
 
     /// True if there are orders; the core asks.
@@ -289,6 +334,7 @@ impl Pool {
             return;
         }
         self.refuse_all();
+        self.waiting.wake_all();
         // Calls hold their pool: without this neither would ever go.
         while let Some(call) = self.queues.get().and_then(Queues::take) {
             drop(call);
@@ -335,12 +381,12 @@ impl Queues {
 /// Refuses an order to a core that has ended.
 pub(super) fn refuse(order: Ordered) {
     match order {
-        Item::Main(call) => call.lose(),
-        Item::Other(order) => {
-            if let Order::Connect(_, order) = *order {
-                order.1.go_down();
-            }
-        }
+        Item::Main(call) => call.lose(false),
+        Item::Other(order) => match *order {
+            Order::Connect(_, order) => order.1.go_down(),
+            Order::Reverse(_, order) => order.2.go_down(),
+            Order::Credential { .. } | Order::Close { .. } => {}
+        },
         Item::Number(_) => {}
     }
 }
@@ -375,7 +421,7 @@ impl Drop for Claimed {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::RawConfig;
@@ -383,7 +429,7 @@ mod tests {
     #[test]
     fn wishes_to_cancel_come_too_late_expect_room_for_all_else() {
         let mut raw = RawConfig::default();
-        (raw.rpc.handle_calls, raw.limits.conns) = (4, 2);
+        (raw.fixed.handle_calls, raw.limits.conns) = (4, 2);
         let config = raw.validate().unwrap();
         let pool = Arc::new(Pool::new(Arc::new(Inbox::new(4)), config, 100));
         let close = |client| {

@@ -108,7 +108,7 @@ impl AnswerQueue {
         // Acquire pairs with the Release of `next`, through the counts of others, too.
         let taken = queued.expected.fetch_add(1, Ordering::Acquire);
         let place = Place(Some(Arc::clone(queued)));
-        if taken < queued.places { Ok(place) } else { Err(Backpressure::TooManyCalls) }
+        if taken < queued.places { Ok(place) } else { Err(Backpressure::AnswerQueueFull) }
     }
 }
 

@@ -129,7 +129,7 @@ impl Asking {
     ) -> Result<CallId, Backpressure> {
         let request = ops.config_request().emit();
         let target = CallTarget { header: &self.header, procedure: CONFIGURE, token: NO_TOKEN };
-        let mut spec = CallSpec::new().deadline(self.timeout);
+        let mut spec = CallSpec::short().deadline(self.timeout);
         #[cfg(feature = "gss")]
         if !self.is_protected {
             spec.open();

@@ -3,7 +3,11 @@
 mod config_protocol;
 mod padded_calls;
 mod padded_data;
+#[cfg(feature = "gss")]
+mod protected;
 
 pub(super) use config_protocol::{Asking, ConfigService, SERVED_AS};
 pub(super) use padded_calls::padded_reply_status;
 pub(super) use padded_data::KeptPadding;
+#[cfg(feature = "gss")]
+pub(super) use protected::{whole_reply, with_chunk, without_padding};

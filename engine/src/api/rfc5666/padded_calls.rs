@@ -24,7 +24,12 @@ impl Dispatch {
         let header_bytes = frame.admitted.header_bytes as usize;
         // With three empty lists the reply has nothing to echo.
         let plain = header_bytes == MSG_HEADER_BYTES + MSGP_FIELDS_BYTES;
-        let Some(sinks) = &mut frame.sinks else { return CallOutcome::Done };
+        let Some(sinks) = &mut frame.sinks else {
+            #[cfg(feature = "gss")]
+            return self.refuse_starved_padded(frame);
+            #[cfg(not(feature = "gss"))]
+            return CallOutcome::Done;
+        };
         let Sinks { chunks, count, bulks, joined, .. } = &mut **sinks;
         let (chunks, bulks) = (&chunks[..*count], &mut bulks[..*count]);
         let (message, padded) = Padded::of(&mut frame.message, header_bytes, joined);
@@ -46,7 +51,9 @@ impl Dispatch {
         match CallHeader::read(&mut reader) {
             #[cfg(feature = "gss")]
             Ok(header) if header.credential.flavor == AuthFlavor::Gss => {
-                self.refuse_padded(serving)
+                padded.start += reader.position();
+                let rest = (reader.rest(), reader.stream_position());
+                self.serve_padded_gss(serving, &header, rest, (chunks, bulks), padded)
             }
             Ok(header) => {
                 padded.start += reader.position();
@@ -63,14 +70,15 @@ impl Dispatch {
     }
 }
 
-/// As [`reply_status`](crate::api::reply_status::reply_status), of a reply that came in an RDMA_MSGP.
+/// As [`reply_status`](crate::api::reply_status::reply_status), of a reply that came in an RDMA_MSGP: where its results begin
+/// in the message, and in the stream, which has no padding.
 #[cold]
 pub(in crate::api) fn padded_reply_status(
     stream: &[u8],
     padded: &mut Padded<'_>,
-) -> Result<usize, CallError> {
+) -> Result<(usize, usize), CallError> {
     let mut reader = Reader::aligned(stream, padded.alignment, padded.start);
     let header = ReplyHeader::read(&mut reader)?;
     padded.start += reader.position();
-    check_status(&header).map(|()| reader.position())
+    check_status(&header).map(|()| (reader.position(), reader.stream_position()))
 }

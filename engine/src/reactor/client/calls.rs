@@ -1,8 +1,8 @@
 //! The client half of a core: starting calls, and bringing their replies back to the application.
 
 use crate::config::BulkView;
-use crate::fabric::{ConnId, Fabric};
-use crate::mem::{Buf, Bulk, ExposedBulk};
+use crate::fabric::ConnId;
+use crate::mem::{Buf, Bulk, BulkPool, ExposedBulk};
 use crate::reactor::client::chunk_exposure::ChunkExposure;
 #[cfg(feature = "gss")]
 use crate::reactor::client::protect::Under;
@@ -11,23 +11,20 @@ use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{
-    Backpressure, CallId, CallSpec, Deadline, ReplyBuffers, ReplyFrame, Resend,
+    Backpressure, CallId, CallSpec, Deadline, REPLY_HEADER_BYTES_MAX, ReplyBuffers, ReplyFrame,
+    Resend,
 };
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::memory::longest_block_bytes;
-use crate::reactor::words::messages::{is_plain, no_block, put_xid};
-use crate::reactor::words::option_message::is_optional;
+use crate::reactor::words::messages::{is_plain, no_block, put_xid, version_of};
 use crate::reactor::words::rfc5666::Padded;
 use crate::reactor::words::stats::StatsSnapshot;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Instant;
-use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
+use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved, ReplyStream, SlotId};
-use spinrpc_proto::payload::{
-    CallChunks, Encoded, Item, PLAIN_HEADER_BYTES, Placement, StreamWriter,
-};
+use spinrpc_proto::payload::{CallChunks, Encoded, Item, Placement, StreamWriter};
 use spinrpc_proto::rdma::v1::MSGP_FIELDS_BYTES;
-use spinrpc_proto::rdma::v2::DEADLINE_EXTRA_BYTES;
 use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, StartedCall};
 use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::{Padding, roundup4};
@@ -36,8 +33,6 @@ use spinrpc_proto::xdr::{Padding, roundup4};
 const READ_SEGMENT_BYTES: usize = 24;
 /// Bytes of one segment in the Write list or the Reply chunk.
 const WRITE_SEGMENT_BYTES: usize = 16;
-/// RPC header of a reply with the longest verifier (RFC 5531 section 8.2).
-const REPLY_HEADER_BYTES_MAX: usize = 24 + 400;
 
 /// Slot of a call that is not plain.
 #[derive(Clone, Copy)]
@@ -90,8 +85,6 @@ pub(in crate::reactor) struct Stage {
     version: TransportVersion,
     /// Transport header with what the spec offers for the reply, and without Read chunks.
     pub(in crate::reactor) header_bytes: usize,
-    /// The call states its remaining time.
-    names_time: bool,
     /// Padding of inline data on the connection.
     pub(in crate::reactor) alignment: Alignment,
     /// The header for which the padding was written.
@@ -126,10 +119,15 @@ impl CoreCell {
         spec: &mut CallSpec,
         draft: &Draft<'_>,
     ) -> Result<CallId, Backpressure> {
-        if spec.resend != Resend::Never && self.reactor().is_lasting(conn) {
-            return self.start_kept_call(conn, token, spec, draft);
-        }
-        self.start_special_call(conn, Start::New(token), spec, draft).map(CallId::of)
+        let given = spec.reply_bytes_max;
+        spec.reply_bytes_max = self.reactor().reply_bytes_max(conn, spec);
+        let started = if spec.resend != Resend::Never && self.reactor().is_lasting(conn) {
+            self.start_kept_call(conn, token, spec, draft)
+        } else {
+            self.start_special_call(conn, Start::New(token), spec, draft).map(CallId::of)
+        };
+        spec.reply_bytes_max = given;
+        started
     }
 
     /// As [`CoreCell::start_any_call`], for a call that is not kept.
@@ -223,6 +221,14 @@ impl CoreCell {
         self.bulk_of(conn, bytes).filter(|_| is_lent).map(ExposedBulk::new)
     }
 
+    /// The same memory as a pool, for other threads.
+    pub(crate) fn exposed_memory(&self, conn: ConnId) -> Option<BulkPool> {
+        let mut reactor = self.reactor();
+        reactor.conns.find(conn)?;
+        let memory = reactor.fabric.memory(conn).arena.unwrap_or(&reactor.bulk);
+        Some(memory.clone()).filter(|_| reactor.config.bulk_view() == BulkView::Lent)
+    }
+
     pub(in crate::reactor) fn bulk_of(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         let mut reactor = self.reactor();
         reactor.conns.find(conn)?;
@@ -260,9 +266,6 @@ impl CoreCell {
         mut hold: Option<Box<CallHold>>,
         up: &mut impl Upcalls,
     ) {
-        if is_optional(message.bytes()) {
-            return self.deliver_option_reply(conn, message, reply, hold, up);
-        }
         if let ReplyStream::Inline { header_bytes } = reply.stream
             && !is_plain(header_bytes)
             && Padded::is(message.bytes())
@@ -287,7 +290,7 @@ impl CoreCell {
             // Does not occur without Read chunks, which are delivered elsewhere.
             ReplyStream::Pulled => &[],
         };
-        if !is_of(reply, stream) {
+        if !self.is_of(message.bytes(), stream) {
             return self.refuse_foreign_reply(conn, message, reply, hold, up);
         }
         up.on_reply(ReplyFrame {
@@ -304,6 +307,27 @@ impl CoreCell {
 }
 
 impl Reactor {
+    /// Longest results that a call offers room for, in bytes, beside its buffers for data items. If nobody knows their length,
+    /// that is as much as one call may return; but the rest of results that have buffers is short. A call in reverse offers
+    /// no chunk that the application has not asked for: its client need not take any (RFC 8167 section 5), and that of Linux
+    /// refuses a call for an offer that it does not even need.
+    fn reply_bytes_max(&mut self, conn: ConnId, spec: &CallSpec) -> usize {
+        if !spec.is_reply_assumed {
+            return spec.reply_bytes_max;
+        }
+        let (known, most) = (spec.reply_bytes_max, self.config.read_bytes_max());
+        let reverse = self.conns.find(conn).map(|c| &c.reverse);
+        let is_unknown = known == usize::MAX;
+        if reverse.is_some_and(|it| it.is_inline || it.has_client && is_unknown) {
+            return 0;
+        }
+        match spec.results.iter().flatten().map(|room| room.len()).reduce(usize::saturating_add) {
+            None => known.min(most),
+            Some(_) if known == usize::MAX => 0,
+            Some(placed) => known.saturating_sub(placed).min(most),
+        }
+    }
+
     #[inline]
     pub(in crate::reactor) fn take_send_buffer(
         &mut self,
@@ -344,14 +368,11 @@ impl Reactor {
     ) -> Result<Stage, Backpressure> {
         let (stream_at, segment_bytes) =
             (self.config.headroom_bytes(), self.config.segment_bytes());
-        let asks_for_time = spec.names_time || self.config.propagates_deadlines();
         let (message, c) = self.take_buffer(conn, start.has_credit())?;
         let Conn { negotiated, reverse, .. } = &*c;
         let negotiation = *c.lane.proto().requester.negotiation();
         let version = negotiation.version();
         let lists_bytes = spec.lists_bytes(segment_bytes, negotiated.reply_bytes_max(version));
-        let names_time = asks_for_time && c.may_name_time();
-        let time_bytes = if names_time { DEADLINE_EXTRA_BYTES } else { 0 };
         if reverse.is_inline && lists_bytes > 0 {
             return Err(Backpressure::InlineOnly);
         }
@@ -360,8 +381,7 @@ impl Reactor {
             stream_at,
             threshold_bytes: negotiation.send_bytes_max(negotiated.sends()) as usize,
             version,
-            header_bytes: version.plain_header_bytes() + lists_bytes + time_bytes,
-            names_time,
+            header_bytes: version.plain_header_bytes() + lists_bytes,
             alignment: negotiated.alignment(version),
             padded_header_bytes: 0,
             takes_read_chunks: negotiated.takes_read_chunks() && !reverse.is_inline,
@@ -393,7 +413,6 @@ impl Reactor {
         spec: &mut CallSpec,
     ) -> Result<SlotId, Backpressure> {
         let deadline = self.deadline(spec);
-        let time_left = self.time_left(deadline).filter(|_| stage.names_time);
         let segment_bytes = self.config.segment_bytes();
         let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
         let may_start = start.check(&c.lane.proto().requester);
@@ -430,13 +449,14 @@ impl Reactor {
         spec.move_into(&mut hold);
         self.stats.copies += inlined_items(encoded, &hold);
         let stream_bytes = if hold.message.is_some() { 0 } else { encoded.stream_bytes };
-        let time = c.time_to_name(time_left, &chunks, stream_bytes, stage.threshold_bytes);
         let (header, stream) = stage.message.whole_mut().split_at_mut(stage.stream_at);
         let started =
-            start_chunked(&mut c.lane.proto().requester, start, (deadline, time), &chunks, header);
+            start_chunked(&mut c.lane.proto().requester, start, deadline, &chunks, header);
         let (started, header_bytes) = started.map_err(|refused| self.stats.refuse(refused))?;
         put_xid(stream, started.xid);
-        c.keep_to_resend(&stream[..stream_bytes], time.is_some());
+        if let Some(offer) = &mut c.offer {
+            offer.keep(&stream[..stream_bytes]);
+        }
         let header_at = stage.finish_header(encoded, stage.stream_at - header_bytes);
         let mut message = stage.message;
         message.set_range(header_at..stage.stream_at + stream_bytes);
@@ -563,18 +583,15 @@ impl Reactor {
 fn start_chunked(
     requester: &mut Requester<Box<[CallSlot]>>,
     start: Start,
-    (deadline, time): (Instant, Option<u64>),
+    deadline: Instant,
     chunks: &CallChunks,
     header: &mut [u8],
 ) -> Result<(StartedCall, usize), CallRefused> {
-    match (start, time) {
-        (Start::New(token), Some(time)) => {
-            requester.start_call_within(token, deadline, time, chunks, header)
-        }
-        (Start::New(token), None) => requester.start_call(token, deadline, chunks, header),
-        (Start::Again(slot), _) => requester.resend(slot, chunks, header),
+    match start {
+        Start::New(token) => requester.start_call(token, deadline, chunks, header),
+        Start::Again(slot) => requester.resend(slot, chunks, header),
         #[cfg(feature = "gss")]
-        (Start::Reserved(slot), time) => requester.send_reserved(slot, time, chunks, header),
+        Start::Reserved(slot) => requester.send_reserved(slot, chunks, header),
     }
 }
 
@@ -677,9 +694,14 @@ fn inlined_items(encoded: &Encoded, hold: &CallHold) -> u64 {
     (all - reduced) as u64
 }
 
-/// The RPC message begins with the XID of the call that the message which brought it answers (RFC 8166 section 4.2).
-pub(in crate::reactor) fn is_of(reply: &DeliveredReply, stream: &[u8]) -> bool {
-    stream.first_chunk() == Some(&reply.slot.xid().0.to_be_bytes())
+impl CoreCell {
+    /// The RPC message in `stream` begins with the XID of the message that brought it (RFC 8166 section 4.2), or is one of
+    /// the drafts of RFC 5666, whose XID counts less (section 4.1).
+    pub(crate) fn is_of(&self, message: &[u8], stream: &[u8]) -> bool {
+        let (brought, begins) = (message.first_chunk::<4>(), stream.first_chunk::<4>());
+        let profile = || self.reactor().config.protocol().under(version_of(message));
+        brought == begins || (begins.is_some() && profile().prefers_header_xid())
+    }
 }
 
 /// Reason why an arrived reply is not delivered.
@@ -694,10 +716,7 @@ impl CallSpec {
     /// Returns true for a call with only a stream, whose reply fits into the shortest message of any connection.
     #[inline]
     pub(in crate::reactor) fn is_plain(&self) -> bool {
-        let shortest_bytes = INLINE_THRESHOLD_MIN_BYTES as usize - PLAIN_HEADER_BYTES;
-        // As `reply_chunk_bytes` computes it for a plain reply.
-        let reply_bytes_max = shortest_bytes - REPLY_HEADER_BYTES_MAX;
-        !self.is_special && self.reply_bytes_max <= reply_bytes_max
+        !self.is_special && self.reply_bytes_max <= Self::SHORT_RESULTS_BYTES_MAX
     }
 
     pub(crate) fn argument_count(&self) -> usize {
@@ -740,7 +759,7 @@ impl CallSpec {
     fn move_into(&mut self, hold: &mut CallHold) {
         hold.arguments = std::mem::take(&mut self.arguments);
         hold.results = std::mem::take(&mut self.results);
-        self.is_special = self.resend != Resend::Never || self.names_time;
+        self.is_special = self.resend != Resend::Never;
     }
 }
 

@@ -2,12 +2,13 @@
 //! replies by chunks of their own (RFC 5666 section 3.4). Called when a call is sent.
 
 use crate::config::Config;
-use crate::fabric::{Access, AnyFabric, ConnId, ExposeError, Fabric};
-use crate::mem::Bulk;
+use crate::fabric::{Access, AnyFabric, ConnId, ExposeError};
+use crate::mem::{Bulk, Lease};
 use crate::reactor::pending::call_table::CallHold;
 use crate::reactor::words::calls::{Backpressure, CallSpec};
 use crate::reactor::words::messages::{no_block, put_xid};
 use spinrpc_proto::ids::Xid;
+use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
 use spinrpc_proto::payload::{CallChunks, ChunkOffer, Encoded};
 use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::roundup4;
@@ -59,34 +60,56 @@ impl ChunkExposure<'_> {
         }
         let write_list_bytes = spec.write_list_bytes(self.segment_bytes);
         if let Some(bytes) = spec.reply_chunk_bytes(write_list_bytes, inline_bytes_max) {
-            let mut reply = self.lend(bytes)?;
-            let offer = self.expose(&mut reply, Access::RemoteWrite)?;
-            require_room(self.chunks.set_reply(offer))?;
-            self.hold.reply = Some(reply);
+            self.offer_reply(bytes).map_err(|refused| match refused {
+                Backpressure::NoBuffer if spec.is_reply_assumed => Backpressure::NoReplyRoom,
+                refused => refused,
+            })?;
         }
         Ok(())
     }
 
-    /// The lists stay within the configured size, for which a send buffer has headroom, and the header within the
-    /// threshold, which it counts towards (RFC 8166 section 3.3.2).
+    fn offer_reply(&mut self, bytes: usize) -> Result<(), Backpressure> {
+        let mut reply = self.lend(bytes)?;
+        let offer = self.expose(&mut reply, Access::RemoteWrite, None)?;
+        require_room(self.chunks.set_reply(offer))?;
+        self.hold.reply = Some(reply);
+        Ok(())
+    }
+
+    /// Data items stay within the configured sizes. A long message, which is not data alone, also has the room that peers
+    /// allow for the rest. The header stays within the threshold, which it counts towards (RFC 8166 section 3.3.2). A peer
+    /// that takes less than 1 KB of an inline message has a receive of 1 KB for the header of a long one (RFC 5666 sections
+    /// 6.1 and 6.2).
     pub(in crate::reactor) fn check(
         &self,
         config: &Config,
         threshold_bytes: usize,
     ) -> Result<(), Backpressure> {
         let (reads, writes) = (self.chunks.reads(), self.chunks.writes());
-        let offers = reads.iter().map(|(_, offer)| offer).chain(writes).chain(self.chunks.reply());
-        let segments_max = offers.map(ChunkOffer::segment_count).max().unwrap_or(0);
+        let segments = [
+            reads.iter().map(|(_, offer)| offer.segment_count()).sum::<usize>(),
+            writes.iter().map(ChunkOffer::segment_count).sum(),
+            self.chunks.reply().map_or(0, ChunkOffer::segment_count),
+        ];
         if reads.len().max(writes.len()) > config.chunks_max() {
-            return Err(Backpressure::Misuse("more data items than rpc.max_chunks"));
+            return Err(Backpressure::Misuse("more data items than a list has chunks"));
         }
-        if segments_max > config.segments_max() {
-            return Err(Backpressure::Misuse("more segments of a chunk than rpc.max_segments"));
+        if segments.iter().any(|count| *count > config.segments_max()) {
+            return Err(Backpressure::Misuse("more segments of a list than rpc.max_segments"));
         }
+        let header_bytes_max = match self.chunks.is_long_call() {
+            true => threshold_bytes.max(INLINE_THRESHOLD_MIN_BYTES as usize),
+            false => threshold_bytes,
+        };
+        let reads_max = match self.chunks.is_long_call() {
+            true => config.read_list_bytes_max(),
+            false => config.write_bytes_max(),
+        };
         let sizes = [
-            (self.read_list_bytes(), config.read_list_bytes_max()),
-            (self.result_list_bytes(), config.write_list_bytes_max()),
-            (self.chunks.header_bytes_in(self.version), threshold_bytes),
+            (self.read_list_bytes(), reads_max),
+            (self.write_list_bytes(), config.read_bytes_max()),
+            (self.reply_bytes(), config.write_list_bytes_max()),
+            (self.chunks.header_bytes_in(self.version), header_bytes_max),
         ];
         match sizes.into_iter().find(|(needed_bytes, bytes_max)| needed_bytes > bytes_max) {
             Some((needed_bytes, _)) => Err(Backpressure::TooLarge { needed_bytes }),
@@ -98,12 +121,15 @@ impl ChunkExposure<'_> {
         self.chunks.reads().iter().map(|(_, offer)| offer.length as usize).sum()
     }
 
-    /// Bytes that the Write list or the Reply chunk names, whichever names more, when the reply returns them, each
-    /// length with its roundup (RFC 5666 section 3.7). We would reject a returned list beyond our own limits.
-    fn result_list_bytes(&self) -> usize {
-        let bytes = |offer: &ChunkOffer| roundup4(offer.length as usize);
-        let writes: usize = self.chunks.writes().iter().map(bytes).sum();
-        writes.max(self.chunks.reply().map_or(0, bytes))
+    /// Bytes that the Write list names when the reply returns it, each length with its roundup (RFC 5666 section 3.7). We
+    /// would reject a returned list beyond our own limits.
+    fn write_list_bytes(&self) -> usize {
+        self.chunks.writes().iter().map(|offer| roundup4(offer.length as usize)).sum()
+    }
+
+    /// The same of the Reply chunk.
+    fn reply_bytes(&self) -> usize {
+        self.chunks.reply().map_or(0, |offer| roundup4(offer.length as usize))
     }
 
     fn offer_reads(&mut self, encoded: &Encoded, spec: &mut CallSpec) -> Result<(), Backpressure> {
@@ -124,7 +150,7 @@ impl ChunkExposure<'_> {
         item: &mut Bulk,
         access: Access,
     ) -> Result<(ChunkOffer, Option<Bulk>), Backpressure> {
-        if let Some(offer) = self.try_expose(item, access)? {
+        if let Some(offer) = self.try_expose(item, access, None)? {
             return Ok((offer, None));
         }
         let mut copy = self.lend(item.len())?;
@@ -132,10 +158,8 @@ impl ChunkExposure<'_> {
             copy.copy_from_bulk(item, item.len());
             self.copies += 1;
         }
-        let offer = self.expose(&mut copy, access)?;
-        if access == Access::RemoteWrite {
-            self.fabric.set_home(self.conn, offer.handle, item.lease(0..item.len()));
-        }
+        let home = (access == Access::RemoteWrite).then(|| item.lease(0..item.len()));
+        let offer = self.expose(&mut copy, access, home)?;
         Ok((offer, Some(copy)))
     }
 
@@ -144,8 +168,13 @@ impl ChunkExposure<'_> {
         bulk.ok_or_else(|| no_block(bytes, self.longest_block_bytes))
     }
 
-    fn expose(&mut self, memory: &mut Bulk, access: Access) -> Result<ChunkOffer, Backpressure> {
-        let offer = self.try_expose(memory, access)?;
+    fn expose(
+        &mut self,
+        memory: &mut Bulk,
+        access: Access,
+        home: Option<Lease>,
+    ) -> Result<ChunkOffer, Backpressure> {
+        let offer = self.try_expose(memory, access, home)?;
         offer.ok_or(Backpressure::Misuse("the driver does not know its own memory"))
     }
 
@@ -154,9 +183,10 @@ impl ChunkExposure<'_> {
         &mut self,
         memory: &mut Bulk,
         access: Access,
+        home: Option<Lease>,
     ) -> Result<Option<ChunkOffer>, Backpressure> {
         let lease = memory.lease(0..memory.len());
-        let remote = match self.fabric.expose(self.conn, lease, access) {
+        let remote = match self.fabric.expose(self.conn, lease, access, home) {
             Ok(remote) => remote,
             Err(ExposeError::Foreign) => return Ok(None),
             Err(ExposeError::NoKey) => return Err(Backpressure::NoBuffer),

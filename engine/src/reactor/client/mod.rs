@@ -1,11 +1,9 @@
 //! Layer 5: the half that makes calls, including reverse calls. Works on the state, and does not know the other half.
 
-pub(crate) mod call_times;
 pub(crate) mod calls;
 pub(crate) mod chunk_exposure;
 pub(crate) mod fenced;
 pub(crate) mod given_up;
-pub(crate) mod options;
 pub(crate) mod plain_calls;
 #[cfg(feature = "gss")]
 pub(crate) mod protect;

@@ -3,17 +3,15 @@
 //! signed.
 
 use crate::fabric::ConnId;
+#[cfg(feature = "gss")]
+use crate::reactor::client::{calls::Start, protect::NOT_SIGNED};
 use crate::reactor::state::core::Reactor;
 use crate::reactor::words::calls::{Backpressure, CallId, CallSpec};
 #[cfg(feature = "gss")]
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::messages::{NO_CHUNKS, put_xid};
 #[cfg(feature = "gss")]
-use crate::reactor::{
-    client::calls::Start,
-    client::protect::NOT_SIGNED,
-    words::protection::{ClientContext, PlainHead},
-};
+use crate::reactor::words::protection::{ClientContext, PlainHead};
 #[cfg(feature = "gss")]
 use spinrpc_proto::{output::SlotId, requester::CallRefused};
 #[cfg(feature = "gss")]

@@ -1,7 +1,7 @@
 //! Calls under RPCSEC_GSS. Each is protected when it is sent, with a sequence number of its own, so that a repeated
 //! call has another one (RFC 2203 section 5.3.3.1). Stored calls are not protected.
 
-use crate::fabric::{ConnId, DownCause, Fabric};
+use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;
 use crate::reactor::client::calls::Start;
 use crate::reactor::pending::ended_calls::GivenUp;
@@ -14,7 +14,7 @@ use crate::reactor::words::gate::Gate;
 use crate::reactor::words::memory::longest_block_bytes;
 use crate::reactor::words::messages::no_block;
 use crate::reactor::words::protection::{CALL_HEAD_BYTES, ClientContext, FRAME_BYTES, Unprotected};
-use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
+use spinrpc_proto::ids::{Instant, Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
 use spinrpc_proto::output::{CallFailure, SlotId};
 use spinrpc_proto::requester::CallRefused;
@@ -41,6 +41,14 @@ pub(in crate::reactor) enum Under {
     /// The connection needs a context and has none.
     Missing,
     Context(Arc<ClientContext>),
+}
+
+impl Reactor {
+    /// Microseconds until a deadline of this side's; none for a call that has none.
+    pub(in crate::reactor) fn time_left(&self, deadline: Instant) -> Option<u64> {
+        let ticks = deadline.0.saturating_sub(self.read_clock().0);
+        (deadline.0 != u64::MAX).then(|| self.clock.to_ns(ticks) / 1000)
+    }
 }
 
 impl CoreCell {
@@ -117,7 +125,7 @@ impl CoreCell {
         let emitted = context.emit_destroy(sequence, &header, &mut bytes);
         let Ok(length) = emitted else { return Ok(None) };
         let draft = Draft::plain(&bytes[..length]);
-        let slot = match self.start_open_call(conn, start, &mut CallSpec::new(), &draft) {
+        let slot = match self.start_open_call(conn, start, &mut CallSpec::short(), &draft) {
             Ok(slot) => slot,
             Err(refused) => return not_now(refused),
         };
@@ -192,7 +200,7 @@ impl CoreCell {
             deadline,
             arguments,
             results,
-            ..CallSpec::default()
+            ..CallSpec::short()
         };
         let draft = Draft::new(kept.stream.bytes(), kept.cuts);
         let started = self.start_special_call(conn, Start::New(token), &mut spec, &draft);
@@ -231,7 +239,6 @@ impl CoreCell {
         if let Start::New(token) = start
             && !context.service.protects_body()
             && spec.is_plain()
-            && !self.names_times
         {
             let started = self.reactor().start_signed_call(conn, token, spec, draft, context)?;
             match started {

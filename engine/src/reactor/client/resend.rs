@@ -8,7 +8,7 @@
 //!
 //! The api decides when to try another connection; the control thread makes it.
 
-use crate::fabric::{ConnId, DownCause, Fabric};
+use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;
 use crate::reactor::client::calls::Start;
 use crate::reactor::pending::call_table::CallTable;
@@ -22,6 +22,7 @@ use crate::reactor::words::calls::{Backpressure, CallEnd, CallId, CallKey, CallS
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::memory::longest_block_bytes;
 use crate::reactor::words::messages::no_block;
+use crate::sys::journal::event;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::SlotId;
@@ -86,7 +87,7 @@ impl CoreCell {
                     return false;
                 }
                 Err(refused) => {
-                    tracing::warn!(%refused, "a call cannot be sent again");
+                    event!(WARN, %refused, "a call cannot be sent again");
                     self.reactor().fail_held(conn, slot);
                 }
             }
@@ -171,12 +172,11 @@ impl Reactor {
 
     /// Takes the calls out of a lost connection; returns those that end, and their ends.
     fn suspend(&mut self, gone: Conn, cause: &DownCause) -> Vec<(CallKey, CallEnd)> {
-        let Conn { id: lost, lane, mut calls, mut dialect, negotiated, goodbye, .. } = gone;
+        let Conn { id: lost, lane, mut calls, mut dialect, negotiated, .. } = gone;
         let mut requester = lane.take_requester();
         let (mut ended, unsent) = (Vec::new(), requester.reserved().collect::<Vec<_>>());
         requester.suspend(|slot, token| {
-            let is_believed = goodbye.is_believed() && !dialect.is_pulling(slot);
-            let is_unexecuted = is_believed || unsent.contains(&slot);
+            let is_unexecuted = unsent.contains(&slot);
             if let Some(lasting) = &mut calls.lasting {
                 lasting.note_loss(slot, is_unexecuted);
             }
@@ -272,7 +272,7 @@ impl Reactor {
             *room = Some(bulk.ok_or_else(|| no_block(bytes, longest_bytes))?);
         }
         let kept = lasting.kept[usize::from(slot.index)].take().ok_or(Backpressure::Down)?;
-        let mut spec = CallSpec { is_special: true, ..CallSpec::default() };
+        let mut spec = CallSpec { is_special: true, ..CallSpec::short() };
         spec.reply_bytes_max = kept.reply_bytes_max;
         spec.resend = kept.resend;
         if let Some(mut hold) = c.calls.take(slot) {

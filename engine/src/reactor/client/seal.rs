@@ -1,4 +1,4 @@
-//! Long calls under RPCSEC_GSS whose bodies are sealed in several turns (`gss.step_bytes`), so that a core whose application
+//! Long calls under RPCSEC_GSS whose bodies are sealed in several turns (`Config::gss_step_bytes`), so that a core whose application
 //! makes one does not keep its other connections waiting. Such a call has its slot at once, because the XID is a part of
 //! what is signed, and its sequence number; it is sent when it is sealed. Until then its end by a deadline or its owner
 //! leaves nothing behind, as nothing of it was lent.
@@ -17,6 +17,7 @@ use crate::reactor::words::memory::longest_block_bytes;
 use crate::reactor::words::protection::{
     CALL_HEAD_BYTES, ClientContext, FRAME_BYTES, Unprotected, cost,
 };
+use crate::sys::journal::event;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, SlotId};
 use spinrpc_proto::payload::{Encoded, Placement};
@@ -66,15 +67,8 @@ impl CoreCell {
         let mut reactor = self.reactor();
         let deadline = reactor.deadline(spec);
         let slot = reactor.reserve_call(conn, (token, deadline), spec)?;
-        let CallSpec { names_time, resend, .. } = *spec;
-        let reply_bytes_max = protected_reply_bytes(spec);
-        let own = CallSpec {
-            is_special: true,
-            reply_bytes_max,
-            names_time,
-            resend,
-            ..Default::default()
-        };
+        let (resend, reply_bytes_max) = (spec.resend, protected_reply_bytes(spec));
+        let own = CallSpec { is_special: true, reply_bytes_max, resend, ..Default::default() };
         reactor.hold_buffers(conn, slot, spec);
         context.context.take_sequence(sequence);
         if let Some(gss) = reactor.conns.find(conn).and_then(|c| c.gss.as_mut()) {
@@ -163,7 +157,7 @@ impl CoreCell {
                 if refused.is_transient() || refused == Backpressure::Down {
                     return Some(call);
                 }
-                tracing::warn!(%refused, "a call that was sealed cannot be sent");
+                event!(WARN, %refused, "a call that was sealed cannot be sent");
                 reactor.end_unsent(conn, slot);
                 None
             }
@@ -212,11 +206,10 @@ impl Reactor {
         let config = &self.config;
         let call_bytes = bytes + CALL_HEAD_BYTES + FRAME_BYTES;
         let reply_bytes = reply_bytes + CALL_HEAD_BYTES;
-        let chunk_bytes = config.segment_bytes().saturating_mul(config.segments_max());
         let longest = call_bytes.max(reply_bytes);
         call_bytes <= config.read_list_bytes_max()
             && reply_bytes <= config.write_list_bytes_max()
-            && longest <= chunk_bytes.min(longest_block_bytes(config))
+            && longest <= config.chunk_bytes_max().min(longest_block_bytes(config))
     }
 
     /// Takes a slot for a call that is sent later, with its buffers' place.

@@ -35,14 +35,12 @@ impl Reactor {
     }
 
     /// Sends the first call again on the same connection, in the version that the responder speaks (version two
-    /// section 5.2). A call that tested an extension is sent again without it. The call fits again, because headers
-    /// of version one are not longer.
+    /// section 5.2). The call fits again, because headers of version one are not longer.
     #[cold]
     pub(in crate::reactor) fn send_in_other_version(&mut self, conn: ConnId, slot: SlotId) {
         let stream_at = self.config.headroom_bytes();
         let Some(c) = self.conns.find(conn) else { return };
-        let kept = c.offer.as_deref().or(c.trial.as_deref());
-        let (Some(offer), Some(mut message)) = (kept, c.sends.take()) else {
+        let (Some(offer), Some(mut message)) = (c.offer.as_deref(), c.sends.take()) else {
             return self.close_overrun(conn, "send buffers");
         };
         let end = stream_at + offer.0.len();

@@ -5,7 +5,6 @@
 use crate::config::BulkView;
 use crate::fabric::ConnId;
 use crate::mem::{Buf, Bulk};
-use crate::reactor::client::calls::is_of;
 use crate::reactor::pending::call_table::CallHold;
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::core::{CoreCell, Reactor};
@@ -24,7 +23,7 @@ impl CoreCell {
         (mut hold, whole): (Option<Box<CallHold>>, WholeReply),
         up: &mut impl Upcalls,
     ) {
-        if !is_of(reply, whole.message.bytes()) {
+        if !self.is_of(message.bytes(), whole.message.bytes()) {
             return self.refuse_foreign_reply(conn, message, reply, hold, up);
         }
         if let Some(CallHold { arguments, results, .. }) = hold.as_deref_mut() {

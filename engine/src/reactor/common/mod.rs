@@ -3,8 +3,9 @@
 
 pub(crate) mod latency;
 pub(crate) mod leaving;
-mod moving;
 pub(crate) mod observe;
 pub(crate) mod panics;
 mod rfc5666;
 pub(crate) mod sends;
+mod shares;
+mod stalled;

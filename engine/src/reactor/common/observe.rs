@@ -2,7 +2,7 @@
 //! time, so that no turn takes long, and returns with the answer. It brings the memory for it, so that the core
 //! allocates nothing.
 
-use crate::fabric::{AnyFabric, Fabric};
+use crate::fabric::AnyFabric;
 use crate::mem::BulkPool;
 use crate::reactor::pending::observation::{
     Blocks, Buffers, CLASSES_MAX, ConnRow, Observation, ROWS_MAX, SLOTS_MAX,
@@ -15,7 +15,7 @@ impl Reactor {
     /// Answers; the next request of the same letter continues behind the connections already seen.
     #[cold]
     pub(in crate::reactor) fn observe(&mut self, mut to: Box<Observation>) {
-        (to.deferred, to.put_off) = (self.all_deferred(), self.put_off.len());
+        (to.deferred, to.put_off) = (self.deferred, self.put_off.len());
         to.memory.clear();
         to.memory.extend(self.bulk.classes().take(CLASSES_MAX));
         to.rows.clear();
@@ -71,7 +71,7 @@ impl Conn {
                 kept: self.sends_promised,
             },
             blocks: self.blocks(),
-            memory: fabric.connection_memory(self.id).map(bytes_used),
+            memory: fabric.memory(self.id).arena.map(bytes_used),
         }
     }
 

@@ -5,6 +5,7 @@
 use crate::config::OnPanic;
 use crate::reactor::pending::panic_log::{PanicPlace, message_of};
 use crate::reactor::state::core::CoreCell;
+use crate::sys::journal::event;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ impl CoreCell {
         };
         let text = message_of(&*payload);
         if let Some(panics) = log.add(place, text, now_ns) {
-            tracing::error!(?place, text, panics, "a handler panicked");
+            event!(ERROR, ?place, ?text, panics, "a handler panicked");
         }
         if policy == OnPanic::End {
             self.leave_turn();

@@ -1,6 +1,6 @@
 //! RDMA_DONE, which both halves send (RFC 5666 section 3.8).
 
-use crate::fabric::{ConnId, Fabric, SendWr};
+use crate::fabric::{ConnId, SendWr};
 use crate::mem::Buf;
 use crate::reactor::state::core::Reactor;
 

@@ -1,6 +1,6 @@
 //! Outgoing messages: counts each kind, and ends a connection whose queue is full. Called by both halves.
 
-use crate::fabric::{ConnId, Fabric, SendWr};
+use crate::fabric::{ConnId, SendWr};
 use crate::mem::Buf;
 use crate::reactor::state::core::Reactor;
 

@@ -1,6 +1,7 @@
 //! The memory of a client's calls, by slot: buffers that each call in flight has lent, and the stored state of calls
 //! that may be sent again on another connection. It outlives the connection together with the requester.
 
+use crate::fabric::Revoked;
 use crate::mem::Bulk;
 use crate::reactor::pending::lasting::Lasting;
 use crate::reactor::pending::spares::Spares;
@@ -44,13 +45,27 @@ impl CallHold {
         self.handle_count += 1;
     }
 
-    /// Notes which results were placed directly, past their copies. The copies stay: if the call is sent again, they
-    /// show which results are memory of the application.
-    pub(in crate::reactor) fn note_home(&mut self, home_bytes: impl Fn(u32) -> Option<u32>) {
-        for (index, copy) in self.result_copies.iter().enumerate() {
-            self.home_bytes[index] =
-                copy.as_ref().and_then(|_| home_bytes(self.result_keys[index]));
+    /// Revokes its keys, and notes which results were placed directly, past their copies. The copies stay: if the call
+    /// is sent again, they show which results are memory of the application. Returns the number of keys that the device
+    /// has not killed yet.
+    pub(in crate::reactor) fn kill_keys(&mut self, mut revoke: impl FnMut(u32) -> Revoked) -> u8 {
+        let mut dying = 0;
+        self.home_bytes = [None; ITEMS_MAX];
+        for handle in &self.handles[..usize::from(self.handle_count)] {
+            match revoke(*handle) {
+                Revoked::Now => {}
+                Revoked::Soon => dying += 1,
+                Revoked::Fetched(bytes) => {
+                    let of_key =
+                        |(key, copy): (&u32, &Option<Bulk>)| key == handle && copy.is_some();
+                    let result = self.result_keys.iter().zip(&self.result_copies).position(of_key);
+                    if let Some(result) = result {
+                        self.home_bytes[result] = Some(bytes);
+                    }
+                }
+            }
         }
+        dying
     }
 
     /// Sets the lengths of the results, after copying those that were placed in a copy. Returns the number of copied
@@ -223,7 +238,6 @@ impl CallTable {
 }
 
 #[cfg(test)]
-#[cfg(not(loom))]
 mod tests {
     use super::*;
 
@@ -235,7 +249,8 @@ mod tests {
         hold.results[0] = Some(Bulk::from_vec(vec![1; 8]));
         hold.result_copies[0] = Some(Bulk::from_vec(vec![2; 8]));
         hold.result_keys[0] = KEY;
-        hold.note_home(|key| home_bytes.filter(|_| key == KEY));
+        hold.add_handle(KEY);
+        assert_eq!(hold.kill_keys(|_| home_bytes.map_or(Revoked::Now, Revoked::Fetched)), 0);
         hold
     }
 

@@ -5,7 +5,7 @@
 //! with its ticket.
 
 use crate::fabric::ConnId;
-use crate::mem::{Bulk, BulkPool};
+use crate::mem::{Bulk, BulkPool, Share};
 use crate::reactor::pending::mailbox::{DeferredAnswer, DeferredReply, Inbox};
 use crate::reactor::pending::reply_cache::Ticket;
 use crate::reactor::words::calls::RpcRefusal;
@@ -48,6 +48,12 @@ impl Caller {
         Arc::new(Self { inbox, has_gone: AtomicBool::new(false) })
     }
 
+    /// Calls that are not answered. Slightly outdated where other threads answer now.
+    pub(in crate::reactor) fn deferred(this: &Arc<Self>) -> usize {
+        // Each ticket has a handle, and so has its keeper.
+        Arc::strong_count(this) - 1
+    }
+
     pub(in crate::reactor) fn go(&self) {
         // Relaxed: a hint, which may arrive late; no other data depend on it.
         self.has_gone.store(true, Ordering::Relaxed);
@@ -57,6 +63,8 @@ impl Caller {
 /// State that encoding a reply outside of its core needs.
 pub(in crate::reactor) struct Room {
     pub(in crate::reactor) pool: BulkPool,
+    /// The share of the connection.
+    pub(in crate::reactor) share: Share,
     pub(in crate::reactor) stage: Bulk,
     pub(in crate::reactor) plan: ReplyPlan,
     /// Protection of the reply, if its call came under RPCSEC_GSS, and where its sealing is counted.
@@ -84,8 +92,7 @@ impl DeferTicket {
         self.keep.is_none() && self.caller.has_gone.load(Ordering::Relaxed)
     }
 
-    /// Answers that it was not executed because its time was over. The same call on another connection gets
-    /// SYSTEM_ERR.
+    /// Answers with SYSTEM_ERR and counts the call as late.
     pub(crate) fn too_late(mut self) {
         if let Some(keep) = self.keep.take() {
             keep.refuse(SYSTEM_ERR);
@@ -146,8 +153,10 @@ impl DeferTicket {
     }
 
     /// Memory for the data items of a reply.
-    pub(in crate::reactor) fn bulk(&self, bytes: usize) -> Option<Bulk> {
-        self.room.as_ref()?.pool.take(bytes)
+    pub(crate) fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        let Room { pool, share, .. } = self.room.as_ref()?;
+        let has_share = pool.admits(bytes, share);
+        has_share.then(|| pool.take(bytes)).flatten().inspect(|block| pool.charge(block, share))
     }
 
     fn refuse(&mut self, status: AcceptStatus) {

@@ -540,7 +540,7 @@ mod tests {
     fn exposed_pool() -> BulkPool {
         let bytes = BulkPool::region_bytes(&classes()).unwrap() + 64;
         let (memory, _) = SharedMemory::create("gss-work", bytes.next_multiple_of(STEP)).unwrap();
-        let region = Region::from_shared(Arc::new(memory), 0..bytes).unwrap();
+        let region = Region::from_shared(Arc::new(memory));
         BulkPool::new(region, &classes()).unwrap()
     }
 

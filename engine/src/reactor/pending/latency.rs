@@ -116,7 +116,7 @@ impl Latencies {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::mpsc::sync_channel;

@@ -1,29 +1,29 @@
 //! Mail to a core from other threads: connections made by the control thread, replies of deferred calls, requests to
 //! stop, the first orders of handles. A bounded crossbeam queue; the core drains it once per turn.
 
-use crate::fabric::{AnyEndpoint, ConnId, FabricError, Wake};
+use crate::fabric::{ConnId, Endpoint, FabricError, Wake};
 use crate::mem::Bulk;
-use crate::reactor::pending::goodbye::DrainRequest;
+use crate::reactor::pending::drain::DrainRequest;
 use crate::reactor::pending::latency::Latencies;
 use crate::reactor::pending::observation::Observation;
 #[cfg(feature = "gss")]
 use crate::reactor::words::protection::LaidOut;
 use crate::reactor::words::reply_plan::ReplyData;
 use crate::sync::apart::{APART_BYTES, assert_lines};
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crossbeam::queue::ArrayQueue;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::Encoded;
 use spinrpc_proto::rpc::AcceptStatus;
 use std::sync::{Arc, OnceLock};
 
-/// Connections opened by peers are accepted into a mailbox until this fraction of it is full, with any letters. Half
+/// Connections opened by peers, and orders to close one, go into a mailbox until this fraction of it is full, with any letters. Half
 /// of it is for the answers of deferred calls, and the rest for events that this side begins.
 const ACCEPTED_PART: usize = 4;
 
 /// One piece of mail. Letters lie in the queue itself, so that a reply costs no allocation.
 #[expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")]
-pub(crate) enum Mail<E = AnyEndpoint> {
+pub(crate) enum Mail<E = Endpoint> {
     /// Result of connection request number `request`.
     Connected { request: u64, result: Result<E, FabricError> },
     /// A connection that a listener accepted for this core.
@@ -41,8 +41,8 @@ pub(crate) enum Mail<E = AnyEndpoint> {
     Measure(Arc<Latencies>),
     /// Shut down gracefully.
     Leave(DrainRequest),
-    /// Move connections to other cores; see [`Inbox::take_moves`].
-    Move,
+    /// Close this connection, if it is still there.
+    Close(ConnId),
     /// Close everything.
     Shutdown,
 }
@@ -72,17 +72,15 @@ pub(crate) enum DeferredAnswer {
     Unsealed { reply: LaidOut, data: ReplyData },
     /// An RPC error.
     Reject(AcceptStatus),
-    /// Not executed, because its time was over.
+    /// SYSTEM_ERR: not executed, because it had waited for too long.
     TooLate,
 }
 
 /// The mailbox of one core.
-pub(crate) struct Inbox<E = AnyEndpoint> {
+pub(crate) struct Inbox<E = Endpoint> {
     queue: ArrayQueue<Mail<E>>,
     waker: OnceLock<Arc<dyn Wake>>,
     is_closed: AtomicBool,
-    /// Connections to move: the sum of what was asked for since the core looked.
-    moves: AtomicUsize,
     /// Memory for deferred results that do not fit directly; as many blocks as threads have answered at a time.
     draft_memory: ArrayQueue<Box<[u8]>>,
 }
@@ -98,7 +96,6 @@ impl<E> Inbox<E> {
             queue: ArrayQueue::new(capacity),
             waker: OnceLock::new(),
             is_closed: AtomicBool::new(false),
-            moves: AtomicUsize::new(0),
             draft_memory: ArrayQueue::new(DRAFT_MEMORIES_MAX),
         }
     }
@@ -115,6 +112,11 @@ impl<E> Inbox<E> {
         // Dropped if there are enough spare blocks already.
         drop(self.draft_memory.push(memory));
         result
+    }
+
+    /// Letters that it holds.
+    pub(crate) fn letters(&self) -> usize {
+        self.queue.capacity()
     }
 
     /// The core names its waker when it starts.
@@ -143,14 +145,20 @@ impl<E> Inbox<E> {
         self.empty();
     }
 
-    /// Posts mail; returns it when the mailbox is full, or, for a connection opened by a peer, when the fraction
-    /// [`ACCEPTED_PART`] is full.
+    /// Posts mail; returns it when the mailbox is full, or, for a connection that a peer opens or that is to be closed, when
+    /// the fraction [`ACCEPTED_PART`] is full.
     #[expect(clippy::result_large_err, reason = "the letter itself comes back")]
     pub(crate) fn post(&self, mail: Mail<E>) -> Result<(), Mail<E>> {
-        let is_accepted = matches!(mail, Mail::Accepted(_));
-        if is_accepted && self.queue.len() >= self.queue.capacity() / ACCEPTED_PART {
+        let is_bounded = matches!(mail, Mail::Accepted(_) | Mail::Close(_));
+        if is_bounded && self.queue.len() >= self.queue.capacity() / ACCEPTED_PART {
             return Err(mail);
         }
+        self.push(mail)
+    }
+
+    #[inline]
+    #[expect(clippy::result_large_err, reason = "the letter itself comes back")]
+    fn push(&self, mail: Mail<E>) -> Result<(), Mail<E>> {
         self.queue.push(mail)?;
         self.wake();
         fence(Ordering::SeqCst);
@@ -160,29 +168,11 @@ impl<E> Inbox<E> {
         Ok(())
     }
 
-    /// Asks for connections to be moved, by one letter at a time, however often. Returns false if the mailbox is full.
-    pub(crate) fn post_moves(&self, count: usize) -> bool {
-        // Relaxed: the letter orders it.
-        let add = |before: usize| Some(before.saturating_add(count));
-        let before = self.moves.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-        let is_asked = count == 0 || before != Ok(0) || self.post(Mail::Move).is_ok();
-        if !is_asked {
-            // With what other threads have added at this moment: a sum without a letter would stop all later ones.
-            self.moves.store(0, Ordering::Relaxed);
-        }
-        is_asked
-    }
-
-    /// Number of connections to move, of all requests since the last look.
-    pub(in crate::reactor) fn take_moves(&self) -> usize {
-        self.moves.swap(0, Ordering::Relaxed)
-    }
-
     /// Answers a deferred call. Waits while the mailbox is full: deferred calls and connections of peers cannot fill
     /// it together, so the core that reads it may answer such calls, too.
     pub(crate) fn post_reply(&self, reply: DeferredReply) {
         let mut mail = Mail::Reply(reply);
-        while let Err(back) = self.post(mail) {
+        while let Err(back) = self.push(mail) {
             mail = back;
             std::thread::yield_now();
         }

@@ -2,10 +2,9 @@
 
 pub(crate) mod call_table;
 pub(crate) mod deferred;
+pub(crate) mod drain;
 pub(crate) mod ended_calls;
 pub(crate) mod expiry;
-pub(crate) mod goodbye;
-pub(crate) mod grants;
 #[cfg(feature = "gss")]
 pub(crate) mod gss_calls;
 #[cfg(feature = "gss")]
@@ -17,6 +16,7 @@ pub(crate) mod latency;
 pub(crate) mod mailbox;
 pub(crate) mod observation;
 pub(crate) mod offered;
+pub(crate) mod origins;
 pub(crate) mod panic_log;
 pub(crate) mod pulling;
 pub(crate) mod reply_cache;
@@ -25,4 +25,5 @@ pub(crate) mod roles;
 pub(crate) mod serving;
 pub(crate) mod sinks;
 pub(crate) mod spares;
+pub(crate) mod stalls;
 pub(crate) mod upcalls;

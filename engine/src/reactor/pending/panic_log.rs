@@ -21,7 +21,7 @@ const MESSAGE_MAX_BYTES: usize = 256;
 pub struct HandlerPanic {
     /// Handler that panicked.
     pub handler: HandlerKind,
-    /// Program that it serves or calls; `None` for an extension.
+    /// Program that it serves or calls; `None` if not known.
     pub program: Option<(Program, Version)>,
     /// Procedure it was called for; `None` if not known, and outside of calls.
     pub procedure: Option<Procedure>,
@@ -41,11 +41,8 @@ pub enum HandlerKind {
     Poll,
     /// `on_event` of a service or a reply handler.
     Event,
-    /// [`ReplyHandler::on_reply`](crate::ReplyHandler::on_reply) or
-    /// [`on_option_reply`](crate::ReplyHandler::on_option_reply).
+    /// [`ReplyHandler::on_reply`](crate::ReplyHandler::on_reply).
     Reply,
-    /// [`OptionHandler::on_option`](crate::options::OptionHandler::on_option).
-    Option,
 }
 
 /// Handler, program and procedure of a panic.

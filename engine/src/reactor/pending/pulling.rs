@@ -1,6 +1,6 @@
 //! RDMA Reads into the memory of a message, and the name under which each completes.
 
-use crate::fabric::{AnyFabric, ConnId, Fabric, RemoteSlice, SendWr, WrId};
+use crate::fabric::{AnyFabric, ConnId, RemoteSlice, SendWr, WrId};
 use crate::reactor::pending::sinks::Sinks;
 use spinrpc_proto::output::{Output, ReadRequest, SlotId};
 

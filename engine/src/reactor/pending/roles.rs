@@ -74,6 +74,9 @@ pub enum NoReverse {
     /// The connection is down.
     #[error("the connection is down")]
     Down,
+    /// As many connections of handles are there as the core takes (`limits.conns`).
+    #[error("the core takes no more connections of handles: see limits.conns")]
+    TooManyHandles,
 }
 
 /// State of reverse calls in addition to the slots: the caller, and the restriction to inline messages.

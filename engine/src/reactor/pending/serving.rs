@@ -1,17 +1,22 @@
 //! A call in the hands of its handler, and the ways to answer it. Made by the lane and by the api's dispatch.
 
 use crate::fabric::ConnId;
+use crate::mem::Bulk;
 use crate::reactor::pending::deferred::DeferTicket;
 use crate::reactor::pending::reply_cache::Ticket;
 use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::words::draft::{Draft, EncodeOnce};
 use crate::reactor::words::message_memory::MessageMemory;
+#[cfg(feature = "gss")]
+use crate::reactor::words::messages::version_of;
 use crate::reactor::words::reply_plan::ReplyData;
+use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::StreamWriter;
 use spinrpc_proto::plain::REPLY_BYTES;
+#[cfg(feature = "gss")]
+use spinrpc_proto::version::TransportVersion;
 use std::cell::{Cell, RefCell};
-use std::time::Duration;
 
 /// Answers calls. Every method returns at once.
 pub(crate) trait ReplyOps {
@@ -29,14 +34,18 @@ pub(crate) trait ReplyOps {
     fn drop_call(&self, to: &ReplyTarget<'_>);
     /// Answers a call with an RPC error.
     fn reject(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal);
+    /// Gives no answer to a repeated call that cannot wait for that of the first, and ends its connection.
+    fn leave_repeated(&self, to: &ReplyTarget<'_>);
     /// Ticket to answer this call later; `None` when too many calls are deferred.
     fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket>;
     /// Takes a slot for a call that has none; `None` when its connection has gone.
     fn take_slot(&self, conn: ConnId) -> Option<SlotId>;
+    /// Memory of the core for the results of a call of this connection, counted in its share.
+    fn bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk>;
     /// Counts a call that is answered with a kept reply.
     fn count_replay(&self);
-    /// Remaining time of a call that states its time; zero when that is over.
-    fn remaining(&self, to: &ReplyTarget<'_>) -> Option<Duration>;
+    /// Counts a call that is not executed because no place for its reply is free.
+    fn count_full(&self);
 }
 
 /// A call in the hands of its handler.
@@ -70,6 +79,17 @@ impl<'a> Serving<'a> {
     ) -> Self {
         let (slot, is_forgone) = (Cell::new(slot), Cell::new(false));
         Self { conn, message, plain: true, slot, room, is_forgone }
+    }
+
+    /// The version of RPC-over-RDMA in which it came.
+    #[cfg(feature = "gss")]
+    pub(crate) fn version(&self) -> TransportVersion {
+        version_of(self.message)
+    }
+
+    /// The XID of the transport header.
+    pub(crate) fn xid(&self) -> Xid {
+        Xid(self.message.first_chunk().map_or(0, |word| u32::from_be_bytes(*word)))
     }
 
     /// The slot that it has now.
@@ -109,7 +129,7 @@ impl<'a> Serving<'a> {
 
     /// The same without taking a slot; `None` if it has no slot.
     #[inline]
-    pub(crate) fn placed_target(&self) -> Option<ReplyTarget<'a>> {
+    fn placed_target(&self) -> Option<ReplyTarget<'a>> {
         let Self { conn, message, plain, .. } = *self;
         Some(ReplyTarget { conn, slot: self.slot.get()?, message, plain })
     }

@@ -1,7 +1,7 @@
 //! Memory that the Read chunks of one message, a call or a reply, are fetched to.
 
-use crate::fabric::{AnyFabric, ConnId, Fabric};
-use crate::mem::{Bulk, BulkPool};
+use crate::fabric::{AnyFabric, ConnId};
+use crate::mem::{Bulk, BulkPool, Share};
 use spinrpc_proto::limits::READ_CHUNKS_MAX;
 use spinrpc_proto::pull::PullChunk;
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use std::cell::Cell;
 /// Memory that Read chunks are fetched to.
 #[derive(Clone, Copy)]
 pub(in crate::reactor) struct SinkPools<'a> {
-    /// Pool that RDMA Reads write to, if not `private` ([`Fabric::read_sinks`]).
+    /// Pool that RDMA Reads write to, if not `private` ([`ConnMemory::read_sinks`](crate::fabric::ConnMemory::read_sinks)).
     sinks: Option<&'a BulkPool>,
     /// The core's.
     private: &'a BulkPool,
@@ -21,7 +21,7 @@ impl<'a> SinkPools<'a> {
         conn: ConnId,
         private: &'a BulkPool,
     ) -> Self {
-        Self { sinks: fabric.read_sinks(conn), private }
+        Self { sinks: fabric.memory(conn).read_sinks, private }
     }
 
     /// A block for an RDMA Read, and one for its bytes afterwards if the peer can write the first.
@@ -89,9 +89,18 @@ impl Sinks {
         copies
     }
 
+    /// Counts the blocks in a share of `pool`, as far as they are of it.
+    pub(in crate::reactor) fn charge(&self, pool: &BulkPool, share: &Share) {
+        self.all().for_each(|block| pool.charge(block, share));
+    }
+
     /// Blocks of registered memory that it holds.
     pub(in crate::reactor) fn blocks(&self) -> usize {
-        self.bulks.iter().chain(&self.homes).flatten().count()
+        self.all().count()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Bulk> {
+        self.bulks.iter().chain(&self.homes).flatten()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -117,7 +126,7 @@ mod tests {
     #[test]
     fn chunks_that_were_fetched_to_memory_that_a_peer_can_write_are_delivered_as_private_copies() {
         let (memory, _) = SharedMemory::create("test", 4096).unwrap();
-        let sinks = pool(Region::from_shared(Arc::new(memory), 0..4096).unwrap(), 2);
+        let sinks = pool(Region::from_shared(Arc::new(memory)), 2);
         let private = pool(Region::from_boxed(vec![0; 256].into()), 2);
         let pools = SinkPools { sinks: Some(&sinks), private: &private };
         let mut chunks = [PullChunk::default(); 2];

@@ -4,11 +4,8 @@ use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Buf;
 use crate::reactor::pending::serving::Serving;
 use crate::reactor::pending::sinks::Sinks;
-use crate::reactor::words::calls::{
-    Admitted, CallEnd, CallKey, CallOutcome, Progress, ReplyFrame, ReplyTarget,
-};
+use crate::reactor::words::calls::{Admitted, CallEnd, CallKey, CallOutcome, Progress, ReplyFrame};
 use crate::reactor::words::negotiate::Negotiated;
-use crate::reactor::words::option_message::OptionMessage;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::plain::PlainCall;
 use spinrpc_proto::version::Verdict;
@@ -39,8 +36,6 @@ pub(crate) trait Upcalls {
     fn on_measure(&mut self, is_on: bool);
     /// From now on no call is executed, and arriving calls are not answered: `leave_call` leaves them.
     fn on_leave(&mut self);
-    /// Connections are leaving for other cores: as above on these.
-    fn on_move(&mut self);
     /// A call with chunks or padding arrived.
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome;
     /// A plain call arrived: its arguments.
@@ -55,10 +50,6 @@ pub(crate) trait Upcalls {
     /// A plain reply arrived: its results. Returns `false`, and does nothing, if the reply has to go through
     /// [`Upcalls::on_reply`].
     fn on_plain_reply(&mut self, conn: ConnId, token: u64, results: &[u8]) -> bool;
-    /// A call of an extension arrived. It is answered, left or deferred when this returns.
-    fn on_option(&mut self, to: &ReplyTarget<'_>, option: OptionMessage<'_>) -> CallOutcome;
-    /// A call was answered by a message of an extension.
-    fn on_option_reply(&mut self, conn: ConnId, token: u64, option: OptionMessage<'_>);
     /// A reply arrived.
     fn on_reply(&mut self, frame: ReplyFrame<'_>);
     /// A call ended without a reply.

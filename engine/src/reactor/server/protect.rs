@@ -15,13 +15,15 @@ use crate::reactor::words::protection::{
     LaidOut, Protection, Unprotected, cost, finish_sealing, host_number,
 };
 use crate::reactor::words::reply_plan::ReplyData;
+use crate::sys::journal::event;
 use spinrpc_gss::BodySealing;
 use spinrpc_gss::context::Context;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::Encoded;
+use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::{HeaderView, MessageType};
-use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor, CallHeader};
+use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor};
 use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::roundup4;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -36,6 +38,13 @@ pub(in crate::reactor) enum Starved {
     /// Its RPC header is among what was not fetched, on a connection with calls under RPCSEC_GSS: an RPC reply without a
     /// verifier would pass for a forged one, so that it gets RDMA_ERROR.
     Hidden,
+}
+
+/// The credential of this call is of flavor RPCSEC_GSS. Its flavor stands before all counted data (RFC 5531 section 9), so that
+/// padding moves it nowhere.
+fn is_under_gss(message: &[u8]) -> bool {
+    const FLAVOR_AT: usize = 24;
+    message.get(FLAVOR_AT..FLAVOR_AT + 4) == Some(&AuthFlavor::Gss.to_wire().to_be_bytes())
 }
 
 impl CoreCell {
@@ -98,7 +107,7 @@ impl CoreCell {
             Ok(())
         });
         if let Err(why) = sent {
-            tracing::debug!(%why, "a reply cannot be protected");
+            event!(DEBUG, %why, "a reply cannot be protected");
             let mut reactor = self.reactor();
             reactor.stats.no_buffer += 1;
             reactor.refuse(to, &SYSTEM_ERR);
@@ -166,6 +175,11 @@ impl CoreCell {
             let Some(Finished::Seal(sealed, end)) = finished else { return };
             self.send_sealed(sealed, end);
         }
+    }
+
+    /// The rules for messages of that version.
+    pub(crate) fn rules(&self, version: TransportVersion) -> Profile {
+        self.reactor().config.protocol().under(version)
     }
 
     /// Outcome of a call that was served: one whose reply is being sealed is answered later.
@@ -365,14 +379,11 @@ impl Reactor {
             return Starved::Unprotected;
         };
         let proto = c.lane.proto();
-        let view = HeaderView::new_checked(message.bytes(), proto.limits());
-        match view.map(|view| (view.message_type(), CallHeader::parse(view.payload()))) {
-            Ok((MessageType::Nomsg, _)) if c.is_secured => Starved::Hidden,
-            Ok((MessageType::Msg, Ok((header, _))))
-                if header.credential.flavor == AuthFlavor::Gss =>
-            {
-                Starved::Verifiable
+        match HeaderView::new_checked(message.bytes(), proto.limits()) {
+            Ok(view) if view.message_type() == MessageType::Nomsg && c.is_secured => {
+                Starved::Hidden
             }
+            Ok(view) if is_under_gss(view.payload()) => Starved::Verifiable,
             _ => Starved::Unprotected,
         }
     }

@@ -3,7 +3,7 @@
 //! number is bounded by the calls in progress.
 
 use crate::fabric::ConnId;
-use crate::mem::Buf;
+use crate::mem::{Buf, BulkPool, Share};
 use crate::reactor::pending::pulling::{Pulling, ReadSink};
 use crate::reactor::pending::sinks::SinkPools;
 use crate::reactor::pending::upcalls::CallFrame;
@@ -14,13 +14,13 @@ use crate::reactor::words::calls::ReplyTarget;
 use crate::reactor::words::messages::SYSTEM_ERR;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{Output, SlotId};
+use spinrpc_proto::pull::PullChunk;
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::responder::Pulled;
 
 impl Reactor {
     /// A call with Read chunks arrived: its message waits in its slot while they are fetched.
     pub(in crate::reactor) fn begin_pull(&mut self, conn: ConnId, slot: SlotId, message: Buf) {
-        self.note_arrival_of(conn, slot, message.bytes());
         let Some(c) = self.conns.find(conn) else { return };
         c.serves[usize::from(slot.index)].message = Some(message);
         self.pull(conn, slot);
@@ -39,9 +39,6 @@ impl Reactor {
     fn pull(&mut self, conn: ConnId, slot: SlotId) {
         if self.peer_takes_no_reads(conn) {
             return self.refuse_pull(conn, slot);
-        }
-        if let Some(late_us) = self.late_before_pull(conn, slot) {
-            return self.refuse_late_pull(conn, slot, late_us);
         }
         if !self.find_memory(conn, slot) {
             return self.wait_for_memory(conn, slot);
@@ -68,9 +65,10 @@ impl Reactor {
         }
     }
 
-    /// A call whose chunks fit into memory waits until others release memory, for at most `rpc.memory_wait_ms`: the
+    /// A call whose chunks fit into memory waits until others release memory, for at most `Config::memory_wait`, or until
+    /// calls of its own peer do, which hold their share, without that limit: the
     /// holders may wait for an answer of the peer, which waits for this one. A call whose chunks exceed the whole
-    /// memory gets ERR_CHUNK (`mem.arena_mib`, over iWARP `verbs.arena_mib`).
+    /// memory gets ERR_CHUNK (`mem.arena_mib`).
     #[cold]
     fn wait_for_memory(&mut self, conn: ConnId, slot: SlotId) {
         self.stats.no_buffer += 1;
@@ -83,10 +81,27 @@ impl Reactor {
         if !could_hold {
             return self.refuse_pull(conn, slot);
         }
-        if self.has_patience(conn, slot) {
+        let waits_for_own = self.is_beyond_share(conn, slot) || self.fills_own_sinks(conn);
+        if waits_for_own || self.has_patience(conn, slot) {
             return self.put_off(conn, slot);
         }
         self.refuse_starved(conn, slot);
+    }
+
+    /// Returns true if the Read chunks of a call wait for other calls of its peer, which hold their share of memory: it
+    /// waits as long as they do, because an error would end calls of a client whose server is merely slow.
+    fn is_beyond_share(&mut self, conn: ConnId, slot: SlotId) -> bool {
+        let Self { conns, bulk, .. } = self;
+        let Some(c) = conns.find(conn) else { return false };
+        let proto = c.lane.proto();
+        let Some(plan) = proto.responder.pull_plan(slot) else { return false };
+        !admits_chunks(bulk, &c.share, plan.chunks())
+    }
+
+    /// Returns true if Reads of the connection are on their way to memory of its own (iWARP), which is free after them.
+    fn fills_own_sinks(&mut self, conn: ConnId) -> bool {
+        let has_own = self.fabric.memory(conn).read_sinks.is_some();
+        has_own && self.conns.find(conn).is_some_and(|c| c.reads_outstanding > 0)
     }
 
     /// Returns true if a call may keep waiting for memory.
@@ -157,8 +172,28 @@ impl Reactor {
             hold.sinks = c.sinks.take();
         }
         let Some(sinks) = &mut hold.sinks else { return false };
-        sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk))
+        if sinks.count == plan.chunks().len() {
+            return true;
+        }
+        let has_all = admits_chunks(&self.bulk, &c.share, plan.chunks())
+            && sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk));
+        sinks.charge(&self.bulk, &c.share);
+        has_all
     }
+}
+
+/// Returns true if a call that counts in this share may take memory for all of its Read chunks.
+fn admits_chunks(bulk: &BulkPool, share: &Share, chunks: &[PullChunk]) -> bool {
+    let lengths = chunks.iter().map(|chunk| chunk.length as usize);
+    bulk.admits_all(std::iter::empty(), lengths, share)
+}
+
+/// Returns true if a call that counts in this share may take memory for its reply: the longest item that it takes back by
+/// Write chunk, or a long reply.
+pub(in crate::reactor) fn may_take(bulk: &BulkPool, share: &Share, view: &HeaderView<'_>) -> bool {
+    let chunks = view.writes().chain(view.reply_chunk());
+    let bytes = chunks.map(|chunk| chunk.segments().map(|s| s.length as usize).sum());
+    bytes.max().is_none_or(|bytes| bulk.admits(bytes, share))
 }
 
 /// Ignores all output: the caller acts on the return value of the state machine.
@@ -187,8 +222,24 @@ impl Reactor {
         if !c.lane.proto().responder.is_delivered(slot) {
             return None;
         }
+        if !self.has_share_for_reply(conn, slot) {
+            self.stats.no_buffer += 1;
+            self.put_off(conn, slot);
+            return None;
+        }
+        let c = self.conns.find(conn)?;
         let message = c.serves[usize::from(slot.index)].message.take()?;
         self.frame_call(conn, slot, message)
+    }
+
+    /// Returns true if the connection may take memory for the reply of a call whose message is in its slot.
+    fn has_share_for_reply(&mut self, conn: ConnId, slot: SlotId) -> bool {
+        let Some(c) = self.conns.find(conn) else { return true };
+        let hold = &c.serves[usize::from(slot.index)];
+        let (Some(message), None) = (&hold.message, &hold.sinks) else { return true };
+        let proto = c.lane.proto();
+        let view = HeaderView::new_checked(message.bytes(), proto.limits());
+        view.is_ok_and(|view| may_take(&self.bulk, &c.share, &view))
     }
 
     /// An RDMA Read of a call is done. Returns the call if that was the last one.

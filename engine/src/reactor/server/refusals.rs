@@ -2,7 +2,7 @@
 //! version of its call. Called by the core for messages that cannot be accepted, and by the server half for calls
 //! that cannot be answered.
 
-use crate::fabric::ConnId;
+use crate::fabric::{ConnId, DownCause};
 use crate::reactor::pending::ended_calls::{OwedAnswer, OwedKind};
 use crate::reactor::state::core::Reactor;
 use crate::reactor::words::calls::{ReplyTarget, RpcRefusal};
@@ -93,7 +93,8 @@ impl Reactor {
         self.send_rpc_header(conn, xid, version, &header);
     }
 
-    /// The same, for a prepared RPC reply.
+    /// The same, for a prepared RPC reply. A client that takes no inline message as long as that hears an RDMA_ERROR
+    /// instead (RFC 5666 section 6.2, maxreply_sendsize).
     pub(in crate::reactor) fn send_rpc_header(
         &mut self,
         conn: ConnId,
@@ -103,10 +104,12 @@ impl Reactor {
     ) {
         let Some(c) = self.conns.find(conn) else { return };
         let has_room = c.send_room(&self.fabric) > 0 && c.has_spare_send();
-        let Some(mut message) = c.sends.take().filter(|_| has_room) else {
-            c.goodbye.is_false = true;
-            return;
-        };
+        if version.plain_header_bytes() + header.buffer_len()
+            > c.negotiated.send_bytes_max_in(version)
+        {
+            return self.send_error(conn, xid, version.to_wire(), RdmaError::of_header(version));
+        }
+        let Some(mut message) = c.sends.take().filter(|_| has_room) else { return };
         let grant = c.lane.proto().responder.grant();
         let at = version.plain_header_bytes();
         let start = &mut message.whole_mut()[..at];
@@ -128,6 +131,15 @@ impl Reactor {
         }
         if c.lane.proto().responder.is_delivered(to.slot) {
             self.refuse(to, &SYSTEM_ERR);
+        }
+    }
+
+    /// See [`ReplyOps::leave_repeated`](crate::reactor::pending::serving::ReplyOps::leave_repeated).
+    pub(in crate::reactor) fn leave_repeated(&mut self, to: &ReplyTarget<'_>) {
+        let Some(c) = self.conns.find(to.conn) else { return };
+        if c.lane.proto().responder.abandon(to.slot) {
+            c.release(to.slot);
+            self.begin_close(to.conn, DownCause::Local);
         }
     }
 }

@@ -2,18 +2,18 @@
 //! answered.
 
 use crate::config::Config;
-use crate::fabric::{AnyFabric, ConnId, Fabric, RemoteSlice, SendWr};
+use crate::fabric::{AnyFabric, ConnId, RemoteSlice, SendWr};
 use crate::mem::{Buf, Bulk};
 use crate::reactor::pending::deferred::{DeferTicket, Room};
 use crate::reactor::pending::mailbox::{DeferredAnswer, DeferredReply};
 use crate::reactor::pending::reply_cache::Ticket;
 use crate::reactor::pending::sinks::Sinks;
 use crate::reactor::pending::upcalls::CallFrame;
+use crate::reactor::server::pulls::may_take;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{Admitted, CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::words::draft::{Draft, EncodeOnce};
-use crate::reactor::words::memory::DEFERRED_MAX;
 use crate::reactor::words::message_memory::Undrafted;
 use crate::reactor::words::messages::{SUCCESS_HEADER, SYSTEM_ERR, plain_header_bytes, version_of};
 use crate::reactor::words::negotiate::Negotiated;
@@ -162,18 +162,21 @@ impl Reactor {
         Some(Admitted { header_bytes, plain: true, long: false })
     }
 
-    /// Admits a call with chunks, padding or a stated time.
+    /// Admits a call with chunks or padding.
     #[inline(never)]
     fn admit_other_call(&mut self, conn: ConnId, slot: SlotId, message: &Buf) -> Option<Admitted> {
         let c = self.conns.find(conn)?;
         let view = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()).ok()?;
+        // A call that was fetched has been admitted.
+        let is_fetched = c.serves[usize::from(slot.index)].sinks.is_some();
+        if !is_fetched && !may_take(&self.bulk, &c.share, &view) {
+            self.stats.no_buffer += 1;
+            return None;
+        }
         let owes_done = owes_done(c.lane.proto().profile().under(view.transport_version()), &view);
         self.reserve(conn, slot, 1 + reply_writes(&view), usize::from(owes_done))?;
         // Bytes behind the header of an RDMA_NOMSG have no meaning (RFC 5666 section 4.1).
         let long = view.message_type() == MessageType::Nomsg;
-        if let Some(remaining_us) = view.remaining_us() {
-            self.note_arrival(conn, slot, remaining_us);
-        }
         if owes_done {
             self.send_done_after_call(conn, view.xid());
         }
@@ -219,7 +222,6 @@ impl Reactor {
     /// There is no place or buffer for the reply of this call: it is retried in whole turns.
     #[cold]
     pub(in crate::reactor) fn put_off_call(&mut self, conn: ConnId, slot: SlotId, message: Buf) {
-        self.note_arrival_of(conn, slot, message.bytes());
         let Some(c) = self.conns.find(conn) else { return };
         c.serves[usize::from(slot.index)].message = Some(message);
         self.put_off(conn, slot);
@@ -378,6 +380,10 @@ impl Reactor {
         encoded: Encoded,
         data: ReplyData,
     ) {
+        let long = if let StreamAt::Long(_, long) = &stream { Some(long) } else { None };
+        if data.count() > 0 || long.is_some() {
+            self.charge_reply(to.conn, &data, long);
+        }
         let Some(c) = self.conns.find(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
         c.release(to.slot);
@@ -478,40 +484,48 @@ impl Reactor {
         }
     }
 
-    /// The ticket with which another thread answers a call; `None` when as many calls are deferred as the mailbox has
-    /// room for, or no memory for the reply is left.
+    /// The ticket with which another thread answers a call; `None` when the connection or its origin has its share of
+    /// the places for deferred calls, or no memory for the reply is left.
     pub(in crate::reactor) fn defer_call(&mut self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
         let c = self.conns.find(to.conn)?;
-        let caller = c.caller.as_ref()?;
+        let caller = Arc::clone(c.caller.as_ref()?);
         let view = HeaderView::new_checked(to.message, c.lane.proto().limits()).ok()?;
         let plan = self.config.reply_plan(&c.negotiated, &view);
-        if self.deferred >= DEFERRED_MAX {
-            return None;
-        }
-        let stage = self.bulk.take(plan.inline_bytes())?;
+        let share = c.share.clone();
+        #[cfg(feature = "gss")]
+        let protection = c.serves[usize::from(to.slot.index)].protection.clone();
+        let bytes = plan.inline_bytes();
+        let stage = if self.deferred < self.deferred_places.common
+            && let Some(stage) = self.bulk.take_fitting(bytes)
+        {
+            stage
+        } else {
+            self.uncommon_stage(to.conn, bytes)?
+        };
         self.deferred += 1;
         let room = Room {
             pool: self.bulk.clone(),
+            share,
             stage,
             plan,
             #[cfg(feature = "gss")]
-            protection: c.serves[usize::from(to.slot.index)]
-                .protection
-                .clone()
+            protection: protection
                 .map(|protection| (protection, Arc::clone(&self.gss_work.crypto))),
             #[cfg(feature = "gss")]
             core: (std::thread::current().id(), self.gss_work.free_bytes()),
         };
         // Measured until the answer arrives by mail, not until the handler returns.
         if self.timer.is_some() {
+            let c = self.conns.find(to.conn)?;
             c.serves[usize::from(to.slot.index)].timer = self.timer.take();
         }
-        Some(DeferTicket::new(Arc::clone(caller), to.conn, to.slot, room))
+        Some(DeferTicket::new(caller, to.conn, to.slot, room))
     }
 
     /// The answer of a deferred call arrived by mail.
     pub(in crate::reactor) fn finish_deferred(&mut self, reply: DeferredReply) {
-        self.deferred = self.deferred.saturating_sub(1);
+        // Each ticket was counted, and posts once.
+        self.deferred -= 1;
         let (conn, slot) = (reply.conn, reply.slot);
         let Some(message) = self.conns.find(conn).and_then(|c| c.take_deferred(slot)) else {
             self.stats.stale += 1;
@@ -531,7 +545,10 @@ impl Reactor {
                 return self.seal_deferred((conn, slot, message), reply, data);
             }
             DeferredAnswer::Plain { stream } => self.post_plain_deferred(to, stream),
-            DeferredAnswer::TooLate => self.refuse_too_late(&to),
+            DeferredAnswer::TooLate => {
+                self.stats.calls_late += 1;
+                self.refuse(&to, &SYSTEM_ERR);
+            }
         }
         self.repost(conn, message);
     }
@@ -540,9 +557,7 @@ impl Reactor {
         let plain = plain_header_bytes(to.message).is_some();
         let to = ReplyTarget { plain, ..to };
         let results = &stream.bytes()[SUCCESS_HEADER.len()..];
-        if plain && self.send_plain_reply(&to, results) {
-            self.stats.copies += 1;
-        } else {
+        if !plain || !self.send_plain_reply(&to, results) {
             let encoded = Encoded::plain(stream.len());
             self.post_deferred(&to, stream, encoded, ReplyData::new());
         }
@@ -573,7 +588,6 @@ impl Reactor {
         }
         let at = stage.plan.stream_at();
         stage.message.whole_mut()[at..][..bytes].copy_from_slice(stream.bytes());
-        self.stats.copies += 1;
         self.post_reply(to, StreamAt::Message(stage.message), encoded, data);
     }
 }

@@ -73,6 +73,11 @@ impl ConnTable {
         })
     }
 
+    /// All of them, to look at.
+    pub(in crate::reactor) fn iter(&self) -> impl Iterator<Item = &Conn> {
+        self.conns.iter().flatten().map(|conn| &**conn)
+    }
+
     pub(in crate::reactor) fn ids(&self) -> Vec<ConnId> {
         self.conns.iter().flatten().map(|conn| conn.id).collect()
     }

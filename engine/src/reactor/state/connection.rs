@@ -2,24 +2,22 @@
 //! the memory of every call in progress.
 
 use crate::config::Config;
-use crate::fabric::{
-    AnyFabric, ConnId, DownCause, Ends, Fabric, FabricError, Peer, QpId, Revoked, SHORT_BYTES_MAX,
-};
+use crate::fabric::{AnyFabric, ConnId, DownCause, Ends, FabricError, Peer, QpId, SHORT_BYTES_MAX};
 use crate::mem::budget::Budget;
-use crate::mem::{Buf, BufPool, Region};
+use crate::mem::{Buf, BufPool, Region, Share};
 use crate::reactor::pending::call_table::{CallHold, CallTable};
 use crate::reactor::pending::deferred::Caller;
 use crate::reactor::pending::expiry::Expiry;
-use crate::reactor::pending::goodbye::Goodbye;
-use crate::reactor::pending::grants::ConnGrant;
 #[cfg(feature = "gss")]
 use crate::reactor::pending::gss_calls::GssCalls;
 use crate::reactor::pending::held_replies::FencedReply;
 use crate::reactor::pending::observation::Moved;
 use crate::reactor::pending::offered::Offered;
+use crate::reactor::pending::origins::OriginIndex;
 use crate::reactor::pending::roles::{ReverseState, Roles};
 use crate::reactor::pending::sinks::Sinks;
 use crate::reactor::pending::spares::Spares;
+use crate::reactor::pending::stalls::Outstanding;
 use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::rfc5666::Dialect;
 use crate::reactor::words::latency::CallTimer;
@@ -28,7 +26,7 @@ use crate::reactor::words::negotiate::{Negotiated, Terms};
 use crate::reactor::words::protection::Protection;
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::connection::Connection;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
@@ -49,8 +47,6 @@ pub(crate) struct ServeHold {
     pub(crate) reserved: u16,
     /// It is in the list of calls that wait for memory or room.
     pub(crate) put_off: bool,
-    /// End of the time that the call states.
-    pub(in crate::reactor) expiry: Expiry,
     /// End of its wait for memory, if it waits.
     pub(in crate::reactor) patience: Expiry,
     /// Set if the call is deferred and measured.
@@ -83,10 +79,7 @@ pub(crate) struct Conn {
     pub(in crate::reactor) dialect: Dialect,
     /// Replies that have arrived while keys of their calls are being killed, in order of arrival.
     pub(crate) fenced: VecDeque<FencedReply>,
-    /// The receives of the core's accepted connections, or its own.
     pub(crate) recvs: BufPool,
-    pub(in crate::reactor) shares_receives: bool,
-    pub(in crate::reactor) grant: ConnGrant,
     pub(crate) sends: BufPool,
     /// Limits of messages from now on.
     pub(crate) negotiated: Negotiated,
@@ -94,7 +87,12 @@ pub(crate) struct Conn {
     pub(crate) terms: Terms,
     /// For observers.
     pub(in crate::reactor) moved: Moved,
+    pub(in crate::reactor) origin: OriginIndex,
+    /// Blocks of the core's memory that its calls hold.
+    pub(in crate::reactor) share: Share,
     pub(crate) reads_outstanding: u16,
+    /// At the last looks of the timer.
+    pub(in crate::reactor) outstanding: Outstanding,
     /// Deferred calls, for each of which a send buffer is reserved.
     pub(crate) sends_promised: usize,
     /// Send buffers that calls leave free: those of deferred calls, and one for a handler, which may start calls
@@ -105,12 +103,8 @@ pub(crate) struct Conn {
     pub(in crate::reactor) offer: Option<Box<Offered>>,
     /// Answers without a slot that wait for a buffer; at most one for each slot, and at least one.
     pub(crate) answers_owed: usize,
-    /// The call that tests if the peer knows the extension for stated times.
-    pub(in crate::reactor) trial: Option<Box<Offered>>,
     /// Cause for which this side began to close it; the first one is kept.
     pub(crate) closing: Option<DownCause>,
-    /// The last message of a connection whose server shuts down gracefully.
-    pub(in crate::reactor) goodbye: Goodbye,
     /// Set if its calls go under RPCSEC_GSS.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) gss: Option<Box<GssCalls>>,
@@ -129,7 +123,7 @@ impl Conn {
         terms: Terms,
         chained: Option<Alignment>,
         first_xid: u32,
-        (ends, mut memory, shared): (Option<Ends>, Option<Region>, Option<BufPool>),
+        (ends, mut memory): (Option<Ends>, Option<Region>),
     ) -> Result<Self, FabricError> {
         let ((calls, serves), credits) = (roles.slots(config), roles.credits(config));
         let sends = config.send_budget(credits, serves).total();
@@ -138,15 +132,7 @@ impl Conn {
         let requester = requester.requesting(credits as u32);
         let responder = Responder::new(vec![ServeSlot::FREE; serves].into_boxed_slice())
             .with_exports(config.exports_max());
-        let mut recvs = config.recv_budget_with(roles.reverse_receives()).total();
-        let grant = ConnGrant::new(is_granted_by_use(roles, config, chained));
-        let responder = match grant.is_dynamic() {
-            true => {
-                recvs -= (config.credits() - config.credits_idle()) as u64;
-                responder.granting(config.credits_idle() as u32)
-            }
-            false => responder,
-        };
+        let recvs = config.recv_budget_with(roles.reverse_receives()).total();
         let dialect = Dialect::new(config, (calls, serves), chained, recvs)?;
         let protocol = protocol(roles, requester, responder, config);
         let recv_bytes = config.recv_buffer_bytes() + dialect.extra_bytes();
@@ -160,25 +146,21 @@ impl Conn {
             sinks: Spares::new(serves),
             dialect,
             fenced: VecDeque::new(),
-            shares_receives: shared.is_some(),
-            recvs: match shared {
-                Some(shared) => shared,
-                None => buffers("receive", recv_bytes, recvs, &mut memory)?,
-            },
-            grant,
+            recvs: buffers("receive", recv_bytes, recvs, &mut memory)?,
             sends: buffers("send", config.send_buffer_bytes(), sends, &mut memory)?,
             negotiated: terms.agreed(),
             terms,
             moved: Moved::default(),
+            origin: OriginIndex::NONE,
+            share: Share::default(),
             reads_outstanding: 0,
+            outstanding: Outstanding::default(),
             sends_promised: 0,
             sends_left_by_calls: u32::from(roles.reverse_calls > 0),
             reverse: ReverseState::default(),
             offer: None,
             answers_owed: 0,
-            trial: None,
             closing: None,
-            goodbye: Goodbye::default(),
             #[cfg(feature = "gss")]
             gss: None,
             #[cfg(feature = "gss")]
@@ -186,20 +168,14 @@ impl Conn {
         })
     }
 
-    /// Gives at most this number of receive buffers to the driver: as many as credits, and the slack. Returns the
-    /// number.
-    pub(crate) fn post_receives(&mut self, fabric: &mut AnyFabric, most: u64) -> u32 {
-        let mut posted = 0;
-        while u64::from(posted) < most
-            && let Some(mut buf) = self.recvs.take()
-        {
+    /// Gives all receive buffers to the driver: as many as credits, and the slack.
+    pub(crate) fn post_receives(&mut self, fabric: &mut AnyFabric) {
+        while let Some(mut buf) = self.recvs.take() {
             self.dialect.prepare(&mut buf);
             if fabric.post_recv(self.id, buf).is_err() {
                 break;
             }
-            posted += 1;
         }
-        posted
     }
 
     /// Returns true if a short message of version one may have the maximum length.
@@ -234,8 +210,10 @@ impl Conn {
 
     /// The deferred call is answered, and takes it.
     pub(in crate::reactor) fn redeem_send(&mut self) {
-        self.sends_promised = self.sends_promised.saturating_sub(1);
-        self.sends_left_by_calls = self.sends_left_by_calls.saturating_sub(1);
+        if self.sends_promised > 0 {
+            self.sends_promised -= 1;
+            self.sends_left_by_calls -= 1;
+        }
     }
 
     /// Returns true if a send buffer is free that no deferred call will need.
@@ -270,11 +248,8 @@ impl Conn {
 
     #[inline(never)]
     fn kill_keys(&self, hold: &mut CallHold, fabric: &mut AnyFabric) {
-        hold.note_home(|key| fabric.home_bytes(self.id, key));
-        let revoked = hold.handles().iter().map(|handle| fabric.revoke(self.id, *handle));
-        let dying = revoked.filter(|revoked| *revoked == Revoked::Soon).count();
-        // There are far fewer keys than 256.
-        hold.set_dying(dying as u8);
+        let dying = hold.kill_keys(|handle| fabric.revoke(self.id, handle));
+        hold.set_dying(dying);
     }
 
     /// Returns true if its calls and replies may be plain. Calls under RPCSEC_GSS are not plain, and neither are the
@@ -323,7 +298,6 @@ impl ServeHold {
             sinks: None,
             reserved: 0,
             put_off: false,
-            expiry: Expiry::NONE,
             patience: Expiry::NONE,
             timer: None,
             #[cfg(feature = "gss")]
@@ -351,15 +325,10 @@ fn protocol(
     }
 }
 
-/// The grant of the connection changes: it is accepted, and its receives are single buffers.
-fn is_granted_by_use(roles: Roles, config: &Config, chained: Option<Alignment>) -> bool {
-    config.changes_grants() && roles.side == Side::Server && chained.is_none()
-}
-
-/// Buffers of a connection, or of several. Buffers without memory of the driver take address space when the connection opens, and
+/// Buffers of a connection. Buffers without memory of the driver take address space when the connection opens, and
 /// memory as they are used: an idle connection holds almost none. A device is told of them, and pins all of them, with the
 /// first one that is posted.
-pub(in crate::reactor) fn buffers(
+fn buffers(
     what: &str,
     bytes: usize,
     count: u64,

@@ -1,18 +1,20 @@
 //! A core's state: everything that one thread owns, and the steps that all parts of it share.
 
 use crate::config::Config;
-use crate::fabric::{AnyFabric, ConnId, DownCause, Ends, Fabric, ShortEnds};
+use crate::fabric::{AnyFabric, ConnId, DownCause, Ends, ShortEnds};
 use crate::mem::{Buf, Bulk, BulkPool, Slab};
+use crate::reactor::pending::drain::Leaving;
 use crate::reactor::pending::ended_calls::{GivenUp, OwedAnswer};
-use crate::reactor::pending::goodbye::{Leaving, Moving};
-use crate::reactor::pending::grants::Grants;
+use crate::reactor::pending::expiry::Overdue;
 #[cfg(feature = "gss")]
 use crate::reactor::pending::gss_work::GssWork;
 use crate::reactor::pending::interrupted::Interrupted;
 use crate::reactor::pending::latency::Latencies;
 use crate::reactor::pending::mailbox::Inbox;
+use crate::reactor::pending::origins::Origins;
 use crate::reactor::pending::panic_log::PanicLog;
 use crate::reactor::pending::pulling::Pulling;
+use crate::reactor::pending::stalls::StallTimer;
 use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::lane_memory::Lane;
 use crate::reactor::state::rfc5666::CoreDialect;
@@ -20,12 +22,11 @@ use crate::reactor::state::rfc5666::CoreDialect;
 use crate::reactor::words::crypto_counts::CryptoCounts;
 use crate::reactor::words::instance::Instance;
 use crate::reactor::words::latency::CallTimer;
-use crate::reactor::words::memory::longest_block_bytes;
+use crate::reactor::words::memory::{DeferredPlaces, longest_block_bytes};
 use crate::reactor::words::negotiate::Offer;
 use crate::reactor::words::stats::{StatsCells, StatsSnapshot};
 use crate::sys::clock::{Clock, Ticks};
 use spinrpc_proto::ids::Instant;
-use spinrpc_proto::options::Options;
 use spinrpc_proto::output::PeerMisbehaved;
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
@@ -38,8 +39,6 @@ pub(crate) struct CoreCell {
     pub(in crate::reactor) connect: ConnectRequests,
     /// Mailbox of the state.
     pub(in crate::reactor) inbox: Arc<Inbox>,
-    /// All calls state their remaining time.
-    pub(in crate::reactor) names_times: bool,
     /// Counters of bodies under RPCSEC_GSS.
     #[cfg(feature = "gss")]
     pub(crate) crypto: Arc<CryptoCounts>,
@@ -56,30 +55,28 @@ pub(crate) struct Reactor {
     pub(in crate::reactor) clock: Clock,
     pub(in crate::reactor) conns: ConnTable,
     pub(in crate::reactor) bulk: BulkPool,
-    /// Credits of accepted connections.
-    pub(in crate::reactor) grants: Grants,
+    /// Of `bulk`, for each origin that has connections.
+    pub(in crate::reactor) origins: Origins,
     pub(in crate::reactor) inbox: Arc<Inbox>,
     pub(in crate::reactor) stats: StatsSnapshot,
     pub(in crate::reactor) next_deadline: Instant,
+    pub(in crate::reactor) overdue: Overdue,
     pub(in crate::reactor) default_timeout_ticks: u64,
     pub(in crate::reactor) memory_wait_ticks: u64,
+    pub(in crate::reactor) stalls: StallTimer,
     pub(in crate::reactor) put_off: VecDeque<(ConnId, Pulling)>,
     pub(in crate::reactor) given_up: VecDeque<GivenUp>,
     pub(in crate::reactor) owed_answers: VecDeque<OwedAnswer>,
     pub(in crate::reactor) interrupted: Interrupted,
     /// Requested connections on which the peer may make reverse calls.
     pub(in crate::reactor) reverse_requests: Vec<u64>,
-    /// The extensions of version two that its connections know.
-    pub(in crate::reactor) options: Options,
     /// Panics of handlers of all cores.
     pub(in crate::reactor) panics: Arc<PanicLog>,
     /// Lost connections are not replaced any more.
     pub(in crate::reactor) ending: bool,
     /// Deferred calls whose answers have not arrived by mail; each has its place there.
     pub(in crate::reactor) deferred: usize,
-    /// Deferred calls of extensions that the thread of the core has not answered. Each has a slot of its connection,
-    /// whose number is bounded, and needs no place in the mailbox.
-    pub(in crate::reactor) options_deferred: usize,
+    pub(in crate::reactor) deferred_places: DeferredPlaces,
     pub(in crate::reactor) cells: Arc<StatsCells>,
     pub(in crate::reactor) offer: Offer,
     /// Settings for the dialects of RFC 5666.
@@ -101,8 +98,6 @@ pub(crate) struct Reactor {
     pub(in crate::reactor) is_shut_down: bool,
     /// Set during a graceful shutdown; connections of clients are then refused, too.
     pub(in crate::reactor) leaving: Option<Leaving>,
-    /// Connections that leave for other cores.
-    pub(in crate::reactor) moving: Moving,
     /// The call that a measured handler is processing and has not deferred.
     pub(in crate::reactor) timer: Option<CallTimer>,
     /// Counts measured calls; kept when measuring ends, for calls that are still deferred.
@@ -113,15 +108,15 @@ pub(crate) struct Reactor {
 }
 
 impl CoreCell {
-    pub(crate) fn new(mut reactor: Reactor, connect: ConnectRequests) -> Self {
-        let names_times = reactor.config.propagates_deadlines();
+    pub(crate) fn new(reactor: Reactor, connect: ConnectRequests) -> Self {
         let longest_bytes = longest_block_bytes(&reactor.config);
         let alignment = reactor.config.msgp_alignment();
-        let clock = Some(reactor.clock).filter(|_| !reactor.fabric.simulates_time());
-        let shorts = (reactor.fabric.has_shorts(), reactor.dialect.chains());
+        let caps = reactor.fabric.caps();
+        let clock = Some(reactor.clock).filter(|_| caps.simulated_clock.is_none());
+        let shorts = (caps.sends_shorts, reactor.dialect.chains());
         let times = (clock, reactor.default_timeout_ticks);
-        let polls_first = !reactor.dialect.chains() && !reactor.fabric.take_shorts();
-        let lane = Lane::new(shorts, names_times, alignment, longest_bytes, times);
+        let polls_first = !reactor.dialect.chains() && !caps.takes_shorts;
+        let lane = Lane::new(shorts, alignment, longest_bytes, times);
         let lane = Lane { polls_first, ..lane };
         let inbox = Arc::clone(&reactor.inbox);
         #[cfg(feature = "gss")]
@@ -131,7 +126,6 @@ impl CoreCell {
             lane,
             connect,
             inbox,
-            names_times,
             #[cfg(feature = "gss")]
             crypto,
         }
@@ -153,10 +147,11 @@ impl Reactor {
         inbox: Arc<Inbox>,
         cells: Arc<StatsCells>,
     ) -> Self {
-        let (clock, now) = (fabric.clock(), fabric.now(&fabric.clock()));
-        inbox.set_waker(fabric.waker());
-        fabric.lend(&bulk);
+        let clock = fabric.caps().simulated_clock.unwrap_or_else(Clock::shared);
+        let now = fabric.now(&clock);
         let dialect = CoreDialect::new(&config, &fabric, &clock);
+        // Receives that are chained cannot come by value.
+        inbox.set_waker(fabric.begin(Some(&bulk), !dialect.chains()));
         Self {
             // Thresholds depend on sizes only; our identity is only sent to peers.
             offer: Offer::of(&config, fabric.caps().remote_invalidate, Instance::Passing),
@@ -166,20 +161,21 @@ impl Reactor {
                 None => u64::MAX,
             },
             memory_wait_ticks: clock.from_duration(config.memory_wait()),
-            grants: Grants::new(&config, &clock),
+            origins: Origins::default(),
+            stalls: StallTimer::new(clock.from_duration(config.stall_timeout())),
             put_off: VecDeque::with_capacity(config.slots_per_conn()),
             given_up: VecDeque::with_capacity(config.slots_per_conn()),
             owed_answers: VecDeque::with_capacity(config.slots_per_conn()),
             interrupted: Interrupted::default(),
             reverse_requests: Vec::new(),
-            options: Options::NONE,
             panics: Arc::default(),
             ending: false,
             conns: ConnTable::default(),
             stats: StatsSnapshot::default(),
             next_deadline: Instant(u64::MAX),
+            overdue: Overdue::default(),
             deferred: 0,
-            options_deferred: 0,
+            deferred_places: DeferredPlaces::new(&config, &bulk, inbox.letters()),
             in_turn: false,
             now,
             busy_since: now,
@@ -189,7 +185,6 @@ impl Reactor {
             xid_seed: now.0 as u32,
             is_shut_down: false,
             leaving: None,
-            moving: Moving::default(),
             timer: None,
             latencies: None,
             #[cfg(feature = "gss")]
@@ -201,10 +196,6 @@ impl Reactor {
             inbox,
             cells,
         }
-    }
-
-    pub(crate) fn with_options(self, options: Options) -> Self {
-        Self { options, ..self }
     }
 
     /// Sets the log of panics that the engine's cores share.
@@ -231,9 +222,6 @@ impl Reactor {
         if self.dialect.chains() {
             self.prepare_receive(conn, &mut message);
         }
-        if self.grants.any_sheds() && self.sheds_receive(conn) {
-            return;
-        }
         drop(self.fabric.post_recv(conn, message));
     }
 
@@ -241,8 +229,7 @@ impl Reactor {
     /// do not come here.
     #[inline(always)]
     pub(in crate::reactor) fn repost_short(&mut self, conn: ConnId, ends: &Ends, message: Buf) {
-        let left = if self.grants.any_sheds() { Some(message) } else { ends.give_back(message) };
-        if let Some(message) = left {
+        if let Some(message) = ends.give_back(message) {
             self.repost(conn, message);
         }
     }
@@ -271,7 +258,7 @@ impl CoreCell {
     pub(in crate::reactor) fn private_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         let mut reactor = self.reactor();
         reactor.conns.find(conn)?;
-        let is_exposed = reactor.fabric.connection_memory(conn).is_some_and(BulkPool::is_exposed);
+        let is_exposed = reactor.fabric.memory(conn).arena.is_some_and(BulkPool::is_exposed);
         if is_exposed { reactor.bulk.take(bytes) } else { reactor.fabric.bulk(conn, bytes) }
     }
 }

@@ -71,7 +71,6 @@ impl Lane {
     /// `longest_bytes`: of a stream. The memory for it is not touched before it is used.
     pub(in crate::reactor) fn new(
         (has_shorts, chains): (bool, bool),
-        names_times: bool,
         alignment: Alignment,
         longest_bytes: usize,
         (clock, default_timeout_ticks): (Option<Clock>, u64),
@@ -79,7 +78,7 @@ impl Lane {
         let pads = alignment != Alignment::NONE;
         let memory = || RefCell::new(MessageMemory::with_capacity(longest_bytes));
         Self {
-            takes_calls: has_shorts && !pads && !names_times,
+            takes_calls: has_shorts && !pads,
             takes_replies: !pads,
             takes_received: has_shorts && !chains,
             polls_first: false,

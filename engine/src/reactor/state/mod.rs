@@ -5,6 +5,5 @@ pub(crate) mod conn_lane;
 pub(crate) mod conn_table;
 pub(crate) mod connection;
 pub(crate) mod core;
-pub(crate) mod grants;
 pub(crate) mod lane_memory;
 pub(crate) mod rfc5666;

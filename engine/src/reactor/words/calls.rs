@@ -5,9 +5,9 @@ use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;
 use crate::reactor::words::rfc5666::{Padded, PulledChunks};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
-use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
 use spinrpc_proto::output::{CallFailure, DeliveredReply, SlotId};
-use spinrpc_proto::payload::StreamWriter;
+use spinrpc_proto::payload::{PLAIN_HEADER_BYTES, StreamWriter};
 use spinrpc_proto::requester::CallNumber;
 use spinrpc_proto::rpc::{AcceptStatus, CallHeader, OpaqueAuth, RejectStatus};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// ```no_run
 /// # use spinrpc::{Backpressure, CallSpec, Client, Procedure, Token};
 /// # fn example(client: &Client) -> Result<(), Backpressure> {
-/// let call = client.call(Procedure(1), Token(7), &mut CallSpec::new(), |args| args.u32(20))?;
+/// let call = client.call(Procedure(1), Token(7), &mut CallSpec::short(), |args| args.u32(20))?;
 /// if client.cancel(call).is_err() {
 ///     // Its handler has been told, or is told in this turn.
 /// }
@@ -143,7 +143,6 @@ pub(crate) enum RpcRefusal {
 ///     let room = client.bulk(64 << 10).ok_or(Backpressure::NoBuffer)?;
 ///     let mut spec = CallSpec::new()
 ///         .deadline(Duration::from_millis(5))
-///         .propagate_deadline()
 ///         .resend(Resend::AtMostOnce)
 ///         .reply_bytes_max(4096)
 ///         .argument(block)
@@ -155,15 +154,15 @@ pub(crate) enum RpcRefusal {
 ///     Ok(())
 /// }
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug)]
 // Fields of plain calls are adjacent: threads that make calls send them to their core.
 #[repr(C)]
 pub struct CallSpec {
     pub(crate) deadline: Deadline,
     pub(crate) reply_bytes_max: usize,
+    /// The caller did not give `reply_bytes_max`: the call offers room for `rpc.max_read_bytes` at most.
+    pub(crate) is_reply_assumed: bool,
     pub(crate) resend: Resend,
-    /// The call states its remaining time, whatever is configured.
-    pub(crate) names_time: bool,
     /// Set if it has buffers, or is to be kept: most calls are plain.
     pub(crate) is_special: bool,
     /// A builder was given more items than fit: such a spec starts no call.
@@ -175,7 +174,31 @@ pub struct CallSpec {
     pub(crate) results: [Option<Bulk>; ITEMS_MAX],
 }
 
+/// RPC header of a reply with the longest verifier (RFC 5531 section 8.2).
+pub(in crate::reactor) const REPLY_HEADER_BYTES_MAX: usize = 24 + 400;
+
+impl Default for CallSpec {
+    fn default() -> Self {
+        Self {
+            deadline: Deadline::Default,
+            reply_bytes_max: usize::MAX,
+            is_reply_assumed: true,
+            resend: Resend::Never,
+            is_special: false,
+            overfull: false,
+            #[cfg(feature = "gss")]
+            is_opening: false,
+            arguments: [const { None }; ITEMS_MAX],
+            results: [const { None }; ITEMS_MAX],
+        }
+    }
+}
+
 impl CallSpec {
+    /// Longest results, in bytes, whose reply fits into the shortest message of any connection.
+    pub const SHORT_RESULTS_BYTES_MAX: usize =
+        INLINE_THRESHOLD_MIN_BYTES as usize - PLAIN_HEADER_BYTES - REPLY_HEADER_BYTES_MAX;
+
     /// Replaces the spec of an earlier call. Buffers are only checked if one of the two may have any.
     #[inline]
     pub(crate) fn replace(&mut self, new: Self) {
@@ -183,9 +206,10 @@ impl CallSpec {
             *self = new;
             return;
         }
-        let Self { deadline, reply_bytes_max, resend, names_time, overfull, .. } = new;
-        (self.deadline, self.reply_bytes_max, self.resend) = (deadline, reply_bytes_max, resend);
-        (self.names_time, self.overfull) = (names_time, overfull);
+        let Self { deadline, reply_bytes_max, is_reply_assumed, .. } = new;
+        (self.deadline, self.reply_bytes_max) = (deadline, reply_bytes_max);
+        self.is_reply_assumed = is_reply_assumed;
+        (self.resend, self.overfull) = (new.resend, new.overfull);
     }
 
     /// Marks the call as one that prepares a connection.
@@ -215,8 +239,7 @@ pub enum Resend {
     /// The call is sent again with the same XID, to a server that keeps replies by XID
     /// ([`Engine::serve_once`](crate::Engine::serve_once)) and so executes it at most once. If another server has
     /// taken its place, or the server states that it keeps no replies, the call ends as with `Never`. The exception
-    /// is a call that the previous server has reported as not executed, as an engine does in a graceful shutdown
-    /// ([`Engine::drain`](crate::Engine::drain)). For a server of another implementation the caller must know that it
+    /// is a call that was never sent. For a server of another implementation the caller must know that it
     /// keeps replies. The caller must also know that for the program: an engine states that it keeps replies, but not
     /// for which programs, and a program served by [`Engine::serve`](crate::Engine::serve) executes the call again.
     AtMostOnce,
@@ -236,6 +259,17 @@ pub(crate) enum Deadline {
     None,
 }
 
+impl Deadline {
+    /// Time until the call is given up, where `rpc.timeout_ms` is `default`.
+    pub(crate) fn or(self, default: Option<Duration>) -> Option<Duration> {
+        match self {
+            Self::Default => default,
+            Self::After(time) => Some(time),
+            Self::None => None,
+        }
+    }
+}
+
 /// Reason why a call was not started. Nothing was sent; the application keeps its buffers and can retry when replies
 /// have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -247,12 +281,24 @@ pub enum Backpressure {
     /// Every buffer, memory key or slot of the connection is lent out.
     #[error("no buffer: everything lent to calls in flight")]
     NoBuffer,
+    /// No memory of the connection is free for the results, whose longest length the call does not give. Give it with
+    /// [`CallSpec::reply_bytes_max`] or [`CallSpec::short`], or retry after a reply.
+    #[error(
+        "no memory is free for results of unknown length (rpc.max_read_bytes): give their longest length \
+         with CallSpec::reply_bytes_max"
+    )]
+    NoReplyRoom,
     /// The send queue is full.
     #[error("the send queue is full")]
     SendQueueFull,
-    /// The core has as many calls of handles in flight as `rpc.handle_calls` allows.
-    #[error("as many calls of handles are in flight as rpc.handle_calls allows")]
+    /// The core has as many calls of handles in flight as `Config::handle_calls` allows.
+    #[error("as many calls of handles are in flight as a core takes")]
     TooManyCalls,
+    /// The [`AnswerQueue`](crate::AnswerQueue) is to get as many answers as it has room for.
+    #[error(
+        "the answer queue has no room for another answer: take answers, or create it for more calls"
+    )]
+    AnswerQueueFull,
     /// The connection is not up yet.
     #[error("still connecting")]
     Connecting,
@@ -264,7 +310,9 @@ pub enum Backpressure {
     #[error("the connection is down")]
     Down,
     /// The call needs more memory or segments than can ever be offered: do not retry.
-    #[error("the call is too large: {needed_bytes} bytes")]
+    #[error(
+        "the call is too large: {needed_bytes} bytes (rpc.max_write_bytes, rpc.max_read_bytes, rpc.inline_send_bytes)"
+    )]
     TooLarge {
         /// Bytes that its encoding needs.
         needed_bytes: usize,
@@ -275,9 +323,6 @@ pub enum Backpressure {
         /// Bytes of the message, transport header and data items included.
         needed_bytes: usize,
     },
-    /// The connection does not speak version two, which options require: do not retry on it.
-    #[error("the connection speaks version one, which has no options")]
-    NotVersionTwo,
     /// The call needs chunks, but calls of its client must stay inline
     /// ([`ReverseOptions::inline_only`](crate::ReverseOptions::inline_only)): do not retry.
     #[error("the call does not fit inline, and its client is to offer no chunks")]
@@ -421,7 +466,7 @@ pub(crate) enum CallEnd {
     Failed(CallFailure),
     /// The connection went down.
     Down(DownCause),
-    /// The connection went down, and the server had reported that it did not execute the call.
+    /// The connection went down, and the call was never sent.
     NotExecuted(DownCause),
 }
 

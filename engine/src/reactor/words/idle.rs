@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn the_phases_are_as_long_as_configured() {
         let mut raw = RawConfig::default();
-        (raw.poll.spin_us, raw.poll.yield_us, raw.poll.park_us) = (300, 70, 9000);
+        (raw.poll.spin_us, raw.poll.park_us) = (300, 9000);
         let clock = Clock::shared();
         let switch = Arc::new(IdleSwitch::new(IdlePolicy::Adaptive));
         let mut idle = Idle::new(&raw.validate().unwrap(), clock, switch);
@@ -160,8 +160,8 @@ mod tests {
         for (after_us, rest) in [
             (299, Rest::None),
             (301, Rest::Yield),
-            (369, Rest::Yield),
-            (371, Rest::Park(Duration::from_millis(9))),
+            (1499, Rest::Yield),
+            (1501, Rest::Park(Duration::from_millis(9))),
         ] {
             assert_eq!(
                 idle.rest(IdlePolicy::Adaptive, Ticks(began + ticks(after_us))),

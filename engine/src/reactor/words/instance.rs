@@ -66,11 +66,6 @@ impl PeerId {
         }
     }
 
-    /// Returns true if the driver knows both to be of one host or process.
-    pub(crate) fn is_kin_of(self, other: Self) -> bool {
-        self.identity != 0 && self.identity == other.identity
-    }
-
     /// Returns true if a call that was sent to `self` may be sent to `other` because the server remembers its reply.
     /// For a server that states nothing, the application has stated that it does.
     pub(crate) fn remembers_for(self, other: Self) -> bool {

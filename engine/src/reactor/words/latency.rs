@@ -4,6 +4,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sys::clock::Ticks;
 use std::array::from_fn;
 use std::num::NonZeroU32;
+use std::ops::AddAssign;
 
 /// Number of buckets of a latency histogram. The first counts durations of up to 128 ns, each of the others durations of
 /// up to twice the bound of the one before it. The last has no bound: it counts all that are longer than 2^33 ns, 8.6 s.
@@ -24,17 +25,20 @@ fn bucket_of(ns: u64) -> usize {
     ((bits - FIRST_BITS) as usize).min(BUCKETS - 1)
 }
 
-/// Durations of the calls of one procedure. Written by its core alone, read by any thread.
-pub(crate) struct Histogram {
+/// Durations of calls. Written by one thread at a time, for example that of a core, and read by any.
+#[derive(Debug)]
+pub struct Histogram {
     buckets: [AtomicU64; BUCKETS],
     sum_ns: AtomicU64,
 }
 
 /// A copy of a [`Histogram`]. Each number is consistent by itself; the sum may be that of a call more or less.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Durations {
-    pub(crate) buckets: [u64; BUCKETS],
-    pub(crate) sum_ns: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Durations {
+    /// Number of calls in each bucket.
+    pub buckets: [u64; BUCKETS],
+    /// Sum of the durations in nanoseconds.
+    pub sum_ns: u64,
 }
 
 impl Default for Histogram {
@@ -44,8 +48,9 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one call. Only the core's own thread does that, so a load and a store suffice.
-    pub(in crate::reactor) fn record(&self, ns: u64) {
+    /// Counts one call. Wait-free, without a locked instruction: of two threads that do so at a time, one counts in vain.
+    #[inline]
+    pub fn record(&self, ns: u64) {
         let add = |to: &AtomicU64, count: u64| {
             // Relaxed: readers pair with nothing, each number stands for itself.
             to.store(to.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
@@ -54,7 +59,8 @@ impl Histogram {
         add(&self.sum_ns, ns);
     }
 
-    pub(crate) fn read(&self) -> Durations {
+    /// The counts of now.
+    pub fn read(&self) -> Durations {
         // Relaxed: as above.
         let read = |from: &AtomicU64| from.load(Ordering::Relaxed);
         Durations { buckets: from_fn(|at| read(&self.buckets[at])), sum_ns: read(&self.sum_ns) }
@@ -63,8 +69,15 @@ impl Histogram {
 
 impl Durations {
     /// Number of calls.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, count| sum.wrapping_add(*count))
+    }
+}
+
+impl AddAssign for Durations {
+    fn add_assign(&mut self, more: Self) {
+        self.buckets.iter_mut().zip(more.buckets).for_each(|(sum, count)| *sum += count);
+        self.sum_ns = self.sum_ns.wrapping_add(more.sum_ns);
     }
 }
 
@@ -90,7 +103,7 @@ impl Row {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

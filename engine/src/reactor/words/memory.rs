@@ -1,18 +1,44 @@
 //! Sizes of the memory of a core and its connections, derived from the configuration.
 
-use crate::config::{Config, NumaPolicy, Want};
+use crate::config::{Config, Want};
 use crate::fabric::FabricError;
 use crate::mem::budget::Budget;
 use crate::mem::{BufPool, BulkClass, BulkPool, Region, Slab, SlabLayout};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use crate::sys::topology::Topology;
-use spinrpc_proto::connection::Side;
 use std::io;
 
 /// Letters a core's mailbox holds: deferred replies, new connections, and shutdown.
 pub(crate) const MAILBOX_LETTERS: usize = 4096;
 /// Calls of one core that may be deferred at a time: their replies always find room in the mailbox.
 pub(crate) const DEFERRED_MAX: usize = MAILBOX_LETTERS / 2;
+
+/// Places for deferred calls of a core. While no more than `common` of them are taken, and there are blocks of the size that
+/// fits best, any call gets one; the rest is for connections and origins that hold few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeferredPlaces {
+    pub(crate) common: usize,
+    pub(crate) all: usize,
+}
+
+impl DeferredPlaces {
+    /// As many as half of the letters of the mailbox, and as blocks for their replies. A quarter is not common, or less
+    /// where the credits of one connection would not fit into the others.
+    pub(crate) fn new(config: &Config, pool: &BulkPool, letters: usize) -> Self {
+        let blocks: usize = pool.classes().map(|class| class.total).sum();
+        let all = blocks.min(letters / 2);
+        Self { common: all - (all / 4).min(all.saturating_sub(config.credits())), all }
+    }
+
+    /// Returns true if one more call may be deferred when no common place or block is left, `free` of both are, and its
+    /// connection and origin have deferred so many: an origin holds fewer than it leaves to others, and one of its
+    /// connections half as many. One that holds none gets the last place.
+    pub(crate) fn admit(of_conn: usize, of_origin: usize, free: usize) -> bool {
+        let is_only = of_conn >= of_origin;
+        let has_share = of_origin == 0 || (of_origin < free && (is_only || 2 * of_conn < free));
+        free > 0 && has_share
+    }
+}
 
 const SMALL_BLOCK_BYTES: usize = 8 << 10;
 const MIDDLE_BLOCK_BYTES: usize = 128 << 10;
@@ -42,15 +68,8 @@ fn large_block_bytes(largest_bytes: usize) -> usize {
     LARGE_BLOCK_BYTES.max(largest_bytes)
 }
 
-/// Bytes of the buffers of a connection that are in a region of their own from its start. That is all of them, with two
-/// exceptions at an accepted connection whose grant changes: receives beyond those of an idle connection, and buffers to
-/// send from, which only messages need that are too long to be copied into a work request. Those get memory, and a device
-/// is told of it, when they are first used.
-pub(crate) fn message_bytes(config: &Config, side: Side) -> usize {
-    if side == Side::Server && config.changes_grants() {
-        let receives = config.credits_idle() + config.receives_beyond_calls();
-        return BufPool::region_bytes(config.recv_buffer_bytes(), receives).unwrap_or(0);
-    }
+/// Bytes of the buffers of a connection, which are in a region of their own.
+pub(crate) fn message_bytes(config: &Config) -> usize {
     let sends = config.requester_send_budget().total().max(config.responder_send_budget().total());
     let padding_bytes = config.msgp_alignment().align_bytes() as usize;
     let pools = [
@@ -118,27 +137,25 @@ const HUGE_PAGES_REMEDY: &str = "reserve enough huge pages of 2 MiB (sysctl vm.n
      in /proc/meminfo tells how many are left), shrink mem.arena_mib or the slab, or set mem.hugepages = try";
 
 fn numa_node(config: &Config, cpu: usize) -> Option<u32> {
-    match config.numa() {
-        NumaPolicy::Off => None,
-        NumaPolicy::Local => Topology::current().ok().and_then(|topology| topology.node_of(cpu)),
-    }
+    let topology = config.is_near_cpu().then(Topology::current);
+    topology?.ok()?.node_of(cpu)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Host, RawConfig};
+    use crate::config::{CoreList, Host, RawConfig};
 
     #[test]
-    fn memory_is_asked_for_on_the_node_of_the_core_unless_that_is_off() {
+    fn memory_is_asked_for_on_the_node_of_a_pinned_core() {
         let cpu = Host::current().allowed[0];
-        let config = |numa| {
+        let config = |list| {
             let mut raw = RawConfig::default();
-            raw.mem.numa = numa;
+            raw.cores.list = list;
             raw.validate().unwrap()
         };
         let node = Topology::current().ok().and_then(|topology| topology.node_of(cpu));
-        assert_eq!(numa_node(&config(NumaPolicy::Local), cpu), node);
-        assert_eq!(numa_node(&config(NumaPolicy::Off), cpu), None);
+        assert_eq!(numa_node(&config(CoreList::Auto), cpu), node);
+        assert_eq!(numa_node(&config(CoreList::Any), cpu), None);
     }
 }

@@ -61,6 +61,11 @@ pub(in crate::reactor) fn version_of(call: &[u8]) -> TransportVersion {
     }
 }
 
+/// The XID of a message, which is the first word of every header.
+pub(in crate::reactor) fn xid_of(message: &[u8]) -> Xid {
+    Xid(message.first_chunk().map_or(0, |word| u32::from_be_bytes(*word)))
+}
+
 /// Length of a transport header that was checked when it came, if it has no lists.
 #[inline]
 pub(in crate::reactor) fn plain_header_bytes(message: &[u8]) -> Option<u32> {

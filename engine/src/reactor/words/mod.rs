@@ -13,7 +13,6 @@ pub(crate) mod memory;
 pub(crate) mod message_memory;
 pub(crate) mod messages;
 pub(crate) mod negotiate;
-pub(crate) mod option_message;
 #[cfg(feature = "gss")]
 pub(crate) mod protection;
 pub(crate) mod reply_plan;

@@ -358,7 +358,7 @@ pub(crate) fn fuzz(said: &[u8]) {
     let request = ConfigRequest::parse(last_words).map(|request| terms.with_request(&request));
     let reply = ConfigReply::parse(last_words).map(|reply| terms.with_reply(&reply));
     for negotiated in [Ok(terms.agreed()), request, reply].into_iter().flatten() {
-        assert!((DEFAULT_BYTES..=MOST_BYTES).contains(&negotiated.send_bytes_max()));
+        assert!(negotiated.send_bytes_max() <= MOST_BYTES);
         assert!((DEFAULT_BYTES..=MOST_BYTES).contains(&negotiated.recv_bytes_max()));
         assert!(negotiated.reads_max() <= 16);
         assert!(negotiated.msgp_align_bytes().is_none_or(u32::is_power_of_two));

@@ -128,7 +128,7 @@ pub(crate) fn now_at_most() -> Instant {
     Instant(now().0.saturating_add(TICK_NS))
 }
 
-/// Bytes of a body under this context, as `gss.step_bytes` counts them: encryption type 20 takes about twice the time of the
+/// Bytes of a body under this context, as `Config::gss_step_bytes` counts them: encryption type 20 takes about twice the time of the
 /// others.
 pub(crate) fn cost(context: &Context, bytes: usize) -> usize {
     bytes.saturating_mul(weight(context))

@@ -6,7 +6,7 @@ use crate::reactor::words::draft::Draft;
 use crate::reactor::words::negotiate::Negotiated;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
 use spinrpc_proto::payload::{Encoded, Item, Placement, StreamWriter};
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::HeaderView;
@@ -73,7 +73,7 @@ impl ReplyData {
     /// it: the items without a Write chunk, or the whole reply if it is too long and has no Reply chunk. It needs
     /// `rpc.protocol = "rfc5666"` on both ends and has no effect under `rfc8166`; the drafts allow it for every
     /// reply. RFC 5666 section 3.8 does not recommend it where speed matters. The memory stays lent until the client
-    /// has sent RDMA_DONE, or `rpc.done_timeout_ms` has passed.
+    /// has sent RDMA_DONE, or `Config::done_timeout` has passed.
     #[must_use]
     pub fn allow_read_chunks(mut self) -> Self {
         self.read_chunks = true;
@@ -83,6 +83,14 @@ impl ReplyData {
     /// Returns true if the client may fetch it, where the protocol requires that permission.
     pub(in crate::reactor) fn allows_read_chunks(&self) -> bool {
         self.read_chunks
+    }
+
+    /// The items that are given away with the reply.
+    pub(in crate::reactor) fn owned(&self) -> impl Iterator<Item = &Bulk> {
+        self.items[..self.count].iter().flatten().filter_map(|item| match item {
+            ReplyItem::Owned(bulk) => Some(bulk),
+            ReplyItem::Shared(..) => None,
+        })
     }
 
     /// The bytes of the items.
@@ -176,7 +184,13 @@ impl ReplyPlan {
     /// Returns true if a stream of this size may go by Reply chunk instead, and the header for that fits the peer's
     /// receives.
     pub(crate) fn takes_long(&self, bytes: usize) -> bool {
-        bytes as u64 <= self.reply_chunk_bytes && self.header_bytes <= self.threshold_bytes
+        bytes as u64 <= self.reply_chunk_bytes && self.header_bytes <= self.long_header_bytes_max()
+    }
+
+    /// Longest header of a reply whose message is elsewhere: the size that a peer takes of inline messages does not limit
+    /// long ones, and it has a receive of 1 KB in any case (RFC 5666 sections 6.1 and 6.2).
+    pub(in crate::reactor) fn long_header_bytes_max(&self) -> usize {
+        self.threshold_bytes.max(INLINE_THRESHOLD_MIN_BYTES as usize)
     }
 
     /// "MUST deliver matching results by RDMA Write when a write list was given" (RFC 5666

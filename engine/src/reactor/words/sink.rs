@@ -3,9 +3,7 @@
 //! to the driver.
 
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::{
-    CallFailure, DeliveredOptional, DeliveredReply, Dropped, Output, PeerMisbehaved, SlotId,
-};
+use spinrpc_proto::output::{CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, SlotId};
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::version::TransportVersion;
 
@@ -13,13 +11,9 @@ use spinrpc_proto::version::TransportVersion;
 pub(crate) enum Event {
     None,
     Call(SlotId),
-    /// The same, and a look at the grant is due unless the call is answered at once.
-    CallAndLook(SlotId),
     Pull(SlotId),
     Reply(DeliveredReply),
     PullReply,
-    /// The answer to a call is a message of an extension.
-    OptionReply,
     /// A call whose version was refused.
     Resend(SlotId),
     FreeExports(SlotId),
@@ -38,7 +32,7 @@ pub(crate) enum Event {
 /// Collects the event of one message; a message makes one at the most, and perhaps a close.
 pub(crate) struct EventSink {
     pub(crate) event: Event,
-    /// Set with [`Event::PullReply`] and [`Event::OptionReply`]. A separate field, because an event with two kinds of
+    /// Set with [`Event::PullReply`]. A separate field, because an event with two kinds of
     /// replies would need one more word to tell them apart, and each reply would be copied around it.
     pub(crate) to_pull: Option<DeliveredReply>,
     pub(crate) close: Option<PeerMisbehaved>,
@@ -57,12 +51,6 @@ impl Output for EventSink {
         self.event = Event::Call(slot);
     }
 
-    fn look_at_grant(&mut self) {
-        if let Event::Call(slot) = self.event {
-            self.event = Event::CallAndLook(slot);
-        }
-    }
-
     fn pull(&mut self, slot: SlotId) {
         self.event = Event::Pull(slot);
     }
@@ -75,16 +63,6 @@ impl Output for EventSink {
     fn pull_reply(&mut self, reply: DeliveredReply) {
         self.event = Event::PullReply;
         self.to_pull = Some(reply);
-    }
-
-    fn deliver_optional(&mut self, optional: DeliveredOptional) {
-        match optional {
-            DeliveredOptional::Call { slot, .. } => self.event = Event::Call(slot),
-            DeliveredOptional::Reply { reply, .. } => {
-                self.event = Event::OptionReply;
-                self.to_pull = Some(reply);
-            }
-        }
     }
 
     fn resend_call(&mut self, slot: SlotId) {

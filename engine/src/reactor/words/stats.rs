@@ -83,7 +83,8 @@ counters! {
     bytes_read,
     /// Bytes placed by RDMA Write.
     bytes_written,
-    /// Data items copied into or out of a message or a long stream instead of being placed.
+    /// Data items copied into or out of a message or a long stream instead of being placed, and long messages copied to or
+    /// from memory that the peer reaches.
     copies,
     /// Messages whose parts were copied together, because they arrived in the two buffers of a receive.
     joins,
@@ -93,7 +94,7 @@ counters! {
     timeouts,
     /// Calls neither executed nor answered, because the engine was shutting down gracefully.
     calls_left,
-    /// Calls received whose time was over before their service got them: refused.
+    /// Deferred calls that services answered as too late ([`Deferred::too_late`](crate::Deferred::too_late)).
     calls_late,
     /// Calls answered with SYSTEM_ERR because the handler dropped them.
     calls_dropped,
@@ -121,16 +122,18 @@ counters! {
     connections_opened,
     /// Of those that this side made, the ones that turned out to speak version two.
     connections_version_two,
-    /// Of those that went down, the ones whose clients were sent to another core.
-    connections_moved,
     /// Connections that went down.
     connections_closed,
+    /// Of those that went down, the ones whose peers did not let a request complete for too long (`rpc.stall_timeout_ms`).
+    connections_stalled,
     /// Connections made in the place of lost ones.
     reconnects,
     /// Calls sent again on another connection than their first.
     calls_resent,
     /// Calls that were answered with a reply kept from before, and not executed again.
     replies_replayed,
+    /// Calls not executed because all places for replies that their clients may have held calls in progress.
+    reply_cache_full,
 }
 
 assert_alone!(StatsCells);

@@ -1,4 +1,4 @@
-//! Kerberos for NFS: the keytab, the clock, TCP port 2049, and the instructions of the processor. Without a keytab and a realm
+//! Kerberos for NFS: the keytab, TCP port 2049, and the instructions of the processor. Without a keytab and a realm
 //! the last two are notes.
 
 use crate::doctor::{CheckInput, Finding, Verdict};
@@ -8,7 +8,7 @@ use crate::text::shell_word;
 pub(super) fn keytab(input: &CheckInput<'_>) -> Finding {
     let facts = &input.facts.kerberos;
     let path = facts.keytab_path();
-    let wrong = |says: String| Finding::new(Verdict::Warn, says).remedy(CHECK_NAME);
+    let wrong = |says: String| Finding::warn(says).remedy(CHECK_NAME);
     match &facts.keytab {
         Keytab::File(found) => of_file(input, &path, *found),
         Keytab::Missing if facts.named_keytab.is_none() => {
@@ -24,70 +24,31 @@ pub(super) fn keytab(input: &CheckInput<'_>) -> Finding {
     }
 }
 
-/// The keytab is a regular file.
 fn of_file(input: &CheckInput<'_>, path: &str, found: Permissions) -> Finding {
     let user = input.facts.process.user;
     let finding = if found.mode & OTHERS != 0 {
         let says = "every user has permissions on it, and who reads it can pretend to be this host";
-        Finding::new(Verdict::Fail, says).command(format!("chmod o= {}", shell_word(path))).remedy(
+        Finding::fail(says).command(format!("chmod o= {}", shell_word(path))).remedy(
             "Give services of other users keytabs of their own, take these permissions away, and change the keys; \
              spin-nfsd rejects such a keytab",
         )
     } else if found.owner != ROOT && user != Some(found.owner) {
         let says = format!("it belongs to user {}, who can change the keys", found.owner);
-        Finding::new(Verdict::Info, says)
+        Finding::info(says)
             .remedy("This is right if the server runs as that user; else give it to root")
     } else if found.mode & CHANGED_BY_GROUP != 0 {
         let says = "its group can change the keys";
-        Finding::new(Verdict::Warn, says)
+        Finding::warn(says)
             .command(format!("chmod g-w {}", shell_word(path)))
             .remedy("Let the group read it at most")
     } else if !found.is_readable {
         let says = "this user cannot read it: a server of this user needs a keytab of its own";
-        Finding::new(Verdict::Info, says)
+        Finding::info(says)
             .remedy("Run doctor as the user of the server, or give the server another keytab (spin-nfsd --keytab)")
     } else {
         Finding::ok("users outside its group cannot read it")
     };
     finding.seen(path, found)
-}
-
-pub(super) fn clock(input: &CheckInput<'_>) -> Finding {
-    let asked = match input.tried.map(|tried| &tried.kdc) {
-        Some(Some(asked)) => asked,
-        _ if input.facts.kerberos.keytab == Keytab::Missing => {
-            return Finding::ok("there is no keytab, so that Kerberos is not used");
-        }
-        _ => return Finding::unknown("not asked: spintune doctor --kdc HOST compares the clocks"),
-    };
-    let clock = match asked {
-        Ok(clock) => clock,
-        Err(reason) => {
-            let says = format!("the KDC did not tell its time: {reason}");
-            return Finding::new(Verdict::Warn, says).remedy(
-                "Name a KDC of this realm that answers over TCP; without one, no context is established",
-            );
-        }
-    };
-    let seconds = clock.ahead_seconds.unsigned_abs();
-    let direction = if clock.ahead_seconds > 0 { "behind" } else { "ahead of" };
-    let verdict = match seconds {
-        ..SKEW_NOTED => Verdict::Ok,
-        SKEW_NOTED..=SKEW_ALLOWED => Verdict::Warn,
-        _ => Verdict::Fail,
-    };
-    let says = match verdict {
-        Verdict::Ok => format!("the same within {} s", seconds + 1),
-        _ => format!("{seconds} s {direction} the KDC, which allows {SKEW_ALLOWED} s by default"),
-    };
-    let finding =
-        Finding::new(verdict, says).seen(&*clock.kdc, format!("{} s", clock.ahead_seconds));
-    match verdict {
-        Verdict::Ok => finding,
-        _ => finding
-            .command("chronyc tracking")
-            .remedy("Set the clock by the time service that the KDC uses, too"),
-    }
 }
 
 pub(super) fn port(input: &CheckInput<'_>) -> Finding {
@@ -98,13 +59,11 @@ pub(super) fn port(input: &CheckInput<'_>) -> Finding {
     if listeners.is_empty() {
         return Finding::ok("free");
     }
-    let users: Vec<String> =
-        listeners.iter().map(|listener| format!("user {}", listener.user)).collect();
+    let users = super::some_of(listeners.iter().map(|one| format!("user {}", one.user)), 4);
     let holders = input.tried.map(|tried| &tried.nfs_port_holders[..]).unwrap_or_default();
     let is_spin_nfsd = !holders.is_empty() && holders.iter().all(|name| name == SPIN_NFSD);
-    let seen = |finding: Finding| finding.seen(SOCKETS, super::some_of(&users, 4));
     if is_spin_nfsd {
-        return seen(Finding::ok("a program named spin-nfsd has it"));
+        return Finding::ok("a program named spin-nfsd has it").seen(SOCKETS, users);
     }
     let threads = facts.nfsd_threads.filter(|threads| *threads > 0);
     let (verdict, says) = match (holders, threads) {
@@ -113,18 +72,17 @@ pub(super) fn port(input: &CheckInput<'_>) -> Finding {
             (Verdict::Info, "taken, most likely by the NFS server of the kernel, which runs".into())
         }
         ([], None) => {
-            let by = super::some_of(&users, 4);
-            (Verdict::Info, format!("taken, by a socket of {by}; its program is not visible"))
+            (Verdict::Info, format!("taken, by a socket of {users}; its program is not visible"))
         }
     };
-    let finding = seen(Finding::new(verdict, says)).command("ss -ltnp sport = :2049").remedy(
-        "Linux clients establish the contexts of spin-nfsd at this port only: if it is to serve exports under Kerberos, see \
-         as root who has the port. Without such exports, spin-nfsd does not need it",
-    );
-    match threads {
-        Some(threads) => finding.seen("/proc/net/rpc/nfsd", format!("{threads} threads")),
-        None => finding,
-    }
+    Finding::new(verdict, says)
+        .seen(SOCKETS, users)
+        .seen_if("/proc/net/rpc/nfsd", threads.map(|threads| format!("{threads} threads")))
+        .command("ss -ltnp sport = :2049")
+        .remedy(
+            "Linux clients establish the contexts of spin-nfsd at this port only: if it is to serve exports under Kerberos, see \
+             as root who has the port. Without such exports, spin-nfsd does not need it",
+        )
 }
 
 pub(super) fn instructions(input: &CheckInput<'_>) -> Finding {
@@ -162,10 +120,6 @@ fn severity(input: &CheckInput<'_>) -> Verdict {
 
 const CHECK_NAME: &str = "Check --keytab, or KRB5_KTNAME, which spin-nfsd uses, too; spin-nfsd does not start without its keytab";
 const ROOT: u32 = 0;
-/// Seconds of difference that a KDC tolerates by default (`clockskew` of krb5.conf).
-const SKEW_ALLOWED: u64 = 300;
-/// The KDC tells whole seconds, and a clock that is set by a time service is within one.
-const SKEW_NOTED: u64 = 5;
 /// As in spin-nfsd.
 const OTHERS: u32 = 0o007;
 const CHANGED_BY_GROUP: u32 = 0o020;

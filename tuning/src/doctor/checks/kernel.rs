@@ -1,6 +1,6 @@
 //! Periodic kernel work on every CPU.
 
-use crate::doctor::{CheckInput, Finding, Verdict};
+use crate::doctor::{CheckInput, Finding};
 
 pub(super) fn watchdogs(input: &CheckInput<'_>) -> Finding {
     let kernel = &input.facts.kernel;
@@ -14,7 +14,7 @@ pub(super) fn watchdogs(input: &CheckInput<'_>) -> Finding {
         };
     }
     let says = format!("{} interrupts each CPU every few seconds", on.join(" and "));
-    let finding = Finding::new(Verdict::Info, says).remedy("Disable it if tail latency matters");
+    let finding = Finding::info(says).remedy("Disable it if tail latency matters");
     on.into_iter().fold(finding, |finding, name| {
         finding
             .seen(format!("/proc/sys/kernel/{name}"), 1)
@@ -23,27 +23,19 @@ pub(super) fn watchdogs(input: &CheckInput<'_>) -> Finding {
 }
 
 pub(super) fn stat_interval(input: &CheckInput<'_>) -> Finding {
-    let file = "/proc/sys/vm/stat_interval";
-    match input.facts.kernel.stat_interval_s {
-        None => Finding::unknown(
-            "the kernel does not report how often it updates memory \
-                                  statistics",
-        ),
-        Some(seconds) if seconds >= CALM_S => {
-            Finding::ok(format!("memory statistics are updated every {seconds} s"))
-                .seen(file, seconds)
-        }
-        Some(seconds) => Finding::new(
-            Verdict::Info,
-            format!(
-                "memory statistics are updated on each CPU every \
-                                                 {seconds} s"
-            ),
-        )
-        .seen(file, seconds)
-        .remedy("Use a longer interval if tail latency matters")
-        .command(format!("sysctl -w vm.stat_interval={CALM_S}")),
-    }
+    let Some(seconds) = input.facts.kernel.stat_interval_s else {
+        return Finding::unknown(
+            "the kernel does not report how often it updates memory statistics",
+        );
+    };
+    let finding = if seconds >= CALM_S {
+        Finding::ok(format!("memory statistics are updated every {seconds} s"))
+    } else {
+        Finding::info(format!("memory statistics are updated on each CPU every {seconds} s"))
+            .remedy("Use a longer interval if tail latency matters")
+            .command(format!("sysctl -w vm.stat_interval={CALM_S}"))
+    };
+    finding.seen("/proc/sys/vm/stat_interval", seconds)
 }
 
 pub(super) fn timer_migration(input: &CheckInput<'_>) -> Finding {
@@ -51,13 +43,12 @@ pub(super) fn timer_migration(input: &CheckInput<'_>) -> Finding {
     match input.facts.kernel.timer_migration {
         None => Finding::ok("the kernel does not migrate timers"),
         Some(false) => Finding::ok("timers stay on their CPU").seen(file, 0),
-        Some(true) => Finding::new(
-            Verdict::Info,
-            "timers of idle CPUs migrate to busy ones, and a polling core is busy",
-        )
-        .seen(file, 1)
-        .remedy("Keep timers on their CPU if tail latency matters")
-        .command("sysctl -w kernel.timer_migration=0"),
+        Some(true) => {
+            Finding::info("timers of idle CPUs migrate to busy ones, and a polling core is busy")
+                .seen(file, 1)
+                .remedy("Keep timers on their CPU if tail latency matters")
+                .command("sysctl -w kernel.timer_migration=0")
+        }
     }
 }
 

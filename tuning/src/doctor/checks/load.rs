@@ -1,7 +1,7 @@
 //! Load of the host.
 
 use crate::doctor::input::cores;
-use crate::doctor::{CheckInput, Finding, Tried, Verdict};
+use crate::doctor::{CheckInput, Finding, Tried};
 use crate::host::{CpuTimes, RealtimeTask};
 
 pub(super) fn average(input: &CheckInput<'_>) -> Finding {
@@ -10,7 +10,7 @@ pub(super) fn average(input: &CheckInput<'_>) -> Finding {
         None => Finding::unknown("the host does not report its load"),
         Some(load) if cpus > 0 && load > cpus as f64 => {
             let says = format!("{load:.1} runnable tasks on {cpus} CPUs");
-            Finding::new(Verdict::Warn, says)
+            Finding::warn(says)
                 .seen("/proc/loadavg", load)
                 .remedy("Find out which they are: measurements on a busy host mean little")
                 .command("ps -eo pcpu,psr,comm --sort=-pcpu | head")
@@ -21,17 +21,13 @@ pub(super) fn average(input: &CheckInput<'_>) -> Finding {
 
 pub(super) fn on_cores(input: &CheckInput<'_>) -> Finding {
     let Some(tried) = input.tried else { return super::not_tried() };
-    let shares: Vec<(usize, f64)> = input
-        .cores()
-        .iter()
-        .filter_map(|cpu| Some((cpu, busy_percent(&added(tried, cpu)?)?)))
-        .collect();
+    let polled = input.cores();
+    let share = |cpu| Some((cpu, busy_percent(&added(tried, cpu)?)?));
+    let shares: Vec<(usize, f64)> = polled.iter().filter_map(share).collect();
     let over = format!("over {} ms", tried.interval.as_millis());
-    let busy: Vec<String> = shares
-        .iter()
-        .filter(|(_, percent)| *percent >= BUSY_PERCENT)
-        .map(|(cpu, percent)| format!("CPU {cpu} {percent:.0} %"))
-        .collect();
+    let busy = shares.iter().filter(|(_, percent)| *percent >= BUSY_PERCENT);
+    let busy: Vec<String> =
+        busy.map(|(cpu, percent)| format!("CPU {cpu} {percent:.0} %")).collect();
     if shares.is_empty() {
         return Finding::unknown("the host does not report CPU times");
     }
@@ -61,52 +57,58 @@ pub(super) fn realtime(input: &CheckInput<'_>) -> Finding {
     let finding = Finding::new(input.interference(), says)
         .seen("/proc/*/task/*/stat", super::some_of(&names, 8))
         .remedy("Move them to other CPUs");
-    let rest = input.rest();
-    here.iter().take(8).filter(|_| !rest.is_empty()).fold(finding, |finding, task| {
-        finding.command(format!("taskset -pc {rest} {}", task.thread))
-    })
+    let rest = input.facts.cpus.housekeeping(&polled);
+    let movable = here.iter().take(8).filter(|_| !rest.is_empty());
+    finding.commands(movable.map(|task| format!("taskset -pc {rest} {}", task.thread)))
+}
+
+pub(super) fn tuned(input: &CheckInput<'_>) -> Finding {
+    let Some(profile) = &input.facts.tasks.tuned else {
+        return Finding::ok("tuned is not running");
+    };
+    let says = "tuned is running, and sets governors, huge pages and kernel parameters whenever it \
+                starts, stops or changes its profile";
+    Finding::new(input.interference(), says)
+        .seen("/etc/tuned/active_profile", profile)
+        .remedy(
+            "Stop it before spintune apply, or give it a profile with the values of spintune plan",
+        )
+        .command("systemctl disable --now tuned  # to undo: systemctl enable --now tuned")
 }
 
 pub(super) fn steal(input: &CheckInput<'_>) -> Finding {
     let polled = input.cores();
-    let Some(tried) = input.tried else { return stolen_ever(input) };
-    let times: Vec<CpuTimes> = polled.iter().filter_map(|cpu| added(tried, cpu)).collect();
-    if times.is_empty() {
-        return Finding::unknown("the host does not report CPU times");
-    }
-    let ticks: u64 = times.iter().map(|times| times.steal).sum();
-    let stolen_ms = ticks * 1000 / tried.ticks_per_second.max(1);
-    let over = format!("in {} ms", tried.interval.as_millis());
-    if stolen_ms == 0 {
-        return Finding::ok(format!("no time was stolen from {} {over}", cores(&polled)));
-    }
-    Finding::new(
-        Verdict::Warn,
-        format!("{stolen_ms} ms were stolen from {} {over}", cores(&polled)),
-    )
-    .seen("/proc/stat", format!("steal +{ticks} ticks"))
-    .remedy("Tail latencies measured here mean nothing; ask for dedicated CPUs")
-}
-
-/// For a host that is read without active tests.
-fn stolen_ever(input: &CheckInput<'_>) -> Finding {
-    let times = input.cores();
-    let times: Vec<&CpuTimes> =
-        times.iter().filter_map(|cpu| input.facts.times.get(&cpu)).collect();
-    let sum = |field: fn(&CpuTimes) -> u64| {
-        times.iter().map(|one| field(one)).fold(0, u64::saturating_add)
+    // On a host that is read without active tests, the times since boot.
+    let times = |cpu| match input.tried {
+        Some(tried) => added(tried, cpu),
+        None => input.facts.times.get(&cpu).copied(),
     };
-    let (steal, total) = (sum(|one| one.steal), sum(|one| one.total));
-    let percent = steal as f64 * 100.0 / total.max(1) as f64;
+    let times: Vec<CpuTimes> = polled.iter().filter_map(times).collect();
     if times.is_empty() {
         return Finding::unknown("the host does not report CPU times");
     }
-    if percent < STOLEN_PERCENT {
-        return Finding::ok("almost no time was stolen from poll cores since boot");
-    }
-    let says = format!("{percent:.1} % of the time of poll cores was stolen since boot");
-    Finding::new(Verdict::Warn, says)
-        .seen("/proc/stat", format!("steal {steal} of {total} ticks"))
+    let sum = |field: fn(&CpuTimes) -> u64| times.iter().map(field).fold(0, u64::saturating_add);
+    let (steal, total) = (sum(|one| one.steal), sum(|one| one.total));
+    let (says, seen) = match input.tried {
+        Some(tried) => {
+            let stolen_ms = steal.saturating_mul(1000) / tried.ticks_per_second.max(1);
+            let over = format!("from {} in {} ms", cores(&polled), tried.interval.as_millis());
+            if stolen_ms == 0 {
+                return Finding::ok(format!("no time was stolen {over}"));
+            }
+            (format!("{stolen_ms} ms were stolen {over}"), format!("steal +{steal} ticks"))
+        }
+        None => {
+            let percent = steal as f64 * 100.0 / total.max(1) as f64;
+            if percent < STOLEN_PERCENT {
+                return Finding::ok("almost no time was stolen from poll cores since boot");
+            }
+            let says = format!("{percent:.1} % of the time of poll cores was stolen since boot");
+            (says, format!("steal {steal} of {total} ticks"))
+        }
+    };
+    Finding::warn(says)
+        .seen("/proc/stat", seen)
         .remedy("Tail latencies measured here mean nothing; ask for dedicated CPUs")
 }
 

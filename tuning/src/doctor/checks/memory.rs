@@ -2,11 +2,8 @@
 
 use super::size;
 use crate::doctor::{CheckInput, Finding, Verdict};
-use crate::host::{HugePages, Memory};
 use crate::rdma::Memlock;
 use spinrpc::config::{Config, Driver, Want};
-use spinrpc::mem::budget::Budget;
-use std::collections::BTreeMap;
 
 /// Connection memory has no name and no file system of its own; the memory of the host and of the
 /// control group limits it.
@@ -40,9 +37,9 @@ fn judge_room(config: &Config, room: u64) -> Finding {
             size(connection),
             size(room)
         );
-        let remedy = "Reduce mem.arena_mib and shm.arena_mib (profile dev-vm is small), or give \
+        let remedy = "Reduce mem.arena_mib and mem.conn_arena_mib (profile dev-vm is small), or give \
                       the process more memory";
-        return Finding::new(Verdict::Fail, says).remedy(remedy);
+        return Finding::fail(says).remedy(remedy);
     }
     let connections = (room - start) / connection.max(1);
     let most = (config.conns_max() * config.cores()) as u64;
@@ -57,11 +54,8 @@ fn judge_room(config: &Config, room: u64) -> Finding {
 
 /// Upper bound for one connection on this side.
 fn connection_bytes(config: &Config) -> u64 {
-    let sends = config.requester_send_budget().total().max(config.responder_send_budget().total());
-    let messages = config.recv_budget().total() * config.recv_buffer_bytes() as u64
-        + sends * config.send_buffer_bytes() as u64;
     match config.driver() {
-        Driver::Shm => config.shm_arena_bytes() as u64 + messages,
+        Driver::Shm => config.conn_arena_bytes() as u64 + Memlock::message_bytes(config),
         Driver::Verbs => Memlock::connection_bytes(config) - config.arena_bytes() as u64,
     }
 }
@@ -108,13 +102,12 @@ pub(super) fn huge_pages(input: &CheckInput<'_>) -> Finding {
     if memory.huge_pages.is_empty() {
         return Finding::unknown("the host does not report its huge pages");
     }
-    let lacking: Vec<(u32, u64, u64)> = needed_pages(input)
-        .into_iter()
-        .filter_map(|(node, needed)| {
-            let free = memory.free_huge_pages(node, HUGE_PAGE_BYTES).unwrap_or_default();
-            (free < needed).then_some((node, needed, free))
-        })
-        .collect();
+    let pages = (config.arena_bytes() as u64).div_ceil(HUGE_PAGE_BYTES);
+    let needs = input.facts.cpus.cores_by_node(config).into_iter().map(|(node, cores)| {
+        let pool = memory.pool(node, HUGE_PAGE_BYTES);
+        (node, cores * pages, pool.map_or(0, |pool| pool.free), pool)
+    });
+    let lacking: Vec<_> = needs.filter(|(_, needed, free, _)| free < needed).collect();
     if lacking.is_empty() {
         return Finding::ok("enough are free for the arenas");
     }
@@ -122,36 +115,18 @@ pub(super) fn huge_pages(input: &CheckInput<'_>) -> Finding {
         Want::Require => Verdict::Fail,
         Want::Try | Want::Off => input.interference(),
     };
-    let lacks = |(node, needed, free): &(u32, u64, u64)| {
+    let lacks = lacking.iter().map(|(node, needed, free, _)| {
         format!("{free} of {needed} pages of 2 MiB are free on node {node}")
-    };
-    let says = lacking.iter().map(lacks).collect::<Vec<_>>().join(", ");
-    let finding = Finding::new(verdict, format!("arenas use small pages: {says}"));
-    let finding = finding.remedy("Reserve them soon after boot");
-    lacking.into_iter().fold(finding, |finding, lack| reserve(memory, finding, lack))
-}
-
-fn reserve(memory: &Memory, finding: Finding, lack: (u32, u64, u64)) -> Finding {
-    let (node, needed, free) = lack;
-    let is_pool = |pool: &&HugePages| {
-        pool.page_bytes == HUGE_PAGE_BYTES && pool.node.is_none_or(|own| own == node)
-    };
-    let Some(pool) = memory.huge_pages.iter().find(is_pool) else { return finding };
-    let total = pool.total.saturating_add(needed - free);
-    let (file, seen) = (pool.file(), format!("{}, of which {free} are free", pool.total));
-    finding.seen(&file, seen).command(format!("echo {total} > {file}"))
-}
-
-/// Pages that the arenas need on each node with cores.
-fn needed_pages(input: &CheckInput<'_>) -> BTreeMap<u32, u64> {
-    let config = input.config();
-    let pages = (config.arena_bytes() as u64).div_ceil(HUGE_PAGE_BYTES);
-    let mut needed = BTreeMap::new();
-    for &cpu in config.cpus() {
-        let node = input.facts.cpus.node_of(cpu).unwrap_or_default();
-        *needed.entry(node).or_insert(0) += pages;
-    }
-    needed
+    });
+    let says = format!("arenas use small pages: {}", lacks.collect::<Vec<_>>().join(", "));
+    let finding = Finding::new(verdict, says).remedy("Reserve them soon after boot");
+    let pools =
+        lacking.iter().filter_map(|(_, needed, free, pool)| Some((needed - free, (*pool)?)));
+    pools.fold(finding, |finding, (more, pool)| {
+        let (file, total) = (pool.file(), pool.total.saturating_add(more));
+        let seen = format!("{}, of which {} are free", pool.total, pool.free);
+        finding.seen(&file, seen).command(format!("echo {total} > {file}"))
+    })
 }
 
 pub(super) fn thp(input: &CheckInput<'_>) -> Finding {
@@ -163,12 +138,9 @@ pub(super) fn thp(input: &CheckInput<'_>) -> Finding {
         return Finding::ok(mode).seen(THP, mode);
     }
     let says = "any page fault may stall for a huge page (always)";
-    let finding = Finding::new(input.interference(), says).seen(THP, mode);
-    let finding = match &memory.thp_defrag {
-        Some(defrag) => finding.seen("/sys/kernel/mm/transparent_hugepage/defrag", defrag),
-        None => finding,
-    };
-    finding
+    Finding::new(input.interference(), says)
+        .seen(THP, mode)
+        .seen_if("/sys/kernel/mm/transparent_hugepage/defrag", memory.thp_defrag.as_ref())
         .remedy("Restrict them to programs that request them")
         .command(format!("echo madvise > {THP}"))
 }
@@ -178,8 +150,7 @@ pub(super) fn khugepaged(input: &CheckInput<'_>) -> Finding {
     let file = "/sys/kernel/mm/transparent_hugepage/khugepaged/defrag";
     match memory.khugepaged_defrag {
         None => Finding::unknown("the kernel does not report khugepaged"),
-        Some(true) if memory.thp.as_deref() != Some("never") => Finding::new(
-            Verdict::Info,
+        Some(true) if memory.thp.as_deref() != Some("never") => Finding::info(
             "khugepaged moves pages to form huge ones, and stalls programs that access them \
              meanwhile",
         )
@@ -205,7 +176,24 @@ pub(super) fn ksm(input: &CheckInput<'_>) -> Finding {
     }
 }
 
+pub(super) fn numa_balancing(input: &CheckInput<'_>) -> Finding {
+    let nodes = input.facts.cpus.nodes.len();
+    match input.facts.memory.numa_balancing {
+        None => Finding::ok("the kernel does not migrate pages between nodes"),
+        Some(false) => Finding::ok("pages stay on their node").seen(NUMA_BALANCING, 0),
+        Some(true) if nodes < 2 => Finding::ok("there is only one node").seen(NUMA_BALANCING, 1),
+        Some(true) => {
+            let says = format!("pages are unmapped to find out which of {nodes} nodes uses them");
+            Finding::new(input.interference(), says)
+                .seen(NUMA_BALANCING, 1)
+                .remedy("Disable it: the memory of cores is on their node already")
+                .command("sysctl -w kernel.numa_balancing=0")
+        }
+    }
+}
+
 /// Page size that the engine requests.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 const LIMITS: &str = "/proc/self/limits Max locked memory";
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";

@@ -1,40 +1,52 @@
 //! The list of checks, with one file for each topic.
 
-mod build;
-mod clock;
 mod cpus;
 mod irqs;
 mod kerberos;
 mod kernel;
 mod load;
 mod memory;
-mod numa;
 mod power;
 mod probes;
 mod process;
 mod rdma;
-mod roce;
 
 pub(super) use probes::GAP_NS;
 
 use super::{CheckInput, Finding};
-use spinrpc::config::IdlePolicy;
+use std::fmt::Display;
 
-/// A check that has not run yet.
 pub(super) struct Spec {
     pub(super) id: &'static str,
     pub(super) group: &'static str,
     pub(super) title: &'static str,
-    pub(super) judge: fn(&CheckInput<'_>) -> Finding,
+    is_of_pinned: bool,
+    judge: Judge,
 }
 
-const fn spec(
+type Judge = fn(&CheckInput<'_>) -> Finding;
+
+const fn spec(group: &'static str, id: &'static str, title: &'static str, judge: Judge) -> Spec {
+    Spec { id, group, title, is_of_pinned: false, judge }
+}
+
+/// A check that compares the CPU of a core with others.
+const fn of_pinned(
     group: &'static str,
     id: &'static str,
     title: &'static str,
-    judge: fn(&CheckInput<'_>) -> Finding,
+    judge: Judge,
 ) -> Spec {
-    Spec { id, group, title, judge }
+    Spec { is_of_pinned: true, ..spec(group, id, title, judge) }
+}
+
+impl Spec {
+    pub(super) fn run(&self, input: &CheckInput<'_>) -> Finding {
+        match self.is_of_pinned && !input.config().pins_cores() {
+            true => Finding::ok("cores are not pinned to CPUs (cores.list=any)"),
+            false => (self.judge)(input),
+        }
+    }
 }
 
 const CPUS: &str = "CPUs";
@@ -53,60 +65,58 @@ pub(super) static ALL: &[Spec] = &[
     spec(CPUS, "cpus.allowed", "poll cores among the allowed CPUs", cpus::allowed),
     spec(CPUS, "cpus.quota", "CPU quota", cpus::quota),
     spec(CPUS, "cpus.spare", "CPUs left for other work", cpus::spare),
-    spec(CPUS, "cpus.isolated", "isolated poll cores", cpus::isolated),
-    spec(CPUS, "cpus.tick", "timer tick on poll cores", cpus::tick),
-    spec(CPUS, "cpus.zero", "polling on CPU 0", cpus::zero),
-    spec(CPUS, "cpus.smt", "hardware threads that share physical cores with poll cores", cpus::smt),
-    spec(INTERRUPTS, "irqs.cores", "interrupts on poll cores", irqs::on_cores),
+    of_pinned(CPUS, "cpus.isolated", "isolated poll cores", cpus::isolated),
+    of_pinned(CPUS, "cpus.tick", "timer tick on poll cores", cpus::tick),
+    of_pinned(CPUS, "cpus.zero", "polling on CPU 0", cpus::zero),
+    of_pinned(
+        CPUS,
+        "cpus.smt",
+        "hardware threads that share physical cores with poll cores",
+        cpus::smt,
+    ),
+    of_pinned(CPUS, "cpus.kind", "P and E cores", cpus::kind),
+    of_pinned(CPUS, "cpus.cache", "L3 caches of poll cores", cpus::cache),
+    of_pinned(INTERRUPTS, "irqs.cores", "interrupts on poll cores", irqs::on_cores),
     spec(INTERRUPTS, "irqs.irqbalance", "irqbalance", irqs::irqbalance),
     spec(POWER, "power.governor", "frequency governor of poll cores", power::governor),
     spec(POWER, "power.boost", "frequencies above the nominal one", power::boost),
     spec(POWER, "power.idle", "sleep states of poll cores", power::idle),
-    spec(POWER, "clock.source", "clock", clock::source),
+    spec(POWER, "clock.source", "clock", power::clock),
     spec(MEMORY, "memory.room", "memory for cores and connections", memory::room),
     spec(MEMORY, "memory.lock", "lockable memory", memory::lock),
     spec(MEMORY, "memory.hugepages", "huge pages for arenas", memory::huge_pages),
     spec(MEMORY, "memory.thp", "transparent huge pages", memory::thp),
     spec(MEMORY, "memory.khugepaged", "compaction by khugepaged", memory::khugepaged),
     spec(MEMORY, "memory.ksm", "merging of equal pages (KSM)", memory::ksm),
-    spec(MEMORY, "memory.numa_balancing", "page migration between nodes", numa::balancing),
+    spec(MEMORY, "memory.numa_balancing", "page migration between nodes", memory::numa_balancing),
     spec(KERNEL, "kernel.watchdogs", "watchdogs", kernel::watchdogs),
     spec(KERNEL, "kernel.stat_interval", "memory statistics", kernel::stat_interval),
     spec(KERNEL, "kernel.timer_migration", "migration of timers", kernel::timer_migration),
     spec(RDMA, "rdma.devices", "RDMA devices", rdma::devices),
     spec(RDMA, "rdma.ports", "ports", rdma::ports),
-    spec(RDMA, "rdma.gids", "GIDs for RoCE version 2", roce::gids),
-    spec(RDMA, "rdma.mtu", "packet size", roce::mtu),
-    spec(RDMA, "rdma.node", "NUMA nodes of the device and the poll cores", numa::device),
+    spec(RDMA, "rdma.gids", "GIDs for RoCE version 2", rdma::gids),
+    spec(RDMA, "rdma.mtu", "packet size", rdma::mtu),
+    of_pinned(RDMA, "rdma.node", "NUMA nodes of the device and the poll cores", rdma::node),
     spec(RDMA, "rdma.pcie", "PCI Express link of the device", rdma::pcie),
     spec(RDMA, "rdma.counters", "error counters", rdma::counters),
     spec(RDMA, "rdma.library", "libibverbs", rdma::library),
     spec(RDMA, "rdma.caps", "capabilities of the device", rdma::caps),
     spec(KERBEROS, "kerberos.keytab", "keytab of this host", kerberos::keytab),
-    spec(KERBEROS, "kerberos.clock", "clock against that of the KDC", kerberos::clock),
     spec(KERBEROS, "kerberos.port", "TCP port 2049, for contexts", kerberos::port),
     spec(KERBEROS, "kerberos.instructions", "AES and SHA in hardware", kerberos::instructions),
     spec(LOAD, "load.average", "runnable tasks", load::average),
-    spec(LOAD, "load.cores", "other work on poll cores", load::on_cores),
-    spec(LOAD, "load.realtime", "real-time tasks", load::realtime),
+    of_pinned(LOAD, "load.cores", "other work on poll cores", load::on_cores),
+    of_pinned(LOAD, "load.realtime", "real-time tasks", load::realtime),
+    spec(LOAD, "load.tuned", "tuned", load::tuned),
     spec(LOAD, "load.steal", "time stolen by the hypervisor", load::steal),
     spec(PROCESS, "process.memfd", "anonymous shared memory", process::memfd),
     spec(PROCESS, "process.pidfd", "watching a peer", process::pidfd),
     spec(PROCESS, "process.descriptors", "passing descriptors", process::descriptors),
     spec(PROCESS, "process.sockets", "stale socket files", process::sockets),
-    spec(PROCESS, "build.release", "build of this program", build::release),
-    spec(PROBES, "probe.jitter", "time lost on poll cores", probes::jitter),
+    spec(PROCESS, "build.release", "build of this program", process::build),
+    of_pinned(PROBES, "probe.jitter", "time lost on poll cores", probes::jitter),
     spec(PROBES, "probe.hops", "round trips between CPUs", probes::hops),
 ];
-
-/// Name of the mode in `poll.mode`.
-pub(super) const fn mode_name(mode: IdlePolicy) -> &'static str {
-    match mode {
-        IdlePolicy::Busy => "busy",
-        IdlePolicy::Adaptive => "adaptive",
-        IdlePolicy::Sleep => "sleep",
-    }
-}
 
 /// Finding of a check that needs active tests when none ran.
 fn not_tried() -> Finding {
@@ -114,8 +124,9 @@ fn not_tried() -> Finding {
 }
 
 /// The first `most` items, followed by the number of the others.
-fn some_of(items: &[String], most: usize) -> String {
-    let shown = items.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
+fn some_of(items: impl IntoIterator<Item = impl Display>, most: usize) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    let shown = items[..most.min(items.len())].join(", ");
     match items.len().saturating_sub(most) {
         0 => shown,
         more => format!("{shown} and {more} more"),

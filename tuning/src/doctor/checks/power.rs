@@ -1,12 +1,10 @@
-//! Frequencies and sleep states of poll cores.
+//! Frequencies and sleep states of poll cores, and the clock.
 
 use crate::doctor::input::{agree, cores};
-use crate::doctor::{CheckInput, Finding, Verdict};
-use crate::host::IdleState;
+use crate::doctor::{CheckInput, Finding};
 use spinrpc::config::IdlePolicy;
-use spinrpc::sys::affinity::CpuSet;
+use spinrpc::sys::clock::ClockSource;
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 pub(super) fn governor(input: &CheckInput<'_>) -> Finding {
     let power = &input.facts.power;
@@ -20,17 +18,11 @@ pub(super) fn governor(input: &CheckInput<'_>) -> Finding {
     if governors.iter().eq([&"performance"]) {
         return Finding::ok("performance").seen(GOVERNOR, names);
     }
-    let says = format!(
-        "{} {} at a frequency that follows the load ({names})",
-        cores(&polled),
-        agree(&polled, "runs", "run")
-    );
-    let finding = Finding::new(input.interference(), says).seen(GOVERNOR, names);
-    let finding = match &power.frequency_driver {
-        Some(driver) => finding.seen("scaling_driver", driver),
-        None => finding,
-    };
-    finding
+    let run = agree(cores, &polled, "runs", "run");
+    let says = format!("{run} at a frequency that follows the load ({names})");
+    Finding::new(input.interference(), says)
+        .seen(GOVERNOR, names)
+        .seen_if("scaling_driver", power.frequency_driver.as_ref())
         .remedy("Set the governor to performance")
         .command(format!("cpupower -c {polled} frequency-set -g performance"))
 }
@@ -39,8 +31,7 @@ pub(super) fn boost(input: &CheckInput<'_>) -> Finding {
     match input.facts.power.boost {
         None => not_said(input, "frequencies above the nominal one"),
         Some(false) => Finding::ok("CPUs stay at their nominal frequency"),
-        Some(true) => Finding::new(
-            Verdict::Info,
+        Some(true) => Finding::info(
             "CPUs exceed their nominal frequency while they are cool: fast, but runs differ from \
              each other",
         )
@@ -52,75 +43,93 @@ pub(super) fn idle(input: &CheckInput<'_>) -> Finding {
     let power = &input.facts.power;
     let polled = input.cores();
     if let Some(limit) = input.config().cpu_dma_latency() {
-        return held(power.dma_latency_writable, limit);
+        return held(power.dma_latency_writable, limit.as_micros());
     }
-    let states = polled.iter().filter_map(|cpu| power.slowest_state(cpu));
-    let Some(slowest) = states.max_by_key(|state| state.exit_latency_us) else {
+    let Some(slowest) = power.slowest_state_of(polled.iter()) else {
         return not_said(input, "sleep states");
     };
-    let seen = format!("{} takes {} µs", slowest.name, slowest.exit_latency_us);
-    if slowest.exit_latency_us <= FAST_EXIT_US {
-        let says = format!("the slowest sleep state takes {} µs to leave", slowest.exit_latency_us);
+    let (name, exit_us) = (&slowest.name, slowest.exit_latency_us);
+    let seen = format!("{name} takes {exit_us} µs");
+    if exit_us <= FAST_EXIT_US {
+        let says = format!("the slowest sleep state takes {exit_us} µs to leave");
         return Finding::ok(says).seen(STATES, seen);
     }
-    let finding = sleeps_deeply(input, &polled, slowest).seen(STATES, seen);
-    let command = format!("cpupower -c {polled} idle-set -D {FAST_EXIT_US}");
-    match power.dma_latency_writable {
-        Some(true) => finding
-            .seen(DEVICE, "writable")
-            .remedy("Let the engine keep CPUs out of it: host.cpu_dma_latency_us=0; or disable it"),
-        Some(false) => finding.seen(DEVICE, "not writable by this user").remedy(
-            "Disable it, or make the device writable by this user and set host.cpu_dma_latency_us",
-        ),
-        None => finding.remedy("Disable it"),
-    }
-    .command(command)
+    let may = format!("may sleep in {name}, with an exit latency of {exit_us} µs");
+    // A core that polls does not sleep; a parked core wakes up late by the exit latency.
+    let finding = match input.mode() {
+        IdlePolicy::Busy => Finding::info(format!("a core that does not poll {may}")),
+        IdlePolicy::Adaptive | IdlePolicy::Sleep => {
+            Finding::warn(format!("{} {may}", cores(&polled)))
+        }
+    };
+    let remedy = match power.dma_latency_writable {
+        Some(true) => {
+            "Let the engine keep CPUs out of it: host.cpu_dma_latency_us=0; or disable it"
+        }
+        Some(false) => {
+            "Disable it, or make the device writable by this user and set host.cpu_dma_latency_us"
+        }
+        None => "Disable it",
+    };
+    finding
+        .seen(STATES, seen)
+        .seen_if(DEVICE, power.dma_latency_writable.map(access))
+        .remedy(remedy)
+        .command(format!("cpupower -c {polled} idle-set -D {FAST_EXIT_US}"))
 }
 
 /// With `host.cpu_dma_latency_us`, the engine keeps CPUs awake itself and fails to start if it
 /// cannot.
-fn held(writable: Option<bool>, limit: Duration) -> Finding {
-    let limit_us = limit.as_micros();
-    match writable {
-        Some(true) => {
-            let says = format!(
-                "the engine keeps CPUs out of states with exit latencies above \
-                                {limit_us} µs"
-            );
-            Finding::ok(says).seen(DEVICE, "writable")
-        }
-        Some(false) => {
-            Finding::new(Verdict::Fail, "the engine lacks permission for host.cpu_dma_latency_us")
-                .seen(DEVICE, "not writable by this user")
-                .remedy("Make it writable by this user, or set the key to off")
-                .command(format!("setfacl -m u:$USER:rw {DEVICE}"))
-        }
-        None => Finding::new(
-            Verdict::Fail,
-            "the device that host.cpu_dma_latency_us needs does \
-                                             not exist",
-        )
-        .seen(DEVICE, "not there")
-        .remedy("Set the key to off, or give a container the device with --device"),
-    }
+fn held(writable: Option<bool>, limit_us: u128) -> Finding {
+    let finding = match writable {
+        Some(true) => Finding::ok(format!(
+            "the engine keeps CPUs out of states with exit latencies above {limit_us} µs"
+        )),
+        Some(false) => Finding::fail("the engine lacks permission for host.cpu_dma_latency_us")
+            .remedy("Make it writable by this user, or set the key to off")
+            .command(format!("setfacl -m u:$USER:rw {DEVICE}")),
+        None => Finding::fail("the device that host.cpu_dma_latency_us needs does not exist")
+            .remedy("Set the key to off, or give a container the device with --device"),
+    };
+    finding.seen(DEVICE, writable.map_or("not there", access))
 }
 
-/// A core that polls does not sleep; a parked core wakes up late by the exit latency.
-fn sleeps_deeply(input: &CheckInput<'_>, polled: &CpuSet, slowest: &IdleState) -> Finding {
-    let (name, exit_us) = (&slowest.name, slowest.exit_latency_us);
-    match input.mode() {
-        IdlePolicy::Busy => Finding::new(
-            Verdict::Info,
-            format!(
-                "a core that does not poll may sleep in {name}, with an exit latency of \
-                     {exit_us} µs"
-            ),
-        ),
-        IdlePolicy::Adaptive | IdlePolicy::Sleep => Finding::new(
-            Verdict::Warn,
-            format!("{} may sleep in {name}, with an exit latency of {exit_us} µs", cores(polled)),
-        ),
-    }
+fn access(writable: bool) -> &'static str {
+    if writable { "writable" } else { "not writable by this user" }
+}
+
+/// The clock is read many times for each call.
+pub(super) fn clock(input: &CheckInput<'_>) -> Finding {
+    let Some(source) = input.facts.clock.source.as_deref() else {
+        return Finding::unknown("the host does not report its clock source");
+    };
+    let of_engine = input.tried.and_then(|tried| tried.clock);
+    let finding = match (source, of_engine) {
+        ("hpet" | "acpi_pm" | "refined-jiffies" | "jiffies", _) => given_up(source),
+        (_, Some(ClockSource::Tsc)) | ("tsc", None) => {
+            Finding::ok("the engine uses the processor's counter")
+        }
+        (_, Some(ClockSource::Monotonic)) => Finding::info(format!(
+            "the engine asks the kernel ({source}), at tens of nanoseconds per read"
+        )),
+        (_, None) => Finding::unknown(format!(
+            "the kernel uses {source}; on the host itself, doctor asks the engine for its clock"
+        )),
+    };
+    finding.seen(CLOCK, source)
+}
+
+fn given_up(source: &str) -> Finding {
+    let says = format!(
+        "the kernel does not trust the processor's counter and uses {source}: each clock read \
+         takes up to a microsecond"
+    );
+    Finding::warn(says)
+        .remedy(
+            "Look for the reason in the kernel log. If the counters of all CPUs agree, add the \
+             kernel parameter tsc=reliable. Measurements with this clock source are meaningless",
+        )
+        .command("dmesg | grep -i -e tsc -e clocksource")
 }
 
 fn not_said(input: &CheckInput<'_>, what: &str) -> Finding {
@@ -135,3 +144,4 @@ const FAST_EXIT_US: u64 = 10;
 const GOVERNOR: &str = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
 const STATES: &str = "/sys/devices/system/cpu/cpu*/cpuidle/state*/latency";
 const DEVICE: &str = "/dev/cpu_dma_latency";
+const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";

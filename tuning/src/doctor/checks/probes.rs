@@ -1,7 +1,7 @@
 //! Measurements on the CPUs themselves.
 
 use super::{not_tried, some_of};
-use crate::doctor::{CheckInput, Finding, Hop, Jitter, Verdict};
+use crate::doctor::{CheckInput, Finding, Hop, Jitter};
 
 pub(super) fn jitter(input: &CheckInput<'_>) -> Finding {
     let Some(tried) = input.tried else { return not_tried() };
@@ -10,15 +10,15 @@ pub(super) fn jitter(input: &CheckInput<'_>) -> Finding {
         let error = tried.jitter.iter().find_map(|one| one.as_ref().err());
         return Finding::unknown(error.map_or("no poll core could be tested", String::as_str));
     };
-    let rows: Vec<String> = measured.iter().map(|one| one.show()).collect();
+    let rows = some_of(measured.iter().map(|one| one.show()), 16);
     let source = format!("clock watched for {} ms on each poll core", tried.watched.as_millis());
     let longest = micros(worst.longest_ns);
     if worst.longest_ns < GAP_NS {
         let says = format!("no gap longer than {longest} µs");
-        return Finding::ok(says).seen(source, some_of(&rows, 16));
+        return Finding::ok(says).seen(source, rows);
     }
     let says = format!("CPU {} lost {longest} µs at once", worst.cpu);
-    Finding::new(input.interference(), says).seen(source, some_of(&rows, 16)).remedy(
+    Finding::new(input.interference(), says).seen(source, rows).remedy(
         "Other work ran there: see cpus.isolated, cpus.tick, irqs.cores, load.cores, load.steal \
          and kernel.watchdogs",
     )
@@ -48,14 +48,14 @@ pub(super) fn hops(input: &CheckInput<'_>) -> Finding {
     let (Some(best), Some(worst)) = (hops.first(), hops.last()) else {
         return Finding::unknown("there is only one CPU, or no pair answered in time");
     };
-    let rows: Vec<String> = hops.iter().map(|hop| hop.show()).collect();
+    let rows = some_of(hops.iter().map(|hop| hop.show()), 64);
     let says = match hops.len() {
         1 => format!("{} for a cache line there and back", best.show()),
         pairs => {
             format!("of {pairs} pairs the best is {}, the worst {}", best.show(), worst.show())
         }
     };
-    Finding::new(Verdict::Info, says).seen("cache line there and back, median", some_of(&rows, 64))
+    Finding::info(says).seen("cache line there and back, median", rows)
 }
 
 impl Hop {

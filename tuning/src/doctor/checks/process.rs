@@ -1,30 +1,31 @@
 //! Permissions of this process, which containers and seccomp filters can restrict silently.
 
-use crate::doctor::{CheckInput, Finding, Permission, Verdict};
+use crate::doctor::{CheckInput, Finding, Tried, Verdict};
 use crate::text::shell_word;
 use spinrpc::config::Driver;
 
 pub(super) fn memfd(input: &CheckInput<'_>) -> Finding {
-    let may = input.tried.map(|tried| &tried.memfd);
-    tried(input, may, "memfd_create", "anonymous memory can be created and sealed")
+    let good = "anonymous memory can be created and sealed";
+    tried(input, |tried| &tried.memfd_refused, "memfd_create", good)
 }
 
 pub(super) fn pidfd(input: &CheckInput<'_>) -> Finding {
-    let may = input.tried.map(|tried| &tried.pidfd);
-    tried(input, may, "pidfd_open", "the death of a peer is detected")
+    tried(input, |tried| &tried.pidfd_refused, "pidfd_open", "the death of a peer is detected")
 }
 
 pub(super) fn descriptors(input: &CheckInput<'_>) -> Finding {
-    let may = input.tried.map(|tried| &tried.descriptors);
-    tried(input, may, "sendmsg with SCM_RIGHTS", "descriptors can be passed between processes")
+    let good = "descriptors can be passed between processes";
+    tried(input, |tried| &tried.descriptors_refused, "sendmsg with SCM_RIGHTS", good)
 }
 
-fn tried(input: &CheckInput<'_>, may: Option<&Permission>, what: &str, good: &str) -> Finding {
-    let error = match may {
-        None => return super::not_tried(),
-        Some(Permission::Granted) => return Finding::ok(good).seen(what, "works"),
-        Some(Permission::Refused(error)) => error,
-    };
+fn tried(
+    input: &CheckInput<'_>,
+    refused: fn(&Tried) -> &Option<String>,
+    what: &str,
+    good: &str,
+) -> Finding {
+    let Some(tried) = input.tried else { return super::not_tried() };
+    let Some(error) = refused(tried) else { return Finding::ok(good).seen(what, "works") };
     let verdict = match input.config().driver() {
         Driver::Shm => Verdict::Fail,
         Driver::Verbs => Verdict::Warn,
@@ -44,16 +45,21 @@ pub(super) fn sockets(input: &CheckInput<'_>) -> Finding {
         };
         return Finding::ok(format!("none; {listening}"));
     }
-    let finding = Finding::new(
-        Verdict::Info,
-        format!("without a listener: {}", super::some_of(&tried.stale_sockets, 3)),
-    );
-    let finding = finding
+    Finding::info(format!("without a listener: {}", super::some_of(&tried.stale_sockets, 3)))
         .seen("/proc/net/unix", "not among the host's sockets")
-        .remedy("A server that starts there replaces them; or remove them");
-    tried
-        .stale_sockets
-        .iter()
-        .take(4)
-        .fold(finding, |finding, path| finding.command(format!("rm {}", shell_word(path))))
+        .remedy("A server that starts there replaces them; or remove them")
+        .commands(tried.stale_sockets.iter().take(4).map(|path| format!("rm {}", shell_word(path))))
+}
+
+/// Build type of the programs, taken from this one.
+pub(super) fn build(input: &CheckInput<'_>) -> Finding {
+    let Some(tried) = input.tried else { return super::not_tried() };
+    let verbs = if cfg!(feature = "verbs") { "with verbs" } else { "without verbs" };
+    let about = format!("for {}, {verbs}, allocator {}", std::env::consts::ARCH, tried.allocator);
+    if !cfg!(debug_assertions) {
+        return Finding::ok(format!("release build {about}"));
+    }
+    Finding::warn(format!("debug build {about}: many times slower"))
+        .remedy("Measure with release builds only")
+        .command("cargo build --release")
 }

@@ -7,14 +7,14 @@ pub struct Caps {
     pub device: String,
     /// Work requests in one queue.
     pub work_requests: u64,
-    /// Entries of one completion queue.
-    pub completions: u64,
     /// Outgoing RDMA Reads in flight per connection.
     pub reads_out: u64,
     /// Incoming RDMA Reads in flight per connection.
     pub reads_in: u64,
     /// Memory windows of type 2.
     pub memory_windows: u64,
+    /// Interrupts for completions.
+    pub interrupts: u64,
 }
 
 #[cfg(not(feature = "verbs"))]
@@ -35,10 +35,10 @@ impl Caps {
         Self {
             device: info.name,
             work_requests: caps.work_requests_max.into(),
-            completions: caps.cq_entries_max.into(),
             reads_out: caps.reads_out_max.into(),
             reads_in: caps.reads_in_max.into(),
             memory_windows: caps.windows_max.into(),
+            interrupts: caps.interrupts.into(),
         }
     }
 }

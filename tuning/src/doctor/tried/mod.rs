@@ -3,7 +3,6 @@
 mod caps;
 mod hops;
 mod jitter;
-mod kdc;
 mod permissions;
 mod port;
 mod sockets;
@@ -11,13 +10,13 @@ mod sockets;
 pub use caps::Caps;
 pub use hops::Hop;
 pub use jitter::Jitter;
-pub use kdc::KdcClock;
-pub use permissions::Permission;
 
 use crate::host::{CpuTimes, HostFacts, Tree, adapters};
 use spinrpc::Config;
 use spinrpc::sys::affinity::CpuSet;
+use spinrpc::sys::clock::{Clock, ClockSource};
 use std::collections::BTreeMap;
+use std::io;
 use std::thread;
 use std::time::Duration;
 
@@ -42,119 +41,81 @@ pub struct Tried {
     pub jitter: Vec<Result<Jitter, String>>,
     /// Round trips between pairs of CPUs.
     pub hops: Vec<Hop>,
-    /// Creating and sealing anonymous memory.
-    pub memfd: Permission,
-    /// Watching a process through a pidfd.
-    pub pidfd: Permission,
-    /// Passing descriptors over a socket.
-    pub descriptors: Permission,
+    /// Error of creating and sealing anonymous memory, if it was refused.
+    pub memfd_refused: Option<String>,
+    /// Error of watching a process through a pidfd.
+    pub pidfd_refused: Option<String>,
+    /// Error of passing descriptors over a socket.
+    pub descriptors_refused: Option<String>,
     /// Addresses in shared memory that have a listener: `shm:echo`.
     pub listeners: Vec<String>,
     /// Socket files without a listener.
     pub stale_sockets: Vec<String>,
     /// Names of programs that listen at TCP port 2049, as far as this user may see them.
     pub nfs_port_holders: Vec<String>,
-    /// Clock of the key distribution center, or the reason why it is not known; `None` if it was not asked.
-    pub kdc: Option<Result<KdcClock, String>>,
+    /// Clock that engines of this process use.
+    pub clock: Option<ClockSource>,
     /// Capabilities of devices; `None` in a program without verbs.
     pub caps: Option<Result<Vec<Caps>, String>>,
     /// Memory allocator of this program.
     pub allocator: String,
 }
 
-/// Durations of the tests.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// Time between the two samples of CPU times and counters.
-    pub interval: Duration,
-    /// Duration of the jitter measurement, on all poll cores at the same time.
-    pub watch: Duration,
-    /// Duration for one pair of CPUs; there are at most 28 pairs.
-    pub pair: Duration,
-}
-
-impl Default for Patience {
-    /// Two and a half seconds in total.
-    fn default() -> Self {
-        Self {
-            interval: Duration::from_secs(1),
-            watch: Duration::from_secs(1),
-            pair: Duration::from_millis(15),
-        }
-    }
-}
+/// Time between the two samples of CPU times and counters.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Duration of the jitter measurement, on all poll cores at the same time.
+const WATCH: Duration = Duration::from_secs(1);
+/// Duration for one pair of CPUs; there are at most 28 pairs.
+const PAIR: Duration = Duration::from_millis(15);
 
 impl Tried {
-    /// Tests this host for as long as `patience` says. Occupies the poll cores meanwhile, so other
+    /// Tests this host, for two and a half seconds. Occupies the poll cores meanwhile, so other
     /// work on them has to wait. Calls `progress` with the name of each test.
-    #[must_use]
-    pub fn out(
-        facts: &HostFacts,
-        config: &Config,
-        patience: Patience,
-        progress: &mut dyn FnMut(&str),
-    ) -> Self {
+    pub fn out(facts: &HostFacts, config: &Config, progress: &mut dyn FnMut(&str)) -> Self {
         let tree = Tree::host();
-        let cores: CpuSet = config.cpus().iter().copied().collect();
+        // Cores that are not pinned have no CPU to watch.
+        let polled = if config.pins_cores() { config.cpus() } else { &[] };
+        let cores: CpuSet = polled.iter().copied().collect();
         let (times_before, counters_before) =
             (CpuTimes::read_all(&tree), adapters::counters(&tree));
         progress("watching other work on the host");
-        thread::sleep(patience.interval);
+        thread::sleep(INTERVAL);
         let (times_after, counters_after) = (CpuTimes::read_all(&tree), adapters::counters(&tree));
-        progress(&format!("watching the clock on CPUs {cores}"));
-        let jitter = jitter::watch(&cores, patience.watch);
+        if !cores.is_empty() {
+            progress(&format!("watching the clock on CPUs {cores}"));
+        }
+        let jitter = jitter::watch(&cores, WATCH);
         progress("sending cache lines between CPUs");
-        let hops = hops::measure(&facts.cpus, &cores, patience.pair);
+        let hops = hops::measure(&facts.cpus, &cores, PAIR);
         let (listeners, stale_sockets) = sockets::look(&tree);
         Self {
-            interval: patience.interval,
+            interval: INTERVAL,
             ticks_per_second: rustix::param::clock_ticks_per_second(),
             times_before,
             times_after,
             counters_before,
             counters_after,
-            watched: patience.watch,
+            watched: WATCH,
             jitter,
             hops,
-            memfd: permissions::memfd(),
-            pidfd: permissions::pidfd(),
-            descriptors: permissions::descriptors(),
+            memfd_refused: refused(permissions::memory()),
+            pidfd_refused: refused(permissions::watch()),
+            descriptors_refused: refused(permissions::pass()),
             listeners,
             stale_sockets,
             nfs_port_holders: port::holders(&facts.kerberos),
-            kdc: None,
+            clock: Some(Clock::shared().source()),
             caps: caps::ask(),
             allocator: "the system".to_owned(),
         }
     }
 
     /// Sets the allocator that the program chose.
-    #[must_use]
     pub fn with_allocator(self, name: &str) -> Self {
         Self { allocator: name.to_owned(), ..self }
     }
-
-    /// Asks the key distribution center at `kdc`, `HOST` or `HOST:PORT`, for its time: the only test that asks another host.
-    /// It sends a request for a ticket of the default realm. Blocks for five seconds at most, after name resolution.
-    #[must_use]
-    pub fn with_kdc(self, facts: &HostFacts, kdc: &str) -> Self {
-        let asked = match &facts.kerberos.realm {
-            Some(realm) => kdc::ask(kdc, realm),
-            None => Err("/etc/krb5.conf has no default_realm".to_owned()),
-        };
-        Self { kdc: Some(asked), ..self }
-    }
 }
 
-/// Counters that increased, with the increase.
-#[must_use]
-pub fn counters_risen(
-    before: &BTreeMap<String, u64>,
-    after: &BTreeMap<String, u64>,
-) -> Vec<(String, u64)> {
-    let risen = |(name, now): (&String, &u64)| {
-        let by = now.checked_sub(*before.get(name)?)?;
-        (by > 0).then(|| (name.clone(), by))
-    };
-    after.iter().filter_map(risen).collect()
+fn refused<T>(attempt: io::Result<T>) -> Option<String> {
+    attempt.err().map(|error| error.to_string())
 }

@@ -68,16 +68,18 @@ mod tests {
 
     #[test]
     fn a_socket_that_nobody_listens_at_refuses() {
-        let path = std::env::temp_dir().join(format!("spin-doctor-{}", std::process::id()));
-        let _ = fs::remove_file(&path);
+        let folder = std::env::temp_dir().join(format!("spin-doctor-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join("spin-socket");
         let listener = UnixListener::bind(&path).unwrap();
-        assert!(sockets_in(std::env::temp_dir()).contains(&path));
+        assert_eq!(sockets_in(folder.clone()), std::slice::from_ref(&path));
         assert!(!refuses(&path), "a listener of another type");
         drop(listener);
         // A socket of another type would report the wrong type instead of a refused connection;
         // ours are SEQPACKET.
         let was_refused = refuses(&path);
-        fs::remove_file(&path).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
         assert!(was_refused);
     }
 }

@@ -1,40 +1,102 @@
-//! The stubs of one version of a program: a module with markers of its procedures, a service trait, and
-//! three clients.
+//! The stubs of one version of a program: a module with markers of its procedures, a service trait of functions and one
+//! of futures, and three clients. The module is a text with `{words}` that stand for values.
 
-use super::{WIDTH, line};
+use super::WIDTH;
 use crate::model::{Model, Procedure, Program, Ty, Version};
-use std::fmt::Write;
 
-/// Writes the module.
+/// Words of a template with their values, which are names and types, and do not contain such words.
+type Values = Vec<(&'static str, String)>;
+
 pub(super) fn put(out: &mut String, model: &Model, program: &Program, version: &Version) {
-    let (name, number) = (&program.name, program.number);
-    line!(
-        out,
-        "\n/// Version {} of program `{name}` ({number}): `{}`.",
-        version.number,
-        version.name
-    );
-    line!(out, "pub mod {} {{", version.rust);
-    line!(out, "{IMPORTS}");
-    line!(
-        out,
-        "    /// Program number.\n    pub const PROGRAM: rpc::Program = rpc::Program({number});\n"
-    );
-    line!(out, "    /// Version number.");
-    line!(out, "    pub const VERSION: rpc::Version = rpc::Version({});", version.number);
-    put_ids(out, version);
-    for procedure in &version.procedures {
-        put_marker(out, model, procedure);
-    }
-    put_service(out, model, version);
-    put_dispatch(out, version);
-    put_client(out, model, version);
-    put_blocking(out, model, version);
-    put_handle(out, model, version);
-    line!(out, "}}");
+    let procedures = version.procedures.iter();
+    let procedures: Vec<_> = procedures.map(|found| (found, values(model, found))).collect();
+    let lines = |template| procedures.iter().map(|(_, values)| filled(template, values)).collect();
+    let methods = |template| joined(template, procedures.iter().map(|(_, values)| values));
+    let values = vec![
+        ("{asynchronous}", asynchronous(&procedures)),
+        ("{program}", program.name.clone()),
+        ("{program_number}", program.number.to_string()),
+        ("{version}", version.name.clone()),
+        ("{version_number}", version.number.to_string()),
+        ("{module}", version.rust.clone()),
+        ("{variants}", lines("        /// `{name}`.\n        {rust} = {number},\n")),
+        ("{by_number}", lines("                {number} => Some(Self::{rust}),\n")),
+        ("{names}", lines("                Self::{rust} => \"{name}\",\n")),
+        ("{markers}", lines(MARKER)),
+        ("{service}", methods(SERVICE)),
+        ("{dispatch}", lines(DISPATCH)),
+        ("{client}", methods(CLIENT)),
+        ("{blocking}", methods(BLOCKING)),
+        ("{handle}", methods(HANDLE)),
+    ];
+    out.push_str(&filled(MODULE, &values));
 }
 
-const IMPORTS: &str = "    use spinrpc_xdr::rpc::{self, TypedCall};\n";
+fn filled(template: &str, values: &Values) -> String {
+    values.iter().fold(template.to_owned(), |text, (word, value)| text.replace(word, value))
+}
+
+/// Methods, with an empty line between them.
+fn joined<'v>(template: &str, procedures: impl Iterator<Item = &'v Values>) -> String {
+    let methods = procedures.map(|values| on_one_line(filled(template, values)));
+    methods.collect::<Vec<_>>().join("\n")
+}
+
+/// The method with its parameters on one line, if they fit.
+fn on_one_line(method: String) -> String {
+    let parts = method.split_once("(\n");
+    let parts = parts.and_then(|(head, rest)| Some((head, rest.split_once("\n        )")?)));
+    let Some((head, (parameters, tail))) = parts else { return method };
+    let parameters = parameters.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    let parameters = parameters.trim_end_matches(',');
+    let (begin, end) = (head.rsplit('\n').next(), tail.split('\n').next());
+    let around: usize = begin.iter().chain(&end).map(|part| part.len()).sum();
+    match around + "()".len() + parameters.len() <= WIDTH {
+        true => format!("{head}({parameters}){tail}"),
+        false => method,
+    }
+}
+
+/// The words of a procedure. Some of them are empty for one without arguments.
+fn values(model: &Model, procedure: &Procedure) -> Values {
+    let Procedure { name, rust, method, number, arguments, result } = procedure;
+    let results =
+        |lifetime: &str| result.as_ref().map_or("()".to_owned(), |ty| used(model, ty, lifetime));
+    let args = args(model, procedure, "'_");
+    let is_null = *number == 0 && arguments.is_empty() && result.is_none();
+    let select = |with: &str, without: &str| match arguments.is_empty() {
+        true => without.to_owned(),
+        false => with.to_owned(),
+    };
+    let parameter = |ty: &str| select(&format!("            args: {ty},\n"), "");
+    vec![
+        // Chains of two calls would be broken by the length of the name, at a width that settings of rustfmt choose.
+        (
+            "{decoded}",
+            select(
+                "let args = {kept};",
+                "let mut args = {kept};\n                    args.decode()?;",
+            ),
+        ),
+        ("{kept}", format!("call.args::<{rust}>()")),
+        ("{by_value}", parameter(&args)),
+        ("{by_reference}", parameter(&format!("&{args}"))),
+        ("{by_future}", parameter(&format!("rpc::TypedArgs<{rust}>"))),
+        ("{unused}", select("            let _ = args;\n", "")),
+        ("{accepted}", select("args", "()")),
+        ("{passed}", select("args, ", "")),
+        ("{only}", select("args", "")),
+        ("{given}", select("args", "&()")),
+        ("{answer}", if is_null { "reply(&())" } else { "unavailable()" }.to_owned()),
+        ("{args}", self::args(model, procedure, "'a")),
+        ("{results}", results("'a")),
+        ("{lent_results}", results("'_")),
+        ("{name}", name.clone()),
+        ("{rust}", rust.clone()),
+        ("{method}", method.clone()),
+        ("{number}", number.to_string()),
+    ]
+}
 
 fn args(model: &Model, procedure: &Procedure, lifetime: &str) -> String {
     let mut types = procedure.arguments.iter().map(|ty| used(model, ty, lifetime));
@@ -45,123 +107,68 @@ fn args(model: &Model, procedure: &Procedure, lifetime: &str) -> String {
     }
 }
 
-fn results(model: &Model, procedure: &Procedure, lifetime: &str) -> String {
-    procedure.result.as_ref().map_or("()".to_owned(), |ty| used(model, ty, lifetime))
-}
-
 fn used(model: &Model, ty: &Ty, lifetime: &str) -> String {
     model.rust_at(ty, lifetime, "super::", "spinrpc_xdr::")
 }
 
-/// An enum of the procedures, for programs that count them, name them, or decide by them.
-fn put_ids(out: &mut String, version: &Version) {
-    let procedures = &version.procedures;
-    line!(out, "\n    /// The procedures.\n    #[allow(clippy::enum_variant_names)]");
-    line!(out, "    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]");
-    line!(out, "    #[repr(u32)]\n    pub enum ProcedureId {{");
-    for Procedure { name, rust, number, .. } in procedures {
-        line!(out, "        /// `{name}`.\n        {rust} = {number},");
+/// The stubs for futures, if there are any: the engine answers procedure 0 of an async service, without results.
+fn asynchronous(procedures: &[(&Procedure, Values)]) -> String {
+    let (null, others): (Vec<_>, Vec<_>) =
+        procedures.iter().partition(|(found, _)| found.number == 0);
+    let has_values = |null: &Procedure| !null.arguments.is_empty() || null.result.is_some();
+    if others.is_empty() || null.iter().any(|(found, _)| has_values(found)) {
+        return String::new();
     }
-    line!(out, "    }}\n\n    impl ProcedureId {{");
-    line!(out, "        /// The procedure of this number, if there is one.");
-    line!(out, "        pub const fn new(number: u32) -> Option<Self> {{");
-    line!(out, "            match number {{");
-    for Procedure { rust, number, .. } in procedures {
-        line!(out, "                {number} => Some(Self::{rust}),");
-    }
-    line!(out, "                _ => None,\n            }}\n        }}\n");
-    line!(
-        out,
-        "        /// Its name in the description.\n        pub const fn name(self) -> &'static str {{"
-    );
-    line!(out, "            match self {{");
-    for Procedure { name, rust, .. } in procedures {
-        line!(out, "                Self::{rust} => \"{name}\",");
-    }
-    line!(out, "            }}\n        }}\n    }}");
+    let calls = others.iter().map(|(_, values)| filled(ASYNC_CALL, values)).collect();
+    let methods = joined(ASYNC_SERVICE, others.iter().map(|(_, values)| values));
+    filled(ASYNC, &vec![("{methods}", methods), ("{calls}", calls)])
 }
 
-fn put_marker(out: &mut String, model: &Model, procedure: &Procedure) {
-    let Procedure { name, rust, number, .. } = procedure;
-    line!(out, "\n    /// Procedure {number}, `{name}`.\n    #[derive(Clone, Copy, Debug)]");
-    line!(out, "    pub struct {rust};\n\n    impl rpc::Procedure for {rust} {{");
-    line!(out, "        const NUMBER: u32 = {number};");
-    line!(out, "        type Args<'a> = {};", args(model, procedure, "'a"));
-    line!(out, "        type Results<'a> = {};\n    }}", results(model, procedure, "'a"));
-}
+const MODULE: &str = "
+/// Version {version_number} of program `{program}` ({program_number}): `{version}`.
+pub mod {module} {
+    use spinrpc_xdr::rpc::{self, TypedCall};
 
-/// Writes `head(parameters) tail` on one line, or with a line for each parameter.
-fn put_signature(out: &mut String, head: &str, parameters: &[String], tail: &str) {
-    let short = format!("        {head}({}){tail}", parameters.join(", "));
-    if short.len() <= WIDTH {
-        return line!(out, "{short}");
-    }
-    line!(out, "        {head}(");
-    for parameter in parameters {
-        line!(out, "            {parameter},");
-    }
-    line!(out, "        ){tail}");
-}
+    /// Program number.
+    pub const PROGRAM: rpc::Program = rpc::Program({program_number});
 
-fn put_service(out: &mut String, model: &Model, version: &Version) {
-    line!(
-        out,
-        "\n    /// The procedures of this version. A procedure that is not implemented is answered"
-    );
-    line!(out, "    /// PROC_UNAVAIL; a procedure 0 without arguments and results, with success.");
-    line!(out, "    pub trait Service {{");
-    for (index, procedure) in version.procedures.iter().enumerate() {
-        let Procedure { name, rust, method, number, arguments, result } = procedure;
-        if index > 0 {
-            out.push('\n');
-        }
-        line!(out, "        /// Answers procedure {number}, `{name}`.");
-        let call = format!("call: TypedCall<'_, {rust}>");
-        let mut parameters = vec!["&mut self".to_owned()];
-        if !arguments.is_empty() {
-            parameters.push(format!("args: {}", args(model, procedure, "'_")));
-        }
-        parameters.push(call);
-        put_signature(out, &format!("fn {method}"), &parameters, " {");
-        if !arguments.is_empty() {
-            line!(out, "            let _ = args;");
-        }
-        match *number == 0 && arguments.is_empty() && result.is_none() {
-            true => line!(out, "            call.reply(&());\n        }}"),
-            false => line!(out, "            call.unavailable();\n        }}"),
-        }
-    }
-    line!(out, "    }}");
-}
+    /// Version number.
+    pub const VERSION: rpc::Version = rpc::Version({version_number});
 
-fn put_dispatch(out: &mut String, version: &Version) {
-    line!(out, "\n    /// Decodes `call` and has `service` answer it.");
-    line!(out, "    pub fn dispatch<S: Service + ?Sized>(service: &mut S, call: rpc::Call<'_>) {{");
-    line!(out, "        match call.procedure().0 {{");
-    for Procedure { rust, method, number, arguments, .. } in &version.procedures {
-        line!(out, "            {number} => {{");
-        match arguments.is_empty() {
-            true => {
-                line!(
-                    out,
-                    "                if let Some(((), call)) = TypedCall::<{rust}>::accept(call) {{"
-                );
-                line!(out, "                    service.{method}(call);");
-            }
-            false => {
-                let accept =
-                    format!("if let Some((args, call)) = TypedCall::<{rust}>::accept(call) {{");
-                line!(out, "                {accept}");
-                line!(out, "                    service.{method}(args, call);");
+    /// The procedures.
+    #[allow(clippy::enum_variant_names)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(u32)]
+    pub enum ProcedureId {
+{variants}    }
+
+    impl ProcedureId {
+        /// The procedure of this number, if there is one.
+        pub const fn new(number: u32) -> Option<Self> {
+            match number {
+{by_number}                _ => None,
             }
         }
-        line!(out, "                }}\n            }}");
-    }
-    line!(out, "            _ => rpc::unavailable(call),\n        }}\n    }}");
-    line!(out, "{SERVER}");
-}
 
-const SERVER: &str = "
+        /// Its name in the description.
+        pub const fn name(self) -> &'static str {
+            match self {
+{names}            }
+        }
+    }
+{markers}
+    /// The procedures of this version. A procedure that is not implemented is answered
+    /// PROC_UNAVAIL; a procedure 0 without arguments and results, with success.
+    pub trait Service {
+{service}    }
+
+    /// Decodes `call` and has `service` answer it.
+    pub fn dispatch<S: Service + ?Sized>(service: &mut S, call: rpc::Call<'_>) {
+        match call.procedure().0 {
+{dispatch}            _ => rpc::unavailable(call),
+        }
+    }
+
     /// A service as an engine serves it.
     #[derive(Clone, Debug)]
     pub struct Server<S>(pub S);
@@ -170,95 +177,15 @@ const SERVER: &str = "
         fn call(&mut self, call: rpc::Call<'_>) {
             dispatch(&mut self.0, call);
         }
-    }";
-
-fn put_client(out: &mut String, model: &Model, version: &Version) {
-    line!(out, "\n    /// Starts calls; their handler decodes the replies with `rpc::results`.");
-    line!(out, "    #[derive(Clone, Debug)]\n    pub struct Client(pub rpc::Client);\n");
-    line!(out, "    impl Client {{");
-    for (index, procedure) in version.procedures.iter().enumerate() {
-        let Procedure { name, rust, method, number, arguments, .. } = procedure;
-        if index > 0 {
-            out.push('\n');
-        }
-        line!(out, "        /// Starts a call of procedure {number}, `{name}`.\n        ///");
-        line!(out, "        /// # Errors\n        /// `Backpressure`: nothing was sent.");
-        let mut parameters =
-            ["&self", "token: rpc::Token", "spec: &mut rpc::CallSpec"].map(str::to_owned).to_vec();
-        if !arguments.is_empty() {
-            parameters.push(format!("args: &{}", args(model, procedure, "'_")));
-        }
-        let tail = " -> Result<rpc::CallId, rpc::Backpressure> {";
-        put_signature(out, &format!("pub fn {method}"), &parameters, tail);
-        let given = if arguments.is_empty() { "&()" } else { "args" };
-        line!(out, "            rpc::call::<{rust}>(&self.0, token, spec, {given})\n        }}");
     }
-    line!(out, "    }}");
-}
-
-fn put_blocking(out: &mut String, model: &Model, version: &Version) {
-    line!(out, "{BLOCKING}");
-    for (index, procedure) in version.procedures.iter().enumerate() {
-        if index > 0 {
-            out.push('\n');
-        }
-        let Procedure { name, rust, method, number, arguments, .. } = procedure;
-        line!(
-            out,
-            "        /// Calls procedure {number}, `{name}`, and gives the results to `take`."
-        );
-        line!(
-            out,
-            "        ///\n        /// # Errors\n        /// `CallError` says why there are no results."
-        );
-        let mut parameters = vec!["&mut self".to_owned()];
-        if !arguments.is_empty() {
-            parameters.push(format!("args: &{}", args(model, procedure, "'_")));
-        }
-        parameters.push(format!("take: impl FnOnce({}) -> T", results(model, procedure, "'_")));
-        let tail = " -> Result<T, rpc::CallError> {";
-        put_signature(out, &format!("pub fn {method}<T>"), &parameters, tail);
-        let given = if arguments.is_empty() { "&()" } else { "args" };
-        line!(out, "            let spec = &mut rpc::CallSpec::new();");
-        line!(
-            out,
-            "            rpc::call_wait::<{rust}, T>(&mut self.0, spec, {given}, take)\n        }}"
-        );
-    }
-    line!(out, "    }}");
-}
-
-fn put_handle(out: &mut String, model: &Model, version: &Version) {
-    line!(out, "{HANDLE}");
-    for (index, procedure) in version.procedures.iter().enumerate() {
-        if index > 0 {
-            out.push('\n');
-        }
-        let Procedure { name, rust, method, number, arguments, .. } = procedure;
-        line!(out, "        /// Starts a call of procedure {number}, `{name}`.\n        ///");
-        line!(out, "        /// # Errors\n        /// `Backpressure`: nothing was sent.");
-        let mut parameters = vec!["&self".to_owned()];
-        if !arguments.is_empty() {
-            parameters.push(format!("args: &{}", args(model, procedure, "'_")));
-        }
-        let tail = format!(" -> Result<rpc::TypedPending<{rust}>, rpc::Backpressure> {{");
-        put_signature(out, &format!("pub fn {method}"), &parameters, &tail);
-        let given = if arguments.is_empty() { "&()" } else { "args" };
-        line!(out, "            rpc::start::<{rust}>(&self.0, rpc::CallSpec::new(), {given})");
-        line!(out, "        }}");
-    }
-    line!(out, "    }}");
-}
-
-const HANDLE: &str = "
-    /// Starts calls from any thread. A pending call is a `Future` of its answer, and can be waited for. Calls with
-    /// buffers or long results go by `rpc::start`.
+{asynchronous}
+    /// Starts calls; their handler decodes the replies with `rpc::results`.
     #[derive(Clone, Debug)]
-    pub struct Handle(pub rpc::ClientHandle);
+    pub struct Client(pub rpc::Client);
 
-    impl Handle {";
+    impl Client {
+{client}    }
 
-const BLOCKING: &str = "
     /// Connects with the default configuration, for calls that wait.
     ///
     /// # Errors
@@ -271,4 +198,127 @@ const BLOCKING: &str = "
     #[derive(Debug)]
     pub struct Blocking(pub rpc::blocking::Client);
 
-    impl Blocking {";
+    impl Blocking {
+{blocking}    }
+
+    /// Starts calls from any thread. A pending call is a `Future` of its answer, and can be waited for. Calls with
+    /// buffers or long results go by `rpc::start`.
+    #[derive(Clone, Debug)]
+    pub struct Handle(pub rpc::ClientHandle);
+
+    impl Handle {
+{handle}    }
+}
+";
+
+const MARKER: &str = "
+    /// Procedure {number}, `{name}`.
+    #[derive(Clone, Copy, Debug)]
+    pub struct {rust};
+
+    impl rpc::Procedure for {rust} {
+        const NUMBER: u32 = {number};
+        type Args<'a> = {args};
+        type Results<'a> = {results};
+    }
+";
+
+const SERVICE: &str = "        /// Answers procedure {number}, `{name}`.
+        fn {method}(
+            &mut self,
+{by_value}            call: TypedCall<'_, {rust}>,
+        ) {
+{unused}            call.{answer};
+        }
+";
+
+const DISPATCH: &str = "            {number} => {
+                if let Some(({accepted}, call)) = TypedCall::<{rust}>::accept(call) {
+                    service.{method}({passed}call);
+                }
+            }
+";
+
+const ASYNC: &str = "
+    /// The procedures of this version as async functions, each `async fn name(&self, args: rpc::TypedArgs<Name>)`. A
+    /// procedure that is not implemented is answered PROC_UNAVAIL; procedure 0, with success. A handler gets no identity,
+    /// credential or connection of its caller: access control needs `spinrpc::AsyncService` or [`Service`].
+    pub trait AsyncService: 'static {
+{methods}    }
+
+    /// A service of async functions, for `spinrpc::async_service`.
+    #[derive(Clone, Debug)]
+    pub struct AsyncServer<S>(pub S);
+
+    impl<S: AsyncService> rpc::AsyncService for AsyncServer<S> {
+        type Request = rpc::KeptCall;
+        type Reply = rpc::AnyResults;
+
+        fn request(&self, call: &mut rpc::Call<'_>) -> Result<rpc::KeptCall, rpc::AcceptStatus> {
+            Ok(rpc::KeptCall::new(call))
+        }
+
+        async fn call(
+            self: std::rc::Rc<Self>,
+            call: rpc::KeptCall,
+        ) -> Result<rpc::AnyResults, rpc::AcceptStatus> {
+            let service = &self.0;
+            match call.procedure {
+{calls}                _ => Err(rpc::AcceptStatus::ProcUnavail),
+            }
+        }
+    }
+";
+
+const ASYNC_SERVICE: &str = "        /// Answers procedure {number}, `{name}`.
+        fn {method}(
+            &self,
+{by_future}        ) -> impl core::future::Future<Output = rpc::Answered<{rust}>> {
+{unused}            core::future::ready(Err(rpc::AcceptStatus::ProcUnavail))
+        }
+";
+
+const ASYNC_CALL: &str = "                {number} => {
+                    {decoded}
+                    let answered = service.{method}({only});
+                    Ok(answered.await?.into_any())
+                }
+";
+
+const CLIENT: &str = "        /// Starts a call of procedure {number}, `{name}`.
+        ///
+        /// # Errors
+        /// `Backpressure`: nothing was sent.
+        pub fn {method}(
+            &self,
+            token: rpc::Token,
+            spec: &mut rpc::CallSpec,
+{by_reference}        ) -> Result<rpc::CallId, rpc::Backpressure> {
+            rpc::call::<{rust}>(&self.0, token, spec, {given})
+        }
+";
+
+const BLOCKING: &str =
+    "        /// Calls procedure {number}, `{name}`, and gives the results to `take`.
+        ///
+        /// # Errors
+        /// `CallError` says why there are no results.
+        pub fn {method}<T>(
+            &mut self,
+{by_reference}            take: impl FnOnce({lent_results}) -> T,
+        ) -> Result<T, rpc::CallError> {
+            let spec = &mut rpc::CallSpec::new();
+            rpc::call_wait::<{rust}, T>(&mut self.0, spec, {given}, take)
+        }
+";
+
+const HANDLE: &str = "        /// Starts a call of procedure {number}, `{name}`.
+        ///
+        /// # Errors
+        /// `Backpressure`: nothing was sent.
+        pub fn {method}(
+            &self,
+{by_reference}        ) -> Result<rpc::TypedPending<{rust}>, rpc::Backpressure> {
+            rpc::start::<{rust}>(&self.0, rpc::CallSpec::new(), {given})
+        }
+";

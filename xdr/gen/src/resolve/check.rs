@@ -1,27 +1,23 @@
-//! Refuses types that cannot be decoded within a bounded stack or without allocation, and Rust names
-//! that occur twice. Finds out which types borrow, and which own memory.
+//! Refuses types that cannot be decoded within a bounded stack or without allocation. Finds out which types borrow, and
+//! which own memory.
 
-use crate::ast;
+use crate::ast::{self, Basic};
 use crate::error::Mistake;
-use crate::model::{Kind, Model, Ty};
-use std::collections::BTreeSet;
-use std::ops::Range;
+use crate::model::{Bound, Kind, Model, Ty};
 
-/// Deepest nesting of types. A decoder's stack is as deep.
+/// Deepest nesting of types. A decoder's stack is as deep, and as many branches in each other are decoded
+/// (`spinrpc_xdr::DEPTH_MAX`).
 const DEPTH_MAX: usize = 64;
 
-/// Names of a version's module that its procedures cannot have.
-const RESERVED: [&str; 9] = [
-    "Blocking",
-    "Client",
-    "Handle",
-    "Option",
-    "ProcedureId",
-    "Result",
-    "Server",
-    "Service",
-    "TypedCall",
-];
+/// Most bytes of a type, and of arguments and result of a procedure together, that are decoded by value: they are on the
+/// stack.
+const DECODED_MAX: u64 = 64 << 10;
+
+/// Most bytes of types in each other: each is moved into the one around it.
+const NESTED_MAX: u64 = 4 * DECODED_MAX;
+
+/// Size of a view of bytes in the message, of an array or of a list: pointers and counts, rounded up.
+const VIEW_BYTES: u64 = 48;
 
 /// State of a type in the visit of all parts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,66 +25,169 @@ enum Visit {
     New,
     /// Its parts are being visited.
     Open,
-    Done,
+    /// Bytes of the type and of the types in each other within it, while it is decoded.
+    Done(u64),
 }
 
-pub(super) fn types(model: &mut Model, places: &[Range<usize>]) -> Result<(), Mistake> {
-    let mut visits = vec![Visit::New; model.types.len()];
-    for index in 0..model.types.len() {
-        visit(model, places, &mut visits, index, 0)?;
-    }
-    Ok(())
+pub(super) fn types(model: &mut Model, places: &[usize]) -> Result<(), Mistake> {
+    let visits = vec![Visit::New; model.types.len()];
+    let mut checker = Checker { model, places, visits };
+    (0..places.len()).try_for_each(|index| checker.visit(index, 0))?;
+    (0..places.len()).try_for_each(|index| checker.branches(index))
 }
 
-fn visit(
-    model: &mut Model,
-    places: &[Range<usize>],
-    visits: &mut [Visit],
-    index: usize,
-    depth: usize,
-) -> Result<(), Mistake> {
-    let refused = |model: &Model, problem: &str, remedy: &str| {
-        let problem = format!("`{}` {problem}", model.types[index].name);
-        Err(Mistake::new(places[index].clone(), problem, remedy))
-    };
-    match visits[index] {
-        Visit::Done => return Ok(()),
-        Visit::Open => {
-            let remedy = "only lists may recurse, by optional data as the last field of a struct";
-            return refused(model, "contains itself", remedy);
-        }
-        Visit::New if depth > DEPTH_MAX => {
-            return refused(model, "is nested too deep", "have less than 64 types in each other");
-        }
-        Visit::New => visits[index] = Visit::Open,
+struct Checker<'m> {
+    model: &'m mut Model,
+    /// Place of each type's name, by index.
+    places: &'m [usize],
+    visits: Vec<Visit>,
+}
+
+impl Checker<'_> {
+    /// Says something of the type at `index`.
+    fn refused<T>(&self, index: usize, problem: &str, remedy: &str) -> Result<T, Mistake> {
+        let problem = format!("`{}` {problem}", self.model.types[index].name);
+        Err(Mistake::new(self.places[index], problem, remedy))
     }
-    let uses = model.types[index].kind.uses();
-    for ty in &uses {
-        if let Some(part) = part(ty) {
-            visit(model, places, visits, part, depth + 1)?;
+
+    /// Each level of branches is on the stack, and is decoded whenever it is asked for.
+    fn branches(&self, index: usize) -> Result<(), Mistake> {
+        const LEVEL_MAX: u64 = NESTED_MAX / DEPTH_MAX as u64;
+        for branch in self.model.types[index].kind.uses().iter().filter_map(branch) {
+            if self.model.types[branch].owns {
+                let problem = "contains itself and has data for direct placement";
+                return self.refused(index, problem, "take `ddp` away");
+            }
+            if let Visit::Done(bytes @ LEVEL_MAX..) = self.visits[branch] {
+                let problem = format!("contains itself, and each level takes {bytes} bytes");
+                let remedy = format!("have less than {LEVEL_MAX} bytes in a level; {VARIABLE}");
+                return self.refused(index, &problem, &remedy);
+            }
         }
+        Ok(())
     }
-    if uses.iter().any(|ty| copies_memory(model, ty)) {
-        let problem = "has items for direct placement in a list or in an array of fixed length";
-        return refused(
-            model,
-            problem,
-            "make it an array of variable length, give each a field, or take `ddp` away",
+
+    /// Sets the decoded size of the type at `index`, whose parts have theirs. `within` is [`Visit::Done`] of its largest part;
+    /// returns that of the type.
+    fn measure(&mut self, index: usize, within: u64) -> Result<u64, Mistake> {
+        let size = type_bytes(self.model, &self.model.types[index].kind);
+        let nested = match self.model.types[index].kind {
+            Kind::Alias(_) => size.max(within),
+            _ => size.saturating_add(within),
+        };
+        self.model.types[index].decoded_bytes = size;
+        let problem = match (size > DECODED_MAX, nested > NESTED_MAX) {
+            (false, false) => return Ok(nested),
+            (true, _) => too_large(size),
+            (false, true) => {
+                format!("and the types within it take {nested} bytes, more than {NESTED_MAX}")
+            }
+        };
+        self.refused(index, &problem, VARIABLE)
+    }
+
+    fn visit(&mut self, index: usize, depth: usize) -> Result<(), Mistake> {
+        match self.visits[index] {
+            Visit::Done(_) => return Ok(()),
+            Visit::Open => {
+                let remedy = "a type may recurse by optional data only (`*`)";
+                return self.refused(index, "contains itself", remedy);
+            }
+            Visit::New if depth > DEPTH_MAX => {
+                let remedy = "have less than 64 types in each other";
+                return self.refused(index, "is nested too deep", remedy);
+            }
+            Visit::New => self.visits[index] = Visit::Open,
+        }
+        let uses = self.model.types[index].kind.uses();
+        let mut within = 0;
+        for part in uses.iter().filter_map(part) {
+            self.visit(part, depth + 1)?;
+            if let Visit::Done(bytes) = self.visits[part] {
+                within = within.max(bytes);
+            }
+        }
+        if uses.iter().any(|ty| copies_memory(self.model, ty)) {
+            let problem = "has items for direct placement in a list or in an array of fixed length";
+            let remedy =
+                "make it an array of variable length, give each a field, or take `ddp` away";
+            return self.refused(index, problem, remedy);
+        }
+        let (borrows, owns) = (
+            uses.iter().any(|ty| borrows(self.model, ty)),
+            uses.iter().any(|ty| self.model.owns(ty)),
         );
+        let found = &mut self.model.types[index];
+        (found.borrows, found.owns) = (borrows, owns);
+        self.visits[index] = Visit::Done(self.measure(index, within)?);
+        Ok(())
     }
-    let (borrows, owns) =
-        (uses.iter().any(|ty| borrows(model, ty)), uses.iter().any(|ty| model.owns(ty)));
-    let found = &mut model.types[index];
-    (found.borrows, found.owns) = (borrows, owns);
-    visits[index] = Visit::Done;
+}
+
+/// Index of the type that a use has in branches.
+fn branch(ty: &Ty) -> Option<usize> {
+    match ty.innermost() {
+        Ty::Branch(index) => Some(*index),
+        _ => None,
+    }
+}
+
+fn type_bytes(model: &Model, kind: &Kind) -> u64 {
+    let bytes = |ty: &Ty| decoded_bytes(model, ty);
+    match kind {
+        Kind::Enum(_) => 4,
+        Kind::Alias(ty) => bytes(ty),
+        Kind::Struct { fields, .. } => {
+            fields.iter().fold(0, |sum, field| bytes(&field.ty).saturating_add(sum))
+        }
+        // The largest arm, and the discriminant.
+        Kind::Union { .. } => kind.uses().iter().map(bytes).max().unwrap_or(0).saturating_add(8),
+    }
+}
+
+fn too_large(size: u64) -> String {
+    format!("takes {size} bytes when it is decoded, and at most {DECODED_MAX} are decoded by value")
+}
+
+const VARIABLE: &str =
+    "give its long fields a variable length (`opaque data<n>`): these stay in the message";
+
+/// Bytes of the Rust value, rounded up.
+fn decoded_bytes(model: &Model, ty: &Ty) -> u64 {
+    let times = |bytes: u64, bound: &Bound| bytes.saturating_mul(bound.value.into());
+    match ty {
+        Ty::Basic(Basic::Hyper | Basic::UnsignedHyper | Basic::Double) => 8,
+        Ty::Basic(_) => 4,
+        Ty::Named(index) => model.types[*index].decoded_bytes,
+        Ty::FixedOpaque(bound) => times(1, bound),
+        Ty::Fixed(item, bound) => times(decoded_bytes(model, item), bound),
+        Ty::Optional(item) => decoded_bytes(model, item).saturating_add(8),
+        _ => VIEW_BYTES,
+    }
+}
+
+/// Arguments and results of a procedure are on the stack of its handler.
+pub(super) fn procedures(model: &Model, programs: &[ast::Program]) -> Result<(), Mistake> {
+    let written = programs.iter().flat_map(|program| &program.versions);
+    let written = written.flat_map(|version| &version.procedures);
+    let versions = model.programs.iter().flat_map(|program| &program.versions);
+    for (found, written) in versions.flat_map(|version| &version.procedures).zip(written) {
+        let parts = found.arguments.iter().chain(&found.result);
+        let sizes = parts.map(|ty| (decoded_bytes(model, ty), model.rust(ty)));
+        let sizes: Vec<(u64, String)> = sizes.collect();
+        let size = sizes.iter().fold(0, |sum: u64, (bytes, _)| sum.saturating_add(*bytes));
+        if let Some((_, largest)) = sizes.iter().max().filter(|_| size > DECODED_MAX) {
+            let problem = format!("`{}`, with `{largest}`, {}", found.name, too_large(size));
+            return Err(Mistake::new(written.name.at, problem, VARIABLE));
+        }
+    }
     Ok(())
 }
 
-/// Index of the type that a use has in it.
+/// Index of the type that a use has in it. Branches are visited on their own.
 fn part(ty: &Ty) -> Option<usize> {
-    match ty {
+    match ty.innermost() {
         Ty::Named(index) | Ty::List(index) | Ty::Chain(index) => Some(*index),
-        Ty::Fixed(item, _) | Ty::Counted(item, _) | Ty::Optional(item) => part(item),
         _ => None,
     }
 }
@@ -110,65 +209,4 @@ fn copies_memory(model: &Model, ty: &Ty) -> bool {
         Ty::List(index) | Ty::Chain(index) => model.types[*index].owns,
         _ => false,
     }
-}
-
-/// Every Rust name stands for one thing.
-pub(super) fn names(
-    model: &Model,
-    places: &[Range<usize>],
-    programs: &[ast::Program],
-) -> Result<(), Mistake> {
-    let mut seen: BTreeSet<&str> = ["Option"].into();
-    for (found, at) in model.types.iter().zip(places) {
-        if !seen.insert(&found.rust) {
-            return Err(clash(&found.name, &found.rust, at));
-        }
-        members(&found.kind, at)?;
-    }
-    let mut constants = BTreeSet::new();
-    if let Some(twice) = model.constants.iter().find(|found| !constants.insert(&found.rust)) {
-        return Err(clash(&twice.name, &twice.rust, &(0..0)));
-    }
-    modules(model, programs)
-}
-
-fn members(kind: &Kind, at: &Range<usize>) -> Result<(), Mistake> {
-    let mut seen = BTreeSet::new();
-    let names: Vec<(&str, &str)> = match kind {
-        Kind::Enum(found) => found.iter().map(|one| (&*one.name, &*one.rust)).collect(),
-        Kind::Struct { fields, .. } => fields.iter().map(|one| (&*one.name, &*one.rust)).collect(),
-        Kind::Union { arms, default, .. } => {
-            let arms = arms.iter().map(|arm| (&*arm.pattern, &*arm.rust));
-            arms.chain(default.iter().map(|_| ("default", "Default"))).collect()
-        }
-        Kind::Alias(_) => Vec::new(),
-    };
-    match names.into_iter().find(|(_, rust)| !seen.insert(*rust)) {
-        Some((name, rust)) => Err(clash(name, rust, at)),
-        None => Ok(()),
-    }
-}
-
-fn modules(model: &Model, programs: &[ast::Program]) -> Result<(), Mistake> {
-    let mut seen = BTreeSet::new();
-    let written = programs.iter().flat_map(|program| &program.versions);
-    let versions = model.programs.iter().flat_map(|program| &program.versions);
-    for (version, written) in versions.zip(written) {
-        if !seen.insert(&version.rust) {
-            return Err(clash(&version.name, &version.rust, &written.name.at));
-        }
-        let mut methods = BTreeSet::new();
-        let mut markers: BTreeSet<&str> = RESERVED.into();
-        for procedure in &version.procedures {
-            if !methods.insert(&procedure.method) || !markers.insert(&procedure.rust) {
-                return Err(clash(&procedure.name, &procedure.rust, &written.name.at));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn clash(name: &str, rust: &str, at: &Range<usize>) -> Mistake {
-    let problem = format!("`{name}` has the Rust name `{rust}`, as something else has");
-    Mistake::new(at.clone(), problem, "rename one of the two in the description")
 }

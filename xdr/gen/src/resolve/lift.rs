@@ -52,7 +52,7 @@ fn declaration(
     let spec = match spec {
         Spec::Inline(body) => {
             let text = format!("{}_{}", parent.text, name.text);
-            let inner = Name { text, at: name.at.clone() };
+            let inner = Name { text, at: name.at };
             lift(inner.clone(), *body, found)?;
             Spec::Named(inner)
         }

@@ -2,17 +2,17 @@
 //! meaning, or none that can be decoded without allocation and within a bounded stack.
 
 mod check;
+mod library;
 mod lift;
 mod links;
 mod programs;
 mod unions;
 
-use crate::ast::{Basic, Body, Declaration, Definition, Name, Shape, Spec, Value};
+use crate::ast::{Body, Declaration, Definition, Name, Shape, Spec, Value};
 use crate::error::Mistake;
-use crate::model::{Bound, Constant, Enumerator, Field, Kind, Model, Ty, Type};
-use crate::names;
+use crate::model::{Bound, Constant, Enumerator, Field, Kind, Literal, Model, Ty, Type};
+use crate::names::{self, Scope};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 /// Declarations that are annotated from outside of the file: `type.field`, or the name of a typedef.
 #[derive(Clone, Debug, Default)]
@@ -27,38 +27,59 @@ struct Number {
     rust: Option<String>,
 }
 
-/// The resolver's tables.
 pub(crate) struct Resolver<'o> {
     outside: &'o Outside,
     numbers: BTreeMap<String, Number>,
     types: BTreeMap<String, usize>,
     /// Place of each type's name, by index.
-    places: Vec<Range<usize>>,
+    places: Vec<usize>,
+    /// Rust names of what is defined at the top level.
+    constant_names: Scope,
+    type_names: Scope,
+    module_names: Scope,
     model: Model,
     /// Names of `outside` that were found.
     met: BTreeSet<String>,
 }
 
-/// Resolves all `definitions`.
 pub(crate) fn resolve(definitions: Vec<Definition>, outside: &Outside) -> Result<Model, Mistake> {
-    let (numbers, types) = (BTreeMap::new(), BTreeMap::new());
-    let (places, model) = (Vec::new(), Model::default());
-    let mut resolver = Resolver { outside, numbers, types, places, model, met: BTreeSet::new() };
+    let mut resolver = Resolver {
+        outside,
+        numbers: BTreeMap::new(),
+        types: BTreeMap::new(),
+        places: Vec::new(),
+        constant_names: Scope::default(),
+        type_names: Scope::new(&["Option"]),
+        module_names: Scope::new(&["core", "spinrpc_xdr"]),
+        model: Model::default(),
+        met: BTreeSet::new(),
+    };
     for (name, value) in [("FALSE", 0), ("TRUE", 1)] {
         resolver.numbers.insert(name.to_owned(), Number { value, rust: None });
     }
-    let (mut bodies, mut programs) = (Vec::new(), Vec::new());
+    let (mut bodies, mut programs, mut later) = (Vec::new(), Vec::new(), Vec::new());
     for definition in definitions {
         match definition {
+            Definition::Constant { name, value } if resolver.number(&value).is_err() => {
+                later.push((name, value));
+            }
             Definition::Constant { name, value } => resolver.constant(&name, &value)?,
+            Definition::TextConstant { name, text } => resolver.text_constant(&name, text)?,
             Definition::Type { name, body } => {
                 for (name, body) in lift::flat(name, body)? {
                     resolver.declare(&name, &body)?;
                     bodies.push((name, body));
                 }
             }
-            Definition::Program(program) => programs.push(program),
+            Definition::Program(program) => {
+                resolver.declare_program(&program);
+                programs.push(program);
+            }
         }
+    }
+    // A constant may be the number of a procedure, or another constant, that comes after it.
+    for (name, value) in later {
+        resolver.constant(&name, &value)?;
     }
     for (index, (name, body)) in bodies.iter().enumerate() {
         resolver.model.types[index].kind = resolver.kind(name, body)?;
@@ -69,22 +90,33 @@ pub(crate) fn resolve(definitions: Vec<Definition>, outside: &Outside) -> Result
         let program = resolver.program(program)?;
         resolver.model.programs.push(program);
     }
-    check::names(&resolver.model, &resolver.places, &programs)?;
+    check::procedures(&resolver.model, &programs)?;
     resolver.outside_is_met()?;
     Ok(resolver.model)
 }
 
 fn twice(name: &Name) -> Mistake {
     let problem = format!("`{}` is defined twice", name.text);
-    Mistake::new(name.at.clone(), problem, "rename one of the two")
+    Mistake::new(name.at, problem, "rename one of the two")
 }
 
 impl Resolver<'_> {
     fn constant(&mut self, name: &Name, value: &Value) -> Result<(), Mistake> {
         let value = self.number(value)?;
-        let rust = names::screaming(&name.text);
+        let rust = self.constant_names.take(names::screaming(&name.text));
         self.define(name, value, u32::try_from(value).is_ok().then(|| rust.clone()))?;
-        self.model.constants.push(Constant { name: name.text.clone(), rust, value });
+        let (name, value) = (name.text.clone(), Literal::Number(value));
+        self.model.constants.push(Constant { name, rust, value });
+        Ok(())
+    }
+
+    fn text_constant(&mut self, name: &Name, text: String) -> Result<(), Mistake> {
+        if self.model.constants.iter().any(|other| other.name == name.text) {
+            return Err(twice(name));
+        }
+        let rust = self.constant_names.take(names::screaming(&name.text));
+        let (name, value) = (name.text.clone(), Literal::Text(text));
+        self.model.constants.push(Constant { name, rust, value });
         Ok(())
     }
 
@@ -106,11 +138,12 @@ impl Resolver<'_> {
             // A definition that is certainly another one, until it is resolved.
             _ => Kind::Enum(Vec::new()),
         };
-        let rust = names::camel(&name.text);
+        let rust = self.type_names.take(names::camel(&name.text));
         let name_text = name.text.clone();
-        let found = Type { name: name_text, rust, kind, borrows: false, owns: false };
+        let found =
+            Type { name: name_text, rust, kind, borrows: false, owns: false, decoded_bytes: 0 };
         self.model.types.push(found);
-        self.places.push(name.at.clone());
+        self.places.push(name.at);
         Ok(())
     }
 
@@ -119,20 +152,17 @@ impl Resolver<'_> {
         enumerators: &[(Name, Option<Value>)],
     ) -> Result<Vec<Enumerator>, Mistake> {
         let (mut found, mut next) = (Vec::<Enumerator>::new(), 0i128);
+        let mut variants = Scope::default();
         for (name, value) in enumerators {
             let number = value.as_ref().map_or(Ok(next), |value| self.number(value))?;
             let Ok(value) = i32::try_from(number) else {
                 let problem = format!("`{}` is {number}, which does not fit 32 bits", name.text);
                 let remedy = "an enumerator is between -2147483648 and 2147483647";
-                return Err(Mistake::new(name.at.clone(), problem, remedy));
+                return Err(Mistake::new(name.at, problem, remedy));
             };
-            if let Some(other) = found.iter().find(|other| other.value == value) {
-                let problem = format!("`{}` and `{}` have one value", name.text, other.name);
-                return Err(Mistake::new(name.at.clone(), problem, "give it another value"));
-            }
             next = number + 1;
             self.define(name, number, None)?;
-            let rust = names::camel(&name.text);
+            let rust = variants.take(names::camel(&name.text));
             found.push(Enumerator { name: name.text.clone(), rust, value });
         }
         Ok(found)
@@ -144,25 +174,24 @@ impl Resolver<'_> {
             Value::Named(name) => name,
         };
         let found = self.numbers.get(&name.text).map(|number| number.value);
+        let found = found.or_else(|| library::number(&name.text));
         found.ok_or_else(|| {
             let problem = format!("there is no constant `{}`", name.text);
-            Mistake::new(name.at.clone(), problem, "define it before it is used")
+            Mistake::new(name.at, problem, DEFINE_CONSTANT)
         })
     }
 
     fn bound(&self, value: &Value) -> Result<Bound, Mistake> {
         let number = self.number(value)?;
-        let (constant, at) = match value {
-            Value::Number(_, at) => (None, at),
-            Value::Named(name) => {
-                (self.numbers.get(&name.text).and_then(|number| number.rust.clone()), &name.at)
-            }
+        let constant = match value {
+            Value::Number(..) => None,
+            Value::Named(name) => self.numbers.get(&name.text).and_then(|found| found.rust.clone()),
         };
         match u32::try_from(number) {
             Ok(value) => Ok(Bound { value, constant }),
             Err(_) => {
                 let problem = format!("a length of {number}");
-                Err(Mistake::new(at.clone(), problem, "lengths are between 0 and 4294967295"))
+                Err(Mistake::new(value.at(), problem, "lengths are between 0 and 4294967295"))
             }
         }
     }
@@ -174,8 +203,7 @@ impl Resolver<'_> {
         if bound.value > 0 {
             return Ok(bound);
         }
-        let (Value::Number(_, at) | Value::Named(Name { at, .. })) = value;
-        Err(Mistake::new(at.clone(), "an array without items", "take the declaration out"))
+        Err(Mistake::new(value.at(), "an array without items", "take the declaration out"))
     }
 
     fn kind(&mut self, name: &Name, body: &Body) -> Result<Kind, Mistake> {
@@ -185,7 +213,12 @@ impl Resolver<'_> {
                 self.model.types[index].kind.clone()
             }
             Body::Struct(fields) => {
-                let fields = fields.iter().map(|field| self.field(name, field));
+                let mut names = Scope::default();
+                let fields = fields.iter().map(|field| {
+                    let mut field = self.field(name, field)?;
+                    field.rust = names.take(field.rust);
+                    Ok(field)
+                });
                 Kind::Struct { fields: fields.collect::<Result<_, _>>()?, is_node: false }
             }
             Body::Union(union) => self.union(name, union)?,
@@ -201,12 +234,12 @@ impl Resolver<'_> {
 
     /// The type of a declaration, which has this name in `outside`.
     fn ty(&mut self, path: &str, declared: &Declaration) -> Result<Ty, Mistake> {
-        let is_placed = declared.notes.ddp.is_some() || self.is_outside(path, &self.outside.ddp);
-        let is_bytes = declared.notes.bytes.is_some() || self.is_outside(path, &self.outside.bytes);
+        let is_placed = declared.notes.ddp || self.outside.ddp.contains(path);
+        let is_bytes = declared.notes.bytes || self.outside.bytes.contains(path);
         if is_placed || is_bytes {
             self.met.insert(path.to_owned());
         }
-        let at = &declared.name.at;
+        let at = declared.name.at;
         let ty = match (&declared.spec, &declared.shape) {
             (Spec::Opaque, Shape::Fixed(length)) => Ty::FixedOpaque(self.length(length)?),
             (Spec::Opaque, Shape::Counted(bound)) if is_placed => Ty::Placed(self.most(bound)?),
@@ -226,13 +259,9 @@ impl Resolver<'_> {
                 false => ("bytes", "string<>"),
             };
             let problem = format!("`{word}` on `{}`, which is not `{what}`", declared.name.text);
-            return Err(Mistake::new(at.clone(), problem, "take the annotation away"));
+            return Err(Mistake::new(at, problem, "take the annotation away"));
         }
         Ok(ty)
-    }
-
-    fn is_outside(&self, path: &str, names: &BTreeSet<String>) -> bool {
-        names.contains(path)
     }
 
     fn most(&self, bound: &Option<Value>) -> Result<Bound, Mistake> {
@@ -255,34 +284,16 @@ impl Resolver<'_> {
             Spec::Basic(basic) => return Ok(Ty::Basic(*basic)),
             Spec::Named(name) => name,
             Spec::Opaque | Spec::Text | Spec::Inline(_) => {
-                return Err(Mistake::new(0..0, "a type without a name", "define it with a name"));
+                return Err(Mistake::new(0, "a type without a name", "define it with a name"));
             }
         };
         if let Some(index) = self.types.get(&name.text) {
             return Ok(Ty::Named(*index));
         }
-        let problem = format!("there is no type `{}`", name.text);
-        let remedy = match name.text.as_str() {
-            "quad_t" | "u_quad_t" => "write `hyper` or `unsigned hyper`",
-            "long" | "short" | "char" | "u_int" | "uint32_t" | "int32_t" => {
-                "define it: `typedef unsigned int uint32_t;`"
-            }
-            _ => "define it in this file",
-        };
-        Err(Mistake::new(name.at.clone(), problem, remedy))
-    }
-
-    /// The discriminant's enumerators, if it is an enum; through typedefs.
-    fn basis(&self, ty: &Ty) -> Ty {
-        let mut ty = ty.clone();
-        for _ in 0..self.model.types.len() {
-            let Ty::Named(index) = ty else { break };
-            match &self.model.types[index].kind {
-                Kind::Alias(target) => ty = target.clone(),
-                _ => break,
-            }
-        }
-        ty
+        library::ty(&name.text).ok_or_else(|| {
+            let problem = format!("there is no type `{}`", name.text);
+            Mistake::new(name.at, problem, DEFINE_TYPE)
+        })
     }
 
     fn outside_is_met(&self) -> Result<(), Mistake> {
@@ -291,17 +302,17 @@ impl Resolver<'_> {
             None => Ok(()),
             Some(path) => {
                 let problem = format!("no declaration `{path}` to annotate");
-                Err(Mistake::new(0..0, problem, "name it as `type.field`, or by its typedef"))
+                Err(Mistake::new(0, problem, "name it as `type.field`, or by its typedef"))
             }
         }
     }
 }
 
-fn shapeless(at: &Range<usize>, word: &str, forms: &str) -> Mistake {
-    Mistake::new(at.clone(), format!("`{word}` without a length"), format!("write `{forms}`"))
-}
+const DEFINE_TYPE: &str = "define it, or include the file that does: `#include \"other.x\"`, or `%#include \"other.h\"` with other.x beside";
 
-/// Types other than enums that can be the discriminant of a union.
-fn is_discriminant(basic: Basic) -> bool {
-    matches!(basic, Basic::Int | Basic::UnsignedInt | Basic::Bool)
+const DEFINE_CONSTANT: &str = "define it before it is used, include the file that does (`#include \"other.x\"`), or \
+    give its value on the command line (`-D NAME=VALUE`)";
+
+fn shapeless(at: usize, word: &str, forms: &str) -> Mistake {
+    Mistake::new(at, format!("`{word}` without a length"), format!("write `{forms}`"))
 }

@@ -1,11 +1,10 @@
 //! Resolves unions: every case has a value of the discriminant's type, and a Rust variant.
 
-use super::{Resolver, is_discriminant};
+use super::Resolver;
 use crate::ast::{Arm as Written, Basic, Name, Union, Value};
 use crate::error::Mistake;
 use crate::model::{Arm, Enumerator, Field, Kind, Ty};
-use crate::names;
-use std::ops::Range;
+use crate::names::{self, Scope};
 
 /// Variant, pattern and value of a case.
 type Case = (String, String, i64);
@@ -14,17 +13,18 @@ impl Resolver<'_> {
     pub(super) fn union(&mut self, name: &Name, union: &Union) -> Result<Kind, Mistake> {
         let discriminant = self.field(name, &union.discriminant)?.ty;
         let mut arms = Vec::<Arm>::new();
+        let mut variants = Scope::new(union.default.as_ref().map_or(&[], |_| &["Default"]));
         for written in &union.arms {
             let Written { cases, body } = written;
             let body = body.as_ref().map(|body| self.field(name, body)).transpose()?;
             for case in cases {
-                let at = place(case);
                 let (rust, pattern, value) =
                     self.case(&discriminant, &union.discriminant.name, case)?;
                 if arms.iter().any(|arm| arm.value == value) {
                     let problem = format!("two cases of value {value}");
-                    return Err(Mistake::new(at.clone(), problem, "take one of the two out"));
+                    return Err(Mistake::new(case.at(), problem, "take one of the two out"));
                 }
+                let rust = variants.take(rust);
                 arms.push(Arm { rust, pattern, value, body: body.clone() });
             }
         }
@@ -47,7 +47,7 @@ impl Resolver<'_> {
         arms: &[Arm],
         default: Option<&Option<Field>>,
     ) -> Option<Ty> {
-        if !matches!(self.basis(discriminant), Ty::Basic(Basic::Bool)) {
+        if !matches!(self.model.basis(discriminant), Ty::Basic(Basic::Bool)) {
             return None;
         }
         let data = |value| arms.iter().find(|arm| arm.value == value).map(|arm| arm.body.as_ref());
@@ -60,37 +60,41 @@ impl Resolver<'_> {
 
     fn case(&self, discriminant: &Ty, name: &Name, case: &Value) -> Result<Case, Mistake> {
         let value = self.number(case)?;
-        let found = match self.basis(discriminant) {
-            Ty::Named(index) => match &self.model.types[index].kind {
+        let no_discriminant = || {
+            let problem = format!("`{}` cannot be the discriminant of a union", name.text);
+            Mistake::new(name.at, problem, "declare it as int, unsigned int, bool or an enum")
+        };
+        let found = match self.model.basis(discriminant) {
+            Ty::Named(index) => match &self.model.types[*index].kind {
                 // A union's discriminant must be resolved before it: enumerators are, always.
                 Kind::Enum(enumerators) if !enumerators.is_empty() => {
-                    enum_case(&self.model.types[index].rust, enumerators, value)
+                    enum_case(&self.model.types[*index].rust, enumerators, case, value)
                 }
-                _ => return Err(no_discriminant(name)),
+                _ => return Err(no_discriminant()),
             },
             Ty::Basic(Basic::Bool) => bool_case(value),
-            Ty::Basic(basic) if is_discriminant(basic) => int_case(basic, case, value),
-            _ => return Err(no_discriminant(name)),
+            Ty::Basic(Basic::Int) => {
+                i32::try_from(value).ok().map(|int| int_case(int.into(), case))
+            }
+            Ty::Basic(Basic::UnsignedInt) => {
+                u32::try_from(value).ok().map(|int| int_case(int.into(), case))
+            }
+            _ => return Err(no_discriminant()),
         };
         found.ok_or_else(|| {
             let problem = format!("case {value} is not a value of `{}`", name.text);
-            Mistake::new(place(case).clone(), problem, "name a value of the discriminant's type")
+            Mistake::new(case.at(), problem, "name a value of the discriminant's type")
         })
     }
 }
 
-fn place(value: &Value) -> &Range<usize> {
-    let (Value::Number(_, at) | Value::Named(Name { at, .. })) = value;
-    at
-}
-
-fn no_discriminant(name: &Name) -> Mistake {
-    let problem = format!("`{}` cannot be the discriminant of a union", name.text);
-    Mistake::new(name.at.clone(), problem, "declare it as int, unsigned int, bool or an enum")
-}
-
-fn enum_case(rust: &str, enumerators: &[Enumerator], value: i128) -> Option<Case> {
-    let found = enumerators.iter().find(|found| i128::from(found.value) == value)?;
+/// A case is called as it is written, if several enumerators have its value.
+fn enum_case(rust: &str, enumerators: &[Enumerator], case: &Value, value: i128) -> Option<Case> {
+    let written =
+        |found: &&Enumerator| matches!(case, Value::Named(name) if name.text == found.name);
+    let has_value = |found: &&Enumerator| i128::from(found.value) == value;
+    let found = enumerators.iter().find(written);
+    let found = found.or_else(|| enumerators.iter().find(has_value))?;
     Some((found.rust.clone(), format!("{rust}::{}", found.rust), i64::from(found.value)))
 }
 
@@ -102,15 +106,11 @@ fn bool_case(value: i128) -> Option<Case> {
     }
 }
 
-fn int_case(basic: Basic, case: &Value, value: i128) -> Option<Case> {
-    let value = match basic {
-        Basic::Int => i64::from(i32::try_from(value).ok()?),
-        _ => i64::from(u32::try_from(value).ok()?),
-    };
+fn int_case(value: i64, case: &Value) -> Case {
     let rust = match case {
         Value::Named(name) => names::camel(&name.text),
         Value::Number(..) if value < 0 => format!("CaseMinus{}", value.unsigned_abs()),
         Value::Number(..) => format!("Case{value}"),
     };
-    Some((rust, value.to_string(), value))
+    (rust, value.to_string(), value)
 }

@@ -184,6 +184,62 @@ pub mod store_v1 {
         }
     }
 
+    /// The procedures of this version as async functions, each `async fn name(&self, args: rpc::TypedArgs<Name>)`. A
+    /// procedure that is not implemented is answered PROC_UNAVAIL; procedure 0, with success. A handler gets no identity,
+    /// credential or connection of its caller: access control needs `spinrpc::AsyncService` or [`Service`].
+    pub trait AsyncService: 'static {
+        /// Answers procedure 1, `STORE_LIST`.
+        fn store_list(
+            &self,
+            args: rpc::TypedArgs<StoreList>,
+        ) -> impl core::future::Future<Output = rpc::Answered<StoreList>> {
+            let _ = args;
+            core::future::ready(Err(rpc::AcceptStatus::ProcUnavail))
+        }
+
+        /// Answers procedure 2, `STORE_READ`.
+        fn store_read(
+            &self,
+            args: rpc::TypedArgs<StoreRead>,
+        ) -> impl core::future::Future<Output = rpc::Answered<StoreRead>> {
+            let _ = args;
+            core::future::ready(Err(rpc::AcceptStatus::ProcUnavail))
+        }
+    }
+
+    /// A service of async functions, for `spinrpc::async_service`.
+    #[derive(Clone, Debug)]
+    pub struct AsyncServer<S>(pub S);
+
+    impl<S: AsyncService> rpc::AsyncService for AsyncServer<S> {
+        type Request = rpc::KeptCall;
+        type Reply = rpc::AnyResults;
+
+        fn request(&self, call: &mut rpc::Call<'_>) -> Result<rpc::KeptCall, rpc::AcceptStatus> {
+            Ok(rpc::KeptCall::new(call))
+        }
+
+        async fn call(
+            self: std::rc::Rc<Self>,
+            call: rpc::KeptCall,
+        ) -> Result<rpc::AnyResults, rpc::AcceptStatus> {
+            let service = &self.0;
+            match call.procedure {
+                1 => {
+                    let args = call.args::<StoreList>();
+                    let answered = service.store_list(args);
+                    Ok(answered.await?.into_any())
+                }
+                2 => {
+                    let args = call.args::<StoreRead>();
+                    let answered = service.store_read(args);
+                    Ok(answered.await?.into_any())
+                }
+                _ => Err(rpc::AcceptStatus::ProcUnavail),
+            }
+        }
+    }
+
     /// Starts calls; their handler decodes the replies with `rpc::results`.
     #[derive(Clone, Debug)]
     pub struct Client(pub rpc::Client);

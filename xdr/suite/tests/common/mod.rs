@@ -9,19 +9,23 @@ use std::path::PathBuf;
 use values::{Entropy, Values};
 
 /// The names of all descriptions.
-pub const DESCRIPTIONS: [&str; 7] =
-    ["hello", "language", "mount", "nfs4", "nfs_prot", "nlm_prot", "store"];
+pub const DESCRIPTIONS: [&str; 8] =
+    ["hello", "language", "mount", "nfs4", "nfs_prot", "nlm_prot", "store", "unusual"];
 
 /// The file of a description.
 pub fn path(description: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("x").join(format!("{description}.x"))
 }
 
+/// The text of a description, with those that it includes.
+pub fn text(description: &str) -> String {
+    Generator::new().text(path(description)).unwrap()
+}
+
 /// The model of a description.
 pub fn model(description: &str) -> Model {
     let path = path(description);
-    let text = std::fs::read_to_string(&path).unwrap();
-    Generator::new().model(&path.display().to_string(), &text).unwrap()
+    Generator::new().model(&path.display().to_string(), &text(description)).unwrap()
 }
 
 /// A random encoding of `ty`, and the entropy that is left.

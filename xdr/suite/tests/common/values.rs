@@ -92,6 +92,7 @@ impl Values<'_, '_> {
                 self.word(is_there as u32);
                 (0..is_there).for_each(|_| self.put(item));
             }
+            Ty::Branch(index) => self.put(&Ty::Optional(Box::new(Ty::Named(*index)))),
             Ty::List(node) => self.put_list(*node),
             Ty::Chain(node) => {
                 self.put_named(*node);
@@ -115,6 +116,22 @@ impl Values<'_, '_> {
             Basic::Bool => {
                 let word = self.from.below(2);
                 return self.word(word as u32);
+            }
+            Basic::Char => {
+                let byte = self.from.byte().cast_signed();
+                return self.word(i32::from(byte).cast_unsigned());
+            }
+            Basic::UnsignedChar => {
+                let byte = self.from.byte();
+                return self.word(byte.into());
+            }
+            Basic::Short => {
+                let short = (self.from.below(1 << 16) as u16).cast_signed();
+                return self.word(i32::from(short).cast_unsigned());
+            }
+            Basic::UnsignedShort => {
+                let short = self.from.below(1 << 16);
+                return self.word(short as u32);
             }
         };
         let bytes = self.from.bytes(bytes);
@@ -175,20 +192,7 @@ impl Values<'_, '_> {
 
 /// There is a string in a value of `ty`.
 pub fn has_text(model: &Model, ty: &Ty) -> bool {
-    match ty {
-        Ty::Text(_) | Ty::ByteText(_) => true,
-        Ty::Fixed(item, _) | Ty::Counted(item, _) | Ty::Optional(item) => has_text(model, item),
-        Ty::Named(index) | Ty::List(index) | Ty::Chain(index) => match &model.types[*index].kind {
-            Kind::Alias(target) => has_text(model, target),
-            Kind::Enum(_) => false,
-            Kind::Struct { fields, .. } => fields.iter().any(|field| has_text(model, &field.ty)),
-            Kind::Union { arms, default, .. } => {
-                let bodies = arms.iter().filter_map(|arm| arm.body.as_ref());
-                bodies.chain(default.iter().flatten()).any(|field| has_text(model, &field.ty))
-            }
-        },
-        _ => false,
-    }
+    model.any_part(ty, &|part: &Ty| matches!(part, Ty::Text(_) | Ty::ByteText(_)))
 }
 
 /// An encoding in which something is wrong, or not: a word is another one, or the end is elsewhere.

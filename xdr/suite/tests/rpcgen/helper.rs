@@ -34,8 +34,7 @@ impl Helper {
         std::fs::create_dir_all(&directory).unwrap();
         let (header, source) = (format!("{description}.h"), format!("{description}.c"));
         let x = directory.join(format!("{description}.x"));
-        let text = std::fs::read_to_string(common::path(description)).unwrap();
-        std::fs::write(&x, c_names(&text)).unwrap();
+        std::fs::write(&x, c_names(&common::text(description))).unwrap();
         for (flag, output) in [("-h", &header), ("-c", &source)] {
             let _ = std::fs::remove_file(directory.join(output));
             let x = format!("{description}.x");
@@ -75,13 +74,15 @@ impl Drop for Helper {
 }
 
 /// The description without what libtirpc has: the types of C with so many bits, which would replace those
-/// that its own codecs call, and a name that is taken by another type in its headers.
+/// that its own codecs call, and a name that is taken by another type in its headers. Files that it includes are in it.
 fn c_names(text: &str) -> String {
     let is_there = |line: &str| {
         let end = ["int32_t;", "int64_t;"].iter().any(|end| line.ends_with(end));
         line.starts_with("typedef ") && end
     };
-    let kept: Vec<&str> = text.lines().filter(|line| !is_there(line)).collect();
+    let is_include = |line: &str| ["# ", "%#include "].iter().any(|start| line.starts_with(start));
+    let kept: Vec<&str> =
+        text.lines().filter(|line| !is_there(line) && !is_include(line)).collect();
     kept.join("\n").replace("netobj", "nlm_netobj")
 }
 

@@ -5,15 +5,14 @@
 use crate::client::error::Error;
 use crate::client::{Options, User};
 use crate::mount3::{PROGRAM, VERSION};
-use crate::tcp::DeadlineStream;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
-use spinrpc::rpcbind::wire::{Answer, parse_answer};
-use spinrpc::rpcbind::{self, Daemon, PORTMAPPER_PORT, record};
-use spinrpc::{AuthFlavor, CallError, DecodeError, Decoder, Encoder, Procedure, Xid};
+use spinrpc::rpcbind::record::{self, MESSAGE_BYTES_MAX};
+use spinrpc::rpcbind::stream::{Limits, Stream, connect};
+use spinrpc::rpcbind::wire::{Answer, CallHeader, parse_answer};
+use spinrpc::rpcbind::{self, Daemon, PORTMAPPER_PORT};
+use spinrpc::{AuthFlavor, CallError, DecodeError, Decoder, Encoder, OpaqueAuth, Procedure, Xid};
 use spinrpc_xdr::bytes_of;
-use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -22,9 +21,8 @@ const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 600..=1023;
 /// Maximum length of a credential's body, in bytes (RFC 5531 section 8.2).
 const CREDENTIAL_BYTES_MAX: usize = 400;
 
-/// A connection to a MOUNT service.
 pub(super) struct TcpCaller {
-    stream: TcpStream,
+    socket: OwnedFd,
     place: SocketAddr,
     xid: Xid,
     user: Option<User>,
@@ -49,17 +47,17 @@ impl TcpCaller {
                 }
             }
             match open(place, options.timeout) {
-                Ok(stream) => return Ok(Self::new(stream, place, options)),
+                Ok(socket) => return Ok(Self::new(socket, place, options)),
                 Err(error) => tried.push(format!("{place}: {error}")),
             }
         }
         Err(unreachable(tried.join("; ")))
     }
 
-    fn new(stream: TcpStream, place: SocketAddr, options: &Options) -> Self {
+    fn new(socket: OwnedFd, place: SocketAddr, options: &Options) -> Self {
         let (user, timeout) = (options.user.clone(), options.timeout);
         // Any number will do: there is one call at a time.
-        Self { stream, place, xid: Xid(std::process::id()), user, timeout }
+        Self { socket, place, xid: Xid(std::process::id()), user, timeout }
     }
 
     pub(super) fn call<T>(
@@ -92,31 +90,27 @@ impl TcpCaller {
         args: impl Fn(&mut Encoder<'_>),
     ) -> Result<Vec<u8>, record::RecordError> {
         self.xid = Xid(self.xid.0.wrapping_add(1));
-        let message = record::mark(&self.message(procedure, args))?;
-        let mut stream = DeadlineStream::new(&self.stream, self.timeout);
-        stream.write_all(&message)?;
-        record::read(&mut stream)
+        let message = self.message(procedure, args);
+        let mut stream = Stream::new(&self.socket, Limits::within(self.timeout));
+        record::exchange(&mut stream, &message, MESSAGE_BYTES_MAX)
     }
 
-    /// A call (RFC 5531 section 9).
     fn message(&self, procedure: Procedure, args: impl Fn(&mut Encoder<'_>)) -> Vec<u8> {
-        const CALL: u32 = 0;
-        const RPC_VERSION: u32 = 2;
         let mut body = [0; CREDENTIAL_BYTES_MAX];
-        let (flavor, length) = match &self.user {
-            Some(user) => (AuthFlavor::Sys, user.credential().emit(&mut body).unwrap_or(0)),
-            None => (AuthFlavor::None, 0),
-        };
-        bytes_of(|to| {
-            for word in [self.xid.0, CALL, RPC_VERSION, PROGRAM.0, VERSION.0, procedure.0] {
-                to.u32(word);
+        let credential = match &self.user {
+            Some(user) => {
+                let length = user.credential().emit(&mut body).unwrap_or(0);
+                OpaqueAuth { flavor: AuthFlavor::Sys, body: &body[..length] }
             }
-            to.u32(flavor.to_wire());
-            to.opaque(&body[..length]);
-            to.u32(AuthFlavor::None.to_wire());
-            to.opaque(&[]);
-            args(to);
-        })
+            None => OpaqueAuth::NONE,
+        };
+        let (program, version, verifier) = (PROGRAM, VERSION, OpaqueAuth::NONE);
+        let xid = self.xid;
+        let header = CallHeader { xid, program, version, procedure, credential, verifier };
+        let mut message = vec![0; header.buffer_len()];
+        header.emit(&mut message);
+        message.extend(bytes_of(args));
+        message
     }
 
     fn lost(&self, error: &record::RecordError) -> Error {
@@ -128,7 +122,6 @@ fn unreachable(problem: String) -> Error {
     Error::MountUnreachable(problem)
 }
 
-/// Asks the rpcbind at `place` for the port of the service.
 fn ask_rpcbind(place: SocketAddr) -> Result<u16, String> {
     let asked = rpcbind::Client::connect(&Daemon::Tcp(place), rpcbind::TIMEOUT)
         .and_then(|mut client| client.address(PROGRAM, VERSION));
@@ -150,35 +143,18 @@ fn port_of(address: &str) -> Option<u16> {
 }
 
 /// A connection, from a reserved port if this process may use one.
-fn open(place: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
-    let (family, any): (_, IpAddr) = match place {
-        SocketAddr::V4(_) => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
-        SocketAddr::V6(_) => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
-    };
+fn open(place: SocketAddr, timeout: Duration) -> io::Result<OwnedFd> {
+    let limits = Limits::within(timeout);
     for port in RESERVED_PORTS.rev() {
-        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        match bind(&socket, &SocketAddr::new(any, port)) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::ADDRINUSE) => continue,
-            Err(_) => break,
-        }
-        match connect(&socket, place, timeout) {
-            Ok(()) => return Ok(socket.into()),
-            // The same pair of ports is still in use by an earlier connection.
-            Err(rustix::io::Errno::ADDRNOTAVAIL) => {}
-            Err(error) => return Err(error.into()),
+        let connected = connect(place, Some(port), limits);
+        match connected.as_ref().map_err(io::Error::kind) {
+            // The port, or the pair of ports, is in use by another connection.
+            Err(io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) => {}
+            Err(io::ErrorKind::PermissionDenied) => break,
+            _ => return connected,
         }
     }
-    TcpStream::connect_timeout(&place, timeout)
-}
-
-/// Linux limits connect by the send timeout.
-fn connect(socket: &OwnedFd, place: SocketAddr, timeout: Duration) -> rustix::io::Result<()> {
-    set_socket_timeout(socket, Timeout::Send, Some(timeout))?;
-    match rustix::net::connect(socket, &place) {
-        Err(rustix::io::Errno::INPROGRESS) => Err(rustix::io::Errno::TIMEDOUT),
-        other => other,
-    }
+    connect(place, None, limits)
 }
 
 #[cfg(test)]

@@ -1,14 +1,10 @@
 //! Contexts over TCP: one connection for each call, with record marking and a deadline. Called on threads of mechanisms.
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use spinrpc::Peer;
-use spinrpc::rpcbind::record::{self, RecordError};
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6, TcpStream};
-use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use spinrpc::rpcbind::record;
+use spinrpc::rpcbind::stream::{Limits, Stream, connect};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6};
+use std::time::Duration;
 
 /// Port of NFS over TCP, where servers of NFS over RDMA establish contexts (RFC 8166 section 8.2.2.1).
 pub(super) const PORT: u16 = 2049;
@@ -17,39 +13,8 @@ pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(10);
 /// Maximum length of a reply, in bytes. The engine takes no longer one over RDMA.
 const REPLY_BYTES_MAX: usize = 16 << 10;
 
-/// Longest time, in milliseconds, until an exchange that nothing waits for any more ends.
-const CHECK_MS: u64 = 100;
-
-/// Limits of an exchange: its time, and whether something still waits for it.
-#[derive(Clone, Copy)]
-pub(super) struct Limits<'a> {
-    end: Instant,
-    is_awaited: &'a dyn Fn() -> bool,
-}
-
-impl<'a> Limits<'a> {
-    pub(super) fn new(time: Duration, is_awaited: &'a dyn Fn() -> bool) -> Self {
-        Self { end: Instant::now() + time, is_awaited }
-    }
-
-    /// Time to wait before the next check.
-    fn pause(&self) -> io::Result<Duration> {
-        if !(self.is_awaited)() {
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "given up"));
-        }
-        let left = self.end.saturating_duration_since(Instant::now());
-        match left.is_zero() {
-            true => Err(io::ErrorKind::TimedOut.into()),
-            false => Ok(left.min(Duration::from_millis(CHECK_MS))),
-        }
-    }
-}
-
 /// Sends `call` to the host of the peer, and returns the reply. Another host of the same name would not do: it does not know the
 /// contexts of this one.
-///
-/// # Errors
-/// The reason, with the remedy.
 pub(super) fn exchange(
     peer: &Peer,
     port: u16,
@@ -57,10 +22,11 @@ pub(super) fn exchange(
     call: &[u8],
 ) -> Result<Vec<u8>, String> {
     let place = place(peer, port);
-    let stream = connect(place, limits).map_err(|error| {
+    let socket = connect(place, None, limits).map_err(|error| {
         format!("TCP {place}: {error}; does the server offer NFS over TCP there? (--gss-port sets the port)")
     })?;
-    ask(&stream, limits, call).map_err(|error| format!("TCP {place}: no reply: {error}"))
+    let answer = record::exchange(&mut Stream::new(&socket, limits), call, REPLY_BYTES_MAX);
+    answer.map_err(|error| format!("TCP {place}: no reply: {error}"))
 }
 
 /// A peer in shared memory is on this host.
@@ -74,87 +40,13 @@ fn place(peer: &Peer, port: u16) -> SocketAddr {
     }
 }
 
-/// That of the standard library blocks for all of its time.
-fn connect(place: SocketAddr, limits: Limits<'_>) -> io::Result<TcpStream> {
-    limits.pause()?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(family(place), SocketType::STREAM, flags, None)?;
-    match rustix::net::connect(&socket, &place) {
-        Ok(()) | Err(Errno::INPROGRESS) => {}
-        Err(error) => return Err(error.into()),
-    }
-    while !is_writable(&socket, limits.pause()?)? {}
-    let stream = TcpStream::from(socket);
-    match stream.take_error()? {
-        Some(error) => return Err(error),
-        None => stream.set_nonblocking(false)?,
-    }
-    Ok(stream)
-}
-
-fn family(place: SocketAddr) -> AddressFamily {
-    if place.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
-}
-
-fn is_writable(socket: &OwnedFd, at_most: Duration) -> io::Result<bool> {
-    let time = Timespec { tv_sec: 0, tv_nsec: at_most.subsec_nanos().into() };
-    match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&time)) {
-        Ok(count) => Ok(count > 0),
-        Err(Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn ask(stream: &TcpStream, limits: Limits<'_>, call: &[u8]) -> Result<Vec<u8>, RecordError> {
-    let mut stream = LimitedStream { stream, limits };
-    stream.write_all(&record::mark(call)?)?;
-    record::read_within(&mut stream, REPLY_BYTES_MAX)
-}
-
-/// A connection whose reads and writes together have the limits of one exchange.
-struct LimitedStream<'a> {
-    stream: &'a TcpStream,
-    limits: Limits<'a>,
-}
-
-impl Read for LimitedStream<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            self.stream.set_read_timeout(Some(self.limits.pause()?))?;
-            match self.stream.read(buffer) {
-                Err(error) if is_timeout(&error) => {}
-                result => return result,
-            }
-        }
-    }
-}
-
-impl Write for LimitedStream<'_> {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        loop {
-            self.stream.set_write_timeout(Some(self.limits.pause()?))?;
-            match self.stream.write(buffer) {
-                Err(error) if is_timeout(&error) => {}
-                result => return result,
-            }
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{bind, listen, socket};
+    use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
     use std::cell::Cell;
-    use std::net::TcpListener;
+    use std::io::{self, Read, Write};
+    use std::net::{TcpListener, TcpStream};
     use std::thread;
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -177,12 +69,14 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let thread = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let call = record::read(&mut stream).unwrap();
-            assert_eq!(call, b"a call");
-            // The client may hang up at any time.
-            drop(serve(stream));
+            // The client may hang up at any time, also before its call, if it is paused that long.
+            if let Ok(call) = record::read(&mut stream) {
+                assert_eq!(call, b"a call");
+                drop(serve(stream));
+            }
         });
-        let reply = exchange(&HERE, port, Limits::new(time, is_awaited), b"a call");
+        let reply =
+            exchange(&HERE, port, Limits::within(time).while_awaited(is_awaited), b"a call");
         thread.join().unwrap();
         reply
     }
@@ -193,17 +87,6 @@ mod tests {
             stream.write_all(&bytes)?;
             stream.read(&mut [0]).map(drop)
         }
-    }
-
-    #[test]
-    fn a_reply_in_fragments_and_single_bytes_is_whole() {
-        let serve = |mut stream: TcpStream| {
-            for byte in b"\0\0\0\x02ab\0\0\0\0\x80\0\0\x01cMORE" {
-                stream.write_all(&[*byte])?;
-            }
-            stream.read(&mut [0]).map(drop)
-        };
-        assert_eq!(asked(PATIENCE, serve), Ok(b"abc".to_vec()));
     }
 
     #[test]
@@ -220,15 +103,6 @@ mod tests {
         assert!(error.contains("more than 16384 bytes"), "{error}");
         let whole = record::mark(&vec![7; REPLY_BYTES_MAX]).unwrap();
         assert_eq!(asked(PATIENCE, say(whole)), Ok(vec![7; REPLY_BYTES_MAX]));
-    }
-
-    #[test]
-    fn empty_fragments_without_end_are_refused() {
-        let serve = |mut stream: TcpStream| loop {
-            stream.write_all(&[0; 4096])?;
-        };
-        let error = asked(PATIENCE, serve).unwrap_err();
-        assert!(error.contains("fragments"), "{error}");
     }
 
     #[test]
@@ -286,7 +160,12 @@ mod tests {
             std::iter::from_fn(|| TcpStream::connect_timeout(&place, brief).ok()).collect();
         let checks = Cell::new(0);
         let is_awaited = || checks.replace(checks.get() + 1) < 3;
-        let full = exchange(&HERE, place.port(), Limits::new(hour, &is_awaited), b"a call");
+        let full = exchange(
+            &HERE,
+            place.port(),
+            Limits::within(hour).while_awaited(&is_awaited),
+            b"a call",
+        );
         assert!(full.as_ref().is_err_and(|error| error.contains("given up;")), "{full:?}");
         drop(connected);
     }
@@ -296,10 +175,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
-        let error = exchange(&HERE, port, Limits::new(PATIENCE, &|| true), b"a call").unwrap_err();
+        let error = exchange(&HERE, port, Limits::within(PATIENCE), b"a call").unwrap_err();
         assert!(error.contains("refused") && error.contains("--gss-port"), "{error}");
-        let error =
-            exchange(&HERE, port, Limits::new(Duration::ZERO, &|| true), b"a call").unwrap_err();
+        let error = exchange(&HERE, port, Limits::within(Duration::ZERO), b"a call").unwrap_err();
         assert!(error.contains("timed out"), "{error}");
     }
 

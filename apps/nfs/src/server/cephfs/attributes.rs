@@ -2,26 +2,21 @@
 
 use crate::protocol::{Fattr3, Ftype3, Nfsstat3, Nfstime3, Specdata3, WccAttr};
 use crate::server::file_system::{FileKey, Outcome};
+use crate::server::unix::{BLOCK_BYTES, RIGHTS, wire_time, wire_type};
 use crate::sys::ceph::{CephStatx, Vino};
 use libc::timespec;
 use rustix::fs::{FileType, major, makedev, minor};
 
-/// Unit in which the blocks of a file are counted.
-const BLOCK_BYTES: u64 = 512;
-/// Mask of the permission bits of a mode.
-pub(super) const RIGHTS: u32 = 0o7777;
 const KEY_BYTES: usize = 16;
 /// Number of the "snapshot" that is the present (CEPH_NOSNAP).
 const PRESENT: u64 = u64::MAX - 1;
 
-/// A file as it was at one time.
 #[derive(Clone, Copy)]
 pub(super) struct Stat {
     pub(super) vino: Vino,
     pub(super) attributes: Fattr3,
     /// Grows by one with each change.
     version: u64,
-    /// Time of its creation.
     pub(super) born: (u64, u64),
 }
 
@@ -29,7 +24,7 @@ impl Stat {
     pub(super) fn new(raw: &CephStatx, fsid: u64) -> Self {
         let mode = u32::from(raw.stx_mode);
         let attributes = Fattr3 {
-            r#type: kind(FileType::from_raw_mode(mode)),
+            r#type: wire_type(FileType::from_raw_mode(mode)),
             mode: mode & RIGHTS,
             nlink: raw.stx_nlink,
             uid: raw.stx_uid,
@@ -82,29 +77,10 @@ pub(super) fn vino(key: &FileKey) -> Option<Vino> {
     (vino.snapid == PRESENT).then_some(vino)
 }
 
-/// Number of a device.
 pub(super) fn device(wire: &Specdata3) -> u64 {
     makedev(wire.specdata1, wire.specdata2)
 }
 
-/// A time on the wire, which ranges from 1970 to 2106: others are clamped.
 fn time(of_file: &timespec) -> Nfstime3 {
-    let nseconds = u32::try_from(of_file.tv_nsec).unwrap_or_default();
-    match u32::try_from(of_file.tv_sec) {
-        Ok(seconds) => Nfstime3 { seconds, nseconds },
-        Err(_) if of_file.tv_sec < 0 => Nfstime3::default(),
-        Err(_) => Nfstime3 { seconds: u32::MAX, nseconds },
-    }
-}
-
-fn kind(kind: FileType) -> Ftype3 {
-    match kind {
-        FileType::Directory => Ftype3::Nf3dir,
-        FileType::Symlink => Ftype3::Nf3lnk,
-        FileType::BlockDevice => Ftype3::Nf3blk,
-        FileType::CharacterDevice => Ftype3::Nf3chr,
-        FileType::Socket => Ftype3::Nf3sock,
-        FileType::Fifo => Ftype3::Nf3fifo,
-        FileType::RegularFile | FileType::Unknown => Ftype3::Nf3reg,
-    }
+    wire_time(of_file.tv_sec, u32::try_from(of_file.tv_nsec).unwrap_or_default())
 }

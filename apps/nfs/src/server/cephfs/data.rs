@@ -2,20 +2,19 @@
 
 use super::Gateway;
 use super::node::Node;
-use super::rights::Right;
 use super::session::Session;
-use super::set::FILE_BYTES_MAX;
 use crate::protocol::{Nfsstat3, Sattr3, StableHow, WccData};
 use crate::server::caller::Caller;
 use crate::server::containment::contained;
 use crate::server::file_system::{DataPath, Done, FileKey, Outcome, Request, Started, WriteData};
+use crate::server::rights::{ModeBits, Right};
 use crate::server::threads::{Threads, Work};
+use crate::server::unix::FILE_BYTES_MAX;
 use spinrpc::{Bulk, CoreContext, Progress};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// Clock period for files held.
 const TICK: Duration = Duration::from_secs(1);
 /// Sessions that a COMMIT tries, of which all but the last were lost.
 const COMMITS_MAX: u32 = 2;
@@ -24,7 +23,6 @@ const COMMITS_MAX: u32 = 2;
 /// slots.
 pub(super) type Workers = Threads<Job>;
 
-/// A request of a core.
 pub(super) struct Job {
     /// The core's number, for its answer.
     number: u32,
@@ -143,8 +141,8 @@ impl Session {
         let (mut wcc, mut bytes) = (WccData::default(), 0);
         let written = self.changing(node, &mut wcc, |present| {
             present.demand_data(caller, Right::Write)?;
-            let mode = present.mode_written(caller).filter(|_| !data.bytes().is_empty());
-            if let Some(mode) = mode {
+            let mode = present.mode_written(caller);
+            if mode != present.attributes.mode && !data.bytes().is_empty() {
                 let mode = Sattr3 { mode: Some(mode), ..Sattr3::default() };
                 self.set(&node.inode, caller, present, &mode)?;
             }
@@ -187,13 +185,11 @@ impl Session {
     }
 }
 
-/// The data path of one core.
 pub(super) struct CephPath {
     gateway: Arc<super::Cephfs>,
     /// Has buffers for bytes that arrived in the message, until they are written.
     core: CoreContext,
     free: Vec<u32>,
-    /// Passed to threads with each job.
     answers: SyncSender<(u32, Done)>,
     answered: Receiver<(u32, Done)>,
 }
@@ -205,17 +201,6 @@ impl CephPath {
         let (answers, answered) = sync_channel(depth as usize);
         Self { gateway, core: core.clone(), free: (0..depth).rev().collect(), answers, answered }
     }
-
-    fn stay(&self, data: WriteData<'_>) -> Outcome<Bulk> {
-        match data {
-            WriteData::Placed(bulk) => Ok(bulk),
-            WriteData::Inline(bytes) => {
-                let mut bulk = self.core.bulk(bytes.len()).ok_or(Nfsstat3::Nfs3errJukebox)?;
-                bulk.bytes_mut().copy_from_slice(bytes);
-                Ok(bulk)
-            }
-        }
-    }
 }
 
 impl DataPath for CephPath {
@@ -225,7 +210,7 @@ impl DataPath for CephPath {
         file: &FileKey,
         request: Request<WriteData<'_>>,
     ) -> Started {
-        let request = match request.keep_data(|data| self.stay(data)) {
+        let request = match request.keep_data(|data| data.stay(&self.core)) {
             Ok(request) => request,
             Err(status) => return Started::Done(failed(status)),
         };

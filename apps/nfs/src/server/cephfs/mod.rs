@@ -28,15 +28,17 @@ mod set;
 use super::caller::Caller;
 use super::file_system::{
     Abilities, DataPath, DirectoryEntry, FileKey, FileSystem, Found, ListFrom, Listed, NewFile,
-    Outcome, Place, Space,
+    Outcome, Place, Space, forward_operations,
 };
 use super::nodes::Held;
+use super::unix::FILE_BYTES_MAX;
 use crate::protocol::{Fattr3, Nfsstat3, Nfstime3, Sattr3, WccData};
 use crate::sys::ceph::{Step, text};
 use data::{CephPath, Workers};
 use rustix::io::Errno;
 use session::Session;
 use spinrpc::CoreContext;
+use spinrpc::sys::journal::event;
 use std::ffi::CString;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +50,6 @@ use thiserror::Error;
 const NAME_BYTES_MAX: u32 = 255;
 /// Number of links of a file. Ceph has no limit.
 const LINKS_MAX: u32 = i32::MAX as u32;
-/// Pause between attempts to mount again.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 
 /// Options of a directory of CephFS.
@@ -105,7 +106,6 @@ pub struct Cephfs {
     workers: Workers,
 }
 
-/// The mount, shared by the threads.
 struct Gateway {
     path: CString,
     options: CephfsOptions,
@@ -187,7 +187,7 @@ impl Gateway {
             // Another directory has its path now, to which handles must not lead.
             Ok(session) if *session.root.key() != self.root => {
                 let path = self.path.to_string_lossy();
-                tracing::warn!("{path} of CephFS is another directory than at the start");
+                event!(WARN, "{path} of CephFS is another directory than at the start");
                 *next = Instant::now() + RENEWAL_PAUSE;
                 Err(Nfsstat3::Nfs3errIo)
             }
@@ -198,7 +198,8 @@ impl Gateway {
                 Ok(session)
             }
             Err((_, error)) => {
-                tracing::warn!(
+                event!(
+                    WARN,
                     "cannot mount {} of CephFS again: {error}",
                     self.path.to_string_lossy()
                 );
@@ -233,96 +234,12 @@ impl FileSystem for Cephfs {
         self.gateway.root
     }
 
-    fn attributes(&self, file: &FileKey) -> Outcome<Fattr3> {
-        self.gateway.session()?.attributes(file)
-    }
-
-    fn set_attributes(
-        &self,
-        caller: &Caller,
-        file: &FileKey,
-        new: &Sattr3,
-        guard: Option<Nfstime3>,
-        wcc: &mut WccData,
-    ) -> Outcome<()> {
-        self.gateway.session()?.set_attributes(caller, file, new, guard, wcc)
-    }
-
-    fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32> {
-        let session = self.gateway.session()?;
-        let node = session.node(file)?;
-        Ok(session.live(&node.inode)?.access(caller, wanted))
-    }
-
-    fn lookup(&self, caller: &Caller, at: Place<'_>) -> Outcome<Found> {
-        self.gateway.session()?.lookup(caller, at)
-    }
-
-    fn read_link(&self, _caller: &Caller, link: &FileKey) -> Outcome<Vec<u8>> {
-        let session = self.gateway.session()?;
-        let node = session.node(link)?;
-        session.live(&node.inode)?;
-        match node.kind {
-            crate::protocol::Ftype3::Nf3lnk => session.ok(node.inode.read_link()),
-            _ => Err(Nfsstat3::Nfs3errInval),
-        }
-    }
-
-    fn make(
-        &self,
-        caller: &Caller,
-        at: Place<'_>,
-        new: NewFile<'_>,
-        wcc: &mut WccData,
-    ) -> Outcome<Found> {
-        self.gateway.session()?.make(caller, at, new, wcc)
-    }
-
-    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
-        self.gateway.session()?.remove(caller, at, false, wcc)
-    }
-
-    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
-        self.gateway.session()?.remove(caller, at, true, wcc)
-    }
-
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: Place<'_>,
-        to: Place<'_>,
-        wccs: &mut (WccData, WccData),
-    ) -> Outcome<()> {
-        self.gateway.session()?.rename(caller, from, to, wccs)
-    }
-
-    fn link(
-        &self,
-        caller: &Caller,
-        file: &FileKey,
-        at: Place<'_>,
-        wcc: &mut WccData,
-    ) -> Outcome<()> {
-        self.gateway.session()?.link(caller, file, at, wcc)
-    }
-
-    fn list(
-        &self,
-        caller: &Caller,
-        directory: &FileKey,
-        from: &ListFrom,
-        take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Outcome<Listed> {
-        self.gateway.session()?.list(caller, directory, from, take)
-    }
-
-    fn space(&self, _caller: &Caller) -> Outcome<Space> {
-        self.gateway.session()?.space()
-    }
+    forward_operations!(self => self.gateway.session()?, self.gateway.session()?);
 
     fn abilities(&self) -> Abilities {
         Abilities {
-            file_bytes_max: set::FILE_BYTES_MAX,
+            // That of a file system of Ceph (`max_file_size`) is lower.
+            file_bytes_max: FILE_BYTES_MAX,
             name_bytes_max: NAME_BYTES_MAX,
             links_max: LINKS_MAX,
             time_step: Nfstime3 { seconds: 0, nseconds: 1 },

@@ -1,20 +1,19 @@
 //! Names: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, LINK, REMOVE, RMDIR, RENAME, READDIR.
 
-use super::attributes::{RIGHTS, Stat, device};
+use super::attributes::{Stat, device};
 use super::node::Node;
-use super::rights::{Right, demand_device};
 use super::session::Session;
-use super::set::{FILE_BYTES_MAX, check_owner};
-use crate::protocol::{
-    Createhow3, Ftype3, Nfsstat3, Nfstime3, Sattr3, SetAtime, SetMtime, WccData,
-};
+use crate::protocol::{Createhow3, Ftype3, Nfsstat3, Sattr3, WccData};
 use crate::server::caller::Caller;
 use crate::server::file_system::{
-    DirectoryEntry, FileKey, Found, ListFrom, Listed, NewFile, Outcome, Place, SpecialFile,
+    DirectoryEntry, FileKey, Found, ListFrom, Listed, NewFile, Outcome, Place,
 };
 use crate::server::nodes::Held;
+use crate::server::rights::{ModeBits, Right, demand_device};
+use crate::server::unix::{
+    FILE_BYTES_MAX, RIGHTS, attributes_of_new, check_owner, marks, special_kind,
+};
 use crate::sys::ceph::{self, CephStatx, Entry, Inode, text};
-use rustix::fs::FileType;
 use std::ffi::{CStr, CString};
 
 /// Depth up to which the root is searched above a directory.
@@ -22,10 +21,23 @@ const DEPTH_MAX: usize = 1024;
 /// Where clients of Ceph find snapshots by default: a file of that name would be hidden from them.
 const SNAPSHOTS: &CStr = c".snap";
 
-/// A file that was found or made, and its attributes.
 type Made = (Inode, Stat);
 
 impl Session {
+    pub(super) fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32> {
+        let node = self.node(file)?;
+        Ok(self.live(&node.inode)?.access(caller, wanted))
+    }
+
+    pub(super) fn read_link(&self, link: &FileKey) -> Outcome<Vec<u8>> {
+        let node = self.node(link)?;
+        self.live(&node.inode)?;
+        match node.kind {
+            Ftype3::Nf3lnk => self.ok(node.inode.read_link()),
+            _ => Err(Nfsstat3::Nfs3errInval),
+        }
+    }
+
     pub(super) fn lookup(&self, caller: &Caller, at: Place<'_>) -> Outcome<Found> {
         let directory = self.directory(at.directory)?;
         let here = self.live(&directory.inode)?;
@@ -67,7 +79,6 @@ impl Session {
         Ok(false)
     }
 
-    /// The file of a name, if there is one.
     fn find_any(&self, directory: &Node, name: &[u8]) -> Outcome<Option<Made>> {
         match self.find(directory, name) {
             Ok(found) => Ok(Some(found)),
@@ -76,7 +87,6 @@ impl Session {
         }
     }
 
-    /// A name for a file that is made or moved.
     fn new_name(&self, name: &[u8]) -> Outcome<CString> {
         let name = self.ok(text(name))?;
         match name.as_c_str() == SNAPSHOTS {
@@ -97,137 +107,12 @@ impl Session {
         let name = self.new_name(at.name)?;
         self.changing(&directory, wcc, |here| {
             here.demand(caller, Right::Execute)?;
-            let parent = Parent { node: &directory, here, name: &name };
-            let (inode, stat) = match new {
-                NewFile::Regular(how) => self.create(caller, &parent, at, how)?,
-                NewFile::Directory(attributes) => {
-                    self.make_new(caller, &parent, attributes, 0o777, |mode, owner| {
-                        directory.inode.make_directory(&name, mode, owner)
-                    })?
-                }
-                NewFile::Link { text: target, attributes } => {
-                    let target = self.ok(text(target))?;
-                    self.make_new(caller, &parent, attributes, 0o777, |_, owner| {
-                        directory.inode.make_link(&name, &target, owner)
-                    })?
-                }
-                NewFile::Special(file) => self.make_special(caller, &parent, file)?,
-            };
+            let place = NewName { session: self, caller, at, node: &directory, here, name: &name };
+            let (inode, stat) = place.make(new)?;
             self.settle(&inode)?;
             self.settle(&directory.inode)?;
             Ok(self.found(&stat, inode))
         })
-    }
-
-    fn make_special(
-        &self,
-        caller: &Caller,
-        parent: &Parent<'_>,
-        file: &SpecialFile,
-    ) -> Outcome<Made> {
-        let kind = special_kind(file.kind)?.as_raw_mode();
-        demand_device(caller, file.kind)?;
-        let device = device(&file.device);
-        self.make_new(caller, parent, &file.attributes, 0o666, |mode, owner| {
-            parent.node.inode.make_special(parent.name, kind | mode, device, owner)
-        })
-    }
-
-    /// Creates a file, and sets its initial attributes other than mode and size. Only root sets the
-    /// owner: other callers own the file already, as on Linux.
-    fn make_new(
-        &self,
-        caller: &Caller,
-        parent: &Parent<'_>,
-        new: &Sattr3,
-        mode: u32,
-        make: impl FnOnce(u32, (u32, u32)) -> ceph::Result<(Inode, CephStatx)>,
-    ) -> Outcome<Made> {
-        check_owner(new)?;
-        if self.find_any(parent.node, parent.name.to_bytes())?.is_some() {
-            return Err(Nfsstat3::Nfs3errExist);
-        }
-        parent.here.demand_entry(caller)?;
-        let mode = parent.here.mode_of_new(caller, new.mode.unwrap_or(mode) & RIGHTS);
-        let (inode, raw) = self.ok(make(mode, (caller.uid, caller.gid)))?;
-        let is_root = caller.uid == 0;
-        let (uid, gid) = if is_root { (new.uid, new.gid) } else { (None, None) };
-        let rest = Sattr3 { mode: None, uid, gid, ..*new };
-        let stat = self.stat_of(&raw);
-        let has_rest = uid.is_some()
-            || gid.is_some()
-            || rest.size.is_some()
-            || rest.atime != SetAtime::DontChange
-            || rest.mtime != SetMtime::DontChange;
-        if !has_rest {
-            return Ok((inode, stat));
-        }
-        self.set(&inode, caller, &stat, &rest)?;
-        let stat = self.live(&inode)?;
-        Ok((inode, stat))
-    }
-
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: &Parent<'_>,
-        at: Place<'_>,
-        how: &Createhow3,
-    ) -> Outcome<Made> {
-        let marked;
-        let new = match how {
-            Createhow3::Unchecked(new) | Createhow3::Guarded(new) => new,
-            Createhow3::Exclusive(verifier) => {
-                marked = marked_by(*verifier);
-                &marked
-            }
-        };
-        if new.size.is_some_and(|bytes| bytes >= FILE_BYTES_MAX) {
-            return Err(Nfsstat3::Nfs3errFbig);
-        }
-        let made = self.make_new(caller, parent, new, 0o666, |mode, owner| {
-            parent.node.inode.create(parent.name, mode, owner)
-        });
-        match (made, how) {
-            (Err(Nfsstat3::Nfs3errExist), Createhow3::Unchecked(_)) => {
-                self.take_existing(caller, parent, at, new)
-            }
-            (Err(Nfsstat3::Nfs3errExist), Createhow3::Exclusive(_)) => {
-                let (inode, stat) = self.find_regular(parent, at)?;
-                let of = &stat.attributes;
-                let is_marked =
-                    (of.atime.seconds, of.mtime.seconds) == seconds(new) && of.size == 0;
-                if is_marked { Ok((inode, stat)) } else { Err(Nfsstat3::Nfs3errExist) }
-            }
-            (made, _) => made,
-        }
-    }
-
-    /// UNCHECKED with an existing file: only changes its size, and only if that is given.
-    fn take_existing(
-        &self,
-        caller: &Caller,
-        parent: &Parent<'_>,
-        at: Place<'_>,
-        new: &Sattr3,
-    ) -> Outcome<Made> {
-        let (inode, stat) = self.find_regular(parent, at)?;
-        if new.size.is_none() {
-            return Ok((inode, stat));
-        }
-        let size = Sattr3 { size: new.size, ..Sattr3::default() };
-        stat.demand_change(caller, &size)?;
-        self.set(&inode, caller, &stat, &size)?;
-        let stat = self.live(&inode)?;
-        Ok((inode, stat))
-    }
-
-    fn find_regular(&self, parent: &Parent<'_>, at: Place<'_>) -> Outcome<Made> {
-        let (inode, stat) = self.find(parent.node, at.name)?;
-        match stat.attributes.r#type {
-            Ftype3::Nf3reg => Ok((inode, stat)),
-            _ => Err(Nfsstat3::Nfs3errExist),
-        }
     }
 
     pub(super) fn link(
@@ -256,7 +141,7 @@ impl Session {
         })
     }
 
-    pub(super) fn remove(
+    pub(super) fn unlink(
         &self,
         caller: &Caller,
         at: Place<'_>,
@@ -396,43 +281,121 @@ impl Session {
     }
 }
 
-/// The place of a new file.
-struct Parent<'a> {
+/// A name that a caller adds to a directory.
+struct NewName<'a> {
+    session: &'a Session,
+    caller: &'a Caller,
+    at: Place<'a>,
     node: &'a Node,
     here: &'a Stat,
     name: &'a CStr,
 }
 
-/// A file that stores the verifier in its times, where a retry finds it even after a restart and on
-/// another gateway, until the client sets them. Only its owner may use it until then. The highest bit of
-/// each half is lost, as on a disk (`directory`).
-fn marked_by(verifier: [u8; 8]) -> Sattr3 {
-    let [a, b, c, d, e, f, g, h] = verifier;
-    let half = |bytes| Nfstime3 { seconds: u32::from_be_bytes(bytes) & 0x7fff_ffff, nseconds: 0 };
-    Sattr3 {
-        mode: Some(0o600),
-        atime: SetAtime::SetToClientTime(half([a, b, c, d])),
-        mtime: SetMtime::SetToClientTime(half([e, f, g, h])),
-        ..Sattr3::default()
-    }
-}
-
-fn seconds(marked: &Sattr3) -> (u32, u32) {
-    match (marked.atime, marked.mtime) {
-        (SetAtime::SetToClientTime(atime), SetMtime::SetToClientTime(mtime)) => {
-            (atime.seconds, mtime.seconds)
+impl NewName<'_> {
+    fn make(&self, new: NewFile<'_>) -> Outcome<Made> {
+        let (directory, name) = (&self.node.inode, self.name);
+        match new {
+            NewFile::Regular(how) => self.create(how),
+            NewFile::Directory(attributes) => self.make_new(attributes, 0o777, |mode, owner| {
+                directory.make_directory(name, mode, owner)
+            }),
+            NewFile::Link { text: target, attributes } => {
+                let target = self.session.ok(text(target))?;
+                let make = |_, owner| directory.make_link(name, &target, owner);
+                self.make_new(attributes, 0o777, make)
+            }
+            NewFile::Special(file) => {
+                let kind = special_kind(file.kind)?.as_raw_mode();
+                demand_device(self.caller, file.kind)?;
+                let device = device(&file.device);
+                self.make_new(&file.attributes, 0o666, |mode, owner| {
+                    directory.make_special(name, kind | mode, device, owner)
+                })
+            }
         }
-        _ => (0, 0),
     }
-}
 
-fn special_kind(kind: Ftype3) -> Outcome<FileType> {
-    match kind {
-        Ftype3::Nf3chr => Ok(FileType::CharacterDevice),
-        Ftype3::Nf3blk => Ok(FileType::BlockDevice),
-        Ftype3::Nf3sock => Ok(FileType::Socket),
-        Ftype3::Nf3fifo => Ok(FileType::Fifo),
-        _ => Err(Nfsstat3::Nfs3errBadtype),
+    /// Creates a file, and sets its initial attributes other than mode and size. Only root sets the
+    /// owner: other callers own the file already, as on Linux.
+    fn make_new(
+        &self,
+        new: &Sattr3,
+        mode: u32,
+        make: impl FnOnce(u32, (u32, u32)) -> ceph::Result<(Inode, CephStatx)>,
+    ) -> Outcome<Made> {
+        let Self { session, caller, here, .. } = *self;
+        check_owner(new)?;
+        if self.present()?.is_some() {
+            return Err(Nfsstat3::Nfs3errExist);
+        }
+        here.demand_entry(caller)?;
+        let mode = here.mode_of_new(caller, new.mode.unwrap_or(mode) & RIGHTS);
+        let (inode, raw) = session.ok(make(mode, (caller.uid, caller.gid)))?;
+        let is_root = caller.uid == 0;
+        let (uid, gid) = if is_root { (new.uid, new.gid) } else { (None, None) };
+        let rest = Sattr3 { mode: None, uid, gid, ..*new };
+        let stat = session.stat_of(&raw);
+        if rest == Sattr3::default() {
+            return Ok((inode, stat));
+        }
+        session.set(&inode, caller, &stat, &rest).inspect_err(|_| self.unmake(&stat))?;
+        let stat = session.live(&inode)?;
+        Ok((inode, stat))
+    }
+
+    fn present(&self) -> Outcome<Option<Made>> {
+        self.session.find_any(self.node, self.name.to_bytes())
+    }
+
+    /// Removes a new file that could not be completed, unless another one has its name by now.
+    fn unmake(&self, made: &Stat) {
+        let is_it = |(_, stat): (Inode, Stat)| stat.vino == made.vino;
+        if !self.present().is_ok_and(|there| there.is_some_and(is_it)) {
+            return;
+        }
+        let _ = match made.is_directory() {
+            true => self.node.inode.remove_directory(self.name),
+            false => self.node.inode.unlink(self.name),
+        };
+    }
+
+    fn create(&self, how: &Createhow3) -> Outcome<Made> {
+        let new = &attributes_of_new(how);
+        if new.size.is_some_and(|bytes| bytes >= FILE_BYTES_MAX) {
+            return Err(Nfsstat3::Nfs3errFbig);
+        }
+        let make = |mode, owner| self.node.inode.create(self.name, mode, owner);
+        match (self.make_new(new, 0o666, make), how) {
+            (Err(Nfsstat3::Nfs3errExist), Createhow3::Unchecked(_)) => self.take_existing(new),
+            (Err(Nfsstat3::Nfs3errExist), Createhow3::Exclusive(_)) => {
+                let (inode, stat) = self.find_regular()?;
+                let of = &stat.attributes;
+                let is_marked = (of.atime.seconds, of.mtime.seconds) == marks(new) && of.size == 0;
+                if is_marked { Ok((inode, stat)) } else { Err(Nfsstat3::Nfs3errExist) }
+            }
+            (made, _) => made,
+        }
+    }
+
+    /// UNCHECKED with an existing file: only changes its size, and only if that is given.
+    fn take_existing(&self, new: &Sattr3) -> Outcome<Made> {
+        let (inode, stat) = self.find_regular()?;
+        if new.size.is_none() {
+            return Ok((inode, stat));
+        }
+        let size = Sattr3 { size: new.size, ..Sattr3::default() };
+        stat.demand_change(self.caller, &size)?;
+        self.session.set(&inode, self.caller, &stat, &size)?;
+        let stat = self.session.live(&inode)?;
+        Ok((inode, stat))
+    }
+
+    fn find_regular(&self) -> Outcome<Made> {
+        let (inode, stat) = self.session.find(self.node, self.at.name)?;
+        match stat.attributes.r#type {
+            Ftype3::Nf3reg => Ok((inode, stat)),
+            _ => Err(Nfsstat3::Nfs3errExist),
+        }
     }
 }
 

@@ -14,15 +14,12 @@ pub(super) struct Node {
     /// Open for reading. While a client of Ceph has a file open for writing, no other may cache it or its attributes; so
     /// files that are only read are not. Closed before `inode`.
     reading: OnceLock<OpenFile>,
-    /// Open for reading and writing.
     writing: OnceLock<OpenFile>,
     pub(super) inode: Inode,
-    /// Syncs of its data.
     pub(super) syncs: Arc<OpenSyncs>,
     used: AtomicU32,
     /// Written and not synced since: closing it would lose an error of write-back.
     is_dirty: AtomicBool,
-    /// Ticks of the clock since it was last written.
     unwritten_ticks: AtomicU32,
 }
 
@@ -44,7 +41,6 @@ impl Node {
         }
     }
 
-    /// True if the file is open for its data.
     pub(super) fn is_open(&self) -> bool {
         self.opened().is_some()
     }
@@ -63,7 +59,6 @@ impl Node {
         once(&self.writing, || self.inode.open_to_write())
     }
 
-    /// NFS3ERR_NOTDIR if it is not a directory.
     pub(super) fn demand_directory(&self) -> Outcome<()> {
         if self.kind == Ftype3::Nf3dir { Ok(()) } else { Err(Nfsstat3::Nfs3errNotdir) }
     }

@@ -10,6 +10,7 @@ use crate::server::nodes::{Held, Nodes};
 use crate::sys::ceph::{self, CephStatx, Inode, Mount, Step};
 use rustix::io::Errno;
 use spinrpc::sync::lock;
+use spinrpc::sys::journal::event;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -45,7 +46,6 @@ impl Session {
         Ok(Self { mount, root, nodes, fsid, is_lost, losing, losses })
     }
 
-    /// Number of this client of Ceph.
     pub(super) fn client(&self) -> u64 {
         self.mount.client()
     }
@@ -60,7 +60,8 @@ impl Session {
     fn lose(&self) {
         let _losing = lock(&self.losing);
         if !self.is_lost() {
-            tracing::error!(
+            event!(
+                ERROR,
                 "Ceph has evicted client {}: its unstable data are lost, and NFS clients write them again",
                 self.client()
             );
@@ -82,7 +83,6 @@ impl Session {
         self.losses.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The status for an error of libcephfs.
     pub(super) fn status(&self, error: Errno) -> Nfsstat3 {
         let is_evicted = match error {
             // How libcephfs calls the end of a session.
@@ -119,7 +119,6 @@ impl Session {
         Ok(self.hold(&stat, inode))
     }
 
-    /// The directory of a key.
     pub(super) fn directory(&self, key: &FileKey) -> Outcome<Arc<Node>> {
         let node = self.node(key)?;
         node.demand_directory()?;
@@ -212,15 +211,14 @@ impl Session {
     }
 
     pub(super) fn space(&self) -> Outcome<Space> {
-        let ceph::Space { block_bytes, blocks, blocks_free, blocks_available } =
-            self.ok(self.root.inode.space())?;
-        let bytes = |blocks: u64| blocks.saturating_mul(block_bytes);
+        let room = self.ok(self.root.inode.space())?;
+        let bytes = |blocks: u64| blocks.saturating_mul(room.f_frsize);
         // Ceph does not limit the number of files.
         let files = u64::from(u32::MAX);
         Ok(Space {
-            bytes: bytes(blocks),
-            bytes_free: bytes(blocks_free),
-            bytes_available: bytes(blocks_available),
+            bytes: bytes(room.f_blocks),
+            bytes_free: bytes(room.f_bfree),
+            bytes_available: bytes(room.f_bavail),
             files,
             files_free: files,
             files_available: files,

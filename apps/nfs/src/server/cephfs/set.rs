@@ -1,19 +1,18 @@
 //! SETATTR, and the initial attributes of new files.
 
-use super::attributes::{RIGHTS, Stat};
+use super::attributes::Stat;
 use super::session::Session;
-use crate::protocol::{Ftype3, Nfsstat3, Nfstime3, Sattr3, SetAtime, SetMtime, WccData};
+use crate::protocol::{Ftype3, Nfsstat3, Nfstime3, Sattr3, SetAtime, WccData};
 use crate::server::caller::Caller;
 use crate::server::file_system::{FileKey, Outcome};
+use crate::server::rights::ModeBits;
+use crate::server::unix::{RIGHTS, check_owner, check_size};
 use crate::sys::ceph::{
     CEPH_SETATTR_ATIME, CEPH_SETATTR_GID, CEPH_SETATTR_MODE, CEPH_SETATTR_MTIME, CEPH_SETATTR_SIZE,
     CEPH_SETATTR_UID, Inode, no_attributes,
 };
-use libc::timespec;
+use libc::{c_int, timespec};
 use std::time::SystemTime;
-
-/// Maximum length of a file, in bytes. That of a file system of Ceph (`max_file_size`) is lower.
-pub(super) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 impl Session {
     pub(super) fn set_attributes(
@@ -46,9 +45,9 @@ impl Session {
         new: &Sattr3,
     ) -> Outcome<()> {
         let (mut raw, mut mask) = (no_attributes(), 0);
-        if let Some(mode) = present.mode_after(caller, new)
-            && present.attributes.r#type != Ftype3::Nf3lnk
-        {
+        let mode = present.mode_after(caller, new);
+        let is_set = new.mode.is_some() || mode != present.attributes.mode;
+        if is_set && present.attributes.r#type != Ftype3::Nf3lnk {
             // The lower bits, so that it fits.
             raw.stx_mode = (mode & RIGHTS) as u16;
             mask |= CEPH_SETATTR_MODE;
@@ -65,19 +64,35 @@ impl Session {
             raw.stx_size = bytes;
             mask |= CEPH_SETATTR_SIZE;
         }
-        if let Some(time) = atime(new.atime) {
+        if let Some(time) = time(new.atime) {
             raw.stx_atime = time;
             mask |= CEPH_SETATTR_ATIME;
         }
-        if let Some(time) = mtime(new.mtime) {
+        if let Some(time) = time(new.mtime.into()) {
             raw.stx_mtime = time;
             mask |= CEPH_SETATTR_MTIME;
         }
-        if mask == 0 { Ok(()) } else { self.ok(inode.set(raw, mask)) }
+        if mask == 0 {
+            return Ok(());
+        }
+        self.ok(inode.set(raw, mask))
+            .inspect_err(|_| restore(inode, present, mask & !CEPH_SETATTR_SIZE))
     }
 }
 
-fn atime(new: SetAtime) -> Option<timespec> {
+/// Sets these attributes as they were, as far as it can. libcephfs makes some changes by itself, while it has the right to, before
+/// it or the metadata server refuses the others: the mode, and then not the size (`Client::_do_setattr`).
+fn restore(inode: &Inode, present: &Stat, mask: c_int) {
+    let (old, mut raw) = (&present.attributes, no_attributes());
+    raw.stx_mode = (old.mode & RIGHTS) as u16;
+    (raw.stx_uid, raw.stx_gid) = (old.uid, old.gid);
+    (raw.stx_atime, raw.stx_mtime) = (given(old.atime), given(old.mtime));
+    if mask != 0 {
+        let _ = inode.set(raw, mask);
+    }
+}
+
+fn time(new: SetAtime) -> Option<timespec> {
     match new {
         SetAtime::DontChange => None,
         SetAtime::SetToServerTime => Some(given(SystemTime::now().into())),
@@ -85,34 +100,7 @@ fn atime(new: SetAtime) -> Option<timespec> {
     }
 }
 
-fn mtime(new: SetMtime) -> Option<timespec> {
-    match new {
-        SetMtime::DontChange => None,
-        SetMtime::SetToServerTime => Some(given(SystemTime::now().into())),
-        SetMtime::SetToClientTime(time) => Some(given(time)),
-    }
-}
-
 /// Valid nanoseconds are below a second; a peer's may be anything.
 fn given(time: Nfstime3) -> timespec {
     timespec { tv_sec: i64::from(time.seconds), tv_nsec: i64::from(time.nseconds.min(999_999_999)) }
-}
-
-/// 2^32 - 1 is not a valid id.
-pub(super) fn check_owner(new: &Sattr3) -> Outcome<()> {
-    let invalid = Some(u32::MAX);
-    match new.uid == invalid || new.gid == invalid {
-        true => Err(Nfsstat3::Nfs3errInval),
-        false => Ok(()),
-    }
-}
-
-fn check_size(kind: Ftype3, new: &Sattr3) -> Outcome<()> {
-    match (new.size, kind) {
-        (None, _) => Ok(()),
-        (_, Ftype3::Nf3dir) => Err(Nfsstat3::Nfs3errIsdir),
-        (Some(FILE_BYTES_MAX..), _) => Err(Nfsstat3::Nfs3errFbig),
-        (_, Ftype3::Nf3reg) => Ok(()),
-        _ => Err(Nfsstat3::Nfs3errInval),
-    }
 }

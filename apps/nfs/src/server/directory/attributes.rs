@@ -1,14 +1,10 @@
 //! Converts the kernel's attributes to the types of RFC 1813 section 2.6.
 
-use crate::protocol::{Fattr3, Ftype3, Nfstime3, Specdata3, WccAttr};
+use crate::protocol::{Fattr3, Nfstime3, Specdata3, WccAttr};
+use crate::server::unix::{BLOCK_BYTES, RIGHTS, wire_time, wire_type};
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxFlags, StatxTimestamp, statx};
 use rustix::io;
-
-/// Unit in which the kernel counts the blocks of a file.
-const BLOCK_BYTES: u64 = 512;
-/// Mask of the permission bits of a mode.
-const RIGHTS: u32 = 0o7777;
 
 /// Queries the attributes of an open file; on a local file system the answer comes from memory.
 pub(super) fn stat(file: impl AsFd) -> io::Result<Statx> {
@@ -16,7 +12,6 @@ pub(super) fn stat(file: impl AsFd) -> io::Result<Statx> {
     statx(file, c"", AtFlags::EMPTY_PATH, wanted)
 }
 
-/// Type of the file.
 pub(super) fn kind(stat: &Statx) -> FileType {
     FileType::from_raw_mode(u32::from(stat.stx_mode))
 }
@@ -26,7 +21,6 @@ pub(super) fn rights(stat: &Statx) -> u32 {
     u32::from(stat.stx_mode) & RIGHTS
 }
 
-/// The permission bits of a mode from the wire.
 pub(super) fn mode(wire: u32) -> Mode {
     Mode::from_raw_mode(wire & RIGHTS)
 }
@@ -38,7 +32,6 @@ pub(super) fn lends_identity(stat: &Statx) -> bool {
     is_group_id || stat.stx_mode & 0o4000 != 0
 }
 
-/// All attributes.
 pub(super) fn attributes(stat: &Statx, fsid: u64) -> Fattr3 {
     Fattr3 {
         r#type: wire_type(kind(stat)),
@@ -62,23 +55,6 @@ pub(super) fn before(stat: &Statx) -> WccAttr {
     WccAttr { size: stat.stx_size, mtime: time(stat.stx_mtime), ctime: time(stat.stx_ctime) }
 }
 
-/// A time on the wire, which ranges from 1970 to 2106: others are clamped.
 pub(super) fn time(of_file: StatxTimestamp) -> Nfstime3 {
-    match u32::try_from(of_file.tv_sec) {
-        Ok(seconds) => Nfstime3 { seconds, nseconds: of_file.tv_nsec },
-        Err(_) if of_file.tv_sec < 0 => Nfstime3::default(),
-        Err(_) => Nfstime3 { seconds: u32::MAX, nseconds: of_file.tv_nsec },
-    }
-}
-
-fn wire_type(kind: FileType) -> Ftype3 {
-    match kind {
-        FileType::Directory => Ftype3::Nf3dir,
-        FileType::Symlink => Ftype3::Nf3lnk,
-        FileType::BlockDevice => Ftype3::Nf3blk,
-        FileType::CharacterDevice => Ftype3::Nf3chr,
-        FileType::Socket => Ftype3::Nf3sock,
-        FileType::Fifo => Ftype3::Nf3fifo,
-        FileType::RegularFile | FileType::Unknown => Ftype3::Nf3reg,
-    }
+    wire_time(of_file.tv_sec, of_file.tv_nsec)
 }

@@ -14,13 +14,14 @@ use crate::protocol::Nfsstat3;
 use crate::server::caller::Caller;
 use crate::server::errors::{io_status, status};
 use crate::server::file_system::{DataPath, Done, FileKey, Outcome, Request, Started, WriteData};
-use crate::sys::file_ring::{self, Durability, FileRing};
+use crate::sys::file_ring::{self, Durability, FileRing, Work};
+use slab::Slab;
+use spinrpc::sys::journal::event;
 use spinrpc::{Bulk, CoreContext, Progress};
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use tracing::debug;
 
 type Ring = FileRing<Bulk, u32>;
 
@@ -43,21 +44,20 @@ pub(super) struct DirectoryPath {
     directory: Arc<Directory>,
     /// Buffers for bytes that arrived in the message, until they are written.
     memory: CoreContext,
-    /// Passed to threads with each job.
     answers: SyncSender<(u32, Answered)>,
     answered: Receiver<(u32, Answered)>,
 }
 
-/// Requests in progress, by number.
 struct Slots {
-    slots: Box<[Slot]>,
-    free: Vec<u32>,
+    slots: Slab<Slot>,
+    depth: usize,
     /// Completed requests whose outcome is not clear yet.
     unclear: VecDeque<u32>,
 }
 
 enum Slot {
-    Free,
+    /// For a request that is with none of the others.
+    Taken,
     WithThread,
     InRing(Running),
     /// A long read that the core does itself.
@@ -93,19 +93,8 @@ impl DirectoryPath {
         key: &FileKey,
         request: Request<WriteData<'_>>,
     ) -> Outcome<Task> {
-        let request = request.keep_data(|data| self.stay(data))?;
+        let request = request.keep_data(|data| data.stay(&self.memory))?;
         Ok(Task { caller: *caller, key: *key, request: request.within_bounds()? })
-    }
-
-    fn stay(&self, data: WriteData<'_>) -> Outcome<Bulk> {
-        match data {
-            WriteData::Placed(bulk) => Ok(bulk),
-            WriteData::Inline(bytes) => {
-                let mut bulk = self.memory.bulk(bytes.len()).ok_or(Nfsstat3::Nfs3errJukebox)?;
-                bulk.bytes_mut().copy_from_slice(bytes);
-                Ok(bulk)
-            }
-        }
     }
 
     /// Starts a request on the ring, if the file is open for it, and the caller is known to have
@@ -145,18 +134,18 @@ impl DirectoryPath {
             return Some(refuse(&self.directory.tree, running));
         };
         let syncs = request.durability();
-        let queued = match request {
-            Request::Read { offset, into } => ring.read(file, offset, into, number).is_ok(),
+        let (work, offset, buffer) = match request {
+            Request::Read { offset, into } => (Work::Read, offset, Some(into)),
             Request::Write { offset, data, .. } => {
                 let is_root = self.directory.tree.identity.is_root(&caller);
-                let write =
-                    if ring.has_nobody() && !is_root { Ring::write_as_nobody } else { Ring::write };
-                write(ring, file, offset, data, syncs, number).is_ok()
+                let as_nobody = ring.has_nobody() && !is_root;
+                let work = if as_nobody { Work::WriteAsNobody } else { Work::Write };
+                (work(syncs), offset, Some(data))
             }
             // The whole file, whatever the range is (RFC 1813 section 3.3.21 allows more).
-            Request::Commit { .. } => ring.sync(file, Durability::File, number).is_ok(),
+            Request::Commit { .. } => (Work::Sync(Durability::File), 0, None),
         };
-        if !queued {
+        if ring.queue(work, file, offset, buffer, number).is_err() {
             return Some(refuse(&self.directory.tree, running));
         }
         // Nothing of it starts before the ring is polled.
@@ -183,7 +172,6 @@ impl DirectoryPath {
         self.directory.kind.is_in_memory && self.by_core.is_none()
     }
 
-    /// Keeps a long read for the next polls.
     fn keep(&mut self, number: u32, running: Running, read: PartialRead) {
         self.slots.replace(number, Slot::ByCore(running, read));
         self.by_core = Some(number);
@@ -193,7 +181,7 @@ impl DirectoryPath {
     /// whether it read.
     fn read_part(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool {
         let Some(number) = self.by_core.take() else { return false };
-        let Slot::ByCore(running, mut read) = self.slots.replace(number, Slot::Free) else {
+        let Slot::ByCore(running, mut read) = self.slots.replace(number, Slot::Taken) else {
             return false;
         };
         let result = match running.node.open(Right::Read) {
@@ -241,7 +229,6 @@ impl DirectoryPath {
         }
     }
 
-    /// Continues a request whose file is now open.
     fn go_on(&mut self, number: u32, node: Arc<Node>, task: Task) -> Option<Done> {
         if self.ring.is_none() {
             return self.hand_over(number, task);
@@ -257,7 +244,7 @@ impl DirectoryPath {
         let (tree, slots) = (&self.directory.tree, &mut self.slots);
         let polled = ring.poll(|ended| {
             let number = ended.token;
-            if let Slot::InRing(running) = slots.replace(number, Slot::Free) {
+            if let Slot::InRing(running) = slots.replace(number, Slot::Taken) {
                 slots.finish(number, running.end(tree, ended_by_ring(ended)), done);
             }
         });
@@ -271,7 +258,7 @@ impl DirectoryPath {
     fn lose_ring(&mut self, done: &mut dyn FnMut(u32, Done)) {
         self.ring = None;
         for number in self.slots.in_ring() {
-            if let Slot::InRing(running) = self.slots.replace(number, Slot::Free) {
+            if let Slot::InRing(running) = self.slots.replace(number, Slot::Taken) {
                 let ended = Ended { buffer: None, bytes: 0, result: Err(Nfsstat3::Nfs3errIo) };
                 self.slots.finish(number, running.end(&self.directory.tree, ended), done);
             }
@@ -314,7 +301,7 @@ impl DataPath for DirectoryPath {
         self.poll_ring(done);
         let has_read = may_perform && self.read_part(done);
         self.slots.finish_unclear(&self.directory.tree, done);
-        Progress { events: has_read.into(), is_waiting: !self.slots.are_all_free() }
+        Progress { events: has_read.into(), is_waiting: !self.slots.slots.is_empty() }
     }
 }
 
@@ -330,28 +317,23 @@ impl Request<Bulk> {
 }
 
 impl Slots {
-    fn new(count: u32) -> Self {
-        Self {
-            slots: (0..count).map(|_| Slot::Free).collect(),
-            free: (0..count).rev().collect(),
-            unclear: VecDeque::with_capacity(count as usize),
-        }
+    fn new(depth: u32) -> Self {
+        let depth = depth as usize;
+        let (slots, unclear) = (Slab::with_capacity(depth), VecDeque::with_capacity(depth));
+        Self { slots, depth, unclear }
     }
 
     fn take(&mut self) -> Option<u32> {
-        self.free.pop()
+        (self.slots.len() < self.depth).then(|| self.slots.insert(Slot::Taken) as u32)
     }
 
-    /// Replaces a slot and returns the old one.
     fn replace(&mut self, number: u32, slot: Slot) -> Slot {
         let place = self.slots.get_mut(number as usize);
-        place.map_or(Slot::Free, |place| mem::replace(place, slot))
+        place.map_or(Slot::Taken, |place| mem::replace(place, slot))
     }
 
-    /// Frees a number for another request.
     fn release(&mut self, number: u32) {
-        drop(self.replace(number, Slot::Free));
-        self.free.push(number);
+        drop(self.slots.try_remove(number as usize));
     }
 
     /// Answers a completed request, or postpones that until its outcome is clear.
@@ -373,26 +355,18 @@ impl Slots {
         }
     }
 
-    /// Answers requests whose outcome has become clear.
     fn finish_unclear(&mut self, tree: &Tree, done: &mut dyn FnMut(u32, Done)) {
         for _ in 0..self.unclear.len() {
             let Some(number) = self.unclear.pop_front() else { return };
-            if let Slot::Unclear(unclear) = self.replace(number, Slot::Free) {
+            if let Slot::Unclear(unclear) = self.replace(number, Slot::Taken) {
                 self.finish(number, unclear.answer(tree), done);
             }
         }
     }
 
     fn in_ring(&self) -> Vec<u32> {
-        let slots = (0..).zip(&self.slots);
-        slots
-            .filter(|(_, slot)| matches!(slot, Slot::InRing(_)))
-            .map(|(number, _)| number)
-            .collect()
-    }
-
-    fn are_all_free(&self) -> bool {
-        self.free.len() == self.slots.len()
+        let in_ring = self.slots.iter().filter(|(_, slot)| matches!(slot, Slot::InRing(_)));
+        in_ring.map(|(number, _)| number as u32).collect()
     }
 }
 
@@ -402,12 +376,15 @@ impl Slots {
 fn ring(depth: u32, memory: &CoreContext) -> Option<Ring> {
     let mut ring = Ring::with_nobody(depth).ok()?;
     if let Err(error) = ring.register(memory.memory()) {
-        debug!("cannot register the memory of core {} with its ring: {error}", memory.index());
+        event!(
+            DEBUG,
+            "cannot register the memory of core {} with its ring: {error}",
+            memory.index()
+        );
     }
     Some(ring)
 }
 
-/// Ends a request that could not be started.
 fn refuse(tree: &Tree, running: Running) -> Done {
     let attributes = tree.attributes_after(&running.node);
     running.abandon();

@@ -42,7 +42,6 @@ pub(super) fn open(found: impl AsFd, how: OFlags) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Finds a file that is already open in another way.
 pub(super) fn find_again(file: impl AsFd) -> io::Result<OwnedFd> {
     open_at(file, OFlags::PATH)
 }
@@ -57,7 +56,6 @@ pub(super) fn path_of(file: impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }
 
-/// Checks that this thread has a right.
 pub(super) fn may(found: impl AsFd, right: Access) -> io::Result<()> {
     accessat(CWD, path_of(found), right, AtFlags::EACCESS)
 }

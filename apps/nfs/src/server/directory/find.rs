@@ -15,7 +15,6 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Access, FileType, Statx, readlinkat};
 use rustix::io::Errno;
 
-/// Maximum number of directories between a file and the root.
 const DEPTH_MAX: usize = 1024;
 
 impl Tree {

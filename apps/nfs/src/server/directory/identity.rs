@@ -48,7 +48,6 @@ impl Identity {
         file.stx_uid == if self.acts_as_callers() { caller.uid } else { self.own.as_raw() }
     }
 
-    /// Returns whether the caller is root.
     pub(super) fn is_root(&self, caller: &Caller) -> bool {
         self.acts_as_callers() && caller.uid == Uid::ROOT.as_raw()
     }

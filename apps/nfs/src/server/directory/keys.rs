@@ -9,7 +9,6 @@ mod walk;
 
 use super::files::find;
 use crate::server::file_system::{FileKey, Outcome, Place};
-use kernel::KernelKeys;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::Statx;
 use std::io;
@@ -23,15 +22,19 @@ pub enum KeyMode {
     Auto,
     /// The kernel's file handles (name_to_handle_at(2)): found at once, also after a restart. Needs
     /// CAP_DAC_READ_SEARCH and a file system with handles of at most 39 bytes: ext4, xfs, btrfs,
-    /// tmpfs and most others, but not overlayfs.
+    /// tmpfs and most others, and overlayfs if it is mounted with `index=on,nfs_export=on`.
     Kernel,
     /// Inode number and birth time of the file. A file not seen since the start of the server is
-    /// searched for in the whole tree, up to a million files; meant for small trees and servers
-    /// without privileges. Needs a file system with birth times.
+    /// searched for in the whole tree, up to a million files: beyond them, the handle of a file is
+    /// stale (NFS3ERR_STALE) until its name is looked up. Meant for small trees and servers without
+    /// privileges: the places of 262,144 files are remembered, and in larger trees more searches
+    /// follow. Either limit is logged once. A search in vain through a tree of up to 262,144 files answers for all
+    /// stale keys; for ten seconds there is no other one, so that a file which a local process has
+    /// moved meanwhile is found later (NFS3ERR_JUKEBOX). Needs a file system with birth times, and not overlayfs, where a file gets another one when it
+    /// is first written.
     Walk,
 }
 
-/// The root of an export, used to open keys.
 #[derive(Clone, Copy)]
 pub(super) struct Root<'a> {
     /// Open for reading.
@@ -41,7 +44,7 @@ pub(super) struct Root<'a> {
 }
 
 pub(super) enum Keys {
-    Kernel(KernelKeys),
+    Kernel,
     Walk(WalkKeys),
 }
 
@@ -52,8 +55,8 @@ impl Keys {
     /// The reason why keys of the requested kind are not available; for [`KeyMode::Auto`], why none
     /// are.
     pub(super) fn new(mode: KeyMode, root: &OwnedFd, stat: &Statx) -> io::Result<Self> {
-        let kernel = || KernelKeys::new(root).map(Self::Kernel);
-        let walk = || WalkKeys::new(stat).map(Self::Walk);
+        let kernel = || kernel::check(root).map(|()| Self::Kernel);
+        let walk = || WalkKeys::new(root, stat).map(Self::Walk);
         match mode {
             KeyMode::Kernel => kernel(),
             KeyMode::Walk => walk(),
@@ -61,18 +64,16 @@ impl Keys {
         }
     }
 
-    /// Kind of the keys.
     pub(super) fn mode(&self) -> KeyMode {
         match self {
-            Self::Kernel(_) => KeyMode::Kernel,
+            Self::Kernel => KeyMode::Kernel,
             Self::Walk(_) => KeyMode::Walk,
         }
     }
 
-    /// The key of a file that was found.
     pub(super) fn of(&self, found: impl AsFd, stat: &Statx) -> Outcome<FileKey> {
         match self {
-            Self::Kernel(keys) => keys.of(found),
+            Self::Kernel => kernel::of(found),
             Self::Walk(keys) => keys.of(stat),
         }
     }
@@ -80,15 +81,21 @@ impl Keys {
     /// Finds the file of a key. NFS3ERR_STALE if it no longer exists.
     pub(super) fn find(&self, root: Root<'_>, key: &FileKey) -> Outcome<OwnedFd> {
         match self {
-            Self::Kernel(keys) => keys.find(root, key),
+            Self::Kernel => kernel::find(root, key),
             Self::Walk(keys) => keys.find(root, key),
         }
     }
 
-    /// Remembers where a file was seen.
     pub(super) fn note(&self, key: &FileKey, at: Place<'_>) {
         if let Self::Walk(keys) = self {
             keys.note(key, at);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn search_now(&self) {
+        if let Self::Walk(keys) = self {
+            keys.search_now();
         }
     }
 

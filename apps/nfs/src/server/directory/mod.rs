@@ -41,7 +41,7 @@ use crate::protocol::{Fattr3, Nfstime3, Sattr3, WccData};
 use crate::server::caller::Caller;
 use crate::server::file_system::{
     Abilities, DataPath, DirectoryEntry, FileKey, FileSystem, Found, ListFrom, Listed, NewFile,
-    Outcome, Place, Space,
+    Outcome, Place, Space, forward_operations,
 };
 use crate::server::nodes::Nodes;
 use crate::sys::file_ring::FileRing;
@@ -244,84 +244,7 @@ impl FileSystem for Directory {
         Some(self.tree.attributes_of(&node))
     }
 
-    fn attributes(&self, file: &FileKey) -> Outcome<Fattr3> {
-        self.tree.attributes(file)
-    }
-
-    fn set_attributes(
-        &self,
-        caller: &Caller,
-        file: &FileKey,
-        new: &Sattr3,
-        guard: Option<Nfstime3>,
-        wcc: &mut WccData,
-    ) -> Outcome<()> {
-        self.tree.set_attributes(caller, file, new, guard, wcc)
-    }
-
-    fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32> {
-        self.tree.access(caller, file, wanted)
-    }
-
-    fn lookup(&self, caller: &Caller, at: Place<'_>) -> Outcome<Found> {
-        self.tree.lookup(caller, at)
-    }
-
-    fn read_link(&self, _caller: &Caller, link: &FileKey) -> Outcome<Vec<u8>> {
-        self.tree.read_link(link)
-    }
-
-    fn make(
-        &self,
-        caller: &Caller,
-        at: Place<'_>,
-        new: NewFile<'_>,
-        wcc: &mut WccData,
-    ) -> Outcome<Found> {
-        self.tree.make(caller, at, new, wcc)
-    }
-
-    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
-        self.tree.remove(caller, at, wcc)
-    }
-
-    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
-        self.tree.remove_directory(caller, at, wcc)
-    }
-
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: Place<'_>,
-        to: Place<'_>,
-        wccs: &mut (WccData, WccData),
-    ) -> Outcome<()> {
-        self.tree.rename(caller, from, to, wccs)
-    }
-
-    fn link(
-        &self,
-        caller: &Caller,
-        file: &FileKey,
-        at: Place<'_>,
-        wcc: &mut WccData,
-    ) -> Outcome<()> {
-        self.tree.link(caller, file, at, wcc)
-    }
-
-    fn list(
-        &self,
-        caller: &Caller,
-        directory: &FileKey,
-        from: &ListFrom,
-        take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Outcome<Listed> {
-        self.tree.list(caller, directory, from, take)
-    }
-
-    fn space(&self, _caller: &Caller) -> Outcome<Space> {
-        self.tree.space()
-    }
+    forward_operations!(self => self.tree, self.tree);
 
     fn abilities(&self) -> Abilities {
         self.kind.abilities()

@@ -19,7 +19,6 @@ const GRANTS: usize = 4;
 /// change of an access control list, which shows in no attribute, takes effect after that.
 const GRANT_TICKS: u32 = 1;
 
-/// A right to the data of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Right {
     Read,
@@ -34,11 +33,9 @@ pub(super) struct Node {
     pub(super) path: OwnedFd,
     reader: OnceLock<Arc<OwnedFd>>,
     writer: OnceLock<Arc<OwnedFd>>,
-    /// Syncs of its data or attributes.
     pub(super) syncs: Arc<OpenSyncs>,
     changes: Changes,
     grants: Mutex<[Option<Grant>; GRANTS]>,
-    /// The tick of its last use.
     used: AtomicU32,
     /// Written and not synced since: closing it would lose an error of write-back.
     is_dirty: AtomicBool,
@@ -51,7 +48,6 @@ struct Changes {
     ended: AtomicU64,
 }
 
-/// A change of a file in progress.
 #[derive(Debug)]
 pub(super) struct Change {
     number: u64,
@@ -82,12 +78,10 @@ impl Node {
         }
     }
 
-    /// Current attributes.
     pub(super) fn stat(&self) -> io::Result<Statx> {
         stat(&self.path)
     }
 
-    /// The descriptor for its data, if it is open.
     pub(super) fn opened(&self, right: Right) -> Option<&Arc<OwnedFd>> {
         self.slot(right).get()
     }

@@ -1,6 +1,6 @@
 //! SETATTR, and the initial attributes of new files.
 
-use super::attributes::{mode, time};
+use super::attributes::{mode, rights, time};
 use super::files::{may, path_of};
 use super::node::{Node, Right};
 use super::tree::Tree;
@@ -8,6 +8,7 @@ use crate::protocol::{Nfsstat3, Nfstime3, Sattr3, SetAtime, SetMtime, WccData};
 use crate::server::caller::Caller;
 use crate::server::errors::OrStatus;
 use crate::server::file_system::{FileKey, Outcome};
+use crate::server::unix::{check_owner, check_size, wire_type};
 use rustix::fd::AsFd;
 use rustix::fs::{
     Access, AtFlags, CWD, FileType, Gid, Statx, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
@@ -15,11 +16,9 @@ use rustix::fs::{
 };
 use rustix::io;
 
-/// Maximum length of a file, in bytes, on any file system of Linux.
-pub(super) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
-
 impl Tree {
-    /// Checks permissions before any change, so that only a disk error can leave a partial change.
+    /// Makes all changes or none: permissions are checked before, and owner and mode are restored if a later change fails.
+    /// Only an error of the disk can leave a partial change, after the size was set or in the final sync.
     pub(super) fn set_attributes(
         &self,
         caller: &Caller,
@@ -34,12 +33,63 @@ impl Tree {
                 return Err(Nfsstat3::Nfs3errNotSync);
             }
             self.check_rights(caller, &node, present, new)?;
-            if let Some(bytes) = new.size {
-                self.resize(caller, &node, bytes)?;
-            }
-            self.acting(caller, || set(&node.path, node.kind, new))?;
+            let changed = self.change(caller, &node, new);
+            changed.inspect_err(|_| self.restore(&node, present))?;
             self.settle(&node)
         })
+    }
+
+    /// The size cannot be restored, so that it comes after the changes that the kernel can refuse. Setting it as the
+    /// caller clears mode bits, which are set again.
+    ///
+    /// The caller may set the size even if the mode denies that to the owner: so the server opens the file.
+    fn change(&self, caller: &Caller, node: &Node, new: &Sattr3) -> Outcome<()> {
+        let file = new.size.map(|_| node.open(Right::Write).or_status()).transpose()?;
+        self.acting(caller, || {
+            set_owner(&node.path, new)?;
+            set_mode(&node.path, node.kind, new)
+        })?;
+        if let (Some(file), Some(bytes)) = (file, new.size) {
+            self.acting(caller, || {
+                ftruncate(file, bytes)?;
+                set_mode(&node.path, node.kind, new)
+            })?;
+        }
+        self.change_times(caller, node, &without_times_of_size(new))
+    }
+
+    /// A caller with the right to write may set either time to that of the server (RFC 1813 section 3.3.2), for which the
+    /// kernel demands ownership unless both are set: then the server sets it.
+    fn change_times(&self, caller: &Caller, node: &Node, new: &Sattr3) -> Outcome<()> {
+        match self.acting(caller, || set_times(&node.path, new)) {
+            Err(Nfsstat3::Nfs3errPerm) if !needs_owner(new) => {
+                set_times(&node.path, &self.allowed_times(new)?).or_status()
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// A server that is not root and not the owner can only set both times. It does so for the modification time, because
+    /// no program relies on an old access time, and refuses to set the access time alone.
+    fn allowed_times(&self, new: &Sattr3) -> Outcome<Sattr3> {
+        match new.mtime {
+            _ if self.identity.acts_as_callers() => Ok(*new),
+            SetMtime::SetToServerTime => Ok(Sattr3 { atime: SetAtime::SetToServerTime, ..*new }),
+            _ => Err(Nfsstat3::Nfs3errPerm),
+        }
+    }
+
+    /// Restores owner and mode, as far as the server can.
+    fn restore(&self, node: &Node, present: &Statx) {
+        let Ok(now) = node.stat() else { return };
+        let is_owned = (now.stx_uid, now.stx_gid) == (present.stx_uid, present.stx_gid);
+        let old = Sattr3 {
+            mode: (!is_owned || now.stx_mode != present.stx_mode).then_some(rights(present)),
+            uid: (!is_owned).then_some(present.stx_uid),
+            gid: (!is_owned).then_some(present.stx_gid),
+            ..Sattr3::default()
+        };
+        let _ = set(&node.path, node.kind, &old);
     }
 
     fn check_rights(
@@ -50,7 +100,7 @@ impl Tree {
         new: &Sattr3,
     ) -> Outcome<()> {
         check_owner(new)?;
-        check_size(node.kind, new)?;
+        check_size(wire_type(node.kind), new)?;
         if self.identity.is_root(caller) {
             return Ok(());
         }
@@ -63,23 +113,36 @@ impl Tree {
         }
         self.acting(caller, || may(&node.path, Access::WRITE_OK))
     }
-
-    /// The caller has the right, even if the mode denies it to the owner: so the server opens the
-    /// file. It is truncated as the caller, which clears set-user-ID bits.
-    pub(super) fn resize(&self, caller: &Caller, node: &Node, bytes: u64) -> Outcome<()> {
-        let file = node.open(Right::Write).or_status()?;
-        self.acting(caller, || ftruncate(file, bytes))
-    }
 }
 
 /// Makes the requested changes except the size. Owner and group come before the mode, whose bits
 /// they clear.
 pub(super) fn set(file: impl AsFd, kind: FileType, new: &Sattr3) -> io::Result<()> {
     set_owner(&file, new)?;
-    if let (Some(wire), true) = (&new.mode, kind != FileType::Symlink) {
-        chmodat(CWD, path_of(&file), mode(*wire), AtFlags::empty())?;
-    }
+    set_mode(&file, kind, new)?;
     set_times(&file, new)
+}
+
+fn set_mode(file: impl AsFd, kind: FileType, new: &Sattr3) -> io::Result<()> {
+    match (&new.mode, kind) {
+        (None, _) | (_, FileType::Symlink) => Ok(()),
+        (Some(wire), _) => chmodat(CWD, path_of(&file), mode(*wire), AtFlags::empty()),
+    }
+}
+
+/// Setting the size has set the modification time to the server's.
+fn without_times_of_size(new: &Sattr3) -> Sattr3 {
+    let (atime, mtime) = match (new.size, new.atime, new.mtime) {
+        (Some(_), SetAtime::DontChange, SetMtime::SetToServerTime) => {
+            (SetAtime::DontChange, SetMtime::DontChange)
+        }
+        // Both, which needs no ownership.
+        (Some(_), SetAtime::SetToServerTime, SetMtime::DontChange) => {
+            (SetAtime::SetToServerTime, SetMtime::SetToServerTime)
+        }
+        (_, atime, mtime) => (atime, mtime),
+    };
+    Sattr3 { atime, mtime, ..*new }
 }
 
 fn set_owner(file: impl AsFd, new: &Sattr3) -> io::Result<()> {
@@ -91,18 +154,13 @@ fn set_owner(file: impl AsFd, new: &Sattr3) -> io::Result<()> {
 }
 
 fn set_times(file: impl AsFd, new: &Sattr3) -> io::Result<()> {
-    let times = Timestamps {
-        last_access: match new.atime {
-            SetAtime::DontChange => special(UTIME_OMIT),
-            SetAtime::SetToServerTime => special(UTIME_NOW),
-            SetAtime::SetToClientTime(time) => given(time),
-        },
-        last_modification: match new.mtime {
-            SetMtime::DontChange => special(UTIME_OMIT),
-            SetMtime::SetToServerTime => special(UTIME_NOW),
-            SetMtime::SetToClientTime(time) => given(time),
-        },
+    let time = |new| match new {
+        SetAtime::DontChange => special(UTIME_OMIT),
+        SetAtime::SetToServerTime => special(UTIME_NOW),
+        SetAtime::SetToClientTime(time) => given(time),
     };
+    let times =
+        Timestamps { last_access: time(new.atime), last_modification: time(new.mtime.into()) };
     if times.last_access.tv_nsec == UTIME_OMIT && times.last_modification.tv_nsec == UTIME_OMIT {
         return Ok(());
     }
@@ -116,25 +174,6 @@ fn special(what: i64) -> Timespec {
 /// A peer's nanoseconds could match special values of the kernel; valid ones are below a second.
 fn given(time: Nfstime3) -> Timespec {
     Timespec { tv_sec: i64::from(time.seconds), tv_nsec: i64::from(time.nseconds.min(999_999_999)) }
-}
-
-/// 2^32 - 1 is not a valid id: the kernel takes it as "no change".
-pub(super) fn check_owner(new: &Sattr3) -> Outcome<()> {
-    let invalid = Some(u32::MAX);
-    match new.uid == invalid || new.gid == invalid {
-        true => Err(Nfsstat3::Nfs3errInval),
-        false => Ok(()),
-    }
-}
-
-fn check_size(kind: FileType, new: &Sattr3) -> Outcome<()> {
-    match (&new.size, kind) {
-        (None, _) => Ok(()),
-        (_, FileType::Directory) => Err(Nfsstat3::Nfs3errIsdir),
-        (Some(FILE_BYTES_MAX..), _) => Err(Nfsstat3::Nfs3errFbig),
-        (_, FileType::RegularFile) => Ok(()),
-        _ => Err(Nfsstat3::Nfs3errInval),
-    }
 }
 
 /// Only the owner can change the mode, the group, or set arbitrary times.

@@ -1,10 +1,10 @@
 //! FSSTAT, FSINFO, PATHCONF, and other properties of file system types.
 
-use super::set::FILE_BYTES_MAX;
 use super::tree::Tree;
 use crate::protocol::Nfstime3;
 use crate::server::errors::OrStatus;
 use crate::server::file_system::{Abilities, Outcome, Space};
+use crate::server::unix::FILE_BYTES_MAX;
 use rustix::fd::OwnedFd;
 use rustix::fs::{fstatfs, fstatvfs};
 use rustix::io;
@@ -23,13 +23,13 @@ const LOCAL: [(u32, u32); 9] = [
     (0xf2f5_2010, 65_535),          // f2fs
     (0xca45_1a4e, 65_535),          // bcachefs
     (0x2fc1_2fc1, LINKS_MAX),       // zfs
-    (0x794c_7630, LINKS_MAX),       // overlayfs
+    (OVERLAYFS, LINKS_MAX),         // overlayfs
     (RAMFS, LINKS_MAX),             // ramfs
 ];
+pub(super) const OVERLAYFS: u32 = 0x794c_7630;
 const TMPFS: u32 = 0x0102_1994;
 const RAMFS: u32 = 0x8584_58f6;
 
-/// Properties of a file system type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileSystemKind {
     /// Attributes of an open file come from memory. Others (NFS, FUSE, ...) may ask a slow server.

@@ -3,13 +3,13 @@
 
 use super::attributes::{before, lends_identity};
 use super::node::{Change, Node, Right};
-use super::set::FILE_BYTES_MAX;
 use super::tree::{Tree, live};
 use crate::protocol::{Nfsstat3, PostOpAttr, StableHow, WccAttr, WccData};
 use crate::server::caller::Caller;
 use crate::server::errors::{OrStatus, status};
 use crate::server::file_system::{Done, FileKey, Outcome, Request};
 use crate::server::open_syncs::{Overlap, Syncing};
+use crate::server::unix::FILE_BYTES_MAX;
 use crate::sys::file_ring::Durability;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access, FileType, Statx};
@@ -30,7 +30,6 @@ pub(super) struct Running {
     pub(super) node: Arc<Node>,
     before: WccAttr,
     what: What,
-    /// Sync of the transfer, from its start.
     sync: Option<Syncing>,
 }
 
@@ -51,7 +50,6 @@ pub(super) struct Unclear {
 pub(super) struct PartialRead {
     offset: u64,
     into: Bulk,
-    /// Bytes that have been read.
     bytes: usize,
 }
 
@@ -117,7 +115,6 @@ impl What {
 }
 
 impl Running {
-    /// Starts a request, and reads the attributes from before.
     pub(super) fn begin(node: Arc<Node>, request: &Request<Bulk>) -> Outcome<(Self, Statx)> {
         let what = What::begin(request, &node);
         match live(&node.path) {
@@ -140,7 +137,6 @@ impl Running {
         self.sync = self.what.syncs().then(|| self.node.syncs.begin());
     }
 
-    /// Ends it before anything was done.
     pub(super) fn abandon(self) {
         self.what.end(&self.node);
     }
@@ -195,7 +191,6 @@ impl Unclear {
         if is_known { Ok(self.conclude(tree)) } else { Err(self) }
     }
 
-    /// The answer, after waiting for the overlapping syncs.
     pub(super) fn wait(self, tree: &Tree) -> Done {
         self.overlap.wait();
         self.conclude(tree)
@@ -275,11 +270,9 @@ impl Tree {
         Ok(node)
     }
 
-    /// Performs a request. Blocks.
-    pub(super) fn perform(&self, task: Task) -> Done {
-        let prepared = self.prepare(&task);
-        let prepared = prepared.and_then(|node| Running::begin(node, &task.request));
-        match prepared {
+    /// Performs a request whose file is open. Blocks.
+    pub(super) fn perform(&self, node: Arc<Node>, task: Task) -> Done {
+        match Running::begin(node, &task.request) {
             Ok((mut running, _)) => {
                 running.mark();
                 let ended = self.transfer(&task.caller, &running.node, task.request);

@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Clock period for files held open.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
 /// Number of syncs to stable storage.
@@ -117,7 +116,6 @@ impl Tree {
         outcome
     }
 
-    /// Attributes of a file, if they can be read.
     pub(super) fn attributes_after(&self, node: &Node) -> PostOpAttr {
         match node.stat() {
             Ok(stat) => Some(attributes(&stat, self.fsid)),
@@ -125,7 +123,6 @@ impl Tree {
         }
     }
 
-    /// Runs `work` as the caller.
     pub(super) fn acting<T>(
         &self,
         caller: &Caller,
@@ -231,7 +228,6 @@ impl Tree {
         Syncs { data: read(&self.data_syncs), file: read(&self.file_syncs) }
     }
 
-    /// Makes the next tick due.
     #[cfg(test)]
     pub(super) fn tick_now(&self) {
         *spinrpc::sync::lock(&self.tended) -= TICK;

@@ -8,26 +8,14 @@ use crate::server::file_system::{Outcome, Place};
 use rustix::fs::{AtFlags, renameat, unlinkat};
 
 impl Tree {
-    pub(super) fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
-        self.unlink(caller, at, AtFlags::empty(), wcc)
-    }
-
-    pub(super) fn remove_directory(
+    pub(super) fn unlink(
         &self,
         caller: &Caller,
         at: Place<'_>,
+        is_directory: bool,
         wcc: &mut WccData,
     ) -> Outcome<()> {
-        self.unlink(caller, at, AtFlags::REMOVEDIR, wcc)
-    }
-
-    fn unlink(
-        &self,
-        caller: &Caller,
-        at: Place<'_>,
-        what: AtFlags,
-        wcc: &mut WccData,
-    ) -> Outcome<()> {
+        let what = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let directory = self.directory(at.directory)?;
         self.changing(&directory, wcc, |_| {
             let victim = self.victim(&directory, at.name);

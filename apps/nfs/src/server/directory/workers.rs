@@ -15,7 +15,6 @@ use std::time::Duration;
 /// slots, and the number of cores is unknown when the threads start.
 pub(super) type Workers = Threads<Job>;
 
-/// A request of a core.
 pub(super) struct Job {
     /// The core's number, for its answer.
     pub(super) number: u32,
@@ -32,11 +31,9 @@ pub(super) enum How {
     /// Like `Prepare`, but also perform a write that clears mode bits: the ring would write as the
     /// server.
     PrepareOrTakePrivileges,
-    /// Perform all of it.
     Perform,
 }
 
-/// The answer of a thread to a request.
 pub(super) enum Answered {
     /// The file is open, and the caller has the right.
     Ready(Arc<Node>, Task),
@@ -69,25 +66,19 @@ fn in_any_case(answer: impl FnOnce() -> Answered) -> Answered {
 impl Tree {
     /// Performs a request, as far as requested. Blocks.
     fn answer(&self, how: How, task: Task) -> Answered {
-        match how {
-            How::Prepare => self.prepare_or_perform(task, |_, _| false),
-            How::PrepareOrTakePrivileges => self.prepare_or_perform(task, |node, task| {
-                node.stat().is_ok_and(|present| self.takes_privileges(task, &present))
-            }),
-            How::Perform => Answered::Done(self.perform(task)),
-        }
-    }
-
-    fn prepare_or_perform(
-        &self,
-        task: Task,
-        needs_thread: impl FnOnce(&Node, &Task) -> bool,
-    ) -> Answered {
-        match self.prepare(&task) {
-            Ok(node) if needs_thread(&node, &task) => Answered::Done(self.perform(task)),
-            Ok(node) => Answered::Ready(node, task),
-            Err(status) => Answered::Done(failed(status, self.attributes_if_held(&task.key))),
-        }
+        let node = match self.prepare(&task) {
+            Ok(node) => node,
+            Err(status) => {
+                return Answered::Done(failed(status, self.attributes_if_held(&task.key)));
+            }
+        };
+        let takes = |present| self.takes_privileges(&task, &present);
+        let is_all = match how {
+            How::Prepare => false,
+            How::PrepareOrTakePrivileges => node.stat().is_ok_and(takes),
+            How::Perform => true,
+        };
+        if is_all { Answered::Done(self.perform(node, task)) } else { Answered::Ready(node, task) }
     }
 }
 

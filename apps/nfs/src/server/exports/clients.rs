@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// The peer of a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A host.
     Host(IpAddr),
@@ -18,6 +18,16 @@ pub enum Peer {
     },
     /// Unidentified.
     Unknown,
+}
+
+impl Peer {
+    /// The same peer, with an IPv4 address in its own form.
+    pub(in crate::server) fn canonical(self) -> Self {
+        match self {
+            Self::Host(address) => Self::Host(address.to_canonical()),
+            other => other,
+        }
+    }
 }
 
 impl From<&spinrpc::Peer> for Peer {
@@ -100,8 +110,10 @@ impl Client {
             (Self::Any, _) => true,
             (Self::Local { uid }, Peer::Local { uid: caller }) => uid == caller,
             (Self::Network { address, bits }, Peer::Host(host)) => {
-                let (address, bits) = canonical(*address, *bits);
-                begins_alike(address, host.to_canonical(), bits)
+                let bits = u32::from(*bits) + u32::from(128 - bits_of(*address));
+                let is_alike = (mapped(*address) ^ mapped(*host)).leading_zeros() >= bits;
+                // A shorter network is one of IPv6.
+                is_alike && (bits >= MAPPED_BITS || host.to_canonical().is_ipv6())
             }
             _ => false,
         }
@@ -111,43 +123,18 @@ impl Client {
 /// Maximum length of a name (RFC 1035 section 2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 /// Bits before the IPv4 address in a mapped IPv6 address.
-const MAPPED_BITS: u8 = 96;
+const MAPPED_BITS: u32 = 96;
 
-/// Converts a network of mapped addresses to IPv4.
-fn canonical(address: IpAddr, bits: u8) -> (IpAddr, u8) {
-    match bits.checked_sub(MAPPED_BITS) {
-        Some(bits) if address.is_ipv6() && address.to_canonical().is_ipv4() => {
-            (address.to_canonical(), bits)
-        }
-        _ => (address, bits),
-    }
-}
-
-fn begins_alike(a: IpAddr, b: IpAddr, bits: u8) -> bool {
-    match (a, b) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => {
-            let differing = a.to_bits() ^ b.to_bits();
-            differing.leading_zeros() >= u32::from(bits)
-        }
-        (IpAddr::V6(a), IpAddr::V6(b)) => {
-            let differing = a.to_bits() ^ b.to_bits();
-            differing.leading_zeros() >= u32::from(bits)
-        }
-        _ => false,
+/// The address as one of IPv6.
+fn mapped(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
     }
 }
 
 fn bits_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
-}
-
-/// Returns whether the insignificant bits of an address are zero.
-fn is_network(address: IpAddr, bits: u8) -> bool {
-    let trailing = match address {
-        IpAddr::V4(address) => address.to_bits().trailing_zeros(),
-        IpAddr::V6(address) => address.to_bits().trailing_zeros(),
-    };
-    trailing >= u32::from(bits_of(address) - bits)
 }
 
 /// Malformed client.
@@ -220,7 +207,8 @@ fn network(text: &str) -> Result<Client, ParseClientError> {
     let bits = bits.unwrap_or(bits_of(address).into());
     let bits = u8::try_from(bits).ok().filter(|bits| *bits <= bits_of(address));
     let bits = bits.ok_or_else(unknown)?;
-    if !is_network(address, bits) {
+    // Bits beyond the network.
+    if mapped(address).trailing_zeros() < u32::from(bits_of(address) - bits) {
         return Err(ParseClientError::NotANetwork(text.to_owned(), bits));
     }
     Ok(Client::Network { address, bits })

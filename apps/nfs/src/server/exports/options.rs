@@ -11,7 +11,6 @@ use std::fmt;
 /// Maximum number of clients of an export.
 pub const CLIENTS_MAX: usize = 256;
 
-/// User and group `nobody` on Linux.
 const NOBODY: u32 = 65_534;
 
 /// Access options of an export. By default it is writable, squashes root to `nobody`, accepts

@@ -30,7 +30,6 @@ pub enum Principal {
 /// Separates the user from the name of the principal: the engine takes what is before a tab for a note, so that the calls
 /// of a principal stay the same if it is mapped to another user.
 const AFTER_USER: char = '\t';
-/// Before the number of a long list of groups.
 const LONG_LIST: char = '#';
 const MACHINE: &str = "machine";
 const UNKNOWN: &str = "unknown";

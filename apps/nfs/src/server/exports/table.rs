@@ -21,7 +21,6 @@ struct State {
     current: Arc<Exports>,
     /// Replaced exports that a core or a thread may still use.
     replaced: Vec<Arc<Exports>>,
-    /// Back ends that no current export has.
     closing: Vec<Arc<dyn FileSystem>>,
 }
 
@@ -93,7 +92,6 @@ impl fmt::Debug for State {
     }
 }
 
-/// The exports that one core uses.
 #[derive(Debug)]
 pub(in crate::server) struct Current {
     table: Arc<ExportTable>,
@@ -112,18 +110,15 @@ impl Current {
         &self.exports
     }
 
-    /// The same, to be kept.
     pub(in crate::server) fn shared(&self) -> &Arc<Exports> {
         &self.exports
     }
 
-    /// Returns whether others have replaced them.
     #[inline]
     pub(in crate::server) fn is_stale(&self) -> bool {
         self.version != self.table.version.load(Ordering::Acquire)
     }
 
-    /// Takes the exports in force.
     pub(in crate::server) fn refresh(&mut self) {
         *self = Self::new(&Arc::clone(&self.table));
     }

@@ -7,6 +7,7 @@ use crate::server::throttle::Throttle;
 use nix::errno::Errno;
 use nix::unistd::{Gid, User, getgrouplist};
 use spinrpc::sync::lock;
+use spinrpc::sys::journal::event;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fmt;
@@ -34,7 +35,6 @@ pub(super) trait NameService: fmt::Debug + Send + Sync {
     fn user(&self, name: &str) -> Result<Principal, Errno>;
 }
 
-/// Name services of this host.
 #[derive(Debug, Default)]
 pub(super) struct Host {
     throttle: Mutex<Throttle>,
@@ -50,8 +50,9 @@ impl NameService for Host {
         let (groups, count) = further(user.gid, &all);
         if count > USER_GROUPS_MAX && lock(&self.throttle).admits(Instant::now()) {
             let name = &user.name;
-            tracing::warn!(
-                name,
+            event!(
+                WARN,
+                ?name,
                 count,
                 "only the {USER_GROUPS_MAX} further groups with the lowest numbers count"
             );
@@ -77,7 +78,6 @@ fn further(primary: Gid, all: &[Gid]) -> (CallerGroups, usize) {
     (CallerGroups::of_user(&ids), ids.len())
 }
 
-/// Name services whose outcomes are kept.
 #[derive(Debug)]
 pub(super) struct Cached {
     services: Box<dyn NameService>,
@@ -95,7 +95,6 @@ impl Cached {
         Self { services: Box::new(services), kept: Mutex::default() }
     }
 
-    /// The user with this name at the time `now`.
     pub(super) fn user(&self, name: &str, now: Instant) -> Result<Principal, LookupError> {
         if let Some(kept) = lock(&self.kept).get(name).filter(|kept| now < kept.until) {
             return kept.outcome.clone();

@@ -40,7 +40,6 @@ pub struct Keytab {
     names: Vec<KeyName>,
 }
 
-/// Principal of a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct KeyName {
     realm: String,

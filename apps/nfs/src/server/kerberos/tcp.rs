@@ -4,7 +4,7 @@
 use super::turns::Turns;
 use crate::nfs3::{PROGRAM, VERSION};
 use crate::server::exports::{ExportTable, Peer};
-use crate::server::tcp::{TcpService, header_of, record_of};
+use crate::server::tcp::{TcpService, call_of, check, record_of};
 use spinrpc::fabric::Origin;
 use spinrpc::rpcbind::record;
 use spinrpc::rpcbind::wire::CallHeader;
@@ -36,23 +36,13 @@ impl ContextService {
     }
 
     fn results(header: &CallHeader<'_>, args: &[u8]) -> Result<Vec<u8>, AcceptStatus> {
-        check(header)?;
+        check(header, PROGRAM, VERSION)?;
         match header.procedure {
             Procedure(0) if args.is_empty() => Ok(Vec::new()),
             Procedure(0) => Err(AcceptStatus::GarbageArgs),
             _ => Err(AcceptStatus::ProcUnavail),
         }
     }
-}
-
-fn check(header: &CallHeader<'_>) -> Result<(), AcceptStatus> {
-    if header.program != PROGRAM {
-        return Err(AcceptStatus::ProgUnavail);
-    }
-    if header.version != VERSION {
-        return Err(AcceptStatus::ProgMismatch { low: VERSION.0, high: VERSION.0 });
-    }
-    Ok(())
 }
 
 impl fmt::Debug for ContextService {
@@ -70,7 +60,7 @@ impl TcpService for ContextService {
         CALL_BYTES_MAX
     }
 
-    fn has_client(&self, peer: &Peer) -> bool {
+    fn admits(&self, peer: &Peer) -> bool {
         let exports = self.table.current();
         exports.iter().any(|export| export.options.accepts_kerberos() && export.has_client(peer))
     }
@@ -80,11 +70,12 @@ impl TcpService for ContextService {
     }
 
     fn answer(&self, peer: &Peer, message: &[u8]) -> Option<Vec<u8>> {
-        let (header, args_at) = match header_of(message) {
-            Ok(parsed) => parsed,
+        let (header, args) = match call_of(message) {
+            Ok(call) => call,
             Err(answer) => return answer,
         };
-        if header.credential.flavor == AuthFlavor::Gss && check(&header).is_ok() {
+        let is_gss = header.credential.flavor == AuthFlavor::Gss;
+        if is_gss && check(&header, PROGRAM, VERSION).is_ok() {
             let host = match peer {
                 Peer::Host(host) => *host,
                 _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -92,7 +83,7 @@ impl TcpService for ContextService {
             let _turn = self.turns.take(Origin::of(host), TURN_TIMEOUT)?;
             return record::mark(&self.engine.answer_gss_call(message, host)?).ok();
         }
-        record_of(&header, Self::results(&header, message.get(args_at..).unwrap_or_default()))
+        record_of(&header, Self::results(&header, args))
     }
 }
 

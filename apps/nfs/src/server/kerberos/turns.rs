@@ -5,19 +5,16 @@ use spinrpc::sync::lock;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Maximum number of calls at a time.
 pub(super) const TURNS_MAX: usize = 8;
 /// Maximum number of them from one host, or one /64 of IPv6.
 pub(super) const TURNS_OF_HOST_MAX: usize = 4;
 
-/// Origins of the current calls.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     taken: Mutex<Vec<Origin>>,
     freed: Condvar,
 }
 
-/// A call that has its turn.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
     turns: &'a Turns,

@@ -18,7 +18,6 @@ use std::time::Instant;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Permission of the group and of others to change a file.
 const WRITABLE: u32 = 0o022;
-/// The number that is not a user or group.
 const NO_ID: u32 = u32::MAX;
 /// Services whose keys machines have.
 const SERVICES: [&str; 3] = ["nfs", "host", "root"];

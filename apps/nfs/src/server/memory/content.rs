@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-/// Bytes of a chunk.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Cost of a chunk besides its bytes: its place in the map and on the heap. Otherwise one byte in
 /// each of very many chunks would exceed the limit of memory by far.
 const PLACE_BYTES: u64 = 64;
 
-/// Content of a file.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     size: u64,
@@ -18,7 +16,6 @@ pub(super) struct Content {
     stored_bytes: u64,
 }
 
-/// The part of one chunk that a range of the file covers.
 struct Piece {
     chunk: u64,
     /// Offset in the chunk.
@@ -42,7 +39,6 @@ fn place(offset: u64) -> (u64, usize) {
 }
 
 impl Content {
-    /// Size of the file in bytes.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
@@ -52,7 +48,6 @@ impl Content {
         self.stored_bytes
     }
 
-    /// Copies the data at `offset`; returns the number of bytes.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> usize {
         let bytes = self.size.saturating_sub(offset).min(into.len() as u64) as usize;
         let mut rest = into.get_mut(..bytes).unwrap_or_default();
@@ -101,17 +96,18 @@ impl Content {
         }
     }
 
-    /// Truncates the file, or extends it with zeros.
+    /// Truncates the file, or extends it with zeros. Takes time for the chunks that go, not for those that stay.
     pub(super) fn set_size(&mut self, size: u64) {
         let (last, end) = place(size);
-        drop(self.chunks.split_off(&(last + 1)));
+        while let Some(chunk) = self.chunks.last_entry().filter(|chunk| *chunk.key() > last) {
+            self.stored_bytes -= PLACE_BYTES + chunk.remove().len() as u64;
+        }
         if let Some(chunk) = self.chunks.get_mut(&last) {
+            self.stored_bytes -= chunk.len().saturating_sub(end) as u64;
             chunk.truncate(end);
             chunk.shrink_to_fit();
         }
         self.size = size;
-        self.stored_bytes =
-            self.chunks.values().map(|chunk| PLACE_BYTES + chunk.len() as u64).sum();
     }
 }
 

@@ -3,24 +3,25 @@
 
 use super::MemoryOptions;
 use super::content::Content;
-use super::node::{
-    COOKIE_OF_PARENT, Entries, Kind, Node, Number, Right, SET_GID, STICKY, entry_bytes,
-};
+use super::node::{COOKIE_OF_PARENT, Entries, Kind, Node, Number, entry_bytes};
 use crate::protocol::{
-    ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ,
-    Createhow3, Fattr3, Nfsstat3, Nfstime3, PostOpAttr, PreOpAttr, Sattr3,
+    Createhow3, Fattr3, Nfsstat3, Nfstime3, PostOpAttr, PreOpAttr, Sattr3, WccData,
 };
 use crate::server::caller::{Caller, CallerGroups};
-use crate::server::file_system::{Abilities, Outcome, Space};
+use crate::server::file_system::{
+    Abilities, DirectoryEntry, FileKey, Found, ListFrom, Listed, NewFile, Outcome, Place, Space,
+};
+use crate::server::rights::{ModeBits, Right, SET_GID, demand_device};
 use std::collections::HashMap;
 
-/// Number of the exported directory.
-pub(super) const ROOT: Number = 1;
+const ROOT: Number = 1;
 
 const NAME_BYTES_MAX: u32 = 255;
 const LINKS_MAX: u32 = 32_000;
+/// Maximum number of directories above one that gets a directory from elsewhere: RENAME looks at all of them, under the
+/// lock.
+const DEPTH_MAX: usize = 1024;
 
-/// Limits of the file system.
 pub(super) const ABILITIES: Abilities = Abilities {
     file_bytes_max: i64::MAX as u64,
     name_bytes_max: NAME_BYTES_MAX,
@@ -28,14 +29,12 @@ pub(super) const ABILITIES: Abilities = Abilities {
     time_step: Nfstime3 { seconds: 0, nseconds: 1 },
 };
 
-/// A name in a directory.
 #[derive(Clone, Copy)]
-pub(super) struct At<'a> {
-    pub(super) directory: Number,
-    pub(super) name: &'a [u8],
+struct At<'a> {
+    directory: Number,
+    name: &'a [u8],
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Tree {
     nodes: HashMap<Number, Node>,
@@ -43,46 +42,92 @@ pub(super) struct Tree {
     /// Total size of everything stored.
     bytes: u64,
     options: MemoryOptions,
+    /// Part of every key: another process has other files.
+    instance: [u8; 8],
 }
 
 impl Tree {
-    pub(super) fn new(options: MemoryOptions) -> Self {
+    pub(super) fn new(options: MemoryOptions, instance: u64) -> Self {
         let owner = Caller { uid: options.uid, gid: options.gid, groups: CallerGroups::default() };
         let root = Node::new(Kind::Directory(Entries::new(ROOT)), options.mode, &owner);
-        Self { nodes: HashMap::from([(ROOT, root)]), next: ROOT + 1, bytes: 0, options }
+        let (nodes, instance) = (HashMap::from([(ROOT, root)]), instance.to_ne_bytes());
+        Self { nodes, next: ROOT + 1, bytes: 0, options, instance }
     }
 
-    pub(super) fn node(&self, number: Number) -> Outcome<&Node> {
+    pub(super) fn root(&self) -> FileKey {
+        self.key(ROOT)
+    }
+
+    fn key(&self, number: Number) -> FileKey {
+        let mut bytes = [0_u8; 16];
+        bytes[..8].copy_from_slice(&self.instance);
+        bytes[8..].copy_from_slice(&number.to_be_bytes());
+        FileKey::of(&bytes)
+    }
+
+    fn number(&self, key: &FileKey) -> Outcome<Number> {
+        let number =
+            key.as_bytes().strip_prefix(&self.instance).and_then(|rest| rest.try_into().ok());
+        number.map(u64::from_be_bytes).ok_or(Nfsstat3::Nfs3errStale)
+    }
+
+    fn found(&self, number: Number) -> Outcome<Found> {
+        let attributes = self.node(number)?.attributes(self.options.fsid, number);
+        Ok(Found { key: self.key(number), attributes })
+    }
+
+    fn node(&self, number: Number) -> Outcome<&Node> {
         self.nodes.get(&number).ok_or(Nfsstat3::Nfs3errStale)
     }
 
-    pub(super) fn node_mut(&mut self, number: Number) -> Outcome<&mut Node> {
+    fn node_mut(&mut self, number: Number) -> Outcome<&mut Node> {
         self.nodes.get_mut(&number).ok_or(Nfsstat3::Nfs3errStale)
     }
 
-    pub(super) fn attributes(&self, number: Number) -> Outcome<Fattr3> {
-        Ok(self.node(number)?.attributes(self.options.fsid, number))
+    pub(super) fn attributes(&self, file: &FileKey) -> Outcome<Fattr3> {
+        Ok(self.found(self.number(file)?)?.attributes)
     }
 
-    pub(super) fn pre_op(&self, number: Number) -> PreOpAttr {
+    fn pre_op(&self, number: Number) -> PreOpAttr {
         self.node(number).ok().map(Node::wcc)
     }
 
-    pub(super) fn post_op(&self, number: Number) -> PostOpAttr {
-        self.attributes(number).ok()
+    fn post_op(&self, number: Number) -> PostOpAttr {
+        self.found(number).ok().map(|found| found.attributes)
+    }
+
+    fn changing<T>(
+        &mut self,
+        file: &FileKey,
+        wcc: &mut WccData,
+        change: impl FnOnce(&mut Self, Number) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let number = self.number(file)?;
+        wcc.before = self.pre_op(number);
+        let outcome = change(self, number);
+        wcc.after = self.post_op(number);
+        outcome
     }
 
     pub(super) fn set_attributes(
         &mut self,
         caller: &Caller,
-        number: Number,
+        file: &FileKey,
         new: &Sattr3,
         guard: Option<Nfstime3>,
+        wcc: &mut WccData,
     ) -> Outcome<()> {
+        self.changing(file, wcc, |tree, number| {
+            let node = tree.node(number)?;
+            if guard.is_some_and(|ctime| ctime != node.ctime) {
+                return Err(Nfsstat3::Nfs3errNotSync);
+            }
+            tree.set(caller, number, new)
+        })
+    }
+
+    fn set(&mut self, caller: &Caller, number: Number, new: &Sattr3) -> Outcome<()> {
         let node = self.node_mut(number)?;
-        if guard.is_some_and(|ctime| ctime != node.ctime) {
-            return Err(Nfsstat3::Nfs3errNotSync);
-        }
         node.check_change(caller, new)?;
         let before = if node.is_directory() { 0 } else { node.stored_bytes() };
         node.change(caller, new);
@@ -93,22 +138,16 @@ impl Tree {
 
     /// The rights requested by ACCESS that the caller has; bits that are meaningless for this file
     /// type are not set.
-    pub(super) fn access(&self, caller: &Caller, number: Number, wanted: u32) -> Outcome<u32> {
-        let node = self.node(number)?;
-        let (of_read, of_write, of_execute) = match node.is_directory() {
-            true => {
-                (ACCESS3_READ, ACCESS3_MODIFY | ACCESS3_EXTEND | ACCESS3_DELETE, ACCESS3_LOOKUP)
-            }
-            false => (ACCESS3_READ, ACCESS3_MODIFY | ACCESS3_EXTEND, ACCESS3_EXECUTE),
-        };
-        let given = |right, bits| if node.grants(caller, right) { bits } else { 0 };
-        let all = given(Right::Read, of_read)
-            | given(Right::Write, of_write)
-            | given(Right::Execute, of_execute);
-        Ok(all & wanted)
+    pub(super) fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32> {
+        Ok(self.node(self.number(file)?)?.access(caller, wanted))
     }
 
-    pub(super) fn lookup(&self, caller: &Caller, at: At<'_>) -> Outcome<Number> {
+    pub(super) fn lookup(&self, caller: &Caller, at: Place<'_>) -> Outcome<Found> {
+        let directory = self.number(at.directory)?;
+        self.found(self.find(caller, At { directory, name: at.name })?)
+    }
+
+    fn find(&self, caller: &Caller, at: At<'_>) -> Outcome<Number> {
         let directory = self.node(at.directory)?;
         let entries = directory.entries()?;
         directory.demand(caller, Right::Execute)?;
@@ -119,14 +158,43 @@ impl Tree {
         }
     }
 
-    /// CREATE of a regular file.
-    pub(super) fn create(
+    pub(super) fn read_link(&self, link: &FileKey) -> Outcome<Vec<u8>> {
+        match &self.node(self.number(link)?)?.kind {
+            Kind::Link(text) => Ok(text.clone()),
+            _ => Err(Nfsstat3::Nfs3errInval),
+        }
+    }
+
+    pub(super) fn make(
         &mut self,
         caller: &Caller,
-        at: At<'_>,
-        how: &Createhow3,
-    ) -> Outcome<Number> {
-        match self.lookup(caller, at) {
+        at: Place<'_>,
+        new: NewFile<'_>,
+        wcc: &mut WccData,
+    ) -> Outcome<Found> {
+        self.changing(at.directory, wcc, |tree, directory| {
+            let at = At { directory, name: at.name };
+            let number = match new {
+                NewFile::Regular(how) => tree.create(caller, at, how)?,
+                NewFile::Directory(attributes) => {
+                    let kind = Kind::Directory(Entries::new(directory));
+                    tree.make_node(caller, at, kind, 0o700, attributes)?
+                }
+                NewFile::Link { text, attributes } => {
+                    tree.make_node(caller, at, Kind::Link(text.to_vec()), 0o777, attributes)?
+                }
+                NewFile::Special(file) => {
+                    demand_device(caller, file.kind)?;
+                    let kind = Kind::Special(file.kind, file.device);
+                    tree.make_node(caller, at, kind, 0o600, &file.attributes)?
+                }
+            };
+            tree.found(number)
+        })
+    }
+
+    fn create(&mut self, caller: &Caller, at: At<'_>, how: &Createhow3) -> Outcome<Number> {
+        match self.find(caller, at) {
             Ok(number) => self.take_existing(caller, number, how),
             Err(Nfsstat3::Nfs3errNoent) => {
                 let (new, verifier) = match how {
@@ -134,7 +202,7 @@ impl Tree {
                     Createhow3::Exclusive(verifier) => (Sattr3::default(), Some(*verifier)),
                 };
                 let content = Content::default();
-                self.make(caller, at, Kind::File { content, verifier }, 0o600, &new)
+                self.make_node(caller, at, Kind::File { content, verifier }, 0o600, &new)
             }
             Err(status) => Err(status),
         }
@@ -153,7 +221,7 @@ impl Tree {
         match how {
             Createhow3::Unchecked(Sattr3 { size: size @ Some(_), .. }) => {
                 let new = Sattr3 { size: *size, ..Sattr3::default() };
-                self.set_attributes(caller, number, &new, None).map(|()| number)
+                self.set(caller, number, &new).map(|()| number)
             }
             Createhow3::Unchecked(_) => Ok(number),
             Createhow3::Exclusive(verifier) if *made_by == Some(*verifier) => Ok(number),
@@ -161,8 +229,7 @@ impl Tree {
         }
     }
 
-    /// Creates a file of any type.
-    pub(super) fn make(
+    fn make_node(
         &mut self,
         caller: &Caller,
         at: At<'_>,
@@ -215,30 +282,29 @@ impl Tree {
 
     /// Checks that the caller may remove this name; returns the number of its file.
     fn check_removal(&self, caller: &Caller, at: At<'_>) -> Outcome<Number> {
-        let number = self.lookup(caller, at)?;
+        let number = self.find(caller, at)?;
         let (directory, node) = (self.node(at.directory)?, self.node(number)?);
-        directory.demand(caller, Right::Write)?;
-        let owns = [0, directory.uid, node.uid].contains(&caller.uid);
-        if directory.mode & STICKY != 0 && !owns {
-            return Err(Nfsstat3::Nfs3errPerm);
-        }
+        directory.demand_removal(caller, node)?;
         Ok(number)
     }
 
-    pub(super) fn remove(&mut self, caller: &Caller, at: At<'_>) -> Outcome<()> {
-        let number = self.check_removal(caller, at)?;
-        if self.node(number)?.is_directory() {
-            return Err(Nfsstat3::Nfs3errIsdir);
-        }
-        self.take_name(at)
-    }
-
-    pub(super) fn remove_directory(&mut self, caller: &Caller, at: At<'_>) -> Outcome<()> {
-        let number = self.check_removal(caller, at)?;
-        if !self.node(number)?.entries()?.is_empty() {
-            return Err(Nfsstat3::Nfs3errNotempty);
-        }
-        self.take_name(at)
+    pub(super) fn unlink(
+        &mut self,
+        caller: &Caller,
+        at: Place<'_>,
+        is_directory: bool,
+        wcc: &mut WccData,
+    ) -> Outcome<()> {
+        self.changing(at.directory, wcc, |tree, directory| {
+            let at = At { directory, name: at.name };
+            let node = tree.node(tree.check_removal(caller, at)?)?;
+            match (is_directory, node.entries()) {
+                (false, Ok(_)) => Err(Nfsstat3::Nfs3errIsdir),
+                (true, Err(not_a_directory)) => Err(not_a_directory),
+                (true, Ok(entries)) if !entries.is_empty() => Err(Nfsstat3::Nfs3errNotempty),
+                _ => tree.take_name(at),
+            }
+        })
     }
 
     /// Removes a name, and its file if it was the last one.
@@ -262,9 +328,25 @@ impl Tree {
         Ok(())
     }
 
-    pub(super) fn rename(&mut self, caller: &Caller, from: At<'_>, to: At<'_>) -> Outcome<()> {
+    pub(super) fn rename(
+        &mut self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        (of_source, of_target): &mut (WccData, WccData),
+    ) -> Outcome<()> {
+        let to = At { directory: self.number(to.directory)?, name: to.name };
+        self.changing(from.directory, of_source, |tree, directory| {
+            of_target.before = tree.pre_op(to.directory);
+            let outcome = tree.replace(caller, At { directory, name: from.name }, to);
+            of_target.after = tree.post_op(to.directory);
+            outcome
+        })
+    }
+
+    fn replace(&mut self, caller: &Caller, from: At<'_>, to: At<'_>) -> Outcome<()> {
         let moved = self.check_removal(caller, from)?;
-        let replaced = match self.lookup(caller, to) {
+        let replaced = match self.find(caller, to) {
             Err(Nfsstat3::Nfs3errNoent) => {
                 check_new(self.node(to.directory)?, caller, to.name)?;
                 self.check_room(entry_bytes(to.name).saturating_sub(entry_bytes(from.name)))?;
@@ -282,20 +364,21 @@ impl Tree {
     }
 
     /// A directory must not be moved below itself, and needs write permission to get another
-    /// parent.
+    /// parent. NFS3ERR_NAMETOOLONG if the new one is too deep to tell ([`DEPTH_MAX`]).
     fn check_move(&self, caller: &Caller, moved: Number, from: Number, to: Number) -> Outcome<()> {
         let node = self.node(moved)?;
         if !node.is_directory() || from == to {
             return Ok(());
         }
         let mut above = to;
-        while above != ROOT {
-            if above == moved {
-                return Err(Nfsstat3::Nfs3errInval);
+        for _ in 0..=DEPTH_MAX {
+            match above {
+                ROOT => return node.demand(caller, Right::Write),
+                above if above == moved => return Err(Nfsstat3::Nfs3errInval),
+                _ => above = self.node(above)?.entries()?.parent,
             }
-            above = self.node(above)?.entries()?.parent;
         }
-        node.demand(caller, Right::Write)
+        Err(Nfsstat3::Nfs3errNametoolong)
     }
 
     fn check_replacement(&self, moved: Number, replaced: Number) -> Outcome<()> {
@@ -327,51 +410,67 @@ impl Tree {
         Ok(())
     }
 
-    pub(super) fn link(&mut self, caller: &Caller, file: Number, at: At<'_>) -> Outcome<()> {
-        let node = self.node(file)?;
-        if node.is_directory() {
-            return Err(Nfsstat3::Nfs3errInval);
-        }
-        check_new(self.node(at.directory)?, caller, at.name)?;
-        if node.links >= LINKS_MAX {
-            return Err(Nfsstat3::Nfs3errMlink);
-        }
-        self.take_room(entry_bytes(at.name))?;
-        let directory = self.node_mut(at.directory)?;
-        directory.entries_mut()?.insert(at.name, file);
-        directory.touch();
-        let node = self.node_mut(file)?;
-        node.links += 1;
-        node.mark();
-        Ok(())
+    pub(super) fn link(
+        &mut self,
+        caller: &Caller,
+        file: &FileKey,
+        at: Place<'_>,
+        wcc: &mut WccData,
+    ) -> Outcome<()> {
+        let file = self.number(file)?;
+        self.changing(at.directory, wcc, |tree, directory| {
+            let node = tree.node(file)?;
+            if node.is_directory() {
+                return Err(Nfsstat3::Nfs3errInval);
+            }
+            check_new(tree.node(directory)?, caller, at.name)?;
+            if node.links >= LINKS_MAX {
+                return Err(Nfsstat3::Nfs3errMlink);
+            }
+            tree.take_room(entry_bytes(at.name))?;
+            let directory = tree.node_mut(directory)?;
+            directory.entries_mut()?.insert(at.name, file);
+            directory.touch();
+            let node = tree.node_mut(file)?;
+            node.links += 1;
+            node.mark();
+            Ok(())
+        })
     }
 
-    /// The entries of a directory after a cookie: cookie, name and number of each.
     pub(super) fn list(
         &self,
         caller: &Caller,
-        number: Number,
-        cookie: u64,
-    ) -> Outcome<impl Iterator<Item = (u64, &[u8], Number)>> {
+        directory: &FileKey,
+        from: &ListFrom,
+        take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Outcome<Listed> {
+        let (number, verifier) = (self.number(directory)?, self.instance);
         let directory = self.node(number)?;
         let entries = directory.entries()?;
         directory.demand(caller, Right::Read)?;
-        if !entries.knows(cookie) {
+        let has_cookie = from.cookie == 0 || from.verifier == verifier;
+        if !has_cookie || !entries.knows(from.cookie) {
             return Err(Nfsstat3::Nfs3errBadCookie);
         }
         let first = [(1, &b"."[..], number), (COOKIE_OF_PARENT, &b".."[..], entries.parent)];
-        let first = first.into_iter().filter(move |(of, ..)| *of > cookie);
-        Ok(first.chain(entries.behind(cookie.max(COOKIE_OF_PARENT))))
+        let first = first.into_iter().filter(|(cookie, ..)| *cookie > from.cookie);
+        let is_taken = |(cookie, name, fileid)| {
+            let found = from.with_files.then(|| self.found(fileid).ok()).flatten();
+            take(&DirectoryEntry { fileid, name, cookie, found: found.as_ref() })
+        };
+        let is_end = first.chain(entries.behind(from.cookie.max(COOKIE_OF_PARENT))).all(is_taken);
+        Ok(Listed { verifier, is_end })
     }
 
     pub(super) fn read(
         &self,
         caller: &Caller,
-        number: Number,
+        file: &FileKey,
         offset: u64,
         into: &mut [u8],
     ) -> Outcome<(usize, bool)> {
-        let node = self.node(number)?;
+        let node = self.node(self.number(file)?)?;
         let content = node.content()?;
         node.demand_data(caller, Right::Read)?;
         let count = content.read(offset, into);
@@ -381,44 +480,85 @@ impl Tree {
     pub(super) fn write(
         &mut self,
         caller: &Caller,
-        number: Number,
+        file: &FileKey,
         offset: u64,
         data: &[u8],
+        wcc: &mut WccData,
     ) -> Outcome<()> {
-        let node = self.node(number)?;
-        let growth = node.content()?.growth_bytes(offset, data.len());
-        node.demand_data(caller, Right::Write)?;
-        self.take_room(growth)?;
-        let node = self.node_mut(number)?;
-        node.content_mut()?.write(offset, data);
-        if !data.is_empty() {
-            node.drop_privileges(caller);
-            node.touch();
-        }
-        Ok(())
+        self.changing(file, wcc, |tree, number| {
+            let node = tree.node(number)?;
+            let growth = node.content()?.growth_bytes(offset, data.len());
+            node.demand_data(caller, Right::Write)?;
+            tree.take_room(growth)?;
+            let node = tree.node_mut(number)?;
+            node.content_mut()?.write(offset, data);
+            if !data.is_empty() {
+                node.mode = node.mode_written(caller);
+                node.touch();
+            }
+            Ok(())
+        })
     }
 
-    pub(super) fn space(&self) -> Space {
+    /// There is nothing to do but to check the file.
+    pub(super) fn commit(&mut self, file: &FileKey, wcc: &mut WccData) -> Outcome<()> {
+        self.changing(file, wcc, |tree, number| tree.node(number)?.content().map(drop))
+    }
+
+    pub(super) fn space(&self) -> Outcome<Space> {
         let MemoryOptions { bytes_max, files_max, .. } = self.options;
         let bytes_free = bytes_max.saturating_sub(self.bytes);
         let files_free = files_max.saturating_sub(self.nodes.len() as u64);
-        Space {
+        Ok(Space {
             bytes: bytes_max,
             bytes_free,
             bytes_available: bytes_free,
             files: files_max,
             files_free,
             files_available: files_free,
-        }
+        })
     }
 }
 
-/// Checks that the caller may create a name in a directory.
 fn check_new(directory: &Node, caller: &Caller, name: &[u8]) -> Outcome<()> {
     let entries = directory.entries()?;
     directory.demand(caller, Right::Execute)?;
     if entries.find(name).is_some() {
         return Err(Nfsstat3::Nfs3errExist);
     }
-    directory.demand(caller, Right::Write)
+    directory.demand_entry(caller)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOTS: Caller = Caller { uid: 0, gid: 0, groups: CallerGroups::Long(&[]) };
+
+    fn make_directory(tree: &mut Tree, directory: Number, name: &[u8]) -> Number {
+        let kind = Kind::Directory(Entries::new(directory));
+        tree.make_node(&ROOTS, At { directory, name }, kind, 0o755, &Sattr3::default()).unwrap()
+    }
+
+    #[test]
+    fn a_directory_goes_no_deeper_than_a_rename_looks() {
+        let mut tree = Tree::new(MemoryOptions::default(), 1);
+        let mut directories = vec![ROOT];
+        for _ in 0..=DEPTH_MAX {
+            let below = make_directory(&mut tree, *directories.last().unwrap(), b"below");
+            directories.push(below);
+        }
+        let moved = make_directory(&mut tree, ROOT, b"moved");
+        let at = |directory| At { directory, name: b"moved" };
+        let renamed = tree.replace(&ROOTS, at(ROOT), at(directories[DEPTH_MAX + 1]));
+        assert_eq!(renamed, Err(Nfsstat3::Nfs3errNametoolong));
+        assert_eq!(tree.find(&ROOTS, at(ROOT)), Ok(moved));
+        tree.replace(&ROOTS, at(ROOT), at(directories[DEPTH_MAX])).unwrap();
+        let below_itself = tree.replace(
+            &ROOTS,
+            At { directory: directories[1], name: b"below" },
+            at(directories[DEPTH_MAX]),
+        );
+        assert_eq!(below_itself, Err(Nfsstat3::Nfs3errInval));
+    }
 }

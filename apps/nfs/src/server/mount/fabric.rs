@@ -26,7 +26,7 @@ impl Service for MountService {
         let peer = self.peers.get(&call.connection()).unwrap_or(&Peer::Unknown);
         let procedure = call.procedure();
         match self.registry.answer(peer, procedure, call.args()) {
-            Ok(answer) => call.reply(|to| answer.encode(to)),
+            Ok(results) => call.reply(|to| to.fixed(&results)),
             Err(status) => call.reject(status),
         }
     }

@@ -8,7 +8,6 @@ use crate::server::tcp::{CONNECTIONS_MAX, CONNECTIONS_OF_HOST_MAX, TcpServer};
 use spinrpc::rpcbind::record;
 use spinrpc::rpcbind::wire::{self, AnswerError};
 use spinrpc::{RejectStatus, Xid};
-use spinrpc_xdr::bytes_of;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
@@ -19,7 +18,7 @@ fn registry() -> Arc<Registry> {
     let all =
         vec![export(1, "/data", data), export(2, "/all", "client=any"), export(3, "/none", "ro")];
     let table = ExportTable::new(Exports::new(all).unwrap());
-    Arc::new(Registry::new(table, |export| handle(export.id as u8), Journal::default()))
+    Arc::new(Registry::new(table, |export| handle(export.id as u8)))
 }
 
 fn host(text: &str) -> Peer {
@@ -32,8 +31,7 @@ fn path(path: &str) -> Vec<u8> {
 
 /// The results of a call, in bytes.
 fn call(registry: &Registry, peer: &Peer, procedure: Procedure, args: &[u8]) -> Vec<u8> {
-    let answer = registry.answer(peer, procedure, Decoder::plain(args)).unwrap();
-    bytes_of(|to| answer.encode(to))
+    registry.answer(peer, procedure, Decoder::plain(args)).unwrap()
 }
 
 fn handle(byte: u8) -> FileHandle {
@@ -268,13 +266,14 @@ fn by_tcp_a_host_has_so_many_connections_and_places_are_given_back() {
     assert_eq!(closed.count(), 1);
 }
 
-/// 127.0.0.0/8 has any number of hosts. Those that no export names get no place.
+/// 127.0.0.0/8 has any number of hosts. Those that no export names get no place, and are counted.
 #[test]
 fn by_tcp_strangers_get_no_connection_and_do_not_keep_clients_out() {
     let exports = Exports::new(vec![export(1, "/data", "client=127.0.0.1")]).unwrap();
     let table = ExportTable::new(exports);
-    let registry = Arc::new(Registry::new(table, |_| handle(1), Journal::default()));
-    let server = TcpServer::listen((Ipv4Addr::LOCALHOST, 0).into(), registry).unwrap();
+    let registry = Arc::new(Registry::new(table, |_| handle(1)));
+    let at = (Ipv4Addr::LOCALHOST, 0).into();
+    let server = TcpServer::listen(at, Arc::clone(&registry) as _).unwrap();
     let strangers: Vec<_> = (0..CONNECTIONS_MAX as u8)
         .map(|number| connect_from(Ipv4Addr::new(127, 0, 1, 1 + number / 8), &server))
         .collect();
@@ -283,6 +282,7 @@ fn by_tcp_strangers_get_no_connection_and_do_not_keep_clients_out() {
     for mut stranger in strangers {
         assert_eq!(stranger.read(&mut [0]).unwrap(), 0);
     }
+    assert_eq!(registry.refused(), CONNECTIONS_MAX as u64);
 }
 
 /// All of them are clients, and idle; a further one is still served.

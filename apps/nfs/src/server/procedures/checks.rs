@@ -4,55 +4,49 @@ use crate::protocol::{Diropargs3, Nfsstat3, Sattr3};
 use crate::server::file_system::{FileKey, Outcome, Place};
 use crate::server::site::RequestContext;
 
-/// Purpose of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameUse {
-    /// To look it up.
     Find,
-    /// To create it.
     Make,
     /// To remove it, or to replace it.
     Remove,
-    /// To remove a directory.
     RemoveDirectory,
 }
 
-/// Checks a name in a directory.
-///
-/// "." and ".." always exist, and cannot be removed ("NFS3ERR_INVAL" and "NFS3ERR_EXIST" in RFC
-/// 1813 section 3.3.13). Names that are empty, or contain a slash or a zero byte, are invalid: with
-/// them a file system might leave the directory.
-pub(super) fn place<'a>(
-    context: &RequestContext<'_>,
-    directory: &'a FileKey,
-    at: &'a Diropargs3<'_>,
-    name_use: NameUse,
-) -> Outcome<Place<'a>> {
-    let name = at.name.bytes();
-    let length_max = context.visit.export.file_system.abilities().name_bytes_max;
-    if name.len() > length_max as usize {
-        return Err(Nfsstat3::Nfs3errNametoolong);
-    }
-    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-        return Err(Nfsstat3::Nfs3errInval);
-    }
-    match (name_use, name) {
-        (NameUse::Make, b"." | b"..") | (NameUse::RemoveDirectory, b"..") => {
-            Err(Nfsstat3::Nfs3errExist)
+impl RequestContext<'_> {
+    /// Checks a name in a directory.
+    ///
+    /// "." and ".." always exist, and cannot be removed ("NFS3ERR_INVAL" and "NFS3ERR_EXIST" in RFC
+    /// 1813 section 3.3.13). Names that are empty, or contain a slash or a zero byte, are invalid: with
+    /// them a file system might leave the directory.
+    pub(super) fn place<'a>(
+        &self,
+        directory: &'a FileKey,
+        at: &'a Diropargs3<'_>,
+        name_use: NameUse,
+    ) -> Outcome<Place<'a>> {
+        let name = at.name.bytes();
+        if name.len() > self.file_system().abilities().name_bytes_max as usize {
+            return Err(Nfsstat3::Nfs3errNametoolong);
         }
-        (NameUse::Remove, b"." | b"..") | (NameUse::RemoveDirectory, b".") => {
-            Err(Nfsstat3::Nfs3errInval)
+        if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+            return Err(Nfsstat3::Nfs3errInval);
         }
-        _ => Ok(Place { directory, name }),
+        match (name_use, name) {
+            (NameUse::Make, b"." | b"..") | (NameUse::RemoveDirectory, b"..") => {
+                Err(Nfsstat3::Nfs3errExist)
+            }
+            (NameUse::Remove, b"." | b"..") | (NameUse::RemoveDirectory, b".") => {
+                Err(Nfsstat3::Nfs3errInval)
+            }
+            _ => Ok(Place { directory, name }),
+        }
     }
-}
 
-/// A size beyond the maximum is not a valid attribute: NFS3ERR_INVAL, because SETATTR and CREATE do
-/// not have NFS3ERR_FBIG.
-pub(super) fn check_size(context: &RequestContext<'_>, new: &Sattr3) -> Outcome<()> {
-    let most = context.visit.export.file_system.abilities().file_bytes_max;
-    match new.size {
-        Some(size) if size > most => Err(Nfsstat3::Nfs3errInval),
-        _ => Ok(()),
+    /// A size beyond the maximum is not a valid attribute: NFS3ERR_INVAL, because SETATTR and CREATE do
+    /// not have NFS3ERR_FBIG.
+    pub(super) fn check_size(&self, new: &Sattr3) -> Outcome<()> {
+        let most = self.file_system().abilities().file_bytes_max;
+        if new.size.is_some_and(|size| size > most) { Err(Nfsstat3::Nfs3errInval) } else { Ok(()) }
     }
 }

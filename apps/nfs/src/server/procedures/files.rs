@@ -1,124 +1,65 @@
 //! GETATTR, SETATTR, LOOKUP, ACCESS and READLINK (RFC 1813 sections 3.3.1 to 3.3.5).
 
-use super::checks::{NameUse, check_size, place};
-use super::{Operation, Results};
+use super::Results;
+use super::checks::NameUse;
 use crate::protocol::{
     ACCESS3_DELETE, ACCESS3_EXTEND, ACCESS3_MODIFY, Access3args, Access3resok, Fattr3, FileHandle,
-    Getattr3args, Getattr3resok, Lookup3args, Lookup3resok, NfsFh3, Nfsstat3, PATH_BYTES_MAX,
-    PostOpAttr, Readlink3args, Setattr3args, WccData,
+    Getattr3args, Lookup3args, Nfsstat3, PATH_BYTES_MAX, PostOpAttr, Readlink3args, Setattr3args,
+    WccData,
 };
 use crate::server::file_system::Outcome;
 use crate::server::site::RequestContext;
 use spinrpc::{Bulk, Encoder, ReplyData};
 use spinrpc_xdr::{Encode, Placed};
 
-impl Operation for Getattr3args<'_> {
-    type Done = Getattr3resok;
-    type Failed = ();
-
-    fn handle(&self) -> NfsFh3<'_> {
-        self.object
-    }
-
-    fn run(&self, context: &RequestContext<'_>, (): &mut ()) -> Outcome<Getattr3resok> {
-        let visit = &context.visit;
-        let obj_attributes = visit.export.file_system.attributes(&visit.file)?;
-        Ok(Getattr3resok { obj_attributes })
-    }
-}
-
-impl Operation for Setattr3args<'_> {
-    type Done = WccData;
-    type Failed = WccData;
-    const CHANGES: bool = true;
-
-    fn handle(&self) -> NfsFh3<'_> {
-        self.object
-    }
-
-    fn run(&self, context: &RequestContext<'_>, wcc: &mut WccData) -> Outcome<WccData> {
-        let visit = &context.visit;
-        check_size(context, &self.new_attributes)?;
-        let (file_system, new) = (&visit.export.file_system, &self.new_attributes);
-        file_system.set_attributes(&visit.caller, &visit.file, new, self.guard, wcc)?;
-        Ok(*wcc)
-    }
-}
-
-impl Operation for Lookup3args<'_> {
-    type Done = Located;
-    type Failed = PostOpAttr;
-
-    fn handle(&self) -> NfsFh3<'_> {
-        self.what.dir
-    }
-
-    fn run(&self, context: &RequestContext<'_>, failed: &mut PostOpAttr) -> Outcome<Located> {
-        let visit = &context.visit;
-        let at = place(context, &visit.file, &self.what, NameUse::Find)?;
-        let found = visit.export.file_system.lookup(&visit.caller, at);
-        *failed = context.post_op(&visit.file);
-        let found = found?;
-        let object = context.handle(&found.key);
-        Ok(Located { object, attributes: found.attributes, directory: *failed })
-    }
-}
-
-/// Results of LOOKUP, with their own handle.
-pub(super) struct Located {
-    object: FileHandle,
-    attributes: Fattr3,
-    directory: PostOpAttr,
-}
-
-impl Results for Located {
-    fn write(&self, to: &mut Encoder<'_>) {
-        let results = Lookup3resok {
-            object: self.object.wire(),
-            obj_attributes: Some(self.attributes),
-            dir_attributes: self.directory,
-        };
-        results.encode(to);
-    }
-}
-
-impl Operation for Access3args<'_> {
-    type Done = Access3resok;
-    type Failed = PostOpAttr;
-
-    fn handle(&self) -> NfsFh3<'_> {
-        self.object
-    }
-
-    fn run(&self, context: &RequestContext<'_>, failed: &mut PostOpAttr) -> Outcome<Access3resok> {
-        let visit = &context.visit;
-        let access = visit.export.file_system.access(&visit.caller, &visit.file, self.access);
-        *failed = context.post_op(&visit.file);
-        let mut access = access?;
-        if visit.export.options.read_only {
-            access &= !CHANGING;
-        }
-        Ok(Access3resok { obj_attributes: *failed, access })
-    }
-}
-
 /// Rights that no caller has in a read-only export.
 const CHANGING: u32 = ACCESS3_MODIFY | ACCESS3_EXTEND | ACCESS3_DELETE;
 
-impl Operation for Readlink3args<'_> {
-    type Done = LinkText;
-    type Failed = PostOpAttr;
-
-    fn handle(&self) -> NfsFh3<'_> {
-        self.symlink
+impl RequestContext<'_> {
+    pub(super) fn getattr(&self, _: &Getattr3args<'_>, (): &mut ()) -> Outcome<Fattr3> {
+        self.attributes()
     }
 
-    fn run(&self, context: &RequestContext<'_>, failed: &mut PostOpAttr) -> Outcome<LinkText> {
-        let visit = &context.visit;
-        let text = visit.export.file_system.read_link(&visit.caller, &visit.file);
-        *failed = context.post_op(&visit.file);
+    pub(super) fn setattr(&self, args: &Setattr3args<'_>, wcc: &mut WccData) -> Outcome<WccData> {
+        let (visit, new) = (&self.visit, &args.new_attributes);
+        self.check_size(new)?;
+        self.file_system().set_attributes(&visit.caller, &visit.file, new, args.guard, wcc)?;
+        Ok(*wcc)
+    }
+
+    pub(super) fn lookup(
+        &self,
+        args: &Lookup3args<'_>,
+        failed: &mut PostOpAttr,
+    ) -> Outcome<(FileHandle, PostOpAttr, PostOpAttr)> {
+        let at = self.place(&self.visit.file, &args.what, NameUse::Find)?;
+        let found = self.file_system().lookup(&self.visit.caller, at);
+        *failed = self.attributes().ok();
+        let found = found?;
+        Ok((self.handle(&found.key), Some(found.attributes), *failed))
+    }
+
+    pub(super) fn access(
+        &self,
+        args: &Access3args<'_>,
+        failed: &mut PostOpAttr,
+    ) -> Outcome<Access3resok> {
+        let visit = &self.visit;
+        let access = self.file_system().access(&visit.caller, &visit.file, args.access);
+        *failed = self.attributes().ok();
+        let denied = if visit.export.options.read_only { CHANGING } else { 0 };
+        Ok(Access3resok { obj_attributes: *failed, access: access? & !denied })
+    }
+
+    pub(super) fn readlink(
+        &self,
+        _: &Readlink3args<'_>,
+        failed: &mut PostOpAttr,
+    ) -> Outcome<LinkText> {
+        let text = self.file_system().read_link(&self.visit.caller, &self.visit.file);
+        *failed = self.attributes().ok();
         let text = text?;
-        let mut bulk = context.core.bulk(text.len()).ok_or(Nfsstat3::Nfs3errJukebox)?;
+        let mut bulk = self.core.bulk(text.len()).ok_or(Nfsstat3::Nfs3errJukebox)?;
         bulk.bytes_mut().copy_from_slice(&text);
         Ok(LinkText { attributes: *failed, text: Some(bulk) })
     }

@@ -1,10 +1,9 @@
 //! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17): pages of a directory, filled up
 //! to the client's limit.
 
-use super::{Operation, Results};
+use super::Results;
 use crate::protocol::{
-    Entry3, Entryplus3, Fattr3, FileHandle, NfsFh3, Nfsstat3, PostOpAttr, Readdir3args,
-    Readdirplus3args,
+    Entry3, Entryplus3, Fattr3, FileHandle, Nfsstat3, PostOpAttr, Readdir3args, Readdirplus3args,
 };
 use crate::server::file_system::{DirectoryEntry, ListFrom, Listed, Outcome};
 use crate::server::site::RequestContext;
@@ -14,64 +13,48 @@ use spinrpc_xdr::{Encode, Opaque};
 /// After the entries: end of the list, and the end-of-directory flag.
 const TAIL_BYTES: usize = 8;
 
-impl Operation for Readdir3args<'_> {
-    type Done = Page;
-    type Failed = PostOpAttr;
-
-    fn handle(&self) -> NfsFh3<'_> {
-        self.dir
-    }
-
-    fn run(&self, context: &RequestContext<'_>, failed: &mut PostOpAttr) -> Outcome<Page> {
-        let from = ListFrom { cookie: self.cookie, verifier: self.cookieverf, with_files: false };
-        list(context, &from, Room { page: self.count, names: u32::MAX }, failed)
-    }
-}
-
-impl Operation for Readdirplus3args<'_> {
-    type Done = Page;
-    type Failed = PostOpAttr;
-
-    fn handle(&self) -> NfsFh3<'_> {
-        self.dir
-    }
-
-    fn run(&self, context: &RequestContext<'_>, failed: &mut PostOpAttr) -> Outcome<Page> {
-        let from = ListFrom { cookie: self.cookie, verifier: self.cookieverf, with_files: true };
-        list(context, &from, Room { page: self.maxcount, names: self.dircount }, failed)
-    }
-}
-
 /// Byte limits that the client set.
 #[derive(Clone, Copy)]
 struct Room {
-    /// All results together.
     page: u32,
     /// The part that READDIR would return as well: numbers, names and cookies.
     names: u32,
 }
 
-/// The attributes of the directory are those from before. If it changes meanwhile, a client that
-/// takes the page for older than it is asks again, and one that takes it for newer would not.
-fn list(
-    context: &RequestContext<'_>,
-    from: &ListFrom,
-    room: Room,
-    failed: &mut PostOpAttr,
-) -> Outcome<Page> {
-    let visit = &context.visit;
-    *failed = context.post_op(&visit.file);
-    let room = Room { page: room.page.min(context.site.options.list_bytes_max), ..room };
-    let mut page = Page::new(*failed, room)?;
-    let file_system = &visit.export.file_system;
-    let listed = file_system.list(&visit.caller, &visit.file, from, &mut |entry| {
-        let file = entry.found.map(|found| (&found.attributes, context.handle(&found.key)));
-        page.push(entry, from.with_files.then_some(file))
-    })?;
-    page.end(listed)
+impl RequestContext<'_> {
+    pub(super) fn readdir(
+        &self,
+        args: &Readdir3args<'_>,
+        failed: &mut PostOpAttr,
+    ) -> Outcome<Page> {
+        let from = ListFrom { cookie: args.cookie, verifier: args.cookieverf, with_files: false };
+        self.list(&from, Room { page: args.count, names: u32::MAX }, failed)
+    }
+
+    pub(super) fn readdirplus(
+        &self,
+        args: &Readdirplus3args<'_>,
+        failed: &mut PostOpAttr,
+    ) -> Outcome<Page> {
+        let from = ListFrom { cookie: args.cookie, verifier: args.cookieverf, with_files: true };
+        self.list(&from, Room { page: args.maxcount, names: args.dircount }, failed)
+    }
+
+    /// The attributes of the directory are those from before. If it changes meanwhile, a client that
+    /// takes the page for older than it is asks again, and one that takes it for newer would not.
+    fn list(&self, from: &ListFrom, room: Room, failed: &mut PostOpAttr) -> Outcome<Page> {
+        *failed = self.attributes().ok();
+        let room = Room { page: room.page.min(self.site.options.list_bytes_max), ..room };
+        let mut page = Page::new(*failed, room)?;
+        let visit = &self.visit;
+        let listed = self.file_system().list(&visit.caller, &visit.file, from, &mut |entry| {
+            let file = entry.found.map(|found| (&found.attributes, self.handle(&found.key)));
+            page.push(entry, from.with_files.then_some(file))
+        })?;
+        page.end(listed)
+    }
 }
 
-/// Results of either procedure.
 pub(super) struct Page {
     attributes: PostOpAttr,
     listed: Listed,
@@ -101,7 +84,6 @@ impl Page {
         })
     }
 
-    /// Adds an entry, if there is room.
     fn push(&mut self, entry: &DirectoryEntry<'_>, plus: Option<Plus<'_>>) -> bool {
         let DirectoryEntry { fileid, name, cookie, .. } = *entry;
         // No file system has names as long as the protocol allows.
@@ -138,7 +120,6 @@ impl Page {
     }
 }
 
-/// An encoded node of a list.
 #[derive(Clone, Copy)]
 struct Node {
     bytes: usize,

@@ -1,6 +1,6 @@
 //! The procedures that are plain calls of a [`FileSystem`](super::file_system::FileSystem): all but
-//! NULL, and READ, WRITE and COMMIT, which use the data path. Each has a type of arguments, and an
-//! implementation.
+//! NULL, and READ, WRITE and COMMIT, which use the data path. Each has a type of arguments, and is
+//! implemented by a method of `RequestContext`.
 //!
 //! Called by `service` on a core, or by `pool` on a thread: the code does not depend on which.
 
@@ -16,34 +16,16 @@ use super::file_system::Outcome;
 use super::site::RequestContext;
 use crate::protocol::{
     Access3args, Create3args, Fsinfo3args, Fsstat3args, Getattr3args, Link3args, Lookup3args,
-    Mkdir3args, Mknod3args, NfsFh3, Nfsstat3, Pathconf3args, ProcedureId, Readdir3args,
+    Mkdir3args, Mknod3args, NfsFh3, Nfsstat3, Pathconf3args, PostOpAttr, ProcedureId, Readdir3args,
     Readdirplus3args, Readlink3args, Remove3args, Rename3args, Rmdir3args, Setattr3args,
-    Symlink3args,
+    Symlink3args, WccData,
 };
 use spinrpc::{DecodeError, Decoder, Encoder, ReplyData};
 use spinrpc_xdr::{Decode, Encode};
 
-/// Arguments, and their implementation.
-trait Operation {
-    /// Results that follow NFS3_OK.
-    type Done: Results;
-    /// Results that follow any other status.
-    type Failed: Encode + Default;
-
-    /// Changes something other than the data of files: rejected for read-only exports, and its
-    /// reply is cached for retransmissions.
-    const CHANGES: bool = false;
-
-    /// The handle that determines the export.
-    fn handle(&self) -> NfsFh3<'_>;
-
-    /// Performs it. Fills `failed` as far as it gets, in case of failure.
-    fn run(&self, context: &RequestContext<'_>, failed: &mut Self::Failed) -> Outcome<Self::Done>;
-}
-
 /// Results that follow NFS3_OK.
 trait Results {
-    /// Encodes them; may be called again.
+    /// May be called again.
     fn write(&self, to: &mut Encoder<'_>);
 
     /// The data items in them, which [`Results::write`] names with [`Encoder::bulk`].
@@ -58,12 +40,17 @@ impl<T: Encode> Results for T {
     }
 }
 
-/// Performs the operation, and answers.
-fn answer<O: Operation>(operation: &O, context: &RequestContext<'_>, answer: Answer<'_, '_>) {
-    let mut failed = O::Failed::default();
-    let outcome = match O::CHANGES && context.visit.export.options.read_only {
+/// Performs an operation, and answers. `run` fills the results for a status other than NFS3_OK as far as it gets.
+fn answer<F: Encode + Default, D: Results>(
+    context: &RequestContext<'_>,
+    changes: bool,
+    run: impl FnOnce(&mut F) -> Outcome<D>,
+    answer: Answer<'_, '_>,
+) {
+    let mut failed = F::default();
+    let outcome = match changes && context.visit.export.options.read_only {
         true => Err(Nfsstat3::Nfs3errRofs),
-        false => contained(|| operation.run(context, &mut failed)),
+        false => contained(|| run(&mut failed)),
     };
     match outcome {
         Ok(mut done) => answer.succeed(done.take_data(), |to| done.write(to)),
@@ -71,9 +58,11 @@ fn answer<O: Operation>(operation: &O, context: &RequestContext<'_>, answer: Ans
     }
 }
 
-/// Combines the arguments of all procedures into one type.
+/// Combines the arguments of all procedures into one type. After each come the handle that determines the export, the
+/// implementation, the results for a status other than NFS3_OK, and whether the procedure changes something.
 macro_rules! arguments {
-    ($($name:ident = $operation:ident($type:ty),)+) => {
+    ($($name:ident = $operation:ident($type:ty):
+        $($handle:ident).+, $run:ident, $failed:ty, $changes:literal;)+) => {
         /// The arguments of a procedure that is a plain call of the file system.
         #[derive(Debug)]
         pub enum Arguments<'a> {
@@ -102,22 +91,26 @@ macro_rules! arguments {
             #[must_use]
             pub fn handle(&self) -> NfsFh3<'_> {
                 match self {
-                    $(Self::$name(arguments) => Operation::handle(arguments),)+
+                    $(Self::$name(arguments) => arguments.$($handle).+,)+
                 }
             }
 
             /// Performs the operation, and answers.
             pub(super) fn answer(&self, context: &RequestContext<'_>, to: Answer<'_, '_>) {
                 match self {
-                    $(Self::$name(arguments) => answer(arguments, context, to),)+
+                    $(Self::$name(arguments) => {
+                        let run = |failed: &mut $failed| context.$run(arguments, failed);
+                        answer(context, $changes, run, to);
+                    })+
                 }
             }
 
-            /// Returns whether a procedure changes something other than the data of files.
+            /// Returns whether a procedure changes something other than the data of files. Then it is rejected for
+            /// read-only exports, and its reply is cached for retransmissions.
             #[must_use]
             pub fn changes(operation: ProcedureId) -> bool {
                 match operation {
-                    $(ProcedureId::$operation => <$type as Operation>::CHANGES,)+
+                    $(ProcedureId::$operation => $changes,)+
                     _ => false,
                 }
             }
@@ -125,9 +118,7 @@ macro_rules! arguments {
             /// Answers a rejection.
             pub(super) fn refuse(&self, status: Nfsstat3, to: Answer<'_, '_>) {
                 match self {
-                    $(Self::$name(_) => {
-                        to.fail(status, &<$type as Operation>::Failed::default());
-                    })+
+                    $(Self::$name(_) => to.fail(status, &<$failed>::default()),)+
                 }
             }
         }
@@ -143,22 +134,22 @@ macro_rules! arguments {
 }
 
 arguments! {
-    Getattr = Nfsproc3Getattr(Getattr3args<'a>),
-    Setattr = Nfsproc3Setattr(Setattr3args<'a>),
-    Lookup = Nfsproc3Lookup(Lookup3args<'a>),
-    Access = Nfsproc3Access(Access3args<'a>),
-    Readlink = Nfsproc3Readlink(Readlink3args<'a>),
-    Create = Nfsproc3Create(Create3args<'a>),
-    Mkdir = Nfsproc3Mkdir(Mkdir3args<'a>),
-    Symlink = Nfsproc3Symlink(Symlink3args<'a>),
-    Mknod = Nfsproc3Mknod(Mknod3args<'a>),
-    Remove = Nfsproc3Remove(Remove3args<'a>),
-    Rmdir = Nfsproc3Rmdir(Rmdir3args<'a>),
-    Rename = Nfsproc3Rename(Rename3args<'a>),
-    Link = Nfsproc3Link(Link3args<'a>),
-    Readdir = Nfsproc3Readdir(Readdir3args<'a>),
-    Readdirplus = Nfsproc3Readdirplus(Readdirplus3args<'a>),
-    Fsstat = Nfsproc3Fsstat(Fsstat3args<'a>),
-    Fsinfo = Nfsproc3Fsinfo(Fsinfo3args<'a>),
-    Pathconf = Nfsproc3Pathconf(Pathconf3args<'a>),
+    Getattr = Nfsproc3Getattr(Getattr3args<'a>): object, getattr, (), false;
+    Setattr = Nfsproc3Setattr(Setattr3args<'a>): object, setattr, WccData, true;
+    Lookup = Nfsproc3Lookup(Lookup3args<'a>): what.dir, lookup, PostOpAttr, false;
+    Access = Nfsproc3Access(Access3args<'a>): object, access, PostOpAttr, false;
+    Readlink = Nfsproc3Readlink(Readlink3args<'a>): symlink, readlink, PostOpAttr, false;
+    Create = Nfsproc3Create(Create3args<'a>): r#where.dir, create, WccData, true;
+    Mkdir = Nfsproc3Mkdir(Mkdir3args<'a>): r#where.dir, mkdir, WccData, true;
+    Symlink = Nfsproc3Symlink(Symlink3args<'a>): r#where.dir, symlink, WccData, true;
+    Mknod = Nfsproc3Mknod(Mknod3args<'a>): r#where.dir, mknod, WccData, true;
+    Remove = Nfsproc3Remove(Remove3args<'a>): object.dir, remove, WccData, true;
+    Rmdir = Nfsproc3Rmdir(Rmdir3args<'a>): object.dir, rmdir, WccData, true;
+    Rename = Nfsproc3Rename(Rename3args<'a>): from.dir, rename, (WccData, WccData), true;
+    Link = Nfsproc3Link(Link3args<'a>): file, link, (PostOpAttr, WccData), true;
+    Readdir = Nfsproc3Readdir(Readdir3args<'a>): dir, readdir, PostOpAttr, false;
+    Readdirplus = Nfsproc3Readdirplus(Readdirplus3args<'a>): dir, readdirplus, PostOpAttr, false;
+    Fsstat = Nfsproc3Fsstat(Fsstat3args<'a>): fsroot, fsstat, PostOpAttr, false;
+    Fsinfo = Nfsproc3Fsinfo(Fsinfo3args<'a>): fsroot, fsinfo, PostOpAttr, false;
+    Pathconf = Nfsproc3Pathconf(Pathconf3args<'a>): object, pathconf, PostOpAttr, false;
 }

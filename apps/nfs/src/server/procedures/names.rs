@@ -1,122 +1,103 @@
 //! The procedures that create and remove names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR,
 //! RENAME and LINK (RFC 1813 sections 3.3.8 to 3.3.15).
 
-use super::checks::{NameUse, check_size, place};
-use super::{Operation, Results};
+use super::checks::NameUse;
 use crate::protocol::{
-    Create3args, Create3resok, Createhow3, Devicedata3, Fattr3, FileHandle, Ftype3, Link3args,
-    Mkdir3args, Mknod3args, Mknoddata3, NfsFh3, Nfsstat3, PostOpAttr, Remove3args, Rename3args,
-    Rmdir3args, Sattr3, Specdata3, Symlink3args, WccData,
+    Create3args, Createhow3, Devicedata3, FileHandle, Ftype3, Link3args, Mkdir3args, Mknod3args,
+    Mknoddata3, Nfsstat3, PostOpAttr, Remove3args, Rename3args, Rmdir3args, Sattr3, Specdata3,
+    Symlink3args, WccData,
 };
 use crate::server::file_system::{NewFile, Outcome, Place, SpecialFile};
 use crate::server::site::RequestContext;
-use spinrpc::Encoder;
-use spinrpc_xdr::Encode;
 
-/// Creates a file.
-fn make(
-    context: &RequestContext<'_>,
-    at: Place<'_>,
-    new: NewFile<'_>,
-    wcc: &mut WccData,
-) -> Outcome<Made> {
-    let export = context.visit.export;
-    let found = export.file_system.make(&context.visit.caller, at, new, wcc)?;
-    Ok(Made { object: context.handle(&found.key), attributes: found.attributes, directory: *wcc })
-}
+/// Results of procedures that create something.
+type Made = (Option<FileHandle>, PostOpAttr, WccData);
 
-/// Results of procedures that create something, with their own handle.
-pub(super) struct Made {
-    object: FileHandle,
-    attributes: Fattr3,
-    directory: WccData,
-}
-
-impl Results for Made {
-    fn write(&self, to: &mut Encoder<'_>) {
-        let results = Create3resok {
-            obj: Some(self.object.wire()),
-            obj_attributes: Some(self.attributes),
-            dir_wcc: self.directory,
-        };
-        results.encode(to);
-    }
-}
-
-impl Operation for Create3args<'_> {
-    type Done = Made;
-    type Failed = WccData;
-    const CHANGES: bool = true;
-
-    fn handle(&self) -> NfsFh3<'_> {
-        self.r#where.dir
-    }
-
-    fn run(&self, context: &RequestContext<'_>, wcc: &mut WccData) -> Outcome<Made> {
-        let at = place(context, &context.visit.file, &self.r#where, NameUse::Make)?;
-        if let Createhow3::Unchecked(new) | Createhow3::Guarded(new) = &self.how {
-            check_size(context, new)?;
+impl RequestContext<'_> {
+    pub(super) fn create(&self, args: &Create3args<'_>, wcc: &mut WccData) -> Outcome<Made> {
+        let at = self.place(&self.visit.file, &args.r#where, NameUse::Make)?;
+        if let Createhow3::Unchecked(new) | Createhow3::Guarded(new) = &args.how {
+            self.check_size(new)?;
         }
-        make(context, at, NewFile::Regular(&self.how), wcc)
-    }
-}
-
-impl Operation for Mkdir3args<'_> {
-    type Done = Made;
-    type Failed = WccData;
-    const CHANGES: bool = true;
-
-    fn handle(&self) -> NfsFh3<'_> {
-        self.r#where.dir
+        self.make(at, NewFile::Regular(&args.how), wcc)
     }
 
-    fn run(&self, context: &RequestContext<'_>, wcc: &mut WccData) -> Outcome<Made> {
-        let at = place(context, &context.visit.file, &self.r#where, NameUse::Make)?;
-        make(context, at, NewFile::Directory(&self.attributes), wcc)
-    }
-}
-
-impl Operation for Symlink3args<'_> {
-    type Done = Made;
-    type Failed = WccData;
-    const CHANGES: bool = true;
-
-    fn handle(&self) -> NfsFh3<'_> {
-        self.r#where.dir
+    pub(super) fn mkdir(&self, args: &Mkdir3args<'_>, wcc: &mut WccData) -> Outcome<Made> {
+        let at = self.place(&self.visit.file, &args.r#where, NameUse::Make)?;
+        self.make(at, NewFile::Directory(&args.attributes), wcc)
     }
 
-    fn run(&self, context: &RequestContext<'_>, wcc: &mut WccData) -> Outcome<Made> {
-        let at = place(context, &context.visit.file, &self.r#where, NameUse::Make)?;
-        let text = self.symlink.symlink_data.bytes();
+    pub(super) fn symlink(&self, args: &Symlink3args<'_>, wcc: &mut WccData) -> Outcome<Made> {
+        let at = self.place(&self.visit.file, &args.r#where, NameUse::Make)?;
+        let text = args.symlink.symlink_data.bytes();
         // No path contains a zero byte, and an empty one leads nowhere.
         if text.is_empty() || text.contains(&0) {
             return Err(Nfsstat3::Nfs3errInval);
         }
-        let attributes = &self.symlink.symlink_attributes;
-        make(context, at, NewFile::Link { text, attributes }, wcc)
+        let attributes = &args.symlink.symlink_attributes;
+        self.make(at, NewFile::Link { text, attributes }, wcc)
+    }
+
+    pub(super) fn mknod(&self, args: &Mknod3args<'_>, wcc: &mut WccData) -> Outcome<Made> {
+        let at = self.place(&self.visit.file, &args.r#where, NameUse::Make)?;
+        self.make(at, NewFile::Special(&special_file(&args.what)?), wcc)
+    }
+
+    fn make(&self, at: Place<'_>, new: NewFile<'_>, wcc: &mut WccData) -> Outcome<Made> {
+        let found = self.file_system().make(&self.visit.caller, at, new, wcc)?;
+        Ok((Some(self.handle(&found.key)), Some(found.attributes), *wcc))
+    }
+
+    pub(super) fn remove(&self, args: &Remove3args<'_>, wcc: &mut WccData) -> Outcome<WccData> {
+        let at = self.place(&self.visit.file, &args.object, NameUse::Remove)?;
+        self.file_system().remove(&self.visit.caller, at, wcc)?;
+        Ok(*wcc)
+    }
+
+    pub(super) fn rmdir(&self, args: &Rmdir3args<'_>, wcc: &mut WccData) -> Outcome<WccData> {
+        let at = self.place(&self.visit.file, &args.object, NameUse::RemoveDirectory)?;
+        self.file_system().remove_directory(&self.visit.caller, at, wcc)?;
+        Ok(*wcc)
+    }
+
+    pub(super) fn rename(
+        &self,
+        args: &Rename3args<'_>,
+        wccs: &mut (WccData, WccData),
+    ) -> Outcome<(WccData, WccData)> {
+        let to_directory = self.second(args.to.dir)?;
+        let from = self.place(&self.visit.file, &args.from, NameUse::Remove)?;
+        let to = self.place(&to_directory, &args.to, NameUse::Remove)?;
+        self.file_system().rename(&self.visit.caller, from, to, wccs)?;
+        Ok(*wccs)
+    }
+
+    pub(super) fn link(
+        &self,
+        args: &Link3args<'_>,
+        results: &mut (PostOpAttr, WccData),
+    ) -> Outcome<(PostOpAttr, WccData)> {
+        let visit = &self.visit;
+        let directory = self.second(args.link.dir)?;
+        let at = self.place(&directory, &args.link, NameUse::Make)?;
+        let linked = self.file_system().link(&visit.caller, &visit.file, at, &mut results.1);
+        results.0 = self.attributes().ok();
+        linked.map(|()| *results)
     }
 }
 
-impl Operation for Mknod3args<'_> {
-    type Done = Made;
-    type Failed = WccData;
-    const CHANGES: bool = true;
-
-    fn handle(&self) -> NfsFh3<'_> {
-        self.r#where.dir
-    }
-
-    fn run(&self, context: &RequestContext<'_>, wcc: &mut WccData) -> Outcome<Made> {
-        let at = place(context, &context.visit.file, &self.r#where, NameUse::Make)?;
-        make(context, at, NewFile::Special(&special_file(&self.what)?), wcc)
-    }
-}
+/// Bits of the major and the minor number of a device on Linux: others would make another device.
+const MAJOR_BITS: u32 = 12;
+const MINOR_BITS: u32 = 20;
 
 fn special_file(what: &Mknoddata3) -> Outcome<SpecialFile> {
-    let device = |kind, device: &Devicedata3| SpecialFile {
-        kind,
-        device: device.spec,
-        attributes: device.dev_attributes,
+    let device = |kind, device: &Devicedata3| match device.spec {
+        Specdata3 { specdata1, specdata2 }
+            if specdata1 >> MAJOR_BITS != 0 || specdata2 >> MINOR_BITS != 0 =>
+        {
+            Err(Nfsstat3::Nfs3errInval)
+        }
+        spec => Ok(SpecialFile { kind, device: spec, attributes: device.dev_attributes }),
     };
     let pipe = |kind, attributes: &Sattr3| SpecialFile {
         kind,
@@ -124,91 +105,10 @@ fn special_file(what: &Mknoddata3) -> Outcome<SpecialFile> {
         attributes: *attributes,
     };
     Ok(match what {
-        Mknoddata3::Nf3chr(what) => device(Ftype3::Nf3chr, what),
-        Mknoddata3::Nf3blk(what) => device(Ftype3::Nf3blk, what),
+        Mknoddata3::Nf3chr(what) => device(Ftype3::Nf3chr, what)?,
+        Mknoddata3::Nf3blk(what) => device(Ftype3::Nf3blk, what)?,
         Mknoddata3::Nf3sock(attributes) => pipe(Ftype3::Nf3sock, attributes),
         Mknoddata3::Nf3fifo(attributes) => pipe(Ftype3::Nf3fifo, attributes),
         Mknoddata3::Default(_) => return Err(Nfsstat3::Nfs3errBadtype),
     })
-}
-
-impl Operation for Remove3args<'_> {
-    type Done = WccData;
-    type Failed = WccData;
-    const CHANGES: bool = true;
-
-    fn handle(&self) -> NfsFh3<'_> {
-        self.object.dir
-    }
-
-    fn run(&self, context: &RequestContext<'_>, wcc: &mut WccData) -> Outcome<WccData> {
-        let visit = &context.visit;
-        let at = place(context, &visit.file, &self.object, NameUse::Remove)?;
-        visit.export.file_system.remove(&visit.caller, at, wcc)?;
-        Ok(*wcc)
-    }
-}
-
-impl Operation for Rmdir3args<'_> {
-    type Done = WccData;
-    type Failed = WccData;
-    const CHANGES: bool = true;
-
-    fn handle(&self) -> NfsFh3<'_> {
-        self.object.dir
-    }
-
-    fn run(&self, context: &RequestContext<'_>, wcc: &mut WccData) -> Outcome<WccData> {
-        let visit = &context.visit;
-        let at = place(context, &visit.file, &self.object, NameUse::RemoveDirectory)?;
-        visit.export.file_system.remove_directory(&visit.caller, at, wcc)?;
-        Ok(*wcc)
-    }
-}
-
-impl Operation for Rename3args<'_> {
-    type Done = (WccData, WccData);
-    type Failed = (WccData, WccData);
-    const CHANGES: bool = true;
-
-    fn handle(&self) -> NfsFh3<'_> {
-        self.from.dir
-    }
-
-    fn run(
-        &self,
-        context: &RequestContext<'_>,
-        wccs: &mut (WccData, WccData),
-    ) -> Outcome<(WccData, WccData)> {
-        let visit = &context.visit;
-        let to_directory = context.second(self.to.dir)?;
-        let from = place(context, &visit.file, &self.from, NameUse::Remove)?;
-        let to = place(context, &to_directory, &self.to, NameUse::Remove)?;
-        visit.export.file_system.rename(&visit.caller, from, to, wccs)?;
-        Ok(*wccs)
-    }
-}
-
-impl Operation for Link3args<'_> {
-    type Done = (PostOpAttr, WccData);
-    type Failed = (PostOpAttr, WccData);
-    const CHANGES: bool = true;
-
-    fn handle(&self) -> NfsFh3<'_> {
-        self.file
-    }
-
-    fn run(
-        &self,
-        context: &RequestContext<'_>,
-        results: &mut (PostOpAttr, WccData),
-    ) -> Outcome<(PostOpAttr, WccData)> {
-        let visit = &context.visit;
-        let directory = context.second(self.link.dir)?;
-        let at = place(context, &directory, &self.link, NameUse::Make)?;
-        let file_system = &visit.export.file_system;
-        let linked = file_system.link(&visit.caller, &visit.file, at, &mut results.1);
-        results.0 = context.post_op(&visit.file);
-        linked.map(|()| *results)
-    }
 }

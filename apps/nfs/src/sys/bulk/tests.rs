@@ -1,7 +1,7 @@
 //! Files are read into and written from the memory of transfers, through io_uring, which these tests
 //! need.
 
-use crate::sys::file_ring::{Done, Durability, FileRing, StableBytes};
+use crate::sys::file_ring::{Done, Durability, FileRing, StableBytes, Work};
 use rustix::fs::{self, Mode, OFlags};
 use spinrpc::Bulk;
 use spinrpc::mem::{BulkClass, BulkPool, Region};
@@ -27,11 +27,12 @@ fn finish(ring: &mut FileRing<Bulk, ()>) -> Bulk {
 fn the_bytes_in_use_are_written_and_read_and_no_others() {
     let mut ring = FileRing::new(1).expect("this test needs io_uring, which a sandbox may deny");
     let file = file();
-    ring.write(file.clone(), 0, Bulk::from_vec(b"bulk".to_vec()), None, ()).unwrap();
+    ring.queue(Work::Write(None), file.clone(), 0, Some(Bulk::from_vec(b"bulk".to_vec())), ())
+        .unwrap();
     finish(&mut ring);
     let mut bulk = Bulk::from_vec(vec![0xee; 8]);
     bulk.set_len(3);
-    ring.read(file, 1, bulk, ()).unwrap();
+    ring.queue(Work::Read, file, 1, Some(bulk), ()).unwrap();
     let mut bulk = finish(&mut ring);
     assert_eq!(bulk.bytes(), b"ulk");
     bulk.set_len(8);
@@ -67,10 +68,10 @@ fn memory_that_is_registered_is_read_and_written_as_other_memory_is() {
                 (file(), (0..length).map(|n| (n % 251) as u8).collect::<Vec<_>>());
             let mut ours = pool.take(length).unwrap();
             ours.bytes_mut().copy_from_slice(&content);
-            ring.write(file.clone(), 5, ours, durability, ()).unwrap();
+            ring.queue(Work::Write(durability), file.clone(), 5, Some(ours), ()).unwrap();
             finish(&mut ring);
             for place in [pool.take(length).unwrap(), Bulk::from_vec(vec![0; length])] {
-                ring.read(file.clone(), 5, place, ()).unwrap();
+                ring.queue(Work::Read, file.clone(), 5, Some(place), ()).unwrap();
                 assert!(finish(&mut ring).bytes() == content, "{length} bytes");
             }
         }
@@ -89,9 +90,10 @@ fn the_memory_of_a_pool_is_learnt_from_its_blocks_and_that_of_a_single_block_is_
     for mut bulk in [Bulk::from_vec(content.clone()), pool.take(content.len()).unwrap()] {
         bulk.bytes_mut().copy_from_slice(&content);
         assert_eq!(bulk.whole_memory().is_some(), bulk.region_id() == pool.region_id());
-        ring.write(file.clone(), 0, bulk, None, ()).unwrap();
+        ring.queue(Work::Write(None), file.clone(), 0, Some(bulk), ()).unwrap();
         drop(finish(&mut ring));
-        ring.read(file.clone(), 0, pool.take(content.len()).unwrap(), ()).unwrap();
+        ring.queue(Work::Read, file.clone(), 0, Some(pool.take(content.len()).unwrap()), ())
+            .unwrap();
         assert!(finish(&mut ring).bytes() == content);
     }
     assert!(!hold.is_unused(), "of the pool");

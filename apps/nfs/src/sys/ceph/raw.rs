@@ -3,7 +3,6 @@
 
 use libc::{c_char, c_int, c_uint, c_void, dev_t, dirent, gid_t, mode_t, statvfs, timespec, uid_t};
 
-/// `struct ceph_statx`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct CephStatx {
@@ -44,7 +43,6 @@ pub(crate) struct Vino {
     pub(crate) snapid: u64,
 }
 
-/// All attributes.
 pub(super) const CEPH_STATX_ALL_STATS: c_uint = 0x1fff;
 pub(crate) const CEPH_SETATTR_MODE: c_int = 1;
 pub(crate) const CEPH_SETATTR_UID: c_int = 1 << 1;
@@ -54,204 +52,191 @@ pub(crate) const CEPH_SETATTR_ATIME: c_int = 1 << 4;
 pub(crate) const CEPH_SETATTR_SIZE: c_int = 1 << 5;
 
 macro_rules! opaque {
-    ($($name:ident),+) => {$(
+    ($($name:ident, $pointer:ident;)+) => {$(
         #[repr(C)]
         pub(super) struct $name {
             _opaque: [u8; 0],
         }
+        pub(super) type $pointer = *mut $name;
     )+};
 }
 
-opaque!(Mount, UserPerm, Inode, Fh, Dir);
+opaque! {
+    Mount, Mnt;
+    UserPerm, UserMut;
+    Inode, Ino;
+    Fh, File;
+    Dir, List;
+}
+pub(super) type User = *const UserPerm;
+type Text = *const c_char;
+type Stat = *mut CephStatx;
 
 #[link(name = "cephfs")]
 unsafe extern "C" {
-    pub(super) fn ceph_create(mount: *mut *mut Mount, id: *const c_char) -> c_int;
-    pub(super) fn ceph_conf_read_file(mount: *mut Mount, paths: *const c_char) -> c_int;
-    pub(super) fn ceph_conf_parse_env(mount: *mut Mount, variable: *const c_char) -> c_int;
-    pub(super) fn ceph_conf_set(
-        mount: *mut Mount,
-        option: *const c_char,
-        value: *const c_char,
-    ) -> c_int;
-    pub(super) fn ceph_mount(mount: *mut Mount, root: *const c_char) -> c_int;
-    pub(super) fn ceph_unmount(mount: *mut Mount) -> c_int;
-    pub(super) fn ceph_abort_conn(mount: *mut Mount) -> c_int;
-    pub(super) fn ceph_release(mount: *mut Mount) -> c_int;
-    pub(super) fn ceph_get_instance_id(mount: *mut Mount) -> u64;
+    pub(super) fn ceph_create(mount: *mut Mnt, id: Text) -> c_int;
+    pub(super) fn ceph_conf_read_file(mount: Mnt, paths: Text) -> c_int;
+    pub(super) fn ceph_conf_parse_env(mount: Mnt, variable: Text) -> c_int;
+    pub(super) fn ceph_conf_set(mount: Mnt, option: Text, value: Text) -> c_int;
+    pub(super) fn ceph_mount(mount: Mnt, root: Text) -> c_int;
+    pub(super) fn ceph_unmount(mount: Mnt) -> c_int;
+    pub(super) fn ceph_abort_conn(mount: Mnt) -> c_int;
+    pub(super) fn ceph_release(mount: Mnt) -> c_int;
+    pub(super) fn ceph_get_instance_id(mount: Mnt) -> u64;
     pub(super) fn ceph_userperm_new(
         uid: uid_t,
         gid: gid_t,
         count: c_int,
         groups: *mut gid_t,
-    ) -> *mut UserPerm;
-    pub(super) fn ceph_userperm_destroy(user: *mut UserPerm);
-    pub(super) fn ceph_ll_lookup_root(mount: *mut Mount, root: *mut *mut Inode) -> c_int;
-    pub(super) fn ceph_ll_lookup_vino(
-        mount: *mut Mount,
-        vino: Vino,
-        inode: *mut *mut Inode,
-    ) -> c_int;
+    ) -> UserMut;
+    pub(super) fn ceph_userperm_destroy(user: UserMut);
+    pub(super) fn ceph_ll_lookup_root(mount: Mnt, root: *mut Ino) -> c_int;
+    pub(super) fn ceph_ll_lookup_vino(mount: Mnt, vino: Vino, inode: *mut Ino) -> c_int;
     pub(super) fn ceph_ll_lookup(
-        mount: *mut Mount,
-        parent: *mut Inode,
-        name: *const c_char,
-        inode: *mut *mut Inode,
-        stat: *mut CephStatx,
+        mount: Mnt,
+        parent: Ino,
+        name: Text,
+        inode: *mut Ino,
+        stat: Stat,
         want: c_uint,
         flags: c_uint,
-        user: *const UserPerm,
+        user: User,
     ) -> c_int;
-    pub(super) fn ceph_ll_put(mount: *mut Mount, inode: *mut Inode) -> c_int;
+    pub(super) fn ceph_ll_put(mount: Mnt, inode: Ino) -> c_int;
     pub(super) fn ceph_ll_getattr(
-        mount: *mut Mount,
-        inode: *mut Inode,
-        stat: *mut CephStatx,
+        mount: Mnt,
+        inode: Ino,
+        stat: Stat,
         want: c_uint,
         flags: c_uint,
-        user: *const UserPerm,
+        user: User,
     ) -> c_int;
     pub(super) fn ceph_ll_setattr(
-        mount: *mut Mount,
-        inode: *mut Inode,
-        stat: *mut CephStatx,
+        mount: Mnt,
+        inode: Ino,
+        stat: Stat,
         mask: c_int,
-        user: *const UserPerm,
+        user: User,
     ) -> c_int;
     pub(super) fn ceph_ll_getxattr(
-        mount: *mut Mount,
-        inode: *mut Inode,
-        name: *const c_char,
+        mount: Mnt,
+        inode: Ino,
+        name: Text,
         value: *mut c_void,
         length: usize,
-        user: *const UserPerm,
+        user: User,
     ) -> c_int;
     pub(super) fn ceph_ll_open(
-        mount: *mut Mount,
-        inode: *mut Inode,
+        mount: Mnt,
+        inode: Ino,
         flags: c_int,
-        file: *mut *mut Fh,
-        user: *const UserPerm,
+        file: *mut File,
+        user: User,
     ) -> c_int;
     pub(super) fn ceph_ll_read(
-        mount: *mut Mount,
-        file: *mut Fh,
+        mount: Mnt,
+        file: File,
         offset: i64,
         length: u64,
         into: *mut c_char,
     ) -> c_int;
     pub(super) fn ceph_ll_write(
-        mount: *mut Mount,
-        file: *mut Fh,
+        mount: Mnt,
+        file: File,
         offset: i64,
         length: u64,
-        data: *const c_char,
+        data: Text,
     ) -> c_int;
-    pub(super) fn ceph_ll_fsync(mount: *mut Mount, file: *mut Fh, only_data: c_int) -> c_int;
-    pub(super) fn ceph_ll_sync_inode(
-        mount: *mut Mount,
-        inode: *mut Inode,
-        only_data: c_int,
-    ) -> c_int;
-    pub(super) fn ceph_ll_close(mount: *mut Mount, file: *mut Fh) -> c_int;
+    pub(super) fn ceph_ll_fsync(mount: Mnt, file: File, only_data: c_int) -> c_int;
+    pub(super) fn ceph_ll_sync_inode(mount: Mnt, inode: Ino, only_data: c_int) -> c_int;
+    pub(super) fn ceph_ll_close(mount: Mnt, file: File) -> c_int;
     pub(super) fn ceph_ll_create(
-        mount: *mut Mount,
-        parent: *mut Inode,
-        name: *const c_char,
+        mount: Mnt,
+        parent: Ino,
+        name: Text,
         mode: mode_t,
         flags: c_int,
-        inode: *mut *mut Inode,
-        file: *mut *mut Fh,
-        stat: *mut CephStatx,
+        inode: *mut Ino,
+        file: *mut File,
+        stat: Stat,
         want: c_uint,
         stat_flags: c_uint,
-        user: *const UserPerm,
+        user: User,
     ) -> c_int;
     pub(super) fn ceph_ll_mknod(
-        mount: *mut Mount,
-        parent: *mut Inode,
-        name: *const c_char,
+        mount: Mnt,
+        parent: Ino,
+        name: Text,
         mode: mode_t,
         device: dev_t,
-        inode: *mut *mut Inode,
-        stat: *mut CephStatx,
+        inode: *mut Ino,
+        stat: Stat,
         want: c_uint,
         flags: c_uint,
-        user: *const UserPerm,
+        user: User,
     ) -> c_int;
     pub(super) fn ceph_ll_mkdir(
-        mount: *mut Mount,
-        parent: *mut Inode,
-        name: *const c_char,
+        mount: Mnt,
+        parent: Ino,
+        name: Text,
         mode: mode_t,
-        inode: *mut *mut Inode,
-        stat: *mut CephStatx,
+        inode: *mut Ino,
+        stat: Stat,
         want: c_uint,
         flags: c_uint,
-        user: *const UserPerm,
+        user: User,
     ) -> c_int;
     pub(super) fn ceph_ll_symlink(
-        mount: *mut Mount,
-        parent: *mut Inode,
-        name: *const c_char,
-        text: *const c_char,
-        inode: *mut *mut Inode,
-        stat: *mut CephStatx,
+        mount: Mnt,
+        parent: Ino,
+        name: Text,
+        text: Text,
+        inode: *mut Ino,
+        stat: Stat,
         want: c_uint,
         flags: c_uint,
-        user: *const UserPerm,
+        user: User,
     ) -> c_int;
     pub(super) fn ceph_ll_link(
-        mount: *mut Mount,
-        inode: *mut Inode,
-        parent: *mut Inode,
-        name: *const c_char,
-        user: *const UserPerm,
+        mount: Mnt,
+        inode: Ino,
+        parent: Ino,
+        name: Text,
+        user: User,
     ) -> c_int;
-    pub(super) fn ceph_ll_unlink(
-        mount: *mut Mount,
-        parent: *mut Inode,
-        name: *const c_char,
-        user: *const UserPerm,
-    ) -> c_int;
-    pub(super) fn ceph_ll_rmdir(
-        mount: *mut Mount,
-        parent: *mut Inode,
-        name: *const c_char,
-        user: *const UserPerm,
-    ) -> c_int;
+    pub(super) fn ceph_ll_unlink(mount: Mnt, parent: Ino, name: Text, user: User) -> c_int;
+    pub(super) fn ceph_ll_rmdir(mount: Mnt, parent: Ino, name: Text, user: User) -> c_int;
     pub(super) fn ceph_ll_rename(
-        mount: *mut Mount,
-        from: *mut Inode,
-        name: *const c_char,
-        to: *mut Inode,
-        new_name: *const c_char,
-        user: *const UserPerm,
+        mount: Mnt,
+        from: Ino,
+        name: Text,
+        to: Ino,
+        new_name: Text,
+        user: User,
     ) -> c_int;
     pub(super) fn ceph_ll_readlink(
-        mount: *mut Mount,
-        link: *mut Inode,
+        mount: Mnt,
+        link: Ino,
         into: *mut c_char,
         length: usize,
-        user: *const UserPerm,
+        user: User,
     ) -> c_int;
-    pub(super) fn ceph_ll_statfs(mount: *mut Mount, root: *mut Inode, space: *mut statvfs)
-    -> c_int;
+    pub(super) fn ceph_ll_statfs(mount: Mnt, root: Ino, space: *mut statvfs) -> c_int;
     pub(super) fn ceph_ll_opendir(
-        mount: *mut Mount,
-        inode: *mut Inode,
-        directory: *mut *mut Dir,
-        user: *const UserPerm,
+        mount: Mnt,
+        inode: Ino,
+        directory: *mut List,
+        user: User,
     ) -> c_int;
-    pub(super) fn ceph_ll_releasedir(mount: *mut Mount, directory: *mut Dir) -> c_int;
-    pub(super) fn ceph_seekdir(mount: *mut Mount, directory: *mut Dir, offset: i64);
+    pub(super) fn ceph_ll_releasedir(mount: Mnt, directory: List) -> c_int;
+    pub(super) fn ceph_seekdir(mount: Mnt, directory: List, offset: i64);
     pub(super) fn ceph_readdirplus_r(
-        mount: *mut Mount,
-        directory: *mut Dir,
+        mount: Mnt,
+        directory: List,
         entry: *mut dirent,
-        stat: *mut CephStatx,
+        stat: Stat,
         want: c_uint,
         flags: c_uint,
-        inode: *mut *mut Inode,
+        inode: *mut Ino,
     ) -> c_int;
 }

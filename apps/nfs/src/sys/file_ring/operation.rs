@@ -1,7 +1,6 @@
 //! One read, write or sync: the next request to the kernel, and the meaning of its answer.
 
 use super::registered::Registered;
-use super::slots::Key;
 use super::{Done, Durability, StableBytes};
 use io_uring::opcode;
 use io_uring::squeue::{Entry, Flags};
@@ -33,10 +32,16 @@ pub(super) struct Operation<B, T> {
     pub(super) personality: u16,
 }
 
+/// The work of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(crate) enum Work {
     Read,
     Write(Option<Durability>),
+    /// A write without the thread's own rights, on behalf of another user: it clears the set-user-ID and set-group-ID bits
+    /// of the file's mode, and cannot use blocks reserved for root. If the ring [cannot do
+    /// that](super::FileRing::has_nobody), it fails with EINVAL when it is done.
+    WriteAsNobody(Option<Durability>),
+    /// Brings to stable storage everything that completed operations, also of others, have written to the file.
     Sync(Durability),
 }
 
@@ -44,7 +49,7 @@ impl Work {
     /// Returns whether it ends with a sync, which waits for the disk: some file systems do that on
     /// the submitting thread, even if they are not to wait.
     pub(super) fn may_sync(self) -> bool {
-        matches!(self, Self::Write(Some(_)) | Self::Sync(_))
+        !matches!(self, Self::Read | Self::Write(None) | Self::WriteAsNobody(None))
     }
 }
 
@@ -58,7 +63,7 @@ pub(super) enum Step {
 impl<B: StableBytes, T> Operation<B, T> {
     /// The request for the rest. It holds addresses of the buffer and the number of the file, so
     /// the operation must stay in its slot until the kernel has answered.
-    pub(super) fn request(&mut self, key: Key, registered: &Registered) -> Entry {
+    pub(super) fn request(&mut self, key: usize, registered: &Registered) -> Entry {
         let fd = Fd(self.file.as_raw_fd());
         // An offset of -1 would mean the position of the open file; one less is refused like all
         // that are negative.
@@ -72,11 +77,11 @@ impl<B: StableBytes, T> Operation<B, T> {
             (Work::Read, Some(place)) => {
                 opcode::ReadFixed::new(fd, address, bytes, place).offset(offset).build()
             }
-            (Work::Write(durability), None) => {
+            (Work::Write(durability) | Work::WriteAsNobody(durability), None) => {
                 let write = opcode::Write::new(fd, address, bytes).offset(offset);
                 write.rw_flags(write_flags(durability)).build()
             }
-            (Work::Write(durability), Some(place)) => {
+            (Work::Write(durability) | Work::WriteAsNobody(durability), Some(place)) => {
                 let write = opcode::WriteFixed::new(fd, address, bytes, place).offset(offset);
                 write.rw_flags(write_flags(durability)).build()
             }
@@ -85,7 +90,7 @@ impl<B: StableBytes, T> Operation<B, T> {
             }
         };
         let flags = if self.by_worker { Flags::ASYNC } else { Flags::empty() };
-        entry.flags(flags).personality(self.personality).user_data(key.user_data())
+        entry.flags(flags).personality(self.personality).user_data(key as u64)
     }
 
     /// Records the kernel's answer to the last request: a number of bytes, or a negative error.
@@ -95,8 +100,8 @@ impl<B: StableBytes, T> Operation<B, T> {
         let all = self.left().is_empty();
         match self.work {
             _ if all => Step::Finished(Ok(())),
-            Work::Write(_) if bytes == 0 => Step::Finished(Err(io::ErrorKind::WriteZero.into())),
             Work::Read if bytes == 0 => Step::Finished(Ok(())),
+            _ if bytes == 0 => Step::Finished(Err(io::ErrorKind::WriteZero.into())),
             _ => Step::Again,
         }
     }

@@ -6,13 +6,21 @@ use rustix::fs::{self, Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use spinrpc::sys::random::Random;
 use std::collections::BTreeMap;
-use std::os::fd::RawFd;
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
 const DEPTH: u32 = 8;
 
 type Ring = FileRing<Vec<u8>, u32>;
+
+// SAFETY: the bytes are on the heap, where they stay when the vector is moved, and are its own.
+unsafe impl StableBytes for Vec<u8> {
+    fn stable_bytes(&mut self) -> &mut [u8] {
+        self
+    }
+}
 
 fn needs_io_uring<R>(ring: io::Result<R>) -> R {
     ring.unwrap_or_else(|error| {
@@ -85,12 +93,13 @@ fn what_is_written_is_read_again_with_every_durability_and_either_way() {
             ring.set_worker_from_bytes(worker_from_bytes);
             for durability in [None, Some(Durability::Data), Some(Durability::File)] {
                 let file = file_on_disk();
-                ring.write(file.clone(), 3, b"seven".to_vec(), durability, 1).unwrap();
+                ring.queue(Work::Write(durability), file.clone(), 3, Some(b"seven".to_vec()), 1)
+                    .unwrap();
                 let written = only(&mut ring);
                 assert!(written.result.is_ok(), "{written:?}");
                 assert_eq!((written.token, written.bytes), (1, 5));
                 assert_eq!(content(&file), b"\0\0\0seven");
-                ring.read(file, 4, vec![0; 3], 2).unwrap();
+                ring.queue(Work::Read, file, 4, Some(vec![0; 3]), 2).unwrap();
                 let read = only(&mut ring);
                 assert!(read.result.is_ok(), "{read:?}");
                 assert_eq!((read.token, read.bytes), (2, 3));
@@ -104,7 +113,7 @@ fn what_is_written_is_read_again_with_every_durability_and_either_way() {
 fn nothing_is_done_before_a_poll() {
     let mut ring: Ring = ring(DEPTH);
     let file = file_on_disk();
-    ring.write(file.clone(), 0, vec![1], None, 0).unwrap();
+    ring.queue(Work::Write(None), file.clone(), 0, Some(vec![1]), 0).unwrap();
     assert_eq!((ring.outstanding(), content(&file).len()), (1, 0));
     only(&mut ring);
     assert_eq!(content(&file), [1]);
@@ -116,7 +125,7 @@ fn a_read_ends_at_the_end_of_the_file() {
     let mut ring: Ring = ring(DEPTH);
     let file = file_with(b"0123456789");
     for (offset, expected) in [(7, &b"789"[..]), (10, b""), (11, b""), (i64::MAX as u64, b"")] {
-        ring.read(file.clone(), offset, vec![0xee; 100], 0).unwrap();
+        ring.queue(Work::Read, file.clone(), offset, Some(vec![0xee; 100]), 0).unwrap();
         let done = only(&mut ring);
         // At the very last offset a kernel may see that the buffer would reach beyond.
         let refused = offset == i64::MAX as u64 && done.result.is_err();
@@ -132,7 +141,7 @@ fn a_read_ends_at_the_end_of_the_file() {
 fn a_write_beyond_the_end_leaves_a_hole_that_reads_as_zeroes() {
     let mut ring: Ring = ring(DEPTH);
     let file = file_with(b"ab");
-    ring.write(file.clone(), 1 << 20, b"cd".to_vec(), None, 0).unwrap();
+    ring.queue(Work::Write(None), file.clone(), 1 << 20, Some(b"cd".to_vec()), 0).unwrap();
     assert!(only(&mut ring).result.is_ok());
     let content = content(&file);
     assert_eq!((&content[..2], &content[1 << 20..]), (&b"ab"[..], &b"cd"[..]));
@@ -143,8 +152,8 @@ fn a_write_beyond_the_end_leaves_a_hole_that_reads_as_zeroes() {
 fn empty_buffers_are_done_at_once() {
     let mut ring: Ring = ring(DEPTH);
     let file = file_with(b"ab");
-    ring.read(file.clone(), 0, Vec::new(), 0).unwrap();
-    ring.write(file.clone(), 0, Vec::new(), None, 1).unwrap();
+    ring.queue(Work::Read, file.clone(), 0, Some(Vec::new()), 0).unwrap();
+    ring.queue(Work::Write(None), file.clone(), 0, Some(Vec::new()), 1).unwrap();
     for done in finish(&mut ring, 2) {
         assert!(done.result.is_ok(), "{done:?}");
         assert_eq!(done.bytes, 0);
@@ -157,9 +166,9 @@ fn offsets_that_no_file_has_are_errors_and_not_the_position() {
     let mut ring: Ring = ring(DEPTH);
     let file = file_with(b"ab");
     for offset in [1 << 63, u64::MAX - 1, u64::MAX] {
-        ring.read(file.clone(), offset, vec![0; 1], 0).unwrap();
+        ring.queue(Work::Read, file.clone(), offset, Some(vec![0; 1]), 0).unwrap();
         assert_eq!(error_of(&mut ring), Some(libc::EINVAL), "read at {offset:#x}");
-        ring.write(file.clone(), offset, vec![7; 1], None, 0).unwrap();
+        ring.queue(Work::Write(None), file.clone(), offset, Some(vec![7; 1]), 0).unwrap();
         assert_eq!(error_of(&mut ring), Some(libc::EINVAL), "write at {offset:#x}");
     }
     assert_eq!(content(&file), b"ab");
@@ -170,7 +179,7 @@ fn syncs_are_done_and_have_no_buffer() {
     let mut ring: Ring = ring(DEPTH);
     let file = file_with(b"ab");
     for durability in [Durability::Data, Durability::File] {
-        ring.sync(file.clone(), durability, 9).unwrap();
+        ring.queue(Work::Sync(durability), file.clone(), 0, None, 9).unwrap();
         let done = only(&mut ring);
         assert!(done.result.is_ok(), "{done:?}");
         assert_eq!((done.token, done.buffer, done.bytes), (9, None, 0));
@@ -181,11 +190,11 @@ fn syncs_are_done_and_have_no_buffer() {
 fn errors_of_files_are_handed_back_with_the_buffer() {
     let mut ring: Ring = ring(DEPTH);
     let (reader, writer) = silent_pipe();
-    ring.read(Arc::new(writer), 0, vec![5; 4], 1).unwrap();
+    ring.queue(Work::Read, Arc::new(writer), 0, Some(vec![5; 4]), 1).unwrap();
     let done = only(&mut ring);
     assert_eq!(done.result.unwrap_err().raw_os_error(), Some(libc::EBADF), "no reader");
     assert_eq!((done.buffer, done.bytes), (Some(vec![5; 4]), 0));
-    ring.sync(reader, Durability::Data, 3).unwrap();
+    ring.queue(Work::Sync(Durability::Data), reader, 0, None, 3).unwrap();
     assert_eq!(error_of(&mut ring), Some(libc::EINVAL), "fsync(2) of a pipe");
 }
 
@@ -195,7 +204,7 @@ fn a_write_that_stops_short_goes_on_until_the_error_that_stopped_it() {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     let room = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
     let mut ring: Ring = ring(DEPTH);
-    ring.write(Arc::new(writer), 0, vec![6; room + 1], None, 0).unwrap();
+    ring.queue(Work::Write(None), Arc::new(writer), 0, Some(vec![6; room + 1]), 0).unwrap();
     while rustix::io::ioctl_fionread(&reader).unwrap() < room as u64 {
         assert_eq!(ring.poll(|done| panic!("{done:?}")).unwrap(), 0);
     }
@@ -209,7 +218,7 @@ fn a_write_that_stops_short_goes_on_until_the_error_that_stopped_it() {
 fn a_read_that_stops_short_goes_on_until_its_buffer_is_full() {
     let (reader, writer) = silent_pipe();
     let mut ring: Ring = ring(DEPTH);
-    ring.read(reader, 0, vec![0; 4], 0).unwrap();
+    ring.queue(Work::Read, reader, 0, Some(vec![0; 4]), 0).unwrap();
     for part in [b"ab", b"cd"] {
         assert_eq!(ring.poll(|done| panic!("{done:?}")).unwrap(), 0);
         assert_eq!(rustix::io::write(&writer, part).unwrap(), 2);
@@ -217,23 +226,6 @@ fn a_read_that_stops_short_goes_on_until_its_buffer_is_full() {
     let done = only(&mut ring);
     assert!(done.result.is_ok(), "{done:?}");
     assert_eq!((done.bytes, done.buffer.unwrap()), (4, b"abcd".to_vec()));
-}
-
-#[test]
-fn a_full_ring_gives_everything_back_and_takes_it_when_there_is_room() {
-    let mut ring: FileRing<Vec<u8>, String> = ring(1);
-    let file = file_with(b"ab");
-    ring.read(file.clone(), 0, vec![0; 2], "first".to_owned()).unwrap();
-    let read = ring.read(file.clone(), 0, vec![1; 3], "read".to_owned()).unwrap_err();
-    assert_eq!((read.buffer, read.token.as_str()), (vec![1; 3], "read"));
-    let write = ring.write(file.clone(), 0, vec![2; 4], None, "write".to_owned()).unwrap_err();
-    assert_eq!((write.buffer, write.token.as_str()), (vec![2; 4], "write"));
-    let sync = ring.sync(write.file, Durability::File, "sync".to_owned()).unwrap_err();
-    assert_eq!((sync.buffer, sync.token.as_str()), ((), "sync"));
-    assert!(Arc::ptr_eq(&sync.file, &file));
-    assert_eq!(only(&mut ring).token, "first");
-    ring.sync(sync.file, Durability::File, sync.token).unwrap();
-    assert_eq!(only(&mut ring).token, "sync");
 }
 
 #[test]
@@ -246,10 +238,13 @@ fn depths_that_cannot_be_are_refused() {
         let file = file_with(b"x");
         let mut ring: Ring = ring(depth);
         for token in 0..depth {
-            ring.read(file.clone(), 0, vec![0], token).unwrap();
+            ring.queue(Work::Read, file.clone(), 0, Some(vec![0]), token).unwrap();
         }
-        ring.read(file, 0, vec![0], depth).unwrap_err();
+        ring.queue(Work::Read, file.clone(), 0, Some(vec![0]), depth).unwrap_err();
+        ring.queue(Work::Sync(Durability::Data), file.clone(), 0, None, depth).unwrap_err();
         assert_eq!(finish(&mut ring, depth as usize).len(), depth as usize);
+        ring.queue(Work::Write(None), file, 0, Some(vec![0]), depth).unwrap();
+        assert_eq!(only(&mut ring).token, depth);
     }
 }
 
@@ -261,7 +256,7 @@ fn a_dropped_ring_lets_go_of_operations_that_would_never_end() {
         for token in 0..DEPTH {
             // Every other one by a worker, which then waits in the middle of its system call.
             ring.set_worker_from_bytes(if token % 2 == 0 { 0 } else { usize::MAX });
-            ring.read(reader.clone(), 0, vec![0; 1], token).unwrap();
+            ring.queue(Work::Read, reader.clone(), 0, Some(vec![0; 1]), token).unwrap();
         }
         if polled {
             ring.poll(|done| panic!("{done:?}")).unwrap();
@@ -284,12 +279,13 @@ fn a_dropped_ring_lets_go_of_operations_that_would_never_end() {
 
 #[test]
 fn a_dropped_ring_lets_go_of_writes_that_workers_are_in_the_middle_of() {
-    let mut ring: FileRing<Box<[u8]>, Arc<()>> = ring(DEPTH);
+    let mut ring: FileRing<Vec<u8>, Arc<()>> = ring(DEPTH);
     let (file, token) = (file_on_disk(), Arc::new(()));
     for index in 0..u64::from(DEPTH) {
-        let buffer = vec![1; 1 << 20].into();
+        let buffer = vec![1; 1 << 20];
         let durability = Some(Durability::File);
-        ring.write(file.clone(), index << 20, buffer, durability, token.clone()).unwrap();
+        ring.queue(Work::Write(durability), file.clone(), index << 20, Some(buffer), token.clone())
+            .unwrap();
     }
     ring.poll(drop).unwrap();
     drop(ring);
@@ -302,7 +298,7 @@ fn a_dropped_ring_drops_what_was_done_and_not_handed_back() {
     let mut ring: FileRing<Vec<u8>, Arc<()>> = ring(DEPTH);
     let file = file_with(&[7; 4096]);
     for _ in 0..DEPTH {
-        ring.read(file.clone(), 0, vec![0; 4096], token.clone()).unwrap();
+        ring.queue(Work::Read, file.clone(), 0, Some(vec![0; 4096]), token.clone()).unwrap();
     }
     enter(&mut ring.ring).unwrap();
     drop(ring);
@@ -314,7 +310,7 @@ fn a_panic_while_something_is_handed_back_loses_only_that() {
     let mut ring: Ring = ring(DEPTH);
     let file = file_with(b"ab");
     for token in 0..3 {
-        ring.read(file.clone(), 0, vec![0; 2], token).unwrap();
+        ring.queue(Work::Read, file.clone(), 0, Some(vec![0; 2]), token).unwrap();
     }
     // Some file systems leave even small reads to a worker, and the first polls with nothing.
     let poll = std::panic::AssertUnwindSafe(|| {
@@ -323,23 +319,6 @@ fn a_panic_while_something_is_handed_back_loses_only_that() {
     assert!(std::panic::catch_unwind(poll).is_err());
     assert_eq!(ring.outstanding(), 2);
     assert_eq!(finish(&mut ring, 2).len(), 2);
-}
-
-#[test]
-fn the_descriptor_is_readable_when_there_is_something_to_poll_for() {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let readable = |ring: &Ring, patience: Option<&Timespec>| {
-        poll(&mut [PollFd::new(ring, PollFlags::IN)], patience).unwrap() == 1
-    };
-    let (reader, writer) = silent_pipe();
-    let mut ring: Ring = ring(DEPTH);
-    ring.read(reader, 0, vec![0], 0).unwrap();
-    ring.poll(|done| panic!("{done:?}")).unwrap();
-    assert!(!readable(&ring, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })));
-    rustix::io::write(&writer, b"x").unwrap();
-    assert!(readable(&ring, Some(&Timespec { tv_sec: 60, tv_nsec: 0 })));
-    assert_eq!(ring.poll(drop).unwrap(), 1);
-    assert_eq!(ring.outstanding(), 0);
 }
 
 #[test]
@@ -356,8 +335,8 @@ fn a_write_as_nobody_takes_set_id_bits_and_one_of_roots_own_leaves_them() {
         for (is_nobody, left) in [(true, 0o755), (false, 0o6755)] {
             let file = file_with(b"program");
             fs::fchmod(&file, Mode::from_raw_mode(0o6755)).unwrap();
-            let write = if is_nobody { Ring::write_as_nobody } else { Ring::write };
-            write(&mut ring, file.clone(), 0, b"trojan".to_vec(), None, 0).unwrap();
+            let work = if is_nobody { Work::WriteAsNobody(None) } else { Work::Write(None) };
+            ring.queue(work, file.clone(), 0, Some(b"trojan".to_vec()), 0).unwrap();
             let done = only(&mut ring);
             assert!(done.result.is_ok(), "{done:?}");
             assert_eq!(fs::fstat(&file).unwrap().st_mode & 0o7777, left, "as nobody: {is_nobody}");
@@ -371,8 +350,8 @@ fn a_write_as_nobody_by_a_ring_that_has_none_fails() {
     let mut ring: Ring = ring(DEPTH);
     assert!(!ring.has_nobody());
     let file = file_with(b"ab");
-    ring.write_as_nobody(file.clone(), 0, b"x".to_vec(), None, 0).unwrap();
-    ring.read(file.clone(), 0, vec![0; 2], 1).unwrap();
+    ring.queue(Work::WriteAsNobody(None), file.clone(), 0, Some(b"x".to_vec()), 0).unwrap();
+    ring.queue(Work::Read, file.clone(), 0, Some(vec![0; 2]), 1).unwrap();
     let mut done = finish(&mut ring, 2);
     done.sort_by_key(|done| done.token);
     let error = done[0].result.as_ref().unwrap_err();
@@ -388,7 +367,7 @@ fn a_ring_with_nobody_is_dropped_and_refused_like_others() {
     }
     let mut ring: Ring = needs_io_uring(FileRing::with_nobody(DEPTH));
     let (reader, _writer) = silent_pipe();
-    ring.read(reader.clone(), 0, vec![0; 1], 0).unwrap();
+    ring.queue(Work::Read, reader.clone(), 0, Some(vec![0; 1]), 0).unwrap();
     ring.poll(|done| panic!("{done:?}")).unwrap();
     drop(ring);
     assert_eq!(Arc::strong_count(&reader), 1);
@@ -397,7 +376,7 @@ fn a_ring_with_nobody_is_dropped_and_refused_like_others() {
 /// Compares a file with a copy in memory, with many reads and writes of random places in flight.
 struct Soak {
     random: Random,
-    ring: FileRing<Box<[u8]>, u64>,
+    ring: FileRing<Vec<u8>, u64>,
     file: Arc<OwnedFd>,
     model: Vec<u8>,
     /// Place and, for a read, the expected bytes, by token. No two overlap if one is a write.
@@ -431,21 +410,21 @@ impl Soak {
         }
         let (file, offset) = (self.file.clone(), place.start as u64);
         if is_write {
-            let bytes: Box<[u8]> = place.clone().map(|at| (at as u64 ^ token) as u8).collect();
+            let bytes: Vec<u8> = place.clone().map(|at| (at as u64 ^ token) as u8).collect();
             self.model[place.clone()].copy_from_slice(&bytes);
             let durability = token.is_multiple_of(16).then_some(Durability::Data);
-            self.ring.write(file, offset, bytes, durability, token).unwrap();
+            self.ring.queue(Work::Write(durability), file, offset, Some(bytes), token).unwrap();
             self.flying.insert(token, (place, None));
         } else {
             let expected = self.model[place.clone()].to_vec();
-            self.ring.read(file, offset, vec![0; place.len()].into(), token).unwrap();
+            self.ring.queue(Work::Read, file, offset, Some(vec![0; place.len()]), token).unwrap();
             self.flying.insert(token, (place, Some(expected)));
         }
     }
 
     fn poll(&mut self) {
         let flying = &mut self.flying;
-        let check = |done: Done<Box<[u8]>, u64>| {
+        let check = |done: Done<Vec<u8>, u64>| {
             let (place, expected) = flying.remove(&done.token).unwrap();
             assert!(done.result.is_ok(), "{place:?}: {:?}", done.result);
             assert_eq!(done.bytes, place.len());
@@ -485,10 +464,10 @@ struct Hidden {
 
 impl Hidden {
     fn of(ring: &Ring) -> Self {
-        let hidden = Self {
-            place: ring.as_fd().as_raw_fd(),
-            ring: ring.as_fd().try_clone_to_owned().unwrap(),
-        };
+        let place = ring.ring.as_raw_fd();
+        // SAFETY: the ring keeps its descriptor open.
+        let own = unsafe { BorrowedFd::borrow_raw(place) };
+        let hidden = Self { place, ring: own.try_clone_to_owned().unwrap() };
         hidden.put(&file_on_disk());
         hidden
     }
@@ -510,11 +489,11 @@ impl Drop for Hidden {
 fn a_poll_with_nothing_to_be_done_makes_no_system_call() {
     for mut ring in [ring(DEPTH), plain_ring(DEPTH)] {
         let (reader, writer) = silent_pipe();
-        ring.read(reader.clone(), 0, vec![0], 0).unwrap();
+        ring.queue(Work::Read, reader.clone(), 0, Some(vec![0]), 0).unwrap();
         ring.poll(|done| panic!("{done:?}")).unwrap();
         let hidden = Hidden::of(&ring);
         assert_eq!(ring.poll(|done| panic!("{done:?}")).unwrap(), 0, "the read waits");
-        ring.read(reader, 0, vec![0], 1).unwrap();
+        ring.queue(Work::Read, reader, 0, Some(vec![0]), 1).unwrap();
         let error = ring.poll(|done| panic!("{done:?}")).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP), "a system call for the other");
         drop(hidden);

@@ -2,11 +2,34 @@
 
 use super::super::words::{DONE, ERROR, MSG, MSGP, NOMSG, word};
 use super::server::Offers;
-use super::{Hostile, chunk_words, read_words, rpc_call};
+use super::{Hostile, chunk_words, pages, read_words, rpc_call};
 use spinrpc::fabric::{Access, Fabric, QpId, RemoteSlice};
 
 /// Calls that go out at once when the grant is ignored.
 const FLOOD: usize = 20;
+
+/// The Read list of an item: in one segment, in many, in chunks with positions of their own, in order or not, or with
+/// three bytes in a chunk in front.
+fn item_words(position: u32, slice: RemoteSlice, way: u32) -> Vec<u32> {
+    let part = |page: RemoteSlice| {
+        read_words(position.wrapping_add(page.offset.wrapping_sub(slice.offset) as u32), page)
+    };
+    let mut parts = pages(slice, 33);
+    match way % 5 {
+        0 => parts.into_iter().flat_map(|page| read_words(position, page)).collect(),
+        1 => parts.into_iter().flat_map(part).collect(),
+        2 => {
+            parts.reverse();
+            parts.into_iter().flat_map(part).collect()
+        }
+        3 if slice.length > 3 => {
+            let item = RemoteSlice { length: slice.length - 3, ..slice };
+            let offset = slice.offset.wrapping_add(u64::from(item.length));
+            [part(RemoteSlice { length: 3, offset, ..slice }), part(item)].concat()
+        }
+        _ => read_words(position, slice),
+    }
+}
 
 impl Hostile {
     pub(super) fn say_call(&mut self, qp: QpId) {
@@ -97,7 +120,7 @@ impl Hostile {
         if has_reads {
             arguments.push(length as u32);
             let slice = self.expose(qp, length, Access::RemoteRead);
-            reads = read_words(40 + 16, self.twist(slice));
+            reads = item_words(40 + 16, self.twist(slice), xid ^ arguments[1]);
         }
         arguments.extend([0, 1, length as u32, 8, answer, ns]);
         let writes = self.room(qp, length);
@@ -114,7 +137,11 @@ impl Hostile {
         }
         let access = if self.rng.chance(900) { Access::RemoteWrite } else { Access::RemoteRead };
         let slice = self.expose(qp, length, access);
-        chunk_words(&[self.twist(slice)])
+        let slice = self.twist(slice);
+        match slice.handle % 3 {
+            0 => chunk_words(&pages(slice, 100)),
+            _ => chunk_words(&[slice]),
+        }
     }
 
     /// A call in a Position-Zero chunk, whose bytes are what was there.

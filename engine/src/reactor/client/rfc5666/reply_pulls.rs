@@ -1,14 +1,13 @@
 //! Fetching replies (RFC 5666 sections 3.5, 3.8 and 5.1): a reply with a Read list waits in its slot while RDMA Reads
 //! bring its chunks into private memory of the core. Then RDMA_DONE is sent and the application gets the reply, with
 //! its items in buffers of their own. As with calls, memory is allocated for all chunks or none. A reply that cannot
-//! continue is deferred to the next turn, and waits for memory for at most `rpc.memory_wait_ms`.
+//! continue is deferred to the next turn, and waits for memory for at most `Config::memory_wait`.
 //!
 //! RDMA_DONE is sent once, whatever the outcome of the call. After a deadline or a cancel nothing more is requested,
 //! but RDMA Reads in flight complete first.
 
 use crate::fabric::ConnId;
 use crate::mem::{Buf, Bulk};
-use crate::reactor::client::calls::is_of;
 use crate::reactor::pending::call_table::{CallHold, private_bytes};
 use crate::reactor::pending::held_replies::FencedReply;
 use crate::reactor::pending::pulling::{Pulling, ReadSink};
@@ -66,6 +65,7 @@ impl CoreCell {
             (arguments, results) = (&mut hold.arguments, &mut hold.results);
         }
         let mut padded = None;
+        let brought = pull.message.bytes().first_chunk::<8>().copied().unwrap_or_default();
         let (stream, chunks, pulled) = match (pull.reply.stream, pulled) {
             (ReplyStream::Inline { header_bytes }, pulled) => {
                 let (head, said) = Padded::of(&mut pull.message, header_bytes, joined);
@@ -80,7 +80,7 @@ impl CoreCell {
             }
             (ReplyStream::Pulled, pulled) => (&[][..], chunks, pulled),
         };
-        if !is_of(&pull.reply, stream) {
+        if !self.is_of(&brought, stream) {
             return self.refuse_foreign_reply(conn, pull.message, &pull.reply, pull.hold, up);
         }
         let (token, xid, placed) = (pull.reply.token, pull.reply.slot.xid(), &pull.reply.placed);
@@ -201,10 +201,12 @@ impl Reactor {
         let Some(Some(pull)) = c.dialect.pulls.get_mut(usize::from(slot.index)) else {
             return false;
         };
-        pull.sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk))
+        let has_all = pull.sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk));
+        pull.sinks.charge(&self.bulk, &c.share);
+        has_all
     }
 
-    /// A reply whose chunks fit into memory waits until others release memory, for at most `rpc.memory_wait_ms`: the
+    /// A reply whose chunks fit into memory waits until others release memory, for at most `Config::memory_wait`: the
     /// holders may be calls that wait for replies themselves. A reply that exceeds the whole memory fails
     /// (`mem.arena_mib`).
     #[cold]

@@ -1,6 +1,7 @@
 //! Replies that the client fetches: their keys, and replies that wait for an earlier RDMA_DONE.
 
 use crate::mem::Buf;
+use spinrpc_proto::ids::Instant;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::SlotId;
 
@@ -23,6 +24,8 @@ pub(crate) struct KeptReply {
     pub(in crate::reactor) slot: SlotId,
     pub(in crate::reactor) message: Buf,
     pub(in crate::reactor) invalidate: Option<u32>,
+    /// End of its wait.
+    pub(in crate::reactor) deadline: Instant,
 }
 
 impl ExportHold {

@@ -1,11 +1,11 @@
 //! Replies that the client fetches (RFC 5666 sections 3.4, 3.8, 5.2 and 11). Their memory is exposed for reading,
-//! byte for byte and under keys of their own, until RDMA_DONE arrives or its window is over (`rpc.done_timeout_ms`).
+//! byte for byte and under keys of their own, until RDMA_DONE arrives or its window is over (`Config::done_timeout`).
 //! Exposures hold the memory meanwhile, whatever its owner does, and end with the connection at the latest.
 //!
 //! Used by `replies` when a reply fits nowhere else, and by the core when RDMA_DONE arrived or time has passed. The
 //! responder decides how many replies may be exported, and which are kept back.
 
-use crate::fabric::{Access, ConnId, ExposeError, Fabric, RemoteSlice};
+use crate::fabric::{Access, ConnId, ExposeError, RemoteSlice};
 use crate::mem::{Buf, Bulk};
 use crate::reactor::pending::rfc5666::{ExportHold, KeptReply};
 use crate::reactor::server::replies::{Stage, WriteSink};
@@ -13,7 +13,7 @@ use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::ReplyTarget;
 use crate::reactor::words::draft::Draft;
-use crate::reactor::words::messages::SYSTEM_ERR;
+use crate::reactor::words::messages::{SYSTEM_ERR, xid_of};
 use crate::reactor::words::reply_plan::{Form, ReplyData, ReplyPlan};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
@@ -65,6 +65,10 @@ impl CoreCell {
             drop(stage);
             return self.reactor().refuse_chunk(to);
         }
+        if !self.reactor().admits_reply(to.conn, &data, None) {
+            drop(stage);
+            return self.reactor().refuse_for_memory(to);
+        }
         let stream_at = plan.header_bytes + plan.read_list_bytes(&data);
         // With short segments the list alone may be longer than a message.
         if let Some(room_bytes) = plan.threshold_bytes.checked_sub(stream_at) {
@@ -75,7 +79,9 @@ impl CoreCell {
                 return self.reactor().post_read_reply(to, stage, &encoded, data);
             }
         }
-        let Some(mut whole) = self.private_bulk(to.conn, first.stream_bytes) else {
+        let has_share = self.reactor().admits_stream(to.conn, &data, first.stream_bytes);
+        let whole = has_share.then(|| self.private_bulk(to.conn, first.stream_bytes)).flatten();
+        let Some(mut whole) = whole else {
             drop(stage);
             return self.reactor().refuse_for_memory(to);
         };
@@ -111,6 +117,10 @@ impl Reactor {
             drop(stage);
             return self.refuse(to, &SYSTEM_ERR);
         }
+        if !self.admits_reply(to.conn, &data, Some(&stream)) {
+            drop(stage);
+            return self.refuse_for_memory(to);
+        }
         stream.set_len(encoded.stream_bytes);
         if plan.reads_of(&encoded, &data).next().is_none() {
             return self.post_whole_read(to, stage, stream, &encoded, data);
@@ -122,7 +132,6 @@ impl Reactor {
             return self.refuse_chunk(to);
         }
         stage.message.whole_mut()[stream_at..][..stream.len()].copy_from_slice(stream.bytes());
-        self.stats.copies += 1;
         let stage = ReadStage { message: stage.message, plan, stream_at, whole: None };
         self.post_read_reply(to, stage, &encoded, data);
     }
@@ -138,7 +147,7 @@ impl Reactor {
     ) {
         let plan = stage.plan;
         let stream_at = plan.header_bytes + plan.read_chunk_bytes(whole.len());
-        if stream_at > plan.threshold_bytes {
+        if stream_at > plan.long_header_bytes_max() {
             drop(stage);
             return self.refuse_chunk(to);
         }
@@ -157,6 +166,7 @@ impl Reactor {
         encoded: &Encoded,
         mut data: ReplyData,
     ) {
+        self.charge_reply(to.conn, &data, stage.whole.as_ref());
         let exported = self.export_reply(to, &mut stage, encoded, &mut data);
         match exported {
             Ok(exported) => self.post_exported(to, stage, exported, encoded, data),
@@ -214,7 +224,7 @@ impl Reactor {
             let Some(item) = data.item_mut(read.index) else { continue };
             let bytes = item.bytes().len();
             let lease = item.lease(0, bytes);
-            match self.fabric.expose(conn, lease, Access::RemoteRead) {
+            match self.fabric.expose(conn, lease, Access::RemoteRead, None) {
                 Ok(remote) => self.offer(read.position, remote, exported)?,
                 Err(ExposeError::Foreign) => {
                     // It lies outside of the connection's memory: a copy there is exposed.
@@ -240,14 +250,14 @@ impl Reactor {
         exported: &mut Exported,
     ) -> Result<(), CannotExport> {
         let lease = memory.lease(0..memory.len());
-        let remote = match self.fabric.expose(conn, lease, Access::RemoteRead) {
+        let remote = match self.fabric.expose(conn, lease, Access::RemoteRead, None) {
             Err(ExposeError::Foreign) => {
                 let copy = self.fabric.bulk(conn, memory.len());
                 let mut copy = copy.ok_or(CannotExport::NoMemory)?;
                 copy.copy_from_bulk(memory, memory.len());
                 self.stats.copies += 1;
                 let lease = copy.lease(0..copy.len());
-                self.fabric.expose(conn, lease, Access::RemoteRead)
+                self.fabric.expose(conn, lease, Access::RemoteRead, None)
             }
             exposed => exposed,
         };
@@ -267,9 +277,9 @@ impl Reactor {
         let offer = ChunkOffer { handle, length, offset, segment_bytes };
         exported.bytes += u64::from(length);
         let limits = self.config.peer_limits();
-        let fits = offer.segment_count() <= usize::from(limits.segments_per_chunk_max)
+        let taken = exported.chunks.push_read(position, offer)
+            && exported.chunks.segment_count() <= usize::from(limits.segments_max)
             && exported.bytes <= u64::from(limits.payload_bytes_max);
-        let taken = fits && exported.chunks.push_read(position, offer);
         taken.then_some(()).ok_or(CannotExport::TooMuch)
     }
 
@@ -326,7 +336,7 @@ impl Reactor {
             return self.close_overrun(to.conn, "send queue");
         }
         let invalidate = self.key_to_invalidate(to.conn, &view);
-        let kept = KeptReply { slot: to.slot, message, invalidate };
+        let kept = KeptReply { slot: to.slot, message, invalidate, deadline };
         if reply.kept { self.keep_back(to.conn, kept) } else { self.post_kept(to.conn, kept) }
     }
 
@@ -343,6 +353,7 @@ impl Reactor {
         // It keeps its place in the send queue.
         c.serves[usize::from(kept.slot.index)].reserved = 1;
         c.lane.reserve(1);
+        self.next_deadline = self.next_deadline.min(kept.deadline);
         c.dialect.kept.push_back(kept);
     }
 
@@ -363,6 +374,24 @@ impl Reactor {
             set_credits(kept.message.bytes_mut(), credits);
             self.post_kept(conn, kept);
         }
+    }
+
+    /// Gives up the replies that were kept back for too long, as clients may never say RDMA_DONE: ERR_CHUNK.
+    fn give_up_kept(&mut self, conn: ConnId, now: Instant) {
+        while let Some(c) = self.conns.find(conn) {
+            let Some(kept) = c.dialect.kept.pop_front_if(|kept| kept.deadline <= now) else {
+                break;
+            };
+            let xid = xid_of(kept.message.bytes());
+            c.lane.proto().responder.give_up_kept(kept.slot);
+            c.release(kept.slot);
+            drop(kept.message);
+            self.end_export(conn, kept.slot);
+            self.send_error(conn, xid, 1, RdmaError::Chunk);
+        }
+        let next =
+            self.conns.find(conn).and_then(|c| c.dialect.kept.front()).map(|kept| kept.deadline);
+        self.next_deadline = self.next_deadline.min(next.unwrap_or(Instant(u64::MAX)));
     }
 
     /// Reads the clock: the turn's time stamp may be old, and a client that reads after its window loses its
@@ -409,6 +438,7 @@ impl Reactor {
                 self.end_export(conn, slot);
             }
             self.send_kept(conn);
+            self.give_up_kept(conn, now);
             if let Some(c) = self.conns.at(index) {
                 let next = c.lane.proto().responder.next_export_deadline();
                 self.next_deadline = self.next_deadline.min(next);

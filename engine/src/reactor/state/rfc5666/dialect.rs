@@ -1,7 +1,7 @@
 //! Replies by Read list, and chained receives: settings of a core, and state of a connection.
 
 use crate::config::Config;
-use crate::fabric::{AnyFabric, Fabric, FabricError};
+use crate::fabric::{AnyFabric, FabricError};
 use crate::mem::Buf;
 use crate::reactor::pending::call_table::CallHold;
 use crate::reactor::pending::rfc5666::{ExportHold, KeptReply, ReceiveChains, ReplyPull};
@@ -78,11 +78,6 @@ impl Dialect {
         if let Some(chains) = &self.chains {
             chains.prepare(buf);
         }
-    }
-
-    /// Returns true while the reply to a call is fetched.
-    pub(in crate::reactor) fn is_pulling(&self, slot: SlotId) -> bool {
-        self.pulls.get(usize::from(slot.index)).is_some_and(Option::is_some)
     }
 
     /// Gives up a reply that is being fetched, when the connection is gone; returns the memory of its call.

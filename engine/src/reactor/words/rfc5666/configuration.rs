@@ -6,7 +6,8 @@
 use crate::config::Config;
 use crate::reactor::words::negotiate::{Negotiated, Terms};
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest, inline_bytes};
+use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
+use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
 
 /// Statement of a peer in the Connection Configuration Protocol, whichever end it is.
 struct Said {
@@ -42,15 +43,19 @@ impl Terms {
 
     /// A peer that was silent while connecting is bound only by this statement: the default of RFC 8797 stands for
     /// unknown sizes, and now they are known.
+    ///
+    /// A peer is never sent an RPC message inline that is longer than it takes, however little that is: "MUST NOT send an
+    /// inline call message larger than what the server will accept" (RFC 5666 section 6.2). What it wants to send itself
+    /// is not below the base level of 1 KB (section 6.1), for which this side has receives.
     fn limited(&self, said: &Said) -> Negotiated {
         let before = self.agreed();
         let bound = |ours: usize, agreed: usize| if self.theirs.is_some() { agreed } else { ours };
         let (send_before, recv_before) = before.one_bytes();
-        let takes_bytes = inline_bytes(said.takes_bytes) as usize;
+        let takes_bytes = said.takes_bytes as usize;
         let send_bytes = bound(self.ours.send_bytes, send_before).min(takes_bytes);
         let sends = self.thresholds(send_bytes, self.two_bytes.0.min(takes_bytes), true);
         let recvs = said.sends_bytes.map_or(before.recvs, |sends_bytes| {
-            let sends_bytes = inline_bytes(sends_bytes) as usize;
+            let sends_bytes = sends_bytes.max(INLINE_THRESHOLD_MIN_BYTES) as usize;
             let recv_bytes = bound(self.ours.recv_bytes, recv_before).min(sends_bytes);
             self.thresholds(recv_bytes, self.two_bytes.1.min(sends_bytes), false)
         });
@@ -134,12 +139,12 @@ mod tests {
     fn receive_a_smaller_or_larger_size_expect_the_minimum_with_all_others() {
         let theirs = Offer { send_bytes: 2048, recv_bytes: 3072, ..OURS };
         let terms = terms(Some(theirs));
-        for (said, sent) in [(0, 1024), (100, 1024), (2000, 2000), (3072, 3072), (u32::MAX, 3072)] {
+        for (said, sent) in [(0, 0), (100, 100), (2000, 2000), (3072, 3072), (u32::MAX, 3072)] {
             let agreed = terms.with_reply(&ConfigReply { call_bytes: said, ..ALL });
             assert_eq!(sizes(&agreed), (sent, 2048), "server says {said}");
             assert!(agreed.remote_invalidate() && agreed.is_configured());
             let asked = ConfigRequest { call_bytes: said, reply_bytes: said, reads: 1 };
-            let expected = (sent, sent.min(2048));
+            let expected = (sent, sent.clamp(1024, 2048));
             assert_eq!(sizes(&terms.with_request(&asked)), expected, "client says {said}");
         }
     }

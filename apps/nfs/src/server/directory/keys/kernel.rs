@@ -3,7 +3,7 @@
 use super::Root;
 use crate::protocol::Nfsstat3;
 use crate::server::errors::io_status;
-use crate::server::file_system::{FileKey, KEY_BYTES_MAX, Outcome};
+use crate::server::file_system::{FileKey, Outcome};
 use crate::sys::file_handle::FileHandle;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::OFlags;
@@ -16,41 +16,37 @@ use std::{io, thread};
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
-pub(in super::super) struct KernelKeys(());
+/// Checks with the root that handles are available, fit, and can be opened.
+pub(super) fn check(root: &OwnedFd) -> io::Result<()> {
+    let handle = FileHandle::of(root.as_fd())?;
+    key_of(handle).ok_or(io::ErrorKind::Unsupported)?;
+    handle.open(root.as_fd(), OFlags::PATH).map(drop)
+}
 
-impl KernelKeys {
-    /// Checks with the root that handles are available, fit, and can be opened.
-    pub(super) fn new(root: &OwnedFd) -> io::Result<Self> {
-        let (handle, _) = FileHandle::of(root.as_fd(), c"")?;
-        key_of(&handle).ok_or(io::ErrorKind::Unsupported)?;
-        handle.open(root.as_fd(), OFlags::PATH)?;
-        Ok(Self(()))
-    }
+pub(super) fn of(found: impl AsFd) -> Outcome<FileKey> {
+    let handle = FileHandle::of(found.as_fd()).map_err(|error| io_status(&error))?;
+    key_of(handle).ok_or(Nfsstat3::Nfs3errServerfault)
+}
 
-    pub(super) fn of(&self, found: impl AsFd) -> Outcome<FileKey> {
-        let handle = FileHandle::of(found.as_fd(), c"");
-        let (handle, _) = handle.map_err(|error| io_status(&error))?;
-        key_of(&handle).ok_or(Nfsstat3::Nfs3errServerfault)
-    }
-
-    /// A generation in the handle tells the kernel that an inode number has been reused.
-    ///
-    /// It finds every file of the file system, also outside of the root: no such key is ever given
-    /// out, and a client cannot forge one, because handles are authenticated. A file that is moved
-    /// out of the export remains reachable for clients that know its key, as in the kernel's server
-    /// without `subtree_check`.
-    pub(super) fn find(&self, root: Root<'_>, key: &FileKey) -> Outcome<OwnedFd> {
-        let handle = handle_of(key).ok_or(Nfsstat3::Nfs3errStale)?;
-        open_patiently(&handle, root).map_err(|error| match io_status(&error) {
+/// A generation in the handle tells the kernel that an inode number has been reused.
+///
+/// It finds every file of the file system, also outside of the root: no such key is ever given
+/// out, and a client cannot forge one, because handles are authenticated. A file that is moved
+/// out of the export remains reachable for clients that know its key, as in the kernel's server
+/// without `subtree_check`.
+pub(super) fn find(root: Root<'_>, key: &FileKey) -> Outcome<OwnedFd> {
+    let handle = is_kernel(key).then(|| FileHandle::from_bytes(key.as_bytes())).flatten();
+    open_patiently(handle.ok_or(Nfsstat3::Nfs3errStale)?, root).map_err(|error| {
+        match io_status(&error) {
             // Not a handle of this file system: made by a server of another kind.
             Nfsstat3::Nfs3errInval | Nfsstat3::Nfs3errNoent => Nfsstat3::Nfs3errStale,
             status => status,
-        })
-    }
+        }
+    })
 }
 
 /// Called by threads that may block.
-fn open_patiently(handle: &FileHandle, root: Root<'_>) -> io::Result<OwnedFd> {
+fn open_patiently(handle: FileHandle, root: Root<'_>) -> io::Result<OwnedFd> {
     let mut pause = PAUSE_MIN;
     loop {
         match handle.open(root.directory, OFlags::PATH) {
@@ -62,14 +58,8 @@ fn open_patiently(handle: &FileHandle, root: Root<'_>) -> io::Result<OwnedFd> {
     }
 }
 
-fn key_of(handle: &FileHandle) -> Option<FileKey> {
-    let mut bytes = [0; KEY_BYTES_MAX];
-    let end = handle.write_to(&mut bytes)?;
-    FileKey::new(bytes.get(..end)?).filter(is_kernel)
-}
-
-fn handle_of(key: &FileKey) -> Option<FileHandle> {
-    FileHandle::from_bytes(is_kernel(key).then_some(key.as_bytes())?)
+fn key_of(handle: FileHandle) -> Option<FileKey> {
+    FileKey::new(&handle.to_bytes()?).filter(is_kernel)
 }
 
 fn is_kernel(key: &FileKey) -> bool {

@@ -18,28 +18,6 @@ fn both(test: impl Fn(&Export, &mut Data)) {
     }
 }
 
-#[test]
-fn what_was_written_is_read() {
-    both(|export, data| {
-        let file = export.create("file");
-        let bytes: Vec<u8> = (0..100_000_u32).map(|number| (number % 251) as u8).collect();
-        let placed = WriteData::Placed(Bulk::from_vec(bytes.clone()));
-        let request = Request::Write { offset: 3, data: placed, stable: StableHow::Unstable };
-        let Done::Written { count, wcc, .. } = data.run(&ROOT, &file, request) else { panic!() };
-        assert_eq!(count, 100_000);
-        assert!(matches!(&wcc.before, Some(before) if before.size == 0));
-        assert!(matches!(&wcc.after, Some(after) if after.size == 100_003));
-        let expected = [&[0; 3], &bytes[..]].concat();
-        assert_eq!(fs::read(export.local("file")).unwrap(), expected);
-        assert_eq!(data.read_as(&ROOT, &file, (0, 100_003)).unwrap(), (expected.clone(), true));
-        assert_eq!(data.read_as(&ROOT, &file, (0, 10)).unwrap(), (expected[..10].to_vec(), false));
-        assert_eq!(
-            data.read_as(&ROOT, &file, (100_000, 10)).unwrap(),
-            (expected[100_000..].to_vec(), true)
-        );
-    });
-}
-
 /// Reads as root from the start, and returns the answer, and whether it came at once.
 fn read(data: &mut Data, file: &FileKey, bytes: usize) -> (Vec<u8>, bool, bool) {
     let into = Bulk::from_vec(vec![0; bytes]);
@@ -192,47 +170,6 @@ fn a_write_that_ends_after_a_sync_has_to_be_synced_still() {
 }
 
 #[test]
-fn a_read_at_or_beyond_the_end_has_no_bytes() {
-    both(|export, data| {
-        let file = export.create("file");
-        fs::write(export.local("file"), "text").unwrap();
-        for offset in [4, 5, i64::MAX as u64, u64::MAX] {
-            assert_eq!(
-                data.read_as(&ROOT, &file, (offset, 8)).unwrap(),
-                (vec![], true),
-                "{offset}"
-            );
-        }
-        assert_eq!(data.read_as(&ROOT, &file, (0, 0)).unwrap(), (vec![], false));
-    });
-}
-
-#[test]
-fn a_write_beyond_what_files_can_have_fails() {
-    both(|export, data| {
-        let file = export.create("file");
-        for offset in [i64::MAX as u64, u64::MAX] {
-            let written = data.write_as(&ROOT, &file, (offset, b"x"), StableHow::Unstable);
-            assert_eq!(status(written), Nfsstat3::Nfs3errFbig);
-        }
-        assert_eq!(data.write_as(&ROOT, &file, (0, b""), StableHow::Unstable).unwrap(), 0);
-        assert_eq!(export.directory.attributes(&file).unwrap().size, 0);
-    });
-}
-
-#[test]
-fn data_are_of_regular_files_only() {
-    both(|export, data| {
-        let directory = export.make_directory("directory");
-        let read = data.read_as(&ROOT, &directory, (0, 1));
-        assert_eq!(status(read), Nfsstat3::Nfs3errIsdir);
-        let written = data.write_as(&ROOT, &directory, (0, b"x"), StableHow::Unstable);
-        assert_eq!(status(written), Nfsstat3::Nfs3errIsdir);
-        assert_eq!(status(data.commit(&directory)), Nfsstat3::Nfs3errIsdir);
-    });
-}
-
-#[test]
 fn stable_means_synced_before_the_reply() {
     both(|export, data| {
         let file = export.create("file");
@@ -372,16 +309,6 @@ fn writes_that_overlap_in_time_do_not_claim_to_be_alone() {
         alone += u32::from(wcc.before.is_some());
     });
     assert_eq!(alone, 0);
-}
-
-#[test]
-fn a_read_only_file_descriptor_is_not_what_writes() {
-    both(|export, data| {
-        let file = export.create("file");
-        data.read_as(&ROOT, &file, (0, 1)).unwrap();
-        data.write_as(&ROOT, &file, (0, b"x"), StableHow::FileSync).unwrap();
-        assert_eq!(data.read_as(&ROOT, &file, (0, 1)).unwrap(), (b"x".to_vec(), true));
-    });
 }
 
 /// A process that leases a file, and does not release the lease when asked to.

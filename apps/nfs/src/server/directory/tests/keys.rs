@@ -113,6 +113,54 @@ fn what_was_searched_in_vain_is_not_searched_again_at_once() {
     export.directory.attributes(&file).unwrap();
 }
 
+/// Two searches at most, for whatever keys.
+#[test]
+fn one_search_in_vain_answers_for_all_stale_keys() {
+    let keys = KeyMode::Walk;
+    let mut export = Export::with(DirectoryOptions { keys, ..DirectoryOptions::default() });
+    let outside = Export::new();
+    let names: Vec<_> = (0..100).map(|number| format!("file-{number}")).collect();
+    let files: Vec<_> = names.iter().map(|name| export.create(name)).collect();
+    let moves = |from: &Export, to: &Export| {
+        names.iter().for_each(|name| fs::rename(from.local(name), to.local(name)).unwrap());
+    };
+    moves(&export, &outside);
+    export.restart();
+    assert_eq!(status(export.directory.attributes(&files[0])), Nfsstat3::Nfs3errStale);
+    // A search for any of them would see all.
+    moves(&outside, &export);
+    for file in &files {
+        assert_eq!(status(export.directory.attributes(file)), Nfsstat3::Nfs3errStale);
+    }
+    let removed = export.create("removed");
+    export.remove("removed").unwrap();
+    assert_eq!(status(export.directory.attributes(&removed)), Nfsstat3::Nfs3errStale);
+    assert_eq!(status(export.directory.attributes(&files[1])), Nfsstat3::Nfs3errStale);
+    export.directory.tree.keys.search_now();
+    export.directory.attributes(&files[1]).unwrap();
+}
+
+/// By a local process, soon after a search. Expect that its handle never looks stale.
+#[test]
+fn a_file_that_was_moved_after_a_search_waits_for_the_next_one() {
+    let keys = KeyMode::Walk;
+    let export = Export::with(DirectoryOptions { keys, ..DirectoryOptions::default() });
+    let [moved, gone, other] = ["moved", "gone", "other"].map(|name| export.create(name));
+    let tree = &export.directory.tree;
+    (0..10).for_each(|_| tree.tick_now());
+    fs::remove_file(export.local("gone")).unwrap();
+    assert_eq!(status(export.directory.attributes(&gone)), Nfsstat3::Nfs3errStale);
+    fs::rename(export.local("moved"), export.local("elsewhere")).unwrap();
+    fs::remove_file(export.local("other")).unwrap();
+    for file in [&moved, &other] {
+        assert_eq!(status(export.directory.attributes(file)), Nfsstat3::Nfs3errJukebox);
+    }
+    // The search for the other one sees it.
+    tree.keys.search_now();
+    assert_eq!(status(export.directory.attributes(&other)), Nfsstat3::Nfs3errStale);
+    export.directory.attributes(&moved).unwrap();
+}
+
 #[test]
 fn files_that_nobody_asks_for_are_let_go_and_found_again() {
     both(|export| {
@@ -162,4 +210,51 @@ fn an_export_has_to_be_a_directory_that_is_there() {
         let opened = Directory::open(&path, &DirectoryOptions::default());
         assert!(matches!(opened, Err(super::super::OpenError::Root { .. })));
     }
+}
+
+/// A mounted overlay with `file`, and its other name `link`, in the lower directory.
+fn overlay(options: &str) -> Option<PathBuf> {
+    let folder = fresh_path();
+    let [lower, upper, work, merged] =
+        ["lower", "upper", "work", "merged"].map(|name| folder.join(name));
+    for each in [&folder, &lower, &upper, &work, &merged] {
+        fs::create_dir(each).unwrap();
+    }
+    fs::write(lower.join("file"), "lower").unwrap();
+    fs::hard_link(lower.join("file"), lower.join("link")).unwrap();
+    let [lower, upper, work] = [lower, upper, work].map(|path| path.display().to_string());
+    let layers = format!("lowerdir={lower},upperdir={upper},workdir={work}{options}");
+    let mut mount = std::process::Command::new("mount");
+    mount.args(["-t", "overlay", "overlay", "-o", &layers]).arg(&merged);
+    mount.status().unwrap().success().then_some(merged)
+}
+
+/// A file of the lower directory gets another birth time, and of several names only one follows, when it is first written.
+#[test]
+fn an_overlay_is_exported_only_with_handles_that_outlive_the_first_write() {
+    let test = "keys::an_overlay_is_exported_only_with_handles_that_outlive_the_first_write";
+    if !is_in_a_namespace(test) {
+        return;
+    }
+    let Some(merged) = overlay("") else { return eprintln!("not tested: no overlays") };
+    for keys in [KeyMode::Auto, KeyMode::Walk] {
+        let options = DirectoryOptions { keys, ..DirectoryOptions::default() };
+        let refused = Directory::open(&merged, &options).err().map(|error| error.to_string());
+        let text = refused.unwrap_or_else(|| panic!("{keys:?}: exported"));
+        assert!(text.contains("index=on,nfs_export=on"), "{text}");
+    }
+    let merged = overlay(",index=on,nfs_export=on").unwrap();
+    let options = DirectoryOptions::default();
+    let directory = Directory::open(&merged, &options).unwrap();
+    assert_eq!(directory.ways().keys, KeyMode::Kernel);
+    let export = std::mem::ManuallyDrop::new(Export { path: merged, options, directory });
+    let file = export.key("file");
+    let mut data = export.data();
+    assert_eq!(data.read_as(&ROOT, &file, (0, 9)).unwrap().0, b"lower");
+    data.write_as(&ROOT, &file, (0, b"upper"), StableHow::FileSync).unwrap();
+    for _ in 0..8 {
+        export.directory.tree.tick_now();
+    }
+    assert_eq!((export.key("file"), export.key("link")), (file, file));
+    assert_eq!(data.read_as(&ROOT, &file, (0, 9)).unwrap().0, b"upper");
 }

@@ -1,0 +1,94 @@
+//! `spinperf compare`: reports from files or from commands, and the exit code.
+
+use super::{Comparison, Condition, Document, interleave, table};
+use crate::console::say;
+use crate::failure::Failure;
+use clap::Args;
+use serde_json::Value;
+use spinrpc_tuning::text;
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+#[command(after_help = include_str!("../help/compare.txt").trim_ascii_end())]
+pub(crate) struct CompareArgs {
+    /// The report to compare with, as written by `--json`
+    #[arg(required_unless_present = "run")]
+    pub(crate) before: Option<PathBuf>,
+    /// The reports to judge, each compared with the first
+    #[arg(required_unless_present = "run")]
+    pub(crate) after: Vec<PathBuf>,
+    /// Run these commands by turns (A B B A) instead, and compare the others with the first. Each is
+    /// a line for sh. It must print a report to standard output: --json - is appended unless it has a
+    /// --json
+    #[arg(long, num_args = 2.., value_name = "COMMAND", conflicts_with_all = ["before", "after"])]
+    pub(crate) run: Vec<String>,
+    /// Number of times that --run runs each command
+    #[arg(long, visible_alias = "runs", default_value_t = 10)]
+    #[arg(conflicts_with_all = ["before", "after"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=999))]
+    pub(crate) repeats: u32,
+    /// End with exit code 1 if this change exceeds noise: METRIC, < or >, a signed percentage and,
+    /// to select rows, `in` with a part of their names. METRIC is rate, bytes, p50, p90, p99,
+    /// p99.9, p99.99, p99.999, max, mean, client-ticks or server-ticks (per call), or ratio (to a
+    /// limit of the machine: ratio:memcpy). May be repeated
+    #[arg(long, value_name = "CONDITION")]
+    pub(crate) fail_if: Vec<Condition>,
+    /// Print a document for programs instead, schema spinperf-compare/1; of several reports, schema
+    /// spinperf-compare-set/1
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
+    if args.run.is_empty() {
+        let files = || args.before.iter().chain(&args.after);
+        let names: Vec<String> = files().map(|path| path.display().to_string()).collect();
+        let documents: Result<Vec<_>, _> = files().map(|path| Document::read(path)).collect();
+        return compare(args, &names, &documents.map_err(Failure::Usage)?);
+    }
+    let documents = interleave::run(&args.run, args.repeats, &args.fail_if)?;
+    compare(args, &args.run, &documents).map_err(interleave::no_verdict)
+}
+
+fn compare(args: &CompareArgs, names: &[String], documents: &[Document]) -> Result<(), Failure> {
+    let compare = |(name, document): (&String, &Document)| {
+        let names = [names[0].clone(), name.clone()];
+        Comparison::new(names, [&documents[0], document], &args.fail_if)
+    };
+    let others = names.iter().zip(documents).skip(1);
+    let comparisons = others.map(compare).collect::<Result<Vec<_>, _>>()?;
+    match (args.json, comparisons.as_slice()) {
+        (true, [one]) => say(&text::json(&format!("{:#}\n", serde_json::to_value(one)?)))?,
+        (true, all) => say(&text::json(&format!("{:#}\n", set_to_json(all)?)))?,
+        (false, all) => say(&table::render_all(all))?,
+    }
+    verdict_of_all(&comparisons)
+}
+
+pub(super) fn set_to_json(comparisons: &[Comparison]) -> Result<Value, Failure> {
+    let all = serde_json::to_value(comparisons)?;
+    Ok(serde_json::json!({ "schema": SET_SCHEMA, "comparisons": all }))
+}
+
+/// An error of one line if a condition is met by any of the reports, or else if one cannot be judged.
+pub(super) fn verdict_of_all(comparisons: &[Comparison]) -> Result<(), Failure> {
+    if let [one] = comparisons {
+        return one.verdict();
+    }
+    let (mut met, mut unjudged) = (Vec::new(), Vec::new());
+    for one in comparisons {
+        let told = |text: String| format!("{}: {text}", one.after.source);
+        match one.verdict() {
+            Ok(()) => {}
+            Err(Failure::NoVerdict(text)) => unjudged.push(told(text)),
+            Err(failure) => met.push(told(failure.to_string())),
+        }
+    }
+    match (met.is_empty(), unjudged.is_empty()) {
+        (true, true) => Ok(()),
+        (true, false) => Err(Failure::NoVerdict(unjudged.join("; "))),
+        (false, _) => Err(Failure::Regression(met.join("; "))),
+    }
+}
+
+const SET_SCHEMA: &str = "spinperf-compare-set/1";

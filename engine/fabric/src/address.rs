@@ -1,0 +1,287 @@
+//! Addresses in text form: `shm:NAME` and `rdma://HOST:PORT`. The part before the name tells which
+//! driver an address belongs to.
+//!
+//! Pure functions over text, above the drivers, which take them apart with these. Programs call
+//! them before they start an engine.
+
+use super::shm;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+/// The port of an address that names none: that of NFS over RDMA (RFC 5666 section 12).
+pub const RDMA_PORT: u16 = 20049;
+
+const RDMA_SCHEME: &str = "rdma://";
+const HOST_BYTES_MAX: usize = 253;
+const RDMA_FORMS: &str = "rdma://HOST:PORT or rdma://HOST (port 20049), where HOST is a name, \
+                          an IPv4 address or an IPv6 address in brackets";
+
+/// A rejected address, with the reason and the allowed forms.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{address}\" is not a valid {kind}: {reason}; allowed are {forms}")]
+pub struct AddressError {
+    /// The rejected text.
+    pub address: String,
+    /// The kind that was expected: `address`, or `shm address`.
+    pub kind: &'static str,
+    /// Reason for the rejection.
+    pub reason: &'static str,
+    /// The allowed forms.
+    pub forms: &'static str,
+}
+
+/// A checked address of any driver.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// An address of the shared-memory driver, as it was written.
+    Shm(String),
+    /// An address of the driver of RDMA devices.
+    Rdma(RdmaAddress),
+}
+
+impl Address {
+    /// Reads an address of any driver. Does not check for a listener, and resolves no name.
+    ///
+    /// # Errors
+    /// [`AddressError`] when it is none.
+    pub fn parse(text: &str) -> Result<Self, AddressError> {
+        if text.starts_with("shm:") {
+            return shm::check_address(text).map(|()| Self::Shm(text.to_owned()));
+        }
+        if text.starts_with(RDMA_SCHEME) {
+            return RdmaAddress::parse(text).map(Self::Rdma);
+        }
+        Err(AddressError {
+            address: text.to_owned(),
+            kind: "address",
+            reason: "it must start with shm: or rdma://",
+            forms: "shm:NAME, shm:/absolute/path and rdma://HOST:PORT",
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shm(address) => f.write_str(address),
+            Self::Rdma(address) => address.fmt(f),
+        }
+    }
+}
+
+/// Checks that `address` is one of some driver, as [`Address::parse`] does.
+///
+/// # Errors
+/// [`AddressError`] when it is none.
+pub fn check_address(address: &str) -> Result<(), AddressError> {
+    Address::parse(address).map(drop)
+}
+
+/// `rdma://HOST:PORT`; `Display` writes it so, always with the port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RdmaAddress {
+    host: String,
+    port: u16,
+}
+
+impl RdmaAddress {
+    /// Reads `rdma://HOST:PORT`: the host is a name, an IPv4 address, or an IPv6 address in
+    /// brackets, with a zone if it needs one (`[fe80::1%eth0]`); without a port it is [`RDMA_PORT`].
+    ///
+    /// # Errors
+    /// [`AddressError`] when it is none.
+    pub fn parse(address: &str) -> Result<Self, AddressError> {
+        let parsed = match address.strip_prefix(RDMA_SCHEME) {
+            Some(rest) => host_and_port(rest),
+            None if address.starts_with("shm:") => Err(SHM_ADDRESS),
+            None => Err("it must start with rdma://"),
+        };
+        parsed.map_err(|reason| AddressError {
+            address: address.to_owned(),
+            kind: "rdma address",
+            reason,
+            forms: RDMA_FORMS,
+        })
+    }
+
+    /// The host: a name, or an IP address without brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port, never 0.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The socket address, if the host is an IP address without a zone and so needs no resolving.
+    #[must_use]
+    pub fn literal(&self) -> Option<SocketAddr> {
+        let ip: IpAddr = self.host.parse().ok()?;
+        Some(SocketAddr::new(ip, self.port))
+    }
+
+    /// The socket addresses of the host; never none. Asks the resolver for a name: blocks.
+    ///
+    /// # Errors
+    /// Whatever the resolver says.
+    pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        let found: Vec<_> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
+        match found.is_empty() {
+            true => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
+            false => Ok(found),
+        }
+    }
+}
+
+impl fmt::Display for RdmaAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        match host.contains(':') {
+            true => write!(f, "{RDMA_SCHEME}[{host}]:{port}"),
+            false => write!(f, "{RDMA_SCHEME}{host}:{port}"),
+        }
+    }
+}
+
+const SHM_ADDRESS: &str =
+    "it is for shared memory, and this engine's driver is verbs (fabric.driver)";
+
+fn host_and_port(rest: &str) -> Result<RdmaAddress, &'static str> {
+    let (host, port) = match rest.strip_prefix('[') {
+        Some(bracketed) => bracketed.split_once(']').ok_or("a bracket is not closed")?,
+        None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
+    };
+    let is_host = match rest.starts_with('[') {
+        true => is_ipv6(host),
+        false => is_name(host),
+    };
+    if !is_host {
+        return Err("the host is empty, too long, or has a character that is not allowed");
+    }
+    let port = match port.strip_prefix(':') {
+        Some(digits) => port_number(digits).ok_or("the port is not a number from 1 to 65535")?,
+        None if port.is_empty() => RDMA_PORT,
+        None => return Err("after a bracket comes nothing but a port"),
+    };
+    Ok(RdmaAddress { host: host.to_owned(), port })
+}
+
+/// Checks the characters that may be sent to the resolver: letters, digits and the separators
+/// between them.
+fn is_name(host: &str) -> bool {
+    (1..=HOST_BYTES_MAX).contains(&host.len()) && host.bytes().all(is_name_byte)
+}
+
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._".contains(&byte)
+}
+
+/// An IPv6 address, with the zone that a link-local one needs on a host with several links.
+fn is_ipv6(host: &str) -> bool {
+    let (address, zone) = host.split_once('%').unwrap_or((host, "0"));
+    address.parse::<std::net::Ipv6Addr>().is_ok() && is_name(zone)
+}
+
+/// The standard library's parser alone would take a sign.
+fn port_number(digits: &str) -> Option<u16> {
+    let number: u16 = digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())??;
+    (number > 0).then_some(number)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn hosts_are_names_and_ip_addresses_with_a_port_or_that_of_nfs() {
+        for (text, host, port) in [
+            ("rdma://10.8.0.1:4000", "10.8.0.1", 4000),
+            ("rdma://storage-7.example:1", "storage-7.example", 1),
+            ("rdma://localhost", "localhost", 20049),
+            ("rdma://[::1]:65535", "::1", 65535),
+            ("rdma://[fe80::1%eth0]", "fe80::1%eth0", 20049),
+        ] {
+            let address = RdmaAddress::parse(text).unwrap();
+            assert_eq!((address.host(), address.port()), (host, port), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_shown_as_it_is_read_with_its_port() {
+        for (written, shown) in [
+            ("rdma://h", "rdma://h:20049"),
+            ("rdma://[::1]", "rdma://[::1]:20049"),
+            ("rdma://1.2.3.4:5", "rdma://1.2.3.4:5"),
+        ] {
+            assert_eq!(RdmaAddress::parse(written).unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn only_an_ip_address_is_known_without_the_resolver() {
+        let literal = |text| RdmaAddress::parse(text).unwrap().literal();
+        assert_eq!(literal("rdma://[::1]:7"), Some("[::1]:7".parse().unwrap()));
+        assert_eq!(literal("rdma://localhost:7"), None);
+        let resolved = RdmaAddress::parse("rdma://127.0.0.1:7").unwrap().resolve().unwrap();
+        assert_eq!(resolved, ["127.0.0.1:7".parse().unwrap()]);
+    }
+
+    #[test]
+    fn anything_else_is_refused_in_one_line_with_the_forms() {
+        let long_host = format!("rdma://{}", "x".repeat(254));
+        for text in [
+            "rdma://",
+            "rdma://:20049",
+            "rdma://h:",
+            "rdma://h:0",
+            "rdma://h:65536",
+            "rdma://h:+1",
+            "rdma://h:20049/export",
+            "rdma://user@h",
+            "rdma://a b",
+            "rdma://::1",
+            "rdma://[::1",
+            "rdma://[::1]20049",
+            "rdma://[h]:1",
+            "rdma://[::1%]:1",
+            &long_host,
+        ] {
+            let error = Address::parse(text).unwrap_err().to_string();
+            assert!(error.contains("allowed are rdma://HOST:PORT"), "{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+        for text in ["", "h:20049", "tcp:1", "rdma:h", "RDMA://h"] {
+            let error = Address::parse(text).unwrap_err().to_string();
+            assert!(error.contains("must start with shm: or rdma://"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_the_other_driver_is_named_as_that() {
+        let error = RdmaAddress::parse("shm:echo").unwrap_err();
+        assert!(error.reason.contains("fabric.driver"), "{error}");
+        let error = shm::check_address("rdma://h:1").unwrap_err();
+        assert!(error.reason.contains("fabric.driver"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_reads_back_as_it_is_shown(text in "rdma://[a-z0-9.:%\\[\\]-]{0,20}") {
+            if let Ok(address) = RdmaAddress::parse(&text) {
+                prop_assert_eq!(RdmaAddress::parse(&address.to_string()), Ok(address));
+            }
+        }
+
+        #[test]
+        fn every_ip_address_and_port_is_an_address(ip: IpAddr, port in 1..=u16::MAX) {
+            let socket = SocketAddr::new(ip, port);
+            let address = RdmaAddress::parse(&format!("rdma://{socket}"));
+            prop_assert_eq!(address.unwrap().literal(), Some(socket));
+        }
+    }
+}

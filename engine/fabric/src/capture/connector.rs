@@ -1,0 +1,112 @@
+//! The control plane of captured cores: the driver's own; it marks connections with how they were
+//! made.
+
+use super::super::{
+    Acceptor, AnyConnector, ConnectRequest, Connector, DriverLink, Endpoint, FabricError,
+    ListenRequest, Peer,
+};
+use super::driver::Capture;
+use super::record::Kind;
+use super::session::{CaptureSink, Session};
+use super::wire::BothPrivateData;
+use crate::attempt::PrivateData;
+use crate::sys::random::Random;
+use std::sync::Arc;
+
+/// A driver's control plane whose cores are captured, all into one file.
+pub struct CaptureConnector {
+    inner: AnyConnector,
+    session: Arc<Session>,
+}
+
+impl CaptureConnector {
+    /// Wraps `inner` and starts the thread that writes to the sink, which ends when this and every
+    /// data plane it made are dropped. Dropping a data plane waits until its records are written.
+    ///
+    /// # Errors
+    /// [`FabricError`] if there can be no thread.
+    pub fn new(inner: AnyConnector, sink: CaptureSink) -> Result<Self, FabricError> {
+        Ok(Self { inner, session: Arc::new(Session::start(sink)?) })
+    }
+}
+
+impl Connector for CaptureConnector {
+    type Fabric = Capture;
+
+    fn remote_invalidate(&self) -> bool {
+        self.inner.remote_invalidate()
+    }
+
+    fn random(&self) -> Result<Random, FabricError> {
+        self.inner.random()
+    }
+
+    fn fabric(&self, core: usize) -> Result<Capture, FabricError> {
+        let inner = self.inner.fabric(core)?;
+        Ok(Capture::new(inner, Session::tape(&self.session, core)?))
+    }
+
+    fn connect(&self, request: &ConnectRequest<'_>) -> Result<Endpoint, FabricError> {
+        let own_private_data = padded(request.private_data);
+        let opening = Opening { kind: Kind::CONNECTED, own_private_data };
+        self.inner.connect(request).map(|endpoint| opening.mark(endpoint))
+    }
+
+    fn listen(
+        &self,
+        request: &ListenRequest<'_>,
+        accept: Box<dyn Acceptor>,
+    ) -> Result<Box<dyn Send>, FabricError> {
+        let own_private_data = padded(request.private_data);
+        let opening = Opening { kind: Kind::ACCEPTED, own_private_data };
+        self.inner.listen(request, Box::new(Marking { accept, opening }))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opening {
+    kind: Kind,
+    own_private_data: PrivateData,
+}
+
+impl Opening {
+    fn mark(self, endpoint: Endpoint) -> Endpoint {
+        let link = DriverLink::Captured(Box::new(endpoint.link), self);
+        Endpoint { link, ..endpoint }
+    }
+
+    /// The driver's own endpoint, and how the connection began.
+    pub(super) fn take(
+        endpoint: Endpoint,
+    ) -> Result<(Endpoint, (Kind, BothPrivateData)), FabricError> {
+        let DriverLink::Captured(link, Self { kind, own_private_data }) = endpoint.link else {
+            return Err(DriverLink::foreign());
+        };
+        let private_data = [own_private_data, padded(&endpoint.peer_private_data)];
+        Ok((Endpoint { link: *link, ..endpoint }, (kind, private_data)))
+    }
+}
+
+struct Marking {
+    accept: Box<dyn Acceptor>,
+    opening: Opening,
+}
+
+impl Acceptor for Marking {
+    fn admits(&mut self, peer: &Peer) -> bool {
+        self.accept.admits(peer)
+    }
+
+    fn pick_core(&mut self, full: &[usize]) -> Option<usize> {
+        self.accept.pick_core(full)
+    }
+
+    fn accepted(&mut self, core: usize, endpoint: Endpoint) {
+        self.accept.accepted(core, self.opening.mark(endpoint));
+    }
+}
+
+/// As much as a capture shows, zeroes behind it.
+fn padded(bytes: &[u8]) -> PrivateData {
+    std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
+}

@@ -1,0 +1,177 @@
+//! The data plane of a captured core: the driver's own, with notes taken on the way.
+
+use super::super::{
+    Access, AnyFabric, Caps, CompletionKind, Completions, ConnMemory, Endpoint, ExposeError,
+    Fabric, FabricError, Full, InFlight, QpId, RemoteSlice, Revoked, SendWr, ShortLane, Wake,
+};
+use super::connector::Opening;
+use super::session::Tape;
+use super::wire::Wire;
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
+use crate::sys::clock::{Clock, Ticks};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A driver whose traffic is captured. It behaves like the driver, but hands no message over by
+/// value.
+pub struct Capture {
+    inner: AnyFabric,
+    caps: Caps,
+    tape: Tape,
+    wires: Vec<Option<Wire>>,
+}
+
+impl Capture {
+    pub(super) fn new(inner: AnyFabric, tape: Tape) -> Self {
+        let caps = Caps { sends_shorts: false, takes_shorts: false, ..*inner.caps() };
+        Self { inner, caps, tape, wires: Vec::new() }
+    }
+
+    #[inline]
+    fn wire(wires: &mut [Option<Wire>], qp: QpId) -> Option<&mut Wire> {
+        wires.get_mut(qp.index() as usize)?.as_mut().filter(|wire| wire.qp == qp)
+    }
+
+    fn note_posted(&mut self, qp: QpId, wr: &SendWr) {
+        if let Some(wire) = Self::wire(&mut self.wires, qp) {
+            wire.open(&mut self.tape);
+            wire.posted(&mut self.tape, wr);
+        }
+    }
+
+    fn note_received(&mut self, qp: QpId, message: &Buf, invalidated: Option<u32>) {
+        if let Some(wire) = Self::wire(&mut self.wires, qp) {
+            wire.open(&mut self.tape);
+            wire.received(&mut self.tape, message, invalidated);
+        }
+    }
+
+    /// The memory of a Read is let go here, before its owner hears that the Read is over.
+    fn note_completed(&mut self, qp: QpId, kind: &CompletionKind) {
+        let Some(wire) = Self::wire(&mut self.wires, qp) else { return };
+        match kind {
+            CompletionKind::Read { result, .. } => wire.read_completed(&mut self.tape, *result),
+            CompletionKind::Down { .. } => {
+                wire.open(&mut self.tape);
+                wire.closed(&mut self.tape);
+                self.wires[qp.index() as usize] = None;
+            }
+            CompletionKind::Received { message, invalidated } => {
+                self.note_received(qp, message, *invalidated);
+            }
+            CompletionKind::Revoked { .. } | CompletionKind::RecvFlushed { .. } => {}
+        }
+    }
+}
+
+// No lane: each message is captured where it is posted or polled.
+impl ShortLane for Capture {}
+
+impl Fabric for Capture {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn begin(&mut self, lent: Option<&BulkPool>, _takes_shorts: bool) -> Arc<dyn Wake> {
+        self.inner.begin(lent, false)
+    }
+
+    #[inline(always)]
+    fn now(&self, clock: &Clock) -> Ticks {
+        self.inner.now(clock)
+    }
+
+    #[inline]
+    fn poll(&mut self, out: &mut Completions) -> usize {
+        let mark = out.mark();
+        let count = self.inner.poll(out);
+        if count > 0 {
+            for (qp, message, invalidated) in out.received_since(mark) {
+                self.note_received(qp, message, invalidated);
+            }
+            for completion in out.others_since(mark) {
+                self.note_completed(completion.qp, &completion.kind);
+            }
+        }
+        count
+    }
+
+    #[inline]
+    fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
+        self.inner.post_recv(qp, buf)
+    }
+
+    /// A work request that does not fit is neither sent nor noted.
+    #[inline]
+    fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
+        if self.inner.send_room(qp) > 0 {
+            self.note_posted(qp, &wr);
+        }
+        self.inner.post(qp, wr)
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+
+    fn send_room(&self, qp: QpId) -> usize {
+        self.inner.send_room(qp)
+    }
+
+    fn outstanding(&self, qp: QpId) -> InFlight {
+        self.inner.outstanding(qp)
+    }
+
+    fn adopt(&mut self, endpoint: Endpoint) -> Result<QpId, FabricError> {
+        let (endpoint, opening) = Opening::take(endpoint)?;
+        let qp = self.inner.adopt(endpoint)?;
+        let index = qp.index() as usize;
+        if self.wires.len() <= index {
+            self.wires.resize_with(index + 1, || None);
+        }
+        let reads_max = self.inner.caps().send_queue_depth.into();
+        let mut wire = Wire::new((qp, self.tape.next_connection()), opening, reads_max);
+        wire.open(&mut self.tape);
+        self.wires[index] = Some(wire);
+        Ok(qp)
+    }
+
+    fn message_memory(&mut self, qp: QpId, bytes: usize) -> Option<Region> {
+        self.inner.message_memory(qp, bytes)
+    }
+
+    fn memory(&self, qp: QpId) -> ConnMemory<'_> {
+        self.inner.memory(qp)
+    }
+
+    fn close(&mut self, qp: QpId) {
+        self.inner.close(qp);
+    }
+
+    fn bulk(&mut self, qp: QpId, bytes: usize) -> Option<Bulk> {
+        self.inner.bulk(qp, bytes)
+    }
+
+    fn expose(
+        &mut self,
+        qp: QpId,
+        memory: Lease,
+        access: Access,
+        home: Option<Lease>,
+    ) -> Result<RemoteSlice, ExposeError> {
+        self.inner.expose(qp, memory, access, home)
+    }
+
+    fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked {
+        self.inner.revoke(qp, handle)
+    }
+
+    fn park(&mut self, at_most: Duration) {
+        self.inner.park(at_most);
+    }
+
+    fn end(&mut self) {
+        self.inner.end();
+    }
+}

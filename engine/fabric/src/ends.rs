@@ -1,0 +1,182 @@
+//! The short lane of a driver, and its ends of one connection, by which the core takes and sends short messages: without a
+//! look at the driver, which need not be borrowed meanwhile. Ends are a choice of drivers, as
+//! [`AnyFabric`](super::AnyFabric) is, made once for each message.
+
+use super::shm::ShmEnds;
+#[cfg(feature = "sim")]
+use super::sim::SimEnds;
+#[cfg(feature = "verbs")]
+use super::verbs::VerbsEnds;
+use super::{Head, QpId, Short};
+use crate::mem::Buf;
+use std::rc::Rc;
+
+/// The short lane of a driver: messages of at most [`SHORT_BYTES_MAX`](super::SHORT_BYTES_MAX) bytes that invalidate no
+/// key go by value, and come so if the core wants it ([`Fabric::begin`](super::Fabric::begin)): each as if its receive were
+/// posted again at once. The receives are not chained. The core then asks for short messages before each poll: a driver
+/// may then collect the events of the poll. A driver that leaves all of this alone has no lane.
+#[doc(hidden)]
+pub trait ShortLane {
+    /// The ends of a connection; `None` where messages do not go by value.
+    fn ends(&self, _qp: QpId) -> Option<Ends> {
+        None
+    }
+
+    /// Takes a short message of the next connection on which one waits; its [`Ends`] take those behind it. `None` ends
+    /// the scan of this turn. Messages that arrive later, follow a long message, or end a silence are delivered by the
+    /// next poll or a later turn.
+    #[inline(always)]
+    fn next_short(&mut self, _message: &mut Short) -> Option<NextShort> {
+        None
+    }
+
+    /// Ends the scan of this turn as a poll does, where that turn is to have none. `false`, and nothing has happened,
+    /// where something waits for a poll that the driver knows of already; if the turn is idle, as it had no short
+    /// message, also where a peer has rung.
+    #[inline(always)]
+    fn skip_poll(&mut self, _is_idle: bool) -> bool {
+        false
+    }
+
+    /// Looks for what [`ShortLane::skip_poll`] may not know of, such as silent peers. `false` if a poll is due. To be
+    /// called at least once in a few turns that skip it.
+    fn rests(&mut self) -> bool {
+        true
+    }
+
+    /// The receive of the last short message of a connection, for a message that is to stay: once, also of
+    /// a connection that has gone down meanwhile. Not posted any more.
+    fn receive_of_short(&mut self, _qp: QpId) -> Option<Buf> {
+        None
+    }
+
+    /// As [`Ends::send`], of a message of any length the driver takes, which it copies now.
+    fn send_copied(&mut self, _qp: QpId, _message: &[u8]) -> bool {
+        false
+    }
+}
+
+/// A connection of which a short message was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)]
+pub struct NextShort {
+    /// The connection.
+    pub qp: QpId,
+    /// True if the connection may have more messages.
+    pub goes_on: bool,
+    /// The scan of this turn ends behind it.
+    pub is_last: bool,
+}
+
+/// Result of a look at a connection that may be the only one to be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)]
+pub enum Alone {
+    /// A message was taken; there may be more.
+    Taken {
+        /// As in [`NextShort`].
+        goes_on: bool,
+    },
+    /// It is, and has no message.
+    Silent,
+    /// The driver has to look.
+    Unknown,
+}
+
+/// See the module. Clones are the same ends. Those of a connection that is down take and send nothing.
+#[derive(Clone, Debug)]
+#[doc(hidden)]
+#[non_exhaustive]
+pub enum Ends {
+    /// Ends of a connection over shared memory.
+    Shm(Rc<ShmEnds>),
+    /// Ends of a connection over a device, which only send.
+    #[cfg(feature = "verbs")]
+    Verbs(Rc<VerbsEnds>),
+    /// Ends of a simulated connection.
+    #[cfg(feature = "sim")]
+    Sim(Rc<SimEnds>),
+}
+
+impl Ends {
+    /// True if a message that is sent here takes a place in the send queue: over shared memory only one that is posted
+    /// does.
+    #[inline(always)]
+    pub fn take_places(&self) -> bool {
+        !matches!(self, Self::Shm(_))
+    }
+}
+
+macro_rules! each {
+    ($it:expr, $ends:ident => $do:expr) => {
+        match $it {
+            Ends::Shm($ends) => $do,
+            #[cfg(feature = "verbs")]
+            Ends::Verbs($ends) => $do,
+            #[cfg(feature = "sim")]
+            Ends::Sim($ends) => $do,
+        }
+    };
+}
+
+/// Operations of the ends of every driver. A loop over many messages is made for those of one driver.
+#[doc(hidden)]
+pub trait ShortEnds {
+    /// Takes the short message behind the one that was taken last, if it waits, as if its receive were posted again at
+    /// once. To be asked only while there may be more. Returns whether there may be more.
+    fn take(&self, message: &mut Short) -> Option<bool>;
+
+    /// As [`Fabric::post`](super::Fabric::post) of a Send, by value; the message begins with `head`,
+    /// whatever it has there itself. `bytes` is its length, which the caller may have at hand. `false` where that cannot be done now,
+    /// or ever; then nothing has happened, and the message is to be posted.
+    fn send<const HEAD: usize>(
+        &self,
+        head: impl Into<Head<HEAD>>,
+        message: &Short,
+        bytes: usize,
+    ) -> bool;
+
+    /// As [`Fabric::send_room`](super::Fabric::send_room).
+    fn send_room(&self) -> usize;
+
+    /// As [`Fabric::post_recv`](super::Fabric::post_recv) of the receive of a message of this connection, behind the
+    /// sends of the next flush. Returns it where that cannot be done now, or ever.
+    #[inline(always)]
+    fn give_back(&self, receive: Buf) -> Option<Buf> {
+        Some(receive)
+    }
+}
+
+impl ShortEnds for Ends {
+    #[inline(always)]
+    fn take(&self, message: &mut Short) -> Option<bool> {
+        each!(self, ends => ends.take(message))
+    }
+
+    #[inline(always)]
+    fn send<const HEAD: usize>(
+        &self,
+        head: impl Into<Head<HEAD>>,
+        message: &Short,
+        bytes: usize,
+    ) -> bool {
+        match self {
+            Self::Shm(ends) => ends.send(head, message, bytes),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(ends) => ends.send::<HEAD>(head.into(), message, bytes),
+            // As one value, so that nothing that a head is made of needs a place in memory.
+            #[cfg(feature = "sim")]
+            Self::Sim(ends) => ends.send::<HEAD>(head.into(), message, bytes),
+        }
+    }
+
+    #[inline(always)]
+    fn send_room(&self) -> usize {
+        each!(self, ends => ends.send_room())
+    }
+
+    #[inline(always)]
+    fn give_back(&self, receive: Buf) -> Option<Buf> {
+        each!(self, ends => ends.give_back(receive))
+    }
+}

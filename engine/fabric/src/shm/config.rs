@@ -1,0 +1,147 @@
+//! Settings of the driver, and its limits.
+
+use crate::mem::{BulkClass, BulkPool, SLABS_MAX};
+use crate::setting::{SettingError, within};
+use crate::sync::doorbell::BELL_BITS;
+use crate::sync::ring::{RING_SLOTS_MAX, RING_SLOTS_MIN};
+use std::time::Duration;
+
+/// Connections that a core may have: a few for each bit of its bell.
+pub(super) const CONNS_MAX: u32 = 4 * BELL_BITS as u32;
+
+/// Settings of the shared-memory driver; a plain value, checked when a connector is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShmConfig {
+    /// Slots of 256 bytes per ring, of which a connection has two: a power of two, 16 to 65536.
+    /// The listener decides; a connector with smaller rings is refused. The longest message takes half
+    /// of a ring.
+    pub ring_slots: u32,
+    /// Blocks of a connection's memory for RDMA Reads and Writes. It takes address space
+    /// when a connection is made, and memory when it is used.
+    pub arena: Vec<BulkClass>,
+    /// Largest arena of a peer that is accepted, in bytes. One as large as this side's is accepted,
+    /// too.
+    pub peer_arena_bytes_max: usize,
+    /// Slabs that a peer may lend one connection, at most 4.
+    pub peer_slabs_max: usize,
+    /// All slabs that a peer lends one connection, in bytes.
+    pub peer_slab_bytes_max: usize,
+    /// Shared memory of all connections with one process, in bytes: rings, both arenas, and the peer's slabs.
+    pub peer_memory_bytes_max: usize,
+    /// Shared memory of all connections of one core, in bytes.
+    pub core_memory_bytes_max: usize,
+    /// Receives one queue pair may have posted.
+    pub recv_queue_depth: u16,
+    /// Work requests one queue pair holds that found no room at the peer.
+    pub send_queue_depth: u16,
+    /// Connections per core, 1 to 16384.
+    pub conns_max: u32,
+    /// Polls without a message after which a core no longer looks at a connection in every poll: its peer
+    /// must ring the core's bell from then on. Fewer when a core looks at more than 32 connections, so that
+    /// connections which fall silent together cost no more looks.
+    pub idle_polls: u32,
+    /// Bytes that a core with two or more connections copies per turn: for Reads, Writes and orders to fetch, of all
+    /// connections together. Long transfers of one hold up short messages of others no longer than that takes.
+    pub copy_bytes_per_flush: usize,
+    /// Bytes that a core with one connection copies per turn, in the place of `copy_bytes_per_flush`, also where that is
+    /// smaller: for short turns lower both. There is no other connection to hold up, and each step of a copy costs
+    /// a turn of the core, about 1 % of a transfer of 1 MiB.
+    pub copy_bytes_alone: usize,
+    /// Have the pages of the rings in place before they are used: those of the first messages when a connection is
+    /// made, and all others when these are used up, by the core. A connection that is never used then holds three
+    /// pages, and no message takes a page fault but the one for which the others come.
+    pub prefault: bool,
+    /// Have the memory of a connection on the NUMA node of its core: its arena, and the ring that it sends on. What both
+    /// sides write is on the connector's.
+    pub near_cores: bool,
+    /// Time that a peer may take for its part of the handshake.
+    pub handshake_timeout: Duration,
+    /// Handshakes that may be open at a time. One more, and a silent one has to go: the oldest of the
+    /// process that has most of them.
+    pub handshakes_max: usize,
+}
+
+impl Default for ShmConfig {
+    fn default() -> Self {
+        Self {
+            ring_slots: 256,
+            arena: vec![
+                BulkClass { block_bytes: 4 << 10, count: 128 },
+                BulkClass { block_bytes: 64 << 10, count: 40 },
+                BulkClass { block_bytes: (1 << 20) + (64 << 10), count: 12 },
+            ],
+            peer_arena_bytes_max: 64 << 20,
+            peer_slabs_max: 4,
+            peer_slab_bytes_max: 4 << 30,
+            peer_memory_bytes_max: 16 << 30,
+            core_memory_bytes_max: 36 << 30,
+            recv_queue_depth: 256,
+            send_queue_depth: 256,
+            conns_max: BELL_BITS as u32,
+            idle_polls: 2048,
+            copy_bytes_per_flush: 256 << 10,
+            copy_bytes_alone: 1 << 20,
+            prefault: true,
+            near_cores: true,
+            // Longer than a host pauses a virtual CPU.
+            handshake_timeout: Duration::from_secs(5),
+            handshakes_max: 64,
+        }
+    }
+}
+
+impl ShmConfig {
+    /// Checks every field against its limits.
+    ///
+    /// # Errors
+    /// The first field that is out of them.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        let slots = RING_SLOTS_MIN..=RING_SLOTS_MAX;
+        if !self.ring_slots.is_power_of_two() || !slots.contains(&self.ring_slots) {
+            let reason =
+                format!("must be a power of two from {RING_SLOTS_MIN} to {RING_SLOTS_MAX}");
+            return Err(SettingError { key: "ring_slots", reason });
+        }
+        BulkPool::region_bytes(&self.arena)
+            .map_err(|error| SettingError { key: "arena", reason: error.to_string() })?;
+        let conns_max = (1, CONNS_MAX.into());
+        within("conns_max", u64::from(self.conns_max), conns_max)?;
+        within("recv_queue_depth", u64::from(self.recv_queue_depth), (1, u64::from(u16::MAX)))?;
+        within("send_queue_depth", u64::from(self.send_queue_depth), (1, u64::from(u16::MAX)))?;
+        within("peer_slabs_max", self.peer_slabs_max as u64, (0, SLABS_MAX as u64))?;
+        within("handshakes_max", self.handshakes_max as u64, (1, 4096))?;
+        within("idle_polls", u64::from(self.idle_polls), (1, u64::from(u32::MAX)))?;
+        within("copy_bytes_alone", self.copy_bytes_alone as u64, (4096, 1 << 30))?;
+        within("copy_bytes_per_flush", self.copy_bytes_per_flush as u64, (4096, 1 << 30))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid_and_an_arena_is_about_16_mib() {
+        let config = ShmConfig::default();
+        assert_eq!(config.validate(), Ok(()));
+        let arena_bytes = BulkPool::region_bytes(&config.arena).unwrap();
+        assert!((15 << 20..17 << 20).contains(&arena_bytes), "{arena_bytes}");
+    }
+
+    #[test]
+    fn a_field_out_of_its_limits_is_named_with_what_is_allowed() {
+        let base = ShmConfig::default;
+        for (config, message) in [
+            (ShmConfig { ring_slots: 100, ..base() }, "ring_slots: must be a power of two"),
+            (ShmConfig { arena: vec![], ..base() }, "arena: a pool needs at least one"),
+            (
+                ShmConfig { conns_max: 16_385, ..base() },
+                "conns_max: must be from 1 to 16384, not 16385",
+            ),
+            (ShmConfig { idle_polls: 0, ..base() }, "idle_polls: must be from 1"),
+        ] {
+            let error = config.validate().unwrap_err().to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The control thread of a connector: it accepts, and watches over the peers of all connections.
+//!
+//! Everything here is off the data path. A peer that sends nothing, or dies in the middle, delays
+//! no other: every socket is waited for at once, and the handshake has a deadline.
+
+mod listener;
+
+pub(super) use listener::{Listener, listen};
+
+use super::core::CoreShared;
+use super::endpoint::{Link, PeerState};
+use super::socket;
+use crate::sync::next_number;
+use crate::sys::credentials::{Credentials, ProcessIdentity};
+use crate::sys::journal::event;
+use crate::sys::mailbox::{self, Mailbox};
+use crate::sys::peer_socket::PeerSocket;
+use listener::{Pending, Strangers};
+use rustix::event::epoll;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+/// Events taken from the kernel at a time.
+const EVENTS_MAX: usize = 64;
+
+/// Handle on the control thread, which ends with the last one.
+#[derive(Debug)]
+pub(super) struct Control {
+    mailbox: Arc<Mailbox<Command>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+type Command = Box<dyn FnOnce(&mut State) + Send>;
+
+/// The token of the mailbox itself; all others are [`next_number`]s.
+const MAILBOX: u64 = 0;
+
+impl Control {
+    const THREAD_NAME: &str = "spinrpc-shm";
+
+    pub(super) fn start() -> io::Result<Arc<Self>> {
+        let mailbox = Arc::new(Mailbox::new()?);
+        let state = State::new(Arc::clone(&mailbox))?;
+        let thread =
+            thread::Builder::new().name(Self::THREAD_NAME.into()).spawn(move || state.run())?;
+        Ok(Arc::new(Self { mailbox, thread: Some(thread) }))
+    }
+
+    /// Has an established connection watched, as long as the lease lives.
+    pub(super) fn watch(&self, watch: Watch) -> WatchLease {
+        WatchLease::new(&self.mailbox, watch)
+    }
+
+    /// Has a connection's memory given up elsewhere, as that takes long.
+    pub(super) fn retire(&self, link: Link) {
+        post(&self.mailbox, move |_| drop(link));
+    }
+}
+
+/// Commands that come after the end of the thread are dropped.
+fn post(mailbox: &Mailbox<Command>, command: impl FnOnce(&mut State) + Send + 'static) {
+    if !mailbox.post(Box::new(command)) {
+        discard(mailbox);
+    }
+}
+
+fn discard(mailbox: &Mailbox<Command>) {
+    while let Some(command) = mailbox.take() {
+        drop(command);
+    }
+}
+
+/// A watch over a peer; dropping it closes the socket to it.
+#[derive(Debug)]
+pub(super) struct WatchLease {
+    token: u64,
+    mailbox: Arc<Mailbox<Command>>,
+}
+
+impl WatchLease {
+    fn new(mailbox: &Arc<Mailbox<Command>>, watch: Watch) -> Self {
+        let token = next_number();
+        post(mailbox, move |state| state.watch(token, watch));
+        Self { token, mailbox: Arc::clone(mailbox) }
+    }
+}
+
+impl Drop for WatchLease {
+    fn drop(&mut self) {
+        let token = self.token;
+        post(&self.mailbox, move |state| drop(state.remove(token)));
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.mailbox.stop();
+        discard(&self.mailbox);
+        mailbox::join(self.thread.take());
+    }
+}
+
+/// An established connection's socket, and whom to tell when the peer is gone.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) socket: PeerSocket,
+    pub(super) peer: Arc<PeerState>,
+    pub(super) core: Arc<CoreShared>,
+    pub(super) place: u32,
+    pub(super) credentials: Credentials,
+}
+
+impl Watch {
+    fn report(&self) {
+        self.peer.set_gone();
+        self.core.notify(self.place);
+    }
+}
+
+/// A process at the other end of some connections.
+struct Process {
+    pidfd: OwnedFd,
+    identity: ProcessIdentity,
+    watches: Vec<u64>,
+}
+
+enum Entry {
+    Watch(Watch),
+    Process(Process),
+}
+
+/// Sources of events, by the token that the kernel returns with an event.
+struct State {
+    epoll: OwnedFd,
+    mailbox: Arc<Mailbox<Command>>,
+    entries: HashMap<u64, Entry>,
+    listeners: HashMap<u64, Listener>,
+    /// Handshakes that are not over, as few as `handshakes_max` allows.
+    pending: HashMap<u64, Pending>,
+    strangers: Strangers,
+    /// Tokens of processes.
+    processes: HashMap<ProcessIdentity, u64>,
+}
+
+impl State {
+    fn new(mailbox: Arc<Mailbox<Command>>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let state = Self {
+            epoll,
+            mailbox,
+            entries: HashMap::new(),
+            listeners: HashMap::new(),
+            pending: HashMap::new(),
+            strangers: Strangers::default(),
+            processes: HashMap::new(),
+        };
+        state.add(MAILBOX, state.mailbox.as_fd())?;
+        Ok(state)
+    }
+
+    fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        while !self.mailbox.is_stopped() {
+            mailbox::wait(&self.epoll, &mut events, self.next_deadline());
+            let mut calling = Vec::new();
+            for event in events.drain(..) {
+                let token = event.data.u64();
+                match self.listeners.contains_key(&token) {
+                    true => calling.push(token),
+                    false => self.handle(token),
+                }
+            }
+            self.expire(Instant::now());
+            // Last, so that new connections do not delay handshakes in progress.
+            calling.into_iter().for_each(|token| self.accept(token));
+        }
+    }
+
+    fn handle(&mut self, token: u64) {
+        if token == MAILBOX {
+            return self.obey();
+        }
+        if self.pending.contains_key(&token) {
+            return self.answer(token);
+        }
+        match self.entries.get(&token) {
+            // Nothing is sent after the handshake, so whatever happens here is the end.
+            Some(Entry::Watch(watch)) => {
+                watch.report();
+                self.remove(token);
+            }
+            Some(Entry::Process(_)) => self.process_ended(token),
+            None => {}
+        }
+    }
+
+    fn obey(&mut self) {
+        self.mailbox.clear_event();
+        while let Some(command) = self.mailbox.take() {
+            command(self);
+        }
+    }
+
+    /// Watches over an established connection: its socket, and the process behind it, as others
+    /// may have inherited the socket.
+    fn watch(&mut self, token: u64, watch: Watch) {
+        let credentials = watch.credentials;
+        let added = self.add(token, watch.socket.as_fd());
+        if added.is_err() || self.watch_process(token, &watch, credentials).is_err() {
+            event!(WARN, "a peer cannot be watched; its connection is given up");
+            watch.report();
+        }
+        self.entries.insert(token, Entry::Watch(watch));
+    }
+
+    fn watch_process(&mut self, token: u64, watch: &Watch, peer: Credentials) -> io::Result<()> {
+        if peer.process == ProcessIdentity::Pid(std::process::id()) {
+            return Ok(());
+        }
+        if let Some(Entry::Process(process)) =
+            self.processes.get(&peer.process).and_then(|known| self.entries.get_mut(known))
+            // The id may belong to another process by now.
+            && !socket::is_readable(process.pidfd.as_fd())
+        {
+            process.watches.push(token);
+            return Ok(());
+        }
+        let pidfd = socket::peer_pidfd(watch.socket.as_fd(), peer)?;
+        let own = next_number();
+        self.add(own, pidfd.as_fd())?;
+        self.processes.insert(peer.process, own);
+        let process = Process { pidfd, identity: peer.process, watches: vec![token] };
+        self.entries.insert(own, Entry::Process(process));
+        Ok(())
+    }
+
+    fn process_ended(&mut self, token: u64) {
+        let Some(Entry::Process(process)) = self.remove(token) else { return };
+        if self.processes.get(&process.identity) == Some(&token) {
+            self.processes.remove(&process.identity);
+        }
+        for watch in process.watches {
+            if let Some(Entry::Watch(watch)) = self.remove(watch) {
+                watch.report();
+            }
+        }
+    }
+
+    /// Forgets an entry or a listener, closing what it held.
+    fn remove(&mut self, token: u64) -> Option<Entry> {
+        self.listeners.remove(&token);
+        let entry = self.entries.remove(&token)?;
+        if let Entry::Watch(watch) = &entry {
+            self.forget(&watch.socket);
+            self.unwatch_process(token, watch.credentials.process);
+        }
+        Some(entry)
+    }
+
+    /// Waits no longer for a socket, which may stay open for a while after it is dropped.
+    fn forget(&self, socket: &PeerSocket) {
+        let _ = epoll::delete(&self.epoll, socket);
+    }
+
+    /// A process without connections need not be watched.
+    fn unwatch_process(&mut self, watch: u64, process: ProcessIdentity) {
+        let Some(token) = self.processes.get(&process).copied() else { return };
+        let Some(Entry::Process(watched)) = self.entries.get_mut(&token) else { return };
+        watched.watches.retain(|other| *other != watch);
+        if watched.watches.is_empty() {
+            self.entries.remove(&token);
+            self.processes.remove(&process);
+        }
+    }
+
+    fn add(&self, token: u64, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token);
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        Ok(epoll::add(&self.epoll, fd, data, flags)?)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let pending = self.pending.values().map(|pending| pending.deadline);
+        let deadlines = pending.chain(self.listeners.values().filter_map(|l| l.paused_until));
+        deadlines.min()
+    }
+}

@@ -1,0 +1,405 @@
+//! Accepting: from a socket that becomes readable to an endpoint in the hands of its core.
+
+use super::super::super::{Acceptor, FabricError, Peer};
+use super::super::budget::MemoryLease;
+use super::super::connector::Environment;
+use super::super::core::CoreShared;
+use super::super::endpoint::{Link, PeerState, endpoint};
+use super::super::handshake::{self, HandshakeError, Kind, Own, Packet, Refusal, Theirs};
+use super::super::layout::Side;
+use super::super::socket;
+use super::super::window::Window;
+use super::{Control, State, Watch, WatchLease, post};
+use crate::attempt::PrivateData;
+use crate::mem::Slab;
+use crate::sync::next_number;
+use crate::sys::credentials::Credentials;
+use crate::sys::journal::event;
+use crate::sys::peer_socket::{Accepted as Connection, PeerListener, PeerSocket};
+use crate::sys::socket_file::SocketFile;
+use rustix::event::epoll;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Connections taken from a listener before others are looked after again.
+const ACCEPT_BATCH: usize = 64;
+
+/// Pause of a listener when the process is out of descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
+
+pub(in super::super) struct Listener {
+    pub(in super::super) socket: PeerListener,
+    pub(in super::super) acceptor: Box<dyn Acceptor>,
+    pub(in super::super) private_data: PrivateData,
+    pub(in super::super) environment: Arc<Environment>,
+    lent: Box<[Slab]>,
+    pub(super) paused_until: Option<Instant>,
+}
+
+impl Listener {
+    pub(in super::super) fn new(
+        socket: PeerListener,
+        acceptor: Box<dyn Acceptor>,
+        private_data: PrivateData,
+        lent: &[Slab],
+        environment: Arc<Environment>,
+    ) -> Self {
+        let lent = lent.into();
+        Self { socket, acceptor, private_data, environment, lent, paused_until: None }
+    }
+}
+
+pub(super) struct Pending {
+    socket: PeerSocket,
+    peer: Credentials,
+    listener: u64,
+    pub(super) deadline: Instant,
+}
+
+/// Connections of untrusted users.
+#[derive(Default)]
+pub(super) struct Strangers {
+    refused: u64,
+    told: Option<Instant>,
+}
+
+impl Strangers {
+    /// Counts one, and logs the count once a second at most.
+    fn refuse(&mut self) {
+        const INTERVAL: Duration = Duration::from_secs(1);
+        self.refused += 1;
+        if self.told.is_none_or(|told| told.elapsed() >= INTERVAL) {
+            self.told = Some(Instant::now());
+            event!(INFO, refused = self.refused, "shm connections of other users were refused");
+        }
+    }
+}
+
+/// Ends a listener when dropped: then the address is free, and the socket file is gone.
+struct ListenGuard {
+    token: u64,
+    file: Option<SocketFile>,
+    control: Arc<Control>,
+}
+
+/// Has the control thread accept at the listener's socket; `file` is its file, if it has one.
+pub(in super::super) fn listen(
+    control: &Arc<Control>,
+    file: Option<SocketFile>,
+    listener: Listener,
+) -> Box<dyn Send> {
+    let token = next_number();
+    post(&control.mailbox, move |state| state.start_listener(token, listener));
+    Box::new(ListenGuard { token, file, control: Arc::clone(control) })
+}
+
+impl Drop for ListenGuard {
+    fn drop(&mut self) {
+        // Before the socket, which the control thread has.
+        drop(self.file.take());
+        let (done, wait) = mpsc::channel();
+        let token = self.token;
+        post(&self.control.mailbox, move |state| {
+            state.remove(token);
+            let _ = done.send(());
+        });
+        if thread::current().name() != Some(Control::THREAD_NAME) {
+            // An error means that the thread is gone, and the socket with it.
+            let _ = wait.recv();
+        }
+    }
+}
+
+impl State {
+    fn start_listener(&mut self, token: u64, listener: Listener) {
+        if let Err(error) = self.add(token, listener.socket.as_fd()) {
+            event!(ERROR, %error, "a listener cannot be waited for; it accepts nothing");
+        }
+        self.listeners.insert(token, listener);
+    }
+
+    /// Takes some of what waits at a listener; what is left keeps it readable.
+    pub(super) fn accept(&mut self, token: u64) {
+        for _ in 0..ACCEPT_BATCH {
+            let Some(listener) = self.listeners.get_mut(&token) else { return };
+            match listener.socket.accept() {
+                Ok(None) => return,
+                Ok(Some(Connection::Stranger)) => self.strangers.refuse(),
+                Ok(Some(Connection::Peer(_, Credentials { uid, pid, .. })))
+                    if !listener.acceptor.admits(&Peer::Process { uid, pid }) =>
+                {
+                    self.strangers.refuse();
+                }
+                Ok(Some(Connection::Peer(socket, peer))) => {
+                    let config = &listener.environment.config;
+                    let deadline = Instant::now() + config.handshake_timeout;
+                    let (max, ready) = (config.handshakes_max, listener.environment.ready());
+                    let pending = Pending { socket, peer, listener: token, deadline };
+                    self.start_handshake(pending, max, &ready);
+                }
+                Err(error) => {
+                    event!(WARN, %error, "a connection cannot be accepted; trying again soon");
+                    // Out of descriptors: the socket stays readable, and would keep us busy.
+                    listener.paused_until = Some(Instant::now() + PAUSE);
+                    let _ = epoll::delete(&self.epoll, &listener.socket);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Tells a trusted peer that it may send its part.
+    fn start_handshake(&mut self, mut pending: Pending, max: usize, ready: &Packet) {
+        if pending.socket.is_peer_full() {
+            event!(
+                INFO,
+                peer = pending.peer.pid,
+                "refused: too many descriptors of peers cannot be closed"
+            );
+            return;
+        }
+        self.make_room(pending.peer, max);
+        pending.socket.accept_descriptors();
+        // A peer that has gone meanwhile does not care.
+        let _ = socket::send(pending.socket.as_fd(), &ready.encode(), &[]);
+        let token = next_number();
+        if self.add(token, pending.socket.as_fd()).is_ok() {
+            self.pending.insert(token, pending);
+        }
+    }
+
+    /// Ends handshakes until there is room for one of `newcomer`: those of the process that has most of
+    /// them, oldest first. One that has sent its part is answered instead.
+    fn make_room(&mut self, newcomer: Credentials, max: usize) {
+        while self.pending.len() >= max {
+            let mut by_process = HashMap::from([(newcomer.process, 1_usize)]);
+            for pending in self.pending.values() {
+                *by_process.entry(pending.peer.process).or_default() += 1;
+            }
+            let share = |pending: &Pending| by_process.get(&pending.peer.process).copied();
+            let last = self
+                .pending
+                .iter()
+                .max_by_key(|(_, pending)| (share(pending), Reverse(pending.deadline)));
+            let Some((&token, pending)) = last else { return };
+            match socket::is_readable(pending.socket.as_fd()) {
+                true => self.answer(token),
+                false => drop(self.end_handshake(token)),
+            }
+        }
+    }
+
+    fn end_handshake(&mut self, token: u64) -> Option<Pending> {
+        let pending = self.pending.remove(&token)?;
+        self.forget(&pending.socket);
+        Some(pending)
+    }
+
+    pub(super) fn answer(&mut self, token: u64) {
+        // It will be watched under another token.
+        let Some(pending) = self.end_handshake(token) else { return };
+        let at = pending.listener;
+        let Some(mut listener) = self.listeners.remove(&at) else { return };
+        if let Err(error) = self.welcome(pending, &mut listener) {
+            event!(INFO, %error, "a shm connection was refused");
+        }
+        self.listeners.insert(at, listener);
+    }
+
+    fn welcome(&mut self, pending: Pending, listener: &mut Listener) -> Result<(), HandshakeError> {
+        let Pending { mut socket, peer: credentials, .. } = pending;
+        let accepted = accept_hello(&socket, credentials, listener);
+        let (hello, window, theirs, seat) = accepted.inspect_err(|error| {
+            // A peer that has gone meanwhile does not care.
+            let reject = Packet::reject(error.refusal()).encode();
+            let _ = socket::send(socket.as_fd(), &reject, &[]);
+        })?;
+        handshake::take(&socket)?;
+        socket.refuse_descriptors();
+        let Seat { core_index, core, own, memory } = seat;
+        let peer = Arc::new(PeerState::default());
+        let lent: Box<[Slab]> = if hello.accepts(&listener.lent) {
+            listener.lent.clone()
+        } else {
+            event!(INFO, peer = credentials.pid, "it accepts fewer slabs, and is lent none");
+            Box::default()
+        };
+        let answer = Packet {
+            kind: Kind::Accept,
+            slots: hello.slots,
+            place: own.place.index(),
+            arena_bytes: own.arena_bytes as u64,
+            slabs: lent.len() as u32,
+            slab_bytes: handshake::bytes_of(&lent),
+            private_data: listener.private_data,
+            ..Packet::EMPTY
+        };
+        let own_fds = [own.arena.as_fd(), core.bell_fd.as_fd()];
+        let fds: Vec<_> = own_fds.into_iter().chain(lent.iter().map(Slab::fd)).collect();
+        socket::send(socket.as_fd(), &answer.encode(), &fds)?;
+        let watch = Watch {
+            socket,
+            peer: Arc::clone(&peer),
+            core: Arc::clone(&core),
+            place: own.place.index(),
+            credentials,
+        };
+        let link = Link {
+            side: Side::Listener,
+            layout: listener.environment.layout,
+            window,
+            bulk: own.bulk,
+            peer_arena: theirs.arena,
+            lent,
+            peer_slabs: theirs.slabs,
+            peer_bell: theirs.bell,
+            peer_place: hello.place,
+            peer,
+            closed: false,
+            watch: WatchLease::new(&self.mailbox, watch),
+            place: own.place,
+            memory,
+        };
+        let endpoint = endpoint(link, hello.private_data, credentials);
+        listener.acceptor.accepted(core_index, endpoint);
+        Ok(())
+    }
+
+    /// Ends handshakes that took too long, and rests that took long enough.
+    pub(super) fn expire(&mut self, now: Instant) {
+        let late = self.pending.iter().filter(|(_, pending)| pending.deadline <= now);
+        let late: Vec<u64> = late.map(|(token, _)| *token).collect();
+        for token in late {
+            self.end_handshake(token);
+        }
+        let rested = self.listeners.iter_mut().filter_map(|(token, listener)| {
+            listener.paused_until.take_if(|until| *until <= now).map(|_| *token)
+        });
+        for token in rested.collect::<Vec<_>>() {
+            if let Some(listener) = self.listeners.get(&token)
+                && let Err(error) = self.add(token, listener.socket.as_fd())
+                && let Some(listener) = self.listeners.get_mut(&token)
+            {
+                event!(WARN, %error, "a listener cannot be watched; trying again soon");
+                listener.paused_until = Some(now + PAUSE);
+            }
+        }
+    }
+}
+
+fn accept_hello(
+    socket: &PeerSocket,
+    peer: Credentials,
+    listener: &mut Listener,
+) -> Result<(Packet, Window, Theirs, Seat), HandshakeError> {
+    let (hello, [connection, arena, bell], slabs) = handshake::peek(socket, Kind::Hello)?;
+    let environment = &listener.environment;
+    // Smaller rings would not take the messages that our `Caps` promise, and larger ones are memory
+    // that this side has not configured.
+    let layout = environment.layout;
+    let arena_max = environment.arena_bytes_max() as u64;
+    let (slots, accepts) =
+        (environment.config.ring_slots, environment.slab_limits().accept(&hello));
+    if hello.slots != slots || hello.arena_bytes > arena_max || !accepts {
+        return Err(Refusal::Limits.into());
+    }
+    // Both are within limits of this side, which are of its own size type.
+    let bytes = hello.arena_bytes.saturating_add(hello.slab_bytes) as usize;
+    let seat = take_seat(environment, listener.acceptor.as_mut(), peer, bytes)?;
+    let window = handshake::map_connection(connection, layout, &seat.core)?;
+    let theirs = Theirs::map(&hello, [arena, bell], slabs, hello.arena_bytes as usize)?;
+    handshake::place_near(&window, layout, Side::Listener, seat.core.node());
+    if environment.config.prefault {
+        // Those of the connector exist, if it does as it should.
+        handshake::prefault_idle(&window, layout, Side::Connector);
+        handshake::prefault_idle(&window, layout, Side::Listener);
+    }
+    Ok((hello, window, theirs, seat))
+}
+
+/// Resources of a core for a connection: a place, and memory.
+struct Seat {
+    core_index: usize,
+    core: Arc<CoreShared>,
+    own: Own,
+    memory: MemoryLease,
+}
+
+/// A seat at the next core that has one: connections end at different times, so that one core may be
+/// full while others are not.
+fn take_seat(
+    environment: &Environment,
+    acceptor: &mut dyn Acceptor,
+    peer: Credentials,
+    peer_bytes: usize,
+) -> Result<Seat, HandshakeError> {
+    let mut tried = Vec::new();
+    let mut refused = HandshakeError::from(Refusal::Full);
+    while let Some(core) = acceptor.pick_core(&tried) {
+        match try_seat(environment, core, peer, peer_bytes) {
+            Err(full @ HandshakeError::Refused(Refusal::Full | Refusal::Memory)) => refused = full,
+            other => return other,
+        }
+        tried.push(core);
+    }
+    Err(refused)
+}
+
+fn try_seat(
+    environment: &Environment,
+    core_index: usize,
+    peer: Credentials,
+    peer_bytes: usize,
+) -> Result<Seat, HandshakeError> {
+    let memory = environment.take_memory(core_index, peer, environment.layout, peer_bytes);
+    let memory = memory.ok_or(Refusal::Memory)?;
+    let core = environment.core(core_index).map_err(|_: FabricError| Refusal::Resources)?;
+    let own = Own::new(&core, &environment.config.arena)?;
+    Ok(Seat { core_index, core, own, memory })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::super::config::ShmConfig;
+    use super::super::super::connector::ShmConnector;
+    use super::*;
+    use crate::Endpoint;
+
+    /// Cores 0 and 1, by turns.
+    #[derive(Default)]
+    struct Two(usize);
+
+    impl Acceptor for Two {
+        fn pick_core(&mut self, full: &[usize]) -> Option<usize> {
+            let picked =
+                (self.0..self.0 + 2).map(|core| core % 2).find(|core| !full.contains(core))?;
+            self.0 = picked + 1;
+            Some(picked)
+        }
+
+        fn accepted(&mut self, _: usize, _: Endpoint) {}
+    }
+
+    #[test]
+    fn a_core_that_is_full_leaves_connections_to_one_that_is_not() {
+        let config = ShmConfig { conns_max: 1, ..ShmConfig::default() };
+        let connector = ShmConnector::new(config).unwrap();
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let peer = Credentials::of_peer(&socket).unwrap();
+        let mut cores = Two::default();
+        let mut take = || take_seat(connector.environment(), &mut cores, peer, 4096);
+        let (first, second) = (take().unwrap(), take().unwrap());
+        assert_eq!((first.core_index, second.core_index), (0, 1));
+        let full = HandshakeError::Refused(Refusal::Full);
+        assert_eq!(take().err().map(|error| error.to_string()), Some(full.to_string()));
+        drop(second);
+        // Whichever of them is next.
+        for _ in 0..4 {
+            assert_eq!(take().unwrap().core_index, 1);
+        }
+    }
+}

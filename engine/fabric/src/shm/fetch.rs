@@ -1,0 +1,138 @@
+//! Writes that the peer carries out itself: this side says where the bytes lie in a slab that the peer may read, and
+//! the peer copies them to where it wants them. So memory that only the peer can write is filled by one copy.
+//!
+//! It is an order in the ring ([`Fetch`]), in its place among the messages. The peer carries it out before it takes what
+//! comes behind it, and frees its slot of the ring only then. Until that this side keeps the lease on the bytes
+//! ([`Lent`]); when the connection ends before, it first says so and then gives the lease up, and a peer that finds the
+//! connection ended has nothing to show for its copy. A peer that frees the slot too early may read bytes of a later
+//! use, of memory that it can read at any time.
+
+use crate::mem::Lease;
+use crate::sync::ring::ORDER_BYTES;
+use std::collections::VecDeque;
+
+/// Orders of one connection that may be in its ring: a peer that does not take them holds no more blocks than these, and
+/// those of the connection's send queue, and no longer than the reactor's timer for outstanding requests allows.
+pub(super) const FETCHES_MAX: usize = 64;
+
+/// An order costs as much as a copy of so many bytes at least, so that a peer cannot keep the core in one poll by
+/// short ones.
+pub(super) const FETCH_COST_BYTES: usize = 4096;
+
+/// An order to fetch, one byte or more: 32 bytes in the ring, in the byte order of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fetch {
+    /// Key of the receiver's memory, which is exposed to be written.
+    pub(super) handle: u32,
+    pub(super) slab: u32,
+    pub(super) length: u32,
+    /// Where in the receiver's memory, as a Write would say.
+    pub(super) to: u64,
+    /// Where in the slab.
+    pub(super) from: u64,
+}
+
+impl Fetch {
+    pub(super) fn encode(&self) -> [u8; ORDER_BYTES] {
+        let mut order = [0; ORDER_BYTES];
+        order[..4].copy_from_slice(&self.handle.to_ne_bytes());
+        order[4..8].copy_from_slice(&self.slab.to_ne_bytes());
+        order[8..12].copy_from_slice(&self.length.to_ne_bytes());
+        order[16..24].copy_from_slice(&self.to.to_ne_bytes());
+        order[24..].copy_from_slice(&self.from.to_ne_bytes());
+        order
+    }
+
+    /// The order in these bytes; `None` if it is none.
+    pub(super) fn decode(order: &[u8; ORDER_BYTES]) -> Option<Self> {
+        let short = |at: usize| order[at..].first_chunk().map(|word| u32::from_ne_bytes(*word));
+        let long = |at: usize| order[at..].first_chunk().map(|word| u64::from_ne_bytes(*word));
+        (short(12)? == 0).then_some(())?;
+        let (handle, slab, length) = (short(0)?, short(4)?, short(8)?);
+        Some(Self { handle, slab, length, to: long(16)?, from: long(24)? })
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fetching {
+    pub(super) order: Fetch,
+    pub(super) done: usize,
+}
+
+/// Orders to the peer, by the progress of its ring that ends each, the oldest order first.
+#[derive(Debug)]
+pub(super) struct Lent(VecDeque<Order>);
+
+#[derive(Debug)]
+struct Order {
+    until: u64,
+    #[expect(dead_code, reason = "it is kept")]
+    bytes: Lease,
+}
+
+impl Lent {
+    pub(super) fn new() -> Self {
+        Self(VecDeque::new())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.0.len() >= FETCHES_MAX
+    }
+
+    /// Keeps the bytes until the peer's progress is `until`. The first time takes memory for as many as there may be.
+    pub(super) fn keep(&mut self, until: u64, bytes: Lease) {
+        if self.0.capacity() == 0 {
+            self.0.reserve_exact(FETCHES_MAX);
+        }
+        self.0.push_back(Order { until, bytes });
+    }
+
+    /// The peer's progress is `consumed`.
+    pub(super) fn release(&mut self, consumed: u64) {
+        while self.0.pop_front_if(|order| order.until <= consumed).is_some() {}
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::mem::{Slab, SlabLayout};
+
+    #[test]
+    fn orders_come_back_as_they_were_and_others_are_none() {
+        let fetch = Fetch { handle: 7, slab: 3, length: u32::MAX, to: 1 << 40, from: u64::MAX };
+        let mut order = fetch.encode();
+        assert_eq!(Fetch::decode(&order), Some(fetch));
+        order[13] = 1;
+        assert_eq!(Fetch::decode(&order), None);
+    }
+
+    #[test]
+    fn blocks_are_kept_until_the_progress_that_ends_their_orders() {
+        let slab = Slab::new(
+            SlabLayout::new().block_bytes(4096).blocks(3),
+            crate::sys::mmap::PageRequest::default(),
+        )
+        .unwrap();
+        let mut lent = Lent::new();
+        for until in [2, 5, 9] {
+            lent.keep(until, slab.take(1).unwrap().lease(0..1));
+        }
+        for (consumed, free) in [(0, 0), (1, 0), (2, 1), (8, 2)] {
+            lent.release(consumed);
+            assert_eq!(slab.free(), free, "at {consumed}");
+        }
+        assert!(!lent.is_empty() && !lent.is_full());
+        lent.clear();
+        assert!(lent.is_empty() && slab.free() == 3);
+    }
+}

@@ -1,0 +1,42 @@
+//! The shared-memory driver: two processes (or threads) of one host, no device, no privileges.
+//!
+//! A connection is one sealed memfd with a ring per direction and a table of memory keys per side,
+//! and one arena per side for what the peer may RDMA Read and Write. Each core has a bell, on which
+//! peers ring for connections that the core does not look at all the time. Slabs that a side lends are mapped by the
+//! other for reading: it reads arguments there, and fetches results from there (`fetch`). There are no locks and no
+//! pointers in shared memory, and nothing that outlives the processes: a crash at any instruction
+//! ends one connection.
+//!
+//! Everything read from shared memory is copied out once and then checked. May use `mem`, `sync`
+//! and `sys`; the reactor calls it through the traits of [`fabric`](super).
+#![allow(unsafe_code)]
+
+mod address;
+mod budget;
+mod config;
+mod connector;
+mod control;
+mod core;
+mod driver;
+mod endpoint;
+mod ends;
+mod exposure;
+mod fetch;
+mod handshake;
+mod layout;
+mod queue_pair;
+mod round;
+mod socket;
+#[cfg(all(test, not(loom)))]
+pub(super) mod tests;
+mod window;
+
+pub use crate::setting::SettingError as ShmConfigError;
+pub use address::check_address;
+pub use config::ShmConfig;
+pub use connector::ShmConnector;
+pub use driver::ShmFabric;
+pub(super) use endpoint::Link as ShmLink;
+pub use ends::ShmEnds;
+#[doc(hidden)]
+pub use handshake::fuzz as fuzz_handshake;

@@ -1,0 +1,704 @@
+//! One connection's queue pair: receive queue, send queue, keys, and how it ends.
+//!
+//! It behaves as a reliable-connected queue pair does: a message consumes a posted receive, work
+//! requests take effect in the order of posting, and any error ends the connection.
+
+use super::super::{
+    Access, CompletionKind, Completions, DownCause, ExposeError, Full, InFlight, LineHead, QpId,
+    RemoteSlice, SendWr, Short, ShortEnds, WrError, WrId,
+};
+use super::config::ShmConfig;
+use super::endpoint::Link;
+use super::ends::{Listed, ShmEnds};
+use super::exposure::{Exposures, PeerTable};
+use super::fetch::{FETCH_COST_BYTES, Fetch, Fetching, Lent};
+use super::layout::OPENING_SLOTS;
+use super::window::copy_bytes;
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Slab};
+use crate::sync::atomic::{Ordering, fence};
+use crate::sync::ring::{Arrival, Corrupt, PushError};
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+
+// Why a side ended the connection, for the other one.
+pub(super) const CLOSED_IN_GOOD_ORDER: u64 = 1;
+const CLOSED_LENGTH: u64 = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    Nothing,
+    /// Messages, and no more for now.
+    Messages,
+    /// More than could be taken: no room for completions, or no posted receive.
+    More,
+}
+
+/// Set in the number of an arrived message that waits, among those of [`QueuePair::outstanding`].
+const ARRIVED: u64 = 1 << 63;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    Empty,
+    /// It waits for room at the peer, or for its next turn.
+    Waiting,
+}
+
+#[derive(Debug)]
+pub(super) struct QueuePair {
+    pub(super) id: QpId,
+    pub(super) ends: Rc<ShmEnds>,
+    /// The peer rings for every message.
+    idle: bool,
+    /// In the core's list of those that it looks at in every poll.
+    pub(super) hot: bool,
+    /// In the core's list of those with a send queue that is not empty.
+    pub(super) waiting: bool,
+    /// All of the ring that it sends on is in memory ([`QueuePair::open_ring`]).
+    ring_open: bool,
+    recv_queue: Vec<Buf>,
+    /// Without memory until something waits or the rings open.
+    send_queue: VecDeque<SendWr>,
+    /// Reads posted whose completions the reactor has not got yet.
+    reads: usize,
+    /// A message waits for a receive.
+    is_not_ready: bool,
+    /// Number of messages that have waited so.
+    waits: u64,
+    /// Set when it went down: the first cause.
+    pub(super) cause: Option<DownCause>,
+    exposures: Exposures,
+    peer_table: PeerTable,
+    /// The peer's order at the head of the ring, once it is begun.
+    fetching: Option<Fetching>,
+    limits: Limits,
+    link: Link,
+    /// Given up after the link has said that the connection is over.
+    lent: Lent,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    recv_queue_depth: usize,
+    send_queue_depth: usize,
+}
+
+impl QueuePair {
+    pub(super) fn new(
+        id: QpId,
+        mut link: Link,
+        config: &ShmConfig,
+        listed: Rc<Listed>,
+    ) -> io::Result<Self> {
+        let Link { side, layout, ref window, ref lent, .. } = link;
+        let ends = ShmEnds::new(id, &link, layout, listed).ok_or(io::ErrorKind::InvalidInput)?;
+        let ring_open = !config.prefault;
+        if !ring_open {
+            ends.tx.hold_back(OPENING_SLOTS);
+        }
+        let send_queue_depth = if ring_open { config.send_queue_depth.into() } else { 0 };
+        ends.allow(config.send_queue_depth.into(), true);
+        let arena = link.bulk.region_id();
+        let slabs = lent.iter().map(Slab::region_id).collect();
+        let exposures = Exposures::new(window.clone(), layout.table(side), arena, slabs)?;
+        let (window, peer_table) = (window.clone(), layout.table(side.peer()));
+        let peer_slabs = std::mem::take(&mut link.peer_slabs);
+        let peer_table = PeerTable::new(window, peer_table, link.peer_arena.clone(), peer_slabs);
+        let limits = Limits {
+            recv_queue_depth: config.recv_queue_depth.into(),
+            send_queue_depth: config.send_queue_depth.into(),
+        };
+        Ok(Self {
+            id,
+            ends: Rc::new(ends),
+            ring_open,
+            recv_queue: Vec::with_capacity(limits.recv_queue_depth),
+            send_queue: VecDeque::with_capacity(send_queue_depth),
+            reads: 0,
+            is_not_ready: false,
+            waits: 0,
+            idle: false,
+            hot: false,
+            waiting: false,
+            cause: None,
+            exposures,
+            peer_table,
+            fetching: None,
+            limits,
+            link,
+            lent: Lent::new(),
+        })
+    }
+
+    /// Moves what has arrived into posted receives, as far as `out` has room, and carries out orders, as far as
+    /// `fetch_bytes` go.
+    ///
+    /// The first message after silence comes alone: to look for a second one costs a line that the
+    /// peer has just asked for, and the answer to the first would wait for it.
+    pub(super) fn receive(
+        &mut self,
+        out: &mut Completions,
+        fetch_bytes: &mut usize,
+    ) -> Result<Seen, DownCause> {
+        let mut seen = Seen::Nothing;
+        while let Some(arrival) = self.ends.rx.arrival()? {
+            if arrival.is_order {
+                if *fetch_bytes == 0 || !self.fetch(fetch_bytes)? {
+                    return Ok(Seen::More);
+                }
+                seen = Seen::Messages;
+                continue;
+            }
+            if out.room() == 0 {
+                return Ok(Seen::More);
+            }
+            if self.ends.is_burst() {
+                self.ends.rx.fetch_ahead();
+            }
+            if self.recv_queue.is_empty() {
+                self.wait_for_receive();
+                return Ok(Seen::More);
+            }
+            self.take_posted(arrival, out)?;
+            seen = Seen::Messages;
+            if !self.ends.is_burst() {
+                break;
+            }
+        }
+        self.ends.set_burst(seen == Seen::Messages);
+        Ok(seen)
+    }
+
+    /// A message found no room. If that is because the ring holds back all but its first page, all pages of this ring
+    /// come into being: a page that the system refuses to one that writes it ends the process. Refused here (not by
+    /// kernels before 5.14, which touch the pages), the message waits, and the next turn tries again. Returns true if
+    /// there is more room now.
+    #[cold]
+    fn open_ring(&mut self) -> bool {
+        if self.ring_open {
+            return false;
+        }
+        self.make_send_queue();
+        let Link { side, layout, ref window, .. } = self.link;
+        self.ring_open = window.prefault(layout.ring_bytes(side)).is_ok();
+        if self.ring_open {
+            self.ends.tx.release();
+        }
+        self.ring_open
+    }
+
+    /// Takes memory for all that the send queue may hold: at the latest with the rings, as whether anything ever waits is
+    /// a matter of time.
+    #[cold]
+    fn make_send_queue(&mut self) {
+        self.send_queue.reserve_exact(self.limits.send_queue_depth - self.send_queue.len());
+    }
+
+    /// Carries out the order of the peer that waits, as far as the budget goes; true when it is done.
+    #[cold]
+    fn fetch(&mut self, budget: &mut usize) -> Result<bool, DownCause> {
+        let begin =
+            || Fetch::decode(&self.ends.rx.order()).map(|order| Fetching { order, done: 0 });
+        let fetching = self.fetching.take().or_else(begin);
+        let wrong =
+            DownCause::PeerMisbehaved("an order that has nothing to fetch, or nowhere to put it");
+        let fetching = fetching.filter(|fetching| fetching.order.length > 0);
+        let Some(Fetching { order, done }) = fetching else { return Err(wrong) };
+        // Looked up in each step: the key may die between two of them.
+        let to = self.exposures.target(order.handle, order.to, order.length);
+        let from = self.peer_table.in_slab(order.slab, order.from, order.length);
+        let (Some(from), Some(to)) = (from, to) else { return Err(wrong) };
+        let step = (order.length as usize - done).min(*budget);
+        // SAFETY: both have `order.length` bytes, as was just found, and `done + step` is at most that. There is
+        // no reference to those that are written: they are leased. Different mappings cannot overlap.
+        unsafe { copy_bytes(from.add(done), to.add(done), step) };
+        *budget = budget.saturating_sub(step.max(FETCH_COST_BYTES));
+        self.check_open()?;
+        self.exposures.note_fetched(order.handle, order.to + done as u64, step);
+        let done = done + step;
+        if done < order.length as usize {
+            self.fetching = Some(Fetching { order, done });
+            return Ok(false);
+        }
+        self.ends.rx.finish_order();
+        Ok(true)
+    }
+
+    /// Fails if the peer has ended the connection, and may have reused the slabs that were just read.
+    fn check_open(&self) -> Result<(), DownCause> {
+        // Pairs with the fence of `go_down`: a thread that has read what the peer wrote after it gave up a lease sees that it
+        // has ended the connection.
+        fence(Ordering::Acquire);
+        match self.ends.rx.closed() {
+            0 => Ok(()),
+            reason => Err(cause_of(reason)),
+        }
+    }
+
+    #[inline]
+    fn take_posted(&mut self, arrival: Arrival, out: &mut Completions) -> Result<(), DownCause> {
+        let Some(mut message) = self.pop_receive() else { return Ok(()) };
+        if let Err(cause) = self.take(arrival, &mut message) {
+            self.push_receive(message);
+            return Err(cause);
+        }
+        match arrival.lead {
+            None => out.push_received(self.id, message, None),
+            Some(handle) => self.receive_invalidate(message, handle, out),
+        }
+        Ok(())
+    }
+
+    /// The receive of the last short message, once.
+    pub(super) fn receive_of_short(&mut self) -> Option<Buf> {
+        self.ends.lend_receive().then(|| self.pop_receive())?
+    }
+
+    #[inline]
+    fn pop_receive(&mut self) -> Option<Buf> {
+        let receive = self.recv_queue.pop();
+        self.ends.note_receive_taken();
+        receive
+    }
+
+    #[inline]
+    fn push_receive(&mut self, receive: Buf) {
+        self.recv_queue.push(receive);
+        self.ends.note_receive();
+    }
+
+    #[cold]
+    fn receive_invalidate(&mut self, message: Buf, handle: u32, out: &mut Completions) {
+        let invalidated = Some(handle).filter(|handle| self.exposures.kill(*handle));
+        out.push_received(self.id, message, invalidated);
+    }
+
+    #[inline]
+    fn take(&mut self, arrival: Arrival, into: &mut Buf) -> Result<(), DownCause> {
+        if arrival.length >= into.capacity() {
+            return self.take_long(arrival, into);
+        }
+        into.set_range(0..arrival.length);
+        Ok(self.ends.rx.take(arrival, into.bytes_mut())?)
+    }
+
+    /// A message that fills its receive: it may run on into the tail of a chain.
+    #[cold]
+    fn take_long(&mut self, arrival: Arrival, into: &mut Buf) -> Result<(), DownCause> {
+        if !into.set_received(arrival.length) {
+            return Err(DownCause::WorkRequest(WrError::Length));
+        }
+        let (head, tail) = into.received_mut();
+        Ok(self.ends.rx.take_scattered(arrival, head, tail)?)
+    }
+
+    /// Receiver not ready: the message stays in the ring.
+    #[cold]
+    fn wait_for_receive(&mut self) {
+        self.waits += u64::from(!self.is_not_ready);
+        self.is_not_ready = true;
+    }
+
+    /// See [`Fabric::outstanding`](super::super::Fabric::outstanding). Requests have the numbers of their slots in the
+    /// ring, or of slots that they will have. If there are only messages in the ring, which are copied, nothing is
+    /// outstanding. A message that has arrived beyond the posted receives is not this side's, but ends the connection in
+    /// the same way; such messages have numbers of their own.
+    pub(super) fn outstanding(&self) -> InFlight {
+        let is_unsent = self.has_unsent();
+        let unsent = |consumed| consumed..self.ends.tx.produced() + self.send_queue.len() as u64;
+        let number = ARRIVED | self.waits;
+        let numbers = match is_unsent {
+            true => self.ends.tx.consumed().ok().map(unsent),
+            false => (self.is_not_ready && self.cause.is_none()).then_some(number..number + 1),
+        };
+        InFlight { numbers, is_unsent }
+    }
+
+    #[inline]
+    pub(super) fn has_arrival(&self) -> bool {
+        self.ends.rx.has_arrival()
+    }
+
+    /// The checks that cost more than a look at the ring: has the peer ended the connection?
+    /// Called when nothing was found; what was sent before the end is taken first.
+    pub(super) fn check_end(&self) -> Result<(), DownCause> {
+        // Gone first: a peer that closes and then goes has closed by the time we look.
+        let gone = self.link.peer.gone();
+        match self.ends.rx.closed() {
+            0 if gone => Err(DownCause::PeerDied),
+            0 => Ok(()),
+            // Something may have been sent between our look at the ring and the close.
+            _ if !matches!(self.ends.rx.arrival(), Ok(None)) => Ok(()),
+            reason => Err(cause_of(reason)),
+        }
+    }
+
+    /// Returns whether the peer must ring from now on; false if it has just sent something.
+    pub(super) fn go_idle(&mut self) -> bool {
+        self.ends.empty_looks.set(0);
+        self.idle = self.idle || self.ends.rx.go_idle();
+        self.idle
+    }
+
+    /// The core looks by itself from now on.
+    pub(super) fn go_busy(&mut self) {
+        self.ends.empty_looks.set(0);
+        self.idle = false;
+        self.ends.rx.go_busy();
+    }
+
+    #[inline]
+    pub(super) fn post_recv(&mut self, buf: Buf) -> Result<(), Full<Buf>> {
+        if self.recv_queue.len() == self.limits.recv_queue_depth || self.cause.is_some() {
+            return Err(Full(buf));
+        }
+        self.push_receive(buf);
+        self.is_not_ready = false;
+        Ok(())
+    }
+
+    /// Sends at once what can be sent at once; queues the rest.
+    #[inline]
+    pub(super) fn post(&mut self, wr: SendWr) -> Result<Result<Progress, DownCause>, Full<SendWr>> {
+        if self.cause.is_some() {
+            return Err(Full(wr));
+        }
+        match wr {
+            SendWr::Send { message, invalidate } if self.send_queue.is_empty() => {
+                match self.push(invalidate, &message) {
+                    Ok(true) => Ok(Ok(Progress::Empty)),
+                    Ok(false) => self.queue(SendWr::Send { message, invalidate }),
+                    Err(cause) => Ok(Err(cause)),
+                }
+            }
+            wr => self.queue(wr),
+        }
+    }
+
+    /// As [`ShmEnds::send`], of a message of any length; one that the ring never takes is not sent either.
+    /// `short` is memory for one that is short.
+    #[inline]
+    pub(super) fn send_copied(
+        &mut self,
+        message: &[u8],
+        short: &mut Short,
+    ) -> Result<bool, DownCause> {
+        if short.copy_from(message) {
+            let head = LineHead::new(short.first_word(), short.pairs());
+            return Ok(self.ends.send(head, short, short.length()));
+        }
+        if !self.ends.sends_at_once() {
+            return Ok(false);
+        }
+        match self.ends.tx.push(None, message) {
+            Ok(()) => Ok(true),
+            Err(PushError::Corrupt(corrupt)) => Err(corrupt.into()),
+            Err(PushError::Full | PushError::TooLong) => Ok(false),
+        }
+    }
+
+    #[cold]
+    fn queue(&mut self, wr: SendWr) -> Result<Result<Progress, DownCause>, Full<SendWr>> {
+        if self.send_room() == 0 {
+            return Err(Full(wr));
+        }
+        self.reads += usize::from(matches!(wr, SendWr::Read { .. }));
+        if self.send_queue.capacity() == 0 {
+            self.make_send_queue();
+        }
+        self.send_queue.push_back(wr);
+        self.count_room();
+        Ok(Ok(Progress::Waiting))
+    }
+
+    #[inline(always)]
+    pub(super) fn send_room(&self) -> usize {
+        self.ends.send_room()
+    }
+
+    /// The send queue has changed, or the connection ends. Reads keep their place until their completion is
+    /// taken.
+    fn count_room(&mut self) {
+        let is_up = self.cause.is_none();
+        let taken = self.send_queue.len().max(self.reads);
+        let room = if is_up { self.limits.send_queue_depth - taken } else { 0 };
+        self.ends.allow(room, is_up && self.send_queue.is_empty());
+    }
+
+    /// Work requests wait for room at the peer, or for their turn.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.cause.is_none() && !(self.send_queue.is_empty() && self.lent.is_empty())
+    }
+
+    #[inline]
+    fn push(&mut self, lead: Option<u32>, message: &Buf) -> Result<bool, DownCause> {
+        match self.ends.tx.push(lead, message.bytes()) {
+            Ok(()) => Ok(true),
+            Err(PushError::Full) if self.open_ring() => self.push(lead, message),
+            Err(PushError::Full) => Ok(false),
+            Err(PushError::TooLong) => Err(DownCause::WorkRequest(WrError::Length)),
+            Err(PushError::Corrupt(corrupt)) => Err(corrupt.into()),
+        }
+    }
+
+    /// Goes on with the send queue, and copies `budget` bytes at most. Finished Reads go to `done`.
+    pub(super) fn progress(
+        &mut self,
+        done: &mut VecDeque<(QpId, WrId, Result<(), WrError>)>,
+        budget: &mut usize,
+    ) -> Result<Progress, DownCause> {
+        let progress = self.send_queued(done, budget);
+        self.count_room();
+        progress
+    }
+
+    fn send_queued(
+        &mut self,
+        done: &mut VecDeque<(QpId, WrId, Result<(), WrError>)>,
+        budget: &mut usize,
+    ) -> Result<Progress, DownCause> {
+        while let Some(wr) = self.send_queue.pop_front() {
+            match wr {
+                SendWr::Send { ref message, invalidate } => {
+                    if !self.push(invalidate, message)? {
+                        self.send_queue.push_front(wr);
+                        return Ok(Progress::Waiting);
+                    }
+                }
+                SendWr::Write { from, to } if self.exposures.slab_of(&from).is_some() => {
+                    if let Some(from) = self.have_fetched(from, to)? {
+                        self.send_queue.push_front(SendWr::Write { from, to });
+                        return Ok(Progress::Waiting);
+                    }
+                }
+                SendWr::Write { from, to } => {
+                    let rest = self.copy(Access::RemoteWrite, to, from, budget);
+                    let Some((to, from)) = rest.map_err(DownCause::WorkRequest)? else { continue };
+                    self.send_queue.push_front(SendWr::Write { from, to });
+                    return Ok(Progress::Waiting);
+                }
+                SendWr::Read { .. } if done.len() == done.capacity() => {
+                    self.send_queue.push_front(wr);
+                    return Ok(Progress::Waiting);
+                }
+                SendWr::Read { id, from, into } => {
+                    match self.copy(Access::RemoteRead, from, into, budget) {
+                        Ok(None) => done.push_back((self.id, id, Ok(()))),
+                        Ok(Some((from, into))) => {
+                            self.send_queue.push_front(SendWr::Read { id, from, into });
+                            return Ok(Progress::Waiting);
+                        }
+                        Err(error) => {
+                            done.push_back((self.id, id, Err(error)));
+                            return Err(DownCause::WorkRequest(error));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(Progress::Empty)
+    }
+
+    /// Tells the peer to fetch what it would be written. Gives the lease back if there is no room for that.
+    fn have_fetched(&mut self, from: Lease, to: RemoteSlice) -> Result<Option<Lease>, DownCause> {
+        let length = to.length as usize == from.len();
+        let slab = self.exposures.slab_of(&from).filter(|_| length);
+        let slab = slab.ok_or(DownCause::WorkRequest(WrError::Length))?;
+        if to.length == 0 {
+            return Ok(None);
+        }
+        self.release_fetched()?;
+        if self.lent.is_full() {
+            return Ok(Some(from));
+        }
+        let RemoteSlice { handle, length, offset } = to;
+        let order = Fetch { handle, slab, length, to: offset, from: from.region_offset() as u64 };
+        match self.ends.tx.push_order(&order.encode()) {
+            Ok(until) => self.lent.keep(until, from),
+            Err(PushError::Full) if self.open_ring() => return self.have_fetched(from, to),
+            Err(PushError::Corrupt(corrupt)) => return Err(corrupt.into()),
+            Err(PushError::Full | PushError::TooLong) => return Ok(Some(from)),
+        }
+        Ok(None)
+    }
+
+    /// It has told the peer to fetch what this has not fetched yet, as far as is known.
+    pub(super) fn lends(&self) -> bool {
+        !self.lent.is_empty()
+    }
+
+    /// Gives up what the peer has fetched. True if there is more that it has not.
+    pub(super) fn release_fetched(&mut self) -> Result<bool, DownCause> {
+        if !self.lent.is_empty() {
+            self.lent.release(self.ends.tx.consumed()?);
+        }
+        Ok(!self.lent.is_empty())
+    }
+
+    /// Copies between the peer's memory and ours as far as the budget goes; gives back what is
+    /// left. The key is checked each time: it may die between two steps.
+    fn copy(
+        &self,
+        access: Access,
+        mut remote: RemoteSlice,
+        mut local: Lease,
+        budget: &mut usize,
+    ) -> Result<Option<(RemoteSlice, Lease)>, WrError> {
+        if remote.length as usize != local.len() {
+            return Err(WrError::Length);
+        }
+        let there = self.peer_table.check(remote, access)?;
+        let step = local.len().min(*budget);
+        let here = local.as_ptr();
+        match access {
+            // SAFETY: `check` has found `remote.length` mapped bytes at `there`; the lease vouches
+            // for as many at `here`, to which there is no reference while it is out. Different
+            // mappings cannot overlap.
+            Access::RemoteWrite => unsafe { copy_bytes(here, there, step) },
+            // SAFETY: as above; and the lease may be written to.
+            Access::RemoteRead if local.writable() => unsafe { copy_bytes(there, here, step) },
+            Access::RemoteRead => return Err(WrError::RemoteAccess),
+        }
+        *budget -= step;
+        local.advance(step);
+        remote.offset += step as u64;
+        remote.length -= step as u32;
+        Ok((remote.length > 0).then_some((remote, local)))
+    }
+
+    pub(super) fn read_taken(&mut self) {
+        self.reads -= 1;
+        self.count_room();
+    }
+
+    #[cold]
+    pub(super) fn ring(&self) {
+        self.link.peer_bell.ring(self.link.peer_place);
+    }
+
+    pub(super) fn memory(&self) -> &BulkPool {
+        &self.link.bulk
+    }
+
+    pub(super) fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        self.link.bulk.take(bytes)
+    }
+
+    pub(super) fn expose(
+        &mut self,
+        memory: Lease,
+        access: Access,
+    ) -> Result<RemoteSlice, ExposeError> {
+        if self.cause.is_some() {
+            return Err(ExposeError::Down);
+        }
+        self.exposures.expose(memory, access)
+    }
+
+    /// Ends an exposure. Returns the number of bytes that were fetched to its home.
+    pub(super) fn revoke(&mut self, handle: u32) -> Option<u32> {
+        let home_bytes = self.home_bytes(handle);
+        self.exposures.revoke(handle);
+        home_bytes
+    }
+
+    /// Has bytes that this side fetches go to `home`: see [`Fabric::expose`](super::super::Fabric::expose).
+    pub(super) fn set_home(&mut self, handle: u32, home: Lease) -> bool {
+        self.peer_table.has_slabs() && self.exposures.set_home(handle, home)
+    }
+
+    pub(super) fn home_bytes(&self, handle: u32) -> Option<u32> {
+        self.exposures.home_bytes(handle)
+    }
+
+    /// Ends the connection for `cause`, and tells the peer. Only the first cause counts.
+    pub(super) fn go_down(&mut self, cause: DownCause) {
+        self.link.close(match cause {
+            DownCause::WorkRequest(WrError::Length) => CLOSED_LENGTH,
+            _ => CLOSED_IN_GOOD_ORDER,
+        });
+        // Pairs with the fence of `check_open`: the peer has been told before the bytes it fetches are used again.
+        fence(Ordering::Release);
+        self.lent.clear();
+        self.exposures.kill_all();
+        self.cause.get_or_insert(cause);
+        self.count_room();
+        self.ends.end_receiving();
+    }
+
+    /// Gives back what was posted, as far as `out` has room; true when the last one, `Down`, is out.
+    pub(super) fn drain(&mut self, out: &mut Completions) -> bool {
+        while out.room() > 0 {
+            let kind = if let Some(wr) = self.send_queue.pop_front() {
+                let SendWr::Read { id, .. } = wr else { continue };
+                CompletionKind::Read { id, result: Err(WrError::Flushed) }
+            } else if let Some(buf) = self.recv_queue.pop() {
+                CompletionKind::RecvFlushed { buf }
+            } else {
+                let cause = self.cause.clone().unwrap_or(DownCause::Local);
+                out.push(self.id, CompletionKind::Down { cause });
+                return true;
+            };
+            out.push(self.id, kind);
+        }
+        false
+    }
+
+    /// Memory to unmap on the control thread, as that takes long: the peer's slabs, of perhaps gigabytes,
+    /// included.
+    pub(super) fn into_link(self) -> Link {
+        let mut link = self.link;
+        link.peer_slabs = self.peer_table.into_slabs();
+        link
+    }
+}
+
+fn cause_of(reason: u64) -> DownCause {
+    match reason {
+        CLOSED_LENGTH => DownCause::WorkRequest(WrError::Length),
+        _ => DownCause::Remote,
+    }
+}
+
+impl From<Corrupt> for DownCause {
+    fn from(Corrupt(what): Corrupt) -> Self {
+        Self::PeerMisbehaved(what)
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::super::super::conformance::accept_into_channel;
+    use super::super::super::{ConnectRequest, Connector, DriverLink, ListenRequest};
+    use super::super::ShmConnector;
+    use super::*;
+    use crate::mem::SlabLayout;
+    use std::time::Duration;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn lent_slabs_of_the_peer_go_back_into_the_link_for_the_control_thread() {
+        let config = ShmConfig::default();
+        let connector = ShmConnector::new(config.clone()).unwrap();
+        let address = format!("shm:queue-pair-{}", std::process::id());
+        let (acceptor, endpoints) = accept_into_channel(Some(1));
+        let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
+        let slab = Slab::new(
+            SlabLayout::new().block_bytes(4096).blocks(2),
+            crate::sys::mmap::PageRequest::default(),
+        )
+        .unwrap();
+        let lent = std::slice::from_ref(&slab);
+        let request = ConnectRequest::new(&address, PATIENCE).lend(lent);
+        let _client = connector.connect(&request).unwrap();
+        let DriverLink::Shm(link) = endpoints.recv_timeout(PATIENCE).unwrap().link else {
+            panic!()
+        };
+        let pair = QueuePair::new(QpId::new(0, 0), *link, &config, Listed::new(1)).unwrap();
+        let link = pair.into_link();
+        let bytes: Vec<usize> = link.peer_slabs.iter().map(|slab| slab.len()).collect();
+        assert_eq!(bytes, [slab.bytes()]);
+    }
+}

@@ -1,0 +1,35 @@
+//! Lock-free building blocks: a ring of messages, a bell of ready bits, and the words under both.
+//!
+//! Nothing here depends on the memory of the words: plain heap memory, memory shared with another
+//! process, or the model of a checker. The algorithms assume that the other side may write anything
+//! at any time; each method documents what that can break. Uses `std` only. `mem`, `fabric` and
+//! `reactor` are the callers. The one lock is separate, for work that is not done per message.
+
+pub mod apart;
+pub mod atomic;
+pub mod box_queue;
+pub(crate) mod copy;
+pub mod doorbell;
+pub mod free_list;
+pub mod handoff;
+mod lock;
+pub mod ring;
+pub mod waiting;
+pub mod words;
+
+#[cfg(all(test, loom))]
+mod loom_models;
+
+use atomic::{AtomicU64, Ordering};
+pub use crossbeam::utils::CachePadded;
+pub use lock::lock;
+pub use lock::wait_for_change;
+use std::sync::OnceLock;
+
+/// A number that this process has not used before, from 1 on.
+pub fn next_number() -> u64 {
+    // In a cell, as the model checker's atomics cannot be made at compile time.
+    static NEXT: OnceLock<AtomicU64> = OnceLock::new();
+    // Relaxed: only that it is unique matters.
+    NEXT.get_or_init(|| AtomicU64::new(1)).fetch_add(1, Ordering::Relaxed)
+}

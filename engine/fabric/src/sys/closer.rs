@@ -1,0 +1,170 @@
+//! Threads that close descriptors from peers, because a peer decides how long that takes: closing a
+//! TCP socket with `SO_LINGER` and unsent data, or a file of a FUSE server, can block for minutes.
+//!
+//! The threads are detached: nothing waits for them, at the end of the process neither. There are
+//! [`THREADS_MAX`] at most, of which one peer process occupies [`THREADS_PER_PROCESS`], and they end
+//! when there is nothing to do. Peers that are not trusted count as one process.
+
+use super::credentials::ProcessIdentity;
+use crate::sync::lock;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard};
+use std::thread::{self, Thread, ThreadId};
+use std::time::Duration;
+
+const THREADS_MAX: usize = 16;
+/// Threads that close descriptors of one process at a time.
+const THREADS_PER_PROCESS: usize = 2;
+/// Descriptors of one process that wait or are being closed, from which on it is refused.
+const DESCRIPTORS_PER_PROCESS_MAX: usize = 128;
+/// Descriptors of all, from which on all are refused: else peers that are many could take all
+/// descriptors of this process.
+const DESCRIPTORS_MAX: usize = 1024;
+/// Time without work after which a thread ends.
+const IDLE: Duration = Duration::from_secs(1);
+
+static CLOSER: Closer = Closer(Mutex::new(State::new()));
+
+/// Sender of descriptors. Each has separate bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A trusted process.
+    Process(ProcessIdentity),
+    /// All peers that are not trusted.
+    Strangers,
+}
+
+/// Closes `fd`, which `origin` has sent, or by which it may have sent others, on a separate thread.
+/// Does not block.
+pub(super) fn close(fd: OwnedFd, origin: Origin) {
+    let mut state = CLOSER.lock();
+    state.waiting.push_back(Job { fd, origin });
+    if let Some(idle) = state.idle.pop() {
+        idle.unpark();
+    } else if state.threads < THREADS_MAX {
+        let thread = thread::Builder::new().name("spinrpc-closer".into());
+        // Without a thread the descriptor stays until the next one is to be closed.
+        state.threads += usize::from(thread.spawn(|| CLOSER.run()).is_ok());
+    }
+}
+
+/// True if so many descriptors wait to be closed, of `origin` or of all, that it gets no further
+/// connection.
+pub(super) fn is_full(origin: Origin) -> bool {
+    CLOSER.lock().is_full(origin)
+}
+
+pub(super) fn count_of(origin: Origin) -> usize {
+    CLOSER.lock().count_of(origin)
+}
+
+struct Closer(Mutex<State>);
+
+struct Job {
+    fd: OwnedFd,
+    origin: Origin,
+}
+
+struct State {
+    waiting: VecDeque<Job>,
+    /// Origins whose descriptors are being closed, one for each thread that closes.
+    closing: Vec<Origin>,
+    threads: usize,
+    /// Threads that are parked until there is work.
+    idle: Vec<Thread>,
+}
+
+impl State {
+    const fn new() -> Self {
+        Self { waiting: VecDeque::new(), closing: Vec::new(), threads: 0, idle: Vec::new() }
+    }
+
+    fn closing_of(&self, origin: Origin) -> usize {
+        self.closing.iter().filter(|other| **other == origin).count()
+    }
+
+    fn count_of(&self, origin: Origin) -> usize {
+        let waiting = self.waiting.iter().filter(|job| job.origin == origin).count();
+        waiting + self.closing_of(origin)
+    }
+
+    fn is_full(&self, origin: Origin) -> bool {
+        self.count_of(origin) >= DESCRIPTORS_PER_PROCESS_MAX
+            || self.waiting.len() + self.closing.len() >= DESCRIPTORS_MAX
+    }
+
+    /// The oldest descriptor of an origin that does not occupy its threads already.
+    fn take(&mut self) -> Option<Job> {
+        let may_go = |job: &Job| self.closing_of(job.origin) < THREADS_PER_PROCESS;
+        let at = self.waiting.iter().position(may_go)?;
+        let job = self.waiting.remove(at)?;
+        self.closing.push(job.origin);
+        Some(job)
+    }
+
+    /// Takes the thread from those that are idle; `false` if it was not one of them.
+    fn retire(&mut self, thread: ThreadId) -> bool {
+        let at = self.idle.iter().position(|idle| idle.id() == thread);
+        at.map(|at| self.idle.swap_remove(at)).is_some()
+    }
+
+    fn finish(&mut self, origin: Origin) {
+        if let Some(at) = self.closing.iter().position(|other| *other == origin) {
+            self.closing.swap_remove(at);
+        }
+    }
+}
+
+impl Closer {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+
+    fn run(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.take() {
+                drop(state);
+                drop(job.fd);
+                state = self.lock();
+                state.finish(job.origin);
+                continue;
+            }
+            state.idle.push(thread::current());
+            drop(state);
+            thread::park_timeout(IDLE);
+            state = self.lock();
+            // `close` takes a thread from the list when it wakes it.
+            if state.retire(thread::current().id()) {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn process(pid: usize) -> Origin {
+        Origin::Process(ProcessIdentity::Pid(pid as u32))
+    }
+
+    #[test]
+    fn processes_have_bounds_of_their_own_and_one_together() {
+        let mut state = State::new();
+        let mut block = |origin, count| {
+            let fd = || std::fs::File::open("/dev/null").unwrap().into();
+            state.waiting.extend((0..count).map(|_| Job { fd: fd(), origin }));
+            (state.is_full(origin), state.is_full(Origin::Strangers))
+        };
+        assert_eq!(block(process(1), DESCRIPTORS_PER_PROCESS_MAX - 1), (false, false));
+        assert_eq!(block(process(1), 1), (true, false));
+        // However many processes there are.
+        let others = DESCRIPTORS_MAX - DESCRIPTORS_PER_PROCESS_MAX;
+        assert_eq!((2..others + 1).map(|pid| block(process(pid), 1)).last(), Some((false, false)));
+        assert_eq!(block(process(0), 1), (true, true));
+    }
+}

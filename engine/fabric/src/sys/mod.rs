@@ -1,0 +1,20 @@
+//! Services of the machine: time, CPUs and their layout, memory mappings, sockets.
+//!
+//! May use std, libc and rustix, and of this crate only the lock of [`sync`](crate::sync). Everyone above may call it;
+//! apart from [`clock`] none of it is for the data path, as it makes system calls.
+#![allow(unsafe_code)]
+
+pub mod affinity;
+pub mod clock;
+mod closer;
+pub mod cpu_claim;
+pub mod credentials;
+pub mod journal;
+pub mod latency;
+pub mod mailbox;
+pub mod mmap;
+pub mod peer_socket;
+pub mod pinning;
+pub mod random;
+pub mod socket_file;
+pub mod topology;

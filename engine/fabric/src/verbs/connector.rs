@@ -1,0 +1,274 @@
+//! The control plane: makes data planes, connects and listens.
+
+use super::super::address::RdmaAddress;
+use super::super::{
+    Acceptor, ConnectRequest, Connector, DriverLink, Endpoint, FabricError, ListenRequest,
+};
+use super::config::{Registration, VerbsConfig};
+use super::control::{self, Control, Waiting};
+use super::core::CoreShared;
+use super::device::{self, DeviceCaps, DeviceInfo};
+use super::driver::VerbsFabric;
+use crate::attempt::{Attempt, Cores, runs_already};
+use crate::sync::atomic::Ordering;
+use crate::sys::journal::event;
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Time that a caller waits for the control thread beyond its timeout. The control thread keeps the
+/// time and knows which step timed out.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Ports of this side that are tried for one connection.
+const PORTS_MAX: u32 = 4;
+
+/// Makes and accepts RDMA connections for all cores of a process. It has one thread, which ends when
+/// the connector and all its data planes, connections and listeners are gone.
+#[derive(Debug)]
+pub struct VerbsConnector {
+    environment: Arc<Environment>,
+    control: Arc<Control>,
+}
+
+#[derive(Debug)]
+pub(super) struct Environment {
+    pub(super) config: VerbsConfig,
+    /// The devices that connections may use.
+    devices: Vec<DeviceInfo>,
+    /// True if all of them can invalidate windows. It is told to peers before the device of a
+    /// connection is known. On a device without windows, a peer that relied on it would end for
+    /// good the key that a block is registered with.
+    remote_invalidate: bool,
+    cores: Cores<CoreShared>,
+}
+
+impl VerbsConnector {
+    fn ask(
+        &self,
+        attempt: &Attempt,
+        peer: SocketAddr,
+        core: &Arc<CoreShared>,
+        private_data: &[u8],
+        deadline: Instant,
+    ) -> Result<Endpoint, FabricError> {
+        let (reply, wait) = mpsc::channel();
+        let (op, core, private_data) = (attempt.op.clone(), Arc::clone(core), private_data.into());
+        let waiting = Waiting { op, reply };
+        self.control.post(move |thread| {
+            thread.start_connecting(waiting, peer, core, private_data, deadline);
+        });
+        let left = deadline.saturating_duration_since(Instant::now());
+        wait.recv_timeout(left + GRACE).unwrap_or_else(|error| Err(unanswered(attempt, error)))
+    }
+
+    /// Starts the control plane.
+    ///
+    /// # Errors
+    /// A setting out of its limits; no RDMA device, or not the one that is configured; no thread or
+    /// descriptors available.
+    pub fn new(config: VerbsConfig) -> Result<Self, FabricError> {
+        config.validate().map_err(|error| not_started(error, None))?;
+        if let Some(variable) = unlocked_driver(std::env::var_os(UNLOCKED_DRIVER).as_deref()) {
+            return Err(not_started(format!("{variable} is set: unset it"), None));
+        }
+        let devices = device::usable(&config)?;
+        let mut config = config;
+        let takes_tails = devices.iter().all(|device| device.caps.sge_max >= 2);
+        if !takes_tails && config.recv_pieces_max > 1 {
+            event!(WARN, "a device takes receives of one piece only: they have no tails");
+            config.recv_pieces_max = 1;
+        }
+        let remote_invalidate = device::all_take_windows(&devices, config.registration);
+        let cores = Cores::default();
+        let environment = Arc::new(Environment { config, devices, remote_invalidate, cores });
+        let control = Control::start(Arc::clone(&environment)).map_err(|error| {
+            let reason = match error.raw_os_error() {
+                Some(libc::ENODEV | libc::ENOENT) => {
+                    "the connection manager is not there: modprobe rdma_ucm"
+                }
+                _ => "its control thread cannot start",
+            };
+            not_started(reason, Some(error))
+        })?;
+        Ok(Self { environment, control })
+    }
+}
+
+/// Connects until a deadline, and once more where the port of this side is in use: the connection manager
+/// picks it at random among those that it has not given out itself, and over iWARP it may be that of a TCP
+/// connection.
+fn with_another_port<T>(
+    deadline: Instant,
+    connect: impl Fn(Instant) -> Result<T, FabricError>,
+) -> Result<T, FabricError> {
+    let in_use = |error: &FabricError| {
+        let source = error.source.as_ref().and_then(io::Error::raw_os_error);
+        source == Some(libc::EADDRINUSE) && Instant::now() < deadline
+    };
+    for _ in 1..PORTS_MAX {
+        match connect(deadline) {
+            Err(error) if in_use(&error) => event!(DEBUG, %error, "retrying with another port"),
+            ended => return ended,
+        }
+    }
+    connect(deadline)
+}
+
+fn not_started(reason: impl fmt::Display, source: Option<io::Error>) -> FabricError {
+    FabricError::because("start the verbs fabric", reason, source)
+}
+
+/// Has the driver of mlx5 leave out its locks.
+const UNLOCKED_DRIVER: &str = "MLX5_SINGLE_THREADED";
+
+/// Name of the variable if its value has the driver of mlx5 leave out all locks. A core and the control thread use one
+/// completion queue at a time, and one protection domain.
+fn unlocked_driver(value: Option<&OsStr>) -> Option<&'static str> {
+    (value? == "1").then_some(UNLOCKED_DRIVER)
+}
+
+impl Environment {
+    pub(super) fn known(&self, name: &str) -> Option<DeviceCaps> {
+        self.devices.iter().find(|device| device.name == name).map(|device| device.caps)
+    }
+
+    /// Refuses a device that came later and cannot do what peers are told of all devices.
+    pub(super) fn check(&self, name: &str, caps: &DeviceCaps) -> Result<(), FabricError> {
+        let is_window = caps.registration(self.config.registration) == Registration::Window;
+        if is_window || !self.remote_invalidate {
+            return Ok(());
+        }
+        let reason = "it was added after the start and has no memory windows; restart the program";
+        Err(FabricError::because(&format!("use device {name}"), reason, None))
+    }
+
+    /// Core number `index` as others see it; made when it is first asked for.
+    pub(super) fn core(&self, index: usize) -> Result<Arc<CoreShared>, FabricError> {
+        self.cores.get(index, || {
+            CoreShared::new(index, self.config.conns_max).map_err(|error| {
+                let op = format!("start core {index}");
+                FabricError::because(&op, "no descriptor for waking it", Some(error))
+            })
+        })
+    }
+}
+
+impl Connector for VerbsConnector {
+    type Fabric = VerbsFabric;
+
+    fn remote_invalidate(&self) -> bool {
+        self.environment.remote_invalidate
+    }
+
+    fn fabric(&self, core: usize) -> Result<VerbsFabric, FabricError> {
+        let shared = self.environment.core(core)?;
+        // Acquire pairs with the Release of the previous fabric's end.
+        if shared.taken.swap(true, Ordering::Acquire) {
+            return Err(runs_already(core));
+        }
+        let Environment { config, remote_invalidate, .. } = &*self.environment;
+        Ok(VerbsFabric::new(shared, config, *remote_invalidate))
+    }
+
+    /// Looks up names on the calling thread, for as long as the system's resolver takes. Each address
+    /// of a name is tried, with a fair share of the time; the first one's error is told.
+    fn connect(&self, request: &ConnectRequest<'_>) -> Result<Endpoint, FabricError> {
+        let ConnectRequest { address, core, private_data, timeout, lent } = *request;
+        let deadline = Instant::now() + timeout;
+        let attempt = Attempt { op: format!("connect {address}") };
+        attempt.padded(private_data)?;
+        let peers = resolve(&attempt, address)?;
+        let core = self.environment.core(core)?;
+        let mut first = None;
+        let mut untried = peers.len() as u32;
+        for peer in peers {
+            let now = Instant::now();
+            let share = deadline.saturating_duration_since(now) / untried;
+            untried -= 1;
+            let ask = |deadline| self.ask(&attempt, peer, &core, private_data, deadline);
+            match with_another_port(now + share, ask) {
+                Ok(mut endpoint) => {
+                    if let DriverLink::Verbs(link) = &mut endpoint.link {
+                        link.memory.lend(lent)?;
+                    }
+                    return Ok(endpoint);
+                }
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        Err(first.unwrap_or_else(|| attempt.failed("the name has no address", None)))
+    }
+
+    fn listen(
+        &self,
+        request: &ListenRequest<'_>,
+        accept: Box<dyn Acceptor>,
+    ) -> Result<Box<dyn Send>, FabricError> {
+        let ListenRequest { address, private_data, .. } = *request;
+        let attempt = Attempt { op: format!("listen {address}") };
+        attempt.padded(private_data)?;
+        let own = resolve(&attempt, address)?.into_iter().next();
+        let own = own.ok_or_else(|| attempt.failed("the name has no address", None))?;
+        let guard = control::listen(&self.control, attempt.op, own, private_data.into(), accept)?;
+        Ok(Box::new(guard))
+    }
+}
+
+/// The control thread has not said how it went.
+fn unanswered(attempt: &Attempt, error: RecvTimeoutError) -> FabricError {
+    match error {
+        RecvTimeoutError::Timeout => attempt.failed(
+            "the control thread is busy: an acceptor, or a device that is slow to make or \
+             destroy queue pairs, holds it up",
+            None,
+        ),
+        RecvTimeoutError::Disconnected => Control::ended(&attempt.op),
+    }
+}
+
+fn resolve(attempt: &Attempt, address: &str) -> Result<Vec<SocketAddr>, FabricError> {
+    let address = RdmaAddress::parse(address);
+    let address = address.map_err(|error| FabricError::of_address(&attempt.op, error))?;
+    address.resolve().map_err(|error| attempt.failed("the name is not known", Some(error)))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    fn error(errno: i32) -> FabricError {
+        let source = Some(io::Error::from_raw_os_error(errno));
+        FabricError::because("connect", "the handshake failed", source)
+    }
+
+    #[test]
+    fn a_driver_without_locks_is_refused() {
+        let is_refused = |value: &str| unlocked_driver(Some(OsStr::new(value))).is_some();
+        assert!(is_refused("1"));
+        assert!(!is_refused("0") && !is_refused("") && unlocked_driver(None).is_none());
+    }
+
+    #[test]
+    fn a_port_that_is_in_use_is_passed_over_a_few_times() {
+        let later = Instant::now() + Duration::from_secs(3600);
+        for (errno, failures, deadline, expected) in [
+            (libc::EADDRINUSE, 3, later, Ok(4)),
+            (libc::EADDRINUSE, 4, later, Err(4)),
+            (libc::EADDRINUSE, 1, Instant::now(), Err(1)),
+            (libc::ECONNREFUSED, 1, later, Err(1)),
+        ] {
+            let tries = Cell::new(0);
+            let connected = with_another_port(deadline, |_| {
+                tries.set(tries.get() + 1);
+                if tries.get() > failures { Ok(tries.get()) } else { Err(error(errno)) }
+            });
+            assert_eq!(connected.map_err(|_| tries.get()), expected, "{errno} {failures}");
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Accepting: from a connection request to an endpoint in the hands of its core.
+
+use super::super::super::{Acceptor, Endpoint, FabricError, Origin, Peer};
+use super::super::cm::{CmEvent, CmId};
+use super::super::connector::Environment;
+use super::super::link::Side;
+use super::connection::{Connection, asking_peer};
+use super::machine::{Failure, State, Step};
+use super::reads::Reads;
+use super::{Control, ControlThread};
+use crate::sync::next_number;
+use crate::sys::journal::event;
+use rdma_sys::rdma_cm_event_type::{
+    RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_DEVICE_REMOVAL, Type as RawKind,
+};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Message to refused peers: see `failure`, which shows it to people.
+const FULL: &[u8] = b"no room for more connections";
+const BUSY: &[u8] = b"too many handshakes at once";
+const HOST_FULL: &[u8] = b"no room for more connections of one host";
+const STRANGER: &[u8] = b"not a client of this service";
+const UNABLE: &[u8] = b"no resources for the connection";
+const WRONG_DEVICE: &[u8] = b"not served on this device";
+
+/// Hosts that can fill the room for handshakes only together.
+const HOSTS_AT_ONCE: usize = 4;
+
+/// Interval at which a listener looks for its device after the device was removed.
+const RETRY: Duration = Duration::from_secs(1);
+
+pub(super) struct Listener {
+    op: String,
+    address: SocketAddr,
+    private_data: Box<[u8]>,
+    acceptor: Box<dyn Acceptor>,
+    /// `None` while the address's device is away.
+    id: Option<CmId>,
+    /// Time to look whether it is back.
+    pub(super) retry_at: Option<Instant>,
+}
+
+/// Ends a listener when dropped: then the address is free.
+pub(in super::super) struct ListenGuard {
+    number: u64,
+    control: Arc<Control>,
+}
+
+/// Tells the control thread to accept at an address; waits until it does.
+pub(in super::super) fn listen(
+    control: &Arc<Control>,
+    op: String,
+    address: SocketAddr,
+    private_data: Box<[u8]>,
+    acceptor: Box<dyn Acceptor>,
+) -> Result<ListenGuard, FabricError> {
+    let number = next_number();
+    let (reply, wait) = mpsc::channel();
+    control.post(move |thread| {
+        let _ = reply.send(thread.start_listening(number, op, address, private_data, acceptor));
+    });
+    // The thread lives as long as its handle, which is here; that it panicked is the other case.
+    wait.recv().unwrap_or_else(|_| Err(Control::ended("listen")))?;
+    Ok(ListenGuard { number, control: Arc::clone(control) })
+}
+
+impl Drop for ListenGuard {
+    fn drop(&mut self) {
+        let (done, wait) = mpsc::channel();
+        let number = self.number;
+        self.control.post(move |thread| {
+            thread.listeners.remove(&number);
+            let _ = done.send(());
+        });
+        if thread::current().name() != Some(Control::THREAD_NAME) {
+            // An error means that the thread is gone, and the listener with it.
+            let _ = wait.recv();
+        }
+    }
+}
+
+impl ControlThread {
+    fn start_listening(
+        &mut self,
+        number: u64,
+        op: String,
+        address: SocketAddr,
+        private_data: Box<[u8]>,
+        acceptor: Box<dyn Acceptor>,
+    ) -> Result<(), FabricError> {
+        match self.bind(number, address) {
+            Ok(id) => {
+                let (id, retry_at) = (Some(id), None);
+                let listener = Listener { op, address, private_data, acceptor, id, retry_at };
+                self.listeners.insert(number, listener);
+                Ok(())
+            }
+            Err(error) => Err(cannot_listen(op, address, error)),
+        }
+    }
+
+    fn bind(&self, number: u64, address: SocketAddr) -> io::Result<CmId> {
+        let id = CmId::new(&self.channel, number)?;
+        id.bind(address)?;
+        id.listen()?;
+        Ok(id)
+    }
+
+    /// The listener's device goes: so must its id, until the device is back. Or its address moves to another device, as
+    /// with a bond of IP over InfiniBand: the id stays with the one where nothing arrives any more.
+    pub(super) fn on_listener_event(&mut self, number: u64, kind: RawKind) {
+        let Some(wait) = wait_to_listen_again(kind) else { return };
+        let Some(listener) = self.listeners.get_mut(&number) else { return };
+        listener.id = None;
+        listener.retry_at = Some(Instant::now() + wait);
+        let (op, address) = (&listener.op, listener.address);
+        if wait.is_zero() {
+            event!(WARN, %address, ?op, "the address of a listener has moved");
+            return;
+        }
+        event!(ERROR, %address, ?op, "the device of a listener was removed; waiting for it");
+        self.devices.note_listener_removal();
+    }
+
+    pub(super) fn listen_again(&mut self, now: Instant) {
+        let due = |listener: &Listener| listener.retry_at.is_some_and(|at| at <= now);
+        let waiting = self.listeners.iter().filter(|(_, listener)| due(listener));
+        let waiting: Vec<_> =
+            waiting.map(|(number, listener)| (*number, listener.address)).collect();
+        for (number, address) in waiting {
+            let id = self.bind(number, address).ok();
+            if let Some(listener) = self.listeners.get_mut(&number) {
+                listener.retry_at = id.is_none().then_some(now + RETRY);
+                listener.id = id;
+            }
+        }
+    }
+
+    pub(super) fn on_request(&mut self, event: &mut CmEvent) {
+        let Some(id) = event.request.take() else { return };
+        // Taken off the table, as the acceptor is called with the rest of it.
+        let Some(mut listener) = self.listeners.remove(&event.number) else { return };
+        self.welcome(id, event, &mut listener);
+        self.listeners.insert(event.number, listener);
+    }
+
+    fn welcome(&mut self, mut id: CmId, event: &mut CmEvent, listener: &mut Listener) {
+        let environment = Arc::clone(&self.environment);
+        let peer = Peer::Socket(asking_peer(&id));
+        if guarded(&listener.op, || listener.acceptor.admits(&peer)) != Some(true) {
+            return id.reject(STRANGER);
+        }
+        if let Some(reason) = self.refusal(Origin::of(asking_peer(&id).ip())) {
+            return id.reject(reason);
+        }
+        let picked = guarded(&listener.op, || listener.acceptor.pick_core(&[]));
+        let Some(picked) = picked else { return id.reject(UNABLE) };
+        let Some(index) = picked else { return id.reject(FULL) };
+        let Ok(core) = environment.core(index) else { return id.reject(UNABLE) };
+        let number = next_number();
+        id.set_number(number);
+        let deadline = Instant::now() + environment.config.handshake_timeout;
+        let private_data = listener.private_data.clone();
+        let reads = Reads { out: event.peer_reads_out, at: event.peer_reads_in };
+        let state = (State::AwaitingReceives, Side::Accepting);
+        let peer = asking_peer(&id);
+        let mut connection = Connection::new(number, id, state, peer, core, private_data, deadline);
+        connection.take_answer(event);
+        let prepared = self.prepare_answer(&environment, &mut connection, reads);
+        let endpoint = match prepared {
+            Ok(endpoint) => endpoint,
+            Err(failure) => return self.refuse(connection, failure),
+        };
+        self.connections.insert(number, connection);
+        // If it panics, the endpoint is dropped, which refuses the request.
+        let _ = guarded(&listener.op, || listener.acceptor.accepted(index, endpoint));
+    }
+
+    fn refusal(&self, host: Origin) -> Option<&'static [u8]> {
+        let config = &self.environment.config;
+        let accepted = self.connections.values().filter(|one| one.is_accepted());
+        let origins = accepted.map(|one| (Origin::of(one.peer.ip()), one.is_handshake()));
+        refusal(origins, host, config.handshakes_max, config.host_conns_max)
+    }
+
+    fn prepare_answer(
+        &mut self,
+        environment: &Environment,
+        connection: &mut Connection,
+        peer: Reads,
+    ) -> Result<Endpoint, Failure> {
+        let caps = self.attach(connection)?;
+        // Over iWARP the address is that of a TCP connection. Over InfiniBand it is a claim.
+        if !caps.is_iwarp && connection.id.is_ethernet() {
+            let (claimed, path) = (connection.peer, connection.id.path_to_peer());
+            if !is_of_path(claimed, path) {
+                let reason = format!("the peer claims to be {}, and is at {path:?}", claimed.ip());
+                return Err(Failure::Own { reason, errno: None });
+            }
+        }
+        connection.reads = Reads::offered(&environment.config, &caps).accepted(peer);
+        self.make_parts(connection)?;
+        let endpoint = connection.endpoint(self.control.upgrade());
+        endpoint.ok_or_else(|| Failure::of(Step::Connect, 0))
+    }
+
+    fn refuse(&mut self, connection: Connection, failure: Failure) {
+        let peer = connection.peer;
+        let error = failure.into_error("accept", peer);
+        event!(WARN, %peer, %error, "a connection request is refused");
+        let wrong_device = connection.context.is_none();
+        connection.id.reject(if wrong_device { WRONG_DEVICE } else { UNABLE });
+        // Refused already: nothing more is said.
+        self.free(connection, State::Over);
+    }
+}
+
+/// Wait before a listener binds its address again, after an event of its id; `None` if that goes on.
+fn wait_to_listen_again(kind: RawKind) -> Option<Duration> {
+    match kind {
+        RDMA_CM_EVENT_DEVICE_REMOVAL => Some(RETRY),
+        RDMA_CM_EVENT_ADDR_CHANGE => Some(Duration::ZERO),
+        _ => None,
+    }
+}
+
+/// Whether the address that the peer claims in its request is that of the path to it, which the answer takes.
+fn is_of_path(claimed: SocketAddr, path: Option<Ipv6Addr>) -> bool {
+    let claimed = match claimed.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    path == Some(claimed)
+}
+
+/// Reason to refuse one more connection of `host`, by those that were accepted: each with its host, and
+/// with `true` for a handshake.
+fn refusal(
+    accepted: impl Iterator<Item = (Origin, bool)> + Clone,
+    host: Origin,
+    handshakes_max: usize,
+    host_conns_max: usize,
+) -> Option<&'static [u8]> {
+    let of_host = accepted.clone().filter(|(other, _)| *other == host).count();
+    let mut handshakes = accepted.filter(|(_, is_handshake)| *is_handshake).map(|(host, _)| host);
+    match () {
+        () if of_host >= host_conns_max => Some(HOST_FULL),
+        () if is_crowded(&mut handshakes, host, handshakes_max) => Some(BUSY),
+        () => None,
+    }
+}
+
+/// True if one more handshake, with `peer`, is too many in addition to those with the `others`. A
+/// single host has at most a quarter of the room, so that it cannot keep all others out.
+fn is_crowded(others: impl Iterator<Item = Origin>, peer: Origin, most: usize) -> bool {
+    let (all, same) =
+        others.fold((0, 0), |(all, same), other| (all + 1, same + usize::from(other == peer)));
+    all >= most || same >= (most / HOSTS_AT_ONCE).max(1)
+}
+
+/// Result of an acceptor's call; `None` if it panics, which ends this request, and not the thread
+/// that all connections depend on.
+fn guarded<T>(op: &str, call: impl FnOnce() -> T) -> Option<T> {
+    // State that the call leaves half changed belongs to the acceptor; nothing of this crate is
+    // changed in it.
+    let result = panic::catch_unwind(AssertUnwindSafe(call));
+    if result.is_err() {
+        event!(ERROR, ?op, "an acceptor has panicked; the connection request is refused");
+    }
+    result.ok()
+}
+
+fn cannot_listen(op: String, address: SocketAddr, error: io::Error) -> FabricError {
+    let ip = address.ip();
+    let reason = match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => "another server listens there already".into(),
+        Some(libc::EADDRNOTAVAIL | libc::ENODEV | libc::ENOENT) => format!(
+            "{ip} belongs to no RDMA device of this host; use the address of a network interface \
+             that has one (rdma link), or 0.0.0.0 for all of them"
+        ),
+        Some(libc::EACCES) => "ports below 1024 are for root".into(),
+        _ => format!("the address cannot be bound: {error}"),
+    };
+    FabricError { op, reason, source: Some(error) }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;
+
+    /// Ask for connections from one host, then from others. Expect a quarter of the room for each,
+    /// and no more than all of it.
+    #[test]
+    fn one_host_does_not_take_the_room_of_others() {
+        let host = |number: u8| Origin::of([10, 0, 0, number].into());
+        let two_each = |hosts: u8| (0..hosts).flat_map(move |number| [host(number); 2]);
+        let crowded = |hosts, peer| is_crowded(two_each(hosts), host(peer), 8);
+        assert!(!crowded(0, 0));
+        assert!(crowded(1, 0), "it has its quarter");
+        assert!(!crowded(3, 3), "another one has none yet");
+        assert!(crowded(4, 4), "all room is taken");
+    }
+
+    #[test]
+    fn a_listener_whose_address_moves_binds_it_again_at_once() {
+        assert_eq!(wait_to_listen_again(RDMA_CM_EVENT_ADDR_CHANGE), Some(Duration::ZERO));
+        assert_eq!(wait_to_listen_again(RDMA_CM_EVENT_DEVICE_REMOVAL), Some(RETRY));
+        assert_eq!(wait_to_listen_again(RDMA_CM_EVENT_ESTABLISHED), None);
+    }
+
+    /// Claim addresses over RoCE. Expect the one that answers go to, and no other.
+    #[test]
+    fn a_peer_cannot_claim_an_address_that_it_is_not_at() {
+        let is_of =
+            |claimed: &str, path: &str| is_of_path(claimed.parse().unwrap(), path.parse().ok());
+        assert!(is_of("10.9.0.1:7", "::ffff:10.9.0.1"));
+        assert!(is_of("[fe80::1]:7", "fe80::1"));
+        assert!(!is_of("10.9.0.1:7", "::ffff:10.9.0.2"));
+        assert!(!is_of("[2001:db8::1]:7", "fe80::1"));
+        assert!(!is_of("10.9.0.1:7", "no path"));
+        assert!(!is_of("0.0.0.0:0", "::"));
+    }
+
+    #[test]
+    fn an_acceptor_that_panics_has_said_nothing() {
+        assert_eq!(guarded("listen", || Some(3)), Some(Some(3)));
+        let panicking = || std::panic::resume_unwind(Box::new("of the acceptor"));
+        assert_eq!(guarded::<Option<usize>>("listen", panicking), None);
+    }
+
+    #[test]
+    fn a_host_has_room_for_one_handshake_however_little_there_is() {
+        let host = Origin::of([10, 0, 0, 1].into());
+        assert!(!is_crowded([].into_iter(), host, 1));
+        assert!(is_crowded([host].into_iter(), host, 3));
+    }
+
+    #[test]
+    fn established_connections_of_one_host_are_limited_whatever_their_addresses_within_a_64() {
+        let network = |interface: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, interface]);
+        let accepted: Vec<_> =
+            (0..3).map(|interface| (Origin::of(network(interface)), false)).collect();
+        let refusal =
+            |host: IpAddr, most| refusal(accepted.iter().copied(), Origin::of(host), 64, most);
+        assert_eq!(refusal(network(9), 3), Some(HOST_FULL));
+        assert_eq!(refusal(network(9), 4), None);
+        assert_eq!(refusal([10, 0, 0, 1].into(), 3), None, "another host");
+    }
+}

@@ -1,0 +1,132 @@
+//! Asynchronous events of devices, and their recipients.
+//!
+//! librdmacm opens a device once per process, so all connectors of a process read one descriptor:
+//! the thread that takes an event passes it on to the thread that has the connection.
+
+use super::super::super::DownCause;
+use super::super::core::Context;
+use super::Mailbox;
+use super::machine::Event;
+use crate::sync::lock;
+use rdma_sys::*;
+use std::ffi::c_uint;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::{Mutex, Weak};
+
+/// Meaning of an event for connections; `None` if it does not concern them. Raw numbers, as a newer kernel may have more
+/// than the binding's enum.
+fn translated(kind: c_uint) -> Option<Event> {
+    use ibv_event_type::*;
+    const FATAL: c_uint = IBV_EVENT_QP_FATAL as c_uint;
+    const QUEUE: c_uint = IBV_EVENT_CQ_ERR as c_uint;
+    const REQUEST: c_uint = IBV_EVENT_QP_REQ_ERR as c_uint;
+    const ACCESS: c_uint = IBV_EVENT_QP_ACCESS_ERR as c_uint;
+    const MESSAGE: c_uint = IBV_EVENT_COMM_EST as c_uint;
+    const DEVICE: c_uint = IBV_EVENT_DEVICE_FATAL as c_uint;
+    let reached = DownCause::PeerMisbehaved("it reached for memory without the right to");
+    match kind {
+        FATAL | QUEUE => Some(Event::QueuePairFailed(DownCause::DeviceFailed)),
+        REQUEST | ACCESS => Some(Event::QueuePairFailed(reached)),
+        MESSAGE => Some(Event::FirstMessage),
+        DEVICE => Some(Event::DeviceRemoved),
+        _ => None,
+    }
+}
+
+#[derive(Debug)]
+struct Route {
+    number: u64,
+    context: Context,
+    qp: usize,
+    cq: usize,
+    mailbox: Weak<Mailbox>,
+}
+
+static ROUTES: Mutex<Vec<Route>> = Mutex::new(Vec::new());
+
+/// Keeps a connection's route; dropped before the queue pair is destroyed, as an address may be used
+/// again.
+#[derive(Debug)]
+pub(super) struct RouteLease {
+    number: u64,
+}
+
+impl RouteLease {
+    /// Routes the device's reports on a queue pair to `mailbox`.
+    pub(super) fn take(
+        number: u64,
+        context: Context,
+        qp: NonNull<ibv_qp>,
+        cq: *mut ibv_cq,
+        mailbox: Weak<Mailbox>,
+    ) -> Self {
+        let route = Route { number, context, qp: qp.as_ptr().addr(), cq: cq.addr(), mailbox };
+        lock(&ROUTES).push(route);
+        Self { number }
+    }
+}
+
+impl Drop for RouteLease {
+    fn drop(&mut self) {
+        lock(&ROUTES).retain(|route| route.number != self.number);
+    }
+}
+
+/// The object that an event is about, by address only.
+enum Subject {
+    QueuePair(usize),
+    Queue(usize),
+    Device,
+}
+
+/// Takes the device's reports, and passes them on. Its descriptor must not block.
+///
+/// # Safety
+/// The context is open.
+pub(super) unsafe fn pass_on(context: Context) {
+    // SAFETY: the caller vouches for the context.
+    while let Some((event, subject)) = unsafe { next(context) } {
+        for route in lock(&ROUTES).iter() {
+            let concerns = route.context == context
+                && match subject {
+                    Subject::QueuePair(at) => route.qp == at,
+                    Subject::Queue(at) => route.cq == at,
+                    Subject::Device => true,
+                };
+            if let Some(mailbox) = route.mailbox.upgrade().filter(|_| concerns) {
+                let (number, event) = (route.number, event.clone());
+                mailbox.post(Box::new(move |thread| thread.on_device_event(number, event)));
+            }
+        }
+    }
+}
+
+/// The next event that concerns connections, acknowledged.
+///
+/// # Safety
+/// The context is open.
+unsafe fn next(context: Context) -> Option<(Event, Subject)> {
+    loop {
+        let mut raw = MaybeUninit::<ibv_async_event>::zeroed();
+        // SAFETY: the caller vouches for the context; the result has a place.
+        if unsafe { ibv_get_async_event(context.0.as_ptr(), raw.as_mut_ptr()) } != 0 {
+            return None;
+        }
+        // SAFETY: the kind is read as a number, whatever it is; the union's words are initialised.
+        let (kind, qp, cq) = unsafe {
+            let at = raw.as_ptr();
+            let kind = (&raw const (*at).event_type).cast::<c_uint>().read();
+            (kind, (*at).element.qp.addr(), (*at).element.cq.addr())
+        };
+        // SAFETY: the library filled it in; acknowledged once.
+        unsafe { ibv_ack_async_event(raw.as_mut_ptr()) };
+        let Some(event) = translated(kind) else { continue };
+        let subject = match event {
+            Event::DeviceRemoved => Subject::Device,
+            _ if kind == ibv_event_type::IBV_EVENT_CQ_ERR as c_uint => Subject::Queue(cq),
+            _ => Subject::QueuePair(qp),
+        };
+        return Some((event, subject));
+    }
+}

@@ -1,0 +1,341 @@
+//! State that a core shares with the control thread: news of its connections, the event that wakes
+//! it, the queues its connections complete on, and the memory it has lent.
+//!
+//! The control thread makes and takes down; the core polls, and holds no lock while it does.
+
+use super::super::{FabricError, Wake};
+use super::objects::{CompletionChannel, CompletionQueue, ProtectionDomain};
+use crate::mem::BulkPool;
+use crate::sync::apart::assert_lines;
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::{CachePadded, lock};
+use crossbeam::queue::ArrayQueue;
+use rdma_sys::ibv_context;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, Weak};
+
+/// Changes of one connection that may be untold: established, over, destroyed, and one to spare.
+const NOTICES_PER_CONNECTION: usize = 4;
+
+/// A device's context, by which devices are told apart. Opened by librdmacm, it stays open as long
+/// as a connection of the device is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Context(pub(super) NonNull<ibv_context>);
+
+// SAFETY: the library's contexts may be used from any thread.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+#[derive(Debug)]
+pub(super) struct CoreShared {
+    index: usize,
+    notices: ArrayQueue<u64>,
+    overflown: AtomicBool,
+    /// Readable when the core is to wake up.
+    event: OwnedFd,
+    /// The core sleeps, or is about to.
+    parked: AtomicBool,
+    /// Somebody called `wake`. On lines of its own: threads that make calls write it, and the core reads its neighbours.
+    wake_requested: CachePadded<AtomicBool>,
+    /// A fabric runs on it.
+    pub(super) taken: AtomicBool,
+    /// Set by [`Fabric::begin`](super::super::Fabric::begin), before connections come.
+    pub(super) lent: Mutex<Option<BulkPool>>,
+    queues: Mutex<Vec<DeviceQueues>>,
+    /// The domain of connections whose peers can reach nothing by its keys, for each device, as long as one of them is there.
+    domains: Mutex<Vec<(Context, Weak<ProtectionDomain>)>>,
+}
+
+assert_lines!(CoreShared: notices, wake_requested);
+
+#[derive(Debug)]
+struct DeviceQueues {
+    context: Context,
+    channel: Arc<CompletionChannel>,
+    queues: Vec<SharedQueue>,
+}
+
+/// A completion queue, and how many of its entries are promised to queue pairs.
+#[derive(Debug)]
+struct SharedQueue {
+    queue: Arc<CompletionQueue>,
+    reserved: u32,
+}
+
+/// Entries of the completion queues that a core makes on a device. Each has twice as many as the one before,
+/// so that a core with many connections polls few queues in each turn, and one with few wastes no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CqDepth {
+    /// Entries of the first queue.
+    pub(super) first: u32,
+    /// The most entries that the device takes.
+    pub(super) most: u32,
+}
+
+/// As far as they double: beyond that the memory of a queue that is half used would count.
+const DOUBLINGS: usize = 6;
+
+impl CqDepth {
+    /// Returns the size of a queue that is created in addition to `queues` others.
+    fn beside(self, queues: usize) -> u32 {
+        let doubled = u64::from(self.first) << queues.min(DOUBLINGS);
+        u32::try_from(doubled).unwrap_or(u32::MAX).min(self.most)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notice {
+    Link(u64),
+    All,
+}
+
+impl CoreShared {
+    pub(super) fn new(index: usize, conns_max: usize) -> io::Result<Self> {
+        Ok(Self {
+            index,
+            notices: ArrayQueue::new(conns_max.max(1) * NOTICES_PER_CONNECTION),
+            overflown: AtomicBool::new(false),
+            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            parked: AtomicBool::new(false),
+            wake_requested: CachePadded::default(),
+            taken: AtomicBool::new(false),
+            lent: Mutex::new(None),
+            queues: Mutex::new(Vec::new()),
+            domains: Mutex::new(Vec::new()),
+        })
+    }
+
+    pub(super) fn notify(&self, number: u64) {
+        if self.notices.push(number).is_err() {
+            // Release pairs with the Acquire of `next_notice`: the state that changed is seen.
+            self.overflown.store(true, Ordering::Release);
+        }
+        self.wake_parked();
+    }
+
+    /// True if there are notices: cheap, for every poll.
+    #[inline]
+    pub(super) fn has_notices(&self) -> bool {
+        // Relaxed: a notice that is missed now is seen by the next poll.
+        !self.notices.is_empty() || self.overflown.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn next_notice(&self) -> Option<Notice> {
+        let one = self.notices.pop().map(Notice::Link);
+        one.or_else(|| self.overflown.swap(false, Ordering::Acquire).then_some(Notice::All))
+    }
+
+    /// Announces that the core is going to sleep until [`CoreShared::event`] is readable. False when
+    /// it must not, as there is something to do; either way [`CoreShared::unpark`] ends it.
+    #[must_use = "when false, the core must not sleep"]
+    pub(super) fn park(&self) -> bool {
+        self.parked.store(true, Ordering::Relaxed);
+        // Pairs with the fence of `wake_parked`: either this core sees the work left for it, or
+        // they see that it is parked.
+        fence(Ordering::SeqCst);
+        !self.has_notices() && !self.wake_requested.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn unpark(&self) {
+        // Acquire: everything written before the request is seen in the next turn.
+        self.wake_requested.swap(false, Ordering::Acquire);
+        if !self.parked.swap(false, Ordering::Relaxed) {
+            let mut count = [0; 8];
+            // Another thread took the flag and writes now, or has; a later write ends the next
+            // sleep early, which does no harm.
+            let _ = rustix::io::read(&self.event, &mut count);
+        }
+    }
+
+    /// Readable when the core is to wake up.
+    pub(super) fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn wake_parked(&self) -> bool {
+        fence(Ordering::SeqCst);
+        let was_parked = self.parked.swap(false, Ordering::Relaxed);
+        if was_parked {
+            // A full counter wakes, too.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+        was_parked
+    }
+
+    /// Reserves `entries` of a completion queue of the device; makes one if no queue has that many left
+    /// (control thread).
+    ///
+    /// # Safety
+    /// The context is open, and stays so as long as the lease lives.
+    pub(super) unsafe fn reserve(
+        self: &Arc<Self>,
+        context: Context,
+        entries: u32,
+        depth: CqDepth,
+    ) -> Result<QueueLease, FabricError> {
+        let mut devices = lock(&self.queues);
+        // SAFETY: the caller vouches for the context.
+        let device = unsafe { device_queues(&mut devices, context)? };
+        let fits = |shared: &&mut SharedQueue| shared.queue.depth - shared.reserved >= entries;
+        if let Some(shared) = device.queues.iter_mut().find(fits) {
+            shared.reserved += entries;
+            let queue = Arc::clone(&shared.queue);
+            return Ok(QueueLease { core: Arc::clone(self), queue, entries });
+        }
+        let make = |depth: u32| {
+            // SAFETY: as above, and the channel is of the same device.
+            unsafe {
+                let (context, depth) = (context.0.as_ptr(), depth.max(entries));
+                CompletionQueue::new(context, depth, &device.channel, self.index)
+            }
+        };
+        // A device may have no memory for the longer one.
+        let queue = match make(depth.beside(device.queues.len())).or_else(|_| make(depth.first)) {
+            Ok(queue) => Arc::new(queue),
+            Err(error) => {
+                devices.retain(|device| !device.queues.is_empty());
+                return Err(error);
+            }
+        };
+        device.queues.push(SharedQueue { queue: Arc::clone(&queue), reserved: entries });
+        Ok(QueueLease { core: Arc::clone(self), queue, entries })
+    }
+
+    /// The protection domain that connections of a device share; `make` makes it for the first of them (control thread).
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(super) fn share_domain(
+        &self,
+        context: Context,
+        make: impl FnOnce() -> Result<ProtectionDomain, FabricError>,
+    ) -> Result<Arc<ProtectionDomain>, FabricError> {
+        let mut domains = lock(&self.domains);
+        domains.retain(|(_, domain)| domain.strong_count() > 0);
+        let known = domains.iter().find(|(other, _)| *other == context);
+        if let Some(domain) = known.and_then(|(_, domain)| domain.upgrade()) {
+            return Ok(domain);
+        }
+        let domain = Arc::new(make()?);
+        domains.push((context, Arc::downgrade(&domain)));
+        Ok(domain)
+    }
+
+    fn give_back(&self, queue: &Arc<CompletionQueue>, entries: u32) {
+        let mut devices = lock(&self.queues);
+        for device in devices.iter_mut() {
+            for shared in &mut device.queues {
+                if Arc::ptr_eq(&shared.queue, queue) {
+                    shared.reserved -= entries;
+                }
+            }
+            // An unused device is released, so that it can be removed.
+            device.queues.retain(|shared| shared.reserved > 0);
+        }
+        devices.retain(|device| !device.queues.is_empty());
+    }
+}
+
+/// # Safety
+/// The context is open, and stays so as long as one of the queues lives.
+unsafe fn device_queues(
+    devices: &mut Vec<DeviceQueues>,
+    context: Context,
+) -> Result<&mut DeviceQueues, FabricError> {
+    let at = match devices.iter().position(|device| device.context == context) {
+        Some(at) => at,
+        None => {
+            // SAFETY: the caller vouches for the context.
+            let channel = Arc::new(unsafe { CompletionChannel::new(context.0.as_ptr())? });
+            devices.push(DeviceQueues { context, channel, queues: Vec::new() });
+            devices.len() - 1
+        }
+    };
+    Ok(&mut devices[at])
+}
+
+impl Wake for CoreShared {
+    fn wake(&self) -> bool {
+        // Release pairs with the Acquire of `unpark`: the next turn sees earlier writes.
+        self.wake_requested.store(true, Ordering::Release);
+        self.wake_parked()
+    }
+}
+
+/// Entries of a completion queue that are reserved for a queue pair; given back when dropped, which
+/// comes after the end of the queue pair.
+#[derive(Debug)]
+pub(super) struct QueueLease {
+    core: Arc<CoreShared>,
+    pub(super) queue: Arc<CompletionQueue>,
+    entries: u32,
+}
+
+impl Drop for QueueLease {
+    fn drop(&mut self) {
+        self.core.give_back(&self.queue, self.entries);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_completion_queue_is_twice_as_deep_as_the_one_before_up_to_a_limit() {
+        let depth = CqDepth { first: 4096, most: 1 << 22 };
+        let depths: Vec<_> = (0..9).map(|queues| depth.beside(queues)).collect();
+        let doubled = (12..=18).map(|bits| 1 << bits);
+        assert_eq!(depths, doubled.chain([1 << 18; 2]).collect::<Vec<_>>());
+        let entries: u64 = depths.iter().map(|depth| u64::from(*depth)).sum();
+        assert!(entries > 600 * 1414, "nine queues are enough for 600 connections");
+        let small = CqDepth { first: 4096, most: 10_000 };
+        assert_eq!([0, 1, 2, 60].map(|queues| small.beside(queues)), [4096, 8192, 10_000, 10_000]);
+        let large = CqDepth { first: 1 << 31, most: u32::MAX };
+        assert_eq!(large.beside(3), u32::MAX);
+    }
+
+    #[test]
+    fn notices_come_in_their_order_and_an_overflow_means_all() {
+        let core = CoreShared::new(0, 1).unwrap();
+        assert_eq!((core.has_notices(), core.next_notice()), (false, None));
+        for number in 0..5 {
+            core.notify(number);
+        }
+        let seen: Vec<_> = std::iter::from_fn(|| core.next_notice()).collect();
+        let expected = (0..4).map(Notice::Link).chain([Notice::All]);
+        assert_eq!(seen, expected.collect::<Vec<_>>());
+        assert!(!core.has_notices());
+    }
+
+    #[test]
+    fn a_core_with_news_or_a_call_to_wake_does_not_sleep() {
+        let core = CoreShared::new(0, 1).unwrap();
+        core.notify(7);
+        assert!(!core.park());
+        core.unpark();
+        assert_eq!(core.next_notice(), Some(Notice::Link(7)));
+        core.wake();
+        assert!(!core.park());
+        core.unpark();
+        assert!(core.park(), "nothing is left over");
+        core.unpark();
+    }
+
+    #[test]
+    fn a_parked_core_is_woken_by_its_event() {
+        let core = CoreShared::new(0, 1).unwrap();
+        let is_readable = || rustix::io::read(core.event(), &mut [0; 8]).is_ok();
+        assert!(core.park() && !is_readable());
+        core.wake();
+        assert!(is_readable());
+        core.unpark();
+        core.wake();
+        assert!(!is_readable(), "it is awake: waking it costs nothing");
+    }
+}

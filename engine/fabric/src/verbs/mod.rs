@@ -1,0 +1,40 @@
+//! The driver for RDMA devices, InfiniBand, RoCE and iWARP alike, through rdma-core.
+//!
+//! Two halves meet in `link`. The control half sets connections up with librdmacm, and takes them
+//! down. It runs on a separate thread, because that takes a device milliseconds. The data half
+//! belongs to a core: it posts work requests and polls completion queues. Only this module uses the
+//! raw binding.
+#![allow(unsafe_code)]
+
+mod cm;
+mod config;
+mod connector;
+mod control;
+mod core;
+mod device;
+mod driver;
+mod ends;
+mod exposure;
+mod link;
+mod memory;
+mod objects;
+mod park;
+mod poll;
+mod post;
+mod probe;
+mod queue_pair;
+mod recv_queue;
+mod reminder;
+mod shortage;
+mod work_id;
+
+pub use crate::setting::SettingError as VerbsConfigError;
+pub use config::{Registration, VerbsConfig};
+pub use connector::VerbsConnector;
+pub use device::{DeviceCaps, DeviceInfo, devices};
+pub use driver::VerbsFabric;
+pub use ends::VerbsEnds;
+pub(super) use link::Link as VerbsLink;
+
+#[cfg(all(test, not(loom)))]
+mod tests;

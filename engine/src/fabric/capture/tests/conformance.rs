@@ -1,7 +1,0 @@
-//! The conformance suite over captured shared memory: the wrapper changes nothing.
-
-use super::Captured;
-use crate::fabric::conformance::fabric_conformance;
-use std::sync::Mutex;
-
-fabric_conformance!(Captured(Mutex::new(None)));

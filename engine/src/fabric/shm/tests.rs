@@ -1,8 +1,0 @@
-//! Tests of the driver as a whole: what every driver must do, peers in other processes and their
-//! death, and peers that are out to do harm.
-
-pub(in crate::fabric) mod conformance;
-mod fetches;
-mod hostile;
-mod listeners;
-mod processes;
