@@ -337,12 +337,12 @@ const LABEL_AT_END: [&str; 2] = [" class=\"label halo\"", " text-anchor=\"end\""
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 290.0;
 const LEFT: f64 = 66.0;
-const RIGHT: f64 = 104.0;
+const RIGHT: f64 = 128.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 42.0;
 const NAME_HEIGHT: f64 = 13.5;
-/// Approximate width of a character of a label.
-const CHAR_WIDTH: f64 = 6.2;
+/// Width of a character of a label, with room for wide fonts (DejaVu Sans).
+const CHAR_WIDTH: f64 = 7.0;
 const NAME_CHARS_MAX: usize = 16;
 
 #[cfg(test)]
