@@ -32,7 +32,7 @@ fn address(input: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "../../fuzz/bodies/replay.rs"]
+#[path = "../fuzz/bodies/replay.rs"]
 mod replay;
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! Replays the corpora of the fuzz targets of the engine, and sees to it that no target is left out
-//! of `cargo test`. See `fuzz/README.md`.
+//! of `cargo test`. See `engine/fuzz/README.md`.
 #![allow(unreachable_pub, reason = "the bodies are the public part of another crate")]
 #![allow(clippy::unwrap_used, reason = "all of this is tests")]
 
-#[path = "../../fuzz/bodies/replay.rs"]
+#[path = "../fuzz/bodies/replay.rs"]
 mod replay;
-#[path = "../../fuzz/bodies/ring.rs"]
+#[path = "../fuzz/bodies/ring.rs"]
 mod ring;
-#[path = "../../fuzz/bodies/rpcbind.rs"]
+#[path = "../fuzz/bodies/rpcbind.rs"]
 mod rpcbind;
-#[path = "../../fuzz/bodies/script.rs"]
+#[path = "../fuzz/bodies/script.rs"]
 mod script;
 
 use std::fs;
@@ -26,12 +26,12 @@ fn rpcbind() {
 
 /// The files that replay corpora, seen from the directory of the targets.
 const REPLAYS: &[&str] = &[
-    "../engine/proto/tests/fuzz.rs",
-    "../engine/gss/tests/fuzz.rs",
-    "../engine/src/fuzz.rs",
-    "../engine/tests/fuzz.rs",
-    "../apps/nfs/tests/nfsd/wire.rs",
-    "../tuning/tests/fuzz.rs",
+    "../proto/tests/fuzz.rs",
+    "../gss/tests/fuzz.rs",
+    "../src/fuzz.rs",
+    "../tests/fuzz.rs",
+    "../../apps/nfs/tests/nfsd/wire.rs",
+    "../../tuning/tests/fuzz.rs",
     "../xdr/suite/tests/fuzz.rs",
 ];
 

@@ -1,15 +1,15 @@
 //! Replays the corpora of the fuzz targets of tokens and bodies, and tries them with scripts of any
-//! bytes. See `fuzz/README.md`.
+//! bytes. See `engine/fuzz/README.md`.
 #![allow(unreachable_pub, reason = "the bodies are the public part of another crate")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
 
-#[path = "../../../fuzz/bodies/gss_body.rs"]
+#[path = "../../fuzz/bodies/gss_body.rs"]
 mod gss_body;
-#[path = "../../../fuzz/bodies/replay.rs"]
+#[path = "../../fuzz/bodies/replay.rs"]
 mod replay;
-#[path = "../../../fuzz/bodies/script.rs"]
+#[path = "../../fuzz/bodies/script.rs"]
 mod script;
-#[path = "../../../fuzz/bodies/token_open.rs"]
+#[path = "../../fuzz/bodies/token_open.rs"]
 mod token_open;
 
 use proptest::collection::vec;

@@ -1,37 +1,37 @@
 //! Replays the corpora of the fuzz targets of the protocol core: the bodies that `cargo fuzz` runs,
-//! over the inputs that are kept. See `fuzz/README.md`.
+//! over the inputs that are kept. See `engine/fuzz/README.md`.
 #![allow(unreachable_pub, reason = "the bodies are the public part of another crate")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
 
-#[path = "../../../fuzz/bodies/gss_header.rs"]
+#[path = "../../fuzz/bodies/gss_header.rs"]
 mod gss_header;
-#[path = "../../../fuzz/bodies/pair.rs"]
+#[path = "../../fuzz/bodies/pair.rs"]
 mod pair;
-#[path = "../../../fuzz/bodies/payload.rs"]
+#[path = "../../fuzz/bodies/payload.rs"]
 mod payload;
-#[path = "../../../fuzz/bodies/plain.rs"]
+#[path = "../../fuzz/bodies/plain.rs"]
 mod plain;
-#[path = "../../../fuzz/bodies/plan.rs"]
+#[path = "../../fuzz/bodies/plan.rs"]
 mod plan;
 #[path = "machines/recorder.rs"]
 mod recorder;
-#[path = "../../../fuzz/bodies/replay.rs"]
+#[path = "../../fuzz/bodies/replay.rs"]
 mod replay;
-#[path = "../../../fuzz/bodies/requester.rs"]
+#[path = "../../fuzz/bodies/requester.rs"]
 mod requester;
-#[path = "../../../fuzz/bodies/responder.rs"]
+#[path = "../../fuzz/bodies/responder.rs"]
 mod responder;
-#[path = "../../../fuzz/bodies/rpc.rs"]
+#[path = "../../fuzz/bodies/rpc.rs"]
 mod rpc;
-#[path = "../../../fuzz/bodies/script.rs"]
+#[path = "../../fuzz/bodies/script.rs"]
 mod script;
-#[path = "../../../fuzz/bodies/v1_header.rs"]
+#[path = "../../fuzz/bodies/v1_header.rs"]
 mod v1_header;
-#[path = "../../../fuzz/bodies/v2_header.rs"]
+#[path = "../../fuzz/bodies/v2_header.rs"]
 mod v2_header;
-#[path = "../../../fuzz/bodies/version_two.rs"]
+#[path = "../../fuzz/bodies/version_two.rs"]
 mod version_two;
-#[path = "../../../fuzz/bodies/wire.rs"]
+#[path = "../../fuzz/bodies/wire.rs"]
 mod wire;
 
 use proptest::collection::vec;

@@ -8,10 +8,10 @@ use spinrpc_nfs::nfs3::PROCEDURES;
 use spinrpc_nfs::protocol::ProcedureId;
 use spinrpc_nfs::server::procedures::Arguments;
 
-#[path = "../../../../fuzz/bodies/nfs.rs"]
+#[path = "../../../../engine/fuzz/bodies/nfs.rs"]
 #[allow(unreachable_pub, reason = "the body is the public part of another crate")]
 mod body;
-#[path = "../../../../fuzz/bodies/replay.rs"]
+#[path = "../../../../engine/fuzz/bodies/replay.rs"]
 mod replay;
 
 /// The corpus of the fuzz target `nfs`.

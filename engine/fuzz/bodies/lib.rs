@@ -3,7 +3,7 @@
 //! include these files by path and replay `corpus` without a fuzzer.
 
 mod plan;
-#[path = "../../engine/proto/tests/machines/recorder.rs"]
+#[path = "../../proto/tests/machines/recorder.rs"]
 mod recorder;
 mod script;
 mod wire;

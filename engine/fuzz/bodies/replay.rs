@@ -19,7 +19,7 @@ pub(crate) fn replay(target: &str, run: fn(&[u8])) {
 /// The directory of `cargo fuzz`, seen from a package of the workspace.
 pub(crate) fn fuzz_directory() -> PathBuf {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    above.map(|directory| directory.join("fuzz")).find(|path| path.is_dir()).unwrap()
+    above.map(|directory| directory.join("engine/fuzz")).find(|path| path.is_dir()).unwrap()
 }
 
 /// The files in a directory; none when it does not exist.

@@ -1,4 +1,4 @@
-//! Replays the corpora of the fuzz targets of descriptions and generated types. See `fuzz/README.md`.
+//! Replays the corpora of the fuzz targets of descriptions and generated types. See `engine/fuzz/README.md`.
 #![allow(unreachable_pub, reason = "the bodies are the public part of another crate")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "all of this is tests")]
 

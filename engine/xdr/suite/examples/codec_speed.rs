@@ -4,7 +4,7 @@
 //! `cargo run --release -p spinrpc-xdr-suite --example codec_speed`
 //!
 //! `codec_speed CASE hand|generated` runs one side of one case [`COUNTED`] times and prints nothing:
-//! `xdr/suite/instructions` counts its instructions with valgrind. `codec_speed --list` prints the cases.
+//! `engine/xdr/suite/instructions` counts its instructions with valgrind. `codec_speed --list` prints the cases.
 
 use spinrpc_xdr::{Decode, DecodeError, Decoder, Encode, Encoder, List, Opaque, Placed, to_bytes};
 use spinrpc_xdr_suite::nfs_prot::{

@@ -1,5 +1,5 @@
 //! The generated Rust, and the errors, of small descriptions. That generated Rust compiles and codes as C
-//! does is seen in `xdr/suite`.
+//! does is seen in `engine/xdr/suite`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
 use proptest::collection::vec;
