@@ -58,6 +58,8 @@ struct Terms {
     two_way: bool,
     /// By end; they have a version in common.
     versions: [Versions; 2],
+    /// Replies that may wait to be fetched.
+    exports_max: u32,
 }
 
 impl Terms {
@@ -69,6 +71,7 @@ impl Terms {
             two_way: byte >> 2 & 1 != 0,
             versions: [[One, One], [Both, Both], [Both, One], [Two, Both]]
                 [usize::from(byte >> 3 & 3)],
+            exports_max: [4, 1, 2, 3, 5, 7, 9, 11][usize::from(byte >> 5)],
         }
     }
 }
@@ -106,6 +109,8 @@ struct Fetch {
 
 struct End {
     connection: Proto,
+    /// Calls that it takes at a time.
+    serves: usize,
     /// Messages on their way to it.
     inbox: VecDeque<Vec<u8>>,
     /// Its calls, by XID.
@@ -126,12 +131,14 @@ impl End {
         if end == CLIENT {
             requester.negotiate(Negotiation::new(versions));
         }
-        let responder = Responder::new(vec![ServeSlot::FREE; serves]).with_exports(4);
+        let responder =
+            Responder::new(vec![ServeSlot::FREE; serves]).with_exports(terms.exports_max);
         let side = if end == CLIENT { Side::Client } else { Side::Server };
         let limits = Limits { versions, ..Limits::DEFAULT };
         let connection = Connection::new(side, requester, responder, limits, terms.profile);
         Self {
             connection: if terms.two_way { connection.two_way() } else { connection },
+            serves,
             inbox: VecDeque::new(),
             sent: HashMap::new(),
             fetches: Vec::new(),
@@ -197,6 +204,9 @@ impl Pair {
             _ => self.fetches(caller, script),
         }
         self.ends.iter().for_each(End::check);
+        // RFC 5666 section 3.8: RDMA_DONEs take credits. There is a receive for each, and one for a call beside them.
+        let End { inbox, served, serves, .. } = &self.ends[SERVER];
+        assert!(self.two_way || inbox.len() + served.len() <= serves + 1, "more than receives");
     }
 
     fn next_handle(&mut self) -> u32 {
@@ -629,8 +639,21 @@ impl Pair {
         }
     }
 
-    /// Everything on its way arrives; then nothing is left anywhere.
+    /// Everything on its way arrives; then nothing is left anywhere, and calls may be made as at the start, however many
+    /// credits RDMA_DONEs took.
     fn drain(mut self) {
+        self.settle_all();
+        for _ in 0..3 {
+            let may_call = self.ends[CLIENT].connection.requester.check_room();
+            assert_eq!(may_call, Ok(()), "no call may be made any more");
+            self.call(CLIENT, &mut Script::new(&[]));
+            self.settle_all();
+        }
+        let dones = self.ends[CLIENT].connection.requester.credits().dones();
+        assert!(self.two_way || dones <= 1, "{dones} RDMA_DONEs are not answered for");
+    }
+
+    fn settle_all(&mut self) {
         while !self.ends.iter().all(End::is_quiet) {
             for end in [SERVER, CLIENT] {
                 self.drain_some(end);
@@ -641,7 +664,9 @@ impl Pair {
             assert!(end.sent.is_empty() && end.kept.is_empty());
             let credits = end.connection.requester.credits();
             assert_eq!(credits.in_flight(), credits.dones());
-            assert_eq!(end.connection.responder.in_progress(), 0);
+            let responder = &end.connection.responder;
+            assert_eq!((responder.in_progress(), responder.dones_owed()), (0, 0));
+            assert_eq!(responder.grant() as usize, end.serves.max(1));
         }
     }
 

@@ -6,16 +6,11 @@ use std::collections::VecDeque;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::limits::Limits;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::CallChunks;
-use spinrpc_proto::profile::Profile;
-use spinrpc_proto::rdma::{emit_msg_header, v1};
-use spinrpc_proto::requester::{CallSlot, Requester};
-use spinrpc_proto::responder::Responder;
-use spinrpc_proto::rpc::Direction;
+use spinrpc_proto::rdma::v1;
 use spinrpc_proto::version::{Negotiation, Stage, TransportVersion, Verdict, Versions};
 
 use crate::messages::{NEVER, rpc_call, rpc_reply};
@@ -239,86 +234,4 @@ fn an_old_responder_is_asked_once() {
     assert_eq!(fleet.client.requester.negotiation().stage(), Stage::Settled);
     assert_eq!(view(&fleet.to_server[0]).version(), 1, "no negotiation loop");
     fleet.finish();
-}
-
-/// Messages of the responder, which may be anything: the requester still ends each call exactly
-/// once.
-#[derive(Clone, Debug)]
-enum Answer {
-    ErrVers(u32, u32, u32),
-    Error(u32, u32),
-    Reply(TransportVersion),
-    Direction(Direction, Direction),
-}
-
-fn answer() -> impl Strategy<Value = Answer> {
-    let word = || prop_oneof![0..4_u32, Just(u32::MAX)];
-    let way = || prop_oneof![Just(Direction::Call), Just(Direction::Reply)];
-    let version = prop_oneof![Just(TransportVersion::One), Just(TransportVersion::Two)];
-    prop_oneof![
-        (word(), word(), word()).prop_map(|(v, low, high)| Answer::ErrVers(v, low, high)),
-        (word(), word()).prop_map(|(v, code)| Answer::Error(v, code)),
-        version.prop_map(Answer::Reply),
-        (way(), way()).prop_map(|(header, message)| Answer::Direction(header, message)),
-    ]
-}
-
-impl Answer {
-    fn message(&self, xid: Xid) -> Vec<u8> {
-        let msg = |version, direction, payload: &[u8]| {
-            let mut header = [0; 32];
-            let length = emit_msg_header(&mut header, version, xid, 4, direction);
-            [&header[32 - length..], payload].concat()
-        };
-        match *self {
-            Self::ErrVers(version, low, high) => crate::two::error(xid, version, &[1, low, high]),
-            Self::Error(version, code) => crate::two::error(xid, version, &[code, 0, 0]),
-            Self::Reply(version) => msg(version, Direction::Reply, &rpc_reply(xid)),
-            Self::Direction(header, Direction::Call) => {
-                msg(TransportVersion::Two, header, &rpc_call(xid))
-            }
-            Self::Direction(header, Direction::Reply) => {
-                msg(TransportVersion::Two, header, &rpc_reply(xid))
-            }
-        }
-    }
-}
-
-proptest! {
-    #[test]
-    fn whatever_answers_come_a_call_ends_once_and_no_slot_is_lost(
-        speaks in prop_oneof![Just(Versions::Two), versions()], answers in vec(answer(), 0..60),
-    ) {
-        let limits = Limits { versions: speaks, ..Limits::DEFAULT };
-        let mut requester = Requester::new(vec![CallSlot::FREE; SLOTS], 9);
-        requester.negotiate(Negotiation::new(speaks));
-        let mut client: Proto = Connection::new(
-            Side::Client, requester, Responder::new(Vec::new()), limits, Profile::Rfc8166,
-        );
-        let (mut ends, mut xid) = (Vec::new(), Xid(0));
-        for answer in &answers {
-            let mut header = [0; 32];
-            let (chunks, token) = (&CallChunks::EMPTY, ends.len() as u64);
-            let held: Vec<_> = client.requester.held().collect();
-            for slot in held {
-                xid = client.requester.resend(slot, chunks, &mut header).unwrap().0.xid;
-            }
-            if let Ok((call, _)) = client.requester.start_call(token, NEVER, chunks, &mut header) {
-                ends.push(0);
-                xid = call.xid;
-            }
-            let mut out = Recorder::default();
-            client.on_receive(&answer.message(xid), &mut out);
-            for event in out.take() {
-                match event {
-                    Event::Reply(reply) => ends[reply.token as usize] += 1,
-                    Event::Failed { token, .. } => ends[token as usize] += 1,
-                    Event::Resend(_) | Event::Dropped(_) | Event::Closed(_) => {}
-                    other => prop_assert!(false, "{:?}", other),
-                }
-            }
-        }
-        client.requester.on_down(|_, token| ends[token.unwrap() as usize] += 1);
-        prop_assert!(ends.iter().all(|count| *count == 1), "{:?}", ends);
-    }
 }

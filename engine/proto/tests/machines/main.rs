@@ -1,21 +1,18 @@
 //! The state machines, message by message: receive X, expect Y.
 //!
 //! `recorder` is the sink that records the events that a message causes, `messages` builds the
-//! messages of a peer, `two` those of version two. Properties of every history are in `model` and
-//! `fleet`, properties of any bytes in `hostile`.
+//! messages of a peer, `two` those of version two. Properties of every history and of any bytes are
+//! those of the fuzz targets (`../fuzz.rs`), but for `fleet`.
 // The helpers of tests are tests as well; clippy's exception for tests does not see that.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod call_headers;
 mod connection;
 mod deadlines;
-mod dones;
 mod errors;
 mod exports;
 mod fleet;
-mod hostile;
 mod messages;
-mod model;
 mod negotiation;
 mod options;
 mod padding;

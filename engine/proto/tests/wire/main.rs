@@ -1,7 +1,7 @@
 //! Decoding of a peer's bytes, and the bytes that this end sends, byte by byte.
 //!
 //! Tests of one message use the specification's words: receive X, expect Y. Properties of all
-//! messages are in `properties`.
+//! messages are those of the fuzz targets (`../fuzz.rs`).
 // The helpers of tests are tests as well; clippy's exception for tests does not see that.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -9,11 +9,9 @@ mod boundary;
 mod config_proto;
 mod gss;
 mod plain;
-mod properties;
 mod rpc;
 mod v1_received;
 mod v1_sent;
-mod v2_properties;
 mod v2_received;
 mod v2_sent;
 mod window;
