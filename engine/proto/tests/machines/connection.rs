@@ -1,44 +1,25 @@
 //! Handling of messages with an unusable header by a connection (RFC 5666 section 4.2, RFC 8166
 //! section 4.5).
 
-use spinrpc_proto::connection::{Connection, MALFORMED_MAX, Side};
+use spinrpc_proto::connection::{MALFORMED_MAX, Side};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::output::{Dropped, PeerMisbehaved};
 use spinrpc_proto::payload::CallChunks;
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::RdmaError;
-use spinrpc_proto::requester::{CallSlot, Requester};
-use spinrpc_proto::responder::{Responder, ServeSlot};
 
 use crate::messages::{
-    Chunks, NEVER, plain_call, plain_reply, rdma_error, rpc_call, segment, wire,
+    Chunks, NEVER, Proto, plain_call, plain_reply, rdma_error, receive, rpc_call, segment, under,
+    wire, with_slots,
 };
-use crate::recorder::{Event, Recorder};
+use crate::recorder::Event;
 
 const XID: Xid = Xid(0xaabb_ccdd);
 const ERR_CHUNK: Event = Event::Error(XID, 1, RdmaError::Chunk);
 
-type Proto = Connection<Vec<CallSlot>, Vec<ServeSlot>>;
-
 fn connection(side: Side) -> Proto {
     under(side, Profile::Rfc8166)
-}
-
-fn under(side: Side, profile: Profile) -> Proto {
-    let (calls, serves) = match side {
-        Side::Client => (4, 0),
-        Side::Server => (0, 4),
-    };
-    let requester = Requester::new(vec![CallSlot::FREE; calls], 5);
-    let responder = Responder::new(vec![ServeSlot::FREE; serves]);
-    Connection::new(side, requester, responder, Limits::DEFAULT, profile)
-}
-
-fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
-    let mut out = Recorder::default();
-    connection.on_receive(message, &mut out);
-    out.take()
 }
 
 fn server_receives(message: &[u8]) -> Vec<Event> {
@@ -88,16 +69,10 @@ fn receive_a_record_mark_of_tcp_expect_no_call_behind_it() {
 fn a_server_answers_a_call_it_cannot_read() {
     // RFC 5666 section 4.2: ERR_VERS with the range supported, in a message of the version that the
     // peer is known to take; ERR_CHUNK for everything else.
-    for (message, answer) in answered() {
-        assert_eq!(server_receives(&message), [answer], "{message:x?}");
-    }
-}
-
-#[test]
-fn a_server_goes_on_after_a_call_it_cannot_read() {
     let mut server = connection(Side::Server);
     for (message, answer) in answered() {
-        assert_eq!(receive(&mut server, &message), [answer]);
+        assert_eq!(receive(&mut server, &message), [answer], "{message:x?}");
+        // It goes on after that.
         let events = receive(&mut server, &plain_call(XID));
         let [Event::Call(slot)] = events[..] else { panic!("{events:?}") };
         assert!(server.responder.abandon(slot));
@@ -222,36 +197,28 @@ fn a_client_hears_that_the_server_speaks_another_version() {
 
 #[test]
 fn too_many_malformed_messages_end_the_connection() {
+    let message = wire(&[XID.0, 1, 32, 77, 0, 0, 0]);
     for side in [Side::Client, Side::Server] {
-        let mut connection = connection(side);
-        for _ in 0..MALFORMED_MAX {
-            let events = receive(&mut connection, &wire(&[XID.0, 1, 32, 77, 0, 0, 0]));
-            assert!(!matches!(events[..], [Event::Closed(_)]));
+        for mut connection in [connection(side), connection(side).two_way()] {
+            for _ in 0..MALFORMED_MAX {
+                let events = receive(&mut connection, &message);
+                assert!(!matches!(events[..], [Event::Closed(_)]));
+            }
+            let events = receive(&mut connection, &message);
+            assert_eq!(events, [Event::Closed(PeerMisbehaved::MalformedHeaders)]);
+            assert_eq!(connection.side(), side);
         }
-        let events = receive(&mut connection, &wire(&[XID.0, 1, 32, 77, 0, 0, 0]));
-        assert_eq!(events, [Event::Closed(PeerMisbehaved::MalformedHeaders)]);
-        assert_eq!(connection.side(), side);
     }
 }
 
 #[test]
 fn the_limits_are_those_of_the_connection() {
     let limits = Limits { write_chunks_max: 1, ..Limits::DEFAULT };
-    let responder = Responder::new(vec![ServeSlot::FREE; 4]);
-    let requester = Requester::new(Vec::new(), 0);
-    let mut server: Proto =
-        Connection::new(Side::Server, requester, responder, limits, Profile::Rfc8166);
+    let mut server = with_slots(Side::Server, (0, 4), Profile::Rfc8166, limits);
     assert_eq!(*server.limits(), limits);
     let one = Chunks::none().write(&[segment(1, 8)]);
     let two = one.clone().write(&[segment(2, 8)]);
     let events = receive(&mut server, &one.msg(XID, 32, &rpc_call(XID)));
     assert!(matches!(events[..], [Event::Call(_)]));
     assert_eq!(receive(&mut server, &two.msg(XID, 32, &rpc_call(XID))), [ERR_CHUNK]);
-}
-
-#[test]
-fn a_connection_says_whose_rules_it_goes_by() {
-    for profile in [Profile::Rfc8166, Profile::Rfc5666, Profile::Draft03, Profile::Draft00] {
-        assert_eq!(under(Side::Server, profile).profile(), profile);
-    }
 }

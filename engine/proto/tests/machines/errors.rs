@@ -2,7 +2,7 @@
 //! sections 4.1 to 4.3, RFC 8166 sections 4.5 and 4.6, RFC 8167 section 4).
 
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved};
+use spinrpc_proto::output::{CallFailure, Dropped};
 use spinrpc_proto::rdma::RdmaError;
 
 use crate::messages::{Caller, Chunks, rdma_done, rdma_error, rpc_call, rpc_reply, wire};
@@ -93,17 +93,4 @@ fn receive_a_reply_that_is_no_rpc_message() {
     assert_eq!(drops(cut), Dropped::MalformedReply);
     let neither = |xid: Xid| Chunks::none().msg(xid, 32, &wire(&[xid.0, 2, 0, 0, 0, 0]));
     assert_eq!(drops(neither), Dropped::MalformedReply);
-}
-
-#[test]
-fn what_a_peer_did_is_said_in_words() {
-    for (why, words) in [
-        (PeerMisbehaved::ReadListInReply, "reply with a Read list"),
-        (PeerMisbehaved::MalformedHeaders, "too many malformed transport headers"),
-        (PeerMisbehaved::ForeignReply, "reply in a chunk that is that of another call"),
-        (PeerMisbehaved::ForeignKey, "invalidated a key of another call"),
-        (PeerMisbehaved::ResultNotFetched, "reply that places more than could be fetched"),
-    ] {
-        assert_eq!((why.as_str(), why.to_string().as_str()), (words, words));
-    }
 }

@@ -9,6 +9,7 @@ use spinrpc_proto::rdma::v1::{Body, HeaderRepr, HeaderView, Lists, MessageType};
 use spinrpc_proto::rdma::{ReadSegment, Segment};
 use spinrpc_proto::requester::{CallSlot, Requester, StartedCall};
 use spinrpc_proto::responder::{Responder, ServeSlot};
+use spinrpc_proto::version::Negotiation;
 
 use crate::recorder::{Event, Recorder};
 
@@ -122,6 +123,36 @@ pub(crate) const READ_PROFILES: [Profile; 3] =
 /// The header of a message that is well-formed.
 pub(crate) fn view(bytes: &[u8]) -> HeaderView<'_> {
     HeaderView::new_checked(bytes, &Limits::DEFAULT).unwrap()
+}
+
+pub(crate) type Proto = Connection<Vec<CallSlot>, Vec<ServeSlot>>;
+
+/// An end that has so many slots for its calls, and for those of its peer.
+pub(crate) fn with_slots(
+    side: Side,
+    (calls, serves): (usize, usize),
+    profile: Profile,
+    limits: Limits,
+) -> Proto {
+    let mut requester = Requester::new(vec![CallSlot::FREE; calls], 0x0700_0000);
+    requester.negotiate(Negotiation::new(limits.versions));
+    let responder = Responder::new(vec![ServeSlot::FREE; serves]);
+    Connection::new(side, requester, responder, limits, profile)
+}
+
+/// A client that calls or a server that is called, with four slots.
+pub(crate) fn under(side: Side, profile: Profile) -> Proto {
+    let slots = match side {
+        Side::Client => (4, 0),
+        Side::Server => (0, 4),
+    };
+    with_slots(side, slots, profile, Limits::DEFAULT)
+}
+
+pub(crate) fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
+    let mut out = Recorder::default();
+    connection.on_receive(message, &mut out);
+    out.take()
 }
 
 /// A requester and the events of its inputs.

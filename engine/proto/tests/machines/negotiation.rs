@@ -1,19 +1,18 @@
 //! Negotiation of the version between a requester and its responder
 //! (draft-cel-nfsv4-rpcrdma-version-two-01 sections 2.3 and 5).
 
-use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved};
 use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::RdmaError;
-use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, StartedCall};
-use spinrpc_proto::responder::Responder;
+use spinrpc_proto::requester::{CallRefused, StartedCall};
 use spinrpc_proto::version::TransportVersion::{One, Two};
 use spinrpc_proto::version::{InlineThresholds, Negotiation, Stage, Verdict, Versions};
 
-use crate::messages::{self, Chunks, segment, wire};
+use crate::messages::{self, Chunks, segment, wire, with_slots};
 use crate::recorder::{Event, Recorder};
 use crate::two::{BOTH, Proto, call, end, error, plain_call, plain_reply, receive, view};
 
@@ -272,12 +271,8 @@ fn receive_what_is_no_answer_expect_nothing_settled() {
 #[test]
 fn receive_a_version_one_reply_beyond_the_limits_expect_nothing_settled_and_nothing_granted() {
     // Under older rules such a reply costs an RDMA_DONE; this one does not answer version two.
-    let mut requester = Requester::new(vec![CallSlot::FREE; 4], 0);
-    requester.negotiate(Negotiation::new(Versions::Both));
-    let responder = Responder::new(Vec::new());
     let limits = Limits { payload_bytes_max: 100, ..BOTH };
-    let mut client: Proto =
-        Connection::new(Side::Client, requester, responder, limits, Profile::Rfc5666);
+    let mut client = with_slots(Side::Client, (4, 0), Profile::Rfc5666, limits);
     let (started, _) = call(&mut client, 7);
     let too_long = Chunks::none().read(24, 1, 101);
     let too_long = too_long.msg(started.xid, 4, &messages::rpc_reply(started.xid));
@@ -298,10 +293,7 @@ fn receive_a_version_one_reply_beyond_the_limits_expect_nothing_settled_and_noth
 #[test]
 fn receive_a_read_list_beyond_the_limits_in_a_reply_expect_the_call_and_the_connection_to_end() {
     let limits = Limits { payload_bytes_max: 100, versions: Versions::One, ..BOTH };
-    let requester = Requester::new(vec![CallSlot::FREE; 4], 0);
-    let responder = Responder::new(Vec::new());
-    let mut client: Proto =
-        Connection::new(Side::Client, requester, responder, limits, Profile::Rfc8166);
+    let mut client = with_slots(Side::Client, (4, 0), Profile::Rfc8166, limits);
     let (started, _) = call(&mut client, 7);
     let reads = Chunks::none().read(24, 1, 101);
     let writes = Chunks::none().write(&[segment(1, 101)]);
@@ -324,10 +316,7 @@ fn receive_a_read_list_beyond_the_limits_in_a_reply_expect_the_call_and_the_conn
 fn receive_a_reply_beyond_the_limits_under_rfc_5666_expect_rdma_done_owed_for_reads_only() {
     let limits = Limits { payload_bytes_max: 100, versions: Versions::One, ..BOTH };
     let receive_one = |message: &dyn Fn(Xid) -> Vec<u8>| {
-        let requester = Requester::new(vec![CallSlot::FREE; 4], 0);
-        let responder = Responder::new(Vec::new());
-        let mut client: Proto =
-            Connection::new(Side::Client, requester, responder, limits, Profile::Rfc5666);
+        let mut client = with_slots(Side::Client, (4, 0), Profile::Rfc5666, limits);
         let (started, _) = call(&mut client, 7);
         receive(&mut client, &message(started.xid))
     };
@@ -444,27 +433,13 @@ fn the_sides_versions_are_what_they_speak() {
         for version in [One, Two] {
             assert_eq!(versions.speaks(version), (low..=high).contains(&version));
         }
+        for some in [Versions::One, Versions::Two, Versions::Both] {
+            let includes = versions.speaks(some.low()) && versions.speaks(some.high());
+            assert_eq!(versions.include(some), includes, "{versions:?} {some:?}");
+        }
     }
     assert_eq!(
         [0, 1, 2, 3].map(spinrpc_proto::version::TransportVersion::from_wire),
         [None, Some(One), Some(Two), None]
     );
-}
-
-#[test]
-fn both_versions_include_each_and_each_includes_itself() {
-    use Versions::{Both, One, Two};
-    for (all, some, included) in [
-        (Both, One, true),
-        (Both, Two, true),
-        (Both, Both, true),
-        (One, One, true),
-        (Two, Two, true),
-        (One, Two, false),
-        (Two, One, false),
-        (One, Both, false),
-        (Two, Both, false),
-    ] {
-        assert_eq!(all.include(some), included, "{all:?} {some:?}");
-    }
 }

@@ -4,9 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::limits::Limits;
 use spinrpc_proto::output::{DeliveredReply, Dropped, PeerMisbehaved, ReplyStream};
 use spinrpc_proto::payload::{
     Beside, CallChunks, ChunkOffer, Found, Item, Placement, StreamReader, StreamWriter,
@@ -14,12 +13,13 @@ use spinrpc_proto::payload::{
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::rdma::v1::{MSGP_FIELDS_BYTES, alignment_of, insert_alignment, strip_padding};
-use spinrpc_proto::requester::{CallSlot, Requester};
-use spinrpc_proto::responder::{Responder, ServeSlot};
 use spinrpc_proto::rpc::CallHeader;
 use spinrpc_proto::xdr::{DecodeError, Padding, Reader, Writer};
 
-use crate::messages::{Chunks, NEVER, plain_call, rpc_call, rpc_reply, segment, view, wire};
+use crate::messages::{
+    Chunks, NEVER, READ_PROFILES, plain_call, receive, rpc_call, rpc_reply, segment, under, view,
+    wire,
+};
 use crate::recorder::{Event, Recorder};
 
 const XID: Xid = Xid(0x0102_0304);
@@ -222,32 +222,16 @@ fn receive_a_padded_credential() {
     assert_eq!(reader.stream_position(), 40 + 20);
 }
 
-type Proto = Connection<Vec<CallSlot>, Vec<ServeSlot>>;
-
-fn connection(side: Side, profile: Profile) -> Proto {
-    let requester = Requester::new(vec![CallSlot::FREE; 4], 5);
-    let responder = Responder::new(vec![ServeSlot::FREE; 4]);
-    Connection::new(side, requester, responder, Limits::DEFAULT, profile)
-}
-
-fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
-    let mut out = Recorder::default();
-    connection.on_receive(message, &mut out);
-    out.take()
-}
-
-const PADDED: [Profile; 3] = [Profile::Rfc5666, Profile::Draft03, Profile::Draft00];
-
 /// RFC 8166 section 4.6.1 reserves a value that RFC 5666 uses.
 #[test]
 fn receive_a_padded_call_expect_it_delivered_by_the_profiles_that_have_it() {
     let call = Chunks::none().msgp(XID, 32, &rpc_call(XID));
-    for profile in PADDED {
-        let mut server = connection(Side::Server, profile);
+    for profile in READ_PROFILES {
+        let mut server = under(Side::Server, profile);
         assert!(matches!(receive(&mut server, &call)[..], [Event::Call(_)]), "{profile:?}");
         assert!(matches!(receive(&mut server, &plain_call(Xid(7)))[..], [Event::Call(_)]));
     }
-    let mut server = connection(Side::Server, Profile::Rfc8166);
+    let mut server = under(Side::Server, Profile::Rfc8166);
     assert_eq!(receive(&mut server, &call), [Event::Error(XID, 1, RdmaError::Chunk)]);
 }
 
@@ -255,7 +239,7 @@ fn receive_a_padded_call_expect_it_delivered_by_the_profiles_that_have_it() {
 fn receive_a_padded_call_beside_a_read_chunk_expect_it_pulled() {
     for position in [40, 1000] {
         let call = Chunks::none().read(position, 9, 100).msgp(XID, 32, &rpc_call(XID));
-        let mut server = connection(Side::Server, Profile::Rfc5666);
+        let mut server = under(Side::Server, Profile::Rfc5666);
         let [Event::Pull(slot)] = receive(&mut server, &call)[..] else { panic!("no pull") };
         let mut out = Recorder::default();
         assert_eq!(server.responder.pull(slot, &view(&call), 8, &mut out), 1);
@@ -266,7 +250,7 @@ fn receive_a_padded_call_beside_a_read_chunk_expect_it_pulled() {
 /// message body, beginning with the XID" (section 4.1, R5666-38 and R5666-39).
 #[test]
 fn receive_a_padded_message_that_is_no_call_expect_err_chunk() {
-    let mut server = connection(Side::Server, Profile::Rfc5666);
+    let mut server = under(Side::Server, Profile::Rfc5666);
     let chunk = [Event::Error(XID, 1, RdmaError::Chunk)];
     for payload in [vec![], wire(&[XID.0]), rpc_call(Xid(1))] {
         assert_eq!(receive(&mut server, &Chunks::none().msgp(XID, 32, &payload)), chunk);
@@ -279,8 +263,8 @@ fn receive_a_padded_message_that_is_no_call_expect_err_chunk() {
 
 #[test]
 fn receive_a_padded_reply_expect_it_delivered_by_the_profiles_that_have_it() {
-    for profile in PADDED {
-        let mut client = connection(Side::Client, profile);
+    for profile in READ_PROFILES {
+        let mut client = under(Side::Client, profile);
         let chunks = &CallChunks::EMPTY;
         let (call, _) = client.requester.start_call(3, NEVER, chunks, &mut [0; 28]).unwrap();
         let reply = Chunks::none().msgp(call.xid, 32, &rpc_reply(call.xid));
@@ -295,7 +279,7 @@ fn receive_a_padded_reply_expect_it_delivered_by_the_profiles_that_have_it() {
 
 #[test]
 fn receive_a_padded_reply_that_fills_the_reply_chunk_expect_the_end() {
-    let mut client = connection(Side::Client, Profile::Rfc5666);
+    let mut client = under(Side::Client, Profile::Rfc5666);
     let mut chunks = CallChunks::EMPTY;
     let offer = ChunkOffer { handle: 3, length: 64, offset: 3 << 32 | 0x40, segment_bytes: 0 };
     assert!(chunks.set_reply(offer));

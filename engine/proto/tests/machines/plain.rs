@@ -1,17 +1,16 @@
 //! Functions for plain calls and replies compared with the general ones: the same ends, slots and
 //! credits.
 
-use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::plain::{PlainReply, call_head};
 use spinrpc_proto::profile::Profile;
-use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, index_of};
-use spinrpc_proto::responder::{Responder, ServeSlot};
+use spinrpc_proto::requester::{CallRefused, index_of};
 use spinrpc_proto::version::{Negotiation, TransportVersion, Versions};
 
-use crate::messages::{Caller, NEVER, Server, plain_call, plain_reply, view};
+use crate::messages::{Caller, NEVER, Proto, Server, plain_call, plain_reply, view, with_slots};
 use crate::recorder::Event;
 
 #[test]
@@ -135,11 +134,8 @@ fn plain_calls_take_slots_until_there_is_none_and_give_them_back() {
     assert!(matches!(server.out.take()[..], [Event::Call(_)]));
 }
 
-fn connection(side: Side, versions: Versions) -> Connection<Vec<CallSlot>, Vec<ServeSlot>> {
-    let requester = Requester::new(vec![CallSlot::FREE; 2], 1);
-    let responder = Responder::new(vec![ServeSlot::FREE; 2]);
-    let limits = Limits { versions, ..Limits::DEFAULT };
-    Connection::new(side, requester, responder, limits, Profile::default())
+fn connection(side: Side, versions: Versions) -> Proto {
+    with_slots(side, (2, 2), Profile::default(), Limits { versions, ..Limits::DEFAULT })
 }
 
 #[test]

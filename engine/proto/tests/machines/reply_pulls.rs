@@ -105,16 +105,6 @@ fn read_chunks_and_write_chunks_may_come_in_one_reply() {
 }
 
 #[test]
-fn under_rfc_8166_a_read_list_ends_the_call_and_the_connection() {
-    let mut caller = Caller::reading(Profile::Rfc8166, 4);
-    let call = caller.call(5);
-    let why = PeerMisbehaved::ReadListInReply;
-    let failure = CallFailure::Misbehaved(why);
-    let failed = Event::Failed { slot: call.slot, token: 5, failure, fenced: false };
-    assert_eq!(caller.receive(&items(call.xid, 4)), [failed, Event::Closed(why)]);
-}
-
-#[test]
 fn a_read_list_that_cannot_be_ends_the_call_and_the_connection() {
     for (what, make, why) in [
         (

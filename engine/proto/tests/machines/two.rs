@@ -1,21 +1,18 @@
 //! Messages of a peer in version two, and connections that speak it.
 
-use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::payload::CallChunks;
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v2::{Body, HeaderRepr, OptionalBody};
 use spinrpc_proto::rdma::{HeaderView, v1};
-use spinrpc_proto::requester::{CallSlot, Requester, StartedCall};
-use spinrpc_proto::responder::{Responder, ServeSlot};
+use spinrpc_proto::requester::StartedCall;
 use spinrpc_proto::rpc::Direction;
 use spinrpc_proto::version::{Negotiation, TransportVersion, Versions};
 
-use crate::messages::{Chunks, NEVER, rpc_call, rpc_reply, wire};
-use crate::recorder::{Event, Recorder};
-
-pub(crate) type Proto = Connection<Vec<CallSlot>, Vec<ServeSlot>>;
+use crate::messages::{Chunks, NEVER, rpc_call, rpc_reply, wire, with_slots};
+pub(crate) use crate::messages::{Proto, receive};
 
 /// Some extension.
 pub(crate) const UNKNOWN: u32 = 15;
@@ -24,29 +21,16 @@ pub(crate) const BOTH: Limits = Limits { versions: Versions::Both, ..Limits::DEF
 
 /// One end of a connection with so many slots for calls, if it is the one that calls.
 pub(crate) fn end(side: Side, versions: Versions, slots: usize) -> Proto {
-    let (calls, serves) = match side {
-        Side::Client => (slots, 0),
-        Side::Server => (0, slots),
-    };
-    let mut requester = Requester::new(vec![CallSlot::FREE; calls], 0x0700_0000);
-    requester.negotiate(Negotiation::new(versions));
-    let responder = Responder::new(vec![ServeSlot::FREE; serves]);
+    let slots = if side == Side::Client { (slots, 0) } else { (0, slots) };
     let limits = Limits { versions, ..Limits::DEFAULT };
-    Connection::new(side, requester, responder, limits, Profile::Rfc8166)
+    with_slots(side, slots, Profile::Rfc8166, limits)
 }
 
 /// An end that calls and serves.
 pub(crate) fn both_ways(side: Side) -> Proto {
-    let mut requester = Requester::new(vec![CallSlot::FREE; 4], 0);
-    requester.negotiate(Negotiation::settled(TransportVersion::Two));
-    let responder = Responder::new(vec![ServeSlot::FREE; 4]);
-    Connection::new(side, requester, responder, BOTH, Profile::Rfc8166).two_way()
-}
-
-pub(crate) fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
-    let mut out = Recorder::default();
-    connection.on_receive(message, &mut out);
-    out.take()
+    let mut end = with_slots(side, (4, 4), Profile::Rfc8166, BOTH).two_way();
+    end.requester.negotiate(Negotiation::settled(TransportVersion::Two));
+    end
 }
 
 /// Starts a call without chunks; also returns its transport header.

@@ -1,43 +1,32 @@
 //! Calls in both directions of one connection (RFC 8167): the machine that each message is for, and
 //! the handling of messages without a direction.
 
-use spinrpc_proto::connection::{Connection, MALFORMED_MAX, Side};
+use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::Limits;
-use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved, ReplyStream, SlotId};
+use spinrpc_proto::output::{CallFailure, Dropped, ReplyStream, SlotId};
 use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::{RdmaError, Segment};
-use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, StartedCall};
-use spinrpc_proto::responder::{Responder, ServeSlot};
+use spinrpc_proto::requester::{CallRefused, StartedCall};
 use spinrpc_proto::version::TransportVersion::One;
 
 use crate::messages::{
-    Chunks, NEVER, READ_PROFILES, plain_call, plain_reply, rdma_done, rdma_error, rpc_call,
-    rpc_reply, segment, wire,
+    Chunks, NEVER, Proto, READ_PROFILES, plain_call, plain_reply, rdma_done, rdma_error, receive,
+    rpc_call, rpc_reply, segment, wire, with_slots,
 };
-use crate::recorder::{Event, Recorder};
+use crate::recorder::Event;
 
 const OTHER: Xid = Xid(0xaabb_ccdd);
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
 
-type Proto = Connection<Vec<CallSlot>, Vec<ServeSlot>>;
-
 /// Both ways with four slots, whichever end it is.
 fn both_ways_under(side: Side, profile: Profile) -> Proto {
-    let requester = Requester::new(vec![CallSlot::FREE; 4], 5);
-    let responder = Responder::new(vec![ServeSlot::FREE; 4]);
-    Connection::new(side, requester, responder, Limits::DEFAULT, profile).two_way()
+    with_slots(side, (4, 4), profile, Limits::DEFAULT).two_way()
 }
 
 fn both_ways(side: Side) -> Proto {
     both_ways_under(side, Profile::Rfc8166)
-}
-
-fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
-    let mut out = Recorder::default();
-    connection.on_receive(message, &mut out);
-    out.take()
 }
 
 fn start(connection: &mut Proto, token: u64) -> StartedCall {
@@ -58,22 +47,6 @@ fn delivered(events: &[Event]) -> SlotId {
 fn replied(events: &[Event]) -> u64 {
     let [Event::Reply(reply)] = events[..] else { panic!("no reply: {events:?}") };
     reply.token
-}
-
-#[test]
-fn only_a_connection_that_is_made_so_is_two_way() {
-    for side in SIDES {
-        let connection = both_ways(side);
-        assert!(connection.is_two_way());
-        assert_eq!(connection.side(), side);
-    }
-    let requester = Requester::new(vec![CallSlot::FREE; 4], 5);
-    let responder = Responder::new(vec![ServeSlot::FREE; 4]);
-    let mut client: Proto =
-        Connection::new(Side::Client, requester, responder, Limits::DEFAULT, Profile::Rfc8166);
-    assert!(!client.is_two_way());
-    let events = receive(&mut client, &plain_call(OTHER));
-    assert_eq!(events, [Event::Dropped(Dropped::UnmatchedReply)]);
 }
 
 /// RFC 8167 section 4: XIDs of the two directions have nothing to do with each other.
@@ -294,18 +267,5 @@ fn receive_more_calls_than_granted_expect_the_rest_refused_and_our_calls_untouch
         let events = receive(&mut connection, &plain_call(OTHER));
         assert_eq!(events, [Event::Refused(OTHER, One)]);
         assert_eq!(replied(&receive(&mut connection, &plain_reply(ours.xid, 4))), 2);
-    }
-}
-
-#[test]
-fn receive_too_many_malformed_messages_expect_the_connection_closed() {
-    for side in SIDES {
-        let mut connection = both_ways(side);
-        let message = wire(&[OTHER.0, 1, 32, 77, 0, 0, 0]);
-        for _ in 0..MALFORMED_MAX {
-            assert!(!matches!(receive(&mut connection, &message)[..], [Event::Closed(_)]));
-        }
-        let closed = [Event::Closed(PeerMisbehaved::MalformedHeaders)];
-        assert_eq!(receive(&mut connection, &message), closed);
     }
 }

@@ -12,7 +12,9 @@ use spinrpc_proto::responder::{ReplyRefused, ReplyShape, Responder, ServeSlot};
 use spinrpc_proto::rpc::Direction::{Call, Reply};
 use spinrpc_proto::version::{Negotiation, TransportVersion, Versions};
 
-use crate::messages::{self, Chunks, NEVER, rdma_done, rpc_call, rpc_reply, segment, wire};
+use crate::messages::{
+    self, Chunks, NEVER, rdma_done, rpc_call, rpc_reply, segment, wire, with_slots,
+};
 use crate::recorder::{Event, Recorder};
 use crate::two::{
     BOTH, Proto, UNKNOWN, both_ways, call, end, error, msg, nomsg, optional, plain_call,
@@ -361,11 +363,8 @@ fn version_two_knows_no_profile() {
 
 #[test]
 fn a_reply_with_a_read_list_breaks_the_rules_of_version_two_under_any_profile() {
-    let mut requester = Requester::new(vec![CallSlot::FREE; 4], 0);
-    requester.negotiate(Negotiation::settled(TransportVersion::Two));
-    let responder = Responder::new(Vec::new());
-    let mut client: Proto =
-        Connection::new(Side::Client, requester, responder, BOTH, Profile::Rfc5666);
+    let mut client = with_slots(Side::Client, (4, 0), Profile::Rfc5666, BOTH);
+    client.requester.negotiate(Negotiation::settled(TransportVersion::Two));
     let (started, _) = call(&mut client, 1);
     let lists = Chunks::none().read(24, 1, 8);
     let events = receive(&mut client, &msg(Reply, &lists, started.xid, &rpc_reply(started.xid)));

@@ -35,13 +35,6 @@ fn emitted_reply(header: &ReplyHeader<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn a_call_without_credentials_is_ten_words() {
-    let bytes = wire(&null_call_words());
-    assert_eq!(emitted_call(&NULL_CALL), bytes);
-    assert_eq!(CallHeader::parse(&bytes), Ok((NULL_CALL, 40)));
-}
-
-#[test]
 fn arguments_begin_after_the_verifier() {
     let mut words = null_call_words().to_vec();
     words.extend([7, 8]);
@@ -231,16 +224,6 @@ fn a_buffer_that_is_too_short_takes_part_of_a_header() {
     assert_eq!(NULL_CALL.emit(&mut bytes), 40);
     assert_eq!(ReplyHeader::success(Xid(1)).emit(&mut bytes), 24);
     assert_eq!(bytes[..], wire(&[1, 1]));
-}
-
-#[test]
-fn errors_say_what_is_wrong_with_a_call() {
-    use std::error::Error as _;
-    let cut = CallHeader::parse(&[0; 4]).unwrap_err();
-    assert!(cut.to_string().starts_with("malformed RPC call: "), "{cut}");
-    assert!(cut.source().is_some());
-    assert_eq!(CallError::NotACall.to_string(), "RPC message is a reply, not a call");
-    assert!(CallError::NotACall.source().is_none());
 }
 
 /// Words whose bytes are zero at some places and not at others.

@@ -495,14 +495,3 @@ fn lists_say_how_long_they_are() {
     assert!(reads.next().is_some() && writes.next().is_some());
     assert_eq!((reads.size_hint(), writes.size_hint()), ((1, Some(1)), (2, Some(2))));
 }
-
-#[test]
-fn errors_say_what_is_wrong_with_a_header() {
-    use std::error::Error as _;
-    let broken = check(&message(MSG, &[2, 0, 0])).unwrap_err();
-    assert!(broken.to_string().contains("malformed transport header"), "{broken}");
-    assert!(broken.source().is_some());
-    let version = check(&wire(&[XID, 9, 1, 0, 0, 0, 0])).unwrap_err();
-    assert!(version.to_string().ends_with("has transport version 9"), "{version}");
-    assert!(version.source().is_none());
-}

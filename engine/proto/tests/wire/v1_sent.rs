@@ -106,12 +106,6 @@ fn err_vers_carries_the_version_of_the_call_it_answers() {
 }
 
 #[test]
-fn a_reply_to_a_call_without_chunks_has_no_chunks() {
-    let call = emitted(Body::Msg(Lists::EMPTY));
-    assert_eq!(echoed(MessageType::Msg, &call, &[], None), call);
-}
-
-#[test]
 fn a_reply_never_has_a_read_list() {
     // RFC 8166 section 4.3.1.
     let reads = [ReadSegment { position: 0, target: segment(1, 10) }];
@@ -169,37 +163,6 @@ fn the_reply_chunk_comes_back_used_or_not() {
     let unused = with([0, 0]);
     let expected = emitted(Body::Msg(Lists { reply: Some(&unused), ..Lists::EMPTY }));
     assert_eq!(echoed(MessageType::Msg, &call, &[], None), expected);
-}
-
-#[test]
-fn write_list_and_reply_chunk_come_back_together() {
-    let writes: [&[Segment]; 1] = [&[segment(1, 64)]];
-    let reply = [segment(2, 64)];
-    let call = emitted(Body::Nomsg(Lists {
-        reads: &[ReadSegment { position: 0, target: segment(9, 9) }],
-        writes: &writes,
-        reply: Some(&reply),
-    }));
-    let expected = emitted(Body::Nomsg(Lists {
-        reads: &[],
-        writes: &[&[segment(1, 3)]],
-        reply: Some(&[segment(2, 60)]),
-    }));
-    assert_eq!(echoed(MessageType::Nomsg, &call, &[3], Some(60)), expected);
-}
-
-#[test]
-fn what_is_written_and_what_the_reply_says_are_the_same_segments() {
-    let reply = [segment(1, 10), segment(2, 10), segment(3, 10)];
-    let call = emitted(Body::Msg(Lists { reply: Some(&reply), ..Lists::EMPTY }));
-    let view = HeaderView::new_checked(&call, &Limits::DEFAULT).unwrap();
-    let lengths = |placed| -> Vec<u32> {
-        view.reply_chunk().unwrap().filled(placed).map(|segment| segment.length).collect()
-    };
-    assert_eq!(lengths(0), [0, 0, 0]);
-    assert_eq!(lengths(10), [10, 0, 0]);
-    assert_eq!(lengths(29), [10, 10, 9]);
-    assert_eq!(lengths(31), [10, 10, 10]);
 }
 
 #[test]
