@@ -6,7 +6,8 @@ mod common;
 
 use common::caller::{Caller, MixCall, all_words, client_config, one_opaque, run_core};
 use common::program::{BOUNCE, ECHO, LATER};
-use common::raw::{RawListener, RawPeer, Said, bytes_of};
+use common::raw::{RawPeer, Said, bytes_of};
+use common::raw_server::RawServer;
 use common::{
     PROGRAM, Server, VERSION, is_pattern, pattern, small, unique_address, valid, wait_until,
 };
@@ -78,7 +79,6 @@ impl Service for Keeper {
     }
 }
 
-/// An engine that keeps the data it receives.
 struct KeepServer {
     engine: Engine,
     address: String,
@@ -357,36 +357,17 @@ fn long_credentials_move_the_data_and_lose_nothing() {
 /// lists", then the message, its data at a multiple of the alignment.
 #[test]
 fn the_first_padded_call_on_the_wire() {
-    let address = unique_address();
-    let listener = RawListener::at(&address);
-    let engine = Engine::new(valid(padding(client_config()))).unwrap();
-    let mut core = engine.core(0).unwrap();
-    struct Deaf;
-    impl spinrpc::ReplyHandler for Deaf {
-        fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, spinrpc::CallError>) {}
-    }
-    let client = core.connect(&address, PROGRAM, VERSION, |_| Deaf).unwrap();
-    let mut peer = None;
-    while !client.is_up() {
-        core.poll_once();
-        let peer = peer.get_or_insert_with(|| listener.accept());
-        if let Some(said) = peer.poll() {
-            let xid = said.words()[0];
-            peer.send_words(&[xid, 1, 32, MSG, 0, 0, 0, xid, 1, 0, 0, 0, 0]);
-        }
-    }
-    let mut peer = peer.unwrap();
+    let mut server = RawServer::up(padding(client_config()), all_words);
     let data = pattern(4, 700);
     let mut hear = |bytes: &[u8]| {
-        let mut spec = CallSpec::short();
-        client.call(KEEP, Token(1), &mut spec, |args| args.opaque(bytes)).unwrap();
-        core.poll_once();
-        let Said::Message(message) = peer.hear() else { panic!("the connection ended") };
+        server.caller.start(KEEP, 1, |args| args.opaque(bytes)).unwrap();
+        server.caller.core.poll_once();
+        let Said::Message(message) = server.peer.hear() else { panic!("the connection ended") };
         message
     };
     let message = hear(&data);
     let xid = u32::from_be_bytes(message[..4].try_into().unwrap());
-    let credits = engine.config().credits() as u32;
+    let credits = client_config().rpc.credits as u32;
     let header = [xid, 1, credits, MSGP, ALIGN as u32, 512, 0, 0, 0];
     let rpc = [xid, 0, 2, PROGRAM.0, VERSION.0, KEEP.0, 0, 0, 0, 0, 700];
     assert_eq!(message[..80], bytes_of(&[&header[..], &rpc].concat()));

@@ -15,7 +15,6 @@ use common::raw::Said;
 /// Types of messages (RFC 5666 section 4.1).
 const MSG: u32 = 0;
 const ERROR: u32 = 4;
-/// Codes of RDMA_ERROR.
 const ERR_CHUNK: u32 = 2;
 /// The program, its version and its procedure (RFC 5666 section 12).
 const CONFIG_RDMA_PROG: u32 = 100_417;
@@ -28,13 +27,11 @@ const PROG_MISMATCH: u32 = 2;
 const PROC_UNAVAIL: u32 = 3;
 const GARBAGE_ARGS: u32 = 4;
 const SYSTEM_ERR: u32 = 5;
-/// Reasons for AUTH_ERROR.
 const AUTH_BADCRED: u32 = 1;
 const AUTH_REJECTEDCRED: u32 = 2;
 const AUTH_TOOWEAK: u32 = 5;
 
 const NO_LISTS: [u32; 3] = [0; 3];
-/// AUTH_NONE.
 const NOBODY: &[u32] = &[0, 0];
 /// AUTH_SYS: stamp, no machine name, user 1000, group 100, no more groups.
 const SOMEBODY: &[u32] = &[1, 20, 7, 0, 1000, 100, 0];

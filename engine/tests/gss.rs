@@ -30,14 +30,16 @@ mod steps;
 mod wire;
 
 use common::caller::{Caller, Read, SharedHeard, client_config, one_opaque, recorder, run_core};
-use common::{PROGRAM, VERSION, pattern, small, small_with, unique_address, valid, wait_until};
+use common::{
+    PROGRAM, VERSION, engine, pattern, small, small_with, unique_address, valid, wait_until,
+};
 use spinrpc::config::{RawConfig, Versions};
 use spinrpc::gss::mechanism::GivenKeys;
 use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
 use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, AuthStat, AuthSys, Backpressure, Bulk, Call, CallError, CallSpec, ConnectError,
-    ConnectOptions, ConnectionEvent, Core, CoreContext, DecodeError, Deferred, Engine, Identity,
+    ConnectOptions, ConnectionEvent, CoreContext, DecodeError, Deferred, Engine, Identity,
     Procedure, Reconnect, RejectStatus, Reply, ReplyData, Resend, Running, Service, Token,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,11 +52,8 @@ const ECHO: Procedure = Procedure(1);
 const DATA: Procedure = Procedure(2);
 /// The principal and the service, as text.
 const WHO: Procedure = Procedure(3);
-/// Answered by another thread.
 const LATER: Procedure = Procedure(4);
-/// Dropped.
 const DROP: Procedure = Procedure(5);
-/// Panics.
 const PANIC: Procedure = Procedure(6);
 
 /// `opaque` in, its length out.
@@ -68,7 +67,6 @@ const FILL_AND_PANIC: Procedure = Procedure(9);
 const FREE: Procedure = Procedure(10);
 /// Takes all memory.
 const HOLD: Procedure = Procedure(11);
-/// Gives it back.
 const RELEASE: Procedure = Procedure(12);
 
 const LONGEST: usize = 2 << 20;
@@ -89,7 +87,6 @@ struct Program {
     seen: Arc<Seen>,
 }
 
-/// Makes the service of a core.
 type Factory = Box<dyn Fn(&CoreContext) -> Program + Send + Sync>;
 
 impl Program {
@@ -241,7 +238,6 @@ fn one_item(mut reply: Reply<'_>) -> Result<Vec<u8>, DecodeError> {
     Ok(reply.results().data(LONGEST)?.bytes().to_vec())
 }
 
-/// A client that has asked for its connection.
 fn asked(address: &str, options: &ConnectOptions) -> Caller<Vec<u8>> {
     asked_to_read(address, options, one_opaque)
 }
@@ -249,21 +245,7 @@ fn asked(address: &str, options: &ConnectOptions) -> Caller<Vec<u8>> {
 fn asked_to_read(address: &str, options: &ConnectOptions, read: Read<Vec<u8>>) -> Caller<Vec<u8>> {
     let mut raw = client_config();
     raw.mem.arena_mib = 64;
-    let engine = Engine::new(valid(raw)).unwrap();
-    let core = engine.core(0).unwrap();
-    asked_by((engine, core), address, options, read)
-}
-
-fn asked_by(
-    (engine, mut core): (Engine, Core),
-    address: &str,
-    options: &ConnectOptions,
-    read: Read<Vec<u8>>,
-) -> Caller<Vec<u8>> {
-    let heard = SharedHeard::default();
-    let handler = recorder(&heard, read);
-    let client = core.connect_with(address, PROGRAM, VERSION, options, |_| handler).unwrap();
-    Caller { client, heard, core, engine }
+    Caller::asked(engine(raw), address, options, read)
 }
 
 fn connect(server: &Server, options: &ConnectOptions) -> Caller<Vec<u8>> {
@@ -276,17 +258,8 @@ fn connect_to_read(
     read: Read<Vec<u8>>,
 ) -> Caller<Vec<u8>> {
     let mut caller = asked_to_read(&server.address, options, read);
-    come_up(&mut caller, "a context");
+    caller.come_up();
     caller
-}
-
-/// Runs a core until its client is up. Fails at once, with the reason, if its connection cannot be made.
-#[track_caller]
-fn come_up(caller: &mut Caller<Vec<u8>>, what: &str) {
-    let (client, heard) = (caller.client.clone(), std::rc::Rc::clone(&caller.heard));
-    let is_over = || client.is_up() || !heard.borrow().events.is_empty();
-    run_core(&mut caller.core, what, is_over);
-    assert!(client.is_up(), "no {what}: {:?}", heard.borrow().events);
 }
 
 fn caller(server: &Server, enctype: Enctype, service: GssService) -> Caller<Vec<u8>> {
@@ -446,7 +419,6 @@ fn a_context_may_take_several_tokens() {
     assert_eq!(call(&mut caller, ECHO, b"data").unwrap(), b"data");
 }
 
-/// Error with which a client failed to come up.
 fn failure(mut caller: Caller<Vec<u8>>) -> String {
     let heard = std::rc::Rc::clone(&caller.heard);
     run_core(&mut caller.core, "an end", || !heard.borrow().events.is_empty());
@@ -482,14 +454,6 @@ fn a_server_without_contexts_denies_them_and_so_does_one_that_refuses_the_token(
     assert!(reason.contains("major 0x70000"), "{reason}");
 }
 
-#[test]
-fn a_client_without_a_context_has_no_proved_name() {
-    let server = Server::with_keys(Enctype::Aes256Sha1);
-    let mut caller = connect(&server, &ConnectOptions::new());
-    assert_eq!(call(&mut caller, WHO, b"").unwrap(), b"None");
-    assert_eq!(call(&mut caller, ECHO, b"data").unwrap(), b"data");
-}
-
 /// Calls that come as a stream say who calls, too.
 #[test]
 fn calls_of_a_stream_say_who_calls() {
@@ -513,8 +477,7 @@ fn calls_of_a_stream_say_who_calls() {
     let gss = options(keys(Enctype::Aes256Sha1, "alice"), GssService::Privacy);
     for (options, expected) in [(gss, "alice Privacy"), (ConnectOptions::new(), "None")] {
         let mut caller = asked(&address, &options);
-        let client = caller.client.clone();
-        run_core(&mut caller.core, "a connection", || client.is_up());
+        caller.come_up();
         assert_eq!(call(&mut caller, WHO, b"").unwrap(), expected.as_bytes());
     }
     answering.join().unwrap();
@@ -688,12 +651,9 @@ fn either_version_carries_protected_calls() {
         for service in SERVICES {
             let mut raw = client_config();
             raw.rpc.version = versions;
-            let engine = Engine::new(valid(raw)).unwrap();
-            let core = engine.core(0).unwrap();
             let with = options(keys(Enctype::Aes128Sha1, "alice"), service);
-            let mut caller = asked_by((engine, core), &server.address, &with, one_opaque);
-            let client = caller.client.clone();
-            run_core(&mut caller.core, "a context", || client.is_up());
+            let mut caller = Caller::asked(engine(raw), &server.address, &with, one_opaque);
+            caller.come_up();
             for length in [0, 300, 3000, 70_000] {
                 let data = pattern(2, length);
                 assert_eq!(call(&mut caller, ECHO, &data).unwrap(), data, "{service:?} {length}");

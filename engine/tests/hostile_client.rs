@@ -6,8 +6,8 @@ mod common;
 
 use common::caller::{Caller, one_opaque, run_core};
 use common::program::{BOUNCE, ECHO, LATER, NULL};
-use common::raw::{RawPeer, Said, bytes_of};
-use common::{PROGRAM, Server, VERSION, pattern, small_with};
+use common::raw::*;
+use common::{PROGRAM, Server, pattern, small_with};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::fabric::{Access, RemoteSlice, WrError};
@@ -15,56 +15,21 @@ use spinrpc::sync::lock;
 use spinrpc::{DownCause, Procedure};
 use spinrpc_proto::profile::Profile;
 
-/// Types of messages (RFC 5666 section 4.1).
-const MSG: u32 = 0;
-const NOMSG: u32 = 1;
 const MSGP: u32 = 2;
-const DONE: u32 = 3;
-const ERROR: u32 = 4;
-/// Codes of RDMA_ERROR.
-const ERR_VERS: u32 = 1;
-const ERR_CHUNK: u32 = 2;
 /// Accept statuses (RFC 5531 section 9).
 const SUCCESS: u32 = 0;
 const GARBAGE_ARGS: u32 = 4;
 const SYSTEM_ERR: u32 = 5;
 
-/// Three empty lists.
-const NO_LISTS: [u32; 3] = [0; 3];
 /// A well-behaved XID to ask with whether the connection lives.
 const ALIVE: u32 = 0x00a1_1fe0;
-
-fn rpc_call(xid: u32, procedure: Procedure, args: &[u32]) -> Vec<u32> {
-    let header = [xid, 0, 2, PROGRAM.0, VERSION.0, procedure.0, 0, 0, 0, 0];
-    [&header, args].concat()
-}
-
-fn message(xid: u32, kind: u32, lists: &[u32], body: &[u32]) -> Vec<u32> {
-    [&[xid, 1, 32, kind], lists, body].concat()
-}
-
-fn read_segment(position: u32, slice: RemoteSlice) -> [u32; 6] {
-    let (high, low) = ((slice.offset >> 32) as u32, slice.offset as u32);
-    [1, position, slice.handle, slice.length, high, low]
-}
-
-fn write_chunk(segments: &[RemoteSlice]) -> Vec<u32> {
-    let words = segments.iter().flat_map(|slice| {
-        [slice.handle, slice.length, (slice.offset >> 32) as u32, slice.offset as u32]
-    });
-    [1, segments.len() as u32].into_iter().chain(words).collect()
-}
-
-const NOWHERE: RemoteSlice = RemoteSlice { handle: 0x0bad_0001, length: 64, offset: 4096 };
 
 fn at(length: u32, offset: u64) -> RemoteSlice {
     RemoteSlice { length, offset, ..NOWHERE }
 }
 
-/// The answer that a message deserves.
 #[derive(Clone, Copy, Debug)]
 enum Deserves {
-    /// No answer.
     Nothing,
     /// RDMA_ERROR with ERR_CHUNK.
     Chunk,

@@ -5,25 +5,18 @@
 
 mod common;
 
-use common::caller::{Caller, SharedHeard, client_config, one_opaque, recorder, run_core};
+use common::caller::{Caller, client_config, one_opaque, run_core};
 use common::program::{ECHO, NULL, SHARED};
-use common::raw::{RawListener, RawPeer, Said, bytes_of};
-use common::{LIMIT, PROGRAM, Server, VERSION, pattern, small_with, unique_address, valid};
+use common::raw::*;
+use common::raw_server::RawServer;
+use common::{Server, pattern, small_with};
 use spinrpc::config::RawConfig;
 use spinrpc::fabric::{Access, RemoteSlice, WrError};
-use spinrpc::{CallError, DownCause, Engine, Procedure};
+use spinrpc::{CallError, DownCause, Procedure};
 use spinrpc_proto::output::PeerMisbehaved;
 use spinrpc_proto::profile::Profile;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
-const MSG: u32 = 0;
-const NOMSG: u32 = 1;
-const DONE: u32 = 3;
-const ERROR: u32 = 4;
-const NO_LISTS: [u32; 3] = [0; 3];
-
-/// A server whose replies may be fetched.
 fn server(change: impl FnOnce(&mut RawConfig)) -> Server {
     let server = Server::with(small_with(|raw| {
         raw.rpc.protocol = Profile::Rfc5666;
@@ -33,22 +26,12 @@ fn server(change: impl FnOnce(&mut RawConfig)) -> Server {
     server
 }
 
-fn message(xid: u32, kind: u32, lists: &[u32], body: &[u32]) -> Vec<u32> {
-    [&[xid, 1, 32, kind], lists, body].concat()
-}
-
 fn call(xid: u32, procedure: Procedure, args: &[u32]) -> Vec<u32> {
-    let header = [xid, 0, 2, PROGRAM.0, VERSION.0, procedure.0, 0, 0, 0, 0];
-    message(xid, MSG, &NO_LISTS, &[&header, args].concat())
+    message(xid, MSG, &NO_LISTS, &rpc_call(xid, procedure, args))
 }
 
 fn done(xid: u32) -> Vec<u32> {
     message(xid, DONE, &[], &[])
-}
-
-fn read_segment(position: u32, slice: RemoteSlice) -> [u32; 6] {
-    let (high, low) = ((slice.offset >> 32) as u32, slice.offset as u32);
-    [1, position, slice.handle, slice.length, high, low]
 }
 
 /// Contents of a reply: its credits and its first Read segment.
@@ -56,20 +39,13 @@ fn read_segment(position: u32, slice: RemoteSlice) -> [u32; 6] {
 fn read_list(said: &Said) -> (u32, u32, RemoteSlice) {
     let words = said.words();
     assert_eq!((words[1], words[4]), (1, 1), "a reply with a Read list: {words:?}");
-    let [_, handle, length, high, low] = words[5..10] else { unreachable!() };
-    let offset = u64::from(high) << 32 | u64::from(low);
-    (words[0], words[2], RemoteSlice { handle, length, offset })
+    (words[0], words[2], slice_of(&words[6..]))
 }
 
 /// Asks for an echo that is too long for a message: it has to be fetched.
 fn ask(peer: &mut RawPeer, xid: u32) {
     let words = [&[6000][..], &[7; 1500]].concat();
-    let args: Vec<u8> = [&[xid, 0, 2, PROGRAM.0, VERSION.0, ECHO.0, 0, 0, 0, 0], &words[..]]
-        .concat()
-        .iter()
-        .flat_map(|word| word.to_be_bytes())
-        .collect();
-    let chunk = peer.expose(&args, Access::RemoteRead);
+    let chunk = peer.expose(&bytes_of(&rpc_call(xid, ECHO, &words)), Access::RemoteRead);
     let lists = [&read_segment(0, chunk)[..], &NO_LISTS].concat();
     peer.send_words(&message(xid, NOMSG, &lists, &[]));
 }
@@ -93,16 +69,15 @@ fn echo(peer: &mut RawPeer, sent: &[u8], count: u32, parts: &[(u32, u32)]) -> Ve
     let part = |at, length| RemoteSlice { length, offset: memory.offset + u64::from(at), ..memory };
     let reads = parts.iter().flat_map(|(at, length)| read_segment(44 + at, part(*at, *length)));
     let lists: Vec<u32> = reads.chain(NO_LISTS).collect();
-    let header = [9, 0, 2, PROGRAM.0, VERSION.0, ECHO.0, 0, 0, 0, 0, count];
     let in_chunks: u32 = parts.iter().map(|(_, length)| length).sum();
     let inline = sent[in_chunks as usize..].to_vec();
-    peer.send(&[bytes_of(&message(9, MSG, &lists, &header)), inline].concat());
+    let call = message(9, MSG, &lists, &rpc_call(9, ECHO, &[count]));
+    peer.send(&[bytes_of(&call), inline].concat());
     let said = peer.hear().words();
     // Under draft -00 the server says that it has fetched the chunks.
     if said[3] == DONE { peer.hear().words() } else { said }
 }
 
-/// The reply of ECHO with these bytes.
 #[track_caller]
 fn assert_echoed(reply: &[u32], bytes: &[u8]) {
     assert_eq!(reply[3], MSG, "{reply:?}");
@@ -166,8 +141,7 @@ fn arguments_and_results_may_be_in_as_many_segments_as_a_message_names() {
         let part = |n: u64| RemoteSlice { length: 8, offset: memory.offset + n * 8, ..memory };
         let reads = (0..160).flat_map(|n| read_segment(44, part(n)));
         let lists: Vec<u32> = reads.chain(NO_LISTS).collect();
-        let header = [9, 0, 2, PROGRAM.0, VERSION.0, ECHO.0, 0, 0, 0, 0, 1280];
-        peer.send_words(&message(9, MSG, &lists, &header));
+        peer.send_words(&message(9, MSG, &lists, &rpc_call(9, ECHO, &[1280])));
         assert_echoed(&peer.hear().words(), &sent);
         for _ in 0..20 {
             let used = [vec![8; 125], vec![3 + u32::from(profile.counts_roundup())], vec![0; 124]];
@@ -179,11 +153,10 @@ fn arguments_and_results_may_be_in_as_many_segments_as_a_message_names() {
 /// Calls SHARED for 1003 bytes into 250 segments of eight; the lengths that come back.
 fn page_by_page(peer: &mut RawPeer) -> Vec<u32> {
     let room = peer.expose(&[0; 250 * 8], Access::RemoteWrite);
-    let offsets = (0..250).map(|n| room.offset + n * 8);
-    let words = offsets.flat_map(|offset| [room.handle, 8, (offset >> 32) as u32, offset as u32]);
-    let lists: Vec<u32> = [0, 1, 250].into_iter().chain(words).chain([0, 0]).collect();
-    let header = [9, 0, 2, PROGRAM.0, VERSION.0, SHARED.0, 0, 0, 0, 0, 1003];
-    peer.send_words(&message(9, MSG, &lists, &header));
+    let part = |n: u64| RemoteSlice { length: 8, offset: room.offset + n * 8, ..room };
+    let chunk = write_chunk(&(0..250).map(part).collect::<Vec<_>>());
+    let lists = [&[0][..], &chunk, &[0, 0]].concat();
+    peer.send_words(&message(9, MSG, &lists, &rpc_call(9, SHARED, &[1003])));
     let reply = peer.hear().words();
     assert_eq!(reply[3], MSG, "{reply:?}");
     reply[7..].chunks(4).take(250).map(|segment| segment[1]).collect()
@@ -398,43 +371,17 @@ fn a_client_that_counts_no_rdma_done_finds_receives_all_the_same() {
     server.wait_for("every RDMA_DONE", |stats| stats.dones_received == 10);
 }
 
-/// A raw server in the test's hands and a real client by RFC 5666 that is connected to it.
-struct Pair {
-    peer: RawPeer,
-    caller: Caller<Vec<u8>>,
-}
-
-/// MSG_ACCEPTED, SUCCESS.
-fn success(xid: u32) -> [u32; 6] {
-    [xid, 1, 0, 0, 0, 0]
-}
+/// A real client by RFC 5666.
+type Pair = RawServer<Vec<u8>>;
 
 impl Pair {
     fn new() -> Self {
-        let address = unique_address();
-        let listener = RawListener::at(&address);
         let mut raw = client_config();
         raw.rpc.protocol = Profile::Rfc5666;
         raw.rpc.max_segments = 16;
-        let engine = Engine::new(valid(raw)).unwrap();
-        let mut core = engine.core(0).unwrap();
-        let heard = SharedHeard::<Vec<u8>>::default();
-        let recorder = recorder(&heard, one_opaque);
-        let client = core.connect(&address, PROGRAM, VERSION, |_| recorder).unwrap();
-        let mut peer = listener.accept();
-        let end = Instant::now() + LIMIT;
-        while !client.is_up() {
-            core.poll_once();
-            if let Some(said) = peer.poll() {
-                let xid = said.words()[0];
-                peer.send_words(&message(xid, MSG, &NO_LISTS, &success(xid)));
-            }
-            assert!(Instant::now() < end, "the first call was not answered");
-        }
-        Self { peer, caller: Caller { client, heard, core, engine } }
+        Self::up(raw, one_opaque)
     }
 
-    /// Starts a call; its XID.
     fn call(&mut self) -> u32 {
         self.caller.start(NULL, 1, |_| {}).unwrap();
         self.caller.core.poll_once();
@@ -448,22 +395,11 @@ impl Pair {
         self.peer.send_words(&message(xid, MSG, &[&reads[..], &NO_LISTS].concat(), &body));
     }
 
-    /// The RDMA_DONE of a call is said, once.
     #[track_caller]
     fn hear_done(&mut self, xid: u32) {
-        let end = Instant::now() + LIMIT;
-        loop {
-            self.caller.core.poll_once();
-            if let Some(said) = self.peer.poll() {
-                assert_eq!(said.words(), [xid, 1, 64, DONE]);
-                return;
-            }
-            assert!(Instant::now() < end, "no RDMA_DONE");
-        }
+        assert_eq!(self.hear(), [xid, 1, 64, DONE]);
     }
 }
-
-const NOWHERE: RemoteSlice = RemoteSlice { handle: 0x0bad_0001, length: 64, offset: 4096 };
 
 #[test]
 fn a_good_read_list_is_fetched_segment_by_segment() {

@@ -7,120 +7,75 @@ mod common;
 
 use common::caller::{SharedHeard, all_words, recorder};
 use common::program::{LATER, NULL, Shared};
-use common::raw::{RawListener, RawPeer, Said, bytes_of};
+use common::raw::*;
+use common::raw_server::RawServer;
 use common::two_way::connections;
 use common::{LIMIT, PROGRAM, VERSION, serve, small_with, unique_address, valid, wait_until};
 use spinrpc::config::{ConfigRole, RawConfig};
-use spinrpc::fabric::{Access, RemoteSlice};
+use spinrpc::fabric::Access;
 use spinrpc::{
-    CallError, CallSpec, Client, ConnectOptions, Core, DownCause, Engine, ReverseOptions, Token,
+    CallError, CallSpec, Client, ConnectOptions, Core, DownCause, Engine, Procedure,
+    ReverseOptions, Token,
 };
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::RdmaError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const MSG: u32 = 0;
-const NOMSG: u32 = 1;
-const ERROR: u32 = 4;
-const ERR_VERS: u32 = 1;
-const ERR_CHUNK: u32 = 2;
 const REVERSE: u32 = 3;
 
 fn config() -> RawConfig {
     small_with(|raw| raw.rpc.reverse_calls = u64::from(REVERSE))
 }
 
-fn message(xid: u32, body: &[u32]) -> Vec<u32> {
-    [&[xid, 1, 64, MSG, 0, 0, 0], body].concat()
+fn call(xid: u32, procedure: Procedure, arguments: &[u32]) -> Vec<u32> {
+    message(xid, MSG, &NO_LISTS, &rpc_call(xid, procedure, arguments))
 }
 
-/// A call of the test program, with these arguments.
-fn call(xid: u32, procedure: u32, arguments: &[u32]) -> Vec<u32> {
-    let header = [xid, 0, 2, PROGRAM.0, VERSION.0, procedure, 0, 0, 0, 0];
-    message(xid, &[&header[..], arguments].concat())
-}
-
-/// MSG_ACCEPTED and a status.
-fn reply(xid: u32, status: u32) -> Vec<u32> {
-    message(xid, &[xid, 1, 0, 0, 0, status])
+fn reply(xid: u32) -> Vec<u32> {
+    message(xid, MSG, &NO_LISTS, &success(xid))
 }
 
 /// An engine's client, and the raw server that it is connected to.
-struct AtServer {
-    peer: RawPeer,
-    core: Core,
-    client: Client,
-    heard: SharedHeard<Vec<u32>>,
-    shared: Arc<Shared>,
-    engine: Engine,
-}
+type AtServer = RawServer<Vec<u32>>;
 
 impl AtServer {
     #[track_caller]
     fn connect(options: &ConnectOptions) -> Self {
-        Self::connect_by(config(), options)
+        Self::connect_by(config(), options).0
     }
 
+    /// Also the state of the program that the client serves.
     #[track_caller]
-    fn connect_by(raw: RawConfig, options: &ConnectOptions) -> Self {
-        let address = unique_address();
-        let listener = RawListener::at(&address);
+    fn connect_by(raw: RawConfig, options: &ConnectOptions) -> (Self, Arc<Shared>) {
         let engine = Engine::new(valid(raw)).unwrap();
         let shared = serve(&engine);
-        let mut core = engine.core(0).unwrap();
-        let heard = SharedHeard::default();
-        let made = recorder(&heard, all_words);
-        let client = core.connect_with(&address, PROGRAM, VERSION, options, |_| made).unwrap();
-        let peer = listener.accept();
-        let mut pair = Self { peer, core, client, heard, shared, engine };
-        let opening = pair.hear()[0];
-        pair.peer.send_words(&reply(opening, 0));
-        let end = Instant::now() + LIMIT;
-        while !pair.client.is_up() {
-            assert!(Instant::now() < end, "the first call was not answered");
-            pair.core.poll_once();
-        }
-        pair
+        let mut pair = Self::asked(engine, options, all_words);
+        pair.open();
+        (pair, shared)
     }
 
     fn taking() -> Self {
         Self::connect(&ConnectOptions::new().take_reverse_calls())
     }
 
-    /// The engine's next message, in words.
-    #[track_caller]
-    fn hear(&mut self) -> Vec<u32> {
-        let end = Instant::now() + LIMIT;
-        loop {
-            assert!(Instant::now() < end, "the engine said nothing");
-            self.core.poll_once();
-            if let Some(said) = self.peer.poll() {
-                return said.words();
-            }
-        }
-    }
-
-    /// Starts a call forward; its XID.
     fn start(&mut self, token: u64) -> u32 {
-        self.client.call(NULL, Token(token), &mut CallSpec::short(), |_| {}).unwrap();
+        self.caller.start(NULL, token, |_| {}).unwrap();
         self.hear()[0]
-    }
-
-    #[track_caller]
-    fn next_reply(&mut self) -> (u64, Result<Vec<u32>, CallError>) {
-        let heard = SharedHeard::clone(&self.heard);
-        common::caller::run_core(&mut self.core, "a reply", || !heard.borrow().replies.is_empty());
-        self.heard.borrow_mut().replies.remove(0)
     }
 
     /// A call forward goes its way.
     #[track_caller]
     fn expect_alive(&mut self, what: &str) {
         let xid = self.start(1);
-        self.peer.send_words(&reply(xid, 0));
-        let (_, answer) = self.next_reply();
+        self.peer.send_words(&reply(xid));
+        let answer = self.caller.reply();
         assert!(answer.is_ok(), "{what}: {answer:?}");
+    }
+
+    #[track_caller]
+    fn next_reply(&mut self) -> (u64, Result<Vec<u32>, CallError>) {
+        self.caller.replies(1).remove(0)
     }
 }
 
@@ -131,10 +86,10 @@ fn call_who_takes_no_calls_in_reverse_expect_silence() {
     let mut pair = AtServer::connect(&ConnectOptions::new());
     let ours = pair.start(7);
     let chunk = [98, 1, 64, NOMSG, 1, 0, 9, 100, 0, 0, 0, 0, 0];
-    for message in [call(ours, 0, &[]), call(99, 0, &[]), chunk.to_vec()] {
+    for message in [call(ours, NULL, &[]), call(99, NULL, &[]), chunk.to_vec()] {
         pair.peer.send_words(&message);
     }
-    pair.peer.send_words(&reply(ours, 0));
+    pair.peer.send_words(&reply(ours));
     assert!(matches!(pair.next_reply(), (7, Ok(_))));
     pair.expect_alive("after calls that are not taken");
     assert!(pair.peer.poll().is_none(), "an answer to a call in reverse");
@@ -145,11 +100,11 @@ fn call_who_takes_no_calls_in_reverse_expect_silence() {
 fn call_in_reverse_with_the_xid_of_a_call_in_flight_expect_both_answered() {
     let mut pair = AtServer::taking();
     let ours = pair.start(7);
-    pair.peer.send_words(&call(ours, NULL.0, &[]));
+    pair.peer.send_words(&call(ours, NULL, &[]));
     let words = pair.hear();
     assert_eq!(words[..4], [ours, 1, REVERSE, MSG], "with the credits of the reverse direction");
     assert_eq!(words[7..], [ours, 1, 0, 0, 0, 0]);
-    pair.peer.send_words(&reply(ours, 0));
+    pair.peer.send_words(&reply(ours));
     assert!(matches!(pair.next_reply(), (7, Ok(_))));
 }
 
@@ -161,36 +116,32 @@ fn long_call_in_reverse_with_the_xid_of_a_call_in_flight_expect_both_answered_un
         let mut raw = config();
         (raw.rpc.protocol, raw.rpc.ccp) = (profile, ConfigRole::Off);
         let options = ConnectOptions::new().take_reverse_calls();
-        let mut pair = AtServer::connect_by(raw, &options);
+        let (mut pair, _) = AtServer::connect_by(raw, &options);
         let ours = pair.start(7);
-        let call = bytes_of(&call(ours, NULL.0, &[])[7..]);
+        let call = bytes_of(&call(ours, NULL, &[])[7..]);
         let message = words_of(pair.peer.expose_kept(&call, Access::RemoteRead));
         let room = words_of(pair.peer.expose_kept(&[0; 512], Access::RemoteWrite));
         let header = [ours, 1, 64, NOMSG, 1, 0];
         pair.peer.send_words(&[&header[..], &message, &[0, 0, 1, 1], &room].concat());
         let words = pair.hear();
         assert_eq!((words[0], &words[words.len() - 6..]), (ours, &[ours, 1, 0, 0, 0, 0][..]));
-        pair.peer.send_words(&reply(ours, 0));
+        pair.peer.send_words(&reply(ours));
         assert!(matches!(pair.next_reply(), (7, Ok(_))), "{profile:?}");
     }
-}
-
-/// A segment: key, length, offset.
-fn words_of(slice: RemoteSlice) -> [u32; 4] {
-    [slice.handle, slice.length, (slice.offset >> 32) as u32, slice.offset as u32]
 }
 
 /// RFC 5666 section 3.3: calls beyond the grant may be refused with an RPC error.
 #[test]
 fn call_in_reverse_beyond_the_grant_expect_system_err_and_the_others_answered() {
-    let mut pair = AtServer::taking();
+    let options = ConnectOptions::new().take_reverse_calls();
+    let (mut pair, shared) = AtServer::connect_by(config(), &options);
     for xid in 0..=REVERSE {
-        pair.peer.send_words(&call(xid, LATER.0, &[xid]));
+        pair.peer.send_words(&call(xid, LATER, &[xid]));
     }
     let words = pair.hear();
     assert_eq!((words[0], words[12]), (REVERSE, 5), "SYSTEM_ERR: {words:?}");
     pair.expect_alive("with all slots in reverse taken");
-    while let Some((_, deferred)) = pair.shared.pop() {
+    while let Some((_, deferred)) = shared.pop() {
         deferred.reply(|results| results.u32(4));
     }
     for xid in 0..REVERSE {
@@ -213,7 +164,7 @@ fn send_rubbish_in_reverse_expect_errors_for_calls_and_silence_for_replies() {
     let silent = [
         broken(ours),
         version(ours),
-        reply(99, 0),
+        reply(99),
         vec![99, 1, 64, ERROR, ERR_CHUNK],
         vec![99, 1, 64, ERROR, 7],
         vec![99, 1, 64, 3],
@@ -222,7 +173,7 @@ fn send_rubbish_in_reverse_expect_errors_for_calls_and_silence_for_replies() {
     for message in silent {
         pair.peer.send_words(&message);
     }
-    pair.peer.send_words(&reply(ours, 0));
+    pair.peer.send_words(&reply(ours));
     assert!(matches!(pair.next_reply(), (7, Ok(_))), "none of that ended the call");
     pair.expect_alive("after all that");
     assert!(pair.peer.poll().is_none(), "an answer to a reply or an error");
@@ -232,7 +183,7 @@ fn send_rubbish_in_reverse_expect_errors_for_calls_and_silence_for_replies() {
 #[test]
 fn call_in_reverse_with_another_credit_word_expect_the_forward_grant_unchanged() {
     let mut pair = AtServer::taking();
-    let mut words = call(5, NULL.0, &[]);
+    let mut words = call(5, NULL, &[]);
     words[2] = 1;
     pair.peer.send_words(&words);
     pair.hear();
@@ -246,13 +197,13 @@ fn call_in_reverse_with_another_credit_word_expect_the_forward_grant_unchanged()
 #[test]
 fn call_in_reverse_with_a_key_that_is_none_expect_the_connection_closed() {
     let mut pair = AtServer::taking();
-    pair.client.call(NULL, Token(7), &mut CallSpec::short(), |_| {}).unwrap();
+    pair.caller.start(NULL, 7, |_| {}).unwrap();
     let words = [5, 1, 64, NOMSG, 1, 0, 0xdead, 100, 0, 0, 0, 0, 0];
     pair.peer.send_words(&words);
     let (token, end) = pair.next_reply();
     assert!(matches!((token, &end), (7, Err(CallError::Disconnected(_)))), "{end:?}");
     assert!(matches!(pair.peer.hear_end(), DownCause::Remote | DownCause::PeerMisbehaved(_)));
-    assert!(!pair.engine.is_shut_down(), "the process goes on");
+    assert!(!pair.caller.engine.is_shut_down(), "the process goes on");
 }
 
 /// A server that calls back, and the raw client that it calls.
@@ -297,7 +248,6 @@ impl AtClient {
         }
     }
 
-    /// Starts a call in reverse; its XID.
     fn start(&mut self, token: u64, spec: &mut CallSpec) -> u32 {
         self.client.call(NULL, Token(token), spec, |_| {}).unwrap();
         let words = self.hear();
@@ -313,10 +263,9 @@ impl AtClient {
         self.heard.borrow_mut().replies.remove(0)
     }
 
-    /// A call forward is answered.
     #[track_caller]
     fn expect_alive(&mut self) {
-        self.peer.send_words(&call(0x77, NULL.0, &[]));
+        self.peer.send_words(&call(0x77, NULL, &[]));
         assert_eq!(self.hear()[7..], [0x77, 1, 0, 0, 0, 0]);
     }
 }
@@ -335,7 +284,7 @@ fn answer_a_call_in_reverse_with_an_error_expect_it_failed_and_forward_calls_ser
 fn call_in_reverse_with_results_of_unknown_length_expect_no_chunk_offered() {
     let mut pair = AtClient::connect();
     let xid = pair.start(3, &mut CallSpec::new());
-    pair.peer.send_words(&reply(xid, 0));
+    pair.peer.send_words(&reply(xid));
     assert!(matches!(pair.next_reply(), (3, Ok(_))));
 }
 
@@ -344,14 +293,14 @@ fn answer_calls_in_reverse_that_there_are_not_expect_silence() {
     let mut pair = AtClient::connect();
     let xid = pair.start(3, &mut CallSpec::short());
     for message in [
-        reply(xid.wrapping_add(1), 0),
+        reply(xid.wrapping_add(1)),
         vec![xid.wrapping_add(1), 1, 64, ERROR, ERR_CHUNK],
         vec![xid, 1, 64, MSG, 2, 0, 0, xid, 1],
         vec![xid, 1, 64, MSG, 0, 0, 0, xid, 2],
     ] {
         pair.peer.send_words(&message);
     }
-    pair.peer.send_words(&reply(xid, 0));
+    pair.peer.send_words(&reply(xid));
     assert!(matches!(pair.next_reply(), (3, Ok(_))));
     pair.expect_alive();
     assert!(pair.peer.poll().is_none(), "an answer to a reply or an error");
@@ -384,7 +333,7 @@ fn never_answer_expect_deadlines_and_forward_calls_served() {
     assert!(matches!(pair.next_reply(), (3, Err(CallError::TimedOut))));
     (0..100).for_each(|_| pair.expect_alive());
     // The late reply brings the credit back.
-    pair.peer.send_words(&reply(xid, 0));
+    pair.peer.send_words(&reply(xid));
     pair.expect_alive();
     pair.start(4, &mut CallSpec::short());
 }

@@ -4,14 +4,14 @@
 
 mod common;
 
-use common::caller::{Caller, Heard, all_words, client_config, run_core};
+use common::caller::{Heard, all_words, client_config, open, run_core};
 use common::program::{ECHO, NULL};
-use common::raw::{RawListener, RawPeer, bytes_of};
+use common::raw::*;
+use common::raw_server::RawServer;
 use common::{LIMIT, PROGRAM, VERSION, unique_address, valid};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::config::ConfigRole;
-use spinrpc::fabric::RemoteSlice;
 use spinrpc::{
     Backpressure, CallEnded, CallError, CallSpec, ConnectError, ConnectionEvent, DownCause, Engine,
     Token,
@@ -23,29 +23,11 @@ use std::collections::HashMap;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
-const MSG: u32 = 0;
-const NOMSG: u32 = 1;
-const NO_LISTS: [u32; 3] = [0; 3];
-
-fn message(xid: u32, kind: u32, lists: &[u32], body: &[u32]) -> Vec<u32> {
-    [&[xid, 1, 64, kind], lists, body].concat()
-}
-
-/// MSG_ACCEPTED, SUCCESS.
-fn success(xid: u32) -> [u32; 6] {
-    [xid, 1, 0, 0, 0, 0]
-}
-
 fn good_reply(xid: u32) -> Vec<u32> {
     message(xid, MSG, &NO_LISTS, &success(xid))
 }
 
-/// A raw server in the test's hands and a real client that is connected to it. The server is on
-/// this thread; the client was connected while another thread answered its first call.
-struct Pair {
-    peer: RawPeer,
-    caller: Caller<Vec<u32>>,
-}
+type Pair = RawServer<Vec<u32>>;
 
 impl Pair {
     fn new() -> Self {
@@ -55,28 +37,9 @@ impl Pair {
     fn under(profile: Profile) -> Self {
         let mut raw = client_config();
         (raw.rpc.protocol, raw.rpc.ccp) = (profile, ConfigRole::Off);
-        let address = unique_address();
-        let listener = RawListener::at(&address);
-        let engine = Engine::new(valid(raw)).unwrap();
-        let mut core = engine.core(0).unwrap();
-        let heard = common::caller::SharedHeard::<Vec<u32>>::default();
-        let recorder = common::caller::recorder(&heard, all_words);
-        let client = core.connect(&address, PROGRAM, VERSION, |_| recorder).unwrap();
-        let mut peer = listener.accept();
-        let mut answered = false;
-        let end = std::time::Instant::now() + LIMIT;
-        while !client.is_up() {
-            core.poll_once();
-            if !answered && let Some(said) = peer.poll() {
-                peer.send_words(&good_reply(said.words()[0]));
-                answered = true;
-            }
-            assert!(std::time::Instant::now() < end, "the first call was not answered");
-        }
-        Self { peer, caller: Caller { client, heard, core, engine } }
+        Self::up(raw, all_words)
     }
 
-    /// Starts a null call; the words in which the server hears it.
     fn call(&mut self, token: u64) -> Vec<u32> {
         self.caller.start(NULL, token, |_| {}).unwrap();
         self.caller.core.poll_once();
@@ -126,9 +89,7 @@ fn of_two_xids_that_of_the_header_names_the_call_that_is_answered_under_the_draf
         let call = pair.call_with_room(2, 64, true);
         let mut lists = call[4..18].to_vec();
         let reply = bytes_of(&[&success(!call[0])[..], &[4, 5, 6]].concat());
-        let offset = u64::from(lists[12]) << 32 | u64::from(lists[13]);
-        let (handle, length) = (lists[10], lists[11]);
-        pair.peer.write(&reply, RemoteSlice { handle, length, offset });
+        pair.peer.write(&reply, slice_of(&lists[10..]));
         (lists[4], lists[11]) = (0, reply.len() as u32);
         pair.peer.send_words(&message(call[0], NOMSG, &lists, &[]));
         assert_eq!(pair.caller.reply().unwrap(), [4, 5, 6], "{profile:?}");
@@ -298,8 +259,7 @@ fn lists_come_back_without_what_was_not_used_and_all_keys_end() {
         pair.peer.send_words(&message(call[0], MSG, &lists, &success(call[0])));
         assert_eq!(pair.caller.reply().unwrap(), [0; 0], "{what}");
         assert!(pair.caller.client.is_up(), "{what}");
-        let offset = u64::from(call[9]) << 32 | u64::from(call[10]);
-        pair.peer.write(&[1; 8], RemoteSlice { handle: call[7], length: 8, offset });
+        pair.peer.write(&[1; 8], slice_of(&call[7..]));
         pair.peer.hear_end();
     }
 }
@@ -312,9 +272,7 @@ fn a_reply_in_a_chunk_that_is_another_calls_reaches_no_handler() {
         let calls = [pair.call_with_room(1, 9000, true), pair.call_with_room(2, 9000, true)];
         let mut lists = calls[1][4..18].to_vec();
         let reply = bytes_of(&[&success(calls[xid_of][0])[..], &[4, 5, 6]].concat());
-        let offset = u64::from(lists[12]) << 32 | u64::from(lists[13]);
-        let (handle, length) = (lists[10], lists[11]);
-        pair.peer.write(&reply, RemoteSlice { handle, length, offset });
+        pair.peer.write(&reply, slice_of(&lists[10..]));
         (lists[4], lists[11]) = (0, reply.len() as u32);
         pair.peer.send_words(&message(calls[1][0], NOMSG, &lists, &[]));
         if answered == 0 {
@@ -421,7 +379,7 @@ fn a_first_reply_that_is_rubbish_is_a_connect_error() {
         raw.rpc.timeout_ms = 10_000;
         let engine = Engine::new(valid(raw)).unwrap();
         let mut core = engine.core(0).unwrap();
-        let opened = common::caller::open(&mut core, &address, all_words);
+        let opened = open(&mut core, &address, all_words);
         let error = opened.err().unwrap_or_else(|| panic!("{what}: connected"));
         assert!(matches!(error, ConnectError::FirstCall(_)), "{what}: {error:?}");
         assert_eq!(error.to_string().lines().count(), 1);
@@ -457,7 +415,7 @@ fn a_server_that_connects_and_says_nothing_times_out() {
     raw.rpc.timeout_ms = 50;
     let engine = Engine::new(valid(raw)).unwrap();
     let mut core = engine.core(0).unwrap();
-    let error = common::caller::open(&mut core, &address, all_words).err().unwrap();
+    let error = open(&mut core, &address, all_words).err().unwrap();
     assert!(matches!(error, ConnectError::FirstCall(CallError::TimedOut)), "{error:?}");
     run_core(&mut core, "the end", || engine.stats(0).unwrap().connections_closed == 1);
     ended.send(()).unwrap();

@@ -8,7 +8,8 @@ mod common;
 use common::caller::{Caller, Heard, MixAnswer, MixCall, SharedHeard, all_words, client_config};
 use common::caller::{Read, recorder, run_core};
 use common::program::{LATER, MIX, NULL};
-use common::raw::{RawListener, RawPeer};
+use common::raw::MSG;
+use common::raw_server::{RawServer, success};
 use common::{LIMIT, PROGRAM, Server, VERSION, small_with, unique_address, valid};
 use spinrpc::config::{BulkView, RawConfig, Versions};
 use spinrpc::fabric::AddressError;
@@ -30,7 +31,6 @@ fn at_once() -> ConnectOptions {
     ConnectOptions::new().reconnect(policy)
 }
 
-/// A client that reconnects, up.
 fn lasting<T: 'static>(address: &str, read: Read<T>) -> Caller<T> {
     lasting_with(client_config(), address, &at_once(), read)
 }
@@ -42,8 +42,7 @@ fn lasting_with<T: 'static>(
     read: Read<T>,
 ) -> Caller<T> {
     let mut caller = connecting(raw, address, options, read);
-    let client = caller.client.clone();
-    run_core(&mut caller.core, "the first connection", || client.is_up());
+    caller.come_up();
     caller
 }
 
@@ -53,12 +52,7 @@ fn connecting<T: 'static>(
     options: &ConnectOptions,
     read: Read<T>,
 ) -> Caller<T> {
-    let engine = Engine::new(valid(raw)).unwrap();
-    let mut core = engine.core(0).unwrap();
-    let heard = SharedHeard::<T>::default();
-    let made = recorder(&heard, read);
-    let client = core.connect_with(address, PROGRAM, VERSION, options, |_| made).unwrap();
-    Caller { client, heard, core, engine }
+    Caller::asked(Engine::new(valid(raw)).unwrap(), address, options, read)
 }
 
 fn ups<T>(heard: &Heard<T>) -> usize {
@@ -216,7 +210,7 @@ fn calls_in_flight_end_as_their_specs_say() {
 /// the connection meanwhile, and end by their deadlines.
 #[test]
 fn any_token_is_the_applications_while_a_connection_opens() {
-    let mut server = RawServer::new(8);
+    let mut server = Answering::new(8);
     let tokens = [0, 1, u64::MAX];
     for token in tokens {
         let mut spec =
@@ -234,8 +228,7 @@ fn any_token_is_the_applications_while_a_connection_opens() {
         assert!(heard == token && matches!(end, Err(CallError::TimedOut)), "{heard}: {end:?}");
     }
     server.answer_first(8);
-    let client = server.caller.client.clone();
-    run_core(&mut server.caller.core, "the connection", || client.is_up());
+    server.caller.come_up();
 }
 
 #[test]
@@ -372,86 +365,43 @@ fn send_again(server: Server, raw: RawConfig, call: &MixCall) {
     assert!(nothing.is_ok());
 }
 
-const MSG: u32 = 0;
+type Answering = RawServer<Vec<u32>>;
 
-/// A raw server on this thread, and the client that reconnects to it.
-struct RawServer {
-    listener: RawListener,
-    peer: Option<RawPeer>,
-    caller: Caller<Vec<u32>>,
-}
-
-impl RawServer {
-    /// Up, with this number of credits granted.
+impl Answering {
+    /// A client that comes back, up, with this number of credits granted.
     fn new(grant: u32) -> Self {
-        Self::of(grant, |raw, address| connecting(raw, address, &at_once(), all_words))
+        Self::of(grant, Self::asked(version_one(), &at_once(), all_words))
     }
 
-    fn of(grant: u32, connect: impl FnOnce(RawConfig, &str) -> Caller<Vec<u32>>) -> Self {
-        let address = unique_address();
-        let listener = RawListener::at(&address);
-        let mut raw = client_config();
-        // The one that the raw server speaks.
-        raw.rpc.version = Versions::One;
-        let caller = connect(raw, &address);
-        let peer = Some(listener.accept());
-        let mut server = Self { listener, peer, caller };
+    fn of(grant: u32, mut server: Self) -> Self {
         server.answer_first(grant);
-        let client = server.caller.client.clone();
-        run_core(&mut server.caller.core, "the first connection", || client.is_up());
+        server.caller.come_up();
         server
     }
 
-    fn peer(&mut self) -> &mut RawPeer {
-        self.peer.as_mut().expect("a connection")
-    }
-
-    /// The client's next message; its core runs meanwhile.
-    fn hear(&mut self) -> Vec<u32> {
-        let end = Instant::now() + LIMIT;
-        loop {
-            self.caller.core.poll_once();
-            if let Some(said) = self.peer().poll() {
-                return said.words();
-            }
-            assert!(Instant::now() < end, "the client said nothing for {LIMIT:?}");
-        }
-    }
-
-    fn reply(&mut self, xid: u32, grant: u32) {
-        self.peer().send_words(&[xid, 1, grant, MSG, 0, 0, 0, xid, 1, 0, 0, 0, 0]);
+    fn reply(&mut self, call: &[u32], grant: u32) {
+        self.peer.send_words(&success(call, grant));
     }
 
     /// The first call of every connection is of procedure 0.
     fn answer_first(&mut self, grant: u32) -> u32 {
         let call = self.hear();
         assert_eq!((call[3], call[12]), (MSG, 0), "{call:?}");
-        self.reply(call[0], grant);
+        self.reply(&call, grant);
         call[0]
     }
 
     /// Ends the connection and accepts the next one.
     fn break_and_accept(&mut self) {
-        self.peer().close();
-        self.peer = None;
-        let end = Instant::now() + LIMIT;
-        loop {
-            self.caller.core.poll_once();
-            if let Some(peer) = self.listener.try_accept() {
-                self.peer = Some(peer);
-                return;
-            }
-            assert!(Instant::now() < end, "the client did not come back");
-        }
+        self.peer.close();
+        self.next();
     }
+}
 
-    /// Turns in which everything that can be sent is sent.
-    fn expect_silence(&mut self) {
-        for _ in 0..100 {
-            self.caller.core.poll_once();
-            assert_eq!(self.peer().poll(), None);
-        }
-    }
+fn version_one() -> Engine {
+    let mut raw = client_config();
+    raw.rpc.version = Versions::One;
+    Engine::new(valid(raw)).unwrap()
 }
 
 fn start<T>(caller: &Caller<T>, token: u64) -> Result<CallId, Backpressure> {
@@ -463,7 +413,7 @@ fn start<T>(caller: &Caller<T>, token: u64) -> Result<CallId, Backpressure> {
 /// limit" (RFC 5666 section 3.3), which is one on a new connection (RFC 8166 section 3.3.3).
 #[test]
 fn calls_are_sent_again_in_order_with_their_xids_within_the_new_credits() {
-    let mut server = RawServer::new(8);
+    let mut server = Answering::new(8);
     for token in 0..8 {
         start(&server.caller, token).unwrap();
     }
@@ -476,7 +426,7 @@ fn calls_are_sent_again_in_order_with_their_xids_within_the_new_credits() {
         assert_eq!(again, *call, "call {number}, word by word");
         assert_eq!(start(&server.caller, 99), Err(Backpressure::Reconnecting), "they go first");
         server.expect_silence();
-        server.reply(again[0], if number == 3 { 2 } else { 1 });
+        server.reply(&again, if number == 3 { 2 } else { 1 });
         if number == 3 {
             break;
         }
@@ -484,11 +434,11 @@ fn calls_are_sent_again_in_order_with_their_xids_within_the_new_credits() {
     let (fifth, sixth) = (server.hear(), server.hear());
     assert_eq!((&fifth, &sixth), (&first[4], &first[5]), "two credits");
     server.expect_silence();
-    server.reply(fifth[0], 8);
-    server.reply(sixth[0], 8);
+    server.reply(&fifth, 8);
+    server.reply(&sixth, 8);
     assert_eq!((server.hear(), server.hear()), (first[6].clone(), first[7].clone()));
-    server.reply(first[6][0], 8);
-    server.reply(first[7][0], 8);
+    server.reply(&first[6], 8);
+    server.reply(&first[7], 8);
     let replies = server.caller.replies(8);
     assert!(
         replies.iter().map(|(token, _)| *token).eq(0..8) && replies.iter().all(|r| r.1.is_ok())
@@ -514,20 +464,21 @@ impl ReplyHandler for StartsTwo {
 /// both calls sent again.
 #[test]
 fn a_call_in_the_slot_of_a_cancelled_one_is_sent_again() {
-    let mut server = RawServer::of(8, |raw, address| {
-        let engine = Engine::new(valid(raw)).unwrap();
+    let server = Answering::asked_by(|address| {
+        let engine = version_one();
         let mut core = engine.core(0).unwrap();
         let client = core.connect_with(address, PROGRAM, VERSION, &at_once(), StartsTwo).unwrap();
         Caller { client, heard: SharedHeard::default(), core, engine }
     });
+    let mut server = Answering::of(8, server);
     let calls = [0, 1, 2].map(|token| start(&server.caller, token).unwrap());
     let [cancelled, answered, before] = [(); 3].map(|()| server.hear());
     // A message behind silence comes alone, the next two come in one turn.
-    server.reply(before[0], 8);
+    server.reply(&before, 8);
     server.caller.core.poll_once();
     assert_eq!(server.caller.client.cancel(calls[0]), Ok(()));
-    server.reply(cancelled[0], 8);
-    server.reply(answered[0], 8);
+    server.reply(&cancelled, 8);
+    server.reply(&answered, 8);
     let next = [server.hear(), server.hear()];
     server.break_and_accept();
     server.answer_first(8);
@@ -537,7 +488,7 @@ fn a_call_in_the_slot_of_a_cancelled_one_is_sent_again() {
 /// RFC 8166 section 4.5.3: a call that ends the connection each time must not do so forever.
 #[test]
 fn a_call_that_breaks_every_connection_ends_after_so_many_resends() {
-    let mut server = RawServer::new(8);
+    let mut server = Answering::new(8);
     start(&server.caller, 1).unwrap();
     let call = server.hear();
     for resend in 1..=3 {
@@ -556,7 +507,7 @@ fn a_call_that_breaks_every_connection_ends_after_so_many_resends() {
 /// A connection that goes before it is up costs a call none of its resends.
 #[test]
 fn connections_that_break_at_once_cost_no_resends() {
-    let mut server = RawServer::new(8);
+    let mut server = Answering::new(8);
     start(&server.caller, 1).unwrap();
     let call = server.hear();
     for _ in 0..20 {
@@ -566,7 +517,7 @@ fn connections_that_break_at_once_cost_no_resends() {
     server.break_and_accept();
     server.answer_first(8);
     assert_eq!(server.hear(), call);
-    server.reply(call[0], 8);
+    server.reply(&call, 8);
     assert!(server.caller.reply().is_ok());
 }
 

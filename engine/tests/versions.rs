@@ -4,16 +4,17 @@
 
 mod common;
 
-use common::caller::{Caller, Heard, SharedHeard, all_words, client_config, one_opaque, recorder};
-use common::program::{ECHO, NULL};
-use common::raw::{RawListener, RawPeer, Said};
-use common::two_way::{Pair, connections};
-use common::{
-    LIMIT, PROGRAM, Server, VERSION, pattern, pause_after, small_with, unique_address, valid,
+use common::caller::{
+    Caller, Heard, SharedHeard, all_words, client_config, one_opaque, recorder, run_core,
 };
+use common::program::{ECHO, NULL};
+use common::raw::RawPeer;
+use common::raw_server::{RawServer, success};
+use common::two_way::{Pair, connections};
+use common::{LIMIT, PROGRAM, Server, VERSION, pattern, small_with, unique_address, valid};
 use spinrpc::config::{ConfigRole, Protection, RawConfig, Versions};
 use spinrpc::{
-    Call, CallSpec, Client, ConnectError, ConnectOptions, ConnectionEvent, Core, DownCause, Engine,
+    Call, CallSpec, ConnectError, ConnectOptions, ConnectionEvent, Core, DownCause, Engine,
     NoReverse, Reconnect, ReverseOptions, Service, Token, TransportVersion,
 };
 use std::sync::{Arc, Mutex};
@@ -99,79 +100,34 @@ fn a_responder_that_refused_is_not_offered_version_two_again_until_that_is_forgo
     }
 }
 
-/// A client on this thread, and a responder in the test's hands.
-struct Bench {
-    listener: RawListener,
-    core: Core,
-    client: Client,
-    heard: SharedHeard<Vec<u32>>,
-    _engine: Engine,
-}
+/// A client, and a responder in the test's hands.
+type Bench = RawServer<Vec<u32>>;
 
 impl Bench {
     fn new(raw: RawConfig, options: &ConnectOptions) -> Self {
-        let address = unique_address();
-        let listener = RawListener::at(&address);
-        let engine = Engine::new(valid(raw)).unwrap();
-        let mut core = engine.core(0).unwrap();
-        let heard = SharedHeard::default();
-        let made = recorder(&heard, all_words);
-        let client = core.connect_with(&address, PROGRAM, VERSION, options, |_| made).unwrap();
-        Self { listener, core, client, heard, _engine: engine }
+        Self::asked(Engine::new(valid(raw)).unwrap(), options, all_words)
     }
 
-    fn until<T>(&mut self, what: &str, mut ready: impl FnMut(&mut Self) -> Option<T>) -> T {
-        let end = Instant::now() + LIMIT;
-        loop {
-            if let Some(value) = ready(self) {
-                return value;
-            }
-            assert!(Instant::now() < end, "waited {LIMIT:?} for {what}");
-            pause_after(self.core.poll_once().events);
-        }
-    }
-
-    fn accept(&mut self) -> RawPeer {
-        self.until("a connection", |bench| bench.listener.try_accept())
-    }
-
-    /// The next connection, when that one has ended.
-    fn next(&mut self, peer: &mut RawPeer) {
-        let is_end = |said: &Said| matches!(said, Said::Down(_));
-        self.until("the end of a connection", |_| peer.poll().filter(is_end));
-        self.until("another connection", |bench| peer.take_next(&bench.listener).then_some(()));
-    }
-
-    fn hear(&mut self, peer: &mut RawPeer) -> Vec<u32> {
-        self.until("a message", |_| peer.poll()).words()
-    }
-
-    /// A call of the client's gets its reply.
     #[track_caller]
-    fn expect_served(&mut self, peer: &mut RawPeer) {
-        self.client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
-        let call = self.hear(peer);
-        peer.send_words(&reply_to(&call));
-        let heard = SharedHeard::clone(&self.heard);
-        let (_, reply) = self.until("the reply", |_| heard.borrow_mut().replies.pop());
+    fn expect_served(&mut self) {
+        self.caller.start(NULL, 1, |_| {}).unwrap();
+        let call = self.hear();
+        self.peer.send_words(&reply_to(&call));
+        let reply = self.caller.reply();
         assert!(reply.is_ok(), "{reply:?}");
     }
 
-    /// The connection has come up in this version.
     #[track_caller]
     fn expect_up(&mut self, version: Option<TransportVersion>) {
-        let client = self.client.clone();
+        let client = self.caller.client.clone();
         self.until("the connection", |_| client.is_up().then_some(()));
-        assert_eq!(version_of(&self.heard.borrow()), version);
+        assert_eq!(version_of(&self.caller.heard.borrow()), version);
     }
 }
 
 /// MSG_ACCEPTED, SUCCESS, in the version of the call.
 fn reply_to(call: &[u32]) -> Vec<u32> {
-    let (xid, version) = (call[0], call[1]);
-    // "rdma_direction" REPLY before the lists of version two.
-    let direction: &[u32] = if version == 2 { &[1] } else { &[] };
-    [&[xid, version, 64, 0], direction, &[0; 3], &[xid, 1, 0, 0, 0, 0]].concat()
+    success(call, 64)
 }
 
 /// ERR_VERS for versions one to one.
@@ -191,19 +147,18 @@ fn auto(ccp: ConfigRole) -> RawConfig {
 fn a_refused_offer_is_sent_again_in_version_one_on_the_same_connection() {
     for ccp in [ConfigRole::Off, ConfigRole::Ask] {
         let mut bench = Bench::new(auto(ccp), &ConnectOptions::new());
-        let mut peer = bench.accept();
-        let offer = bench.hear(&mut peer);
+        let offer = bench.hear();
         assert_eq!(offer[1], 2, "the highest version first");
         assert!(offer.len() * 4 <= 1024);
-        peer.send_words(&refusal_of(&offer));
-        let again = bench.hear(&mut peer);
+        bench.peer.send_words(&refusal_of(&offer));
+        let again = bench.hear();
         assert_eq!((again[0], again[1]), (offer[0], 1), "the same call");
         assert_eq!(again[7..], offer[8..], "behind a header that is a word shorter");
-        peer.send_words(&reply_to(&again));
+        bench.peer.send_words(&reply_to(&again));
         if ccp == ConfigRole::Ask {
-            let probe = bench.hear(&mut peer);
+            let probe = bench.hear();
             assert_eq!(probe[1], 1);
-            peer.send_words(&reply_to(&probe));
+            bench.peer.send_words(&reply_to(&probe));
         }
         bench.expect_up(ONE);
     }
@@ -220,14 +175,13 @@ fn a_connection_lost_over_the_offer_is_made_anew_in_version_one() {
     for (what, ends) in [("no answer", silently), ("a refusal", refusing)] {
         for options in [ConnectOptions::new(), coming_back()] {
             let mut bench = Bench::new(auto(ConfigRole::Off), &options);
-            let mut peer = bench.accept();
-            let offer = bench.hear(&mut peer);
+            let offer = bench.hear();
             assert_eq!(offer[1], 2, "{what}");
-            ends(&mut peer, &offer);
-            bench.next(&mut peer);
-            let call = bench.hear(&mut peer);
+            ends(&mut bench.peer, &offer);
+            bench.next();
+            let call = bench.hear();
             assert_eq!(call[1], 1, "{what}");
-            peer.send_words(&reply_to(&call));
+            bench.peer.send_words(&reply_to(&call));
             bench.expect_up(ONE);
         }
     }
@@ -239,17 +193,16 @@ fn a_connection_lost_over_the_offer_is_made_anew_in_version_one() {
 fn a_responder_wrongly_taken_for_an_old_one_is_made_the_offer_again() {
     for options in [ConnectOptions::new(), coming_back()] {
         let mut bench = Bench::new(auto(ConfigRole::Off), &options);
-        let mut peer = bench.accept();
-        assert_eq!(bench.hear(&mut peer)[1], 2);
-        peer.close();
-        bench.next(&mut peer);
-        let call = bench.hear(&mut peer);
+        assert_eq!(bench.hear()[1], 2);
+        bench.peer.close();
+        bench.next();
+        let call = bench.hear();
         assert_eq!(call[1], 1, "what is known of it is that the offer was lost");
-        peer.send_words(&[call[0], 1, 64, 4, 1, 2, 2]);
-        bench.next(&mut peer);
-        let call = bench.hear(&mut peer);
+        bench.peer.send_words(&[call[0], 1, 64, 4, 1, 2, 2]);
+        bench.next();
+        let call = bench.hear();
         assert_eq!(call[1], 2);
-        peer.send_words(&reply_to(&call));
+        bench.peer.send_words(&reply_to(&call));
         bench.expect_up(TWO);
     }
 }
@@ -262,12 +215,11 @@ fn coming_back() -> ConnectOptions {
 #[test]
 fn an_offer_without_answer_is_given_up_and_the_next_connection_is_of_version_one() {
     let mut bench = Bench::new(auto(ConfigRole::Off), &ConnectOptions::new());
-    let mut peer = bench.accept();
-    assert_eq!(bench.hear(&mut peer)[1], 2);
-    bench.next(&mut peer);
-    let call = bench.hear(&mut peer);
+    assert_eq!(bench.hear()[1], 2);
+    bench.next();
+    let call = bench.hear();
     assert_eq!(call[1], 1);
-    peer.send_words(&reply_to(&call));
+    bench.peer.send_words(&reply_to(&call));
     bench.expect_up(ONE);
 }
 
@@ -275,21 +227,20 @@ fn an_offer_without_answer_is_given_up_and_the_next_connection_is_of_version_one
 #[test]
 fn a_client_that_comes_back_finds_the_version_anew() {
     let mut bench = Bench::new(auto(ConfigRole::Off), &coming_back());
-    let mut peer = bench.accept();
-    let mut call = bench.hear(&mut peer);
-    peer.send_words(&reply_to(&call));
+    let mut call = bench.hear();
+    bench.peer.send_words(&reply_to(&call));
     bench.expect_up(TWO);
-    bench.client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
-    assert_eq!(bench.hear(&mut peer)[1], 2);
+    bench.caller.client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
+    assert_eq!(bench.hear()[1], 2);
     for version in [2, 1] {
-        peer.close();
-        bench.next(&mut peer);
-        call = bench.hear(&mut peer);
+        bench.peer.close();
+        bench.next();
+        call = bench.hear();
         assert_eq!(call[1], version);
     }
-    peer.send_words(&reply_to(&call));
-    bench.until("the second connection", |bench| bench.client.is_up().then_some(()));
-    assert_eq!(version_of(&bench.heard.borrow()), ONE);
+    bench.peer.send_words(&reply_to(&call));
+    bench.until("the second connection", |bench| bench.caller.client.is_up().then_some(()));
+    assert_eq!(version_of(&bench.caller.heard.borrow()), ONE);
 }
 
 /// The server that a client comes back to speaks another version only.
@@ -299,24 +250,23 @@ fn a_client_that_comes_back_to_no_common_version_hears_so() {
         let mut raw = auto(ConfigRole::Off);
         raw.rpc.version = versions;
         let mut bench = Bench::new(raw, &coming_back());
-        let mut peer = bench.accept();
-        let call = bench.hear(&mut peer);
-        peer.send_words(&reply_to(&call));
+        let call = bench.hear();
+        bench.peer.send_words(&reply_to(&call));
         bench.expect_up(TWO);
-        peer.close();
-        bench.next(&mut peer);
-        let mut call = bench.hear(&mut peer);
+        bench.peer.close();
+        bench.next();
+        let mut call = bench.hear();
         if versions == Versions::Both {
-            peer.send_words(&refusal_of(&call));
-            call = bench.hear(&mut peer);
+            bench.peer.send_words(&refusal_of(&call));
+            call = bench.hear();
         }
-        peer.send_words(&[call[0], call[1], 64, 4, 1, 7, 9]);
+        bench.peer.send_words(&[call[0], call[1], 64, 4, 1, 7, 9]);
         let cause = bench.until("the second loss", |bench| {
             let losses = |event: &ConnectionEvent| match event {
                 ConnectionEvent::Reconnecting { cause, .. } => Some(cause.clone()),
                 _ => None,
             };
-            bench.heard.borrow().events.iter().filter_map(losses).nth(1)
+            bench.caller.heard.borrow().events.iter().filter_map(losses).nth(1)
         });
         assert_eq!(cause, DownCause::NoCommonVersion { low: 7, high: 9 }, "{versions:?}");
     }
@@ -348,17 +298,16 @@ fn a_connection_is_of_the_version_that_is_asked_for() {
 #[test]
 fn a_responder_that_refuses_both_versions_ends_it() {
     let mut bench = Bench::new(auto(ConfigRole::Off), &ConnectOptions::new());
-    let mut peer = bench.accept();
-    let offer = bench.hear(&mut peer);
-    peer.send_words(&refusal_of(&offer));
-    let again = bench.hear(&mut peer);
-    peer.send_words(&[again[0], 1, 64, 4, 1, 7, 9]);
+    let offer = bench.hear();
+    bench.peer.send_words(&refusal_of(&offer));
+    let again = bench.hear();
+    bench.peer.send_words(&[again[0], 1, 64, 4, 1, 7, 9]);
     let error = bench.until("the end", |bench| {
         let failed = |event: &ConnectionEvent| match event {
             ConnectionEvent::ConnectFailed { error } => Some(error.clone()),
             _ => None,
         };
-        bench.heard.borrow().events.iter().find_map(failed)
+        bench.caller.heard.borrow().events.iter().find_map(failed)
     });
     assert!(matches!(error, ConnectError::NoCommonVersion { low: 7, high: 9 }), "{error:?}");
 }
@@ -492,17 +441,18 @@ fn receive_4096_bytes_inline_in_version_two_expect_them_taken_at_either_end() {
         let mut raw = client_config();
         narrow(&mut raw);
         let mut bench = Bench::new(raw, &ConnectOptions::new());
-        let mut peer = bench.accept();
-        let first = bench.hear(&mut peer);
-        peer.send_words(&reply_to(&first));
+        let first = bench.hear();
+        bench.peer.send_words(&reply_to(&first));
         bench.expect_up(TWO);
-        bench.client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
-        let mut reply = reply_to(&bench.hear(&mut peer));
+        bench.caller.client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
+        let mut reply = reply_to(&bench.hear());
         let results: Vec<u32> = (0..(LONGEST_WORDS - reply.len()) as u32).collect();
         reply.extend(&results);
-        peer.send_words(&reply);
-        bench.until("the reply", |bench| (!bench.heard.borrow().replies.is_empty()).then_some(()));
-        let replies = std::mem::take(&mut bench.heard.borrow_mut().replies);
+        bench.peer.send_words(&reply);
+        bench.until("the reply", |bench| {
+            (!bench.caller.heard.borrow().replies.is_empty()).then_some(())
+        });
+        let replies = std::mem::take(&mut bench.caller.heard.borrow_mut().replies);
         assert_eq!(replies[0].1.as_ref().unwrap()[..], results, "{versions:?}");
     }
 }
@@ -526,16 +476,14 @@ fn a_server_calls_back_in_the_version_it_is_called_in() {
     }
 }
 
-/// A client of version two that takes no calls in reverse, connected, and its peer.
-fn refusing(versions: Versions) -> (Bench, RawPeer) {
+/// A client of version two that takes no calls in reverse, connected.
+fn refusing(versions: Versions) -> Bench {
     let mut raw = client_of(versions);
     raw.rpc.ccp = ConfigRole::Off;
     let mut bench = Bench::new(raw, &ConnectOptions::new());
-    let mut peer = bench.accept();
-    let opening = bench.hear(&mut peer);
-    peer.send_words(&reply_to(&opening));
+    bench.open();
     bench.expect_up(TWO);
-    (bench, peer)
+    bench
 }
 
 /// Version two section 4.2.2: "REQUIRED to support backwards direction operation"; a client that was
@@ -543,18 +491,18 @@ fn refusing(versions: Versions) -> (Bench, RawPeer) {
 #[test]
 fn a_client_without_calls_in_reverse_refuses_those_of_version_two() {
     for versions in [Versions::Two, Versions::Both] {
-        let (mut bench, mut peer) = refusing(versions);
+        let mut bench = refusing(versions);
         for xid in [7, 8, 9] {
             let call = [0, 2, PROGRAM.0, VERSION.0, NULL.0, 0, 0, 0, 0];
-            peer.send_words(&[&[xid, 2, 1, 0, 0, 0, 0, 0, xid][..], &call].concat());
-            let answer = bench.hear(&mut peer);
+            bench.peer.send_words(&[&[xid, 2, 1, 0, 0, 0, 0, 0, xid][..], &call].concat());
+            let answer = bench.hear();
             assert_eq!(answer[..8], [xid, 2, 1, 0, 1, 0, 0, 0], "one credit, direction REPLY");
             assert_eq!(answer[8..], [xid, 1, 0, 0, 0, 1], "PROG_UNAVAIL");
         }
         let long = [5, 2, 1, 1, 0, 1, 0, 9, 100, 0, 0, 0, 0, 0];
-        peer.send_words(&long);
-        assert_eq!(bench.hear(&mut peer), [5, 2, 1, 4, 2], "BAD_HEADER for chunks");
-        bench.expect_served(&mut peer);
+        bench.peer.send_words(&long);
+        assert_eq!(bench.hear(), [5, 2, 1, 4, 2], "BAD_HEADER for chunks");
+        bench.expect_served();
     }
 }
 
@@ -562,12 +510,12 @@ fn a_client_without_calls_in_reverse_refuses_those_of_version_two() {
 #[test]
 fn a_client_without_calls_in_reverse_answers_options_with_invalid_option() {
     for versions in [Versions::Two, Versions::Both] {
-        let (mut bench, mut peer) = refusing(versions);
+        let mut bench = refusing(versions);
         for (xid, information) in [(7, &[0][..]), (8, &[4, 0xffff_ffff])] {
-            peer.send_words(&[&[xid, 2, 1, 5, 0, 99], information].concat());
-            assert_eq!(bench.hear(&mut peer), [xid, 2, 1, 4, 3]);
+            bench.peer.send_words(&[&[xid, 2, 1, 5, 0, 99], information].concat());
+            assert_eq!(bench.hear(), [xid, 2, 1, 4, 3]);
         }
-        bench.expect_served(&mut peer);
+        bench.expect_served();
     }
 }
 
@@ -575,42 +523,34 @@ fn a_client_without_calls_in_reverse_answers_options_with_invalid_option() {
 /// no calls in reverse.
 #[test]
 fn a_client_without_calls_in_reverse_runs_no_service_for_its_peer() {
-    let address = unique_address();
-    let listener = RawListener::at(&address);
     let engine = Engine::new(valid(client_of(Versions::Two))).unwrap();
     let _shared = common::serve(&engine);
-    let mut core = engine.core(0).unwrap();
-    let heard = SharedHeard::default();
-    let (made, options) = (recorder(&heard, all_words), ConnectOptions::new());
-    let client = core.connect_with(&address, PROGRAM, VERSION, &options, |_| made).unwrap();
-    let mut bench = Bench { listener, core, client, heard, _engine: engine };
-    let mut peer = bench.accept();
-    let opening = bench.hear(&mut peer);
-    peer.send_words(&reply_to(&opening));
+    let mut bench = Bench::asked(engine, &ConnectOptions::new(), all_words);
+    bench.open();
     bench.expect_up(TWO);
     let call = [7, 0, 2, PROGRAM.0, VERSION.0, NULL.0, 0, 0, 0, 0];
-    peer.send_words(&[&[7, 2, 1, 0, 0, 0, 0, 0][..], &call].concat());
-    assert_eq!(bench.hear(&mut peer)[8..], [7, 1, 0, 0, 0, 1], "PROG_UNAVAIL");
+    bench.peer.send_words(&[&[7, 2, 1, 0, 0, 0, 0, 0][..], &call].concat());
+    assert_eq!(bench.hear()[8..], [7, 1, 0, 0, 0, 1], "PROG_UNAVAIL");
 }
 
 /// With every credit in flight there are buffers to hear a call in reverse, and to answer it.
 #[test]
 fn a_client_without_calls_in_reverse_refuses_them_with_all_its_calls_in_flight() {
-    let (mut bench, mut peer) = refusing(Versions::Two);
+    let mut bench = refusing(Versions::Two);
     let mut calls = Vec::new();
-    while bench.client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).is_ok() {
-        calls.push(bench.hear(&mut peer));
+    while bench.caller.client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).is_ok() {
+        calls.push(bench.hear());
     }
     assert!(calls.len() > 1, "the grant is as large as was asked for");
     let body = [0, 2, PROGRAM.0, VERSION.0, NULL.0, 0, 0, 0, 0];
     for xid in 0..200 {
-        peer.send_words(&[&[xid, 2, 1, 0, 0, 0, 0, 0, xid][..], &body].concat());
-        assert_eq!(bench.hear(&mut peer)[8..], [xid, 1, 0, 0, 0, 1]);
+        bench.peer.send_words(&[&[xid, 2, 1, 0, 0, 0, 0, 0, xid][..], &body].concat());
+        assert_eq!(bench.hear()[8..], [xid, 1, 0, 0, 0, 1]);
     }
     for call in &calls {
-        peer.send_words(&reply_to(call));
+        bench.peer.send_words(&reply_to(call));
     }
-    let heard = SharedHeard::clone(&bench.heard);
+    let heard = SharedHeard::clone(&bench.caller.heard);
     bench.until("the replies", |_| (heard.borrow().replies.len() == calls.len()).then_some(()));
     assert!(heard.borrow().replies.iter().all(|(_, reply)| reply.is_ok()));
 }
@@ -620,9 +560,7 @@ fn a_client_without_calls_in_reverse_refuses_them_with_all_its_calls_in_flight()
 #[test]
 fn a_call_offers_a_reply_chunk_just_when_its_longest_reply_does_not_fit_inline() {
     let mut bench = Bench::new(client_of(Versions::One), &ConnectOptions::new());
-    let mut peer = bench.accept();
-    let opening = bench.hear(&mut peer);
-    peer.send_words(&reply_to(&opening));
+    bench.open();
     bench.expect_up(ONE);
     // The inline threshold that both ends announce while connecting, less a transport header without
     // lists, less an RPC reply header with the longest verifier.
@@ -630,8 +568,8 @@ fn a_call_offers_a_reply_chunk_just_when_its_longest_reply_does_not_fit_inline()
     let longest_inline = 4096 - 28 - reply_header_bytes;
     for reply_bytes in (longest_inline - 40..longest_inline + 40).chain([0, 4, 5000, 60_000]) {
         let mut spec = CallSpec::new().reply_bytes_max(reply_bytes);
-        bench.client.call(NULL, Token(1), &mut spec, |_| {}).unwrap();
-        let call = bench.hear(&mut peer);
+        bench.caller.client.call(NULL, Token(1), &mut spec, |_| {}).unwrap();
+        let call = bench.hear();
         assert_eq!(call[3..6], [0; 3], "RDMA_MSG without Read and Write list");
         let offered = call[6] == 1;
         assert_eq!(offered, reply_bytes > longest_inline, "{reply_bytes} bytes");
@@ -640,8 +578,47 @@ fn a_call_offers_a_reply_chunk_just_when_its_longest_reply_does_not_fit_inline()
             let room: u32 = segments.map(|segment| segment[1]).sum();
             assert_eq!(room as usize, reply_bytes + reply_header_bytes);
         }
-        peer.send_words(&reply_to(&call));
-        let heard = SharedHeard::clone(&bench.heard);
+        bench.peer.send_words(&reply_to(&call));
+        let heard = SharedHeard::clone(&bench.caller.heard);
         bench.until("the reply", |_| heard.borrow_mut().replies.pop()).1.unwrap();
     }
+}
+
+// RDMA2_OPTIONAL against raw peers: engines know no extension (version two section 3.1).
+
+const XID: u32 = 0x77;
+
+/// RDMA2_OPTIONAL of an unknown option, with four bytes of information.
+fn optional(xid: u32, direction: u32, payload: &[u32]) -> Vec<u32> {
+    [&[xid, 2, 8, 5, direction, 99, 4, 0x6162_6364], payload].concat()
+}
+
+#[test]
+fn receive_an_option_expect_invalid_option_and_the_next_call_served() {
+    let server = Server::with(small_with(|raw| raw.rpc.version = Versions::Both));
+    let mut peer = RawPeer::connect(&server.address);
+    let rpc = [XID, 0, 2, PROGRAM.0, VERSION.0, 0, 0, 0, 0, 0];
+    for payload in [&[][..], &[1], &rpc] {
+        peer.send_words(&optional(XID, 0, payload));
+        let answer = peer.hear().words();
+        assert_eq!((&answer[..2], &answer[3..]), (&[XID, 2][..], &[4, 3][..]), "INVALID_OPTION");
+    }
+    peer.send_words(&optional(XID, 1, &[]));
+    peer.send_words(&[&[XID, 2, 1, 0, 0, 0, 0, 0][..], &rpc].concat());
+    assert_eq!(peer.hear().words()[3], 0, "one of direction REPLY is dropped");
+}
+
+#[test]
+fn receive_an_option_for_a_call_expect_it_dropped_and_the_reply_taken() {
+    let mut raw = client_config();
+    raw.rpc.version = Versions::Two;
+    let mut server = RawServer::up(raw, all_words);
+    server.caller.start(ECHO, 5, |_| {}).unwrap();
+    let call = server.hear();
+    server.peer.send_words(&optional(call[0], 1, &[]));
+    let engine = server.caller.engine.clone();
+    let is_dropped = || engine.stats(0).unwrap().messages_dropped == 1;
+    run_core(&mut server.caller.core, "the drop", is_dropped);
+    server.peer.send_words(&success(&call, 8));
+    assert!(server.caller.reply().is_ok());
 }

@@ -4,14 +4,14 @@ use super::program::{ITEM_MAX, MIX};
 use super::{LIMIT, PROGRAM, VERSION, fill_pattern, small_with, valid};
 use spinrpc::config::RawConfig;
 use spinrpc::{
-    Backpressure, Bulk, CallError, CallId, CallSpec, Client, ConnectError, ConnectionEvent, Core,
-    Data, DecodeError, Encoder, Engine, Procedure, Reply, ReplyHandler, Resend, Token,
+    Backpressure, Bulk, CallError, CallId, CallSpec, Client, ConnectError, ConnectOptions,
+    ConnectionEvent, Core, Data, DecodeError, Encoder, Engine, Procedure, Reply, ReplyHandler,
+    Resend, Token,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Events of a handler, in order.
 pub(crate) struct Heard<T> {
     pub(crate) replies: Vec<(u64, Result<T, CallError>)>,
     pub(crate) events: Vec<ConnectionEvent>,
@@ -26,7 +26,6 @@ impl<T> Default for Heard<T> {
 /// Reads a reply while its bytes are there.
 pub(crate) type Read<T> = fn(Reply<'_>) -> Result<T, DecodeError>;
 
-/// See [`recorder`].
 pub(crate) struct Recorder<T> {
     heard: Rc<RefCell<Heard<T>>>,
     read: Read<T>,
@@ -43,12 +42,10 @@ impl<T> ReplyHandler for Recorder<T> {
     }
 }
 
-/// A handler that writes everything to `heard`.
 pub(crate) fn recorder<T>(heard: &Rc<RefCell<Heard<T>>>, read: Read<T>) -> Recorder<T> {
     Recorder { heard: Rc::clone(heard), read }
 }
 
-/// One connection, its core and the events of its handler.
 pub(crate) struct Caller<T> {
     pub(crate) client: Client,
     pub(crate) heard: Rc<RefCell<Heard<T>>>,
@@ -56,32 +53,34 @@ pub(crate) struct Caller<T> {
     pub(crate) engine: Engine,
 }
 
-/// Every word of the results.
 pub(crate) fn all_words(mut reply: Reply<'_>) -> Result<Vec<u32>, DecodeError> {
     let mut results = reply.results();
     Ok(std::iter::from_fn(|| results.u32().ok()).collect())
 }
 
-/// The one opaque of the results.
 pub(crate) fn one_opaque(mut reply: Reply<'_>) -> Result<Vec<u8>, DecodeError> {
     let mut results = reply.results();
     let bytes = results.opaque(ITEM_MAX)?.to_vec();
     results.finish().map(|()| bytes)
 }
 
-/// Configuration of a client.
+/// The buffers of arguments and of results, back again.
+pub(crate) fn take_buffers(mut reply: Reply<'_>) -> Result<(Vec<Bulk>, Vec<Bulk>), DecodeError> {
+    let arguments = std::iter::from_fn(|| reply.take_argument()).collect();
+    let results = std::iter::from_fn(|| reply.take_result()).collect();
+    Ok((arguments, results))
+}
+
 pub(crate) fn client_config() -> RawConfig {
     small_with(|raw| raw.mem.arena_mib = 32)
 }
 
 impl<T: 'static> Caller<T> {
-    /// Connects and waits until the connection is up.
     #[track_caller]
     pub(crate) fn connect(address: &str, read: Read<T>) -> Self {
         Self::connect_with(client_config(), address, read)
     }
 
-    /// As configured.
     #[track_caller]
     pub(crate) fn connect_with(raw: RawConfig, address: &str, read: Read<T>) -> Self {
         Self::on(Engine::new(valid(raw)).unwrap(), address, read)
@@ -95,7 +94,33 @@ impl<T: 'static> Caller<T> {
         Self { client, heard, core, engine }
     }
 
-    /// Starts a call with short arguments.
+    /// Has an engine that has not started ask for a connection.
+    #[track_caller]
+    pub(crate) fn asked(
+        engine: Engine,
+        address: &str,
+        options: &ConnectOptions,
+        read: Read<T>,
+    ) -> Self {
+        let mut core = engine.core(0).unwrap();
+        let heard = SharedHeard::default();
+        let made = recorder(&heard, read);
+        let client = core.connect_with(address, PROGRAM, VERSION, options, |_| made).unwrap();
+        Self { client, heard, core, engine }
+    }
+
+    /// Runs the core until the client is up. Fails at once, with the reason, if it cannot be.
+    #[track_caller]
+    pub(crate) fn come_up(&mut self) {
+        let (client, heard) = (self.client.clone(), Rc::clone(&self.heard));
+        let is_failed = || {
+            let failed = |event: &_| matches!(event, ConnectionEvent::ConnectFailed { .. });
+            heard.borrow().events.iter().any(failed)
+        };
+        run_core(&mut self.core, "the connection", || client.is_up() || is_failed());
+        assert!(client.is_up(), "{:?}", heard.borrow().events);
+    }
+
     pub(crate) fn start(
         &self,
         procedure: Procedure,
@@ -121,13 +146,11 @@ impl<T: 'static> Caller<T> {
         replies
     }
 
-    /// Runs the core until the one reply was heard.
     #[track_caller]
     pub(crate) fn reply(&mut self) -> Result<T, CallError> {
         self.replies(1).pop().unwrap().1
     }
 
-    /// Calls with short arguments and waits.
     #[track_caller]
     pub(crate) fn call(
         &mut self,
@@ -158,10 +181,8 @@ impl<T: 'static> Caller<T> {
     }
 }
 
-/// Events of a handler, shared with the test.
 pub(crate) type SharedHeard<T> = Rc<RefCell<Heard<T>>>;
 
-/// One more connection of a core.
 pub(crate) fn open<T: 'static>(
     core: &mut Core,
     address: &str,
@@ -173,7 +194,6 @@ pub(crate) fn open<T: 'static>(
     Ok((client, heard))
 }
 
-/// Runs a core until `done`, or fails.
 #[track_caller]
 pub(crate) fn run_core(core: &mut Core, what: &str, done: impl Fn() -> bool) {
     let end = Instant::now() + LIMIT;
@@ -181,13 +201,10 @@ pub(crate) fn run_core(core: &mut Core, what: &str, done: impl Fn() -> bool) {
     assert!(done(), "waited {LIMIT:?} for {what}");
 }
 
-/// The client's half of [`MIX`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MixCall {
     pub(crate) seed: u32,
-    /// Lengths of the data items of the arguments.
     pub(crate) arguments: Vec<usize>,
-    /// Lengths of the data items of the results.
     pub(crate) results: Vec<usize>,
     /// Room offered for each of them.
     pub(crate) offers: Vec<usize>,
@@ -197,7 +214,6 @@ pub(crate) struct MixCall {
     pub(crate) reply_bytes_max: usize,
 }
 
-/// Results of a call.
 #[derive(Debug)]
 pub(crate) struct MixAnswer {
     /// Bit i: argument i arrived in the server's registered memory.
@@ -206,11 +222,9 @@ pub(crate) struct MixAnswer {
     pub(crate) placed: u32,
     pub(crate) items: Vec<Vec<u8>>,
     pub(crate) tail: Vec<u8>,
-    /// The argument buffers, back again.
     pub(crate) arguments: Vec<Bulk>,
 }
 
-/// Runs one call to its end and checks every byte.
 #[track_caller]
 pub(crate) fn run(caller: &mut Caller<MixAnswer>, call: &MixCall) -> MixAnswer {
     call.start(&caller.client, 1).unwrap();
@@ -220,7 +234,6 @@ pub(crate) fn run(caller: &mut Caller<MixAnswer>, call: &MixCall) -> MixAnswer {
 }
 
 impl MixCall {
-    /// Starts it; the buffers come from the connection.
     pub(crate) fn start(&self, client: &Client, token: u64) -> Result<CallId, Backpressure> {
         self.start_as(client, token, Resend::Never)
     }
@@ -257,7 +270,6 @@ impl MixCall {
         Some(spec)
     }
 
-    /// Reads the results.
     pub(crate) fn read(mut reply: Reply<'_>) -> Result<MixAnswer, DecodeError> {
         let arguments = std::iter::from_fn(|| reply.take_argument()).collect();
         let mut results = reply.results();
@@ -273,7 +285,6 @@ impl MixCall {
         Ok(MixAnswer { in_memory, placed, items, tail, arguments })
     }
 
-    /// Fails unless every byte is the one that was asked for.
     #[track_caller]
     pub(crate) fn check(&self, answer: &MixAnswer) {
         let lengths: Vec<usize> = answer.items.iter().map(Vec::len).collect();

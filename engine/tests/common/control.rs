@@ -14,7 +14,6 @@ pub(crate) fn name(number: u32) -> String {
     format!("{NAME_PREFIX}{user}/{}/{number}", std::process::id())
 }
 
-/// The effective user, as the kernel lists it.
 pub(crate) fn effective_user() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
@@ -28,7 +27,6 @@ pub(crate) fn connect(name: &str) -> Option<UnixStream> {
     Some(stream)
 }
 
-/// Asks once and takes the answer, without its end.
 #[track_caller]
 pub(crate) fn ask(name: &str, request: &str) -> String {
     let mut stream = connect(name).expect("a control socket");
@@ -58,7 +56,6 @@ pub(crate) fn control_of(address: &str) -> Option<String> {
     (0..NUMBERS).map(name).find(tells)
 }
 
-/// The first number of that name in a snapshot.
 #[track_caller]
 pub(crate) fn number(snapshot: &str, member: &str) -> u64 {
     let start = snapshot.find(&format!("\"{member}\":")).expect(member) + member.len() + 3;

@@ -9,7 +9,6 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
-/// One line.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) level: Level,
@@ -17,7 +16,6 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Its message is this one.
     pub(crate) fn says(&self, message: &str) -> bool {
         self.field("message") == Some(message)
     }

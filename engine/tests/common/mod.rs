@@ -7,6 +7,7 @@ pub(crate) mod control;
 pub(crate) mod log;
 pub(crate) mod program;
 pub(crate) mod raw;
+pub(crate) mod raw_server;
 pub(crate) mod two_way;
 
 use program::{Shared, TestProgram};
@@ -17,9 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The test program.
 pub(crate) const PROGRAM: Program = Program(0x2000_00aa);
-/// Its version.
 pub(crate) const VERSION: Version = Version(3);
 /// Longer than any operation here takes on a busy machine; a test that waits that long has failed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -92,16 +91,18 @@ fn by_device(raw: &mut RawConfig) {
     raw.verbs.connect_timeout_ms = 20_000;
 }
 
-/// [`small`], changed.
 pub(crate) fn small_with(change: impl FnOnce(&mut RawConfig)) -> RawConfig {
     let mut raw = small();
     change(&mut raw);
     raw
 }
 
-/// The validated form.
 pub(crate) fn valid(raw: RawConfig) -> Config {
     raw.validate().unwrap_or_else(|error| panic!("the test's configuration: {error}"))
+}
+
+pub(crate) fn engine(raw: RawConfig) -> Engine {
+    Engine::new(valid(raw)).unwrap()
 }
 
 /// [`small`], validated for the simulated fabric: one core, wherever it runs.
@@ -113,7 +114,6 @@ pub(crate) fn simulated() -> Config {
     raw.validate_for(&Host { allowed: vec![0], ..Host::default() }).unwrap()
 }
 
-/// Lets an engine serve the test program.
 pub(crate) fn serve(engine: &Engine) -> Arc<Shared> {
     let shared = Arc::new(Shared::default());
     let of_program = Arc::clone(&shared);
@@ -157,12 +157,10 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one with one core.
     pub(crate) fn start() -> Self {
         Self::with(small())
     }
 
-    /// As configured.
     pub(crate) fn with(raw: RawConfig) -> Self {
         Self::on(Engine::new(valid(raw)).unwrap())
     }
@@ -193,7 +191,6 @@ impl Server {
         Self { engine, address, shared, running }
     }
 
-    /// Counters of its core.
     pub(crate) fn stats(&self) -> StatsSnapshot {
         self.engine.stats(0).unwrap()
     }
@@ -228,7 +225,6 @@ pub(crate) fn pattern(seed: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Writes [`pattern`].
 pub(crate) fn fill_pattern(seed: u32, bytes: &mut [u8]) {
     let mut word = u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for chunk in bytes.chunks_mut(8) {
@@ -237,7 +233,6 @@ pub(crate) fn fill_pattern(seed: u32, bytes: &mut [u8]) {
     }
 }
 
-/// True if `bytes` are [`pattern`].
 pub(crate) fn is_pattern(seed: u32, bytes: &[u8]) -> bool {
     bytes == pattern(seed, bytes.len())
 }

@@ -10,11 +10,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Nothing in, nothing out.
 pub(crate) const NULL: Procedure = Procedure(0);
 /// `opaque` in, the same out.
 pub(crate) const ECHO: Procedure = Procedure(1);
-/// See [`Mix`].
 pub(crate) const MIX: Procedure = Procedure(2);
 /// Dropped without an answer.
 pub(crate) const DROP: Procedure = Procedure(3);
@@ -49,28 +47,23 @@ pub(crate) struct Shared {
     pub(crate) defer_refused: AtomicU64,
     /// True if clients may be left to fetch replies.
     pub(crate) read_chunks: AtomicBool,
-    /// Calls that reached the program.
     pub(crate) calls: AtomicU64,
     /// Memory of arguments that the program has not given back.
     pub(crate) kept: Mutex<Vec<Bulk>>,
     /// Run once on the core's thread, with the next event of a connection.
     pub(crate) on_core: Mutex<Option<fn()>>,
-    /// Events of connections.
     pub(crate) events: Mutex<Vec<ConnectionEvent>>,
 }
 
 impl Shared {
-    /// Number of calls that wait for their answer.
     pub(crate) fn waiting(&self) -> usize {
         lock(&self.deferred).len()
     }
 
-    /// The oldest deferred call.
     pub(crate) fn pop(&self) -> Option<(u32, Deferred)> {
         lock(&self.deferred).pop_front()
     }
 
-    /// Cause of the last connection's end.
     pub(crate) fn last_down(&self) -> Option<DownCause> {
         let events = lock(&self.events);
         events.iter().rev().find_map(|event| match event {
@@ -79,14 +72,12 @@ impl Shared {
         })
     }
 
-    /// Connections that went down.
     pub(crate) fn downs(&self) -> usize {
         let events = lock(&self.events);
         events.iter().filter(|event| matches!(event, ConnectionEvent::Down { .. })).count()
     }
 }
 
-/// The service of one core.
 pub(crate) struct TestProgram {
     context: CoreContext,
     shared: Arc<Shared>,
@@ -172,7 +163,6 @@ fn tell_who(call: Call<'_>) {
     });
 }
 
-/// A call's procedure with its arguments.
 enum Ask<'a> {
     Null,
     Echo(&'a [u8]),

@@ -1,13 +1,13 @@
 //! A peer that uses the fabric directly and sends whatever the test wants: one connection, its messages as bytes.
 
-use super::{LIMIT, pause};
-use spinrpc::DownCause;
+use super::{LIMIT, PROGRAM, VERSION, pause};
 use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmFabric};
 use spinrpc::fabric::{
     Acceptor, Access, CompletionKind, Completions, ConnectRequest, Connector, Endpoint, Fabric,
     ListenRequest, QpId, RemoteSlice, SendWr, WrId,
 };
 use spinrpc::mem::{Buf, BufPool, Bulk, Region};
+use spinrpc::{DownCause, Procedure};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
@@ -16,17 +16,14 @@ const PRIVATE_DATA: [u8; 8] = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
 const BUFFER_BYTES: usize = 8192;
 const RECEIVES: usize = 200;
 
-/// A message of the other side.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// A message.
     Message(Vec<u8>),
     /// Nothing any more: the connection ended.
     Down(DownCause),
 }
 
 impl Said {
-    /// The words of the message.
     #[track_caller]
     pub(crate) fn words(&self) -> Vec<u32> {
         let Self::Message(bytes) = self else { panic!("the connection ended: {self:?}") };
@@ -34,7 +31,6 @@ impl Said {
     }
 }
 
-/// See the module.
 pub(crate) struct RawPeer {
     fabric: ShmFabric,
     qp: QpId,
@@ -51,7 +47,6 @@ pub(crate) struct RawPeer {
 }
 
 impl RawPeer {
-    /// Connects to an engine that serves.
     #[track_caller]
     pub(crate) fn connect(address: &str) -> Self {
         let connector = ShmConnector::new(ShmConfig::default()).unwrap();
@@ -94,7 +89,6 @@ impl RawPeer {
         }
     }
 
-    /// Sends one message.
     pub(crate) fn send(&mut self, message: &[u8]) {
         self.send_invalidating(message, None);
     }
@@ -109,7 +103,6 @@ impl RawPeer {
         self.fabric.flush();
     }
 
-    /// Sends words.
     pub(crate) fn send_words(&mut self, words: &[u32]) {
         self.send(&bytes_of(words));
     }
@@ -127,7 +120,6 @@ impl RawPeer {
         }
     }
 
-    /// Puts a message back, to be heard again.
     pub(crate) fn unhear(&mut self, message: Vec<u8>) {
         self.heard.push_front(Said::Message(message));
     }
@@ -199,7 +191,6 @@ impl RawPeer {
         self.rewritten.push(bulk);
     }
 
-    /// Lets go of memory that was rewritten.
     pub(crate) fn forget_rewritten(&mut self) {
         self.rewritten.clear();
     }
@@ -242,7 +233,6 @@ impl RawPeer {
         })
     }
 
-    /// Ends the connection.
     pub(crate) fn close(&mut self) {
         self.fabric.close(self.qp);
         self.fabric.flush();
@@ -254,12 +244,56 @@ fn pool(count: usize) -> BufPool {
     BufPool::new(Region::from_boxed(vec![0; bytes].into()), BUFFER_BYTES, count).unwrap()
 }
 
-/// Words as they go over the wire.
 pub(crate) fn bytes_of(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Accepts connections of engines.
+/// Types of messages (RFC 5666 section 4.1).
+pub(crate) const MSG: u32 = 0;
+pub(crate) const NOMSG: u32 = 1;
+pub(crate) const DONE: u32 = 3;
+pub(crate) const ERROR: u32 = 4;
+pub(crate) const ERR_VERS: u32 = 1;
+pub(crate) const ERR_CHUNK: u32 = 2;
+pub(crate) const NO_LISTS: [u32; 3] = [0; 3];
+pub(crate) const NOWHERE: RemoteSlice =
+    RemoteSlice { handle: 0x0bad_0001, length: 64, offset: 4096 };
+
+/// A message of version one, with 64 credits.
+pub(crate) fn message(xid: u32, kind: u32, lists: &[u32], body: &[u32]) -> Vec<u32> {
+    [&[xid, 1, 64, kind], lists, body].concat()
+}
+
+pub(crate) fn rpc_call(xid: u32, procedure: Procedure, args: &[u32]) -> Vec<u32> {
+    let header = [xid, 0, 2, PROGRAM.0, VERSION.0, procedure.0, 0, 0, 0, 0];
+    [&header, args].concat()
+}
+
+pub(crate) fn success(xid: u32) -> [u32; 6] {
+    [xid, 1, 0, 0, 0, 0]
+}
+
+/// A segment: key, length, offset.
+pub(crate) fn words_of(slice: RemoteSlice) -> [u32; 4] {
+    [slice.handle, slice.length, (slice.offset >> 32) as u32, slice.offset as u32]
+}
+
+/// The segment of four words.
+pub(crate) fn slice_of(words: &[u32]) -> RemoteSlice {
+    let [handle, length, high, low] = words[..4] else { unreachable!("a segment has four words") };
+    RemoteSlice { handle, length, offset: u64::from(high) << 32 | u64::from(low) }
+}
+
+pub(crate) fn read_segment(position: u32, slice: RemoteSlice) -> [u32; 6] {
+    let [handle, length, high, low] = words_of(slice);
+    [1, position, handle, length, high, low]
+}
+
+pub(crate) fn write_chunk(segments: &[RemoteSlice]) -> Vec<u32> {
+    let words = segments.iter().flat_map(|slice| words_of(*slice));
+    [1, segments.len() as u32].into_iter().chain(words).collect()
+}
+
 pub(crate) struct RawListener {
     connector: ShmConnector,
     accepted: Receiver<Endpoint>,
@@ -289,13 +323,11 @@ impl RawListener {
         Self { connector, accepted, _listening: listening }
     }
 
-    /// The next connection, if it is there.
     pub(crate) fn try_accept(&self) -> Option<RawPeer> {
         let endpoint = self.accepted.try_recv().ok()?;
         Some(RawPeer::adopt(self.connector.fabric(0).unwrap(), endpoint))
     }
 
-    /// The next connection.
     #[track_caller]
     pub(crate) fn accept(&self) -> RawPeer {
         let endpoint = self.accepted.recv_timeout(LIMIT).expect("no peer connected");

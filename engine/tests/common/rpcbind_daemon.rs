@@ -67,7 +67,6 @@ struct State {
     calls: Vec<Vec<u8>>,
 }
 
-/// A well-behaved daemon.
 pub(crate) struct RpcbindDaemon {
     socket: Socket,
     state: Arc<Mutex<State>>,
@@ -103,7 +102,6 @@ impl RpcbindDaemon {
         lock(&self.state).rows.push(row);
     }
 
-    /// The calls that came, without record marks.
     pub(crate) fn calls(&self) -> Vec<Vec<u8>> {
         lock(&self.state).calls.clone()
     }
@@ -131,7 +129,6 @@ fn write_in_fragments(stream: &mut impl Write, reply: &[u8]) -> io::Result<()> {
     stream.write_all(&bytes)
 }
 
-/// Words in, bytes out.
 pub(crate) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
@@ -148,7 +145,6 @@ pub(crate) fn success(xid: u32, results: &[u8]) -> Vec<u8> {
     [words(&[xid, 1, 0, 0, 0, 0]), results.to_vec()].concat()
 }
 
-/// Takes the first word off.
 fn word(bytes: &mut &[u8]) -> u32 {
     let (head, rest) = bytes.split_first_chunk().expect("a word");
     *bytes = rest;

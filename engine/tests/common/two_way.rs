@@ -13,19 +13,16 @@ use spinrpc::{
 use std::sync::Arc;
 use std::time::Instant;
 
-/// One end.
 pub(crate) struct End<T> {
     pub(crate) engine: Engine,
     pub(crate) core: Core,
     /// Inside of the program that this end serves.
     pub(crate) shared: Arc<Shared>,
-    /// Calls the other end.
     pub(crate) client: Client,
     pub(crate) heard: SharedHeard<T>,
 }
 
 impl<T> End<T> {
-    /// The replies so far.
     pub(crate) fn take(&self) -> Vec<(u64, Result<T, CallError>)> {
         std::mem::take(&mut self.heard.borrow_mut().replies)
     }
@@ -34,7 +31,6 @@ impl<T> End<T> {
         self.heard.borrow().replies.len()
     }
 
-    /// Connections that the handler has heard the end of.
     pub(crate) fn downs(&self) -> usize {
         let heard = self.heard.borrow();
         let is_down = |event: &&ConnectionEvent| matches!(event, ConnectionEvent::Down { .. });
@@ -42,9 +38,7 @@ impl<T> End<T> {
     }
 }
 
-/// Both ends.
 pub(crate) struct Pair<T> {
-    /// The end that connected.
     pub(crate) near: End<T>,
     /// The end that accepted, and calls in reverse.
     pub(crate) far: End<T>,
@@ -88,7 +82,6 @@ impl<T: 'static> Pair<T> {
         }
     }
 
-    /// One turn of each.
     pub(crate) fn turn(&mut self) {
         self.events_of_turn();
     }
@@ -97,7 +90,6 @@ impl<T: 'static> Pair<T> {
         self.near.core.poll_once().events + self.far.core.poll_once().events
     }
 
-    /// Turns until `done`, or fails.
     #[track_caller]
     pub(crate) fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         let end = Instant::now() + LIMIT;
@@ -117,7 +109,6 @@ impl<T: 'static> Pair<T> {
     }
 }
 
-/// Turns until `done`, or fails.
 #[track_caller]
 pub(crate) fn poll_until(
     near: &mut Core,

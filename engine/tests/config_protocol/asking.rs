@@ -1,28 +1,17 @@
 //! An engine that asks, and a raw server in the test's hands.
 
-use super::common::caller::{Heard, SharedHeard, all_words, client_config, recorder, run_core};
+use super::common::caller::{Heard, all_words, client_config, run_core};
 use super::common::program::{ECHO, NULL};
-use super::common::raw::{RawListener, RawPeer};
-use super::common::{LIMIT, PROGRAM, VERSION, unique_address, valid};
+use super::common::raw_server::RawServer;
+use super::common::{PROGRAM, VERSION, valid};
 use super::*;
 use spinrpc::config::{ConfigRole, Protection, RawConfig};
 use spinrpc::{
-    Backpressure, CallSpec, Client, ConnectionEvent, Core, DownCause, Engine, Negotiated, Token,
+    Backpressure, CallSpec, ConnectOptions, ConnectionEvent, DownCause, Engine, Negotiated, Token,
 };
-use std::time::Instant;
-
-/// Turns in which a client that is wrong would have sent something.
-const TURNS: usize = 200;
 
 /// A client that has asked for a connection, and the server it reached.
-struct Opening {
-    listener: RawListener,
-    peer: RawPeer,
-    client: Client,
-    heard: SharedHeard<Vec<u32>>,
-    core: Core,
-    _engine: Engine,
-}
+type Opening = RawServer<Vec<u32>>;
 
 impl Opening {
     fn new() -> Self {
@@ -33,40 +22,15 @@ impl Opening {
         let mut raw = client_config();
         (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Ask, Some(Protection::Sys));
         change(&mut raw);
-        let address = unique_address();
-        let listener = RawListener::at(&address);
-        let engine = Engine::new(valid(raw)).unwrap();
-        let mut core = engine.core(0).unwrap();
-        let heard = SharedHeard::<Vec<u32>>::default();
-        let made = recorder(&heard, all_words);
-        let client = core.connect(&address, PROGRAM, VERSION, |_| made).unwrap();
-        let peer = listener.accept();
-        Self { listener, peer, client, heard, core, _engine: engine }
-    }
-
-    /// The next message of the client.
-    #[track_caller]
-    fn hear(&mut self) -> Vec<u32> {
-        let end = Instant::now() + LIMIT;
-        loop {
-            self.core.poll_once();
-            if let Some(said) = self.peer.poll() {
-                return said.words();
-            }
-            assert!(Instant::now() < end, "the client says nothing");
-        }
+        Self::asked(Engine::new(valid(raw)).unwrap(), &ConnectOptions::new(), all_words)
     }
 
     /// The client sends nothing, and starts no call.
     #[track_caller]
-    fn expect_silence(&mut self) {
-        for _ in 0..TURNS {
-            self.core.poll_once();
-            assert_eq!(self.peer.poll(), None);
-        }
-        let refused = self.client.call(NULL, Token(0), &mut CallSpec::short(), |_| {});
-        assert_eq!(refused, Err(Backpressure::Connecting));
-        assert!(self.heard.borrow().events.is_empty());
+    fn expect_nothing(&mut self) {
+        self.expect_silence();
+        assert_eq!(self.caller.start(NULL, 0, |_| {}), Err(Backpressure::Connecting));
+        assert!(self.caller.heard.borrow().events.is_empty());
     }
 
     /// The first message: the request. Returns its XID.
@@ -79,13 +43,13 @@ impl Opening {
 
     /// The first call of the application's program, answered. Then the connection is up.
     #[track_caller]
-    fn open(&mut self) -> Negotiated {
+    fn open_up(&mut self) -> Negotiated {
         let words = self.hear();
         assert_eq!(words[10..13], [PROGRAM.0, VERSION.0, 0], "the first call of the program");
         self.peer.send_words(&accepted(words[0], &[SUCCESS]));
-        let heard = self.heard.clone();
-        run_core(&mut self.core, "the connection up", || !heard.borrow().events.is_empty());
-        match &self.heard.borrow().events[..] {
+        let heard = self.caller.heard.clone();
+        run_core(&mut self.caller.core, "the connection up", || !heard.borrow().events.is_empty());
+        match &self.caller.heard.borrow().events[..] {
             [ConnectionEvent::Up { negotiated, .. }] => *negotiated,
             other => panic!("{other:?}"),
         }
@@ -96,7 +60,7 @@ impl Opening {
     fn open_with(&mut self, results: [u32; 3]) -> Negotiated {
         let xid = self.hear_request();
         self.peer.send_words(&accepted(xid, &[&[SUCCESS], &results[..]].concat()));
-        self.open()
+        self.open_up()
     }
 
     /// Starts an echo of so many bytes: the type of the message that the server hears, and its
@@ -104,7 +68,7 @@ impl Opening {
     #[track_caller]
     fn echo(&mut self, bytes: usize) -> (u32, u32) {
         let data = vec![1; bytes];
-        let started = self.client.call(ECHO, Token(0), &mut CallSpec::short(), |a| a.opaque(&data));
+        let started = self.caller.start(ECHO, 0, |args| args.opaque(&data));
         started.unwrap();
         let words = self.hear();
         (words[3], words[4])
@@ -130,10 +94,10 @@ fn the_request_goes_first_and_nothing_follows_before_its_reply() {
     let user = [rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw(), 0];
     assert_eq!(words[17..20], user);
     assert_eq!(words[20..], [0, 0, 2048, 8192, 7], "AUTH_NONE as verifier, then the arguments");
-    opening.expect_silence();
+    opening.expect_nothing();
 
     opening.peer.send_words(&accepted(xid, &[SUCCESS, 4096, 64, 16]));
-    let negotiated = opening.open();
+    let negotiated = opening.open_up();
     assert!(negotiated.is_configured());
     assert_eq!(negotiated.msgp_align_bytes(), Some(64));
 }
@@ -149,7 +113,7 @@ fn a_client_of_a_server_without_flavor_asks_as_nobody() {
 #[test]
 fn a_client_without_a_choice_and_without_a_context_asks_nothing() {
     let mut opening = Opening::with(|raw| raw.rpc.ccp_auth = None);
-    assert!(!opening.open().is_configured());
+    assert!(!opening.open_up().is_configured());
 }
 
 /// The credits of the reply are the first that the client knows of.
@@ -164,8 +128,8 @@ fn the_reply_brings_the_real_count() {
     let mut reply = accepted(words[0], &[SUCCESS]);
     reply[2] = 3;
     opening.peer.send_words(&reply);
-    let client = opening.client.clone();
-    run_core(&mut opening.core, "the connection up", || client.is_up());
+    let client = opening.caller.client.clone();
+    run_core(&mut opening.caller.core, "the connection up", || client.is_up());
     let null = || client.call(NULL, Token(0), &mut CallSpec::short(), |_| {});
     assert!([null(), null(), null()].iter().all(Result::is_ok));
     assert_eq!(null(), Err(Backpressure::NoCredit));
@@ -212,8 +176,8 @@ fn receive_a_size_below_1_kb_expect_longer_calls_as_long_messages() {
         let first = opening.hear();
         assert_eq!((first[3], first[4], first[5]), (1, 1, 0), "the first call at position zero");
         opening.peer.send_words(&accepted(first[0], &[SUCCESS]));
-        let client = opening.client.clone();
-        run_core(&mut opening.core, "the connection up", || client.is_up());
+        let client = opening.caller.client.clone();
+        run_core(&mut opening.caller.core, "the connection up", || client.is_up());
         assert_eq!(opening.echo(4), (1, 1), "{said}");
     }
 }
@@ -224,8 +188,8 @@ fn receive_sizes_of_nothing_expect_the_connection_to_fail() {
     let mut opening = Opening::new();
     let xid = opening.hear_request();
     opening.peer.send_words(&accepted(xid, &[SUCCESS, 0, 0, 0]));
-    let heard = opening.heard.clone();
-    run_core(&mut opening.core, "the failure", || !heard.borrow().events.is_empty());
+    let heard = opening.caller.heard.clone();
+    run_core(&mut opening.caller.core, "the failure", || !heard.borrow().events.is_empty());
     let Heard { events, .. } = &*heard.borrow();
     assert!(matches!(&events[..], [ConnectionEvent::ConnectFailed { .. }]), "{events:?}");
 }
@@ -254,7 +218,7 @@ fn receive_a_refusal_or_garbage_expect_the_connection_as_rfc_8797_has_it() {
         let mut opening = Opening::new();
         let xid = opening.hear_request();
         opening.peer.send_words(&answer(xid));
-        let negotiated = opening.open();
+        let negotiated = opening.open_up();
         assert_eq!(negotiated.send_bytes_max(), 4096, "{what}");
         assert!(!negotiated.is_configured() && negotiated.takes_read_chunks(), "{what}");
         assert_eq!(opening.echo(3000), (MSG, 0), "{what}");
@@ -265,21 +229,10 @@ fn receive_a_refusal_or_garbage_expect_the_connection_as_rfc_8797_has_it() {
 /// instead of answering it.
 #[track_caller]
 fn expect_another_connection(mut opening: Opening, how_it_ends: DownCause) {
-    let end = Instant::now() + LIMIT;
-    let cause = loop {
-        opening.core.poll_once();
-        match opening.peer.poll() {
-            Some(Said::Down(cause)) => break cause,
-            Some(said) => panic!("sent without a reply to its request: {said:?}"),
-            None => assert!(Instant::now() < end, "the connection stays"),
-        }
-    };
-    assert_eq!(cause, how_it_ends);
-    while !opening.peer.take_next(&opening.listener) {
-        opening.core.poll_once();
-        assert!(Instant::now() < end, "no other connection is made");
-    }
-    let negotiated = opening.open();
+    let said = opening.until("the end of the connection", |opening| opening.peer.poll());
+    assert_eq!(said, Said::Down(how_it_ends), "sent without a reply to its request");
+    opening.take_next();
+    let negotiated = opening.open_up();
     assert!(!negotiated.is_configured());
     assert_eq!(negotiated.send_bytes_max(), 4096);
     assert_eq!(opening.echo(3000), (MSG, 0));
@@ -305,14 +258,11 @@ fn receive_the_end_of_the_connection_expect_another_one_that_does_not_ask() {
 fn a_client_closed_while_it_asks_hears_one_failure_and_does_not_come_back() {
     let mut opening = Opening::new();
     opening.hear_request();
-    opening.client.close();
-    let heard = opening.heard.clone();
-    run_core(&mut opening.core, "the failure", || !heard.borrow().events.is_empty());
-    let end = opening.peer.hear_end();
-    assert_eq!(end, DownCause::Remote);
-    for _ in 0..TURNS {
-        opening.core.poll_once();
-    }
+    opening.caller.client.close();
+    let heard = opening.caller.heard.clone();
+    run_core(&mut opening.caller.core, "the failure", || !heard.borrow().events.is_empty());
+    assert_eq!(opening.peer.hear_end(), DownCause::Remote);
+    opening.expect_silence();
     let Heard { events, .. } = &*heard.borrow();
     assert!(matches!(&events[..], [ConnectionEvent::ConnectFailed { .. }]), "{events:?}");
 }
@@ -337,22 +287,19 @@ fn receive_maxrdmaread_of_zero_expect_calls_refused_that_need_a_read_chunk() {
 #[track_caller]
 fn expect_no_read_chunks(mut opening: Opening) {
     let long = vec![1; 5000];
-    let refused = opening.client.call(ECHO, Token(0), &mut CallSpec::short(), |a| a.opaque(&long));
+    let refused = opening.caller.start(ECHO, 0, |args| args.opaque(&long));
     assert_eq!(refused, Err(Backpressure::NoRdmaRead { needed_bytes: 28 + 40 + 4 + 5000 }));
 
-    let mut spec = CallSpec::short().argument(opening.client.bulk(8000).unwrap());
-    let refused = opening.client.call(ECHO, Token(0), &mut spec, |args| args.bulk());
+    let mut spec = CallSpec::short().argument(opening.caller.client.bulk(8000).unwrap());
+    let refused = opening.caller.client.call(ECHO, Token(0), &mut spec, |args| args.bulk());
     assert_eq!(refused, Err(Backpressure::NoRdmaRead { needed_bytes: 28 + 40 + 4 + 8000 }));
-    for _ in 0..TURNS {
-        opening.core.poll_once();
-        assert_eq!(opening.peer.poll(), None, "nothing was sent");
-    }
+    opening.expect_silence();
 
     // Data that fit go inline, results by RDMA Write as ever.
     let mut spec = CallSpec::short()
-        .argument(opening.client.bulk(3000).unwrap())
-        .result_into(opening.client.bulk(20_000).unwrap());
-    opening.client.call(ECHO, Token(0), &mut spec, |args| args.bulk()).unwrap();
+        .argument(opening.caller.client.bulk(3000).unwrap())
+        .result_into(opening.caller.client.bulk(20_000).unwrap());
+    opening.caller.client.call(ECHO, Token(0), &mut spec, |args| args.bulk()).unwrap();
     let words = opening.hear();
     assert_eq!(words[3..6], [MSG, 0, 1], "no Read list, a Write list");
 }

@@ -6,7 +6,6 @@ use spinrpc::config::{ConfigRole, Protection, RawConfig};
 use spinrpc::{Backpressure, ConnectionEvent, Negotiated};
 use spinrpc_proto::profile::Profile;
 
-/// Connects engines that are configured as the closures say.
 fn pair(
     server: impl FnOnce(&mut RawConfig),
     client: impl FnOnce(&mut RawConfig),

@@ -24,7 +24,6 @@ fn serving() -> Server {
     serving_with(|_| {})
 }
 
-/// A raw client and the number of its next call.
 struct Asker {
     peer: RawPeer,
     xid: u32,
@@ -36,7 +35,6 @@ impl Asker {
         Self { peer: RawPeer::connect(&server.address), xid: 0x0c0f_0000 }
     }
 
-    /// Sends a call and returns its XID.
     fn send(&mut self, lists: &[u32], target: [u32; 3], credential: &[u32], args: &[u32]) -> u32 {
         self.xid += 1;
         let call = [&[self.xid, 0, 2], &target[..], credential, NOBODY, args].concat();
@@ -293,13 +291,9 @@ fn an_application_may_serve_the_number_itself() {
             |call: spinrpc::Call<'_>| call.reply(|results| results.u32(99))
         })
         .unwrap();
-    let address = unique_address();
-    engine.listen(&address).unwrap();
-    let running = engine.start().unwrap();
-    let mut asker = Asker { peer: RawPeer::connect(&address), xid: 1 };
+    let server = Server::started(engine, Default::default());
+    let mut asker = Asker { peer: RawPeer::connect(&server.address), xid: 1 };
     assert_eq!(asker.ask(CONF_RDMA, NOBODY, &[1, 2, 3]), [0, 0, 0, SUCCESS, 99]);
-    engine.shutdown();
-    running.join().unwrap();
 }
 
 /// All three messages are there before the server's turn: zero is said while the first RDMA Read of

@@ -1,12 +1,12 @@
 //! The Connection Configuration Protocol under a security context (RFC 5666 section 11), with `rpc.ccp_auth = "gss"`.
 
 use crate::common::caller::{Caller, client_config, one_opaque};
-use crate::common::{pattern, small_with};
+use crate::common::{engine, pattern, small_with};
 use crate::hostile::{FalseServer, Spoils};
-use crate::{ECHO, SERVICES, Server, asked_by, call, come_up, keys, options, valid};
+use crate::{ECHO, SERVICES, Server, call, keys, options};
 use spinrpc::config::{ConfigRole, Protection, RawConfig};
 use spinrpc::gss::{Enctype, GssAcceptor, GssService};
-use spinrpc::{AuthSys, ConnectOptions, ConnectionEvent, Engine};
+use spinrpc::{AuthSys, ConnectOptions, ConnectionEvent};
 
 const ENCTYPE: Enctype = Enctype::Aes256Sha1;
 
@@ -24,10 +24,8 @@ fn asking(protection: Protection) -> RawConfig {
 
 /// A client that is up, and whether the server has configured its connection.
 fn connected(raw: RawConfig, address: &str, with: &ConnectOptions) -> (Caller<Vec<u8>>, bool) {
-    let engine = Engine::new(valid(raw)).unwrap();
-    let core = engine.core(0).unwrap();
-    let mut caller = asked_by((engine, core), address, with, one_opaque);
-    come_up(&mut caller, "a connection");
+    let mut caller = Caller::asked(engine(raw), address, with, one_opaque);
+    caller.come_up();
     let configured = is_configured(&caller);
     (caller, configured)
 }

@@ -2,18 +2,16 @@
 //! Bodies that are Read chunks, and messages with padding (RDMA_MSGP), from peers that are none of ours.
 
 use crate::common::caller::{Caller, Read, client_config, one_opaque};
-use crate::common::raw::{RawListener, RawPeer, Said};
-use crate::common::{pattern, small_with, unique_address, valid};
+use crate::common::raw::{MSG, NO_LISTS, NOMSG, RawListener, RawPeer, Said, read_segment};
+use crate::common::{engine, pattern, small_with, unique_address};
 use crate::hostile::{
-    Answer, ENCTYPE, FalseServer, Foe, HEADER_BYTES, MSG, Spoils, opaque, rpc_call, seal, transport,
+    Answer, ENCTYPE, FalseServer, Foe, HEADER_BYTES, Spoils, opaque, rpc_call, seal, transport,
 };
-use crate::{ECHO, SERVICES, Server, WHO, asked_by, keys, options};
+use crate::{ECHO, SERVICES, Server, WHO, keys, options};
 use spinrpc::config::{ConfigRole, RawConfig};
 use spinrpc::fabric::Access;
 use spinrpc::gss::{GssAcceptor, GssService};
-use spinrpc::{
-    AcceptStatus, AuthFlavor, CallError, CallSpec, Engine, OpaqueAuth, Procedure, Reply, Token, Xid,
-};
+use spinrpc::{AcceptStatus, AuthFlavor, CallError, CallSpec, OpaqueAuth, Procedure, Reply, Xid};
 use spinrpc_gss::mechanism::{Initiation, Mechanism};
 use spinrpc_gss::sealed_bytes;
 use spinrpc_proto::alignment::Alignment;
@@ -28,7 +26,6 @@ const PROFILES: [Profile; 3] = [Profile::Rfc5666, Profile::Draft03, Profile::Dra
 const PROTECTED: [GssService; 2] = [GssService::Integrity, GssService::Privacy];
 const SUCCESS: Answer = Answer::Verified(AcceptStatus::Success);
 const GARBAGE: Answer = Answer::Verified(AcceptStatus::GarbageArgs);
-const NOMSG: u32 = 1;
 const MSGP: u32 = 2;
 /// The words of an RDMA_MSGP before its RPC message.
 const PADDED_HEADER_BYTES: usize = 36;
@@ -100,10 +97,8 @@ impl FalseServer {
         raw.rpc.msgp_align_bytes = align_bytes;
         let address = unique_address();
         let listener = RawListener::at(&address);
-        let engine = Engine::new(valid(raw)).unwrap();
-        let core = engine.core(0).unwrap();
         let with = options(keys(ENCTYPE, "alice"), service);
-        let client = asked_by((engine, core), &address, &with, read);
+        let client = Caller::asked(engine(raw), &address, &with, read);
         Self::raise(&listener, client, (ENCTYPE, service, 64, alignment), Spoils::Nothing)
     }
 
@@ -166,13 +161,10 @@ impl Foe {
         spoil(&mut position, &mut chunk);
         let mut lists = Vec::new();
         if is_long {
-            let slice = self.peer.expose_kept(&rest, Access::RemoteRead);
-            lists.extend([1, 0, slice.handle, slice.length, (slice.offset >> 32) as u32]);
-            lists.push(slice.offset as u32);
+            lists.extend(read_segment(0, self.peer.expose_kept(&rest, Access::RemoteRead)));
         }
-        let slice = self.peer.expose_kept(&chunk, Access::RemoteRead);
-        lists.extend([1, position, slice.handle, slice.length, (slice.offset >> 32) as u32]);
-        lists.extend([slice.offset as u32, 0, 0, 0]);
+        lists.extend(read_segment(position, self.peer.expose_kept(&chunk, Access::RemoteRead)));
+        lists.extend(NO_LISTS);
         match is_long {
             true => self.peer.send(&transport(self.xid, NOMSG, &lists)),
             false => self.peer.send(&[transport(self.xid, MSG, &lists), rest].concat()),
@@ -331,10 +323,7 @@ fn padded_replies_are_verified_and_opened() {
                 let (mut client, mut server) =
                     FalseServer::meet_under(profile, align_bytes, service, alignment);
                 for spoils in [Spoils::Nothing, Spoils::Number, Spoils::Nothing] {
-                    let mut spec = CallSpec::short();
-                    client.client.call(WHO, Token(1), &mut spec, |args| args.opaque(b"")).unwrap();
-                    client.core.poll_once();
-                    let (xid, sequence, _) = server.hear_call();
+                    let (xid, sequence, _) = server.called_by(&mut client, CallSpec::short());
                     server.answer_data(xid, sequence, service, spoils);
                     match (spoils, client.reply()) {
                         (Spoils::Nothing, Ok(data)) => assert_eq!(data, b"results"),
@@ -362,18 +351,14 @@ fn a_padded_reply_has_its_chunk_at_its_position_in_the_stream() {
         let (alignment, data) = (Alignment::new(64, threshold), pattern(5, 100));
         let (mut client, mut server) =
             FalseServer::meet_to_read((profile, 0), GssService::None, alignment, one_data);
-        let mut spec = CallSpec::short();
-        client.client.call(WHO, Token(1), &mut spec, |args| args.opaque(b"")).unwrap();
-        client.core.poll_once();
-        let (xid, sequence, _) = server.hear_call();
+        let (xid, sequence, _) = server.called_by(&mut client, CallSpec::short());
         let mic = server.context.as_ref().unwrap().sign_reply(sequence);
         let verifier = OpaqueAuth { flavor: AuthFlavor::Gss, body: mic.as_slice() };
         let body = ReplyBody::Accepted { verifier, status: AcceptStatus::Success };
         let header = ReplyHeader { xid, body };
         let slice = server.peer.expose_kept(&data, Access::RemoteRead);
-        let (high, low) = ((slice.offset >> 32) as u32, slice.offset as u32);
         let position = header.emit(&mut [0; 600]) as u32 + 4;
-        let lists = [1, position, slice.handle, slice.length, high, low, 0, 0, 0];
+        let lists = [&read_segment(position, slice)[..], &NO_LISTS].concat();
         let message = padded_message(xid, alignment, &lists, |writer| {
             header.write(writer);
             writer.u32(slice.length);
@@ -400,23 +385,14 @@ fn the_body_of_a_reply_that_is_a_single_read_chunk_is_opened() {
             (Chunked::Whole, false),
             (Chunked::Whole, true),
         ] {
-            let mut spec = CallSpec::short();
-            client.client.call(WHO, Token(1), &mut spec, |args| args.opaque(b"")).unwrap();
-            client.core.poll_once();
-            let (xid, sequence, _) = server.hear_call();
+            let (xid, sequence, _) = server.called_by(&mut client, CallSpec::short());
             let context = server.context.as_ref().unwrap();
-            let mic = context.sign_reply(sequence);
-            let verifier = OpaqueAuth { flavor: AuthFlavor::Gss, body: mic.as_slice() };
-            let body = ReplyBody::Accepted { verifier, status: AcceptStatus::Success };
-            let mut head = [0; 600];
-            let length = ReplyHeader { xid, body }.emit(&mut head);
             let sealed = seal(context, service, sequence, &opaque(b"results"));
-            let stream = [&head[..length], &sealed].concat();
+            let stream = [server.reply_header(xid, sequence), sealed.clone()].concat();
             let (rest, position, mut chunk) = without_chunk(&stream, sealed.len(), how);
             chunk[8] ^= u8::from(is_spoiled);
             let slice = server.peer.expose_kept(&chunk, Access::RemoteRead);
-            let (high, low) = ((slice.offset >> 32) as u32, slice.offset as u32);
-            let lists = [1, position, slice.handle, slice.length, high, low, 0, 0, 0];
+            let lists = [&read_segment(position, slice)[..], &NO_LISTS].concat();
             server.peer.send(&[transport(xid.0, MSG, &lists), rest].concat());
             match (is_spoiled, client.reply()) {
                 (false, Ok(data)) => assert_eq!(data, b"results"),

@@ -1,9 +1,9 @@
 //! Servers that deny contexts over the connection and offer another transport for them, and what that may answer.
 
 use crate::common::caller::{Caller, one_opaque, recorder};
-use crate::common::raw::{RawListener, Said};
+use crate::common::raw::{MSG, RawListener, Said};
 use crate::common::{LIMIT, PROGRAM, VERSION, pause, unique_address, wait_until};
-use crate::hostile::{FalseServer, MSG, Spoils, opaque, transport};
+use crate::hostile::{FalseServer, Spoils, opaque, transport};
 use crate::{ECHO, SERVICES, Server, WHO, asked, call, connect, failure, keys};
 use spinrpc::gss::mechanism::{Acceptance, GivenKeys, Mechanism};
 use spinrpc::gss::{Awaited, Enctype, GssInitiator, GssService};
@@ -29,7 +29,6 @@ const HANDLE: &[u8] = b"from elsewhere";
 const WINDOW: u32 = 64;
 const DENIED: RejectStatus = RejectStatus::AuthError(AuthStat::RejectedCred);
 
-/// The other transport of a server.
 struct Other {
     mechanism: GivenKeys,
     /// State of a context that takes more tokens.
@@ -101,7 +100,6 @@ fn options(service: GssService, tokens: u8, exchange: Exchange) -> ConnectOption
 struct Denying {
     listener: RawListener,
     server: Option<FalseServer>,
-    /// Tokens that it has denied.
     denied: usize,
     /// Denies the second token of a context, and not the first.
     asks_for_more: bool,
@@ -128,7 +126,6 @@ impl Denying {
         Self { listener, server: None, denied: 0, asks_for_more: false, status: DENIED }
     }
 
-    /// Serves until `done`.
     fn serve(
         &mut self,
         client: &mut Caller<Vec<u8>>,
@@ -267,7 +264,6 @@ fn refusal(with: &ConnectOptions) -> String {
     failure(client)
 }
 
-/// Changes a good answer.
 fn spoilt(spoil: impl Fn(&mut Vec<u8>) + Send + Sync + 'static) -> String {
     let other = Other::new(1);
     let exchange = move |_: &Peer, call: &[u8]| {
@@ -366,16 +362,9 @@ fn an_exchange_hears_that_its_client_no_longer_waits() {
 fn the_reasons_of_both_transports_are_told() {
     let exchange = |_: &Peer, _: &[u8]| Err("nfs.example:2049: Connection refused".to_owned());
     let reason = refusal(&options(GssService::Integrity, 1, Box::new(exchange)));
-    assert_eq!(
-        reason,
-        "the server denied the context over this connection (AuthError(RejectedCred)); over the \
-         other transport: nfs.example:2049: Connection refused"
-    );
+    assert!(reason.contains("RejectedCred") && reason.ends_with("Connection refused"), "{reason}");
     let reason = refusal(&options(GssService::None, 1, Box::new(|_, _| panic!("asked for"))));
-    assert!(
-        reason.ends_with("over the other transport: the application's exchange panicked"),
-        "{reason}"
-    );
+    assert!(reason.ends_with("exchange panicked"), "{reason}");
 }
 
 #[test]

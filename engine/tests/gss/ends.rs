@@ -1,11 +1,11 @@
 //! Long calls that end in any turn, by their client or with their connection, in the middle of the steps in which their
 //! arguments and results are sealed, copied and opened at both ends.
 
-use crate::common::{pattern, small_with, valid};
+use crate::common::{engine, pattern, small_with};
 use crate::steps::{LONG, STEP, STEPS, Turned};
 use crate::{ECHO, keys, options};
 use spinrpc::gss::{Enctype, GssService};
-use spinrpc::{CallSpec, Engine, Reconnect, Token};
+use spinrpc::{CallSpec, Reconnect, Token};
 
 /// Parts of a call of [`LONG`] bytes: sealed, opened, sealed, copied and opened.
 const PARTS: usize = 5 * STEPS;
@@ -22,14 +22,12 @@ fn end_in_any_turn(service: GssService, end: impl Fn(&Turned, usize, spinrpc::Ca
         raw.fixed.gss_step_bytes = STEP as u64;
         raw.mem.arena_mib = ARENA_MIB;
     });
-    let config = valid(small_with(|raw| {
+    let engine = engine(small_with(|raw| {
         raw.fixed.gss_step_bytes = STEP as u64;
         raw.mem.arena_mib = ARENA_MIB;
     }));
-    let engine = Engine::new(config).unwrap();
-    let core = engine.core(0).unwrap();
     let with = options(keys(Enctype::Aes256Sha1, "alice"), service);
-    let index = all.join((engine, core), &with.reconnect(Reconnect::default()));
+    let index = all.join(engine, &with.reconnect(Reconnect::default()));
     let other = all.connect(service, STEP as u64);
     let client = all.callers[index].client.clone();
     let (mut calls, mut whole) = (0, 0);

@@ -1,18 +1,16 @@
 //! Servers that answer a client with a context as no server should, or tell it little.
 
 use crate::common::caller::{Caller, run_core};
+use crate::common::raw::NOMSG;
 use crate::common::wait_until;
-use crate::hostile::{FalseServer, HEADER_BYTES, Spoils, opaque, seal, transport};
+use crate::hostile::{FalseServer, HEADER_BYTES, Spoils, accepted, opaque, seal};
 use crate::{ECHO, WHO};
-use spinrpc::fabric::RemoteSlice;
 use spinrpc::gss::Enctype;
-use spinrpc::{AcceptStatus, AuthFlavor, Backpressure, CallError, CallSpec, OpaqueAuth, Token};
+use spinrpc::{Backpressure, CallError, CallSpec, Token};
 use spinrpc_gss::sealed_bytes;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::PeerMisbehaved;
-use spinrpc_proto::rpc::{GssService, ReplyBody, ReplyHeader};
-
-const NOMSG: u32 = 1;
+use spinrpc_proto::rpc::GssService;
 
 fn start(client: &mut Caller<Vec<u8>>, token: u64) -> Result<(), Backpressure> {
     let mut spec = CallSpec::new().reply_bytes_max(8192);
@@ -33,20 +31,9 @@ fn the_long_reply_to_another_call_reaches_no_handler() {
         });
         let (sequence, xid) = (calls[protected].1, calls[named].0);
         let context = server.context.as_ref().unwrap();
-        let mic = context.sign_reply(sequence);
-        let verifier = OpaqueAuth { flavor: AuthFlavor::Gss, body: mic.as_slice() };
-        let status = AcceptStatus::Success;
-        let header = ReplyHeader { xid, body: ReplyBody::Accepted { verifier, status } };
-        let mut bytes = [0; 600];
-        let length = header.emit(&mut bytes);
         let body = seal(context, service, sequence, &opaque(b"results"));
-        let reply = [&bytes[..length], &body].concat();
-        let [.., one, segments, handle, length, high, low] = calls[1].2[..] else { panic!() };
-        assert_eq!((one, segments), (1, 1));
-        let offset = u64::from(high) << 32 | u64::from(low);
-        server.peer.write(&reply, RemoteSlice { handle, length, offset });
-        let lists = [0, 0, 1, 1, handle, reply.len() as u32, high, low];
-        server.peer.send(&transport(calls[1].0.0, NOMSG, &lists));
+        let reply = [server.reply_header(xid, sequence), body].concat();
+        server.reply_in_chunk(&calls[1].2, &reply, reply.len() as u32);
         let (token, heard) = client.replies(1).remove(0);
         assert_eq!(token, 1);
         match (named, protected, heard) {
@@ -94,7 +81,6 @@ fn a_client_stays_within_the_window_that_it_is_told() {
     assert!(client.heard.borrow().replies.iter().all(|(_, reply)| reply.is_ok()));
 }
 
-/// Flaw of a long reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     Nothing,
@@ -107,7 +93,6 @@ enum Flaw {
 }
 
 impl Flaw {
-    /// The reply with it.
     fn of(self, server: &FalseServer, service: GssService, xid: Xid, sequence: u32) -> Vec<u8> {
         let sequence = sequence - u32::from(self == Self::Sequence);
         let context = server.context.as_ref().unwrap();
@@ -121,12 +106,7 @@ impl Flaw {
             }
             Self::Nothing | Self::Sequence => {}
         }
-        let verifier = OpaqueAuth { flavor: AuthFlavor::Gss, body: &mic };
-        let status = AcceptStatus::Success;
-        let header = ReplyHeader { xid, body: ReplyBody::Accepted { verifier, status } };
-        let mut bytes = [0; 600];
-        let length = header.emit(&mut bytes);
-        [&bytes[..length], &body].concat()
+        [accepted(xid, &mic), body].concat()
     }
 }
 
@@ -143,16 +123,10 @@ fn a_long_reply_with_a_flaw_ends_its_call_with_an_error_whichever_turn_finds_it(
     for service in [GssService::Integrity, GssService::Privacy] {
         let (mut client, mut server) = FalseServer::meet(service, 64);
         for flaw in others.into_iter().chain(flaws).chain([Nothing]) {
-            let mut spec = CallSpec::new().reply_bytes_max(LONG + 8);
-            client.client.call(WHO, Token(3), &mut spec, |args| args.opaque(b"")).unwrap();
-            client.core.poll_once();
-            let (xid, sequence, words) = server.hear_call();
+            let spec = CallSpec::new().reply_bytes_max(LONG + 8);
+            let (xid, sequence, words) = server.called_by(&mut client, spec);
             let reply = flaw.of(&server, service, xid, sequence);
-            let [.., 1, 1, handle, length, high, low] = words[..] else { panic!("{words:?}") };
-            let offset = u64::from(high) << 32 | u64::from(low);
-            server.peer.write(&reply, RemoteSlice { handle, length, offset });
-            let lists = [0, 0, 1, 1, handle, reply.len() as u32, high, low];
-            server.peer.send(&transport(xid.0, NOMSG, &lists));
+            server.reply_in_chunk(&words, &reply, reply.len() as u32);
             match (flaw, client.reply()) {
                 (Nothing, Ok(data)) => assert_eq!(data, vec![7; LONG], "{service:?}"),
                 (Nothing, Err(error)) => panic!("{service:?}: {error}"),
@@ -191,10 +165,8 @@ fn a_reply_of_the_length_that_was_asked_for_has_room_under_any_verifier() {
             let (mut client, mut server) = FalseServer::meet_with(enctype, service, 64);
             let mut without = 0;
             for bytes in (3500..3660).chain(8189..8193) {
-                let mut spec = CallSpec::new().reply_bytes_max(bytes);
-                client.client.call(WHO, Token(3), &mut spec, |args| args.opaque(b"")).unwrap();
-                client.core.poll_once();
-                let (xid, sequence, words) = server.hear_call();
+                let spec = CallSpec::new().reply_bytes_max(bytes);
+                let (xid, sequence, words) = server.called_by(&mut client, spec);
                 let longest = longest_reply_bytes(&server, service, bytes);
                 let offered = reply_chunk_bytes(&words[6..]);
                 without += usize::from(offered.is_none());

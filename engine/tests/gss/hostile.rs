@@ -1,10 +1,11 @@
 //! A client that has keys and breaks the rules, and a server that does.
 
 use crate::common::caller::{Caller, one_opaque, run_core};
-use crate::common::raw::{RawListener, RawPeer, Said, bytes_of};
-use crate::common::{LIMIT, PROGRAM, VERSION, pause_after, unique_address, valid};
+use crate::common::raw::{MSG, NO_LISTS, NOMSG, RawListener, RawPeer, Said, bytes_of};
+use crate::common::raw::{read_segment, slice_of, write_chunk};
+use crate::common::{LIMIT, PROGRAM, VERSION, engine, pause_after, unique_address};
 use crate::dialects::write_counted;
-use crate::{ECHO, Server, WHO, asked, asked_by, call, caller, keys, options};
+use crate::{ECHO, Server, WHO, asked, call, caller, keys, options};
 use spinrpc::config::RawConfig;
 use spinrpc::fabric::{Access, RemoteSlice};
 use spinrpc::gss::GssAcceptor;
@@ -24,12 +25,8 @@ use spinrpc_proto::rpc::{
 use std::net::IpAddr;
 
 pub(crate) const ENCTYPE: Enctype = Enctype::Aes256Sha1;
-/// Bytes of a transport header without lists.
 pub(crate) const HEADER_BYTES: usize = 28;
-pub(crate) const MSG: u32 = 0;
-const NOMSG: u32 = 1;
 
-/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Denied(RejectStatus),
@@ -37,7 +34,6 @@ pub(crate) enum Answer {
     Verified(AcceptStatus),
     /// Accepted, and it does not.
     Unverified(AcceptStatus),
-    /// RDMA_ERROR.
     Rdma,
     Down,
 }
@@ -81,7 +77,6 @@ pub(crate) fn rpc_call(
     bytes[..length].to_vec()
 }
 
-/// Arguments or results in their frame.
 pub(crate) fn seal(
     context: &Context,
     service: GssService,
@@ -169,8 +164,7 @@ impl Foe {
     ) -> RemoteSlice {
         let message = self.message(with, procedure, content);
         let slice = self.peer.expose_kept(&message[HEADER_BYTES..], Access::RemoteRead);
-        let (high, low) = ((slice.offset >> 32) as u32, slice.offset as u32);
-        let lists = [1, 0, slice.handle, slice.length, high, low, 0, 0, 0];
+        let lists = [&read_segment(0, slice)[..], &NO_LISTS].concat();
         self.peer.send(&transport(self.xid, NOMSG, &lists));
         slice
     }
@@ -195,7 +189,6 @@ impl Foe {
         }
     }
 
-    /// A call as it should be is executed.
     #[track_caller]
     pub(crate) fn is_served(&mut self) {
         let with = self.credential(GssService::Integrity);
@@ -204,7 +197,6 @@ impl Foe {
     }
 }
 
-/// Sends a first token.
 pub(crate) fn send_init(peer: &mut RawPeer, xid: u32, token: &[u8]) {
     let (procedure, service) = (GssProcedure::Init, GssService::None);
     let credential = GssCredential { procedure, sequence: 0, service, handle: &[] };
@@ -356,8 +348,7 @@ fn data_beside_a_protected_message_are_refused() {
         // The count of the item; its data are in the chunk.
         let message = foe.message(with, ECHO, &4096_u32.to_be_bytes());
         let position = (message.len() - HEADER_BYTES) as u32;
-        let (high, low) = ((slice.offset >> 32) as u32, slice.offset as u32);
-        let lists = [1, position, slice.handle, slice.length, high, low, 0, 0, 0];
+        let lists = [&read_segment(position, slice)[..], &NO_LISTS].concat();
         let header = transport(foe.xid, MSG, &lists);
         let message = [&header, &message[HEADER_BYTES..]].concat();
         let expected = match service {
@@ -497,7 +488,6 @@ pub(crate) struct FalseServer {
     enctype: Enctype,
     /// The window that it tells.
     window: u32,
-    /// Contexts that were destroyed.
     destroyed: usize,
     /// Padding of its replies under RPCSEC_GSS, if they have any.
     pub(crate) alignment: Alignment,
@@ -531,9 +521,7 @@ impl FalseServer {
         let address = unique_address();
         let listener = RawListener::at(&address);
         let with = options(keys(ENCTYPE, "alice"), service);
-        let engine = Engine::new(valid(raw)).unwrap();
-        let core = engine.core(0).unwrap();
-        let client = asked_by((engine, core), &address, &with, one_opaque);
+        let client = Caller::asked(engine(raw), &address, &with, one_opaque);
         Self::raise(&listener, client, (ENCTYPE, service, 64, Alignment::NONE), spoils).0
     }
 
@@ -579,7 +567,30 @@ impl FalseServer {
         (call.xid, credential.sequence, words[..view.header_bytes() / 4].to_vec())
     }
 
-    /// Answers the next message.
+    /// The client calls: as [`FalseServer::hear_call`].
+    pub(crate) fn called_by(
+        &mut self,
+        client: &mut Caller<Vec<u8>>,
+        mut spec: CallSpec,
+    ) -> (Xid, u32, Vec<u32>) {
+        client.client.call(WHO, Token(3), &mut spec, |args| args.opaque(b"")).unwrap();
+        client.core.poll_once();
+        self.hear_call()
+    }
+
+    /// The RPC header of a reply that its client believes.
+    pub(crate) fn reply_header(&self, xid: Xid, sequence: u32) -> Vec<u8> {
+        accepted(xid, self.context.as_ref().unwrap().sign_reply(sequence).as_slice())
+    }
+
+    /// Answers a call, the words of whose transport header end with its Reply chunk, by that.
+    pub(crate) fn reply_in_chunk(&mut self, call: &[u32], reply: &[u8], claimed_bytes: u32) {
+        let chunk = slice_of(&call[call.len() - 4..]);
+        self.peer.write(reply, chunk);
+        let claimed = write_chunk(&[RemoteSlice { length: claimed_bytes, ..chunk }]);
+        self.peer.send(&transport(call[0], NOMSG, &[&[0, 0], &claimed[..]].concat()));
+    }
+
     fn answer(&mut self, service: GssService, spoils: Spoils) {
         let Said::Message(message) = self.peer.hear() else { panic!("the client has gone") };
         let view = HeaderView::new_checked(&message, &Limits::DEFAULT).unwrap();
@@ -660,6 +671,16 @@ impl FalseServer {
         let length = header.emit(&mut bytes);
         self.peer.send(&[&transport(xid.0, MSG, &[0; 3]), &bytes[..length], body].concat());
     }
+}
+
+/// MSG_ACCEPTED, SUCCESS, with this verifier.
+pub(crate) fn accepted(xid: Xid, mic: &[u8]) -> Vec<u8> {
+    let verifier = OpaqueAuth { flavor: AuthFlavor::Gss, body: mic };
+    let status = AcceptStatus::Success;
+    let header = ReplyHeader { xid, body: ReplyBody::Accepted { verifier, status } };
+    let mut bytes = vec![0; header.buffer_len()];
+    header.emit(&mut bytes);
+    bytes
 }
 
 #[test]

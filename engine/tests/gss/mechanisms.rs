@@ -29,7 +29,6 @@ enum Step {
     Accept,
 }
 
-/// Does something before each step.
 struct Hooked {
     inner: GivenKeys,
     before: Box<dyn Fn(Step) + Send + Sync>,
@@ -120,7 +119,6 @@ fn the_first_context_is_tried_again_if_the_first_connection_is() {
     }
 }
 
-/// Lets steps pass while it is open.
 #[derive(Default)]
 struct Gate {
     state: Mutex<State>,
@@ -243,7 +241,6 @@ fn a_context_is_renewed_while_calls_use_all_credits() {
     });
 }
 
-/// How often each call has ended, by its token, and how.
 fn ends(caller: &Caller<Vec<u8>>) -> BTreeMap<u64, Vec<String>> {
     let mut ends = BTreeMap::<_, Vec<_>>::new();
     for (token, reply) in &caller.heard.borrow().replies {
@@ -381,7 +378,6 @@ fn calls_denied_under_a_context_that_has_ended_wait_while_the_mechanism_blocks()
     }
 }
 
-/// A server whose mechanism goes through the gate.
 fn gated(contexts: usize) -> (Server, Arc<Gate>) {
     let gate = Arc::<Gate>::default();
     let inner = Arc::clone(&gate);

@@ -2,22 +2,22 @@
 //! verifier.
 
 use crate::common::caller::{Caller, run_core};
+use crate::common::raw::{MSG, NO_LISTS, read_segment, write_chunk};
 use crate::common::small_with;
 use crate::dialects::padded_message;
-use crate::hostile::{Answer, FalseServer, Foe, HEADER_BYTES, MSG, opaque, seal, transport};
+use crate::hostile::{Answer, FalseServer, Foe, HEADER_BYTES, opaque, seal, transport};
 use crate::{DATA, ECHO, FREE, HOLD, LATER, RELEASE, Server, WHO, keys};
 use spinrpc::config::ConfigRole;
 use spinrpc::fabric::{Access, RemoteSlice};
 use spinrpc::gss::{Enctype, GssAcceptor, GssService};
 use spinrpc::sync::lock;
-use spinrpc::{AcceptStatus, AuthFlavor, AuthStat, CallError, CallSpec, OpaqueAuth};
+use spinrpc::{AcceptStatus, AuthStat, CallError, CallSpec};
 use spinrpc::{RejectStatus, Token};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::profile::Profile;
-use spinrpc_proto::rpc::{CallHeader, ReplyBody, ReplyHeader};
+use spinrpc_proto::rpc::CallHeader;
 
 const MIB: usize = 1 << 20;
-const NOMSG: u32 = 1;
 const PROTECTED: [GssService; 2] = [GssService::Integrity, GssService::Privacy];
 
 const SUCCESS: Answer = Answer::Verified(AcceptStatus::Success);
@@ -45,8 +45,7 @@ fn a_reply_chunk_of_a_mebibyte_binds_no_memory_of_the_server() {
         for _ in 0..CALLS {
             let with = foe.credential(service);
             let message = foe.message(with, LATER, &opaque(b"short"));
-            let (high, low) = ((slice.offset >> 32) as u32, slice.offset as u32);
-            let lists = [0, 0, 1, 1, slice.handle, slice.length, high, low];
+            let lists = [&[0, 0][..], &write_chunk(&[slice])].concat();
             let header = transport(foe.xid, 0, &lists);
             foe.peer.send(&[&header, &message[HEADER_BYTES..]].concat());
             numbers.push(with.0);
@@ -83,18 +82,10 @@ fn a_short_reply_that_claims_a_mebibyte_ends_its_call_and_holds_nothing() {
         for _ in 0..CALLS {
             let (xid, sequence, words) = server.hear_call();
             let context = server.context.as_ref().unwrap();
-            let mic = context.sign_reply(sequence);
-            let verifier = OpaqueAuth { flavor: AuthFlavor::Gss, body: mic.as_slice() };
-            let body = ReplyBody::Accepted { verifier, status: AcceptStatus::Success };
-            let mut head = [0; 600];
-            let length = ReplyHeader { xid, body }.emit(&mut head);
             let body = seal(context, service, sequence, &opaque(b"short"));
-            let [.., 1, 1, handle, offered, high, low] = words[..] else { panic!("{words:?}") };
-            let offset = u64::from(high) << 32 | u64::from(low);
-            let to = RemoteSlice { handle, length: offered, offset };
-            server.peer.write(&[&head[..length], &body].concat(), to);
-            let lists = [0, 0, 1, 1, handle, offered, high, low];
-            server.peer.send(&transport(xid.0, NOMSG, &lists));
+            let reply = [server.reply_header(xid, sequence), body].concat();
+            let offered = words[words.len() - 3];
+            server.reply_in_chunk(&words, &reply, offered);
         }
         run_core(&mut client.core, "all ends", || {
             client.heard.borrow().replies.len() == CALLS as usize
@@ -135,8 +126,7 @@ fn with_data(foe: &mut Foe, number: u32, slice: &RemoteSlice, alignment: Alignme
     let length = slice.length.to_be_bytes();
     let message = foe.message((number, GssService::None), DATA, &length);
     let position = (message.len() - HEADER_BYTES) as u32;
-    let (high, low) = ((slice.offset >> 32) as u32, slice.offset as u32);
-    let lists = [1, position, slice.handle, slice.length, high, low, 0, 0, 0];
+    let lists = [&read_segment(position, *slice)[..], &NO_LISTS].concat();
     if alignment == Alignment::NONE {
         return [&transport(foe.xid, MSG, &lists), &message[HEADER_BYTES..]].concat();
     }

@@ -1,7 +1,7 @@
 //! Arguments of long calls are sealed in steps: what ends such a call before it is sent, and what it leaves behind. Both
 //! cores are turned by the test.
 
-use crate::common::{PROGRAM, VERSION, pattern, small_with, valid};
+use crate::common::{PROGRAM, VERSION, engine, pattern, small_with};
 use crate::steps::{LONG, SOON, STEP, STEPS, Turned};
 use crate::{DATA, ECHO, LENGTH, LONGEST, keys, options};
 use spinrpc::gss::{Enctype, GssService};
@@ -11,7 +11,6 @@ use spinrpc::{
 use std::time::Duration;
 
 const PROTECTED: [GssService; 2] = [GssService::Integrity, GssService::Privacy];
-/// Longer than any body.
 const AT_ONCE: u64 = 16 << 20;
 
 /// A server that opens bodies at once.
@@ -20,6 +19,13 @@ fn server() -> Turned {
         raw.fixed.gss_step_bytes = AT_ONCE;
         raw.mem.arena_mib = 64;
     })
+}
+
+fn by_steps() -> Engine {
+    engine(small_with(|raw| {
+        raw.fixed.gss_step_bytes = STEP as u64;
+        raw.mem.arena_mib = 64;
+    }))
 }
 
 fn start(all: &Turned, index: usize, spec: CallSpec, data: &[u8]) -> CallId {
@@ -52,50 +58,39 @@ fn a_long_call_takes_a_turn_of_its_client_for_each_step_and_short_ones_go_betwee
     }
 }
 
-/// Number of long calls, each ended while it is sealed, that memory, credits or slots of any that were not given back would
-/// not be enough for all of them.
-fn end_many(service: GssService, expected: &CallError, end: impl Fn(&Turned, CallId)) {
+/// So many that memory, credits or slots of any that were not given back would not be enough for all of them. See `ends`
+/// for calls that are cancelled, and connections that go.
+#[test]
+fn a_call_whose_time_ends_while_it_is_sealed_leaves_nothing_behind() {
     const MANY: usize = 300;
     let data = pattern(5, LONG);
-    let mut all = server();
-    let index = all.connect(service, STEP as u64);
-    for ended in 0..MANY {
-        let spec = match expected {
-            CallError::TimedOut => CallSpec::short().deadline(Duration::from_micros(1)),
-            _ => CallSpec::short(),
-        };
-        let argument = all.callers[index].client.bulk(STEP).unwrap();
-        let mut spec = spec.argument(argument).reply_bytes_max(LONG + 64);
-        let client = all.callers[index].client.clone();
-        let call = client.call(ECHO, Token(7), &mut spec, |args| {
-            args.opaque(&data);
-            args.bulk();
-        });
-        let call = call.unwrap();
-        if ended % 3 > 0 {
-            all.turn_until("a step", |_| true);
-        }
-        end(&all, call);
-        all.turn_until("its end", |all| all.answered(index) > ended);
-        assert!(client.cancel(call).is_err(), "it has ended");
-    }
-    let text = expected.to_string();
-    assert_eq!(all.heard(index), vec![Err(text); MANY], "{service:?}");
-    assert_eq!((all.calls(), all.callers[index].client.in_flight()), (0, 0), "{service:?}");
-    // Nothing of them keeps the connection, or its context, from going on.
-    all.call(index, ECHO, &data);
-    all.turn_until("a reply", |all| all.answered(index) > MANY);
-    assert_eq!(all.heard(index).pop(), Some(Ok(data)));
-    assert_eq!((all.calls(), all.engine.gss_stats().refused_replay), (1, 0));
-}
-
-#[test]
-fn a_call_that_is_cancelled_while_it_is_sealed_leaves_nothing_behind() {
     for service in PROTECTED {
-        end_many(service, &CallError::Cancelled, |all, call| {
-            all.callers[0].client.cancel(call).unwrap();
-            assert!(all.callers[0].client.cancel(call).is_err(), "twice");
-        });
+        let mut all = server();
+        let index = all.connect(service, STEP as u64);
+        let client = all.callers[index].client.clone();
+        for ended in 0..MANY {
+            let argument = client.bulk(STEP).unwrap();
+            let spec = CallSpec::short().deadline(Duration::from_micros(1)).argument(argument);
+            let mut spec = spec.reply_bytes_max(LONG + 64);
+            let call = client.call(ECHO, Token(7), &mut spec, |args| {
+                args.opaque(&data);
+                args.bulk();
+            });
+            let call = call.unwrap();
+            if ended % 3 > 0 {
+                all.turn_until("a step", |_| true);
+            }
+            all.turn_until("its end", |all| all.answered(index) > ended);
+            assert!(client.cancel(call).is_err(), "it has ended");
+        }
+        let text = CallError::TimedOut.to_string();
+        assert_eq!(all.heard(index), vec![Err(text); MANY], "{service:?}");
+        assert_eq!((all.calls(), client.in_flight()), (0, 0), "{service:?}");
+        // Nothing of them keeps the connection, or its context, from going on.
+        all.call(index, ECHO, &data);
+        all.turn_until("a reply", |all| all.answered(index) > MANY);
+        assert_eq!(all.heard(index).pop(), Some(Ok(data.clone())));
+        assert_eq!((all.calls(), all.engine.gss_stats().refused_replay), (1, 0));
     }
 }
 
@@ -127,13 +122,6 @@ fn the_number_of_a_call_cancelled_about_when_it_is_sealed_holds_up_no_later_ones
 }
 
 #[test]
-fn a_call_whose_time_ends_while_it_is_sealed_leaves_nothing_behind() {
-    for service in PROTECTED {
-        end_many(service, &CallError::TimedOut, |_, _| {});
-    }
-}
-
-#[test]
 fn a_connection_that_goes_ends_the_calls_that_it_has_not_sent() {
     let data = pattern(5, LONG);
     for service in PROTECTED {
@@ -158,15 +146,8 @@ fn a_call_that_its_connection_has_not_sent_goes_by_the_next_one() {
     for service in PROTECTED {
         for resend in [Resend::AtLeastOnce, Resend::AtMostOnce] {
             let mut all = server();
-            let config = valid(small_with(|raw| {
-                raw.fixed.gss_step_bytes = STEP as u64;
-                raw.mem.arena_mib = 64;
-            }));
-            let engine = Engine::new(config).unwrap();
-            let core = engine.core(0).unwrap();
             let with = options(keys(Enctype::Aes256Sha1, "alice"), service);
-            let with = with.reconnect(Reconnect::default());
-            let index = all.join((engine, core), &with);
+            let index = all.join(by_steps(), &with.reconnect(Reconnect::default()));
             start(&all, index, CallSpec::short().resend(resend), &data);
             all.callers[index].client.reconnect();
             all.turn_until("a reply", |all| all.answered(index) == 1);
@@ -242,11 +223,7 @@ fn a_call_that_is_too_long_is_refused_when_it_is_made() {
 #[test]
 fn calls_of_handles_are_sealed_in_steps() {
     let (data, mut all) = (pattern(3, LONG), server());
-    let config = valid(small_with(|raw| {
-        raw.fixed.gss_step_bytes = STEP as u64;
-        raw.mem.arena_mib = 64;
-    }));
-    let engine = Engine::new(config).unwrap();
+    let engine = by_steps();
     let mut core = engine.core(0).unwrap();
     let with = options(keys(Enctype::Aes256Sha1, "alice"), GssService::Privacy);
     let handle = engine.connect(0, &all.address, PROGRAM, VERSION, &with).unwrap();
@@ -270,26 +247,4 @@ fn calls_of_handles_are_sealed_in_steps() {
         waiting.is_finished()
     });
     assert_eq!(waiting.join().unwrap(), data);
-}
-
-/// The reply has come, and its memory is private: nothing of it reaches the handler.
-#[test]
-fn a_call_whose_reply_is_being_opened_can_be_cancelled() {
-    let data = pattern(5, LONG);
-    for service in PROTECTED {
-        let mut all = server();
-        let index = all.connect(service, STEP as u64);
-        let client = all.callers[index].client.clone();
-        for ended in 0..100 {
-            let call = start(&all, index, CallSpec::short(), &data);
-            all.turn_until("the reply", |all| {
-                all.calls() == ended as u64 + 1 && client.in_flight() == 0
-            });
-            assert_eq!(all.answered(index), ended, "it is opened in steps");
-            client.cancel(call).unwrap();
-            assert!(client.cancel(call).is_err(), "twice");
-            all.turn_until("its end", |all| all.answered(index) > ended);
-        }
-        assert_eq!(all.heard(index), vec![Err(CallError::Cancelled.to_string()); 100]);
-    }
 }

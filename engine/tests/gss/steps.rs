@@ -3,16 +3,14 @@
 
 use crate::common::caller::Caller;
 use crate::common::{
-    LIMIT, PROGRAM, VERSION, pattern, pause_after, small_with, unique_address, valid,
+    LIMIT, PROGRAM, VERSION, engine, pattern, pause_after, small_with, unique_address, valid,
 };
-use crate::{
-    ECHO, FILL, LATER, LENGTH, LONGEST, Program, SERVICES, Seen, asked_by, keys, one_item, options,
-};
+use crate::{ECHO, FILL, LATER, LENGTH, LONGEST, Program, SERVICES, Seen, keys, one_item, options};
 use spinrpc::config::RawConfig;
 use spinrpc::gss::{Enctype, GssAcceptor, GssService};
 use spinrpc::sync::lock;
 use spinrpc::{
-    Backpressure, CallError, CallSpec, ConnectOptions, Core, CoreContext, DownCause, Engine, Token,
+    Backpressure, CallError, CallSpec, ConnectOptions, Core, CoreContext, Engine, Token,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -77,16 +75,13 @@ impl Turned {
         service: GssService,
         change: impl FnOnce(&mut RawConfig),
     ) -> usize {
-        let config = valid(small_with(change));
-        let engine = Engine::new(config).unwrap();
-        let core = engine.core(0).unwrap();
-        self.join((engine, core), &options(keys(ENCTYPE, "alice"), service))
+        let with = options(keys(ENCTYPE, "alice"), service);
+        self.join(engine(small_with(change)), &with)
     }
 
-    /// Another client, on this core.
-    pub(crate) fn join(&mut self, on: (Engine, Core), with: &ConnectOptions) -> usize {
-        let caller = asked_by(on, &self.address, with, one_item);
-        self.callers.push(caller);
+    /// Another client, of this engine.
+    pub(crate) fn join(&mut self, engine: Engine, with: &ConnectOptions) -> usize {
+        self.callers.push(Caller::asked(engine, &self.address, with, one_item));
         let index = self.callers.len() - 1;
         self.wait_until("a context", |all| all.callers[index].client.is_up());
         index
@@ -267,24 +262,6 @@ fn long_bodies_of_a_connection_keep_their_order_and_those_of_others_do_not_wait(
     let heard: Vec<Vec<u8>> = all.heard(one).into_iter().map(Result::unwrap).collect();
     assert_eq!(heard, bodies);
     assert_eq!(all.heard(other), [Ok(behind)]);
-}
-
-/// The connection goes in the middle of a body: its call reaches no handler, and the core goes on.
-#[test]
-fn a_connection_that_goes_takes_its_unfinished_bodies_along() {
-    let data = pattern(5, LONG);
-    let mut all = Turned::start();
-    let (gone, other) =
-        (all.connect(GssService::Privacy, 16 << 20), all.connect(GssService::Privacy, 16 << 20));
-    all.call(gone, ECHO, &data);
-    all.turn_until("a step", |all| all.engine.gss_stats().body_steps > 0);
-    all.callers[gone].client.close();
-    all.turn_until("the end", |all| !all.heard(gone).is_empty());
-    let ended = CallError::Disconnected(DownCause::Local).to_string();
-    assert_eq!(all.heard(gone), [Err(ended)]);
-    all.call(other, ECHO, &data);
-    all.turn_until("a reply", |all| !all.heard(other).is_empty());
-    assert_eq!((all.heard(other), all.calls()), (vec![Ok(data)], 1));
 }
 
 #[test]

@@ -2,18 +2,17 @@
 //! reverse.
 
 use crate::common::caller::{Caller, client_config, one_opaque};
-use crate::common::raw::{RawListener, Said};
+use crate::common::raw::{MSG, RawListener, Said};
 use crate::common::{
-    PROGRAM, VERSION, pattern, small, small_with, unique_address, valid, wait_until,
+    PROGRAM, VERSION, engine, pattern, small, small_with, unique_address, wait_until,
 };
-use crate::hostile::{FalseServer, HEADER_BYTES, MSG, opaque, rpc_call, transport};
-use crate::{DATA, ECHO, Server, asked_by, call, come_up, connect, keys, one_item, options};
+use crate::hostile::{FalseServer, HEADER_BYTES, opaque, rpc_call, transport};
+use crate::{DATA, ECHO, Server, call, connect, keys, one_item, options};
 use spinrpc::config::{RawConfig, Versions};
 use spinrpc::gss::mechanism::{Acceptance, GivenKeys, Initiation, Mechanism, MechanismError};
 use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
 use spinrpc::{
-    AuthFlavor, AuthStat, CallSpec, ConnectOptions, Engine, OpaqueAuth, Procedure, RejectStatus,
-    Token,
+    AuthFlavor, AuthStat, CallSpec, ConnectOptions, OpaqueAuth, Procedure, RejectStatus, Token,
 };
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::limits::Limits;
@@ -99,13 +98,6 @@ fn tokens_longer_than_a_message_make_contexts() {
     }
 }
 
-/// An engine with this configuration, and a client of it that has asked for its connection.
-fn asked_as(raw: RawConfig, address: &str, with: &ConnectOptions) -> Caller<Vec<u8>> {
-    let engine = Engine::new(valid(raw)).unwrap();
-    let core = engine.core(0).unwrap();
-    asked_by((engine, core), address, with, one_opaque)
-}
-
 fn hear(client: &mut Caller<Vec<u8>>, server: &mut FalseServer) -> Vec<u8> {
     let mut heard = None;
     wait_until("a message", || {
@@ -126,7 +118,7 @@ fn a_short_call_goes_before_a_context_and_a_long_token_in_a_whole_call() {
         raw.rpc.version = versions;
         let address = unique_address();
         let listener = RawListener::at(&address);
-        let mut client = asked_as(raw, &address, &bulky(60_000));
+        let mut client = Caller::asked(engine(raw), &address, &bulky(60_000), one_opaque);
         let mut server = FalseServer::of(listener.accept());
         let first = hear(&mut client, &mut server);
         assert!(first.len() <= 1024, "{versions:?}: {} bytes", first.len());
@@ -174,11 +166,10 @@ fn calls_and_replies_under_a_context_are_never_padded() {
     let acceptor = GssAcceptor::new(keys(ENCTYPE, "server"));
     let server = Server::start_as(padding(small()), Some(acceptor));
     for service in crate::SERVICES {
-        let engine = Engine::new(valid(padding(client_config()))).unwrap();
-        let core = engine.core(0).unwrap();
         let with = options(keys(ENCTYPE, "alice"), service);
-        let mut caller = asked_by((engine, core), &server.address, &with, one_item);
-        come_up(&mut caller, "a context");
+        let engine = engine(padding(client_config()));
+        let mut caller = Caller::asked(engine, &server.address, &with, one_item);
+        caller.come_up();
         for length in [600, 700, 1500, 2500] {
             let data = pattern(1, length);
             let mut argument = caller.client.bulk(length).unwrap();
@@ -196,20 +187,15 @@ fn calls_and_replies_under_a_context_are_never_padded() {
 fn contexts_in_reverse_are_denied() {
     let address = unique_address();
     let listener = RawListener::at(&address);
-    let engine = Engine::new(valid(small_with(|raw| raw.rpc.reverse_calls = 3))).unwrap();
+    let engine = engine(small_with(|raw| raw.rpc.reverse_calls = 3));
     engine.serve(PROGRAM, VERSION, |_| |call: spinrpc::Call<'_>| call.reply(|_| {})).unwrap();
     engine.gss(GssAcceptor::new(keys(ENCTYPE, "server"))).unwrap();
-    let core = engine.core(0).unwrap();
     let with = ConnectOptions::new().take_reverse_calls();
-    let mut client = asked_by((engine, core), &address, &with, one_opaque);
+    let mut client = Caller::asked(engine, &address, &with, one_opaque);
     let mut server = FalseServer::of(listener.accept());
     let opening = Said::Message(hear(&mut client, &mut server)).words()[0];
     server.reply(spinrpc::Xid(opening), OpaqueAuth::NONE, &[]);
-    let link = client.client.clone();
-    wait_until("the client", || {
-        client.core.poll_once();
-        link.is_up()
-    });
+    client.come_up();
     let Initiation::Continue(_, token) = keys(ENCTYPE, "mallory").begin("", Instant(0)).unwrap()
     else {
         panic!("no token")

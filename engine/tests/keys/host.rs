@@ -91,7 +91,6 @@ impl Arena {
     }
 }
 
-/// The addresses of a mapping, if the line begins one.
 fn range(line: &str) -> Option<std::ops::Range<usize>> {
     let (from, to) = line.split(' ').next()?.split_once('-')?;
     let number = |digits| usize::from_str_radix(digits, 16).ok();

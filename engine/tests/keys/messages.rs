@@ -1,14 +1,12 @@
 //! Effects of the keys of messages: the path that the data of a call take, and refusals.
 
-use super::common::caller::{
-    Caller, MixAnswer, MixCall, SharedHeard, all_words, client_config, recorder, run,
-};
+use super::common::caller::{Caller, MixAnswer, MixCall, all_words, client_config, run};
 use super::common::program::ECHO;
-use super::common::raw::RawListener;
-use super::common::{LIMIT, PROGRAM, Server, VERSION, small_with, unique_address, valid};
+use super::common::raw_server::RawServer;
+use super::common::{Server, small_with};
 use rustix::net::{self, AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use spinrpc::config::RawConfig;
-use spinrpc::{Backpressure, CallId, CallSpec, Engine, Token};
+use spinrpc::{Backpressure, CallId, CallSpec, Token};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -23,7 +21,6 @@ fn pair(
     (server, caller)
 }
 
-/// True if an argument of that length comes in the message.
 fn is_inline(caller: &mut Caller<MixAnswer>, bytes: usize) -> bool {
     let call = MixCall { seed: 3, arguments: vec![bytes], ..MixCall::default() };
     run(caller, &call).in_memory == 0
@@ -63,68 +60,27 @@ fn what_is_longer_than_the_peer_receives_inline_goes_by_chunk() {
     assert!(is_inline(&mut long, 3900));
 }
 
-fn is_too_large(refused: Result<CallId, Backpressure>) -> bool {
-    matches!(refused, Err(Backpressure::TooLarge { .. }))
-}
-
-#[test]
-fn a_call_may_bring_as_many_bytes_of_results_as_configured() {
-    let (_server, mut caller) = pair(|_| {}, |raw| raw.rpc.max_read_bytes = 64 << 10);
-    let results = |bytes| MixCall { seed: 1, offers: vec![bytes; 2], ..MixCall::default() };
-    run(&mut caller, &results(32 << 10));
-    assert!(is_too_large(results((32 << 10) + 1).start(&caller.client, 1)));
-    let arguments = MixCall { arguments: vec![400 << 10; 2], ..MixCall::default() };
-    run(&mut caller, &arguments);
-}
-
-#[test]
-fn a_call_may_bring_as_many_bytes_of_arguments_as_configured() {
-    let (_server, mut caller) = pair(|_| {}, |raw| raw.rpc.max_write_bytes = 64 << 10);
-    let arguments = |bytes| MixCall { arguments: vec![bytes; 2], ..MixCall::default() };
-    run(&mut caller, &arguments(32 << 10));
-    assert!(is_too_large(arguments((32 << 10) + 1).start(&caller.client, 1)));
-    let results = MixCall { seed: 1, offers: vec![400 << 10; 2], ..MixCall::default() };
-    run(&mut caller, &results);
-}
-
 fn is_misuse(refused: Result<CallId, Backpressure>, key: &str) -> bool {
     matches!(refused, Err(Backpressure::Misuse(says)) if says.contains(key))
-}
-
-/// The call of a client that offers room for 100000 bytes of results, as its server hears it.
-fn words_of_an_offer(segment_bytes: u64) -> Vec<u32> {
-    let address = unique_address();
-    let listener = RawListener::at(&address);
-    let mut raw = client_config();
-    version_one(&mut raw);
-    raw.rpc.segment_bytes = segment_bytes;
-    let engine = Engine::new(valid(raw)).unwrap();
-    let mut core = engine.core(0).unwrap();
-    let made = recorder(&SharedHeard::<Vec<u32>>::default(), all_words);
-    let client = core.connect(&address, PROGRAM, VERSION, |_| made).unwrap();
-    let mut peer = listener.accept();
-    let end = Instant::now() + LIMIT;
-    while !client.is_up() {
-        core.poll_once();
-        if let Some(said) = peer.poll() {
-            let xid = said.words()[0];
-            peer.send_words(&[xid, 1, 64, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0]);
-        }
-        assert!(Instant::now() < end, "the first call was not answered");
-    }
-    let mut spec = CallSpec::short().result_into(client.bulk(100_000).unwrap());
-    client.call(ECHO, Token(1), &mut spec, |_| {}).unwrap();
-    core.poll_once();
-    peer.hear().words()
 }
 
 /// RFC 8166 section 4.1: after four words an empty Read list, then the Write list: a chunk, its count
 /// of segments, and handle, length and offset of each.
 #[test]
 fn a_buffer_longer_than_a_segment_becomes_several() {
-    assert_eq!(words_of_an_offer(1 << 20)[4..7], [0, 1, 1]);
-    let two = words_of_an_offer(70_000);
-    assert_eq!((&two[4..7], two[8], two[12]), (&[0, 1, 2][..], 70_000, 30_000));
+    for (segment_bytes, lengths) in [(1 << 20, &[100_000][..]), (70_000, &[70_000, 30_000])] {
+        let mut raw = client_config();
+        version_one(&mut raw);
+        raw.rpc.segment_bytes = segment_bytes;
+        let mut server = RawServer::up(raw, all_words);
+        let client = &server.caller.client;
+        let mut spec = CallSpec::short().result_into(client.bulk(100_000).unwrap());
+        client.call(ECHO, Token(1), &mut spec, |_| {}).unwrap();
+        let words = server.hear();
+        assert_eq!(words[4..7], [0, 1, lengths.len() as u32]);
+        let found: Vec<u32> = words[8..].iter().step_by(4).take(lengths.len()).copied().collect();
+        assert_eq!(found, lengths);
+    }
 }
 
 #[test]
@@ -142,11 +98,14 @@ fn more_segments_than_a_chunk_may_have_are_refused_by_name() {
 
 #[test]
 fn more_chunks_than_a_list_may_have_are_refused_by_name() {
-    let call = MixCall { arguments: vec![5000; 2], ..MixCall::default() };
-    let (_server, mut caller) = pair(|_| {}, |raw| raw.fixed.max_chunks = 2);
-    run(&mut caller, &call);
-    let (_server, caller) = pair(|_| {}, |raw| raw.fixed.max_chunks = 1);
-    assert!(is_misuse(call.start(&caller.client, 1), "more data items"));
+    let arguments = MixCall { arguments: vec![5000; 2], ..MixCall::default() };
+    let results = MixCall { seed: 1, offers: vec![5000; 2], ..MixCall::default() };
+    let (_server, mut two) = pair(|_| {}, |raw| raw.fixed.max_chunks = 2);
+    let (_server, one) = pair(|_| {}, |raw| raw.fixed.max_chunks = 1);
+    for call in [arguments, results] {
+        run(&mut two, &call);
+        assert!(matches!(call.start(&one.client, 1), Err(Backpressure::Misuse(_))), "{call:?}");
+    }
 }
 
 /// A socket that connects to an engine and says nothing.
@@ -160,7 +119,6 @@ fn silent(address: &str) -> OwnedFd {
     socket
 }
 
-/// True if the engine has ended the handshake.
 fn is_over(socket: &OwnedFd) -> bool {
     let mut packet = [0; 256];
     loop {

@@ -80,7 +80,6 @@ fn a_busy_core_never_sleeps_and_one_in_mode_sleep_does_at_once() {
     assert!(patient(IdlePolicy::Sleep) > 900, "it does not spin at all");
 }
 
-/// CPU time of this thread.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
