@@ -3,19 +3,13 @@
 
 mod common;
 
-use common::caller::{Caller, MixCall, client_config, one_opaque, run_core};
+use common::caller::{Caller, MixCall, client_config, run_core, take_buffers};
 use common::program::{BOUNCE, ECHO};
 use common::{Server, is_pattern, pattern};
 use spinrpc::config::{BulkView, RawConfig, Registration};
 use spinrpc::{
     Backpressure, Bulk, CallError, CallSpec, DecodeError, ExposedBulk, ExposedData, Reply, Token,
 };
-
-fn take_buffers(mut reply: Reply<'_>) -> Result<(Vec<Bulk>, Vec<Bulk>), DecodeError> {
-    let arguments = std::iter::from_fn(|| reply.take_argument()).collect();
-    let results = std::iter::from_fn(|| reply.take_result()).collect();
-    Ok((arguments, results))
-}
 
 /// Statistics are published a few turns late.
 fn wait_for_copies<T: 'static>(caller: &mut Caller<T>, copies: u64) {
@@ -48,6 +42,7 @@ fn with_copies_the_application_never_sees_memory_that_the_peer_can_write() {
     let mut raw = client_config();
     raw.mem.bulk = BulkView::Copy;
     let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
+    assert!(caller.client.exposed_bulk(10).is_none());
     for round in 0..50 {
         let call = MixCall {
             seed: round,
@@ -159,13 +154,4 @@ fn what_a_peer_can_write_is_not_borrowed_nor_sent_again() {
     });
     assert!(matches!(started, Err(Backpressure::Misuse(_))), "{started:?}");
     assert!(caller.client.bulk(10).unwrap().bytes().len() == 10);
-}
-
-#[test]
-fn without_permission_there_is_no_exposed_memory() {
-    let server = Server::start();
-    let mut raw = client_config();
-    raw.mem.bulk = BulkView::Copy;
-    let caller = Caller::connect_with(raw, &server.address, one_opaque);
-    assert!(caller.client.exposed_bulk(10).is_none());
 }

@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, open, run, run_core};
+use common::caller::{
+    Caller, MixAnswer, MixCall, client_config, one_opaque, open, run, run_core, take_buffers,
+};
 use common::program::{BOUNCE, ECHO, FREE_BLOCKS, KEEP, SHARED, SHARED_SEED};
 use common::{Server, is_pattern, pattern, small_with};
 use proptest::prelude::*;
@@ -103,23 +105,6 @@ fn data_items_of_a_long_call_travel_within_it() {
     // An echo takes one item only: the second is garbage to it, but the message arrived.
     let error = caller.reply().unwrap_err();
     assert!(matches!(error, CallError::Accepted(spinrpc::AcceptStatus::GarbageArgs)), "{error:?}");
-}
-
-#[test]
-fn read_write_and_reply_chunks_in_one_call() {
-    let server = Server::start();
-    let mut caller = mix_caller(&server);
-    let call = MixCall {
-        seed: 21,
-        arguments: vec![5001, 70_002, 9, 130_003],
-        results: vec![4097, 100_001, 3, 50_002],
-        offers: vec![4097, 100_001, 3, 50_002],
-        tail: 20_001,
-        reply_bytes_max: 21_000,
-    };
-    let answer = run(&mut caller, &call);
-    assert_eq!(answer.placed, 0b1111);
-    assert_eq!(answer.in_memory, 0b1011, "nine bytes have room in the message");
 }
 
 #[test]
@@ -279,12 +264,6 @@ fn buffers_come_back_with_the_reply_and_can_be_used_again() {
     }
 }
 
-fn take_buffers(mut reply: Reply<'_>) -> Result<(Vec<Bulk>, Vec<Bulk>), DecodeError> {
-    let arguments = std::iter::from_fn(|| reply.take_argument()).collect();
-    let results = std::iter::from_fn(|| reply.take_result()).collect();
-    Ok((arguments, results))
-}
-
 #[test]
 fn one_block_is_sent_by_many_replies_at_once() {
     let server = Server::start();
@@ -411,33 +390,6 @@ fn what_can_never_be_sent_is_refused_at_once_and_the_buffers_stay() {
     assert_eq!(heard.borrow().replies[0].1.as_ref().unwrap().len(), 10);
 }
 
-#[test]
-fn more_chunks_or_segments_than_configured_are_refused_at_once() {
-    let server = Server::start();
-    let mut raw = client_config();
-    (raw.fixed.max_chunks, raw.rpc.max_segments) = (1, 1);
-    let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
-    let many = vec![5000; 4];
-    for call in [
-        MixCall { arguments: many.clone(), ..MixCall::default() },
-        MixCall { offers: many.clone(), ..MixCall::default() },
-        MixCall { arguments: many.clone(), offers: many, ..MixCall::default() },
-    ] {
-        let refused = call.start(&caller.client, 1);
-        assert!(matches!(refused, Err(Backpressure::Misuse(_))), "{refused:?}");
-    }
-    let one_each = MixCall {
-        seed: 1,
-        arguments: vec![5000],
-        results: vec![5000],
-        offers: vec![5000],
-        tail: 5000,
-        reply_bytes_max: 5100,
-    };
-    run(&mut caller, &one_each);
-    assert_eq!(caller.client.in_flight(), 0);
-}
-
 /// A header is part of the message that the threshold is for (RFC 8166 section 3.3.2).
 #[test]
 fn lists_too_long_for_the_threshold_are_refused_at_once() {
@@ -470,16 +422,17 @@ fn lists_too_long_for_the_threshold_are_refused_at_once() {
 fn chunks_longer_in_all_than_this_side_takes_back_are_refused() {
     let server = Server::start();
     let mut raw = client_config();
-    raw.rpc.max_read_bytes = 64 << 10;
-    raw.rpc.max_write_bytes = 64 << 10;
+    (raw.rpc.max_read_bytes, raw.rpc.max_write_bytes) = (64 << 10, 128 << 10);
     let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
     let quarter = 16 << 10;
     let most = MixCall { seed: 3, offers: vec![quarter; 4], ..MixCall::default() };
+    let most_written = MixCall { seed: 3, arguments: vec![2 * quarter; 4], ..MixCall::default() };
     run(&mut caller, &most);
+    run(&mut caller, &most_written);
     for call in [
         MixCall { offers: vec![quarter, quarter, quarter, quarter + 1], ..most.clone() },
         MixCall { offers: vec![], reply_bytes_max: 8 * quarter, ..most.clone() },
-        MixCall { offers: vec![], arguments: vec![quarter + 1; 4], ..most.clone() },
+        MixCall { arguments: vec![2 * quarter + 1; 4], ..most_written },
     ] {
         let refused = call.start(&caller.client, 1);
         assert!(matches!(refused, Err(Backpressure::TooLarge { .. })), "{refused:?}: {call:?}");

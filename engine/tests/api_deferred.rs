@@ -9,7 +9,7 @@ use common::caller::{
 };
 use common::program::{ECHO, LATER, NULL, Shared};
 use common::{LIMIT, PROGRAM, Server, VERSION, fill_pattern, is_pattern, pattern, small};
-use common::{small_with, unique_address, valid, wait_until};
+use common::{small_with, valid, wait_until};
 use spinrpc::config::IdlePolicy;
 use spinrpc::sync::lock;
 use spinrpc::{
@@ -151,18 +151,6 @@ fn an_answer_after_the_connection_went_down_is_counted_and_nothing_else() {
     assert!(second.replies(20).into_iter().all(|(_, reply)| reply.unwrap() == [8]));
 }
 
-#[test]
-fn a_deferred_call_that_was_given_up_by_its_caller_can_be_answered() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
-    let call = caller.start(LATER, 1, |args| args.u32(1)).unwrap();
-    run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
-    assert_eq!(caller.client.cancel(call), Ok(()));
-    assert!(matches!(caller.reply(), Err(CallError::Cancelled)));
-    server.shared.pop().unwrap().1.reply(|results| results.u32(1));
-    assert!(caller.call(NULL, |_| {}).unwrap().is_empty());
-}
-
 /// Defers every call with its arguments read: answered on another thread by the same rules as
 /// in place.
 struct Elsewhere {
@@ -224,15 +212,13 @@ fn long_results_and_data_items_go_the_same_ways_from_another_thread() {
             answers: answers.clone(),
         })
         .unwrap();
-    let address = unique_address();
-    engine.listen(&address).unwrap();
-    let running = engine.start().unwrap();
+    let server = Server::started(engine, Default::default());
     let answering = std::thread::spawn(move || {
         for (job, deferred) in jobs {
             job.answer(deferred);
         }
     });
-    let mut caller: Caller<MixAnswer> = Caller::connect(&address, MixCall::read);
+    let mut caller: Caller<MixAnswer> = Caller::connect(&server.address, MixCall::read);
     for length in [0, 1, 3, 1000, 3900, 4000, 4096, 5001, 100_003, 700_000] {
         let sizes = vec![length, 17, length / 3];
         for (results, offers) in
@@ -257,10 +243,8 @@ fn long_results_and_data_items_go_the_same_ways_from_another_thread() {
         let error = caller.reply().unwrap_err();
         assert!(matches!(error, CallError::Rdma(_)), "{call:?}: {error:?}");
     }
-    engine.shutdown();
-    running.join().unwrap();
     // The engine keeps the factory, and with it a sender.
-    drop(engine);
+    drop(server);
     wait_until("the answering thread to end", || answering.is_finished());
 }
 
@@ -284,15 +268,11 @@ fn a_call_that_cannot_be_deferred_comes_back_to_be_answered() {
             }
         })
         .unwrap();
-    let address = unique_address();
-    engine.listen(&address).unwrap();
-    let running = engine.start().unwrap();
-    let mut caller = Caller::connect(&address, all_words);
+    let server = Server::started(engine, Default::default());
+    let mut caller = Caller::connect(&server.address, all_words);
     assert_eq!(caller.call(LATER, |_| {}).unwrap(), [5]);
     assert!(caller.call(NULL, |_| {}).unwrap().is_empty(), "deferred at the second attempt");
     drop(caller);
-    engine.shutdown();
-    running.join().unwrap();
 }
 
 #[test]
@@ -424,23 +404,6 @@ fn an_answer_by_another_thread_wakes_the_core() {
     assert!(fastest < Duration::from_millis(200), "{fastest:?}");
 }
 
-#[test]
-fn shut_down_while_calls_are_deferred_ends_in_time() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
-    for token in 0..10 {
-        caller.start(LATER, token, |args| args.u32(0)).unwrap();
-    }
-    run_core(&mut caller.core, "10 calls", || server.shared.waiting() == 10);
-    let shared = Arc::clone(&server.shared);
-    server.stop();
-    // Answers to a core that is gone go nowhere.
-    while let Some((_, deferred)) = shared.pop() {
-        deferred.reply(|results| results.u32(1));
-    }
-    assert_eq!(caller.down().1, 10);
-}
-
 /// Answers with as many bytes as the argument says; by way of a deferral if the procedure is [`LATER`].
 struct Sized;
 
@@ -460,10 +423,8 @@ impl Service for Sized {
 fn results_longer_than_any_block_expect_err_chunk() {
     let engine = Engine::new(valid(small())).unwrap();
     engine.serve(PROGRAM, VERSION, |_| Sized).unwrap();
-    let address = unique_address();
-    engine.listen(&address).unwrap();
-    let running = engine.start().unwrap();
-    let mut caller = Caller::connect(&address, all_words);
+    let server = Server::started(engine, Default::default());
+    let mut caller = Caller::connect(&server.address, all_words);
     for procedure in [LATER, ECHO] {
         for bytes in [100_000, 1_200_000] {
             let error = caller.call(procedure, |args| args.u32(bytes)).unwrap_err();
@@ -472,11 +433,8 @@ fn results_longer_than_any_block_expect_err_chunk() {
             assert!(is_expected, "{procedure:?} {bytes}: {error:?}");
         }
     }
-    engine.shutdown();
-    running.join().unwrap();
 }
 
-/// Answers when its thread ends.
 struct AtEnd(Option<Deferred>);
 
 impl Drop for AtEnd {
@@ -529,29 +487,28 @@ fn who_answers_later_learns_that_the_caller_has_gone() {
     let once = Arc::new(Mutex::new(Vec::new()));
     engine.serve(PROGRAM, VERSION, keep(&kept)).unwrap();
     engine.serve_once(PROGRAM, OTHER_VERSION, keep(&once)).unwrap();
-    let address = unique_address();
-    engine.listen(&address).unwrap();
-    let running = engine.start().unwrap();
+    let server = Server::started(engine, Default::default());
     let other = Engine::new(valid(client_config())).unwrap();
     let mut core = other.core(0).unwrap();
     for (version, kept) in [(VERSION, &kept), (OTHER_VERSION, &once)] {
         let made = recorder(&SharedHeard::default(), all_words);
         let options = ConnectOptions::new().reconnect(Reconnect::default());
-        let client = core.connect_with(&address, PROGRAM, version, &options, |_| made).unwrap();
+        let client =
+            core.connect_with(&server.address, PROGRAM, version, &options, |_| made).unwrap();
         run_core(&mut core, "the connection", || client.is_up());
         let mut spec = CallSpec::short().resend(Resend::AtMostOnce);
         client.call(LATER, Token(1), &mut spec, |_| {}).unwrap();
         run_core(&mut core, "the call", || lock(kept).len() == 1);
         assert!(!lock(kept)[0].is_unheard());
-        let closed = engine.stats(0).unwrap().connections_closed;
+        let closed = server.engine.stats(0).unwrap().connections_closed;
         client.close();
-        run_core(&mut core, "its end", || engine.stats(0).unwrap().connections_closed > closed);
+        run_core(&mut core, "its end", || {
+            server.engine.stats(0).unwrap().connections_closed > closed
+        });
     }
     assert!(lock(&kept)[0].is_unheard());
     assert!(!lock(&once)[0].is_unheard(), "it may be asked for again");
     for deferred in [&kept, &once].into_iter().flat_map(|kept| std::mem::take(&mut *lock(kept))) {
         deferred.reply(|_| {});
     }
-    engine.shutdown();
-    running.join().unwrap();
 }

@@ -7,11 +7,10 @@ mod common;
 use common::caller::{Caller, SharedHeard, all_words, recorder};
 use common::log::{Line, logged, print_long_lines};
 use common::two_way::poll_until;
-use common::{LIMIT, PROGRAM, VERSION, small_with, unique_address, valid, wait_until};
+use common::{LIMIT, PROGRAM, Server, VERSION, small_with, unique_address, valid, wait_until};
 use spinrpc::sync::lock;
 use spinrpc::{
-    Call, ConnectionEvent, ConnectionId, Deferred, DownCause, Engine, Peer, Procedure, Running,
-    Service,
+    Call, ConnectionEvent, ConnectionId, Deferred, DownCause, Engine, Peer, Procedure, Service,
 };
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
@@ -29,7 +28,6 @@ enum Heard {
     Down(ConnectionId),
 }
 
-/// Records events, in order.
 #[derive(Clone, Default)]
 struct Notes {
     heard: Arc<Mutex<Vec<Heard>>>,
@@ -66,7 +64,7 @@ impl Service for Notes {
     }
 }
 
-fn serve(once: bool) -> (Engine, Running, String, Notes) {
+fn serve(once: bool) -> (Server, Notes) {
     let engine = Engine::new(valid(small_with(|raw| raw.rpc.reply_cache_mib = 1))).unwrap();
     let notes = Notes::default();
     let of_service = notes.clone();
@@ -75,13 +73,9 @@ fn serve(once: bool) -> (Engine, Running, String, Notes) {
         true => engine.serve_once(PROGRAM, VERSION, factory).unwrap(),
         false => engine.serve(PROGRAM, VERSION, factory).unwrap(),
     }
-    let address = unique_address();
-    engine.listen(&address).unwrap();
-    let running = engine.start().unwrap();
-    (engine, running, address, notes)
+    (Server::started(engine, Default::default()), notes)
 }
 
-/// This process, as the kernel knows it.
 fn ourselves() -> Peer {
     let uid = std::fs::metadata("/proc/self").unwrap().uid();
     Peer::Process { uid, pid: std::process::id() }
@@ -91,9 +85,9 @@ fn ourselves() -> Peer {
 #[test]
 fn up_comes_before_the_first_call_of_a_connection_and_down_after_the_last() {
     for once in [false, true] {
-        let (engine, running, address, notes) = serve(once);
+        let (server, notes) = serve(once);
         for round in 1..=20 {
-            let mut caller = Caller::connect(&address, all_words);
+            let mut caller = Caller::connect(&server.address, all_words);
             for token in 0..10 {
                 let procedure = if token % 3 == 0 { KEEP } else { NOTE };
                 caller.start(procedure, token, |_| {}).unwrap();
@@ -104,8 +98,7 @@ fn up_comes_before_the_first_call_of_a_connection_and_down_after_the_last() {
             wait_until("the end of the connection", || notes.downs() == round);
             lock(&notes.kept).clear();
         }
-        engine.shutdown();
-        running.join().unwrap();
+        server.stop();
         let heard = lock(&notes.heard);
         let mut rest = &heard[..];
         while let [Heard::Up(id, peer), behind @ ..] = rest {
@@ -122,39 +115,35 @@ fn up_comes_before_the_first_call_of_a_connection_and_down_after_the_last() {
 /// Of two connections, end one from another thread. Expect both sides to hear of that, and calls on the other one.
 #[test]
 fn a_server_ends_a_connection_and_serves_the_others() {
-    let (engine, running, address, notes) = serve(false);
-    let mut one = Caller::connect(&address, all_words);
+    let (server, notes) = serve(false);
+    let mut one = Caller::connect(&server.address, all_words);
     one.start(NOTE, 0, |_| {}).unwrap();
     one.replies(1);
     let Heard::Up(id, _) = lock(&notes.heard)[0] else { panic!("no connection") };
-    let mut other = Caller::connect(&address, all_words);
-    assert!(engine.disconnect(0, id).unwrap());
+    let mut other = Caller::connect(&server.address, all_words);
+    assert!(server.engine.disconnect(0, id).unwrap());
     assert!(matches!(one.down().0, DownCause::Remote));
     wait_until("the end of the connection", || notes.downs() == 1);
     assert!(lock(&notes.heard).contains(&Heard::Down(id)));
     // The connection that is not there any more is ignored, also when another one has its slot.
-    let mut third = Caller::connect(&address, all_words);
-    assert!(engine.disconnect(0, id).unwrap());
+    let mut third = Caller::connect(&server.address, all_words);
+    assert!(server.engine.disconnect(0, id).unwrap());
     for open in [&mut other, &mut third] {
         open.start(NOTE, 0, |_| {}).unwrap();
         assert!(open.replies(1)[0].1.is_ok());
     }
     assert_eq!(notes.downs(), 1);
-    engine.disconnect(1, id).unwrap_err();
-    engine.shutdown();
-    running.join().unwrap();
+    server.engine.disconnect(1, id).unwrap_err();
 }
 
 #[test]
 fn the_client_hears_who_serves_it() {
-    let (engine, running, address, _) = serve(false);
-    let caller = Caller::connect(&address, all_words);
+    let (server, _) = serve(false);
+    let caller = Caller::connect(&server.address, all_words);
     let events = &caller.heard.borrow().events;
     let [ConnectionEvent::Up { peer, .. }] = &events[..] else { panic!("{events:?}") };
     assert_eq!(*peer, ourselves());
     assert!(peer.to_string().ends_with(&format!(", process {}", std::process::id())), "{peer}");
-    engine.shutdown();
-    running.join().unwrap();
 }
 
 /// Both ends on this thread: expect of each a line with the peer for the beginning, and one with the reason for
@@ -212,7 +201,6 @@ fn a_connection_that_cannot_be_made_is_logged_with_address_and_error() {
     );
 }
 
-/// Address of [`other_process`].
 const ADDRESS: &str = "SPINRPC_TEST_EVENTS";
 
 /// Not a test in itself: a program that serves and logs to standard error. Without the variable there is nothing to do.
@@ -261,7 +249,6 @@ fn a_log_that_is_not_read_stops_no_core() {
     assert!(lines.any(|line| line.ends_with("ended")));
 }
 
-/// A process, killed on drop.
 struct Killed(Child);
 
 impl Drop for Killed {

@@ -4,7 +4,9 @@
 mod common;
 
 use common::caller::{Caller, SharedHeard, all_words, client_config, recorder};
-use common::{LIMIT, PROGRAM, VERSION, small, small_with, unique_address, valid, wait_until};
+use common::{
+    LIMIT, PROGRAM, Server, VERSION, small, small_with, unique_address, valid, wait_until,
+};
 use spinrpc::config::{IdlePolicy, RawConfig};
 use spinrpc::sync::lock;
 use spinrpc::{
@@ -19,7 +21,6 @@ use std::time::Instant;
 /// `u32` in; deferred, the same out.
 const LATER: Procedure = Procedure(1);
 
-/// State that the test shares with the service.
 #[derive(Default)]
 struct Shared {
     calls: AtomicU64,
@@ -290,14 +291,10 @@ fn a_service_that_does_not_poll_is_never_polled_even_beside_one_that_does() {
     engine
         .serve(Program(PROGRAM.0 + 2), VERSION, move |_| Batched(Arc::clone(&of_service)))
         .unwrap();
-    let address = unique_address();
-    engine.listen(&address).unwrap();
-    let running = engine.start().unwrap();
-    let mut caller = Caller::connect(&address, all_words);
+    let server = Server::started(engine, Default::default());
+    let mut caller = Caller::connect(&server.address, all_words);
     for _ in 0..100 {
         assert_eq!(caller.call(LATER, |_| {}).unwrap(), [1]);
     }
     assert!(shared.polls() > 100, "the other one is polled in every turn");
-    engine.shutdown();
-    running.join().unwrap();
 }

@@ -4,12 +4,17 @@
 
 mod common;
 
-use common::caller::{Caller, MixAnswer, MixCall, all_words, client_config, run_core};
-use common::program::{BOUNCE, LATER, NULL};
-use common::{Server, pattern};
-use spinrpc::{
-    Backpressure, CallEnded, CallError, CallId, CallSpec, Client, Encoder, Reply, Token,
+use common::caller::{
+    Caller, MixAnswer, MixCall, SharedHeard, all_words, client_config, recorder, run_core,
 };
+use common::program::{BOUNCE, LATER, NULL};
+use common::two_way::poll_until;
+use common::{LIMIT, PROGRAM, Server, VERSION, pattern, serve, small_with, unique_address, valid};
+use spinrpc::{
+    AcceptStatus, Backpressure, CallEnded, CallError, CallId, CallSpec, Client, Encoder, Engine,
+    Reply, Token,
+};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// A deadline that passes while the server waits for the test.
@@ -38,28 +43,6 @@ fn a_deadline_that_passes_ends_the_call_once_and_the_late_reply_is_dropped() {
     assert!(caller.call(NULL, |_| {}).is_ok());
     let engine = caller.engine.clone();
     run_core(&mut caller.core, "one timeout", || engine.stats(0).unwrap().timeouts == 1);
-}
-
-#[test]
-fn fenced_calls_keep_their_credits_and_give_them_back() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
-    for token in 0..64 {
-        start_later(&caller.client, token, CallSpec::short().deadline(SOON)).unwrap();
-    }
-    let replies = caller.replies(64);
-    assert!(replies.iter().all(|(_, reply)| matches!(reply, Err(CallError::TimedOut))));
-    assert_eq!(caller.start(NULL, 0, |_| {}), Err(Backpressure::NoCredit));
-    run_core(&mut caller.core, "64 calls", || server.shared.waiting() == 64);
-    while let Some((_, deferred)) = server.shared.pop() {
-        deferred.reply(|_| {});
-    }
-    let client = caller.client.clone();
-    run_core(&mut caller.core, "64 late replies", || client.in_flight() == 0);
-    for token in 0..64 {
-        caller.start(NULL, token, |_| {}).unwrap();
-    }
-    assert!(caller.replies(64).iter().all(|(_, reply)| reply.is_ok()));
 }
 
 /// RFC 8166 section 8.1: memory that a cancelled call exposed is not used again while the peer may
@@ -102,29 +85,6 @@ fn the_end_of_the_connection_frees_fenced_buffers_and_tells_nobody_again() {
 }
 
 #[test]
-fn cancel_ends_one_call_and_no_other() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
-    let start = |token| start_later(&caller.client, token, CallSpec::short()).unwrap();
-    let calls = [1, 2, 3].map(start);
-    assert_eq!(caller.client.cancel(calls[1]), Ok(()));
-    assert_eq!(caller.client.cancel(calls[1]), Err(CallEnded), "given up already");
-    assert!(caller.heard.borrow().replies.is_empty(), "not before the turn ends");
-    caller.core.poll_once();
-    let (token, reply) = caller.replies(1).remove(0);
-    assert!(token == 2 && matches!(reply, Err(CallError::Cancelled)));
-    run_core(&mut caller.core, "3 calls", || server.shared.waiting() == 3);
-    while let Some((number, deferred)) = server.shared.pop() {
-        deferred.reply(|results| results.u32(number));
-    }
-    let replies = caller.replies(2);
-    assert!(replies.iter().all(|(token, reply)| *reply.as_ref().unwrap() == [*token as u32]));
-    for call in calls {
-        assert_eq!(caller.client.cancel(call), Err(CallEnded), "ended before");
-    }
-}
-
-#[test]
 fn calls_with_equal_tokens_are_cancelled_one_by_one() {
     let server = Server::start();
     let mut caller = Caller::connect(&server.address, all_words);
@@ -134,6 +94,8 @@ fn calls_with_equal_tokens_are_cancelled_one_by_one() {
     };
     let calls = [1, 2, 3].map(&mut start);
     assert_eq!(caller.client.cancel(calls[1]), Ok(()));
+    assert_eq!(caller.client.cancel(calls[1]), Err(CallEnded), "given up already");
+    assert!(caller.heard.borrow().replies.is_empty(), "not before the turn ends");
     run_core(&mut caller.core, "3 calls", || server.shared.waiting() == 3);
     while let Some((number, deferred)) = server.shared.pop() {
         deferred.reply(|results| results.u32(number));
@@ -145,6 +107,9 @@ fn calls_with_equal_tokens_are_cancelled_one_by_one() {
         answered.into_iter().flat_map(|(_, reply)| reply.unwrap()).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, [1, 3]);
+    for call in calls {
+        assert_eq!(caller.client.cancel(call), Err(CallEnded), "ended before");
+    }
 }
 
 /// A slot is used again by the next call.
@@ -264,4 +229,53 @@ fn a_late_reply_with_data_changes_no_buffer_of_a_later_call() {
     let mut spec = CallSpec::short();
     caller.client.call(BOUNCE, Token(3), &mut spec, |args| args.opaque(&sent)).unwrap();
     assert!(caller.reply().is_err(), "an echo is not a mix");
+}
+
+/// Defer calls, and find out that it is too late for each. Expect the client to get an error, and its slots back.
+#[test]
+fn a_service_says_of_a_deferred_call_that_it_is_too_late() {
+    let server = Server::start();
+    let mut caller = Caller::connect(&server.address, all_words);
+    for round in 1..=20 {
+        caller.start(LATER, round, |args| args.u32(7)).unwrap();
+        run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
+        let (_, deferred) = server.shared.pop().unwrap();
+        assert!(!deferred.is_unheard());
+        deferred.too_late();
+        let error = caller.reply().unwrap_err();
+        assert!(matches!(error, CallError::Accepted(AcceptStatus::SystemErr)), "{error:?}");
+    }
+    let answered = caller.call(NULL, |_| {});
+    assert!(answered.is_ok(), "{answered:?}");
+    server.wait_for("the count of late calls", |stats| stats.calls_late == 20);
+}
+
+/// As in a process that was stopped: before the client's next turn the replies arrive, more than one turn takes, and its deadlines
+/// pass. Expect the replies.
+#[test]
+fn replies_that_have_arrived_are_taken_before_deadlines_are_acted_on() {
+    const CALLS: u64 = 60;
+    let [here, there] = [(); 2].map(|()| Engine::new(valid(small_with(|_| {}))).unwrap());
+    let shared = serve(&there);
+    let address = unique_address();
+    there.listen(&address).unwrap();
+    let [mut near, mut far] = [&here, &there].map(|engine| engine.core(0).unwrap());
+    let heard = SharedHeard::<Vec<u32>>::default();
+    let made = recorder(&heard, all_words);
+    let client = near.connect(&address, PROGRAM, VERSION, |_| made).unwrap();
+    poll_until(&mut near, &mut far, "the connection", || client.is_up());
+    let before = shared.calls.load(Ordering::Relaxed);
+    for token in 0..CALLS {
+        let mut spec = CallSpec::short().deadline(Duration::from_nanos(1));
+        client.call(NULL, Token(token), &mut spec, |_| {}).unwrap();
+    }
+    let end = Instant::now() + LIMIT;
+    while shared.calls.load(Ordering::Relaxed) < before + CALLS || far.poll_once().events > 0 {
+        assert!(Instant::now() < end, "not all calls came");
+        far.poll_once();
+    }
+    near.run_until(|| heard.borrow().replies.len() == CALLS as usize || Instant::now() > end);
+    let heard = heard.borrow();
+    let late = heard.replies.iter().filter(|(_, reply)| reply.is_err()).count();
+    assert_eq!((late, heard.replies.len()), (0, CALLS as usize));
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::caller::{Caller, all_words, client_config};
-use common::{LIMIT, PROGRAM, VERSION, small_with, unique_address, valid, wait_until};
+use common::{LIMIT, PROGRAM, Server, VERSION, small_with, unique_address, valid, wait_until};
 use spinrpc::config::{OnPanic, RawConfig};
 use spinrpc::sync::lock;
 use spinrpc::{
@@ -46,11 +46,9 @@ const HANDLERS: usize = 3;
 #[derive(Default)]
 struct Gate {
     is_open: bool,
-    /// Wakers of futures that wait.
     wakers: Vec<Waker>,
 }
 
-/// State of the service that a test can see.
 #[derive(Default)]
 struct Inside {
     gate: Mutex<Gate>,
@@ -94,7 +92,6 @@ impl Drop for Counted {
     }
 }
 
-/// Panics when it is dropped.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -103,7 +100,6 @@ impl Drop for Bomb {
     }
 }
 
-/// Waits for a number of polls.
 async fn turns(count: usize) {
     let mut left = count;
     poll_fn(|context| {
@@ -300,7 +296,6 @@ impl Pair {
         wait_until("handlers at the gate", || self.inside.waiting() == count);
     }
 
-    /// Fills the service with handlers that wait.
     fn fill(&self) -> Vec<PendingCall> {
         let gated = (0..HANDLERS as u32).map(|number| self.start_call(GATED, number)).collect();
         self.wait_for_gated(HANDLERS);
@@ -328,15 +323,6 @@ fn word(call: PendingCall) -> Result<u32, CallError> {
 
 fn is_system_err(answer: &Result<u32, CallError>) -> bool {
     matches!(answer, Err(CallError::Accepted(AcceptStatus::SystemErr)))
-}
-
-#[test]
-fn handlers_that_have_their_results_expect_answers_at_once() {
-    let pair = Pair::start();
-    for number in 0..100 {
-        assert_eq!(pair.call(AT_ONCE, number).unwrap(), number);
-    }
-    assert_eq!(pair.dropped(), 100);
 }
 
 #[test]
@@ -451,10 +437,8 @@ fn a_service_says_itself_that_there_is_too_much_to_do() {
             async_service(core, 0, Polite(Program::new(core, &of_program)))
         })
         .unwrap();
-    let address = unique_address();
-    engine.listen(&address).unwrap();
-    let running = engine.start().unwrap();
-    let mut caller = Caller::connect(&address, all_words);
+    let server = Server::started(engine, Default::default());
+    let mut caller = Caller::connect(&server.address, all_words);
     inside.close();
     caller.start(GATED, 1, |args| args.u32(0)).unwrap();
     caller.start(GATED, 2, |args| args.u32(0)).unwrap();
@@ -463,8 +447,6 @@ fn a_service_says_itself_that_there_is_too_much_to_do() {
     inside.open();
     let answered = caller.replies(1).pop().unwrap();
     assert_eq!((answered.0, answered.1.unwrap()), (1, vec![1]));
-    engine.shutdown();
-    running.join().unwrap();
 }
 
 #[test]

@@ -9,7 +9,8 @@ use common::caller::{
 use common::program::NULL;
 use common::two_way::connections;
 use common::{
-    PROGRAM, VERSION, is_pattern, pattern, serve, small_with, unique_address, valid, wait_until,
+    PROGRAM, Server, VERSION, is_pattern, pattern, serve, small_with, unique_address, valid,
+    wait_until,
 };
 use spinrpc::config::RawConfig;
 use spinrpc::{
@@ -31,7 +32,6 @@ fn config(raw: &mut RawConfig) {
     (raw.rpc.credits, raw.rpc.reverse_calls) = (CREDITS, CREDITS);
 }
 
-/// A stream of calls forward, and its caller.
 struct Forward {
     calls: Option<CallStream>,
     caller: Caller<Vec<u32>>,
@@ -210,7 +210,6 @@ fn padded_arguments_expect_them_whole() {
     });
 }
 
-/// Answers calls with their arguments, until the engine ends.
 fn echo_calls(calls: &mut CallStream) {
     let mut context = Context::from_waker(Waker::noop());
     loop {
@@ -238,11 +237,9 @@ fn echo_all(change: fn(&mut RawConfig)) {
     };
     let engine = Engine::new(valid(changed(small_with(|_| {})))).unwrap();
     let mut calls = engine.serve_stream(PROGRAM, VERSION, CALLS).unwrap();
-    let address = unique_address();
-    engine.listen(&address).unwrap();
-    let running = engine.start().unwrap();
+    let server = Server::started(engine, Default::default());
     let echo = std::thread::spawn(move || echo_calls(&mut calls));
-    let mut caller = Caller::connect_with(changed(client_config()), &address, one_opaque);
+    let mut caller = Caller::connect_with(changed(client_config()), &server.address, one_opaque);
     let user =
         AuthSys { stamp: 0, machine_name: b"here", uid: 1234, gid: 5, groups: Groups::default() };
     caller.client.set_auth_sys(Some(&user)).unwrap();
@@ -265,8 +262,7 @@ fn echo_all(change: fn(&mut RawConfig)) {
             assert!(is_pattern(length as u32, &echoed) && echoed.len() == length, "{length}");
         }
     }
-    engine.shutdown();
-    running.join().unwrap();
+    server.stop();
     echo.join().unwrap();
 }
 

@@ -33,7 +33,6 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs on a separate thread, with a separate affinity.
 fn on_a_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     thread::spawn(run).join().unwrap()
 }
@@ -86,7 +85,6 @@ fn a_thread_that_was_pinned_elsewhere_since_stays_there() {
     assert_eq!(after.iter().collect::<Vec<_>>().last(), Some(&last));
 }
 
-/// CPUs of the threads that a service's factory starts.
 fn cpus_of_factory_threads(config: spinrpc::Config) -> CpuSet {
     let engine = Engine::new(config).unwrap();
     let (report, reports) = mpsc::channel();
@@ -130,7 +128,6 @@ fn a_core_goes_on_when_the_last_handle_of_its_engine_is_dropped() {
     server.stop();
 }
 
-/// The innermost error.
 fn root<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     error.source().map_or(error, root)
 }
@@ -175,17 +172,13 @@ fn helpers_of_a_handler_keep_off_the_cores_that_poll() {
             }
         })
         .unwrap();
-    let address = unique_address();
-    engine.listen(&address).unwrap();
-    let running = engine.start().unwrap();
+    let server = Server::started(engine, Default::default());
     let mut client =
-        blocking::Client::connect_with(valid(small()), &address, PROGRAM, VERSION).unwrap();
+        blocking::Client::connect_with(valid(small()), &server.address, PROGRAM, VERSION).unwrap();
     client.call(Procedure(1), |_| {}, |_| Ok(())).unwrap();
     let (name, cpus) = reports.recv().unwrap();
     assert_eq!(name.as_deref(), Some("helper"));
     assert_eq!(cpus.unwrap().iter().eq([cpu]), all.len() == 1, "its core's CPU alone");
-    engine.shutdown();
-    running.join().unwrap();
 }
 
 /// Claim two CPUs that no host has, so that engines elsewhere on this one do not matter.
@@ -239,13 +232,11 @@ fn a_listener_that_does_not_answer_delays_neither_other_connections_nor_the_end(
     });
 }
 
-/// Mappings of the rings of connections in this process.
 fn mapped_rings() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|mapping| mapping.contains("spinrpc-connection")).count()
 }
 
-/// Addresses of the rings of connections in this process, in order.
 fn addresses_of_rings() -> Vec<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     // From the first byte of the file: with several NUMA nodes, each has two parts or more.

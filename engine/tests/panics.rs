@@ -6,11 +6,11 @@ mod common;
 
 use common::caller::{Caller, all_words, client_config, open, run_core};
 use common::log::{Line, logged};
-use common::{LIMIT, PROGRAM, VERSION, small_with, unique_address, valid, wait_until};
+use common::{LIMIT, PROGRAM, Server, VERSION, small_with, unique_address, valid, wait_until};
 use spinrpc::config::{CoreList, OnPanic, RawConfig};
 use spinrpc::{
     AcceptStatus, Call, CallError, CallSpec, Client, ConnectionEvent, Deferred, Engine,
-    HandlerKind, Procedure, Progress, Reply, ReplyHandler, Running, Service, Token,
+    HandlerKind, Procedure, Progress, Reply, ReplyHandler, Service, Token,
 };
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -21,7 +21,6 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const CREDITS: u64 = 8;
-/// Message of a service that panics in every turn.
 const EVERY_POLL: &str = "in every poll";
 /// Two calls of each kind for each slot.
 const ROUNDS: u64 = 2 * CREDITS;
@@ -89,7 +88,7 @@ fn tell_panics() {
     }));
 }
 
-fn start(raw: RawConfig, once: bool) -> (Engine, Running, String) {
+fn start(raw: RawConfig, once: bool) -> Server {
     tell_panics();
     let engine = Engine::new(valid(raw)).unwrap();
     let factory = |_: &_| Panics::default();
@@ -97,10 +96,7 @@ fn start(raw: RawConfig, once: bool) -> (Engine, Running, String) {
         true => engine.serve_once(PROGRAM, VERSION, factory).unwrap(),
         false => engine.serve(PROGRAM, VERSION, factory).unwrap(),
     }
-    let address = unique_address();
-    engine.listen(&address).unwrap();
-    let running = engine.start().unwrap();
-    (engine, running, address)
+    Server::started(engine, Default::default())
 }
 
 fn answering() -> RawConfig {
@@ -119,8 +115,8 @@ fn answer(caller: &mut Caller<Vec<u32>>, procedure: Procedure) -> Result<Vec<u32
 #[test]
 fn panic_in_a_handler_expect_system_err_and_a_core_that_goes_on() {
     for once in [false, true] {
-        let (engine, running, address) = start(answering(), once);
-        let mut caller = Caller::connect(&address, all_words);
+        let server = start(answering(), once);
+        let mut caller = Caller::connect(&server.address, all_words);
         for round in 0..ROUNDS {
             for procedure in [BEFORE, WHILE, DEFERRED, POLL] {
                 let answer = answer(&mut caller, procedure);
@@ -130,9 +126,7 @@ fn panic_in_a_handler_expect_system_err_and_a_core_that_goes_on() {
             assert_eq!(answer(&mut caller, AFTER).unwrap(), [3]);
             assert_eq!(answer(&mut caller, FINE).unwrap(), [0]);
         }
-        check_counts(&engine);
-        engine.shutdown();
-        running.join().unwrap();
+        check_counts(&server.engine);
     }
 }
 
@@ -154,7 +148,6 @@ fn check_counts(engine: &Engine) {
     wait_until("the statistics", || engine.stats(0).unwrap().handler_panics == 5 * ROUNDS + 1);
 }
 
-/// Panics each time that it is polled.
 struct Restless;
 
 impl Service for Restless {
@@ -192,7 +185,6 @@ fn panics_of_one_place_are_logged_once_a_second_and_all_are_counted() {
     assert!((2..=count()).contains(&told), "{told} of {}", count());
 }
 
-/// Panics in every reply and event.
 struct Clumsy {
     client: Client,
     replies: Rc<Cell<u32>>,
@@ -213,7 +205,7 @@ impl ReplyHandler for Clumsy {
 
 #[test]
 fn panic_in_a_reply_handler_expect_its_core_to_go_on() {
-    let (engine, running, address) = start(answering(), false);
+    let server = start(answering(), false);
     let mut raw = client_config();
     (raw.rpc.on_panic, raw.rpc.credits) = (OnPanic::Answer, CREDITS);
     let client_engine = Engine::new(valid(raw)).unwrap();
@@ -221,7 +213,7 @@ fn panic_in_a_reply_handler_expect_its_core_to_go_on() {
     let replies = Rc::new(Cell::new(0));
     let of_handler = Rc::clone(&replies);
     let make = |client| Clumsy { client, replies: of_handler };
-    let client = core.connect(&address, PROGRAM, VERSION, make).unwrap();
+    let client = core.connect(&server.address, PROGRAM, VERSION, make).unwrap();
     run_core(&mut core, "the connection", || client.is_up());
     for round in 1..=2 * CREDITS as u32 {
         client.call(FINE, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
@@ -229,8 +221,6 @@ fn panic_in_a_reply_handler_expect_its_core_to_go_on() {
         assert_eq!(client.in_flight(), 0);
     }
     drop(core);
-    engine.shutdown();
-    running.join().unwrap();
 }
 
 fn ending() -> RawConfig {

@@ -84,34 +84,12 @@ fn no_seed_breaks_a_rule() {
 #[cfg(not(any(feature = "canary", feature = "gss-canary")))]
 #[test]
 fn seeds_that_broke_a_rule_break_none() {
-    let early = [837, 892, 1099, 1333, 2482, 9583, 32724, 37019, 38170, 39784];
-    let later = [
-        5_010_911,
-        5_016_305,
-        5_059_235,
-        5_157_412,
-        5_158_811,
-        5_180_106,
-        5_184_823,
-        5_327_766,
-        132_424,
-        171_274,
-        100_030_002,
-        100_065_358,
-        100_181_170,
-        100_268_690,
-        201_251_949,
-        201_267_519,
-        201_362_909,
-        201_393_148,
-        1_000_770_524,
-        3_609_949_505,
-        1_000_946_301,
-        2_101_467_024,
-        3_001_921_794,
-        967_130_183,
-    ];
-    for seed in early.into_iter().chain(later) {
+    let seeds = "\
+        837 892 1099 1333 2482 9583 32724 37019 38170 39784 5010911 5016305 5059235 5157412
+        5158811 5180106 5184823 5327766 132424 171274 100030002 100065358 100181170 100268690
+        201251949 201267519 201362909 201393148 1000770524 3609949505 1000946301 2101467024
+        3001921794 967130183";
+    for seed in seeds.split_whitespace().map(|seed| seed.parse().unwrap()) {
         let failures = run_seed(seed, false).failures;
         assert!(failures.is_empty(), "seed {seed}: {failures:#?}");
     }
@@ -228,7 +206,6 @@ fn a_connection_that_comes_after_the_shutdown_is_refused() {
     assert!(world.holdings().iter().all(|end| end.is_down), "{:?}", world.holdings());
 }
 
-/// Counts replies by their data item.
 #[derive(Clone, Default)]
 struct Numbered {
     right: Rc<Cell<u32>>,
@@ -369,7 +346,6 @@ fn a_reply_that_waits_for_its_keys_outlives_the_connection() {
     assert_eq!(keys, [0]);
 }
 
-/// The ends of calls, in their order.
 #[derive(Clone, Default)]
 struct Ends(Rc<RefCell<Vec<Result<(), CallError>>>>);
 
@@ -462,13 +438,11 @@ impl WithoutMemory {
         Self { world, engines, cores, client, ends, held }
     }
 
-    /// Calls without a deadline.
     fn call(&self) {
         let mut spec = CallSpec::short().no_deadline();
         self.client.call(Procedure(1), Token(1), &mut spec, |_| {}).unwrap();
     }
 
-    /// Ends of calls during this much time.
     fn run_for(&mut self, ns: u64) -> Vec<Result<(), CallError>> {
         run_for(&self.world, ns, &mut self.cores);
         self.ends.0.take()
