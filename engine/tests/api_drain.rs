@@ -29,7 +29,6 @@ fn is_down<T>(heard: &SharedHeard<T>) -> bool {
     heard.borrow().events.iter().any(is_down)
 }
 
-/// Token of a call that a server leaves alone.
 const LEFT: u64 = 1 << 32;
 
 /// A server with deferred calls of a client that has a second connection, with none.

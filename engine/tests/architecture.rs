@@ -73,10 +73,8 @@ const SPREAD: &[&str] = &["CoreCell", "Reactor", "Conn"];
 const RECEIVERS: &[&str] = &["self.", "Self::", "reactor.", "reactor().", "c."];
 
 struct Source {
-    /// Relative to the workspace.
     path: String,
     text: String,
-    /// `text` without comments and tests.
     code: String,
 }
 
@@ -117,7 +115,6 @@ fn is_below(layers: &[&str], target: &str, own: &str) -> bool {
     target == own || rank(own).is_none_or(|own| rank(target).is_some_and(|target| target < own))
 }
 
-/// All breaches of the rules.
 fn breaches(sources: &[Source]) -> Vec<String> {
     let of_files = sources.iter().flat_map(|source| {
         let layers = LAYERS.iter().flat_map(|row| names_above(source, row));

@@ -40,14 +40,12 @@ const STRANGER: u32 = 65534;
 const SOON: Duration = Duration::from_secs(30);
 const LINGER: Duration = Duration::from_secs(60);
 
-/// User of an attacking process.
 #[derive(Clone, Copy, Debug)]
 enum By {
     Stranger,
     SameUser,
 }
 
-/// A socket of the server.
 #[derive(Clone, Copy, Debug)]
 enum Door {
     Shm,
@@ -81,7 +79,6 @@ fn control_name(address: &str) -> String {
     names.find(|name| asked(name).is_ok_and(|answer| answer.contains(address))).expect("a socket")
 }
 
-/// Asks a control socket for a snapshot.
 fn asked(name: &str) -> std::io::Result<String> {
     // Waits while the queue is full.
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
@@ -110,7 +107,6 @@ fn open(name: &str, door: Door) -> rustix::io::Result<OwnedFd> {
 struct Peer(Child);
 
 impl Peer {
-    /// Starts it and waits for its first word.
     fn start(by: By, role: &str) -> (Self, String) {
         let mut command = Command::new("/proc/self/exe");
         if matches!(by, By::Stranger) {

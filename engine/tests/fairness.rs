@@ -29,7 +29,6 @@ impl Service for Null {
     }
 }
 
-/// Counts replies.
 #[derive(Clone, Default)]
 struct Count(Rc<Cell<u64>>);
 
@@ -40,7 +39,6 @@ impl ReplyHandler for Count {
     }
 }
 
-/// Both ends on the thread of the test.
 struct Ends {
     near: Core,
     far: Core,

@@ -21,7 +21,6 @@ const PROGRAM: Program = Program(0x2000_0091);
 const PUT: Procedure = Procedure(1);
 /// Answers with [`ITEM_BYTES`] bytes of memory of the core.
 const GET: Procedure = Procedure(2);
-/// Answers with nothing.
 const NOTHING: Procedure = Procedure(0);
 /// Is answered when the test says so.
 const LATER: Procedure = Procedure(3);
@@ -92,7 +91,6 @@ impl Setup {
         }
     }
 
-    /// Large blocks of the server that are free.
     fn free(&self) -> usize {
         let blocks: Vec<Bulk> = std::iter::from_fn(|| self.cores[0].bulk(ITEM_BYTES)).collect();
         blocks.len()
@@ -161,7 +159,6 @@ fn answer(core: &CoreContext, mut call: Call<'_>) {
     }
 }
 
-/// The ends of calls, in their order.
 #[derive(Clone, Default)]
 struct Ends(Rc<RefCell<Vec<Result<(), CallError>>>>);
 

@@ -21,7 +21,6 @@ const IDLE_PAGES: u64 = 3;
 const CONNECTIONS: u64 = 400;
 const PAGE_KIB: u64 = 4;
 
-/// Keeps nothing of what it hears.
 struct Quiet;
 
 impl Service for Quiet {
@@ -36,7 +35,6 @@ impl ReplyHandler for Quiet {
     }
 }
 
-/// Both ends on the thread of the test.
 struct Ends {
     near: Core,
     far: Core,
@@ -63,7 +61,6 @@ impl Ends {
         }
     }
 
-    /// Makes calls by one connection, one after the other.
     fn call(&mut self, client: usize, calls: u64) {
         let client = &self.clients[client];
         for _ in 0..calls {

@@ -43,7 +43,6 @@ fn connect(address: &str, options: &ConnectOptions) -> Caller<Vec<u8>> {
     Caller { client, heard, core, engine }
 }
 
-/// A server of the realm, and its address.
 fn serve(home: &Home) -> (Running, String) {
     let server = AcceptorOptions::new().keytab(home.path("nfs.keytab")).service("nfs");
     let engine = Engine::new(valid(small())).unwrap();

@@ -116,7 +116,6 @@ impl Other {
         other
     }
 
-    /// SIGKILL.
     fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -221,9 +220,7 @@ impl ReplyHandler for Load {
 #[derive(Debug, PartialEq, Eq)]
 struct Holdings {
     descriptors: usize,
-    /// Mappings of shared memory.
     shared: usize,
-    /// Kilobytes of address space.
     size_kb: usize,
 }
 
@@ -323,7 +320,6 @@ impl Moments {
         Self(seed as u64 | 1)
     }
 
-    /// Number of calls to wait for.
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         (self.0 >> 33) % 2000

@@ -19,7 +19,6 @@ const SILENCE: u32 = 5_000;
 /// Turns in which a call by it is answered: 17 of each end, as it is silent at both, and one that the call begins in.
 const ROUNDS_MAX: usize = 36;
 
-/// Start of the second call, and its end with the result.
 #[derive(Default)]
 struct Second {
     began: Cell<Option<Instant>>,
@@ -69,7 +68,6 @@ fn a_call_of_a_handler_has_all_its_time_although_the_application_was_away() {
     assert!(is_ok || lived >= TIMEOUT, "given up {lived:?} after it started, of {TIMEOUT:?}");
 }
 
-/// Counts replies and errors.
 #[derive(Clone, Default)]
 struct Ends(Rc<[Cell<u64>; 2]>);
 

@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 const HIGH: Procedure = Procedure(PROCEDURES_MEASURED);
 const HIGHER: Procedure = Procedure(u32::MAX);
 
-/// A server, and a caller whose connection is up.
 struct Measured {
     server: Server,
     control: String,
@@ -34,7 +33,6 @@ impl Measured {
         Self { server, control, caller }
     }
 
-    /// Calls so often, one after the other.
     #[track_caller]
     fn call(&mut self, procedure: Procedure, times: u64) -> Vec<Result<Vec<u32>, CallError>> {
         (0..times).map(|_| self.caller.call(procedure, |args| args.opaque(&[1; 8]))).collect()

@@ -14,7 +14,6 @@ use spinrpc::{
     Version, blocking,
 };
 
-/// An engine that serves a program, and the portmapper.
 struct Server {
     engine: Engine,
     address: String,

@@ -2,7 +2,6 @@
 
 use spinrpc::config::{KEYS, Key};
 
-/// Key and default of each row of the table.
 fn rows() -> Vec<(&'static str, &'static str)> {
     let cells = |row: &'static str| row.split('|').map(str::trim).collect::<Vec<_>>();
     let rows = include_str!("../src/guide/limits.md").lines().map(cells);

@@ -22,9 +22,7 @@ const WILD: Procedure = Procedure(2);
 const CALM: Procedure = Procedure(3);
 const CREDITS: u64 = 4;
 const REVERSE: u64 = 3;
-/// Connections between both cores.
 const PAIRS: usize = 3;
-/// Message of an intended panic.
 const MEANT: &str = "meant";
 
 #[derive(Default)]
@@ -36,7 +34,6 @@ struct World {
     /// Calls in whose encoder something goes on.
     next: u64,
     deferred: Vec<(u64, Deferred)>,
-    /// Number of executions of each call.
     executed: BTreeMap<u64, u32>,
     wrong: Vec<String>,
     ok: u64,
@@ -107,7 +104,6 @@ fn panic_maybe() {
     }
 }
 
-/// Anything, from anywhere.
 fn act(depth: u32) {
     if IS_CALM.get() || world(|world| world.clients.len()) < 2 * PAIRS {
         return;
@@ -403,7 +399,6 @@ impl Both {
         }
     }
 
-    /// Every call ends.
     fn end(&mut self) {
         IS_CALM.set(true);
         let what = "the end of all calls";
@@ -415,7 +410,6 @@ impl Both {
         assert_eq!(world(|world| world.wrong.clone()), Vec::<String>::new());
     }
 
-    /// All credits can be used, in both directions.
     fn check_credits(&mut self) {
         self.end();
         // One that was closed just now goes down.

@@ -28,7 +28,6 @@ use std::time::{Duration, Instant};
 
 /// `u32` number, data item in; how often that number was executed, and the item, out.
 const ADD: Procedure = Procedure(1);
-/// As [`ADD`], answered later.
 const ADD_LATER: Procedure = Procedure(2);
 /// As [`ADD`], and says that doing it twice does no harm.
 const LOOK: Procedure = Procedure(3);
@@ -153,7 +152,6 @@ fn serve(raw: RawConfig, address: &str) -> (Engine, Arc<Seen>) {
     (engine, seen)
 }
 
-/// Count and item of a reply.
 type Answer = (u32, Vec<u8>);
 
 fn read(mut reply: Reply<'_>) -> Result<Answer, DecodeError> {
@@ -182,7 +180,6 @@ fn connect_with(raw: RawConfig, address: &str, options: &ConnectOptions) -> Call
     Caller { client, heard, core, engine }
 }
 
-/// Both ends on one thread.
 struct Lockstep {
     caller: Caller<Answer>,
     server: Core,
@@ -195,7 +192,6 @@ impl Lockstep {
         Self::with(|_| {})
     }
 
-    /// Both ends configured alike.
     fn with(change: impl Fn(&mut RawConfig)) -> Self {
         let address = unique_address();
         let (mut served, mut calling) = (server_config(), client_config());

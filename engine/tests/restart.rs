@@ -88,7 +88,6 @@ fn other_process() {
     std::process::exit(i32::from(unfinished > 0));
 }
 
-/// The other process.
 struct Other(Child);
 
 impl Other {
@@ -173,7 +172,6 @@ impl Load {
         Self { core, client, heard, started: 0 }
     }
 
-    /// Keeps calls in flight until `done`.
     #[track_caller]
     fn run_until(&mut self, what: &str, mut done: impl FnMut(&Heard) -> bool, ends_at: u64) {
         let end = Instant::now() + LIMIT;
@@ -196,7 +194,6 @@ impl Load {
     }
 }
 
-/// Number of executions of each call.
 fn executed(journal: &Path) -> BTreeMap<u64, usize> {
     let mut counts = BTreeMap::new();
     for number in fs::read(journal).unwrap().chunks_exact(8) {
@@ -240,7 +237,6 @@ fn drain_and_restart_under_load_expect_each_executed_call_answered_and_none_exec
     assert!(twice.is_empty(), "executed more than once: {twice:?}");
 }
 
-/// A file that goes with the test.
 struct Removed(PathBuf);
 
 impl Drop for Removed {

@@ -85,7 +85,6 @@ struct AsksBack {
     open: Rc<RefCell<Option<Deferred>>>,
 }
 
-/// Answers the open call with the reply.
 struct Passes(Rc<RefCell<Option<Deferred>>>);
 
 impl ReplyHandler for Passes {
@@ -127,7 +126,6 @@ fn a_handler_calls_its_caller_before_it_answers() {
     }
 }
 
-/// Answers, and closes the connection in the same handler.
 #[derive(Default)]
 struct AnswersLast(Option<Client>);
 
@@ -326,7 +324,6 @@ fn the_first_call_in_reverse_goes_alone_and_then_as_many_as_are_granted() {
     assert_eq!(tokens(&pair.far.take()), [0, 1, 2, 3]);
 }
 
-/// Starts calls until one is refused; returns their number.
 fn fill(client: &Client, token: &mut u64) {
     while client.call(ECHO, Token(*token), &mut CallSpec::short(), |args| args.opaque(b"x")).is_ok()
     {

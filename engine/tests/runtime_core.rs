@@ -60,7 +60,6 @@ impl AsyncService for Timed {
     }
 }
 
-/// Lets the other tasks of the thread run.
 async fn yield_now() {
     let mut is_later = false;
     poll_fn(|context| {
@@ -73,7 +72,6 @@ async fn yield_now() {
     .await;
 }
 
-/// One turn of the core, then one of the runtime.
 async fn drive(mut core: Core, engine: Engine) {
     while !engine.is_shut_down() {
         core.poll_once();

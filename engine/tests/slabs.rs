@@ -23,7 +23,6 @@ fn take_buffers(mut reply: Reply<'_>) -> Result<Buffers, DecodeError> {
     Ok((reply.take_argument(), reply.take_result()))
 }
 
-/// A client with a slab, which is lent if so asked.
 struct Lender {
     caller: Caller<Buffers>,
     slab: Slab,
@@ -284,7 +283,6 @@ fn answer(mut call: Call<'_>, slab: &Slab, context: &CoreContext) {
     });
 }
 
-/// A server that answers out of a slab, which it lends its clients.
 struct LendingServer {
     address: String,
     engine: Engine,

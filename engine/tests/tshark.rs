@@ -19,7 +19,6 @@ use std::process::Command;
 
 /// A program that Wireshark knows, unlike that of the tests.
 const NFS: Program = Program(100_003);
-/// Credits asked for in every message.
 const CREDITS: u32 = 32;
 
 /// Fields of a header, as tshark prints them: one column per field, occurrences joined by commas.
@@ -30,7 +29,6 @@ struct Header {
     version: u32,
     credits: u32,
     kind: u32,
-    /// Read segments, Write chunks, Reply chunk.
     counts: Vec<u32>,
     positions: Vec<u32>,
     segments: Vec<(u32, u32, u64)>,
@@ -167,7 +165,6 @@ fn fields(capture: &Recorded, filter: &str, names: &[&str], more: &[&str]) -> Ve
     lines.lines().map(|line| line.split('\t').map(column).collect()).collect()
 }
 
-/// Traffic and the file it was captured to.
 struct Recorded {
     dir: PathBuf,
     file: PathBuf,
@@ -183,7 +180,6 @@ impl Drop for Recorded {
     }
 }
 
-/// A server whose core is captured.
 struct Studio {
     server: Server,
     recorded: Recorded,
@@ -206,7 +202,6 @@ impl Studio {
         peer.send_words(words);
     }
 
-    /// Sends a message and waits for the answer.
     #[track_caller]
     fn exchange(&mut self, peer: &mut RawPeer, words: &[u32]) -> Vec<u32> {
         self.send(peer, words);

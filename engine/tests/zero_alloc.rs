@@ -83,11 +83,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One kind of call.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Null,
-    /// An echo of this number of bytes.
     Echo(usize),
     /// A Write chunk of this number of bytes.
     Read(usize),
@@ -97,7 +95,6 @@ enum Kind {
     Long(usize),
     /// A Read chunk of this length in bytes, of a slab that the connection is lent.
     Lent(usize),
-    /// Answered by another thread.
     Deferred,
 }
 
@@ -131,7 +128,6 @@ impl State {
         })
     }
 
-    /// Announces this many calls of one kind.
     fn begin(&self, kind: Kind, calls: u64) {
         self.kind.set(kind);
         self.left.set(calls);
@@ -210,7 +206,6 @@ fn answer_deferred(shared: &Shared) {
     }
 }
 
-/// Makes `calls` calls of one kind, `depth` at a time.
 fn run(core: &mut Core, load: &Load, shared: &Shared, (kind, depth, calls): (Kind, u64, u64)) {
     let Load { client, state } = load;
     state.begin(kind, calls);

@@ -39,7 +39,6 @@ fn the_header_is_as_generated() {
     assert!(there == generated, "the header is out of date at {differs:?}; renew it: {RENEW}");
 }
 
-/// Names of exported functions, with their bodies.
 fn exported(text: &str) -> Vec<(String, String)> {
     let parts = text.split("#[unsafe(no_mangle)]").skip(1);
     let function = |part: &str| {

@@ -30,7 +30,6 @@ fn words(variable: &str) -> Vec<String> {
     env::var(variable).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
 }
 
-/// Compiles a program for `test`, strictly.
 fn compile(source: &Path, test: &str) -> PathBuf {
     let stem = source.file_stem().unwrap().to_str().unwrap();
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{stem}"));
@@ -141,7 +140,6 @@ fn a_rust_client_calls_a_c_server() {
     assert!(server.wait().success());
 }
 
-/// Sends and receives data in registered memory.
 fn place(client: &mut blocking::Client, length: usize) {
     let mut sent = client.bulk(length).unwrap();
     for (at, byte) in sent.bytes_mut().iter_mut().enumerate() {

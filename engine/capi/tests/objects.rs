@@ -8,7 +8,6 @@ use std::ffi::{CStr, CString, c_void};
 use std::ptr::{null, null_mut, with_exposed_provenance_mut};
 use std::sync::mpsc::{Sender, channel};
 
-/// The thread's last error.
 fn last() -> String {
     // SAFETY: the text is valid until the next error on this thread.
     let text = unsafe { CStr::from_ptr(spinrpc_last_error_message()) };

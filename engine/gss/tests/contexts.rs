@@ -56,7 +56,6 @@ fn pair() -> (Context, Context) {
     (initiator, acceptor)
 }
 
-/// A call, signed by the context, with this sequence number.
 fn call(context: &Context, sequence: u32) -> Vec<u8> {
     let mut credential = [0; 28];
     let body = GssCredential {
@@ -145,7 +144,6 @@ fn contexts_that_no_call_has_proved_go_first_and_dead_ones_with_the_next() {
     assert_eq!(table.len(), 1);
 }
 
-/// That of one more call.
 fn next_sequence(context: &Context) -> u32 {
     let number = context.peek_sequence(0).unwrap();
     context.take_sequence(number);

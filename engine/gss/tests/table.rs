@@ -23,7 +23,6 @@ fn table() -> ContextTable {
     ContextTable::new(LIMITS, *b"process1")
 }
 
-/// A context of a host of its own.
 fn insert(table: &ContextTable, host: u64, now: u64) -> Handle {
     table.insert(context(&format!("user{host}"), u64::MAX), host, Instant(now))
 }

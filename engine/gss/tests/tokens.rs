@@ -17,7 +17,6 @@ fn key(enctype: Enctype) -> SessionKey {
     SessionKey::new(enctype, &bytes).unwrap()
 }
 
-/// Keys of a sender and its receiver.
 fn ends(enctype: Enctype, sender: Role, subkey: bool) -> (SendKeys, ReceiveKeys) {
     let key = key(enctype);
     (SendKeys::new(&key, sender, subkey), ReceiveKeys::new(&key, sender.peer(), subkey))
@@ -289,7 +288,6 @@ fn encryption_types_have_their_numbers() {
     }
 }
 
-/// First bytes of tokens.
 const STARTS: &[&[u8]] = &[&[4, 4, 4, 0xff, 0xff, 0xff, 0xff, 0xff], &[5, 4, 6, 0xff]];
 
 proptest! {

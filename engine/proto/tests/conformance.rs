@@ -23,7 +23,6 @@ const CELLS: usize = 7;
 const CODE: usize = 5;
 const TESTS: usize = 6;
 
-/// One row of the table.
 struct Row {
     id: String,
     cells: Vec<String>,
@@ -57,7 +56,6 @@ fn rows() -> Vec<Row> {
     fs::read_to_string(file).unwrap().lines().filter_map(Row::parse).collect()
 }
 
-/// Files by their path from the directory `engine`, read once.
 #[derive(Default)]
 struct Sources(HashMap<String, String>);
 
@@ -125,7 +123,6 @@ fn the_tests_that_are_named_exist() {
     }
 }
 
-/// True if `item`, a name or `Type::name`, is defined in this text.
 fn is_defined(text: &str, item: &str) -> bool {
     let (owner, name) = item.rsplit_once("::").unwrap_or(("", item));
     let has_owner = owner.is_empty()

@@ -21,7 +21,6 @@ fn fetching() -> Pair {
     pair
 }
 
-/// All memory in which the client's core could put a reply.
 fn take_all(pair: &Pair) -> Vec<Bulk> {
     let lengths = [1 << 20, 1 << 16, 1 << 12, 1];
     lengths.iter().flat_map(|length| std::iter::from_fn(|| pair.client.bulk(*length))).collect()

@@ -55,7 +55,6 @@ pub(super) fn lend_for_ever(address: &str) {
     }
 }
 
-/// Mappings of slabs that this process has.
 fn mapped() -> usize {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("memfd:spinrpc-slab")).count()

@@ -32,7 +32,6 @@ pub(crate) struct Caller {
     refusals: usize,
 }
 
-/// Events of a connection's handler.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     pub(crate) up: Cell<bool>,
@@ -41,7 +40,6 @@ pub(crate) struct Heard {
     pub(crate) fillers: Cell<usize>,
 }
 
-/// See [`Caller`].
 struct Handler {
     ledger: Ledger,
     honest: bool,
@@ -55,14 +53,12 @@ pub(crate) struct StartedCall {
     client: Client,
 }
 
-/// Time at which a started call needs attention.
 pub(crate) struct Started {
     pub(crate) call: StartedCall,
     pub(crate) deadline_ns: Option<u64>,
     pub(crate) cancel_ns: Option<u64>,
 }
 
-/// Result of trying a call.
 pub(crate) enum Tried {
     Started(Started),
     /// No room now, or no connection.
@@ -151,12 +147,10 @@ impl Caller {
         self.rng.within(self.plan.think_ns)
     }
 
-    /// Number of calls to try in one go.
     pub(crate) fn burst(&mut self) -> u64 {
         self.rng.below(self.plan.burst) + 1
     }
 
-    /// Tries the next call.
     pub(crate) fn try_call(&mut self) -> Tried {
         let drawn = self.refused.take();
         let plan = drawn.unwrap_or_else(|| CallPlan::draw(&mut self.rng, &self.plan));

@@ -5,7 +5,6 @@ pub(crate) fn key(token: u64, index: usize) -> u64 {
     token.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (index as u64) << 56 | 1
 }
 
-/// Writes the bytes of `key`.
 pub(crate) fn fill(key: u64, bytes: &mut [u8]) {
     let mut words = Words::new(key);
     let (chunks, rest) = bytes.as_chunks_mut();
@@ -13,7 +12,6 @@ pub(crate) fn fill(key: u64, bytes: &mut [u8]) {
     rest.copy_from_slice(&words.next_chunk()[..rest.len()]);
 }
 
-/// The bytes of `key`.
 pub(crate) fn bytes(key: u64, length: usize) -> Vec<u8> {
     let mut words = Words::new(key);
     let chunks = std::iter::repeat_with(|| words.next_chunk()).take(length.div_ceil(CHUNK_BYTES));
@@ -22,7 +20,6 @@ pub(crate) fn bytes(key: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// True if these are the bytes of `key`.
 pub(crate) fn is(key: u64, bytes: &[u8]) -> bool {
     let mut words = Words::new(key);
     let (chunks, rest) = bytes.as_chunks();

@@ -114,7 +114,6 @@ impl Simulation {
         self.world.find_holding(|it| exports(it.side) && it.keys > 0)
     }
 
-    /// A core some of whose own memory is lent.
     fn core_in_use(&self) -> Option<usize> {
         self.places.iter().position(|it| free_blocks(&it.core) != it.blocks)
     }

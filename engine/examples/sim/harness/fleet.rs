@@ -9,7 +9,6 @@ use spinrpc::fabric::sim::Rng;
 /// Longer than any message is on its way.
 const PAUSE_NS: u64 = 500_000;
 
-/// State shared by all nodes.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     /// Not all nodes need speak the same versions.

@@ -148,7 +148,6 @@ impl HostPlan {
     }
 }
 
-/// Something to do at a time.
 enum Action {
     Lose,
     Answer(Box<(Deferred, u32)>),
@@ -162,7 +161,6 @@ struct Place {
     turns: u32,
 }
 
-/// See the module.
 struct Play {
     world: World,
     rng: Rng,
@@ -270,7 +268,6 @@ impl Play {
         }
     }
 
-    /// Does what is due; false if nothing is.
     fn act(&mut self) -> bool {
         let now = self.world.now_ns();
         let Some(at) = self.agenda.iter().position(|(at, _)| *at <= now) else { return false };
@@ -349,7 +346,6 @@ impl Play {
         }
     }
 
-    /// There is nothing to do.
     fn advance(&mut self) {
         let now = self.world.now_ns();
         let planned = self.agenda.iter().map(|(at, _)| *at);

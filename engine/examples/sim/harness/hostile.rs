@@ -25,7 +25,6 @@ const BUFFER_BYTES: usize = 8192;
 const BUFFERS: usize = 24;
 const BLOCK_BYTES: usize = 4096;
 
-/// One hostile node.
 pub(crate) struct Hostile {
     connector: SimConnector,
     pub(crate) waker: Arc<Waker>,
@@ -36,7 +35,6 @@ pub(crate) struct Hostile {
     sends: BufPool,
     receives: BufPool,
     batch: Completions,
-    /// Messages left to say.
     left: usize,
     /// Receives are given back to the queue, so that the engine's messages find one.
     is_ready: bool,
@@ -141,7 +139,6 @@ impl Hostile {
         true
     }
 
-    /// Takes a turn: hears what there is.
     pub(crate) fn turn(&mut self) {
         self.adopt_accepted();
         self.fabric.poll(&mut self.batch);
@@ -167,7 +164,6 @@ impl Hostile {
         self.fabric.flush();
     }
 
-    /// Ends its connection.
     pub(crate) fn close(&mut self) {
         self.left = 0;
         if let Some(qp) = self.qp.take() {
@@ -193,7 +189,6 @@ impl Hostile {
         }
     }
 
-    /// A connection waits for its turn.
     fn has_accepted(&self) -> bool {
         let Role::Server { accepted, .. } = &self.role else { return false };
         !accepted.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
@@ -313,7 +308,6 @@ fn segment_words(slice: RemoteSlice) -> [u32; 4] {
     [slice.handle, slice.length, (slice.offset >> 32) as u32, slice.offset as u32]
 }
 
-/// An entry of a Read list.
 fn read_words(position: u32, slice: RemoteSlice) -> Vec<u32> {
     [&[1, position][..], &segment_words(slice)].concat()
 }
@@ -329,7 +323,6 @@ fn pages(slice: RemoteSlice, bytes: u32) -> Vec<RemoteSlice> {
     starts.map(page).collect()
 }
 
-/// A Write chunk or Reply chunk.
 fn chunk_words(slices: &[RemoteSlice]) -> Vec<u32> {
     let mut words = vec![1, slices.len() as u32];
     slices.iter().for_each(|slice| words.extend(segment_words(*slice)));

@@ -6,10 +6,8 @@ use spinrpc::{Bulk, Data};
 
 /// Longest item that is kept: memory for longer ones is scarce, and others wait for it.
 const KEPT_BYTES_MAX: usize = 4096;
-/// Longest time that one is kept.
 const KEPT_NS: u64 = 200_000;
 
-/// One item, and what is in it.
 pub(crate) struct Kept {
     key: u64,
     bulk: Bulk,
@@ -28,12 +26,10 @@ impl Kept {
         }
     }
 
-    /// Time for which it is kept.
     pub(crate) fn time_ns(&self) -> u64 {
         content::mix(self.key) / 2 % KEPT_NS
     }
 
-    /// Gives it back; says what has become of it.
     pub(crate) fn check(self) -> Option<&'static str> {
         let is_whole = content::is(self.key, self.bulk.bytes());
         (!is_whole).then_some("data that an application keeps have changed")

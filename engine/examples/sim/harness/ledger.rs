@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Default)]
 pub(crate) struct Ledger(Arc<Mutex<Entries>>);
 
-/// Records.
 #[derive(Default)]
 pub(crate) struct Entries {
     pub(crate) calls: Vec<Entry>,
@@ -27,7 +26,6 @@ pub(crate) struct Entries {
     pub(crate) called: Vec<(usize, ConnectionId)>,
     /// Data that an application keeps since the last look.
     pub(crate) kept: Vec<Kept>,
-    /// Violations.
     pub(crate) failures: Vec<String>,
     pub(crate) succeeded: u64,
     pub(crate) ended: u64,
@@ -36,11 +34,9 @@ pub(crate) struct Entries {
     pub(crate) is_mixed: bool,
 }
 
-/// One call; its token is its place.
 pub(crate) struct Entry {
     pub(crate) plan: CallPlan,
     pub(crate) link: usize,
-    /// The server keeps the rules.
     honest: bool,
     started_ns: u64,
     pub(crate) cancelled: bool,
@@ -78,7 +74,6 @@ impl Entries {
         self.failures.push(format!("at {now_ns} ns: {}", what.into()));
     }
 
-    /// A call is about to start.
     pub(crate) fn open(&mut self, plan: CallPlan, link: usize, honest: bool) -> u64 {
         let started_ns = self.time_ns();
         self.calls.push(Entry {
@@ -103,7 +98,6 @@ impl Entries {
         self.calls.iter().filter(|entry| entry.link == link && entry.ends == 0).count()
     }
 
-    /// An honest client's call reached an honest server.
     pub(crate) fn execute(&mut self, token: u64, arguments: &[usize], answer: Answer) {
         let Some(entry) = self.calls.get_mut(token as usize) else {
             return self.fail(format!("call {token} reached a server and was never made"));
@@ -117,7 +111,6 @@ impl Entries {
         }
     }
 
-    /// The application hears how a call ended.
     pub(crate) fn end(&mut self, token: u64, result: Result<(), CallError>) {
         let (now_ns, is_mixed) = (self.time_ns(), self.is_mixed);
         let Some(entry) = self.calls.get_mut(token as usize) else {
@@ -145,7 +138,6 @@ impl Entry {
         is_wrong.then(|| "succeeded, although it was not answered".to_owned())
     }
 
-    /// Reason why this error cannot be right.
     fn wrong_error(&self, error: &CallError, now_ns: u64) -> Option<String> {
         let is_right = match error {
             CallError::TimedOut => return self.wrong_timeout(now_ns),

@@ -39,13 +39,11 @@ pub(crate) struct Oracle {
 pub(crate) struct Seen {
     pub(crate) calls: u64,
     pub(crate) replies: u64,
-    /// RDMA_MSGP sent.
     pub(crate) padded: u64,
     /// Connections whose client took the reply of the Connection Configuration Protocol.
     pub(crate) configured: u64,
     /// Replies taken that have a Read list.
     pub(crate) to_fetch: u64,
-    /// RDMA_DONE sent.
     pub(crate) dones: u64,
     /// Calls sent again over another connection.
     pub(crate) resent: u64,
@@ -55,7 +53,6 @@ pub(crate) struct Seen {
     pub(crate) returned: u64,
     /// ... and those answered before that had the same answer.
     pub(crate) known: u64,
-    /// Calls that servers made.
     pub(crate) reversed: u64,
     /// Calls in version two of RPC-over-RDMA.
     pub(crate) in_version_two: u64,
@@ -103,7 +100,6 @@ impl Seen {
     }
 }
 
-/// One connection, by what went over it.
 #[derive(Default)]
 struct Lane {
     /// Calls of the connecting end and their replies, and those of the other one: each direction has
@@ -118,7 +114,6 @@ struct Lane {
     has_done_of_call: bool,
 }
 
-/// One direction of a connection.
 struct Flow {
     requested: u32,
     granted: u32,
@@ -133,7 +128,6 @@ struct Flow {
     owed: Vec<u32>,
     /// XIDs of calls that the server may end with RDMA_DONE (draft -00).
     pulled: Vec<u32>,
-    /// Calls that the server has taken, and those that it has answered.
     taken: usize,
     answered: usize,
     /// Number of the last call that any of its grants lets the client send.
@@ -189,7 +183,6 @@ impl Oracle {
         }
     }
 
-    /// Both ends of a connection keep the rules.
     fn has_rules(&self, number: usize) -> bool {
         let side = SideId(number * 2);
         self.is_honest(side) && self.is_honest(side.peer())
@@ -204,7 +197,6 @@ impl Oracle {
         self.profile.is_none() && violation.what == NO_RECEIVE && has_done
     }
 
-    /// Error in an observation, if there is one.
     pub(crate) fn see(&mut self, seen: &Observed) -> Option<String> {
         let side = seen.side;
         let lane = self.lane(side);
@@ -397,7 +389,6 @@ fn end_of(side: SideId) -> usize {
     side.0 % 2
 }
 
-/// Direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Call,
@@ -420,7 +411,6 @@ impl Lane {
         if is_call { Way::Call } else { Way::Reply }
     }
 
-    /// The direction that a message of this end belongs to.
     fn flow(&mut self, sender: SideId, way: Way) -> &mut Flow {
         let is_forward = sender.is_connector() == (way == Way::Call);
         &mut self.flows[usize::from(!is_forward)]
@@ -461,12 +451,10 @@ impl Lane {
 }
 
 impl Flow {
-    /// Somebody waits for an answer, or owes an RDMA_DONE.
     fn is_unsettled(&self) -> bool {
         !(self.in_flight.is_empty() && self.owed.is_empty())
     }
 
-    /// An honest client sends a call.
     fn call(&mut self, at_ns: u64, message: &[u8]) -> Option<String> {
         let (xid, requested) = (word(message, 0), word(message, 2));
         let (in_flight, granted) = (self.in_flight.len(), self.usable(at_ns));
@@ -493,7 +481,6 @@ impl Flow {
         if self.granted_at == at_ns { self.usable as usize } else { self.granted as usize }
     }
 
-    /// A client takes a message of the server.
     fn reply(&mut self, at_ns: u64, message: &[u8], has_reads: bool) -> Option<String> {
         let xid = word(message, 0);
         let Some(at) = self.in_flight.iter().position(|of| *of == xid) else {
@@ -513,7 +500,6 @@ impl Flow {
         if has_dones { 0 } else { self.edge.saturating_sub(self.taken) }
     }
 
-    /// An honest server answers.
     fn answer(&mut self, message: &[u8], receives: usize, awaited: usize) -> Option<String> {
         let (xid, granted) = (word(message, 0), word(message, 2) as usize);
         let Some(at) = self.served.iter().position(|of| *of == xid) else {

@@ -29,19 +29,16 @@ pub(crate) const MAY_FETCH: u32 = 8;
 /// Sides of hostile clients, known when they connect.
 pub(crate) type HostileSides = std::sync::Arc<std::sync::Mutex<Vec<SideId>>>;
 
-/// The program of one core.
 pub(crate) struct Worker {
     context: CoreContext,
     ledger: Ledger,
     hostile: HostileSides,
-    /// Identities of the peers.
     peers: Vec<(ConnectionId, Peer)>,
     /// Of a server: which place its core has.
     place: Option<usize>,
     called_back: Vec<ConnectionId>,
 }
 
-/// A deferred call, and what is owed to it.
 pub(crate) struct Waiting {
     pub(crate) after_ns: u64,
     deferred: Deferred,
@@ -49,7 +46,6 @@ pub(crate) struct Waiting {
     context: CoreContext,
 }
 
-/// The arguments of [`WORK`].
 #[derive(Clone, Debug)]
 struct Ask {
     token: u64,
@@ -124,7 +120,6 @@ impl Ask {
 }
 
 impl Waiting {
-    /// Answers it, or drops it.
     pub(crate) fn answer(self) {
         if matches!(self.ask.answer, Answer::DropLater(_)) {
             return;

@@ -30,17 +30,13 @@ const RETRY_NS: u64 = 3_000;
 /// Between two looks at a connection that is not up yet.
 const CONNECTING_NS: u64 = 20_000;
 
-/// Result of a seed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     /// Of everything on the wire, in order.
     pub(crate) digest: u64,
-    /// Traffic on the wire.
     pub(crate) seen: Seen,
-    /// Calls that ended well.
     pub(crate) succeeded: u64,
     pub(crate) virtual_ns: u64,
-    /// Violations.
     pub(crate) failures: Vec<String>,
 }
 
@@ -88,29 +84,20 @@ pub(crate) struct Place {
     pub(crate) blocks: usize,
 }
 
-/// A scheduled action.
 pub(crate) enum Action {
-    /// A caller goes on with its plan.
     Call(usize),
-    /// A deferred call is answered.
     Answer(Box<Waiting>),
     Cancel(usize, StartedCall),
-    /// An application lets go of what it keeps.
     LetGo(Kept),
-    /// A hostile peer says something.
     Act(usize),
     Fault(Fault),
     /// An end of a connection dies while its version is found.
     Cut(SideId),
-    /// A core looks at its clock.
     Wake(usize),
-    /// A server that ends gracefully is shut down.
     ShutDown(usize),
-    /// The next process of a server.
     Revive(usize),
 }
 
-/// Everything of one run.
 pub(crate) struct Simulation {
     pub(crate) world: World,
     pub(crate) rng: Rng,
@@ -129,7 +116,6 @@ pub(crate) struct Simulation {
     pub(crate) is_ending: bool,
     /// Calls in reverse at a time by each connection.
     pub(crate) reverse_calls: usize,
-    /// Connections to be cut.
     pub(crate) cuts: Vec<Cut>,
     seen: Vec<Observed>,
     /// Cores and hostile nodes that may be next; kept for its memory.
@@ -145,7 +131,6 @@ pub(crate) struct Simulation {
 /// A server, which may be replaced by the next one.
 pub(crate) struct Server {
     pub(crate) node: Node,
-    /// Index of the current engine.
     pub(crate) engine: usize,
     /// It ends, and is to be replaced.
     pub(crate) is_leaving: bool,
@@ -227,7 +212,6 @@ impl Simulation {
         !self.failures.is_empty() || !self.ledger.entries().failures.is_empty()
     }
 
-    /// Something will happen at this time.
     pub(crate) fn plan(&mut self, at_ns: u64, action: Action) {
         self.agenda.push(Reverse((at_ns, self.actions.len())));
         self.actions.push(Some(action));
@@ -258,7 +242,6 @@ impl Simulation {
         }
     }
 
-    /// Holds what was seen against the rules.
     fn look(&mut self) {
         let mut seen = std::mem::take(&mut self.seen);
         let violations = self.world.take_observed(&mut seen);
@@ -298,7 +281,6 @@ impl Simulation {
         self.plan(until, Action::Cut(victim));
     }
 
-    /// Does what is due; false if nothing is.
     fn act(&mut self) -> bool {
         let now = self.world.now_ns();
         self.ledger.entries().now_ns = now;
@@ -522,7 +504,6 @@ impl Simulation {
         self.beat(beat);
     }
 
-    /// Every core gets turns, in which it looks at the clock.
     fn beat(&mut self, beat: u64) {
         self.heartbeat_ns = (self.heartbeat_ns * 2).min(HEARTBEAT_NS.1);
         self.next_beat_ns = beat + self.heartbeat_ns;
@@ -532,7 +513,6 @@ impl Simulation {
     }
 }
 
-/// An observation in one line.
 fn short(what: &What) -> String {
     match what {
         What::Sent { message, invalidate, receives } => {

@@ -12,7 +12,6 @@ use spinrpc::{Reconnect, Resend};
 use spinrpc_proto::profile::Profile;
 use std::time::Duration;
 
-/// Everything that is decided before time begins.
 #[derive(Debug)]
 pub(crate) struct Scenario {
     pub(crate) network: Network,
@@ -20,7 +19,6 @@ pub(crate) struct Scenario {
     pub(crate) profile: Option<Profile>,
     pub(crate) servers: Vec<Node>,
     pub(crate) clients: Vec<Node>,
-    /// One entry for each connection of a client.
     pub(crate) links: Vec<LinkPlan>,
     pub(crate) hostile_clients: usize,
     pub(crate) hostile_servers: usize,
@@ -32,7 +30,6 @@ pub(crate) struct Scenario {
     pub(crate) wild: Option<u64>,
 }
 
-/// An engine.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) config: Config,
@@ -57,15 +54,11 @@ pub(crate) struct DevicePlan {
 /// A connection of a client, and what it is used for.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkPlan {
-    /// Index of the client engine.
     pub(crate) node: usize,
     pub(crate) core: usize,
     pub(crate) target: Target,
-    /// Calls in all.
     pub(crate) calls: usize,
-    /// Calls that are tried in one go.
     pub(crate) burst: u64,
-    /// Time between two goes.
     pub(crate) think_ns: (u64, u64),
     /// Clients made after the first has lost its connection for good.
     pub(crate) reconnects: usize,
@@ -76,7 +69,6 @@ pub(crate) struct LinkPlan {
     pub(crate) mix: Mix,
 }
 
-/// Target of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Server(usize),
@@ -86,20 +78,14 @@ pub(crate) enum Target {
 /// Mix of calls; parts of a thousand.
 #[derive(Clone, Debug)]
 pub(crate) struct Mix {
-    /// With data items.
     pub(crate) bulk: u64,
-    /// Longest item, in bytes.
     pub(crate) item_bytes_max: u64,
-    /// Answered later.
     pub(crate) deferred: u64,
-    /// Longest time until then.
     pub(crate) deferred_ns_max: u64,
-    /// Dropped or refused by the handler.
     pub(crate) failed: u64,
     /// With a deadline that may well pass.
     pub(crate) hurried: u64,
     pub(crate) hurry_ns_max: u64,
-    /// Cancelled.
     pub(crate) cancelled: u64,
     /// With less room for the reply than it needs.
     pub(crate) cramped: u64,
@@ -109,7 +95,6 @@ pub(crate) struct Mix {
     pub(crate) fetched: u64,
 }
 
-/// A fault at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     /// The peer of a connection dies; the number picks which.
@@ -280,7 +265,6 @@ impl Node {
     }
 }
 
-/// A valid configuration with small memory.
 fn config(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Config, ConfigError> {
     let mut raw = RawConfig::default();
     // A handler's failed assertion fails the run.
@@ -459,10 +443,8 @@ impl Mix {
     }
 }
 
-/// Properties of one call, and of its reply.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallPlan {
-    /// Lengths of the data items of the arguments.
     pub(crate) arguments: Vec<usize>,
     /// Bytes of the arguments that are never placed.
     pub(crate) argument_tail: usize,
@@ -479,24 +461,20 @@ pub(crate) struct CallPlan {
     pub(crate) is_fetched: bool,
     pub(crate) resend: Resend,
     pub(crate) deadline: Option<Duration>,
-    /// Cancelled after this time.
     pub(crate) cancel_ns: Option<u64>,
     /// The reply may not fit: ERR_CHUNK is right, then.
     pub(crate) is_cramped: bool,
 }
 
-/// A handler's answer to a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Answer {
     #[default]
     Now,
     /// Defers it, for so many nanoseconds.
     Later(u32),
-    /// Drops it.
     Drop,
     /// Defers it, and drops it then.
     DropLater(u32),
-    /// Answers SYSTEM_ERR.
     Fail,
 }
 

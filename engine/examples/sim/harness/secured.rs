@@ -16,7 +16,6 @@ mod with {
         GivenKeys { enctype, key, name, tokens: 1, lifetime: u64::MAX }
     }
 
-    /// A server accepts contexts.
     pub(crate) fn accept(engine: &Engine) -> Result<(), EngineError> {
         engine.gss(GssAcceptor::new(keys("server".to_owned())))
     }

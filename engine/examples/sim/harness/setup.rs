@@ -10,7 +10,6 @@ use super::secured::accept;
 use spinrpc::fabric::sim::{Rng, SimConnector, World};
 use spinrpc::{Bulk, ConnectionId, Core, CoreContext, Engine, EngineError};
 
-/// A run at its beginning.
 pub(crate) fn simulation(
     seed: u64,
     scenario: &Scenario,
@@ -37,7 +36,6 @@ pub(crate) fn simulation(
     sim
 }
 
-/// Blocks of a core's own memory that are free.
 pub(crate) fn free_blocks(core: &Core) -> usize {
     let blocks: Vec<Bulk> = std::iter::from_fn(|| core.bulk(1)).collect();
     blocks.len()
@@ -104,7 +102,6 @@ impl Simulation {
         Ok(())
     }
 
-    /// A server begins to call its client.
     pub(crate) fn add_reverse_caller(&mut self, place: usize, connection: ConnectionId) {
         let (number, credits) = (self.callers.len(), self.reverse_calls);
         let (rng, ledger) = (self.rng.fork(), self.ledger.clone());

@@ -6,18 +6,15 @@ use spinrpc_proto::config_proto::{CONFIGURE, ConfigReply, ConfigRequest, PROGRAM
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::rpc::{AcceptStatus, CallHeader, ReplyBody, ReplyHeader};
 
-/// Limits that bind one end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
     /// RDMA Reads that may be active at its peer.
     reads: u32,
     /// RDMA Reads that may be active at itself: with none it offers nothing to be read.
     own_reads: u32,
-    /// Longest message its peer takes.
     message_bytes: usize,
 }
 
-/// The terms of one connection.
 #[derive(Default)]
 pub(crate) struct Terms {
     asked: Option<(u32, ConfigRequest)>,
@@ -57,14 +54,12 @@ impl Terms {
         true
     }
 
-    /// An end that keeps the rules began an RDMA Read.
     pub(crate) fn on_reading(&self, end: usize, outstanding: usize) -> Option<String> {
         let reads = self.bounds[end]?.reads as usize;
         (outstanding > reads)
             .then(|| format!("{outstanding} RDMA Reads are outstanding of {reads} agreed"))
     }
 
-    /// An end that keeps the rules sends a message.
     pub(crate) fn on_sent(
         &self,
         end: usize,

@@ -10,7 +10,6 @@ use spinrpc::fabric::sim::Rng;
 /// Longer than the shorter deadline of calls, and less than an answer that is owed may take.
 const STOP_NS: u64 = 8_000_000;
 
-/// State shared by all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Wide {
     pub(crate) faults: Vec<(u64, Fault)>,

@@ -45,7 +45,6 @@ fn initiator(cache: &str) -> Kerberos {
     Kerberos::initiator(InitiatorOptions::new().cache(cache)).unwrap()
 }
 
-/// The first token of an initiator.
 fn first(
     client: &Kerberos,
     target: &str,
@@ -74,7 +73,6 @@ fn complete(
     }
 }
 
-/// A context: the initiator's end and the acceptor's.
 fn establish(
     client: &Kerberos,
     server: &Kerberos,

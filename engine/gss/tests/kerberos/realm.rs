@@ -17,7 +17,6 @@ const ENCTYPE: &str = "SPINRPC_GSS_ENCTYPE";
 /// Realm of the tests, and the one whose users may be trusted.
 const REALM: &str = "SPIN.TEST";
 const OTHER: &str = "OTHER.TEST";
-/// Log of the KDC, in the directory of the realm.
 const KDC_LOG: &str = "kdc.log";
 /// Ports for a KDC, of which others may take each before it does.
 const PORTS_TRIED: usize = 10;
@@ -52,7 +51,6 @@ pub(crate) fn in_realm(test: &str, enctype: &str, body: impl FnOnce(&Home)) {
     assert!(ended.status.success() && ran, "{test} failed in its child process, see above");
 }
 
-/// Ends the KDC and removes the directory when dropped.
 pub(crate) struct Realm {
     home: Home,
     /// With what it writes its errors to.
@@ -72,7 +70,6 @@ impl Realm {
         realm
     }
 
-    /// A realm without principals and KDC.
     fn create(home: Home, enctype: &str) -> Self {
         // One of a process that was killed, and had the number of this one.
         let _ = fs::remove_dir_all(&home.directory);
@@ -143,19 +140,16 @@ fn home_of(test: &str) -> Home {
     Home { directory: std::env::temp_dir().join(name), realm: REALM }
 }
 
-/// A port that was free a moment ago.
 fn free_port() -> u16 {
     UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The directory of a realm, and its tools.
 pub(crate) struct Home {
     directory: PathBuf,
     realm: &'static str,
 }
 
 impl Home {
-    /// A file of the realm.
     pub(crate) fn path(&self, name: &str) -> String {
         self.directory.join(name).to_str().unwrap().to_owned()
     }
@@ -206,7 +200,6 @@ impl Home {
         output
     }
 
-    /// A command of the realm's administrator.
     #[track_caller]
     pub(crate) fn kadmin(&self, query: &str) {
         self.run("kadmin.local", &["-r", self.realm, "-q", query]);
@@ -264,7 +257,6 @@ impl Home {
     }
 }
 
-/// `krb5.conf` of a realm whose KDC is at this port.
 fn client_configuration(realm: &str, enctype: &str, port: u16) -> String {
     format!(
         "[libdefaults]\n default_realm = {realm}\n permitted_enctypes = {enctype}\n \
@@ -275,7 +267,6 @@ fn client_configuration(realm: &str, enctype: &str, port: u16) -> String {
     )
 }
 
-/// A file of the tests, in the sources.
 pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kerberos").join(name)
 }

@@ -56,7 +56,6 @@ struct Fleet {
     to_client: VecDeque<Vec<u8>>,
     /// Calls that the server has not answered.
     served: Vec<(SlotId, Xid)>,
-    /// Number of answers to each call, by token.
     answers: Vec<u32>,
 }
 
@@ -180,7 +179,6 @@ impl Fleet {
         });
     }
 
-    /// Nothing is cut any more.
     fn finish(mut self) {
         for _ in 0..1000 {
             self.server_receives();

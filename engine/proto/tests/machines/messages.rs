@@ -13,10 +13,8 @@ use spinrpc_proto::version::Negotiation;
 
 use crate::recorder::{Event, Recorder};
 
-/// No deadline.
 pub(crate) const NEVER: Instant = Instant(u64::MAX);
 
-/// The bytes of `words` on the wire.
 pub(crate) fn wire(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
@@ -80,38 +78,31 @@ impl Chunks {
         bytes
     }
 
-    /// RDMA_MSG with these lists and the RPC message `payload`.
     pub(crate) fn msg(&self, xid: Xid, credits: u32, payload: &[u8]) -> Vec<u8> {
         [&self.emit(MessageType::Msg, xid, credits), payload].concat()
     }
 
-    /// RDMA_NOMSG with these lists.
     pub(crate) fn nomsg(&self, xid: Xid, credits: u32) -> Vec<u8> {
         self.emit(MessageType::Nomsg, xid, credits)
     }
 
-    /// RDMA_MSGP with these lists.
     pub(crate) fn msgp(&self, xid: Xid, credits: u32, payload: &[u8]) -> Vec<u8> {
         [&self.emit(MessageType::Msgp, xid, credits), payload].concat()
     }
 }
 
-/// RDMA_MSG without chunks that carries an RPC call.
 pub(crate) fn plain_call(xid: Xid) -> Vec<u8> {
     Chunks::none().msg(xid, 32, &rpc_call(xid))
 }
 
-/// RDMA_MSG without chunks that carries an RPC reply.
 pub(crate) fn plain_reply(xid: Xid, grant: u32) -> Vec<u8> {
     Chunks::none().msg(xid, grant, &rpc_reply(xid))
 }
 
-/// RDMA_ERROR with this body.
 pub(crate) fn rdma_error(xid: Xid, version: u32, body: &[u32]) -> Vec<u8> {
     wire(&[&[xid.0, version, 999, 4], body].concat())
 }
 
-/// RDMA_DONE.
 pub(crate) fn rdma_done(xid: Xid) -> Vec<u8> {
     wire(&[xid.0, 1, 32, 3])
 }
@@ -155,20 +146,17 @@ pub(crate) fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
     out.take()
 }
 
-/// A requester and the events of its inputs.
 pub(crate) struct Caller {
     pub(crate) requester: Requester<Vec<CallSlot>>,
     pub(crate) out: Recorder,
 }
 
 impl Caller {
-    /// A new connection.
     pub(crate) fn new(slots: usize) -> Self {
         let requester = Requester::new(vec![CallSlot::FREE; slots], 0x1234_5678);
         Self { requester, out: Recorder::default() }
     }
 
-    /// A new connection under other rules.
     pub(crate) fn under(profile: Profile, slots: usize) -> Self {
         let Self { requester, out } = Self::new(slots);
         let responder = Responder::new(Vec::new());
@@ -185,7 +173,6 @@ impl Caller {
         caller
     }
 
-    /// Starts a call without chunks or deadline.
     pub(crate) fn call(&mut self, token: u64) -> StartedCall {
         self.call_with(token, NEVER, &CallChunks::EMPTY).0
     }
@@ -205,7 +192,6 @@ impl Caller {
         (started, header)
     }
 
-    /// Returns the events that a message causes.
     pub(crate) fn receive(&mut self, message: &[u8]) -> Vec<Event> {
         self.requester.on_receive(&view(message), &mut self.out);
         self.out.take()
@@ -217,14 +203,12 @@ impl Caller {
     }
 }
 
-/// A responder and the events of its inputs.
 pub(crate) struct Server {
     pub(crate) responder: Responder<Vec<ServeSlot>>,
     pub(crate) out: Recorder,
 }
 
 impl Server {
-    /// A new connection.
     pub(crate) fn new(slots: usize) -> Self {
         let responder = Responder::new(vec![ServeSlot::FREE; slots]);
         Self { responder, out: Recorder::default() }
@@ -239,7 +223,6 @@ impl Server {
         Self { responder: rules.responder, out }
     }
 
-    /// Returns the events that a message causes.
     pub(crate) fn receive(&mut self, message: &[u8]) -> Vec<Event> {
         self.responder.on_receive(&view(message), &mut self.out);
         self.out.take()

@@ -38,7 +38,6 @@ fn failed(started: StartedCall, low: u32, high: u32) -> Event {
     Event::Failed { slot: started.slot, token: 7, failure, fenced: false }
 }
 
-/// The call, sent again: its header.
 fn again(client: &mut Proto, started: StartedCall) -> Vec<u8> {
     let mut room = [0; 32];
     let sent = client.requester.resend(started.slot, &CallChunks::EMPTY, &mut room);

@@ -23,7 +23,6 @@ use crate::messages::{
 use crate::recorder::{Event, Recorder};
 
 const XID: Xid = Xid(0x0102_0304);
-/// Longer than anything below.
 const ANY_LENGTH: usize = 1 << 20;
 
 /// Writes data in a stream that begins `start` bytes behind the first of the Send.

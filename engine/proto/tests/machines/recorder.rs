@@ -7,7 +7,6 @@ use spinrpc_proto::output::{
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::version::TransportVersion;
 
-/// One call of a method of [`Output`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Call(SlotId),
@@ -32,7 +31,6 @@ pub(crate) enum Event {
 pub(crate) struct Recorder(Vec<Event>);
 
 impl Recorder {
-    /// The events, in order.
     pub(crate) fn take(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.0)
     }

@@ -11,7 +11,6 @@ use crate::recorder::Event;
 
 const XID: Xid = Xid(0x0102_0304);
 
-/// A reply as sent: its header, and the RDMA Writes before it.
 struct Sent {
     header: Vec<u8>,
     writes: Vec<WriteRequest>,
@@ -58,12 +57,10 @@ fn lengths(segments: impl Iterator<Item = Segment>) -> Vec<u32> {
     segments.map(|segment| segment.length).collect()
 }
 
-/// Lengths in a reply's Write list.
 fn written(sent: &Sent) -> Vec<Vec<u32>> {
     view(&sent.header).writes().map(|chunk| lengths(chunk.segments())).collect()
 }
 
-/// Three Write chunks: two segments, none, one segment.
 fn three_chunks() -> Vec<u8> {
     Chunks::none().write(&[segment(1, 100), segment(2, 50)]).write(&[]).write(&[segment(3, 8)]).msg(
         XID,

@@ -12,7 +12,6 @@ use crate::recorder::Event;
 
 const TOKEN: u64 = 77;
 
-/// An offer of the memory that `segment` names, in one piece.
 fn offer(handle: u32, length: u32) -> ChunkOffer {
     ChunkOffer { handle, length, offset: segment(handle, length).offset, segment_bytes: 0 }
 }
@@ -24,7 +23,6 @@ fn two_results() -> CallChunks {
     chunks
 }
 
-/// A Reply chunk of 4096 bytes.
 fn long_reply() -> CallChunks {
     let mut chunks = CallChunks::EMPTY;
     assert!(chunks.set_reply(offer(9, 4096)));

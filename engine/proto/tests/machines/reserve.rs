@@ -10,7 +10,6 @@ use crate::recorder::{Event, Recorder};
 
 const NO_CHUNKS: CallChunks = CallChunks::EMPTY;
 
-/// A requester with this number of credits.
 fn granted(credits: usize) -> Caller {
     let mut caller = Caller::new(credits);
     let first = caller.call(0);

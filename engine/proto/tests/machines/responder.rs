@@ -28,7 +28,6 @@ fn err_chunk(message: &[u8]) {
     assert_eq!(receive(message), (vec![ERR_CHUNK], 0), "{message:x?}");
 }
 
-/// Expects the message dropped without an answer.
 fn drops(message: &[u8], why: Dropped) {
     assert_eq!(receive(message), (vec![Event::Dropped(why)], 0), "{message:x?}");
 }

@@ -11,10 +11,8 @@ use spinrpc_proto::payload::{
 use spinrpc_proto::xdr::{DecodeError, Writer, roundup4};
 
 const PLACEMENTS: [Placement; 3] = [Placement::Inline, Placement::Chunk, Placement::InlineIfRoom];
-/// Longer than anything below.
 const ANY_LENGTH: usize = 1 << 20;
 
-/// A part of a stream.
 #[derive(Clone, Debug)]
 enum Part {
     Word(u32),
@@ -52,7 +50,6 @@ fn items(parts: &[Part]) -> Vec<Item<'_>> {
     items.collect()
 }
 
-/// Encodes a stream into a buffer of `room` bytes.
 fn encode(parts: &[Part], room: usize) -> (Encoded, Vec<u8>) {
     let (items, mut buf) = (items(parts), vec![0xee; room]);
     let mut writer = StreamWriter::new(&mut buf, &items);
@@ -69,7 +66,6 @@ fn encode(parts: &[Part], room: usize) -> (Encoded, Vec<u8>) {
     (encoded, buf)
 }
 
-/// The stream with all items in it.
 fn unreduced(parts: &[Part]) -> Vec<u8> {
     let mut buf = vec![0; 4096];
     let mut writer = Writer::new(&mut buf);

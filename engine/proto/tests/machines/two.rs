@@ -14,7 +14,6 @@ use spinrpc_proto::version::{Negotiation, TransportVersion, Versions};
 use crate::messages::{Chunks, NEVER, rpc_call, rpc_reply, wire, with_slots};
 pub(crate) use crate::messages::{Proto, receive};
 
-/// Some extension.
 pub(crate) const UNKNOWN: u32 = 15;
 
 pub(crate) const BOTH: Limits = Limits { versions: Versions::Both, ..Limits::DEFAULT };
@@ -26,7 +25,6 @@ pub(crate) fn end(side: Side, versions: Versions, slots: usize) -> Proto {
     with_slots(side, slots, Profile::Rfc8166, limits)
 }
 
-/// An end that calls and serves.
 pub(crate) fn both_ways(side: Side) -> Proto {
     let mut end = with_slots(side, (4, 4), Profile::Rfc8166, BOTH).two_way();
     end.requester.negotiate(Negotiation::settled(TransportVersion::Two));
@@ -59,17 +57,14 @@ fn with_lists(chunks: &Chunks, xid: Xid, body: impl Fn(v1::Lists<'_>) -> Body<'_
     emit(xid, 32, body(lists))
 }
 
-/// RDMA2_MSG with these lists and the RPC message `payload`.
 pub(crate) fn msg(direction: Direction, chunks: &Chunks, xid: Xid, payload: &[u8]) -> Vec<u8> {
     [&with_lists(chunks, xid, |lists| Body::Msg(direction, lists)), payload].concat()
 }
 
-/// RDMA2_NOMSG with these lists.
 pub(crate) fn nomsg(direction: Direction, chunks: &Chunks, xid: Xid) -> Vec<u8> {
     with_lists(chunks, xid, |lists| Body::Nomsg(direction, lists))
 }
 
-/// RDMA2_MSG without chunks that carries an RPC call.
 pub(crate) fn plain_call(xid: Xid) -> Vec<u8> {
     msg(Direction::Call, &Chunks::none(), xid, &rpc_call(xid))
 }

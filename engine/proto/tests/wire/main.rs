@@ -17,7 +17,6 @@ mod v2_sent;
 mod window;
 mod xdr;
 
-/// The bytes of `words` on the wire.
 fn wire(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }

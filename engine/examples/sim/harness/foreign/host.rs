@@ -21,7 +21,6 @@ const SYSTEM_ERR: u32 = 5;
 /// Longest time for which a call is deferred.
 const DEFERRED_NS_MAX: u64 = 30_000;
 
-/// See the module.
 pub(super) struct Host {
     number: usize,
     plan: HostPlan,
@@ -58,7 +57,6 @@ struct Call {
     xid: u32,
     token: u32,
     after_ns: u32,
-    /// The last answer.
     answer: Option<u32>,
     is_open: bool,
 }
@@ -104,7 +102,6 @@ impl Host {
         })
     }
 
-    /// All calls are answered.
     pub(super) fn is_done(&self) -> bool {
         self.open == 0
     }
@@ -151,7 +148,6 @@ impl Host {
         Some(())
     }
 
-    /// Gives a connection up.
     pub(super) fn cut(&mut self, lane: usize) {
         if let Some((qp, _)) = self.lanes[lane].up {
             self.fabric.close(qp);

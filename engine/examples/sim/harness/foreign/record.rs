@@ -23,7 +23,6 @@ pub(super) fn lock(record: &Shared) -> MutexGuard<'_, Record> {
     record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// See the module.
 pub(super) struct Record {
     /// By token.
     calls: Vec<Call>,
@@ -40,7 +39,6 @@ pub(super) struct Record {
     stamps: u32,
 }
 
-/// Numbers of places.
 #[derive(Default)]
 struct Places {
     /// Taken by calls so far.
@@ -50,7 +48,6 @@ struct Places {
     running: u64,
 }
 
-/// One call.
 struct Call {
     host: usize,
     result_bytes: u32,
@@ -94,7 +91,6 @@ impl Record {
         !self.failures.is_empty()
     }
 
-    /// A host makes a new call; returns its token.
     pub(super) fn open(&mut self, host: usize, result_bytes: u32) -> u32 {
         self.calls.push(Call { host, result_bytes, execution: None });
         self.calls.len() as u32 - 1
@@ -122,7 +118,6 @@ impl Record {
         (self.stamps, self.calls[token as usize].result_bytes)
     }
 
-    /// The call is answered; returns its answer.
     pub(super) fn reply(&mut self, token: u32) -> (u32, u32) {
         let Some(call) = self.calls.get(token as usize) else { return (0, 0) };
         let (places, bytes) = (call.places(), call.result_bytes);

@@ -3,12 +3,10 @@
 use super::record::{Shared, lock};
 use spinrpc::{AcceptStatus, Call, ConnectionId, DecodeError, Encoder, Service};
 
-/// See the module.
 pub(super) struct Counter {
     record: Shared,
 }
 
-/// Writes the results of a call.
 pub(super) fn encode(stamp: u32, bytes: u32, results: &mut Encoder<'_>) {
     results.u32(stamp);
     results.opaque(&vec![stamp as u8; bytes as usize]);
@@ -19,7 +17,6 @@ impl Counter {
         Self { record }
     }
 
-    /// Token of a call, and for how long it is deferred.
     fn read(call: &mut Call<'_>) -> Result<(u32, u32), DecodeError> {
         let mut args = call.args();
         let read = (args.u32()?, args.u32()?);

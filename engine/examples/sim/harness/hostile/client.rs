@@ -85,7 +85,6 @@ impl Hostile {
         self.send(qp, &words, None);
     }
 
-    /// Lists beyond reason.
     fn say_too_much(&mut self, qp: QpId) {
         let xid = self.xid();
         let slice = RemoteSlice { handle: 1, length: 4, offset: 0 };

@@ -40,7 +40,6 @@ impl Offers {
 }
 
 impl Hostile {
-    /// Answers one of the calls it has heard, somehow.
     pub(super) fn say_reply(&mut self, qp: QpId) {
         if self.kept.is_empty() {
             return self.say_unasked(qp);
@@ -78,7 +77,6 @@ impl Hostile {
         }
     }
 
-    /// A message that answers nothing.
     fn say_unasked(&mut self, qp: QpId) {
         let xid = self.rng.any() as u32;
         match self.rng.below(3) {
@@ -88,7 +86,6 @@ impl Hostile {
         }
     }
 
-    /// An accepted reply behind these lists.
     fn answer(
         &mut self,
         qp: QpId,
