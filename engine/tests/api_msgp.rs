@@ -9,15 +9,16 @@ use common::program::{BOUNCE, ECHO, LATER};
 use common::raw::{RawPeer, Said, bytes_of};
 use common::raw_server::RawServer;
 use common::{
-    PROGRAM, Server, VERSION, is_pattern, pattern, small, unique_address, valid, wait_until,
+    PROGRAM, Server, Started, VERSION, is_pattern, pattern, small, unique_address, valid,
+    wait_until,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::config::RawConfig;
 use spinrpc::sync::lock;
 use spinrpc::{
-    AuthSys, Bulk, Call, CallSpec, Data, DecodeError, Engine, Procedure, Reply, ReplyData, Running,
-    Service, StatsSnapshot, Token,
+    AuthSys, Bulk, Call, CallSpec, Data, DecodeError, Engine, Procedure, Reply, ReplyData, Service,
+    StatsSnapshot, Token,
 };
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rpc::Groups;
@@ -80,10 +81,9 @@ impl Service for Keeper {
 }
 
 struct KeepServer {
-    engine: Engine,
+    engine: Started,
     address: String,
     kept: Arc<Kept>,
-    running: Option<Running>,
 }
 
 impl KeepServer {
@@ -94,24 +94,13 @@ impl KeepServer {
         engine.serve(PROGRAM, VERSION, move |_| Keeper(Arc::clone(&of_service))).unwrap();
         let address = unique_address();
         engine.listen(&address).unwrap();
-        let running = Some(engine.start().unwrap());
-        Self { engine, address, kept, running }
+        Self { engine: Started::new(engine), address, kept }
     }
 
     #[track_caller]
     fn wait_for(&self, what: &str, done: impl Fn(&StatsSnapshot) -> bool) -> StatsSnapshot {
         wait_until(what, || done(&self.engine.stats(0).unwrap()));
         self.engine.stats(0).unwrap()
-    }
-}
-
-impl Drop for KeepServer {
-    fn drop(&mut self) {
-        self.engine.shutdown();
-        let joined = self.running.take().map(Running::join);
-        if !std::thread::panicking() {
-            joined.unwrap_or(Ok(())).unwrap();
-        }
     }
 }
 

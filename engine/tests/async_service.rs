@@ -4,13 +4,15 @@
 mod common;
 
 use common::caller::{Caller, all_words, client_config};
-use common::{LIMIT, PROGRAM, Server, VERSION, small_with, unique_address, valid, wait_until};
+use common::{
+    LIMIT, PROGRAM, Server, Started, VERSION, small_with, unique_address, valid, wait_until,
+};
 use spinrpc::config::{OnPanic, RawConfig};
 use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, AsyncService, Call, CallError, CallSpec, ClientHandle, ConnectOptions,
     CoreContext, Encoder, Engine, HandlerKind, IdlePolicy, PendingCall, Procedure, ReplyData,
-    Results, Running, Service, WithData, async_service,
+    Results, Service, WithData, async_service,
 };
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -239,11 +241,10 @@ impl AsyncService for Program {
 
 /// A server with this program, and a client on a separate core.
 struct Pair {
+    /// The server's and the client's.
+    engines: [Started; 2],
     inside: Arc<Inside>,
     client: ClientHandle,
-    /// The server's and the client's.
-    engines: [Engine; 2],
-    running: Vec<Running>,
 }
 
 impl Pair {
@@ -272,12 +273,11 @@ impl Pair {
         engine.listen(&address).unwrap();
         let mut of_client = client_config();
         of_client.rpc.credits = credits;
-        let here = Engine::new(valid(of_client)).unwrap();
-        let running = vec![engine.start().unwrap(), here.start().unwrap()];
+        let engines = [engine, Engine::new(valid(of_client)).unwrap()].map(Started::new);
         let options = ConnectOptions::new();
-        let client = here.connect(0, &address, PROGRAM, VERSION, &options).unwrap();
+        let client = engines[1].connect(0, &address, PROGRAM, VERSION, &options).unwrap();
         client.wait_up(LIMIT).unwrap();
-        Self { inside, client, engines: [engine, here], running }
+        Self { engines, inside, client }
     }
 
     fn start_call(&self, procedure: Procedure, number: u32) -> PendingCall {
@@ -303,17 +303,8 @@ impl Pair {
     }
 
     fn end(&mut self) {
-        self.engines.iter().for_each(Engine::shutdown);
-        self.running.drain(..).for_each(|running| running.join().unwrap());
-    }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.end();
-        }
-        self.engines.iter().for_each(Engine::shutdown);
+        self.engines.iter().for_each(|engine| engine.shutdown());
+        self.engines.iter_mut().for_each(Started::stop);
     }
 }
 

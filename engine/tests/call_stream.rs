@@ -9,13 +9,13 @@ use common::caller::{
 use common::program::NULL;
 use common::two_way::connections;
 use common::{
-    PROGRAM, Server, VERSION, is_pattern, pattern, serve, small_with, unique_address, valid,
-    wait_until,
+    PROGRAM, Server, Started, VERSION, is_pattern, pattern, serve, small_with, unique_address,
+    valid, wait_until,
 };
 use spinrpc::config::RawConfig;
 use spinrpc::{
     AcceptStatus, AuthFlavor, AuthSys, CallError, CallSpec, CallStream, Client, ConnectOptions,
-    Core, Encoder, Engine, Groups, IncomingCall, Procedure, ReverseOptions, Running, Token,
+    Core, Encoder, Engine, Groups, IncomingCall, Procedure, ReverseOptions, Token,
 };
 use spinrpc_proto::profile::Profile;
 use std::cell::RefCell;
@@ -33,10 +33,9 @@ fn config(raw: &mut RawConfig) {
 }
 
 struct Forward {
+    engine: Started,
     calls: Option<CallStream>,
     caller: Caller<Vec<u32>>,
-    engine: Engine,
-    running: Option<Running>,
 }
 
 impl Forward {
@@ -45,9 +44,9 @@ impl Forward {
         let calls = Some(engine.serve_stream(PROGRAM, VERSION, CALLS).unwrap());
         let address = unique_address();
         engine.listen(&address).unwrap();
-        let running = Some(engine.start().unwrap());
+        let engine = Started::new(engine);
         let caller = Caller::connect(&address, all_words);
-        Self { calls, caller, engine, running }
+        Self { engine, calls, caller }
     }
 
     fn start_call(&self, number: u32) {
@@ -76,20 +75,7 @@ impl Forward {
     }
 
     fn end(&mut self) {
-        self.engine.shutdown();
-        self.running.take().map_or(Ok(()), Running::join).unwrap();
-    }
-}
-
-impl Drop for Forward {
-    fn drop(&mut self) {
-        self.engine.shutdown();
-        if let Some(running) = self.running.take() {
-            let joined = running.join();
-            if !std::thread::panicking() {
-                joined.unwrap();
-            }
-        }
+        self.engine.stop();
     }
 }
 
@@ -269,13 +255,12 @@ fn echo_all(change: fn(&mut RawConfig)) {
 /// A server on this thread, and a client's engine on a separate thread whose stream takes the calls
 /// in reverse.
 struct Reverse {
+    engine: Started,
     calls: Option<CallStream>,
     back: Client,
     heard: SharedHeard<Vec<u32>>,
     core: Core,
     client: spinrpc::ClientHandle,
-    engine: Engine,
-    running: Option<Running>,
 }
 
 impl Reverse {
@@ -289,7 +274,7 @@ impl Reverse {
         config(&mut raw);
         let engine = Engine::new(valid(raw)).unwrap();
         let calls = Some(engine.serve_stream(PROGRAM, VERSION, CALLS).unwrap());
-        let running = Some(engine.start().unwrap());
+        let engine = Started::new(engine);
         let options = ConnectOptions::new().take_reverse_calls();
         let client = engine.connect(0, &address, PROGRAM, VERSION, &options).unwrap();
         run_core(&mut core, "the connection", || client.is_up());
@@ -299,7 +284,7 @@ impl Reverse {
         let back = core.reverse_client(connection, PROGRAM, VERSION, &options, |_| made).unwrap();
         // With the first reply come all credits.
         back.call(NULL, Token(0), &mut CallSpec::short(), |_| {}).unwrap();
-        let mut reverse = Self { calls, back, heard, core, client, engine, running };
+        let mut reverse = Self { engine, calls, back, heard, core, client };
         reverse.replies(1);
         reverse
     }
@@ -313,18 +298,6 @@ impl Reverse {
         let heard = std::rc::Rc::clone(&self.heard);
         run_core(&mut self.core, "replies", || heard.borrow().replies.len() == count);
         std::mem::take(&mut heard.borrow_mut().replies)
-    }
-}
-
-impl Drop for Reverse {
-    fn drop(&mut self) {
-        self.engine.shutdown();
-        if let Some(running) = self.running.take() {
-            let joined = running.join();
-            if !std::thread::panicking() {
-                joined.unwrap();
-            }
-        }
     }
 }
 

@@ -14,14 +14,15 @@ mod waits;
 use common::caller::client_config;
 use common::program::{DROP, ECHO, LATER, MIX, NULL, WHO};
 use common::{
-    LIMIT, PROGRAM, Server, VERSION, fill_pattern, is_pattern, unique_address, valid, wait_until,
+    LIMIT, PROGRAM, Server, Started, VERSION, fill_pattern, is_pattern, unique_address, valid,
+    wait_until,
 };
 use spinrpc::config::{OnPanic, RawConfig};
 use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, AnswerQueue, AuthSys, Backpressure, Bulk, CallError, CallSpec, ClientHandle,
     ConnectError, ConnectOptions, DownCause, Encoder, Engine, Groups, IdlePolicy, OnAnswer,
-    Procedure, Reconnect, Reply, Running, Token,
+    Procedure, Reconnect, Reply, Token,
 };
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -37,10 +38,9 @@ const CALLS: usize = 16;
 
 /// A server, and a client's engine whose one core runs on a separate thread.
 struct Pair {
+    engine: Started,
     server: Server,
     client: ClientHandle,
-    engine: Engine,
-    running: Option<Running>,
     /// Calls that made the connection ready.
     first_calls: u64,
 }
@@ -58,12 +58,11 @@ impl Pair {
         let mut raw = client_config();
         raw.fixed.handle_calls = CALLS as u64;
         change(&mut raw);
-        let engine = Engine::new(valid(raw)).unwrap();
-        let running = Some(engine.start().unwrap());
+        let engine = Started::new(Engine::new(valid(raw)).unwrap());
         let client = engine.connect(0, &server.address, PROGRAM, VERSION, options).unwrap();
         client.wait_up(LIMIT).unwrap();
         let first_calls = server.shared.calls.load(Ordering::Relaxed);
-        Self { server, client, engine, running, first_calls }
+        Self { engine, server, client, first_calls }
     }
 
     fn calls(&self) -> u64 {
@@ -85,20 +84,7 @@ impl Pair {
     }
 
     fn end_client(&mut self) {
-        self.engine.shutdown();
-        self.running.take().map_or(Ok(()), Running::join).unwrap();
-    }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        self.engine.shutdown();
-        if let Some(running) = self.running.take() {
-            let joined = running.join();
-            if !thread::panicking() {
-                joined.unwrap();
-            }
-        }
+        self.engine.stop();
     }
 }
 
@@ -506,12 +492,10 @@ fn a_user_that_is_set_behind_a_waiting_call_is_not_the_users_of_that_call() {
         pending.push(client.start(WHO, CallSpec::short(), nothing).unwrap());
     }
     client.set_auth_sys(None).unwrap();
-    let running = engine.start().unwrap();
+    let _engine = Started::new(engine);
     let flavors = pending.into_iter().map(|call| call.wait().unwrap().results().u32().unwrap());
     assert_eq!(flavors.collect::<Vec<_>>(), [1, 0, 1]);
     drop(client);
-    engine.shutdown();
-    running.join().unwrap();
 }
 
 /// "rpc.on_panic": a function that panics ends nothing but itself, also where its call is not sent.
@@ -539,18 +523,15 @@ fn calls_before_the_connection_is_up_are_sent_when_it_is() {
     let pending = client.start(ECHO, CallSpec::short(), |args| args.opaque(b"early")).unwrap();
     assert!(!client.is_up());
     assert!(matches!(client.wait_up(Duration::ZERO), Err(ConnectError::TimedOut(_))));
-    let running = engine.start().unwrap();
+    let _engine = Started::new(engine);
     assert_eq!(pending.wait().unwrap().results().opaque(5).unwrap(), b"early");
     assert!(client.is_up());
     drop(client);
-    engine.shutdown();
-    running.join().unwrap();
 }
 
 #[test]
 fn no_server_listens_expect_the_reason() {
-    let engine = Engine::new(valid(client_config())).unwrap();
-    let running = engine.start().unwrap();
+    let engine = Started::new(Engine::new(valid(client_config())).unwrap());
     let options = ConnectOptions::new();
     let client = engine.connect(0, &unique_address(), PROGRAM, VERSION, &options).unwrap();
     let pending = client.start(NULL, CallSpec::short(), nothing).unwrap();
@@ -560,8 +541,6 @@ fn no_server_listens_expect_the_reason() {
     assert!(matches!(error, CallError::NotStarted(Backpressure::Down)), "{error}");
     let error = engine.connect(1, "shm:x", PROGRAM, VERSION, &options).unwrap_err();
     assert!(error.to_string().contains("core 1 of 1"), "{error}");
-    engine.shutdown();
-    running.join().unwrap();
 }
 
 #[test]

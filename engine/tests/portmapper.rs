@@ -4,21 +4,20 @@
 
 mod common;
 
-use common::{PROGRAM, VERSION, small, unique_address, valid};
+use common::{PROGRAM, Started, VERSION, small, unique_address, valid};
 use spinrpc::rpcbind::wire::{self, Entry, Mapping, VERSION_2, VERSION_3, VERSION_4};
 use spinrpc::rpcbind::{
     Endpoint, How, NFS_ADDRESS, Netid, RpcbindError, find_service, serve_portmapper,
 };
 use spinrpc::{
-    AcceptStatus, Call, CallError, DecodeError, Decoder, Engine, Procedure, Program, Running,
-    Version, blocking,
+    AcceptStatus, Call, CallError, DecodeError, Decoder, Engine, Procedure, Program, Version,
+    blocking,
 };
 
 struct Server {
-    engine: Engine,
+    engine: Started,
     address: String,
     portmapper: String,
-    running: Option<Running>,
 }
 
 impl Server {
@@ -28,8 +27,7 @@ impl Server {
         engine.serve(PROGRAM, VERSION, |_core| |call: Call<'_>| call.reply(|_| {})).unwrap();
         engine.listen(&address).unwrap();
         serve_portmapper(&engine, &portmapper).unwrap();
-        let running = Some(engine.start().unwrap());
-        Self { engine, address, portmapper, running }
+        Self { engine: Started::new(engine), address, portmapper }
     }
 
     fn ask(&self, version: Version) -> blocking::Client {
@@ -54,13 +52,6 @@ impl Server {
             address: self.address.clone(),
             owner: String::new(),
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.engine.shutdown();
-        drop(self.running.take().map(Running::join));
     }
 }
 

@@ -10,14 +10,14 @@ mod in_progress;
 use common::caller::{Caller, SharedHeard, client_config, recorder, run_core};
 use common::raw::{RawPeer, Said};
 use common::{
-    LIMIT, PROGRAM, VERSION, fill_pattern, is_pattern, small_with, unique_address, valid,
+    LIMIT, PROGRAM, Started, VERSION, fill_pattern, is_pattern, small_with, unique_address, valid,
 };
 use spinrpc::config::{RawConfig, Versions};
 use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, Bulk, Call, CallError, CallSpec, Client, ConnectOptions, ConnectionEvent,
     ConnectionId, Core, CoreContext, Data, DecodeError, Deferred, Engine, Procedure, Reconnect,
-    Reply, ReplyData, Resend, Running, Service, Token,
+    Reply, ReplyData, Resend, Service, Token,
 };
 use spinrpc_proto::profile::Profile;
 use std::cell::RefCell;
@@ -431,21 +431,18 @@ fn lose_connections_at_random_expect_every_call_executed_once() {
 
 /// A server on separate threads.
 struct Threads {
-    engine: Engine,
+    engine: Started,
     seen: Arc<Seen>,
-    running: Option<Running>,
 }
 
 impl Threads {
     fn start(raw: RawConfig, address: &str) -> Self {
         let (engine, seen) = serve(raw, address);
-        let running = Some(engine.start().unwrap());
-        Self { engine, seen, running }
+        Self { engine: Started::new(engine), seen }
     }
 
     fn stop(mut self) {
-        self.engine.shutdown();
-        self.running.take().unwrap().join().unwrap();
+        self.engine.stop();
     }
 }
 

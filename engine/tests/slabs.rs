@@ -5,12 +5,12 @@ mod common;
 
 use common::caller::{Caller, Heard, client_config, recorder, run_core};
 use common::program::{BOUNCE, LATER, NULL};
-use common::{PROGRAM, Server, VERSION, is_pattern, pattern, small_with, valid};
+use common::{PROGRAM, Server, Started, VERSION, is_pattern, pattern, small_with, valid};
 use spinrpc::config::{BulkView, RawConfig};
 use spinrpc::{
     AcceptStatus, Bulk, Call, CallError, CallSpec, ConnectError, ConnectOptions, ConnectionEvent,
-    CoreContext, DecodeError, Engine, ListenOptions, Procedure, Reconnect, Reply, ReplyData,
-    Running, Slab, SlabLayout, Token,
+    CoreContext, DecodeError, Engine, ListenOptions, Procedure, Reconnect, Reply, ReplyData, Slab,
+    SlabLayout, Token,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -285,9 +285,8 @@ fn answer(mut call: Call<'_>, slab: &Slab, context: &CoreContext) {
 
 struct LendingServer {
     address: String,
-    engine: Engine,
+    _engine: Started,
     slab: Slab,
-    running: Option<Running>,
 }
 
 impl LendingServer {
@@ -303,22 +302,11 @@ impl LendingServer {
             .unwrap();
         let address = common::unique_address();
         engine.listen_with(&address, &ListenOptions::new().lend(&slab)).unwrap();
-        let running = Some(engine.start().unwrap());
-        Self { address, engine, slab, running }
+        Self { address, _engine: Started::new(engine), slab }
     }
 
     fn is_shm(&self) -> bool {
         self.address.starts_with("shm:")
-    }
-}
-
-impl Drop for LendingServer {
-    fn drop(&mut self) {
-        self.engine.shutdown();
-        let joined = self.running.take().map(Running::join);
-        if !std::thread::panicking() {
-            joined.unwrap().unwrap();
-        }
     }
 }
 

@@ -148,12 +148,47 @@ pub(crate) fn pause_after(events: usize) {
     }
 }
 
+/// An engine on separate threads, which end with it; fails if a handler panicked.
+pub(crate) struct Started {
+    engine: Engine,
+    running: Option<Running>,
+}
+
+impl Started {
+    pub(crate) fn new(engine: Engine) -> Self {
+        let running = Some(engine.start().unwrap());
+        Self { engine, running }
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.engine.shutdown();
+        self.running.take().map_or(Ok(()), Running::join).unwrap();
+    }
+}
+
+impl std::ops::Deref for Started {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.engine.shutdown();
+        let joined = self.running.take().map_or(Ok(()), Running::join);
+        if !std::thread::panicking() {
+            joined.unwrap();
+        }
+    }
+}
+
 /// An engine that serves the test program on separate threads.
 pub(crate) struct Server {
-    pub(crate) engine: Engine,
+    pub(crate) engine: Started,
     pub(crate) address: String,
     pub(crate) shared: Arc<Shared>,
-    running: Option<Running>,
 }
 
 impl Server {
@@ -181,14 +216,12 @@ impl Server {
         let engine = Engine::new(valid(small())).unwrap();
         let shared = serve(&engine);
         wait_until("the address", || engine.listen(address).is_ok());
-        let running = Some(engine.start().unwrap());
-        Self { engine, address: address.to_owned(), shared, running }
+        Self { engine: Started::new(engine), address: address.to_owned(), shared }
     }
 
     fn started_at(address: String, engine: Engine, shared: Arc<Shared>) -> Self {
         engine.listen(&address).unwrap();
-        let running = Some(engine.start().unwrap());
-        Self { engine, address, shared, running }
+        Self { engine: Started::new(engine), address, shared }
     }
 
     pub(crate) fn stats(&self) -> StatsSnapshot {
@@ -203,18 +236,7 @@ impl Server {
 
     /// Ends it; fails if a handler panicked.
     pub(crate) fn stop(mut self) {
-        self.engine.shutdown();
-        self.running.take().unwrap().join().unwrap();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.engine.shutdown();
-        let joined = self.running.take().map(Running::join);
-        if !std::thread::panicking() {
-            joined.unwrap_or(Ok(())).unwrap();
-        }
+        self.engine.stop();
     }
 }
 

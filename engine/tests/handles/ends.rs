@@ -168,8 +168,7 @@ fn a_call_waits_for_the_first_connection_that_is_retried() {
     let address = unique_address();
     let mut raw = client_config();
     raw.limits.conns = 1;
-    let engine = Engine::new(valid(raw)).unwrap();
-    let running = engine.start().unwrap();
+    let engine = Started::new(Engine::new(valid(raw)).unwrap());
     let hour = Duration::from_secs(3600);
     let late = Reconnect::default().first_delay(hour).max_delay(hour).give_up_after(hour);
     let connect = |policy: Reconnect| {
@@ -192,6 +191,4 @@ fn a_call_waits_for_the_first_connection_that_is_retried() {
     client.wait_up(LIMIT).unwrap();
     assert!(client.failure().is_none());
     drop((client, server));
-    engine.shutdown();
-    running.join().unwrap();
 }
