@@ -15,8 +15,6 @@ mod address;
 mod any;
 mod attempt;
 pub mod capture;
-#[cfg(all(test, not(loom)))]
-mod conformance;
 mod ends;
 #[doc(hidden)]
 pub mod mem;
@@ -33,6 +31,8 @@ pub mod sim;
 pub mod sync;
 #[doc(hidden)]
 pub mod sys;
+#[cfg(all(test, not(loom)))]
+mod tests;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 mod wr;

@@ -669,11 +669,11 @@ impl From<Corrupt> for DownCause {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
-    use super::super::super::conformance::accept_into_channel;
     use super::super::super::{ConnectRequest, Connector, DriverLink, ListenRequest};
     use super::super::ShmConnector;
     use super::*;
     use crate::mem::SlabLayout;
+    use crate::tests::conformance::accept_into_channel;
     use std::time::Duration;
 
     const PATIENCE: Duration = Duration::from_secs(20);

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::{Device, Network, SimConnector, World};
-use crate::conformance::{Limits, Provider, fabric_conformance};
 use crate::mem::BulkClass;
+use crate::tests::conformance::{Limits, Provider, fabric_conformance};
 
 /// A world per connector. Time passes by polling.
 struct Sim;

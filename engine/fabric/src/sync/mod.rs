@@ -18,7 +18,7 @@ pub mod waiting;
 pub mod words;
 
 #[cfg(all(test, loom))]
-mod loom_models;
+mod tests;
 
 use atomic::{AtomicU64, Ordering};
 pub use crossbeam::utils::CachePadded;

@@ -4,7 +4,7 @@ use super::super::CaptureSink;
 use super::super::frame::invariant_crc;
 use super::reader::{Capture, Packet, icrc_of};
 use super::{CapturedPair, Memory, captured};
-use crate::conformance::{Event, bytes_of, expose, pattern, read, write};
+use crate::tests::conformance::{Event, bytes_of, expose, pattern, read, write};
 use crate::{Access, Fabric, SendWr, WrId};
 use std::time::{SystemTime, UNIX_EPOCH};
 

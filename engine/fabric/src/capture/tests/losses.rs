@@ -2,7 +2,7 @@
 
 use super::super::CaptureSink;
 use super::{CapturedPair, Memory, captured};
-use crate::conformance::Event;
+use crate::tests::conformance::Event;
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, channel};
 

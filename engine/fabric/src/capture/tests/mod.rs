@@ -10,9 +10,9 @@ mod reader;
 
 use super::{CaptureConnector, CaptureSink};
 use crate::AnyConnector;
-use crate::conformance::{Limits, Pair, Provider};
 use crate::shm::tests::conformance::Shm;
 use crate::sync::lock;
+use crate::tests::conformance::{Limits, Pair, Provider};
 use reader::Capture;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};

@@ -1,9 +1,9 @@
 //! The conformance suite over shared memory.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use crate::conformance::{Limits, Provider, fabric_conformance};
 use crate::mem::BulkClass;
 use crate::shm::{ShmConfig, ShmConnector};
+use crate::tests::conformance::{Limits, Provider, fabric_conformance};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Shared memory with small limits.

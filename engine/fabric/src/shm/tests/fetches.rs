@@ -4,10 +4,10 @@
 use super::super::exposure::EXPOSURES_MAX;
 use super::super::fetch::{FETCH_COST_BYTES, FETCHES_MAX};
 use super::super::{ShmConfig, ShmConnector, ShmFabric};
-use crate::conformance::{End, Event, accept_into_channel, pattern};
 use crate::mem::{Bulk, Lease, Slab, SlabLayout};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sys::mmap::PageRequest;
+use crate::tests::conformance::{End, Event, accept_into_channel, pattern};
 use crate::{
     Access, ConnectRequest, Connector, DownCause, Endpoint, Fabric, ListenRequest, QpId,
     RemoteSlice, SendWr, WrId,

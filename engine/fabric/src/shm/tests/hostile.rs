@@ -10,7 +10,6 @@ use super::super::layout::{Layout, Side};
 use super::super::socket;
 use super::super::window::Window;
 use super::super::{ShmConfig, ShmConnector, ShmFabric};
-use crate::conformance::{End, Event, accept_into_channel, bytes_of, pattern};
 use crate::mem::{Slab, SlabLayout};
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::doorbell::BELL_WORDS;
@@ -18,6 +17,7 @@ use crate::sync::ring::{Producer, RingPlace, SLOT_WORDS};
 use crate::sync::words::Words;
 use crate::sys::mmap::{PageRequest, SharedMemory};
 use crate::sys::peer_socket::{Accepted, PeerFd, PeerSocket};
+use crate::tests::conformance::{End, Event, accept_into_channel, bytes_of, pattern};
 use crate::{
     Access, ConnectRequest, Connector, DownCause, Endpoint, Fabric, ListenRequest, QpId,
     RemoteSlice, SendWr, Short, ShortEnds, ShortLane, WrError, WrId,

@@ -3,8 +3,8 @@
 //! The other process is this test binary again, told by its environment to run [`peer`] only.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
-use crate::conformance::{End, Event, accept_into_channel, drive_traffic, echo_traffic};
 use crate::shm::{ShmConfig, ShmConnector, ShmFabric};
+use crate::tests::conformance::{End, Event, accept_into_channel, drive_traffic, echo_traffic};
 use crate::{ConnectRequest, Connector, DownCause, Endpoint, Fabric, ListenRequest, QpId};
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;

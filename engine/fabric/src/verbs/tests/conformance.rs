@@ -2,8 +2,8 @@
 
 use super::super::{Registration, VerbsConfig, VerbsConnector};
 use super::{RXE_HOST, SIW_HOST, address, connector};
-use crate::conformance::{Bounds, Limits, Provider, fabric_conformance};
 use crate::mem::BulkClass;
+use crate::tests::conformance::{Bounds, Limits, Provider, fabric_conformance};
 use crate::{DownCause, WrError};
 
 /// iWARP over TCP, on the loopback interface; by how it makes memory reachable.

@@ -14,20 +14,20 @@ mod shorts;
 mod traffic;
 mod transfers;
 
-pub(super) use chains::*;
-pub(super) use connections::*;
-pub(super) use endings::*;
-pub(super) use keys::*;
-pub(super) use messages::*;
-pub(super) use pair::*;
-pub(super) use shorts::*;
-pub(super) use traffic::*;
-pub(super) use transfers::*;
+pub(crate) use chains::*;
+pub(crate) use connections::*;
+pub(crate) use endings::*;
+pub(crate) use keys::*;
+pub(crate) use messages::*;
+pub(crate) use pair::*;
+pub(crate) use shorts::*;
+pub(crate) use traffic::*;
+pub(crate) use transfers::*;
 
 /// Makes a `#[test]` of every function of the suite, over the given [`Provider`].
 macro_rules! fabric_conformance {
     ($provider:expr) => {
-        $crate::conformance::fabric_conformance!(@tests $provider;
+        $crate::tests::conformance::fabric_conformance!(@tests $provider;
             messages_of_every_length_arrive_as_they_were_sent,
             messages_arrive_in_the_order_of_posting,
             messages_in_both_directions_do_not_disturb_each_other,
@@ -91,10 +91,10 @@ macro_rules! fabric_conformance {
         $(
             #[test]
             fn $name() {
-                $crate::conformance::$name(&$provider);
+                $crate::tests::conformance::$name(&$provider);
             }
         )+
     };
 }
 
-pub(super) use fabric_conformance;
+pub(crate) use fabric_conformance;

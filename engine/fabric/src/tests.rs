@@ -1,0 +1,3 @@
+//! Tests that more than one driver runs.
+
+pub(crate) mod conformance;
