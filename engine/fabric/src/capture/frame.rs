@@ -9,7 +9,6 @@ use crc32fast::Hasher;
 const ETHERNET_IPV4: [u8; 2] = [0x08, 0x00];
 const IP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
-/// UDP's destination for RoCE version 2.
 const ROCE_PORT: u16 = 4791;
 /// UDP's source is free from here on, one per connection.
 const SOURCE_PORT: u16 = 0xc000;
@@ -95,7 +94,6 @@ pub(super) fn management(out: &mut Vec<u8>, ends: &Ends, outbound: bool, message
     });
 }
 
-/// Base transport header: where to, and which packet.
 fn base_header(out: &mut Vec<u8>, kind: Kind, (to, sequence): (u32, u32), payload_bytes: usize) {
     let pad = payload_bytes.next_multiple_of(4) - payload_bytes;
     out.extend([kind.0, MIGRATED | (pad as u8) << PAD_SHIFT]);

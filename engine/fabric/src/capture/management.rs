@@ -12,7 +12,6 @@ const HEADER_BYTES: usize = 24;
 /// of TCP's space.
 const SERVICE: u64 = 0x0000_0000_0106_0000 | 20049;
 
-/// Attributes: which message it is.
 const REQUEST: u16 = 0x10;
 const REPLY: u16 = 0x13;
 const READY_TO_USE: u16 = 0x14;

@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 /// Private data of both ends while connecting, this side's first.
 pub(super) type BothPrivateData = [PrivateData; 2];
 
-/// Sequence numbers have 24 bits.
 const SEQUENCE_MASK: u32 = (1 << 24) - 1;
 
 /// First sequence number of a side. Wireshark keeps the requests of both sides in one table by

@@ -21,7 +21,6 @@ const REST: Duration = Duration::from_millis(1);
 /// for a pause.
 const ROUND_RECORDS: usize = 4096;
 
-/// Bytes that are written at once.
 const OUTPUT_BYTES: usize = 256 << 10;
 
 pub(super) struct Writer {

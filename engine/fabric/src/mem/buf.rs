@@ -131,7 +131,6 @@ impl Buf {
         self.pool().region().id()
     }
 
-    /// Keeps the region it lies in, for a driver that registers it.
     #[cfg(feature = "verbs")]
     pub(crate) fn hold_region(&self) -> RegionHold {
         self.pool().region().hold()

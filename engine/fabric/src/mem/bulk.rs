@@ -372,7 +372,6 @@ impl BlockRef {
         self.core().classes.iter().map(|class| class.free.total()).sum::<usize>() > 1
     }
 
-    /// Keeps the region the block lies in.
     pub(super) fn hold_region(&self) -> RegionHold {
         self.core().region.hold()
     }

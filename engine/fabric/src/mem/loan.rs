@@ -225,7 +225,6 @@ impl Bulk {
         self.block.first_byte()
     }
 
-    /// Keeps the region it lies in, for a driver that registers it.
     #[cfg(feature = "verbs")]
     pub(crate) fn hold_region(&self) -> RegionHold {
         self.block.hold_region()
@@ -359,7 +358,6 @@ impl Lease {
         self.block.index() as usize
     }
 
-    /// Keeps the region it lies in, for a driver that registers it.
     #[cfg(feature = "verbs")]
     pub(crate) fn hold_region(&self) -> RegionHold {
         self.block.hold_region()

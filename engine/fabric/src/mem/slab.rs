@@ -188,7 +188,6 @@ impl Slab {
         self.pool.region_id()
     }
 
-    /// Keeps that region, for a driver that registers it.
     #[cfg(feature = "verbs")]
     pub(crate) fn hold_region(&self) -> super::RegionHold {
         self.pool.hold_region()

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 
-/// Shared memory that the connections of a process may map.
 #[derive(Debug)]
 pub(super) struct MemoryBudget {
     core_bytes_max: usize,

@@ -79,7 +79,6 @@ pub struct ShmFabric {
     live: Vec<u32>,
     /// Of looks at those in `live`.
     round: Round,
-    /// Short messages go by value.
     takes_shorts: bool,
     /// Memory for one that is sent from elsewhere.
     short: Box<Short>,
@@ -95,7 +94,6 @@ struct Place {
 }
 
 impl ShmFabric {
-    /// The data plane of `core`, the only one.
     pub(super) fn new(
         core: Arc<CoreShared>,
         control: Arc<Control>,
@@ -294,7 +292,6 @@ impl ShmFabric {
         room - out.room()
     }
 
-    /// Something waits for a poll.
     #[inline(always)]
     fn has_news(&self) -> bool {
         !self.takes_shorts || !self.listed.long.is_empty() || self.has_ended()

@@ -73,7 +73,6 @@ pub(super) fn send(
     Ok(())
 }
 
-/// Waits for a packet until `deadline`.
 pub(super) fn wait_readable(socket: BorrowedFd<'_>, deadline: Instant) -> io::Result<()> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -29,7 +29,6 @@ pub struct SimFabric {
     caps: Caps,
     waker: Arc<Waker>,
     places: Vec<Rc<RefCell<Place>>>,
-    /// Short messages go by value.
     takes_shorts: bool,
     /// Looks for short messages have begun.
     is_in_turn: bool,
@@ -152,7 +151,6 @@ impl Place {
         QpId::new(index as u32, self.generation)
     }
 
-    /// Work requests that may still be posted.
     pub(super) fn room(&self, side: &Side, depth: u16) -> usize {
         let held = self.queued.len() as u64 + self.launched - side.done;
         if side.is_down() { 0 } else { usize::from(depth).saturating_sub(held as usize) }

@@ -57,7 +57,6 @@ impl Exposures {
         true
     }
 
-    /// The key is alive.
     pub(super) fn has(&self, handle: u32) -> bool {
         let held = self.held.get(self.keys.index_of(handle)).and_then(Option::as_ref);
         held.is_some_and(|held| held.handle == handle)
@@ -71,7 +70,6 @@ impl Exposures {
         }
     }
 
-    /// Number of keys that are alive.
     pub(super) fn alive(&self) -> usize {
         self.held.len() - self.free.len()
     }

@@ -177,7 +177,6 @@ pub enum Look {
 }
 
 impl Look {
-    /// Decodes a header.
     #[inline(always)]
     const fn of(header: u64) -> Self {
         match header as u32 as usize {
@@ -223,7 +222,6 @@ pub struct Consumer<W: Words> {
     words: W,
 }
 
-/// Slots that a message of `length` bytes takes.
 #[inline]
 fn slots_of(length: usize) -> usize {
     (length + LEAD_BYTES).div_ceil(SLOT_PAYLOAD_BYTES)
@@ -271,13 +269,11 @@ fn read_part(
     Ok(())
 }
 
-/// The header that says slot `index` is filled.
 #[inline]
 fn header(index: u64, flags: u64, length: usize) -> u64 {
     ((index + 1) << 32) | (flags << LENGTH_BITS) | length as u64
 }
 
-/// Tells whether a slot goes on with its message.
 #[inline(always)]
 fn continues(is_as_expected: bool) -> Result<(), Corrupt> {
     let wrong = Corrupt("ring slot that does not continue its message");
@@ -461,7 +457,6 @@ impl<W: Words> Producer<W> {
         Ok(())
     }
 
-    /// Sees to it that `slots` are free.
     #[inline(always)]
     fn reserve(&self, slots: usize) -> Result<(), PushError> {
         match self.next.get() + slots as u64 <= self.limit.get() {

@@ -38,7 +38,6 @@ pub struct VerbsConnector {
 #[derive(Debug)]
 pub(super) struct Environment {
     pub(super) config: VerbsConfig,
-    /// The devices that connections may use.
     devices: Vec<DeviceInfo>,
     /// True if all of them can invalidate windows. It is told to peers before the device of a
     /// connection is known. On a device without windows, a peer that relied on it would end for

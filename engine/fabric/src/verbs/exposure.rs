@@ -231,7 +231,6 @@ fn stem(key: u32) -> u32 {
     key >> TAG_BITS
 }
 
-/// The key after `key` of the same window.
 pub(super) fn next_key(key: u32) -> u32 {
     (stem(key) << TAG_BITS) | (key.wrapping_add(1) % (1 << TAG_BITS))
 }

@@ -24,11 +24,9 @@ type RequestNotify = unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int;
 
 /// Rights of memory that the device only reads, or reads and writes, for this side.
 pub(super) const LOCAL_WRITE: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
-/// The peer may RDMA Read.
 pub(super) const REMOTE_READ: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
 /// The peer may RDMA Write; needs [`LOCAL_WRITE`].
 pub(super) const REMOTE_WRITE: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
-/// Memory windows may be bound to it.
 pub(super) const WINDOW_BIND: u32 = ibv_access_flags::IBV_ACCESS_MW_BIND.0;
 
 /// Relaxed order of PCI Express for the device's writes to memory, on CPUs that are slow without it: UCX takes it on

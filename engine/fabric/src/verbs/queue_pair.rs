@@ -270,7 +270,6 @@ impl QueuePair {
         error.map_or(Ok(Ok(())), |cause| Ok(Err(cause)))
     }
 
-    /// A request in the device's words.
     #[inline]
     fn prepare(&mut self, wr: &SendWr) -> Result<Operation, DownCause> {
         match wr {
