@@ -12,14 +12,15 @@ use super::sim::{SimConnector, SimFabric, SimLink};
 #[cfg(feature = "verbs")]
 use super::verbs::{VerbsConnector, VerbsFabric, VerbsLink};
 use super::{
-    Acceptor, Access, Completions, ConnMemory, ConnectRequest, Connector, Endpoint, ExposeError,
-    Fabric, FabricError, Full, ListenRequest, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short,
-    ShortLane,
+    Acceptor, Access, Caps, Completions, ConnMemory, ConnectRequest, Connector, Endpoint, Ends,
+    ExposeError, Fabric, FabricError, Full, InFlight, ListenRequest, NextShort, QpId, RemoteSlice,
+    Revoked, SendWr, Short, ShortLane, Wake,
 };
-use crate::mem::{Buf, Bulk, Lease};
+use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
 use crate::sys::clock::{Clock, Ticks};
 use crate::sys::random::Random;
-use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The control plane of one driver: see [`Connector`] for its methods.
 #[doc(hidden)]
@@ -32,8 +33,7 @@ pub enum AnyConnector {
     Captured(Box<CaptureConnector>),
 }
 
-/// The data plane of one driver. The methods of each message and each turn are chosen here; the others are those of
-/// the [`Fabric`] that it derefs to.
+/// The data plane of one driver: see [`Fabric`] and [`ShortLane`] for its methods.
 #[allow(
     clippy::large_enum_variant,
     reason = "there is one for each core, and the commonest is in place"
@@ -111,181 +111,79 @@ impl AnyConnector {
     }
 }
 
-impl Deref for AnyFabric {
-    type Target = dyn Fabric;
-
-    fn deref(&self) -> &Self::Target {
-        match self {
-            Self::Shm(fabric) => fabric,
-            #[cfg(feature = "verbs")]
-            Self::Verbs(fabric) => &**fabric,
-            #[cfg(feature = "sim")]
-            Self::Sim(fabric) => fabric,
-            Self::Captured(fabric) => &**fabric,
+/// Makes an operation of [`AnyFabric`]: that of its driver.
+///
+/// * `per_message`: in place over shared memory, else by a call.
+/// * `per_turn`: in place over shared memory and over devices, some of whose operations are short or none.
+/// * `general`: of the general path.
+macro_rules! operation {
+    (per_message [$($mutable:tt)?] $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)?) => {
+        #[inline]
+        pub fn $name(&$($mutable)? self, $($arg: $type),*) $(-> $out)? {
+            operation!(elsewhere [$($mutable)?] $name($($arg: $type),*) $(-> $out)?);
+            match self {
+                Self::Shm(fabric) => fabric.$name($($arg),*),
+                _ => elsewhere(self, $($arg),*),
+            }
         }
-    }
-}
-
-impl DerefMut for AnyFabric {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        match self {
-            Self::Shm(fabric) => fabric,
-            #[cfg(feature = "verbs")]
-            Self::Verbs(fabric) => &mut **fabric,
-            #[cfg(feature = "sim")]
-            Self::Sim(fabric) => fabric,
-            Self::Captured(fabric) => &mut **fabric,
+    };
+    (per_turn [$($mutable:tt)?] $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)?) => {
+        #[inline(always)]
+        pub fn $name(&$($mutable)? self, $($arg: $type),*) $(-> $out)? {
+            operation!(elsewhere [$($mutable)?] $name($($arg: $type),*) $(-> $out)?);
+            match self {
+                Self::Shm(fabric) => fabric.$name($($arg),*),
+                #[cfg(feature = "verbs")]
+                Self::Verbs(fabric) => fabric.$name($($arg),*),
+                _ => elsewhere(self, $($arg),*),
+            }
         }
-    }
-}
-
-/// The same for operations on each short message: over shared memory in place, else by a call.
-macro_rules! in_place {
-    ($it:expr, $fabric:ident => $do:expr, $elsewhere:expr) => {
-        match $it {
-            AnyFabric::Shm($fabric) => $do,
-            _ => $elsewhere,
+    };
+    (general [$($mutable:tt)?] $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)?) => {
+        pub fn $name(&$($mutable)? self, $($arg: $type),*) $(-> $out)? {
+            each!(Self: self, fabric => fabric.$name($($arg),*))
+        }
+    };
+    (elsewhere [$($mutable:tt)?] $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)?) => {
+        #[inline(never)]
+        fn elsewhere(any: &$($mutable)? AnyFabric, $($arg: $type),*) $(-> $out)? {
+            each!(AnyFabric: any, fabric => fabric.$name($($arg),*))
         }
     };
 }
 
-/// The same for operations of each turn, of which verbs has some that are short or none.
-macro_rules! in_each_turn {
-    ($it:expr, $fabric:ident => $do:expr, $elsewhere:expr) => {
-        match $it {
-            AnyFabric::Shm($fabric) => $do,
-            #[cfg(feature = "verbs")]
-            AnyFabric::Verbs($fabric) => $do,
-            _ => $elsewhere,
+macro_rules! operations {
+    ($($class:ident [$($mutable:tt)?] $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)?;)*) => {
+        impl AnyFabric {
+            $(operation!($class [$($mutable)?] $name($($arg: $type),*) $(-> $out)?);)*
         }
     };
 }
 
-impl AnyFabric {
-    #[inline(never)]
-    fn now_elsewhere(&self, clock: &Clock) -> Ticks {
-        each!(Self: self, fabric => fabric.now(clock))
-    }
-
-    #[inline(never)]
-    fn poll_elsewhere(&mut self, out: &mut Completions) -> usize {
-        each!(Self: self, fabric => fabric.poll(out))
-    }
-
-    #[inline(never)]
-    fn next_short_elsewhere(&mut self, message: &mut Short) -> Option<NextShort> {
-        each!(Self: self, fabric => fabric.next_short(message))
-    }
-
-    #[inline(never)]
-    fn skip_poll_elsewhere(&mut self, is_idle: bool) -> bool {
-        each!(Self: self, fabric => fabric.skip_poll(is_idle))
-    }
-
-    #[inline(never)]
-    fn send_copied_elsewhere(&mut self, qp: QpId, message: &[u8]) -> bool {
-        each!(Self: self, fabric => fabric.send_copied(qp, message))
-    }
-
-    #[inline(never)]
-    fn flush_elsewhere(&mut self) {
-        each!(Self: self, fabric => fabric.flush());
-    }
-
-    #[inline(never)]
-    fn post_elsewhere(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
-        each!(Self: self, fabric => fabric.post(qp, wr))
-    }
-
-    #[inline(never)]
-    fn post_recv_elsewhere(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
-        each!(Self: self, fabric => fabric.post_recv(qp, buf))
-    }
-
-    #[inline(never)]
-    fn send_room_elsewhere(&self, qp: QpId) -> usize {
-        each!(Self: self, fabric => fabric.send_room(qp))
-    }
-}
-
-/// Operations of each message and each turn.
-impl AnyFabric {
-    #[inline(always)]
-    pub fn now(&self, clock: &Clock) -> Ticks {
-        in_each_turn!(self, fabric => fabric.now(clock), self.now_elsewhere(clock))
-    }
-
-    #[inline(always)]
-    pub fn poll(&mut self, out: &mut Completions) -> usize {
-        in_each_turn!(self, fabric => fabric.poll(out), self.poll_elsewhere(out))
-    }
-
-    #[inline]
-    pub fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
-        in_place!(self, fabric => fabric.post_recv(qp, buf), self.post_recv_elsewhere(qp, buf))
-    }
-
-    #[inline(always)]
-    pub fn next_short(&mut self, message: &mut Short) -> Option<NextShort> {
-        in_each_turn!(self, fabric => fabric.next_short(message), self.next_short_elsewhere(message))
-    }
-
-    #[inline(always)]
-    pub fn skip_poll(&mut self, is_idle: bool) -> bool {
-        in_each_turn!(self, fabric => fabric.skip_poll(is_idle), self.skip_poll_elsewhere(is_idle))
-    }
-
-    #[inline]
-    pub fn send_copied(&mut self, qp: QpId, message: &[u8]) -> bool {
-        let elsewhere = |this: &mut Self| this.send_copied_elsewhere(qp, message);
-        in_place!(self, fabric => fabric.send_copied(qp, message), elsewhere(self))
-    }
-
-    #[inline]
-    pub fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
-        in_place!(self, fabric => fabric.post(qp, wr), self.post_elsewhere(qp, wr))
-    }
-
-    #[inline(always)]
-    pub fn flush(&mut self) {
-        in_each_turn!(self, fabric => fabric.flush(), self.flush_elsewhere());
-    }
-
-    #[inline]
-    pub fn send_room(&self, qp: QpId) -> usize {
-        in_place!(self, fabric => fabric.send_room(qp), self.send_room_elsewhere(qp))
-    }
-}
-
-/// Operations of the general path: a comparison, and the driver's own.
-impl AnyFabric {
-    pub fn rests(&mut self) -> bool {
-        each!(Self: self, fabric => fabric.rests())
-    }
-
-    pub fn receive_of_short(&mut self, qp: QpId) -> Option<Buf> {
-        each!(Self: self, fabric => fabric.receive_of_short(qp))
-    }
-
-    pub fn memory(&self, qp: QpId) -> ConnMemory<'_> {
-        each!(Self: self, fabric => fabric.memory(qp))
-    }
-
-    pub fn bulk(&mut self, qp: QpId, bytes: usize) -> Option<Bulk> {
-        each!(Self: self, fabric => fabric.bulk(qp, bytes))
-    }
-
-    pub fn expose(
-        &mut self,
-        qp: QpId,
-        memory: Lease,
-        access: Access,
-        home: Option<Lease>,
-    ) -> Result<RemoteSlice, ExposeError> {
-        each!(Self: self, fabric => fabric.expose(qp, memory, access, home))
-    }
-
-    pub fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked {
-        each!(Self: self, fabric => fabric.revoke(qp, handle))
-    }
+operations! {
+    per_message [mut] post_recv(qp: QpId, buf: Buf) -> Result<(), Full<Buf>>;
+    per_message [mut] send_copied(qp: QpId, message: &[u8]) -> bool;
+    per_message [mut] post(qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>>;
+    per_message [] send_room(qp: QpId) -> usize;
+    per_turn [] now(clock: &Clock) -> Ticks;
+    per_turn [mut] poll(out: &mut Completions) -> usize;
+    per_turn [mut] next_short(message: &mut Short) -> Option<NextShort>;
+    per_turn [mut] skip_poll(is_idle: bool) -> bool;
+    per_turn [mut] flush();
+    general [] caps() -> &Caps;
+    general [mut] begin(lent: Option<&BulkPool>, takes_shorts: bool) -> Arc<dyn Wake>;
+    general [] ends(qp: QpId) -> Option<Ends>;
+    general [mut] rests() -> bool;
+    general [mut] receive_of_short(qp: QpId) -> Option<Buf>;
+    general [] outstanding(qp: QpId) -> InFlight;
+    general [mut] adopt(endpoint: Endpoint) -> Result<QpId, FabricError>;
+    general [mut] message_memory(qp: QpId, bytes: usize) -> Option<Region>;
+    general [] memory(qp: QpId) -> ConnMemory<'_>;
+    general [mut] close(qp: QpId);
+    general [mut] bulk(qp: QpId, bytes: usize) -> Option<Bulk>;
+    general [mut] expose(qp: QpId, memory: Lease, access: Access, home: Option<Lease>)
+        -> Result<RemoteSlice, ExposeError>;
+    general [mut] revoke(qp: QpId, handle: u32) -> Revoked;
+    general [mut] park(at_most: Duration);
+    general [mut] end();
 }
