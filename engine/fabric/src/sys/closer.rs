@@ -3,15 +3,14 @@
 //!
 //! The threads are detached: nothing waits for them, at the end of the process neither. There are
 //! [`THREADS_MAX`] at most, of which one peer process occupies [`THREADS_PER_PROCESS`], and they end
-//! when there is nothing to do. Peers that are not trusted count as one process.
+//! when there is nothing to do, as peers seldom leave descriptors. Peers that are not trusted count as one process.
 
 use super::credentials::ProcessIdentity;
 use crate::sync::lock;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard};
-use std::thread::{self, Thread, ThreadId};
-use std::time::Duration;
+use std::thread;
 
 const THREADS_MAX: usize = 16;
 /// Threads that close descriptors of one process at a time.
@@ -21,8 +20,6 @@ const DESCRIPTORS_PER_PROCESS_MAX: usize = 128;
 /// Descriptors of all, from which on all are refused: else peers that are many could take all
 /// descriptors of this process.
 const DESCRIPTORS_MAX: usize = 1024;
-/// Time without work after which a thread ends.
-const IDLE: Duration = Duration::from_secs(1);
 
 static CLOSER: Closer = Closer(Mutex::new(State::new()));
 
@@ -40,9 +37,7 @@ pub(super) enum Origin {
 pub(super) fn close(fd: OwnedFd, origin: Origin) {
     let mut state = CLOSER.lock();
     state.waiting.push_back(Job { fd, origin });
-    if let Some(idle) = state.idle.pop() {
-        idle.unpark();
-    } else if state.threads < THREADS_MAX {
+    if state.threads < THREADS_MAX && state.closing_of(origin) < THREADS_PER_PROCESS {
         let thread = thread::Builder::new().name("spinrpc-closer".into());
         // Without a thread the descriptor stays until the next one is to be closed.
         state.threads += usize::from(thread.spawn(|| CLOSER.run()).is_ok());
@@ -71,13 +66,11 @@ struct State {
     /// Origins whose descriptors are being closed, one for each thread that closes.
     closing: Vec<Origin>,
     threads: usize,
-    /// Threads that are parked until there is work.
-    idle: Vec<Thread>,
 }
 
 impl State {
     const fn new() -> Self {
-        Self { waiting: VecDeque::new(), closing: Vec::new(), threads: 0, idle: Vec::new() }
+        Self { waiting: VecDeque::new(), closing: Vec::new(), threads: 0 }
     }
 
     fn closing_of(&self, origin: Origin) -> usize {
@@ -103,12 +96,6 @@ impl State {
         Some(job)
     }
 
-    /// Takes the thread from those that are idle; `false` if it was not one of them.
-    fn retire(&mut self, thread: ThreadId) -> bool {
-        let at = self.idle.iter().position(|idle| idle.id() == thread);
-        at.map(|at| self.idle.swap_remove(at)).is_some()
-    }
-
     fn finish(&mut self, origin: Origin) {
         if let Some(at) = self.closing.iter().position(|other| *other == origin) {
             self.closing.swap_remove(at);
@@ -123,24 +110,13 @@ impl Closer {
 
     fn run(&self) {
         let mut state = self.lock();
-        loop {
-            if let Some(job) = state.take() {
-                drop(state);
-                drop(job.fd);
-                state = self.lock();
-                state.finish(job.origin);
-                continue;
-            }
-            state.idle.push(thread::current());
+        while let Some(job) = state.take() {
             drop(state);
-            thread::park_timeout(IDLE);
+            drop(job.fd);
             state = self.lock();
-            // `close` takes a thread from the list when it wakes it.
-            if state.retire(thread::current().id()) {
-                state.threads -= 1;
-                return;
-            }
+            state.finish(job.origin);
         }
+        state.threads -= 1;
     }
 }
 
