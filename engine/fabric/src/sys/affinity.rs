@@ -139,15 +139,6 @@ fn outcome(status: libc::c_int) -> io::Result<()> {
 /// # Errors
 /// `InvalidInput` if the CPU does not exist or this process may not use it.
 pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
-    // That crate's masks have a fixed size, and it panics beyond.
-    let fits = cpu < libc::CPU_SETSIZE as usize;
-    if fits
-        && core_affinity::set_for_current(core_affinity::CoreId { id: cpu })
-        && is_pinned_to(cpu)?
-    {
-        return Ok(());
-    }
-    // It does not say why: ask the kernel again, this time for its error.
     run_current_thread_on(&CpuSet::from_iter([cpu]))
 }
 
@@ -165,10 +156,6 @@ pub fn run_current_thread_on(cpus: &CpuSet) -> io::Result<()> {
     cpus.iter().for_each(|cpu| mask[cpu / WORD_BITS] |= 1 << (cpu % WORD_BITS));
     // SAFETY: the kernel reads the given number of bytes, which `mask` has. What its own masks have no room for it ignores.
     outcome(unsafe { libc::sched_setaffinity(0, size_of_val(&mask[..]), mask.as_ptr().cast()) })
-}
-
-fn is_pinned_to(cpu: usize) -> io::Result<bool> {
-    Ok(allowed()?.iter().eq([cpu]))
 }
 
 #[cfg(test)]
