@@ -136,37 +136,14 @@ impl Exposures {
 #[derive(Debug)]
 struct Blocks {
     keys: Box<[BlockKeys]>,
-    /// Keys, ascending, each with the list of its exposures.
-    lists: Box<[(u32, Option<u32>)]>,
-    held: Box<[Held]>,
-    unused: Option<u32>,
-}
-
-/// One exposure in the list of its key, or an unused place.
-#[derive(Debug, Default)]
-struct Held {
-    memory: Option<Lease>,
-    next: Option<u32>,
+    /// Exposures, each with its key. There is room for as many as there can be.
+    held: Vec<(u32, Lease)>,
+    most: usize,
 }
 
 impl Blocks {
-    fn new(keys: &[BlockKeys], keys_max: usize) -> Self {
-        let mut lists: Vec<_> = keys.iter().flat_map(|keys| [keys.read, keys.write]).collect();
-        lists.sort_unstable();
-        let places = u32::try_from(keys_max).unwrap_or(u32::MAX);
-        let held = (0..places)
-            .map(|at| Held { memory: None, next: Some(at + 1).filter(|next| *next < places) });
-        Self {
-            keys: keys.into(),
-            lists: lists.into_iter().map(|key| (key, None)).collect(),
-            held: held.collect(),
-            unused: Some(0).filter(|_| places > 0),
-        }
-    }
-
-    fn list(&mut self, key: u32) -> Option<&mut Option<u32>> {
-        let at = self.lists.binary_search_by_key(&key, |list| list.0).ok()?;
-        Some(&mut self.lists[at].1)
+    fn new(keys: &[BlockKeys], most: usize) -> Self {
+        Self { keys: keys.into(), held: Vec::with_capacity(most), most }
     }
 
     fn expose(&mut self, memory: Lease, access: Access) -> Result<u32, ExposeError> {
@@ -175,23 +152,17 @@ impl Blocks {
             Access::RemoteRead => keys.read,
             Access::RemoteWrite => keys.write,
         };
-        let place = self.unused.ok_or(ExposeError::NoKey)?;
-        let list = self.list(key).ok_or(ExposeError::Foreign)?;
-        let next = list.replace(place);
-        let held = &mut self.held[place as usize];
-        self.unused = held.next;
-        *held = Held { memory: Some(memory), next };
+        if self.held.len() == self.most {
+            return Err(ExposeError::NoKey);
+        }
+        self.held.push((key, memory));
         Ok(key)
     }
 
     fn revoke(&mut self, key: u32) {
-        let Some(Some(place)) = self.list(key).map(|list| *list) else { return };
-        let held = &mut self.held[place as usize];
-        held.memory = None;
-        let next = std::mem::replace(&mut held.next, self.unused);
-        self.unused = Some(place);
-        if let Some(list) = self.list(key) {
-            *list = next;
+        // As a rule one of the last: calls are short.
+        if let Some(at) = self.held.iter().rposition(|(other, _)| *other == key) {
+            self.held.swap_remove(at);
         }
     }
 }
