@@ -52,7 +52,7 @@ impl ShmConnector {
         let layout =
             Layout::new(config.ring_slots).ok_or_else(|| attempt.cannot("ring_slots", None))?;
         raise_descriptor_limit(config.conns_max.into());
-        let control = Control::start()
+        let control = control::run()
             .map_err(|error| attempt.cannot("its control thread cannot start", Some(error)))?;
         let memory = MemoryBudget::new(config.core_memory_bytes_max, config.peer_memory_bytes_max);
         let (memory, cores) = (Arc::new(memory), Cores::default());

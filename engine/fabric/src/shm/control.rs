@@ -21,35 +21,25 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 64;
 
 /// Handle on the control thread, which ends with the last one.
-#[derive(Debug)]
-pub(super) struct Control {
-    mailbox: Arc<Mailbox<Command>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-type Command = Box<dyn FnOnce(&mut State) + Send>;
+pub(super) type Control = mailbox::Handle<State>;
 
 /// The token of the mailbox itself; all others are [`next_number`]s.
 const MAILBOX: u64 = 0;
 
+pub(super) fn run() -> io::Result<Arc<Control>> {
+    let control = Control::new("spinrpc-shm")?;
+    let state = State::new(Arc::clone(&control.mailbox))?;
+    control.run(move || state.run())?;
+    Ok(control)
+}
+
 impl Control {
-    const THREAD_NAME: &str = "spinrpc-shm";
-
-    pub(super) fn start() -> io::Result<Arc<Self>> {
-        let mailbox = Arc::new(Mailbox::new()?);
-        let state = State::new(Arc::clone(&mailbox))?;
-        let thread =
-            thread::Builder::new().name(Self::THREAD_NAME.into()).spawn(move || state.run())?;
-        Ok(Arc::new(Self { mailbox, thread: Some(thread) }))
-    }
-
     /// Has an established connection watched, as long as the lease lives.
     pub(super) fn watch(&self, watch: Watch) -> WatchLease {
         WatchLease::new(&self.mailbox, watch)
@@ -57,20 +47,7 @@ impl Control {
 
     /// Has a connection's memory given up elsewhere, as that takes long.
     pub(super) fn retire(&self, link: Link) {
-        post(&self.mailbox, move |_| drop(link));
-    }
-}
-
-/// Commands that come after the end of the thread are dropped.
-fn post(mailbox: &Mailbox<Command>, command: impl FnOnce(&mut State) + Send + 'static) {
-    if !mailbox.post(Box::new(command)) {
-        discard(mailbox);
-    }
-}
-
-fn discard(mailbox: &Mailbox<Command>) {
-    while let Some(command) = mailbox.take() {
-        drop(command);
+        self.mailbox.leave(move |_| drop(link));
     }
 }
 
@@ -78,13 +55,13 @@ fn discard(mailbox: &Mailbox<Command>) {
 #[derive(Debug)]
 pub(super) struct WatchLease {
     token: u64,
-    mailbox: Arc<Mailbox<Command>>,
+    mailbox: Arc<Mailbox<State>>,
 }
 
 impl WatchLease {
-    fn new(mailbox: &Arc<Mailbox<Command>>, watch: Watch) -> Self {
+    fn new(mailbox: &Arc<Mailbox<State>>, watch: Watch) -> Self {
         let token = next_number();
-        post(mailbox, move |state| state.watch(token, watch));
+        mailbox.leave(move |state| state.watch(token, watch));
         Self { token, mailbox: Arc::clone(mailbox) }
     }
 }
@@ -92,15 +69,7 @@ impl WatchLease {
 impl Drop for WatchLease {
     fn drop(&mut self) {
         let token = self.token;
-        post(&self.mailbox, move |state| drop(state.remove(token)));
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        self.mailbox.stop();
-        discard(&self.mailbox);
-        mailbox::join(self.thread.take());
+        self.mailbox.leave(move |state| drop(state.remove(token)));
     }
 }
 
@@ -134,9 +103,9 @@ enum Entry {
 }
 
 /// Sources of events, by the token that the kernel returns with an event.
-struct State {
+pub(super) struct State {
     epoll: OwnedFd,
-    mailbox: Arc<Mailbox<Command>>,
+    mailbox: Arc<Mailbox<Self>>,
     entries: HashMap<u64, Entry>,
     listeners: HashMap<u64, Listener>,
     /// Handshakes that are not over, as few as `handshakes_max` allows.
@@ -147,7 +116,7 @@ struct State {
 }
 
 impl State {
-    fn new(mailbox: Arc<Mailbox<Command>>) -> io::Result<Self> {
+    fn new(mailbox: Arc<Mailbox<Self>>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let state = Self {
             epoll,
@@ -178,6 +147,10 @@ impl State {
             // Last, so that new connections do not delay handshakes in progress.
             calling.into_iter().for_each(|token| self.accept(token));
         }
+        // Connections that are left there have the mailbox.
+        while let Some(job) = self.mailbox.take() {
+            drop(job);
+        }
     }
 
     fn handle(&mut self, token: u64) {
@@ -200,8 +173,8 @@ impl State {
 
     fn obey(&mut self) {
         self.mailbox.clear_event();
-        while let Some(command) = self.mailbox.take() {
-            command(self);
+        while let Some(job) = self.mailbox.take() {
+            job(self);
         }
     }
 

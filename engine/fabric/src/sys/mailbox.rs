@@ -1,6 +1,6 @@
-//! Letters for a control thread, from any thread, and what the thread waits for besides.
+//! Control threads, work that any thread leaves for them, and what they wait for besides.
 //!
-//! The drivers' control threads have one each. Nothing here is for the data path.
+//! The drivers have one each. Nothing here is for the data path.
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crossbeam::queue::SegQueue;
@@ -9,51 +9,49 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+/// Work for a thread with the state `S`. There is little per connection, each once, or a few times.
+type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
+
 /// A queue, and a descriptor that is readable when its reader has to look at it.
-pub struct Mailbox<T> {
-    letters: SegQueue<T>,
+pub(crate) struct Mailbox<S> {
+    jobs: SegQueue<Job<S>>,
     event: OwnedFd,
     stopped: AtomicBool,
 }
 
-impl<T> Mailbox<T> {
-    /// An empty one.
-    ///
-    /// # Errors
-    /// The error of eventfd(2).
-    pub fn new() -> io::Result<Self> {
+impl<S> Mailbox<S> {
+    fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { letters: SegQueue::new(), event, stopped: AtomicBool::new(false) })
+        Ok(Self { jobs: SegQueue::new(), event, stopped: AtomicBool::new(false) })
     }
 
-    /// Leaves a letter, and wakes the reader. Returns false if that was told to stop: then the letter may stay.
-    pub fn post(&self, letter: T) -> bool {
-        self.letters.push(letter);
-        self.wake();
-        // SeqCst pairs with that of `stop`: either the reader is told, or we see that it is gone.
-        !self.stopped.load(Ordering::SeqCst)
-    }
-
-    pub fn take(&self) -> Option<T> {
-        self.letters.pop()
-    }
-
-    /// Tells the reader to stop. Letters that were posted before are there still.
-    pub fn stop(&self) {
-        self.stopped.store(true, Ordering::SeqCst);
+    /// Leaves work, and wakes the reader; does not block.
+    pub(crate) fn leave(&self, job: impl FnOnce(&mut S) + Send + 'static) {
+        self.jobs.push(Box::new(job));
         self.wake();
     }
 
-    /// Returns whether the reader was told to stop.
-    pub fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::SeqCst)
+    pub(crate) fn take(&self) -> Option<Job<S>> {
+        self.jobs.pop()
     }
 
-    /// Makes the descriptor readable for letters that come from now on.
-    pub fn clear_event(&self) {
+    /// Tells the reader to stop. Work that was left before is there still.
+    fn stop(&self) {
+        // Release pairs with the Acquire of `is_stopped`: the reader sees what was left before.
+        self.stopped.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Makes the descriptor readable for work that comes from now on.
+    pub(crate) fn clear_event(&self) {
         // Empty already is as good.
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
@@ -64,21 +62,89 @@ impl<T> Mailbox<T> {
     }
 }
 
-impl<T> AsFd for Mailbox<T> {
+impl<S> AsFd for Mailbox<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 }
 
-impl<T> fmt::Debug for Mailbox<T> {
+impl<S> fmt::Debug for Mailbox<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mailbox").field("waiting", &self.letters.len()).finish_non_exhaustive()
+        f.debug_struct("Mailbox").field("waiting", &self.jobs.len()).finish_non_exhaustive()
+    }
+}
+
+/// Handle on a control thread, which ends with the last one.
+pub(crate) struct Handle<S> {
+    name: &'static str,
+    pub(crate) mailbox: Arc<Mailbox<S>>,
+    /// Set when it runs.
+    thread: OnceLock<JoinHandle<()>>,
+}
+
+impl<S: 'static> Handle<S> {
+    /// A thread that is yet to run.
+    pub(crate) fn new(name: &'static str) -> io::Result<Arc<Self>> {
+        let mailbox = Arc::new(Mailbox::new()?);
+        Ok(Arc::new(Self { name, mailbox, thread: OnceLock::new() }))
+    }
+
+    pub(crate) fn run(&self, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = thread::Builder::new().name(self.name.into()).spawn(body)?;
+        // It runs once.
+        let _ = self.thread.set(thread);
+        Ok(())
+    }
+
+    /// Has the thread `end` something with this number when the result is dropped, which waits for that.
+    pub(crate) fn guard(self: &Arc<Self>, number: u64, end: fn(&mut S, u64)) -> Guard<S> {
+        Guard { thread: Arc::clone(self), number, end }
+    }
+}
+
+impl<S> fmt::Debug for Handle<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<S> Drop for Handle<S> {
+    /// Waits for the end of the thread, unless that is the calling one: the last handle may be an acceptor's. A panic of the
+    /// thread has been reported by the hook.
+    fn drop(&mut self) {
+        self.mailbox.stop();
+        let thread = self.thread.take();
+        if let Some(thread) = thread.filter(|it| it.thread().id() != thread::current().id()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Something that a control thread has until this is dropped, such as a listener, whose address is free then.
+pub(crate) struct Guard<S: 'static> {
+    thread: Arc<Handle<S>>,
+    number: u64,
+    end: fn(&mut S, u64),
+}
+
+impl<S: 'static> Drop for Guard<S> {
+    fn drop(&mut self) {
+        let (done, wait) = mpsc::channel();
+        let (number, end) = (self.number, self.end);
+        self.thread.mailbox.leave(move |state| {
+            end(state, number);
+            let _ = done.send(());
+        });
+        if thread::current().name() != Some(self.thread.name) {
+            // An error means that the thread is gone, and all that it had.
+            let _ = wait.recv();
+        }
     }
 }
 
 /// Fills `events`, as far as its capacity goes, with those of the descriptors in `epoll`. Waits for the first one, until
 /// `deadline` at the longest; a signal ends the wait early.
-pub fn wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, deadline: Option<Instant>) {
+pub(crate) fn wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, deadline: Option<Instant>) {
     let timeout = deadline.map(|deadline| {
         let left = deadline.saturating_duration_since(Instant::now());
         Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
@@ -86,12 +152,4 @@ pub fn wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, deadline: Option<In
     events.clear();
     // Nothing but a signal ends the wait early.
     let _ = epoll::wait(epoll, spare_capacity(events), timeout.as_ref());
-}
-
-/// Waits for the end of a thread that was told to stop, unless it is the calling one: the last handle of a control thread
-/// may be an acceptor's. A panic of the thread has been reported by the hook.
-pub fn join(thread: Option<JoinHandle<()>>) {
-    if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
-        let _ = thread.join();
-    }
 }

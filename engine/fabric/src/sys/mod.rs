@@ -11,7 +11,7 @@ pub mod cpu_claim;
 pub mod credentials;
 pub mod journal;
 pub mod latency;
-pub mod mailbox;
+pub(crate) mod mailbox;
 pub mod mmap;
 pub mod peer_socket;
 pub mod pinning;

@@ -58,8 +58,8 @@ impl VerbsConnector {
         let (reply, wait) = mpsc::channel();
         let (op, core, private_data) = (attempt.op.clone(), Arc::clone(core), private_data.into());
         let waiting = Waiting { op, reply };
-        self.control.post(move |thread| {
-            thread.start_connecting(waiting, peer, core, private_data, deadline);
+        self.control.mailbox.leave(move |thread| {
+            thread.connect(waiting, peer, core, private_data, deadline);
         });
         let left = deadline.saturating_duration_since(Instant::now());
         wait.recv_timeout(left + GRACE).unwrap_or_else(|error| Err(unanswered(attempt, error)))
@@ -85,7 +85,7 @@ impl VerbsConnector {
         let remote_invalidate = device::all_take_windows(&devices, config.registration);
         let cores = Cores::default();
         let environment = Arc::new(Environment { config, devices, remote_invalidate, cores });
-        let control = Control::start(Arc::clone(&environment)).map_err(|error| {
+        let control = control::run(Arc::clone(&environment)).map_err(|error| {
             let reason = match error.raw_os_error() {
                 Some(libc::ENODEV | libc::ENOENT) => {
                     "the connection manager is not there: modprobe rdma_ucm"
@@ -213,8 +213,7 @@ impl Connector for VerbsConnector {
         attempt.padded(private_data)?;
         let own = resolve(&attempt, address)?.into_iter().next();
         let own = own.ok_or_else(|| attempt.failed("the name has no address", None))?;
-        let guard = control::listen(&self.control, attempt.op, own, private_data.into(), accept)?;
-        Ok(Box::new(guard))
+        control::listen(&self.control, attempt.op, own, private_data.into(), accept)
     }
 }
 
@@ -226,7 +225,7 @@ fn unanswered(attempt: &Attempt, error: RecvTimeoutError) -> FabricError {
              destroy queue pairs, holds it up",
             None,
         ),
-        RecvTimeoutError::Disconnected => Control::ended(&attempt.op),
+        RecvTimeoutError::Disconnected => control::ended(&attempt.op),
     }
 }
 

@@ -40,8 +40,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, OnceLock, Weak};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// Events taken from the kernel at a time.
@@ -55,65 +54,34 @@ const TOKEN_MAILBOX: u64 = 0;
 const TOKEN_CHANNEL: u64 = 1;
 
 /// Handle on the control thread, which ends with the last one.
-#[derive(Debug)]
-pub(super) struct Control {
-    mailbox: Arc<Mailbox>,
-    /// Set when it has started.
-    thread: OnceLock<JoinHandle<()>>,
+pub(super) type Control = mailbox::Handle<ControlThread>;
+
+type Mailbox = mailbox::Mailbox<ControlThread>;
+
+/// Starts the thread. On a host without RDMA devices the error is `ENODEV` or `ENOENT`.
+pub(super) fn run(environment: Arc<Environment>) -> io::Result<Arc<Control>> {
+    let control = Control::new("spinrpc-rdma-cm")?;
+    let channel = Arc::new(EventChannel::new()?);
+    let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+    let state = ControlThread {
+        connections: HashMap::new(),
+        listeners: HashMap::new(),
+        devices: Devices::new(Arc::clone(&channel), Arc::clone(&epoll)),
+        epoll,
+        channel,
+        mailbox: Arc::clone(&control.mailbox),
+        environment,
+        control: Arc::downgrade(&control),
+    };
+    state.watch(TOKEN_MAILBOX, state.mailbox.as_fd())?;
+    state.watch(TOKEN_CHANNEL, state.channel.as_fd())?;
+    control.run(move || state.run_to_the_end())?;
+    Ok(control)
 }
 
-/// There are few per connection, each once, or a few times.
-type Job = Box<dyn FnOnce(&mut ControlThread) + Send>;
-type Mailbox = mailbox::Mailbox<Job>;
-
-impl Control {
-    const THREAD_NAME: &str = "spinrpc-rdma-cm";
-
-    /// Starts the thread. On a host without RDMA devices the error is `ENODEV` or `ENOENT`.
-    pub(super) fn start(environment: Arc<Environment>) -> io::Result<Arc<Self>> {
-        let mailbox = Arc::new(Mailbox::new()?);
-        let channel = Arc::new(EventChannel::new()?);
-        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
-        let control = Arc::new(Self { mailbox: Arc::clone(&mailbox), thread: OnceLock::new() });
-        let state = ControlThread {
-            connections: HashMap::new(),
-            listeners: HashMap::new(),
-            devices: Devices::new(Arc::clone(&channel), Arc::clone(&epoll)),
-            epoll,
-            channel,
-            mailbox,
-            environment,
-            control: Arc::downgrade(&control),
-        };
-        state.watch(TOKEN_MAILBOX, state.mailbox.as_fd())?;
-        state.watch(TOKEN_CHANNEL, state.channel.as_fd())?;
-        let thread = thread::Builder::new().name(Self::THREAD_NAME.into());
-        let thread = thread.spawn(move || state.run_to_the_end())?;
-        let _ = control.thread.set(thread);
-        Ok(control)
-    }
-
-    /// Leaves a job for the thread; does not block.
-    pub(super) fn post(&self, job: impl FnOnce(&mut ControlThread) + Send + 'static) {
-        self.mailbox.post(Box::new(job));
-    }
-
-    pub(super) fn happen(&self, number: u64, event: Event) {
-        self.post(move |thread| thread.happen(number, event));
-    }
-
-    /// The thread has panicked: its hook has said why.
-    pub(super) fn ended(op: &str) -> FabricError {
-        let reason = "the control thread has ended".into();
-        FabricError { op: op.into(), reason, source: None }
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        self.mailbox.stop();
-        mailbox::join(self.thread.take());
-    }
+/// The thread has panicked: its hook has said why.
+pub(super) fn ended(op: &str) -> FabricError {
+    FabricError::because(op, "the control thread has ended", None)
 }
 
 /// State of the thread. Listeners are dropped first: their acceptors may hold endpoints.
@@ -196,8 +164,8 @@ impl ControlThread {
         }
     }
 
-    /// Frees these windows of a connection, and destroys its queue pair. With a key that may be alive the queue pair stays,
-    /// and so does its number, to which the key belongs.
+    /// Frees these windows of a connection, as some devices destroy no queue pair that has bound ones, and then destroys its
+    /// queue pair. With a key that may be alive that stays, and so does its number, to which the key belongs.
     pub(super) fn destroy(&mut self, number: u64, bound: &[usize]) {
         if self.connections.get(&number).is_some_and(|one| one.free_windows(bound)) {
             self.happen(number, Event::DestroyWanted);
@@ -212,7 +180,7 @@ impl ControlThread {
         self.happen(number, Event::LinkDropped);
     }
 
-    pub(super) fn start_connecting(
+    pub(super) fn connect(
         &mut self,
         waiting: Waiting,
         peer: SocketAddr,
@@ -280,7 +248,7 @@ impl ControlThread {
         }
     }
 
-    fn happen(&mut self, number: u64, event: Event) {
+    pub(super) fn happen(&mut self, number: u64, event: Event) {
         let mut next = Some(event);
         while let Some(event) = next.take() {
             let Some(connection) = self.connections.remove(&number) else { return };

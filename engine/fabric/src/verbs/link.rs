@@ -2,11 +2,11 @@
 //! messages of each half to the other about it.
 //!
 //! The control half makes a [`Link`] and gives it to a core, which posts and polls. The core asks
-//! for each step of the end ([`Link::disconnect`], [`Link::destroy`]), and drops the link when
-//! everything it had posted is accounted for; the control half is told and takes down the rest.
+//! for each step of the end ([`Link::tell`], [`Link::leave`]), and drops the link when everything it had posted is accounted
+//! for; the control half is told and takes down the rest.
 
 use super::super::DownCause;
-use super::control::{Control, Event};
+use super::control::{Control, ControlThread, Event};
 use super::memory::LinkMemory;
 use super::objects::{CompletionQueue, ProtectionDomain};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 pub(super) enum Side {
     /// This side asked for it: the link is made when it is established.
     Connecting,
-    /// The peer did: the link comes before the acceptance, which waits for [`Link::accept`].
+    /// The peer did: the link comes before the acceptance, which waits for [`Event::ReceivesPosted`].
     Accepting,
 }
 
@@ -104,35 +104,17 @@ pub(crate) struct Link {
 unsafe impl Send for Link {}
 
 impl Link {
-    /// The receives are posted: answer the peer's request, if that has not been done. The accepting
-    /// side only, once.
-    pub(super) fn accept(&self) {
-        self.control.happen(self.number, Event::ReceivesPosted);
-    }
-
-    /// A message has come, and the control half does not know yet that the connection is established.
+    /// Tells the control half of an event of this connection.
     #[cold]
-    pub(super) fn tell_of_message(&self) {
-        self.control.happen(self.number, Event::FirstMessage);
+    pub(super) fn tell(&self, event: Event) {
+        self.leave(move |thread, number| thread.happen(number, event));
     }
 
-    /// Ends the connection: requests posted on the device come back flushed.
-    pub(super) fn disconnect(&self) {
-        self.control.happen(self.number, Event::DisconnectWanted);
-    }
-
-    /// Few memory windows are free: add some. A notice tells when that is done.
+    /// Leaves work for the control half, which gets the number of the connection. A notice tells when it is done.
     #[cold]
-    pub(super) fn ask_for_windows(&self) {
+    pub(super) fn leave(&self, job: impl FnOnce(&mut ControlThread, u64) + Send + 'static) {
         let number = self.number;
-        self.control.post(move |thread| thread.add_windows(number));
-    }
-
-    /// Destroy the queue pair, after freeing these windows: some devices destroy none that has bound ones. A notice tells
-    /// when [`LinkState::is_destroyed`].
-    pub(super) fn destroy(&self, bound: Vec<usize>) {
-        let number = self.number;
-        self.control.post(move |thread| thread.destroy(number, &bound));
+        self.control.mailbox.leave(move |thread| job(thread, number));
     }
 }
 
@@ -146,8 +128,7 @@ impl Drop for Link {
                 _domain: ManuallyDrop::take(&mut self.domain),
             }
         };
-        let number = self.number;
-        self.control.post(move |thread| thread.dismantle(number, remains));
+        self.leave(move |thread, number| thread.dismantle(number, remains));
     }
 }
 

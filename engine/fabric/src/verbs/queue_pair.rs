@@ -13,6 +13,7 @@ use super::super::{
     Access, CompletionKind, ConnMemory, DownCause, ExposeError, Full, InFlight, QpId, RemoteSlice,
     Revoked, SendWr, WrError, WrId,
 };
+use super::control::Event;
 use super::ends::{DirtyPairs, VerbsEnds};
 use super::exposure::{Ended, Exposed, Exposures};
 use super::link::{Link, Side};
@@ -360,7 +361,7 @@ impl QueuePair {
     fn on_first_message(&mut self) {
         self.has_heard = true;
         if !self.link.state.is_established() {
-            self.link.tell_of_message();
+            self.link.tell(Event::FirstMessage);
         }
     }
 
@@ -468,7 +469,7 @@ impl QueuePair {
         }
         let exposed = self.exposures.expose(memory, access);
         if self.exposures.asks_for_windows() {
-            self.link.ask_for_windows();
+            self.link.leave(|thread, number| thread.add_windows(number));
         }
         let exposed = exposed?;
         if let Some(window) = exposed.window {
@@ -575,7 +576,7 @@ impl QueuePair {
 
     fn flush_device(&mut self, now: Instant) {
         self.phase = Phase::Flushing { moved: now };
-        self.link.disconnect();
+        self.link.tell(Event::DisconnectWanted);
     }
 
     fn moved(&mut self) {
@@ -627,7 +628,8 @@ impl QueuePair {
 
     fn destroy(&mut self) {
         self.phase = Phase::Destroying;
-        self.link.destroy(self.exposures.bound_windows().collect());
+        let bound: Vec<_> = self.exposures.bound_windows().collect();
+        self.link.leave(move |thread, number| thread.destroy(number, &bound));
     }
 
     /// The queue pair is destroyed, so the device is done with everything.

@@ -9,7 +9,7 @@ use super::super::handshake::{self, HandshakeError, Kind, Own, Packet, Refusal, 
 use super::super::layout::Side;
 use super::super::socket;
 use super::super::window::Window;
-use super::{Control, State, Watch, WatchLease, post};
+use super::{Control, State, Watch, WatchLease};
 use crate::attempt::PrivateData;
 use crate::mem::Slab;
 use crate::sync::next_number;
@@ -21,8 +21,7 @@ use rustix::event::epoll;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Connections taken from a listener before others are looked after again.
@@ -79,43 +78,20 @@ impl Strangers {
     }
 }
 
-/// Ends a listener when dropped: then the address is free, and the socket file is gone.
-struct ListenGuard {
-    token: u64,
-    file: Option<SocketFile>,
-    control: Arc<Control>,
-}
-
-/// Has the control thread accept at the listener's socket; `file` is its file, if it has one.
+/// Has the control thread accept at the listener's socket until the result is dropped: then the address is free. `file`,
+/// which goes before the socket, is its file, if it has one.
 pub(in super::super) fn listen(
     control: &Arc<Control>,
     file: Option<SocketFile>,
     listener: Listener,
 ) -> Box<dyn Send> {
     let token = next_number();
-    post(&control.mailbox, move |state| state.start_listener(token, listener));
-    Box::new(ListenGuard { token, file, control: Arc::clone(control) })
-}
-
-impl Drop for ListenGuard {
-    fn drop(&mut self) {
-        // Before the socket, which the control thread has.
-        drop(self.file.take());
-        let (done, wait) = mpsc::channel();
-        let token = self.token;
-        post(&self.control.mailbox, move |state| {
-            state.remove(token);
-            let _ = done.send(());
-        });
-        if thread::current().name() != Some(Control::THREAD_NAME) {
-            // An error means that the thread is gone, and the socket with it.
-            let _ = wait.recv();
-        }
-    }
+    control.mailbox.leave(move |state| state.add_listener(token, listener));
+    Box::new((file, control.guard(token, |state, token| drop(state.remove(token)))))
 }
 
 impl State {
-    fn start_listener(&mut self, token: u64, listener: Listener) {
+    fn add_listener(&mut self, token: u64, listener: Listener) {
         if let Err(error) = self.add(token, listener.socket.as_fd()) {
             event!(ERROR, %error, "a listener cannot be waited for; it accepts nothing");
         }
@@ -139,7 +115,7 @@ impl State {
                     let deadline = Instant::now() + config.handshake_timeout;
                     let (max, ready) = (config.handshakes_max, listener.environment.ready());
                     let pending = Pending { socket, peer, listener: token, deadline };
-                    self.start_handshake(pending, max, &ready);
+                    self.begin_handshake(pending, max, &ready);
                 }
                 Err(error) => {
                     event!(WARN, %error, "a connection cannot be accepted; trying again soon");
@@ -153,7 +129,7 @@ impl State {
     }
 
     /// Tells a trusted peer that it may send its part.
-    fn start_handshake(&mut self, mut pending: Pending, max: usize, ready: &Packet) {
+    fn begin_handshake(&mut self, mut pending: Pending, max: usize, ready: &Packet) {
         if pending.socket.is_peer_full() {
             event!(
                 INFO,

@@ -162,7 +162,7 @@ impl Connection {
         let requester = thread::Builder::new().name(HELPER_NAME.into()).spawn(move || {
             if let Err(failure) = send_request(&id, reads, &config, &private_data) {
                 let failed = Event::Failed(failure);
-                mailbox.post(Box::new(move |thread| thread.happen(number, failed)));
+                mailbox.leave(move |thread| thread.happen(number, failed));
             }
         });
         self.requester = Some(requester.map_err(|error| {

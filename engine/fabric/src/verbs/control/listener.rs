@@ -7,7 +7,7 @@ use super::super::link::Side;
 use super::connection::{Connection, asking_peer};
 use super::machine::{Failure, State, Step};
 use super::reads::Reads;
-use super::{Control, ControlThread};
+use super::{Control, ControlThread, ended};
 use crate::sync::next_number;
 use crate::sys::journal::event;
 use rdma_sys::rdma_cm_event_type::{
@@ -18,7 +18,6 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Message to refused peers: see `failure`, which shows it to people.
@@ -46,47 +45,26 @@ pub(super) struct Listener {
     pub(super) retry_at: Option<Instant>,
 }
 
-/// Ends a listener when dropped: then the address is free.
-pub(in super::super) struct ListenGuard {
-    number: u64,
-    control: Arc<Control>,
-}
-
-/// Tells the control thread to accept at an address; waits until it does.
+/// Tells the control thread to accept at an address until the result is dropped; waits until it does.
 pub(in super::super) fn listen(
     control: &Arc<Control>,
     op: String,
     address: SocketAddr,
     private_data: Box<[u8]>,
     acceptor: Box<dyn Acceptor>,
-) -> Result<ListenGuard, FabricError> {
+) -> Result<Box<dyn Send>, FabricError> {
     let number = next_number();
     let (reply, wait) = mpsc::channel();
-    control.post(move |thread| {
-        let _ = reply.send(thread.start_listening(number, op, address, private_data, acceptor));
+    control.mailbox.leave(move |thread| {
+        let _ = reply.send(thread.listen(number, op, address, private_data, acceptor));
     });
     // The thread lives as long as its handle, which is here; that it panicked is the other case.
-    wait.recv().unwrap_or_else(|_| Err(Control::ended("listen")))?;
-    Ok(ListenGuard { number, control: Arc::clone(control) })
-}
-
-impl Drop for ListenGuard {
-    fn drop(&mut self) {
-        let (done, wait) = mpsc::channel();
-        let number = self.number;
-        self.control.post(move |thread| {
-            thread.listeners.remove(&number);
-            let _ = done.send(());
-        });
-        if thread::current().name() != Some(Control::THREAD_NAME) {
-            // An error means that the thread is gone, and the listener with it.
-            let _ = wait.recv();
-        }
-    }
+    wait.recv().unwrap_or_else(|_| Err(ended("listen")))?;
+    Ok(Box::new(control.guard(number, |thread, number| drop(thread.listeners.remove(&number)))))
 }
 
 impl ControlThread {
-    fn start_listening(
+    fn listen(
         &mut self,
         number: u64,
         op: String,

@@ -96,7 +96,7 @@ pub(super) unsafe fn pass_on(context: Context) {
                 };
             if let Some(mailbox) = route.mailbox.upgrade().filter(|_| concerns) {
                 let (number, event) = (route.number, event.clone());
-                mailbox.post(Box::new(move |thread| thread.on_device_event(number, event)));
+                mailbox.leave(move |thread| thread.on_device_event(number, event));
             }
         }
     }

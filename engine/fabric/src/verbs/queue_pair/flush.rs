@@ -2,6 +2,7 @@
 //! message, and nothing else to send.
 
 use super::super::super::DownCause;
+use super::super::control::Event;
 use super::super::link::Side;
 use super::super::post::{Operation, Piece};
 use super::super::work_id::{Queue, WorkId};
@@ -20,7 +21,7 @@ impl QueuePair {
         let mut is_left = !self.recvs.waiting().is_empty() && self.flush_all_recvs()?;
         if !self.is_accepted {
             self.is_accepted = true;
-            self.link.accept();
+            self.link.tell(Event::ReceivesPosted);
         }
         is_left |= match self.only_short() {
             Some(message) => self.post_short(message)?,

@@ -1,6 +1,7 @@
 //! The control half alone: connections are made, refused and ended, and nothing is left of them.
 
 use super::{RXE_HOST, SIW_HOST, address, config, connector};
+use crate::verbs::control::Event;
 use crate::verbs::{Registration, VerbsConfig, VerbsConnector, VerbsFabric, VerbsLink, devices};
 use crate::{
     Acceptor, Access, Completions, ConnectRequest, Connector, DownCause, DriverLink, Endpoint,
@@ -31,7 +32,7 @@ impl Acceptor for Answering {
     }
 
     fn accepted(&mut self, _core: usize, endpoint: Endpoint) {
-        link(&endpoint).accept();
+        link(&endpoint).tell(Event::ReceivesPosted);
         // A test that has ended does not want it.
         let _ = self.endpoints.send(endpoint);
     }
@@ -148,13 +149,13 @@ fn a_closed_connection_is_over_at_both_ends(host: &str) {
     let looped = Loop::at(host);
     let (near, far) = looped.connect();
     until("the acceptance", || link(&far).state.is_established());
-    link(&near).disconnect();
+    link(&near).tell(Event::DisconnectWanted);
     until("the end", || link(&near).state.over().is_some() && link(&far).state.over().is_some());
     assert_eq!(link(&near).state.over(), Some(&DownCause::Local));
     assert_eq!(link(&far).state.over(), Some(&DownCause::Remote));
     for end in [&near, &far] {
         assert!(!link(end).state.is_destroyed());
-        link(end).destroy(Vec::new());
+        link(end).tell(Event::DestroyWanted);
         until("the destruction", || link(end).state.is_destroyed());
     }
 }
@@ -459,8 +460,8 @@ fn leave_nothing(host: &str) {
     assert!(kept("qp") >= 2 && kept("cq") >= 2 && kept("pd") >= 2, "they are counted");
     drop(made);
     let (near, far) = looped.connect();
-    link(&near).disconnect();
-    link(&far).destroy(Vec::new());
+    link(&near).tell(Event::DisconnectWanted);
+    link(&far).tell(Event::DestroyWanted);
     drop((near, far));
     let nobody = address(host);
     error_of(looped.connector.connect(&ConnectRequest::new(&nobody, PATIENCE)));
