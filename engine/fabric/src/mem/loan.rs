@@ -363,16 +363,10 @@ impl Lease {
         self.block.hold_region()
     }
 
-    /// May be the target of a transfer: lent by a [`Bulk`].
+    /// May be the target of a transfer: lent by a [`Bulk`]. Otherwise it was lent by a [`SharedBulk`], and has other readers.
     #[inline]
     pub fn writable(&self) -> bool {
         self.writable
-    }
-
-    /// True if the lease has other readers: lent by a [`SharedBulk`]. Never a target.
-    #[inline]
-    pub fn is_shared(&self) -> bool {
-        !self.writable
     }
 
     /// Another lease of these bytes, for the capture of a lease that is about to be posted: an exception to the guarantee, as
