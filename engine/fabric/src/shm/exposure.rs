@@ -327,8 +327,9 @@ impl PeerTable {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::mem::{Bulk, BulkClass, BulkPool, Region, Slab, SlabLayout};
+    use crate::mem::{Bulk, BulkClass, BulkPool, Region};
     use crate::sys::mmap::{LendableMemory, SharedMemory};
+    use crate::tests::slab;
     use std::sync::Arc;
 
     const TABLE: usize = 3;
@@ -499,11 +500,7 @@ mod tests {
     #[test]
     fn blocks_of_lent_slabs_are_exposed_for_reading_only() {
         let words = window((TABLE + TABLE_WORDS) * 8);
-        let request = crate::sys::mmap::PageRequest::default();
-        let (lent, kept) = (
-            Slab::new(SlabLayout::new().block_bytes(4096).blocks(2), request).unwrap(),
-            Slab::new(SlabLayout::new().block_bytes(4096).blocks(1), request).unwrap(),
-        );
+        let (lent, kept) = (slab(4096, 2), slab(4096, 1));
         let (pool, ..) = both_ends();
         let slabs = [lent.region_id()].into();
         let mut exposures = Exposures::new(words.clone(), TABLE, pool.region_id(), slabs).unwrap();

@@ -105,7 +105,7 @@ impl Lent {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::mem::{Slab, SlabLayout};
+    use crate::tests::slab;
 
     #[test]
     fn orders_come_back_as_they_were_and_others_are_none() {
@@ -118,11 +118,7 @@ mod tests {
 
     #[test]
     fn blocks_are_kept_until_the_progress_that_ends_their_orders() {
-        let slab = Slab::new(
-            SlabLayout::new().block_bytes(4096).blocks(3),
-            crate::sys::mmap::PageRequest::default(),
-        )
-        .unwrap();
+        let slab = slab(4096, 3);
         let mut lent = Lent::new();
         for until in [2, 5, 9] {
             lent.keep(until, slab.take(1).unwrap().lease(0..1));

@@ -672,8 +672,8 @@ mod tests {
     use super::super::super::{ConnectRequest, Connector, DriverLink, ListenRequest};
     use super::super::ShmConnector;
     use super::*;
-    use crate::mem::SlabLayout;
     use crate::tests::conformance::accept_into_channel;
+    use crate::tests::slab;
     use std::time::Duration;
 
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -685,11 +685,7 @@ mod tests {
         let address = format!("shm:queue-pair-{}", std::process::id());
         let (acceptor, endpoints) = accept_into_channel(Some(1));
         let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
-        let slab = Slab::new(
-            SlabLayout::new().block_bytes(4096).blocks(2),
-            crate::sys::mmap::PageRequest::default(),
-        )
-        .unwrap();
+        let slab = slab(4096, 2);
         let lent = std::slice::from_ref(&slab);
         let request = ConnectRequest::new(&address, PATIENCE).lend(lent);
         let _client = connector.connect(&request).unwrap();

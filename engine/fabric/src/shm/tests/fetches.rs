@@ -4,10 +4,10 @@
 use super::super::exposure::EXPOSURES_MAX;
 use super::super::fetch::{FETCH_COST_BYTES, FETCHES_MAX};
 use super::super::{ShmConfig, ShmConnector, ShmFabric};
-use crate::mem::{Bulk, Lease, Slab, SlabLayout};
+use crate::mem::{Bulk, Lease, Slab};
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sys::mmap::PageRequest;
 use crate::tests::conformance::{End, Event, accept_into_channel, pattern};
+use crate::tests::slab;
 use crate::{
     Access, ConnectRequest, Connector, DownCause, Endpoint, Fabric, ListenRequest, QpId,
     RemoteSlice, SendWr, WrId,
@@ -59,11 +59,7 @@ impl Lending {
         let far = ShmConfig::default();
         let connectors = (ShmConnector::new(near).unwrap(), ShmConnector::new(far).unwrap());
         let (near, far) = &connectors;
-        let slab = Slab::new(
-            SlabLayout::new().block_bytes(BLOCK_BYTES).blocks(FETCHES_MAX + 40),
-            PageRequest::default(),
-        )
-        .unwrap();
+        let slab = slab(BLOCK_BYTES, FETCHES_MAX + 40);
         let (acceptor, endpoints) = accept_into_channel(Some(0));
         let lent = std::slice::from_ref(&slab);
         let listener = far.listen(&ListenRequest::new(&address).lend(lent), acceptor).unwrap();
@@ -182,9 +178,7 @@ fn bytes_of_a_lent_slab_are_fetched_before_the_message_behind_them() {
 fn bytes_go_home_where_there_is_a_home_and_that_is_known_when_the_key_is_dead() {
     let mut lending = Lending::new();
     lending.near.post_recvs(lending.at_near, 4);
-    let own =
-        Slab::new(SlabLayout::new().block_bytes(BLOCK_BYTES).blocks(1), PageRequest::default())
-            .unwrap();
+    let own = slab(BLOCK_BYTES, 1);
     for (seed, invalidate) in [(1, false), (2, true)] {
         let (memory, slice) = lending.expose(BLOCK_BYTES);
         let (at, handle) = (lending.at_near, slice.handle);
@@ -210,8 +204,7 @@ fn bytes_go_home_where_there_is_a_home_and_that_is_known_when_the_key_is_dead() 
 fn memory_that_is_not_lent_is_written_to_what_is_exposed() {
     let mut lending = Lending::new();
     lending.near.post_recvs(lending.at_near, 1);
-    let own =
-        Slab::new(SlabLayout::new().block_bytes(4096).blocks(1), PageRequest::default()).unwrap();
+    let own = slab(4096, 1);
     let (mut memory, slice) = lending.expose(9);
     let mut home = own.take(9).unwrap();
     assert!(lending.near.fabric.set_home(lending.at_near, slice.handle, home.lease(0..9)));
@@ -239,8 +232,7 @@ fn a_peer_that_accepts_no_slabs_is_lent_none_and_written_to() {
         let mut lending = Lending::with(config);
         lending.near.post_recvs(lending.at_near, 1);
         let (_memory, slice) = lending.expose(8);
-        let own = Slab::new(SlabLayout::new().block_bytes(4096).blocks(1), PageRequest::default())
-            .unwrap();
+        let own = slab(4096, 1);
         let home = own.take(8).unwrap().lease(0..8);
         assert!(!lending.near.fabric.set_home(lending.at_near, slice.handle, home));
         let blocks = lending.slab.free();
@@ -291,30 +283,12 @@ fn blocks_come_back_when_the_connection_ends_and_what_was_not_fetched_is_not_del
     assert!(!memory.is_leased());
 }
 
-/// A core that sleeps looks at its connections now and then; the peer does not ring.
-#[test]
-fn a_lender_that_sleeps_gets_its_blocks_back() {
-    let mut lending = Lending::new();
-    let blocks = lending.slab.free();
-    lending.near.post_recvs(lending.at_near, 1);
-    let (_memory, slice) = lending.expose(8);
-    lending.write(slice, 1, false);
-    assert_eq!(lending.near_event(), Event::Message(b"written".to_vec(), None));
-    let start = Instant::now();
-    while lending.slab.free() < blocks {
-        assert!(start.elapsed() < PATIENCE);
-        lending.far.fabric.park(Duration::from_millis(50));
-    }
-}
-
 /// The reactor handles the first reply, whose handler starts the next call, before it gets to the second.
 #[test]
 fn two_results_in_one_batch_expect_both_known_when_a_key_is_made_between_them() {
     let mut lending = Lending::new();
     lending.near.post_recvs(lending.at_near, 4);
-    let own =
-        Slab::new(SlabLayout::new().block_bytes(STEP_BYTES).blocks(4), PageRequest::default())
-            .unwrap();
+    let own = slab(STEP_BYTES, 4);
     let exposed = [1, 2].map(|seed| {
         let exposed = lending.expose_with_home(&own, STEP_BYTES / 4);
         lending.write(exposed.1, seed, true);
@@ -336,8 +310,7 @@ fn two_results_in_one_batch_expect_both_known_when_a_key_is_made_between_them() 
 fn bytes_with_a_gap_before_them_expect_only_those_before_it_counted() {
     let mut lending = Lending::new();
     lending.near.post_recvs(lending.at_near, 8);
-    let own =
-        Slab::new(SlabLayout::new().block_bytes(4096).blocks(1), PageRequest::default()).unwrap();
+    let own = slab(4096, 1);
     let (_memory, slice, _home) = lending.expose_with_home(&own, 100);
     for (at, bytes, home) in [(50, 10, 0), (0, 8, 8), (9, 8, 8), (8, 8, 16), (2, 4, 16)] {
         lending.order(slice, at, bytes);
@@ -351,8 +324,7 @@ fn bytes_with_a_gap_before_them_expect_only_those_before_it_counted() {
 fn nothing_of_a_slab_expect_no_order() {
     let mut lending = Lending::new();
     lending.near.post_recvs(lending.at_near, 1);
-    let own =
-        Slab::new(SlabLayout::new().block_bytes(4096).blocks(1), PageRequest::default()).unwrap();
+    let own = slab(4096, 1);
     let (_memory, slice, _home) = lending.expose_with_home(&own, 8);
     let blocks = lending.slab.free();
     lending.order(slice, 0, 0);
@@ -382,9 +354,7 @@ fn short_orders_expect_a_bounded_number_in_a_turn() {
 #[test]
 fn long_orders_of_several_connections_expect_a_bounded_sum_in_a_turn() {
     let mut lending = Lending::new();
-    let own =
-        Slab::new(SlabLayout::new().block_bytes(BLOCK_BYTES).blocks(8), PageRequest::default())
-            .unwrap();
+    let own = slab(BLOCK_BYTES, 8);
     let exposed: Vec<_> = (0..8)
         .map(|_| {
             let exposed = lending.expose_with_home(&own, BLOCK_BYTES);
@@ -415,8 +385,7 @@ fn long_orders_of_several_connections_expect_a_bounded_sum_in_a_turn() {
 #[test]
 fn reads_and_orders_of_several_connections_expect_a_bounded_sum_in_a_turn() {
     let mut lending = Lending::new();
-    let layout = SlabLayout::new().block_bytes(BLOCK_BYTES).blocks(2);
-    let own = Slab::new(layout, PageRequest::default()).unwrap();
+    let own = slab(BLOCK_BYTES, 2);
     let mut busy = Vec::new();
     for id in 0..2 {
         if id > 0 {
@@ -475,9 +444,7 @@ fn longest_step(lending: &mut Lending, own: &Slab) -> u32 {
 fn long_orders_expect_longer_steps_while_there_is_one_connection() {
     let config = ShmConfig { copy_bytes_alone: 2 * STEP_BYTES, ..ShmConfig::default() };
     let mut lending = Lending::with(config);
-    let own =
-        Slab::new(SlabLayout::new().block_bytes(BLOCK_BYTES).blocks(2), PageRequest::default())
-            .unwrap();
+    let own = slab(BLOCK_BYTES, 2);
     assert_eq!(longest_step(&mut lending, &own), 2 * STEP_BYTES as u32);
     lending.connect();
     assert_eq!(longest_step(&mut lending, &own), STEP_BYTES as u32);

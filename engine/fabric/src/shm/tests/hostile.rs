@@ -10,14 +10,15 @@ use super::super::layout::{Layout, Side};
 use super::super::socket;
 use super::super::window::Window;
 use super::super::{ShmConfig, ShmConnector, ShmFabric};
-use crate::mem::{Slab, SlabLayout};
+use crate::mem::Slab;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::doorbell::BELL_WORDS;
 use crate::sync::ring::{Producer, RingPlace, SLOT_WORDS};
 use crate::sync::words::Words;
-use crate::sys::mmap::{PageRequest, SharedMemory};
+use crate::sys::mmap::SharedMemory;
 use crate::sys::peer_socket::{Accepted, PeerFd, PeerSocket};
 use crate::tests::conformance::{End, Event, accept_into_channel, bytes_of, pattern};
+use crate::tests::slab;
 use crate::{
     Access, ConnectRequest, Connector, DownCause, Endpoint, Fabric, ListenRequest, QpId,
     RemoteSlice, SendWr, Short, ShortEnds, ShortLane, WrError, WrId,
@@ -253,6 +254,17 @@ fn packets_that_are_no_hello_are_refused() {
     for (packet, refusal) in packets {
         expect_refused(&mut victim, &packet, &[], refusal);
     }
+    // With the descriptors of one, too.
+    let sizes = [Layout::new(SLOTS).unwrap().bytes(), ARENA_BYTES, PeerBell::BYTES];
+    let memory = sizes.map(|bytes| SharedMemory::create("attack", bytes).unwrap().1);
+    let kinds = [Kind::Accept, Kind::Ready].map(|kind| Packet { kind, ..hello() });
+    let packets = kinds.into_iter().chain([Packet { place: CONNS_MAX, ..hello() }]);
+    let packets = packets.map(|packet| packet.encode().to_vec());
+    let longer = [1, 4000].map(|bytes| [&good[..], &vec![0; bytes][..]].concat());
+    for packet in packets.chain(longer) {
+        let fds = memory.each_ref().map(AsFd::as_fd);
+        expect_refused(&mut victim, &packet, &fds, Refusal::Malformed);
+    }
     victim.expect_unharmed();
 }
 
@@ -329,25 +341,6 @@ fn slabs_that_are_not_what_they_should_be_are_refused() {
         let fds = memory.iter().chain([slab]).map(AsFd::as_fd).collect::<Vec<_>>();
         expect_refused(&mut victim, &packet, &fds, Refusal::Malformed);
     }
-    victim.expect_unharmed();
-}
-
-#[test]
-fn packets_that_are_no_hello_are_refused_with_its_descriptors_too() {
-    let mut victim = Victim::new();
-    let layout = Layout::new(SLOTS).unwrap();
-    let sizes = [layout.bytes(), ARENA_BYTES, PeerBell::BYTES];
-    let memory = sizes.map(|bytes| SharedMemory::create("attack", bytes).unwrap().1);
-    let fds = [memory[0].as_fd(), memory[1].as_fd(), memory[2].as_fd()];
-    let kinds = [Kind::Accept, Kind::Ready].map(|kind| Packet { kind, ..hello() }.encode());
-    let beyond = Packet { place: CONNS_MAX, ..hello() }.encode();
-    for packet in [kinds[0], kinds[1], beyond] {
-        expect_refused(&mut victim, &packet, &fds, Refusal::Malformed);
-    }
-    let longer = [&hello().encode()[..], &[0]].concat();
-    expect_refused(&mut victim, &longer, &fds, Refusal::Malformed);
-    let much_longer = [&hello().encode()[..], &[0; 4000]].concat();
-    expect_refused(&mut victim, &much_longer, &fds, Refusal::Malformed);
     victim.expect_unharmed();
 }
 
@@ -536,8 +529,7 @@ fn exposures_beyond_the_arena_are_refused() {
 /// An order to fetch reaches only what is exposed to be written, and fetches only what is there.
 #[test]
 fn orders_to_fetch_that_name_nothing_end_the_connection() {
-    let slab =
-        Slab::new(SlabLayout::new().block_bytes(4096).blocks(1), PageRequest::default()).unwrap();
+    let slab = slab(4096, 1);
     let good = Fetch { handle: 0, slab: 0, length: 64, to: 0, from: 0 };
     let wrong: [fn(&mut Fetch, RemoteSlice); 13] = [
         |order, _| order.handle ^= 1,

@@ -1,6 +1,6 @@
 //! Connecting, many connections at once, and sleeping.
 
-use super::{End, Event, Pair, Provider, accept_into_channel};
+use super::{End, Event, Pair, Provider, accept_into_channel, on_two_threads};
 use crate::{ConnectRequest, Connector, Fabric, ListenRequest, QpId};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -102,22 +102,8 @@ pub(crate) fn an_address_can_be_used_again_when_its_listener_is_gone<P: Provider
 /// Send to a core that sleeps whenever nothing has arrived. Expect each answer long before the sleep
 /// would be over.
 pub(crate) fn a_parked_core_wakes_for_a_message<P: Provider>(provider: &P) {
-    let connector = provider.connector();
-    let address = provider.address();
-    let (acceptor, endpoints) = accept_into_channel(Some(1));
-    let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
     let start = Instant::now();
-    thread::scope(|scope| {
-        let connector = &connector;
-        let sleeper = scope.spawn(move || {
-            let mut end = End::new(connector.fabric(1).unwrap());
-            let qp = end.fabric.adopt(endpoints.recv_timeout(LONG).unwrap()).unwrap();
-            end.post_recvs(qp, 1);
-            echo_sleeping(&mut end, qp);
-        });
-        let mut end = End::new(connector.fabric(0).unwrap());
-        let endpoint = connector.connect(&ConnectRequest::new(&address, LONG)).unwrap();
-        let qp = end.fabric.adopt(endpoint).unwrap();
+    on_two_threads(provider, echo_sleeping, |end, qp| {
         for round in 0..200_u8 {
             // Some find it awake, some asleep, some on its way.
             thread::sleep(Duration::from_micros(u64::from(round % 8) * 20));
@@ -129,13 +115,12 @@ pub(crate) fn a_parked_core_wakes_for_a_message<P: Provider>(provider: &P) {
             });
             assert_eq!(answer, Some(Event::Message(vec![round], None)));
         }
-        end.close(qp);
-        sleeper.join().unwrap();
     });
     assert!(start.elapsed() < LONG, "it slept through a message, or through the end");
 }
 
 fn echo_sleeping<F: Fabric>(end: &mut End<F>, qp: QpId) {
+    end.post_recvs(qp, 1);
     loop {
         end.turn();
         match end.next(qp) {

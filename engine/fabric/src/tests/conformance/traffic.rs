@@ -107,24 +107,35 @@ fn decode(bytes: &[u8]) -> RemoteSlice {
     }
 }
 
-/// Run each end on a separate thread. Expect every byte.
-pub(crate) fn traffic_between_two_threads_is_whole<P: Provider>(provider: &P) {
+/// Runs both ends of a connection, each on a separate thread, until the near one is done.
+pub(crate) fn on_two_threads<P: Provider>(
+    provider: &P,
+    far: impl FnOnce(&mut EndOf<P>, QpId) + Send,
+    near: impl FnOnce(&mut EndOf<P>, QpId),
+) {
     let connector = provider.connector();
     let address = provider.address();
     let (acceptor, endpoints) = accept_into_channel(Some(1));
     let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
     thread::scope(|scope| {
         let connector = &connector;
-        let echo = scope.spawn(move || {
+        let other = scope.spawn(move || {
             let mut end = End::new(connector.fabric(1).unwrap());
             let qp = end.fabric.adopt(endpoints.recv_timeout(PATIENCE).unwrap()).unwrap();
-            echo_traffic(&mut end, qp);
+            far(&mut end, qp);
         });
         let mut end = End::new(connector.fabric(0).unwrap());
         let endpoint = connector.connect(&ConnectRequest::new(&address, PATIENCE)).unwrap();
         let qp = end.fabric.adopt(endpoint).unwrap();
-        drive_traffic(&mut end, qp);
+        near(&mut end, qp);
         end.close(qp);
-        echo.join().unwrap();
+        other.join().unwrap();
     });
+}
+
+type EndOf<P> = End<<<P as Provider>::Connector as Connector>::Fabric>;
+
+/// Run each end on a separate thread. Expect every byte.
+pub(crate) fn traffic_between_two_threads_is_whole<P: Provider>(provider: &P) {
+    on_two_threads(provider, echo_traffic, drive_traffic);
 }
